@@ -1,0 +1,87 @@
+"""Every error oscine raises on purpose; each message is one line: what, which file, and the remedy.
+
+    OscineError
+    ├── UsageError (ValueError)          an option or argument is wrong             exit code 2
+    ├── AudioError                       a recording cannot be read or used
+    ├── CheckpointError                  weights, config or tokenizer are not what they should be
+    ├── HubError                         a model is not here and cannot be fetched
+    ├── DeviceError                      no such adapter, or the adapter failed its check
+    │   └── DeviceLostError              the adapter was there and went away
+    ├── NonFiniteError                   NaN or infinity where numbers should be
+    └── Cancelled                        the caller asked to stop
+
+All but UsageError end a command with exit code 1. The messages are made here, in the class, where
+more than one place raises the same kind, so that they read alike.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from pathlib import Path
+
+
+class OscineError(Exception):
+    """Root of the tree: catch this to catch everything oscine raises on purpose."""
+
+    exit_code = 1
+
+
+class UsageError(OscineError, ValueError):
+    """An option, argument or combination of them that cannot be carried out."""
+
+    exit_code = 2
+
+
+class AudioError(OscineError):
+    """A recording that cannot be opened, decoded or used."""
+
+    def __init__(self, source: object, problem: str, remedy: str = "") -> None:
+        super().__init__(f"{source}: {problem}" + (f"; {remedy}" if remedy else ""))
+
+
+class CheckpointError(OscineError):
+    """Weights, configuration or tokenizer files that are damaged, incomplete or contradictory."""
+
+    def __init__(self, path: Path | str, problem: str, remedy: str = "") -> None:
+        super().__init__(f"{path}: {problem}" + (f"; {remedy}" if remedy else ""))
+
+    @classmethod
+    def tensors(
+        cls,
+        path: Path | str,
+        *,
+        missing: Iterable[str] = (),
+        extra: Iterable[str] = (),
+        misshapen: Iterable[str] = (),
+    ) -> CheckpointError:
+        """Name the tensors that do not fit; at most five of each kind, then a count."""
+        parts = [
+            f"{kind} {', '.join(names[:5])}{f' and {len(names) - 5} more' if len(names) > 5 else ''}"
+            for kind, names in (
+                ("missing", sorted(missing)),
+                ("unexpected", sorted(extra)),
+                ("wrong shape", sorted(misshapen)),
+            )
+            if names
+        ]
+        return cls(path, "tensors do not fit the configuration: " + "; ".join(parts))
+
+
+class HubError(OscineError):
+    """A model that is not on this machine and cannot be fetched."""
+
+
+class DeviceError(OscineError):
+    """No usable adapter, or an adapter that fails its check against NumPy."""
+
+
+class DeviceLostError(DeviceError):
+    """The adapter was lost while in use."""
+
+
+class NonFiniteError(OscineError):
+    """NaN or infinity in audio samples or logits; never turned into text."""
+
+
+class Cancelled(OscineError):
+    """The caller stopped the work; what was finished before is kept."""

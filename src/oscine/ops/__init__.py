@@ -1,0 +1,163 @@
+"""The op vocabulary: what a model's forward may say, and nothing about how it is done.
+
+`ops.reference` gives each op its meaning in NumPy. `ops.gpu` has the same names; there each call
+adds dispatches to the plan being recorded. Ops return new tensors; only `State`, `Cache` and the
+slots that `keep` fills are written in place, alike on both sides.
+
+Shapes: R rows, D model width, V vocabulary, S encoder positions, C cache length.
+Every activation is float32; weights are float32 or float16 and always summed in float32.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, Literal, Protocol, TypeAlias
+
+import numpy as np
+
+Tensor: TypeAlias = Any  # numpy.ndarray on the reference side, gpu.tensor.Tensor on the other
+Activation: TypeAlias = Literal["gelu"] | None
+
+#: One row of decoding state, 4 bytes a field. Kernels read it by index: kernels/_state.wgsl.
+STATE_FIELDS: tuple[tuple[str, type], ...] = (
+    ("done", np.uint32),  # 0 while running, else why it stopped: a STOP_* value
+    ("position", np.uint32),  # tokens in the cache; the first row of this pass has this position
+    ("length", np.uint32),  # rows of this pass that count: the prompt's length, then 1
+    ("token", np.uint32),  # the token picked last, input of the next step
+    ("count", np.uint32),  # tokens picked so far, end-of-text not counted
+    ("limit", np.uint32),  # most tokens that may be picked
+    ("last_timestamp", np.uint32),  # id of the latest timestamp picked, 0 if none
+    ("after_timestamp", np.uint32),  # 1 if the token picked last is a timestamp
+    ("after_pair", np.uint32),  # 1 if the one before it is one too, or there is none before it
+    ("repeats", np.uint32),  # how many of the latest tokens are the same
+    ("seed", np.uint32),  # of the counter-based random numbers
+    ("sot", np.uint32),  # row of this pass that holds <|startoftranscript|>
+    ("temperature", np.float32),  # 0: greedy
+    ("sum_logprob", np.float32),  # of the filtered distribution without temperature
+    ("no_speech_prob", np.float32),
+    ("unused", np.uint32),
+)
+STATE = np.dtype([(name, kind) for name, kind in STATE_FIELDS])
+
+STOP_END, STOP_REPEAT, STOP_LENGTH, STOP_NONFINITE = 1, 2, 3, 4
+
+#: What `pick` needs to know of a vocabulary and a task: kernels/_rules.wgsl.
+RULES_FIELDS: tuple[str, ...] = (
+    "vocabulary",  # V
+    "end",  # <|endoftext|>
+    "timestamp_begin",  # <|0.00|>; V where there are no timestamps
+    "no_timestamps",  # <|notimestamps|>
+    "no_speech",  # <|nospeech|>
+    "timestamps",  # 1: the timestamp rules hold
+    "max_initial",  # index of the largest first timestamp
+    "repeat_limit",  # equal tokens in a row that end a pass; 0: never
+)
+RULES = np.dtype([(name, np.uint32) for name in RULES_FIELDS])
+
+#: Bits of the mask, one word a vocabulary entry.
+SUPPRESS, SUPPRESS_FIRST = 1, 2
+
+
+@dataclass(frozen=True, slots=True)
+class Norm:
+    """Layer normalisation over the last axis, eps 1e-5: weight [D], bias [D]."""
+
+    weight: Tensor
+    bias: Tensor
+
+
+@dataclass(frozen=True, slots=True)
+class Linear:
+    """y = x Wᵀ + b: weight [out, in], bias [out] or None."""
+
+    weight: Tensor
+    bias: Tensor | None
+
+
+@dataclass(frozen=True, slots=True)
+class Cache:
+    """Keys and values of one layer, one line a row of the batch: each [B, C, D]."""
+
+    keys: Tensor
+    values: Tensor
+
+
+@dataclass(frozen=True, slots=True)
+class State:
+    """What a decoding pass knows of itself: rows [B] of STATE, and the tokens picked [B, C]."""
+
+    rows: Tensor
+    tokens: Tensor
+
+
+class Ops(Protocol):
+    """The vocabulary. `norm=` inputs are fused; their meaning is layer_norm, then the rest."""
+
+    def conv1d(
+        self,
+        x: Tensor,
+        conv: Linear,
+        *,
+        stride: int = 1,
+        activation: Activation = None,
+        add: Tensor | None = None,
+    ) -> Tensor:
+        """x [T, I] -> [ceil(T / stride), O], time first, "same" padding; weight [O, K, I]."""
+        ...
+
+    def layer_norm(self, x: Tensor, norm: Norm) -> Tensor:
+        """x [R, D] -> [R, D]."""
+        ...
+
+    def linear(
+        self,
+        x: Tensor,
+        linear: Linear,
+        *,
+        norm: Norm | None = None,
+        activation: Activation = None,
+        add: Tensor | None = None,
+    ) -> Tensor:
+        """activation(norm(x) Wᵀ + b) + add: x [R, I] -> [R, O]."""
+        ...
+
+    def attention(self, qkv: Tensor, heads: int) -> Tensor:
+        """Unmasked self-attention: packed q‖k‖v [S, 3D] -> [S, D]."""
+        ...
+
+    def attend_self(self, qkv: Tensor, cache: Cache, state: State, heads: int) -> Tensor:
+        """Append k‖v of each row to its cache, then attend causally: [B·L, 3D] -> [B·L, D].
+
+        Row l of line b stands at state.position[b] + l; rows at or past state.length are void.
+        """
+        ...
+
+    def attend_cross(self, q: Tensor, kv: Tensor, heads: int) -> Tensor:
+        """Every row attends to the same k‖v [S, 2D]: q [R, D] -> [R, D]."""
+        ...
+
+    def embed(
+        self, table: Tensor, positions: Tensor, state: State, prompt: Tensor | None = None
+    ) -> Tensor:
+        """table[token] + positions[p] -> [B·L, D]; tokens from prompt [B, L], else state.token."""
+        ...
+
+    def take_rows(self, x: Tensor, state: State, field: Literal["length", "sot"]) -> Tensor:
+        """x [B·L, D] -> [B, D]: of each line the last row that counts, or the row of sot."""
+        ...
+
+    def no_speech(self, logits: Tensor, rules: Tensor, state: State) -> None:
+        """state.no_speech_prob = softmax(logits [B, V])[no_speech], before any filter."""
+        ...
+
+    def pick(self, logits: Tensor, mask: Tensor, rules: Tensor, state: State) -> None:
+        """Filter logits [B, V] by mask [V] and the timestamp rules, choose, advance the state.
+
+        Greedy takes the lowest id among equals; with a temperature, Gumbel noise from a counter
+        hash of (seed, count, id) is added first. Rules: openai whisper/decoding.py.
+        """
+        ...
+
+    def keep(self, x: Tensor, slot: Tensor) -> None:
+        """Let slot, which outlives the plan, hold x from now on."""
+        ...
