@@ -10,6 +10,7 @@ Every activation is float32; weights are float32 or float16 and always summed in
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, Literal, Protocol, TypeAlias
 
@@ -142,22 +143,65 @@ class Ops(Protocol):
         """table[token] + positions[p] -> [B·L, D]; tokens from prompt [B, L], else state.token."""
         ...
 
-    def take_rows(self, x: Tensor, state: State, field: Literal["length", "sot"]) -> Tensor:
-        """x [B·L, D] -> [B, D]: of each line the last row that counts, or the row of sot."""
+    def take_rows(self, x: Tensor, state: State) -> Tensor:
+        """x [B·L, D] -> [2B, D]: the last row that counts of each line, then each sot row."""
         ...
 
     def no_speech(self, logits: Tensor, rules: Tensor, state: State) -> None:
-        """state.no_speech_prob = softmax(logits [B, V])[no_speech], before any filter."""
+        """state.no_speech_prob = softmax(logits [2B, V])[B:, no_speech], before any filter."""
         ...
 
     def pick(self, logits: Tensor, mask: Tensor, rules: Tensor, state: State) -> None:
-        """Filter logits [B, V] by mask [V] and the timestamp rules, choose, advance the state.
+        """Filter logits [.., V] by mask [V] and the timestamp rules, choose, advance the state.
 
-        Greedy takes the lowest id among equals; with a temperature, Gumbel noise from a counter
-        hash of (seed, count, id) is added first. Rules: openai whisper/decoding.py.
+        Only the first B rows of logits count. Greedy takes the lowest id among equals;
+        with a temperature, Gumbel noise from a counter hash of (seed, count, id) is added first.
+        Rules: openai whisper/decoding.py.
         """
         ...
 
     def keep(self, x: Tensor, slot: Tensor) -> None:
         """Let slot, which outlives the plan, hold x from now on."""
+        ...
+
+
+class Plan(Protocol):
+    """A recorded pass: the same work again and again, on whatever the slots hold by then."""
+
+    def run(self, times: int = 1) -> None:
+        """Replay the pass; a plan with a guard stops by itself once every line of it is done."""
+        ...
+
+
+class Backend(Ops, Protocol):
+    """Ops, and the memory and time they live in."""
+
+    name: str  # for people and for JSON: "NumPy", or the adapter's name
+
+    def upload(self, array: np.ndarray) -> Tensor:
+        """A constant: float32 and float16 matrices, float32 vectors."""
+        ...
+
+    def slot(self, shape: tuple[int, ...], dtype: Any = np.float32) -> Tensor:
+        """Zeroed memory that outlives plans."""
+        ...
+
+    def write(self, slot: Tensor, array: np.ndarray) -> None:
+        """Copy the host's array over the start of a slot."""
+        ...
+
+    def read(self, slot: Tensor) -> np.ndarray:
+        """Wait for the work so far; return a copy of a slot."""
+        ...
+
+    def snapshot(self, *slots: Tensor) -> Callable[[], tuple[np.ndarray, ...]]:
+        """Mark this moment; the returned function waits for it and gives the slots as they were."""
+        ...
+
+    def record(self, trace: Callable[[], None], guard: State | None = None) -> Plan:
+        """Note the ops of the trace; once all lines of the guard are done, a replay is a no-op."""
+        ...
+
+    def padded(self, length: int) -> int:
+        """The prompt length to record a plan for: a few lengths where recording costs."""
         ...

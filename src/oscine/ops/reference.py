@@ -1,0 +1,348 @@
+"""What each op means, in NumPy alone; also the engine where there is no GPU.
+
+Written as formulas. The one concession to speed: work over [rows, width] goes in blocks of rows
+that stay in cache, because whole score matrices are bound by memory, not by arithmetic.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from oscine.ops import (
+    STOP_END,
+    STOP_LENGTH,
+    STOP_NONFINITE,
+    STOP_REPEAT,
+    SUPPRESS,
+    SUPPRESS_FIRST,
+    Activation,
+    Cache,
+    Linear,
+    Norm,
+    State,
+)
+
+Array = NDArray[Any]
+
+LAYER_NORM_EPSILON = 1e-5
+BLOCK_BYTES = 1 << 19  # half a second-level cache, so that a block and its result both fit
+
+# erf(x) ≈ x P(x²)/Q(x²) on [-4, 4], one float32 rounding off: the coefficients of XLA and Eigen.
+ERF_P = (
+    -2.72614225801306e-10,
+    2.77068142495902e-08,
+    -2.10102402082508e-06,
+    -5.69250639462346e-05,
+    -7.34990630326855e-04,
+    -2.95459980854025e-03,
+    -1.60960333262415e-02,
+)
+ERF_Q = (
+    -1.45660718464996e-05,
+    -2.13374055278905e-04,
+    -1.68282697438203e-03,
+    -7.37332916720468e-03,
+    -1.42647390514189e-02,
+)
+
+
+def blocks(rows: int, row_bytes: int) -> Iterator[slice]:
+    """Slices of rows of about BLOCK_BYTES."""
+    step = max(1, BLOCK_BYTES // max(row_bytes, 1))
+    for start in range(0, rows, step):
+        yield slice(start, min(start + step, rows))
+
+
+def polynomial(x: Array, coefficients: tuple[float, ...]) -> Array:
+    """Horner's rule, highest power first."""
+    y = np.full_like(x, coefficients[0])
+    for c in coefficients[1:]:
+        y *= x
+        y += np.float32(c)
+    return y
+
+
+def erf(x: Array) -> Array:
+    """The error function, float32."""
+    x = np.clip(x, -4, 4)
+    square = x * x
+    x *= polynomial(square, ERF_P)
+    x /= polynomial(square, ERF_Q)
+    return x
+
+
+def gelu(x: Array) -> None:
+    """x/2 (1 + erf(x/√2)), in place: the exact form that Whisper is trained with."""
+    for rows in blocks(len(x), x[0].nbytes):
+        part = x[rows]
+        gate = erf(part * np.float32(np.sqrt(0.5)))
+        gate += 1
+        gate *= np.float32(0.5)
+        part *= gate
+
+
+def softmax(scores: Array) -> None:
+    """Over the last axis, in place."""
+    scores -= scores.max(-1, keepdims=True)
+    np.exp(scores, out=scores)
+    scores /= scores.sum(-1, keepdims=True)
+
+
+def split_heads(x: Array, heads: int) -> Array:
+    """[..., R, H·W] -> [..., H, R, W], a view."""
+    view: Array = np.swapaxes(x.reshape(*x.shape[:-1], heads, -1), -2, -3)
+    return view
+
+
+def counter_hash(seed: int, count: int, ids: Array) -> Array:
+    """Uniform uint32 from (seed, count, id): PCG's output permutation, three times over."""
+
+    def pcg(x: Array) -> Array:
+        x = x * np.uint32(747796405) + np.uint32(2891336453)
+        word = ((x >> ((x >> np.uint32(28)) + np.uint32(4))) ^ x) * np.uint32(277803737)
+        return (word >> np.uint32(22)) ^ word
+
+    start = pcg(np.array([seed], np.uint32))
+    return pcg(ids.astype(np.uint32) ^ pcg(start ^ np.uint32(count)))
+
+
+def gumbel(seed: int, count: int, ids: Array) -> Array:
+    """Standard Gumbel noise, so that argmax(logits / T + noise) samples softmax(logits / T)."""
+    unit = (counter_hash(seed, count, ids) >> np.uint32(8)).astype(np.float32)
+    unit = (unit + np.float32(0.5)) * np.float32(2**-24)
+    return -np.log(-np.log(unit))
+
+
+class ReferencePlan:
+    """A closure: recording costs nothing here, so replaying is calling."""
+
+    def __init__(self, trace: Callable[[], None], guard: State | None) -> None:
+        self.trace, self.guard = trace, guard
+
+    def run(self, times: int = 1) -> None:
+        for _ in range(times):
+            if self.guard is not None and self.guard.rows["done"].all():
+                return
+            self.trace()
+
+
+class Reference:
+    """The op vocabulary in NumPy; shapes and meaning: oscine.ops.Ops."""
+
+    name = "NumPy"
+
+    # -- memory and time ----------------------------------------------------------------------
+
+    def upload(self, array: Array) -> Array:
+        return np.ascontiguousarray(array, np.float32)
+
+    def slot(self, shape: tuple[int, ...], dtype: Any = np.float32) -> Array:
+        return np.zeros(shape, dtype)
+
+    def write(self, slot: Array, array: Array) -> None:
+        slot.reshape(-1)[: array.size] = array.reshape(-1)
+
+    def read(self, slot: Array) -> Array:
+        return slot.copy()
+
+    def snapshot(self, *slots: Array) -> Callable[[], tuple[Array, ...]]:
+        copies = tuple(slot.copy() for slot in slots)
+        return lambda: copies
+
+    def record(self, trace: Callable[[], None], guard: State | None = None) -> ReferencePlan:
+        return ReferencePlan(trace, guard)
+
+    def padded(self, length: int) -> int:
+        return length
+
+    def keep(self, x: Array, slot: Array) -> None:
+        slot[...] = x
+
+    # -- layers -------------------------------------------------------------------------------
+
+    def conv1d(
+        self,
+        x: Array,
+        conv: Linear,
+        *,
+        stride: int = 1,
+        activation: Activation = None,
+        add: Array | None = None,
+    ) -> Array:
+        outputs, width, inputs = conv.weight.shape
+        padded = np.pad(x, ((width // 2, width // 2), (0, 0)))
+        taps = np.lib.stride_tricks.sliding_window_view(padded, width, 0)[::stride]  # [T', I, K]
+        columns = taps.swapaxes(1, 2).reshape(-1, width * inputs)
+        matrix = Linear(conv.weight.reshape(outputs, -1), conv.bias)
+        return self.linear(columns, matrix, activation=activation, add=add)
+
+    def layer_norm(self, x: Array, norm: Norm) -> Array:
+        y = np.empty_like(x)
+        for rows in blocks(len(x), x[0].nbytes):
+            part = x[rows] - x[rows].mean(-1, keepdims=True)
+            variance = np.square(part).mean(-1, keepdims=True)
+            part /= np.sqrt(variance + np.float32(LAYER_NORM_EPSILON))
+            y[rows] = part * norm.weight + norm.bias
+        return y
+
+    def linear(
+        self,
+        x: Array,
+        linear: Linear,
+        *,
+        norm: Norm | None = None,
+        activation: Activation = None,
+        add: Array | None = None,
+    ) -> Array:
+        y: Array = (x if norm is None else self.layer_norm(x, norm)) @ linear.weight.T
+        if linear.bias is not None:
+            y += linear.bias
+        if activation == "gelu":
+            gelu(y)
+        if add is not None:
+            y += add
+        return y
+
+    def attention(self, qkv: Array, heads: int) -> Array:
+        length, width = qkv.shape[0], qkv.shape[1] // 3
+        q, k, v = (split_heads(part, heads) for part in np.split(qkv, 3, axis=1))
+        scale = np.float32((width // heads) ** -0.5)
+        y = np.empty((length, width), np.float32)
+        for head in range(heads):
+            keys, values = (k[head] * scale).T, np.ascontiguousarray(v[head])
+            out = split_heads(y, heads)[head]
+            for rows in blocks(length, 4 * length):
+                scores = q[head, rows] @ keys
+                softmax(scores)
+                out[rows] = scores @ values
+        return y
+
+    def attend_self(self, qkv: Array, cache: Cache, state: State, heads: int) -> Array:
+        lines, width = len(state.rows), qkv.shape[1] // 3
+        rows = qkv.reshape(lines, -1, 3 * width)
+        y = np.zeros((lines, rows.shape[1], width), np.float32)
+        scale = np.float32((width // heads) ** -0.5)
+        for b, line in enumerate(state.rows):
+            start, count = int(line["position"]), int(line["length"])
+            if line["done"] or count == 0:
+                continue
+            end = start + count
+            cache.keys[b, start:end] = rows[b, :count, width : 2 * width]
+            cache.values[b, start:end] = rows[b, :count, 2 * width :]
+            q = split_heads(rows[b, :count, :width] * scale, heads)
+            scores = q @ split_heads(cache.keys[b, :end], heads).swapaxes(-1, -2)
+            if count > 1:
+                later = np.arange(end)[None, :] > np.arange(start, end)[:, None]
+                scores[:, later] = -np.inf
+            softmax(scores)
+            values = split_heads(cache.values[b, :end], heads)
+            split_heads(y[b, :count], heads)[...] = scores @ values
+        return y.reshape(-1, width)
+
+    def attend_cross(self, q: Array, kv: Array, heads: int) -> Array:
+        width = q.shape[1]
+        scale = np.float32((width // heads) ** -0.5)
+        scores = split_heads(q * scale, heads) @ split_heads(kv[:, :width], heads).swapaxes(-1, -2)
+        softmax(scores)
+        y = np.empty_like(q)
+        split_heads(y, heads)[...] = scores @ split_heads(kv[:, width:], heads)
+        return y
+
+    def embed(
+        self, table: Array, positions: Array, state: State, prompt: Array | None = None
+    ) -> Array:
+        tokens = state.rows["token"][:, None] if prompt is None else prompt
+        places = state.rows["position"][:, None] + np.arange(tokens.shape[1])
+        places = np.minimum(places, len(positions) - 1)  # rows past the length are void
+        y: Array = table[tokens] + positions[places]
+        return y.reshape(-1, table.shape[1])
+
+    def take_rows(self, x: Array, state: State) -> Array:
+        lines = x.reshape(len(state.rows), -1, x.shape[1])
+        index = np.arange(len(lines))
+        last = lines[index, np.maximum(state.rows["length"].astype(int) - 1, 0)]
+        return np.concatenate([last, lines[index, state.rows["sot"]]])
+
+    # -- decisions ----------------------------------------------------------------------------
+
+    def no_speech(self, logits: Array, rules: Array, state: State) -> None:
+        for line, row in zip(state.rows, logits[len(state.rows) :], strict=True):
+            if not line["done"]:
+                top = row.max()
+                total = np.exp(row - top).sum()
+                line["no_speech_prob"] = np.exp(row[rules[0]["no_speech"]] - top) / total
+
+    def pick(self, logits: Array, mask: Array, rules: Array, state: State) -> None:
+        rule = rules[0]
+        for b, line in enumerate(state.rows):
+            if line["done"]:
+                continue
+            if not np.isfinite(logits[b]).all():
+                line["done"] = STOP_NONFINITE
+                continue
+            scores = np.where(self.allowed(mask, rule, line), logits[b], -np.inf)
+            token, logprob = self.choose(scores, rule, line)
+            line["sum_logprob"] += logprob
+            self.advance(token, rule, line, state.tokens[b])
+
+    def allowed(self, mask: Array, rule: Array, line: Array) -> Array:
+        """Which ids may follow [V]: suppression, then rules a to d of specs (openai's order)."""
+        first = line["count"] == 0
+        allowed: Array = (mask & (SUPPRESS | SUPPRESS_FIRST if first else SUPPRESS)) == 0
+        begin, end = int(rule["timestamp_begin"]), int(rule["end"])
+        if not rule["timestamps"]:
+            return allowed
+        allowed[rule["no_timestamps"]] = False
+        closing = line["after_timestamp"] and not line["after_pair"]
+        if line["after_timestamp"]:
+            allowed[slice(0, end) if closing else slice(begin, None)] = False
+        if line["last_timestamp"]:
+            allowed[begin : int(line["last_timestamp"]) + (0 if closing else 1)] = False
+        if first:
+            allowed[:begin] = False
+            allowed[begin + int(rule["max_initial"]) + 1 :] = False
+        return allowed
+
+    def choose(self, scores: Array, rule: Array, line: Array) -> tuple[int, float]:
+        """The token, and its log-probability among what the filters leave."""
+        begin, end = int(rule["timestamp_begin"]), int(rule["end"])
+        top = scores.max()
+        if top == -np.inf:  # nothing may follow
+            return end, 0.0
+        weights = np.exp(scores - top)
+        text, stamps = scores[:begin], scores[begin:]
+        if rule["timestamps"] and weights[begin:].sum() > np.exp(text.max(initial=-np.inf) - top):
+            total, low, pool = weights[begin:].sum(), begin, stamps
+        else:
+            total, low, pool = weights.sum(), 0, scores
+        if line["temperature"] > 0:
+            noise = gumbel(int(line["seed"]), int(line["count"]), np.arange(low, low + len(pool)))
+            token = low + int(np.argmax(pool / line["temperature"] + noise))
+        else:
+            token = low + int(np.argmax(pool))
+        return token, float(scores[token] - top - np.log(total))
+
+    def advance(self, token: int, rule: Array, line: Array, tokens: Array) -> None:
+        """Write the token down and move on."""
+        line["position"] += line["length"]
+        line["length"] = 1
+        if token == rule["end"]:
+            line["done"] = STOP_END
+            return
+        same = line["count"] > 0 and token == line["token"]
+        line["repeats"] = line["repeats"] + 1 if same else 1
+        line["after_pair"] = line["count"] == 0 or line["after_timestamp"]
+        line["after_timestamp"] = token >= rule["timestamp_begin"]
+        if line["after_timestamp"]:
+            line["last_timestamp"] = token
+        tokens[line["count"]] = token
+        line["token"] = token
+        line["count"] += 1
+        if rule["repeat_limit"] and line["repeats"] >= rule["repeat_limit"]:
+            line["done"] = STOP_REPEAT
+        elif line["count"] >= line["limit"]:
+            line["done"] = STOP_LENGTH
