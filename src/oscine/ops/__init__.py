@@ -11,7 +11,7 @@ Every activation is float32; weights are float32 or float16 and always summed in
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, fields, is_dataclass, replace
 from typing import Any, Literal, Protocol, TypeAlias
 
 import numpy as np
@@ -205,3 +205,14 @@ class Backend(Ops, Protocol):
     def padded(self, length: int) -> int:
         """The prompt length to record a plan for: a few lengths where recording costs."""
         ...
+
+
+def upload(backend: Backend, tree: Any) -> Any:
+    """The same tree of dataclasses and tuples with every NumPy array uploaded."""
+    if isinstance(tree, np.ndarray):
+        return backend.upload(tree)
+    if isinstance(tree, tuple):
+        return tuple(upload(backend, item) for item in tree)
+    if is_dataclass(tree) and not isinstance(tree, type):
+        return replace(tree, **{f.name: upload(backend, getattr(tree, f.name)) for f in fields(tree)})
+    return tree
