@@ -1,0 +1,128 @@
+"""Safetensors: a JSON table of contents, then raw little-endian tensors; one file or many.
+
+Format: huggingface/safetensors README; limits as in its `safetensors/src/tensor.rs`.
+"""
+
+from __future__ import annotations
+
+import math
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from oscine.errors import CheckpointError
+from oscine.weights.checkpoint import BFLOAT16, Checkpoint, Entry, stored_entry
+from oscine.weights.source import Cursor, MappedFile, checked_shape, parse_json, read_json
+
+MAX_HEADER = 100_000_000
+
+_KINDS: dict[str, np.dtype[Any] | str] = {
+    "F64": np.dtype("<f8"),
+    "F32": np.dtype("<f4"),
+    "F16": np.dtype("<f2"),
+    "BF16": BFLOAT16,
+    "I64": np.dtype("<i8"),
+    "I32": np.dtype("<i4"),
+    "I16": np.dtype("<i2"),
+    "I8": np.dtype("i1"),
+    "U64": np.dtype("<u8"),
+    "U32": np.dtype("<u4"),
+    "U16": np.dtype("<u2"),
+    "U8": np.dtype("u1"),
+    "BOOL": np.dtype("?"),
+}
+
+
+def is_safetensors(head: bytes) -> bool:
+    """Whether the first 16 bytes of a file are a header length and the brace of its JSON."""
+    return len(head) >= 9 and int.from_bytes(head[:8], "little") <= MAX_HEADER and head[8:9] == b"{"
+
+
+def read_safetensors(path: Path) -> Checkpoint:
+    """Open one `.safetensors` file, with config.json beside it.
+
+    Raises:
+        CheckpointError: the header is damaged, or offsets overlap or point outside the file.
+    """
+    config = read_json(path.parent / "config.json")
+    return Checkpoint("safetensors", path, path.parent, _entries(path), config)
+
+
+def read_sharded(index: Path) -> Checkpoint:
+    """Open the shards that a `model.safetensors.index.json` names.
+
+    Raises:
+        CheckpointError: a shard or a tensor that the index names is not there.
+    """
+    weight_map = read_json(index).get("weight_map")
+    if not isinstance(weight_map, dict) or not weight_map:
+        raise CheckpointError(index, "has no weight_map", "fetch it again")
+    shards: dict[str, dict[str, Entry]] = {}
+    tensors: dict[str, Entry] = {}
+    missing = []
+    for name, shard in weight_map.items():
+        if not isinstance(shard, str) or Path(shard).name != shard:
+            raise CheckpointError(index, f"names a shard outside its folder: {shard!r}")
+        if shard not in shards:
+            if not (index.parent / shard).is_file():
+                raise CheckpointError(index, f"shard {shard} is missing", "fetch the whole folder")
+            shards[shard] = _entries(index.parent / shard)
+        if name in shards[shard]:
+            tensors[name] = shards[shard][name]
+        else:
+            missing.append(f"{name} (in {shard})")
+    if missing:
+        raise CheckpointError.tensors(index, missing=missing)
+    config = read_json(index.parent / "config.json")
+    return Checkpoint("safetensors", index, index.parent, tensors, config)
+
+
+def _entries(path: Path) -> dict[str, Entry]:
+    file = MappedFile(path)
+    cursor = Cursor(file)
+    (length,) = cursor.unpack("Q", "the header's length")
+    if length > MAX_HEADER:
+        raise file.damaged(f"its header claims {length} bytes, more than {MAX_HEADER}")
+    header = parse_json(path, cursor.take(length, "the header"))
+    header.pop("__metadata__", None)
+    entries = {}
+    spans = []
+    for name, record in header.items():
+        begin, end, entry = _entry(file, cursor.offset, name, record)
+        entries[name] = entry
+        spans.append((begin, end, name))
+    spans.sort()
+    for (_, end, first), (begin, stop, second) in zip(spans, spans[1:], strict=False):
+        if begin < end and begin < stop:
+            raise file.damaged(f"tensors {first!r} and {second!r} overlap")
+    return entries
+
+
+def _entry(file: MappedFile, base: int, name: str, record: object) -> tuple[int, int, Entry]:
+    if not isinstance(record, dict):
+        raise file.damaged(f"tensor {name!r} has no description")
+    kind = _KINDS.get(str(record.get("dtype")))
+    if kind is None:
+        raise CheckpointError(
+            file.path,
+            f"tensor {name!r} has type {record.get('dtype')!r}",
+            "types that can be read: " + " ".join(_KINDS),
+        )
+    dims, offsets = record.get("shape"), record.get("data_offsets")
+    if not isinstance(dims, list):
+        raise file.damaged(f"tensor {name!r} has no shape")
+    shape = checked_shape(file, name, dims)
+    width = 2 if isinstance(kind, str) else kind.itemsize
+    size = math.prod(shape) * width
+    if not isinstance(offsets, list) or [type(o) for o in offsets] != [int, int]:
+        raise file.damaged(f"tensor {name!r} has no offsets")
+    begin, end = offsets
+    if end - begin != size:
+        raise file.damaged(
+            f"tensor {name!r} has {end - begin} bytes, its shape {list(shape)} needs {size}"
+        )
+    file.require(base + begin, size, f"tensor {name!r}")
+    if begin < 0:
+        raise file.damaged(f"tensor {name!r} begins before the data")
+    return begin, end, stored_entry(file, base + begin, kind, shape, name)

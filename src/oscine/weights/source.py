@@ -1,0 +1,143 @@
+"""Files on disk as bounded, memory-mapped bytes: no size from a file is believed before it fits."""
+
+from __future__ import annotations
+
+import json
+import math
+import mmap
+import struct
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any, Final
+
+import numpy as np
+from numpy.typing import DTypeLike, NDArray
+
+from oscine.errors import CheckpointError
+
+Array = NDArray[Any]
+
+#: No released tensor comes near these; beyond them NumPy's own arithmetic could overflow.
+MAX_RANK, MAX_ELEMENTS = 8, 1 << 40
+_MAX_JSON: Final = 100_000_000  # bytes; also the limit of the safetensors format for its header
+
+
+class MappedFile:
+    """A read-only file whose pages are read when touched.
+
+    Views handed out keep the mapping alive, so there is nothing to close.
+    """
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        try:
+            with path.open("rb") as file:
+                self._map = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
+        except ValueError:
+            raise CheckpointError(path, "the file is empty", "fetch it again") from None
+        except OSError as error:
+            raise CheckpointError(path, f"cannot be read ({error.strerror})") from None
+        self.size = len(self._map)
+
+    def damaged(self, problem: str) -> CheckpointError:
+        """The error to raise for anything in this file that cannot be true."""
+        return CheckpointError(self.path, problem, "the file is damaged or truncated")
+
+    def bytes(self, offset: int, count: int, what: str) -> bytes:
+        """A copy of a few bytes; `what` names them in the error if they are not all there."""
+        self.require(offset, count, what)
+        return self._map[offset : offset + count]
+
+    def require(self, offset: int, count: int, what: str) -> None:
+        """Raise unless [offset, offset + count) lies inside the file."""
+        if offset < 0 or count < 0 or offset + count > self.size:
+            raise self.damaged(
+                f"{what} needs bytes {offset} to {offset + count}, the file has {self.size}"
+            )
+
+    def array(self, offset: int, dtype: DTypeLike, shape: Sequence[int], what: str) -> Array:
+        """The numbers at `offset`: a view of the file, or one copy where they are not aligned.
+
+        The copy is made because NumPy would otherwise make it anew in every product.
+        """
+        kind = np.dtype(dtype)
+        count = math.prod(shape)
+        self.require(offset, count * kind.itemsize, what)
+        flat = np.frombuffer(self._map, dtype=np.uint8, count=count * kind.itemsize, offset=offset)
+        view: Array = flat.view(kind) if count else np.empty(0, kind)
+        if not view.flags.aligned:
+            view = view.copy()
+        return view.reshape(tuple(shape))
+
+
+class Cursor:
+    """Walks through the little-endian fields of a MappedFile."""
+
+    def __init__(self, file: MappedFile, offset: int = 0) -> None:
+        self.file = file
+        self.offset = offset
+
+    def take(self, count: int, what: str) -> bytes:
+        """The next `count` bytes."""
+        found = self.file.bytes(self.offset, count, what)
+        self.offset += count
+        return found
+
+    def skip(self, count: int, what: str) -> int:
+        """Pass over `count` bytes that must be there; returns where they begin."""
+        self.file.require(self.offset, count, what)
+        start = self.offset
+        self.offset += count
+        return start
+
+    def unpack(self, layout: str, what: str) -> tuple[int, ...]:
+        """The next integers, `layout` as in struct without the byte order."""
+        layout = "<" + layout
+        return struct.unpack(layout, self.take(struct.calcsize(layout), what))
+
+
+def checked_shape(file: MappedFile, name: str, dims: Sequence[object]) -> tuple[int, ...]:
+    """The dimensions as a shape, once they are proven to be ones."""
+    shape = tuple(d for d in dims if type(d) is int and d >= 0)
+    if len(shape) != len(dims) or len(shape) > MAX_RANK:
+        raise file.damaged(f"tensor {name!r} has impossible dimensions {list(dims)[:MAX_RANK]}")
+    if math.prod(max(d, 1) for d in shape) > MAX_ELEMENTS:
+        raise file.damaged(f"tensor {name!r} has impossible dimensions {list(shape)}")
+    return shape
+
+
+def read_json(path: Path) -> dict[str, Any]:
+    """An object from a JSON file; {} where there is no such file.
+
+    Raises:
+        CheckpointError: the file is not a JSON object.
+    """
+    try:
+        if path.stat().st_size > _MAX_JSON:
+            raise CheckpointError(path, "is too large to be a configuration")
+        return parse_json(path, path.read_bytes())
+    except FileNotFoundError:
+        return {}
+    except OSError as error:
+        raise CheckpointError(path, f"cannot be read ({error.strerror})") from None
+
+
+def parse_json(path: Path, text: bytes) -> dict[str, Any]:
+    """A JSON object in which no name occurs twice."""
+
+    def once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+        found = dict(pairs)
+        if len(found) != len(pairs):
+            names = [name for name, _ in pairs]
+            twice = next(name for name in names if names.count(name) > 1)
+            raise ValueError(f"{twice!r} occurs twice")
+        return found
+
+    try:
+        value = json.loads(text.decode("utf-8"), object_pairs_hook=once)
+    except (ValueError, RecursionError) as error:
+        problem = f"is not valid JSON ({str(error)[:120]})"
+        raise CheckpointError(path, problem, "fetch it again") from None
+    if not isinstance(value, dict):
+        raise CheckpointError(path, "holds no JSON object", "fetch it again")
+    return value
