@@ -1,0 +1,276 @@
+"""Any recording in, as a stream of mono float32 blocks: files, pipes, bytes, file objects, arrays.
+
+    open_source(what) -> Source        .name, .blocks(rate) as often as wanted
+    decode(what, rate) -> Audio        the whole at once
+
+Containers and codecs are FFmpeg's, through PyAV: no system tool is needed. Of a video the first
+audio track is taken. Damaged parts are skipped and a cut-off file gives what it has, each with a
+warning.
+"""
+
+from __future__ import annotations
+
+import io
+import os
+import stat
+import sys
+import tempfile
+import weakref
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any, BinaryIO, Protocol, TypeAlias
+
+import numpy as np
+from numpy.typing import NDArray
+
+from oscine.audio.container import decoded
+from oscine.audio.mel import SAMPLE_RATE
+from oscine.audio.resample import HIGHEST_RATE, LOWEST_RATE, Resampler, mono_frame, to_float
+from oscine.errors import AudioError, NonFiniteError, UsageError
+from oscine.types import Audio, Samples
+
+BLOCK_SAMPLES = 1 << 16  # 4 s at 16 kHz: large enough for NumPy, small enough for a cache
+SPOOL_BYTES = 32 << 20  # what a pipe may hold in memory before it goes to a temporary file
+MOST_CHANNELS = 64  # an array with more is not samples but, say, a spectrogram
+
+
+class Readable(Protocol):
+    """A binary file object as this module uses it."""
+
+    def read(self, size: int, /) -> Any: ...
+
+
+class Source(ABC):
+    """A recording that can be read as often as wanted; one reading at a time."""
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+
+    def blocks(self, rate: int = SAMPLE_RATE) -> Iterator[Samples]:
+        """Mono float32 blocks [n] at `rate` hertz, full scale = 1, each at least one sample long.
+
+        Raises AudioError when the recording cannot be read and NonFiniteError for NaN or infinity.
+        """
+        waiting: list[Samples] = []
+        count = 0
+        for piece in self._pieces(rate):
+            if not np.isfinite(piece).all():
+                raise NonFiniteError(f"{self.name}: audio contains non-finite samples")
+            waiting.append(piece)
+            count += len(piece)
+            if count >= BLOCK_SAMPLES:
+                yield np.concatenate(waiting)
+                waiting, count = [], 0
+        if count:
+            yield np.concatenate(waiting)
+
+    @abstractmethod
+    def _pieces(self, rate: int) -> Iterator[Samples]:
+        """Mono float32 pieces of any length at `rate`."""
+
+
+SourceLike: TypeAlias = (
+    str | Path | bytes | Readable | Audio | NDArray[Any] | tuple[NDArray[Any], int] | Source
+)
+
+
+class _MediaSource(Source):
+    """A container that FFmpeg reads, from a path or from a file object at its beginning."""
+
+    def __init__(self, name: str, rewound: Callable[[], str | BinaryIO]) -> None:
+        super().__init__(name)
+        self._rewound = rewound
+
+    def _pieces(self, rate: int) -> Iterator[Samples]:
+        return decoded(self.name, self._rewound(), rate)
+
+
+class _ArraySource(Source):
+    """Samples that are in memory already; converted block by block."""
+
+    def __init__(self, name: str, samples: NDArray[Any], rate: int) -> None:
+        super().__init__(name)
+        self._samples = _time_first(name, samples)
+        self._rate = _checked_rate(name, rate)
+
+    def _pieces(self, rate: int) -> Iterator[Samples]:
+        resampler = Resampler(rate)
+        for start in range(0, len(self._samples), BLOCK_SAMPLES):
+            piece = to_float(self._samples[start : start + BLOCK_SAMPLES])
+            if piece.ndim == 2:
+                piece = piece.mean(axis=1)
+            if rate == self._rate:
+                yield piece
+            else:
+                yield from resampler.push(mono_frame(piece, self._rate))
+        yield from resampler.flush()
+
+
+class _Spool:
+    """What cannot be rewound, copied once: in memory while small, in a temporary file beyond."""
+
+    def __init__(self, name: str, read: Callable[[int], Any]) -> None:
+        self._name = name
+        self._read: Callable[[int], Any] | None = read
+        self._file = tempfile.SpooledTemporaryFile(max_size=SPOOL_BYTES)
+        weakref.finalize(self, self._file.close)
+
+    def __call__(self) -> BinaryIO:
+        read, self._read = self._read, None
+        while read is not None:
+            chunk = _read_bytes(self._name, read, 1 << 20)
+            if not chunk:
+                break
+            self._file.write(chunk)
+        self._file.seek(0)
+        return self._file  # type: ignore[return-value]
+
+
+def open_source(source: SourceLike, *, name: str | None = None) -> Source:
+    """Anything that holds a recording as a Source; `name` is what messages call it.
+
+    - str, Path: a file; "-" is standard input. A pipe or device is read once and kept aside.
+    - bytes, binary file object: the contents of a file. An object that can seek is read in place.
+    - Audio; (array, rate); an array alone, taken as 16 kHz: samples [n], [n, channels] or
+      [channels, n] (the shorter axis is the channels, the last when equal), float with full scale 1
+      or PCM int8, uint8, int16, int32 by its type; channels are averaged.
+
+    Raises AudioError when it is not there, empty or of no use; UsageError for other types. What is
+    inside is looked at by `blocks`.
+    """
+    if isinstance(source, Source):
+        return source
+    if isinstance(source, str | Path):
+        return _standard_input(name) if source == "-" else _file(Path(source), name)
+    if isinstance(source, bytes | bytearray | memoryview):
+        label = name or "bytes"
+        if not len(source):
+            raise AudioError(label, "is empty", "give the contents of an audio file")
+        return _MediaSource(label, lambda: io.BytesIO(source))
+    if isinstance(source, Audio):
+        return _ArraySource(name or "audio", source.samples, source.rate)
+    if isinstance(source, np.ndarray):
+        return _ArraySource(name or "array", source, SAMPLE_RATE)
+    if isinstance(source, tuple) and len(source) == 2 and isinstance(source[0], np.ndarray):
+        return _ArraySource(name or "array", source[0], source[1])
+    if callable(getattr(source, "read", None)):
+        return _file_object(source, name)
+    raise UsageError(
+        f"{type(source).__name__} is not a recording; give a path, bytes, a binary file, "
+        "an array or (array, rate)"
+    )
+
+
+def decode(source: SourceLike, rate: int = SAMPLE_RATE) -> Audio:
+    """The whole in memory: mono float32 at `rate`. Raises as `open_source` and `blocks` do."""
+    blocks = list(open_source(source).blocks(rate))
+    return Audio(np.concatenate(blocks) if blocks else np.zeros(0, np.float32), rate)
+
+
+def _file(path: Path, name: str | None) -> Source:
+    label = name or str(path)
+    try:
+        found = path.stat()
+    except FileNotFoundError:
+        remedy = "download it first" if ":/" in str(path) else "check the path"
+        raise AudioError(label, "no such file", remedy) from None
+    except (OSError, ValueError) as error:
+        raise AudioError(label, f"cannot be opened ({_reason(error)})", "check the path") from None
+    if stat.S_ISDIR(found.st_mode):
+        raise AudioError(label, "is a folder", "give the files in it")
+    if not os.access(path, os.R_OK):
+        raise AudioError(label, "may not be read", "check its permissions")
+    if not stat.S_ISREG(found.st_mode):
+        return _MediaSource(label, _Spool(label, _OpenLater(path).read))
+    if not found.st_size:
+        raise AudioError(label, "is empty", "record or copy it again")
+    # "file:" keeps FFmpeg from seeing a protocol in a name such as concat:a or http:b.
+    return _MediaSource(label, lambda: f"file:{path}")
+
+
+class _OpenLater:
+    """A pipe opened at the first read, so that making a Source does not wait for a writer."""
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        self._file: BinaryIO | None = None
+
+    def read(self, size: int) -> bytes:
+        if self._file is None:
+            self._file = self._path.open("rb")
+        chunk = self._file.read(size)
+        if not chunk:
+            self._file.close()
+        return chunk
+
+
+def _standard_input(name: str | None) -> Source:
+    label = name or "standard input"
+    if sys.stdin is None or sys.stdin.isatty():
+        raise AudioError(label, "holds no recording", "pipe one in or name a file")
+    return _file_object(getattr(sys.stdin, "buffer", sys.stdin), label)
+
+
+def _file_object(file: Any, name: str | None) -> Source:
+    given = getattr(file, "name", None)
+    label = name or (given if isinstance(given, str) and given else "file object")
+    if isinstance(file, io.TextIOBase):
+        raise AudioError(label, "is open as text", "open it with mode 'rb'")
+    try:
+        in_place = file.seekable() and file.tell() == 0
+    except (AttributeError, OSError, ValueError):
+        in_place = False
+    if not in_place:
+        return _MediaSource(label, _Spool(label, file.read))
+
+    def rewound() -> BinaryIO:
+        try:
+            file.seek(0)
+        except (OSError, ValueError) as error:
+            raise AudioError(label, f"cannot be read again ({_reason(error)})") from None
+        return file  # type: ignore[no-any-return]
+
+    return _MediaSource(label, rewound)
+
+
+def _read_bytes(name: str, read: Callable[[int], Any], size: int) -> bytes:
+    try:
+        chunk = read(size)
+    except (OSError, ValueError) as error:
+        raise AudioError(name, f"cannot be read ({_reason(error)})") from None
+    if chunk is None:
+        raise AudioError(name, "has no data ready", "open it in blocking mode")
+    if isinstance(chunk, str):
+        raise AudioError(name, "is open as text", "open it with mode 'rb'")
+    return bytes(chunk)
+
+
+def _reason(error: Exception) -> str:
+    return getattr(error, "strerror", None) or str(error)
+
+
+def _time_first(name: str, samples: NDArray[Any]) -> NDArray[Any]:
+    """[n] or [n, channels] as a view; checks that shape and type can be samples."""
+    remedy = "give float or PCM integer samples [n], [n, channels] or [channels, n]"
+    try:
+        to_float(samples[:0])
+    except (TypeError, IndexError):
+        raise AudioError(
+            name, f"an array of {samples.dtype} {list(samples.shape)} is not audio", remedy
+        ) from None
+    if samples.ndim == 2 and samples.shape[0] < samples.shape[1]:
+        samples = samples.T
+    if samples.ndim > 2 or (samples.ndim == 2 and samples.shape[1] > MOST_CHANNELS):
+        raise AudioError(name, f"an array of shape {list(samples.shape)} is not audio", remedy)
+    if samples.ndim == 2 and not samples.shape[1]:
+        return samples.reshape(0)
+    return samples
+
+
+def _checked_rate(name: str, rate: Any) -> int:
+    if not isinstance(rate, int | float | np.number) or rate != rate or rate != int(rate):
+        raise AudioError(name, f"{rate!r} is not a sample rate", "give whole hertz, such as 16000")
+    if not LOWEST_RATE <= rate <= HIGHEST_RATE:
+        raise AudioError(name, f"a sample rate of {rate} Hz is not plausible", "give it in hertz")
+    return int(rate)

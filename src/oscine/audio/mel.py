@@ -1,0 +1,96 @@
+"""Whisper's front end as formulas: samples -> log-mel, time first.
+
+Source: openai/whisper, whisper/audio.py (log_mel_spectrogram) and librosa's Slaney mel filters,
+which made the bank shipped there. Three constants fix everything; the rest is derived from them.
+"""
+
+from __future__ import annotations
+
+from functools import lru_cache
+
+import numpy as np
+from numpy.typing import NDArray
+
+SAMPLE_RATE = 16_000  # hertz
+WINDOW = 400  # samples of one Fourier transform: 25 ms
+HOP = 160  # samples from frame to frame: 10 ms
+
+BINS = WINDOW // 2 + 1
+REACH = WINDOW // 2  # a frame is centred: it sees this far to both sides
+SILENCE = -10.0  # log10 of the floor 1e-10, the value of a frame of zeros
+DYNAMIC_RANGE = 8.0  # log10 units kept below the loudest value
+
+# 128 frames of 400 float64 are 400 KiB: with their spectra they stay in a core's level-2 cache.
+_FRAMES_AT_ONCE = 128
+_KNEE_HZ, _KNEE_MEL, _LOG_STEP = 1000.0, 15.0, np.log(6.4) / 27.0  # Slaney: linear below, log above
+
+_HANN = 0.5 - 0.5 * np.cos(2.0 * np.pi * np.arange(WINDOW) / WINDOW)  # periodic
+
+
+def _mel(hertz: float) -> float:
+    """The Slaney scale for a frequency above its knee at 1 kHz."""
+    return float(_KNEE_MEL + np.log(hertz / _KNEE_HZ) / _LOG_STEP)
+
+
+def _hertz(mels: NDArray[np.float64]) -> NDArray[np.float64]:
+    linear = mels * (_KNEE_HZ / _KNEE_MEL)
+    return np.where(mels < _KNEE_MEL, linear, _KNEE_HZ * np.exp((mels - _KNEE_MEL) * _LOG_STEP))
+
+
+@lru_cache(maxsize=8)
+def mel_filters(n_mels: int) -> NDArray[np.float32]:
+    """Slaney mel filter bank, float32 [n_mels, 201], read-only; computed in float64.
+
+    Triangles over `n_mels + 2` points equally spaced in mel from 0 to 8000 Hz, each of area one
+    (scaled by 2 / width in hertz). Source: librosa.filters.mel(norm="slaney").
+    """
+    edges = _hertz(np.linspace(0.0, _mel(SAMPLE_RATE / 2), n_mels + 2))
+    bins = np.arange(BINS) * (SAMPLE_RATE / WINDOW)
+    left, centre, right = edges[:-2, None], edges[1:-1, None], edges[2:, None]
+    rising = (bins - left) / (centre - left)
+    falling = (right - bins) / (right - centre)
+    bank = np.maximum(0.0, np.minimum(rising, falling)) * (2.0 / (right - left))
+    filters = bank.astype(np.float32)
+    filters.setflags(write=False)
+    return filters
+
+
+def log_power(stretch: NDArray[np.float32], n_mels: int) -> NDArray[np.float32]:
+    """log10 mel power of every whole frame of a stretch, neither padded nor clamped.
+
+    `stretch` [n] float32 at 16 kHz; frame i sees `stretch[160 i : 160 i + 400]`. Returns float32
+    [1 + (n - 400) // 160, n_mels], at least -10; no rows when n < 400.
+    """
+    frames = 1 + (len(stretch) - WINDOW) // HOP if len(stretch) >= WINDOW else 0
+    logs = np.empty((frames, n_mels), np.float32)
+    if not frames:
+        return logs
+    bank = mel_filters(n_mels).T
+    cut = np.lib.stride_tricks.sliding_window_view(stretch, WINDOW)[::HOP]
+    for start in range(0, frames, _FRAMES_AT_ONCE):
+        rows = slice(start, min(start + _FRAMES_AT_ONCE, frames))
+        # The window is float64, so the transform is too, under every NumPy: in float32 the rounding
+        # of a loud frame would show in its quiet bands, eight decades below.
+        spectrum = np.fft.rfft(cut[rows] * _HANN)
+        power = (spectrum.real**2 + spectrum.imag**2).astype(np.float32)
+        logs[rows] = np.log10(np.maximum(power @ bank, np.float32(10.0**SILENCE)))
+    return logs
+
+
+def scale(logs: NDArray[np.float32], peak: float) -> NDArray[np.float32]:
+    """Clamp to eight decades below `peak` and map to about [-1, 1.5], as the model was trained."""
+    return (np.maximum(logs, np.float32(peak - DYNAMIC_RANGE)) + np.float32(4.0)) / np.float32(4.0)
+
+
+def log_mel(samples: NDArray[np.float32], n_mels: int) -> NDArray[np.float32]:
+    """Whisper's features of the whole of `samples`, float32 [n // 160, n_mels], time first.
+
+    `samples` [n] float32 at 16 kHz, mirrored by 200 samples at both ends; fewer than 201 are first
+    filled up with zeros. The loudest value over the whole array sets the clamp. Pad with zeros to
+    30 s first for what Whisper is given. Source: whisper/audio.py: log_mel_spectrogram.
+    """
+    samples = np.asarray(samples, np.float32)
+    if len(samples) <= REACH:
+        samples = np.pad(samples, (0, REACH + 1 - len(samples)))
+    logs = log_power(np.pad(samples, REACH, mode="reflect"), n_mels)[: len(samples) // HOP]
+    return scale(logs, float(logs.max(initial=SILENCE)))

@@ -1,0 +1,167 @@
+"""Log-mel of a whole recording as windows, with memory that does not grow with its length.
+
+The openai column of the front end: one window of zeros is appended to the audio, the clamp hangs on
+the loudest value of the whole file, and a window that reaches past the end shows real silence.
+Source: whisper/transcribe.py (mel = log_mel_spectrogram(audio, padding=N_SAMPLES)).
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable, Iterator
+from typing import Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+from oscine.audio.mel import HOP, REACH, SAMPLE_RATE, SILENCE, WINDOW, log_power, scale
+
+CACHED_SECONDS = 600  # 10 minutes of 128 mels are 31 MB; longer recordings are decoded twice
+
+
+class Recording(Protocol):
+    """What Features needs of a recording: its samples as blocks, as often as asked."""
+
+    def blocks(self, rate: int = SAMPLE_RATE) -> Iterator[NDArray[np.float32]]: ...
+
+
+class Features:
+    """Log-mel windows of one recording, as if computed from the whole file at once.
+
+    `source.blocks()` gives mono float32 blocks of any size at 16 kHz, and may be asked again. It is
+    read once at construction, to find the loudest value and the length; `check` is called once a
+    block there, and wherever blocks are read later, so that a caller can cancel by raising. Up to
+    `cached_seconds` the features of that pass are kept. A longer recording is read again as windows
+    are asked for, holding only what a window needs; asking backwards starts over.
+
+    Raises whatever the source raises (AudioError, NonFiniteError).
+    """
+
+    def __init__(
+        self,
+        source: Recording,
+        n_mels: int,
+        window_frames: int,
+        *,
+        check: Callable[[], None] | None = None,
+        cached_seconds: float = CACHED_SECONDS,
+    ) -> None:
+        self.n_mels = n_mels
+        self.window_frames = window_frames
+        self._source = source
+        self._check = check
+        self._samples = 0
+        self._held: deque[NDArray[np.float32]] = deque()
+        self._held_from = 0  # the frame number of the first held row
+        self._coming: Iterator[NDArray[np.float32]] = iter(())
+        self._peak = SILENCE
+        self._survey(int(cached_seconds * SAMPLE_RATE))
+
+    @property
+    def frames(self) -> int:
+        """Frames of content: whole hops of 10 ms, the appended silence not counted."""
+        return self._samples // HOP
+
+    @property
+    def duration(self) -> float:
+        """Length of the recording in seconds."""
+        return self._samples / SAMPLE_RATE
+
+    def window(self, seek: int, size: int) -> NDArray[np.float32]:
+        """Features float32 [window_frames, n_mels] that begin at frame `seek`.
+
+        The first `size` frames are content. If they reach the end of the content, the rest is the
+        silence that follows it; if a clip ends earlier, the rest is 0.0, which is no silence.
+        """
+        size = min(size, self.window_frames)
+        if seek < 0 or size < 0:
+            raise ValueError(f"a window of {size} frames at frame {seek} lies before the recording")
+        wanted = self.window_frames if seek + size >= self.frames else size
+        window = np.zeros((self.window_frames, self.n_mels), np.float32)
+        window[:wanted] = scale(self._rows(seek, wanted), self._peak)
+        return window
+
+    def _survey(self, cached_samples: int) -> None:
+        """Read everything once: length, loudest value, and the rows while they are few."""
+        keep = True
+        for logs in self._log_blocks():
+            self._peak = max(self._peak, float(logs.max(initial=SILENCE)))
+            keep = keep and self._samples <= cached_samples
+            if keep:
+                self._held.append(logs)
+            else:
+                self._held.clear()
+        self._keep = keep
+        if keep and self._held:
+            self._held = deque([np.concatenate(self._held)])
+        elif not keep:
+            self._coming = self._log_blocks()
+
+    def _rows(self, start: int, count: int) -> NDArray[np.float32]:
+        """Unclamped rows [count, n_mels]; those past everything audible are silence."""
+        if start < self._held_from:
+            self._held.clear()
+            self._held_from = 0
+            self._coming = self._log_blocks()
+        rows = np.full((count, self.n_mels), SILENCE, np.float32)
+        first = self._held_from
+        for logs in self._reach(start + count):
+            last = first + len(logs)
+            if last > start:
+                low, high = max(first, start), min(last, start + count)
+                if low < high:
+                    rows[low - start : high - start] = logs[low - first : high - first]
+            elif not self._keep:
+                self._held.popleft()
+                self._held_from = last
+            first = last
+        return rows
+
+    def _reach(self, end: int) -> Iterator[NDArray[np.float32]]:
+        """The held blocks, then new ones (held from then on) until frame `end` is covered."""
+        covered = self._held_from
+        for logs in tuple(self._held):
+            covered += len(logs)
+            yield logs
+        while covered < end:
+            logs_or_end = next(self._coming, None)
+            if logs_or_end is None:
+                return
+            self._held.append(logs_or_end)
+            covered += len(logs_or_end)
+            yield logs_or_end
+
+    def _log_blocks(self) -> Iterator[NDArray[np.float32]]:
+        """Unclamped rows of the audio and of what follows while a frame can still hear it.
+
+        Row t sees samples [160 t - 200, 160 t + 200). Samples before the beginning mirror the first
+        201; after the end come zeros, so rows past (n + 200) / 160 need not be computed.
+        """
+        waiting = np.empty(0, np.float32)
+        mirrored = False
+        samples = rows = 0
+        for block in self._source.blocks(SAMPLE_RATE):
+            if self._check is not None:
+                self._check()
+            samples += len(block)
+            self._samples = max(self._samples, samples)
+            waiting = np.concatenate([waiting, block])
+            if not mirrored and len(waiting) > REACH:
+                waiting, mirrored = _mirror(waiting), True
+            if mirrored and len(waiting) >= WINDOW:
+                logs = log_power(waiting, self.n_mels)
+                waiting = waiting[len(logs) * HOP :]
+                rows += len(logs)
+                yield logs
+        if not samples:
+            return
+        waiting = np.concatenate([waiting, np.zeros(WINDOW + REACH, np.float32)])
+        if not mirrored:
+            waiting = _mirror(waiting)
+        audible = -(-(samples + REACH) // HOP)
+        yield log_power(waiting, self.n_mels)[: audible - rows]
+
+
+def _mirror(beginning: NDArray[np.float32]) -> NDArray[np.float32]:
+    """Put the reflection of samples 1…200 in front of the beginning (more than 200 samples)."""
+    return np.concatenate([beginning[REACH:0:-1], beginning])
