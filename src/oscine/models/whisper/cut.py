@@ -1,0 +1,52 @@
+"""One window's tokens into timed pieces, and how far to move on.
+
+Source: whisper/transcribe.py, the part of its loop between decoding and new_segment.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+
+FRAMES_PER_SECOND = 100
+FRAMES_PER_TIMESTAMP = 2
+SECONDS_PER_TIMESTAMP = FRAMES_PER_TIMESTAMP / FRAMES_PER_SECOND
+
+
+@dataclass(frozen=True, slots=True)
+class Piece:
+    """Tokens between two times, in seconds from the window's beginning."""
+
+    start: float
+    end: float
+    tokens: tuple[int, ...]
+
+
+def cut(tokens: Sequence[int], size: int, timestamp_begin: int) -> tuple[list[Piece], int]:
+    """Cut a window of `size` frames after each closing timestamp; -> pieces, frames to advance.
+
+    Two timestamps in a row close one piece and open the next. Text that follows the last such pair
+    was cut off by the window's end, so the next window begins there; but a single timestamp at
+    the end says that nothing is spoken after it, and the whole window is done. The advance is at
+    least 1.
+    """
+    stamp = [token >= timestamp_begin for token in tokens]
+    ends = [at for at, both in enumerate(pairwise(stamp), start=1) if all(both)]
+    if not ends:
+        stamps = [token - timestamp_begin for token in tokens if token >= timestamp_begin]
+        length = size / FRAMES_PER_SECOND
+        if stamps and stamps[-1] != 0:
+            length = stamps[-1] * SECONDS_PER_TIMESTAMP
+        return [Piece(0.0, length, tuple(tokens))], max(1, size)
+    complete = stamp[-2:] == [False, True]
+    if complete:
+        ends.append(len(tokens))
+    pieces = []
+    for begin, end in pairwise([0, *ends]):
+        part = tuple(tokens[begin:end])
+        first, last = (place - timestamp_begin for place in (part[0], part[-1]))
+        pieces.append(Piece(first * SECONDS_PER_TIMESTAMP, last * SECONDS_PER_TIMESTAMP, part))
+    if complete:
+        return pieces, max(1, size)
+    return pieces, max(1, (tokens[ends[-1] - 1] - timestamp_begin) * FRAMES_PER_TIMESTAMP)

@@ -1,0 +1,199 @@
+"""Whisper's byte-level BPE, read from whatever lies beside the weights.
+
+A vocabulary is a list of byte strings; a token's id is its rank. That is all that encoding needs
+(OpenAI publishes its vocabularies this way), so one reader serves tokenizer.json, vocab.json,
+CTranslate2's vocabulary files and ggml's raw bytes. Source: whisper/tokenizer.py, and tiktoken's
+educational.py for merging by rank.
+"""
+
+from __future__ import annotations
+
+import json
+from codecs import utf_8_decode
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from functools import cached_property, lru_cache
+from itertools import pairwise
+from pathlib import Path
+from typing import Any
+
+from oscine.errors import CheckpointError
+
+END_OF_TEXT = "<|endoftext|>"
+SECONDS_PER_TIMESTAMP = 0.02
+FILES = ("tokenizer.json", "vocab.json", "vocabulary.json", "vocabulary.txt")
+
+
+class Tokenizer:
+    """Text to ids and back.
+
+    `pieces[id]` are the bytes of each text token; ids from `end` on are special. `special` has
+    those the vocabulary names, by text: it may lack timestamps, or be empty (ggml).
+    """
+
+    def __init__(self, pieces: Sequence[bytes], special: Mapping[str, int], path: Path) -> None:
+        self.pieces = tuple(pieces)
+        self.special = dict(special)
+        self.path = path
+
+    @property
+    def end(self) -> int:
+        """The id of <|endoftext|>, the first that is not text."""
+        return len(self.pieces)
+
+    def encode(self, text: str) -> tuple[int, ...]:
+        """Ids of `text`; what looks like a special token is encoded as the text it is."""
+        return tuple(
+            id for word in split_words(text) for id in merge_by_rank(word, self._ranks, self.path)
+        )
+
+    def decode(self, ids: Iterable[int]) -> str:
+        """Text of the text tokens among `ids`; invalid UTF-8 becomes U+FFFD."""
+        return self._bytes(ids).decode("utf-8", "replace")
+
+    def decode_parts(self, parts: Iterable[Iterable[int]]) -> list[str]:
+        """Texts of consecutive parts of one token sequence.
+
+        A character cut by the end of a part goes whole to the next part, and is left out where
+        there is no rest of it, so U+FFFD appears only for bytes that are invalid in themselves.
+        """
+        texts, carried = [], b""
+        for part in parts:
+            data = self._bytes(part)
+            joined, _ = utf_8_decode((carried + data)[:4], "replace", False)
+            if not joined.startswith("\ufffd"):
+                data = carried + data
+            text, used = utf_8_decode(data, "replace", False)
+            carried = data[used:]
+            texts.append(text)
+        return texts
+
+    def decode_with_timestamps(self, ids: Iterable[int], timestamp_begin: int) -> str:
+        """Like decode, with special tokens by name and timestamps as <|1.08|>."""
+        names = {id: name for name, id in self.special.items()}
+        out = b""
+        for id in ids:
+            if id < self.end:
+                out += self.pieces[id]
+            elif id >= timestamp_begin:
+                seconds = (id - timestamp_begin) * SECONDS_PER_TIMESTAMP
+                out += f"<|{seconds:.2f}|>".encode()
+            else:
+                out += names.get(id, f"<|{id}|>").encode()
+        return out.decode("utf-8", "replace")
+
+    def _bytes(self, ids: Iterable[int]) -> bytes:
+        return b"".join(self.pieces[id] for id in ids if id < self.end)
+
+    @cached_property
+    def _ranks(self) -> dict[bytes, int]:
+        return {piece: id for id, piece in reversed(list(enumerate(self.pieces))) if piece}
+
+
+def load_tokenizer(
+    folder: Path,
+    vocabulary: Sequence[bytes] | None = None,
+    fallback: Callable[[], Path] | None = None,
+) -> Tokenizer:
+    """Read the tokenizer of a checkpoint.
+
+    `vocabulary`: the raw pieces that ggml files carry, which win over files beside them.
+    `fallback`: gives a folder that holds a tokenizer, asked where there is none in `folder`.
+    Raises CheckpointError if there is none, or if it is damaged.
+    """
+    if vocabulary is not None:
+        return _from_pieces(vocabulary, folder)
+    path = _find(folder)
+    if path is None and fallback is not None:
+        path = _find(fallback())
+    if path is None:
+        raise CheckpointError(
+            folder, "no tokenizer", f"put one of {', '.join(FILES)} beside the weights"
+        )
+    try:
+        return _from_ids(_read_vocabulary(path), path)
+    except (OSError, UnicodeDecodeError, ValueError, KeyError, TypeError, AttributeError) as error:
+        raise CheckpointError(path, f"not a tokenizer: {error!r}") from error
+
+
+def _find(folder: Path) -> Path | None:
+    return next((folder / name for name in FILES if (folder / name).is_file()), None)
+
+
+def _read_vocabulary(path: Path) -> dict[str, int]:
+    """Token text (byte-unicode form) to id, special tokens among them."""
+    if path.suffix == ".txt":
+        lines = path.read_text("utf-8").split("\n")
+        if lines[-1] == "":
+            lines.pop()
+        return _first_ids(lines)
+    content: Any = json.loads(path.read_text("utf-8"))
+    if path.name == "tokenizer.json":
+        added = {token["content"]: int(token["id"]) for token in content["added_tokens"]}
+        return {**content["model"]["vocab"], **added}
+    if path.name == "vocabulary.json":
+        return _first_ids(content)
+    added_path = path.with_name("added_tokens.json")
+    added = json.loads(added_path.read_text("utf-8")) if added_path.is_file() else {}
+    return {**content, **added}
+
+
+def _first_ids(tokens: Sequence[str]) -> dict[str, int]:
+    return {token: id for id, token in reversed(list(enumerate(tokens)))}
+
+
+def _from_ids(ids: Mapping[str, int], path: Path) -> Tokenizer:
+    if END_OF_TEXT not in ids:
+        raise CheckpointError(path, f"no {END_OF_TEXT} in the vocabulary")
+    end = ids[END_OF_TEXT]
+    table = unicode_to_byte()
+    pieces: list[bytes | None] = [None] * end
+    for token, id in ids.items():
+        if 0 <= id < end:
+            pieces[id] = bytes(table[character] for character in token)
+    holes = [id for id, piece in enumerate(pieces[:-1]) if piece is None]
+    if holes:  # the last may be missing: it is the empty string of multilingual vocabularies
+        raise CheckpointError(path, f"no token has id {holes[0]} ({len(holes)} are missing)")
+    special = {token: id for token, id in ids.items() if id >= end}
+    return Tokenizer([piece or b"" for piece in pieces], special, path)
+
+
+def _from_pieces(vocabulary: Sequence[bytes], path: Path) -> Tokenizer:
+    end = END_OF_TEXT.encode()
+    pieces = list(vocabulary)
+    return Tokenizer(pieces[: pieces.index(end)] if end in pieces else pieces, {}, path)
+
+
+@lru_cache(maxsize=1)
+def unicode_to_byte() -> dict[str, int]:
+    """GPT-2's printable stand-ins for the 256 bytes (openai/gpt-2, encoder.py)."""
+    printable = [*range(0x21, 0x7F), *range(0xA1, 0xAD), *range(0xAE, 0x100)]
+    table = {chr(byte): byte for byte in printable}
+    others = (byte for byte in range(256) if byte not in set(printable))
+    return table | {chr(256 + place): byte for place, byte in enumerate(others)}
+
+
+def split_words(text: str) -> list[bytes]:
+    """GPT-2's split before merging; the library's, as its Unicode classes are not in `re`."""
+    from tokenizers.pre_tokenizers import ByteLevel  # costs start-up time, and is seldom needed
+
+    table = unicode_to_byte()
+    words = ByteLevel(add_prefix_space=False).pre_tokenize_str(text)
+    return [bytes(table[character] for character in word) for word, _ in words]
+
+
+def merge_by_rank(word: bytes, ranks: Mapping[bytes, int], path: Path) -> list[int]:
+    """Join the adjacent pair of lowest rank until none is in the vocabulary."""
+    never = len(ranks) + 1
+    parts = [word[at : at + 1] for at in range(len(word))]
+    scores = [ranks.get(left + right, never) for left, right in pairwise(parts)]
+    while scores and (best := min(scores)) < never:
+        at = scores.index(best)
+        parts[at : at + 2] = [parts[at] + parts[at + 1]]
+        del scores[at]
+        for pair in (at - 1, at):
+            if 0 <= pair < len(scores):
+                scores[pair] = ranks.get(parts[pair] + parts[pair + 1], never)
+    unknown = next((part for part in parts if part not in ranks), None)
+    if unknown is not None:
+        raise CheckpointError(path, f"the vocabulary has no token for the byte {unknown!r}")
+    return [ranks[part] for part in parts]
