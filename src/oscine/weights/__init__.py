@@ -1,13 +1,19 @@
-"""Weights as people have them: one reader a format, each without conversion and without torch."""
+"""Weights as people have them: one reader a format, no conversion, no torch."""
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
 
 from oscine.errors import CheckpointError
+from oscine.weights.archive import Archive
 from oscine.weights.checkpoint import Checkpoint, Entry
 from oscine.weights.ctranslate2 import is_ctranslate2, read_ctranslate2
+from oscine.weights.ggml import is_ggml, read_ggml
+from oscine.weights.mlx import dequantised, is_mlx, read_npz
 from oscine.weights.safetensors import is_safetensors, read_safetensors, read_sharded
+from oscine.weights.source import MappedFile
+from oscine.weights.torch_pickle import is_torch, read_torch
 
 __all__ = ["Checkpoint", "Entry", "read_checkpoint"]
 
@@ -18,6 +24,16 @@ FOLDER_FILES = (
     "weights.safetensors",
     "weights.npz",
     "model.bin",
+    "pytorch_model.bin",
+)
+#: One file so named, alone in a folder, is taken as its weights.
+SUFFIXES = (".safetensors", ".npz", ".bin", ".pt")
+REMEDY = "give a safetensors, CTranslate2, OpenAI .pt, whisper.cpp .bin or MLX checkpoint"
+
+_READERS: tuple[tuple[Callable[[bytes], bool], Callable[[Path], Checkpoint]], ...] = (
+    (is_ggml, read_ggml),
+    (is_safetensors, read_safetensors),
+    (is_ctranslate2, read_ctranslate2),
 )
 
 
@@ -33,22 +49,41 @@ def read_checkpoint(path: Path | str) -> Checkpoint:
     if not file.is_file():
         raise CheckpointError(file, "no such file or folder")
     if file.name.endswith(".index.json"):
-        return read_sharded(file)
-    with file.open("rb") as opened:
-        head = opened.read(16)
-    if is_safetensors(head):
-        return read_safetensors(file)
-    if is_ctranslate2(head):
-        return read_ctranslate2(file)
-    raise CheckpointError(
-        file,
-        "is of no known format",
-        "give a safetensors, CTranslate2, OpenAI .pt, whisper.cpp .bin or MLX checkpoint",
-    )
+        return _as_mlx(read_sharded(file))
+    head = MappedFile(file).head
+    if head[:4] == b"PK\x03\x04":
+        archive = Archive(file)
+        return read_torch(archive) if is_torch(archive) else read_npz(archive)
+    for belongs, read in _READERS:
+        if belongs(head):
+            return _as_mlx(read(file))
+    raise CheckpointError(file, f"is {_guess(head)}", REMEDY)
+
+
+def _as_mlx(checkpoint: Checkpoint) -> Checkpoint:
+    if checkpoint.format == "safetensors" and is_mlx(checkpoint.tensors):
+        return dequantised(checkpoint)
+    return checkpoint
+
+
+def _guess(head: bytes) -> str:
+    if head[:4] == b"GGUF":
+        return "a GGUF file, which whisper.cpp does not use"
+    if head[:1] == b"\x80":
+        return "a pickle without a zip archive (torch before 1.6), which is not read"
+    if head.startswith((b"version https://git-lfs", b"<")):
+        return "a web page or a Git LFS pointer instead of the weights"
+    return "of no known format"
 
 
 def _weights_in(folder: Path) -> Path:
     for name in FOLDER_FILES:
         if (folder / name).is_file():
             return folder / name
+    single = [p for p in sorted(folder.iterdir()) if p.suffix in SUFFIXES and p.is_file()]
+    if len(single) == 1:
+        return single[0]
+    if single:
+        found = ", ".join(path.name for path in single[:5])
+        raise CheckpointError(folder, f"holds several files of weights: {found}", "name one")
     raise CheckpointError(folder, "holds no weights", "looked for " + ", ".join(FOLDER_FILES))

@@ -1,11 +1,11 @@
-"""What every reader returns: named tensors that are read when asked for, and what goes with them."""
+"""What every reader returns: named tensors, read when asked for, and what goes with them."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal, TypeAlias
 
 import numpy as np
 
@@ -37,27 +37,36 @@ class Checkpoint:
 
 
 FLOAT32, FLOAT16 = np.dtype("<f4"), np.dtype("<f2")
-BFLOAT16 = "bfloat16"  # NumPy has no such type: two bytes, the upper half of a float32
+BFLOAT16: Literal["bfloat16"] = "bfloat16"  # unknown to NumPy: the upper half of a float32
+Kind: TypeAlias = np.dtype[Any] | Literal["bfloat16"]
 
 
-def stored_entry(
-    file: MappedFile, offset: int, kind: np.dtype[Any] | str, shape: tuple[int, ...], name: str
+def number_entry(
+    shape: tuple[int, ...], kind: Kind, raw: Callable[[np.dtype[Any]], Array]
 ) -> Entry:
-    """A tensor that lies row-major in the file; `kind` is its NumPy type there, or BFLOAT16."""
-    if kind == BFLOAT16:
+    """A tensor that `raw` gives in the type in which it is stored, widened where it must be."""
+    if isinstance(kind, str):
 
         def widen() -> Array:
-            half = file.array(offset, "<u2", shape, f"tensor {name!r}")
-            wide = half.astype("<u4")
+            wide = raw(np.dtype("<u2")).astype("<u4")
             wide <<= 16
             return wide.view(FLOAT32)
 
         return Entry(shape, FLOAT32, widen)
-    stored = np.dtype(kind)
-    target = FLOAT32 if stored == np.dtype("<f8") else stored
+    if kind == np.dtype("<f8"):
+        return Entry(shape, FLOAT32, lambda: raw(kind).astype(FLOAT32))
+    return Entry(shape, kind, lambda: raw(kind))
 
-    def read() -> Array:
-        found = file.array(offset, stored, shape, f"tensor {name!r}")
-        return found if target == stored else found.astype(target)
 
-    return Entry(shape, target, read)
+def stored_entry(
+    file: MappedFile, offset: int, kind: Kind, shape: tuple[int, ...], name: str
+) -> Entry:
+    """A tensor that lies row-major in the file."""
+    return number_entry(
+        shape, kind, lambda dtype: file.array(offset, dtype, shape, f"tensor {name!r}")
+    )
+
+
+def width_of(kind: Kind) -> int:
+    """Bytes of one number as stored."""
+    return 2 if isinstance(kind, str) else kind.itemsize

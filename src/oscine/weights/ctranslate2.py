@@ -8,16 +8,23 @@ from __future__ import annotations
 
 import math
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 
 from oscine.errors import CheckpointError
-from oscine.weights.checkpoint import BFLOAT16, FLOAT32, Checkpoint, Entry, stored_entry
+from oscine.weights.checkpoint import (
+    BFLOAT16,
+    FLOAT32,
+    Checkpoint,
+    Entry,
+    Kind,
+    stored_entry,
+    width_of,
+)
 from oscine.weights.source import Array, Cursor, MappedFile, checked_shape, read_json
 
 VERSION, SPEC = 6, "WhisperSpec"
-_KINDS: tuple[np.dtype[Any] | str, ...] = (
+_KINDS: tuple[Kind, ...] = (
     np.dtype("<f4"),
     np.dtype("i1"),
     np.dtype("<i2"),
@@ -87,7 +94,7 @@ def _variable(cursor: Cursor) -> tuple[str, Entry]:
     if code >= len(_KINDS):
         raise file.damaged(f"variable {name!r} has unknown type {code}")
     kind = _KINDS[code]
-    needed = math.prod(shape) * (2 if isinstance(kind, str) else kind.itemsize)
+    needed = math.prod(shape) * width_of(kind)
     if size != needed:
         raise file.damaged(f"variable {name!r} has {size} bytes, its dimensions need {needed}")
     return name, stored_entry(file, cursor.skip(size, f"variable {name!r}"), kind, shape, name)

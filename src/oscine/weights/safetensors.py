@@ -7,17 +7,16 @@ from __future__ import annotations
 
 import math
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 
 from oscine.errors import CheckpointError
-from oscine.weights.checkpoint import BFLOAT16, Checkpoint, Entry, stored_entry
+from oscine.weights.checkpoint import BFLOAT16, Checkpoint, Entry, Kind, stored_entry, width_of
 from oscine.weights.source import Cursor, MappedFile, checked_shape, parse_json, read_json
 
 MAX_HEADER = 100_000_000
 
-_KINDS: dict[str, np.dtype[Any] | str] = {
+_KINDS: dict[str, Kind] = {
     "F64": np.dtype("<f8"),
     "F32": np.dtype("<f4"),
     "F16": np.dtype("<f2"),
@@ -92,11 +91,17 @@ def _entries(path: Path) -> dict[str, Entry]:
         begin, end, entry = _entry(file, cursor.offset, name, record)
         entries[name] = entry
         spans.append((begin, end, name))
-    spans.sort()
-    for (_, end, first), (begin, stop, second) in zip(spans, spans[1:], strict=False):
-        if begin < end and begin < stop:
-            raise file.damaged(f"tensors {first!r} and {second!r} overlap")
+    _refuse_overlap(file, spans)
     return entries
+
+
+def _refuse_overlap(file: MappedFile, spans: list[tuple[int, int, str]]) -> None:
+    reached, owner = 0, ""
+    for begin, end, name in sorted(spans):
+        if begin < min(reached, end):
+            raise file.damaged(f"tensors {owner!r} and {name!r} overlap")
+        if end > reached:
+            reached, owner = end, name
 
 
 def _entry(file: MappedFile, base: int, name: str, record: object) -> tuple[int, int, Entry]:
@@ -113,8 +118,7 @@ def _entry(file: MappedFile, base: int, name: str, record: object) -> tuple[int,
     if not isinstance(dims, list):
         raise file.damaged(f"tensor {name!r} has no shape")
     shape = checked_shape(file, name, dims)
-    width = 2 if isinstance(kind, str) else kind.itemsize
-    size = math.prod(shape) * width
+    size = math.prod(shape) * width_of(kind)
     if not isinstance(offsets, list) or [type(o) for o in offsets] != [int, int]:
         raise file.damaged(f"tensor {name!r} has no offsets")
     begin, end = offsets

@@ -38,6 +38,7 @@ class MappedFile:
         except OSError as error:
             raise CheckpointError(path, f"cannot be read ({error.strerror})") from None
         self.size = len(self._map)
+        self.head = self._map[:64]
 
     def damaged(self, problem: str) -> CheckpointError:
         """The error to raise for anything in this file that cannot be true."""

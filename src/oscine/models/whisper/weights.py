@@ -16,7 +16,7 @@ from oscine.models.whisper.config import WhisperConfig
 from oscine.models.whisper.names import IGNORED, canonical
 from oscine.models.whisper.sizes import read_config
 from oscine.ops import Linear, Norm
-from oscine.weights import Checkpoint, Entry, read_checkpoint
+from oscine.weights import Entry, read_checkpoint
 from oscine.weights.source import Array
 
 

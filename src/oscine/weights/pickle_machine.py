@@ -1,0 +1,263 @@
+"""A pickle machine that can only build containers and describe tensors.
+
+It imports nothing and calls nothing: a GLOBAL is a name compared with a list, a REDUCE of one of
+four names makes a plain value. Every other opcode or name is refused. Opcodes: CPython's
+Modules/_pickle.c, those that torch.save with protocol 2 writes.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, Final
+
+
+class Refused(Exception):  # noqa: N818 - it says what happened
+    """The stream holds something that is not on the list, or is damaged."""
+
+
+@dataclass(frozen=True, slots=True)
+class Global:
+    """A name from the list."""
+
+    module: str
+    name: str
+
+
+@dataclass(frozen=True, slots=True)
+class Storage:
+    """The numbers of one or more tensors: a file `data/<key>` of `count` elements."""
+
+    kind: str
+    key: str
+    count: int
+
+
+@dataclass(frozen=True, slots=True)
+class StridedTensor:
+    """A tensor's place in its storage; offset and strides count elements."""
+
+    storage: Storage
+    offset: int
+    shape: tuple[int, ...]
+    strides: tuple[int, ...]
+
+
+STORAGES: Final = frozenset(
+    "HalfStorage FloatStorage BFloat16Storage DoubleStorage LongStorage IntStorage ShortStorage "
+    "CharStorage ByteStorage BoolStorage".split()
+)
+_ORDERED_DICT = Global("collections", "OrderedDict")
+_REBUILD_TENSOR = Global("torch._utils", "_rebuild_tensor_v2")
+_REBUILD_PARAMETER = Global("torch._utils", "_rebuild_parameter")
+_ALLOWED = frozenset(
+    {_ORDERED_DICT, _REBUILD_TENSOR, _REBUILD_PARAMETER}
+    | {Global("torch", name) for name in STORAGES}
+)
+
+
+class Machine:
+    """Runs one pickle; `run` gives its value."""
+
+    def __init__(self, stream: bytes) -> None:
+        self._stream = stream
+        self._at = 0
+        self._stack: list[Any] = []
+        self._marks: list[int] = []
+        self._memo: dict[int, Any] = {}
+
+    def run(self) -> Any:
+        """The value on top of the stack at STOP.
+
+        Raises:
+            Refused: anything that torch.save of a state dict does not write.
+        """
+        while True:
+            code = self._take(1)
+            if code == b".":
+                return self._pop()
+            action = _ACTIONS.get(code)
+            if action is None:
+                raise Refused(f"pickle opcode {code!r} is not allowed")
+            action(self)
+
+    def _take(self, count: int) -> bytes:
+        end = self._at + count
+        if end > len(self._stream):
+            raise Refused("the pickle ends too early")
+        found = self._stream[self._at : end]
+        self._at = end
+        return found
+
+    def _number(self, layout: str) -> int:
+        value: int = struct.unpack("<" + layout, self._take(struct.calcsize(layout)))[0]
+        return value
+
+    def _line(self) -> str:
+        end = self._stream.find(b"\n", self._at, self._at + 256)
+        if end < 0:
+            raise Refused("a name in the pickle does not end")
+        return self._take(end + 1 - self._at)[:-1].decode("ascii", "replace")
+
+    def _pop(self) -> Any:
+        if len(self._stack) <= (self._marks[-1] if self._marks else 0):
+            raise Refused("the pickle takes from an empty stack")
+        return self._stack.pop()
+
+    def _since_mark(self) -> list[Any]:
+        if not self._marks:
+            raise Refused("the pickle has no mark")
+        start = self._marks.pop()
+        found = self._stack[start:]
+        del self._stack[start:]
+        return found
+
+    def push(self, value: Any) -> None:
+        self._stack.append(value)
+
+    def protocol(self) -> None:
+        if self._number("B") != 2:
+            raise Refused("pickle protocol is not 2")
+
+    def mark(self) -> None:
+        self._marks.append(len(self._stack))
+
+    def find_global(self) -> None:
+        found = Global(self._line(), self._line())
+        if found not in _ALLOWED:
+            raise Refused(f"the pickle asks for {found.module}.{found.name}, which is not allowed")
+        self.push(found)
+
+    def put(self, layout: str) -> None:
+        key = self._number(layout)
+        value = self._pop()
+        self._memo[key] = value
+        self.push(value)
+
+    def get(self, layout: str) -> None:
+        key = self._number(layout)
+        if key not in self._memo:
+            raise Refused("the pickle recalls what it never kept")
+        self.push(self._memo[key])
+
+    def text(self) -> None:
+        raw = self._take(self._number("I"))
+        try:
+            self.push(raw.decode("utf-8"))
+        except UnicodeDecodeError:
+            raise Refused("a text in the pickle is not UTF-8") from None
+
+    def long(self) -> None:
+        self.push(int.from_bytes(self._take(self._number("B")), "little", signed=True))
+
+    def floating(self) -> None:
+        self.push(struct.unpack(">d", self._take(8))[0])
+
+    def tuple_of(self, count: int) -> None:
+        values = [self._pop() for _ in range(count)]
+        self.push(tuple(reversed(values)))
+
+    def set_items(self, values: list[Any]) -> None:
+        target = self._pop()
+        if type(target) is not dict or len(values) % 2:
+            raise Refused("the pickle sets items of no dictionary")
+        for key, value in zip(values[::2], values[1::2], strict=True):
+            # Anything else could be a nest of tuples that takes forever to hash.
+            if type(key) not in (str, int):
+                raise Refused("a dictionary key in the pickle is no text or number")
+            target[key] = value
+        self.push(target)
+
+    def append(self, values: list[Any]) -> None:
+        target = self._pop()
+        if type(target) is not list:
+            raise Refused("the pickle appends to no list")
+        target.extend(values)
+        self.push(target)
+
+    def set_item(self) -> None:
+        value, key = self._pop(), self._pop()
+        self.set_items([key, value])
+
+    def build(self) -> None:
+        self._pop()  # attributes of an OrderedDict: `_metadata`, which says nothing of tensors
+        target = self._pop()
+        if type(target) is not dict:
+            raise Refused("the pickle sets attributes of no dictionary")
+        self.push(target)
+
+    def persistent(self) -> None:
+        record = self._pop()
+        if (
+            type(record) is not tuple
+            or [type(part) for part in record] != [str, Global, str, str, int]
+            or record[0] != "storage"
+            or record[1].name not in STORAGES
+            or record[4] < 0
+        ):
+            raise Refused("the pickle describes no storage")
+        self.push(Storage(record[1].name, record[2], record[4]))
+
+    def reduce(self) -> None:
+        arguments, function = self._pop(), self._pop()
+        if type(arguments) is not tuple or type(function) is not Global:
+            raise Refused("the pickle calls something that is no name")
+        if function == _ORDERED_DICT and not arguments:
+            self.push({})
+        elif function == _REBUILD_TENSOR:
+            self.push(_tensor(arguments))
+        elif function == _REBUILD_PARAMETER and arguments and _is_tensor(arguments[0]):
+            self.push(arguments[0])
+        else:
+            raise Refused(f"the pickle calls {function.module}.{function.name} as torch never does")
+
+
+def _is_tensor(value: object) -> bool:
+    return type(value) is StridedTensor
+
+
+def _tensor(arguments: tuple[Any, ...]) -> StridedTensor:
+    if len(arguments) < 4 or type(arguments[0]) is not Storage or type(arguments[1]) is not int:
+        raise Refused("the pickle describes no tensor")
+    storage, offset, shape, strides = arguments[:4]
+    for numbers in (shape, strides):
+        if type(numbers) is not tuple or any(type(number) is not int for number in numbers):
+            raise Refused("a tensor in the pickle has no shape")
+    if len(shape) != len(strides):
+        raise Refused("a tensor's shape and strides differ in length")
+    return StridedTensor(storage, offset, shape, strides)
+
+
+_ACTIONS: Final[dict[bytes, Callable[[Machine], None]]] = {
+    b"\x80": Machine.protocol,
+    b"c": Machine.find_global,
+    b"q": lambda m: m.put("B"),
+    b"r": lambda m: m.put("I"),
+    b"h": lambda m: m.get("B"),
+    b"j": lambda m: m.get("I"),
+    b"}": lambda m: m.push({}),
+    b")": lambda m: m.push(()),
+    b"]": lambda m: m.push([]),
+    b"(": Machine.mark,
+    b"t": lambda m: m.push(tuple(m._since_mark())),
+    b"\x85": lambda m: m.tuple_of(1),
+    b"\x86": lambda m: m.tuple_of(2),
+    b"\x87": lambda m: m.tuple_of(3),
+    b"s": Machine.set_item,
+    b"u": lambda m: m.set_items(m._since_mark()),
+    b"a": lambda m: m.append([m._pop()]),
+    b"e": lambda m: m.append(m._since_mark()),
+    b"R": Machine.reduce,
+    b"b": Machine.build,
+    b"Q": Machine.persistent,
+    b"X": Machine.text,
+    b"J": lambda m: m.push(m._number("i")),
+    b"K": lambda m: m.push(m._number("B")),
+    b"M": lambda m: m.push(m._number("H")),
+    b"\x8a": Machine.long,
+    b"G": Machine.floating,
+    b"\x88": lambda m: m.push(True),
+    b"\x89": lambda m: m.push(False),
+    b"N": lambda m: m.push(None),
+}

@@ -1,0 +1,115 @@
+"""OpenAI's `.pt` and other files of torch.save: a zip of raw storages and one pickle.
+
+Nothing in the pickle is executed or imported: see pickle_machine. Layout: pytorch
+torch/serialization.py (`_save`), openai/whisper whisper/__init__.py (`load_model`).
+"""
+
+from __future__ import annotations
+
+import math
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from oscine.errors import CheckpointError
+from oscine.weights.archive import Archive
+from oscine.weights.checkpoint import BFLOAT16, Checkpoint, Entry, Kind, number_entry, width_of
+from oscine.weights.pickle_machine import Machine, Refused, StridedTensor
+from oscine.weights.source import Array, checked_shape, read_json
+
+_KINDS: dict[str, Kind] = {
+    "HalfStorage": np.dtype("<f2"),
+    "FloatStorage": np.dtype("<f4"),
+    "BFloat16Storage": BFLOAT16,
+    "DoubleStorage": np.dtype("<f8"),
+    "LongStorage": np.dtype("<i8"),
+    "IntStorage": np.dtype("<i4"),
+    "ShortStorage": np.dtype("<i2"),
+    "CharStorage": np.dtype("i1"),
+    "ByteStorage": np.dtype("u1"),
+    "BoolStorage": np.dtype("?"),
+}
+_MAX_PICKLE = 64 << 20  # Whisper large's has 200 KB
+
+
+def is_torch(archive: Archive) -> bool:
+    """Whether a zip archive is one of torch.save."""
+    return any(name.endswith("/data.pkl") for name in archive.members)
+
+
+def read_torch(archive: Archive) -> Checkpoint:
+    """Read the state dict and, where the file has them, OpenAI's `dims`.
+
+    Raises:
+        CheckpointError: the pickle asks for anything but tensors, or they do not fit the storages.
+    """
+    path = archive.path
+    roots = [n.removesuffix("data.pkl") for n in archive.members if n.endswith("/data.pkl")]
+    if len(roots) != 1:
+        raise archive.damaged("holds several data.pkl")
+    root = roots[0]
+    if f"{root}byteorder" in archive.members:
+        order = archive.read(f"{root}byteorder", 16).strip()
+        if order != b"little":
+            raise CheckpointError(path, f"has byte order {order!r}, not little")
+    try:
+        value = Machine(archive.read(f"{root}data.pkl", _MAX_PICKLE)).run()
+    except Refused as refused:
+        raise CheckpointError(
+            path, str(refused), "nothing of it was executed; get the weights as safetensors"
+        ) from None
+    if type(value) is not dict:
+        raise CheckpointError(path, "holds no dictionary of tensors")
+    state = value.get("model_state_dict", value)
+    dims = value.get("dims")
+    config = read_json(path.parent / "config.json") if dims is None else _sizes(path, dims)
+    if type(state) is not dict:
+        raise CheckpointError(path, "its model_state_dict is no dictionary")
+    tensors = {
+        str(name): _entry(archive, root, str(name), tensor)
+        for name, tensor in state.items()
+        if type(tensor) is StridedTensor
+    }
+    return Checkpoint("torch", path, path.parent, tensors, config)
+
+
+def _sizes(path: Path, dims: object) -> dict[str, Any]:
+    if type(dims) is not dict or any(type(size) is not int for size in dims.values()):
+        raise CheckpointError(path, "its dims are no dictionary of numbers")
+    return {str(name): size for name, size in dims.items()}
+
+
+def _entry(archive: Archive, root: str, name: str, tensor: StridedTensor) -> Entry:
+    storage = tensor.storage
+    kind = _KINDS[storage.kind]
+    width = width_of(kind)
+    shape = checked_shape(archive, name, tensor.shape)
+    member = archive.members.get(f"{root}data/{storage.key}")
+    if member is None or member.size != storage.count * width:
+        found = "no" if member is None else str(member.size)
+        raise archive.damaged(
+            f"tensor {name!r} needs a storage of {storage.count * width} bytes, there are {found}"
+        )
+    if min(tensor.strides, default=0) < 0 or tensor.offset < 0:
+        raise archive.damaged(f"tensor {name!r} has negative strides or offset")
+    count = math.prod(shape)
+    last = sum((size - 1) * stride for size, stride in zip(shape, tensor.strides, strict=True))
+    if count and (tensor.offset + last >= storage.count or count > storage.count):
+        raise archive.damaged(f"tensor {name!r} reaches beyond its storage")
+    start = member.offset + tensor.offset * width
+
+    def raw(dtype: np.dtype[Any]) -> Array:
+        what = f"tensor {name!r}"
+        if count == 0 or tensor.strides == _row_major(shape):
+            return archive.array(start if count else 0, dtype, shape, what)
+        span = archive.array(start, dtype, (last + 1,), what)
+        strides = tuple(stride * dtype.itemsize for stride in tensor.strides)
+        view = np.lib.stride_tricks.as_strided(span, shape, strides, writeable=False)
+        return np.ascontiguousarray(view)
+
+    return number_entry(shape, kind, raw)
+
+
+def _row_major(shape: tuple[int, ...]) -> tuple[int, ...]:
+    return tuple(math.prod(shape[axis + 1 :]) for axis in range(len(shape)))
