@@ -18,6 +18,10 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from pathlib import Path
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from oscine.types import Transcript
 
 
 class OscineError(Exception):
@@ -84,4 +88,6 @@ class NonFiniteError(OscineError):
 
 
 class Cancelled(OscineError):
-    """The caller stopped the work; what was finished before is kept."""
+    """The caller stopped the work; `partial` is what was finished before, if there is any."""
+
+    partial: Transcript | None = None
