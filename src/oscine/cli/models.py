@@ -1,0 +1,71 @@
+"""`oscine models`: list what is known and what is here, fetch a model, print where it lies."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Annotated
+
+import typer
+from rich.console import Console
+from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, TransferSpeedColumn
+from rich.table import Table
+
+from oscine import download, hub
+
+app = typer.Typer(help="List, fetch and find models.", no_args_is_help=True)
+
+Name = Annotated[str, typer.Argument(help="A name of `oscine models list`, or a Hub's org/name.")]
+Offline = Annotated[bool, typer.Option("--offline", help="Fetch nothing (also OSCINE_OFFLINE=1).")]
+
+_LANGUAGES = {hub.ENGLISH: "English", hub.MULTILINGUAL: "99", hub.MULTILINGUAL_V3: "100"}
+
+
+@contextmanager
+def download_bars() -> Iterator[download.Progress]:
+    """A bar a file on stderr, for `hub.resolve(..., progress=...)`; no bar for what is here."""
+    columns = (
+        TextColumn("{task.description}"),
+        BarColumn(),
+        DownloadColumn(),
+        TransferSpeedColumn(),
+    )
+    with Progress(*columns, console=Console(stderr=True)) as bars:
+        tasks = {}
+
+        def report(file: str, done: int, total: int) -> None:
+            if file not in tasks:
+                tasks[file] = bars.add_task(file, total=total)
+            bars.update(tasks[file], completed=done)
+
+        yield report
+
+
+@app.command("list")
+def list_models() -> None:
+    """List the models known by name, with the default marked and where each lies."""
+    table = Table("name", "languages", "download", "here", box=None)
+    for name, model in hub.MODELS.items():
+        folder = hub.find(name)
+        table.add_row(
+            f"{name} (default)" if name == hub.DEFAULT_MODEL else name,
+            _LANGUAGES[model.n_vocab],
+            f"{model.megabytes} MB",
+            str(folder) if folder else "",
+        )
+    Console(width=None if sys.stdout.isatty() else 200).print(table)  # a pipe gets whole paths
+
+
+@app.command()
+def pull(name: Name, offline: Offline = False) -> None:
+    """Fetch a model and print its folder; go on where an earlier attempt was cut."""
+    with download_bars() as report:
+        folder = hub.resolve(name, offline=offline, progress=report)
+    typer.echo(folder)
+
+
+@app.command()
+def path(name: Name, offline: Offline = False) -> None:
+    """Print a model's folder, fetching nothing when it is here."""
+    pull(name, offline)
