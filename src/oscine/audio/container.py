@@ -47,13 +47,18 @@ def decoded(name: str, file: str | BinaryIO, rate: int) -> Iterator[Samples]:
         if not container.streams.audio:
             kinds = ", ".join(sorted({stream.type for stream in container.streams}))
             raise AudioError(name, f"has no audio track (only {kinds or 'no tracks'})", _MEDIA)
-        yield from _track(name, container, rate)
+        if container.streams.audio[0].codec_context is None:
+            problem = "has audio of a kind that FFmpeg has no decoder for"
+            raise AudioError(name, problem, "convert it to wav or flac")
+        damage = _Damage(name)
+        yield from _track(name, container, rate, damage)
+        if damage.cut and not _streamed(file):
+            damage.warn("breaks off")
 
 
-def _track(name: str, container: Any, rate: int) -> Iterator[Samples]:
+def _track(name: str, container: Any, rate: int, damage: _Damage) -> Iterator[Samples]:
     stream = container.streams.audio[0]
     resampler = Resampler(rate)
-    damage = _Damage(name)
     samples = 0
     frame_rate = 1
     try:
@@ -66,37 +71,31 @@ def _track(name: str, container: Any, rate: int) -> Iterator[Samples]:
     if not samples and damage.count:
         problem = f"nothing of its {_codec(stream)} track can be decoded ({damage.first})"
         raise AudioError(name, problem, _AGAIN)
-    damage.report(samples / frame_rate, _stated_length(container, stream))
+    damage.seconds = samples / frame_rate
+    stated = _stated_length(container, stream)
+    if damage.count:
+        damage.warn(f"is damaged in {damage.count} places ({damage.first})")
+    elif stated is not None and damage.seconds < stated - 1.0:
+        damage.warn(f"ends before the {stated:.1f} s that it says it holds")
 
 
 class _Damage:
-    """Counts what could not be read, to warn once."""
+    """What could not be read of a file, for one warning."""
 
     def __init__(self, name: str) -> None:
         self.name = name
         self.count = 0
         self.first = ""
+        self.cut = False
+        self.seconds = 0.0
 
     def add(self, error: Exception) -> None:
         self.count += 1
         self.first = self.first or _reason(error)
 
-    def report(self, seconds: float, stated: float | None) -> None:
-        if self.count:
-            _log.warning(
-                "%s: damaged in %d places (%s); using what can be decoded, %.1f s",
-                self.name,
-                self.count,
-                self.first,
-                seconds,
-            )
-        elif stated is not None and seconds < stated - 1.0:
-            _log.warning(
-                "%s: ends after %.1f s although it says %.1f s; using what is there",
-                self.name,
-                seconds,
-                stated,
-            )
+    def warn(self, problem: str) -> None:
+        self.cut = False
+        _log.warning("%s: %s; using the %.1f s that can be read", self.name, problem, self.seconds)
 
 
 def _frames(container: Any, stream: Any, damage: _Damage) -> Iterator[Any]:
@@ -111,6 +110,7 @@ def _frames(container: Any, stream: Any, damage: _Damage) -> Iterator[Any]:
             damage.add(error)
             break
         if packet.size:
+            damage.cut = packet.is_corrupt  # of the last packet: fewer bytes came than belong to it
             yield from _decoded(stream.codec_context, packet, damage)
     yield from _decoded(stream.codec_context, None, damage)
 
@@ -130,6 +130,18 @@ def _stated_length(container: Any, stream: Any) -> float | None:
     if not _STATES_LENGTH & set(container.format.name.split(",")) or not stream.duration:
         return None
     return float(stream.duration * stream.time_base)
+
+
+def _streamed(file: str | BinaryIO) -> bool:
+    """Whether this is a RIFF file written into a pipe, whose length field means nothing."""
+    if isinstance(file, str):
+        with open(file.removeprefix("file:"), "rb") as opened:
+            head = opened.read(8)
+    else:
+        file.seek(0)
+        head = file.read(8)
+    size = int.from_bytes(head[4:], "little")
+    return head[:1] == b"R" and (size == 0 or size >= 0x7FFF0000)
 
 
 def _codec(stream: Any) -> str:

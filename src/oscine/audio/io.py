@@ -11,6 +11,7 @@ warning.
 from __future__ import annotations
 
 import io
+import math
 import os
 import stat
 import sys
@@ -269,7 +270,8 @@ def _time_first(name: str, samples: NDArray[Any]) -> NDArray[Any]:
 
 
 def _checked_rate(name: str, rate: Any) -> int:
-    if not isinstance(rate, int | float | np.number) or rate != rate or rate != int(rate):
+    known = isinstance(rate, int | float | np.number) and math.isfinite(rate)
+    if not known or rate != int(rate):
         raise AudioError(name, f"{rate!r} is not a sample rate", "give whole hertz, such as 16000")
     if not LOWEST_RATE <= rate <= HIGHEST_RATE:
         raise AudioError(name, f"a sample rate of {rate} Hz is not plausible", "give it in hertz")

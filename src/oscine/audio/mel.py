@@ -74,7 +74,7 @@ def log_power(stretch: NDArray[np.float32], n_mels: int) -> NDArray[np.float32]:
         spectrum = np.fft.rfft(cut[rows] * _HANN)
         power = (spectrum.real**2 + spectrum.imag**2).astype(np.float32)
         logs[rows] = np.log10(np.maximum(power @ bank, np.float32(10.0**SILENCE)))
-    return logs
+    return np.maximum(logs, np.float32(SILENCE), out=logs)  # log10 itself may round below its floor
 
 
 def scale(logs: NDArray[np.float32], peak: float) -> NDArray[np.float32]:

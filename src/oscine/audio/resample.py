@@ -29,9 +29,10 @@ def to_float(samples: NDArray[np.generic]) -> NDArray[np.float32]:
     if np.issubdtype(samples.dtype, np.floating):
         with np.errstate(over="ignore"):  # beyond float32 is infinity, which the source refuses
             return samples.astype(np.float32, copy=False)
-    if samples.dtype not in _INTEGER_SCALE:
+    native = samples.dtype.newbyteorder("=")
+    if native not in _INTEGER_SCALE:
         raise TypeError(f"{samples.dtype} holds no samples")
-    zero, full = _INTEGER_SCALE[samples.dtype]
+    zero, full = _INTEGER_SCALE[native]
     return ((samples.astype(np.float64) - zero) / full).astype(np.float32)
 
 

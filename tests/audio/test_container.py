@@ -1,0 +1,177 @@
+"""Containers and codecs encoded on the spot: compressed, video, changing, cut off, silent."""
+
+from __future__ import annotations
+
+import io
+import logging
+import tracemalloc
+
+import av
+import numpy as np
+import pytest
+
+from oscine.audio.io import decode, open_source
+from oscine.audio.resample import Resampler
+from oscine.errors import AudioError
+
+SECONDS = 2
+# container, codec, rate, channels, largest error in the middle (lossless or what a codec allows)
+KINDS = [
+    ("flac", "flac", 44_100, 2, 1e-3),
+    ("wav", "pcm_s24le", 48_000, 2, 1e-3),
+    ("wav", "adpcm_ms", 22_050, 1, 0.05),
+    ("aiff", "pcm_s16be", 16_000, 1, 1e-3),
+    ("caf", "pcm_s16le", 16_000, 1, 1e-3),
+    ("mp3", "libmp3lame", 44_100, 2, 0.05),
+    ("mp3", "libmp3lame", 16_000, 1, 0.05),
+    ("ogg", "libopus", 48_000, 1, 0.05),
+    ("ogg", "libvorbis", 44_100, 2, 0.05),
+    ("webm", "libopus", 48_000, 2, 0.05),
+    ("ipod", "aac", 44_100, 1, 0.05),
+    ("ipod", "alac", 44_100, 2, 1e-3),
+    ("adts", "aac", 44_100, 2, 0.05),
+    ("mp4", "aac", 48_000, 2, 0.05),
+    ("matroska", "aac", 48_000, 2, 0.05),
+    ("matroska", "ac3", 48_000, 6, 0.05),
+    ("mpegts", "mp2", 48_000, 2, 0.05),
+    ("asf", "wmav2", 44_100, 2, 0.1),
+]
+
+
+def tone(rate: int, seconds: float = SECONDS) -> np.ndarray:
+    return (0.3 * np.sin(2 * np.pi * 220 * np.arange(int(rate * seconds)) / rate)).astype("f4")
+
+
+def encode(
+    container: str, codec: str, rate: int, channels: int, *, video: bool = False, tracks: int = 1
+) -> bytes:
+    """A tone in the wanted form, all channels alike; further tracks hold zeros."""
+    if codec not in av.codec.codecs_available or container not in av.formats_available:
+        pytest.skip(f"this FFmpeg writes no {codec} in {container}")
+    layout = {1: "mono", 2: "stereo", 6: "5.1"}[channels]
+    file = io.BytesIO()
+    with av.open(file, "w", format=container) as output:
+        if video:
+            pictures = output.add_stream("mpeg4", rate=10)
+            pictures.width = pictures.height = 64
+            pictures.pix_fmt = "yuv420p"
+        streams = [output.add_stream(codec, rate=rate, layout=layout) for _ in range(tracks)]
+        if video:
+            for _ in range(10 * SECONDS):
+                picture = av.VideoFrame.from_ndarray(np.zeros((64, 64, 3), np.uint8), "rgb24")
+                output.mux(pictures.encode(picture))
+            output.mux(pictures.encode(None))
+        for number, stream in enumerate(streams):
+            stream.bit_rate = 128_000
+            samples = np.repeat(tone(rate)[:, None] * (number == 0), channels, axis=1)
+            frame = av.AudioFrame.from_ndarray(samples.reshape(1, -1), "flt", layout)
+            frame.sample_rate = rate
+            for converted in av.AudioResampler(stream.format, layout, rate, 1024).resample(frame):
+                output.mux(stream.encode(converted))
+            output.mux(stream.encode(None))
+    return file.getvalue()
+
+
+@pytest.mark.parametrize(("container", "codec", "rate", "channels", "allowed"), KINDS)
+def test_kinds(container, codec, rate, channels, allowed):
+    audio = decode(encode(container, codec, rate, channels))
+    assert audio.rate == 16_000
+    assert audio.duration == pytest.approx(SECONDS, abs=0.15)  # raw codecs keep their padding
+    heard = audio.samples[8000:24_000]
+    # The phase is the codec's own business: compare with the best fitting tone of this frequency.
+    t = 2 * np.pi * 220 * np.arange(len(heard)) / 16_000
+    basis = np.stack([np.sin(t), np.cos(t)], axis=1)
+    fit, *_ = np.linalg.lstsq(basis, heard, rcond=None)
+    assert np.abs(heard - basis @ fit).max() < allowed
+    # 5.1 holds a silent-by-weight bass channel; the others' weights sum to one.
+    assert np.hypot(*fit) == pytest.approx(0.3, abs=max(allowed, 2e-3))
+
+
+@pytest.mark.parametrize("container", ["mp4", "matroska", "mov", "avi"])
+def test_the_first_audio_track_of_a_video(tmp_path, container):
+    data = encode(container, "aac", 48_000, 2, video=True, tracks=2)
+    path = tmp_path / "film"
+    path.write_bytes(data)
+    for source in (data, path):
+        audio = decode(source)
+        assert audio.duration == pytest.approx(SECONDS, abs=0.15)
+        assert np.abs(audio.samples).max() > 0.25
+
+
+def test_a_video_without_sound_says_so():
+    data = encode("mp4", "aac", 48_000, 2, video=True, tracks=0)
+    with pytest.raises(AudioError, match=r"film.mp4: has no audio track \(only video\); give a "):
+        list(open_source(data, name="film.mp4").blocks())
+
+
+@pytest.mark.parametrize(
+    ("container", "codec", "rate"), [("flac", "flac", 44_100), ("ogg", "libopus", 48_000)]
+)
+def test_a_cut_recording_keeps_its_beginning(caplog, container, codec, rate):
+    whole = encode(container, codec, rate, 1)
+    data = whole[: len(whole) * 3 // 4]
+    with caplog.at_level(logging.WARNING):
+        audio = decode(data)
+    assert 0.3 < audio.duration < 1.9
+    if container == "flac":  # its header says how much was meant to be here
+        assert len(caplog.records) == 1
+        assert "bytes: " in caplog.records[0].getMessage()
+
+
+def test_damage_in_the_middle_is_stepped_over(caplog):
+    data = bytearray(encode("mp3", "libmp3lame", 44_100, 1))
+    middle = len(data) // 2
+    data[middle : middle + 600] = b"\0" * 600
+    with caplog.at_level(logging.WARNING):
+        audio = decode(bytes(data))
+    assert audio.duration == pytest.approx(SECONDS, abs=0.3)
+
+
+def test_parameters_may_change_on_the_way():
+    """Frames of other rates, channels and formats, as a stream joined from two recordings has."""
+    resampler = Resampler(16_000)
+    parts = []
+    for rate, layout, format_, dtype in [
+        (44_100, "stereo", "s16", "i2"),
+        (44_100, "mono", "flt", "f4"),
+        (16_000, "mono", "flt", "f4"),
+        (48_000, "5.1", "fltp", "f4"),
+        (8_000, "mono", "u8", "u1"),
+    ]:
+        channels = av.AudioLayout(layout).nb_channels
+        shape = (channels, rate) if format_.endswith("p") else (1, channels * rate)
+        frame = av.AudioFrame.from_ndarray(np.zeros(shape, dtype), format_, layout)
+        frame.sample_rate = rate
+        parts.extend(resampler.push(frame))
+    parts.extend(resampler.flush())
+    assert sum(map(len, parts)) == pytest.approx(5 * 16_000, abs=5)
+    assert all(part.dtype == np.float32 for part in parts)
+
+
+def test_joined_recordings_of_different_rates_decode():
+    first = encode("adts", "aac", 44_100, 2)
+    second = encode("adts", "aac", 22_050, 1)
+    audio = decode(first + second)
+    assert audio.duration == pytest.approx(2 * SECONDS, abs=0.3)
+
+
+def test_decoding_is_flat_in_memory(tmp_path):
+    def peak(seconds: int) -> int:
+        path = tmp_path / f"{seconds}.flac"
+        with av.open(str(path), "w", format="flac") as output:
+            stream = output.add_stream("flac", rate=16_000, layout="mono")
+            for _ in range(seconds):
+                frame = av.AudioFrame.from_ndarray(np.zeros((1, 16_000), "i2"), "s16", "mono")
+                frame.sample_rate = 16_000
+                output.mux(stream.encode(frame))
+            output.mux(stream.encode(None))
+        tracemalloc.start()
+        try:
+            total = sum(len(block) for block in open_source(path).blocks())
+            assert total == seconds * 16_000
+            return tracemalloc.get_traced_memory()[1]
+        finally:
+            tracemalloc.stop()
+
+    peak(5)
+    assert peak(300) < peak(20) + 500_000  # 300 s are 19.2 MB
