@@ -1,0 +1,1 @@
+"""Comparisons with goldens, one module a model family."""

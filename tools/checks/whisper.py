@@ -1,0 +1,341 @@
+"""Whisper cases: every array and sequence that tools/goldens/whisper.py writes, stage by stage.
+
+A stage is fed the golden input of that stage where there is one, so that a difference shows where
+it arises; the long form runs from its recording.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from checks.report import Report
+from oscine import ops
+from oscine.audio.io import decode as decode_audio
+from oscine.audio.mel import log_mel
+from oscine.models.whisper import decode, model
+from oscine.models.whisper.cut import cut
+from oscine.models.whisper.decode import Decoder, Lines, Request
+from oscine.models.whisper.prompt import History, build_prompt
+from oscine.models.whisper.tokens import resolve
+from oscine.models.whisper.weights import WhisperWeights, load_weights
+from oscine.text.whisper import load_tokenizer
+
+MEL, ENCODER, LOGITS, LOGPROB, PROBABILITY, SECONDS = 2e-4, 2e-4, 1e-3, 1e-3, 1e-3, 1e-6
+
+# Upstream has no stop after equal tokens, and random weights may well repeat themselves.
+decode.REPEAT_LIMIT = 0
+
+
+class Probe(Lines):
+    """The decoder's own prompt and step plans, with what they hide: hidden rows and logits."""
+
+    def __init__(self, decoder: Decoder) -> None:
+        self.step_logits = decoder.backend.slot((1, decoder.config.n_vocab))
+        super().__init__(decoder, 1)
+
+    def trace_step(self) -> None:
+        """As Lines.trace_step, keeping the logits."""
+        backend = self.decoder.backend
+        logits = model.logits(backend, self.decoder.weights, self.hidden())
+        backend.keep(logits, self.step_logits)
+        backend.pick(logits, self.mask, self.rules, self.state)
+
+    def forced(self, tokens: np.ndarray, layers: int | None = None, stage: str = "logits") -> Any:
+        """One pass over given tokens: hidden rows after `layers` blocks, normed rows or logits."""
+        backend, w = self.decoder.backend, self.decoder.weights
+        length = min(backend.padded(len(tokens)), self.decoder.config.n_text_ctx)
+        prompt = np.zeros((1, length), np.uint32)
+        prompt[0, : len(tokens)] = tokens
+        state = np.zeros(1, ops.STATE)
+        state["length"] = len(tokens)
+        width = w.embedding.shape[0 if stage == "logits" else 1]
+        given, out = backend.slot((1, length), np.uint32), backend.slot((length, width))
+        backend.write(given, prompt)
+        backend.write(self.state.rows, state)
+
+        def trace() -> None:
+            some = replace(w, blocks=w.blocks[:layers])
+            caches, memory = self.caches[:layers], self.decoder.memory[:layers]
+            config = self.decoder.config
+            rows = model.decode(backend, some, config, caches, memory, self.state, given)
+            if stage == "logits":
+                rows = model.logits(backend, w, rows)
+            elif stage == "normed":
+                rows = backend.layer_norm(rows, w.norm)
+            backend.keep(rows, out)
+
+        backend.record(trace).run()
+        return backend.read(out)[: len(tokens)]
+
+    def steps(self, request: Request, count: int) -> np.ndarray:
+        """Unfiltered logits of the first picks, each from the cached step that makes it."""
+        self.prefill(request)
+        rows = [self.decoder.backend.read(self.logits)[0]]
+        while len(rows) < count:
+            self.step.run(1)
+            rows.append(self.decoder.backend.read(self.step_logits)[0])
+        return np.stack(rows)
+
+
+class Case:
+    """One folder: its goldens, and the checkpoint in it on a backend."""
+
+    def __init__(self, folder: Path, backend: ops.Backend, report: Report) -> None:
+        self.folder, self.backend, self.report = folder, backend, report
+        self.meta: dict[str, Any] = json.loads((folder / "golden.json").read_text("utf-8"))
+        with np.load(folder / "golden.npz") as stored:
+            self.golden = dict(stored)
+        self.done: set[str] = set()
+
+    def want(self, name: str) -> np.ndarray:
+        """A golden array, noted as compared."""
+        self.done.add(name)
+        return self.golden[name]
+
+    def close(self) -> None:
+        """Name what nothing has looked at."""
+        self.report.not_yet(sorted(set(self.golden) - self.done))
+
+
+def check(folder: Path, backend: ops.Backend, report: Report) -> None:
+    """Compare everything in one case."""
+    case = Case(folder, backend, report)
+    if "files" in case.meta:
+        check_formats(case)
+    else:
+        WhisperCase(case).check()
+    case.close()
+
+
+def check_formats(case: Case) -> None:
+    """The same network from every format of file: encoder and logits of each."""
+    report = case.report
+    mel, tokens = case.want("mel"), case.want("tokens")
+    for key, name in case.meta["files"].items():
+        weights = load_weights(case.folder / name)
+        decoder = Decoder(weights, case.backend)
+        report.begin(case.folder.name, f"{name} ({weights.format}, {about(weights)})")
+        decoder.encode(time_first(mel))
+        encoded = decoder.encode_audio(time_first(mel))
+        report.array(f"{key}_enc", encoded, case.want(f"{key}_enc"), ENCODER)
+        logits = Probe(decoder).forced(tokens)
+        report.array(f"{key}_logits", logits, case.want(f"{key}_logits"), LOGITS)
+
+
+class WhisperCase:
+    """A case with a recording: front end, encoder, decoder, greedy decoding and long form."""
+
+    def __init__(self, case: Case) -> None:
+        self.case, self.report, self.meta = case, case.report, case.meta
+        self.weights = load_weights(case.folder)
+        self.decoder = Decoder(self.weights, case.backend)
+        self.probe = Probe(self.decoder)
+        self.tokenizer = load_tokenizer(self.weights.folder, self.weights.vocabulary)
+        self.ids = self.meta["ids"]
+        self.report.begin(case.folder.name, about(self.weights))
+
+    def check(self) -> None:
+        """Everything, in the order of the data's way."""
+        self.front_end()
+        self.encoder()
+        self.decoder.encode(time_first(self.case.golden["mel"]))
+        self.text()
+        self.forced()
+        self.first_position()
+        for name in ("greedy_nots", "greedy_ts"):
+            self.greedy(name)
+        if "long_mel" in self.meta:
+            self.long_form()
+        later = [name for name in ("own_beam", "own_align") if name in self.meta]
+        self.report.not_yet(later)
+        self.case.done |= {n for n in self.case.golden if n.startswith(tuple(later))}
+
+    def recording(self, suffix: str) -> np.ndarray:
+        """The case's samples at 16 kHz."""
+        name = f"{self.case.folder.name}{suffix}.wav"
+        return decode_audio(self.case.folder.parent / "audio" / name).samples
+
+    def front_end(self) -> None:
+        config = self.weights.config
+        length = 320 * config.n_audio_ctx
+        samples = self.recording("")[:length]
+        mel = log_mel(np.pad(samples, (0, length - len(samples))), config.n_mels)
+        self.report.array("mel", mel.T, self.case.want("mel"), MEL)
+
+    def encoder(self) -> None:
+        mel = time_first(self.case.golden["mel"])
+        stride = self.meta.get("frame_stride_of_enc_stem_and_layers", 1)
+        stages = {"enc_stem": 0} | {
+            f"enc_layer{i}": i + 1 for i in range(self.weights.config.n_audio_layer)
+        }
+        for name, layers in stages.items():
+            rows = self.decoder.encode_audio(mel, layers)[::stride]
+            self.report.array(name, rows, self.case.want(name), ENCODER)
+        self.report.array(
+            "enc_out", self.decoder.encode_audio(mel), self.case.want("enc_out"), ENCODER
+        )
+
+    def text(self) -> None:
+        """Special ids found in the tokenizer, and lists found in the configuration."""
+        tokens, config = resolve(self.tokenizer, self.weights.config), self.weights.config
+        found = {
+            "<|endoftext|>": tokens.end,
+            "<|startoftranscript|>": tokens.start,
+            "<|translate|>": tokens.translate,
+            "<|transcribe|>": tokens.transcribe,
+            "<|startoflm|>": tokens.start_of_lm,
+            "<|startofprev|>": tokens.start_of_previous,
+            self.no_speech_name(): tokens.no_speech,
+            "<|notimestamps|>": tokens.no_timestamps,
+            "<|0.00|>": tokens.timestamp_begin,
+        } | {f"<|{code}|>": id for code, id in tokens.languages.items()}
+        named = {name: self.ids[name] for name in found if name in self.ids}
+        self.report.same("ids", found, named)
+        for name in ("suppress_tokens", "begin_suppress_tokens"):
+            self.report.same(name, list(getattr(config, name) or ()), sorted(self.meta[name]))
+        heads = [list(pair) for pair in config.alignment_heads or ()]
+        self.report.same("alignment_heads", heads, self.meta["alignment_heads"])
+
+    def no_speech_name(self) -> str:
+        """Older vocabularies call it otherwise."""
+        return next(n for n in ("<|nospeech|>", "<|nocaptions|>") if n in self.ids)
+
+    def forced(self) -> None:
+        """Given tokens: logits, and for the first sequence every layer's hidden rows."""
+        for name in sorted(n for n in self.case.golden if re.fullmatch(r"tf\d+_tokens", n)):
+            tokens = self.case.want(name)
+            logits = name.replace("tokens", "logits")
+            self.report.array(logits, self.probe.forced(tokens), self.case.want(logits), LOGITS)
+        tokens = self.case.want("tf0_tokens")
+        normed = self.probe.forced(tokens, stage="normed")
+        self.report.array("tf0_dec_out", normed, self.case.want("tf0_dec_out"), ENCODER)
+        hidden = self.case.want("tf0_dec_hidden")  # the last is normed: transformers' convention
+        layers = [self.probe.forced(tokens, n, "hidden") for n in range(len(hidden) - 1)]
+        self.report.array("tf0_dec_hidden", np.stack([*layers, normed]), hidden, ENCODER)
+
+    def first_position(self) -> None:
+        """What follows the start token alone: silence and language."""
+        start = self.ids["<|startoftranscript|>"]
+        logits = self.probe.forced(np.array([start]))[0]
+        self.report.array("sot_logits", logits, self.case.want("sot_logits"), LOGITS)
+        request = self.request([start], timestamps=False, limit=1)
+        picked = self.decoder.decode(request)[0]
+        self.report.array(
+            "no_speech_prob", picked.no_speech_prob, self.meta["no_speech_prob"], PROBABILITY
+        )
+        if "language_probs" not in self.meta:
+            return
+        wanted = self.meta["language_probs"]
+        languages = [self.ids[f"<|{code}|>"] for code in wanted]
+        others = tuple(sorted(set(range(self.weights.config.n_vocab)) - set(languages)))
+        only = replace(request, suppress=others, suppress_first=())
+        id, shares = self.decoder.detect(only, languages)
+        self.report.array("language_probs", shares, list(wanted.values()), PROBABILITY)
+        detected = list(wanted)[languages.index(id)]
+        self.report.same("detected_language", detected, self.meta["detected_language"])
+
+    def request(self, prompt: list[int], timestamps: bool, limit: int, sot: int = 0) -> Request:
+        """Greedy decoding with the case's lists."""
+        return Request(
+            prompt=tuple(int(token) for token in prompt),
+            sot=sot,
+            suppress=tuple(self.meta["suppress_tokens"]),
+            suppress_first=tuple(self.meta["begin_suppress_tokens"]),
+            end=self.ids["<|endoftext|>"],
+            timestamp_begin=self.ids["<|0.00|>"],
+            no_timestamps=self.ids["<|notimestamps|>"],
+            no_speech=self.ids[self.no_speech_name()],
+            timestamps=timestamps,
+            max_initial_timestamp=self.meta["max_initial_timestamp_index"],
+            limit=limit,
+        )
+
+    def greedy(self, name: str) -> None:
+        """Tokens, sums and text, and the first steps' logits before any filter."""
+        prompt = [int(token) for token in self.case.want(f"{name}_prompt")]
+        request = self.request(prompt, name == "greedy_ts", self.meta["max_new_tokens"])
+        result, about = self.decoder.decode(request)[0], self.meta[name]
+        self.report.same(
+            f"{name}_tokens", list(result.tokens), self.case.want(f"{name}_tokens").tolist()
+        )
+        for figure in ("sum_logprob", "avg_logprob"):
+            got, limit = getattr(result, figure), LOGPROB
+            if figure.startswith("sum"):
+                limit *= len(result.tokens) + 1
+            self.report.array(f"{name}.{figure}", got, about[figure], limit)
+        text = self.tokenizer.decode(id for id in result.tokens if id < request.end)
+        self.report.same(f"{name}.text", text, about["text"])
+        wanted = self.case.want(f"{name}_step_logits")
+        steps = self.probe.steps(request, len(wanted))
+        self.report.array(f"{name}_step_logits", steps, wanted, LOGITS)
+
+    def long_form(self) -> None:
+        """The second recording, window by window, with and without the text before as context."""
+        mel = log_mel(self.recording("_2"), self.weights.config.n_mels)
+        about = self.meta["long_mel"]
+        self.report.same("long_mel.frames", len(mel), about["frames"])
+        self.report.array("long_mel.max", mel.max(), about["max"], MEL)
+        mean = about["sum"] / mel.size
+        self.report.array("long_mel.mean", mel.mean(dtype=np.float64), mean, MEL)
+        limits = {"long_nocond": self.meta["max_new_tokens"]}
+        limits["long_cond"] = self.meta.get("own_long_cond_max_new", limits["long_nocond"])
+        for name, limit in limits.items():
+            windows, segments = self.windows(mel, limit, condition=name == "long_cond")
+            self.report.same(f"{name} windows", windows, self.meta[f"own_{name}_windows"])
+            wanted = self.meta[f"own_{name}"]
+            tokens = [segment["tokens"] for segment in segments]
+            self.report.same(f"{name} segments", tokens, [segment["tokens"] for segment in wanted])
+            if len(segments) == len(wanted):
+                times = [[segment["start"], segment["end"]] for segment in segments]
+                golden = [[segment["start"], segment["end"]] for segment in wanted]
+                self.report.array(f"{name} times", times, golden, SECONDS)
+
+    def windows(self, mel: np.ndarray, limit: int, condition: bool) -> tuple[list[Any], list[Any]]:
+        """openai's seek loop at temperature 0, without judging: windows and segments.
+
+        As the golden has it, the recording has no silence appended, and what is missing from the
+        last window is 0.0.
+        """
+        config, end = self.weights.config, self.ids["<|endoftext|>"]
+        history = History((), config.n_text_ctx // 2 - 1, carry=False)
+        windows, segments, seek = [], [], 0
+        while seek < len(mel):
+            size = min(config.window_frames, len(mel) - seek)
+            window = np.zeros((config.window_frames, config.n_mels), np.float32)
+            window[:size] = mel[seek : seek + size]
+            self.decoder.encode(window)
+            before = history.prompt() if condition else ()
+            start, previous = self.meta["sot_sequence"], self.ids["<|startofprev|>"]
+            prompt, sot = build_prompt(before, start, (), previous, config.n_text_ctx)
+            tokens = self.decoder.decode(self.request(list(prompt), True, limit, sot))[0].tokens
+            windows.append({"seek": seek, "prompt": list(prompt), "tokens": list(tokens)})
+            pieces, advance = cut(tokens, size, self.ids["<|0.00|>"])
+            for piece in pieces:
+                if piece.start != piece.end and any(id < end for id in piece.tokens):
+                    history.extend(piece.tokens)
+                    times = {"start": seek * 0.01 + piece.start, "end": seek * 0.01 + piece.end}
+                    segments.append(times | {"tokens": list(piece.tokens)})
+            seek += advance
+        return windows, segments
+
+
+def time_first(mel: np.ndarray) -> np.ndarray:
+    """Goldens keep [n_mels, frames], oscine [frames, n_mels]."""
+    return np.ascontiguousarray(mel.T, np.float32)
+
+
+def about(weights: WhisperWeights) -> str:
+    """The sizes that vary from case to case, for the reader."""
+    c = weights.config
+    return (
+        f"width {c.n_audio_state}, heads {c.n_audio_head}, "
+        f"layers {c.n_audio_layer}+{c.n_text_layer}, mels {c.n_mels}, "
+        f"context {c.n_audio_ctx}/{c.n_text_ctx}, vocabulary {c.n_vocab}, "
+        f"stored {weights.stored}"
+    )
