@@ -1,0 +1,97 @@
+"""The rules a tree keeps only when a test does: which way imports go, and how long things get."""
+
+from __future__ import annotations
+
+import ast
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parent.parent
+SOURCE = ROOT / "src" / "oscine"
+FILES = sorted(SOURCE.rglob("*.py"))
+
+#: What each part may import besides itself, the longest prefix counts. cli and load() may all.
+MAY_IMPORT = {
+    "types": (),
+    "errors": ("types",),
+    "download": ("errors",),
+    "sources": ("errors", "download"),
+    "hub": ("errors", "download", "sources"),
+    "formats": ("types", "errors"),
+    "audio": ("types", "errors"),
+    "text": ("types", "errors"),
+    "weights": ("types", "errors"),
+    "gpu": ("types", "errors"),
+    "ops": ("errors",),
+    "ops.reference": ("ops", "errors"),
+    "ops.gpu": ("ops", "errors", "gpu"),
+    "ops.shadow": ("ops", "errors", "gpu"),
+    "models": ("types", "errors", "ops", "weights", "audio", "text", "models"),
+}
+#: The files of a model that come later in its data's way; none may be imported by an earlier one.
+STAGES = ("config", "weights", "model", "decode", "pipeline")
+
+
+def imports(file: Path) -> set[str]:
+    """Modules that a file imports when it runs, as dotted names."""
+    found: set[str] = set()
+    for node in ast.walk(ast.parse(file.read_text("utf-8"))):
+        if isinstance(node, ast.Import):
+            found |= {alias.name for alias in node.names}
+        elif isinstance(node, ast.ImportFrom):
+            found |= {node.module or "", *(f"{node.module}.{alias.name}" for alias in node.names)}
+    return found
+
+
+def module(file: Path) -> str:
+    """Name below the package: ops.gpu, models.whisper.decode."""
+    return ".".join(file.relative_to(SOURCE).with_suffix("").parts).removesuffix(".__init__")
+
+
+def ours(file: Path) -> set[str]:
+    names = {module(path) for path in FILES}
+    return {n.removeprefix("oscine.") for n in imports(file) if n.removeprefix("oscine.") in names}
+
+
+def within(name: str, part: str) -> bool:
+    return name == part or name.startswith(part + ".")
+
+
+def covers(part: str, name: str) -> bool:
+    """ops stands for the vocabulary alone: only load() may choose a side of it."""
+    return name == part if part == "ops" else within(name, part)
+
+
+@pytest.mark.parametrize("file", FILES, ids=module)
+def test_imports_go_one_way(file: Path) -> None:
+    parts = [part for part in MAY_IMPORT if within(module(file), part)]
+    if parts:
+        part = max(parts, key=len)
+        allowed = (part, *MAY_IMPORT[part])
+        strays = [n for n in ours(file) if not any(covers(other, n) for other in allowed)]
+        assert not strays, f"{module(file)} may not import {strays}"
+    stage = file.stem
+    if within(module(file), "models") and stage in STAGES:
+        later = STAGES[STAGES.index(stage) + 1 :]
+        assert not [n for n in ours(file) if within(n, "models") and n.split(".")[-1] in later]
+
+
+@pytest.mark.parametrize("file", FILES, ids=module)
+def test_one_file_knows_webgpu_and_no_gpu_file_knows_a_model(file: Path) -> None:
+    if module(file) != "gpu.device":
+        assert not {n for n in imports(file) if n.split(".")[0] in ("wgpu", "wgpudawn")}
+    text = file.read_text("utf-8").lower()
+    if within(module(file), "models"):
+        assert "wgpu" not in text
+    if within(module(file), "gpu"):
+        assert "whisper" not in text
+
+
+@pytest.mark.parametrize("file", FILES, ids=module)
+def test_nothing_grows_without_end(file: Path) -> None:
+    assert len(file.read_text("utf-8").splitlines()) <= 420, "split the file by stage"
+    for node in ast.walk(ast.parse(file.read_text("utf-8"))):
+        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
+            lines = (node.end_lineno or node.lineno) - node.lineno + 1
+            assert lines <= 70, f"{node.name} has {lines} lines"
