@@ -1,0 +1,56 @@
+# Targets that build, check and measure; `make` alone lists them.
+# Variables: PYTHON (3.11 to 3.14), VENV (its environment), JOBS (test workers), TESTS (which).
+
+PYTHON ?= $(shell for python in python3 python3.14 python3.13 python3.12 python3.11; do \
+	$$python -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null && echo $$python && break; done)
+VENV ?= .venv
+JOBS ?= 2
+TESTS ?= tests
+
+PY = $(VENV)/bin/python
+GPU = PYTHON=$(PY) tools/with_gpu.sh
+# Workers share the cores already; BLAS threads on top of them only wait for each other.
+PYTEST = OPENBLAS_NUM_THREADS=1 $(GPU) $(PY) -m pytest -q -n $(JOBS) $(TESTS)
+
+.PHONY: help install check format test test-gpu goldens bench clean
+
+help: ## list the targets
+	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):[^#]*## /\1\t/' | expand -t 12
+
+install: $(VENV)/ready ## make the environment: this package, Dawn, test and development tools
+
+$(VENV)/ready: pyproject.toml
+	@test -n "$(PYTHON)" || { echo "no Python 3.11 or newer found; name one: make PYTHON=..." >&2; exit 1; }
+	$(PYTHON) -m venv $(VENV)
+	@$(PY) -m pip install --quiet --disable-pip-version-check -e '.[dev,dawn]' >$(VENV)/pip.log 2>&1 \
+		|| { tail -n 20 $(VENV)/pip.log >&2; exit 1; }
+	@touch $@
+
+check: $(VENV)/ready ## formatting, lint, types and the layout of the tree
+	$(VENV)/bin/ruff format --check .
+	$(VENV)/bin/ruff check .
+	$(VENV)/bin/mypy
+	$(PY) -m pytest -q tests/test_layout.py
+
+format: $(VENV)/ready ## put the files into shape
+	$(VENV)/bin/ruff format .
+	$(VENV)/bin/ruff check --fix .
+
+test: $(VENV)/ready ## every test under wgpu, then those that need a GPU once more under Dawn
+	OSCINE_WEBGPU=wgpu $(PYTEST) -rs
+	OSCINE_WEBGPU=dawn $(PYTEST) -rs -m gpu
+
+test-gpu: $(VENV)/ready ## only the tests that need a GPU, under both
+	OSCINE_WEBGPU=wgpu $(PYTEST) -rs -m gpu
+	OSCINE_WEBGPU=dawn $(PYTEST) -rs -m gpu
+
+goldens: $(VENV)/ready ## how to make the goldens again (it needs the upstream programs)
+	@sed -n '1,/^"""$$/p' tools/goldens/*.py
+
+bench: $(VENV)/ready ## speed, memory and accuracy on this machine
+	$(PY) benchmarks/command_speed.py
+	$(PY) benchmarks/memory.py
+	$(PY) benchmarks/accuracy.py
+
+clean: ## remove what the targets made
+	rm -rf $(VENV) .cache .pytest_cache .mypy_cache .ruff_cache .hypothesis
