@@ -5,14 +5,17 @@ from __future__ import annotations
 import io
 import logging
 import tracemalloc
+from functools import lru_cache
 
 import av
 import numpy as np
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from oscine.audio.io import decode, open_source
 from oscine.audio.resample import Resampler
-from oscine.errors import AudioError
+from oscine.errors import AudioError, NonFiniteError
 
 SECONDS = 2
 # container, codec, rate, channels, largest error in the middle (lossless or what a codec allows)
@@ -125,6 +128,38 @@ def test_damage_in_the_middle_is_stepped_over(caplog):
     with caplog.at_level(logging.WARNING):
         audio = decode(bytes(data))
     assert audio.duration == pytest.approx(SECONDS, abs=0.3)
+
+
+@lru_cache(maxsize=8)
+def encoded_once(kind: tuple[str, str, int, int]) -> bytes:
+    return encode(*kind)
+
+
+@given(
+    kind=st.sampled_from(
+        [
+            ("flac", "flac", 44_100, 2),
+            ("adts", "aac", 44_100, 2),
+            ("mp4", "aac", 48_000, 2),
+            ("matroska", "aac", 48_000, 2),
+            ("mpegts", "mp2", 48_000, 2),
+        ]
+    ),
+    damage=st.lists(st.tuples(st.floats(0, 1), st.integers(0, 255)), min_size=1, max_size=12),
+    head=st.booleans(),
+    kept=st.just(1.0) | st.floats(0.01, 1),
+)
+@settings(max_examples=100, deadline=None)
+def test_damaged_containers_decode_or_are_refused(kind, damage, head, kept):
+    data = bytearray(encoded_once(kind))
+    for place, value in damage:
+        data[int(place * ((300 if head else len(data)) - 1))] = value
+    try:
+        audio = decode(bytes(data[: int(kept * len(data))]))
+    except (AudioError, NonFiniteError) as error:
+        assert "\n" not in str(error)
+    else:
+        assert np.isfinite(audio.samples).all()
 
 
 def test_parameters_may_change_on_the_way():

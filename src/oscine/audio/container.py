@@ -42,7 +42,7 @@ def decoded(name: str, file: str | BinaryIO, rate: int) -> Iterator[Samples]:
             options={"protocol_whitelist": "file"},  # a playlist must not reach into the network
         )
     except (av.error.FFmpegError, OSError, ValueError) as error:
-        raise AudioError(name, f"is not a recording ({_reason(error)})", _MEDIA) from None
+        raise AudioError(name, f"is not a recording ({reason(error)})", _MEDIA) from None
     with container:
         if not container.streams.audio:
             kinds = ", ".join(sorted({stream.type for stream in container.streams}))
@@ -67,7 +67,7 @@ def _track(name: str, container: Any, rate: int, damage: _Damage) -> Iterator[Sa
             yield from resampler.push(frame)
         yield from resampler.flush()
     except (av.error.FFmpegError, ValueError) as error:
-        raise AudioError(name, f"cannot be decoded ({_reason(error)})", _AGAIN) from None
+        raise AudioError(name, f"cannot be decoded ({reason(error)})", _AGAIN) from None
     if not samples and damage.count:
         problem = f"nothing of its {_codec(stream)} track can be decoded ({damage.first})"
         raise AudioError(name, problem, _AGAIN)
@@ -91,7 +91,7 @@ class _Damage:
 
     def add(self, error: Exception) -> None:
         self.count += 1
-        self.first = self.first or _reason(error)
+        self.first = self.first or reason(error)
 
     def warn(self, problem: str) -> None:
         self.cut = False
@@ -104,8 +104,8 @@ def _frames(container: Any, stream: Any, damage: _Damage) -> Iterator[Any]:
     while True:
         try:
             packet = next(packets)
-        except StopIteration:
-            break
+        except (StopIteration, IndexError):
+            break  # IndexError: PyAV's own flush at the end, when a track appeared on the way
         except av.error.FFmpegError as error:
             damage.add(error)
             break
@@ -148,5 +148,6 @@ def _codec(stream: Any) -> str:
     return getattr(stream.codec_context, "name", None) or "unknown"
 
 
-def _reason(error: Exception) -> str:
+def reason(error: Exception) -> str:
+    """The one line of an error that says what went wrong."""
     return getattr(error, "strerror", None) or str(error).split("\n")[0]

@@ -25,7 +25,7 @@ from typing import Any, BinaryIO, Protocol, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
-from oscine.audio.container import decoded
+from oscine.audio.container import decoded, reason
 from oscine.audio.mel import SAMPLE_RATE
 from oscine.audio.resample import HIGHEST_RATE, LOWEST_RATE, Resampler, mono_frame, to_float
 from oscine.errors import AudioError, NonFiniteError, UsageError
@@ -177,7 +177,7 @@ def _file(path: Path, name: str | None) -> Source:
         remedy = "download it first" if ":/" in str(path) else "check the path"
         raise AudioError(label, "no such file", remedy) from None
     except (OSError, ValueError) as error:
-        raise AudioError(label, f"cannot be opened ({_reason(error)})", "check the path") from None
+        raise AudioError(label, f"cannot be opened ({reason(error)})", "check the path") from None
     if stat.S_ISDIR(found.st_mode):
         raise AudioError(label, "is a folder", "give the files in it")
     if not os.access(path, os.R_OK):
@@ -229,7 +229,7 @@ def _file_object(file: Any, name: str | None) -> Source:
         try:
             file.seek(0)
         except (OSError, ValueError) as error:
-            raise AudioError(label, f"cannot be read again ({_reason(error)})") from None
+            raise AudioError(label, f"cannot be read again ({reason(error)})") from None
         return file  # type: ignore[no-any-return]
 
     return _MediaSource(label, rewound)
@@ -239,16 +239,12 @@ def _read_bytes(name: str, read: Callable[[int], Any], size: int) -> bytes:
     try:
         chunk = read(size)
     except (OSError, ValueError) as error:
-        raise AudioError(name, f"cannot be read ({_reason(error)})") from None
+        raise AudioError(name, f"cannot be read ({reason(error)})") from None
     if chunk is None:
         raise AudioError(name, "has no data ready", "open it in blocking mode")
     if isinstance(chunk, str):
         raise AudioError(name, "is open as text", "open it with mode 'rb'")
     return bytes(chunk)
-
-
-def _reason(error: Exception) -> str:
-    return getattr(error, "strerror", None) or str(error)
 
 
 def _time_first(name: str, samples: NDArray[Any]) -> NDArray[Any]:

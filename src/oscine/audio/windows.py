@@ -71,7 +71,9 @@ class Features:
         """Features float32 [window_frames, n_mels] that begin at frame `seek`.
 
         The first `size` frames are content. If they reach the end of the content, the rest is the
-        silence that follows it; if a clip ends earlier, the rest is 0.0, which is no silence.
+        silence that follows it, as transformers and the first releases of openai-whisper show it to
+        the model (since clip_timestamps, openai-whisper puts 0.0 there too); if a clip ends
+        earlier, the rest is 0.0, which is no silence. Raises ValueError for a negative frame.
         """
         size = min(size, self.window_frames)
         if seek < 0 or size < 0:
