@@ -1,1 +1,98 @@
+"""The `oscine` command: one module a subcommand, each with an `app`, imported when it is called."""
 
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Sequence
+from importlib import import_module, metadata
+from importlib.util import find_spec
+from typing import Annotated, Any
+
+import typer
+from typer.core import TyperGroup
+
+from oscine.errors import OscineError
+
+COMMANDS = ("transcribe", "models", "doctor", "bench")
+INTERRUPTED = 130
+
+#: A mistake in the arguments, which Typer (with its own Click or the real one) finds itself.
+ArgumentError: type[Any] = typer.BadParameter.__mro__[1]
+
+
+class Commands(TyperGroup):
+    """Subcommands by module name, so that one is not slowed down by what another imports."""
+
+    def list_commands(self, ctx: Any) -> list[str]:
+        """Those whose module is there."""
+        return [name for name in COMMANDS if find_spec(f"oscine.cli.{name}") is not None]
+
+    def get_command(self, ctx: Any, cmd_name: str) -> Any:
+        """Import and build one."""
+        if cmd_name not in self.list_commands(ctx):
+            return None
+        return typer.main.get_command(import_module(f"oscine.cli.{cmd_name}").app)
+
+
+app = typer.Typer(
+    cls=Commands,
+    name="oscine",
+    help="Speech to text on any GPU through WebGPU, and in NumPy where there is none.",
+    no_args_is_help=True,
+    add_completion=False,
+    pretty_exceptions_enable=False,
+    rich_markup_mode=None,
+    context_settings={"help_option_names": ["-h", "--help"]},
+)
+
+
+def _print_version(wanted: bool) -> None:
+    if wanted:
+        print(f"oscine {metadata.version('oscine')}")
+        raise typer.Exit
+
+
+@app.callback()
+def options(
+    version: Annotated[
+        bool,
+        typer.Option("--version", callback=_print_version, is_eager=True, help="Print and exit."),
+    ] = False,
+) -> None:
+    """Options that stand before the subcommand."""
+
+
+def run(arguments: Sequence[str] | None = None) -> int:
+    """Run a command line; -> exit code: 0, 1 failed, 2 wrongly called, 130 interrupted.
+
+    A user's mistake is one line on stderr, never a traceback.
+    """
+    command = typer.main.get_command(app)
+    try:
+        code = command.main(
+            args=None if arguments is None else list(arguments),
+            prog_name="oscine",
+            standalone_mode=False,
+        )
+    except OscineError as error:
+        print(f"oscine: {error}", file=sys.stderr)
+        return error.exit_code
+    except ArgumentError as error:
+        message: str = error.format_message()
+        # A command line without arguments is answered with the help, which begins with its usage.
+        help_text = message.lstrip().startswith("Usage:")
+        print(message if help_text else f"oscine: {message}", file=sys.stderr)
+        return 2
+    except (KeyboardInterrupt, typer.Abort):
+        print("oscine: interrupted", file=sys.stderr)
+        return INTERRUPTED
+    except BrokenPipeError:  # the reader of our output has gone, as `head` does
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return 1
+    return code if isinstance(code, int) else 0
+
+
+def main() -> None:
+    """The entry point of the installed command."""
+    sys.exit(run())

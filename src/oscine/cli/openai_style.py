@@ -1,0 +1,52 @@
+"""Option names and values as openai-whisper's command takes them, beside this command's own."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Sequence
+from typing import Any
+
+from typer.core import TyperCommand
+
+BOOLEANS = {"true": True, "false": False}
+
+
+class OpenAIStyle(TyperCommand):
+    """Reads `--output_format` as `--output-format`, and `--fp16 False` as `--no-fp16`."""
+
+    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
+        """Rewrite before parsing."""
+        flags = {
+            name
+            for option in self.params
+            if getattr(option, "is_flag", False)
+            for name in (*option.opts, *option.secondary_opts)
+        }
+        return super().parse_args(ctx, rewrite(args, flags))
+
+
+def rewrite(arguments: Sequence[str], flags: Collection[str]) -> list[str]:
+    """Dashes for underscores in option names; `--flag True|False` to `--flag` or `--no-flag`.
+
+    `flags`: the options that take no value. Values and what follows `--` stay as they are.
+    """
+    rewritten: list[str] = []
+    waiting = list(arguments)
+    while waiting:
+        argument = waiting.pop(0)
+        if argument == "--":
+            return [*rewritten, argument, *waiting]
+        if not argument.startswith("--"):
+            rewritten.append(argument)
+            continue
+        name, equals, value = argument.partition("=")
+        name = name.replace("_", "-")
+        if name in flags:
+            if not equals and waiting and waiting[0].lower() in BOOLEANS:
+                value = waiting.pop(0)
+            wanted = BOOLEANS.get(value.lower(), True)
+            rewritten.append(name if wanted else f"--no-{name.removeprefix('--')}")
+        else:
+            rewritten.append(name + equals + value)
+            if not equals and waiting:
+                rewritten.append(waiting.pop(0))
+    return rewritten

@@ -1,0 +1,72 @@
+"""Which inputs there are, and where each one's results go."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from oscine.errors import UsageError
+
+STANDARD_INPUT = "-"
+#: What is taken from a folder; a file that is named is always tried.
+SUFFIXES = frozenset(
+    ".3gp .aac .ac3 .aif .aifc .aiff .amr .ape .au .avi .caf .flac .flv .m4a .m4b .mka .mkv .mov "
+    ".mp2 .mp3 .mp4 .mpeg .mpg .oga .ogg .opus .snd .ts .w64 .wav .webm .wma .wmv .wv".split()
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Job:
+    """One recording; `targets` are its files by format, empty if the result goes to stdout."""
+
+    source: str
+    targets: Mapping[str, Path]
+
+
+def plan(inputs: Sequence[str], formats: Sequence[str], output_dir: Path | None) -> tuple[Job, ...]:
+    """One job a recording.
+
+    One input, one format and no `output_dir`: standard output. Otherwise files named after the
+    recording, in `output_dir` or beside it; two recordings that differ in the suffix only keep it
+    (talk.wav.srt, talk.mp3.srt). Raises UsageError if two would write the same file, or one itself.
+    """
+    folders = [each for each in inputs if each != STANDARD_INPUT and Path(each).is_dir()]
+    sources = [file for each in inputs for file in (_inside(each) if each in folders else [each])]
+    sources = list(dict.fromkeys(sources))
+    if len(inputs) == 1 and not folders and len(formats) == 1 and output_dir is None:
+        return (Job(sources[0], {}),)
+    stems = {source: _base(source, output_dir, whole=False) for source in sources}
+    shared = Counter(stems.values())
+    jobs: list[Job] = []
+    owners: dict[Path, str] = {}
+    for source, stem in stems.items():
+        base = _base(source, output_dir, whole=True) if shared[stem] > 1 else stem
+        targets = {each: base.with_name(f"{base.name}.{each}") for each in formats}
+        for target in targets.values():
+            if target in owners:
+                raise UsageError(f"{owners[target]} and {source} would both be written to {target}")
+            if source != STANDARD_INPUT and target == Path(source):
+                raise UsageError(f"{source} would be overwritten by its own transcript")
+            owners[target] = source
+        jobs.append(Job(source, targets))
+    return tuple(jobs)
+
+
+def _inside(folder: str) -> list[str]:
+    """Recordings in a folder, by name; those in folders inside it are not taken."""
+    files = sorted(
+        path
+        for path in Path(folder).iterdir()
+        if path.suffix.lower() in SUFFIXES and path.is_file()
+    )
+    if not files:
+        raise UsageError(f"{folder}: no recordings in this folder")
+    return [str(path) for path in files]
+
+
+def _base(source: str, output_dir: Path | None, *, whole: bool) -> Path:
+    """A target without its format's suffix."""
+    path = Path("stdin") if source == STANDARD_INPUT else Path(source)
+    return (output_dir or path.parent) / (path.name if whole else path.stem)

@@ -1,0 +1,224 @@
+"""`oscine transcribe`: recordings in, text or subtitles out."""
+
+from __future__ import annotations
+
+import logging
+from enum import StrEnum
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from oscine.cli.openai_style import OpenAIStyle
+from oscine.cli.outputs import plan
+from oscine.cli.work import finish
+from oscine.errors import OscineError, UsageError
+from oscine.formats import FORMATS
+from oscine.models.whisper.options import TranscribeOptions
+
+if TYPE_CHECKING:
+    from oscine.models.whisper.pipeline import Whisper
+
+app = typer.Typer(add_completion=False, pretty_exceptions_enable=False, rich_markup_mode=None)
+
+
+class Task(StrEnum):
+    """What to write down."""
+
+    TRANSCRIBE = "transcribe"
+    TRANSLATE = "translate"
+
+
+class Dtype(StrEnum):
+    """How weights are held."""
+
+    AUTO = "auto"
+    F32 = "f32"
+    F16 = "f16"
+
+
+class OutputFormat(StrEnum):
+    """oscine.formats.FORMATS, or all of them."""
+
+    TXT = "txt"
+    VTT = "vtt"
+    SRT = "srt"
+    TSV = "tsv"
+    JSON = "json"
+    ALL = "all"
+
+
+def _number(text: str | float | None) -> float | None:
+    """A number, or None for the word, as openai-whisper's optional_float."""
+    if text is None or text == "None":
+        return None
+    try:
+        return float(text)
+    except ValueError:
+        raise typer.BadParameter(f"{text!r} is not a number or None") from None
+
+
+def _whole(text: str | int | None) -> int | None:
+    """A whole number, or None for the word."""
+    if text is None or text == "None":
+        return None
+    try:
+        return int(text)
+    except ValueError:
+        raise typer.BadParameter(f"{text!r} is not a whole number or None") from None
+
+
+def _option(help_text: str, parser: Any = None, metavar: str | None = None) -> Any:
+    return typer.Option(help=help_text, parser=parser, metavar=metavar)
+
+
+LATER = "Not available yet: refused."
+
+
+@app.command(cls=OpenAIStyle, no_args_is_help=True)
+def transcribe(
+    context: typer.Context,
+    files: Annotated[
+        list[str],
+        typer.Argument(
+            metavar="FILE...",
+            help="Recordings in any container FFmpeg reads, folders of them, or - for stdin.",
+        ),
+    ],
+    model: Annotated[
+        str | None, typer.Option(help="A name of `oscine models list`, or a path.  [default: base]")
+    ] = None,
+    device: Annotated[
+        str, typer.Option(help="auto, cpu, gpu, gpu:N, or part of an adapter's name.")
+    ] = "auto",
+    dtype: Annotated[Dtype, typer.Option(help="How weights are held.")] = Dtype.AUTO,
+    output_format: Annotated[
+        OutputFormat,
+        typer.Option("--output-format", "-f", help="`all` always writes files."),
+    ] = OutputFormat.TXT,
+    output_dir: Annotated[
+        Path | None,
+        typer.Option(
+            "--output-dir",
+            "-o",
+            help="Where files go. Without it one recording is written to stdout, "
+            "and several recordings, a folder or `all` to files beside the recordings.",
+        ),
+    ] = None,
+    verbose: Annotated[
+        bool, typer.Option(help="Log to stderr, and show segments there as they come.")
+    ] = False,
+    language: Annotated[str | None, _option("Code or English name; detected if not given.")] = None,
+    task: Annotated[Task, _option("Same language, or English.")] = Task.TRANSCRIBE,
+    clip_timestamps: Annotated[
+        str, _option("Seconds start,end,start,...; the last end may be left out.")
+    ] = "0",
+    without_timestamps: Annotated[bool, _option("Text only, one segment a window.")] = False,
+    initial_prompt: Annotated[str | None, _option("Text before the first window.")] = None,
+    carry_initial_prompt: Annotated[bool, _option("Before every window.")] = False,
+    condition_on_previous_text: Annotated[
+        bool, _option("Show each window the text before it.")
+    ] = True,
+    prefix: Annotated[str | None, _option("Words every window begins with.")] = None,
+    temperature: Annotated[float, _option("0: always the likeliest token.")] = 0.0,
+    best_of: Annotated[
+        int | None, _option("Samples above temperature 0.  [default: 5]", _whole, "INT")
+    ] = None,
+    seed: Annotated[int, _option("Of the random numbers above temperature 0.")] = 0,
+    suppress_tokens: Annotated[
+        str, _option("Ids never picked; -1: brackets, notes and the like.")
+    ] = "-1",
+    suppress_blank: Annotated[bool, _option("No blank beginning.")] = True,
+    max_initial_timestamp: Annotated[
+        float | None, _option("Latest first timestamp, s.", _number, "FLOAT")
+    ] = 1.0,
+    sample_len: Annotated[
+        int | None, _option("Most tokens a window.  [default: 224]", _whole, "INT")
+    ] = None,
+    temperature_increment_on_fallback: Annotated[
+        float | None, _option("Steps up to 1; None: never try again.", _number, "FLOAT")
+    ] = 0.2,
+    compression_ratio_threshold: Annotated[
+        float | None, _option("Above it: repetitive.", _number, "FLOAT")
+    ] = 2.4,
+    logprob_threshold: Annotated[
+        float | None, _option("Below it: unlikely.", _number, "FLOAT")
+    ] = -1.0,
+    no_speech_threshold: Annotated[
+        float | None, _option("Above it, if unlikely too: silence.", _number, "FLOAT")
+    ] = 0.6,
+    fp16: Annotated[bool | None, _option("openai-whisper's: --fp16 False is --dtype f32.")] = None,
+    beam_size: Annotated[int | None, _option(LATER, _whole, "INT")] = None,
+    patience: Annotated[float | None, _option(LATER, _number, "FLOAT")] = None,
+    length_penalty: Annotated[float | None, _option(LATER, _number, "FLOAT")] = None,
+    word_timestamps: Annotated[bool, _option(LATER)] = False,
+    prepend_punctuations: Annotated[str | None, _option(LATER)] = None,
+    append_punctuations: Annotated[str | None, _option(LATER)] = None,
+    highlight_words: Annotated[bool, _option(LATER)] = False,
+    max_line_width: Annotated[int | None, _option(LATER, _whole, "INT")] = None,
+    max_line_count: Annotated[int | None, _option(LATER, _whole, "INT")] = None,
+    max_words_per_line: Annotated[int | None, _option(LATER, _whole, "INT")] = None,
+    hallucination_silence_threshold: Annotated[
+        float | None, _option(LATER, _number, "FLOAT")
+    ] = None,
+    threads: Annotated[int | None, _option(LATER, _whole, "INT")] = None,
+    model_dir: Annotated[str | None, _option("Refused: set OSCINE_HOME instead.")] = None,
+) -> None:
+    """Write down what recordings say.
+
+    One recording goes to stdout and nothing else does; progress and messages go to stderr. A
+    recording that cannot be read is reported and the rest go on; the exit code is then 1.
+    """
+    own = ("files", "model", "device", "dtype", "output_format", "output_dir", "verbose", "fp16")
+    options = {name: value for name, value in context.params.items() if name not in own}
+    increment = options.pop("temperature_increment_on_fallback")
+    options["temperature"] = temperatures(temperature, increment)
+    TranscribeOptions.of(**options)  # a mistake is told before anything slow begins
+    chosen = output_format.value
+    jobs = plan(files, FORMATS if chosen == "all" else (chosen,), output_dir)
+    stored = precision(dtype, fp16)
+    if output_dir is not None:
+        make_folder(output_dir)
+    logging.basicConfig(
+        level=logging.INFO if verbose else logging.WARNING, format="oscine: %(message)s"
+    )
+    loaded = load_model(model, device, stored)
+    done = [finish(loaded, job, chosen, options, verbose=verbose) for job in jobs]
+    raise typer.Exit(0 if all(done) else 1)
+
+
+def temperatures(first: float, increment: float | None) -> tuple[float, ...]:
+    """openai-whisper's command: from the first up to 1 in steps; no steps without an increment."""
+    if increment is None:
+        return (first,)
+    if increment <= 0:
+        raise UsageError(f"temperature_increment_on_fallback must be above 0, not {increment}")
+    steps = int((1 - first) / increment + 1e-6)
+    return tuple(round(first + step * increment, 6) for step in range(max(0, steps) + 1))
+
+
+def precision(dtype: Dtype, fp16: bool | None) -> str:
+    """--dtype, or what openai-whisper's --fp16 means by it."""
+    if fp16 is None:
+        return dtype.value
+    meant = Dtype.F16 if fp16 else Dtype.F32
+    if dtype not in (Dtype.AUTO, meant):
+        raise UsageError(f"--fp16 {fp16} contradicts --dtype {dtype.value}")
+    return meant.value
+
+
+def make_folder(folder: Path) -> None:
+    """The output folder, made if it is not there."""
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise OscineError(f"{folder}: cannot be made: {error.strerror or error}") from error
+
+
+def load_model(name: str | None, device: str, dtype: str) -> Whisper:
+    """Load by name or path; imported here, as a wrong option should not wait for it."""
+    import oscine
+    from oscine import hub
+
+    loaded: Whisper = oscine.load(name or hub.DEFAULT_MODEL, device=device, dtype=dtype)
+    return loaded
