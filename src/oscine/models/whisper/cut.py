@@ -45,7 +45,7 @@ def cut(tokens: Sequence[int], size: int, timestamp_begin: int) -> tuple[list[Pi
     pieces = []
     for begin, end in pairwise([0, *ends]):
         part = tuple(tokens[begin:end])
-        first, last = (place - timestamp_begin for place in (part[0], part[-1]))
+        first, last = (max(0, token - timestamp_begin) for token in (part[0], part[-1]))
         pieces.append(Piece(first * SECONDS_PER_TIMESTAMP, last * SECONDS_PER_TIMESTAMP, part))
     if complete:
         return pieces, max(1, size)

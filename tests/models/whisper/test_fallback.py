@@ -1,0 +1,54 @@
+"""When a window is tried again, dropped or kept: the table of thresholds, case by case."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from oscine.models.whisper.decode import Decoded
+from oscine.models.whisper.fallback import Outcome, best, compression_ratio, is_poor, is_silence
+from oscine.models.whisper.options import TranscribeOptions
+
+GOOD = Outcome((1,), 0.0, -0.3, 0.1, 1.5, "end")
+
+
+@pytest.mark.parametrize(
+    ("change", "options", "poor", "silence"),
+    [
+        ({}, {}, False, False),
+        ({"compression_ratio": 2.5}, {}, True, False),
+        ({"compression_ratio": 2.4}, {}, False, False),
+        ({"compression_ratio": 9.0}, {"compression_ratio_threshold": None}, False, False),
+        ({"stop": "repeat"}, {}, True, False),
+        ({"stop": "repeat"}, {"compression_ratio_threshold": None}, False, False),
+        ({"avg_logprob": -1.1}, {}, True, False),
+        ({"avg_logprob": -1.1}, {"logprob_threshold": None}, False, False),
+        ({"avg_logprob": -1.1, "no_speech_prob": 0.7}, {}, False, True),
+        ({"avg_logprob": -1.1, "no_speech_prob": 0.7, "compression_ratio": 3}, {}, False, True),
+        ({"avg_logprob": -1.1, "no_speech_prob": 0.7}, {"no_speech_threshold": None}, True, False),
+        ({"no_speech_prob": 0.7}, {}, False, False),
+        ({"no_speech_prob": 0.7, "compression_ratio": 3}, {}, True, False),
+        ({"no_speech_prob": 0.7}, {"logprob_threshold": None}, False, True),
+    ],
+)
+def test_thresholds(
+    change: dict[str, object], options: dict[str, object], poor: bool, silence: bool
+) -> None:
+    outcome = replace(GOOD, **change)  # type: ignore[arg-type]
+    chosen = TranscribeOptions.of(**options)
+    assert (is_poor(outcome, chosen), is_silence(outcome, chosen)) == (poor, silence)
+
+
+def test_best_row_by_logprob_a_token() -> None:
+    rows = [
+        Decoded((1,), -2.0, 0.1, "end"),
+        Decoded((1, 2, 3), -3.0, 0.1, "end"),
+        Decoded((), -1.5, 0.1, "end"),
+    ]
+    assert best(rows) is rows[1]
+
+
+def test_compression_ratio_of_repetition() -> None:
+    assert compression_ratio("") < 1
+    assert compression_ratio("and so my fellow americans") < 2.4 < compression_ratio("la " * 60)
