@@ -1,0 +1,189 @@
+"""Adapters and devices: the one place that imports a WebGPU implementation.
+
+`wgpu` (wgpu-native) is the standard one, `wgpudawn` (Dawn) the optional one; both have the same
+Python API, and what differs between them is written down here and nowhere else.
+"""
+
+from __future__ import annotations
+
+import importlib
+import logging
+import os
+from dataclasses import dataclass
+from typing import Any
+
+from oscine.errors import DeviceError
+
+log = logging.getLogger(__name__)
+
+MODULES = {"wgpu": "wgpu", "dawn": "wgpudawn"}
+#: How each implementation spells the features that kernels can use, by our name.
+FEATURES = {
+    "wgpu": {"subgroups": "subgroup", "f16": "shader-f16", "timestamps": "timestamp-query"},
+    "dawn": {
+        "subgroups": "subgroups",
+        "f16": "shader-f16",
+        "timestamps": "timestamp-query",
+        "matrix": "chromium-experimental-subgroup-matrix",
+    },
+}
+#: What Dawn hides behind switches: matrix units, and half precision on NVIDIA's driver.
+DAWN_TOGGLES = ("allow_unsafe_apis", "vulkan_enable_f16_on_nvidia")
+RANK = {"DiscreteGPU": 0, "IntegratedGPU": 1, "Unknown": 2, "CPU": 3}
+LIMITS = (
+    "max-buffer-size",
+    "max-storage-buffer-binding-size",
+    "max-storage-buffers-per-shader-stage",
+    "max-compute-workgroup-storage-size",
+    "max-compute-invocations-per-workgroup",
+    "max-compute-workgroup-size-x",
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Adapter:
+    """One adapter as one implementation sees it."""
+
+    implementation: str  # "wgpu" or "dawn"
+    name: str
+    kind: str  # DiscreteGPU, IntegratedGPU, CPU (software) or Unknown
+    backend: str  # Vulkan, Metal, D3D12
+    driver: str
+    features: frozenset[str]  # our names: FEATURES
+    limits: dict[str, int]
+    handle: Any
+
+    @property
+    def software(self) -> bool:
+        """Computed on the CPU: right for tests, slower than NumPy for work."""
+        return self.kind == "CPU"
+
+
+@dataclass(frozen=True, slots=True)
+class Device:
+    """An open device and what its kernels may use."""
+
+    adapter: Adapter
+    api: Any  # the WebGPU module
+    handle: Any
+
+    @property
+    def name(self) -> str:
+        """For people: adapter, API and implementation."""
+        a = self.adapter
+        return f"{a.name} ({a.backend}, {a.implementation})"
+
+    @property
+    def features(self) -> frozenset[str]:
+        """What the device was opened with."""
+        return self.adapter.features
+
+
+def implementations() -> list[str]:
+    """The implementations to try, in order; OSCINE_WEBGPU names the only one."""
+    wanted = os.environ.get("OSCINE_WEBGPU", "")
+    if wanted:
+        if wanted not in MODULES:
+            raise DeviceError(f"OSCINE_WEBGPU={wanted}: not one of {', '.join(MODULES)}")
+        return [wanted]
+    return ["dawn", "wgpu"]
+
+
+def load_api(implementation: str) -> Any:
+    """The WebGPU module, or None where it is not installed or its library does not load."""
+    try:
+        api = importlib.import_module(MODULES[implementation])
+        if implementation == "dawn":
+            extras = importlib.import_module("wgpudawn.backends.dawn.extras")
+            if not getattr(api, "_oscine_toggles", False):
+                extras.set_instance_extras(enable_toggles=DAWN_TOGGLES)
+                api._oscine_toggles = True
+        else:
+            importlib.import_module("wgpu.backends.wgpu_native")
+    except (ImportError, OSError, RuntimeError) as problem:
+        log.debug("%s cannot be used: %s", implementation, problem)
+        return None
+    return api
+
+
+def adapters(implementation: str) -> list[Adapter]:
+    """All adapters of one implementation, best first, each once (not again through OpenGL)."""
+    api = load_api(implementation)
+    if api is None:
+        return []
+    found = []
+    for handle in api.gpu.enumerate_adapters_sync():
+        info = handle.info
+        backend = str(info["backend_type"])
+        if backend in ("OpenGL", "OpenGLES", "Null"):
+            continue
+        names = FEATURES[implementation].items()
+        found.append(
+            Adapter(
+                implementation=implementation,
+                name=str(info["device"]).strip() or "unnamed adapter",
+                kind=str(info["adapter_type"]) if info["adapter_type"] in RANK else "Unknown",
+                backend=backend,
+                driver=str(info.get("description", "")),
+                features=frozenset(ours for ours, theirs in names if theirs in handle.features),
+                limits={name: int(handle.limits[name]) for name in LIMITS},
+                handle=handle,
+            )
+        )
+    return sorted(found, key=lambda adapter: RANK[adapter.kind])
+
+
+def choose(choice: str) -> Adapter:
+    """The adapter that `auto`, `gpu`, `gpu:N` or a part of a name stands for.
+
+    `auto` takes hardware only; `gpu` the best there is. Raises DeviceError if there is none.
+    """
+    seen: list[Adapter] = []
+    for implementation in implementations():
+        listed = adapters(implementation)
+        seen += listed
+        if choice == "auto":
+            listed = [adapter for adapter in listed if not adapter.software]
+        elif choice.startswith("gpu:"):
+            number = choice[4:]
+            if not number.isdigit():
+                raise DeviceError(f"--device {choice}: write gpu:0, gpu:1, …")
+            listed = listed[int(number) : int(number) + 1]
+        elif choice != "gpu":
+            listed = [a for a in listed if choice.lower() in a.name.lower()]
+        if listed:
+            return listed[0]
+    if not seen:
+        remedy = "install your GPU's Vulkan driver (libvulkan and an ICD), or use --device cpu"
+        raise DeviceError(f"no WebGPU adapter; {remedy}")
+    names = "; ".join(dict.fromkeys(f"{a.name} [{a.kind}]" for a in seen))
+    raise DeviceError(f"--device {choice}: no such adapter; there is: {names}")
+
+
+def open_device(adapter: Adapter, without: frozenset[str] = frozenset()) -> Device:
+    """Open an adapter with every feature of ours that it has, and its real limits."""
+    api = load_api(adapter.implementation)
+    features = adapter.features - without
+    names = FEATURES[adapter.implementation]
+    handle = adapter.handle
+    try:
+        if adapter.implementation == "dawn":  # Dawn's adapters open one device each
+            handle = next(
+                fresh.handle
+                for fresh in adapters("dawn")
+                if (fresh.name, fresh.backend) == (adapter.name, adapter.backend)
+            )
+        device = handle.request_device_sync(
+            required_features=[names[feature] for feature in sorted(features)],
+            required_limits={**adapter.limits},
+        )
+    except (RuntimeError, StopIteration) as problem:
+        raise DeviceError(f"{adapter.name} cannot be opened: {problem}") from problem
+    opened = Adapter(
+        **{
+            name: getattr(adapter, name)
+            for name in ("implementation", "name", "kind", "backend", "driver", "limits", "handle")
+        },
+        features=features,
+    )
+    return Device(opened, api, device)

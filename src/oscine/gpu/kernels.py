@@ -1,0 +1,79 @@
+"""Kernels as files: ordinary WGSL whose parameters are its own top-level const and alias lines.
+
+A parameter is changed by rewriting its line, so a kernel compiles as it stands and an editor can
+check it. `// use _name` pastes shared text. A name that the file does not have is an error.
+"""
+
+from __future__ import annotations
+
+import re
+from functools import cache
+from importlib.resources import files
+
+from oscine.gpu.device import Device
+
+USE = re.compile(r"^// use (\w+)$", re.MULTILINE)
+#: Lines that Tint demands and naga refuses.
+TINT_ONLY = re.compile(r"^(enable subgroups|diagnostic\(off, subgroup_uniformity\));\n", re.MULTILINE)
+
+Parameter = bool | int | float | str
+
+
+@cache
+def text(name: str, *choices: str) -> str:
+    """The file, its `use` lines pasted; a choice replaces the default that begins like it."""
+    source = files("oscine.kernels").joinpath(f"{name}.wgsl").read_text(encoding="utf-8")
+    chosen = {choice.rpartition("_")[0]: choice for choice in choices}
+
+    def paste(match: re.Match[str]) -> str:
+        return text(chosen.get(match[1].rpartition("_")[0], match[1]), *choices)
+
+    return USE.sub(paste, source)
+
+
+def spell(value: Parameter) -> str:
+    """A Python value as WGSL."""
+    return str(value).lower() if isinstance(value, bool) else str(value)
+
+
+def load(name: str, **parameters: Parameter) -> str:
+    """The kernel with its parameters set.
+
+    Two parameters choose between shared texts: TEAM="subgroup" or "workgroup" (who works together),
+    HALF=True (weights stored as float16).
+    """
+    team, half = parameters.pop("TEAM", "subgroup"), parameters.pop("HALF", False)
+    source = text(name, f"_team_{team}", "_weights_f16" if half else "_weights_f32")
+    for key, value in parameters.items():
+        line = re.compile(rf"^((?:const {key}: \w+|alias {key}) = )[^;]+;", re.MULTILINE)
+        source, count = line.subn(lambda match, v=value: f"{match[1]}{spell(v)};", source)
+        if count != 1:
+            raise KeyError(f"kernel {name} has no parameter {key}")
+    return source
+
+
+def for_implementation(source: str, implementation: str) -> str:
+    """The source as naga or Tint wants it: `enable` lines first, Tint's own only for Tint."""
+    if implementation == "wgpu":
+        return TINT_ONLY.sub("", source)
+    heads = [match[0] for match in TINT_ONLY.finditer(source)]
+    return "".join(dict.fromkeys(heads)) + TINT_ONLY.sub("", source)
+
+
+class Kernels:
+    """Compiled pipelines of one device, each made once."""
+
+    def __init__(self, device: Device) -> None:
+        self.device = device
+        self.made: dict[tuple[str, tuple[tuple[str, Parameter], ...]], object] = {}
+
+    def pipeline(self, name: str, **parameters: Parameter) -> object:
+        """The compute pipeline of a kernel's variant."""
+        key = name, tuple(sorted(parameters.items()))
+        if key not in self.made:
+            source = for_implementation(load(name, **parameters), self.device.adapter.implementation)
+            module = self.device.handle.create_shader_module(label=name, code=source)
+            self.made[key] = self.device.handle.create_compute_pipeline(
+                label=name, layout="auto", compute={"module": module, "entry_point": "main"}
+            )
+        return self.made[key]

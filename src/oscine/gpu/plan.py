@@ -1,0 +1,124 @@
+"""Recorded plans: a list of dispatches, made once, replayed by a tight loop.
+
+WebGPU's command buffers are spent by one submit and compute passes have no bundles, so a replay
+encodes again; everything else (pipelines, bind groups, buffers) is made when the plan is sealed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from oscine.gpu.device import Device
+from oscine.gpu.tensor import Tensor
+
+#: Drivers kill a submit that runs for seconds; this much work is 0.3 s on the slowest GPU in mind
+#: (100 GFLOP/s). A plan is cut into submits of about so many operations.
+SUBMIT_OPERATIONS = 30e9
+
+
+@dataclass(eq=False, slots=True)
+class Dispatch:
+    """One kernel launch over tensors, in binding order."""
+
+    kernel: str
+    pipeline: Any
+    tensors: tuple[Tensor, ...]
+    grid: tuple[int, int, int]
+    operations: float = 0.0  # floating-point operations, for cutting plans into submits
+
+
+class Pool:
+    """Buffers for plans' intermediates: one plan runs at a time, so all plans share them."""
+
+    def __init__(self, device: Device) -> None:
+        self.device = device
+        self.buffers: list[Any] = []
+
+    def assign(self, dispatches: Sequence[Dispatch]) -> None:
+        """Give every intermediate a buffer; those whose lives do not overlap share one."""
+        last = {id(t): i for i, d in enumerate(dispatches) for t in d.tensors}
+        free = list(self.buffers)
+        for index, dispatch in enumerate(dispatches):
+            for tensor in dispatch.tensors:
+                if tensor.buffer is None:
+                    tensor.buffer = self.take(free, tensor.nbytes)
+            for tensor in {id(t): t for t in dispatch.tensors}.values():
+                if last[id(tensor)] == index and tensor.buffer in self.buffers:
+                    free.append(tensor.buffer)
+
+    def take(self, free: list[Any], size: int) -> Any:
+        """The smallest free buffer that is large enough, else a new one."""
+        fitting = [buffer for buffer in free if buffer.size >= size]
+        if fitting:
+            best = min(fitting, key=lambda buffer: buffer.size)
+            free.remove(best)
+            return best
+        usage = self.device.api.BufferUsage
+        self.buffers.append(
+            self.device.handle.create_buffer(size=size, usage=usage.STORAGE | usage.COPY_SRC)
+        )
+        return self.buffers[-1]
+
+
+class Plan:
+    """A sealed list of dispatches."""
+
+    def __init__(self, device: Device, pool: Pool, dispatches: Sequence[Dispatch]) -> None:
+        self.device, self.dispatches = device, list(dispatches)
+        pool.assign(self.dispatches)
+        groups: dict[tuple[int, ...], Any] = {}
+        self.steps = [(d.pipeline, self.bind(d, groups), d.grid) for d in self.dispatches]
+        self.operations = sum(d.operations for d in self.dispatches)
+
+    def bind(self, dispatch: Dispatch, groups: dict[tuple[int, ...], Any]) -> Any:
+        """The bind group of a dispatch; equal ones are made once."""
+        key = (id(dispatch.pipeline), *(id(tensor.buffer) for tensor in dispatch.tensors))
+        if key not in groups:
+            groups[key] = self.device.handle.create_bind_group(
+                layout=dispatch.pipeline.get_bind_group_layout(0),
+                entries=[
+                    {
+                        "binding": number,
+                        "resource": {"buffer": tensor.buffer, "offset": 0, "size": tensor.nbytes},
+                    }
+                    for number, tensor in enumerate(dispatch.tensors)
+                ],
+            )
+        return groups[key]
+
+    def run(self, times: int = 1) -> None:
+        """Submit the whole list so many times, in submits of bounded work."""
+        if self.operations > SUBMIT_OPERATIONS:
+            for _ in range(times):
+                self.submit_cut()
+            return
+        at_once = max(1, int(SUBMIT_OPERATIONS / max(self.operations, 1.0)))
+        while times > 0:
+            self.submit(self.steps, min(times, at_once))
+            times -= at_once
+
+    def submit_cut(self) -> None:
+        """One run in several submits."""
+        start, work = 0, 0.0
+        for index, dispatch in enumerate(self.dispatches):
+            work += dispatch.operations
+            if work >= SUBMIT_OPERATIONS or index == len(self.dispatches) - 1:
+                self.submit(self.steps[start : index + 1], 1)
+                start, work = index + 1, 0.0
+
+    def submit(self, steps: list[tuple[Any, Any, tuple[int, int, int]]], times: int) -> None:
+        """Encode and submit: the hot path."""
+        device = self.device.handle
+        encoder = device.create_command_encoder()
+        compute = encoder.begin_compute_pass()
+        set_pipeline, set_group = compute.set_pipeline, compute.set_bind_group
+        launch = compute.dispatch_workgroups
+        for _ in range(times):
+            for pipeline, group, grid in steps:
+                set_pipeline(pipeline)
+                set_group(0, group)
+                launch(*grid)
+        compute.end()
+        device.queue.submit([encoder.finish()])

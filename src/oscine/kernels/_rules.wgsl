@@ -1,0 +1,9 @@
+// What a pick must know; the fields of oscine.ops.RULES, in their order.
+const VOCABULARY: u32 = 0u;
+const END: u32 = 1u;
+const TIMESTAMP_BEGIN: u32 = 2u;
+const NO_TIMESTAMPS: u32 = 3u;
+const NO_SPEECH: u32 = 4u;
+const TIMESTAMPS: u32 = 5u;
+const MAX_INITIAL: u32 = 6u;
+const REPEAT_LIMIT: u32 = 7u;

@@ -1,0 +1,44 @@
+// The keys of softmax(q kᵀ / √W) v cut into SPLITS of MOST keys, one workgroup each, per head
+// q [ROWS, D]; k and v are one buffer kv [KEYS, 2·D]; D = HEADS·4·W4.
+// sums [ROWS, HEADS, SPLITS, W] undivided, marks [ROWS, HEADS, SPLITS] of (top, total);
+// attend_combine puts them together. Launch (SPLITS, HEADS, ROWS).
+// use _state
+// use _guard
+const KEYS: u32 = 1u;
+const HEADS: u32 = 1u;
+const W4: u32 = 16u;
+const MOST: u32 = 128u;
+
+@group(0) @binding(0) var<storage, read> q: array<vec4<f32>>;
+@group(0) @binding(1) var<storage, read> k: array<vec4<f32>>;
+@group(0) @binding(2) var<storage, read> v: array<vec4<f32>>;
+@group(0) @binding(3) var<storage, read> state: array<u32>;
+@group(0) @binding(4) var<storage, read_write> sums: array<vec4<f32>>;
+@group(0) @binding(5) var<storage, read_write> marks: array<vec2<f32>>;
+
+// use _attend
+
+@compute @workgroup_size(128)
+fn main(
+  @builtin(workgroup_id) workgroup: vec3<u32>,
+  @builtin(num_workgroups) workgroups: vec3<u32>,
+  @builtin(local_invocation_index) me: u32,
+) {
+  if (all_done()) {
+    return;
+  }
+  let width4 = HEADS * W4;
+  let head = workgroup.y * W4;
+  let row = workgroup.z;
+  let first = workgroup.x * MOST;
+  let at = first * 2u * width4 + head;
+  let count = min(MOST, KEYS - first);
+  let found = attend(me, row * width4 + head, at, at + width4, 2u * width4, count);
+  let slot = (row * HEADS + workgroup.y) * workgroups.x + workgroup.x;
+  if (me < W4) {
+    sums[slot * W4 + me] = found.sum;
+  }
+  if (me == 0u) {
+    marks[slot] = vec2<f32>(found.top, found.total);
+  }
+}

@@ -1,0 +1,124 @@
+// y[r, o] = activation(Σ_k x[r, k] w[o, k] + b[o]) + add[r, o]      many rows r
+// w [OUTPUTS, 4·K4]; y and add [ROWS, STRIDE] from column OFFSET on.
+// Row r of x begins at vec4 r·X_STRIDE4 + X_BEGIN4, and what lies outside x reads as 0: so a
+// convolution over time-first x is this gemm with rows that overlap.
+// Tiles of 64 rows by 128 outputs, 16 deep; 128 invocations, each 8 rows by 2x4 outputs.
+// Launch (ceil(OUTPUTS / 128), ceil(ROWS / 64)).
+// use _weights_f32
+// use _activation
+const ROWS: u32 = 1u;
+const K4: u32 = 1u;
+const OUTPUTS: u32 = 1u;
+const OFFSET: u32 = 0u;
+const STRIDE: u32 = 1u;
+const X_LENGTH4: u32 = 1u;
+const X_STRIDE4: u32 = 1u;
+const X_BEGIN4: i32 = 0;
+const BIAS: bool = false;
+const ADD: bool = false;
+
+@group(0) @binding(0) var<storage, read> x: array<vec4<f32>>;
+@group(0) @binding(1) var<storage, read> w: array<Packed>;
+@group(0) @binding(2) var<storage, read> bias: array<f32>;
+@group(0) @binding(3) var<storage, read> add: array<f32>;
+@group(0) @binding(4) var<storage, read_write> y: array<f32>;
+
+var<workgroup> left: array<vec4<f32>, 256>;    // [16 deep][64 rows]
+var<workgroup> right: array<vec4<f32>, 512>;   // [16 deep][128 outputs]
+
+fn x_at(row: u32, k4: u32) -> vec4<f32> {
+  let at = i32(row * X_STRIDE4 + k4) + X_BEGIN4;
+  if (row < ROWS && k4 < K4 && at >= 0 && at < i32(X_LENGTH4)) {
+    return x[at];
+  }
+  return vec4<f32>();
+}
+
+fn w_at(output: u32, k4: u32) -> vec4<f32> {
+  if (output < OUTPUTS && k4 < K4) {
+    return unpack(w[output * K4 + k4]);
+  }
+  return vec4<f32>();
+}
+
+@compute @workgroup_size(128)
+fn main(
+  @builtin(workgroup_id) tile: vec3<u32>,
+  @builtin(local_invocation_index) me: u32,
+) {
+  let first_row = tile.y * 64u;
+  let first_output = tile.x * 128u;
+  let across = me % 16u;
+  let down = me / 16u;
+  var sums: array<vec4<f32>, 16>;  // [8 rows][2]
+  // Fetched as blocks of 4 rows by 4 deep, turned in registers, stored as rows of depth.
+  let fetch_k = me % 4u;
+  let fetch_row = me / 4u;
+  for (var k4 = 0u; k4 < K4; k4 += 4u) {
+    let r0 = w_at(first_output + fetch_row * 4u, k4 + fetch_k);
+    let r1 = w_at(first_output + fetch_row * 4u + 1u, k4 + fetch_k);
+    let r2 = w_at(first_output + fetch_row * 4u + 2u, k4 + fetch_k);
+    let r3 = w_at(first_output + fetch_row * 4u + 3u, k4 + fetch_k);
+    let to = fetch_k * 4u;
+    workgroupBarrier();
+    right[to * 32u + fetch_row] = vec4<f32>(r0.x, r1.x, r2.x, r3.x);
+    right[(to + 1u) * 32u + fetch_row] = vec4<f32>(r0.y, r1.y, r2.y, r3.y);
+    right[(to + 2u) * 32u + fetch_row] = vec4<f32>(r0.z, r1.z, r2.z, r3.z);
+    right[(to + 3u) * 32u + fetch_row] = vec4<f32>(r0.w, r1.w, r2.w, r3.w);
+    if (me < 64u) {
+      let l0 = x_at(first_row + fetch_row * 4u, k4 + fetch_k);
+      let l1 = x_at(first_row + fetch_row * 4u + 1u, k4 + fetch_k);
+      let l2 = x_at(first_row + fetch_row * 4u + 2u, k4 + fetch_k);
+      let l3 = x_at(first_row + fetch_row * 4u + 3u, k4 + fetch_k);
+      left[to * 16u + fetch_row] = vec4<f32>(l0.x, l1.x, l2.x, l3.x);
+      left[(to + 1u) * 16u + fetch_row] = vec4<f32>(l0.y, l1.y, l2.y, l3.y);
+      left[(to + 2u) * 16u + fetch_row] = vec4<f32>(l0.z, l1.z, l2.z, l3.z);
+      left[(to + 3u) * 16u + fetch_row] = vec4<f32>(l0.w, l1.w, l2.w, l3.w);
+    }
+    workgroupBarrier();
+    for (var depth = 0u; depth < 16u; depth++) {
+      let a0 = left[depth * 16u + down * 2u];
+      let a1 = left[depth * 16u + down * 2u + 1u];
+      let b0 = right[depth * 32u + across];
+      let b1 = right[depth * 32u + 16u + across];
+      sums[0] += a0.x * b0;
+      sums[1] += a0.x * b1;
+      sums[2] += a0.y * b0;
+      sums[3] += a0.y * b1;
+      sums[4] += a0.z * b0;
+      sums[5] += a0.z * b1;
+      sums[6] += a0.w * b0;
+      sums[7] += a0.w * b1;
+      sums[8] += a1.x * b0;
+      sums[9] += a1.x * b1;
+      sums[10] += a1.y * b0;
+      sums[11] += a1.y * b1;
+      sums[12] += a1.z * b0;
+      sums[13] += a1.z * b1;
+      sums[14] += a1.w * b0;
+      sums[15] += a1.w * b1;
+    }
+  }
+  for (var i = 0u; i < 8u; i++) {
+    let row = first_row + down * 8u + i;
+    if (row < ROWS) {
+      for (var half = 0u; half < 2u; half++) {
+        for (var j = 0u; j < 4u; j++) {
+          let output = first_output + half * 64u + across * 4u + j;
+          if (output < OUTPUTS) {
+            var value = sums[i * 2u + half][j];
+            if (BIAS) {
+              value += bias[OFFSET + output];
+            }
+            value = activate(value);
+            let at = row * STRIDE + OFFSET + output;
+            if (ADD) {
+              value += add[at];
+            }
+            y[at] = value;
+          }
+        }
+      }
+    }
+  }
+}

@@ -1,0 +1,31 @@
+// y[r] = (x[r] - mean) / sqrt(variance + 1e-5) · weight + bias      x, y [R, 4·WIDTH4]
+// One row a team; launch ceil(R / teams of a workgroup) workgroups, folded at 65,535.
+// use _team_subgroup
+const ROWS: u32 = 1u;
+const WIDTH4: u32 = 1u;
+
+@group(0) @binding(0) var<storage, read> x: array<vec4<f32>>;
+@group(0) @binding(1) var<storage, read> weight: array<vec4<f32>>;
+@group(0) @binding(2) var<storage, read> bias: array<vec4<f32>>;
+@group(0) @binding(3) var<storage, read_write> y: array<vec4<f32>>;
+
+fn run(workgroup: vec3<u32>, workgroups: vec3<u32>) {
+  let width = f32(4u * WIDTH4);
+  for (var r = workgroup.x * TEAM.count + TEAM.index; r < ROWS; r += workgroups.x * TEAM.count) {
+    var sum = vec4<f32>();
+    for (var i = TEAM.lane; i < WIDTH4; i += TEAM.lanes) {
+      sum += x[r * WIDTH4 + i];
+    }
+    let mean = dot(team_sum4(sum), vec4<f32>(1.0)) / width;
+    var squares = vec4<f32>();
+    for (var i = TEAM.lane; i < WIDTH4; i += TEAM.lanes) {
+      let centred = x[r * WIDTH4 + i] - mean;
+      squares += centred * centred;
+    }
+    let variance = dot(team_sum4(squares), vec4<f32>(1.0)) / width;
+    let scale = 1.0 / sqrt(variance + 1e-5);
+    for (var i = TEAM.lane; i < WIDTH4; i += TEAM.lanes) {
+      y[r * WIDTH4 + i] = (x[r * WIDTH4 + i] - mean) * scale * weight[i] + bias[i];
+    }
+  }
+}

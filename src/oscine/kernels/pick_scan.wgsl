@@ -1,0 +1,119 @@
+// Candidates of each stretch of CHUNK logits, text and timestamps apart, filtered by the mask and
+// timestamp rules a to d (openai whisper/decoding.py: ApplyTimestampRules), before rule e.
+// logits [.., V]; parts [LINES, CHUNKS, 2] of Candidates. Launch (CHUNKS, LINES).
+// use _state
+// use _rules
+// use _candidates
+const CHUNK: u32 = 2048u;
+const SUPPRESS: u32 = 1u;
+const SUPPRESS_FIRST: u32 = 2u;
+
+@group(0) @binding(0) var<storage, read> logits: array<f32>;
+@group(0) @binding(1) var<storage, read> mask: array<u32>;
+@group(0) @binding(2) var<storage, read> rules: array<u32>;
+@group(0) @binding(3) var<storage, read> state: array<u32>;
+@group(0) @binding(4) var<storage, read_write> parts: array<u32>;
+
+var<workgroup> pool: array<Candidates, 128>;
+
+fn pcg(value: u32) -> u32 {
+  let x = value * 747796405u + 2891336453u;
+  let word = ((x >> ((x >> 28u) + 4u)) ^ x) * 277803737u;
+  return (word >> 22u) ^ word;
+}
+
+// Standard Gumbel noise from (seed, count, id): argmax(logit / T + noise) samples the softmax.
+fn gumbel(seed: u32, count: u32, id: u32) -> f32 {
+  let bits = pcg(id ^ pcg(pcg(seed) ^ count)) >> 8u;
+  return -log(-log((f32(bits) + 0.5) * 5.9604644775390625e-08));
+}
+
+fn allowed(id: u32, base: u32) -> bool {
+  let first = state[base + COUNT] == 0u;
+  if ((mask[id] & select(SUPPRESS, SUPPRESS | SUPPRESS_FIRST, first)) != 0u) {
+    return false;
+  }
+  if (rules[TIMESTAMPS] == 0u) {
+    return true;
+  }
+  let begin = rules[TIMESTAMP_BEGIN];
+  let closing = state[base + AFTER_TIMESTAMP] != 0u && state[base + AFTER_PAIR] == 0u;
+  if (id == rules[NO_TIMESTAMPS]) {
+    return false;
+  }
+  if (state[base + AFTER_TIMESTAMP] != 0u) {
+    if ((closing && id < rules[END]) || (!closing && id >= begin)) {
+      return false;
+    }
+  }
+  let last = state[base + LAST_TIMESTAMP];
+  if (last != 0u && id >= begin && id < last + select(1u, 0u, closing)) {
+    return false;
+  }
+  return !(first && (id < begin || id > begin + rules[MAX_INITIAL]));
+}
+
+fn look_at(id: u32, row: u32, base: u32, so_far: Candidates) -> Candidates {
+  let logit = logits[row + id];
+  if ((bitcast<u32>(logit) & 0x7f800000u) == 0x7f800000u) {
+    var broken = so_far;
+    broken.broken = 1u;
+    return broken;
+  }
+  if (!allowed(id, base)) {
+    return so_far;
+  }
+  var score = logit;
+  let temperature = bitcast<f32>(state[base + TEMPERATURE]);
+  if (temperature > 0.0) {
+    score = logit / temperature + gumbel(state[base + SEED], state[base + COUNT], id);
+  }
+  return merge(so_far, Candidates(logit, 1.0, score, id, logit, 0u));
+}
+
+fn write_candidates(at: u32, c: Candidates) {
+  parts[at] = bitcast<u32>(c.top);
+  parts[at + 1u] = bitcast<u32>(c.total);
+  parts[at + 2u] = bitcast<u32>(c.score);
+  parts[at + 3u] = c.token;
+  parts[at + 4u] = bitcast<u32>(c.logit);
+  parts[at + 5u] = c.broken;
+}
+
+@compute @workgroup_size(128)
+fn main(
+  @builtin(workgroup_id) workgroup: vec3<u32>,
+  @builtin(num_workgroups) workgroups: vec3<u32>,
+  @builtin(local_invocation_index) me: u32,
+) {
+  let base = workgroup.y * STATE_WORDS;
+  if (state[base + DONE] != 0u) {
+    return;
+  }
+  let count = rules[VOCABULARY];
+  let begin = rules[TIMESTAMP_BEGIN];
+  let row = workgroup.y * count;
+  let start = workgroup.x * CHUNK;
+  let end = min(start + CHUNK, count);
+  let to = (workgroup.y * workgroups.x + workgroup.x) * 2u * CANDIDATE_WORDS;
+  for (var kind = 0u; kind < 2u; kind++) {
+    let low = select(start, max(start, begin), kind == 1u);
+    let high = select(min(end, begin), end, kind == 1u);
+    var found = no_candidates();
+    for (var id = low + me; id < high; id += 128u) {
+      found = look_at(id, row, base, found);
+    }
+    pool[me] = found;
+    workgroupBarrier();
+    for (var half = 64u; half > 0u; half /= 2u) {
+      if (me < half) {
+        pool[me] = merge(pool[me], pool[me + half]);
+      }
+      workgroupBarrier();
+    }
+    if (me == 0u) {
+      write_candidates(to + kind * CANDIDATE_WORDS, pool[0]);
+    }
+    workgroupBarrier();
+  }
+}

@@ -1,0 +1,109 @@
+"""From a name to a model on a device: the one place that chooses a backend."""
+
+from __future__ import annotations
+
+import logging
+import os
+from dataclasses import fields, is_dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from oscine import hub
+from oscine.errors import DeviceError, UsageError
+from oscine.models.whisper.decode import Decoder
+from oscine.models.whisper.pipeline import Whisper
+from oscine.models.whisper.weights import WhisperWeights, load_weights
+from oscine.ops import Backend, Linear
+from oscine.ops.reference import Reference
+from oscine.text.whisper import Tokenizer, load_tokenizer
+
+log = logging.getLogger(__name__)
+
+DTYPES = ("auto", "f32", "f16")
+
+
+def load(
+    model: str | Path | None, device: str = "auto", dtype: str = "auto", *, offline: bool = False
+) -> Whisper:
+    """See oscine.load."""
+    if dtype not in DTYPES:
+        raise UsageError(f"dtype {dtype!r} is not one of {', '.join(DTYPES)}")
+    name = str(model or hub.DEFAULT_MODEL)
+    path = hub.resolve(name, offline=offline)
+    backend = choose_backend(device)
+    weights = load_weights(path)
+    decoder = Decoder(with_matrices(weights, dtype), backend)
+    if Path(name).exists():
+        name = path.name if path.is_dir() else path.stem
+    return Whisper(decoder, tokenizer_of(weights, offline), name)
+
+
+def tokenizer_of(weights: WhisperWeights, offline: bool) -> Tokenizer | None:
+    """The tokenizer beside the weights, or that of the vocabulary's size; None without decoder."""
+    if weights.decoder is None:
+        return None
+    return load_tokenizer(
+        weights.folder,
+        weights.vocabulary,
+        fallback=lambda: hub.tokenizer_folder(weights.config.n_vocab, offline=offline),
+    )
+
+
+def choose_backend(device: str) -> Backend:
+    """NumPy or a GPU that passed its check; OSCINE_DEVICE stands in for `auto`.
+
+    Raises DeviceError where a GPU was asked for and none will do.
+    """
+    if device == "auto":
+        device = os.environ.get("OSCINE_DEVICE") or "auto"
+    if device == "cpu":
+        return Reference()
+    try:
+        return open_gpu(device)
+    except DeviceError as problem:
+        if device != "auto":
+            raise
+        log.warning("using NumPy on the CPU: %s", problem)
+        return Reference()
+
+
+def open_gpu(device: str) -> Backend:
+    """The adapter that was asked for, opened and checked against NumPy."""
+    from oscine.gpu.device import choose, open_device
+    from oscine.ops.check import self_check
+    from oscine.ops.gpu import Gpu
+
+    gpu = Gpu(open_device(choose(device)))
+    self_check(gpu)
+    if os.environ.get("OSCINE_CHECK", "0") not in ("", "0"):
+        from oscine.ops.shadow import Shadow
+
+        return Shadow(gpu)
+    return gpu
+
+
+def with_matrices(weights: WhisperWeights, dtype: str) -> WhisperWeights:
+    """The weights with every matrix as float32 or float16; auto leaves what is stored.
+
+    float16 stays as it is because it is exact there: kernels sum in float32 either way.
+    """
+    if dtype == "auto":
+        return weights
+    kind = np.dtype(np.float16 if dtype == "f16" else np.float32)
+    decoder = weights.decoder and cast(weights.decoder, kind)
+    if decoder is not None:
+        decoder = replace(decoder, embedding=decoder.embedding.astype(kind, copy=False))
+    return replace(weights, encoder=cast(weights.encoder, kind), decoder=decoder)
+
+
+def cast(tree: Any, kind: np.dtype[Any]) -> Any:
+    """The same tree with the weight of every linear layer as `kind`."""
+    if isinstance(tree, Linear):
+        return replace(tree, weight=tree.weight.astype(kind, copy=False))
+    if isinstance(tree, tuple):
+        return tuple(cast(item, kind) for item in tree)
+    if is_dataclass(tree) and not isinstance(tree, type):
+        return replace(tree, **{f.name: cast(getattr(tree, f.name), kind) for f in fields(tree)})
+    return tree

@@ -1,0 +1,329 @@
+"""The op vocabulary on the GPU: the names of `ops.reference`; each call records dispatches.
+
+Shapes and meaning: oscine.ops.Ops. Which kernel an op takes is decided here, unseen by models.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from contextlib import contextmanager
+from math import ceil
+from typing import Any, Iterator
+
+import numpy as np
+from numpy.typing import NDArray
+
+from oscine.gpu.device import Device
+from oscine.gpu.kernels import Kernels, Parameter
+from oscine.gpu.memory import Memory
+from oscine.gpu.plan import Dispatch, Plan, Pool
+from oscine.gpu.tensor import Tensor
+from oscine.ops import Activation, Cache, Linear, Norm, State
+
+MOST_GROUPS = 65535  # workgroups along one axis
+GEMV_ROWS = 4  # from more rows on, tiles reuse each weight better than registers do
+SPLIT_KEYS = 128  # keys a workgroup of cross-attention takes: one an invocation
+CHUNK = 2048  # logits a workgroup of pick_scan takes
+WORKGROUP = 128
+TILE_BYTES = 16384  # workgroup memory that every WebGPU device has
+
+
+class Gpu:
+    """The vocabulary, recording; memory and plans of one device."""
+
+    def __init__(self, device: Device) -> None:
+        self.device = device
+        self.name = device.name
+        self.kernels = Kernels(device)
+        self.memory = Memory(device)
+        self.pool = Pool(device)
+        self.nothing = self.memory.slot((4,), np.float32)  # stands in for operands not given
+        self.dispatches: list[Dispatch] = []
+        self.guard: State | None = None
+        self.team = "subgroup" if "subgroups" in device.features else "workgroup"
+        self.teams = WORKGROUP // self.team_size()  # of a workgroup
+
+    # -- memory and time ----------------------------------------------------------------------
+
+    def upload(self, array: NDArray[Any]) -> Tensor:
+        return self.memory.upload(array)
+
+    def slot(self, shape: tuple[int, ...], dtype: Any = np.float32) -> Tensor:
+        return self.memory.slot(shape, dtype)
+
+    def write(self, slot: Tensor, array: NDArray[Any]) -> None:
+        self.memory.write(slot, array)
+
+    def read(self, slot: Tensor) -> NDArray[Any]:
+        return self.memory.snapshot(slot)()[0]
+
+    def snapshot(self, *slots: Tensor) -> Callable[[], tuple[NDArray[Any], ...]]:
+        return self.memory.snapshot(*slots)
+
+    def padded(self, length: int) -> int:
+        """Powers of four: few plans, and a prompt costs little beside its window."""
+        size = 1
+        while size < length:
+            size *= 4
+        return size
+
+    def record(self, trace: Callable[[], None], guard: State | None = None) -> Plan:
+        with self.recording(guard) as dispatches:
+            trace()
+        return Plan(self.device, self.pool, dispatches)
+
+    @contextmanager
+    def recording(self, guard: State | None) -> Iterator[list[Dispatch]]:
+        """Ops called inside go to the yielded list."""
+        before = self.dispatches, self.guard
+        self.dispatches, self.guard = [], guard
+        try:
+            yield self.dispatches
+        finally:
+            self.dispatches, self.guard = before
+
+    def keep(self, x: Tensor, slot: Tensor) -> None:
+        if x.buffer is not None:
+            raise ValueError("keep takes an intermediate of this plan, once")
+        x.buffer = slot.buffer
+
+    # -- recording ----------------------------------------------------------------------------
+
+    def new(self, *shape: int) -> Tensor:
+        """An intermediate of the plan being recorded."""
+        return Tensor(shape, np.dtype(np.float32))
+
+    def add(
+        self,
+        kernel: str,
+        tensors: list[Tensor | None],
+        grid: tuple[int, ...],
+        work: float = 0.0,
+        **parameters: Parameter,
+    ) -> None:
+        """Record one dispatch; None binds the stand-in. `work` counts floating-point operations."""
+        bound = tuple(self.nothing if tensor is None else tensor for tensor in tensors)
+        pipeline = self.kernels.pipeline(kernel, **parameters)
+        x, y, z = (*grid, 1, 1)[:3]
+        self.dispatches.append(Dispatch(kernel, pipeline, bound, (x, y, z), work))
+
+    def guarded(self) -> tuple[Tensor | None, int]:
+        """The state that a kernel asks before it works, and how many lines it has."""
+        if self.guard is None:
+            return None, 0
+        rows: Tensor = self.guard.rows
+        return rows, rows.shape[0]
+
+    def team_grid(self, rows: int) -> tuple[int, ...]:
+        """Workgroups for one row a team."""
+        return (min(ceil(rows / self.teams), MOST_GROUPS),)
+
+    def team_size(self) -> int:
+        """Invocations of a team, asked of the hardware: the adapter's word is not reliable."""
+        if self.team == "workgroup":
+            return WORKGROUP
+        size = self.slot((4,))
+        with self.recording(None) as dispatches:
+            self.add("team_size", [size], (1,))
+        Plan(self.device, self.pool, dispatches).run()
+        return max(1, int(self.read(size)[0]))
+
+    # -- layers -------------------------------------------------------------------------------
+
+    def conv1d(
+        self,
+        x: Tensor,
+        conv: Linear,
+        *,
+        stride: int = 1,
+        activation: Activation = None,
+        add: Tensor | None = None,
+    ) -> Tensor:
+        outputs, width, inputs = conv.weight.shape
+        rows = ceil(x.shape[0] / stride)
+        y = self.new(rows, outputs)
+        self.gemm(
+            x, conv, y, activation, add,
+            K4=width * inputs // 4, X_STRIDE4=stride * inputs // 4,
+            X_BEGIN4=-(width // 2) * inputs // 4,
+        )  # fmt: skip
+        return y
+
+    def layer_norm(self, x: Tensor, norm: Norm) -> Tensor:
+        rows, width = x.shape
+        y = self.new(rows, width)
+        self.add(
+            "layer_norm", [x, norm.weight, norm.bias, y], self.team_grid(rows),
+            work=8.0 * rows * width, ROWS=rows, WIDTH4=width // 4, TEAM=self.team,
+        )  # fmt: skip
+        return y
+
+    def linear(
+        self,
+        x: Tensor,
+        linear: Linear,
+        *,
+        norm: Norm | None = None,
+        activation: Activation = None,
+        add: Tensor | None = None,
+    ) -> Tensor:
+        rows, width = x.shape
+        y = self.new(rows, linear.weight.shape[0])
+        if rows <= GEMV_ROWS:
+            self.gemv(x, linear, y, norm, activation, add)
+        else:
+            if norm is not None:
+                x = self.layer_norm(x, norm)
+            self.gemm(x, linear, y, activation, add, K4=width // 4, X_STRIDE4=width // 4)
+        return y
+
+    def gemv(
+        self,
+        x: Tensor,
+        linear: Linear,
+        y: Tensor,
+        norm: Norm | None,
+        activation: Activation,
+        add: Tensor | None,
+    ) -> None:
+        """Few rows: one row of the weight a team."""
+        (rows, width), offset = x.shape, 0
+        state, lines = self.guarded()
+        for part in linear.weight.parts or (linear.weight,):
+            count = part.shape[0]
+            self.add(
+                "gemv",
+                [
+                    x, norm and norm.weight, norm and norm.bias,
+                    part, linear.bias, add, state, y,
+                ],
+                self.team_grid(count),
+                work=2.0 * rows * width * count,
+                ROWS=rows, K4=width // 4, OUTPUTS=count, OFFSET=offset, STRIDE=y.shape[1],
+                NORM=norm is not None, BIAS=linear.bias is not None, ADD=add is not None,
+                GELU=activation == "gelu", LINES=lines, TEAM=self.team, HALF=is_half(part),
+            )  # fmt: skip
+            offset += count
+
+    def gemm(
+        self,
+        x: Tensor,
+        linear: Linear,
+        y: Tensor,
+        activation: Activation,
+        add: Tensor | None,
+        **layout: int,
+    ) -> None:
+        """Many rows: tiles in shared memory; `layout` says where a row of x begins."""
+        rows, offset = y.shape[0], 0
+        for part in linear.weight.parts or (linear.weight,):
+            count = part.shape[0]
+            self.add(
+                "gemm",
+                [x, part, linear.bias, add, y],
+                (ceil(count / 128), ceil(rows / 64)),
+                work=8.0 * rows * layout["K4"] * count,
+                ROWS=rows, OUTPUTS=count, OFFSET=offset, STRIDE=y.shape[1],
+                X_LENGTH4=x.shape[0] * x.shape[1] // 4,
+                BIAS=linear.bias is not None, ADD=add is not None,
+                GELU=activation == "gelu", HALF=is_half(part), **layout,
+            )  # fmt: skip
+            offset += count
+
+    def attention(self, qkv: Tensor, heads: int) -> Tensor:
+        length, width = qkv.shape[0], qkv.shape[1] // 3
+        y = self.new(length, width)
+        head4 = width // heads // 4
+        tile = min(64, max(8, TILE_BYTES // (32 * head4) // 8 * 8))
+        self.add(
+            "attention", [qkv, y], (ceil(length / 64), heads), work=4.0 * length**2 * width,
+            LENGTH=length, HEADS=heads, W4=head4, TILE=tile, SCALE=scale_of(head4),
+        )  # fmt: skip
+        return y
+
+    def attend_self(self, qkv: Tensor, cache: Cache, state: State, heads: int) -> Tensor:
+        rows, width = qkv.shape[0], qkv.shape[1] // 3
+        lines, room = cache.keys.shape[:2]
+        length, head4 = rows // lines, width // heads // 4
+        y = self.new(rows, width)
+        if length > 1:  # other rows' keys are needed before any row attends
+            self.add(
+                "append", [qkv, state.rows, cache.keys, cache.values],
+                (ceil(width / 256), rows), L=length, WIDTH4=width // 4, CACHE=room,
+            )  # fmt: skip
+        self.add(
+            "attend_self", [qkv, state.rows, cache.keys, cache.values, y], (heads, rows),
+            L=length, HEADS=heads, W4=head4, MOST=room, APPEND=length == 1, SCALE=scale_of(head4),
+        )  # fmt: skip
+        return y
+
+    def attend_cross(self, q: Tensor, kv: Tensor, heads: int) -> Tensor:
+        (rows, width), length = q.shape, kv.shape[0]
+        head4, splits = width // heads // 4, ceil(length / SPLIT_KEYS)
+        sums = self.new(rows, heads, splits, width // heads)
+        marks = self.new(rows, heads, splits, 2)
+        y = self.new(rows, width)
+        state, lines = self.guarded()
+        self.add(
+            "attend_cross", [q, kv, kv, state, sums, marks], (splits, heads, rows),
+            work=4.0 * rows * length * width, KEYS=length, HEADS=heads, W4=head4,
+            MOST=SPLIT_KEYS, SCALE=scale_of(head4), LINES=lines,
+        )  # fmt: skip
+        count4 = rows * width // 4
+        self.add(
+            "attend_combine", [sums, marks, state, y], (ceil(count4 / 64),),
+            COUNT4=count4, W4=head4, SPLITS=splits, LINES=lines,
+        )  # fmt: skip
+        return y
+
+    def embed(
+        self, table: Tensor, positions: Tensor, state: State, prompt: Tensor | None = None
+    ) -> Tensor:
+        lines, width = state.rows.shape[0], table.shape[1]
+        length = 1 if prompt is None else prompt.shape[1]
+        y, first = self.new(lines * length, width), 0
+        for part in table.parts or (table,):
+            self.add(
+                "embed", [part, positions, state.rows, prompt, y],
+                (ceil(width / 256), lines * length), L=length, WIDTH4=width // 4,
+                PLACES=positions.shape[0], FIRST=first, COUNTED=part.shape[0],
+                PROMPT=prompt is not None, HALF=is_half(part),
+            )  # fmt: skip
+            first += part.shape[0]
+        return y
+
+    def take_rows(self, x: Tensor, state: State) -> Tensor:
+        lines, width = state.rows.shape[0], x.shape[1]
+        y = self.new(2 * lines, width)
+        self.add(
+            "take_rows", [x, state.rows, y], (ceil(width / 256), 2 * lines),
+            LINES=lines, L=x.shape[0] // lines, WIDTH4=width // 4,
+        )  # fmt: skip
+        return y
+
+    # -- decisions ----------------------------------------------------------------------------
+
+    def no_speech(self, logits: Tensor, rules: Tensor, state: State) -> None:
+        lines = state.rows.shape[0]
+        self.add("no_speech", [logits, rules, state.rows], (lines,), LINES=lines)
+
+    def pick(self, logits: Tensor, mask: Tensor, rules: Tensor, state: State) -> None:
+        lines, room = state.tokens.shape
+        chunks = ceil(logits.shape[1] / CHUNK)
+        parts = self.new(lines, chunks, 2, 6)
+        self.add(
+            "pick_scan", [logits, mask, rules, state.rows, parts], (chunks, lines), CHUNK=CHUNK
+        )
+        self.add(
+            "pick", [parts, rules, state.rows, state.tokens], (lines,), CHUNKS=chunks, ROOM=room
+        )
+
+
+def is_half(weight: Tensor) -> bool:
+    """Whether a weight lies there as float16."""
+    return weight.dtype == np.float16
+
+
+def scale_of(head4: int) -> str:
+    """1/√W as WGSL."""
+    return repr(float((4 * head4) ** -0.5))
