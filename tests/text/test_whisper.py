@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from itertools import pairwise
 from pathlib import Path
 
 import pytest
@@ -66,9 +67,9 @@ def test_what_looks_special_is_text() -> None:
     cuts=st.lists(st.integers(0, 60)),
 )
 def test_no_part_loses_a_character_that_its_end_cuts(text: str, cuts: list[int]) -> None:
-    ids = [id for byte in text.encode() for id in [PIECES.index(bytes([byte]))]]
+    ids = [PIECES.index(bytes([byte])) for byte in text.encode()]
     places = sorted({0, len(ids), *(cut for cut in cuts if cut < len(ids))})
-    parts = [ids[start:end] for start, end in zip(places, places[1:], strict=False)]
+    parts = [ids[start:end] for start, end in pairwise(places)]
     assert "".join(TOKENIZER.decode_parts(parts)) == text
 
 
@@ -128,7 +129,7 @@ def test_a_missing_tokenizer_is_asked_for_elsewhere_or_named(tmp_path: Path) -> 
     bare.mkdir(), other.mkdir()
     write_vocabulary_txt(other)
     assert load_tokenizer(bare, fallback=lambda: other).end == len(PIECES)
-    with pytest.raises(CheckpointError, match="no tokenizer; put one of tokenizer.json"):
+    with pytest.raises(CheckpointError, match="no tokenizer; put one of tokenizer"):
         load_tokenizer(bare)
 
 

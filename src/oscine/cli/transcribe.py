@@ -92,6 +92,9 @@ def transcribe(
         str, typer.Option(help="auto, cpu, gpu, gpu:N, or part of an adapter's name.")
     ] = "auto",
     dtype: Annotated[Dtype, typer.Option(help="How weights are held.")] = Dtype.AUTO,
+    offline: Annotated[
+        bool, typer.Option("--offline", help="Fetch nothing (also OSCINE_OFFLINE=1).")
+    ] = False,
     output_format: Annotated[
         OutputFormat,
         typer.Option("--output-format", "-f", help="`all` always writes files."),
@@ -169,7 +172,8 @@ def transcribe(
     One recording goes to stdout and nothing else does; progress and messages go to stderr. A
     recording that cannot be read is reported and the rest go on; the exit code is then 1.
     """
-    own = ("files", "model", "device", "dtype", "output_format", "output_dir", "verbose", "fp16")
+    own = {"files", "model", "device", "dtype", "offline", "fp16"}
+    own |= {"output_format", "output_dir", "verbose"}
     options = {name: value for name, value in context.params.items() if name not in own}
     increment = options.pop("temperature_increment_on_fallback")
     options["temperature"] = temperatures(temperature, increment)
@@ -182,7 +186,7 @@ def transcribe(
     logging.basicConfig(
         level=logging.INFO if verbose else logging.WARNING, format="oscine: %(message)s"
     )
-    loaded = load_model(model, device, stored)
+    loaded = load_model(model, device, stored, offline=offline)
     done = [finish(loaded, job, chosen, options, verbose=verbose) for job in jobs]
     raise typer.Exit(0 if all(done) else 1)
 
@@ -215,10 +219,18 @@ def make_folder(folder: Path) -> None:
         raise OscineError(f"{folder}: cannot be made: {error.strerror or error}") from error
 
 
-def load_model(name: str | None, device: str, dtype: str) -> Whisper:
-    """Load by name or path; imported here, as a wrong option should not wait for it."""
+def load_model(name: str | None, device: str, dtype: str, *, offline: bool) -> Whisper:
+    """Load by name or path, showing what is fetched.
+
+    Imports here, as a wrong option should not wait for them.
+    """
     import oscine
     from oscine import hub
 
-    loaded: Whisper = oscine.load(name or hub.DEFAULT_MODEL, device=device, dtype=dtype)
-    return loaded
+    name = name or hub.DEFAULT_MODEL
+    if not Path(name).exists() and hub.find(name) is None and not hub.is_offline(offline):
+        from oscine.cli.models import download_bars
+
+        with download_bars() as report:
+            hub.resolve(name, progress=report)
+    return oscine.load(name, device=device, dtype=dtype, offline=offline)

@@ -116,6 +116,7 @@ class Stream(Iterator[Segment]):
         frames = max(features.frames, int(features.duration > 0))
         for start, end in clip_frames(self._options.clip_timestamps, frames):
             seek = start
+            last = self.duration if end == frames else end / FRAMES_PER_SECOND
             while seek < end:
                 self._report(seek / frames)
                 size = min(window_frames, end - seek)
@@ -123,7 +124,7 @@ class Stream(Iterator[Segment]):
                 if is_silence(outcome, self._options):
                     seek += size
                 else:
-                    seek += yield from self._emit(outcome, seek, size, end)
+                    seek += yield from self._emit(outcome, seek, size, last)
         self._report(1.0)
 
     def _decode(self, features: Features, seek: int, size: int) -> Outcome:
@@ -181,7 +182,7 @@ class Stream(Iterator[Segment]):
         )
 
     def _emit(
-        self, outcome: Outcome, seek: int, size: int, end: int
+        self, outcome: Outcome, seek: int, size: int, last: float
     ) -> Generator[Segment, None, int]:
         """The window's segments; returns how many frames to move on."""
         pieces, advance = cut(outcome.tokens, size, self._tokens.timestamp_begin)
@@ -190,15 +191,16 @@ class Stream(Iterator[Segment]):
             if piece.start == piece.end or not text.strip():
                 continue  # openai-whisper keeps these as empty segments; they say nothing
             self._history.extend(piece.tokens)
-            yield self._segment(outcome, piece, text, seek, end)
+            yield self._segment(outcome, piece, text, seek, last)
         if not self._options.condition_on_previous_text or outcome.temperature > HOT:
             self._history.forget()
         return advance
 
-    def _segment(self, outcome: Outcome, piece: Piece, text: str, seek: int, end: int) -> Segment:
-        """Times inside the audio and the clip, and never before the segment before."""
+    def _segment(
+        self, outcome: Outcome, piece: Piece, text: str, seek: int, last: float
+    ) -> Segment:
+        """Times not past the `last` of audio or clip, and not before the segment before."""
         offset = seek / FRAMES_PER_SECOND
-        last = max(offset, min(self.duration, end / FRAMES_PER_SECOND))
         before = self._done[-1].end if self._done else 0.0
         start = max(before, min(offset + piece.start, last))
         return Segment(

@@ -1,0 +1,97 @@
+"""A decoder that plays back a script, for tests of everything around it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from oscine.models.whisper.config import WhisperConfig
+from oscine.models.whisper.decode import Decoded, Request
+from oscine.models.whisper.pipeline import Whisper
+from oscine.text.whisper import Tokenizer
+
+BYTES = [bytes([byte]) for byte in range(256)]
+CONFIG = WhisperConfig(
+    n_mels=4,
+    n_audio_ctx=50,  # windows of one second
+    n_audio_state=8,
+    n_audio_head=1,
+    n_audio_layer=1,
+    n_vocab=0,
+    n_text_ctx=64,
+    n_text_state=8,
+    n_text_head=1,
+    n_text_layer=1,
+)
+
+
+class ScriptedDecoder:
+    """Answers each request with the next of its rows; tells what it was asked.
+
+    A row is text with timestamps as numbers, e.g. (0.0, " one", 0.5); or a whole Decoded.
+    """
+
+    device = "script"
+
+    def __init__(self, config: WhisperConfig, begin: int, rows: Sequence[Any]) -> None:
+        self.config, self.begin, self.rows = config, begin, list(rows)
+        self.timings = {"encode": 5.0}
+        self.mels: list[Any] = []
+        self.requests: list[Request] = []
+        self.language = 1
+
+    def tokens(self, row: Sequence[Any]) -> tuple[int, ...]:
+        ids: list[int] = []
+        for part in row:
+            if isinstance(part, float):
+                ids.append(self.begin + round(part * 50))
+            else:
+                ids += part.encode() if isinstance(part, str) else part
+        return tuple(ids)
+
+    def encode(self, mel: Any) -> None:
+        self.timings["encode"] += 1.0
+        self.mels.append(mel)
+
+    def encode_audio(self, mel: Any, layers: int | None = None) -> Any:
+        self.mels.append(mel)
+        return np.full((50, 8), -1 if layers is None else layers, np.float32)
+
+    def decode(self, request: Request, check: Callable[[int, int], None] | None) -> Any:
+        self.requests.append(request)
+        assert check is not None
+        for burst in range(3):
+            check(burst, request.limit)
+        row = self.rows.pop(0)
+        if not isinstance(row, Decoded):
+            row = Decoded(self.tokens(row), -0.1 * (len(row) + 1), 0.1, "end")
+        return tuple(
+            replace(row, sum_logprob=row.sum_logprob - at) for at in range(request.samples)
+        )
+
+    def detect(self, request: Request, ids: Sequence[int]) -> Any:
+        self.requests.append(request)
+        shares = np.full(len(ids), 0.1, np.float32)
+        shares[self.language] = 0.7
+        return ids[self.language], shares
+
+
+@pytest.fixture
+def scripted() -> Callable[..., Whisper]:
+    """scripted(row, row, ..., languages=n): a model whose windows say what the rows say."""
+
+    def build(*rows: Any, languages: int = 0, name: str = "script") -> Whisper:
+        pieces = [*BYTES, b""] if languages else BYTES
+        size = len(pieces) + 8 + languages + 51
+        config = replace(
+            CONFIG, n_vocab=size, suppress_tokens=(1, 2), begin_suppress_tokens=(32, len(pieces))
+        )
+        decoder = ScriptedDecoder(config, size - 51, rows)
+        return Whisper(decoder, Tokenizer(pieces, {}, Path("made up")), name)
+
+    return build
