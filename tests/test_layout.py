@@ -26,7 +26,8 @@ MAY_IMPORT = {
     "ops": ("errors",),
     "ops.reference": ("ops", "errors"),
     "ops.gpu": ("ops", "errors", "gpu"),
-    "ops.shadow": ("ops", "errors", "gpu"),
+    "ops.check": ("ops", "errors", "gpu", "ops.gpu", "ops.reference"),  # these two hold one side
+    "ops.shadow": ("ops", "errors", "gpu", "ops.gpu", "ops.reference"),  # against the other
     "models": ("types", "errors", "ops", "weights", "audio", "text", "models"),
 }
 #: The files of a model that come later in its data's way; none may be imported by an earlier one.
@@ -93,5 +94,6 @@ def test_nothing_grows_without_end(file: Path) -> None:
     assert len(file.read_text("utf-8").splitlines()) <= 420, "split the file by stage"
     for node in ast.walk(ast.parse(file.read_text("utf-8"))):
         if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
-            lines = (node.end_lineno or node.lineno) - node.lineno + 1
+            # Of the body: a command's signature is a table of its options.
+            lines = (node.end_lineno or node.lineno) - node.body[0].lineno + 1
             assert lines <= 70, f"{node.name} has {lines} lines"

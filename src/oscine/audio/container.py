@@ -29,6 +29,10 @@ class _Reader:
         self.tell = file.tell
 
 
+#: Tags that are not UTF-8 are no reason to refuse a recording; PyAV 19 no longer decodes them here.
+_TAGS: Any = {"metadata_errors": "ignore"} if int(av.__version__.split(".")[0]) < 19 else {}
+
+
 def decoded(name: str, file: str | BinaryIO, rate: int) -> Iterator[Samples]:
     """Pieces float32 [n] at `rate`, mono, of the first audio track of a path or file object.
 
@@ -38,7 +42,7 @@ def decoded(name: str, file: str | BinaryIO, rate: int) -> Iterator[Samples]:
     try:
         container = av.open(
             file if isinstance(file, str) else _Reader(file),
-            metadata_errors="ignore",
+            **_TAGS,
             options={"protocol_whitelist": "file"},  # a playlist must not reach into the network
         )
     except (av.error.FFmpegError, OSError, ValueError) as error:
