@@ -63,6 +63,12 @@ def options(
     """Options that stand before the subcommand."""
 
 
+def tell(message: str) -> None:
+    """One line on stderr, whatever is in it: file names may be no text, or hold line breaks."""
+    line = message.replace("\r", "\\r").replace("\n", "\\n")
+    print("oscine:", line.encode("utf-8", "backslashreplace").decode(), file=sys.stderr)
+
+
 def run(arguments: Sequence[str] | None = None) -> int:
     """Run a command line; -> exit code: 0, 1 failed, 2 wrongly called, 130 interrupted.
 
@@ -76,20 +82,23 @@ def run(arguments: Sequence[str] | None = None) -> int:
             standalone_mode=False,
         )
     except OscineError as error:
-        print(f"oscine: {error}", file=sys.stderr)
+        tell(str(error))
         return error.exit_code
     except ArgumentError as error:
         message: str = error.format_message()
         # A command line without arguments is answered with the help, which begins with its usage.
-        help_text = message.lstrip().startswith("Usage:")
-        print(message if help_text else f"oscine: {message}", file=sys.stderr)
+        if message.startswith("Usage:"):
+            print(message, file=sys.stderr)
+        else:
+            tell(message)
         return 2
     except (KeyboardInterrupt, typer.Abort):
-        print("oscine: interrupted", file=sys.stderr)
-        return INTERRUPTED
+        code = INTERRUPTED
     except BrokenPipeError:  # the reader of our output has gone, as `head` does
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 1
+    if code == INTERRUPTED:  # newer Typers turn the interrupt into this code themselves
+        tell("interrupted")
     return code if isinstance(code, int) else 0
 
 

@@ -9,6 +9,7 @@ from contextlib import contextmanager
 from time import perf_counter
 from typing import TYPE_CHECKING, Any
 
+from oscine.cli import tell
 from oscine.cli.outputs import STANDARD_INPUT, Job
 from oscine.errors import OscineError, UsageError
 from oscine.formats import LINES, render, timestamp, write_result
@@ -41,7 +42,7 @@ def finish(
     except UsageError:
         raise
     except OscineError as error:
-        print(f"oscine: {error}", file=sys.stderr)
+        tell(str(error))
         write_unfinished(stream, job, output_format)
         return False
     except KeyboardInterrupt:
@@ -80,10 +81,10 @@ def write_unfinished(stream: Stream | None, job: Job, output_format: str) -> Non
     try:
         write(stream, job, output_format)
     except OscineError as error:
-        print(f"oscine: {error}", file=sys.stderr)
+        tell(str(error))
         return
     until = timestamp(segments[-1].end, hours=False, marker=".")
-    print(f"oscine: {job.source}: written as far as {until}", file=sys.stderr)
+    tell(f"{job.source}: written as far as {until}")
 
 
 def shown(stream: Iterable[Segment]) -> Iterator[Segment]:

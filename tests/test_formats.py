@@ -1,0 +1,136 @@
+"""Writers against openai-whisper's output, and any text against the readers of each format."""
+
+from __future__ import annotations
+
+import errno
+import json
+import re
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from oscine.errors import OscineError
+from oscine.formats import FORMATS, render, timestamp, write_result
+from oscine.types import Segment, Transcript
+
+
+def transcript(*spans: tuple[float, float, str]) -> Transcript:
+    segments = tuple(
+        Segment(id, 0, start, end, text, (50364, 400), 0.0, -0.25, 1.5, 0.125)
+        for id, (start, end, text) in enumerate(spans)
+    )
+    text = "".join(segment.text for segment in segments)
+    return Transcript(text, "en", segments, 11.0, "tiny.en", "NumPy", {"encode": 1.5})
+
+
+TWO = transcript((0.0, 7.6, " And so, --> my fellow"), (3723.4567, 3724.0, " Ta\tb “é” "))
+
+
+def test_as_openai_whisper_writes_them() -> None:
+    # The output of whisper/utils.py for the same segments.
+    assert render(TWO, "txt") == "And so, --> my fellow\nTa\tb “é”\n"
+    assert render(TWO, "srt") == (
+        "1\n00:00:00,000 --> 00:00:07,600\nAnd so, -> my fellow\n\n"
+        "2\n01:02:03,457 --> 01:02:04,000\nTa\tb “é”\n\n"
+    )
+    assert render(TWO, "vtt") == (
+        "WEBVTT\n\n00:00.000 --> 00:07.600\nAnd so, -> my fellow\n\n"
+        "01:02:03.457 --> 01:02:04.000\nTa\tb “é”\n\n"
+    )
+    assert render(TWO, "tsv") == (
+        "start\tend\ttext\n0\t7600\tAnd so, --> my fellow\n3723457\t3724000\tTa b “é”\n"
+    )
+
+
+def test_json_has_openai_fields_and_ours() -> None:
+    result = json.loads(render(TWO, "json"))
+    assert list(result) == [
+        "text", "language", "segments", "duration", "model", "device", "timings"
+    ]  # fmt: skip
+    assert result["segments"][0] == {
+        "id": 0, "seek": 0, "start": 0.0, "end": 7.6, "text": " And so, --> my fellow",
+        "tokens": [50364, 400], "temperature": 0.0, "avg_logprob": -0.25,
+        "compression_ratio": 1.5, "no_speech_prob": 0.125,
+    }  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("name", "empty"),
+    [("txt", ""), ("srt", ""), ("vtt", "WEBVTT\n\n"), ("tsv", "start\tend\ttext\n")],
+)
+def test_nothing_said(name: str, empty: str) -> None:
+    assert render(transcript(), name) == empty
+
+
+@pytest.mark.parametrize(
+    ("seconds", "short", "long"),
+    [
+        (0.0, "00:00.000", "00:00:00.000"),
+        (59.9996, "01:00.000", "00:01:00.000"),
+        (3600.0, "01:00:00.000", "01:00:00.000"),
+        (360000.5, "100:00:00.500", "100:00:00.500"),
+    ],
+)
+def test_timestamps(seconds: float, short: str, long: str) -> None:
+    assert timestamp(seconds, hours=False, marker=".") == short
+    assert timestamp(seconds, hours=True, marker=".") == long
+
+
+SPANS = st.lists(
+    st.tuples(
+        st.floats(0, 1e6),
+        st.floats(0, 1e6),
+        (
+            st.text(st.characters(exclude_categories=["Cs"])) | st.text("a-> \t\n\r\x0b\u2028")
+        ).filter(str.strip),  # blank segments are not made
+    ).map(lambda span: (*sorted(span[:2]), span[2])),
+    max_size=6,
+)
+SRT_CUE = re.compile(r"(\d+)\n(\d{2,}:\d\d:\d\d,\d{3}) --> (\d{2,}:\d\d:\d\d,\d{3})\n(.*)")
+VTT_CUE = re.compile(r"((?:\d{2,}:)?\d\d:\d\d\.\d{3}) --> ((?:\d{2,}:)?\d\d:\d\d\.\d{3})\n(.*)")
+
+
+@given(SPANS)
+def test_any_text_is_one_cue_or_one_row(spans: list[tuple[float, float, str]]) -> None:
+    whole = transcript(*spans)
+    cues = render(whole, "srt").split("\n\n")[: len(spans)]
+    assert [SRT_CUE.fullmatch(cue)[1] for cue in cues] == [  # type: ignore[index]
+        str(number + 1) for number in range(len(spans))
+    ]
+    cues = render(whole, "vtt").split("\n\n")[1 : len(spans) + 1]
+    matches: list[Any] = [VTT_CUE.fullmatch(cue) for cue in cues]
+    assert len(matches) == len(spans)
+    assert all("-->" not in match[3] for match in matches)
+    rows = [row.split("\t") for row in render(whole, "tsv").splitlines()]
+    assert [len(row) for row in rows] == [3] * (len(spans) + 1)
+    assert len(render(whole, "txt").splitlines()) == len(spans)
+    assert json.loads(render(whole, "json")) == whole.to_dict()
+
+
+def test_a_file_is_whole_or_not_there(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = tmp_path / "a.txt"
+    write_result(path, "old é\n")
+    assert path.read_bytes() == "old é\n".encode()
+
+    def full(_: int) -> None:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr("os.fsync", full)
+    with pytest.raises(OscineError, match=r"a\.txt: cannot write: No space left on device"):
+        write_result(path, "new")
+    assert path.read_text("utf-8") == "old é\n"
+    assert list(tmp_path.iterdir()) == [path]
+
+
+def test_a_folder_that_is_not_there_is_named(tmp_path: Path) -> None:
+    with pytest.raises(OscineError, match="cannot write: No such file"):
+        write_result(tmp_path / "none" / "a.txt", "x")
+
+
+def test_half_a_surrogate_does_not_stop_a_writer(tmp_path: Path) -> None:
+    for name in FORMATS:
+        write_result(tmp_path / name, render(transcript((0.0, 1.0, "\udc80")), name))
+        assert (tmp_path / name).stat().st_size
