@@ -1,0 +1,71 @@
+"""Wall time of the whole command, beside faster-whisper's: median of five, taken in turns.
+
+    python benchmarks/command_speed.py [--peer-python PATH] [--audio FILE] [--device cpu]
+
+Both start a process, load the same weights and transcribe one recording greedily at temperature 0.
+Prints one JSON line.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import statistics
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+from oscine import hub
+
+HERE = Path(__file__).resolve().parent
+RECORDINGS = (HERE.parent.parent / "shared/audio/jfk.flac", HERE.parent / "examples/spoken.wav")
+
+OPTIONS = ("--language", "en", "--temperature", "0", "--temperature-increment-on-fallback", "None")
+
+
+def seconds(command: list[str]) -> float:
+    start = time.perf_counter()
+    subprocess.run(command, check=True, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+    return time.perf_counter() - start
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
+    parser.add_argument("--peer-python", help="a Python that has faster-whisper")
+    parser.add_argument("--audio", default=str(next(p for p in RECORDINGS if p.exists())))
+    parser.add_argument("--model", default="tiny.en")
+    parser.add_argument("--device", default="cpu")
+    parser.add_argument("--runs", type=int, default=5)
+    arguments = parser.parse_args()
+    folder = str(hub.resolve(arguments.model))
+    program = [sys.executable, "-c", "from oscine.cli import main; main()", "transcribe"]
+    choice = ["--model", folder, "--device", arguments.device, *OPTIONS]
+    commands = {"oscine": [*program, arguments.audio, *choice]}
+    if arguments.peer_python:
+        peer = str(HERE / "peer_faster_whisper.py")
+        commands["faster_whisper"] = [arguments.peer_python, peer, folder, "en", arguments.audio]
+    times: dict[str, list[float]] = {name: [] for name in commands}
+    for number in range(arguments.runs + 1):
+        for name, command in commands.items():
+            taken = seconds(command)
+            if number:  # the first of each warms the file cache
+                times[name].append(round(taken, 3))
+    medians = {name: statistics.median(values) for name, values in times.items()}
+    row = {
+        "benchmark": "command_speed",
+        "recording": Path(arguments.audio).name,
+        "model": arguments.model,
+        "device": arguments.device,
+        "cores": os.cpu_count(),
+        "median_seconds": medians,
+        "seconds": times,
+    }
+    if len(medians) == 2:
+        row["ratio"] = round(medians["oscine"] / medians["faster_whisper"], 2)
+    print(json.dumps(row))
+
+
+if __name__ == "__main__":
+    main()
