@@ -84,7 +84,10 @@ if ! icd="$(installed_driver)"; then
     sed "s|\"library_path\": *\"[^\"]*\"|\"library_path\": \"$libraries/libvulkan_lvp.so\"|" \
         "$folder"/root/usr/share/vulkan/icd.d/lvp_icd*.json >"$icd.$$"
     mv "$icd.$$" "$icd"
-    printf 'export LD_LIBRARY_PATH=%q${LD_LIBRARY_PATH:+:$LD_LIBRARY_PATH}\n' "$libraries"
+    path="$libraries"
+    older="$folder/root/lib/${libraries##*/}"  # where Debian 12 has some libraries
+    [ -d "$older" ] && path="$path:$older"
+    printf 'export LD_LIBRARY_PATH=%q${LD_LIBRARY_PATH:+:$LD_LIBRARY_PATH}\n' "$path"
 fi
 printf 'export VK_ICD_FILENAMES=%q\n' "$icd"
 printf 'export VK_DRIVER_FILES=%q\n' "$icd"  # the newer name, which wins where both are set
