@@ -97,3 +97,20 @@ def empty_home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path
     for name in ("OSCINE_OFFLINE", "HF_HUB_OFFLINE", "PIP_INDEX_URL", "PIP_EXTRA_INDEX_URL"):
         monkeypatch.delenv(name, raising=False)
     yield tmp_path / "home"
+
+
+@pytest.fixture(scope="session")
+def gpu(device: Any) -> Any:
+    """The op vocabulary on the chosen device, as `oscine.load` would open it."""
+    from oscine.ops.gpu import Gpu
+
+    return Gpu(device)
+
+
+@pytest.fixture(scope="session")
+def plain_gpu(adapter: Any) -> Any:
+    """The same adapter as hardware without any optional feature would be."""
+    from oscine.gpu.device import open_device
+    from oscine.ops.gpu import Gpu
+
+    return Gpu(open_device(adapter, without=adapter.features))

@@ -2,15 +2,32 @@
 
 from __future__ import annotations
 
+from importlib.resources import files
+
 import pytest
 
-from oscine.ops.check import CASES, Case, differences
+from oscine.ops.check import CASES, Case, run_case
 from oscine.ops.gpu import Gpu
 
+pytestmark = pytest.mark.gpu
 
-@pytest.mark.gpu
+#: Asked of the device when it is opened, and of no model.
+AT_OPENING = {"team_size"}
+
+
 @pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)
 def test_op_equals_its_meaning(gpu: Gpu, case: Case) -> None:
-    error = differences(gpu, case, seed=len(case.name))
-    print(f"{case.name}: largest difference {error:.2e} of the largest value")
-    assert error < case.limit
+    result = run_case(gpu, case, seed=len(case.name))
+    print(f"{case.name}: largest difference {result.error:.2e} of the largest value")
+    assert result.passed
+
+
+@pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)
+def test_op_equals_its_meaning_without_subgroups(plain_gpu: Gpu, case: Case) -> None:
+    assert run_case(plain_gpu, case, seed=len(case.name)).passed
+
+
+def test_the_table_runs_every_kernel(gpu: Gpu) -> None:
+    ran = {kernel for case in CASES for kernel in run_case(gpu, case).kernels}
+    names = {file.name.removesuffix(".wgsl") for file in files("oscine.kernels").iterdir()}
+    assert ran == {name for name in names if not name.startswith("_")} - AT_OPENING

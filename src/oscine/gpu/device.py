@@ -10,6 +10,7 @@ import importlib
 import logging
 import os
 from dataclasses import dataclass
+from functools import cache
 from typing import Any
 
 from oscine.errors import DeviceError
@@ -89,15 +90,19 @@ def implementations() -> list[str]:
     return ["dawn", "wgpu"]
 
 
+@cache
+def set_toggles(extras: Any) -> None:
+    """Once, before Dawn's instance is made."""
+    extras.set_instance_extras(enable_toggles=DAWN_TOGGLES)
+
+
 def load_api(implementation: str) -> Any:
     """The WebGPU module, or None where it is not installed or its library does not load."""
     try:
         api = importlib.import_module(MODULES[implementation])
         if implementation == "dawn":
             extras = importlib.import_module("wgpudawn.backends.dawn.extras")
-            if not getattr(api, "_oscine_toggles", False):
-                extras.set_instance_extras(enable_toggles=DAWN_TOGGLES)
-                api._oscine_toggles = True
+            set_toggles(extras)
         else:
             importlib.import_module("wgpu.backends.wgpu_native")
     except (ImportError, OSError, RuntimeError) as problem:

@@ -14,7 +14,9 @@ from oscine.gpu.device import Device
 
 USE = re.compile(r"^// use (\w+)$", re.MULTILINE)
 #: Lines that Tint demands and naga refuses.
-TINT_ONLY = re.compile(r"^(enable subgroups|diagnostic\(off, subgroup_uniformity\));\n", re.MULTILINE)
+TINT_ONLY = re.compile(
+    r"^(enable subgroups|diagnostic\(off, subgroup_uniformity\));\n", re.MULTILINE
+)
 
 Parameter = bool | int | float | str
 
@@ -46,7 +48,7 @@ def load(name: str, **parameters: Parameter) -> str:
     source = text(name, f"_team_{team}", "_weights_f16" if half else "_weights_f32")
     for key, value in parameters.items():
         line = re.compile(rf"^((?:const {key}: \w+|alias {key}) = )[^;]+;", re.MULTILINE)
-        source, count = line.subn(lambda match, v=value: f"{match[1]}{spell(v)};", source)
+        source, count = line.subn(rf"\g<1>{spell(value)};", source)
         if count != 1:
             raise KeyError(f"kernel {name} has no parameter {key}")
     return source
@@ -71,7 +73,9 @@ class Kernels:
         """The compute pipeline of a kernel's variant."""
         key = name, tuple(sorted(parameters.items()))
         if key not in self.made:
-            source = for_implementation(load(name, **parameters), self.device.adapter.implementation)
+            source = for_implementation(
+                load(name, **parameters), self.device.adapter.implementation
+            )
             module = self.device.handle.create_shader_module(label=name, code=source)
             self.made[key] = self.device.handle.create_compute_pipeline(
                 label=name, layout="auto", compute={"module": module, "entry_point": "main"}

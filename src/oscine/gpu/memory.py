@@ -41,9 +41,7 @@ class Memory:
                 f"{self.device.name}: {tensor.nbytes >> 20} MiB exceed its largest binding, "
                 f"{self.limit >> 20} MiB; use --device cpu"
             )
-        tensor.buffer = self.buffer(
-            tensor.nbytes, usage.STORAGE | usage.COPY_DST | usage.COPY_SRC
-        )
+        tensor.buffer = self.buffer(tensor.nbytes, usage.STORAGE | usage.COPY_DST | usage.COPY_SRC)
         return tensor
 
     def upload(self, array: NDArray[Any]) -> Tensor:

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from oscine.gpu.device import Device
+from oscine.gpu.profile import Profile
 from oscine.gpu.tensor import Tensor
 
 #: Drivers kill a submit that runs for seconds; this much work is 0.3 s on the slowest GPU in mind
@@ -62,14 +63,25 @@ class Pool:
         return self.buffers[-1]
 
 
+Step = tuple[Any, Any, tuple[int, int, int], str]  # pipeline, bind group, grid, kernel
+
+
 class Plan:
     """A sealed list of dispatches."""
 
-    def __init__(self, device: Device, pool: Pool, dispatches: Sequence[Dispatch]) -> None:
+    def __init__(
+        self,
+        device: Device,
+        pool: Pool,
+        dispatches: Sequence[Dispatch],
+        name: str = "",
+        profile: Profile | None = None,
+    ) -> None:
         self.device, self.dispatches = device, list(dispatches)
+        self.name, self.profile = name, profile
         pool.assign(self.dispatches)
         groups: dict[tuple[int, ...], Any] = {}
-        self.steps = [(d.pipeline, self.bind(d, groups), d.grid) for d in self.dispatches]
+        self.steps = [(d.pipeline, self.bind(d, groups), d.grid, d.kernel) for d in self.dispatches]
         self.operations = sum(d.operations for d in self.dispatches)
 
     def bind(self, dispatch: Dispatch, groups: dict[tuple[int, ...], Any]) -> Any:
@@ -108,17 +120,32 @@ class Plan:
                 self.submit(self.steps[start : index + 1], 1)
                 start, work = index + 1, 0.0
 
-    def submit(self, steps: list[tuple[Any, Any, tuple[int, int, int]]], times: int) -> None:
+    def submit(self, steps: list[Step], times: int) -> None:
         """Encode and submit: the hot path."""
         device = self.device.handle
         encoder = device.create_command_encoder()
-        compute = encoder.begin_compute_pass()
-        set_pipeline, set_group = compute.set_pipeline, compute.set_bind_group
-        launch = compute.dispatch_workgroups
-        for _ in range(times):
-            for pipeline, group, grid in steps:
-                set_pipeline(pipeline)
-                set_group(0, group)
-                launch(*grid)
-        compute.end()
+        if self.profile is not None and self.profile.by_kernel:
+            self.encode_by_kernel(encoder, steps, times)
+        else:
+            span = self.profile and self.profile.span(self.name)
+            compute = encoder.begin_compute_pass(timestamp_writes=span or None)
+            set_pipeline, set_group = compute.set_pipeline, compute.set_bind_group
+            launch = compute.dispatch_workgroups
+            for _ in range(times):
+                for pipeline, group, grid, _kernel in steps:
+                    set_pipeline(pipeline)
+                    set_group(0, group)
+                    launch(*grid)
+            compute.end()
         device.queue.submit([encoder.finish()])
+
+    def encode_by_kernel(self, encoder: Any, steps: list[Step], times: int) -> None:
+        """A pass a dispatch, so that each kernel's time is known."""
+        assert self.profile is not None
+        for pipeline, group, grid, kernel in steps * times:
+            span = self.profile.span(f"{self.name}/{kernel}")
+            compute = encoder.begin_compute_pass(timestamp_writes=span)
+            compute.set_pipeline(pipeline)
+            compute.set_bind_group(0, group)
+            compute.dispatch_workgroups(*grid)
+            compute.end()

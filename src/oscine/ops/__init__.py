@@ -198,8 +198,11 @@ class Backend(Ops, Protocol):
         """Mark this moment; the returned function waits for it and gives the slots as they were."""
         ...
 
-    def record(self, trace: Callable[[], None], guard: State | None = None) -> Plan:
-        """Note the ops of the trace; once all lines of the guard are done, a replay is a no-op."""
+    def record(self, trace: Callable[[], None], guard: State | None = None, name: str = "") -> Plan:
+        """Note the ops of the trace; once all lines of the guard are done, a replay is a no-op.
+
+        `name` is the plan's in a trace.
+        """
         ...
 
     def padded(self, length: int) -> int:
@@ -214,5 +217,7 @@ def upload(backend: Backend, tree: Any) -> Any:
     if isinstance(tree, tuple):
         return tuple(upload(backend, item) for item in tree)
     if is_dataclass(tree) and not isinstance(tree, type):
-        return replace(tree, **{f.name: upload(backend, getattr(tree, f.name)) for f in fields(tree)})
+        return replace(
+            tree, **{f.name: upload(backend, getattr(tree, f.name)) for f in fields(tree)}
+        )
     return tree

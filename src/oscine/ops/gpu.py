@@ -5,10 +5,10 @@ Shapes and meaning: oscine.ops.Ops. Which kernel an op takes is decided here, un
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from math import ceil
-from typing import Any, Iterator
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -17,6 +17,7 @@ from oscine.gpu.device import Device
 from oscine.gpu.kernels import Kernels, Parameter
 from oscine.gpu.memory import Memory
 from oscine.gpu.plan import Dispatch, Plan, Pool
+from oscine.gpu.profile import wanted
 from oscine.gpu.tensor import Tensor
 from oscine.ops import Activation, Cache, Linear, Norm, State
 
@@ -38,6 +39,7 @@ class Gpu:
         self.memory = Memory(device)
         self.pool = Pool(device)
         self.nothing = self.memory.slot((4,), np.float32)  # stands in for operands not given
+        self.profile = wanted(device)
         self.dispatches: list[Dispatch] = []
         self.guard: State | None = None
         self.team = "subgroup" if "subgroups" in device.features else "workgroup"
@@ -67,10 +69,10 @@ class Gpu:
             size *= 4
         return size
 
-    def record(self, trace: Callable[[], None], guard: State | None = None) -> Plan:
+    def record(self, trace: Callable[[], None], guard: State | None = None, name: str = "") -> Plan:
         with self.recording(guard) as dispatches:
             trace()
-        return Plan(self.device, self.pool, dispatches)
+        return Plan(self.device, self.pool, dispatches, name, self.profile)
 
     @contextmanager
     def recording(self, guard: State | None) -> Iterator[list[Dispatch]]:
@@ -194,7 +196,7 @@ class Gpu:
             self.add(
                 "gemv",
                 [
-                    x, norm and norm.weight, norm and norm.bias,
+                    x, norm.weight if norm else None, norm.bias if norm else None,
                     part, linear.bias, add, state, y,
                 ],
                 self.team_grid(count),

@@ -114,7 +114,8 @@ def gumbel(seed: int, count: int, ids: Array) -> Array:
     """Standard Gumbel noise, so that argmax(logits / T + noise) samples softmax(logits / T)."""
     unit = (counter_hash(seed, count, ids) >> np.uint32(8)).astype(np.float32)
     unit = (unit + np.float32(0.5)) * np.float32(2**-24)
-    return -np.log(-np.log(unit))
+    noise: Array = -np.log(-np.log(unit))
+    return noise
 
 
 class ReferencePlan:
@@ -153,7 +154,9 @@ class Reference:
         copies = tuple(slot.copy() for slot in slots)
         return lambda: copies
 
-    def record(self, trace: Callable[[], None], guard: State | None = None) -> ReferencePlan:
+    def record(
+        self, trace: Callable[[], None], guard: State | None = None, name: str = ""
+    ) -> ReferencePlan:
         return ReferencePlan(trace, guard)
 
     def padded(self, length: int) -> int:

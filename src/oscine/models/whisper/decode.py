@@ -65,8 +65,7 @@ class Lines:
         self.decoder, self.count = decoder, count
         shape = (count, config.n_text_ctx, config.n_text_state)
         self.caches = [
-            ops.Cache(backend.slot(shape), backend.slot(shape))
-            for _ in range(config.n_text_layer)
+            ops.Cache(backend.slot(shape), backend.slot(shape)) for _ in range(config.n_text_layer)
         ]
         self.state = ops.State(
             backend.slot((count,), ops.STATE),
@@ -76,7 +75,7 @@ class Lines:
         self.mask = backend.slot((config.n_vocab,), np.uint32)
         self.logits = backend.slot((2 * count, config.n_vocab))
         self.prompts: dict[int, tuple[ops.Tensor, ops.Plan]] = {}
-        self.step = backend.record(self.trace_step, guard=self.state)
+        self.step = backend.record(self.trace_step, self.state, "step")
 
     def hidden(self, prompt: ops.Tensor | None = None) -> ops.Tensor:
         """One pass through the decoder's blocks."""
@@ -106,7 +105,7 @@ class Lines:
         length = min(backend.padded(len(request.prompt)), config.n_text_ctx)
         if length not in self.prompts:
             slot = backend.slot((self.count, length), np.uint32)
-            plan = backend.record(lambda: self.trace_prompt(slot), guard=self.state)
+            plan = backend.record(lambda: self.trace_prompt(slot), self.state, "prompt")
             self.prompts[length] = slot, plan
         slot, plan = self.prompts[length]
         prompt = np.zeros((self.count, length), np.uint32)
@@ -170,7 +169,7 @@ class Decoder:
             self.weights = ops.upload(backend, weights.decoder)
             shape = (config.n_audio_ctx, 2 * config.n_text_state)
             self.memory = [backend.slot(shape) for _ in range(config.n_text_layer)]
-            self.window = backend.record(self.trace_window)
+            self.window = backend.record(self.trace_window, name="encode")
         self.lines: dict[int, Lines] = {}
 
     def trace_window(self) -> None:

@@ -1,0 +1,132 @@
+"""`oscine doctor`: what GPUs there are, which would be used and why, and whether it is right."""
+
+from __future__ import annotations
+
+import json
+import os
+from typing import Annotated, Any
+
+import typer
+from rich.console import Console
+from rich.table import Table
+
+from oscine.errors import DeviceError
+from oscine.gpu import device as gpu_device
+from oscine.gpu.device import Adapter
+from oscine.ops.check import CASES, Result, run_case
+from oscine.ops.gpu import Gpu
+
+app = typer.Typer(help="Check this machine's GPUs against NumPy.")
+
+
+def describe(adapter: Adapter) -> dict[str, Any]:
+    """An adapter for JSON."""
+    return {
+        "name": adapter.name,
+        "kind": "software" if adapter.software else adapter.kind,
+        "implementation": adapter.implementation,
+        "backend": adapter.backend,
+        "driver": adapter.driver,
+        "features": sorted(adapter.features),
+        "limits": adapter.limits,
+    }
+
+
+def decide(choice: str) -> tuple[Adapter | None, str]:
+    """The adapter that `choice` takes, and why."""
+    try:
+        adapter = gpu_device.choose(choice)
+    except DeviceError as problem:
+        return None, f"{problem}"
+    order = "Dawn before wgpu where both are installed; OSCINE_WEBGPU names one"
+    if adapter.software:
+        return adapter, "a software adapter, taken only because it was asked for"
+    return adapter, f"the best hardware adapter: discrete before integrated; {order}"
+
+
+def check_kernels(adapter: Adapter) -> list[Result]:
+    """Every case on the adapter."""
+    gpu = Gpu(gpu_device.open_device(adapter))
+    return [run_case(gpu, case) for case in CASES]
+
+
+def report(choice: str) -> dict[str, Any]:
+    """Everything the doctor knows."""
+    seen = [a for name in gpu_device.implementations() for a in gpu_device.adapters(name)]
+    adapter, reason = decide(choice)
+    results = check_kernels(adapter) if adapter else []
+    passed = all(result.passed for result in results)
+    if adapter is None:
+        verdict = "no GPU to use: oscine runs on the CPU, in NumPy"
+    elif passed:
+        verdict = f"{adapter.name} computes what NumPy computes"
+    else:
+        verdict = f"{adapter.name} does NOT compute what NumPy computes: use --device cpu"
+    return {
+        "adapters": [describe(a) for a in seen],
+        "implementations": {
+            name: gpu_device.load_api(name) is not None for name in gpu_device.MODULES
+        },
+        "chosen": describe(adapter) if adapter else None,
+        "reason": reason,
+        "kernels": [
+            {
+                "case": r.case.name,
+                "kernels": list(r.kernels),
+                "error": r.error if r.error != float("inf") else None,
+                "limit": r.case.limit,
+                "passed": r.passed,
+            }
+            for r in results
+        ],
+        "verdict": verdict,
+        "passed": passed,
+    }
+
+
+def show(found: dict[str, Any], console: Console) -> None:
+    """The report for people."""
+    adapters = Table("adapter", "kind", "API", "implementation", "driver", box=None)
+    for a in found["adapters"]:
+        adapters.add_row(a["name"], a["kind"], a["backend"], a["implementation"], a["driver"])
+    console.print(adapters if found["adapters"] else "No WebGPU adapter.")
+    missing = [name for name, there in found["implementations"].items() if not there]
+    for name in missing:
+        extra = " (pip install 'oscine[dawn]')" if name == "dawn" else ""
+        console.print(f"{name} is not installed or does not load{extra}")
+    chosen = found["chosen"]
+    console.print(f"\nchosen: {chosen['name'] if chosen else 'NumPy'}: {found['reason']}")
+    if chosen:
+        console.print(f"features: {', '.join(chosen['features']) or 'none'}")
+        limits = ", ".join(f"{name} {value}" for name, value in chosen["limits"].items())
+        console.print(f"limits: {limits}\n")
+        table = Table("case", "kernels", "difference", "limit", "", box=None)
+        for row in found["kernels"]:
+            error = "not equal" if row["error"] is None else f"{row['error']:.1e}"
+            mark = "ok" if row["passed"] else "FAILED"
+            table.add_row(
+                row["case"], ", ".join(row["kernels"]), error, f"{row['limit']:.0e}", mark
+            )
+        console.print(table)
+    console.print(f"\n{found['verdict']}")
+
+
+@app.callback(invoke_without_command=True)
+def doctor(
+    device: Annotated[
+        str, typer.Option(help="auto, gpu (a software one too), gpu:N or part of a name.")
+    ] = "auto",
+    as_json: Annotated[bool, typer.Option("--json", help="One JSON object on stdout.")] = False,
+) -> None:
+    """List adapters, say which is used and why, and hold every kernel against NumPy.
+
+    Exit code 1 if the chosen adapter computes anything wrong.
+    """
+    choice = os.environ.get("OSCINE_DEVICE") or "auto" if device == "auto" else device
+    found = report(choice)
+    if as_json:
+        print(json.dumps(found, indent=2))
+    else:
+        show(found, Console(soft_wrap=True, highlight=False))
+    if not found["passed"] or (found["chosen"] is None and choice not in ("auto", "cpu")):
+        raise typer.Exit(1)

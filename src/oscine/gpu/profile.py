@@ -1,0 +1,71 @@
+"""Time on the GPU itself, from timestamp queries: OSCINE_TRACE=1 by stage, =kernels by kernel."""
+
+from __future__ import annotations
+
+import os
+from collections import defaultdict
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from oscine.gpu.device import Device
+
+QUERIES = 2048  # of one query set; a span takes two
+
+
+@dataclass(slots=True)
+class Total:
+    """How often a span ran, and how long in all."""
+
+    count: int = 0
+    milliseconds: float = 0.0
+
+
+class Profile:
+    """Collects spans; two timestamps around a compute pass each."""
+
+    def __init__(self, device: Device, by_kernel: bool) -> None:
+        self.device, self.by_kernel = device, by_kernel
+        self.totals: dict[str, Total] = defaultdict(Total)
+        self.labels: list[str] = []
+        usage = device.api.BufferUsage
+        self.queries = device.handle.create_query_set(type="timestamp", count=QUERIES)
+        self.resolved = device.handle.create_buffer(
+            size=8 * QUERIES, usage=usage.QUERY_RESOLVE | usage.COPY_SRC
+        )
+
+    def span(self, label: str) -> dict[str, Any]:
+        """What `begin_compute_pass` takes to time one pass under a label."""
+        if 2 * len(self.labels) == QUERIES:
+            self.collect()
+        first = 2 * len(self.labels)
+        self.labels.append(label)
+        return {
+            "query_set": self.queries,
+            "beginning_of_pass_write_index": first,
+            "end_of_pass_write_index": first + 1,
+        }
+
+    def collect(self) -> dict[str, Total]:
+        """Wait for the spans so far and add them up."""
+        if self.labels:
+            count = 2 * len(self.labels)
+            encoder = self.device.handle.create_command_encoder()
+            encoder.resolve_query_set(self.queries, 0, count, self.resolved, 0)
+            self.device.handle.queue.submit([encoder.finish()])
+            data = bytes(self.device.handle.queue.read_buffer(self.resolved, 0, 8 * count))
+            ticks = np.frombuffer(data, np.uint64).reshape(-1, 2)
+            for label, (start, end) in zip(self.labels, ticks, strict=True):
+                self.totals[label].count += 1
+                self.totals[label].milliseconds += max(int(end) - int(start), 0) / 1e6
+            self.labels.clear()
+        return dict(self.totals)
+
+
+def wanted(device: Device) -> Profile | None:
+    """The profile that OSCINE_TRACE asks for, where the device has timestamps."""
+    value = os.environ.get("OSCINE_TRACE", "")
+    if value in ("", "0") or "timestamps" not in device.features:
+        return None
+    return Profile(device, by_kernel=value == "kernels")

@@ -1,0 +1,146 @@
+"""Shadow mode (OSCINE_CHECK=1): each op on both sides at once, stopping at the first that differs.
+
+The debugger of the house: slow, since every op waits for the GPU, but it names the op, its call
+and its shapes in the middle of a real run. After each op the GPU is given NumPy's result, so that
+a difference belongs to the op it is found in.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import fields, is_dataclass, replace
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from oscine.errors import DeviceError
+from oscine.gpu.tensor import Tensor
+from oscine.ops import State
+from oscine.ops.check import difference
+from oscine.ops.gpu import Gpu
+from oscine.ops.reference import Reference, ReferencePlan
+
+LIMIT = 1e-3  # of the largest value: a wrong kernel is wrong by far more, rounding by far less
+
+OPS = (
+    "conv1d", "layer_norm", "linear", "attention", "attend_self", "attend_cross",
+    "embed", "take_rows", "no_speech", "pick",
+)  # fmt: skip
+
+
+class Pair:
+    """The same values on both sides."""
+
+    def __init__(self, ours: NDArray[Any], theirs: Tensor) -> None:
+        self.ours, self.theirs = ours, theirs
+        self.shape = ours.shape
+
+
+def side(tree: Any, name: str) -> Any:
+    """The operands with every pair replaced by one of its sides."""
+    if isinstance(tree, Pair):
+        return getattr(tree, name)
+    if is_dataclass(tree) and not isinstance(tree, type):
+        return replace(tree, **{f.name: side(getattr(tree, f.name), name) for f in fields(tree)})
+    return tree
+
+
+def pairs_written(tree: Any) -> list[Pair]:
+    """The pairs inside a State or Cache, which an op may write."""
+    if is_dataclass(tree) and not isinstance(tree, type):
+        values = [getattr(tree, f.name) for f in fields(tree)]
+        return [value for value in values if isinstance(value, Pair)]
+    return []
+
+
+class Shadow:
+    """A backend of pairs; shapes and meaning: oscine.ops.Ops."""
+
+    def __init__(self, gpu: Gpu) -> None:
+        self.gpu, self.reference = gpu, Reference()
+        self.name = f"{gpu.name}, checked op by op"
+        self.calls = 0
+
+    def __getattr__(self, name: str) -> Callable[..., Any]:
+        if name not in OPS:
+            raise AttributeError(name)
+        return lambda *operands, **options: self.both(name, operands, options)
+
+    def both(self, name: str, operands: tuple[Any, ...], options: dict[str, Any]) -> Pair | None:
+        """One op on both sides, compared."""
+        self.calls += 1
+        everything = [*operands, *options.values()]
+        running = next(
+            (tree.rows.ours["done"] == 0 for tree in everything if isinstance(tree, State)), None
+        )
+        ours = getattr(self.reference, name)(
+            *(side(tree, "ours") for tree in operands),
+            **{key: side(tree, "ours") for key, tree in options.items()},
+        )
+        out = None if ours is None else self.gpu.slot(ours.shape)
+
+        def trace() -> None:
+            result = getattr(self.gpu, name)(
+                *(side(tree, "theirs") for tree in operands),
+                **{key: side(tree, "theirs") for key, tree in options.items()},
+            )
+            if out is not None:
+                self.gpu.keep(result, out)
+
+        self.gpu.record(trace).run()
+        for pair in [pair for tree in everything for pair in pairs_written(tree)]:
+            if name in ("attend_self", "no_speech", "pick"):
+                self.compare(name, everything, pair.ours, self.gpu.read(pair.theirs))
+        if out is None:
+            return None
+        found = self.gpu.read(out)
+        if running is None:
+            self.compare(name, everything, ours, found)
+        else:  # a finished line's rows are void
+            lines = (len(running), -1, ours.shape[1])
+            self.compare(name, everything, *(a.reshape(lines)[running] for a in (ours, found)))
+        self.gpu.write(out, ours)
+        return Pair(ours, out)
+
+    def compare(
+        self, name: str, operands: list[Any], ours: NDArray[Any], found: NDArray[Any]
+    ) -> None:
+        """Stop at a difference."""
+        error = difference(ours, found) if ours.size else 0.0
+        if error > LIMIT:
+            shapes = ", ".join(str(tree.shape) for tree in operands if isinstance(tree, Pair))
+            raise DeviceError(
+                f"{self.gpu.name}: {name} (call {self.calls}, operands {shapes}) differs from "
+                f"NumPy by {error:.1e} of the largest value"
+            )
+
+    # -- memory and time ----------------------------------------------------------------------
+
+    def upload(self, array: NDArray[Any]) -> Pair:
+        return Pair(self.reference.upload(array), self.gpu.upload(array))
+
+    def slot(self, shape: tuple[int, ...], dtype: Any = np.float32) -> Pair:
+        return Pair(self.reference.slot(shape, dtype), self.gpu.slot(shape, dtype))
+
+    def write(self, slot: Pair, array: NDArray[Any]) -> None:
+        self.reference.write(slot.ours, array)
+        self.gpu.write(slot.theirs, array)
+
+    def read(self, slot: Pair) -> NDArray[Any]:
+        return self.reference.read(slot.ours)
+
+    def snapshot(self, *slots: Pair) -> Callable[[], tuple[NDArray[Any], ...]]:
+        return self.reference.snapshot(*(slot.ours for slot in slots))
+
+    def record(
+        self, trace: Callable[[], None], guard: State | None = None, name: str = ""
+    ) -> ReferencePlan:
+        return ReferencePlan(trace, side(guard, "ours"))
+
+    def padded(self, length: int) -> int:
+        return length
+
+    def keep(self, x: Pair, slot: Pair) -> None:
+        self.reference.keep(x.ours, slot.ours)
+        self.gpu.write(slot.theirs, x.ours)
