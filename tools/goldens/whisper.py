@@ -99,15 +99,8 @@ def draw_cases(seed: int, size: str) -> list[tuple[str, dict, list[float]]]:
         multi |= {"langs": LANGUAGES[:4], "mels": 24, "d": 24, "heads": pick(2, 3), "dtype": half}
         multi |= {"msp": 110, "mtp": 72, "max_new": 32, "beam": (3, 1.0), "stride": 2}
         multi |= {"ts_tokens": False}
-        en |= {
-            "langs": LANGUAGES[:3],
-            "mels": 20,
-            "d": 24,
-            "heads": pick(2, 4),
-            "enc": 1,
-            "msp": 90,
-        }
-        en |= {"mtp": 80, "max_new": 36, "beam": (2, 2.0), "shard": "60KB"}
+        en |= {"langs": LANGUAGES[:3], "mels": 20, "d": 24, "heads": pick(1, 2), "enc": 1}
+        en |= {"msp": 90, "mtp": 80, "max_new": 36, "beam": (2, 2.0), "shard": "60KB"}
         en |= {"nospeech": "nocaptions"}
         formats |= {"langs": LANGUAGES[:2], "mels": 12, "msp": 10, "mtp": 16, "more": True}
         seconds = [[1.5], [1.2, 4.0], [1.0]]
