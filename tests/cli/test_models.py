@@ -1,0 +1,50 @@
+"""`oscine models`, run in this process on an empty model folder."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from oscine import hub
+from oscine.cli import run
+
+
+def made_up_model(home: Path, name: str) -> Path:
+    folder = home / "models" / name
+    folder.mkdir(parents=True)
+    return folder
+
+
+def test_list_names_every_model_the_default_and_what_is_here(
+    empty_home: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    folder = made_up_model(empty_home, "tiny.en")
+    assert run(["models", "list"]) == 0
+    lines = capsys.readouterr().out.splitlines()
+    assert [line.split()[0] for line in lines[1:]] == list(hub.MODELS)
+    marked = [line for line in lines if "(default)" in line]
+    assert len(marked) == 1 and marked[0].split()[0] == hub.DEFAULT_MODEL
+    assert [line for line in lines if str(folder) in line] == [lines[2]]
+
+
+@pytest.mark.parametrize("command", ["path", "pull"])
+def test_a_model_that_is_here_is_one_line_on_stdout(
+    empty_home: Path, capsys: pytest.CaptureFixture[str], command: str
+) -> None:
+    folder = made_up_model(empty_home, "tiny.en")
+    assert run(["models", command, "tiny.en", "--offline"]) == 0
+    assert capsys.readouterr().out == f"{folder}\n"
+
+
+@pytest.mark.parametrize(
+    ("name", "words"), [("base", "fetching is switched off"), ("bse", "did you mean 'base'")]
+)
+def test_a_model_that_cannot_be_had_is_one_line_on_stderr(
+    empty_home: Path, capsys: pytest.CaptureFixture[str], name: str, words: str
+) -> None:
+    assert run(["models", "pull", name, "--offline"]) == 1
+    out, err = capsys.readouterr()
+    assert out == ""
+    assert [line for line in err.splitlines() if line.strip()] == [err.strip()]
+    assert words in err
