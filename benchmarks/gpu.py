@@ -1,0 +1,235 @@
+#!/usr/bin/env python3
+"""Encoder and decoder-step times of Whisper sizes on a GPU, random weights made on the spot.
+
+Usage: gpu.py [--size turbo] [--device gpu] [--dtype f16] [--repeat 20] [--trace] [--json FILE]
+Run once an implementation: OSCINE_WEBGPU=wgpu gpu.py; OSCINE_WEBGPU=dawn gpu.py; the peer is
+peer_torch.py. A step is one token of one window with its cache at about 100 tokens, host included,
+timed over bursts as in real decoding. Prints a table and one JSON line a case.
+
+Bytes of a step: the decoder's weights once, its cross keys and values once. Operations of an
+encoder pass: two a weight and row, and the scores. `share` is the part of the measured limit
+(--bandwidth, in TB/s; --peak, in TFLOP/s) that the case reaches.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import statistics
+from dataclasses import replace
+from pathlib import Path
+from time import perf_counter
+from typing import Any
+
+import numpy as np
+
+from oscine import ops
+from oscine.gpu.device import choose, open_device
+from oscine.models.whisper.config import WhisperConfig
+from oscine.models.whisper.decode import BURST, Decoder, Request, rules_of
+from oscine.models.whisper.weights import (
+    DecoderBlock,
+    DecoderWeights,
+    EncoderBlock,
+    EncoderWeights,
+    WhisperWeights,
+)
+from oscine.ops.gpu import Gpu
+
+#: n_mels, width, heads, encoder layers, decoder layers, vocabulary: specs of the released sizes.
+SIZES = {
+    "tiny": (80, 384, 6, 4, 4, 51865),
+    "base": (80, 512, 8, 6, 6, 51865),
+    "small": (80, 768, 12, 12, 12, 51865),
+    "medium": (80, 1024, 16, 24, 24, 51865),
+    "large-v3": (128, 1280, 20, 32, 32, 51866),
+    "turbo": (128, 1280, 20, 32, 4, 51866),
+}
+
+
+class Maker:
+    """Random arrays cut from one block of noise: a generator would take minutes for a large."""
+
+    def __init__(self, kind: type) -> None:
+        self.noise = np.random.default_rng(0).standard_normal(1 << 24).astype(np.float32)
+        self.kind, self.at = kind, 0
+
+    def matrix(self, *shape: int) -> np.ndarray:
+        count = int(np.prod(shape))
+        self.at = (self.at + 7919) % len(self.noise)
+        values = np.resize(np.roll(self.noise, self.at), count) * (0.5 / np.sqrt(shape[-1]))
+        return values.astype(self.kind).reshape(shape)
+
+    def linear(self, out: int, inputs: int) -> ops.Linear:
+        return ops.Linear(self.matrix(out, inputs), np.zeros(out, np.float32))
+
+    def norm(self, width: int) -> ops.Norm:
+        return ops.Norm(np.ones(width, np.float32), np.zeros(width, np.float32))
+
+
+def random_weights(size: str, kind: type) -> WhisperWeights:
+    """A checkpoint's tree of a released size."""
+    mels, d, heads, encoders, decoders, vocabulary = SIZES[size]
+    make = Maker(kind)
+
+    def common() -> dict[str, Any]:
+        return {
+            "attention_norm": make.norm(d),
+            "qkv": make.linear(3 * d, d),
+            "out": make.linear(d, d),
+            "mlp_norm": make.norm(d),
+            "up": make.linear(4 * d, d),
+            "down": make.linear(d, 4 * d),
+        }
+
+    def cross() -> dict[str, Any]:
+        return {
+            "cross_norm": make.norm(d),
+            "cross_q": make.linear(d, d),
+            "cross_kv": make.linear(2 * d, d),
+            "cross_out": make.linear(d, d),
+        }
+
+    def convolution(inputs: int) -> ops.Linear:
+        return ops.Linear(make.matrix(d, 3, inputs), np.zeros(d, np.float32))
+
+    encoder = EncoderWeights(
+        convolution(mels),
+        convolution(d),
+        make.matrix(1500, d).astype(np.float32),
+        tuple(EncoderBlock(**common()) for _ in range(encoders)),
+        make.norm(d),
+    )
+    decoder = DecoderWeights(
+        make.matrix(vocabulary, d),
+        make.matrix(448, d).astype(np.float32),
+        tuple(DecoderBlock(**common(), **cross()) for _ in range(decoders)),
+        make.norm(d),
+    )
+    config = WhisperConfig(
+        mels, 1500, d, heads, encoders, vocabulary, 448, d, heads, decoders, None, None, None, None
+    )
+    here = Path()
+    return WhisperWeights(config, encoder, decoder, here, here, "random", None, "f16")
+
+
+def endless(decoder: Decoder) -> Request:
+    """A request that nothing ends: no end-of-text, the whole context."""
+    v = decoder.config.n_vocab
+    return Request(
+        (1, 2, 3, 4), 0, (v - 1,), (), v - 1, v, 5, 6, False, None, decoder.config.n_text_ctx - 4
+    )
+
+
+def time_steps(decoder: Decoder, repeat: int) -> list[float]:
+    """Milliseconds a step, one value a run of eight bursts, read one behind as when decoding."""
+    request, values = endless(decoder), []
+    for _ in range(repeat + 1):
+        lines = decoder.rows(1)
+        lines.prefill(request)
+        rules = rules_of(request, decoder.config.n_vocab)
+        rules["repeat_limit"] = 0
+        decoder.backend.write(lines.rules, rules)
+        pending = decoder.backend.snapshot(lines.state.rows)
+        pending()
+        started = perf_counter()
+        for _ in range(8):
+            lines.step.run(BURST)
+            ahead = decoder.backend.snapshot(lines.state.rows)
+            pending()
+            pending = ahead
+        (rows,) = pending()
+        values.append(1000 * (perf_counter() - started) / (8 * BURST))
+        if rows["count"][0] != 1 + 8 * BURST:
+            raise SystemExit(f"the steps ended early: {rows}")
+    return values[1:]
+
+
+def time_encoder(decoder: Decoder, repeat: int) -> list[float]:
+    """Milliseconds a window: upload of the mel, encoder, cross keys and values, wait."""
+    mel = np.random.default_rng(1).standard_normal(
+        (decoder.config.window_frames, decoder.config.n_mels)
+    )
+    values = []
+    for _ in range(repeat + 1):
+        started = perf_counter()
+        decoder.encode(mel.astype(np.float32))
+        values.append(1000 * (perf_counter() - started))
+    return values[1:]
+
+
+def work(config: WhisperConfig, item: int) -> dict[str, float]:
+    """Operations of an encoder pass (cross projections included) and bytes of a step."""
+    d, s = config.n_audio_state, config.n_audio_ctx
+    blocks = config.n_audio_layer * (24.0 * d * d * s + 4.0 * s * s * d)
+    stem = 2.0 * 3 * d * (2 * s * config.n_mels + s * d)
+    memory = config.n_text_layer * 4.0 * d * d * s
+    weights = config.n_text_layer * 14.0 * d * d + config.n_vocab * d
+    cross = config.n_text_layer * 2.0 * s * d * 4
+    return {"encoder_flop": blocks + stem + memory, "step_bytes": weights * item + cross}
+
+
+def measure(arguments: argparse.Namespace) -> dict[str, Any]:
+    """One size on one implementation."""
+    kind = np.float16 if arguments.dtype == "f16" else np.float32
+    gpu = Gpu(open_device(choose(arguments.device)))
+    decoder = Decoder(random_weights(arguments.size, kind), gpu)
+    encoder = time_encoder(decoder, max(3, arguments.repeat // 4))
+    steps = time_steps(decoder, arguments.repeat)
+    counted = work(decoder.config, kind().itemsize)
+    step_ms, encoder_ms = statistics.median(steps), statistics.median(encoder)
+    return {
+        "case": f"whisper {arguments.size}",
+        "device": gpu.name,
+        "dtype": arguments.dtype,
+        "encoder_ms": encoder_ms,
+        "encoder_tflops": counted["encoder_flop"] / encoder_ms / 1e9,
+        "encoder_share": counted["encoder_flop"] / encoder_ms / 1e9 / arguments.peak,
+        "step_ms": step_ms,
+        "step_spread_ms": [min(steps), max(steps)],
+        "step_gbs": counted["step_bytes"] / step_ms / 1e6,
+        "step_share": counted["step_bytes"] / step_ms / 1e9 / arguments.bandwidth,
+        "step_dispatches": len(decoder.rows(1).step.dispatches),
+        **counted,
+        "profile": trace(gpu) if gpu.profile else None,
+    }
+
+
+def trace(gpu: Gpu) -> dict[str, tuple[int, float]]:
+    """Mean microseconds on the GPU of each kernel, and how often it ran."""
+    totals = gpu.profile.collect() if gpu.profile else {}
+    return {
+        name: (total.count, 1000 * total.milliseconds / total.count)
+        for name, total in sorted(totals.items())
+    }
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
+    parser.add_argument("--size", choices=SIZES, default="turbo")
+    parser.add_argument("--device", default="gpu")
+    parser.add_argument("--dtype", choices=("f16", "f32"), default="f16")
+    parser.add_argument("--repeat", type=int, default=20)
+    parser.add_argument("--peak", type=float, default=60.0, help="TFLOP/s of float32")
+    parser.add_argument("--bandwidth", type=float, default=4.2, help="TB/s")
+    parser.add_argument("--trace", action="store_true", help="microseconds a kernel, from queries")
+    parser.add_argument("--json", type=Path)
+    arguments = parser.parse_args()
+    if arguments.trace:
+        os.environ["OSCINE_TRACE"] = "kernels"
+    found = measure(arguments)
+    profile = found.pop("profile")
+    for name, value in found.items():
+        print(f"{name:20} {value:.4g}" if isinstance(value, float) else f"{name:20} {value}")
+    for name, (count, micro) in (profile or {}).items():
+        print(f"{name:28} {count:6} times {micro:10.1f} us")
+    line = json.dumps(found)
+    print(line)
+    if arguments.json:
+        with arguments.json.open("a", encoding="utf-8") as out:
+            out.write(line + "\n")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,35 @@
+#!/usr/bin/env bash
+# Everything worth knowing of a GPU, in one go: kernel parity and goldens under both WebGPU
+# implementations, then encoder and step times beside PyTorch's where that is installed.
+# Usage: benchmarks/on_gpu.sh [FOLDER for logs] [FOLDER of goldens]   (SIZES="turbo large-v3")
+# Needs the package and its dependencies importable by python3; prints a summary last.
+set -u
+cd "$(dirname "$0")/.."
+logs=${1:-/tmp/oscine-gpu}
+goldens=${2:-tests/goldens}
+mkdir -p "$logs"
+export PYTHONUNBUFFERED=1
+
+for implementation in wgpu dawn; do
+    export OSCINE_WEBGPU=$implementation
+    python3 -m oscine doctor --device gpu >"$logs/doctor_$implementation.txt" 2>&1
+    echo "$implementation doctor: exit $?; $(tail -n 1 "$logs/doctor_$implementation.txt")"
+    python3 tools/check_golden.py "$goldens" --family whisper --device gpu \
+        >"$logs/golden_$implementation.txt" 2>&1
+    echo "$implementation goldens: exit $?; $(tail -n 1 "$logs/golden_$implementation.txt")"
+    for size in ${SIZES:-turbo}; do
+        python3 benchmarks/gpu.py --size "$size" --json "$logs/times.jsonl" \
+            >"$logs/times_${size}_$implementation.txt" 2>&1
+        grep -E '^(encoder_ms|step_ms|step_dispatches|step_share|encoder_tflops)' \
+            "$logs/times_${size}_$implementation.txt" | sed "s/^/$implementation $size /"
+        python3 benchmarks/gpu.py --size "$size" --repeat 3 --trace \
+            >"$logs/trace_${size}_$implementation.txt" 2>&1
+        grep ' times ' "$logs/trace_${size}_$implementation.txt" | sed "s/^/$implementation $size /"
+    done
+done
+if python3 -c 'import torch, transformers' 2>/dev/null; then
+    for size in ${SIZES:-turbo}; do
+        python3 benchmarks/peer_torch.py --size "$size" >"$logs/torch_$size.txt" 2>&1
+        grep -E '_ms|Error' "$logs/torch_$size.txt" | sed "s/^/torch $size /"
+    done
+fi
