@@ -1,5 +1,6 @@
 # Targets that build, check and measure; `make` alone lists them.
-# Variables: PYTHON (3.11 to 3.14), VENV (its environment), JOBS (test workers), TESTS (which).
+# Variables: PYTHON (3.11 to 3.14), VENV (its environment), JOBS (test workers), TESTS (which),
+# UPSTREAM (a Python with torch and transformers), PEER (a Python with faster-whisper).
 
 PYTHON ?= $(shell for python in python3 python3.14 python3.13 python3.12 python3.11; do \
 	$$python -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null && echo $$python && break; done)
@@ -44,13 +45,14 @@ test-gpu: $(VENV)/ready ## only the tests that need a GPU, under both
 	OSCINE_WEBGPU=wgpu $(PYTEST) -rs -m gpu
 	OSCINE_WEBGPU=dawn $(PYTEST) -rs -m gpu
 
-goldens: $(VENV)/ready ## how to make the goldens again (it needs the upstream programs)
-	@sed -n '1,/^"""$$/p' tools/goldens/*.py
+goldens: ## make the committed goldens again, with UPSTREAM=path/to/python
+	@test -n "$(UPSTREAM)" || { echo "name a Python with torch and transformers: make goldens UPSTREAM=..." >&2; exit 1; }
+	$(UPSTREAM) tools/goldens/whisper.py --out tests/goldens
 
-bench: $(VENV)/ready ## speed, memory and accuracy on this machine
-	$(PY) benchmarks/command_speed.py
+bench: $(VENV)/ready ## speed and memory on this machine; with PEER=path/to/python beside faster-whisper
+	$(PY) benchmarks/command_speed.py $(if $(PEER),--peer-python $(PEER))
 	$(PY) benchmarks/memory.py
-	$(PY) benchmarks/accuracy.py
+	$(if $(PEER),$(PY) benchmarks/accuracy.py --peer-python $(PEER))
 
 clean: ## remove what the targets made
 	rm -rf $(VENV) .cache .pytest_cache .mypy_cache .ruff_cache .hypothesis
