@@ -225,8 +225,8 @@ def test_asked_language_and_task_are_in_the_prompt(scripted: Scripted) -> None:
 @pytest.mark.parametrize(
     ("languages", "options", "problem"),
     [
-        (0, {"language": "de"}, "script is English-only; language de"),
-        (0, {"task": "translate"}, "script is English-only; task translate"),
+        (0, {"language": "de"}, "script is English-only and does not know language de"),
+        (0, {"task": "translate"}, "script is English-only and cannot translate"),
         (3, {"language": "fr"}, "script does not know language fr; it knows en, zh, de"),
         (0, {"suppress_tokens": "99999"}, "suppress_tokens: 99999 is not an id"),
         (0, {"prefix": "a", "sample_len": 40}, "sample_len=40 leaves no room for a prefix"),
@@ -243,7 +243,7 @@ def test_refused_before_any_work(
 
 def test_english_only_models_do_not_detect(scripted: Scripted) -> None:
     assert scripted((" a",)).transcribe(sound(1.0), language="english").language == "en"
-    with pytest.raises(UsageError, match="script is English-only; it cannot detect"):
+    with pytest.raises(UsageError, match="script is English-only and cannot detect"):
         scripted().detect_language(sound(1.0))
 
 

@@ -125,16 +125,19 @@ class Whisper:
         suppressed(options.suppress_tokens, tokenizer, tokens, self.decoder.config)
         if not tokens.multilingual:
             if options.task == "translate":
-                raise UsageError(f"{self.name} is English-only; task translate needs another model")
+                raise self._english_only("cannot translate")
             if options.language not in (None, "en"):
-                raise UsageError(
-                    f"{self.name} is English-only; language {options.language} needs another model"
-                )
+                raise self._english_only(f"does not know language {options.language}")
         elif options.language is not None and options.language not in tokens.languages:
             raise UsageError(
                 f"{self.name} does not know language {options.language}; it knows "
                 f"{', '.join(tokens.languages)}"
             )
+
+    def _english_only(self, problem: str) -> UsageError:
+        return UsageError(
+            f"{self.name} is English-only and {problem}; use a multilingual model, such as base"
+        )
 
     def hold(self, features: Features, seek: int, size: int, key: object) -> None:
         """Have the device hold the window at `seek`, encoding it unless it does; lock held."""
@@ -149,7 +152,7 @@ class Whisper:
         """Detect the language of one window; lock held."""
         _, tokens = self.text_side()
         if not tokens.multilingual:
-            raise UsageError(f"{self.name} is English-only; it cannot detect a language")
+            raise self._english_only("cannot detect languages")
         config = self.decoder.config
         self.hold(features, seek, min(size, config.window_frames), key)
         ids = set(tokens.languages.values())
