@@ -14,14 +14,23 @@ from oscine.weights.source import Array, MappedFile
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Entry:
-    """One tensor. `read` gives it in `dtype`: a view of the file where the file stores it so.
+    """One tensor and the way to it.
 
-    bfloat16, float64 and every quantised type become float32; integers stay what they are.
+    `dtype` is what `read` gives: bfloat16, float64 and every quantised type become float32,
+    integers stay what they are.
     """
 
     shape: tuple[int, ...]
     dtype: np.dtype[Any]
-    read: Callable[[], Array]
+    load: Callable[[], Array]
+
+    def read(self) -> Array:
+        """The numbers: a view of the file where it stores them so, else new memory.
+
+        Infinities pass silently; they are caught where logits are.
+        """
+        with np.errstate(all="ignore"):
+            return self.load()
 
 
 @dataclass(frozen=True, slots=True, eq=False)

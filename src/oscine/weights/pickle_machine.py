@@ -126,7 +126,8 @@ class Machine:
     def find_global(self) -> None:
         found = Global(self._line(), self._line())
         if found not in _ALLOWED:
-            raise Refused(f"the pickle asks for {found.module}.{found.name}, which is not allowed")
+            asked = f"{found.module}.{found.name}"
+            raise Refused(f"the pickle asks for {asked!r}, which is not allowed")
         self.push(found)
 
     def put(self, layout: str) -> None:

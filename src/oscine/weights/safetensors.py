@@ -12,7 +12,7 @@ import numpy as np
 
 from oscine.errors import CheckpointError
 from oscine.weights.checkpoint import BFLOAT16, Checkpoint, Entry, Kind, stored_entry, width_of
-from oscine.weights.source import Cursor, MappedFile, checked_shape, parse_json, read_json
+from oscine.weights.source import Cursor, MappedFile, checked_shape, parse_json, read_json, shown
 
 MAX_HEADER = 100_000_000
 
@@ -62,15 +62,17 @@ def read_sharded(index: Path) -> Checkpoint:
     missing = []
     for name, shard in weight_map.items():
         if not isinstance(shard, str) or Path(shard).name != shard:
-            raise CheckpointError(index, f"names a shard outside its folder: {shard!r}")
+            raise CheckpointError(index, f"names a shard outside its folder: {shown(str(shard))}")
         if shard not in shards:
             if not (index.parent / shard).is_file():
-                raise CheckpointError(index, f"shard {shard} is missing", "fetch the whole folder")
+                raise CheckpointError(
+                    index, f"shard {shown(shard)} is missing", "fetch the whole folder"
+                )
             shards[shard] = _entries(index.parent / shard)
         if name in shards[shard]:
             tensors[name] = shards[shard][name]
         else:
-            missing.append(f"{name} (in {shard})")
+            missing.append(f"{shown(name)} (in {shard})")
     if missing:
         raise CheckpointError.tensors(index, missing=missing)
     config = read_json(index.parent / "config.json")

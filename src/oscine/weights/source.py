@@ -97,6 +97,11 @@ class Cursor:
         return struct.unpack(layout, self.take(struct.calcsize(layout), what))
 
 
+def shown(name: str) -> str:
+    """A name from a file, fit for a message of one line."""
+    return name if name.isprintable() and name else repr(name)
+
+
 def checked_shape(file: MappedFile, name: str, dims: Sequence[object]) -> tuple[int, ...]:
     """The dimensions as a shape, once they are proven to be ones."""
     shape = tuple(d for d in dims if type(d) is int and d >= 0)

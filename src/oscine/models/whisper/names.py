@@ -6,53 +6,51 @@ rows, in this order) and `cross_attn.kv`.
 
 from __future__ import annotations
 
-from pathlib import Path
-
 from oscine.errors import CheckpointError
 from oscine.weights import Checkpoint, Entry
 
 _Table = tuple[tuple[str, str], ...]
 
-# Applied in order to every name; what is longer comes before what it contains.
+# Applied in order to a name, and backwards from the end to give a name as its file has it.
 _HUGGING_FACE: _Table = (
     (".layers.", ".blocks."),
     ("encoder.layer_norm.", "encoder.ln_post."),
     ("decoder.layer_norm.", "decoder.ln."),
-    ("self_attn_layer_norm", "attn_ln"),
-    ("encoder_attn_layer_norm", "cross_attn_ln"),
-    ("final_layer_norm", "mlp_ln"),
-    ("self_attn.", "attn."),
-    ("encoder_attn.", "cross_attn."),
-    ("q_proj", "query"),
-    ("k_proj", "key"),
-    ("v_proj", "value"),
-    ("out_proj", "out"),
+    (".self_attn_layer_norm.", ".attn_ln."),
+    (".encoder_attn_layer_norm.", ".cross_attn_ln."),
+    (".final_layer_norm.", ".mlp_ln."),
+    (".self_attn.", ".attn."),
+    (".encoder_attn.", ".cross_attn."),
+    (".q_proj.", ".query."),
+    (".k_proj.", ".key."),
+    (".v_proj.", ".value."),
+    (".out_proj.", ".out."),
     (".fc1.", ".mlp.0."),
     (".fc2.", ".mlp.2."),
-    ("embed_tokens.weight", "token_embedding.weight"),
-    ("embed_positions.weight", "positional_embedding"),
+    (".embed_tokens.weight", ".token_embedding.weight"),
+    (".embed_positions.weight", ".positional_embedding"),
 )
 _MLX: _Table = ((".mlp1.", ".mlp.0."), (".mlp2.", ".mlp.2."))
 _CTRANSLATE2: _Table = (
+    ("/layer_norm/", "/norm/"),
+    ("/layer_", "/blocks/"),
+    ("/norm/gamma", "/norm/weight"),
+    ("/norm/beta", "/norm/bias"),
+    ("/self_attention/norm/", "/attn_ln/"),
+    ("/attention/norm/", "/cross_attn_ln/"),
+    ("/ffn/norm/", "/mlp_ln/"),
+    ("encoder/norm/", "encoder/ln_post/"),
+    ("decoder/norm/", "decoder/ln/"),
+    ("/self_attention/linear_0/", "/attn/qkv/"),
+    ("/self_attention/linear_1/", "/attn/out/"),
+    ("/attention/linear_0/", "/cross_attn/query/"),
+    ("/attention/linear_1/", "/cross_attn/kv/"),
+    ("/attention/linear_2/", "/cross_attn/out/"),
+    ("/ffn/linear_0/", "/mlp/0/"),
+    ("/ffn/linear_1/", "/mlp/2/"),
+    ("/embeddings/weight", "/token_embedding/weight"),
+    ("/position_encodings/encodings", "/positional_embedding"),
     ("/", "."),
-    (".layer_norm.gamma", ".layer_norm.weight"),
-    (".layer_norm.beta", ".layer_norm.bias"),
-    (".layer_", ".blocks."),
-    (".blocks.norm.", ".layer_norm."),  # undoes the line above for `/layer_norm/`
-    (".self_attention.layer_norm.", ".attn_ln."),
-    (".attention.layer_norm.", ".cross_attn_ln."),
-    (".ffn.layer_norm.", ".mlp_ln."),
-    ("encoder.layer_norm.", "encoder.ln_post."),
-    ("decoder.layer_norm.", "decoder.ln."),
-    (".self_attention.linear_0.", ".attn.qkv."),
-    (".self_attention.linear_1.", ".attn.out."),
-    (".attention.linear_0.", ".cross_attn.query."),
-    (".attention.linear_1.", ".cross_attn.kv."),
-    (".attention.linear_2.", ".cross_attn.out."),
-    (".ffn.linear_0.", ".mlp.0."),
-    (".ffn.linear_1.", ".mlp.2."),
-    ("embeddings.weight", "token_embedding.weight"),
-    ("position_encodings.encodings", "positional_embedding"),
 )
 
 #: May be there and say nothing that is not known otherwise.
@@ -72,8 +70,8 @@ IGNORED = frozenset(
 )
 
 
-def canonical(checkpoint: Checkpoint) -> dict[str, Entry]:
-    """The checkpoint's Whisper tensors under openai/whisper's names.
+class Names:
+    """A checkpoint's tensors under openai/whisper's names, and the way back to its own.
 
     An encoder may lie under any prefix (`model.encoder.`, `audio_tower.`); where no decoder lies
     beside it, tensors outside that prefix belong to another model and are left out.
@@ -81,21 +79,50 @@ def canonical(checkpoint: Checkpoint) -> dict[str, Entry]:
     Raises:
         CheckpointError: no encoder, more than one, or two tensors of one meaning.
     """
-    if checkpoint.format == "ctranslate2":
-        return _renamed(checkpoint.path, checkpoint.tensors, _CTRANSLATE2)
-    prefix = _encoder_prefix(checkpoint)
-    beside = prefix.removesuffix("encoder.")
-    decoder = f"{beside}decoder."
-    has_decoder = beside != prefix and any(n.startswith(decoder) for n in checkpoint.tensors)
-    placed: dict[str, Entry] = {}
-    for name, entry in checkpoint.tensors.items():
-        if name.startswith(prefix):
-            placed["encoder." + name.removeprefix(prefix)] = entry
+
+    def __init__(self, checkpoint: Checkpoint) -> None:
+        names = checkpoint.tensors
+        self._prefix, self._beside, self._table = "encoder.", "", _CTRANSLATE2
+        if checkpoint.format != "ctranslate2":
+            self._prefix = _encoder_prefix(checkpoint)
+            self._beside = self._prefix.removesuffix("encoder.")
+            hugging = any("layers." in name and "_proj" in name for name in names)
+            self._table = _HUGGING_FACE if hugging else _MLX if _is_mlx(names) else ()
+        decoder = f"{self._beside}decoder."
+        beside = self._beside != self._prefix and any(n.startswith(decoder) for n in names)
+        self.entries: dict[str, Entry] = {}
+        origin: dict[str, str] = {}
+        for name, entry in names.items():
+            found = self._canonical(name, beside or checkpoint.format == "ctranslate2")
+            if found is None:
+                continue
+            if found in origin:
+                problem = f"tensors {origin[found]!r} and {name!r} are the same one"
+                raise CheckpointError(checkpoint.path, problem)
+            self.entries[found], origin[found] = entry, name
+
+    def own(self, name: str) -> str:
+        """How the file spells, or would spell, one of openai/whisper's names."""
+        for ours, theirs in reversed(self._table):
+            name = name.replace(theirs, ours)
+        if name.startswith("encoder."):
+            return self._prefix + name.removeprefix("encoder.")
+        return self._beside + name if name.startswith("decoder.") else name
+
+    def _canonical(self, name: str, has_decoder: bool) -> str | None:
+        if name.startswith(self._prefix) and self._table is not _CTRANSLATE2:
+            name = "encoder." + name.removeprefix(self._prefix)
         elif has_decoder:
-            placed[name.removeprefix(beside)] = entry
-        elif prefix in ("", "encoder."):
-            placed[name] = entry  # nothing here could belong to another model
-    return _renamed(checkpoint.path, placed, _HUGGING_FACE + _MLX)
+            name = name.removeprefix(self._beside)
+        elif self._prefix not in ("", "encoder."):
+            return None
+        for theirs, ours in self._table:
+            name = name.replace(theirs, ours)
+        return name
+
+
+def _is_mlx(names: dict[str, Entry]) -> bool:
+    return any(".mlp1." in name for name in names)
 
 
 def _encoder_prefix(checkpoint: Checkpoint) -> str:
@@ -115,17 +142,3 @@ def _encoder_prefix(checkpoint: Checkpoint) -> str:
             else "holds no Whisper encoder (missing conv1.weight or conv2.weight of three axes)",
         )
     return prefixes[0]
-
-
-def _renamed(path: Path, tensors: dict[str, Entry], table: _Table) -> dict[str, Entry]:
-    renamed: dict[str, Entry] = {}
-    origin: dict[str, str] = {}
-    for name, entry in tensors.items():
-        new = name
-        for old, replacement in table:
-            new = new.replace(old, replacement)
-        if new in renamed:
-            raise CheckpointError(path, f"tensors {origin[new]!r} and {name!r} are the same one")
-        renamed[new] = entry
-        origin[new] = name
-    return renamed

@@ -18,7 +18,7 @@ Pairs = tuple[tuple[int, int], ...]
 def read_config(checkpoint: Checkpoint, entries: dict[str, Entry]) -> WhisperConfig:
     """What the configuration states, and where it is silent what the tensors' shapes say.
 
-    `entries` are the tensors under their canonical names (models/whisper/names.py).
+    `entries` are the tensors under openai/whisper's names (models/whisper/names.py).
 
     Raises:
         CheckpointError: a size is stated nowhere, is no positive number, or the network is not

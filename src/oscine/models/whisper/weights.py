@@ -13,11 +13,14 @@ import numpy as np
 
 from oscine.errors import CheckpointError
 from oscine.models.whisper.config import WhisperConfig
-from oscine.models.whisper.names import IGNORED, canonical
+from oscine.models.whisper.names import IGNORED, Names
 from oscine.models.whisper.sizes import read_config
 from oscine.ops import Linear, Norm
 from oscine.weights import Entry, read_checkpoint
-from oscine.weights.source import Array
+from oscine.weights.source import Array, shown
+
+#: The projection to logits, which is the token embedding.
+PROJECTIONS = frozenset({"proj_out.weight", "decoder.projection.weight"})
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,9 +96,10 @@ def load_weights(path: Path | str) -> WhisperWeights:
         CheckpointError: damaged files, or tensors that are missing, unexpected or of wrong shape.
     """
     checkpoint = read_checkpoint(path)
-    entries = canonical(checkpoint)
+    names = Names(checkpoint)
+    entries = names.entries
     config = read_config(checkpoint, entries)
-    reader = _Reader(checkpoint.path, entries, config)
+    reader = _Reader(checkpoint.path, names, config)
     reader.check()
     _check_projection(checkpoint.path, entries)
     matrices = [e for n, e in entries.items() if n in reader.expected and _is_matrix(n)]
@@ -124,7 +128,7 @@ def _is_matrix(name: str) -> bool:
 
 def _check_projection(path: Path, entries: dict[str, Entry]) -> None:
     """The projection to logits is tied; a file may repeat it, but not differ."""
-    for name in ("proj_out.weight", "decoder.projection.weight"):
+    for name in PROJECTIONS:
         extra, tied = entries.get(name), entries.get("decoder.token_embedding.weight")
         if extra is None or extra is tied:
             continue
@@ -139,30 +143,37 @@ def _check_projection(path: Path, entries: dict[str, Entry]) -> None:
 class _Reader:
     """Holds what is expected, compares, then builds; nothing large is read before it compared."""
 
-    def __init__(self, path: Path, entries: dict[str, Entry], config: WhisperConfig) -> None:
+    def __init__(self, path: Path, names: Names, config: WhisperConfig) -> None:
         self.path = path
-        self.entries = entries
+        self.names = names
+        self.entries = names.entries
         self.config = config
         self.time_first = self._time_first()
-        self.packed = "encoder.blocks.0.attn.qkv.weight" in entries
+        self.packed = "encoder.blocks.0.attn.qkv.weight" in self.entries
         self.expected = self._encoder_shapes()
         if config.n_vocab:
             self.expected |= self._decoder_shapes()
 
     def check(self) -> None:
         missing = self.expected.keys() - self.entries.keys() - {"encoder.positional_embedding"}
-        extra = self.entries.keys() - self.expected.keys() - IGNORED
-        extra -= {"proj_out.weight", "decoder.projection.weight"}
+        extra = self.entries.keys() - self.expected.keys() - IGNORED - PROJECTIONS
         misshapen = [
-            f"{name} {list(entry.shape)} {entry.dtype}, not {list(self.expected[name])} of floats"
+            f"{self.own(name)} {list(entry.shape)} {entry.dtype}, not {list(self.expected[name])}"
             for name, entry in self.entries.items()
             if name in self.expected
             and (entry.shape != self.expected[name] or entry.dtype.kind != "f")
         ]
         if missing or extra or misshapen:
             raise CheckpointError.tensors(
-                self.path, missing=missing, extra=extra, misshapen=misshapen
+                self.path,
+                missing=map(self.own, missing),
+                extra=map(self.own, extra),
+                misshapen=misshapen,
             )
+
+    def own(self, name: str) -> str:
+        """A name as the file spells it, fit for a message."""
+        return shown(self.names.own(name))
 
     def encoder(self) -> EncoderWeights:
         config = self.config
@@ -215,7 +226,8 @@ class _Reader:
         )
 
     def _vector(self, name: str) -> Array:
-        return self.entries[name].read().astype(np.float32, copy=False)
+        with np.errstate(invalid="ignore"):
+            return self.entries[name].read().astype(np.float32, copy=False)
 
     def _norm(self, name: str) -> Norm:
         return Norm(self._vector(f"{name}.weight"), self._vector(f"{name}.bias"))
