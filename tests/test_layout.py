@@ -27,7 +27,14 @@ MAY_IMPORT = {
     "ops.reference": ("ops", "errors"),
     "ops.gpu": ("ops", "errors", "gpu"),
     "ops.check": ("ops", "errors", "gpu", "ops.gpu", "ops.reference"),  # these two hold one side
-    "ops.shadow": ("ops", "errors", "gpu", "ops.gpu", "ops.reference"),  # against the other
+    "ops.shadow": (
+        "ops",
+        "errors",
+        "gpu",
+        "ops.gpu",
+        "ops.reference",
+        "ops.check",
+    ),  # against the other
     "models": ("types", "errors", "ops", "weights", "audio", "text", "models"),
 }
 #: The files of a model that come later in its data's way; none may be imported by an earlier one.
