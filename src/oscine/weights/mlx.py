@@ -19,7 +19,7 @@ from oscine.weights.checkpoint import FLOAT32, Checkpoint, Entry, stored_entry
 from oscine.weights.source import Array, checked_shape, read_json
 
 _HEADER: Final = re.compile(
-    rb"\{'descr': '([<|][fiub]\d)', 'fortran_order': (True|False), 'shape': \(([\d, ]*)\), \} *\n"
+    rb"\{'descr': '([<|][fiub]\d)', 'fortran_order': (True|False), 'shape': \(((?:\d{1,20}, ?)*\d{0,20})\), \} *\n"
 )
 _ROWS: Final = 512  # dequantised at a time
 
@@ -80,9 +80,9 @@ def _npy(archive: Archive, name: str, member: Member) -> Entry:
         kind = np.dtype(found[1].decode())
     except TypeError:
         raise archive.damaged(f"{what} has type {found[1]!r}") from None
-    if found[2] == b"True" and found[3].count(b",") > 1:
+    dims = [int(size) for size in found[3].split(b",") if size.strip()]
+    if found[2] == b"True" and len(dims) > 1:
         raise CheckpointError(archive.path, f"{what} is stored column by column")
-    dims = [int(d) for d in found[3].replace(b" ", b"").split(b",") if d and len(d) < 19]
     shape = checked_shape(archive, name, dims)
     offset = member.offset + prefix + length
     if math.prod(shape) * kind.itemsize != member.size - prefix - length:
