@@ -36,7 +36,7 @@ class Report:
             return
         difference = float(np.abs(got - want).max(initial=0.0))
         good = difference <= limit  # false for NaN
-        text = f"max difference {difference:.2e}, limit {limit:.0e}"
+        text = f"max difference {difference:.2e}, limit {limit:.1e}"
         if self.cosines and want.size > 1:
             scale = float(np.linalg.norm(got) * np.linalg.norm(want))
             cosine = float(np.vdot(got, want)) / scale if scale else 1.0

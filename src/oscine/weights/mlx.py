@@ -19,7 +19,8 @@ from oscine.weights.checkpoint import FLOAT32, Checkpoint, Entry, stored_entry
 from oscine.weights.source import Array, checked_shape, read_json
 
 _HEADER: Final = re.compile(
-    rb"\{'descr': '([<|][fiub]\d)', 'fortran_order': (True|False), 'shape': \(((?:\d{1,20}, ?)*\d{0,20})\), \} *\n"
+    rb"\{'descr': '([<|][fiub]\d)', 'fortran_order': (True|False), "
+    rb"'shape': \(((?:\d{1,20}, ?)*\d{0,20})\), \} *\n"
 )
 _ROWS: Final = 512  # dequantised at a time
 
@@ -75,7 +76,8 @@ def _npy(archive: Archive, name: str, member: Member) -> Entry:
     header = archive.bytes(member.offset + prefix, length, what)
     found = _HEADER.fullmatch(header)
     if found is None:
-        raise CheckpointError(archive.path, f"{what} has a header that cannot be read: {header!r}")
+        problem = f"{what} has a header that cannot be read: {header[:80]!r}"
+        raise CheckpointError(archive.path, problem)
     try:
         kind = np.dtype(found[1].decode())
     except TypeError:
