@@ -19,8 +19,8 @@ __all__ = ["Checkpoint", "Entry", "read_checkpoint"]
 
 #: What a folder's weights are called, best first.
 FOLDER_FILES = (
-    "model.safetensors.index.json",
     "model.safetensors",
+    "model.safetensors.index.json",
     "weights.safetensors",
     "weights.npz",
     "model.bin",

@@ -232,6 +232,16 @@ def test_the_tied_projection(tmp_path: Path, arrays: Arrays, config: dict) -> No
     assert "proj_out.weight differs" in refused(write_safetensors(folder, arrays, config))
 
 
+def test_the_projection_alone_is_the_embedding(
+    tmp_path: Path, arrays: Arrays, config: dict
+) -> None:
+    embedding = arrays.pop("model.decoder.embed_tokens.weight")
+    arrays["proj_out.weight"] = embedding
+    weights = load_weights(write_safetensors(tmp_path / "m", arrays, config))
+    assert weights.decoder is not None
+    np.testing.assert_array_equal(weights.decoder.embedding, embedding)
+
+
 def test_names_without_the_models_prefix(tmp_path: Path, arrays: Arrays, config: dict) -> None:
     bare = {name.removeprefix("model."): value for name, value in arrays.items()}
     weights = load_weights(write_safetensors(tmp_path / "m", bare, config))

@@ -100,6 +100,9 @@ class Names:
                 problem = f"tensors {origin[found]!r} and {name!r} are the same one"
                 raise CheckpointError(checkpoint.path, problem)
             self.entries[found], origin[found] = entry, name
+        if "proj_out.weight" in self.entries:  # some writers keep this one of the tied two
+            projection = self.entries["proj_out.weight"]
+            self.entries.setdefault("decoder.token_embedding.weight", projection)
 
     def own(self, name: str) -> str:
         """How the file spells, or would spell, one of openai/whisper's names."""
