@@ -13,6 +13,15 @@ struct Team {
 
 var<private> TEAM: Team;
 
+// The first row of this team, and the step to its next one.
+fn team_first(workgroup: u32) -> u32 {
+  return workgroup * TEAM.count + TEAM.index;
+}
+
+fn team_step(workgroups: u32) -> u32 {
+  return workgroups * TEAM.count;
+}
+
 fn team_sum(x: f32) -> f32 {
   return subgroupAdd(x);
 }

@@ -10,6 +10,16 @@ struct Team {
 }
 
 var<private> TEAM: Team;
+
+// The first row of this team, and the step to its next one: not from TEAM, since Tint holds private
+// variables for non-uniform and refuses the barriers of a loop over them.
+fn team_first(workgroup: u32) -> u32 {
+  return workgroup;
+}
+
+fn team_step(workgroups: u32) -> u32 {
+  return workgroups;
+}
 var<workgroup> TEAM_SHARED: array<vec4<f32>, WORKGROUP>;
 
 fn team_sum4(x: vec4<f32>) -> vec4<f32> {

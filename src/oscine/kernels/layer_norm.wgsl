@@ -11,7 +11,7 @@ const WIDTH4: u32 = 1u;
 
 fn run(workgroup: vec3<u32>, workgroups: vec3<u32>) {
   let width = f32(4u * WIDTH4);
-  for (var r = workgroup.x * TEAM.count + TEAM.index; r < ROWS; r += workgroups.x * TEAM.count) {
+  for (var r = team_first(workgroup.x); r < ROWS; r += team_step(workgroups.x)) {
     var sum = vec4<f32>();
     for (var i = TEAM.lane; i < WIDTH4; i += TEAM.lanes) {
       sum += x[r * WIDTH4 + i];
