@@ -76,7 +76,7 @@ class Kernels:
             source = for_implementation(
                 load(name, **parameters), self.device.adapter.implementation
             )
-            module = self.device.handle.create_shader_module(label=name, code=source)
+            module = self.device.compile(name, source)
             self.made[key] = self.device.handle.create_compute_pipeline(
                 label=name, layout="auto", compute={"module": module, "entry_point": "main"}
             )

@@ -41,6 +41,28 @@ fn w_at(output: u32, k4: u32) -> vec4<f32> {
   return vec4<f32>();
 }
 
+fn store_one(row: u32, output: u32, sum: f32) {
+  if (row < ROWS && output < OUTPUTS) {
+    var value = sum;
+    if (BIAS) {
+      value += bias[OFFSET + output];
+    }
+    value = activate(value);
+    let at = row * STRIDE + OFFSET + output;
+    if (ADD) {
+      value += add[at];
+    }
+    y[at] = value;
+  }
+}
+
+fn store(row: u32, output: u32, sums: vec4<f32>) {
+  store_one(row, output, sums.x);
+  store_one(row, output + 1u, sums.y);
+  store_one(row, output + 2u, sums.z);
+  store_one(row, output + 3u, sums.w);
+}
+
 @compute @workgroup_size(128)
 fn main(
   @builtin(workgroup_id) tile: vec3<u32>,
@@ -50,7 +72,23 @@ fn main(
   let first_output = tile.x * 128u;
   let across = me % 16u;
   let down = me / 16u;
-  var sums: array<vec4<f32>, 16>;  // [8 rows][2]
+  // Eight rows of two times four outputs; names, not an array, so that they stay in registers.
+  var s00 = vec4<f32>();
+  var s01 = vec4<f32>();
+  var s10 = vec4<f32>();
+  var s11 = vec4<f32>();
+  var s20 = vec4<f32>();
+  var s21 = vec4<f32>();
+  var s30 = vec4<f32>();
+  var s31 = vec4<f32>();
+  var s40 = vec4<f32>();
+  var s41 = vec4<f32>();
+  var s50 = vec4<f32>();
+  var s51 = vec4<f32>();
+  var s60 = vec4<f32>();
+  var s61 = vec4<f32>();
+  var s70 = vec4<f32>();
+  var s71 = vec4<f32>();
   // Fetched as blocks of 4 rows by 4 deep, turned in registers, stored as rows of depth.
   let fetch_k = me % 4u;
   let fetch_row = me / 4u;
@@ -81,44 +119,40 @@ fn main(
       let a1 = left[depth * 16u + down * 2u + 1u];
       let b0 = right[depth * 32u + across];
       let b1 = right[depth * 32u + 16u + across];
-      sums[0] += a0.x * b0;
-      sums[1] += a0.x * b1;
-      sums[2] += a0.y * b0;
-      sums[3] += a0.y * b1;
-      sums[4] += a0.z * b0;
-      sums[5] += a0.z * b1;
-      sums[6] += a0.w * b0;
-      sums[7] += a0.w * b1;
-      sums[8] += a1.x * b0;
-      sums[9] += a1.x * b1;
-      sums[10] += a1.y * b0;
-      sums[11] += a1.y * b1;
-      sums[12] += a1.z * b0;
-      sums[13] += a1.z * b1;
-      sums[14] += a1.w * b0;
-      sums[15] += a1.w * b1;
+      s00 += a0.x * b0;
+      s01 += a0.x * b1;
+      s10 += a0.y * b0;
+      s11 += a0.y * b1;
+      s20 += a0.z * b0;
+      s21 += a0.z * b1;
+      s30 += a0.w * b0;
+      s31 += a0.w * b1;
+      s40 += a1.x * b0;
+      s41 += a1.x * b1;
+      s50 += a1.y * b0;
+      s51 += a1.y * b1;
+      s60 += a1.z * b0;
+      s61 += a1.z * b1;
+      s70 += a1.w * b0;
+      s71 += a1.w * b1;
     }
   }
-  for (var i = 0u; i < 8u; i++) {
-    let row = first_row + down * 8u + i;
-    if (row < ROWS) {
-      for (var half = 0u; half < 2u; half++) {
-        for (var j = 0u; j < 4u; j++) {
-          let output = first_output + half * 64u + across * 4u + j;
-          if (output < OUTPUTS) {
-            var value = sums[i * 2u + half][j];
-            if (BIAS) {
-              value += bias[OFFSET + output];
-            }
-            value = activate(value);
-            let at = row * STRIDE + OFFSET + output;
-            if (ADD) {
-              value += add[at];
-            }
-            y[at] = value;
-          }
-        }
-      }
-    }
-  }
+  let row = first_row + down * 8u;
+  let output = first_output + across * 4u;
+  store(row, output, s00);
+  store(row, output + 64u, s01);
+  store(row + 1u, output, s10);
+  store(row + 1u, output + 64u, s11);
+  store(row + 2u, output, s20);
+  store(row + 2u, output + 64u, s21);
+  store(row + 3u, output, s30);
+  store(row + 3u, output + 64u, s31);
+  store(row + 4u, output, s40);
+  store(row + 4u, output + 64u, s41);
+  store(row + 5u, output, s50);
+  store(row + 5u, output + 64u, s51);
+  store(row + 6u, output, s60);
+  store(row + 6u, output + 64u, s61);
+  store(row + 7u, output, s70);
+  store(row + 7u, output + 64u, s71);
 }

@@ -1,4 +1,4 @@
-// y[r, o] = activation(Σ_i norm(x[r])[i] w[o, i] + b[o]) + add[r, o]      few rows r
+// y[r, o] = activation(Σ_i norm(x[r])[i] w[o, i] + b[o]) + add[r, o]      ROWS ≤ 4 rows r
 // x [ROWS, 4·K4], w [OUTPUTS, 4·K4], y and add [ROWS, STRIDE] from column OFFSET on.
 // One row of w a team, read once for all rows of x; no shared memory. The norm is folded:
 // Σ w (g (x - m) s + h) = s (Σ w g x' - m' Σ w g) + Σ w h, where x' = x - x̃ and x̃ is the mean of
@@ -27,61 +27,96 @@ const ADD: bool = false;
 @group(0) @binding(6) var<storage, read> state: array<u32>;
 @group(0) @binding(7) var<storage, read_write> y: array<f32>;
 
+const ONES: vec4<f32> = vec4<f32>(1.0);
+
+// What a row of x adds up to: Σ w g x', Σ x', Σ x'².
+struct Sums {
+  product: vec4<f32>,
+  sum: vec4<f32>,
+  square: vec4<f32>,
+}
+
+fn shift_of(row: u32) -> f32 {
+  if (NORM && row < ROWS) {
+    return dot(x[row * K4], vec4<f32>(0.25));
+  }
+  return 0.0;
+}
+
+fn gather(sums: Sums, row: u32, i: u32, shift: f32, weights: vec4<f32>) -> Sums {
+  let values = x[row * K4 + i] - shift;
+  if (NORM) {
+    return Sums(sums.product + weights * values, sums.sum + values, sums.square + values * values);
+  }
+  return Sums(sums.product + weights * values, sums.sum, sums.square);
+}
+
+fn finish(sums: Sums, row: u32, o: u32, gain: f32, constant: f32) {
+  let parts = vec4<f32>(dot(sums.product, ONES), dot(sums.sum, ONES), dot(sums.square, ONES), 0.0);
+  let total = team_sum4(parts);
+  if (TEAM.lane != 0u) {
+    return;
+  }
+  var value = total.x;
+  if (NORM) {
+    let mean = total.y / f32(4u * K4);
+    let variance = max(total.z / f32(4u * K4) - mean * mean, 0.0);
+    value = (total.x - mean * gain) / sqrt(variance + 1e-5) + constant;
+  }
+  if (BIAS) {
+    value += bias[OFFSET + o];
+  }
+  value = activate(value);
+  let at = row * STRIDE + OFFSET + o;
+  if (ADD) {
+    value += add[at];
+  }
+  y[at] = value;
+}
+
 fn run(workgroup: vec3<u32>, workgroups: vec3<u32>) {
   if (all_done()) {
     return;
   }
-  for (var o = workgroup.x * TEAM.count + TEAM.index; o < OUTPUTS; o += workgroups.x * TEAM.count) {
-    var products: array<vec4<f32>, ROWS>;
-    var sums: array<vec2<f32>, ROWS>;  // Σ x', Σ x'²
-    var shifts: array<f32, ROWS>;
-    var wg = 0.0;
-    var wh = 0.0;
-    if (NORM) {
-      for (var r = 0u; r < ROWS; r++) {
-        shifts[r] = dot(x[r * K4], vec4<f32>(0.25));
-      }
-    }
+  let shifts = vec4<f32>(shift_of(0u), shift_of(1u), shift_of(2u), shift_of(3u));
+  for (var o = team_first(workgroup.x); o < OUTPUTS; o += team_step(workgroups.x)) {
+    var s0 = Sums();
+    var s1 = Sums();
+    var s2 = Sums();
+    var s3 = Sums();
+    var gains = vec4<f32>();
+    var constants = vec4<f32>();
     for (var i = TEAM.lane; i < K4; i += TEAM.lanes) {
       var weights = unpack(w[o * K4 + i]);
       if (NORM) {
-        wh += dot(weights, norm_bias[i]);
+        constants += weights * norm_bias[i];
         weights *= norm_weight[i];
-        wg += dot(weights, vec4<f32>(1.0));
+        gains += weights;
       }
-      for (var r = 0u; r < ROWS; r++) {
-        var values = x[r * K4 + i];
-        if (NORM) {
-          values -= shifts[r];
-          sums[r] += vec2<f32>(dot(values, vec4<f32>(1.0)), dot(values, values));
-        }
-        products[r] += weights * values;
+      s0 = gather(s0, 0u, i, shifts.x, weights);
+      if (ROWS > 1u) {
+        s1 = gather(s1, 1u, i, shifts.y, weights);
+      }
+      if (ROWS > 2u) {
+        s2 = gather(s2, 2u, i, shifts.z, weights);
+      }
+      if (ROWS > 3u) {
+        s3 = gather(s3, 3u, i, shifts.w, weights);
       }
     }
-    var gains = vec2<f32>();
+    var folded = vec4<f32>();
     if (NORM) {
-      gains = team_sum4(vec4<f32>(wg, wh, 0.0, 0.0)).xy;
+      folded = team_sum4(vec4<f32>(dot(gains, ONES), dot(constants, ONES), 0.0, 0.0));
     }
-    for (var r = 0u; r < ROWS; r++) {
-      let product = dot(products[r], vec4<f32>(1.0));
-      let total = team_sum4(vec4<f32>(product, sums[r], 0.0));
-      var value = total.x;
-      if (NORM) {
-        let mean = total.y / f32(4u * K4);
-        let variance = max(total.z / f32(4u * K4) - mean * mean, 0.0);
-        value = (total.x - mean * gains.x) / sqrt(variance + 1e-5) + gains.y;
-      }
-      if (TEAM.lane == 0u) {
-        if (BIAS) {
-          value += bias[OFFSET + o];
-        }
-        value = activate(value);
-        let at = r * STRIDE + OFFSET + o;
-        if (ADD) {
-          value += add[at];
-        }
-        y[at] = value;
-      }
+    finish(s0, 0u, o, folded.x, folded.y);
+    if (ROWS > 1u) {
+      finish(s1, 1u, o, folded.x, folded.y);
+    }
+    if (ROWS > 2u) {
+      finish(s2, 2u, o, folded.x, folded.y);
+    }
+    if (ROWS > 3u) {
+      finish(s3, 3u, o, folded.x, folded.y);
     }
   }
 }

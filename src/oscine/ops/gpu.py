@@ -26,7 +26,6 @@ GEMV_ROWS = 4  # from more rows on, tiles reuse each weight better than register
 SPLIT_KEYS = 128  # keys a workgroup of cross-attention takes: one an invocation
 CHUNK = 2048  # logits a workgroup of pick_scan takes
 WORKGROUP = 128
-TILE_BYTES = 16384  # workgroup memory that every WebGPU device has
 
 
 class Gpu:
@@ -236,10 +235,12 @@ class Gpu:
         length, width = qkv.shape[0], qkv.shape[1] // 3
         y = self.new(length, width)
         head4 = width // heads // 4
-        tile = min(64, max(8, TILE_BYTES // (32 * head4) // 8 * 8))
         self.add(
-            "attention", [qkv, y], (ceil(length / 64), heads), work=4.0 * length**2 * width,
-            LENGTH=length, HEADS=heads, W4=head4, TILE=tile, SCALE=scale_of(head4),
+            "attention",
+            [qkv, y],
+            (ceil(length / 64), heads, ceil(head4 / 16)),
+            work=4.0 * length**2 * width,
+            ROWS=length, HEADS=heads, W4=head4, SCALE=scale_of(head4),
         )  # fmt: skip
         return y
 
