@@ -32,9 +32,10 @@ def load(
         raise UsageError(f"dtype {dtype!r} is not one of {', '.join(DTYPES)}")
     name = str(model or hub.DEFAULT_MODEL)
     path = hub.resolve(name, offline=offline)
+    device = wanted_device(device)
     backend = choose_backend(device)
     weights = load_weights(path)
-    decoder = Decoder(with_matrices(weights, dtype), backend)
+    decoder = build(with_matrices(weights, dtype), backend, device)
     if Path(name).exists():
         name = path.name if path.is_dir() else path.stem
     return Whisper(decoder, tokenizer_of(weights, offline), name)
@@ -51,22 +52,41 @@ def tokenizer_of(weights: WhisperWeights, offline: bool) -> Tokenizer | None:
     )
 
 
+def wanted_device(device: str) -> str:
+    """The device asked for; OSCINE_DEVICE stands in for `auto`."""
+    return os.environ.get("OSCINE_DEVICE") or "auto" if device == "auto" else device
+
+
 def choose_backend(device: str) -> Backend:
-    """NumPy or a GPU that passed its check; OSCINE_DEVICE stands in for `auto`.
+    """NumPy or a GPU that passed its check.
 
     Raises DeviceError where a GPU was asked for and none will do.
     """
-    if device == "auto":
-        device = os.environ.get("OSCINE_DEVICE") or "auto"
     if device == "cpu":
         return Reference()
     try:
         return open_gpu(device)
     except DeviceError as problem:
-        if device != "auto":
-            raise
-        log.warning("using NumPy on the CPU: %s", problem)
-        return Reference()
+        return fall_back(device, problem)
+
+
+def build(weights: WhisperWeights, backend: Backend, device: str) -> Decoder:
+    """The engine; on NumPy where `auto` has chosen a GPU that cannot do this model.
+
+    Raises DeviceError where a GPU was asked for.
+    """
+    try:
+        return Decoder(weights, backend)
+    except DeviceError as problem:
+        return Decoder(weights, fall_back(device, problem))
+
+
+def fall_back(device: str, problem: DeviceError) -> Backend:
+    """NumPy, with a line that says why; the problem itself unless the choice was left to us."""
+    if device != "auto":
+        raise problem
+    log.warning("using NumPy on the CPU: %s", problem)
+    return Reference()
 
 
 def open_gpu(device: str) -> Backend:

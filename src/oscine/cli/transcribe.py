@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import os
 from enum import StrEnum
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -11,7 +12,7 @@ import typer
 
 from oscine.cli.openai_style import OpenAIStyle
 from oscine.cli.outputs import plan
-from oscine.cli.work import finish
+from oscine.cli.work import finish, tell_times
 from oscine.errors import OscineError, UsageError
 from oscine.formats import FORMATS
 from oscine.models.whisper.options import TranscribeOptions
@@ -188,6 +189,8 @@ def transcribe(
     )
     loaded = load_model(model, device, stored, offline=offline)
     done = [finish(loaded, job, chosen, options, verbose=verbose) for job in jobs]
+    if os.environ.get("OSCINE_TRACE", "0") not in ("", "0"):
+        tell_times(loaded)
     raise typer.Exit(0 if all(done) else 1)
 
 

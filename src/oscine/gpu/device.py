@@ -82,12 +82,24 @@ class Device:
         """What the device was opened with."""
         return self.adapter.features
 
+    def tick(self) -> float:
+        """Nanoseconds a timestamp counts in: one by WebGPU, the hardware's own by wgpu-native."""
+        if self.adapter.implementation != "wgpu":
+            return 1.0
+        functions = importlib.import_module("wgpu.backends.wgpu_native._api").libf
+        return float(functions.wgpuQueueGetTimestampPeriod(self.handle.queue._internal))
+
     def compile(self, label: str, source: str) -> Any:
         """A shader module, without the index checks and loop counters that naga would add."""
         if self.adapter.implementation == "wgpu":
             with trusted_shaders():
                 return self.handle.create_shader_module(label=label, code=source)
         return self.handle.create_shader_module(label=label, code=source)
+
+
+def one_line(problem: Exception) -> str:
+    """An implementation's message, which runs over many lines, as part of ours."""
+    return " ".join(str(problem).split())
 
 
 def implementations() -> list[str]:
@@ -211,7 +223,7 @@ def open_device(adapter: Adapter, without: frozenset[str] = frozenset()) -> Devi
             required_limits={**adapter.limits},
         )
     except (RuntimeError, StopIteration) as problem:
-        raise DeviceError(f"{adapter.name} cannot be opened: {problem}") from problem
+        raise DeviceError(f"{adapter.name} cannot be opened: {one_line(problem)}") from problem
     opened = Adapter(
         **{
             name: getattr(adapter, name)

@@ -9,8 +9,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from oscine.errors import DeviceError
-from oscine.gpu.device import Device
+from oscine.gpu.device import Device, one_line
 from oscine.gpu.tensor import Tensor
+
+
+def mebibytes(nbytes: int) -> str:
+    """For people."""
+    return f"{nbytes / (1 << 20):.1f} MiB"
 
 
 class Memory:
@@ -28,19 +33,24 @@ class Memory:
         """A new buffer; DeviceError where the device has no room for it."""
         try:
             return self.device.handle.create_buffer(size=max(nbytes, 16), usage=usage)
-        except Exception as problem:  # the implementations have no common error type
-            name = self.device.name
-            raise DeviceError(f"{name}: no room for {nbytes >> 20} MiB: {problem}") from problem
+        except (self.device.api.GPUError, RuntimeError) as problem:
+            raise DeviceError(
+                f"{self.device.name}: no room for {mebibytes(nbytes)}: {one_line(problem)}"
+            ) from problem
+
+    def check(self, tensor: Tensor) -> None:
+        """Refuse what cannot be bound in one piece. Raises DeviceError."""
+        if tensor.nbytes > self.limit:
+            raise DeviceError(
+                f"{self.device.name}: {list(tensor.shape)} {tensor.dtype} are "
+                f"{mebibytes(tensor.nbytes)}, its largest binding is {mebibytes(self.limit)}"
+            )
 
     def slot(self, shape: tuple[int, ...], dtype: Any = np.float32) -> Tensor:
         """Zeroed memory that plans read and write and the host can copy to and from."""
         usage = self.device.api.BufferUsage
         tensor = Tensor(shape, np.dtype(dtype))
-        if tensor.nbytes > self.limit:
-            raise DeviceError(
-                f"{self.device.name}: {tensor.nbytes >> 20} MiB exceed its largest binding, "
-                f"{self.limit >> 20} MiB; use --device cpu"
-            )
+        self.check(tensor)
         tensor.buffer = self.buffer(tensor.nbytes, usage.STORAGE | usage.COPY_DST | usage.COPY_SRC)
         return tensor
 
@@ -51,6 +61,8 @@ class Memory:
             tensor = self.slot(array.shape, array.dtype)
             self.write(tensor, array)
             return tensor
+        if array.ndim < 2 or array[0].nbytes > self.limit:
+            self.check(Tensor(array.shape, array.dtype))
         rows = self.limit // array[0].nbytes
         parts = tuple(
             self.upload(array[start : start + rows]) for start in range(0, len(array), rows)

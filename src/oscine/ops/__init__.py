@@ -209,6 +209,12 @@ class Backend(Ops, Protocol):
         """The prompt length to record a plan for: a few lengths where recording costs."""
         ...
 
+    def trace(self) -> dict[str, tuple[int, float]]:
+        """Under OSCINE_TRACE, compute passes and their milliseconds in all, as the device measures
+        them: by plan, or by plan/kernel under OSCINE_TRACE=kernels; empty where it does not.
+        """
+        ...
+
 
 def upload(backend: Backend, tree: Any) -> Any:
     """The same tree of dataclasses and tuples with every NumPy array uploaded."""

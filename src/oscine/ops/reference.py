@@ -104,7 +104,8 @@ def counter_hash(seed: int, count: int, ids: Array) -> Array:
     def pcg(x: Array) -> Array:
         x = x * np.uint32(747796405) + np.uint32(2891336453)
         word = ((x >> ((x >> np.uint32(28)) + np.uint32(4))) ^ x) * np.uint32(277803737)
-        return (word >> np.uint32(22)) ^ word
+        mixed: Array = (word >> np.uint32(22)) ^ word
+        return mixed
 
     start = pcg(np.array([seed], np.uint32))
     return pcg(ids.astype(np.uint32) ^ pcg(start ^ np.uint32(count)))
@@ -164,6 +165,9 @@ class Reference:
 
     def keep(self, x: Array, slot: Array) -> None:
         slot[...] = x
+
+    def trace(self) -> dict[str, tuple[int, float]]:
+        return {}
 
     # -- layers -------------------------------------------------------------------------------
 

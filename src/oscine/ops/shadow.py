@@ -141,6 +141,9 @@ class Shadow:
     def padded(self, length: int) -> int:
         return length
 
+    def trace(self) -> dict[str, tuple[int, float]]:
+        return {}
+
     def keep(self, x: Pair, slot: Pair) -> None:
         self.reference.keep(x.ours, slot.ours)
         self.gpu.write(slot.theirs, x.ours)

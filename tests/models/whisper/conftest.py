@@ -74,6 +74,9 @@ class ScriptedDecoder:
             replace(row, sum_logprob=row.sum_logprob - at) for at in range(request.samples)
         )
 
+    def trace(self) -> dict[str, tuple[int, float]]:
+        return {}
+
     def detect(self, request: Request, ids: Sequence[int]) -> Any:
         self.requests.append(request)
         shares = np.full(len(ids), 0.1, np.float32)

@@ -153,7 +153,10 @@ def mask_of(request: Request, vocabulary: int) -> NDArray[np.uint32]:
 
 
 class Decoder:
-    """A resident engine: weights uploaded once, plans recorded once, one window at a time."""
+    """A resident engine: weights uploaded once, plans recorded once, one window at a time.
+
+    Raises DeviceError if the backend cannot hold or compute a model of these sizes.
+    """
 
     def __init__(self, weights: WhisperWeights, backend: ops.Backend) -> None:
         self.config, self.backend = weights.config, backend
@@ -171,6 +174,8 @@ class Decoder:
             self.memory = [backend.slot(shape) for _ in range(config.n_text_layer)]
             self.window = backend.record(self.trace_window, name="encode")
         self.lines: dict[int, Lines] = {}
+        if weights.decoder is not None:
+            self.rows(1)  # now, while loading can still choose another backend
 
     def trace_window(self) -> None:
         """Mel to every layer's cross keys and values."""
@@ -273,6 +278,10 @@ class Decoder:
         if count not in self.lines:
             self.lines[count] = Lines(self, count)
         return self.lines[count]
+
+    def trace(self) -> dict[str, tuple[int, float]]:
+        """What the backend measured of itself: ops.Backend.trace."""
+        return self.backend.trace()
 
     def clock(self, stage: str, started: float) -> None:
         """Add to the stage's milliseconds."""
