@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # Everything worth knowing of a GPU, in one go: kernel parity and goldens under both WebGPU
 # implementations, then encoder and step times beside PyTorch's where that is installed.
-# Usage: benchmarks/on_gpu.sh [FOLDER for logs] [FOLDER of goldens]   (SIZES="turbo large-v3")
+# Usage: benchmarks/on_gpu.sh [FOLDER for logs] [FOLDER of goldens]   (SIZES="turbo large-v3", IMPLEMENTATIONS="wgpu dawn")
 # Needs the package and its dependencies importable by python3; prints a summary last.
 set -u
 cd "$(dirname "$0")/.."
@@ -10,8 +10,9 @@ goldens=${2:-tests/goldens}
 mkdir -p "$logs"
 export PYTHONUNBUFFERED=1
 
-for implementation in wgpu dawn; do
+for implementation in ${IMPLEMENTATIONS:-wgpu dawn}; do
     export OSCINE_WEBGPU=$implementation
+    echo "$implementation begins at ${SECONDS} s"
     python3 -m oscine doctor --device gpu >"$logs/doctor_$implementation.txt" 2>&1
     echo "$implementation doctor: exit $?; $(tail -n 1 "$logs/doctor_$implementation.txt")"
     python3 tools/check_golden.py "$goldens" --family whisper --device gpu \

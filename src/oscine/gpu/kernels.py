@@ -10,7 +10,8 @@ import re
 from functools import cache
 from importlib.resources import files
 
-from oscine.gpu.device import Device
+from oscine.errors import DeviceError
+from oscine.gpu.device import Device, one_line
 
 USE = re.compile(r"^// use (\w+)$", re.MULTILINE)
 #: Lines that Tint demands and naga refuses.
@@ -41,11 +42,13 @@ def spell(value: Parameter) -> str:
 def load(name: str, **parameters: Parameter) -> str:
     """The kernel with its parameters set.
 
-    Two parameters choose between shared texts: TEAM="subgroup" or "workgroup" (who works together),
-    HALF=True (weights stored as float16).
+    Three parameters choose between shared texts: TEAM, who works together on a row (subgroup, block
+    or workgroup), BLOCK, how a workgroup sums (subgroup or workgroup), and HALF, whether weights
+    are stored as float16.
     """
-    team, half = parameters.pop("TEAM", "subgroup"), parameters.pop("HALF", False)
-    source = text(name, f"_team_{team}", "_weights_f16" if half else "_weights_f32")
+    team, block = parameters.pop("TEAM", "subgroup"), parameters.pop("BLOCK", "subgroup")
+    weights = "_weights_f16" if parameters.pop("HALF", False) else "_weights_f32"
+    source = text(name, f"_team_{team}", f"_block_{block}", weights)
     for key, value in parameters.items():
         line = re.compile(rf"^((?:const {key}: \w+|alias {key}) = )[^;]+;", re.MULTILINE)
         source, count = line.subn(rf"\g<1>{spell(value)};", source)
@@ -76,8 +79,18 @@ class Kernels:
             source = for_implementation(
                 load(name, **parameters), self.device.adapter.implementation
             )
+            self.made[key] = self.compile(name, source)
+        return self.made[key]
+
+    def compile(self, name: str, source: str) -> object:
+        """The pipeline; DeviceError where the driver refuses it, as for want of shared memory."""
+        api = self.device.api
+        try:
             module = self.device.compile(name, source)
-            self.made[key] = self.device.handle.create_compute_pipeline(
+            return self.device.handle.create_compute_pipeline(
                 label=name, layout="auto", compute={"module": module, "entry_point": "main"}
             )
-        return self.made[key]
+        except (api.GPUError, api.GPUPipelineError, RuntimeError) as problem:
+            raise DeviceError(
+                f"{self.device.name} refuses kernel {name}: {one_line(problem)}"
+            ) from problem

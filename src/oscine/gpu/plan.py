@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from oscine.gpu.device import Device
+from oscine.gpu.memory import Memory
 from oscine.gpu.profile import Profile
 from oscine.gpu.tensor import Tensor
 
@@ -33,8 +34,8 @@ class Dispatch:
 class Pool:
     """Buffers for plans' intermediates: one plan runs at a time, so all plans share them."""
 
-    def __init__(self, device: Device) -> None:
-        self.device = device
+    def __init__(self, memory: Memory) -> None:
+        self.memory = memory
         self.buffers: list[Any] = []
 
     def assign(self, dispatches: Sequence[Dispatch]) -> None:
@@ -56,10 +57,8 @@ class Pool:
             best = min(fitting, key=lambda buffer: buffer.size)
             free.remove(best)
             return best
-        usage = self.device.api.BufferUsage
-        self.buffers.append(
-            self.device.handle.create_buffer(size=size, usage=usage.STORAGE | usage.COPY_SRC)
-        )
+        usage = self.memory.device.api.BufferUsage
+        self.buffers.append(self.memory.buffer(size, usage.STORAGE | usage.COPY_SRC))
         return self.buffers[-1]
 
 
@@ -107,6 +106,8 @@ class Plan:
                 self.submit_cut()
             return
         at_once = max(1, int(SUBMIT_OPERATIONS / max(self.operations, 1.0)))
+        if self.profile is not None and self.profile.by_kernel:
+            at_once = 1  # queries are few
         while times > 0:
             self.submit(self.steps, min(times, at_once))
             times -= at_once
@@ -123,6 +124,8 @@ class Plan:
     def submit(self, steps: list[Step], times: int) -> None:
         """Encode and submit: the hot path."""
         device = self.device.handle
+        if self.profile is not None:
+            self.profile.make_room(len(steps) * times if self.profile.by_kernel else 1)
         encoder = device.create_command_encoder()
         if self.profile is not None and self.profile.by_kernel:
             self.encode_by_kernel(encoder, steps, times)

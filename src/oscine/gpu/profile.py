@@ -29,16 +29,21 @@ class Profile:
         self.device, self.by_kernel = device, by_kernel
         self.totals: dict[str, Total] = defaultdict(Total)
         self.labels: list[str] = []
+        self.tick = device.tick()
         usage = device.api.BufferUsage
         self.queries = device.handle.create_query_set(type="timestamp", count=QUERIES)
         self.resolved = device.handle.create_buffer(
             size=8 * QUERIES, usage=usage.QUERY_RESOLVE | usage.COPY_SRC
         )
 
+    def make_room(self, spans: int) -> None:
+        """Before a command buffer with so many spans is begun: to wait for queries that it has yet
+        to write would be to wait for ever."""
+        if 2 * (len(self.labels) + spans) > QUERIES:
+            self.collect()
+
     def span(self, label: str) -> dict[str, Any]:
         """What `begin_compute_pass` takes to time one pass under a label."""
-        if 2 * len(self.labels) == QUERIES:
-            self.collect()
         first = 2 * len(self.labels)
         self.labels.append(label)
         return {
@@ -58,7 +63,8 @@ class Profile:
             ticks = np.frombuffer(data, np.uint64).reshape(-1, 2)
             for label, (start, end) in zip(self.labels, ticks, strict=True):
                 self.totals[label].count += 1
-                self.totals[label].milliseconds += max(int(end) - int(start), 0) / 1e6
+                spent = max(int(end) - int(start), 0) * self.tick
+                self.totals[label].milliseconds += spent / 1e6
             self.labels.clear()
         return dict(self.totals)
 

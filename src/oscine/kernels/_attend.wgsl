@@ -1,6 +1,7 @@
 // softmax(q kᵀ / √W) v of one query over `count` keys, by one workgroup of 128.
 // Paste after q, k, v (arrays of vec4), W4 = W/4 and MOST = the most keys. Results: every
 // invocation of the first W4 holds its four outputs, not yet divided by the returned total.
+// use _block_subgroup
 const SCALE: f32 = 0.125;
 
 struct Attended {
@@ -11,36 +12,7 @@ struct Attended {
 
 var<workgroup> attend_query: array<vec4<f32>, W4>;
 var<workgroup> attend_scores: array<f32, MOST>;
-var<workgroup> attend_reduce: array<f32, 128>;
 var<workgroup> attend_parts: array<vec4<f32>, 128>;
-
-fn attend_max(me: u32, value: f32) -> f32 {
-  attend_reduce[me] = value;
-  workgroupBarrier();
-  for (var half = 64u; half > 0u; half /= 2u) {
-    if (me < half) {
-      attend_reduce[me] = max(attend_reduce[me], attend_reduce[me + half]);
-    }
-    workgroupBarrier();
-  }
-  let result = attend_reduce[0];
-  workgroupBarrier();
-  return result;
-}
-
-fn attend_total(me: u32, value: f32) -> f32 {
-  attend_reduce[me] = value;
-  workgroupBarrier();
-  for (var half = 64u; half > 0u; half /= 2u) {
-    if (me < half) {
-      attend_reduce[me] += attend_reduce[me + half];
-    }
-    workgroupBarrier();
-  }
-  let result = attend_reduce[0];
-  workgroupBarrier();
-  return result;
-}
 
 // q_at, k_at, v_at: where the query and the first key and value begin; stride4: key to key.
 fn attend(me: u32, q_at: u32, k_at: u32, v_at: u32, stride4: u32, count: u32) -> Attended {
@@ -58,14 +30,14 @@ fn attend(me: u32, q_at: u32, k_at: u32, v_at: u32, stride4: u32, count: u32) ->
     attend_scores[key] = score;
     top = max(top, score);
   }
-  top = attend_max(me, top);
+  top = block_max(me, top);
   var total = 0.0;
   for (var key = me; key < count; key += 128u) {
     let weight = exp(attend_scores[key] - top);
     attend_scores[key] = weight;
     total += weight;
   }
-  total = attend_total(me, total);
+  total = block_sum(me, total);
   // A column of four outputs an invocation, as many groups of keys as the workgroup has room for.
   let groups = 128u / W4;
   let column = me % W4;

@@ -1,5 +1,5 @@
 // A team is a whole workgroup: for hardware without subgroups.
-// Paste, then define `fn run(workgroup: vec3<u32>)`; TEAM.index is always 0.
+// Paste, then define `fn run(workgroup: vec3<u32>, workgroups: vec3<u32>)`; TEAM.index is always 0.
 const WORKGROUP: u32 = 128u;
 
 struct Team {
@@ -20,6 +20,7 @@ fn team_first(workgroup: u32) -> u32 {
 fn team_step(workgroups: u32) -> u32 {
   return workgroups;
 }
+
 var<workgroup> TEAM_SHARED: array<vec4<f32>, WORKGROUP>;
 
 fn team_sum4(x: vec4<f32>) -> vec4<f32> {

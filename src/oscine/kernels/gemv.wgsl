@@ -17,6 +17,7 @@ const STRIDE: u32 = 1u;
 const NORM: bool = false;
 const BIAS: bool = false;
 const ADD: bool = false;
+const LANES: u32 = 32u;  // of a team as the device reported: loops over K4 are unrolled for it
 
 @group(0) @binding(0) var<storage, read> x: array<vec4<f32>>;
 @group(0) @binding(1) var<storage, read> norm_weight: array<vec4<f32>>;
@@ -74,49 +75,68 @@ fn finish(sums: Sums, row: u32, o: u32, gain: f32, constant: f32) {
   y[at] = value;
 }
 
+struct Row {
+  s0: Sums,
+  s1: Sums,
+  s2: Sums,
+  s3: Sums,
+  gains: vec4<f32>,      // Σ w g
+  constants: vec4<f32>,  // Σ w h
+}
+
+fn visit(so_far: Row, o: u32, i: u32, shifts: vec4<f32>) -> Row {
+  var row = so_far;
+  var weights = unpack(w[o * K4 + i]);
+  if (NORM) {
+    row.constants += weights * norm_bias[i];
+    weights *= norm_weight[i];
+    row.gains += weights;
+  }
+  row.s0 = gather(row.s0, 0u, i, shifts.x, weights);
+  if (ROWS > 1u) {
+    row.s1 = gather(row.s1, 1u, i, shifts.y, weights);
+  }
+  if (ROWS > 2u) {
+    row.s2 = gather(row.s2, 2u, i, shifts.z, weights);
+  }
+  if (ROWS > 3u) {
+    row.s3 = gather(row.s3, 3u, i, shifts.w, weights);
+  }
+  return row;
+}
+
 fn run(workgroup: vec3<u32>, workgroups: vec3<u32>) {
   if (all_done()) {
     return;
   }
   let shifts = vec4<f32>(shift_of(0u), shift_of(1u), shift_of(2u), shift_of(3u));
   for (var o = team_first(workgroup.x); o < OUTPUTS; o += team_step(workgroups.x)) {
-    var s0 = Sums();
-    var s1 = Sums();
-    var s2 = Sums();
-    var s3 = Sums();
-    var gains = vec4<f32>();
-    var constants = vec4<f32>();
-    for (var i = TEAM.lane; i < K4; i += TEAM.lanes) {
-      var weights = unpack(w[o * K4 + i]);
-      if (NORM) {
-        constants += weights * norm_bias[i];
-        weights *= norm_weight[i];
-        gains += weights;
+    var row = Row();
+    if (TEAM.lanes == LANES) {  // a constant count of rounds, so that all loads start at once
+      for (var round = 0u; round < (K4 + LANES - 1u) / LANES; round++) {
+        let i = round * LANES + TEAM.lane;
+        if (K4 % LANES == 0u || i < K4) {
+          row = visit(row, o, i, shifts);
+        }
       }
-      s0 = gather(s0, 0u, i, shifts.x, weights);
-      if (ROWS > 1u) {
-        s1 = gather(s1, 1u, i, shifts.y, weights);
-      }
-      if (ROWS > 2u) {
-        s2 = gather(s2, 2u, i, shifts.z, weights);
-      }
-      if (ROWS > 3u) {
-        s3 = gather(s3, 3u, i, shifts.w, weights);
+    } else {
+      for (var i = TEAM.lane; i < K4; i += TEAM.lanes) {
+        row = visit(row, o, i, shifts);
       }
     }
     var folded = vec4<f32>();
     if (NORM) {
-      folded = team_sum4(vec4<f32>(dot(gains, ONES), dot(constants, ONES), 0.0, 0.0));
+      folded = team_sum4(vec4<f32>(dot(row.gains, ONES), dot(row.constants, ONES), 0.0, 0.0));
     }
-    finish(s0, 0u, o, folded.x, folded.y);
+    finish(row.s0, 0u, o, folded.x, folded.y);
     if (ROWS > 1u) {
-      finish(s1, 1u, o, folded.x, folded.y);
+      finish(row.s1, 1u, o, folded.x, folded.y);
     }
     if (ROWS > 2u) {
-      finish(s2, 2u, o, folded.x, folded.y);
+      finish(row.s2, 2u, o, folded.x, folded.y);
     }
     if (ROWS > 3u) {
-      finish(s3, 3u, o, folded.x, folded.y);
+      finish(row.s3, 3u, o, folded.x, folded.y);
     }
   }
 }

@@ -4,7 +4,7 @@
 // use _state
 // use _rules
 // use _candidates
-const CHUNK: u32 = 2048u;
+const CHUNK: u32 = 512u;
 const SUPPRESS: u32 = 1u;
 const SUPPRESS_FIRST: u32 = 2u;
 
@@ -99,6 +99,12 @@ fn main(
   for (var kind = 0u; kind < 2u; kind++) {
     let low = select(start, max(start, begin), kind == 1u);
     let high = select(min(end, begin), end, kind == 1u);
+    if (low >= high) {  // most stretches hold only text
+      if (me == 0u) {
+        write_candidates(to + kind * CANDIDATE_WORDS, no_candidates());
+      }
+      continue;
+    }
     var found = no_candidates();
     for (var id = low + me; id < high; id += 128u) {
       found = look_at(id, row, base, found);

@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from oscine.errors import DeviceError
 from oscine.gpu.device import Device
 from oscine.gpu.kernels import Kernels, Parameter
 from oscine.gpu.memory import Memory
@@ -24,8 +25,10 @@ from oscine.ops import Activation, Cache, Linear, Norm, State
 MOST_GROUPS = 65535  # workgroups along one axis
 GEMV_ROWS = 4  # from more rows on, tiles reuse each weight better than registers do
 SPLIT_KEYS = 128  # keys a workgroup of cross-attention takes: one an invocation
-CHUNK = 2048  # logits a workgroup of pick_scan takes
+CHUNK = 512  # logits a workgroup of pick_scan takes
 WORKGROUP = 128
+BLOCK_WIDTH, BLOCK_ROWS = 4096, 4096  # rows at least so long and at most so many: a block's work
+FOLD_OUTPUTS = 8192  # from more outputs on, the norm folded into each costs more than a dispatch
 
 
 class Gpu:
@@ -36,13 +39,13 @@ class Gpu:
         self.name = device.name
         self.kernels = Kernels(device)
         self.memory = Memory(device)
-        self.pool = Pool(device)
+        self.pool = Pool(self.memory)
         self.nothing = self.memory.slot((4,), np.float32)  # stands in for operands not given
         self.profile = wanted(device)
         self.dispatches: list[Dispatch] = []
         self.guard: State | None = None
-        self.team = "subgroup" if "subgroups" in device.features else "workgroup"
-        self.teams = WORKGROUP // self.team_size()  # of a workgroup
+        self.block = "subgroup" if "subgroups" in device.features else "workgroup"
+        self.lanes = self.subgroup_size()
 
     # -- memory and time ----------------------------------------------------------------------
 
@@ -88,6 +91,10 @@ class Gpu:
             raise ValueError("keep takes an intermediate of this plan, once")
         x.buffer = slot.buffer
 
+    def trace(self) -> dict[str, tuple[int, float]]:
+        totals = self.profile.collect() if self.profile else {}
+        return {name: (total.count, total.milliseconds) for name, total in totals.items()}
+
     # -- recording ----------------------------------------------------------------------------
 
     def new(self, *shape: int) -> Tensor:
@@ -102,11 +109,29 @@ class Gpu:
         work: float = 0.0,
         **parameters: Parameter,
     ) -> None:
-        """Record one dispatch; None binds the stand-in. `work` counts floating-point operations."""
+        """Record one dispatch; None binds the stand-in. `work` counts floating-point operations.
+
+        Raises DeviceError for what the device or its limits do not allow.
+        """
         bound = tuple(self.nothing if tensor is None else tensor for tensor in tensors)
-        pipeline = self.kernels.pipeline(kernel, **parameters)
+        for tensor in bound:
+            self.memory.check(tensor)
         x, y, z = (*grid, 1, 1)[:3]
+        if max(x, y, z) > MOST_GROUPS:
+            raise DeviceError(
+                f"{self.name}: {kernel} would take {max(x, y, z)} workgroups in a row, "
+                f"{MOST_GROUPS} are the most"
+            )
+        pipeline = self.kernels.pipeline(kernel, **parameters)
         self.dispatches.append(Dispatch(kernel, pipeline, bound, (x, y, z), work))
+
+    def fours(self, what: str, count: int) -> None:
+        """Kernels read four numbers at a time; DeviceError where that does not come out even."""
+        if count % 4:
+            raise DeviceError(
+                f"{self.name}: {what} {count} is not a multiple of 4, as kernels need it; "
+                "NumPy takes any"
+            )
 
     def guarded(self) -> tuple[Tensor | None, int]:
         """The state that a kernel asks before it works, and how many lines it has."""
@@ -115,19 +140,32 @@ class Gpu:
         rows: Tensor = self.guard.rows
         return rows, rows.shape[0]
 
-    def team_grid(self, rows: int) -> tuple[int, ...]:
-        """Workgroups for one row a team."""
-        return (min(ceil(rows / self.teams), MOST_GROUPS),)
+    def team(self, rows: int, width: int) -> tuple[dict[str, Parameter], tuple[int, ...]]:
+        """Who works together on each of `rows` rows of `width` values: parameters and grid.
 
-    def team_size(self) -> int:
-        """Invocations of a team, asked of the hardware: the adapter's word is not reliable."""
-        if self.team == "workgroup":
+        A subgroup where there are rows for all of them; a whole workgroup, of several subgroups,
+        where rows are long and few, to have enough loads under way. Measured: benchmarks/gemv.py.
+        """
+        if self.block == "workgroup":
+            return {"TEAM": "workgroup"}, (min(rows, MOST_GROUPS),)
+        if width >= BLOCK_WIDTH and rows <= BLOCK_ROWS:
+            return {"TEAM": "block", "WORKGROUP": WORKGROUP}, (min(rows, MOST_GROUPS),)
+        groups = ceil(rows / (WORKGROUP // self.lanes))
+        return {"TEAM": "subgroup"}, (min(groups, MOST_GROUPS),)
+
+    def lanes_of(self, team: Parameter) -> int:
+        """Invocations of a team, for kernels that unroll by it."""
+        return self.lanes if team == "subgroup" else WORKGROUP
+
+    def subgroup_size(self) -> int:
+        """Asked of the hardware, since the adapter's word is not reliable."""
+        if self.block == "workgroup":
             return WORKGROUP
         size = self.slot((4,))
         with self.recording(None) as dispatches:
             self.add("team_size", [size], (1,))
         Plan(self.device, self.pool, dispatches).run()
-        return max(1, int(self.read(size)[0]))
+        return min(WORKGROUP, max(1, int(self.read(size)[0])))
 
     # -- layers -------------------------------------------------------------------------------
 
@@ -141,6 +179,7 @@ class Gpu:
         add: Tensor | None = None,
     ) -> Tensor:
         outputs, width, inputs = conv.weight.shape
+        self.fours("convolution input width", inputs)
         rows = ceil(x.shape[0] / stride)
         y = self.new(rows, outputs)
         self.gemm(
@@ -152,10 +191,12 @@ class Gpu:
 
     def layer_norm(self, x: Tensor, norm: Norm) -> Tensor:
         rows, width = x.shape
+        self.fours("norm width", width)
         y = self.new(rows, width)
+        team, grid = self.team(rows, width)
         self.add(
-            "layer_norm", [x, norm.weight, norm.bias, y], self.team_grid(rows),
-            work=8.0 * rows * width, ROWS=rows, WIDTH4=width // 4, TEAM=self.team,
+            "layer_norm", [x, norm.weight, norm.bias, y], grid,
+            work=8.0 * rows * width, ROWS=rows, WIDTH4=width // 4, **team,
         )  # fmt: skip
         return y
 
@@ -169,8 +210,11 @@ class Gpu:
         add: Tensor | None = None,
     ) -> Tensor:
         rows, width = x.shape
+        self.fours("linear input width", width)
         y = self.new(rows, linear.weight.shape[0])
         if rows <= GEMV_ROWS:
+            if norm is not None and linear.weight.shape[0] > FOLD_OUTPUTS:
+                x, norm = self.layer_norm(x, norm), None
             self.gemv(x, linear, y, norm, activation, add)
         else:
             if norm is not None:
@@ -192,17 +236,19 @@ class Gpu:
         state, lines = self.guarded()
         for part in linear.weight.parts or (linear.weight,):
             count = part.shape[0]
+            team, grid = self.team(count, width)
             self.add(
                 "gemv",
                 [
                     x, norm.weight if norm else None, norm.bias if norm else None,
                     part, linear.bias, add, state, y,
                 ],
-                self.team_grid(count),
+                grid,
                 work=2.0 * rows * width * count,
                 ROWS=rows, K4=width // 4, OUTPUTS=count, OFFSET=offset, STRIDE=y.shape[1],
                 NORM=norm is not None, BIAS=linear.bias is not None, ADD=add is not None,
-                GELU=activation == "gelu", LINES=lines, TEAM=self.team, HALF=is_half(part),
+                GELU=activation == "gelu", LINES=lines, HALF=is_half(part),
+                LANES=self.lanes_of(team["TEAM"]), **team,
             )  # fmt: skip
             offset += count
 
@@ -233,6 +279,7 @@ class Gpu:
 
     def attention(self, qkv: Tensor, heads: int) -> Tensor:
         length, width = qkv.shape[0], qkv.shape[1] // 3
+        self.fours("head width", width // heads)
         y = self.new(length, width)
         head4 = width // heads // 4
         self.add(
@@ -257,6 +304,7 @@ class Gpu:
         self.add(
             "attend_self", [qkv, state.rows, cache.keys, cache.values, y], (heads, rows),
             L=length, HEADS=heads, W4=head4, MOST=room, APPEND=length == 1, SCALE=scale_of(head4),
+            BLOCK=self.block,
         )  # fmt: skip
         return y
 
@@ -270,7 +318,7 @@ class Gpu:
         self.add(
             "attend_cross", [q, kv, kv, state, sums, marks], (splits, heads, rows),
             work=4.0 * rows * length * width, KEYS=length, HEADS=heads, W4=head4,
-            MOST=SPLIT_KEYS, SCALE=scale_of(head4), LINES=lines,
+            MOST=SPLIT_KEYS, SCALE=scale_of(head4), LINES=lines, BLOCK=self.block,
         )  # fmt: skip
         count4 = rows * width // 4
         self.add(
@@ -283,6 +331,7 @@ class Gpu:
         self, table: Tensor, positions: Tensor, state: State, prompt: Tensor | None = None
     ) -> Tensor:
         lines, width = state.rows.shape[0], table.shape[1]
+        self.fours("embedding width", width)
         length = 1 if prompt is None else prompt.shape[1]
         y, first = self.new(lines * length, width), 0
         for part in table.parts or (table,):
@@ -308,7 +357,9 @@ class Gpu:
 
     def no_speech(self, logits: Tensor, rules: Tensor, state: State) -> None:
         lines = state.rows.shape[0]
-        self.add("no_speech", [logits, rules, state.rows], (lines,), LINES=lines)
+        self.add(
+            "no_speech", [logits, rules, state.rows], (lines,), LINES=lines, BLOCK=self.block
+        )
 
     def pick(self, logits: Tensor, mask: Tensor, rules: Tensor, state: State) -> None:
         lines, room = state.tokens.shape
