@@ -148,7 +148,8 @@ class Gpu:
         """
         if self.block == "workgroup":
             return {"TEAM": "workgroup"}, (min(rows, MOST_GROUPS),)
-        if width >= BLOCK_WIDTH and rows <= BLOCK_ROWS:
+        hardware = not self.device.adapter.software  # a CPU pays dearly for a barrier
+        if hardware and width >= BLOCK_WIDTH and rows <= BLOCK_ROWS:
             return {"TEAM": "block", "WORKGROUP": WORKGROUP}, (min(rows, MOST_GROUPS),)
         groups = ceil(rows / (WORKGROUP // self.lanes))
         return {"TEAM": "subgroup"}, (min(groups, MOST_GROUPS),)
