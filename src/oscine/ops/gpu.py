@@ -133,6 +133,16 @@ class Gpu:
                 "NumPy takes any"
             )
 
+    def head4(self, width: int, heads: int) -> int:
+        """A head's width in fours; a workgroup has an invocation for each."""
+        self.fours("head width", width // heads)
+        if width // heads > 4 * WORKGROUP:
+            raise DeviceError(
+                f"{self.name}: head width {width // heads} is above {4 * WORKGROUP}, "
+                "the most that kernels take; NumPy takes any"
+            )
+        return width // heads // 4
+
     def guarded(self) -> tuple[Tensor | None, int]:
         """The state that a kernel asks before it works, and how many lines it has."""
         if self.guard is None:
@@ -280,9 +290,8 @@ class Gpu:
 
     def attention(self, qkv: Tensor, heads: int) -> Tensor:
         length, width = qkv.shape[0], qkv.shape[1] // 3
-        self.fours("head width", width // heads)
         y = self.new(length, width)
-        head4 = width // heads // 4
+        head4 = self.head4(width, heads)
         self.add(
             "attention",
             [qkv, y],
@@ -295,7 +304,7 @@ class Gpu:
     def attend_self(self, qkv: Tensor, cache: Cache, state: State, heads: int) -> Tensor:
         rows, width = qkv.shape[0], qkv.shape[1] // 3
         lines, room = cache.keys.shape[:2]
-        length, head4 = rows // lines, width // heads // 4
+        length, head4 = rows // lines, self.head4(width, heads)
         y = self.new(rows, width)
         if length > 1:  # other rows' keys are needed before any row attends
             self.add(
@@ -311,7 +320,7 @@ class Gpu:
 
     def attend_cross(self, q: Tensor, kv: Tensor, heads: int) -> Tensor:
         (rows, width), length = q.shape, kv.shape[0]
-        head4, splits = width // heads // 4, ceil(length / SPLIT_KEYS)
+        head4, splits = self.head4(width, heads), ceil(length / SPLIT_KEYS)
         sums = self.new(rows, heads, splits, width // heads)
         marks = self.new(rows, heads, splits, 2)
         y = self.new(rows, width)
