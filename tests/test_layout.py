@@ -24,7 +24,8 @@ MAY_IMPORT = {
     "weights": ("types", "errors"),
     "gpu": ("types", "errors"),
     "ops": ("errors",),
-    "ops.reference": ("ops", "errors"),
+    "ops.threads": (),
+    "ops.reference": ("ops", "errors", "ops.threads"),
     "ops.gpu": ("ops", "errors", "gpu"),
     "ops.check": ("ops", "errors", "gpu", "ops.gpu", "ops.reference"),  # these two hold one side
     "ops.shadow": (
