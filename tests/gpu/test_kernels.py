@@ -1,0 +1,206 @@
+"""Kernels as files: the loader, and what every file must hold to."""
+
+from __future__ import annotations
+
+import re
+from importlib.resources import files
+from typing import Any
+
+import numpy as np
+import pytest
+
+from oscine import ops
+from oscine.errors import DeviceError
+from oscine.gpu.device import Device
+from oscine.gpu.kernels import Kernels, for_implementation, load, text
+from oscine.ops import reference
+
+FILES = sorted(
+    file.name.removesuffix(".wgsl")
+    for file in files("oscine.kernels").iterdir()
+    if file.name.endswith(".wgsl")
+)
+KERNELS = [name for name in FILES if not name.startswith("_")]
+MOST_BUFFERS = 8  # what WebGPU promises of every device
+
+
+def constants(source: str) -> dict[str, str]:
+    """Top-level constants by name."""
+    return dict(re.findall(r"^const (\w+): \w+ = ([^;]+);", source, re.MULTILINE))
+
+
+def numbers(source: str, variable: str) -> list[float]:
+    """The coefficients of a Horner scheme over one variable, in order."""
+    found = re.findall(rf"\b{variable} = (?:{variable} \* s ([+-]) )?(-?[\d.e-]+);", source)
+    return [float(value) * (-1 if sign == "-" else 1) for sign, value in found]
+
+
+def pcg(value: int) -> int:
+    """O'Neill 2014, PCG: the hash RXS-M-XS of 32 bits."""
+    x = (value * 747796405 + 2891336453) % 2**32
+    word = ((x >> ((x >> 28) + 4)) ^ x) * 277803737 % 2**32
+    return (word >> 22) ^ word
+
+
+# -- the loader -----------------------------------------------------------------------------------
+
+
+def test_parameters_are_set_by_name() -> None:
+    source = load("layer_norm", ROWS=7, WIDTH4=96)
+    assert constants(source) | {"ROWS": "7", "WIDTH4": "96"} == constants(source)
+
+
+def test_values_are_spelled_as_wgsl_does() -> None:
+    found = constants(load("gemm", BIAS=True, X_BEGIN4=-40))
+    assert (found["BIAS"], found["ADD"], found["X_BEGIN4"]) == ("true", "false", "-40")
+
+
+def test_only_the_named_line_changes() -> None:
+    before, after = load("gemm").splitlines(), load("gemm", K4=77).splitlines()
+    changed = [pair for pair in zip(before, after, strict=True) if pair[0] != pair[1]]
+    assert len(changed) == 1
+    assert changed[0][1] == "const K4: u32 = 77;"
+
+
+@pytest.mark.parametrize("name", ["RWS", "rows", "y", "WIDTH"])
+def test_an_unknown_parameter_is_an_error(name: str) -> None:
+    with pytest.raises(KeyError, match=name):
+        load("layer_norm", **{name: 3})
+
+
+def test_an_unknown_kernel_is_an_error() -> None:
+    with pytest.raises(FileNotFoundError):
+        load("layer_form")
+
+
+def test_use_lines_are_pasted_and_all_gone() -> None:
+    for name in KERNELS:
+        assert "// use _" not in load(name), name
+    state = text("_state")
+    assert state in load("append")
+    assert state not in load("layer_norm")
+
+
+def test_choices_replace_the_default_text() -> None:
+    halves, whole = load("gemm", HALF=True), load("gemm", HALF=False)
+    assert text("_weights_f16") in halves and text("_weights_f16") not in whole
+    assert text("_weights_f32") in whole and text("_weights_f32") not in halves
+    assert "subgroupAdd" in load("layer_norm", TEAM="subgroup")
+    assert "subgroupAdd" not in load("layer_norm", TEAM="workgroup")
+
+
+def test_naga_gets_none_of_tints_lines_and_tint_gets_them_first_and_once() -> None:
+    for name in KERNELS:
+        source = load(name)
+        naga, tint = for_implementation(source, "wgpu"), for_implementation(source, "dawn")
+        for line in ("enable subgroups;", "diagnostic(off, subgroup_uniformity);"):
+            assert line not in naga, name
+            assert tint.count(line) == min(1, source.count(line)), name
+        heads = [line.startswith(("enable", "diagnostic")) for line in tint.splitlines()]
+        assert heads == sorted(heads, reverse=True), name
+        assert tint.endswith(naga)
+
+
+# -- the files ------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("name", KERNELS)
+def test_a_kernel_says_what_it_computes_and_how_it_is_launched(name: str) -> None:
+    lines = text(name).splitlines()
+    end = next(at for at, line in enumerate(lines) if not line.startswith("//"))
+    raw = files("oscine.kernels").joinpath(f"{name}.wgsl").read_text(encoding="utf-8")
+    header = raw[: raw.index("// use")] if "// use" in raw else "\n".join(lines[:end])
+    assert all(line.startswith("//") for line in header.splitlines())
+    assert re.search(r"= |[Cc]andidates|decision|softmax", header), "no formula"
+    assert re.search(r"[Ll]aunch|one workgroup", header), "nothing on the launch"
+
+
+@pytest.mark.parametrize("name", KERNELS)
+def test_a_kernel_binds_what_every_device_can(name: str) -> None:
+    source = load(name)
+    bindings = [int(n) for n in re.findall(r"@binding\((\d+)\) var<storage", source)]
+    assert bindings == list(range(len(bindings)))
+    assert 1 <= len(bindings) <= MOST_BUFFERS
+    assert source.count("@compute") == 1
+    assert "fn main(" in source
+
+
+def test_state_in_kernels_is_the_state_of_ops() -> None:
+    found = constants(text("_state"))
+    assert int(found.pop("STATE_WORDS").rstrip("u")) * 4 == ops.STATE.itemsize
+    fields = [name for name, _ in ops.STATE_FIELDS if name != "unused"]
+    assert [name.lower() for name in found] == fields
+    for name, word in found.items():
+        assert int(word.rstrip("u")) * 4 == ops.STATE.fields[name.lower()][1]  # type: ignore[index]
+
+
+def test_rules_in_kernels_are_the_rules_of_ops() -> None:
+    found = constants(text("_rules"))
+    assert [name.lower() for name in found] == list(ops.RULES_FIELDS)
+    assert [int(word.rstrip("u")) for word in found.values()] == list(range(len(found)))
+    assert 4 * len(found) == ops.RULES.itemsize
+
+
+def test_stops_and_masks_in_kernels_are_those_of_ops() -> None:
+    stops = {k: v for k, v in constants(text("pick")).items() if k.startswith("STOP_")}
+    assert len(stops) == 4
+    masks = {k: v for k, v in constants(text("pick_scan")).items() if k.startswith("SUPPRESS")}
+    assert len(masks) == 2
+    for name, value in (stops | masks).items():
+        assert int(value.rstrip("u")) == getattr(ops, name)
+
+
+@pytest.mark.parametrize("name", ["layer_norm", "gemv"])
+def test_epsilon_is_the_references(name: str) -> None:
+    found = re.findall(r"sqrt\(variance \+ ([\d.e-]+)\)", load(name))
+    assert found and {float(value) for value in found} == {reference.LAYER_NORM_EPSILON}
+
+
+def test_coefficients_of_erf_are_the_references() -> None:
+    source = text("_activation")
+    assert tuple(numbers(source, "p")) == reference.ERF_P
+    assert tuple(numbers(source, "q")) == reference.ERF_Q
+
+
+def test_noise_is_made_of_the_same_constants() -> None:
+    hashed = re.findall(r"\b(\d{9,10})u\b", text("pick_scan"))
+    assert hashed == ["747796405", "2891336453", "277803737"]
+    assert list(reference.counter_hash(1, 2, np.arange(3))) == [
+        pcg(token ^ pcg(pcg(1) ^ 2)) for token in range(3)
+    ]
+
+
+# -- on a device ----------------------------------------------------------------------------------
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize("name", KERNELS)
+def test_every_kernel_compiles_as_it_stands(device: Device, name: str) -> None:
+    if "subgroups" not in device.features:
+        pytest.skip("as they stand, kernels want subgroups")
+    assert Kernels(device).pipeline(name) is not None
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize("name", [name for name in KERNELS if name != "team_size"])
+def test_every_kernel_compiles_without_any_feature(plain_gpu: Any, name: str) -> None:
+    kernels = Kernels(plain_gpu.device)
+    for half in (False, True):
+        made = kernels.pipeline(name, TEAM="workgroup", BLOCK="workgroup", HALF=half)
+        assert made is not None
+
+
+@pytest.mark.gpu
+def test_pipelines_are_made_once(device: Device) -> None:
+    kernels = Kernels(device)
+    first = kernels.pipeline("take_rows", LINES=1, L=2)
+    assert kernels.pipeline("take_rows", L=2, LINES=1) is first
+    assert kernels.pipeline("take_rows", L=3, LINES=1) is not first
+
+
+@pytest.mark.gpu
+def test_a_kernel_the_driver_refuses_is_a_device_error_of_one_line(device: Device) -> None:
+    with pytest.raises(DeviceError, match="refuses kernel take_rows") as raised:
+        Kernels(device).compile("take_rows", "@compute fn main() { nonsense }")
+    assert "\n" not in str(raised.value)
+    assert device.name in str(raised.value)

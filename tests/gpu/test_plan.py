@@ -1,0 +1,335 @@
+"""Recorded plans: who shares which buffer, replays, guards, and work cut into submits."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from types import SimpleNamespace
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from oscine import ops
+from oscine.errors import DeviceError
+from oscine.gpu import plan as plans
+from oscine.gpu.plan import Dispatch, Pool
+from oscine.gpu.tensor import Tensor
+from oscine.ops.gpu import Gpu
+from oscine.ops.reference import Reference
+
+FLOAT = np.dtype(np.float32)
+
+
+@dataclass(eq=False)
+class Buffer:
+    """A buffer as a pool sees it."""
+
+    size: int
+
+
+@dataclass
+class Store:
+    """Memory that only counts."""
+
+    device: Any = field(
+        default_factory=lambda: SimpleNamespace(api=SimpleNamespace(BufferUsage=Usage))
+    )
+    made: list[Buffer] = field(default_factory=list)
+
+    def buffer(self, nbytes: int, usage: int) -> Buffer:
+        self.made.append(Buffer(nbytes))
+        return self.made[-1]
+
+
+class Usage:
+    STORAGE, COPY_SRC = 1, 2
+
+
+@dataclass(frozen=True)
+class Op:
+    """Reads some of the results so far (numbers taken modulo their count) and makes one."""
+
+    size: int
+    reads: tuple[int, ...]
+    kept: bool  # written to a slot, which no intermediate may share
+
+
+graphs = st.lists(
+    st.builds(
+        Op,
+        size=st.integers(1, 9),
+        reads=st.lists(st.integers(0, 40), max_size=3).map(tuple),
+        kept=st.booleans(),
+    ),
+    min_size=1,
+    max_size=14,
+)
+
+
+def dispatches_of(graph: list[Op]) -> tuple[list[Dispatch], list[Buffer]]:
+    results: list[Tensor] = []
+    slots: list[Buffer] = []
+    found = []
+    for op in graph:
+        made = Tensor((op.size,), FLOAT)
+        if op.kept:
+            slots.append(Buffer(made.nbytes))
+            made.buffer = slots[-1]
+        reads = [results[number % len(results)] for number in op.reads] if results else []
+        found.append(Dispatch("op", None, (*reads, made), (1, 1, 1)))
+        results.append(made)
+    return found, slots
+
+
+def simulate(found: list[Dispatch]) -> None:
+    """Run the graph on the buffers: every read must find what its tensor was given."""
+    holds: dict[int, int] = {}
+    for dispatch in found:
+        *reads, made = dispatch.tensors
+        assert made.buffer.size >= made.nbytes
+        for tensor in reads:
+            assert holds[id(tensor.buffer)] == id(tensor), "overwritten while still to be read"
+            assert tensor.buffer is not made.buffer, "an op would write what it reads"
+        holds[id(made.buffer)] = id(made)
+
+
+@given(st.lists(graphs, min_size=1, max_size=3))
+def test_shared_buffers_never_hold_two_living_tensors(sequence: list[list[Op]]) -> None:
+    pool = Pool(Store())  # type: ignore[arg-type]
+    for graph in sequence:  # plans share the pool: one runs at a time
+        found, slots = dispatches_of(graph)
+        pool.assign(found)
+        simulate(found)
+        assert not {id(slot) for slot in slots} & {id(buffer) for buffer in pool.buffers}
+
+
+@given(st.integers(2, 30))
+def test_a_chain_takes_two_buffers(length: int) -> None:
+    store = Store()
+    chain = [Op(4, (at - 1,) if at else (), False) for at in range(length)]
+    found, _ = dispatches_of(chain)
+    Pool(store).assign(found)  # type: ignore[arg-type]
+    assert len(store.made) == 2
+
+
+def test_the_smallest_buffer_that_fits_is_taken() -> None:
+    pool = Pool(Store())  # type: ignore[arg-type]
+    large, small = pool.take([], 100), pool.take([], 40)
+    free = [large, small]
+    assert pool.take(free, 40) is small
+    assert free == [large]
+
+
+# -- on a device ----------------------------------------------------------------------------------
+
+
+def layer(backend: Any, width: int) -> tuple[ops.Linear, ops.Norm]:
+    """Weights of one feed-forward layer, the same on every backend."""
+    rng = np.random.default_rng(width)
+    square = (rng.standard_normal((width, width)) / width).astype(np.float32)
+    uploaded = ops.upload(
+        backend,
+        (
+            ops.Linear(square, np.ones(width, np.float32)),
+            ops.Norm(np.ones(width, np.float32), np.zeros(width, np.float32)),
+        ),
+    )
+    return uploaded  # type: ignore[no-any-return]
+
+
+def feed(backend: Any, rows: int, width: int, guard: Any = None) -> tuple[Any, Any, Any]:
+    """A plan of eight layers with residual sums, its input slot and its output slot."""
+    linear, norm = layer(backend, width)
+    given_, out = backend.slot((rows, width)), backend.slot((rows, width))
+
+    def trace() -> None:
+        x = given_
+        for _ in range(4):
+            hidden = backend.linear(x, linear, norm=norm, activation="gelu")
+            x = backend.linear(hidden, linear, add=x)
+        backend.keep(x, out)
+
+    return backend.record(trace, guard, "feed"), given_, out
+
+
+def values(rows: int, width: int, seed: int) -> Any:
+    return np.random.default_rng(seed).standard_normal((rows, width)).astype(np.float32)
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize("rows", [2, 20])
+def test_a_replay_is_the_first_run_again(gpu: Gpu, rows: int) -> None:
+    plan, given_, out = feed(gpu, rows, 16)
+    reference, ours, expected = feed(Reference(), rows, 16)
+    first, second = values(rows, 16, 1), values(rows, 16, 2)
+    results = []
+    for array in (first, second, first):
+        gpu.write(given_, array)
+        plan.run()
+        results.append(gpu.read(out))
+        ours[...] = array
+        reference.run()
+        np.testing.assert_allclose(results[-1], expected, atol=1e-5)
+    assert np.array_equal(results[0], results[2])
+    assert not np.array_equal(results[0], results[1])
+
+
+@pytest.mark.gpu
+def test_work_cut_into_submits_gives_the_same(gpu: Gpu, monkeypatch: pytest.MonkeyPatch) -> None:
+    plan, given_, out = feed(gpu, 20, 16)
+    gpu.write(given_, values(20, 16, 3))
+    plan.run()
+    whole = gpu.read(out)
+    submits: list[int] = []
+    submit = plan.submit
+    monkeypatch.setattr(
+        plan, "submit", lambda steps, times: (submits.append(len(steps)), submit(steps, times))
+    )
+    monkeypatch.setattr(plans, "SUBMIT_OPERATIONS", plan.operations / 3)
+    gpu.write(given_, values(20, 16, 3))
+    plan.run(2)
+    assert np.array_equal(gpu.read(out), whole)
+    assert sum(submits) == 2 * len(plan.steps)
+    assert len(submits) >= 6
+    assert max(submits) < len(plan.steps)
+
+
+@pytest.mark.gpu
+def test_many_small_runs_go_in_few_submits(gpu: Gpu, monkeypatch: pytest.MonkeyPatch) -> None:
+    plan, given_, out = feed(gpu, 2, 16)
+    times: list[int] = []
+    submit = plan.submit
+    monkeypatch.setattr(
+        plan, "submit", lambda steps, count: (times.append(count), submit(steps, count))
+    )
+    gpu.write(given_, values(2, 16, 4))
+    plan.run(5)
+    assert times == [5]
+    monkeypatch.setattr(plans, "SUBMIT_OPERATIONS", plan.operations * 2)
+    plan.run(5)
+    assert times == [5, 2, 2, 1]
+
+
+@pytest.mark.gpu
+def test_a_plan_whose_lines_are_all_done_changes_nothing_of_theirs(gpu: Gpu) -> None:
+    """A guarded step may run on, as the host is a burst behind: state and tokens must stay."""
+    lines, vocabulary, width = 2, 40, 16
+    linear, norm = layer(gpu, width)
+    table = gpu.upload(values(vocabulary, width, 5))
+    positions = gpu.upload(values(9, width, 6))
+    state = ops.State(gpu.slot((lines,), ops.STATE), gpu.slot((lines, 9), np.uint32))
+    cache = ops.Cache(gpu.slot((lines, 9, width)), gpu.slot((lines, 9, width)))
+    rules, mask = gpu.slot((1,), ops.RULES), gpu.slot((vocabulary,), np.uint32)
+    kv = gpu.upload(values(30, 2 * width, 7))
+    packed = gpu.upload(values(3 * width, width, 8))
+
+    def trace() -> None:
+        x = gpu.embed(table, positions, state)
+        qkv = gpu.linear(x, ops.Linear(packed, None), norm=norm)
+        x = gpu.linear(gpu.attend_self(qkv, cache, state, 2), linear, add=x)
+        x = gpu.linear(gpu.attend_cross(x, kv, 2), linear, add=x)
+        gpu.pick(gpu.linear(x, ops.Linear(table, None)), mask, rules, state)
+
+    plan = gpu.record(trace, state)
+    rows = np.zeros(lines, ops.STATE)
+    rows["length"], rows["limit"], rows["position"], rows["after_pair"] = 1, 8, 1, 1
+    numbers = np.zeros(1, ops.RULES)
+    numbers["vocabulary"] = numbers["timestamp_begin"] = vocabulary
+    numbers["end"] = vocabulary - 1
+    gpu.write(state.rows, rows)
+    gpu.write(rules, numbers)
+    slots = state.rows, state.tokens, cache.keys, cache.values
+    before = gpu.snapshot(*slots)()
+    plan.run()
+    running = gpu.snapshot(*slots)()
+    assert all(not np.array_equal(a, b) for a, b in zip(before, running, strict=True))
+    rows = running[0].copy()
+    rows["done"] = ops.STOP_LENGTH
+    gpu.write(state.rows, rows)
+    plan.run(3)
+    done = gpu.snapshot(*slots)()
+    assert np.array_equal(done[0], rows)
+    assert all(np.array_equal(a, b) for a, b in zip(running[1:], done[1:], strict=True))
+
+
+@pytest.mark.gpu
+def test_keep_takes_an_intermediate_once(gpu: Gpu) -> None:
+    slot = gpu.slot((2, 16))
+    with pytest.raises(ValueError, match="keep"):
+        gpu.record(lambda: gpu.keep(slot, gpu.slot((2, 16))))
+
+
+@pytest.mark.gpu
+def test_ops_outside_a_recording_do_not_reach_a_plan(gpu: Gpu) -> None:
+    with pytest.raises(DeviceError):  # the recording is given up half-way
+        gpu.record(lambda: gpu.layer_norm(gpu.slot((2, 18)), ops.Norm(None, None)))
+    plan, _, _ = feed(gpu, 2, 16)
+    assert len(plan.dispatches) == 8
+
+
+# -- what kernels cannot do -----------------------------------------------------------------------
+
+
+def conv(gpu: Gpu) -> None:
+    gpu.conv1d(gpu.slot((8, 6)), ops.Linear(gpu.slot((4, 3, 6)), None))
+
+
+def norm_of_odd_width(gpu: Gpu) -> None:
+    gpu.layer_norm(gpu.slot((2, 18)), ops.Norm(gpu.slot((18,)), gpu.slot((18,))))
+
+
+def linear_of_odd_width(gpu: Gpu) -> None:
+    gpu.linear(gpu.slot((2, 7)), ops.Linear(gpu.slot((4, 7)), None))
+
+
+def attention_of_odd_heads(gpu: Gpu) -> None:
+    gpu.attention(gpu.slot((5, 36)), 2)
+
+
+def cross_of_odd_heads(gpu: Gpu) -> None:
+    gpu.attend_cross(gpu.slot((1, 12)), gpu.slot((9, 24)), 2)
+
+
+def self_of_odd_heads(gpu: Gpu) -> None:
+    cache = ops.Cache(gpu.slot((1, 8, 12)), gpu.slot((1, 8, 12)))
+    state = ops.State(gpu.slot((1,), ops.STATE), gpu.slot((1, 8), np.uint32))
+    gpu.attend_self(gpu.slot((1, 36)), cache, state, 2)
+
+
+def a_head_too_wide(gpu: Gpu) -> None:
+    gpu.attention(gpu.slot((5, 3 * 1024)), 1)
+
+
+def embedding_of_odd_width(gpu: Gpu) -> None:
+    state = ops.State(gpu.slot((1,), ops.STATE), gpu.slot((1, 8), np.uint32))
+    gpu.embed(gpu.slot((9, 10)), gpu.slot((8, 10)), state)
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize(
+    ("op", "told"),
+    [
+        (conv, "convolution input width 6 "),
+        (norm_of_odd_width, "norm width 18 "),
+        (linear_of_odd_width, "input width 7 "),
+        (attention_of_odd_heads, "head width 6 "),
+        (cross_of_odd_heads, "head width 6 "),
+        (self_of_odd_heads, "head width 6 "),
+        (a_head_too_wide, "head width 1024 is above 512"),
+        (embedding_of_odd_width, "embedding width 10 "),
+    ],
+    ids=lambda value: getattr(value, "__name__", ""),
+)
+def test_what_kernels_cannot_do_is_refused_with_its_numbers(gpu: Gpu, op: Any, told: str) -> None:
+    with pytest.raises(DeviceError, match=told) as raised:
+        gpu.record(lambda: op(gpu))
+    assert str(raised.value).startswith(gpu.name)
+    assert "\n" not in str(raised.value)
+
+
+@pytest.mark.gpu
+def test_a_grid_no_device_takes_is_refused(gpu: Gpu) -> None:
+    with pytest.raises(DeviceError, match="70000 workgroups"):
+        gpu.add("take_rows", [gpu.nothing] * 3, (1, 70000))
