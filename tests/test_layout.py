@@ -19,13 +19,13 @@ MAY_IMPORT = {
     "sources": ("errors", "download"),
     "hub": ("errors", "download", "sources"),
     "formats": ("types", "errors"),
-    "audio": ("types", "errors"),
+    "threads": (),
+    "audio": ("types", "errors", "threads"),
     "text": ("types", "errors"),
     "weights": ("types", "errors"),
     "gpu": ("types", "errors"),
     "ops": ("errors",),
-    "ops.threads": (),
-    "ops.reference": ("ops", "errors", "ops.threads"),
+    "ops.reference": ("ops", "errors", "threads"),
     "ops.gpu": ("ops", "errors", "gpu"),
     "ops.check": ("ops", "errors", "gpu", "ops.gpu", "ops.reference"),  # these two hold one side
     "ops.shadow": (

@@ -1,13 +1,12 @@
 """Speech to text on any GPU through WebGPU, and in NumPy where there is none.
 
-    import oscine
-    model = oscine.load("tiny.en")
-    print(model.transcribe("talk.mp3").text)
+import oscine
+model = oscine.load("tiny.en")
+print(model.transcribe("talk.mp3").text)
 """
 
 from __future__ import annotations
 
-from importlib.metadata import version
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -16,7 +15,14 @@ if TYPE_CHECKING:
     from oscine.types import Transcript
 
 __all__ = ["load", "transcribe"]
-__version__ = version("oscine")
+
+
+def __getattr__(name: str) -> str:
+    if name != "__version__":
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    from importlib.metadata import version  # 30 ms that only who asks should wait for
+
+    return version("oscine")
 
 
 def load(

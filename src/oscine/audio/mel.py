@@ -11,6 +11,8 @@ from functools import lru_cache
 import numpy as np
 from numpy.typing import NDArray
 
+from oscine.threads import each, single_threaded_blas
+
 SAMPLE_RATE = 16_000  # hertz
 WINDOW = 400  # samples of one Fourier transform: 25 ms
 HOP = 160  # samples from frame to frame: 10 ms
@@ -67,13 +69,17 @@ def log_power(stretch: NDArray[np.float32], n_mels: int) -> NDArray[np.float32]:
         return logs
     bank = mel_filters(n_mels).T
     cut = np.lib.stride_tricks.sliding_window_view(stretch, WINDOW)[::HOP]
-    for start in range(0, frames, _FRAMES_AT_ONCE):
+
+    def transform(start: int) -> None:
         rows = slice(start, min(start + _FRAMES_AT_ONCE, frames))
         # The window is float64, so the transform is too, under every NumPy: in float32 the rounding
         # of a loud frame would show in its quiet bands, eight decades below.
         spectrum = np.fft.rfft(cut[rows] * _HANN)
         power = (spectrum.real**2 + spectrum.imag**2).astype(np.float32)
         logs[rows] = np.log10(np.maximum(power @ bank, np.float32(10.0**SILENCE)))
+
+    with single_threaded_blas():
+        each(transform, range(0, frames, _FRAMES_AT_ONCE))
     return np.maximum(logs, np.float32(SILENCE), out=logs)  # log10 itself may round below its floor
 
 

@@ -5,13 +5,14 @@ from __future__ import annotations
 import os
 import sys
 from collections.abc import Sequence
-from importlib import import_module, metadata
+from importlib import import_module
 from importlib.util import find_spec
 from typing import Annotated, Any
 
 import typer
 from typer.core import TyperGroup
 
+import oscine
 from oscine.errors import OscineError
 
 COMMANDS = ("transcribe", "models", "doctor", "bench")
@@ -49,7 +50,7 @@ app = typer.Typer(
 
 def _print_version(wanted: bool) -> None:
     if wanted:
-        print(f"oscine {metadata.version('oscine')}")
+        print(f"oscine {oscine.__version__}")
         raise typer.Exit
 
 

@@ -27,12 +27,12 @@ from oscine.ops import (
     Norm,
     State,
 )
-from oscine.ops.threads import each, single_threaded_blas
+from oscine.threads import each, single_threaded_blas
 
 Array = NDArray[Any]
 
 LAYER_NORM_EPSILON = 1e-5
-BLOCK_BYTES = 1 << 20  # a second-level cache; measured: half and twice as much are no faster
+BLOCK_BYTES = 1 << 19  # a second-level cache; measured: half and twice as much are no faster
 TILE_ROWS = 384  # of a product: with fewer, BLAS spends its time on repacking the weights
 TILE_BYTES = 1 << 22  # of weights, for products too narrow to be cut by rows: 0.4 ms of reading
 

@@ -10,9 +10,9 @@ from __future__ import annotations
 
 import json
 from codecs import utf_8_decode
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import cached_property, lru_cache
-from itertools import pairwise
+from itertools import accumulate, pairwise
 from pathlib import Path
 from typing import Any
 
@@ -30,7 +30,7 @@ class Tokenizer:
     those the vocabulary names, by text: it may lack timestamps, or be empty (ggml).
     """
 
-    def __init__(self, pieces: Sequence[bytes], special: Mapping[str, int], path: Path) -> None:
+    def __init__(self, pieces: Iterable[bytes], special: Mapping[str, int], path: Path) -> None:
         self.pieces = tuple(pieces)
         self.special = dict(special)
         self.path = path
@@ -145,16 +145,27 @@ def _from_ids(ids: Mapping[str, int], path: Path) -> Tokenizer:
     if END_OF_TEXT not in ids:
         raise CheckpointError(path, f"no {END_OF_TEXT} in the vocabulary")
     end = ids[END_OF_TEXT]
-    table = unicode_to_byte()
-    pieces: list[bytes | None] = [None] * end
+    texts: list[str | None] = [None] * end
     for token, id in ids.items():
         if 0 <= id < end:
-            pieces[id] = bytes(table[character] for character in token)
-    holes = [id for id, piece in enumerate(pieces[:-1]) if piece is None]
+            texts[id] = token
+    holes = [id for id, text in enumerate(texts[:-1]) if text is None]
     if holes:  # the last may be missing: it is the empty string of multilingual vocabularies
         raise CheckpointError(path, f"no token has id {holes[0]} ({len(holes)} are missing)")
     special = {token: id for token, id in ids.items() if id >= end}
-    return Tokenizer([piece or b"" for piece in pieces], special, path)
+    return Tokenizer(_to_bytes([text or "" for text in texts]), special, path)
+
+
+def _to_bytes(texts: Sequence[str]) -> Iterator[bytes]:
+    """The bytes that byte-unicode texts stand for; all are translated at once, for speed."""
+    joined = "".join(texts)
+    table = unicode_to_byte()
+    if strays := set(joined) - table.keys():
+        raise ValueError(f"{min(strays)!r} stands for no byte")
+    places = {ord(character): byte for character, byte in table.items()}
+    data = joined.translate(places).encode("latin-1")
+    ends = accumulate(map(len, texts))
+    return (data[end - len(text) : end] for text, end in zip(texts, ends, strict=True))
 
 
 def _from_pieces(vocabulary: Sequence[bytes], path: Path) -> Tokenizer:

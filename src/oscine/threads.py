@@ -1,4 +1,4 @@
-"""NumPy on all cores: its loops let other threads run, so pieces of one op go to a pool.
+"""NumPy on all cores: its loops let other threads run, so pieces of one job go to a pool.
 
 The threads of BLAS itself are put to rest meanwhile. They wait for each other by spinning, in every
 one of thousands of small products; on two cores that something else uses too, that takes longer
