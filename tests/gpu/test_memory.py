@@ -155,7 +155,7 @@ def test_what_cannot_be_cut_is_refused_with_its_sizes(small: Gpu) -> None:
     for array in (np.zeros(1000, np.float32), np.zeros((3, 1000), np.float32)):
         with pytest.raises(DeviceError, match=r"\[.*1000\] float32 are 0\.0 MiB, its largest"):
             small.upload(array)
-    with pytest.raises(DeviceError, match="largest binding is 0.0 MiB"):
+    with pytest.raises(DeviceError, match=r"largest binding is 0\.0 MiB"):
         small.slot((1000,))
     positions = noise(70, 32)
     cut = small.upload(positions)

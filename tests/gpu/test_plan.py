@@ -198,7 +198,7 @@ def test_work_cut_into_submits_gives_the_same(gpu: Gpu, monkeypatch: pytest.Monk
 
 @pytest.mark.gpu
 def test_many_small_runs_go_in_few_submits(gpu: Gpu, monkeypatch: pytest.MonkeyPatch) -> None:
-    plan, given_, out = feed(gpu, 2, 16)
+    plan, given_, _ = feed(gpu, 2, 16)
     times: list[int] = []
     submit = plan.submit
     monkeypatch.setattr(
