@@ -1,0 +1,46 @@
+enable subgroups;
+diagnostic(off, subgroup_uniformity);
+// A team is a workgroup of a few subgroups, for long rows of which there are not many: each
+// subgroup sums by itself, then all read the subgroups' sums after one barrier.
+// Paste, then define `fn run(workgroup: vec3<u32>, workgroups: vec3<u32>)`.
+const WORKGROUP: u32 = 128u;
+
+struct Team {
+  lane: u32,
+  lanes: u32,
+}
+
+var<private> TEAM: Team;
+var<private> TEAM_SUBGROUP: u32;
+var<workgroup> team_sums: array<vec4<f32>, WORKGROUP>;
+
+fn team_first(workgroup: u32) -> u32 {
+  return workgroup;
+}
+
+fn team_step(workgroups: u32) -> u32 {
+  return workgroups;
+}
+
+fn team_sum4(x: vec4<f32>) -> vec4<f32> {
+  team_sums[TEAM.lane] = subgroupAdd(x);
+  workgroupBarrier();
+  var sum = vec4<f32>();
+  for (var i = 0u; i < WORKGROUP; i += TEAM_SUBGROUP) {
+    sum += team_sums[i];
+  }
+  workgroupBarrier();
+  return sum;
+}
+
+@compute @workgroup_size(WORKGROUP)
+fn main(
+  @builtin(workgroup_id) workgroup: vec3<u32>,
+  @builtin(num_workgroups) workgroups: vec3<u32>,
+  @builtin(local_invocation_index) lane: u32,
+  @builtin(subgroup_size) lanes: u32,
+) {
+  TEAM = Team(lane, WORKGROUP);
+  TEAM_SUBGROUP = lanes;
+  run(workgroup, workgroups);
+}
