@@ -147,6 +147,14 @@ def time_steps(decoder: Decoder, repeat: int) -> list[float]:
     return values[1:]
 
 
+def time_host(decoder: Decoder) -> float:
+    """Milliseconds a step that the host spends on recording and submitting bursts."""
+    lines, started = decoder.rows(1), perf_counter()
+    for _ in range(8):
+        lines.step.run(BURST)
+    return 1000 * (perf_counter() - started) / (8 * BURST)
+
+
 def time_encoder(decoder: Decoder, repeat: int) -> list[float]:
     """Milliseconds a window: upload of the mel, encoder, cross keys and values, wait."""
     mel = np.random.default_rng(1).standard_normal(
@@ -189,6 +197,7 @@ def measure(arguments: argparse.Namespace) -> dict[str, Any]:
         "encoder_share": counted["encoder_flop"] / encoder_ms / 1e9 / arguments.peak,
         "step_ms": step_ms,
         "step_spread_ms": [min(steps), max(steps)],
+        "step_host_ms": time_host(decoder),
         "step_gbs": counted["step_bytes"] / step_ms / 1e6,
         "step_share": counted["step_bytes"] / step_ms / 1e9 / arguments.bandwidth,
         "step_dispatches": len(decoder.rows(1).step.dispatches),

@@ -21,7 +21,7 @@ for implementation in ${IMPLEMENTATIONS:-wgpu dawn}; do
     for size in ${SIZES:-turbo}; do
         python3 benchmarks/gpu.py --size "$size" --json "$logs/times.jsonl" \
             >"$logs/times_${size}_$implementation.txt" 2>&1
-        grep -E '^(encoder_ms|step_ms|step_dispatches|step_share|encoder_tflops)' \
+        grep -E '^(encoder_ms|step_ms|step_host_ms|step_dispatches|step_share|encoder_tflops)' \
             "$logs/times_${size}_$implementation.txt" | sed "s/^/$implementation $size /"
         python3 benchmarks/gpu.py --size "$size" --repeat 3 --trace \
             >"$logs/trace_${size}_$implementation.txt" 2>&1

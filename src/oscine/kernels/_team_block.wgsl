@@ -33,6 +33,10 @@ fn team_sum4(x: vec4<f32>) -> vec4<f32> {
   return sum;
 }
 
+fn team_sum(x: f32) -> f32 {
+  return team_sum4(vec4<f32>(x, 0.0, 0.0, 0.0)).x;
+}
+
 @compute @workgroup_size(WORKGROUP)
 fn main(
   @builtin(workgroup_id) workgroup: vec3<u32>,

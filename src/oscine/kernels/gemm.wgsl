@@ -89,31 +89,51 @@ fn main(
   var s61 = vec4<f32>();
   var s70 = vec4<f32>();
   var s71 = vec4<f32>();
-  // Fetched as blocks of 4 rows by 4 deep, turned in registers, stored as rows of depth.
+  // Fetched as blocks of 4 rows by 4 deep, turned in registers, stored as rows of depth; the
+  // next tile is fetched before this one is used, so that its loads are under way meanwhile.
   let fetch_k = me % 4u;
   let fetch_row = me / 4u;
+  let w_row = first_output + fetch_row * 4u;
+  let x_row = first_row + fetch_row * 4u;
+  let to = fetch_k * 4u;
+  var r0 = w_at(w_row, fetch_k);
+  var r1 = w_at(w_row + 1u, fetch_k);
+  var r2 = w_at(w_row + 2u, fetch_k);
+  var r3 = w_at(w_row + 3u, fetch_k);
+  var l0 = vec4<f32>();
+  var l1 = vec4<f32>();
+  var l2 = vec4<f32>();
+  var l3 = vec4<f32>();
+  if (fetch_row < 16u) {  // 64 rows of x are half as many as outputs
+    l0 = x_at(x_row, fetch_k);
+    l1 = x_at(x_row + 1u, fetch_k);
+    l2 = x_at(x_row + 2u, fetch_k);
+    l3 = x_at(x_row + 3u, fetch_k);
+  }
   for (var k4 = 0u; k4 < K4; k4 += 4u) {
-    let r0 = w_at(first_output + fetch_row * 4u, k4 + fetch_k);
-    let r1 = w_at(first_output + fetch_row * 4u + 1u, k4 + fetch_k);
-    let r2 = w_at(first_output + fetch_row * 4u + 2u, k4 + fetch_k);
-    let r3 = w_at(first_output + fetch_row * 4u + 3u, k4 + fetch_k);
-    let to = fetch_k * 4u;
     workgroupBarrier();
     right[to * 32u + fetch_row] = vec4<f32>(r0.x, r1.x, r2.x, r3.x);
     right[(to + 1u) * 32u + fetch_row] = vec4<f32>(r0.y, r1.y, r2.y, r3.y);
     right[(to + 2u) * 32u + fetch_row] = vec4<f32>(r0.z, r1.z, r2.z, r3.z);
     right[(to + 3u) * 32u + fetch_row] = vec4<f32>(r0.w, r1.w, r2.w, r3.w);
-    if (me < 64u) {
-      let l0 = x_at(first_row + fetch_row * 4u, k4 + fetch_k);
-      let l1 = x_at(first_row + fetch_row * 4u + 1u, k4 + fetch_k);
-      let l2 = x_at(first_row + fetch_row * 4u + 2u, k4 + fetch_k);
-      let l3 = x_at(first_row + fetch_row * 4u + 3u, k4 + fetch_k);
+    if (fetch_row < 16u) {
       left[to * 16u + fetch_row] = vec4<f32>(l0.x, l1.x, l2.x, l3.x);
       left[(to + 1u) * 16u + fetch_row] = vec4<f32>(l0.y, l1.y, l2.y, l3.y);
       left[(to + 2u) * 16u + fetch_row] = vec4<f32>(l0.z, l1.z, l2.z, l3.z);
       left[(to + 3u) * 16u + fetch_row] = vec4<f32>(l0.w, l1.w, l2.w, l3.w);
     }
     workgroupBarrier();
+    let next = k4 + 4u + fetch_k;
+    r0 = w_at(w_row, next);
+    r1 = w_at(w_row + 1u, next);
+    r2 = w_at(w_row + 2u, next);
+    r3 = w_at(w_row + 3u, next);
+    if (fetch_row < 16u) {
+      l0 = x_at(x_row, next);
+      l1 = x_at(x_row + 1u, next);
+      l2 = x_at(x_row + 2u, next);
+      l3 = x_at(x_row + 3u, next);
+    }
     for (var depth = 0u; depth < 16u; depth++) {
       let a0 = left[depth * 16u + down * 2u];
       let a1 = left[depth * 16u + down * 2u + 1u];

@@ -44,6 +44,7 @@ class Gpu:
         self.profile = wanted(device)
         self.dispatches: list[Dispatch] = []
         self.guard: State | None = None
+        self.folds: dict[tuple[Tensor, Tensor], tuple[Tensor, Tensor]] = {}
         self.block = "subgroup" if "subgroups" in device.features else "workgroup"
         self.lanes = self.subgroup_size()
 
@@ -164,10 +165,6 @@ class Gpu:
         groups = ceil(rows / (WORKGROUP // self.lanes))
         return {"TEAM": "subgroup"}, (min(groups, MOST_GROUPS),)
 
-    def lanes_of(self, team: Parameter) -> int:
-        """Invocations of a team, for kernels that unroll by it."""
-        return self.lanes if team == "subgroup" else WORKGROUP
-
     def subgroup_size(self) -> int:
         """Asked of the hardware, since the adapter's word is not reliable."""
         if self.block == "workgroup":
@@ -224,7 +221,7 @@ class Gpu:
         self.fours("linear input width", width)
         y = self.new(rows, linear.weight.shape[0])
         if rows <= GEMV_ROWS:
-            if norm is not None and linear.weight.shape[0] > FOLD_OUTPUTS:
+            if norm is not None and (rows > 1 or linear.weight.shape[0] > FOLD_OUTPUTS):
                 x, norm = self.layer_norm(x, norm), None
             self.gemv(x, linear, y, norm, activation, add)
         else:
@@ -244,24 +241,39 @@ class Gpu:
     ) -> None:
         """Few rows: one row of the weight a team."""
         (rows, width), offset = x.shape, 0
+        gain, fold, bias = None, None, linear.bias
+        if norm is not None:
+            gain, (fold, bias) = norm.weight, self.folded(norm, linear)
         state, lines = self.guarded()
         for part in linear.weight.parts or (linear.weight,):
             count = part.shape[0]
             team, grid = self.team(count, width)
             self.add(
                 "gemv",
-                [
-                    x, norm.weight if norm else None, norm.bias if norm else None,
-                    part, linear.bias, add, state, y,
-                ],
+                [x, gain, fold, part, bias, add, state, y],
                 grid,
                 work=2.0 * rows * width * count,
                 ROWS=rows, K4=width // 4, OUTPUTS=count, OFFSET=offset, STRIDE=y.shape[1],
-                NORM=norm is not None, BIAS=linear.bias is not None, ADD=add is not None,
-                GELU=activation == "gelu", LINES=lines, HALF=is_half(part),
-                LANES=self.lanes_of(team["TEAM"]), **team,
+                NORM=norm is not None, BIAS=bias is not None, ADD=add is not None,
+                GELU=activation == "gelu", LINES=lines, HALF=is_half(part), **team,
             )  # fmt: skip
             offset += count
+
+    def folded(self, norm: Norm, linear: Linear) -> tuple[Tensor, Tensor]:
+        """W g and W h + b of a norm (g, h) before a linear layer, computed on first use: [out]."""
+        key = norm.weight, linear.weight
+        if key not in self.folds:
+            outputs, width = linear.weight.shape
+            found = self.slot((1, outputs)), self.slot((1, outputs))
+            with self.recording(None) as dispatches:
+                for vector, bias, slot in zip(
+                    (norm.weight, norm.bias), (None, linear.bias), found, strict=True
+                ):
+                    row = Tensor((1, width), vector.dtype, vector.buffer)
+                    self.gemv(row, Linear(linear.weight, bias), slot, None, None, None)
+            Plan(self.device, self.pool, dispatches).run()
+            self.folds[key] = found
+        return self.folds[key]
 
     def gemm(
         self,
@@ -367,9 +379,7 @@ class Gpu:
 
     def no_speech(self, logits: Tensor, rules: Tensor, state: State) -> None:
         lines = state.rows.shape[0]
-        self.add(
-            "no_speech", [logits, rules, state.rows], (lines,), LINES=lines, BLOCK=self.block
-        )
+        self.add("no_speech", [logits, rules, state.rows], (lines,), LINES=lines, BLOCK=self.block)
 
     def pick(self, logits: Tensor, mask: Tensor, rules: Tensor, state: State) -> None:
         lines, room = state.tokens.shape
