@@ -161,7 +161,7 @@ class Reference:
 
     def upload(self, array: Array) -> Array:
         if array.dtype == np.float32:
-            return np.ascontiguousarray(array)
+            return np.require(array, requirements=["C", "ALIGNED"])
         copy = np.empty(array.shape, np.float32)
 
         def convert(rows: slice) -> None:

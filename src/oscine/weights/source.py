@@ -57,17 +57,15 @@ class MappedFile:
             )
 
     def array(self, offset: int, dtype: DTypeLike, shape: Sequence[int], what: str) -> Array:
-        """The numbers at `offset`: a view of the file, or one copy where they are not aligned.
+        """The numbers at `offset`: a view of the file, which need not be aligned.
 
-        The copy is made because NumPy would otherwise make it anew in every product.
+        A copy here would be held beside the one that a backend makes for itself.
         """
         kind = np.dtype(dtype)
         count = math.prod(shape)
         self.require(offset, count * kind.itemsize, what)
         flat = np.frombuffer(self._map, dtype=np.uint8, count=count * kind.itemsize, offset=offset)
         view: Array = flat.view(kind) if count else np.empty(0, kind)
-        if not view.flags.aligned:
-            view = view.copy()
         return view.reshape(tuple(shape))
 
 
