@@ -24,8 +24,8 @@ fn pcg(value: u32) -> u32 {
 
 // Standard Gumbel noise from (seed, count, id): argmax(logit / T + noise) samples the softmax.
 fn gumbel(seed: u32, count: u32, id: u32) -> f32 {
-  let bits = pcg(id ^ pcg(pcg(seed) ^ count)) >> 8u;
-  return -log(-log((f32(bits) + 0.5) * 5.9604644775390625e-08));
+  let bits = pcg(id ^ pcg(pcg(seed) ^ count)) >> 9u;
+  return -log(-log((f32(bits) + 0.5) * 1.1920928955078125e-07));
 }
 
 fn allowed(id: u32, base: u32) -> bool {
