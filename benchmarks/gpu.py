@@ -17,7 +17,6 @@ import argparse
 import json
 import os
 import statistics
-from dataclasses import replace
 from pathlib import Path
 from time import perf_counter
 from typing import Any

@@ -59,8 +59,13 @@ class CheckpointError(OscineError):
         misshapen: Iterable[str] = (),
     ) -> CheckpointError:
         """Name the tensors that do not fit; at most five of each kind, then a count."""
+
+        def listed(names: list[str]) -> str:
+            more = f" and {len(names) - 5} more" if len(names) > 5 else ""
+            return ", ".join(names[:5]) + more
+
         parts = [
-            f"{kind} {', '.join(names[:5])}{f' and {len(names) - 5} more' if len(names) > 5 else ''}"
+            f"{kind} {listed(names)}"
             for kind, names in (
                 ("missing", sorted(missing)),
                 ("unexpected", sorted(extra)),
@@ -87,7 +92,7 @@ class NonFiniteError(OscineError):
     """NaN or infinity in audio samples or logits; never turned into text."""
 
 
-class Cancelled(OscineError):
+class Cancelled(OscineError):  # noqa: N818  # a wish that was met
     """The caller stopped the work; `partial` is what was finished before, if there is any."""
 
     partial: Transcript | None = None

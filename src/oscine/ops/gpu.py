@@ -27,7 +27,8 @@ GEMV_ROWS = 4  # from more rows on, tiles reuse each weight better than register
 SPLIT_KEYS = 128  # keys a workgroup of cross-attention takes: one an invocation
 CHUNK = 512  # logits a workgroup of pick_scan takes
 WORKGROUP = 128
-BLOCK_WIDTH, BLOCK_ROWS = 4096, 4096  # rows at least so long and at most so many: a block's work
+BLOCK_WIDTH, BLOCK_ROWS = 1024, 2048  # rows at least so long and at most so many: a block's work
+SUBGROUPS = 64  # invocations of a workgroup of subgroup teams
 FOLD_OUTPUTS = 8192  # from more outputs on, the norm folded into each costs more than a dispatch
 
 
@@ -162,8 +163,9 @@ class Gpu:
         hardware = not self.device.adapter.software  # a CPU pays dearly for a barrier
         if hardware and width >= BLOCK_WIDTH and rows <= BLOCK_ROWS:
             return {"TEAM": "block", "WORKGROUP": WORKGROUP}, (min(rows, MOST_GROUPS),)
-        groups = ceil(rows / (WORKGROUP // self.lanes))
-        return {"TEAM": "subgroup"}, (min(groups, MOST_GROUPS),)
+        workgroup = max(SUBGROUPS, self.lanes)
+        groups = min(ceil(rows / (workgroup // self.lanes)), MOST_GROUPS)
+        return {"TEAM": "subgroup", "WORKGROUP": workgroup}, (groups,)
 
     def subgroup_size(self) -> int:
         """Asked of the hardware, since the adapter's word is not reliable."""
