@@ -6,7 +6,7 @@ import logging
 import os
 from dataclasses import fields, is_dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -18,6 +18,9 @@ from oscine.models.whisper.weights import WhisperWeights, load_weights
 from oscine.ops import Backend, Linear
 from oscine.ops.reference import Reference
 from oscine.text.whisper import Tokenizer, load_tokenizer
+
+if TYPE_CHECKING:
+    from oscine.gpu.device import Adapter
 
 log = logging.getLogger(__name__)
 
@@ -90,12 +93,29 @@ def fall_back(device: str, problem: DeviceError) -> Backend:
 
 
 def open_gpu(device: str) -> Backend:
-    """The adapter that was asked for, opened and checked against NumPy."""
-    from oscine.gpu.device import choose, open_device
+    """The adapter that was asked for, opened and checked against NumPy.
+
+    Where Dawn's fails, wgpu's of the same kind is tried. Raises the first DeviceError.
+    """
+    from oscine.gpu.device import candidates
+
+    problems: list[DeviceError] = []
+    for adapter in candidates(device):
+        try:
+            return checked(adapter)
+        except DeviceError as problem:
+            log.info("%s under %s: %s", adapter.name, adapter.implementation, problem)
+            problems.append(problem)
+    raise problems[0]
+
+
+def checked(adapter: Adapter) -> Backend:
+    """One adapter, open and right; in shadow mode where OSCINE_CHECK asks for it."""
+    from oscine.gpu.device import open_device
     from oscine.ops.check import self_check
     from oscine.ops.gpu import Gpu
 
-    gpu = Gpu(open_device(choose(device)))
+    gpu = Gpu(open_device(adapter))
     self_check(gpu)
     if os.environ.get("OSCINE_CHECK", "0") not in ("", "0"):
         from oscine.ops.shadow import Shadow

@@ -15,7 +15,7 @@ from typer.core import TyperGroup
 import oscine
 from oscine.errors import OscineError
 
-COMMANDS = ("transcribe", "models", "doctor", "bench")
+COMMANDS = ("transcribe", "models", "doctor")
 INTERRUPTED = 130
 
 #: A mistake in the arguments, which Typer (with its own Click or the real one) finds itself.

@@ -179,30 +179,43 @@ def adapters(implementation: str) -> list[Adapter]:
 
 
 def choose(choice: str) -> Adapter:
-    """The adapter that `auto`, `gpu`, `gpu:N` or a part of a name stands for.
+    """The adapter that `auto`, `gpu`, `gpu:N` or a part of a name stands for: the first candidate.
+
+    Raises DeviceError if there is none.
+    """
+    return candidates(choice)[0]
+
+
+def candidates(choice: str) -> list[Adapter]:
+    """That adapter, then the same kind as the other implementation has it.
 
     `auto` takes hardware only; `gpu` the best there is. Raises DeviceError if there is none.
     """
-    seen: list[Adapter] = []
-    for implementation in implementations():
-        listed = adapters(implementation)
-        seen += listed
-        if choice == "auto":
-            listed = [adapter for adapter in listed if not adapter.software]
-        elif choice.startswith("gpu:"):
-            number = choice[4:]
-            if not number.isdigit():
-                raise DeviceError(f"--device {choice}: write gpu:0, gpu:1, …")
-            listed = listed[int(number) : int(number) + 1]
-        elif choice != "gpu":
-            listed = [a for a in listed if choice.lower() in a.name.lower()]
-        if listed:
-            return listed[0]
-    if not seen:
+    seen = {name: adapters(name) for name in implementations()}
+    found = [a for listed in seen.values() for a in matching(choice, listed)]
+    found.sort(key=lambda adapter: RANK[adapter.kind])  # stable: Dawn stays before wgpu
+    if found:
+        return [adapter for adapter in found if adapter.kind == found[0].kind]
+    everything = [adapter for listed in seen.values() for adapter in listed]
+    if not everything:
         remedy = "install your GPU's Vulkan driver (libvulkan and an ICD), or use --device cpu"
         raise DeviceError(f"no WebGPU adapter; {remedy}")
-    names = "; ".join(dict.fromkeys(f"{a.name} [{a.kind}]" for a in seen))
+    names = "; ".join(dict.fromkeys(f"{a.name} [{a.kind}]" for a in everything))
     raise DeviceError(f"--device {choice}: no such adapter; there is: {names}")
+
+
+def matching(choice: str, listed: list[Adapter]) -> list[Adapter]:
+    """Those of one implementation's adapters that a choice may mean."""
+    if choice == "auto":
+        return [adapter for adapter in listed if not adapter.software]
+    if choice == "gpu":
+        return listed
+    if choice.startswith("gpu:"):
+        number = choice[4:]
+        if not number.isdigit():
+            raise DeviceError(f"--device {choice}: write gpu:0, gpu:1, …")
+        return listed[int(number) : int(number) + 1]
+    return [adapter for adapter in listed if choice.lower() in adapter.name.lower()]
 
 
 def open_device(adapter: Adapter, without: frozenset[str] = frozenset()) -> Device:
