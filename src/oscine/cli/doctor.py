@@ -34,6 +34,8 @@ def describe(adapter: Adapter) -> dict[str, Any]:
 
 def decide(choice: str) -> tuple[Adapter | None, str]:
     """The adapter that `choice` takes, and why."""
+    if choice == "cpu":
+        return None, "asked for"
     try:
         adapter = gpu_device.choose(choice)
     except DeviceError as problem:
@@ -92,7 +94,7 @@ def show(found: dict[str, Any], console: Console) -> None:
     console.print(adapters if found["adapters"] else "No WebGPU adapter.")
     missing = [name for name, there in found["implementations"].items() if not there]
     for name in missing:
-        extra = " (pip install 'oscine[dawn]')" if name == "dawn" else ""
+        extra = " (pip install 'wgpudawn>=0.32')" if name == "dawn" else ""
         console.print(f"{name} is not installed or does not load{extra}")
     chosen = found["chosen"]
     console.print(f"\nchosen: {chosen['name'] if chosen else 'NumPy'}: {found['reason']}")
@@ -127,6 +129,6 @@ def doctor(
     if as_json:
         print(json.dumps(found, indent=2))
     else:
-        show(found, Console(soft_wrap=True, highlight=False))
+        show(found, Console(soft_wrap=True, highlight=False, markup=False))
     if not found["passed"] or (found["chosen"] is None and choice not in ("auto", "cpu")):
         raise typer.Exit(1)

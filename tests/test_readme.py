@@ -1,0 +1,170 @@
+"""The README is true: its Python runs and prints what it says, and what it names is there."""
+
+from __future__ import annotations
+
+import re
+import shlex
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import typer
+
+from oscine import hub
+from oscine.cli import app, run
+from oscine.formats import FORMATS
+from oscine.models.whisper.options import TranscribeOptions
+from oscine.types import Segment, Transcript
+
+ROOT = Path(__file__).resolve().parent.parent
+README = (ROOT / "README.md").read_text("utf-8")
+PAGES = sorted([*ROOT.glob("*.md"), *ROOT.glob("[!.]*/*.md")])
+#: A block of code and, where there is one, what it prints.
+BLOCKS = re.findall(r"^```(sh|python)\n(.*?)^```\n(?:\n```text\n(.*?)^```$)?", README, re.S | re.M)
+SHELL = [code.strip() for kind, code, _ in BLOCKS if kind == "sh"]
+PYTHON = [(code, printed) for kind, code, printed in BLOCKS if kind == "python"]
+
+
+def options_of(command: Any) -> set[str]:
+    """Long options of a command and of all below it."""
+    own = {o for p in command.params for o in (*p.opts, *p.secondary_opts) if o.startswith("--")}
+    names = command.list_commands(None) if hasattr(command, "list_commands") else []
+    below = [command.get_command(None, name) for name in names]
+    return own.union(*map(options_of, below))
+
+
+COMMAND: Any = typer.main.get_command(app)
+
+
+def section(title: str) -> str:
+    """From a heading to the next of its rank."""
+    return README.partition(f"\n## {title}\n")[2].partition("\n## ")[0]
+
+
+def rows(text: str) -> Iterator[list[str]]:
+    """Cells of the tables in a text, the heads too."""
+    for line in text.splitlines():
+        if line.startswith("|"):
+            yield [cell.strip() for cell in line.strip("|").split("|")]
+
+
+@pytest.mark.weights
+def test_python_blocks_print_what_stands_below_them(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(ROOT)
+    names: dict[str, Any] = {}
+    assert len(PYTHON) == 4
+    for code, printed in PYTHON:
+        exec(compile(code, "README.md", "exec"), names)
+        assert capsys.readouterr().out == printed
+
+
+@pytest.mark.weights
+def test_the_first_command_prints_what_stands_below_it(
+    monkeypatch: pytest.MonkeyPatch, capfdbinary: pytest.CaptureFixture[bytes]
+) -> None:
+    monkeypatch.chdir(ROOT)
+    _, first, printed = BLOCKS[0]
+    command = shlex.split(first.rpartition("&&")[2])
+    assert command[0] == ".venv/bin/oscine"
+    assert run(command[1:]) == 0
+    assert capfdbinary.readouterr().out.decode() == printed
+
+
+def test_the_second_command_is_what_ci_runs() -> None:
+    ci = (ROOT / ".ci" / "run").read_text("utf-8").splitlines()
+    assert SHELL[1] == "make test"
+    assert SHELL[1] in ci
+
+
+def test_every_option_is_named_and_every_name_is_an_option() -> None:
+    named = set(re.findall(r"(?<![\w-])--[a-z][a-z0-9_-]*[a-z0-9](?![\w-])", README))
+    checker = (ROOT / "tools" / "check_golden.py").read_text("utf-8")
+    others = set(re.findall(r'add_argument\("(--[a-z-]+)"', checker))
+    assert {name.replace("_", "-") for name in named} <= options_of(COMMAND) | others | {"--help"}
+    table = set(re.findall(r"--[a-z0-9-]+", section("Options")))
+    here = options_of(COMMAND.get_command(None, "transcribe")) - {"--help"}
+    # The README has the table; elsewhere --device has its own.
+    assert {name for name in here if not name.startswith("--no-")} <= table
+
+
+def test_refused_options_are_refused(capsys: pytest.CaptureFixture[str]) -> None:
+    refused = [row[1] for row in rows(section("Options")) if row[0].startswith("refused")]
+    names = re.findall(r"--[a-z-]+", " ".join(refused))
+    assert len(names) == 13
+    for name in names:
+        flag = name in ("--word-timestamps", "--highlight-words")
+        arguments = [name] if flag else [name, "7"]
+        assert run(["transcribe", "examples/spoken.wav", *arguments]) == 2
+        assert name.strip("-").replace("-", "_") in capsys.readouterr().err
+
+
+def test_every_environment_variable_is_named_and_read() -> None:
+    pattern = r"\b(?:OSCINE|HF)_[A-Z_]+\b"
+    code = "\n".join(file.read_text("utf-8") for file in (ROOT / "src").rglob("*.py"))
+    read = set(re.findall(rf"[\"']({pattern})[\"']", code))
+    named = set(re.findall(pattern, README))
+    assert named <= read
+    assert {name for name in read if name.startswith("OSCINE_")} <= named
+
+
+def test_models_and_formats_are_those_there_are() -> None:
+    names = README.partition("\n- a name: ")[2].partition(";")[0]
+    english = {name for name in hub.MODELS if name.endswith(".en") and "distil" not in name}
+    assert set(re.findall(r"`([\w.-]+)`", names)) - {".en"} == set(hub.MODELS) - english
+    assert f"The default model is `{hub.DEFAULT_MODEL}`" in README
+    out = section("Input and output").partition("**Out:**")[2].partition(";")[0]
+    assert [name for name in re.findall(r"`([a-z]+)`", out) if name in FORMATS] == [
+        "txt", "srt", "vtt", "tsv", "json",
+    ]  # fmt: skip
+
+
+def test_json_fields_are_those_written() -> None:
+    segment = Segment(0, 0, 0.0, 1.0, "", (), 0.0, 0.0, 0.0, 0.0)
+    written = Transcript("", "en", (segment,), 1.0, "", "").to_dict()
+    table = [row for row in rows(section("Input and output")) if row[0] not in ("field", "---")]
+    assert [name for row in table for name in re.findall(r"`(\w+)`", row[0])] == list(written)
+    fields = next(row[1] for row in table if row[0] == "`segments`")
+    assert re.findall(r"`(\w+)`", fields) == list(segment.to_dict())
+
+
+def test_options_of_the_python_api_are_those_of_the_command() -> None:
+    named = {name.strip("-").replace("-", "_") for name in options_of(COMMAND)}
+    assert set(TranscribeOptions.__dataclass_fields__) <= named
+
+
+def test_figures_are_those_in_the_tables() -> None:
+    for unit, table in ((" %", "accuracy.md"), (" ms", "gpu.md")):
+        figures = re.findall(rf"(\d+\.\d\d){unit}", section("Proof").replace("\n ", ""))
+        found = (ROOT / "benchmarks" / table).read_text("utf-8")
+        assert len(figures) > 2
+        assert [figure for figure in figures if figure not in found] == []
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
+def test_links_lead_somewhere(page: Path) -> None:
+    text = page.read_text("utf-8")
+    headings = {
+        re.sub(r"[^\w -]", "", heading.lower()).replace(" ", "-")
+        for heading in re.findall(r"^#+ (.+)$", text, re.M)
+    }
+    for target in re.findall(r"\]\(([^)\s]+)\)", text):
+        if target.startswith("#"):
+            assert target[1:] in headings, target
+        elif not target.startswith("https://"):
+            assert page.parent.joinpath(target).exists(), target
+
+
+def test_the_tree_is_the_tree() -> None:
+    lines = section("The tree").partition("```\n")[2].partition("```")[0].splitlines()
+    top = ""
+    for line in lines:
+        name = line.split()[0]
+        if not line.startswith(" "):
+            top = name
+        path = ROOT / (name if name == top else top + name)
+        assert path.is_dir() if name.endswith("/") else path.is_file(), path
+    named = {line.split()[0].partition("/")[0] for line in lines if not line.startswith(" ")}
+    assert {p.name for p in ROOT.iterdir() if p.is_dir() and p.name[0] != "."} <= named | {"build"}
