@@ -1,0 +1,139 @@
+"""The doctor: what it lists, what it says of a healthy and of a broken GPU, and exit codes."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from oscine.cli import doctor, run
+from oscine.gpu.device import Adapter
+from oscine.ops.check import CASES, SELF_CHECK, Result, run_case
+
+Capture = pytest.CaptureFixture[str]
+
+CARD = Adapter(
+    implementation="wgpu",
+    name="GeForce RTX 4090",
+    kind="DiscreteGPU",
+    backend="Vulkan",
+    driver="550.54",
+    features=frozenset({"subgroups", "f16"}),
+    limits={"max-buffer-size": 1 << 30},
+    handle=None,
+)
+SOFTWARE = replace(CARD, name="llvmpipe", kind="CPU", driver="Mesa")
+RIGHT = [Result(case, 1e-7, ("kernel",)) for case in CASES]
+
+
+@pytest.fixture(autouse=True)
+def plain_environment(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("OSCINE_DEVICE", raising=False)
+
+
+@pytest.fixture
+def machine(monkeypatch: pytest.MonkeyPatch) -> Any:
+    """machine(adapters, results): what is there, and how its kernels do."""
+
+    def build(adapters: list[Adapter], results: list[Result] = RIGHT) -> None:
+        monkeypatch.setattr("oscine.gpu.device.adapters", lambda name: adapters)
+        monkeypatch.setattr(doctor, "check_kernels", lambda adapter: results)
+
+    return build
+
+
+def test_no_adapter_is_no_illness(machine: Any, capsys: Capture) -> None:
+    machine([])
+    assert run(["doctor"]) == 0
+    out = capsys.readouterr().out
+    assert "No WebGPU adapter." in out
+    assert "chosen: NumPy: no WebGPU adapter; install" in out
+    assert out.endswith("\nno GPU to use: oscine runs on the CPU, in NumPy\n")
+
+
+@pytest.mark.parametrize("choice", ["gpu", "gpu:0", "radeon"])
+def test_no_adapter_where_one_is_asked_for(machine: Any, capsys: Capture, choice: str) -> None:
+    machine([])
+    assert run(["doctor", "--device", choice]) == 1
+    assert "NumPy" in capsys.readouterr().out
+
+
+def test_a_software_adapter_is_not_taken_unasked(machine: Any, capsys: Capture) -> None:
+    machine([SOFTWARE])
+    assert run(["doctor", "--json"]) == 0
+    found = json.loads(capsys.readouterr().out)
+    assert (found["chosen"], found["kernels"], found["passed"]) == (None, [], True)
+    assert found["adapters"][0]["kind"] == "software"
+    assert run(["doctor", "--json", "--device", "gpu"]) == 0
+    found = json.loads(capsys.readouterr().out)
+    assert found["chosen"]["name"] == "llvmpipe"
+    assert "only because it was asked for" in found["reason"]
+
+
+def test_a_healthy_gpu(machine: Any, capsys: Capture) -> None:
+    machine([CARD, SOFTWARE])
+    assert run(["doctor"]) == 0
+    out = capsys.readouterr().out
+    assert "chosen: GeForce RTX 4090: the best hardware adapter" in out
+    assert "features: f16, subgroups" in out
+    assert "max-buffer-size 1073741824" in out
+    assert out.count(" ok") == len(CASES)
+    assert out.endswith("\nGeForce RTX 4090 computes what NumPy computes\n")
+
+
+@pytest.mark.parametrize("error", [0.5, float("inf")])
+def test_a_gpu_that_computes_wrong(machine: Any, capsys: Capture, error: float) -> None:
+    machine([CARD], [*RIGHT[1:], Result(CASES[0], error, ("layer_norm",))])
+    assert run(["doctor"]) == 1
+    out = capsys.readouterr().out
+    assert out.count("FAILED") == 1
+    assert ("not equal" if error > 1 else "5.0e-01") in out
+    assert "does NOT compute what NumPy computes: use --device cpu" in out
+    assert run(["doctor", "--json"]) == 1
+    found = json.loads(capsys.readouterr().out)  # which knows no infinity
+    assert not found["passed"]
+    wrong = [row for row in found["kernels"] if not row["passed"]]
+    assert [(row["case"], row["kernels"]) for row in wrong] == [(CASES[0].name, ["layer_norm"])]
+
+
+def test_oscine_device_is_what_is_looked_at(
+    machine: Any, capsys: Capture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    machine([CARD, SOFTWARE])
+    monkeypatch.setenv("OSCINE_DEVICE", "llvm")
+    assert run(["doctor", "--json"]) == 0
+    assert json.loads(capsys.readouterr().out)["chosen"]["name"] == "llvmpipe"
+    monkeypatch.setenv("OSCINE_DEVICE", "cpu")
+    assert run(["doctor", "--json"]) == 0
+    found = json.loads(capsys.readouterr().out)
+    assert (found["chosen"], found["reason"]) == (None, "asked for")
+
+
+def test_a_wrong_implementation_is_one_line(
+    capsys: Capture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("OSCINE_WEBGPU", "metal")
+    assert run(["doctor"]) == 1
+    assert capsys.readouterr().err == "oscine: OSCINE_WEBGPU=metal: not one of wgpu, dawn\n"
+
+
+@pytest.mark.gpu
+def test_the_adapter_at_hand(
+    adapter: Adapter, capsys: Capture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The cases of the quick check for real; test_parity runs all of them."""
+    monkeypatch.setattr(
+        doctor,
+        "run_case",
+        lambda gpu, case: run_case(gpu, case) if case in SELF_CHECK else Result(case, 0.0, ()),
+    )
+    assert run(["doctor", "--json", "--device", "gpu"]) == 0
+    found = json.loads(capsys.readouterr().out)
+    assert found["chosen"]["name"] == adapter.name
+    assert found["chosen"] in found["adapters"]
+    assert [row["case"] for row in found["kernels"]] == [case.name for case in CASES]
+    checked = [row for row in found["kernels"] if row["kernels"]]
+    assert len(checked) == len(SELF_CHECK)
+    assert all(row["passed"] and 0 <= row["error"] < row["limit"] for row in checked)
