@@ -1,17 +1,125 @@
-"""Which backend loading ends up with."""
+"""From a name to a model on a device: which backend, and what happens where a GPU will not do."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+import logging
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
 
+import numpy as np
 import pytest
 
-from oscine import loading
-from oscine.errors import DeviceError
+import oscine
+from oscine import loading, ops
+from oscine.errors import DeviceError, UsageError
+from oscine.loading import build, choose_backend
+from oscine.models.whisper.weights import load_weights
+from oscine.ops.reference import Reference
+
+GOLDEN = Path(__file__).resolve().parent / "goldens" / "whisper_multi"
+REASON = "the reason"
+
+
+class Refusing(Reference):
+    """A GPU that is there and cannot do the model."""
+
+    name = "a GPU"
+
+    def record(self, trace: Any, guard: Any = None, name: str = "") -> Any:
+        raise DeviceError(REASON)
+
+
+@pytest.fixture(autouse=True)
+def plain_environment(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("OSCINE_DEVICE", "OSCINE_CHECK"):
+        monkeypatch.delenv(name, raising=False)
+
+
+@pytest.fixture
+def lines(caplog: pytest.LogCaptureFixture) -> Iterator[Any]:
+    """Warnings so far."""
+    with caplog.at_level(logging.WARNING):
+        yield lambda: [record.getMessage() for record in caplog.records]
+
+
+def fail(*arguments: Any) -> Any:
+    raise DeviceError(REASON)
+
+
+def test_auto_without_an_adapter_is_numpy_and_says_why_in_one_line(
+    monkeypatch: pytest.MonkeyPatch, lines: Any
+) -> None:
+    monkeypatch.setattr("oscine.gpu.device.candidates", fail)
+    assert isinstance(choose_backend("auto"), Reference)
+    assert lines() == [f"using NumPy on the CPU: {REASON}"]
+
+
+@pytest.mark.parametrize("device", ["gpu", "gpu:1", "radeon"])
+def test_a_gpu_that_was_asked_for_is_an_error(
+    monkeypatch: pytest.MonkeyPatch, lines: Any, device: str
+) -> None:
+    monkeypatch.setattr("oscine.gpu.device.candidates", fail)
+    with pytest.raises(DeviceError, match=REASON):
+        choose_backend(device)
+    assert lines() == []
+
+
+def test_cpu_asks_no_gpu(monkeypatch: pytest.MonkeyPatch, lines: Any) -> None:
+    monkeypatch.setattr("oscine.gpu.device.candidates", fail)
+    assert isinstance(choose_backend("cpu"), Reference)
+    assert lines() == []
+
+
+def test_oscine_device_stands_in_for_auto_only(monkeypatch: pytest.MonkeyPatch, lines: Any) -> None:
+    asked: list[str] = []
+    monkeypatch.setattr(loading, "open_gpu", lambda device: asked.append(device) or Reference())
+    monkeypatch.setenv("OSCINE_DEVICE", "gpu:3")
+    assert oscine.load(GOLDEN).device == "NumPy"
+    oscine.load(GOLDEN, "gpu")
+    oscine.load(GOLDEN, "cpu")
+    assert asked == ["gpu:3", "gpu"]
+    monkeypatch.setattr(loading, "open_gpu", fail)
+    with pytest.raises(DeviceError, match=REASON):  # named by the variable is asked for too
+        oscine.load(GOLDEN)
+
+
+def test_auto_falls_to_numpy_where_the_gpu_cannot_do_the_model(
+    monkeypatch: pytest.MonkeyPatch, lines: Any
+) -> None:
+    monkeypatch.setattr(loading, "open_gpu", lambda device: Refusing())
+    assert oscine.load(GOLDEN, "auto").device == "NumPy"
+    assert lines() == [f"using NumPy on the CPU: {REASON}"]
+    with pytest.raises(DeviceError, match=REASON):
+        oscine.load(GOLDEN, "gpu")
+    assert len(lines()) == 1
+
+
+@pytest.mark.parametrize("dtype", ["f64", "", "float32"])
+def test_an_unknown_dtype(dtype: str) -> None:
+    with pytest.raises(UsageError, match="dtype"):
+        oscine.load(GOLDEN, "cpu", dtype)
+
+
+@pytest.mark.parametrize(("dtype", "kind"), [("f32", np.float32), ("f16", np.float16)])
+def test_every_matrix_has_the_type_that_was_asked_for(dtype: str, kind: Any) -> None:
+    weights = load_weights(GOLDEN)
+    assert loading.with_matrices(weights, "auto") is weights
+    changed = loading.with_matrices(weights, dtype)
+    assert changed.decoder is not None and weights.decoder is not None
+    block = changed.decoder.blocks[0]
+    for matrix in (block.qkv, block.cross_kv, changed.encoder.conv1, changed.encoder.blocks[1].up):
+        assert matrix.weight.dtype == kind
+        assert matrix.bias is not None and matrix.bias.dtype == np.float32
+    assert changed.decoder.embedding.dtype == kind
+    assert changed.decoder.positions.dtype == np.float32
 
 
 @dataclass(frozen=True)
 class FakeAdapter:
+    """As far as loading looks at one."""
+
     implementation: str
     name: str = "a card"
 
@@ -43,3 +151,45 @@ def test_the_first_problem_is_told_where_all_fail(monkeypatch: pytest.MonkeyPatc
     monkeypatch.setattr(loading, "checked", checked)
     with pytest.raises(DeviceError, match="dawn fails"):
         loading.open_gpu("gpu")
+
+
+# -- on a device ----------------------------------------------------------------------------------
+
+
+@pytest.mark.gpu
+def test_a_gpu_that_fails_its_check_is_not_used(
+    monkeypatch: pytest.MonkeyPatch, lines: Any, gpu: Any, adapter: Any
+) -> None:
+    monkeypatch.setattr("oscine.gpu.device.candidates", lambda choice: [adapter])
+    monkeypatch.setattr("oscine.ops.check.self_check", fail)
+    assert isinstance(choose_backend("auto"), Reference)
+    assert lines() == [f"using NumPy on the CPU: {REASON}"]
+    with pytest.raises(DeviceError, match=REASON):
+        choose_backend("gpu")
+
+
+@pytest.mark.gpu
+def test_the_check_finds_a_wrong_kernel(monkeypatch: pytest.MonkeyPatch, gpu: Any) -> None:
+    from oscine.ops import check
+
+    case = next(case for case in check.SELF_CHECK if case.name.startswith("linear 1x"))
+    monkeypatch.setattr(check, "SELF_CHECK", (case,))
+    check.self_check(gpu)
+    right = type(gpu).linear
+    monkeypatch.setattr(type(gpu), "linear", lambda self, x, linear, norm: right(self, x, linear))
+    with pytest.raises(DeviceError, match=r"fails its check against NumPy \(linear 1x") as raised:
+        check.self_check(gpu)
+    assert "oscine doctor" in str(raised.value)
+
+
+@pytest.mark.gpu
+def test_sizes_no_kernel_takes_fall_to_numpy(lines: Any, gpu: Any) -> None:
+    """A head of 6 numbers: the encoder's, which is recorded first, and the decoder's."""
+    weights = load_weights(GOLDEN)
+    for field in ("n_audio_head", "n_text_head"):
+        narrow = replace(weights, config=replace(weights.config, **{field: 4}))
+        with pytest.raises(DeviceError, match="head width 6 "):
+            build(narrow, gpu, "gpu")
+        assert build(narrow, gpu, "auto").device == "NumPy"
+    assert len(lines()) == 2
+    assert all("head width 6 is not a multiple of 4" in line for line in lines())

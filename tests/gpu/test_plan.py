@@ -263,10 +263,18 @@ def test_keep_takes_an_intermediate_once(gpu: Gpu) -> None:
 
 @pytest.mark.gpu
 def test_ops_outside_a_recording_do_not_reach_a_plan(gpu: Gpu) -> None:
+    before, _, _ = feed(gpu, 2, 16)
+
+    def half() -> None:
+        x = gpu.layer_norm(gpu.slot((2, 16)), ops.Norm(gpu.slot((16,)), gpu.slot((16,))))
+        gpu.linear(x, ops.Linear(gpu.slot((4, 7)), None), add=gpu.slot((2, 7)))
+        gpu.layer_norm(gpu.slot((2, 18)), ops.Norm(x, x))
+
     with pytest.raises(DeviceError):  # the recording is given up half-way
-        gpu.record(lambda: gpu.layer_norm(gpu.slot((2, 18)), ops.Norm(None, None)))
-    plan, _, _ = feed(gpu, 2, 16)
-    assert len(plan.dispatches) == 8
+        gpu.record(half)
+    assert gpu.dispatches == []
+    after, _, _ = feed(gpu, 2, 16)
+    assert [d.kernel for d in after.dispatches] == [d.kernel for d in before.dispatches]
 
 
 # -- what kernels cannot do -----------------------------------------------------------------------
