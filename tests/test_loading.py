@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 import oscine
-from oscine import loading, ops
+from oscine import loading
 from oscine.errors import DeviceError, UsageError
 from oscine.loading import build, choose_backend
 from oscine.models.whisper.weights import load_weights
@@ -176,7 +176,9 @@ def test_the_check_finds_a_wrong_kernel(monkeypatch: pytest.MonkeyPatch, gpu: An
     monkeypatch.setattr(check, "SELF_CHECK", (case,))
     check.self_check(gpu)
     right = type(gpu).linear
-    monkeypatch.setattr(type(gpu), "linear", lambda self, x, linear, norm: right(self, x, linear))
+    monkeypatch.setattr(
+        type(gpu), "linear", lambda self, x, linear, **without_norm: right(self, x, linear)
+    )
     with pytest.raises(DeviceError, match=r"fails its check against NumPy \(linear 1x") as raised:
         check.self_check(gpu)
     assert "oscine doctor" in str(raised.value)
