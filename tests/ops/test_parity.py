@@ -6,6 +6,7 @@ from importlib.resources import files
 
 import pytest
 
+from oscine.gpu.device import Device
 from oscine.ops.check import CASES, Case, run_case
 from oscine.ops.gpu import Gpu
 
@@ -25,6 +26,17 @@ def test_op_equals_its_meaning(gpu: Gpu, case: Case) -> None:
 @pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)
 def test_op_equals_its_meaning_without_subgroups(plain_gpu: Gpu, case: Case) -> None:
     assert run_case(plain_gpu, case, seed=len(case.name)).passed
+
+
+@pytest.mark.parametrize(
+    "case", [case for case in CASES if "x1280" in case.name], ids=lambda case: case.name
+)
+def test_op_equals_its_meaning_in_blocks(device: Device, case: Case) -> None:
+    blocks = Gpu(device)
+    blocks.blocks = True  # as on hardware; software is spared the barriers
+    assert run_case(blocks, case, seed=1).passed
+    used = [dict(parameters).get("TEAM") for _, parameters in blocks.kernels.made]
+    assert "block" in used
 
 
 def test_the_table_runs_every_kernel(gpu: Gpu) -> None:

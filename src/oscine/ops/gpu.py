@@ -47,6 +47,7 @@ class Gpu:
         self.guard: State | None = None
         self.folds: dict[tuple[Tensor, Tensor], tuple[Tensor, Tensor]] = {}
         self.block = "subgroup" if "subgroups" in device.features else "workgroup"
+        self.blocks = not device.adapter.software  # a CPU pays dearly for a barrier
         self.lanes = self.subgroup_size()
 
     # -- memory and time ----------------------------------------------------------------------
@@ -160,8 +161,7 @@ class Gpu:
         """
         if self.block == "workgroup":
             return {"TEAM": "workgroup"}, (min(rows, MOST_GROUPS),)
-        hardware = not self.device.adapter.software  # a CPU pays dearly for a barrier
-        if hardware and width >= BLOCK_WIDTH and rows <= BLOCK_ROWS:
+        if self.blocks and width >= BLOCK_WIDTH and rows <= BLOCK_ROWS:
             return {"TEAM": "block", "WORKGROUP": WORKGROUP}, (min(rows, MOST_GROUPS),)
         workgroup = max(SUBGROUPS, self.lanes)
         groups = min(ceil(rows / (workgroup // self.lanes)), MOST_GROUPS)
@@ -254,7 +254,7 @@ class Gpu:
                 "gemv",
                 [x, gain, fold, part, bias, add, state, y],
                 grid,
-                work=2.0 * rows * width * count,
+                work=8.0 * rows * width * count,  # fourfold: it waits for memory, not for sums
                 ROWS=rows, K4=width // 4, OUTPUTS=count, OFFSET=offset, STRIDE=y.shape[1],
                 NORM=norm is not None, BIAS=bias is not None, ADD=add is not None,
                 GELU=activation == "gelu", LINES=lines, HALF=is_half(part), **team,
