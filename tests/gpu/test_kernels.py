@@ -165,9 +165,19 @@ def test_coefficients_of_erf_are_the_references() -> None:
 def test_noise_is_made_of_the_same_constants() -> None:
     hashed = re.findall(r"\b(\d{9,10})u\b", text("pick_scan"))
     assert hashed == ["747796405", "2891336453", "277803737"]
+    shift, scale = re.findall(r">> (\d+)u;\n.*\+ 0\.5\) \* ([\d.e-]+)\)", text("pick_scan"))[0]
+    assert (int(shift), float(scale)) == (9, 2**-23)
     assert list(reference.counter_hash(1, 2, np.arange(3))) == [
         pcg(token ^ pcg(pcg(1) ^ 2)) for token in range(3)
     ]
+
+
+def test_noise_is_finite_whatever_the_hash(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A uniform number rounded up to 1 would be infinite noise: any token at all."""
+    ends = np.array([0, 2**32 - 1], np.uint32)
+    monkeypatch.setattr(reference, "counter_hash", lambda seed, count, ids: ends)
+    low, high = reference.gumbel(0, 0, np.arange(2))
+    assert -3 < low < 0 < 16 < high < 17
 
 
 # -- on a device ----------------------------------------------------------------------------------
