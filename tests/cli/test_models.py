@@ -38,7 +38,14 @@ def test_a_model_that_is_here_is_one_line_on_stdout(
 
 
 @pytest.mark.parametrize(
-    ("name", "words"), [("base", "fetching is switched off"), ("bse", "did you mean 'base'")]
+    ("name", "words"),
+    [
+        ("base", "fetching is switched off"),
+        ("bse", "did you mean 'base'"),
+        ("x" * 5000, "no model is called"),
+        ("org/" + "x" * 5000, "no such file or folder"),
+        ("~nobody-of-that-name/x", "no such file or folder"),
+    ],
 )
 def test_a_model_that_cannot_be_had_is_one_line_on_stderr(
     empty_home: Path, capsys: pytest.CaptureFixture[str], name: str, words: str
@@ -46,5 +53,18 @@ def test_a_model_that_cannot_be_had_is_one_line_on_stderr(
     assert run(["models", "pull", name, "--offline"]) == 1
     out, err = capsys.readouterr()
     assert out == ""
-    assert [line for line in err.splitlines() if line.strip()] == [err.strip()]
+    assert err == f"{err.strip()}\n"
     assert words in err
+
+
+def test_an_empty_name_is_misuse(empty_home: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(["models", "pull", "", "--offline"]) == 2
+    assert capsys.readouterr() == ("", "oscine: the name of a model is empty\n")
+
+
+def test_a_home_of_nobody_is_a_folder(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("OSCINE_HOME", "~nobody-of-that-name/x")
+    assert hub.home() == Path("~nobody-of-that-name/x")

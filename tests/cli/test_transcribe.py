@@ -104,13 +104,25 @@ def test_the_same_stem_twice_keeps_the_suffix(model: Any, recordings: Recordings
         (["x/a.wav", "y/a.wav", "-o", "out"], "would both be written to out/a.wav.txt"),
         (["a.txt", "b.wav"], "a.txt would be overwritten by its own transcript"),
         (["empty"], "empty: no recordings in this folder"),
+        ([""], "the name of a recording is empty"),
+        (["a.wav", ""], "the name of a recording is empty"),
+        (["a.wav", "--suppress_blank=maybe"], "--suppress-blank is True or False, not 'maybe'"),
+        (["a.wav", "--temperature", "nan"], "temperature must be a number"),
+        (["a.wav", "--temperature", "inf"], "temperature must be a number"),
+        (["a.wav", "--temperature=-inf"], "temperature must be a number"),
+        (["a.wav", "--temperature", "1e300"], "temperature must be 0 or 0.001 to 1000"),
+        (["a.wav", "--temperature_increment_on_fallback", "nan"], "must be at least 0.01"),
+        (["a.wav", "--temperature_increment_on_fallback", "inf"], "must be at least 0.01"),
+        (["a.wav", "--temperature_increment_on_fallback", "1e-9"], "must be at least 0.01"),
+        (["a.wav", "--seed", "1" * 400], "seed must be a number"),
+        (["a.wav", "--initial_prompt", "\udcff"], "initial_prompt must be text in UTF-8"),
         (["a.wav", "--language", "xx"], "unknown language 'xx'; valid are en"),
         (["a.wav", "--task", "sing"], "Invalid value for '--task'"),
         (["a.wav", "--output_format", "doc"], "Invalid value for '--output-format'"),
         (["a.wav", "--no_such_option", "3"], "No such option: --no-such-option"),
         (["a.wav", "--sample_len", "x"], "'x' is not a whole number or None"),
         (["a.wav", "--logprob_threshold", "x"], "'x' is not a number or None"),
-        (["a.wav", "--temperature_increment_on_fallback", "0"], "must be above 0"),
+        (["a.wav", "--temperature_increment_on_fallback", "0"], "must be at least 0.01"),
         (["a.wav", "--fp16", "True", "--dtype", "f32"], "--fp16 True contradicts --dtype f32"),
         (["a.wav", "--model_dir", "x"], "set the environment variable OSCINE_HOME"),
         (["a.wav", "--best_of", "3", "--temperature_increment_on_fallback", "None"], "best_of"),
@@ -213,8 +225,9 @@ def test_temperature_steps() -> None:
     assert temperatures(0.5, 0.3) == (0.5, 0.8)
     assert temperatures(1.5, 0.2) == (1.5,)
     assert temperatures(0.3, None) == (0.3,)
-    with pytest.raises(UsageError, match="above 0"):
-        temperatures(0.0, -0.1)
+    for step in (-0.1, 0.0, 1e-9, float("nan"), float("inf")):
+        with pytest.raises(UsageError, match="must be at least 0.01"):
+            temperatures(0.0, step)
 
 
 def test_a_bad_recording_is_reported_and_the_rest_go_on(
@@ -253,8 +266,75 @@ def test_a_folder_that_cannot_be_written_is_named(
     assert model.loaded == []
     Path("out/a.txt").mkdir(parents=True)
     assert transcribe(files[0], "-o", "out") == 1
-    assert "out/a.txt: cannot write: " in capsysbinary.readouterr().err.decode()
+    error = capsysbinary.readouterr().err.decode()
+    assert error.startswith("oscine: out/a.txt: cannot write: ")
+    assert error.count("\n") == 1
     assert os.listdir("out") == ["a.txt"]
+    assert transcribe(files[0], "-o", "out", "-f", "all") == 1  # the other formats are written
+    assert set(os.listdir("out")) == {f"a.{name}" for name in FORMATS}
+
+
+def test_a_name_that_is_too_long_is_a_bad_recording(
+    model: Any, recordings: Recordings, capsysbinary: Capture
+) -> None:
+    assert transcribe(*recordings("a.wav"), "x" * 5000, "-o", "out") == 1
+    assert os.listdir("out") == ["a.txt"]
+    assert capsysbinary.readouterr().err.count(b"\n") == 1
+    assert run(["transcribe", "a.wav", "--model", "x" * 5000]) == 1
+    assert capsysbinary.readouterr().err.startswith(b"oscine: no model is called")
+
+
+def test_a_folder_that_cannot_be_listed_is_named(
+    model: Any, recordings: Recordings, capsysbinary: Capture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    recordings("folder/a.wav")
+
+    def refuse(_: Path) -> Any:
+        raise PermissionError(13, "Permission denied")
+
+    monkeypatch.setattr(Path, "iterdir", refuse)
+    assert transcribe("folder") == 2
+    assert capsysbinary.readouterr().err == (
+        b"oscine: folder: cannot be listed: Permission denied\n"
+    )
+
+
+@pytest.mark.parametrize("name", FORMATS)
+def test_standard_output_that_is_closed_or_full_is_one_line(
+    model: Any,
+    recordings: Recordings,
+    capsysbinary: Capture,
+    monkeypatch: pytest.MonkeyPatch,
+    name: str,
+) -> None:
+    file = recordings("a.wav")[0]
+
+    class Full:
+        buffer = property(lambda self: self)
+
+        def isatty(self) -> bool:
+            return False
+
+        def write(self, _: bytes) -> None:
+            raise OSError(28, "No space left on device")
+
+    for stdout, problem in [(None, "standard output is closed"), (Full(), "No space left")]:
+        monkeypatch.setattr(sys, "stdout", stdout)
+        assert transcribe(file, "-f", name) == 1
+        error = capsysbinary.readouterr().err.decode()
+        assert problem in error
+        assert error.count("\n") == 1
+
+
+def test_too_little_memory_is_one_line(
+    model: Any, recordings: Recordings, capsysbinary: Capture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def exhaust(*_: Any, **__: Any) -> Any:
+        raise MemoryError
+
+    monkeypatch.setattr(model, "stream", exhaust)
+    assert transcribe(*recordings("a.wav")) == 1
+    assert capsysbinary.readouterr().err.startswith(b"oscine: there is not enough memory")
 
 
 def test_file_names_that_are_no_text(

@@ -45,7 +45,7 @@ SOFTWARE = adapter("llvmpipe", "CPU")
 
 def test_auto_never_takes_software(machine: Machine) -> None:
     machine(wgpu=[SOFTWARE])
-    with pytest.raises(DeviceError, match=r"llvmpipe \[CPU\]"):
+    with pytest.raises(DeviceError, match=r"no hardware GPU; there is: llvmpipe \[CPU\], which"):
         choose("auto")
     machine(wgpu=[SLOW, SOFTWARE])
     assert choose("auto") is SLOW
@@ -70,7 +70,7 @@ def test_by_number_or_part_of_a_name(machine: Machine, choice: str, expected: Ad
     assert choose(choice) is expected
 
 
-@pytest.mark.parametrize("choice", ["gpu:7", "radeon", "auto"])
+@pytest.mark.parametrize("choice", ["gpu:7", "radeon"])
 def test_an_error_names_what_there_is_once(machine: Machine, choice: str) -> None:
     machine(wgpu=[SOFTWARE], dawn=[adapter("llvmpipe", "CPU", "dawn")])
     with pytest.raises(DeviceError) as raised:
@@ -79,7 +79,7 @@ def test_an_error_names_what_there_is_once(machine: Machine, choice: str) -> Non
     assert told == f"--device {choice}: no such adapter; there is: llvmpipe [CPU]"
 
 
-@pytest.mark.parametrize("choice", ["gpu:", "gpu:one", "gpu:-1", "gpu: 1"])
+@pytest.mark.parametrize("choice", ["gpu:", "gpu:one", "gpu:-1", "gpu: 1", "gpu:²", "gpu:٣"])
 def test_a_number_that_is_none(machine: Machine, choice: str) -> None:
     machine(wgpu=[FAST])
     with pytest.raises(DeviceError, match=r"write gpu:0, gpu:1"):

@@ -137,6 +137,7 @@ def test_a_missing_tokenizer_is_asked_for_elsewhere_or_named(tmp_path: Path) -> 
     ("name", "content", "problem"),
     [
         ("tokenizer.json", "{", "not a tokenizer"),
+        ("tokenizer.json", "\ud800" * 5000, "not a tokenizer"),
         ("tokenizer.json", '{"model": {}, "added_tokens": []}', "not a tokenizer"),
         ("tokenizer.json", "[]", "not a tokenizer"),
         ("vocab.json", '{"a": 0}', "no <|endoftext|>"),
@@ -146,10 +147,11 @@ def test_a_missing_tokenizer_is_asked_for_elsewhere_or_named(tmp_path: Path) -> 
     ],
 )
 def test_damage_is_named(tmp_path: Path, name: str, content: str, problem: str) -> None:
-    (tmp_path / name).write_text(content, "utf-8")
+    (tmp_path / name).write_text(content, "utf-8", "surrogatepass")  # half of a pair is no UTF-8
     with pytest.raises(CheckpointError, match=problem.replace("|", r"\|")) as caught:
         load_tokenizer(tmp_path)
     assert name in str(caught.value)
+    assert len(str(caught.value)) < 500  # the file is not printed
 
 
 def test_a_byte_the_vocabulary_lacks_is_named() -> None:

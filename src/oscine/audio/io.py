@@ -33,6 +33,7 @@ from oscine.types import Audio, Samples
 
 BLOCK_SAMPLES = 1 << 16  # 4 s at 16 kHz: large enough for NumPy, small enough for a cache
 SPOOL_BYTES = 32 << 20  # what a pipe may hold in memory before it goes to a temporary file
+LOUDEST = 1e12  # in full scales: it is damage, and not far below where power overflows
 MOST_CHANNELS = 64  # an array with more is not samples but, say, a spectrogram
 
 
@@ -58,6 +59,9 @@ class Source(ABC):
         for piece in self._pieces(rate):
             if not np.isfinite(piece).all():
                 raise NonFiniteError(f"{self.name}: audio contains non-finite samples")
+            if np.abs(piece).max(initial=0.0) > LOUDEST:
+                problem = f"holds samples beyond {LOUDEST:g} times full scale"
+                raise AudioError(self.name, problem, "scale floats to -1 … 1")
             waiting.append(piece)
             count += len(piece)
             if count >= BLOCK_SAMPLES:
@@ -143,7 +147,7 @@ def open_source(source: SourceLike, *, name: str | None = None) -> Source:
     if isinstance(source, Source):
         return source
     if isinstance(source, str | Path):
-        return _standard_input(name) if source == "-" else _file(Path(source), name)
+        return _standard_input(name) if source == "-" else _file(Path(source), name or str(source))
     if isinstance(source, bytes | bytearray | memoryview):
         label = name or "bytes"
         if not len(source):
@@ -169,12 +173,13 @@ def decode(source: SourceLike, rate: int = SAMPLE_RATE) -> Audio:
     return Audio(np.concatenate(blocks) if blocks else np.zeros(0, np.float32), rate)
 
 
-def _file(path: Path, name: str | None) -> Source:
-    label = name or str(path)
+def _file(path: Path, label: str) -> Source:
+    if not label:
+        raise AudioError(repr(label), "names no file", "check the path")
     try:
         found = path.stat()
     except FileNotFoundError:
-        remedy = "download it first" if ":/" in str(path) else "check the path"
+        remedy = "download it first" if "://" in label else "check the path"
         raise AudioError(label, "no such file", remedy) from None
     except (OSError, ValueError) as error:
         raise AudioError(label, f"cannot be opened ({reason(error)})", "check the path") from None
@@ -244,13 +249,19 @@ def _read_bytes(name: str, read: Callable[[int], Any], size: int) -> bytes:
         raise AudioError(name, "has no data ready", "open it in blocking mode")
     if isinstance(chunk, str):
         raise AudioError(name, "is open as text", "open it with mode 'rb'")
+    if not isinstance(chunk, bytes | bytearray | memoryview):  # bytes(5) would be zeros, for ever
+        raise AudioError(name, f"gives {type(chunk).__name__} instead of bytes", "open a file")
     return bytes(chunk)
 
 
 def _time_first(name: str, samples: NDArray[Any]) -> NDArray[Any]:
     """[n] or [n, channels] as a view; checks that shape and type can be samples."""
     remedy = "give float or PCM integer samples [n], [n, channels] or [channels, n]"
+    samples = np.asarray(samples)  # not np.matrix, which stays 2-D whatever is done
     try:
+        if samples.dtype.newbyteorder("=") == np.int64:
+            remedy = "64 bits do not say what full scale is: convert to int16 or float"
+            raise TypeError
         to_float(samples[:0])
     except (TypeError, IndexError):
         raise AudioError(

@@ -95,6 +95,9 @@ def run(arguments: Sequence[str] | None = None) -> int:
         return 2
     except (KeyboardInterrupt, typer.Abort):
         code = INTERRUPTED
+    except MemoryError:
+        tell("there is not enough memory; use a smaller model, or less --best-of")
+        return 1
     except BrokenPipeError:  # the reader of our output has gone, as `head` does
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 1

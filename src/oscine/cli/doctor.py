@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 from typing import Annotated, Any
 
 import typer
@@ -13,10 +12,11 @@ from rich.table import Table
 from oscine.errors import DeviceError
 from oscine.gpu import device as gpu_device
 from oscine.gpu.device import Adapter
+from oscine.loading import wanted_device
 from oscine.ops.check import CASES, Result, run_case
 from oscine.ops.gpu import Gpu
 
-app = typer.Typer(help="Check this machine's GPUs against NumPy.")
+app = typer.Typer(help="Check this machine's GPUs against NumPy.", rich_markup_mode=None)
 
 
 def describe(adapter: Adapter) -> dict[str, Any]:
@@ -124,11 +124,11 @@ def doctor(
 
     Exit code 1 if the chosen adapter computes anything wrong.
     """
-    choice = os.environ.get("OSCINE_DEVICE") or "auto" if device == "auto" else device
+    choice = wanted_device(device)
     found = report(choice)
     if as_json:
         print(json.dumps(found, indent=2))
     else:
-        show(found, Console(soft_wrap=True, highlight=False, markup=False))
+        show(found, Console(soft_wrap=True, highlight=False, markup=False, emoji=False))
     if not found["passed"] or (found["chosen"] is None and choice not in ("auto", "cpu")):
         raise typer.Exit(1)

@@ -9,12 +9,19 @@ from typing import Annotated
 
 import typer
 from rich.console import Console
-from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, TransferSpeedColumn
+from rich.progress import (
+    BarColumn,
+    DownloadColumn,
+    Progress,
+    TaskID,
+    TextColumn,
+    TransferSpeedColumn,
+)
 from rich.table import Table
 
 from oscine import download, hub
 
-app = typer.Typer(help="List, fetch and find models.", no_args_is_help=True)
+app = typer.Typer(help="List, fetch and find models.", no_args_is_help=True, rich_markup_mode=None)
 
 Name = Annotated[str, typer.Argument(help="A name of `oscine models list`, or a Hub's org/name.")]
 Offline = Annotated[bool, typer.Option("--offline", help="Fetch nothing (also OSCINE_OFFLINE=1).")]
@@ -31,15 +38,20 @@ def download_bars() -> Iterator[download.Progress]:
         DownloadColumn(),
         TransferSpeedColumn(),
     )
-    with Progress(*columns, console=Console(stderr=True)) as bars:
-        tasks = {}
+    bars = Progress(*columns, console=Console(stderr=True))
+    tasks: dict[str, TaskID] = {}
 
-        def report(file: str, done: int, total: int) -> None:
-            if file not in tasks:
-                tasks[file] = bars.add_task(file, total=total)
-            bars.update(tasks[file], completed=done)
+    def report(file: str, done: int, total: int) -> None:
+        if file not in tasks:
+            bars.start()  # not before: bars without a file are an empty line
+            tasks[file] = bars.add_task(file, total=total)
+        bars.update(tasks[file], completed=done)
 
+    try:
         yield report
+    finally:
+        if tasks:
+            bars.stop()
 
 
 @app.command("list")

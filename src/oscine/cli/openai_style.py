@@ -7,6 +7,8 @@ from typing import Any
 
 from typer.core import TyperCommand
 
+from oscine.errors import UsageError
+
 BOOLEANS = {"true": True, "false": False}
 
 
@@ -27,7 +29,8 @@ class OpenAIStyle(TyperCommand):
 def rewrite(arguments: Sequence[str], flags: Collection[str]) -> list[str]:
     """Dashes for underscores in option names; `--flag True|False` to `--flag` or `--no-flag`.
 
-    `flags`: the options that take no value. Values and what follows `--` stay as they are.
+    `flags`: the options that take no value. Values and what follows `--` stay as they are. Raises
+    UsageError for `--flag=value` with another value.
     """
     rewritten: list[str] = []
     waiting = list(arguments)
@@ -43,6 +46,8 @@ def rewrite(arguments: Sequence[str], flags: Collection[str]) -> list[str]:
         if name in flags:
             if not equals and waiting and waiting[0].lower() in BOOLEANS:
                 value = waiting.pop(0)
+            if equals and value.lower() not in BOOLEANS:
+                raise UsageError(f"{name} is True or False, not {value!r}")
             wanted = BOOLEANS.get(value.lower(), True)
             rewritten.append(name if wanted else f"--no-{name.removeprefix('--')}")
         else:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -30,9 +31,13 @@ def plan(inputs: Sequence[str], formats: Sequence[str], output_dir: Path | None)
 
     One input, one format and no `output_dir`: standard output. Otherwise files named after the
     recording, in `output_dir` or beside it; two recordings that differ in the suffix only keep it
-    (talk.wav.srt, talk.mp3.srt). Raises UsageError if two would write the same file, or one itself.
+    (talk.wav.srt, talk.mp3.srt). Raises UsageError if two would write the same file, or one itself,
+    for a folder without recordings and for an empty name, which Path takes for this folder.
     """
-    folders = [each for each in inputs if each != STANDARD_INPUT and Path(each).is_dir()]
+    if "" in inputs:
+        raise UsageError("the name of a recording is empty")
+    # os.path, because Path.is_dir raises for a name that is too long
+    folders = [each for each in inputs if each != STANDARD_INPUT and os.path.isdir(each)]
     sources = [file for each in inputs for file in (_inside(each) if each in folders else [each])]
     sources = list(dict.fromkeys(sources))
     if len(inputs) == 1 and not folders and len(formats) == 1 and output_dir is None:
@@ -56,11 +61,14 @@ def plan(inputs: Sequence[str], formats: Sequence[str], output_dir: Path | None)
 
 def _inside(folder: str) -> list[str]:
     """Recordings in a folder, by name; those in folders inside it are not taken."""
-    files = sorted(
-        path
-        for path in Path(folder).iterdir()
-        if path.suffix.lower() in SUFFIXES and path.is_file()
-    )
+    try:
+        files = sorted(
+            path
+            for path in Path(folder).iterdir()
+            if path.suffix.lower() in SUFFIXES and os.path.isfile(path)
+        )
+    except OSError as error:
+        raise UsageError(f"{folder}: cannot be listed: {error.strerror or error}") from error
     if not files:
         raise UsageError(f"{folder}: no recordings in this folder")
     return [str(path) for path in files]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import math
 import os
 from enum import StrEnum
 from pathlib import Path
@@ -73,6 +74,7 @@ def _option(help_text: str, parser: Any = None, metavar: str | None = None) -> A
     return typer.Option(help=help_text, parser=parser, metavar=metavar)
 
 
+SMALLEST_STEP = 0.01  # of temperature: more attempts at one window are a mistake
 LATER = "Not available yet: refused."
 
 
@@ -198,10 +200,14 @@ def temperatures(first: float, increment: float | None) -> tuple[float, ...]:
     """openai-whisper's command: from the first up to 1 in steps; no steps without an increment."""
     if increment is None:
         return (first,)
-    if increment <= 0:
-        raise UsageError(f"temperature_increment_on_fallback must be above 0, not {increment}")
+    if not SMALLEST_STEP <= increment < math.inf:
+        raise UsageError(
+            f"temperature_increment_on_fallback must be at least {SMALLEST_STEP}, not {increment}"
+        )
+    if not 0 <= first < 1:  # one attempt, or a mistake that TranscribeOptions tells
+        return (first,)
     steps = int((1 - first) / increment + 1e-6)
-    return tuple(round(first + step * increment, 6) for step in range(max(0, steps) + 1))
+    return tuple(round(first + step * increment, 6) for step in range(steps + 1))
 
 
 def precision(dtype: Dtype, fp16: bool | None) -> str:
@@ -231,7 +237,7 @@ def load_model(name: str | None, device: str, dtype: str, *, offline: bool) -> W
     from oscine import hub
 
     name = name or hub.DEFAULT_MODEL
-    if not Path(name).exists() and hub.find(name) is None and not hub.is_offline(offline):
+    if not os.path.exists(name) and hub.find(name) is None and not hub.is_offline(offline):
         from oscine.cli.models import download_bars
 
         with download_bars() as report:

@@ -24,22 +24,27 @@ log = logging.getLogger(__name__)
 Report = Callable[[float, float], None]
 
 
+class OutputError(OscineError):
+    """Standard output is full or closed: no other recording would fare better."""
+
+
 def finish(
     model: Whisper, job: Job, output_format: str, options: Mapping[str, Any], *, verbose: bool
 ) -> bool:
     """Transcribe one recording and write it; False if it could not be, which is then reported.
 
     Where it is stopped half-way, what is finished is written first. Raises UsageError for what the
-    model cannot do with any recording.
+    model cannot do with any recording, OutputError where standard output takes no more.
     """
+    if not job.targets and sys.stdout is None:  # closed by the caller, as `>&-` does
+        raise OutputError("standard output is closed; name a folder with --output-dir")
     stream: Stream | None = None
     started = perf_counter()
     try:
         with progress(job) as report:
             stream = model.stream(job.source, progress=report, **options)
             follow(stream, job, output_format, verbose=verbose)
-        write(stream, job, output_format)
-    except UsageError:
+    except (UsageError, OutputError):
         raise
     except OscineError as error:
         tell(str(error))
@@ -50,7 +55,7 @@ def finish(
         raise
     spent = perf_counter() - started
     log.info("%s: %s, %.1f s in %.1f s", job.source, stream.language, stream.duration, spent)
-    return True
+    return write(stream, job, output_format)
 
 
 def follow(stream: Stream, job: Job, output_format: str, *, verbose: bool) -> None:
@@ -64,27 +69,30 @@ def follow(stream: Stream, job: Job, output_format: str, *, verbose: bool) -> No
             pass
 
 
-def write(stream: Stream, job: Job, output_format: str) -> None:
-    """Write what `follow` has not."""
+def write(stream: Stream, job: Job, output_format: str) -> bool:
+    """Write what `follow` has not; False if a file could not be, which is then reported."""
     transcript = stream.transcript()
+    written = True
     for name, path in job.targets.items():
-        write_result(path, render(transcript, name))
-        log.info("wrote %s", path)
+        try:
+            write_result(path, render(transcript, name))
+        except OscineError as error:
+            tell(str(error))
+            written = False
+        else:
+            log.info("wrote %s", path)
     if not job.targets and output_format not in LINES:
         emit(render(transcript, output_format))
+    return written
 
 
 def write_unfinished(stream: Stream | None, job: Job, output_format: str) -> None:
     """Write the segments there are, if there are any, and say so."""
     if stream is None or not (segments := stream.transcript().segments):
         return
-    try:
-        write(stream, job, output_format)
-    except OscineError as error:
-        tell(str(error))
-        return
-    until = timestamp(segments[-1].end, hours=False, marker=".")
-    tell(f"{job.source}: written as far as {until}")
+    if write(stream, job, output_format):
+        until = timestamp(segments[-1].end, hours=False, marker=".")
+        tell(f"{job.source}: written as far as {until}")
 
 
 def shown(stream: Iterable[Segment]) -> Iterator[Segment]:
@@ -106,9 +114,17 @@ def tell_times(model: Whisper) -> None:
 
 
 def emit(text: str) -> None:
-    """UTF-8 on standard output, whatever the terminal or locale claims to be."""
-    sys.stdout.buffer.write(text.encode("utf-8", "backslashreplace"))
-    sys.stdout.buffer.flush()
+    """UTF-8 on standard output, whatever the terminal or locale claims to be.
+
+    Raises BrokenPipeError where the reader has gone, OutputError where nothing more fits.
+    """
+    try:
+        sys.stdout.buffer.write(text.encode("utf-8", "backslashreplace"))
+        sys.stdout.buffer.flush()
+    except BrokenPipeError:
+        raise
+    except OSError as error:
+        raise OutputError(f"standard output: cannot write: {error.strerror or error}") from error
 
 
 @contextmanager

@@ -192,6 +192,9 @@ def candidates(choice: str) -> list[Adapter]:
     `auto` takes hardware only; `gpu` the best there is. Raises DeviceError if there is none.
     """
     seen = {name: adapters(name) for name in implementations()}
+    if choice.startswith("gpu:"):  # a number of the list that `oscine doctor` shows first
+        first = next((listed for listed in seen.values() if listed), [])
+        seen = {"": first}
     found = [a for listed in seen.values() for a in matching(choice, listed)]
     found.sort(key=lambda adapter: RANK[adapter.kind])  # stable: Dawn stays before wgpu
     if found:
@@ -201,6 +204,8 @@ def candidates(choice: str) -> list[Adapter]:
         remedy = "install your GPU's Vulkan driver (libvulkan and an ICD), or use --device cpu"
         raise DeviceError(f"no WebGPU adapter; {remedy}")
     names = "; ".join(dict.fromkeys(f"{a.name} [{a.kind}]" for a in everything))
+    if choice == "auto":
+        raise DeviceError(f"no hardware GPU; there is: {names}, which --device gpu takes")
     raise DeviceError(f"--device {choice}: no such adapter; there is: {names}")
 
 
@@ -212,7 +217,7 @@ def matching(choice: str, listed: list[Adapter]) -> list[Adapter]:
         return listed
     if choice.startswith("gpu:"):
         number = choice[4:]
-        if not number.isdigit():
+        if not (number.isascii() and number.isdigit()):
             raise DeviceError(f"--device {choice}: write gpu:0, gpu:1, …")
         return listed[int(number) : int(number) + 1]
     return [adapter for adapter in listed if choice.lower() in adapter.name.lower()]

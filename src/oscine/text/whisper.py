@@ -111,8 +111,11 @@ def load_tokenizer(
         )
     try:
         return _from_ids(_read_vocabulary(path), path)
-    except (OSError, UnicodeDecodeError, ValueError, KeyError, TypeError, AttributeError) as error:
-        raise CheckpointError(path, f"not a tokenizer: {error!r}") from error
+    except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
+        kind = type(error).__name__
+        raise CheckpointError(
+            path, f"not a tokenizer ({kind}: {error})", "fetch it again"
+        ) from error
 
 
 def _find(folder: Path) -> Path | None:

@@ -247,6 +247,34 @@ def test_english_only_models_do_not_detect(scripted: Scripted) -> None:
         scripted().detect_language(sound(1.0))
 
 
+@pytest.mark.parametrize("seconds", [1e10, 1e308])
+def test_times_far_beyond_the_end_are_the_end(scripted: Scripted, seconds: float) -> None:
+    model = scripted((0.0, " a", 0.5))
+    options = {"max_initial_timestamp": seconds, "clip_timestamps": [0, seconds]}
+    assert model.transcribe(sound(1.0), **options).text == " a"
+    assert model.decoder.requests[0].max_initial_timestamp == 50  # all of the window
+
+
+@pytest.mark.parametrize(
+    ("length", "clips", "why"),
+    [(0, "0", "it holds no sound"), (1, "5", "clip_timestamps name none"), (1, "0,0", "clip_")],
+)
+def test_nothing_to_transcribe_is_said(
+    scripted: Scripted, caplog: pytest.LogCaptureFixture, length: int, clips: str, why: str
+) -> None:
+    assert scripted().transcribe(sound(length), clip_timestamps=clips).segments == ()
+    assert [record.getMessage() for record in caplog.records] == [
+        record.getMessage() for record in caplog.records if why in record.getMessage()
+    ]
+    assert len(caplog.records) == 1
+
+
+def test_an_empty_prefix_forces_nothing(scripted: Scripted) -> None:
+    model = scripted((0.0, " a", 0.5))
+    model.transcribe(sound(1.0), prefix="")
+    assert model.decoder.requests[0].prompt == (model.tokens.start,)
+
+
 def test_an_encoder_alone_can_only_encode(scripted: Scripted) -> None:
     model = Whisper(scripted().decoder, None, "tower")
     assert model.encode(sound(0.5)).shape == (50, 8)

@@ -202,7 +202,8 @@ class Decoder:
     ) -> NDArray[np.float32]:
         """The encoder alone: mel [2S, n_mels] -> [S, d]; layers as in model.encode."""
         self.check_mel(mel)
-        if layers is not None and not 0 <= layers <= self.config.n_audio_layer:
+        whole = isinstance(layers, int) and 0 <= layers <= self.config.n_audio_layer
+        if layers is not None and not whole:
             raise UsageError(f"layers must be 0 to {self.config.n_audio_layer}, not {layers}")
         if layers not in self.partial:
             self.partial[layers] = self.backend.record(lambda: self.trace_encoder(layers))

@@ -10,6 +10,8 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, fields
 from difflib import get_close_matches
 from itertools import pairwise
+from operator import index
+from reprlib import repr as shortened
 from types import MappingProxyType
 from typing import Any
 
@@ -20,6 +22,7 @@ Clip = tuple[float, float | None]
 
 TEMPERATURES = (0.0, 0.2, 0.4, 0.6, 0.8, 1.0)
 BEST_OF = 5
+COLDEST, HOTTEST = 0.001, 1000.0  # temperatures above 0
 
 #: Options of openai-whisper and faster-whisper that are not built yet, with the values that ask for
 #: nothing. Any other value is refused by name: an option is never ignored.
@@ -85,9 +88,7 @@ class TranscribeOptions:
         for name, value in options.items():
             if name in ELSEWHERE and value is not None:
                 raise UsageError(f"{name} is not an option of transcribe; {ELSEWHERE[name]}")
-            if name in UNBUILT and not any(
-                value is neutral or value == neutral for neutral in UNBUILT[name]
-            ):
+            if name in UNBUILT and not _asks_for_nothing(name, value):
                 raise UsageError(f"{name}={value!r} is not supported yet")
         known = {field.name for field in fields(cls)}
         given = {
@@ -111,6 +112,12 @@ class TranscribeOptions:
             raise UsageError("carry_initial_prompt needs initial_prompt")
 
 
+def _asks_for_nothing(name: str, value: Any) -> bool:
+    """Whether an option that is not built yet is given a value that changes nothing."""
+    simple = value is None or isinstance(value, str | bool | int | float)  # arrays have no one ==
+    return simple and value in UNBUILT[name]
+
+
 def _language(name: str, value: Any) -> str | None:
     return None if value is None else language_code(_text(name, value) or "")
 
@@ -124,6 +131,8 @@ def _task(name: str, value: Any) -> str:
 def _text(name: str, value: Any) -> str | None:
     if value is not None and not isinstance(value, str):
         raise UsageError(f"{name} must be text, not {value!r}")
+    if value is not None and any("\ud800" <= character <= "\udfff" for character in value):
+        raise UsageError(f"{name} must be text in UTF-8, not {value!r}")
     return value
 
 
@@ -135,11 +144,11 @@ def _flag(name: str, value: Any) -> bool:
 
 def _number(name: str, value: Any) -> float:
     try:
-        number = float(value)
-    except (TypeError, ValueError):
+        number = math.nan if isinstance(value, bool) else float(value)
+    except (TypeError, ValueError, OverflowError):
         number = math.nan
     if not math.isfinite(number):
-        raise UsageError(f"{name} must be a number, not {value!r}")
+        raise UsageError(f"{name} must be a number, not {shortened(value)}")
     return number
 
 
@@ -177,16 +186,26 @@ def _temperatures(name: str, value: Any) -> tuple[float, ...]:
     values = value if isinstance(value, list | tuple) else [value]
     if not values:
         raise UsageError(f"{name} must be a number from 0, or several")
-    return tuple(_seconds(name, each) for each in values)
+    checked = tuple(_seconds(name, each) for each in values)
+    for each in checked:
+        # Beyond these, logits divided by it are no numbers, or all alike.
+        if each and not COLDEST <= each <= HOTTEST:
+            raise UsageError(f"{name} must be 0 or {COLDEST} to {HOTTEST}, not {each}")
+    return checked
 
 
 def _token_ids(name: str, value: Any) -> tuple[int, ...]:
     """'1,2,-1' or ids; empty or None: nothing but the special tokens."""
     try:
-        parts = value.split(",") if isinstance(value, str) else list(value or ())
-        return tuple(int(part) for part in parts if str(part).strip())
+        parts = value.split(",") if isinstance(value, str) else list(() if value is None else value)
+        return tuple(
+            int(part) if isinstance(part, str) else index(part)
+            for part in parts
+            if str(part).strip()
+        )
     except (TypeError, ValueError):
-        raise UsageError(f"{name} must be token ids with commas between, not {value!r}") from None
+        problem = f"{name} must be token ids with commas between, not {shortened(value)}"
+        raise UsageError(problem) from None
 
 
 def _clips(name: str, value: Any) -> tuple[Clip, ...]:

@@ -5,6 +5,7 @@ Source: whisper/transcribe.py, whose one loop is here a generator over small ste
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable, Generator, Iterator, Sequence
 from threading import Event
 from time import perf_counter
@@ -24,6 +25,8 @@ from oscine.types import Segment, Transcript
 
 if TYPE_CHECKING:
     from oscine.models.whisper.pipeline import Whisper
+
+log = logging.getLogger(__name__)
 
 MOST_TOKENS = 440  # picked in one window, whatever the text context allows
 HOT = 0.5  # text made above this temperature is no context for what follows
@@ -97,7 +100,7 @@ class Stream(Iterator[Segment]):
         self._suppress_first = (
             suppressed_first(tokenizer, tokens, config) if options.suppress_blank else ()
         )
-        prefix = _encode(tokenizer, options.prefix)
+        prefix = _encode(tokenizer, options.prefix or None)  # an empty one forces no space
         self._prefix = fit_prefix(prefix, config.n_text_ctx, options.sample_len)
         self._history = History(
             _encode(tokenizer, options.initial_prompt),
@@ -114,7 +117,11 @@ class Stream(Iterator[Segment]):
         self.duration = features.duration
         # Less than one frame of sound is a recording too.
         frames = max(features.frames, int(features.duration > 0))
-        for start, end in clip_frames(self._options.clip_timestamps, frames):
+        ranges = clip_frames(self._options.clip_timestamps, frames)
+        if not ranges:
+            why = "clip_timestamps name none of it" if frames else "it holds no sound"
+            log.warning("%s: nothing to transcribe: %s", self._source.name, why)
+        for start, end in ranges:
             seek = start
             last = self.duration if end == frames else end / FRAMES_PER_SECOND
             while seek < end:
@@ -161,6 +168,8 @@ class Stream(Iterator[Segment]):
         history = self._history.prompt()
         prompt, sot = build_prompt(history, start, self._prefix, tokens.start_of_previous, context)
         initial = options.max_initial_timestamp
+        if initial is not None:
+            initial = min(initial, self._config.window_frames / FRAMES_PER_SECOND)
         return Request(
             prompt=prompt,
             sot=sot,
@@ -233,8 +242,8 @@ def clip_frames(clips: Sequence[Clip], frames: int) -> list[tuple[int, int]]:
     """Clips in seconds as ranges of frames that lie inside the recording; empty ones left out."""
     ranges = []
     for start, end in clips:
-        first = round(start * FRAMES_PER_SECOND)
-        last = frames if end is None else min(frames, round(end * FRAMES_PER_SECOND))
+        first = round(min(frames, start * FRAMES_PER_SECOND))
+        last = frames if end is None else round(min(frames, end * FRAMES_PER_SECOND))
         if first < last:
             ranges.append((first, last))
     return ranges
