@@ -226,7 +226,7 @@ def test_temperature_steps() -> None:
     assert temperatures(1.5, 0.2) == (1.5,)
     assert temperatures(0.3, None) == (0.3,)
     for step in (-0.1, 0.0, 1e-9, float("nan"), float("inf")):
-        with pytest.raises(UsageError, match="must be at least 0.01"):
+        with pytest.raises(UsageError, match=r"must be at least 0\.01"):
             temperatures(0.0, step)
 
 
