@@ -43,6 +43,16 @@ def load(
     return load_model(model, device, dtype, offline=offline)
 
 
-def transcribe(audio: Any, model: str | Path | None = None, **options: Any) -> Transcript:
-    """Load a model and transcribe one recording; for more than one, keep what `load` gives."""
-    return load(model).transcribe(audio, **options)
+def transcribe(
+    audio: Any,
+    model: str | Path | None = None,
+    device: str = "auto",
+    dtype: str = "auto",
+    **options: Any,
+) -> Transcript:
+    """Load a model and transcribe one recording; for more than one, keep what `load` gives.
+
+    `options`: fields of models.whisper.options.TranscribeOptions. Raises what `load` and
+    `Whisper.transcribe` raise.
+    """
+    return load(model, device, dtype).transcribe(audio, **options)

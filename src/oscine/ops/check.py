@@ -315,7 +315,7 @@ def run_case(gpu: Gpu, case: Case, seed: int = 0) -> Result:
         if out is not None:
             gpu.keep(result, out)
 
-    plan = gpu.record(trace)
+    plan = gpu.record(trace, name="check")
     worst = 0.0
     for inputs in (first, case.inputs(rng), case.inputs(rng)):
         for name, value in inputs.items():

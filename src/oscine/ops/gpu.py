@@ -45,7 +45,7 @@ class Gpu:
         self.profile = wanted(device)
         self.dispatches: list[Dispatch] = []
         self.guard: State | None = None
-        self.folds: dict[tuple[Tensor, Tensor], tuple[Tensor, Tensor]] = {}
+        self.folds: dict[tuple[Tensor | None, ...], tuple[Tensor, Tensor]] = {}
         self.block = "subgroup" if "subgroups" in device.features else "workgroup"
         self.blocks = not device.adapter.software  # a CPU pays dearly for a barrier
         self.lanes = self.subgroup_size()
@@ -263,7 +263,7 @@ class Gpu:
 
     def folded(self, norm: Norm, linear: Linear) -> tuple[Tensor, Tensor]:
         """W g and W h + b of a norm (g, h) before a linear layer, computed on first use: [out]."""
-        key = norm.weight, linear.weight
+        key = norm.weight, norm.bias, linear.weight, linear.bias
         if key not in self.folds:
             outputs, width = linear.weight.shape
             found = self.slot((1, outputs)), self.slot((1, outputs))

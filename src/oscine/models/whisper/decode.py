@@ -206,7 +206,9 @@ class Decoder:
         if layers is not None and not whole:
             raise UsageError(f"layers must be 0 to {self.config.n_audio_layer}, not {layers}")
         if layers not in self.partial:
-            self.partial[layers] = self.backend.record(lambda: self.trace_encoder(layers))
+            self.partial[layers] = self.backend.record(
+                lambda: self.trace_encoder(layers), name="encode"
+            )
         self.backend.write(self.mel, mel)
         self.partial[layers].run()
         encoded: NDArray[np.float32] = self.backend.read(self.audio)
