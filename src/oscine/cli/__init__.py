@@ -86,7 +86,7 @@ def run(arguments: Sequence[str] | None = None) -> int:
         tell(str(error))
         return error.exit_code
     except ArgumentError as error:
-        message: str = error.format_message()
+        message: str = error.format_message().replace("Value error, ", "")  # pydantic's, in Typer
         # A command line without arguments is answered with the help, which begins with its usage.
         if message.startswith("Usage:"):
             print(message, file=sys.stderr)

@@ -79,5 +79,5 @@ def pull(name: Name, offline: Offline = False) -> None:
 
 @app.command()
 def path(name: Name, offline: Offline = False) -> None:
-    """Print a model's folder, fetching nothing when it is here."""
+    """Print a model's folder; where it is not here it is fetched first, unless --offline."""
     pull(name, offline)
