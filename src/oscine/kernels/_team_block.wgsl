@@ -5,22 +5,10 @@ diagnostic(off, subgroup_uniformity);
 // Paste, then define `fn run(workgroup: vec3<u32>, workgroups: vec3<u32>)`.
 const WORKGROUP: u32 = 128u;
 
-struct Team {
-  lane: u32,
-  lanes: u32,
-}
+// use _whole_workgroup
 
-var<private> TEAM: Team;
 var<private> TEAM_SUBGROUP: u32;
 var<workgroup> team_sums: array<vec4<f32>, WORKGROUP>;
-
-fn team_first(workgroup: u32) -> u32 {
-  return workgroup;
-}
-
-fn team_step(workgroups: u32) -> u32 {
-  return workgroups;
-}
 
 fn team_sum4(x: vec4<f32>) -> vec4<f32> {
   team_sums[TEAM.lane] = subgroupAdd(x);
@@ -31,10 +19,6 @@ fn team_sum4(x: vec4<f32>) -> vec4<f32> {
   }
   workgroupBarrier();
   return sum;
-}
-
-fn team_sum(x: f32) -> f32 {
-  return team_sum4(vec4<f32>(x, 0.0, 0.0, 0.0)).x;
 }
 
 @compute @workgroup_size(WORKGROUP)

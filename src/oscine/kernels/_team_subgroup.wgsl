@@ -1,7 +1,8 @@
 enable subgroups;
 diagnostic(off, subgroup_uniformity);
 // A team is a subgroup, of whatever size the hardware gives: no shared memory, no barrier.
-// Paste, then define `fn run(workgroup: vec3<u32>, workgroups: vec3<u32>)`; TEAM.index counts teams of a workgroup.
+// Paste, then define `fn run(workgroup: vec3<u32>, workgroups: vec3<u32>)`. TEAM.index counts the
+// teams of a workgroup.
 const WORKGROUP: u32 = 128u;
 
 struct Team {

@@ -1,25 +1,8 @@
 // A team is a whole workgroup: for hardware without subgroups.
-// Paste, then define `fn run(workgroup: vec3<u32>, workgroups: vec3<u32>)`; TEAM.index is always 0.
+// Paste, then define `fn run(workgroup: vec3<u32>, workgroups: vec3<u32>)`.
 const WORKGROUP: u32 = 128u;
 
-struct Team {
-  lane: u32,
-  lanes: u32,
-  index: u32,
-  count: u32,
-}
-
-var<private> TEAM: Team;
-
-// The first row of this team, and the step to its next one: not from TEAM, since Tint holds private
-// variables for non-uniform and refuses the barriers of a loop over them.
-fn team_first(workgroup: u32) -> u32 {
-  return workgroup;
-}
-
-fn team_step(workgroups: u32) -> u32 {
-  return workgroups;
-}
+// use _whole_workgroup
 
 var<workgroup> TEAM_SHARED: array<vec4<f32>, WORKGROUP>;
 
@@ -37,16 +20,12 @@ fn team_sum4(x: vec4<f32>) -> vec4<f32> {
   return sum;
 }
 
-fn team_sum(x: f32) -> f32 {
-  return team_sum4(vec4<f32>(x, 0.0, 0.0, 0.0)).x;
-}
-
 @compute @workgroup_size(WORKGROUP)
 fn main(
   @builtin(workgroup_id) workgroup: vec3<u32>,
   @builtin(num_workgroups) workgroups: vec3<u32>,
   @builtin(local_invocation_index) lane: u32,
 ) {
-  TEAM = Team(lane, WORKGROUP, 0u, 1u);
+  TEAM = Team(lane, WORKGROUP);
   run(workgroup, workgroups);
 }
