@@ -6,7 +6,6 @@
     ├── CheckpointError                  weights, config or tokenizer are not what they should be
     ├── HubError                         a model is not here and cannot be fetched
     ├── DeviceError                      no such adapter, or the adapter failed its check
-    │   └── DeviceLostError              the adapter was there and went away
     ├── NonFiniteError                   NaN or infinity where numbers should be
     └── Cancelled                        the caller asked to stop
 
@@ -82,10 +81,6 @@ class HubError(OscineError):
 
 class DeviceError(OscineError):
     """No usable adapter, or an adapter that fails its check against NumPy."""
-
-
-class DeviceLostError(DeviceError):
-    """The adapter was lost while in use."""
 
 
 class NonFiniteError(OscineError):

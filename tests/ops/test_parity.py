@@ -33,7 +33,7 @@ def test_op_equals_its_meaning_without_subgroups(plain_gpu: Gpu, case: Case) -> 
 )
 def test_op_equals_its_meaning_in_blocks(device: Device, case: Case) -> None:
     blocks = Gpu(device)
-    blocks.blocks = True  # as on hardware; software is spared the barriers
+    blocks.block_teams = True  # as on hardware; software is spared the barriers
     assert run_case(blocks, case, seed=1).passed
     used = [dict(parameters).get("TEAM") for _, parameters in blocks.kernels.made]
     assert "block" in used

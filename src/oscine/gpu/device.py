@@ -11,7 +11,7 @@ import logging
 import os
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cache
 from typing import Any
 
@@ -242,11 +242,4 @@ def open_device(adapter: Adapter, without: frozenset[str] = frozenset()) -> Devi
         )
     except (RuntimeError, StopIteration) as problem:
         raise DeviceError(f"{adapter.name} cannot be opened: {one_line(problem)}") from problem
-    opened = Adapter(
-        **{
-            name: getattr(adapter, name)
-            for name in ("implementation", "name", "kind", "backend", "driver", "limits", "handle")
-        },
-        features=features,
-    )
-    return Device(opened, api, device)
+    return Device(replace(adapter, features=features), api, device)

@@ -47,7 +47,7 @@ class Gpu:
         self.guard: State | None = None
         self.folds: dict[tuple[Tensor | None, ...], tuple[Tensor, Tensor]] = {}
         self.block = "subgroup" if "subgroups" in device.features else "workgroup"
-        self.blocks = not device.adapter.software  # a CPU pays dearly for a barrier
+        self.block_teams = not device.adapter.software  # a CPU pays dearly for a barrier
         self.lanes = self.subgroup_size()
 
     # -- memory and time ----------------------------------------------------------------------
@@ -161,7 +161,7 @@ class Gpu:
         """
         if self.block == "workgroup":
             return {"TEAM": "workgroup"}, (min(rows, MOST_GROUPS),)
-        if self.blocks and width >= BLOCK_WIDTH and rows <= BLOCK_ROWS:
+        if self.block_teams and width >= BLOCK_WIDTH and rows <= BLOCK_ROWS:
             return {"TEAM": "block", "WORKGROUP": WORKGROUP}, (min(rows, MOST_GROUPS),)
         workgroup = max(SUBGROUPS, self.lanes)
         groups = min(ceil(rows / (workgroup // self.lanes)), MOST_GROUPS)
