@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from typing import Any
 
 import numpy as np
@@ -52,9 +52,12 @@ class Segment:
     compression_ratio: float
     no_speech_prob: float
     words: tuple[Word, ...] | None = None
+    language: str | None = None  # where languages are told apart by segment
+    channel: int | None = None  # from 1, where channels are transcribed apart
+    flags: tuple[str, ...] = ()  # what was done to the text: "repetition" was cut
 
     def to_dict(self) -> dict[str, Any]:
-        """openai-whisper's segment dictionary; `words` only where they were asked for."""
+        """openai-whisper's segment dictionary; what is optional only where there is any."""
         row: dict[str, Any] = {
             "id": self.id,
             "seek": self.seek,
@@ -72,7 +75,20 @@ class Segment:
                 {"word": w.word, "start": w.start, "end": w.end, "probability": w.probability}
                 for w in self.words
             ]
+        for name in ("language", "channel"):
+            if (value := getattr(self, name)) is not None:
+                row[name] = value
+        if self.flags:
+            row["flags"] = list(self.flags)
         return row
+
+
+@dataclass(frozen=True, slots=True)
+class Coverage:
+    """How much of what the voice activity detector hears has text, in seconds."""
+
+    speech: float
+    without_text: float
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,10 +102,12 @@ class Transcript:
     model: str
     device: str
     timings: dict[str, float] = field(default_factory=dict)
+    language_probability: float | None = None  # None: the language was given
+    coverage: Coverage | None = None  # None: without voice activity detection
 
     def to_dict(self) -> dict[str, Any]:
-        """openai-whisper's result dictionary plus duration, model, device and timings."""
-        return {
+        """openai-whisper's result dictionary, and what else is known."""
+        row: dict[str, Any] = {
             "text": self.text,
             "language": self.language,
             "segments": [segment.to_dict() for segment in self.segments],
@@ -98,3 +116,8 @@ class Transcript:
             "device": self.device,
             "timings": self.timings,
         }
+        if self.language_probability is not None:
+            row["language_probability"] = self.language_probability
+        if self.coverage is not None:
+            row["coverage"] = asdict(self.coverage)
+        return row
