@@ -16,7 +16,11 @@ from oscine.cli.outputs import plan
 from oscine.cli.work import finish, tell_times
 from oscine.errors import OscineError, UsageError
 from oscine.formats import FORMATS
-from oscine.models.whisper.options import TranscribeOptions
+from oscine.models.whisper.options import (
+    APPEND_PUNCTUATIONS,
+    PREPEND_PUNCTUATIONS,
+    TranscribeOptions,
+)
 
 if TYPE_CHECKING:
     from oscine.models.whisper.pipeline import Whisper
@@ -123,8 +127,9 @@ def transcribe(
     initial_prompt: Annotated[str | None, _option("Text before the first window.")] = None,
     carry_initial_prompt: Annotated[bool, _option("Before every window.")] = False,
     condition_on_previous_text: Annotated[
-        bool, _option("Show each window the text before it.")
-    ] = True,
+        bool | None,
+        _option("Show each window the text before it.  [default: unless in batches]"),
+    ] = None,
     prefix: Annotated[str | None, _option("Words every window begins with.")] = None,
     temperature: Annotated[float, _option("0: always the likeliest token.")] = 0.0,
     best_of: Annotated[
@@ -158,8 +163,12 @@ def transcribe(
     patience: Annotated[float | None, _option(LATER, _number, "FLOAT")] = None,
     length_penalty: Annotated[float | None, _option(LATER, _number, "FLOAT")] = None,
     word_timestamps: Annotated[bool, _option(LATER)] = False,
-    prepend_punctuations: Annotated[str | None, _option(LATER)] = None,
-    append_punctuations: Annotated[str | None, _option(LATER)] = None,
+    prepend_punctuations: Annotated[str, _option("Joined to the word after.")] = (
+        PREPEND_PUNCTUATIONS
+    ),
+    append_punctuations: Annotated[str, _option("Joined to the word before.")] = (
+        APPEND_PUNCTUATIONS
+    ),
     highlight_words: Annotated[bool, _option(LATER)] = False,
     max_line_width: Annotated[int | None, _option(LATER, _whole, "INT")] = None,
     max_line_count: Annotated[int | None, _option(LATER, _whole, "INT")] = None,
@@ -177,6 +186,7 @@ def transcribe(
     """
     own = {"files", "model", "device", "dtype", "offline", "fp16"}
     own |= {"output_format", "output_dir", "verbose"}
+    own |= {"highlight_words", "max_line_width", "max_line_count", "max_words_per_line", "threads"}
     options = {name: value for name, value in context.params.items() if name not in own}
     increment = options.pop("temperature_increment_on_fallback")
     options["temperature"] = temperatures(temperature, increment)

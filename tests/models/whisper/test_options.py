@@ -1,4 +1,4 @@
-"""Options: openai-whisper's forms are taken, mistakes and what is not built are refused by name."""
+"""Options: openai-whisper's forms are taken, mistakes and contradictions are refused by name."""
 
 from __future__ import annotations
 
@@ -8,7 +8,8 @@ import numpy as np
 import pytest
 
 from oscine.errors import UsageError
-from oscine.models.whisper.options import CHECKS, UNBUILT, TranscribeOptions
+from oscine.models.whisper.checks import CHECKS
+from oscine.models.whisper.options import ELSEWHERE, TranscribeOptions
 
 
 @pytest.mark.parametrize(
@@ -27,6 +28,16 @@ from oscine.models.whisper.options import CHECKS, UNBUILT, TranscribeOptions
         ("clip_timestamps", [1, 2], ((1.0, 2.0),)),
         ("logprob_threshold", None, None),
         ("sample_len", 10, 10),
+        ("beam_size", 5, 5),
+        ("beam_size", None, None),
+        ("repetition_penalty", 2, 2.0),
+        ("language_detection_threshold", None, None),
+        ("vad_max_speech_duration_s", float("inf"), float("inf")),
+        ("vad_max_speech_duration_s", "30", 30.0),
+        ("vad_min_silence_duration_ms", 160.0, 160),
+        ("batch_size", "auto", "auto"),
+        ("batch_size", "8", 8),
+        ("batch_size", 1, 1),
     ],
 )
 def test_openai_forms(name: str, value: Any, normal: Any) -> None:
@@ -70,12 +81,60 @@ def test_defaults_need_no_checking() -> None:
         ({"temprature": 0}, "unknown option temprature; did you mean temperature?"),
         ({"fp16": False}, "fp16 is not an option of transcribe; choose the precision"),
         ({"verbose": True}, "verbose is not an option of transcribe"),
-        ({"beam_size": 5}, "beam_size=5 is not supported yet"),
-        ({"word_timestamps": True}, "word_timestamps=True is not supported yet"),
-        ({"threads": 4}, "threads=4 is not supported yet"),
-        ({"beam_size": np.arange(2)}, "beam_size=array([0, 1]) is not supported yet"),
+        ({"vad_parameters": {}}, "vad_parameters is not an option of transcribe; use vad_thresh"),
+        ({"max_line_width": 40}, "max_line_width is not an option of transcribe; give it to"),
+        ({"threads": 4}, "threads is not an option of transcribe; set the environment variable"),
+        ({"beam_size": 0}, "beam_size must be at least 1"),
+        ({"beam_size": 17}, "beam_size must be at most 16"),
+        ({"beam_size": np.arange(2)}, "beam_size must be a number, not array([0, 1])"),
+        ({"beam_size": 5, "temperature": 0.4}, "beam_size needs temperature 0"),
+        ({"patience": 2}, "patience needs beam_size above 1"),
+        ({"patience": 2, "beam_size": 1}, "patience needs beam_size above 1"),
+        ({"patience": 0, "beam_size": 2}, "patience must be above 0"),
+        ({"patience": 0.2, "beam_size": 2}, "patience=0.2 is too small for beam_size=2"),
+        ({"length_penalty": 1.1}, "length_penalty must be 0 to 1"),
+        ({"length_penalty": 1, "temperature": 0}, "length_penalty needs several results"),
+        ({"length_penalty": 1, "best_of": 1}, "length_penalty needs several results"),
+        ({"repetition_penalty": 0}, "repetition_penalty must be above 0"),
+        ({"no_repeat_ngram_size": -1}, "no_repeat_ngram_size must be a whole number"),
+        ({"language": "en", "multilingual": True}, "multilingual finds the language of every"),
+        ({"language": "en", "language_detection_segments": 2}, "language_detection_segments is"),
+        ({"language": "en", "language_detection_threshold": None}, "language_detection_thresh"),
+        ({"language_detection_segments": 0}, "language_detection_segments must be at least 1"),
+        ({"language_detection_threshold": 2}, "language_detection_threshold must be 0 to 1"),
+        ({"word_timestamps": 1}, "word_timestamps must be True or False"),
+        ({"prepend_punctuations": "x"}, "prepend_punctuations needs word_timestamps=True"),
+        ({"append_punctuations": None}, "append_punctuations must be text"),
+        ({"append_punctuations": ""}, "append_punctuations needs word_timestamps=True"),
+        ({"hallucination_silence_threshold": 2}, "hallucination_silence_threshold needs word"),
+        ({"without_timestamps": True, "max_initial_timestamp": 2}, "max_initial_timestamp needs"),
+        ({"vad_filter": None}, "vad_filter must be True or False"),
+        ({"vad_threshold": 1.5}, "vad_threshold must be 0 to 1"),
+        ({"vad_threshold": 0.5, "vad_neg_threshold": 0.6}, "vad_neg_threshold=0.6 must not be"),
+        ({"vad_max_speech_duration_s": 0}, "vad_max_speech_duration_s must be above 0"),
+        ({"vad_max_speech_duration_s": float("nan")}, "vad_max_speech_duration_s must be a num"),
+        ({"vad_speech_pad_ms": 0.5}, "vad_speech_pad_ms must be a whole number"),
+        *(
+            ({"vad_filter": False, name: value}, f"{name} needs vad_filter=True")
+            for name, value in {
+                "vad_threshold": 0.4, "vad_neg_threshold": 0.1, "vad_min_speech_duration_ms": 1,
+                "vad_max_speech_duration_s": 9, "vad_min_silence_duration_ms": 1,
+                "vad_speech_pad_ms": 1,
+            }.items()
+        ),
+        ({"batch_size": 0}, "batch_size must be a number from 1 to 64 or auto, not 0"),
+        ({"batch_size": 65}, "batch_size must be a number from 1 to 64 or auto, not 65"),
+        ({"batch_size": "many"}, "batch_size must be a number from 1 to 64 or auto, not 'many'"),
+        ({"batch_size": True}, "batch_size must be a number from 1 to 64 or auto, not True"),
+        ({"batch_size": 8, "condition_on_previous_text": True}, "condition_on_previous_text=True"),
+        ({"batch_size": "auto", "initial_prompt": "x"}, "initial_prompt does not go with batch_si"),
+        (
+            {"batch_size": 2, "word_timestamps": True, "hallucination_silence_threshold": 2},
+            "hallucination_silence_threshold does not go with batch_size=2",
+        ),
+        ({"split_channels": "yes"}, "split_channels must be True or False"),
     ],
-)
+)  # fmt: skip
 def test_refused_by_name(options: dict[str, Any], problem: str) -> None:
     with pytest.raises(UsageError) as caught:
         TranscribeOptions.of(**options)
@@ -83,9 +142,44 @@ def test_refused_by_name(options: dict[str, Any], problem: str) -> None:
     assert "\n" not in str(caught.value)
 
 
-@pytest.mark.parametrize("name", UNBUILT)
-def test_what_is_not_built_may_be_left_alone_but_not_asked_for(name: str) -> None:
-    for neutral in UNBUILT[name]:
-        assert TranscribeOptions.of(**{name: neutral}) == TranscribeOptions()
-    with pytest.raises(UsageError, match=f"^{name}="):
-        TranscribeOptions.of(**{name: "something else"})
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"beam_size": 2, "patience": 0.3, "length_penalty": 0.6},
+        {"length_penalty": 0.6},  # chooses between the samples at temperatures above 0
+        {"beam_size": 5, "best_of": 3},  # one for temperature 0, one for those above
+        {"vad_filter": False, "vad_threshold": 0.5},
+        {"multilingual": True, "batch_size": 8, "hotwords": "oscine", "prefix": "So"},
+        {"batch_size": 8, "initial_prompt": "x", "carry_initial_prompt": True},
+        {"batch_size": "auto", "clip_timestamps": "1,2", "without_timestamps": True},
+        {"batch_size": 1, "initial_prompt": "x", "condition_on_previous_text": True},
+        {"batch_size": 8, "word_timestamps": True, "prepend_punctuations": ""},
+        {"split_channels": True, "batch_size": 4},
+    ],
+)
+def test_what_goes_together(options: dict[str, Any]) -> None:
+    for name, value in options.items():
+        assert getattr(TranscribeOptions.of(**options), name) in (value, ((1.0, 2.0),))
+
+
+@pytest.mark.parametrize("name", ELSEWHERE)
+def test_what_is_settled_elsewhere_may_be_left_alone(name: str) -> None:
+    assert TranscribeOptions.of(**{name: None}) == TranscribeOptions()
+
+
+@pytest.mark.parametrize(
+    ("batch_size", "condition", "batched", "conditioned"),
+    [
+        (None, None, False, True),
+        (1, None, False, True),
+        (1, False, False, False),
+        (2, None, True, False),
+        ("auto", None, True, False),
+        ("auto", False, True, False),
+    ],
+)
+def test_context_is_for_windows_one_after_another(
+    batch_size: Any, condition: Any, batched: bool, conditioned: bool
+) -> None:
+    options = TranscribeOptions.of(batch_size=batch_size, condition_on_previous_text=condition)
+    assert (options.batched, options.conditioned) == (batched, conditioned)
