@@ -4,7 +4,8 @@
 adds dispatches to the plan being recorded. Ops return new tensors; only `State`, `Cache` and the
 slots that `keep` fills are written in place, alike on both sides.
 
-Shapes: R rows, D model width, V vocabulary, S encoder positions, C cache length.
+Shapes: R rows, D model width, V vocabulary, S encoder positions, C cache length; B lines that are
+decoded side by side, L rows of each in one pass, W encoded windows.
 Every activation is float32; weights are float32 or float16 and always summed in float32.
 """
 
@@ -36,24 +37,38 @@ STATE_FIELDS: tuple[tuple[str, type], ...] = (
     ("temperature", np.float32),  # 0: greedy
     ("sum_logprob", np.float32),  # of the filtered distribution without temperature
     ("no_speech_prob", np.float32),
-    ("unused", np.uint32),
+    ("window", np.uint32),  # which of the encoded windows this line listens to
+    ("frames", np.uint32),  # encoder positions of it that hold sound: what cross_weights looks at
 )
 STATE = np.dtype([(name, kind) for name, kind in STATE_FIELDS])
 
 STOP_END, STOP_REPEAT, STOP_LENGTH, STOP_NONFINITE = 1, 2, 3, 4
 
 #: What `pick` needs to know of a vocabulary and a task: kernels/_rules.wgsl.
-RULES_FIELDS: tuple[str, ...] = (
-    "vocabulary",  # V
-    "end",  # <|endoftext|>
-    "timestamp_begin",  # <|0.00|>; V where there are no timestamps
-    "no_timestamps",  # <|notimestamps|>
-    "no_speech",  # <|nospeech|>
-    "timestamps",  # 1: the timestamp rules hold
-    "max_initial",  # index of the largest first timestamp
-    "repeat_limit",  # equal tokens in a row that end a pass; 0: never
+RULES_FIELDS: tuple[tuple[str, type], ...] = (
+    ("vocabulary", np.uint32),  # V
+    ("end", np.uint32),  # <|endoftext|>
+    ("timestamp_begin", np.uint32),  # <|0.00|>; V where there are no timestamps
+    ("no_timestamps", np.uint32),  # <|notimestamps|>
+    ("no_speech", np.uint32),  # <|nospeech|>
+    ("timestamps", np.uint32),  # 1: the timestamp rules hold
+    ("max_initial", np.uint32),  # index of the largest first timestamp
+    ("repeat_limit", np.uint32),  # equal tokens in a row that end a pass; 0: never
+    ("no_repeat_ngram", np.uint32),  # so many text tokens in a row come only once; 0: no rule
+    ("repetition_penalty", np.float32),  # divides the logits of text that came before; 1: none
 )
-RULES = np.dtype([(name, np.uint32) for name in RULES_FIELDS])
+RULES = np.dtype([(name, kind) for name, kind in RULES_FIELDS])
+
+#: A finished beam: kernels/_pool.wgsl.
+POOL_FIELDS: tuple[tuple[str, type], ...] = (
+    ("filled", np.uint32),  # 1: there is one
+    ("count", np.uint32),  # its tokens, end-of-text not counted
+    ("sum_logprob", np.float32),  # end-of-text counted
+    ("unused", np.uint32),
+)
+POOL = np.dtype([(name, kind) for name, kind in POOL_FIELDS])
+
+NEVER = -1e30  # a score that nothing reaches: WGSL may assume that there is no infinity
 
 #: Bits of the mask, one word a vocabulary entry.
 SUPPRESS, SUPPRESS_FIRST = 1, 2
@@ -77,7 +92,7 @@ class Linear:
 
 @dataclass(frozen=True, slots=True)
 class Cache:
-    """Keys and values of one layer, one line a row of the batch: each [B, C, D]."""
+    """Keys and values of one layer, each [B, room, D]; the room of a line is at least C."""
 
     keys: Tensor
     values: Tensor
@@ -85,7 +100,20 @@ class Cache:
 
 @dataclass(frozen=True, slots=True)
 class State:
-    """What a decoding pass knows of itself: rows [B] of STATE, and the tokens picked [B, C]."""
+    """What a decoding pass knows of itself: rows [B] of STATE, and the tokens picked [B, C].
+
+    `origins` [B, C]: which line of the cache holds the key and value of each position. Beams that
+    share a beginning share its cache, and to reorder them moves no key; None: each line its own.
+    """
+
+    rows: Tensor
+    tokens: Tensor
+    origins: Tensor | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Pool:
+    """Beams that have ended, P at most for each group of lines: rows [G, P] of POOL, [G, P, C]."""
 
     rows: Tensor
     tokens: Tensor
@@ -133,8 +161,17 @@ class Ops(Protocol):
         """
         ...
 
-    def attend_cross(self, q: Tensor, kv: Tensor, heads: int) -> Tensor:
-        """Every row attends to the same k‖v [S, 2D]: q [R, D] -> [R, D]."""
+    def attend_cross(self, q: Tensor, kv: Tensor, state: State, heads: int) -> Tensor:
+        """Each line attends to its window of k‖v [W, S, 2D]: q [B·L, D] -> [B·L, D]."""
+        ...
+
+    def cross_weights(
+        self, q: Tensor, kv: Tensor, state: State, heads: int, chosen: tuple[int, ...]
+    ) -> Tensor:
+        """The weights that attend_cross gives in some heads: [A, B·L, S].
+
+        softmax over the first state.frames positions; 0 beyond them.
+        """
         ...
 
     def embed(
@@ -151,12 +188,44 @@ class Ops(Protocol):
         """state.no_speech_prob = softmax(logits [2B, V])[B:, no_speech], before any filter."""
         ...
 
-    def pick(self, logits: Tensor, mask: Tensor, rules: Tensor, state: State) -> None:
+    def penalise(self, logits: Tensor, rules: Tensor, state: State) -> Tensor:
+        """Logits [B, V] less likely to repeat text: by repetition_penalty and no_repeat_ngram.
+
+        Text ids among a line's tokens: positive logits are divided by the penalty, negative ones
+        multiplied. A text id that would end a run of no_repeat_ngram tokens that came before gets
+        NEVER. Source: transformers generation/logits_process.py; timestamps are left alone.
+        """
+        ...
+
+    def pick(
+        self, logits: Tensor, mask: Tensor, rules: Tensor, state: State, share: int = 1
+    ) -> None:
         """Filter logits [.., V] by mask [V] and the timestamp rules, choose, advance the state.
 
-        Only the first B rows of logits count. Greedy takes the lowest id among equals;
-        with a temperature, Gumbel noise from a counter hash of (seed, count, id) is added first.
-        Rules: openai whisper/decoding.py.
+        Line b chooses from row b // share; rows beyond are ignored. Greedy takes the lowest id
+        among equals; with a temperature, Gumbel noise from a counter hash of (seed, count, id) is
+        added first. Rules: openai whisper/decoding.py.
+        """
+        ...
+
+    def pick_beams(
+        self, logits: Tensor, mask: Tensor, rules: Tensor, state: State, pool: Pool, share: int = 1
+    ) -> None:
+        """A step of beam search: the lines are groups of K = B / G beams.
+
+        share=1: each beam that is not done offers its K + 1 likeliest tokens, from row b of logits.
+        share=K, the first step: row g of logits speaks for a whole group. By total log-probability
+        the offers that end go to the group's pool while it has room, the others become the K new
+        beams: state, tokens and origins of the parent, moved on. A full pool ends all of the group;
+        a beam that nothing is left for is done. Source: BeamSearchDecoder in openai
+        whisper/decoding.py.
+        """
+        ...
+
+    def probability(self, logits: Tensor, prompt: Tensor, rules: Tensor) -> Tensor:
+        """What row r of logits [R, V] gives token r + 1 of prompt [1, R] among text ids: [R].
+
+        softmax over ids below end; 0 for other tokens and for the last row.
         """
         ...
 
@@ -186,6 +255,18 @@ class Backend(Ops, Protocol):
         """Zeroed memory that outlives plans."""
         ...
 
+    def view(self, slot: Tensor, shape: tuple[int, ...]) -> Tensor:
+        """The start of a slot under another shape; the same memory."""
+        ...
+
+    def copy_first(self, slot: Tensor, index: int) -> None:
+        """Copy item 0 of a slot [N, ...] to item `index`, after the work so far."""
+        ...
+
+    def release(self, *slots: Tensor) -> None:
+        """Give back the memory of slots that no plan will use again."""
+        ...
+
     def write(self, slot: Tensor, array: np.ndarray) -> None:
         """Copy the host's array over the start of a slot."""
         ...
@@ -207,6 +288,10 @@ class Backend(Ops, Protocol):
 
     def padded(self, length: int) -> int:
         """The prompt length to record a plan for: a few lengths where recording costs."""
+        ...
+
+    def padded_lines(self, count: int) -> int:
+        """The number of lines to record a plan for, likewise."""
         ...
 
     def trace(self) -> dict[str, tuple[int, float]]:

@@ -8,25 +8,15 @@ go to all cores.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from itertools import product
+from itertools import groupby, product
+from math import prod
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from oscine.ops import (
-    STOP_END,
-    STOP_LENGTH,
-    STOP_NONFINITE,
-    STOP_REPEAT,
-    SUPPRESS,
-    SUPPRESS_FIRST,
-    Activation,
-    Cache,
-    Linear,
-    Norm,
-    State,
-)
+from oscine.ops import Activation, Cache, Linear, Norm, State
+from oscine.ops.decisions import Decisions
 from oscine.threads import each, single_threaded_blas
 
 Array = NDArray[Any]
@@ -111,34 +101,20 @@ def weighted_mean(scores: Array, values: Array, out: Array) -> None:
     out /= scores.sum(-1, keepdims=True)
 
 
+def neighbours(rows: Array) -> Iterator[slice]:
+    """Runs of lines that listen to one window, those that are done left out."""
+    start = 0
+    for (done, _), run in groupby(zip(rows["done"] > 0, rows["window"], strict=True)):
+        stop = start + len(list(run))
+        if not done:
+            yield slice(start, stop)
+        start = stop
+
+
 def split_heads(x: Array, heads: int) -> Array:
     """[..., R, H·W] -> [..., H, R, W], a view."""
     view: Array = np.swapaxes(x.reshape(*x.shape[:-1], heads, -1), -2, -3)
     return view
-
-
-def counter_hash(seed: int, count: int, ids: Array) -> Array:
-    """Uniform uint32 from (seed, count, id): PCG's output permutation, three times over."""
-
-    def pcg(x: Array) -> Array:
-        x = x * np.uint32(747796405) + np.uint32(2891336453)
-        word = ((x >> ((x >> np.uint32(28)) + np.uint32(4))) ^ x) * np.uint32(277803737)
-        mixed: Array = (word >> np.uint32(22)) ^ word
-        return mixed
-
-    start = pcg(np.array([seed], np.uint32))
-    return pcg(ids.astype(np.uint32) ^ pcg(start ^ np.uint32(count)))
-
-
-def gumbel(seed: int, count: int, ids: Array) -> Array:
-    """Standard Gumbel noise, so that argmax(logits / T + noise) samples softmax(logits / T).
-
-    23 bits, not 24: half more than the largest must not round up to 1, whose noise is infinite.
-    """
-    unit = (counter_hash(seed, count, ids) >> np.uint32(9)).astype(np.float32)
-    unit = (unit + np.float32(0.5)) * np.float32(2**-23)
-    noise: Array = -np.log(-np.log(unit))
-    return noise
 
 
 class ReferencePlan:
@@ -155,7 +131,7 @@ class ReferencePlan:
                 self.trace()
 
 
-class Reference:
+class Reference(Decisions):
     """The op vocabulary in NumPy; shapes and meaning: oscine.ops.Ops."""
 
     name = "NumPy"
@@ -177,6 +153,15 @@ class Reference:
     def slot(self, shape: tuple[int, ...], dtype: Any = np.float32) -> Array:
         return np.zeros(shape, dtype)
 
+    def view(self, slot: Array, shape: tuple[int, ...]) -> Array:
+        return slot.reshape(-1)[: prod(shape)].reshape(shape)
+
+    def copy_first(self, slot: Array, index: int) -> None:
+        slot[index] = slot[0]
+
+    def release(self, *slots: Array) -> None:
+        """Memory goes with the last reference."""
+
     def write(self, slot: Array, array: Array) -> None:
         slot.reshape(-1)[: array.size] = array.reshape(-1)
 
@@ -194,6 +179,9 @@ class Reference:
 
     def padded(self, length: int) -> int:
         return length
+
+    def padded_lines(self, count: int) -> int:
+        return count
 
     def keep(self, x: Array, slot: Array) -> None:
         slot[...] = x
@@ -286,21 +274,45 @@ class Reference:
             cache.keys[b, start:end] = rows[b, :count, width : 2 * width]
             cache.values[b, start:end] = rows[b, :count, 2 * width :]
             q = split_heads(rows[b, :count, :width] * scale, heads)
-            scores = q @ split_heads(cache.keys[b, :end], heads).swapaxes(-1, -2)
+            keys, stored = cache.keys[b, :end], cache.values[b, :end]
+            if state.origins is not None:
+                lead, places = state.origins[b, :end], np.arange(end)
+                keys, stored = cache.keys[lead, places], cache.values[lead, places]
+            scores = q @ split_heads(keys, heads).swapaxes(-1, -2)
             if count > 1:
                 later = np.arange(end)[None, :] > np.arange(start, end)[:, None]
                 scores[:, later] = -np.inf
-            values = split_heads(cache.values[b, :end], heads)
-            weighted_mean(scores, values, split_heads(y[b, :count], heads))
+            weighted_mean(scores, split_heads(stored, heads), split_heads(y[b, :count], heads))
         return y.reshape(-1, width)
 
-    def attend_cross(self, q: Array, kv: Array, heads: int) -> Array:
-        width = q.shape[1]
-        scale = np.float32((width // heads) ** -0.5)
-        scores = split_heads(q * scale, heads) @ split_heads(kv[:, :width], heads).swapaxes(-1, -2)
-        y = np.empty_like(q)
-        weighted_mean(scores, split_heads(kv[:, width:], heads), split_heads(y, heads))
-        return y
+    def attend_cross(self, q: Array, kv: Array, state: State, heads: int) -> Array:
+        lines, width = len(state.rows), q.shape[1]
+        scaled = (q * np.float32((width // heads) ** -0.5)).reshape(lines, -1, width)
+        y = np.zeros_like(scaled)
+
+        def attend(same: slice) -> None:
+            keys, values = np.split(kv[state.rows["window"][same.start]], 2, axis=1)
+            queries = scaled[same].reshape(-1, width)
+            scores = split_heads(queries, heads) @ split_heads(keys, heads).swapaxes(-1, -2)
+            out = y[same].reshape(-1, width)
+            weighted_mean(scores, split_heads(values, heads), split_heads(out, heads))
+
+        each(attend, neighbours(state.rows))
+        return y.reshape(-1, width)
+
+    def cross_weights(
+        self, q: Array, kv: Array, state: State, heads: int, chosen: tuple[int, ...]
+    ) -> Array:
+        lines, width = len(state.rows), q.shape[1]
+        scaled = q.reshape(lines, -1, width) * np.float32((width // heads) ** -0.5)
+        weights = np.zeros((len(chosen), *scaled.shape[:2], kv.shape[1]), np.float32)
+        for b, line in enumerate(state.rows):
+            keys = split_heads(kv[line["window"], : line["frames"], :width], heads)[list(chosen)]
+            scores = split_heads(scaled[b], heads)[list(chosen)] @ keys.swapaxes(-1, -2)
+            if scores.size:
+                scores = np.exp(scores - scores.max(-1, keepdims=True))
+                weights[:, b, :, : line["frames"]] = scores / scores.sum(-1, keepdims=True)
+        return weights.reshape(len(chosen), len(q), -1)
 
     def embed(
         self, table: Array, positions: Array, state: State, prompt: Array | None = None
@@ -316,83 +328,3 @@ class Reference:
         index = np.arange(len(lines))
         last = lines[index, np.maximum(state.rows["length"].astype(int) - 1, 0)]
         return np.concatenate([last, lines[index, state.rows["sot"]]])
-
-    # -- decisions ----------------------------------------------------------------------------
-
-    def no_speech(self, logits: Array, rules: Array, state: State) -> None:
-        for line, row in zip(state.rows, logits[len(state.rows) :], strict=True):
-            if not line["done"]:
-                top = row.max()
-                total = np.exp(row - top).sum()
-                line["no_speech_prob"] = np.exp(row[rules[0]["no_speech"]] - top) / total
-
-    def pick(self, logits: Array, mask: Array, rules: Array, state: State) -> None:
-        rule = rules[0]
-        for b, line in enumerate(state.rows):
-            if line["done"]:
-                continue
-            if not np.isfinite(logits[b]).all():
-                line["done"] = STOP_NONFINITE
-                continue
-            scores = np.where(self.allowed(mask, rule, line), logits[b], -np.inf)
-            token, logprob = self.choose(scores, rule, line)
-            line["sum_logprob"] += logprob
-            self.advance(token, rule, line, state.tokens[b])
-
-    def allowed(self, mask: Array, rule: Array, line: Array) -> Array:
-        """Which ids may follow [V]: suppression, then rules a to d of specs (openai's order)."""
-        first = line["count"] == 0
-        allowed: Array = (mask & (SUPPRESS | SUPPRESS_FIRST if first else SUPPRESS)) == 0
-        begin, end = int(rule["timestamp_begin"]), int(rule["end"])
-        if not rule["timestamps"]:
-            return allowed
-        allowed[rule["no_timestamps"]] = False
-        closing = line["after_timestamp"] and not line["after_pair"]
-        if line["after_timestamp"]:
-            allowed[slice(0, end) if closing else slice(begin, None)] = False
-        if line["last_timestamp"]:
-            allowed[begin : int(line["last_timestamp"]) + (0 if closing else 1)] = False
-        if first:
-            allowed[:begin] = False
-            allowed[begin + int(rule["max_initial"]) + 1 :] = False
-        return allowed
-
-    def choose(self, scores: Array, rule: Array, line: Array) -> tuple[int, float]:
-        """The token, and its log-probability among what the filters leave."""
-        begin, end = int(rule["timestamp_begin"]), int(rule["end"])
-        top = scores.max()
-        if top == -np.inf:  # nothing may follow
-            return end, 0.0
-        weights = np.exp(scores - top)
-        text, stamps = scores[:begin], scores[begin:]
-        if rule["timestamps"] and weights[begin:].sum() > np.exp(text.max(initial=-np.inf) - top):
-            total, low, pool = weights[begin:].sum(), begin, stamps
-        else:
-            total, low, pool = weights.sum(), 0, scores
-        if line["temperature"] > 0:
-            noise = gumbel(int(line["seed"]), int(line["count"]), np.arange(low, low + len(pool)))
-            token = low + int(np.argmax(pool / line["temperature"] + noise))
-        else:
-            token = low + int(np.argmax(pool))
-        return token, float(scores[token] - top - np.log(total))
-
-    def advance(self, token: int, rule: Array, line: Array, tokens: Array) -> None:
-        """Write the token down and move on."""
-        line["position"] += line["length"]
-        line["length"] = 1
-        if token == rule["end"]:
-            line["done"] = STOP_END
-            return
-        same = line["count"] > 0 and token == line["token"]
-        line["repeats"] = line["repeats"] + 1 if same else 1
-        line["after_pair"] = line["count"] == 0 or line["after_timestamp"]
-        line["after_timestamp"] = token >= rule["timestamp_begin"]
-        if line["after_timestamp"]:
-            line["last_timestamp"] = token
-        tokens[line["count"]] = token
-        line["token"] = token
-        line["count"] += 1
-        if rule["repeat_limit"] and line["repeats"] >= rule["repeat_limit"]:
-            line["done"] = STOP_REPEAT
-        elif line["count"] >= line["limit"]:
-            line["done"] = STOP_LENGTH

@@ -6,7 +6,9 @@ d width, R rows of the decoder. Every residual sum rides on the linear layer bef
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
+from types import MappingProxyType
+from typing import TypeAlias
 
 from oscine.models.whisper.config import WhisperConfig
 from oscine.models.whisper.weights import (
@@ -16,6 +18,9 @@ from oscine.models.whisper.weights import (
     EncoderWeights,
 )
 from oscine.ops import Cache, Linear, Ops, State, Tensor
+
+Watch: TypeAlias = Callable[[Tensor, Tensor], None]
+NOBODY: Mapping[int, Watch] = MappingProxyType({})
 
 
 def encoder_block(ops: Ops, x: Tensor, w: EncoderBlock, heads: int) -> Tensor:
@@ -48,13 +53,22 @@ def remember(ops: Ops, w: DecoderWeights, audio: Tensor, memory: Sequence[Tensor
 
 
 def decoder_block(
-    ops: Ops, x: Tensor, w: DecoderBlock, heads: int, cache: Cache, kv: Tensor, state: State
+    ops: Ops,
+    x: Tensor,
+    w: DecoderBlock,
+    heads: int,
+    cache: Cache,
+    kv: Tensor,
+    state: State,
+    watch: Watch | None = None,
 ) -> Tensor:
-    """x [R, d] -> [R, d]; appends to the cache."""
+    """x [R, d] -> [R, d]; appends to the cache, and shows `watch` the query and kv it asks."""
     qkv = ops.linear(x, w.qkv, norm=w.attention_norm)
     x = ops.linear(ops.attend_self(qkv, cache, state, heads), w.out, add=x)
     q = ops.linear(x, w.cross_q, norm=w.cross_norm)
-    x = ops.linear(ops.attend_cross(q, kv, heads), w.cross_out, add=x)
+    if watch is not None:
+        watch(q, kv)
+    x = ops.linear(ops.attend_cross(q, kv, state, heads), w.cross_out, add=x)
     hidden = ops.linear(x, w.up, norm=w.mlp_norm, activation="gelu")
     return ops.linear(hidden, w.down, add=x)
 
@@ -67,11 +81,17 @@ def decode(
     memory: Sequence[Tensor],
     state: State,
     prompt: Tensor | None = None,
+    watch: Mapping[int, Watch] = NOBODY,
 ) -> Tensor:
-    """Hidden rows before the final norm [B·L, d], for a prompt [B, L] or each state's token."""
+    """Hidden rows before the final norm [B·L, d], for a prompt [B, L] or each state's token.
+
+    `watch`: by layer, who is shown the queries [B·L, d] and keys‖values [W, S, 2d] of its
+    attention to the audio.
+    """
     x = ops.embed(w.embedding, w.positions, state, prompt)
-    for block, cache, kv in zip(w.blocks, caches, memory, strict=True):
-        x = decoder_block(ops, x, block, config.n_text_head, cache, kv, state)
+    layers = zip(w.blocks, caches, memory, strict=True)
+    for layer, (block, cache, kv) in enumerate(layers):
+        x = decoder_block(ops, x, block, config.n_text_head, cache, kv, state, watch.get(layer))
     return x
 
 
