@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 import json
 import re
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -43,6 +44,31 @@ def test_as_openai_whisper_writes_them() -> None:
     assert render(TWO, "tsv") == (
         "start\tend\ttext\n0\t7600\tAnd so, --> my fellow\n3723457\t3724000\tTa b “é”\n"
     )
+
+
+def test_channels_are_named_and_nothing_changes_without() -> None:
+    first, second = TWO.segments
+    both = replace(TWO, segments=(replace(first, channel=1), replace(second, channel=2)))
+    assert render(both, "txt") == ("Channel 1: And so, --> my fellow\nChannel 2: Ta\tb “é”\n")
+    assert render(both, "srt") == (
+        "1\n00:00:00,000 --> 00:00:07,600\nChannel 1: And so, -> my fellow\n\n"
+        "2\n01:02:03,457 --> 01:02:04,000\nChannel 2: Ta\tb “é”\n\n"
+    )
+    assert render(both, "vtt") == (
+        "WEBVTT\n\n00:00.000 --> 00:07.600\n<v Channel 1>And so, -> my fellow\n\n"
+        "01:02:03.457 --> 01:02:04.000\n<v Channel 2>Ta\tb “é”\n\n"
+    )
+    assert render(both, "tsv") == (
+        "start\tend\tchannel\ttext\n0\t7600\t1\tAnd so, --> my fellow\n"
+        "3723457\t3724000\t2\tTa b “é”\n"
+    )
+    assert [row["channel"] for row in json.loads(render(both, "json"))["segments"]] == [1, 2]
+
+
+def test_any_number_of_dashes_makes_no_arrow() -> None:
+    for text in ("--->", "---->>", "a-->-->b", "-- >"):
+        cue = render(transcript((0.0, 1.0, text)), "srt").split("\n")[2]
+        assert "-->" not in cue
 
 
 def test_json_has_openai_fields_and_ours() -> None:

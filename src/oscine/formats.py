@@ -12,76 +12,87 @@ import re
 import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import suppress
+from itertools import chain
 from pathlib import Path
 from types import MappingProxyType
 
 from oscine.errors import OscineError
+from oscine.subtitles import PLAIN, Cue, Layout, channel_name, cues, milliseconds, one_line
 from oscine.types import Segment, Transcript
 
-_LINE_BREAKS = re.compile(r"\s*[\n\r\v\f\x1c-\x1e\x85\u2028\u2029]\s*")
+_ARROWS = re.compile("--+>")  # one ends the line of times
 
 
 def timestamp(seconds: float, *, hours: bool, marker: str) -> str:
     """[HH:]MM:SS.mmm with `marker` for the point; hours always, or only where there are any."""
-    rest, milliseconds = divmod(round(seconds * 1000), 1000)
+    rest, thousandths = divmod(milliseconds(seconds), 1000)
     rest, second = divmod(rest, 60)
     hour, minute = divmod(rest, 60)
     front = f"{hour:02d}:" if hours or hour else ""
-    return f"{front}{minute:02d}:{second:02d}{marker}{milliseconds:03d}"
+    return f"{front}{minute:02d}:{second:02d}{marker}{thousandths:03d}"
 
 
-def one_line(text: str) -> str:
-    """Text without line breaks, which would end a row or a cue."""
-    return _LINE_BREAKS.sub(" ", text.strip())
-
-
-def txt(segments: Iterable[Segment]) -> Iterator[str]:
+def txt(segments: Iterable[Segment], _: Layout = PLAIN) -> Iterator[str]:
     """One line a segment."""
     for segment in segments:
-        yield f"{one_line(segment.text)}\n"
+        yield f"{channel_name(segment.channel)}{one_line(segment.text)}\n"
 
 
-def srt(segments: Iterable[Segment]) -> Iterator[str]:
+def srt(segments: Iterable[Segment], layout: Layout = PLAIN) -> Iterator[str]:
     """SubRip."""
-    for number, segment in enumerate(segments, start=1):
-        yield f"{number}\n{_cue(segment, hours=True, marker=',')}\n\n"
+    for number, cue in enumerate(cues(segments, layout, named=True), start=1):
+        yield f"{number}\n{_cue(cue, channel_name(cue.channel), hours=True, marker=',')}\n\n"
 
 
-def vtt(segments: Iterable[Segment]) -> Iterator[str]:
-    """WebVTT."""
+def vtt(segments: Iterable[Segment], layout: Layout = PLAIN) -> Iterator[str]:
+    """WebVTT; channels are voices."""
     yield "WEBVTT\n\n"
-    for segment in segments:
-        yield f"{_cue(segment, hours=False, marker='.')}\n\n"
+    for cue in cues(segments, layout):
+        voice = "" if cue.channel is None else f"<v Channel {cue.channel}>"
+        yield f"{_cue(cue, voice, hours=False, marker='.')}\n\n"
 
 
-def tsv(segments: Iterable[Segment]) -> Iterator[str]:
-    """Start and end in whole milliseconds, text; tabs between."""
-    yield "start\tend\ttext\n"
-    for segment in segments:
+def tsv(segments: Iterable[Segment], _: Layout = PLAIN) -> Iterator[str]:
+    """Start and end in whole milliseconds, text; tabs between.
+
+    A column for the channel stands before the text where channels are told apart.
+    """
+    waiting = iter(segments)
+    first = next(waiting, None)
+    by_channel = first is not None and first.channel is not None
+    yield "start\tend\tchannel\ttext\n" if by_channel else "start\tend\ttext\n"
+    for segment in chain([] if first is None else [first], waiting):
+        start, end = milliseconds(segment.start), milliseconds(segment.end)
         text = one_line(segment.text).replace("\t", " ")
-        yield f"{round(1000 * segment.start)}\t{round(1000 * segment.end)}\t{text}\n"
+        channel = f"{segment.channel}\t" if by_channel else ""
+        yield f"{start}\t{end}\t{channel}{text}\n"
 
 
-def _cue(segment: Segment, *, hours: bool, marker: str) -> str:
+def _cue(cue: Cue, front: str, *, hours: bool, marker: str) -> str:
     start, end = (
-        timestamp(seconds, hours=hours, marker=marker) for seconds in (segment.start, segment.end)
+        timestamp(seconds, hours=hours, marker=marker) for seconds in (cue.start, cue.end)
     )
-    return f"{start} --> {end}\n{one_line(segment.text).replace('-->', '->')}"
+    return f"{start} --> {end}\n{front}{_ARROWS.sub('->', cue.text)}"
 
 
 #: The formats that go line by line.
-LINES: Mapping[str, Callable[[Iterable[Segment]], Iterator[str]]] = MappingProxyType(
+LINES: Mapping[str, Callable[[Iterable[Segment], Layout], Iterator[str]]] = MappingProxyType(
     {"txt": txt, "vtt": vtt, "srt": srt, "tsv": tsv}
 )
+#: Those that a layout shapes.
+SUBTITLES = ("srt", "vtt")
 #: Every format by name, in the order that `all` writes them.
 FORMATS: tuple[str, ...] = (*LINES, "json")
 
 
-def render(transcript: Transcript, name: str) -> str:
-    """A whole transcript in one format."""
+def render(transcript: Transcript, name: str, layout: Layout = PLAIN) -> str:
+    """A whole transcript in one format; `layout` shapes srt and vtt.
+
+    Raises UsageError if it asks for what needs the times of words and there are none.
+    """
     if name == "json":
         return json.dumps(transcript.to_dict()) + "\n"
-    return "".join(LINES[name](transcript.segments))
+    return "".join(LINES[name](transcript.segments, layout))
 
 
 def write_result(path: Path, text: str) -> None:

@@ -1,0 +1,174 @@
+"""Subtitles: from segments to cues, and words to lines where a layout asks for it.
+
+Source: SubtitlesWriter.iterate_result in whisper/utils.py, whose cues these are. Segments are taken
+one by one, and a cue is given as soon as nothing can be added to it any more.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field, fields
+from typing import Any
+
+from oscine.errors import UsageError
+from oscine.types import Segment, Word
+
+LONG_PAUSE = 3.0  # seconds between the starts of two words, over which no cue reaches
+
+_LINE_BREAKS = re.compile(r"\s*[\n\r\v\f\x1c-\x1e\x85\u2028\u2029]\s*")
+
+
+@dataclass(frozen=True, slots=True)
+class Layout:
+    """How words become lines and cues; nothing is asked for by default: one cue a segment.
+
+    With a width and a count of lines, cues reach over segments, and end where they are full or
+    after a long pause. The width is in characters. Raises UsageError for what cannot be done.
+    """
+
+    max_line_width: int | None = None
+    max_line_count: int | None = None
+    max_words_per_line: int | None = None
+    highlight_words: bool = False  # a cue for every word, underlined in its line
+
+    def __post_init__(self) -> None:
+        for name in ("max_line_width", "max_line_count", "max_words_per_line"):
+            value: Any = getattr(self, name)
+            if value is not None and (not isinstance(value, int) or value < 1):
+                raise UsageError(f"{name} must be a whole number from 1, not {value!r}")
+        if self.max_line_count is not None and self.max_line_width is None:
+            raise UsageError("max_line_count needs max_line_width")
+        if self.max_words_per_line is not None and self.max_line_width is not None:
+            raise UsageError("max_words_per_line does not go with max_line_width; leave out one")
+
+    @property
+    def asked(self) -> tuple[str, ...]:
+        """The names of what is asked for, all of which needs the times of words."""
+        return tuple(each.name for each in fields(self) if getattr(self, each.name) != each.default)
+
+
+PLAIN = Layout()
+
+
+@dataclass(frozen=True, slots=True)
+class Cue:
+    """Lines that are shown from `start` to `end`, in seconds."""
+
+    start: float
+    end: float
+    text: str
+    channel: int | None = None
+
+
+@dataclass(slots=True)
+class _Page:
+    """The words of a cue by lines. `indent` is what stands before the first one, in characters."""
+
+    indent: int
+    lines: list[list[Word]] = field(default_factory=list)
+    length: int = 0  # of the last line
+    channel: int | None = None
+
+    def takes(self, word: Word, layout: Layout) -> bool:
+        """Add a word to the last line or to a new one; False if the page is full."""
+        width = layout.max_line_width
+        if not self.lines:
+            self.length = self.indent
+        elif width is None or self.length + len(word.word) <= width:
+            self.lines[-1].append(word)
+            self.length += len(word.word)
+            return True
+        elif layout.max_line_count is not None and len(self.lines) >= layout.max_line_count:
+            return False
+        else:
+            self.length = 0
+        first = Word(word.start, word.end, word.word.strip(), word.probability)
+        self.lines.append([first])
+        self.length += len(first.word)
+        return True
+
+    def cues(self, highlight: bool) -> Iterator[Cue]:
+        """One cue, or one for every word and for every pause between two."""
+        if not self.lines:
+            return
+        words = [word for line in self.lines for word in line]
+        if not highlight:
+            yield Cue(words[0].start, words[-1].end, self._text(None), self.channel)
+            return
+        last = words[0].start
+        for word in words:
+            if milliseconds(last) < milliseconds(word.start):
+                yield Cue(last, word.start, self._text(None), self.channel)
+            yield Cue(word.start, word.end, self._text(word), self.channel)
+            last = word.end
+
+    def _text(self, marked: Word | None) -> str:
+        return "\n".join(
+            "".join(_underlined(word.word) if word is marked else word.word for word in line)
+            for line in self.lines
+        )
+
+
+def cues(
+    segments: Iterable[Segment], layout: Layout = PLAIN, *, named: bool = False
+) -> Iterator[Cue]:
+    """Cues in order of time; words drive them where segments have any.
+
+    `named`: the name of a channel will stand in the first line and takes of its width. Raises
+    UsageError if the layout asks for what needs words and a segment comes without.
+    """
+    flowing = layout.max_line_count is not None  # cues reach over segments
+    page = _Page(0)
+    last = 0.0
+    for segment in segments:
+        if segment.words is None and layout.asked:
+            raise UsageError(f"{layout.asked[0]} needs word_timestamps=True")
+        words = _words(segment)
+        indent = len(channel_name(segment.channel)) if named else 0
+        if not flowing or not words or segment.channel != page.channel:
+            yield from page.cues(layout.highlight_words)
+            page = _Page(indent, channel=segment.channel)
+        if not words and (text := one_line(segment.text)):
+            yield Cue(segment.start, segment.end, text, segment.channel)
+        for number, word in enumerate(words):
+            full = layout.max_words_per_line and number and not number % layout.max_words_per_line
+            pause = flowing and page.lines and word.start - last > LONG_PAUSE
+            if full or pause or not page.takes(word, layout):
+                yield from page.cues(layout.highlight_words)
+                page = _Page(indent, channel=segment.channel)
+                page.takes(word, layout)
+            last = word.start
+        if not flowing:
+            yield from page.cues(layout.highlight_words)
+            page = _Page(0)
+    yield from page.cues(layout.highlight_words)
+
+
+def channel_name(channel: int | None) -> str:
+    """What stands before the text of a channel; nothing where channels are not told apart."""
+    return "" if channel is None else f"Channel {channel}: "
+
+
+def one_line(text: str) -> str:
+    """Text without line breaks, which would end a row or a cue."""
+    return _LINE_BREAKS.sub(" ", text.strip())
+
+
+def milliseconds(seconds: float) -> int:
+    """As they are written."""
+    return round(seconds * 1000)
+
+
+def _words(segment: Segment) -> list[Word]:
+    """Words that can be seen, none of which holds a line break."""
+    return [
+        Word(word.start, word.end, _LINE_BREAKS.sub(" ", word.word), word.probability)
+        for word in segment.words or ()
+        if word.word.strip()
+    ]
+
+
+def _underlined(word: str) -> str:
+    bare = word.lstrip()
+    return f"{word[: len(word) - len(bare)]}<u>{bare}</u>"
