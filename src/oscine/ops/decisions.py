@@ -198,8 +198,8 @@ class Decisions:
         shares = np.zeros(len(logits), np.float32)
         for r, token in enumerate(following):
             if token < end:
-                text = logits[r, :end]
-                shares[r] = np.exp(text[token] - text.max()) / np.exp(text - text.max()).sum()
+                weights = np.exp(logits[r, :end] - logits[r, :end].max())
+                shares[r] = weights[token] / weights.sum()
         return shares
 
     def advance(self, token: int, rule: Array, line: Array, tokens: Array) -> None:

@@ -22,111 +22,24 @@ from oscine.gpu.profile import wanted
 from oscine.gpu.tensor import Tensor
 from oscine.ops import Activation, Cache, Linear, Norm, State
 
-MOST_GROUPS = 65535  # workgroups along one axis
 GEMV_ROWS = 4  # from more rows on, tiles reuse each weight better than registers do
 SPLIT_KEYS = 128  # keys a workgroup of cross-attention takes: one an invocation
-CHUNK = 512  # logits a workgroup of pick_scan takes
 WORKGROUP = 128
 BLOCK_WIDTH, BLOCK_ROWS = 1024, 2048  # rows at least so long and at most so many: a block's work
 SUBGROUPS = 64  # invocations of a workgroup of subgroup teams
 FOLD_OUTPUTS = 8192  # from more outputs on, the norm folded into each costs more than a dispatch
 
 
-class Gpu:
+class Gpu(GpuDecisions):
     """The vocabulary, recording; memory and plans of one device."""
 
     def __init__(self, device: Device) -> None:
-        self.device = device
-        self.name = device.name
-        self.kernels = Kernels(device)
-        self.memory = Memory(device)
-        self.pool = Pool(self.memory)
-        self.nothing = self.memory.slot((4,), np.float32)  # stands in for operands not given
-        self.profile = wanted(device)
-        self.dispatches: list[Dispatch] = []
-        self.guard: State | None = None
+        super().__init__(device)
         self.folds: dict[tuple[Tensor | None, ...], tuple[Tensor, Tensor]] = {}
-        self.block = "subgroup" if "subgroups" in device.features else "workgroup"
         self.block_teams = not device.adapter.software  # a CPU pays dearly for a barrier
         self.lanes = self.subgroup_size()
 
-    # -- memory and time ----------------------------------------------------------------------
-
-    def upload(self, array: NDArray[Any]) -> Tensor:
-        return self.memory.upload(array)
-
-    def slot(self, shape: tuple[int, ...], dtype: Any = np.float32) -> Tensor:
-        return self.memory.slot(shape, dtype)
-
-    def write(self, slot: Tensor, array: NDArray[Any]) -> None:
-        self.memory.write(slot, array)
-
-    def read(self, slot: Tensor) -> NDArray[Any]:
-        return self.memory.snapshot(slot)()[0]
-
-    def snapshot(self, *slots: Tensor) -> Callable[[], tuple[NDArray[Any], ...]]:
-        return self.memory.snapshot(*slots)
-
-    def padded(self, length: int) -> int:
-        """Powers of four: few plans, and a prompt costs little beside its window."""
-        size = 1
-        while size < length:
-            size *= 4
-        return size
-
-    def record(self, trace: Callable[[], None], guard: State | None = None, name: str = "") -> Plan:
-        with self.recording(guard) as dispatches:
-            trace()
-        return Plan(self.device, self.pool, dispatches, name, self.profile)
-
-    @contextmanager
-    def recording(self, guard: State | None) -> Iterator[list[Dispatch]]:
-        """Ops called inside go to the yielded list."""
-        before = self.dispatches, self.guard
-        self.dispatches, self.guard = [], guard
-        try:
-            yield self.dispatches
-        finally:
-            self.dispatches, self.guard = before
-
-    def keep(self, x: Tensor, slot: Tensor) -> None:
-        if x.buffer is not None:
-            raise ValueError("keep takes an intermediate of this plan, once")
-        x.buffer = slot.buffer
-
-    def trace(self) -> dict[str, tuple[int, float]]:
-        totals = self.profile.collect() if self.profile else {}
-        return {name: (total.count, total.milliseconds) for name, total in totals.items()}
-
-    # -- recording ----------------------------------------------------------------------------
-
-    def new(self, *shape: int) -> Tensor:
-        """An intermediate of the plan being recorded."""
-        return Tensor(shape, np.dtype(np.float32))
-
-    def add(
-        self,
-        kernel: str,
-        tensors: list[Tensor | None],
-        grid: tuple[int, ...],
-        work: float = 0.0,
-        **parameters: Parameter,
-    ) -> None:
-        """Record one dispatch; None binds the stand-in. `work` counts floating-point operations.
-
-        Raises DeviceError for what the device or its limits do not allow.
-        """
-        bound = tuple(self.nothing if tensor is None else tensor for tensor in tensors)
-        for tensor in bound:
-            self.memory.check(tensor)
-        x, y, z = (*grid, 1, 1)[:3]
-        if max(x, y, z) > MOST_GROUPS:
-            raise DeviceError(
-                f"{self.name}: {kernel} would take {max(x, y, z)} workgroups in a row, "
-                f"{MOST_GROUPS} are the most"
-            )
-        pipeline = self.kernels.pipeline(kernel, **parameters)
-        self.dispatches.append(Dispatch(kernel, pipeline, bound, (x, y, z), work))
+    # -- what a kernel is given ---------------------------------------------------------------
 
     def fours(self, what: str, count: int) -> None:
         """Kernels read four numbers at a time; DeviceError where that does not come out even."""
@@ -376,23 +289,6 @@ class Gpu:
             LINES=lines, L=x.shape[0] // lines, WIDTH4=width // 4,
         )  # fmt: skip
         return y
-
-    # -- decisions ----------------------------------------------------------------------------
-
-    def no_speech(self, logits: Tensor, rules: Tensor, state: State) -> None:
-        lines = state.rows.shape[0]
-        self.add("no_speech", [logits, rules, state.rows], (lines,), LINES=lines, BLOCK=self.block)
-
-    def pick(self, logits: Tensor, mask: Tensor, rules: Tensor, state: State) -> None:
-        lines, room = state.tokens.shape
-        chunks = ceil(logits.shape[1] / CHUNK)
-        parts = self.new(lines, chunks, 2, 6)
-        self.add(
-            "pick_scan", [logits, mask, rules, state.rows, parts], (chunks, lines), CHUNK=CHUNK
-        )
-        self.add(
-            "pick", [parts, rules, state.rows, state.tokens], (lines,), CHUNKS=chunks, ROOM=room
-        )
 
 
 def is_half(weight: Tensor) -> bool:
