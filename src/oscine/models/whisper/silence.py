@@ -1,0 +1,87 @@
+"""Text that the model makes up where nothing is said: told by its words, cut with the silence.
+
+Source: whisper/transcribe.py, the branch of hallucination_silence_threshold.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from oscine.models.whisper.words import APPEND_PUNCTUATIONS, PREPEND_PUNCTUATIONS, last_word_end
+from oscine.types import Segment, Word
+
+PUNCTUATION = PREPEND_PUNCTUATIONS + APPEND_PUNCTUATIONS
+WORDS_JUDGED = 8
+NEAR = 2.0  # seconds from the window's border that count as silence
+IMPROBABLE, SHORT, LONG = 0.15, 0.133, 2.0
+
+
+def anomaly(word: Word) -> float:
+    """How much a word looks made up: improbable, or too short or too long (seconds)."""
+    length = word.end - word.start
+    score = 1.0 if word.probability < IMPROBABLE else 0.0
+    return score + 15 * max(0.0, SHORT - length) + max(0.0, length - LONG)
+
+
+def is_anomaly(words: Sequence[Word] | None) -> bool:
+    """Whether a segment with these words is probably made up; never without words."""
+    if not words:
+        return False
+    judged = [word for word in words if word.word not in PUNCTUATION][:WORDS_JUDGED]
+    score = sum(map(anomaly, judged))
+    return score >= 3 or score + 0.01 >= len(judged)
+
+
+def skip_silences(
+    segments: Sequence[Segment],
+    *,
+    window: tuple[float, float],
+    content_end: float,
+    threshold: float,
+    last_speech: float,
+    single_ending: bool,
+) -> tuple[list[Segment], float | None]:
+    """The segments of a window to keep, and where to seek to (None: where it was going).
+
+    All of openai-whisper's rule, in seconds: (i) text cut off by the window's end is taken up
+    where the last word ends if more than `threshold` is left of the window, else the window is
+    done; (ii) a first segment that looks made up, after more than `threshold` of silence, is not
+    kept, nor is what follows: on from where it begins; (iii) the same for any segment that looks
+    made up between silences, or before another such.
+
+    `window`: start, and end of a whole window (30 s), which may lie past `content_end`, the end
+    of audio or clip. `last_speech`: end of the last word before this window. `single_ending`:
+    the tokens end in text and one timestamp. Segments are add_words' own.
+    """
+    start, window_end = window
+    done = min(window_end, content_end)
+    seek = None
+    last = last_word_end(segments)
+    if not single_ending and last is not None and last > start:
+        seek = last if window_end - last > threshold else done
+    first = next((segment for segment in segments if segment.words), None)
+    if first is not None and is_anomaly(first.words) and first.start - start > threshold:
+        return [], first.start
+    before = last_speech
+    for at, segment in enumerate(segments):
+        if not segment.words:
+            continue
+        if is_anomaly(segment.words):
+            after = next((other.words for other in segments[at + 1 :] if other.words), None)
+            next_start = after[0].start if after else done
+            silence_before = (
+                segment.start - before > threshold
+                or segment.start < threshold
+                or segment.start - start < NEAR
+            )
+            silence_after = (
+                next_start - segment.end > threshold
+                or is_anomaly(after)
+                or window_end - segment.end < NEAR
+            )
+            if silence_before and silence_after:
+                if content_end - segment.end < threshold:
+                    return list(segments[:at]), content_end
+                return list(segments[:at]), max(start + 1, segment.start)
+        before = segment.end
+    return list(segments), seek
