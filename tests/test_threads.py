@@ -2,19 +2,52 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from threading import Barrier
 
 import numpy as np
 import pytest
 
 from oscine import ops, threads
+from oscine.errors import UsageError
 from oscine.ops.reference import Reference
 
 
-@pytest.fixture
-def two(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(threads, "THREADS", 2)
+@pytest.fixture(autouse=True)
+def as_before(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """Each test may choose; afterwards it is as the environment has it."""
+    with monkeypatch.context() as patch:
+        patch.setenv("OSCINE_THREADS", "0")
+        threads.count.cache_clear()
+        yield
+    threads.count.cache_clear()
     threads.pool.cache_clear()
+
+
+@pytest.fixture
+def two() -> None:
+    threads.set_count(2)
+
+
+def test_as_many_as_there_are_cores_unless_told(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert threads.count() == min(threads.cores(), threads.MOST_THREADS)
+    threads.set_count(3)
+    assert (threads.count(), threads.pool()._max_workers) == (3, 3)
+    threads.set_count(0)
+    assert threads.count() == min(threads.cores(), threads.MOST_THREADS)
+    monkeypatch.setenv("OSCINE_THREADS", " 5 ")
+    threads.count.cache_clear()
+    assert threads.count() == 5
+
+
+@pytest.mark.parametrize("wanted", ["-1", "two", "1.5", "9" * 30])
+def test_another_number_is_refused_by_name(monkeypatch: pytest.MonkeyPatch, wanted: str) -> None:
+    monkeypatch.setenv("OSCINE_THREADS", wanted)
+    threads.count.cache_clear()
+    with pytest.raises(UsageError, match="OSCINE_THREADS must be a whole number from 0 to 1024"):
+        threads.count()
+    with pytest.raises(UsageError, match="threads must be a whole number from 0 to 1024"):
+        threads.set_count(wanted)  # type: ignore[arg-type]
 
 
 @pytest.mark.usefixtures("two")
@@ -31,16 +64,13 @@ def test_what_a_piece_raises_is_raised() -> None:
         threads.each(lambda number: print(1 // number), [1, 0, 1])
 
 
-def test_the_result_does_not_hang_on_the_number_of_threads(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_the_result_does_not_hang_on_the_number_of_threads() -> None:
     rng = np.random.default_rng(0)
     x = rng.standard_normal((900, 96)).astype(np.float32)
     linear = ops.Linear(rng.standard_normal((120, 96)).astype(np.float32), None)
     results = []
     for count in (1, 2, 3):
-        monkeypatch.setattr(threads, "THREADS", count)
-        threads.pool.cache_clear()
+        threads.set_count(count)
         with threads.single_threaded_blas():
             y = Reference().linear(x, linear, activation="gelu")
             results.append((y, Reference().attention(x, 4)))

@@ -14,9 +14,12 @@ from contextlib import AbstractContextManager
 from functools import lru_cache
 from typing import Any, TypeVar
 
+from oscine.errors import UsageError
+
 Piece = TypeVar("Piece")
 
-MOST_THREADS = 16  # beyond, memory is the bound
+MOST_THREADS = 16  # taken unasked; beyond, memory is the bound
+MOST_ASKED = 1024
 
 
 def cores() -> int:
@@ -27,13 +30,42 @@ def cores() -> int:
         return os.cpu_count() or 1
 
 
-THREADS = min(cores(), MOST_THREADS)
+@lru_cache(1)
+def count() -> int:
+    """How many cores NumPy work takes: OSCINE_THREADS, or those there are.
+
+    Raises UsageError if that variable is no such number.
+    """
+    wanted = os.environ.get("OSCINE_THREADS", "").strip() or "0"
+    return checked("OSCINE_THREADS", wanted) or min(cores(), MOST_THREADS)
+
+
+def checked(name: str, wanted: str | int) -> int:
+    """A number of threads, 0 for as many as there are cores; UsageError names what set it."""
+    try:
+        number = int(wanted)
+    except (TypeError, ValueError):
+        number = -1
+    if not 0 <= number <= MOST_ASKED:
+        raise UsageError(f"{name} must be a whole number from 0 to {MOST_ASKED}, not {wanted!r}")
+    return number
+
+
+def set_count(number: int) -> None:
+    """Have NumPy work take so many cores from now on; 0: as many as there are.
+
+    It goes for the whole process, and for those that it starts. Raises UsageError for another
+    number. Not while work is under way.
+    """
+    os.environ["OSCINE_THREADS"] = str(checked("threads", number))
+    count.cache_clear()
+    pool.cache_clear()  # threads of the old one end when nothing holds it
 
 
 @lru_cache(1)
 def pool() -> ThreadPoolExecutor:
     """The threads, started on first use."""
-    return ThreadPoolExecutor(THREADS, "oscine")
+    return ThreadPoolExecutor(count(), "oscine")
 
 
 if hasattr(os, "register_at_fork"):
@@ -46,7 +78,7 @@ def each(work: Callable[[Piece], None], pieces: Iterable[Piece]) -> None:
     How the work is cut up must not hang on the number of threads, nor will the result then.
     """
     listed = list(pieces)
-    if THREADS == 1 or len(listed) < 2:
+    if count() == 1 or len(listed) < 2:
         for piece in listed:
             work(piece)
         return
