@@ -11,6 +11,8 @@ ROOT = Path(__file__).resolve().parent.parent
 SOURCE = ROOT / "src" / "oscine"
 FILES = sorted(SOURCE.rglob("*.py"))
 
+CASES = ("ops.check_cases", "ops.check_layers", "ops.check_decisions")
+
 #: What each part may import besides itself, the longest prefix counts. cli and load() may all.
 MAY_IMPORT = {
     "types": (),
@@ -25,17 +27,15 @@ MAY_IMPORT = {
     "weights": ("types", "errors"),
     "gpu": ("types", "errors"),
     "ops": ("errors",),
-    "ops.reference": ("ops", "errors", "threads"),
-    "ops.gpu": ("ops", "errors", "gpu"),
-    "ops.check": ("ops", "errors", "gpu", "ops.gpu", "ops.reference"),  # these two hold one side
-    "ops.shadow": (
-        "ops",
-        "errors",
-        "gpu",
-        "ops.gpu",
-        "ops.reference",
-        "ops.check",
-    ),  # against the other
+    "ops.reference": ("ops", "errors", "threads", "ops.decisions"),
+    "ops.decisions": ("ops",),
+    "ops.gpu": ("ops", "errors", "gpu", "ops.gpu_decisions", "ops.gpu_recorder"),
+    "ops.gpu_decisions": ("ops", "errors", "gpu", "ops.gpu_recorder"),
+    "ops.gpu_recorder": ("ops", "errors", "gpu"),
+    # These hold one side against the other.
+    "ops.check": ("ops", "errors", "gpu", "ops.gpu", "ops.reference", *CASES),
+    **{cases: ("ops", "ops.check_cases") for cases in CASES},
+    "ops.shadow": ("ops", "errors", "gpu", "ops.gpu", "ops.reference", "ops.check"),
     "models": ("types", "errors", "ops", "weights", "audio", "text", "models"),
 }
 #: The files of a model that come later in its data's way; none may be imported by an earlier one.

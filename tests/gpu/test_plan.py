@@ -222,14 +222,14 @@ def test_a_plan_whose_lines_are_all_done_changes_nothing_of_theirs(gpu: Gpu) -> 
     state = ops.State(gpu.slot((lines,), ops.STATE), gpu.slot((lines, 9), np.uint32))
     cache = ops.Cache(gpu.slot((lines, 9, width)), gpu.slot((lines, 9, width)))
     rules, mask = gpu.slot((1,), ops.RULES), gpu.slot((vocabulary,), np.uint32)
-    kv = gpu.upload(values(30, 2 * width, 7))
+    kv = gpu.upload(values(30, 2 * width, 7)[None])
     packed = gpu.upload(values(3 * width, width, 8))
 
     def trace() -> None:
         x = gpu.embed(table, positions, state)
         qkv = gpu.linear(x, ops.Linear(packed, None), norm=norm)
         x = gpu.linear(gpu.attend_self(qkv, cache, state, 2), linear, add=x)
-        x = gpu.linear(gpu.attend_cross(x, kv, 2), linear, add=x)
+        x = gpu.linear(gpu.attend_cross(x, kv, state, 2), linear, add=x)
         gpu.pick(gpu.linear(x, ops.Linear(table, None)), mask, rules, state)
 
     plan = gpu.record(trace, state)
@@ -297,7 +297,8 @@ def attention_of_odd_heads(gpu: Gpu) -> None:
 
 
 def cross_of_odd_heads(gpu: Gpu) -> None:
-    gpu.attend_cross(gpu.slot((1, 12)), gpu.slot((9, 24)), 2)
+    state = ops.State(gpu.slot((1,), ops.STATE), gpu.slot((1, 8), np.uint32))
+    gpu.attend_cross(gpu.slot((1, 12)), gpu.slot((1, 9, 24)), state, 2)
 
 
 def self_of_odd_heads(gpu: Gpu) -> None:

@@ -1,6 +1,7 @@
 // softmax(q kᵀ / √W) v of one query over `count` keys, by one workgroup of 128.
-// Paste after q, k, v (arrays of vec4), W4 = W/4 and MOST = the most keys. Results: every
-// invocation of the first W4 holds its four outputs, not yet divided by the returned total.
+// Paste after q, k, v (arrays of vec4), W4 = W/4, MOST = the most keys, and a function place4(key)
+// from the first key and value to those of a key. Results: every invocation of the first W4 holds
+// its four outputs, not yet divided by the returned total.
 // use _block_subgroup
 const SCALE: f32 = 0.125;
 
@@ -14,17 +15,18 @@ var<workgroup> attend_query: array<vec4<f32>, W4>;
 var<workgroup> attend_scores: array<f32, MOST>;
 var<workgroup> attend_parts: array<vec4<f32>, 128>;
 
-// q_at, k_at, v_at: where the query and the first key and value begin; stride4: key to key.
-fn attend(me: u32, q_at: u32, k_at: u32, v_at: u32, stride4: u32, count: u32) -> Attended {
+// q_at, k_at, v_at: where the query and the first key and value begin.
+fn attend(me: u32, q_at: u32, k_at: u32, v_at: u32, count: u32) -> Attended {
   if (me < W4) {
     attend_query[me] = q[q_at + me] * SCALE;
   }
   workgroupBarrier();
   var top = -1e30;
   for (var key = me; key < count; key += 128u) {
+    let at = k_at + place4(key);
     var products = vec4<f32>();
     for (var i = 0u; i < W4; i++) {
-      products += attend_query[i] * k[k_at + key * stride4 + i];
+      products += attend_query[i] * k[at + i];
     }
     let score = dot(products, vec4<f32>(1.0));
     attend_scores[key] = score;
@@ -45,7 +47,7 @@ fn attend(me: u32, q_at: u32, k_at: u32, v_at: u32, stride4: u32, count: u32) ->
   var sum = vec4<f32>();
   if (group < groups) {
     for (var key = group; key < count; key += groups) {
-      sum += attend_scores[key] * v[v_at + key * stride4 + column];
+      sum += attend_scores[key] * v[v_at + place4(key) + column];
     }
   }
   attend_parts[me] = sum;

@@ -7,3 +7,5 @@ const NO_SPEECH: u32 = 4u;
 const TIMESTAMPS: u32 = 5u;
 const MAX_INITIAL: u32 = 6u;
 const REPEAT_LIMIT: u32 = 7u;
+const NO_REPEAT_NGRAM: u32 = 8u;
+const REPETITION_PENALTY: u32 = 9u;

@@ -1,5 +1,5 @@
-// One line's decoding state, 16 words; the fields of oscine.ops.STATE, in their order.
-const STATE_WORDS: u32 = 16u;
+// One line's decoding state, 17 words; the fields of oscine.ops.STATE, in their order.
+const STATE_WORDS: u32 = 17u;
 const DONE: u32 = 0u;
 const POSITION: u32 = 1u;
 const LENGTH: u32 = 2u;
@@ -15,3 +15,5 @@ const SOT: u32 = 11u;
 const TEMPERATURE: u32 = 12u;
 const SUM_LOGPROB: u32 = 13u;
 const NO_SPEECH_PROB: u32 = 14u;
+const WINDOW: u32 = 15u;
+const FRAMES: u32 = 16u;

@@ -1,10 +1,11 @@
 // keys[b, position + l] = k of row l, values likewise      for rows l < state.length
-// qkv [LINES·L, 3·D], keys and values [LINES, CACHE, D], D = 4·WIDTH4.
+// qkv [LINES·L, 3·D], keys and values [LINES, ROOM, D], D = 4·WIDTH4.
 // Launch (ceil(WIDTH4 / 64), LINES·L).
 // use _state
 const L: u32 = 1u;
 const WIDTH4: u32 = 1u;
-const CACHE: u32 = 1u;
+const MOST: u32 = 448u;  // positions
+const ROOM: u32 = 448u;
 
 @group(0) @binding(0) var<storage, read> qkv: array<vec4<f32>>;
 @group(0) @binding(1) var<storage, read> state: array<u32>;
@@ -18,10 +19,10 @@ fn main(@builtin(global_invocation_id) at: vec3<u32>) {
   let l = row % L;
   let base = line * STATE_WORDS;
   let place = state[base + POSITION] + l;
-  if (at.x >= WIDTH4 || state[base + DONE] != 0u || l >= state[base + LENGTH] || place >= CACHE) {
+  if (at.x >= WIDTH4 || state[base + DONE] != 0u || l >= state[base + LENGTH] || place >= MOST) {
     return;
   }
-  let to = (line * CACHE + place) * WIDTH4 + at.x;
+  let to = (line * ROOM + place) * WIDTH4 + at.x;
   keys[to] = qkv[row * 3u * WIDTH4 + WIDTH4 + at.x];
   values[to] = qkv[row * 3u * WIDTH4 + 2u * WIDTH4 + at.x];
 }

@@ -1,9 +1,9 @@
 // y[r, h] = Σ_s sums[r, h, s] e^(top_s - top) / Σ_s total_s e^(top_s - top)
-// sums [ROWS, HEADS, SPLITS, W], marks [ROWS, HEADS, SPLITS] of (top, total), y [ROWS, HEADS·W].
-// One invocation four outputs; launch ceil(COUNT4 / 64), COUNT4 = ROWS·HEADS·W4.
+// sums [LINES·L, HEADS, SPLITS, W], marks [LINES·L, HEADS, SPLITS] of (top, total),
+// y [LINES·L, HEADS·4·W4]. One invocation four outputs; launch (ceil(HEADS·W4 / 64), LINES·L).
 // use _state
-// use _guard
-const COUNT4: u32 = 1u;
+const L: u32 = 1u;
+const HEADS: u32 = 1u;
 const W4: u32 = 16u;
 const SPLITS: u32 = 1u;
 
@@ -14,10 +14,11 @@ const SPLITS: u32 = 1u;
 
 @compute @workgroup_size(64)
 fn main(@builtin(global_invocation_id) at: vec3<u32>) {
-  if (at.x >= COUNT4 || all_done()) {
+  let row = at.y;
+  if (at.x >= HEADS * W4 || state[row / L * STATE_WORDS + DONE] != 0u) {
     return;
   }
-  let head = at.x / W4 * SPLITS;
+  let head = (row * HEADS + at.x / W4) * SPLITS;
   var top = -1e30;
   for (var s = 0u; s < SPLITS; s++) {
     top = max(top, marks[head + s].x);
@@ -29,5 +30,5 @@ fn main(@builtin(global_invocation_id) at: vec3<u32>) {
     sum += fade * sums[(head + s) * W4 + at.x % W4];
     total += fade * marks[head + s].y;
   }
-  y[at.x] = sum / total;
+  y[row * HEADS * W4 + at.x] = sum / total;
 }

@@ -1,9 +1,10 @@
 // The keys of softmax(q kᵀ / √W) v cut into SPLITS of MOST keys, one workgroup each, per head
-// q [ROWS, D]; k and v are one buffer kv [KEYS, 2·D]; D = HEADS·4·W4.
-// sums [ROWS, HEADS, SPLITS, W] undivided, marks [ROWS, HEADS, SPLITS] of (top, total);
-// attend_combine puts them together. Launch (SPLITS, HEADS, ROWS).
+// q [LINES·L, D]; k and v are one buffer kv [WINDOWS, KEYS, 2·D]; D = HEADS·4·W4. Line b listens to
+// state.window[b]; a line that is done costs nothing.
+// sums [LINES·L, HEADS, SPLITS, W] undivided, marks [LINES·L, HEADS, SPLITS] of (top, total);
+// attend_combine puts them together. Launch (SPLITS, HEADS, LINES·L).
 // use _state
-// use _guard
+const L: u32 = 1u;
 const KEYS: u32 = 1u;
 const HEADS: u32 = 1u;
 const W4: u32 = 16u;
@@ -16,6 +17,10 @@ const MOST: u32 = 128u;
 @group(0) @binding(4) var<storage, read_write> sums: array<vec4<f32>>;
 @group(0) @binding(5) var<storage, read_write> marks: array<vec2<f32>>;
 
+fn place4(key: u32) -> u32 {
+  return key * 2u * HEADS * W4;
+}
+
 // use _attend
 
 @compute @workgroup_size(128)
@@ -24,16 +29,16 @@ fn main(
   @builtin(num_workgroups) workgroups: vec3<u32>,
   @builtin(local_invocation_index) me: u32,
 ) {
-  if (all_done()) {
+  let row = workgroup.z;
+  let base = row / L * STATE_WORDS;
+  if (state[base + DONE] != 0u) {
     return;
   }
   let width4 = HEADS * W4;
   let head = workgroup.y * W4;
-  let row = workgroup.z;
   let first = workgroup.x * MOST;
-  let at = first * 2u * width4 + head;
-  let count = min(MOST, KEYS - first);
-  let found = attend(me, row * width4 + head, at, at + width4, 2u * width4, count);
+  let at = (state[base + WINDOW] * KEYS + first) * 2u * width4 + head;
+  let found = attend(me, row * width4 + head, at, at + width4, min(MOST, KEYS - first));
   let slot = (row * HEADS + workgroup.y) * workgroups.x + workgroup.x;
   if (me < W4) {
     sums[slot * W4 + me] = found.sum;

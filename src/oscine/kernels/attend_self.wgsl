@@ -1,19 +1,32 @@
 // y[b, l] = softmax(q kᵀ / √W) v over keys 0 to position + l of line b, per head
-// q is qkv [LINES·L, 3·D]; keys and values [LINES, MOST, D]; y [LINES·L, D]; D = HEADS·4·W4.
-// With APPEND (one row a line) each workgroup first writes its head of k and v to the cache.
-// Launch (HEADS, LINES·L).
+// q is qkv [LINES·L, 3·D]; keys and values [.., ROOM, D]; y [LINES·L, D]; D = HEADS·4·W4.
+// With ORIGINS, those of position p are in line origins[b, p] of the cache (L = 1); else in line b.
+// With APPEND (one row a line) each workgroup first writes its head of k and v to line b.
+// origins [LINES, MOST]. Launch (HEADS, LINES·L).
 // use _state
 const L: u32 = 1u;
 const HEADS: u32 = 1u;
 const W4: u32 = 16u;
-const MOST: u32 = 448u;
+const MOST: u32 = 448u;  // positions of a line
+const ROOM: u32 = 448u;
 const APPEND: bool = true;
+const ORIGINS: bool = false;
 
 @group(0) @binding(0) var<storage, read> q: array<vec4<f32>>;
 @group(0) @binding(1) var<storage, read> state: array<u32>;
 @group(0) @binding(2) var<storage, read_write> k: array<vec4<f32>>;
 @group(0) @binding(3) var<storage, read_write> v: array<vec4<f32>>;
-@group(0) @binding(4) var<storage, read_write> y: array<vec4<f32>>;
+@group(0) @binding(4) var<storage, read> origins: array<u32>;
+@group(0) @binding(5) var<storage, read_write> y: array<vec4<f32>>;
+
+var<private> LINE: u32;
+
+fn place4(key: u32) -> u32 {
+  if (ORIGINS) {
+    return (origins[LINE * MOST + key] * ROOM + key) * HEADS * W4;
+  }
+  return key * HEADS * W4;
+}
 
 // use _attend
 
@@ -31,16 +44,18 @@ fn main(
   if (state[base + DONE] != 0u || l >= state[base + LENGTH] || place >= MOST) {
     return;
   }
+  LINE = line;
   let width4 = HEADS * W4;
-  let cache = line * MOST * width4 + head;
+  let mine = line * ROOM * width4 + head;
   if (APPEND) {
     if (me < W4) {
-      k[cache + place * width4 + me] = q[row * 3u * width4 + width4 + head + me];
-      v[cache + place * width4 + me] = q[row * 3u * width4 + 2u * width4 + head + me];
+      k[mine + place * width4 + me] = q[row * 3u * width4 + width4 + head + me];
+      v[mine + place * width4 + me] = q[row * 3u * width4 + 2u * width4 + head + me];
     }
     storageBarrier();
   }
-  let found = attend(me, row * 3u * width4 + head, cache, cache, width4, place + 1u);
+  let start = select(mine, head, ORIGINS);
+  let found = attend(me, row * 3u * width4 + head, start, start, place + 1u);
   if (me < W4) {
     y[row * width4 + head + me] = found.sum / found.total;
   }

@@ -5,22 +5,18 @@ Shapes and meaning: oscine.ops.Ops. Which kernel an op takes is decided here, un
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
 from math import ceil
-from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from oscine.errors import DeviceError
 from oscine.gpu.device import Device
-from oscine.gpu.kernels import Kernels, Parameter
-from oscine.gpu.memory import Memory
-from oscine.gpu.plan import Dispatch, Plan, Pool
-from oscine.gpu.profile import wanted
+from oscine.gpu.kernels import Parameter
+from oscine.gpu.plan import Plan
 from oscine.gpu.tensor import Tensor
 from oscine.ops import Activation, Cache, Linear, Norm, State
+from oscine.ops.gpu_decisions import GpuDecisions
+from oscine.ops.gpu_recorder import MOST_GROUPS
 
 GEMV_ROWS = 4  # from more rows on, tiles reuse each weight better than registers do
 SPLIT_KEYS = 128  # keys a workgroup of cross-attention takes: one an invocation
@@ -36,6 +32,7 @@ class Gpu(GpuDecisions):
     def __init__(self, device: Device) -> None:
         super().__init__(device)
         self.folds: dict[tuple[Tensor | None, ...], tuple[Tensor, Tensor]] = {}
+        self.lists: dict[tuple[int, ...], Tensor] = {}
         self.block_teams = not device.adapter.software  # a CPU pays dearly for a barrier
         self.lanes = self.subgroup_size()
 
@@ -230,37 +227,52 @@ class Gpu(GpuDecisions):
 
     def attend_self(self, qkv: Tensor, cache: Cache, state: State, heads: int) -> Tensor:
         rows, width = qkv.shape[0], qkv.shape[1] // 3
-        lines, room = cache.keys.shape[:2]
-        length, head4 = rows // lines, self.head4(width, heads)
+        lines, most = state.tokens.shape
+        length, room, head4 = rows // lines, cache.keys.shape[1], self.head4(width, heads)
         y = self.new(rows, width)
         if length > 1:  # other rows' keys are needed before any row attends
             self.add(
                 "append", [qkv, state.rows, cache.keys, cache.values],
-                (ceil(width / 256), rows), L=length, WIDTH4=width // 4, CACHE=room,
+                (ceil(width / 256), rows), L=length, WIDTH4=width // 4, MOST=most, ROOM=room,
             )  # fmt: skip
         self.add(
-            "attend_self", [qkv, state.rows, cache.keys, cache.values, y], (heads, rows),
-            L=length, HEADS=heads, W4=head4, MOST=room, APPEND=length == 1, SCALE=scale_of(head4),
-            BLOCK=self.block,
+            "attend_self",
+            [qkv, state.rows, cache.keys, cache.values, state.origins, y],
+            (heads, rows),
+            L=length, HEADS=heads, W4=head4, MOST=most, ROOM=room, APPEND=length == 1,
+            ORIGINS=state.origins is not None, SCALE=scale_of(head4), BLOCK=self.block,
         )  # fmt: skip
         return y
 
-    def attend_cross(self, q: Tensor, kv: Tensor, heads: int) -> Tensor:
-        (rows, width), length = q.shape, kv.shape[0]
-        head4, splits = self.head4(width, heads), ceil(length / SPLIT_KEYS)
+    def attend_cross(self, q: Tensor, kv: Tensor, state: State, heads: int) -> Tensor:
+        (rows, width), keys = q.shape, kv.shape[1]
+        head4, splits = self.head4(width, heads), ceil(keys / SPLIT_KEYS)
         sums = self.new(rows, heads, splits, width // heads)
         marks = self.new(rows, heads, splits, 2)
-        y = self.new(rows, width)
-        state, lines = self.guarded()
+        y, length = self.new(rows, width), rows // state.rows.shape[0]
         self.add(
-            "attend_cross", [q, kv, kv, state, sums, marks], (splits, heads, rows),
-            work=4.0 * rows * length * width, KEYS=length, HEADS=heads, W4=head4,
-            MOST=SPLIT_KEYS, SCALE=scale_of(head4), LINES=lines, BLOCK=self.block,
+            "attend_cross", [q, kv, kv, state.rows, sums, marks], (splits, heads, rows),
+            work=4.0 * rows * keys * width, L=length, KEYS=keys, HEADS=heads, W4=head4,
+            MOST=SPLIT_KEYS, SCALE=scale_of(head4), BLOCK=self.block,
         )  # fmt: skip
-        count4 = rows * width // 4
         self.add(
-            "attend_combine", [sums, marks, state, y], (ceil(count4 / 64),),
-            COUNT4=count4, W4=head4, SPLITS=splits, LINES=lines,
+            "attend_combine", [sums, marks, state.rows, y], (ceil(width / 256), rows),
+            L=length, HEADS=heads, W4=head4, SPLITS=splits,
+        )  # fmt: skip
+        return y
+
+    def cross_weights(
+        self, q: Tensor, kv: Tensor, state: State, heads: int, chosen: tuple[int, ...]
+    ) -> Tensor:
+        (rows, width), keys = q.shape, kv.shape[1]
+        head4, count = self.head4(width, heads), len(chosen)
+        if chosen not in self.lists:
+            self.lists[chosen] = self.upload(np.array(chosen, np.uint32))
+        y = self.new(count, rows, keys)
+        self.add(
+            "cross_weights", [q, kv, state.rows, self.lists[chosen], y], (count, rows),
+            work=4.0 * count * rows * keys * width // heads, L=rows // state.rows.shape[0],
+            KEYS=keys, HEADS=heads, W4=head4, SCALE=scale_of(head4), BLOCK=self.block,
         )  # fmt: skip
         return y
 

@@ -1,0 +1,228 @@
+"""Cases of the ops that compute: ragged sizes, spiked inputs, lines that are done."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from oscine import ops
+from oscine.ops.check_cases import Case, Values, noise, state_rows
+
+
+def linear_case(rows: int, inputs: int, outputs: int, half: bool, **options: Any) -> Case:
+    """activation(norm(x) Wᵀ + b) + add."""
+    kind = np.float16 if half else np.float32
+
+    def weights(rng: np.random.Generator) -> Values:
+        matrix = (rng.standard_normal((outputs, inputs)) / np.sqrt(inputs)).astype(kind)
+        bias = noise(rng, outputs) if options.get("bias", True) else None
+        norm = ops.Norm(1 + noise(rng, inputs) / 8, noise(rng, inputs) / 8)
+        return {"linear": ops.Linear(matrix, bias), "norm": norm}
+
+    def call(backend: Any, x: Values, w: Values) -> Any:
+        return backend.linear(
+            x["x"],
+            w["linear"],
+            norm=w["norm"] if options.get("norm") else None,
+            activation=options.get("activation"),
+            add=x["add"] if options.get("add") else None,
+        )
+
+    def values(rng: np.random.Generator) -> Values:
+        return {"x": noise(rng, rows, inputs, spike=30.0), "add": noise(rng, rows, outputs)}
+
+    words = " ".join(sorted(options))
+    name = f"linear {rows}x{inputs}x{outputs} {np.dtype(kind).name} {words}".strip()
+    return Case(name, values, call, weights)
+
+
+def conv_case(frames: int, inputs: int, outputs: int, stride: int, half: bool) -> Case:
+    """gelu(conv1d(x)) + add."""
+    kind = np.float16 if half else np.float32
+    return Case(
+        f"conv1d {frames}x{inputs}->{outputs} stride {stride} {np.dtype(kind).name}",
+        lambda rng: {
+            "x": noise(rng, frames, inputs),
+            "add": noise(rng, -(-frames // stride), outputs),
+        },
+        lambda backend, x, w: backend.conv1d(
+            x["x"], w["conv"], stride=stride, activation="gelu", add=x["add"]
+        ),
+        lambda rng: {
+            "conv": ops.Linear(
+                (noise(rng, outputs, 3, inputs) / 9).astype(kind), noise(rng, outputs)
+            )
+        },
+    )
+
+
+def norm_case(rows: int, width: int) -> Case:
+    """Layer normalisation."""
+    return Case(
+        f"layer_norm {rows}x{width}",
+        lambda rng: {"x": noise(rng, rows, width, spike=100.0)},
+        lambda backend, x, w: backend.layer_norm(x["x"], w["norm"]),
+        lambda rng: {"norm": ops.Norm(noise(rng, width), noise(rng, width))},
+    )
+
+
+def attention_case(length: int, heads: int, width: int) -> Case:
+    """The encoder's attention."""
+    return Case(
+        f"attention {length} rows, {heads}x{width}",
+        lambda rng: {"qkv": noise(rng, length, 3 * heads * width, spike=4.0)},
+        lambda backend, x, w: backend.attention(x["qkv"], heads),
+    )
+
+
+def window_rows(rng: np.random.Generator, lines: int, length: int, windows: int, keys: int) -> Any:
+    """Lines that listen to windows in any order, some to the same, with less sound or more."""
+    rows = state_rows(rng, lines, length, length)
+    rows["window"] = rng.permutation(np.arange(lines) % windows)
+    rows["frames"] = rng.integers(0, keys + 1, lines)
+    return rows
+
+
+def cross_case(lines: int, length: int, windows: int, keys: int, heads: int, width: int) -> Case:
+    """The decoder's attention to the audio; lines that are done are void."""
+
+    def values(rng: np.random.Generator) -> Values:
+        return {
+            "q": noise(rng, lines * length, heads * width, spike=3.0),
+            "kv": noise(rng, windows, keys, 2 * heads * width, spike=3.0),
+            "rows": window_rows(rng, lines, length, windows, keys),
+            "tokens": np.zeros((lines, length), np.uint32),
+        }
+
+    def call(backend: Any, x: Values, w: Values) -> Any:
+        state = ops.State(x["rows"], x["tokens"])
+        return backend.attend_cross(x["q"], x["kv"], state, heads)
+
+    size = f"{lines} lines of {length}, {windows} windows of {keys} keys, {heads}x{width}"
+    return Case(f"attend_cross {size}", values, call, lines="rows")
+
+
+def weights_case(lines: int, length: int, keys: int, heads: int, chosen: tuple[int, ...]) -> Case:
+    """The weights of some heads, of done lines too."""
+    whole = cross_case(lines, length, 2, keys, heads, 16)
+
+    def call(backend: Any, x: Values, w: Values) -> Any:
+        state = ops.State(x["rows"], x["tokens"])
+        return backend.cross_weights(x["q"], x["kv"], state, heads, chosen)
+
+    name = f"cross_weights {lines} lines of {length}, {keys} keys, heads {chosen} of {heads}"
+    return Case(name, whole.inputs, call)
+
+
+def self_case(
+    lines: int, length: int, room: int, heads: int, width: int, spare: int = 0, beams: int = 0
+) -> Case:
+    """The decoder's attention to itself; appends to caches that hold noise.
+
+    spare: room of a cache's line beyond the positions. beams: lines of a group, whose keys lie in
+    each other's lines; 0: no origins.
+    """
+    shape = (lines, room + spare, heads * width)
+
+    def call(backend: Any, x: Values, w: Values) -> Any:
+        cache = ops.Cache(x["keys"], x["values"])
+        state = ops.State(x["rows"], x["tokens"], x.get("origins"))
+        y = backend.attend_self(x["qkv"], cache, state, heads)
+        return backend.take_rows(y, state)
+
+    def values(rng: np.random.Generator) -> Values:
+        rows = state_rows(rng, lines, room, length)
+        rows["done"] = 0  # a done line's result is void; that its cache stays is pick's test
+        rows["sot"] = np.minimum(rows["sot"], rows["length"] - 1)
+        made: Values = {
+            "qkv": noise(rng, lines * length, 3 * heads * width, spike=3.0),
+            "keys": noise(rng, *shape),
+            "values": noise(rng, *shape),
+            "rows": rows,
+            "tokens": np.zeros((lines, room), np.uint32),
+        }
+        if beams:
+            rows["position"] = np.repeat(rows["position"][::beams], beams)  # beams keep step
+            own = np.arange(lines)[:, None]
+            others = own // beams * beams + rng.integers(0, beams, (lines, room))
+            past = np.arange(room) < rows["position"][:, None]
+            made["origins"] = np.where(past, others, own).astype(np.uint32)
+        return made
+
+    name = f"attend_self {lines} lines of {length}, {room} keys, {heads}x{width}"
+    name += f", {spare} spare" * (spare > 0) + f", beams of {beams}" * (beams > 0)
+    return Case(name, values, call, compare=("keys", "values"))
+
+
+def embed_case(lines: int, length: int, vocabulary: int, width: int, half: bool) -> Case:
+    """Token plus position; prompts and single tokens."""
+    kind = np.float16 if half else np.float32
+    room = length + 5
+
+    def values(rng: np.random.Generator) -> Values:
+        rows = state_rows(rng, lines, room, length)
+        rows["done"], rows["length"] = 0, length
+        rows["token"] = rng.integers(0, vocabulary, lines)
+        prompt = rng.integers(0, vocabulary, (lines, length)).astype(np.uint32)
+        return {"rows": rows, "tokens": np.zeros((lines, room), np.uint32), "prompt": prompt}
+
+    def call(backend: Any, x: Values, w: Values) -> Any:
+        state = ops.State(x["rows"], x["tokens"])
+        prompt = x["prompt"] if length > 1 else None
+        return backend.embed(w["table"], w["positions"], state, prompt)
+
+    return Case(
+        f"embed {lines} lines of {length}, {vocabulary}x{width} {np.dtype(kind).name}",
+        values,
+        call,
+        lambda rng: {
+            "table": noise(rng, vocabulary, width).astype(kind),
+            "positions": noise(rng, room, width),
+        },
+    )
+
+
+CASES = (
+    *(norm_case(rows, width) for rows, width in ((1, 4), (3, 384), (65, 40), (129, 1280))),
+    linear_case(1, 384, 1536, False, norm=True, activation="gelu"),
+    linear_case(1, 384, 1153, True, norm=True, bias=False),
+    linear_case(1, 1280, 1280, True, add=True),
+    linear_case(2, 40, 517, False, norm=True),
+    linear_case(4, 48, 7, True, norm=True, add=True, activation="gelu"),
+    linear_case(5, 40, 130, False, norm=True),
+    linear_case(16, 32, 1830, True, norm=True),
+    linear_case(64, 36, 128, True, add=True),
+    linear_case(65, 256, 129, False, activation="gelu", add=True),
+    linear_case(200, 100, 300, True, activation="gelu", norm=True),
+    linear_case(1, 64, 70000, True, norm=True),
+    conv_case(40, 80, 32, 1, False),
+    conv_case(41, 128, 40, 1, True),
+    conv_case(40, 32, 33, 2, True),
+    conv_case(130, 48, 48, 2, False),
+    attention_case(1, 1, 4),
+    attention_case(20, 2, 16),
+    attention_case(64, 1, 64),
+    attention_case(150, 5, 8),
+    attention_case(257, 2, 64),
+    attention_case(65, 1, 128),
+    cross_case(1, 1, 1, 20, 2, 16),
+    cross_case(1, 1, 1, 1500, 2, 64),
+    cross_case(4, 1, 3, 129, 5, 8),
+    cross_case(3, 7, 2, 150, 1, 48),
+    cross_case(1, 4, 2, 128, 1, 128),
+    cross_case(10, 1, 2, 257, 2, 20),
+    weights_case(1, 9, 1500, 6, (5, 0, 2)),
+    weights_case(4, 3, 70, 2, (1,)),
+    self_case(1, 1, 448, 6, 64),
+    self_case(5, 1, 40, 2, 20),
+    self_case(1, 4, 32, 2, 16),
+    self_case(3, 16, 96, 5, 8),
+    self_case(3, 4, 24, 2, 16, spare=9),
+    self_case(4, 1, 24, 2, 16, spare=5),
+    self_case(5, 1, 448, 2, 64, beams=5),
+    self_case(12, 1, 40, 2, 20, spare=3, beams=4),
+    embed_case(1, 1, 517, 32, False),
+    embed_case(5, 1, 1830, 40, True),
+    embed_case(2, 7, 300, 384, True),
+)

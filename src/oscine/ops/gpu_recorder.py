@@ -1,0 +1,142 @@
+"""What the GPU's side of the vocabulary stands on: memory, plans, recorded dispatches."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from math import prod
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from oscine.errors import DeviceError
+from oscine.gpu.device import Device
+from oscine.gpu.kernels import Kernels, Parameter
+from oscine.gpu.memory import Memory
+from oscine.gpu.plan import Dispatch, Plan, Pool
+from oscine.gpu.profile import wanted
+from oscine.gpu.tensor import Tensor
+from oscine.ops import State
+
+MOST_GROUPS = 65535  # workgroups along one axis
+COPY_BYTES = 8 << 20  # WebGPU copies between two buffers only: a slot's own copies go by a third
+
+
+class Recorder:
+    """Memory and plans of one device; shapes and meaning: oscine.ops.Backend."""
+
+    def __init__(self, device: Device) -> None:
+        self.device = device
+        self.name = device.name
+        self.kernels = Kernels(device)
+        self.memory = Memory(device)
+        self.pool = Pool(self.memory)
+        self.nothing = self.memory.slot((4,), np.float32)  # stands in for operands not given
+        self.profile = wanted(device)
+        self.dispatches: list[Dispatch] = []
+        self.guard: State | None = None
+        self.block = "subgroup" if "subgroups" in device.features else "workgroup"
+        self.between: Tensor | None = None  # for copies within a slot
+
+    # -- memory and time ----------------------------------------------------------------------
+
+    def upload(self, array: NDArray[Any]) -> Tensor:
+        return self.memory.upload(array)
+
+    def slot(self, shape: tuple[int, ...], dtype: Any = np.float32) -> Tensor:
+        return self.memory.slot(shape, dtype)
+
+    def view(self, slot: Tensor, shape: tuple[int, ...]) -> Tensor:
+        if slot.buffer is None or prod(shape) > prod(slot.shape):
+            raise ValueError(f"{shape} is no view of a slot {slot.shape}")
+        return Tensor(shape, slot.dtype, slot.buffer)
+
+    def copy_first(self, slot: Tensor, index: int) -> None:
+        size = slot.nbytes // slot.shape[0]
+        if self.between is None:
+            self.between = self.slot((COPY_BYTES,), np.uint8)
+        encoder = self.device.handle.create_command_encoder()
+        copy, between = encoder.copy_buffer_to_buffer, self.between.buffer
+        for start in range(0, size, COPY_BYTES):
+            count = min(COPY_BYTES, size - start)
+            copy(slot.buffer, start, between, 0, count)
+            copy(between, 0, slot.buffer, index * size + start, count)
+        self.device.handle.queue.submit([encoder.finish()])
+
+    def release(self, *slots: Tensor) -> None:
+        self.memory.release(*slots)
+
+    def write(self, slot: Tensor, array: NDArray[Any]) -> None:
+        self.memory.write(slot, array)
+
+    def read(self, slot: Tensor) -> NDArray[Any]:
+        return self.memory.snapshot(slot)()[0]
+
+    def snapshot(self, *slots: Tensor) -> Callable[[], tuple[NDArray[Any], ...]]:
+        return self.memory.snapshot(*slots)
+
+    def padded(self, length: int) -> int:
+        """Powers of four: few plans, and a prompt costs little beside its window."""
+        size = 1
+        while size < length:
+            size *= 4
+        return size
+
+    def padded_lines(self, count: int) -> int:
+        """Powers of two: a line that is not used costs each step a little."""
+        return 1 << (count - 1).bit_length()
+
+    def record(self, trace: Callable[[], None], guard: State | None = None, name: str = "") -> Plan:
+        with self.recording(guard) as dispatches:
+            trace()
+        return Plan(self.device, self.pool, dispatches, name, self.profile)
+
+    @contextmanager
+    def recording(self, guard: State | None) -> Iterator[list[Dispatch]]:
+        """Ops called inside go to the yielded list."""
+        before = self.dispatches, self.guard
+        self.dispatches, self.guard = [], guard
+        try:
+            yield self.dispatches
+        finally:
+            self.dispatches, self.guard = before
+
+    def keep(self, x: Tensor, slot: Tensor) -> None:
+        if x.buffer is not None:
+            raise ValueError("keep takes an intermediate of this plan, once")
+        x.buffer = slot.buffer
+
+    def trace(self) -> dict[str, tuple[int, float]]:
+        totals = self.profile.collect() if self.profile else {}
+        return {name: (total.count, total.milliseconds) for name, total in totals.items()}
+
+    # -- recording ----------------------------------------------------------------------------
+
+    def new(self, *shape: int) -> Tensor:
+        """An intermediate of the plan being recorded."""
+        return Tensor(shape, np.dtype(np.float32))
+
+    def add(
+        self,
+        kernel: str,
+        tensors: list[Tensor | None],
+        grid: tuple[int, ...],
+        work: float = 0.0,
+        **parameters: Parameter,
+    ) -> None:
+        """Record one dispatch; None binds the stand-in. `work` counts floating-point operations.
+
+        Raises DeviceError for what the device or its limits do not allow.
+        """
+        bound = tuple(self.nothing if tensor is None else tensor for tensor in tensors)
+        for tensor in bound:
+            self.memory.check(tensor)
+        x, y, z = (*grid, 1, 1)[:3]
+        if max(x, y, z) > MOST_GROUPS:
+            raise DeviceError(
+                f"{self.name}: {kernel} would take {max(x, y, z)} workgroups in a row, "
+                f"{MOST_GROUPS} are the most"
+            )
+        pipeline = self.kernels.pipeline(kernel, **parameters)
+        self.dispatches.append(Dispatch(kernel, pipeline, bound, (x, y, z), work))
