@@ -216,7 +216,7 @@ def _units(tokens: Sequence[int], pieces: Sequence[bytes]) -> list[tuple[str, tu
         text, used = utf_8_decode(data, "replace", False)
         if used < len(data):
             following = b"".join(pieces[id] for id in tokens[after : after + 3])
-            if not _is_broken(data[used:] + following):
+            if not _is_broken(data[used:], following):
                 continue
             text = data.decode("utf-8", "replace")
         if text:
@@ -229,10 +229,10 @@ def _units(tokens: Sequence[int], pieces: Sequence[bytes]) -> list[tuple[str, tu
     return units
 
 
-def _is_broken(data: bytes) -> bool:
-    """Whether `data` begins with bytes that no more bytes could make a character."""
+def _is_broken(data: bytes, following: bytes) -> bool:
+    """Whether `data`, the beginning of a character, is all there is of it."""
     try:
-        utf_8_decode(data[:4], "strict", False)
+        utf_8_decode((data + following)[:4], "strict", False)
     except UnicodeDecodeError as error:
-        return error.start == 0
+        return error.start == 0 and error.end <= len(data)
     return False

@@ -68,14 +68,15 @@ def add_words(
         usual = min(LONGEST_USUAL, median(lengths))
         timings = shorten_at_sentence_ends(timings, 2 * usual)
     groups = share_out(timings, counts, [segment.text for segment in segments])
+    known = any(word.end > 0 for word in timings)
     before = last_speech
     for segment, group in zip(segments, groups, strict=True):
-        if lengths:
+        if known:
             group = [_shift(word, offset) for word in group]
         else:
             group = spread(group, segment.start, segment.end)
         row = Row(segment, merge_punctuations(group, prepend, append))
-        if row.words and lengths:
+        if row.words and known:
             row.settle(usual, before)
         if row.words:
             before = row.end
@@ -210,8 +211,8 @@ def finish(rows: Sequence[Row], last_speech: float, limit: float) -> tuple[list[
     for row in rows:
         found = []
         for word in row.words:
-            start, end = next(times)
-            found.append(Word(start / 100, end / 100, word.word, word.probability))
+            start, end = (min(time / 100, limit) for time in next(times))
+            found.append(Word(start, end, word.word, word.probability))
         segment = replace(row.segment, words=tuple(found))
         if found:
             first = found[0].start if row.start is None else row.start
