@@ -18,7 +18,9 @@ from oscine.ops import Activation, Cache, Linear, Norm, State
 from oscine.ops.gpu_decisions import GpuDecisions
 from oscine.ops.gpu_recorder import MOST_GROUPS
 
-GEMV_ROWS = 4  # from more rows on, tiles reuse each weight better than registers do
+GEMV_ROWS = 4  # up to so many rows a team takes one row of the weight
+FEW_ROWS = 64  # up to so many several rows of it; from more on, square tiles fill a GPU
+TILE_ROWS = 16  # of these a team takes at once
 SPLIT_KEYS = 128  # keys a workgroup of cross-attention takes: one an invocation
 WORKGROUP = 128
 BLOCK_WIDTH, BLOCK_ROWS = 1024, 2048  # rows at least so long and at most so many: a block's work
@@ -132,13 +134,15 @@ class Gpu(GpuDecisions):
         rows, width = x.shape
         self.fours("linear input width", width)
         y = self.new(rows, linear.weight.shape[0])
+        few = rows <= FEW_ROWS
+        folds = rows == 1 or (few and rows > GEMV_ROWS)
+        if norm is not None and (not folds or linear.weight.shape[0] > FOLD_OUTPUTS):
+            x, norm = self.layer_norm(x, norm), None
         if rows <= GEMV_ROWS:
-            if norm is not None and (rows > 1 or linear.weight.shape[0] > FOLD_OUTPUTS):
-                x, norm = self.layer_norm(x, norm), None
             self.gemv(x, linear, y, norm, activation, add)
+        elif few:
+            self.gemm_rows(x, linear, y, norm, activation, add)
         else:
-            if norm is not None:
-                x = self.layer_norm(x, norm)
             self.gemm(x, linear, y, activation, add, K4=width // 4, X_STRIDE4=width // 4)
         return y
 
@@ -170,6 +174,43 @@ class Gpu(GpuDecisions):
                 GELU=activation == "gelu", LINES=lines, HALF=is_half(part), **team,
             )  # fmt: skip
             offset += count
+
+    def gemm_rows(
+        self,
+        x: Tensor,
+        linear: Linear,
+        y: Tensor,
+        norm: Norm | None,
+        activation: Activation,
+        add: Tensor | None,
+    ) -> None:
+        """A few dozen rows: some rows of the weight a team, read once for up to TILE_ROWS of x."""
+        (rows, width), offset = x.shape, 0
+        gain, fold, bias = None, None, linear.bias
+        if norm is not None:
+            gain, (fold, bias) = norm.weight, self.folded(norm, linear)
+        state, lines = self.guarded()
+        tiles = ceil(rows / TILE_ROWS)
+        for part in linear.weight.parts or (linear.weight,):
+            count = part.shape[0]
+            shape = self.rows_team(count, width)
+            across = shape["WIDE"] * shape["WORKGROUP"] // shape["LANES"]
+            self.add(
+                "gemm_rows",
+                [x, gain, fold, part, bias, add, state, y],
+                (tiles, ceil(count / across)),
+                work=8.0 * rows * width * count,
+                ROWS=rows, TILE=ceil(rows / tiles), K4=width // 4, OUTPUTS=count, OFFSET=offset,
+                STRIDE=y.shape[1], NORM=norm is not None, BIAS=bias is not None,
+                ADD=add is not None, GELU=activation == "gelu", LINES=lines, HALF=is_half(part),
+                BLOCK="subgroup" if 8 <= self.lanes < WORKGROUP else "workgroup", **shape,
+            )  # fmt: skip
+            offset += count
+
+    def rows_team(self, outputs: int, width: int) -> dict[str, int]:
+        """How many lanes a team has, and how many outputs: measured, benchmarks/gemv.py."""
+        lanes = 32 if outputs > FOLD_OUTPUTS else 64 if outputs > 2048 else 128
+        return {"LANES": lanes, "WIDE": 4, "WORKGROUP": WORKGROUP}
 
     def folded(self, norm: Norm, linear: Linear) -> tuple[Tensor, Tensor]:
         """W g and W h + b of a norm (g, h) before a linear layer, computed on first use: [out]."""
