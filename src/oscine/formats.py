@@ -95,13 +95,20 @@ def render(transcript: Transcript, name: str, layout: Layout = PLAIN) -> str:
     return "".join(LINES[name](transcript.segments, layout))
 
 
+def unfinished(folder: Path) -> Path:
+    """Where a file is written before it has its name: of no one else, and hidden.
+
+    Not made of that name, which may be as long as names can be.
+    """
+    return folder / f".{os.getpid()}-{threading.get_ident()}.part"
+
+
 def write_result(path: Path, text: str) -> None:
     """Write UTF-8 beside `path` and rename, so that there is never half a file.
 
     Raises OscineError if the folder or the disk does not allow it.
     """
-    # Not made of the name, which may be as long as names can be.
-    part = path.with_name(f".{os.getpid()}-{threading.get_ident()}.part")
+    part = unfinished(path.parent)
     try:
         with part.open("x", encoding="utf-8", errors="backslashreplace", newline="\n") as file:
             file.write(text)

@@ -58,13 +58,15 @@ def tokenizer_of(weights: WhisperWeights, offline: bool) -> Tokenizer | None:
 def wanted_device(device: str) -> str:
     """The device asked for, in small letters; OSCINE_DEVICE stands in for `auto`, as does nothing.
 
-    Raises UsageError for what is no text.
+    Raises UsageError for what is no text, and for names of APIs that are not used here.
     """
     if not isinstance(device, str):
         raise UsageError(f"device must be text such as auto, cpu or gpu, not {device!r}")
     wanted = device.strip().lower() or "auto"
     if wanted == "auto":
         wanted = os.environ.get("OSCINE_DEVICE", "").strip().lower() or "auto"
+    if wanted.partition(":")[0] in ("cuda", "rocm", "mps"):
+        raise UsageError(f"--device {wanted}: oscine needs no CUDA, ROCm or MPS; use --device gpu")
     return wanted
 
 

@@ -3,20 +3,25 @@
 from __future__ import annotations
 
 import os
+import signal
 import sys
 from collections.abc import Sequence
 from importlib import import_module
 from importlib.util import find_spec
 from typing import Annotated, Any
 
-import typer
-from typer.core import TyperGroup
-
 import oscine
 from oscine.errors import OscineError
 
-COMMANDS = ("transcribe", "models", "doctor")
 INTERRUPTED = 130
+
+try:
+    import typer
+    from typer.core import TyperGroup
+except KeyboardInterrupt:  # these take a while; a traceback would be no answer to Ctrl-C
+    sys.exit(INTERRUPTED)
+
+COMMANDS = ("transcribe", "models", "doctor")
 
 #: A mistake in the arguments, which Typer (with its own Click or the real one) finds itself.
 ArgumentError: type[Any] = typer.BadParameter.__mro__[1]
@@ -64,10 +69,15 @@ def options(
     """Options that stand before the subcommand."""
 
 
-def tell(message: str) -> None:
-    """One line on stderr, whatever is in it: file names may be no text, or hold line breaks."""
+def printable(message: str) -> str:
+    """One line, whatever is in it: file names may be no text, or hold line breaks."""
     line = message.replace("\r", "\\r").replace("\n", "\\n")
-    print("oscine:", line.encode("utf-8", "backslashreplace").decode(), file=sys.stderr)
+    return line.encode("utf-8", "backslashreplace").decode()
+
+
+def tell(message: str) -> None:
+    """One line on stderr."""
+    print("oscine:", printable(message), file=sys.stderr)
 
 
 def run(arguments: Sequence[str] | None = None) -> int:
@@ -75,9 +85,8 @@ def run(arguments: Sequence[str] | None = None) -> int:
 
     A user's mistake is one line on stderr, never a traceback.
     """
-    command = typer.main.get_command(app)
     try:
-        code = command.main(
+        code = typer.main.get_command(app).main(
             args=None if arguments is None else list(arguments),
             prog_name="oscine",
             standalone_mode=False,
@@ -96,7 +105,7 @@ def run(arguments: Sequence[str] | None = None) -> int:
     except (KeyboardInterrupt, typer.Abort):
         code = INTERRUPTED
     except MemoryError:
-        tell("there is not enough memory; use a smaller model, or less --best-of")
+        tell("there is not enough memory; use a smaller model, or less --batch-size or --best-of")
         return 1
     except BrokenPipeError:  # the reader of our output has gone, as `head` does
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
@@ -107,5 +116,24 @@ def run(arguments: Sequence[str] | None = None) -> int:
 
 
 def main() -> None:
-    """The entry point of the installed command."""
-    sys.exit(run())
+    """The entry point of the installed command.
+
+    What ends a program kindly is taken as Ctrl-C is, so that what is done is kept; the exit code is
+    then 128 and the signal's number, as of a program that the signal ended.
+    """
+    ended = 0
+
+    def end(number: int, _: object) -> None:
+        nonlocal ended
+        ended = number
+        raise KeyboardInterrupt
+
+    for name in ("SIGTERM", "SIGHUP"):
+        number = getattr(signal, name, None)  # there is no SIGHUP on Windows
+        if number is not None and signal.getsignal(number) != signal.SIG_IGN:  # as under nohup
+            signal.signal(number, end)
+    try:
+        code = run()
+    except KeyboardInterrupt:  # a second one
+        code = INTERRUPTED
+    sys.exit(128 + ended if ended else code)

@@ -1,4 +1,4 @@
-"""Which inputs there are, and where each one's results go."""
+"""Which inputs there are, where each one's results go, and whether either will work."""
 
 from __future__ import annotations
 
@@ -8,7 +8,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from oscine.errors import UsageError
+from oscine.cli import tell
+from oscine.errors import OscineError, UsageError
+from oscine.formats import unfinished
 
 STANDARD_INPUT = "-"
 #: What is taken from a folder; a file that is named is always tried.
@@ -78,3 +80,45 @@ def _base(source: str, output_dir: Path | None, *, whole: bool) -> Path:
     """A target without its format's suffix."""
     path = Path("stdin") if source == STANDARD_INPUT else Path(source)
     return (output_dir or path.parent) / (path.name if whole else path.stem)
+
+
+def make_folder(folder: Path) -> None:
+    """The output folder, made if it is not there; OscineError where files cannot be put there."""
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise OscineError(f"{folder}: cannot be made: {error.strerror or error}") from error
+    _try_folder(folder)
+
+
+def is_readable(source: str) -> bool:
+    """Whether a recording is there and not empty; if not, it is reported."""
+    from oscine.audio.io import open_source  # slow to import
+
+    try:
+        open_source(source)
+    except OscineError as error:
+        tell(str(error))
+        return False
+    return True
+
+
+def are_writable(targets: Mapping[str, Path]) -> bool:
+    """Whether there may be new files where results go; if not, it is reported."""
+    try:
+        for folder in {path.parent for path in targets.values()}:
+            _try_folder(folder)
+    except OscineError as error:
+        tell(str(error))
+        return False
+    return True
+
+
+def _try_folder(folder: Path) -> None:
+    """Make a file and take it away; permissions alone do not tell, on a read-only disk for one."""
+    trial = unfinished(folder)
+    try:
+        trial.touch(exist_ok=False)
+        trial.unlink()
+    except OSError as error:
+        raise OscineError(f"{folder}: cannot write there: {error.strerror or error}") from error

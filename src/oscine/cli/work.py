@@ -6,20 +6,24 @@ import logging
 import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
+from dataclasses import dataclass
 from time import perf_counter
 from typing import TYPE_CHECKING, Any
 
-from oscine.cli import tell
+from oscine.cli import printable, tell
 from oscine.cli.outputs import STANDARD_INPUT, Job
 from oscine.errors import OscineError, UsageError
 from oscine.formats import LINES, render, timestamp, write_result
-from oscine.types import Segment
+from oscine.subtitles import Layout, channel_name
+from oscine.types import Segment, Transcript
 
 if TYPE_CHECKING:
     from oscine.models.whisper.pipeline import Whisper
     from oscine.models.whisper.stream import Stream
 
 log = logging.getLogger(__name__)
+
+MISSING_SECONDS, MISSING_SHARE = 2.0, 0.05  # of speech without text: up to these it is no news
 
 Report = Callable[[float, float], None]
 
@@ -28,9 +32,17 @@ class OutputError(OscineError):
     """Standard output is full or closed: no other recording would fare better."""
 
 
-def finish(
-    model: Whisper, job: Job, output_format: str, options: Mapping[str, Any], *, verbose: bool
-) -> bool:
+@dataclass(frozen=True, slots=True)
+class Asked:
+    """What is wanted of every recording: `options` go to the model, the rest is done here."""
+
+    output_format: str
+    layout: Layout
+    options: Mapping[str, Any]
+    verbose: bool
+
+
+def finish(model: Whisper, job: Job, asked: Asked) -> bool:
     """Transcribe one recording and write it; False if it could not be, which is then reported.
 
     Where it is stopped half-way, what is finished is written first. Raises UsageError for what the
@@ -42,57 +54,79 @@ def finish(
     started = perf_counter()
     try:
         with progress(job) as report:
-            stream = model.stream(job.source, progress=report, **options)
-            follow(stream, job, output_format, verbose=verbose)
+            stream = model.stream(job.source, progress=report, **asked.options)
+            follow(stream, job, asked)
     except (UsageError, OutputError):
         raise
     except OscineError as error:
         tell(str(error))
-        write_unfinished(stream, job, output_format)
+        write_unfinished(stream, job, asked)
         return False
-    except KeyboardInterrupt:
-        write_unfinished(stream, job, output_format)
+    except (KeyboardInterrupt, MemoryError):
+        write_unfinished(stream, job, asked)
         raise
     spent = perf_counter() - started
     log.info("%s: %s, %.1f s in %.1f s", job.source, stream.language, stream.duration, spent)
-    return write(stream, job, output_format)
+    transcript = stream.transcript()
+    written = write(transcript, job, asked)
+    tell_gaps(job.source, transcript)
+    if written and job.targets and sys.stderr.isatty():
+        files = ", ".join(str(path) for path in job.targets.values())
+        print(printable(f"{job.source} -> {files}"), file=sys.stderr)
+    return written
 
 
-def follow(stream: Stream, job: Job, output_format: str, *, verbose: bool) -> None:
-    """Have all segments made; a line format that goes to stdout is written as they come."""
-    segments: Iterable[Segment] = shown(stream) if verbose else stream
-    if not job.targets and output_format in LINES:
-        for text in LINES[output_format](segments):
+def follow(stream: Stream, job: Job, asked: Asked) -> None:
+    """Have all segments made; those of a line format for stdout are written as they come."""
+    segments: Iterable[Segment] = shown(stream) if asked.verbose else stream
+    if goes_on(job, asked):
+        for text in LINES[asked.output_format](segments, asked.layout):
             emit(text)
     else:
         for _ in segments:
             pass
 
 
-def write(stream: Stream, job: Job, output_format: str) -> bool:
+def goes_on(job: Job, asked: Asked) -> bool:
+    """Whether it is written as it is made, to stdout; channels come one after the other, and are
+    put in order of time at the end.
+    """
+    apart = asked.options.get("split_channels", False)
+    return not job.targets and asked.output_format in LINES and not apart
+
+
+def write(transcript: Transcript, job: Job, asked: Asked) -> bool:
     """Write what `follow` has not; False if a file could not be, which is then reported."""
-    transcript = stream.transcript()
     written = True
     for name, path in job.targets.items():
         try:
-            write_result(path, render(transcript, name))
+            write_result(path, render(transcript, name, asked.layout))
         except OscineError as error:
             tell(str(error))
             written = False
         else:
             log.info("wrote %s", path)
-    if not job.targets and output_format not in LINES:
-        emit(render(transcript, output_format))
+    if not job.targets and not goes_on(job, asked):
+        emit(render(transcript, asked.output_format, asked.layout))
     return written
 
 
-def write_unfinished(stream: Stream | None, job: Job, output_format: str) -> None:
+def write_unfinished(stream: Stream | None, job: Job, asked: Asked) -> None:
     """Write the segments there are, if there are any, and say so."""
-    if stream is None or not (segments := stream.transcript().segments):
+    if stream is None or not (transcript := stream.transcript()).segments:
         return
-    if write(stream, job, output_format):
-        until = timestamp(segments[-1].end, hours=False, marker=".")
-        tell(f"{job.source}: written as far as {until}")
+    if write(transcript, job, asked):
+        end = max(segment.end for segment in transcript.segments)
+        tell(f"{job.source}: written as far as {timestamp(end, hours=False, marker='.')}")
+
+
+def tell_gaps(source: str, transcript: Transcript) -> None:
+    """Warn of speech that no text was found for, unless it is little."""
+    if (coverage := transcript.coverage) is None:
+        return
+    missing, speech = coverage.without_text, coverage.speech
+    if missing > MISSING_SECONDS and missing > MISSING_SHARE * speech:
+        tell(f"{source}: {missing:.1f} of {speech:.1f} s of speech have no text")
 
 
 def shown(stream: Iterable[Segment]) -> Iterator[Segment]:
@@ -101,7 +135,10 @@ def shown(stream: Iterable[Segment]) -> Iterator[Segment]:
         start, end = (
             timestamp(time, hours=False, marker=".") for time in (segment.start, segment.end)
         )
-        print(f"[{start} --> {end}] {segment.text.strip()}", file=sys.stderr)
+        language = f"({segment.language}) " if segment.language else ""
+        flags = f" [{', '.join(segment.flags)}]" if segment.flags else ""
+        text = f"{language}{channel_name(segment.channel)}{segment.text.strip()}{flags}"
+        print(printable(f"[{start} --> {end}] {text}"), file=sys.stderr)
         yield segment
 
 

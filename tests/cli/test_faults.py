@@ -1,0 +1,347 @@
+"""What goes wrong is one line on stderr and an exit code, and what was done before it is kept.
+
+docs/faults.md lists these; tests/test_faults_page.py holds the list against the tests.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from oscine.cli import main, run
+from oscine.formats import FORMATS
+
+Recordings = Callable[..., list[str]]
+Capture = pytest.CaptureFixture[bytes]
+
+#: The command in a process of its own, with the model of conftest.
+COMMAND = (
+    "import sys, oscine; sys.path.insert(0, sys.argv.pop(1))\n"
+    "from conftest import FakeModel; oscine.load = FakeModel().load\n"
+    "from oscine.cli import main\n"
+)
+
+
+def transcribe(*arguments: str) -> int:
+    return run(["transcribe", "--model", "weights", *arguments])
+
+
+def start(script: str, *arguments: str, **pipes: Any) -> subprocess.Popen[bytes]:
+    here = str(Path(__file__).parent)
+    return subprocess.Popen(
+        [sys.executable, "-c", script, here, "transcribe", "--model", "weights", *arguments],
+        stderr=subprocess.PIPE,
+        **pipes,
+    )
+
+
+def test_a_bad_recording_is_reported_and_the_rest_go_on(
+    model: Any, recordings: Recordings, capsysbinary: Capture
+) -> None:
+    files = recordings("a.wav", "broken.wav", "b.wav")
+    assert transcribe("missing.wav", *files) == 1
+    error = capsysbinary.readouterr().err.decode()
+    assert "oscine: missing.wav: no such file; check the path\n" in error
+    assert "oscine: broken.wav: is damaged after 1 s\n" in error
+    assert Path("b.txt").read_text("utf-8") == Path("a.txt").read_text("utf-8") != ""
+    # what came before the damage is kept
+    assert Path("broken.txt").read_text("utf-8") == "Olá,\n"
+    assert "oscine: broken.wav: written as far as 00:00.500\n" in error
+
+
+@pytest.mark.parametrize("name", ["txt", "json"])
+def test_an_interrupt_keeps_what_is_done(
+    model: Any, recordings: Recordings, capsysbinary: Capture, name: str
+) -> None:
+    files = recordings("interrupt.wav", "b.wav")
+    assert transcribe(files[0], "-f", name) == 130
+    assert "Ol" in capsysbinary.readouterr().out.decode()
+    assert transcribe(*files, "-f", name) == 130
+    assert Path(f"interrupt.{name}").is_file()
+    assert not Path(f"b.{name}").exists()
+    assert capsysbinary.readouterr().err.decode().endswith("oscine: interrupted\n")
+
+
+def test_a_folder_that_cannot_be_written_is_named(
+    model: Any, recordings: Recordings, capsysbinary: Capture
+) -> None:
+    files = recordings("a.wav", "file")
+    assert transcribe(files[0], "-o", "file/out") == 1
+    assert "oscine: file/out: cannot be made: " in capsysbinary.readouterr().err.decode()
+    assert model.loaded == []
+    Path("out/a.txt").mkdir(parents=True)
+    assert transcribe(files[0], "-o", "out") == 1
+    error = capsysbinary.readouterr().err.decode()
+    assert error.startswith("oscine: out/a.txt: cannot write: ")
+    assert error.count("\n") == 1
+    assert os.listdir("out") == ["a.txt"]
+    assert transcribe(files[0], "-o", "out", "-f", "all") == 1  # the other formats are written
+    assert set(os.listdir("out")) == {f"a.{name}" for name in FORMATS}
+
+
+def test_a_name_that_is_too_long_is_a_bad_recording(
+    model: Any, recordings: Recordings, capsysbinary: Capture
+) -> None:
+    assert transcribe(*recordings("a.wav"), "x" * 5000, "-o", "out") == 1
+    assert os.listdir("out") == ["a.txt"]
+    assert capsysbinary.readouterr().err.count(b"\n") == 1
+    assert run(["transcribe", "a.wav", "--model", "x" * 5000]) == 1
+    assert capsysbinary.readouterr().err.startswith(b"oscine: no model is called")
+
+
+def test_a_folder_that_cannot_be_listed_is_named(
+    model: Any, recordings: Recordings, capsysbinary: Capture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    recordings("folder/a.wav")
+
+    def refuse(_: Path) -> Any:
+        raise PermissionError(13, "Permission denied")
+
+    monkeypatch.setattr(Path, "iterdir", refuse)
+    assert transcribe("folder") == 2
+    assert capsysbinary.readouterr().err == (
+        b"oscine: folder: cannot be listed: Permission denied\n"
+    )
+
+
+@pytest.mark.parametrize("name", FORMATS)
+def test_standard_output_that_is_closed_or_full_is_one_line(
+    model: Any,
+    recordings: Recordings,
+    capsysbinary: Capture,
+    monkeypatch: pytest.MonkeyPatch,
+    name: str,
+) -> None:
+    file = recordings("a.wav")[0]
+
+    class Full:
+        buffer = property(lambda self: self)
+
+        def isatty(self) -> bool:
+            return False
+
+        def write(self, _: bytes) -> None:
+            raise OSError(28, "No space left on device")
+
+    for stdout, problem in [(None, "standard output is closed"), (Full(), "No space left")]:
+        monkeypatch.setattr(sys, "stdout", stdout)
+        assert transcribe(file, "-f", name) == 1
+        error = capsysbinary.readouterr().err.decode()
+        assert problem in error
+        assert error.count("\n") == 1
+
+
+def test_too_little_memory_is_one_line(
+    model: Any, recordings: Recordings, capsysbinary: Capture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def exhaust(*_: Any, **__: Any) -> Any:
+        raise MemoryError
+
+    monkeypatch.setattr(model, "stream", exhaust)
+    assert transcribe(*recordings("a.wav")) == 1
+    assert capsysbinary.readouterr().err.startswith(b"oscine: there is not enough memory")
+
+
+def test_file_names_that_are_no_text(
+    model: Any, recordings: Recordings, capsysbinary: Capture
+) -> None:
+    name = os.fsdecode(b"\xff \n [bold]-->.wav")
+    try:
+        recordings(name)
+    except OSError:
+        pytest.skip("this file system wants names that are text")
+    assert transcribe(name, "-o", "out", "--verbose") == 0
+    assert Path("out", name).with_suffix(".txt").is_file()
+    assert transcribe("missing-" + name) == 1
+    assert b"no such file" in capsysbinary.readouterr().err
+
+
+def test_a_reader_that_has_gone_is_no_error(recordings: Recordings) -> None:
+    files = recordings("a.wav")
+    script = COMMAND + "sys.stdin.read(); main()"
+    process = start(script, *files, stdin=subprocess.PIPE, stdout=subprocess.PIPE)
+    assert process.stdout is not None
+    process.stdout.close()
+    process.stdout = None
+    _, error = process.communicate(b"")
+    assert (process.returncode, error) == (1, b"")
+
+
+def test_recordings_that_are_not_there_are_told_before_the_model_loads(
+    model: Any, recordings: Recordings, capsysbinary: Capture
+) -> None:
+    recordings("a.wav")
+    Path("empty.wav").touch()
+    assert transcribe("missing.wav", "empty.wav", "a.wav") == 1
+    assert len(model.loaded) == len(model.asked) == 1
+    error = capsysbinary.readouterr().err.decode()
+    assert error == (
+        "oscine: missing.wav: no such file; check the path\n"
+        "oscine: empty.wav: is empty; record or copy it again\n"
+    )
+    assert sorted(path.name for path in Path().glob("*.txt")) == ["a.txt"]
+    model.loaded.clear()
+    assert transcribe("missing.wav") == 1
+    assert model.loaded == []
+
+
+def refuse_new_files(monkeypatch: pytest.MonkeyPatch, folder: str) -> None:
+    """As a disk does that is mounted for reading; permissions do not stop the superuser."""
+    touch = Path.touch
+
+    def refuse(path: Path, *arguments: Any, **options: Any) -> None:
+        if path.parent.name == folder:
+            raise OSError(errno.EROFS, os.strerror(errno.EROFS))
+        touch(path, *arguments, **options)
+
+    monkeypatch.setattr(Path, "touch", refuse)
+
+
+def test_a_read_only_output_folder_is_told_before_the_model_loads(
+    model: Any, recordings: Recordings, capsysbinary: Capture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    files = recordings("a.wav")
+    refuse_new_files(monkeypatch, "out")
+    assert transcribe(*files, "-o", "out") == 1
+    assert capsysbinary.readouterr().err == (
+        b"oscine: out: cannot write there: Read-only file system\n"
+    )
+    assert model.loaded == []
+
+
+def test_one_read_only_folder_does_not_stop_the_others(
+    model: Any, recordings: Recordings, capsysbinary: Capture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    files = recordings("locked/a.wav", "b.wav")
+    refuse_new_files(monkeypatch, "locked")
+    assert transcribe(*files) == 1
+    assert capsysbinary.readouterr().err.startswith(b"oscine: locked: cannot write there: ")
+    assert Path("b.txt").is_file()
+    assert len(model.asked) == 1
+
+
+@pytest.fixture
+def small_disk(tmp_path: Path) -> Iterator[Path]:
+    """A disk of 16 KiB, if one may be mounted."""
+    folder = tmp_path / "disk"
+    folder.mkdir()
+    mount = ["mount", "-t", "tmpfs", "-o", "size=16k", "tmpfs", str(folder)]
+    try:
+        mounted = subprocess.run(mount, capture_output=True).returncode == 0
+    except OSError:
+        mounted = False
+    if not mounted:
+        pytest.skip("only the superuser may mount a small disk, and only on Linux")
+    yield folder
+    subprocess.run(["umount", str(folder)], check=True)
+
+
+def fill(disk: Path) -> None:
+    """Leave room for nothing but a name."""
+    with (disk / "rest").open("wb", buffering=0) as file, pytest.raises(OSError, match="space"):
+        while True:
+            file.write(bytes(1024))
+
+
+def test_a_full_disk_keeps_the_old_file_and_leaves_nothing_half_written(
+    model: Any, recordings: Recordings, capsysbinary: Capture, small_disk: Path
+) -> None:
+    files = recordings("a.wav", "b.wav")
+    (small_disk / "a.txt").write_text("old")
+    fill(small_disk)
+    assert transcribe(*files, "-o", str(small_disk)) == 1
+    errors = capsysbinary.readouterr().err.decode().splitlines()
+    assert errors == [
+        f"oscine: {small_disk}/{name}.txt: cannot write: No space left on device" for name in "ab"
+    ]
+    assert (small_disk / "a.txt").read_text() == "old"
+    assert sorted(os.listdir(small_disk)) == ["a.txt", "rest"]
+
+
+def test_a_disk_that_is_full_at_the_last_moment(
+    model: Any, recordings: Recordings, capsysbinary: Capture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def full(_: int) -> None:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr("os.fsync", full)
+    assert transcribe(*recordings("a.wav"), "-f", "all") == 1
+    errors = capsysbinary.readouterr().err.decode().splitlines()
+    assert errors == [
+        f"oscine: a.{name}: cannot write: No space left on device" for name in FORMATS
+    ]
+    assert sorted(os.listdir()) == ["a.wav", "weights"]
+
+
+def test_too_little_memory_half_way_keeps_what_is_done(
+    model: Any, recordings: Recordings, capsysbinary: Capture
+) -> None:
+    assert transcribe(*recordings("exhaust.wav", "b.wav")) == 1
+    assert Path("exhaust.txt").read_text("utf-8") == "Olá,\n"
+    assert b"there is not enough memory" in capsysbinary.readouterr().err
+
+
+@pytest.fixture
+def signals() -> Iterator[None]:
+    """What main() sets does not outlive a test."""
+    names = [name for name in ("SIGINT", "SIGTERM", "SIGHUP") if hasattr(signal, name)]
+    before = {name: signal.getsignal(getattr(signal, name)) for name in names}
+    yield
+    for name, handler in before.items():
+        signal.signal(getattr(signal, name), handler)
+
+
+@pytest.mark.usefixtures("signals", "model")
+@pytest.mark.skipif(os.name != "posix", reason="elsewhere a program is ended without being asked")
+def test_to_be_terminated_keeps_what_is_done(
+    recordings: Recordings, capsysbinary: Capture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    files = recordings("terminate.wav", "b.wav")
+    monkeypatch.setattr(sys, "argv", ["oscine", "transcribe", "--model", "weights", *files])
+    with pytest.raises(SystemExit) as stopped:
+        main()
+    assert stopped.value.code == 143
+    assert Path("terminate.txt").read_text("utf-8") == "Olá,\n"
+    assert not Path("b.txt").exists()
+    assert capsysbinary.readouterr().err.decode() == (
+        "oscine: terminate.wav: written as far as 00:00.500\noscine: interrupted\n"
+    )
+
+
+@pytest.mark.skipif(os.name != "posix", reason="signals are sent another way")
+@pytest.mark.parametrize(
+    ("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)], ids=["int", "term"]
+)
+def test_a_signal_from_outside(recordings: Recordings, number: int, code: int) -> None:
+    files = recordings("terminate.wav", "b.wav")
+    # SIGTERM comes from the recording itself; here it is replaced by the one that is tested.
+    script = COMMAND + (f"import os, conftest\nconftest.signal.SIGTERM = {int(number)}\nmain()")
+    process = start(script, *files, stdout=subprocess.PIPE)
+    out, error = process.communicate()
+    assert (process.returncode, out) == (code, b"")
+    assert error.decode() == (
+        "oscine: terminate.wav: written as far as 00:00.500\noscine: interrupted\n"
+    )
+    assert Path("terminate.txt").read_text("utf-8") == "Olá,\n"
+
+
+def test_an_interrupt_while_the_command_is_imported_is_no_traceback() -> None:
+    script = (
+        "import sys\n"
+        "class Interrupt:\n"
+        "    def find_spec(self, name, *_):\n"
+        "        if name == 'typer':\n"
+        "            raise KeyboardInterrupt\n"
+        "sys.meta_path.insert(0, Interrupt())\n"
+        "import oscine.cli"
+    )
+    ended = subprocess.run([sys.executable, "-c", script], capture_output=True, check=False)
+    assert (ended.returncode, ended.stdout, ended.stderr) == (130, b"", b"")
