@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import signal
 import time
 from collections.abc import Callable, Iterator
@@ -47,8 +48,8 @@ class FakeStream:
                 raise AudioError(self.source, "is damaged after 1 s")
             if number and "interrupt" in self.source:
                 raise KeyboardInterrupt
-            if number and "terminate" in self.source:
-                os.kill(os.getpid(), signal.SIGTERM)
+            if number and (named := re.search("SIG[A-Z]+", self.source)):
+                os.kill(os.getpid(), getattr(signal, named[0]))
                 time.sleep(20)  # it does not take so long
             if number and "exhaust" in self.source:
                 raise MemoryError

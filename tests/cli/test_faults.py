@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import errno
 import os
-import signal
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
@@ -16,7 +15,7 @@ from typing import Any
 
 import pytest
 
-from oscine.cli import main, run
+from oscine.cli import run
 from oscine.formats import FORMATS
 
 Recordings = Callable[..., list[str]]
@@ -289,48 +288,36 @@ def test_too_little_memory_half_way_keeps_what_is_done(
     assert b"there is not enough memory" in capsysbinary.readouterr().err
 
 
-@pytest.fixture
-def signals() -> Iterator[None]:
-    """What main() sets does not outlive a test."""
-    names = [name for name in ("SIGINT", "SIGTERM", "SIGHUP") if hasattr(signal, name)]
-    before = {name: signal.getsignal(getattr(signal, name)) for name in names}
-    yield
-    for name, handler in before.items():
-        signal.signal(getattr(signal, name), handler)
-
-
-@pytest.mark.usefixtures("signals", "model")
 @pytest.mark.skipif(os.name != "posix", reason="elsewhere a program is ended without being asked")
-def test_to_be_terminated_keeps_what_is_done(
-    recordings: Recordings, capsysbinary: Capture, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    files = recordings("terminate.wav", "b.wav")
-    monkeypatch.setattr(sys, "argv", ["oscine", "transcribe", "--model", "weights", *files])
-    with pytest.raises(SystemExit) as stopped:
-        main()
-    assert stopped.value.code == 143
-    assert Path("terminate.txt").read_text("utf-8") == "Olá,\n"
-    assert not Path("b.txt").exists()
-    assert capsysbinary.readouterr().err.decode() == (
-        "oscine: terminate.wav: written as far as 00:00.500\noscine: interrupted\n"
-    )
-
-
-@pytest.mark.skipif(os.name != "posix", reason="signals are sent another way")
-@pytest.mark.parametrize(
-    ("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)], ids=["int", "term"]
-)
-def test_a_signal_from_outside(recordings: Recordings, number: int, code: int) -> None:
-    files = recordings("terminate.wav", "b.wav")
-    # SIGTERM comes from the recording itself; here it is replaced by the one that is tested.
-    script = COMMAND + (f"import os, conftest\nconftest.signal.SIGTERM = {int(number)}\nmain()")
-    process = start(script, *files, stdout=subprocess.PIPE)
+@pytest.mark.parametrize(("name", "code"), [("SIGINT", 130), ("SIGTERM", 143), ("SIGHUP", 129)])
+def test_a_signal_keeps_what_is_done(recordings: Recordings, name: str, code: int) -> None:
+    files = recordings(f"{name}.wav", "b.wav")
+    # Whoever runs the tests may have these ignored, as nohup does.
+    script = "import signal\n" + "".join(
+        f"signal.signal(signal.{each}, signal.{handler})\n"
+        for each, handler in [
+            ("SIGINT", "default_int_handler"), ("SIGTERM", "SIG_DFL"), ("SIGHUP", "SIG_DFL")
+        ]
+    )  # fmt: skip
+    process = start(script + COMMAND + "main()", *files, stdout=subprocess.PIPE)
     out, error = process.communicate()
     assert (process.returncode, out) == (code, b"")
     assert error.decode() == (
-        "oscine: terminate.wav: written as far as 00:00.500\noscine: interrupted\n"
+        f"oscine: {name}.wav: written as far as 00:00.500\noscine: interrupted\n"
     )
-    assert Path("terminate.txt").read_text("utf-8") == "Olá,\n"
+    assert Path(f"{name}.txt").read_text("utf-8") == "Olá,\n"
+    assert not Path("b.txt").exists()
+
+
+@pytest.mark.skipif(os.name != "posix", reason="there is no SIGHUP")
+def test_a_hang_up_that_is_ignored_ends_nothing(recordings: Recordings) -> None:
+    files = recordings("SIGHUP.wav", "b.wav")
+    script = "import signal, time\nsignal.signal(signal.SIGHUP, signal.SIG_IGN)\n"
+    script += COMMAND + "import conftest; conftest.time.sleep = print; main()"
+    process = start(script, *files, stdout=subprocess.DEVNULL)
+    _, error = process.communicate()
+    assert (process.returncode, error) == (0, b"")
+    assert Path("SIGHUP.txt").read_bytes() == Path("b.txt").read_bytes()
 
 
 def test_an_interrupt_while_the_command_is_imported_is_no_traceback() -> None:
