@@ -9,7 +9,6 @@ from __future__ import annotations
 import json
 import os
 import re
-import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import suppress
 from itertools import chain
@@ -96,11 +95,11 @@ def render(transcript: Transcript, name: str, layout: Layout = PLAIN) -> str:
 
 
 def unfinished(folder: Path) -> Path:
-    """Where a file is written before it has its name: of no one else, and hidden.
+    """Where a file is written before it has its name: hidden, and new every time.
 
     Not made of that name, which may be as long as names can be.
     """
-    return folder / f".{os.getpid()}-{threading.get_ident()}.part"
+    return folder / f".{os.urandom(8).hex()}.part"
 
 
 def write_result(path: Path, text: str) -> None:

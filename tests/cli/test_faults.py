@@ -288,6 +288,15 @@ def test_too_little_memory_half_way_keeps_what_is_done(
     assert b"there is not enough memory" in capsysbinary.readouterr().err
 
 
+@pytest.mark.parametrize(("name", "code"), [("interrupt.wav", 130), ("broken.wav", 1)])
+def test_a_cue_that_was_begun_is_kept(
+    model: Any, recordings: Recordings, capsysbinary: Capture, name: str, code: int
+) -> None:
+    layout = "--word-timestamps --max-line-width 40 --max-line-count 2 -f srt".split()
+    assert transcribe(*recordings(name), *layout) == code
+    assert capsysbinary.readouterr().out.decode() == ("1\n00:00:00,000 --> 00:00:00,500\nOlá,\n\n")
+
+
 @pytest.mark.skipif(os.name != "posix", reason="elsewhere a program is ended without being asked")
 @pytest.mark.parametrize(("name", "code"), [("SIGINT", 130), ("SIGTERM", 143), ("SIGHUP", 129)])
 def test_a_signal_keeps_what_is_done(recordings: Recordings, name: str, code: int) -> None:

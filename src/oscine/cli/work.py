@@ -79,17 +79,29 @@ def finish(model: Whisper, job: Job, asked: Asked) -> bool:
 def follow(stream: Stream, job: Job, asked: Asked) -> None:
     """Have all segments made; those of a line format for stdout are written as they come."""
     segments: Iterable[Segment] = shown(stream) if asked.verbose else stream
-    if goes_on(job, asked):
-        for text in LINES[asked.output_format](segments, asked.layout):
-            emit(text)
-    else:
+    if not goes_on(job, asked):
         for _ in segments:
             pass
+        return
+    stop: BaseException | None = None
+
+    def until_stopped() -> Iterator[Segment]:
+        nonlocal stop
+        try:
+            yield from segments
+        except (OscineError, KeyboardInterrupt, MemoryError) as reason:
+            stop = reason  # first the writer gets to finish the cue that it has begun
+
+    for text in LINES[asked.output_format](until_stopped(), asked.layout):
+        emit(text)
+    if stop is not None:
+        raise stop
 
 
 def goes_on(job: Job, asked: Asked) -> bool:
-    """Whether it is written as it is made, to stdout; channels come one after the other, and are
-    put in order of time at the end.
+    """Whether it is written to stdout as it is made.
+
+    Channels are not, as they come one after the other and are put in order of time at the end.
     """
     apart = asked.options.get("split_channels", False)
     return not job.targets and asked.output_format in LINES and not apart
