@@ -33,12 +33,39 @@ class _Reader:
 _TAGS: Any = {"metadata_errors": "ignore"} if int(av.__version__.split(".")[0]) < 19 else {}
 
 
-def decoded(name: str, file: str | BinaryIO, rate: int) -> Iterator[Samples]:
-    """Pieces float32 [n] at `rate`, mono, of the first audio track of a path or file object.
+def decoded(
+    name: str, file: str | BinaryIO, rate: int, channel: int | None = None
+) -> Iterator[Samples]:
+    """Pieces float32 [n] at `rate` of the first audio track of a path or file object.
 
-    Raises AudioError in the name of `name`; what a damaged file still gives comes first, and is not
-    an error when it is any sound at all.
+    All channels are mixed, unless one `channel`, from 1, is asked for. Raises AudioError in the
+    name of `name`; what a damaged file still gives comes first, and is not an error when it is any
+    sound at all.
     """
+    with _opened(name, file) as container:
+        if channel is not None:
+            check_channel(name, channel, _channels(container))
+        damage = _Damage(name)
+        yield from _track(name, container, Resampler(rate, channel), damage)
+        if damage.cut and not _streamed(file):
+            damage.warn("breaks off")
+
+
+def channel_count(name: str, file: str | BinaryIO) -> int:
+    """Channels of the first audio track, as its beginning has them. Raises AudioError."""
+    with _opened(name, file) as container:
+        return _channels(container)
+
+
+def check_channel(name: str, channel: int, count: int) -> None:
+    """Raises AudioError where there are no more than `count` channels."""
+    if channel > count:
+        problem = f"has no channel {channel}, only {count}" if count != 1 else "has one channel"
+        raise AudioError(name, problem, "choose another, or all of them mixed")
+
+
+def _opened(name: str, file: str | BinaryIO) -> Any:
+    """The container, to be closed by `with`; it has an audio track."""
     try:
         container = av.open(
             file if isinstance(file, str) else _Reader(file),
@@ -47,22 +74,25 @@ def decoded(name: str, file: str | BinaryIO, rate: int) -> Iterator[Samples]:
         )
     except (av.error.FFmpegError, OSError, ValueError) as error:
         raise AudioError(name, f"is not a recording ({reason(error)})", _MEDIA) from None
-    with container:
+    try:
         if not container.streams.audio:
             kinds = ", ".join(sorted({stream.type for stream in container.streams}))
             raise AudioError(name, f"has no audio track (only {kinds or 'no tracks'})", _MEDIA)
         if container.streams.audio[0].codec_context is None:
             problem = "has audio of a kind that FFmpeg has no decoder for"
             raise AudioError(name, problem, "convert it to wav or flac")
-        damage = _Damage(name)
-        yield from _track(name, container, rate, damage)
-        if damage.cut and not _streamed(file):
-            damage.warn("breaks off")
+    except AudioError:
+        container.close()
+        raise
+    return container
 
 
-def _track(name: str, container: Any, rate: int, damage: _Damage) -> Iterator[Samples]:
+def _channels(container: Any) -> int:
+    return max(1, int(container.streams.audio[0].codec_context.layout.nb_channels))
+
+
+def _track(name: str, container: Any, resampler: Resampler, damage: _Damage) -> Iterator[Samples]:
     stream = container.streams.audio[0]
-    resampler = Resampler(rate)
     samples = 0
     frame_rate = 1
     try:

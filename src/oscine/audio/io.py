@@ -1,6 +1,7 @@
 """Any recording in, as a stream of mono float32 blocks: files, pipes, bytes, file objects, arrays.
 
     open_source(what) -> Source        .name, .blocks(rate) as often as wanted
+    channel_count(what) -> int         open_source(what, channel=1) gives the first of them alone
     decode(what, rate) -> Audio        the whole at once
 
 Containers and codecs are FFmpeg's, through PyAV: no system tool is needed. Of a video the first
@@ -25,7 +26,8 @@ from typing import Any, BinaryIO, Protocol, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
-from oscine.audio.container import decoded, reason
+from oscine.audio import container
+from oscine.audio.container import reason
 from oscine.audio.mel import SAMPLE_RATE
 from oscine.audio.resample import HIGHEST_RATE, LOWEST_RATE, Resampler, mono_frame, to_float
 from oscine.errors import AudioError, NonFiniteError, UsageError
@@ -46,8 +48,17 @@ class Readable(Protocol):
 class Source(ABC):
     """A recording that can be read as often as wanted; one reading at a time."""
 
-    def __init__(self, name: str) -> None:
+    def __init__(self, name: str, channel: int | None = None) -> None:
         self.name = name
+        self.channel = channel  # from 1; None: all are mixed
+
+    @abstractmethod
+    def channels(self) -> int:
+        """How many channels the recording has. Raises AudioError when it cannot be read."""
+
+    @abstractmethod
+    def only(self, channel: int) -> Source:
+        """The same recording, of which one channel is heard."""
 
     def blocks(self, rate: int = SAMPLE_RATE) -> Iterator[Samples]:
         """Mono float32 blocks [n] at `rate` hertz, full scale = 1, each at least one sample long.
@@ -83,28 +94,46 @@ SourceLike: TypeAlias = (
 class _MediaSource(Source):
     """A container that FFmpeg reads, from a path or from a file object at its beginning."""
 
-    def __init__(self, name: str, rewound: Callable[[], str | BinaryIO]) -> None:
-        super().__init__(name)
+    def __init__(
+        self, name: str, rewound: Callable[[], str | BinaryIO], channel: int | None = None
+    ) -> None:
+        super().__init__(name, channel)
         self._rewound = rewound
 
+    def channels(self) -> int:
+        return container.channel_count(self.name, self._rewound())
+
+    def only(self, channel: int) -> Source:
+        return _MediaSource(self.name, self._rewound, channel)
+
     def _pieces(self, rate: int) -> Iterator[Samples]:
-        return decoded(self.name, self._rewound(), rate)
+        return container.decoded(self.name, self._rewound(), rate, self.channel)
 
 
 class _ArraySource(Source):
-    """Samples that are in memory already; converted block by block."""
+    """Samples [n] or [n, channels] that are in memory already; converted block by block."""
 
-    def __init__(self, name: str, samples: NDArray[Any], rate: int) -> None:
-        super().__init__(name)
-        self._samples = _time_first(name, samples)
-        self._rate = _checked_rate(name, rate)
+    def __init__(
+        self, name: str, samples: NDArray[Any], rate: int, channel: int | None = None
+    ) -> None:
+        super().__init__(name, channel)
+        self._samples = samples
+        self._rate = rate
+
+    def channels(self) -> int:
+        return self._samples.shape[1] if self._samples.ndim == 2 else 1
+
+    def only(self, channel: int) -> Source:
+        container.check_channel(self.name, channel, self.channels())
+        return _ArraySource(self.name, self._samples, self._rate, channel)
 
     def _pieces(self, rate: int) -> Iterator[Samples]:
         resampler = Resampler(rate)
         for start in range(0, len(self._samples), BLOCK_SAMPLES):
             piece = to_float(self._samples[start : start + BLOCK_SAMPLES])
             if piece.ndim == 2:
-                piece = piece.mean(axis=1)
+                chosen = self.channel
+                piece = piece.mean(axis=1) if chosen is None else piece[:, chosen - 1]
             if rate == self._rate:
                 yield piece
             else:
@@ -132,8 +161,12 @@ class _Spool:
         return self._file  # type: ignore[return-value]
 
 
-def open_source(source: SourceLike, *, name: str | None = None) -> Source:
+def open_source(
+    source: SourceLike, channel: int | None = None, *, name: str | None = None
+) -> Source:
     """Anything that holds a recording as a Source; `name` is what messages call it.
+
+    All channels are mixed unless one, counted from 1, is asked for.
 
     - str, Path: a file; "-" is standard input. A pipe or device is read once and kept aside.
     - bytes, binary file object: the contents of a file. An object that can seek is read in place.
@@ -142,8 +175,25 @@ def open_source(source: SourceLike, *, name: str | None = None) -> Source:
       or PCM int8, uint8, int16, int32 by its type; channels are averaged.
 
     Raises AudioError when it is not there, empty or of no use; UsageError for other types. What is
-    inside is looked at by `blocks`.
+    inside is looked at by `blocks`, which also says when there is no such channel.
     """
+    if channel is None:
+        return _open(source, name)
+    if isinstance(channel, bool) or not isinstance(channel, int) or channel < 1:
+        raise UsageError(f"channels are counted from 1; {channel!r} is none")
+    return _open(source, name).only(channel)
+
+
+def channel_count(source: SourceLike) -> int:
+    """How many channels a recording has, as its beginning has them.
+
+    What can be read only once (a pipe, standard input) must be opened first, and its Source given
+    here and to `open_source` again. Raises as `open_source` and `blocks` do.
+    """
+    return _open(source, None).channels()
+
+
+def _open(source: SourceLike, name: str | None) -> Source:
     if isinstance(source, Source):
         return source
     if isinstance(source, str | Path):
@@ -154,11 +204,11 @@ def open_source(source: SourceLike, *, name: str | None = None) -> Source:
             raise AudioError(label, "is empty", "give the contents of an audio file")
         return _MediaSource(label, lambda: io.BytesIO(source))
     if isinstance(source, Audio):
-        return _ArraySource(name or "audio", source.samples, source.rate)
+        return _array(name or "audio", source.samples, source.rate)
     if isinstance(source, np.ndarray):
-        return _ArraySource(name or "array", source, SAMPLE_RATE)
+        return _array(name or "array", source, SAMPLE_RATE)
     if isinstance(source, tuple) and len(source) == 2 and isinstance(source[0], np.ndarray):
-        return _ArraySource(name or "array", source[0], source[1])
+        return _array(name or "array", source[0], source[1])
     if callable(getattr(source, "read", None)):
         return _file_object(source, name)
     raise UsageError(
@@ -171,6 +221,10 @@ def decode(source: SourceLike, rate: int = SAMPLE_RATE) -> Audio:
     """The whole in memory: mono float32 at `rate`. Raises as `open_source` and `blocks` do."""
     blocks = list(open_source(source).blocks(rate))
     return Audio(np.concatenate(blocks) if blocks else np.zeros(0, np.float32), rate)
+
+
+def _array(name: str, samples: NDArray[Any], rate: Any) -> Source:
+    return _ArraySource(name, _time_first(name, samples), _checked_rate(name, rate))
 
 
 def _file(path: Path, label: str) -> Source:

@@ -41,16 +41,20 @@ class Resampler:
 
     Channels are mixed as FFmpeg mixes them for 16-bit output: weights that sum to one, so stereo
     gives the average (5.1: centre before sides, no bass channel). Layouts that swresample cannot
-    mix are averaged.
+    mix are averaged. With `channel`, from 1, that one alone is taken: of mono frames the only one,
+    of frames that have fewer channels silence.
     """
 
-    def __init__(self, rate: int) -> None:
+    def __init__(self, rate: int, channel: int | None = None) -> None:
         self._rate = rate
+        self._channel = channel
         self._kind: tuple[int, str, str] | None = None
         self._graph: av.filter.Graph | None = None
 
     def push(self, frame: av.AudioFrame) -> Iterator[NDArray[np.float32]]:
         """Take a frame, give what is ready. Raises ValueError when its rate is not plausible."""
+        if self._channel is not None:
+            frame = _one_channel(frame, self._channel)
         kind = (frame.sample_rate, frame.format.name, frame.layout.name)
         if kind != self._kind:
             yield from self.flush()
@@ -79,10 +83,8 @@ class Resampler:
     def _average(self, frame: av.AudioFrame) -> Iterator[NDArray[np.float32]]:
         if self._averaged is None:
             self._averaged = Resampler(self._rate)
-        samples = to_float(frame.to_ndarray())
-        if not frame.format.is_planar:
-            samples = samples.reshape(-1, frame.layout.nb_channels).T
-        yield from self._averaged.push(mono_frame(samples.mean(axis=0), frame.sample_rate))
+        mean = to_float(_planes(frame)).mean(axis=0)
+        yield from self._averaged.push(mono_frame(mean, frame.sample_rate))
 
     def _chain(self, rate: int, sample_format: str, layout: str) -> av.filter.Graph | None:
         """The filter chain, or None for a channel layout that has no known mix."""
@@ -108,6 +110,23 @@ class Resampler:
             except (av.error.BlockingIOError, av.error.EOFError):
                 return
             yield frame.to_ndarray().reshape(-1).astype(np.float32, copy=False)
+
+
+def _planes(frame: av.AudioFrame) -> NDArray[np.generic]:
+    """Samples [channels, n] of a frame, of its own type."""
+    samples: NDArray[np.generic] = frame.to_ndarray()
+    if frame.format.is_planar:
+        return samples
+    return samples.reshape(-1, frame.layout.nb_channels).T
+
+
+def _one_channel(frame: av.AudioFrame, channel: int) -> av.AudioFrame:
+    planes = _planes(frame)
+    chosen = planes[0] if len(planes) == 1 else planes[channel - 1 : channel]
+    samples = to_float(chosen).reshape(-1)
+    if not len(samples):
+        samples = np.zeros(frame.samples, np.float32)
+    return mono_frame(samples, frame.sample_rate)
 
 
 def mono_frame(samples: NDArray[np.float32], rate: int) -> av.AudioFrame:

@@ -67,19 +67,22 @@ class Features:
         """Length of the recording in seconds."""
         return self._samples / SAMPLE_RATE
 
-    def window(self, seek: int, size: int) -> NDArray[np.float32]:
+    def window(self, seek: int, size: int, *, silence: bool = False) -> NDArray[np.float32]:
         """Features float32 [window_frames, n_mels] that begin at frame `seek`.
 
         The first `size` frames are content. If they reach the end of the content, the rest is the
         silence that follows it, as transformers and the first releases of openai-whisper show it to
         the model (since clip_timestamps, openai-whisper puts 0.0 there too); if a clip ends
-        earlier, the rest is 0.0, which is no silence. Raises ValueError for a negative frame.
+        earlier, the rest is 0.0, which is no silence, or with `silence` what silence looks like.
+        Raises ValueError for a negative frame.
         """
         size = min(size, self.window_frames)
         if seek < 0 or size < 0:
             raise ValueError(f"a window of {size} frames at frame {seek} lies before the recording")
         wanted = self.window_frames if seek + size >= self.frames else size
-        window = np.zeros((self.window_frames, self.n_mels), np.float32)
+        shape = (self.window_frames, self.n_mels)
+        rest = scale(np.full(1, SILENCE, np.float32), self._peak) if silence else np.float32(0.0)
+        window = np.full(shape, rest, np.float32)
         window[:wanted] = scale(self._rows(seek, wanted), self._peak)
         return window
 

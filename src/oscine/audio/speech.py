@@ -1,0 +1,195 @@
+"""One reading of a recording: how long it is, where somebody speaks, what to listen to.
+
+speech = survey(open_source(path), vad=VadOptions())
+Features(speech.recording, ...)          the padded spans of speech, one after another
+speech.timeline.original(seconds)        back to the time of the recording
+quiet_windows(speech, start, end, 3000)  its frames in windows that are cut where nobody speaks
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property
+from itertools import pairwise
+
+import numpy as np
+from numpy.typing import NDArray
+
+from oscine.audio.mel import HOP, SAMPLE_RATE
+from oscine.audio.timeline import Condensed, Held, Sounding, Timeline
+from oscine.audio.vad import CHUNK, Detector, Span, VadOptions, pad_spans, speech_spans
+from oscine.types import Samples
+
+CACHED_SECONDS = 600  # 10 minutes of samples are 38 MB; longer recordings are decoded again
+GRID = 2 * HOP  # samples; Whisper's times are multiples of 20 ms, so joints of spans are too
+PAUSE_MS = 250  # a silence inside a span from which on it is not counted as speech
+
+Check = Callable[[], None]
+
+
+@dataclass(frozen=True, eq=False)
+class Speech:
+    """What is known of a recording before a model hears it; times are those of the recording.
+
+    `spans` are where speech is, `probabilities` float32 [n] those of its chunks of 512 samples;
+    both None where nobody listened for it. `timeline` says what is kept, `recording` gives that.
+    """
+
+    duration: float
+    samples: int
+    spans: list[Span] | None
+    probabilities: NDArray[np.float32] | None
+    timeline: Timeline
+    recording: Sounding
+    options: VadOptions | None = None
+
+    def speech_seconds(self, start: float, end: float) -> float:
+        """Seconds of speech from `start` to `end`, pauses of 250 ms left out; 0.0 without spans."""
+        return self._until(end) - self._until(start) if end > start else 0.0
+
+    def without_text(self, intervals: Iterable[tuple[float, float]]) -> float:
+        """Seconds of speech in none of the intervals (start, end), which may overlap."""
+        covered = last = 0.0
+        for start, end in sorted(intervals):
+            covered += self.speech_seconds(max(start, last), end)
+            last = max(last, end)
+        return max(0.0, self.speech_seconds(0.0, self.duration) - covered)
+
+    @cached_property
+    def _heard(self) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+        """Where speech starts and stops, in samples, and how much there is up to there."""
+        if self.probabilities is None or self.options is None or not self.spans:
+            return np.zeros(1), np.zeros(1)
+        pause = min(PAUSE_MS, self.options.min_silence_duration_ms)
+        finer = replace(self.options, min_silence_duration_ms=pause)
+        spans = speech_spans(self.probabilities, self.samples, finer)
+        if not spans:
+            return np.zeros(1), np.zeros(1)
+        edges = np.array(spans, np.float64).reshape(-1)
+        lengths = np.diff(edges, prepend=edges[0])
+        lengths[::2] = 0.0
+        return edges, np.cumsum(lengths)
+
+    def _until(self, seconds: float) -> float:
+        edges, sums = self._heard
+        return float(np.interp(seconds * SAMPLE_RATE, edges, sums)) / SAMPLE_RATE
+
+
+def survey(
+    source: Sounding,
+    *,
+    vad: VadOptions | None,
+    check: Check | None = None,
+    cached_seconds: float = CACHED_SECONDS,
+) -> Speech:
+    """Read a source once. `vad` None: all of it is to be listened to.
+
+    `check` is called once a block, to stop by raising. Up to `cached_seconds` the samples are kept,
+    so that `recording` needs no second decoding. Raises what the source raises, UsageError where
+    voice activity detection is not to be had.
+    """
+    detector = None if vad is None else Detector()
+    heard: list[NDArray[np.float32]] = []
+    held: list[Samples] | None = []
+    samples = 0
+    for block in source.blocks():
+        if check is not None:
+            check()
+        samples += len(block)
+        if samples > cached_seconds * SAMPLE_RATE:
+            held = None
+        if held is not None:
+            held.append(block)
+        if detector is not None:
+            heard.append(detector.push(block))
+    probabilities, spans, timeline = None, None, Timeline.identity(samples)
+    if vad is not None and detector is not None:
+        probabilities = np.concatenate([*heard, detector.finish()])
+        spans = speech_spans(probabilities, samples, vad)
+        timeline = Timeline(_on_grid(pad_spans(spans, samples, vad), samples), samples)
+    return Speech(
+        duration=samples / SAMPLE_RATE,
+        samples=samples,
+        spans=spans,
+        probabilities=probabilities,
+        timeline=timeline,
+        recording=_kept(source, held, timeline),
+        options=vad,
+    )
+
+
+def _kept(source: Sounding, held: list[Samples] | None, timeline: Timeline) -> Sounding:
+    """What the time line keeps of a source, from memory where it is `held`."""
+    if held is None:
+        return source if timeline.whole else Condensed(source, timeline)
+    samples = np.concatenate(held) if held else np.zeros(0, np.float32)
+    if not timeline.whole:
+        pieces = [samples[start:end] for start, end in timeline.pieces]
+        samples = np.concatenate(pieces) if pieces else samples[:0].copy()
+    return Held(source.name, samples)
+
+
+def _on_grid(spans: Sequence[Span], samples: int) -> list[Span]:
+    """Spans widened so that every joint lies on a time that the model can name."""
+    wider: list[Span] = []
+    for start, end in spans:
+        start, end = start // GRID * GRID, min(samples, -(-end // GRID) * GRID)
+        if wider and start < wider[-1].end:
+            start = wider[-1].end
+        if start < end:
+            wider.append(Span(start, end))
+    return wider
+
+
+def quiet_windows(speech: Speech, start: int, end: int, longest: int) -> list[tuple[int, int]]:
+    """Frames (10 ms) `start` to `end` of the condensed time as windows of at most `longest` frames.
+
+    They follow each other without gap or overlap. Each is cut in the last third of the longest
+    length: in the middle of the longest silence there (what was cut out of the recording counts),
+    else where speech is least probable; none is shorter than a third, if there are two or more.
+    Where nobody listened for speech they are of equal length. Raises ValueError for `longest` < 1.
+    """
+    if longest < 1:
+        raise ValueError(f"windows of {longest} frames")
+    if start >= end:
+        return []
+    if speech.probabilities is None:
+        count = -(-(end - start) // longest)
+        cuts = [start + (end - start) * number // count for number in range(count + 1)]
+    else:
+        cuts = [start]
+        while end - cuts[-1] > longest:
+            low = cuts[-1] + longest - longest // 3
+            high = min(cuts[-1] + longest, end - max(1, longest // 3))
+            cuts.append(_quietest(speech, low, max(low, high)))
+        cuts.append(end)
+    return list(pairwise(cuts))
+
+
+def _quietest(speech: Speech, low: int, high: int) -> int:
+    """The frame from `low` to `high` before which to cut."""
+    assert speech.probabilities is not None
+    line, frame = speech.timeline, HOP / SAMPLE_RATE
+    first = int(line.original(low * frame) * SAMPLE_RATE) // CHUNK
+    last = int(line.original(high * frame, end=True) * SAMPLE_RATE) // CHUNK
+    heard = speech.probabilities[first : last + 1]
+    if not len(heard):
+        return high
+    threshold = VadOptions().threshold if speech.options is None else speech.options.threshold
+    begin, stop = _longest_run(heard < threshold)
+    if begin == stop:
+        begin = int(heard.argmin())
+        stop = begin + 1
+    middle = (first + (begin + stop) / 2) * CHUNK / SAMPLE_RATE
+    return min(max(round(line.condensed(middle) / frame), low), high)
+
+
+def _longest_run(marked: NDArray[np.bool_]) -> tuple[int, int]:
+    """Begin and end of the longest run of True, the last of equals; (0, 0) if there is none."""
+    edges = np.flatnonzero(np.diff(np.concatenate([[False], marked, [False]]).astype(np.int8)))
+    begins, ends = edges[::2], edges[1::2]
+    if not len(begins):
+        return 0, 0
+    best = len(begins) - 1 - int((ends - begins)[::-1].argmax())
+    return int(begins[best]), int(ends[best])

@@ -1,0 +1,159 @@
+"""The time line of a recording of which only some spans are kept, and the way back from it."""
+
+from __future__ import annotations
+
+from bisect import bisect_left, bisect_right
+from collections.abc import Iterator, Sequence
+from itertools import accumulate
+from typing import Protocol
+
+from oscine.audio.mel import SAMPLE_RATE
+from oscine.audio.vad import Span
+from oscine.types import Samples
+
+_SAME = 1e-3  # of a sample: seconds as floats do not say more
+
+
+class Timeline:
+    """Spans put one after another: condensed seconds, and where they lie in the original.
+
+    `spans` are samples at 16 kHz in order, apart from each other, inside the `samples` of the
+    recording; those that touch are one piece. All sums are of whole samples, so nothing drifts.
+    Raises ValueError for spans that are not so.
+    """
+
+    def __init__(self, spans: Sequence[Span], samples: int) -> None:
+        self.samples = samples
+        self.pieces = _joined(spans, samples)
+        lengths = [piece.end - piece.start for piece in self.pieces]
+        self._offsets = list(accumulate(lengths, initial=0))  # in the condensed, and its end
+        self._starts = [piece.start for piece in self.pieces]
+
+    @classmethod
+    def identity(cls, samples: int) -> Timeline:
+        """The time line of a recording of which all is kept."""
+        return cls([Span(0, samples)] if samples else [], samples)
+
+    @property
+    def condensed_samples(self) -> int:
+        """How many samples are kept."""
+        return self._offsets[-1]
+
+    @property
+    def duration(self) -> float:
+        """Seconds that are kept."""
+        return self.condensed_samples / SAMPLE_RATE
+
+    @property
+    def whole(self) -> bool:
+        """Whether all is kept, so that both times are the same."""
+        return self.condensed_samples == self.samples
+
+    def original(self, seconds: float, *, end: bool = False) -> float:
+        """Where condensed `seconds` lie in the recording; never past its pieces.
+
+        On a joint, a start belongs to the piece after it, an `end` to the piece before it.
+        """
+        if not self.pieces:
+            return 0.0
+        place = _place(seconds)
+        find = bisect_left if end else bisect_right
+        number = min(max(find(self._offsets, place) - 1, 0), len(self.pieces) - 1)
+        piece = self.pieces[number]
+        inside = piece.start + (place - self._offsets[number])
+        return min(max(inside, piece.start), piece.end) / SAMPLE_RATE
+
+    def condensed(self, seconds: float) -> float:
+        """Where `seconds` of the recording lie in what is kept; in a gap, at its joint."""
+        place = _place(seconds)
+        number = bisect_right(self._starts, place) - 1
+        if number < 0:
+            return 0.0
+        piece = self.pieces[number]
+        return (self._offsets[number] + min(place, piece.end) - piece.start) / SAMPLE_RATE
+
+    def piece(self, seconds: float) -> tuple[float, float]:
+        """From where to where the piece reaches, in the recording, that holds its `seconds`.
+
+        In a gap: the piece before it, if there is one. (0, 0) where nothing is kept.
+        """
+        if not self.pieces:
+            return 0.0, 0.0
+        number = max(bisect_right(self._starts, _place(seconds)) - 1, 0)
+        piece = self.pieces[number]
+        return piece.start / SAMPLE_RATE, piece.end / SAMPLE_RATE
+
+
+def _joined(spans: Sequence[Span], samples: int) -> list[Span]:
+    """Spans in order, those that touch as one, empty ones left out."""
+    pieces: list[Span] = []
+    last = 0
+    for start, end in spans:
+        if not last <= start <= end <= samples:
+            raise ValueError(f"a span from {start} to {end} of {samples} samples, after {last}")
+        if pieces and pieces[-1].end == start:
+            pieces[-1] = Span(pieces[-1].start, end)
+        elif start < end:
+            pieces.append(Span(start, end))
+        last = end
+    return pieces
+
+
+def _place(seconds: float) -> float:
+    """Seconds in samples; a whole number where nothing but rounding keeps it from being one."""
+    place = seconds * SAMPLE_RATE
+    whole = round(place)
+    return whole if abs(place - whole) < _SAME else place
+
+
+class Sounding(Protocol):
+    """A recording with a name for messages, such as audio.io.Source."""
+
+    name: str
+
+    def blocks(self, rate: int = SAMPLE_RATE) -> Iterator[Samples]: ...
+
+
+class Condensed:
+    """The pieces of a recording one after another, read as often as wanted, holding one block."""
+
+    def __init__(self, source: Sounding, timeline: Timeline) -> None:
+        self.name = source.name
+        self._source = source
+        self._pieces = timeline.pieces
+
+    def blocks(self, rate: int = SAMPLE_RATE) -> Iterator[Samples]:
+        """Mono float32 blocks [n], n > 0, at 16 kHz. Raises what the source raises."""
+        if rate != SAMPLE_RATE:
+            raise ValueError(f"spans count samples at {SAMPLE_RATE} Hz, not {rate}")
+        if not self._pieces:
+            return
+        number = first = 0
+        for block in self._source.blocks(rate):
+            last = first + len(block)
+            while self._pieces[number].start < last:
+                piece = self._pieces[number]
+                kept = block[max(piece.start - first, 0) : max(piece.end - first, 0)]
+                if len(kept):
+                    yield kept
+                if piece.end > last:
+                    break
+                number += 1
+                if number == len(self._pieces):
+                    return
+            first = last
+
+
+class Held:
+    """Samples float32 [n] at 16 kHz that are in memory, as a recording."""
+
+    def __init__(self, name: str, samples: Samples) -> None:
+        self.name = name
+        self._samples = samples
+
+    def blocks(self, rate: int = SAMPLE_RATE) -> Iterator[Samples]:
+        """All of it at once."""
+        if rate != SAMPLE_RATE:
+            raise ValueError(f"samples are at {SAMPLE_RATE} Hz, not {rate}")
+        if len(self._samples):
+            yield self._samples

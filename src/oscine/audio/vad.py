@@ -1,0 +1,192 @@
+"""Where somebody speaks: probabilities of chunks of 32 ms, and spans of samples made of them.
+
+    Detector().push(block), .finish()              samples -> probabilities, as they come
+    speech_spans(probabilities, samples, options)  what is speech, as it is
+    pad_spans(spans, samples, options)             what to listen to: with some of what is around
+
+Options and rules are faster-whisper's (vad.py: get_speech_timestamps), except that a span that is
+split loses no chunk, and that it ends where the speech ends also at the end of a recording.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from oscine.audio.mel import SAMPLE_RATE
+from oscine.audio.silero import CHUNK, State, silero
+from oscine.errors import UsageError
+from oscine.types import Samples
+
+__all__ = ["CHUNK", "Detector", "Span", "VadOptions", "pad_spans", "speech_spans"]
+
+SPLIT_SILENCE_MS = 98  # a silence longer than this is a good place to split a long span
+
+
+@dataclass(frozen=True)
+class VadOptions:
+    """What counts as speech; names and defaults are faster-whisper's.
+
+    Speech begins at a probability of `threshold` and ends below `neg_threshold` (None: 0.15 less).
+    A silence shorter than `min_silence_duration_ms` does not end it, and what is shorter than
+    `min_speech_duration_ms` is none. A span with its padding gets no longer than
+    `max_speech_duration_s`. `speech_pad_ms` are kept on both sides. Raises UsageError.
+    """
+
+    threshold: float = 0.5
+    neg_threshold: float | None = None
+    min_speech_duration_ms: int = 0
+    max_speech_duration_s: float = math.inf
+    min_silence_duration_ms: int = 2000
+    speech_pad_ms: int = 400
+
+    def __post_init__(self) -> None:
+        if not 0 < self.threshold <= 1:
+            raise UsageError(f"a VAD threshold lies above 0 and up to 1; {self.threshold} does not")
+        if self.neg_threshold is not None and not 0 <= self.neg_threshold <= self.threshold:
+            raise UsageError(
+                f"a VAD neg_threshold lies from 0 to the threshold; {self.neg_threshold} does not"
+            )
+        for name in ("min_speech_duration_ms", "min_silence_duration_ms", "speech_pad_ms"):
+            if not 0 <= getattr(self, name) < math.inf:
+                raise UsageError(f"VAD {name} is {getattr(self, name)}; give milliseconds from 0")
+        if not self.max_speech_duration_s > 0:
+            raise UsageError("VAD max_speech_duration_s must be more than 0")
+
+    @property
+    def silent_below(self) -> float:
+        """The probability under which speech ends."""
+        if self.neg_threshold is None:
+            return min(max(self.threshold - 0.15, 0.01), self.threshold)
+        return self.neg_threshold
+
+
+class Span(NamedTuple):
+    """Samples from `start` up to but without `end`."""
+
+    start: int
+    end: int
+
+
+class Detector:
+    """Probabilities of speech of one recording, in memory that does not grow with its length."""
+
+    def __init__(self) -> None:
+        self._network = silero()
+        self._state = State()
+        self._rest = np.zeros(0, np.float32)
+
+    def push(self, samples: Samples) -> NDArray[np.float32]:
+        """Take samples [n] at 16 kHz; the probabilities [m] of the chunks that are complete."""
+        waiting = np.concatenate([self._rest, np.asarray(samples, np.float32)])
+        whole = len(waiting) // CHUNK * CHUNK
+        self._rest = waiting[whole:].copy()
+        return self._network.probabilities(waiting[:whole].reshape(-1, CHUNK), self._state)
+
+    def finish(self) -> NDArray[np.float32]:
+        """The probability [1] of what is left, filled up with zeros; [0] if nothing is."""
+        if not len(self._rest):
+            return np.zeros(0, np.float32)
+        return self.push(np.zeros(CHUNK - len(self._rest), np.float32))
+
+
+def speech_spans(
+    probabilities: NDArray[np.float32], samples: int, options: VadOptions
+) -> list[Span]:
+    """Spans of speech in order, apart from each other, inside the `samples` of the recording.
+
+    `probabilities` float32 [n] belong to chunks of 512 samples. A span that would get longer than
+    max_speech_duration_s is split: at the last silence of 98 ms or more, else where it is.
+    """
+    pad = options.speech_pad_ms * SAMPLE_RATE / 1000
+    longest = options.max_speech_duration_s * SAMPLE_RATE - CHUNK - 2 * pad
+    splitter = _Splitter(options, max(longest, CHUNK))
+    for chunk, probability in enumerate(probabilities.tolist()):
+        splitter.push(chunk * CHUNK, probability)
+    splitter.finish(samples)
+    shortest = options.min_speech_duration_ms * SAMPLE_RATE / 1000
+    return [span for span in splitter.spans if span.end - span.start > shortest]
+
+
+class _Splitter:
+    """Chunk by chunk: begins, ends and splits spans."""
+
+    def __init__(self, options: VadOptions, longest: float) -> None:
+        self.spans: list[Span] = []
+        self._threshold = options.threshold
+        self._silent_below = options.silent_below
+        self._silence = options.min_silence_duration_ms * SAMPLE_RATE / 1000
+        self._longest = longest
+        self._start: int | None = None
+        self._quiet: int | None = None  # where the silence that may end the span began
+        self._pause: Span | None = None  # the last silence inside the span at which to split it
+
+    def push(self, place: int, probability: float) -> None:
+        """The chunk that begins at `place`."""
+        if self._start is not None and place - self._start > self._longest:
+            self._split(place)
+        if probability >= self._threshold:
+            self._quiet = None
+            if self._start is None:
+                self._start = place
+        elif self._start is not None:
+            if self._quiet is None and probability < self._silent_below:
+                self._quiet = place
+            if self._quiet is not None:
+                self._listen_on(self._quiet, place)
+
+    def finish(self, samples: int) -> None:
+        """The recording ends, and with it a span that has begun."""
+        if self._start is not None:
+            self._close(samples if self._quiet is None else self._quiet, None)
+
+    def _listen_on(self, quiet: int, place: int) -> None:
+        """A silence since `quiet` that goes on at `place`."""
+        if place - quiet > SPLIT_SILENCE_MS * SAMPLE_RATE / 1000:
+            self._pause = Span(quiet, place + CHUNK)
+        if place - quiet >= self._silence:
+            self._close(quiet, None)
+
+    def _split(self, place: int) -> None:
+        """The span has its longest at `place`."""
+        if self._pause is None:
+            end = place if self._quiet is None else self._quiet
+            self._close(end, place if self._quiet is None else None)
+        elif self._pause.start == self._quiet:
+            self._close(self._pause.start, None)
+        else:
+            self._close(self._pause.start, self._pause.end)
+
+    def _close(self, end: int, start: int | None) -> None:
+        """The span ends; another begins, if it does."""
+        assert self._start is not None
+        self.spans.append(Span(self._start, end))
+        self._start, self._pause = start, None
+        if start is None:
+            self._quiet = None
+
+
+def pad_spans(spans: Sequence[Span], samples: int, options: VadOptions) -> list[Span]:
+    """Spans with speech_pad_ms on both sides, in order, apart, inside the recording.
+
+    Where two would overlap they meet in the middle between them. What follows the last one is kept
+    to the end when it is shorter than min_silence_duration_ms, as it would be between two words.
+    """
+    pad = options.speech_pad_ms * SAMPLE_RATE // 1000
+    silence = options.min_silence_duration_ms * SAMPLE_RATE / 1000
+    padded = []
+    start = 0
+    for number, span in enumerate(spans):
+        start = max(start, span.start - pad)
+        if number + 1 < len(spans):
+            end = min(span.end + pad, (span.end + spans[number + 1].start) // 2)
+        else:
+            end = samples if samples - span.end < silence else min(samples, span.end + pad)
+        padded.append(Span(start, end))
+        start = end
+    return padded
