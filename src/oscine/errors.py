@@ -6,6 +6,8 @@
     ├── CheckpointError                  weights, config or tokenizer are not what they should be
     ├── HubError                         a model is not here and cannot be fetched
     ├── DeviceError                      no such adapter, or the adapter failed its check
+    │   ├── DeviceLostError              the driver took the device away: nothing on it is left
+    │   └── DeviceMemoryError            no room: something smaller may fit
     ├── NonFiniteError                   NaN or infinity where numbers should be
     └── Cancelled                        the caller asked to stop
 
@@ -81,6 +83,28 @@ class HubError(OscineError):
 
 class DeviceError(OscineError):
     """No usable adapter, or an adapter that fails its check against NumPy."""
+
+
+class DeviceLostError(DeviceError):
+    """The driver took the device away: reset by a watchdog, unplugged, or broken down.
+
+    Every buffer and plan of it is gone; only opening a device anew goes on.
+    """
+
+    def __init__(self, device: str, reason: str) -> None:
+        super().__init__(
+            f"{device}: the device was lost ({reason}); run again, or use --device cpu"
+        )
+
+
+class DeviceMemoryError(DeviceError):
+    """A device without room for a buffer, or whose bindings are too small for it.
+
+    The device goes on: something smaller may fit.
+    """
+
+    def __init__(self, device: str, problem: str) -> None:
+        super().__init__(f"{device}: {problem}; use a smaller batch or model, or --device cpu")
 
 
 class NonFiniteError(OscineError):

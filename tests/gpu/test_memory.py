@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from oscine import ops
-from oscine.errors import DeviceError
+from oscine.errors import DeviceError, DeviceMemoryError
 from oscine.gpu.device import Device
 from oscine.gpu.memory import Memory
 from oscine.ops.gpu import Gpu
@@ -26,9 +26,9 @@ def memory(device: Device) -> Memory:
 @pytest.fixture
 def small(gpu: Gpu) -> Iterator[Gpu]:
     """A GPU whose largest binding is 2 KiB."""
-    limit, gpu.memory.limit = gpu.memory.limit, 2048
+    limit, gpu.memory.largest_binding = gpu.memory.largest_binding, 2048
     yield gpu
-    gpu.memory.limit = limit
+    gpu.memory.largest_binding = limit
 
 
 def noise(*shape: int, kind: Any = np.float32) -> Any:
@@ -101,10 +101,10 @@ def test_a_weight_cut_by_rows_gives_the_same(small: Gpu, rows: int, kind: Any) -
     add = noise(rows, 70)
     results = []
     for parts in (0, 2):  # of 37 and 33 rows: a software GPU is slow to compile more
-        small.memory.limit = 37 * matrix[0].nbytes + 9 if parts else 1 << 20
+        small.memory.largest_binding = 37 * matrix[0].nbytes + 9 if parts else 1 << 20
         weight = small.upload(matrix)
         assert len(weight.parts) == parts
-        small.memory.limit = 1 << 20
+        small.memory.largest_binding = 1 << 20
         given, out = small.upload(x), small.slot((rows, 70))
         layer = ops.Linear(weight, small.upload(bias))
         added = small.upload(add)
@@ -125,7 +125,7 @@ def test_a_weight_cut_by_rows_gives_the_same(small: Gpu, rows: int, kind: Any) -
 def test_an_embedding_cut_by_rows_gives_the_same(small: Gpu, kind: Any) -> None:
     table, positions = noise(90, 32, kind=kind), noise(7, 32)
     prompt = np.uint32([[0, 89, 31, 15, 16, 17, 64]])  # rows at the seams
-    small.memory.limit = 2048
+    small.memory.largest_binding = 2048
     cut = small.upload(table)
     assert len(cut.parts) > 2
     assert sum(part.shape[0] for part in cut.parts) == 90
@@ -142,7 +142,7 @@ def test_an_embedding_cut_by_rows_gives_the_same(small: Gpu, kind: Any) -> None:
 
 def test_a_convolution_cut_by_outputs_gives_the_same(small: Gpu) -> None:
     weight, bias, x = noise(33, 3, 16), noise(33), noise(9, 16)
-    small.memory.limit = 20 * weight[0].nbytes
+    small.memory.largest_binding = 20 * weight[0].nbytes
     layer = ops.upload(small, ops.Linear(weight, bias))
     assert [part.shape for part in layer.weight.parts] == [(20, 3, 16), (13, 3, 16)]
     out, given = small.slot((5, 33)), small.upload(x)
@@ -176,15 +176,17 @@ def test_a_size_the_device_has_no_room_for_is_a_device_error(memory: Memory) -> 
     assert "\n" not in str(raised.value)
 
 
-def test_out_of_memory_is_a_device_error(memory: Memory, monkeypatch: pytest.MonkeyPatch) -> None:
-    api = memory.device.api
+def test_out_of_memory_is_an_error_of_its_own(
+    memory: Memory, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    api, asked = memory.device.api, []
 
-    class Full:
-        def create_buffer(self, **options: Any) -> Any:
-            raise api.GPUOutOfMemoryError("Out of memory")
+    def full(**options: Any) -> Any:
+        asked.append(options["size"])
+        raise api.GPUOutOfMemoryError("Out of memory")
 
-    full = Memory(
-        type(memory.device)(adapter=memory.device.adapter, api=api, handle=Full())  # no room left
-    )
-    with pytest.raises(DeviceError, match=r"no room for 4\.0 MiB: Out of memory"):
-        full.upload(np.zeros((1024, 1024), np.float32))
+    monkeypatch.setattr(memory.device.handle, "create_buffer", full, raising=False)
+    with pytest.raises(DeviceMemoryError, match=r"no room for 4\.0 MiB: Out of memory; use a sm"):
+        memory.upload(np.zeros((1024, 1024), np.float32))
+    assert asked == [1 << 22] * 2  # once more, after all that was dropped is gone
+    assert not memory.room(1 << 22)

@@ -2,6 +2,23 @@
 
 `wgpu` (wgpu-native) is the standard one, `wgpudawn` (Dawn) the optional one; both have the same
 Python API, and what differs between them is written down here and nowhere else.
+
+What happens when a device is lost or full, found with wgpu-native 29 and Dawn over a driver that
+fails on request (tests/gpu/faulty_driver.c):
+
+- `device.destroy()`, from anywhere. Both refuse every later call with a validation error: "Parent
+  device is lost" (wgpu), "[Device] is lost" (Dawn). A read that waits ends: wgpu still hands over
+  the data, Dawn fails the map.
+- A loss by the driver (VK_ERROR_DEVICE_LOST, as after a watchdog's reset). Dawn notices at the
+  submit or in a tick; a wait without ticks never ends, and once it has noticed, calls may succeed
+  and do nothing. So `wait` ticks the device, and `check` asks the promise of the loss.
+  wgpu-native ends the whole process, in the submit or the poll (`handle_error_fatal`, its issue
+  588), and no caller can help it: one more reason to take Dawn where there is a choice.
+- No memory. Both refuse the buffer and go on. Dawn gives the memory of destroyed buffers back only
+  at a later submit: `settle`. Where it runs out in a buffer of its own, as for an upload, it gives
+  up the device: a loss, whose reason says so.
+- A submit that uses a destroyed buffer. A validation error in Dawn, the end of the process in
+  wgpu-native: plans over released memory are refused before (gpu/plan.py).
 """
 
 from __future__ import annotations
@@ -9,13 +26,14 @@ from __future__ import annotations
 import importlib
 import logging
 import os
+import traceback
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from functools import cache
 from typing import Any
 
-from oscine.errors import DeviceError
+from oscine.errors import DeviceError, DeviceLostError, DeviceMemoryError
 
 log = logging.getLogger(__name__)
 
@@ -33,6 +51,11 @@ FEATURES = {
 #: What Dawn hides behind switches: matrix units, and half precision on NVIDIA's driver.
 #: Index checks go: every kernel of ours guards its own, and checked loops are not unrolled.
 DAWN_TOGGLES = ("allow_unsafe_apis", "vulkan_enable_f16_on_nvidia", "disable_robustness")
+#: How messages of either, and of the drivers under them, tell of a lost device.
+LOST = ("is lost", "was lost", "DEVICE_LOST", "DeviceLost", "Could not map buffer")
+LOSS_LOGGED = ("DEVICE LOST", "The WGPU device was lost")
+WAIT_NANOSECONDS = 100_000_000  # of one wait in Dawn, between which Python may be interrupted
+WAITS = 10  # in vain before a tick
 RANK = {"DiscreteGPU": 0, "IntegratedGPU": 1, "Unknown": 2, "CPU": 3}
 LIMITS = (
     "max-buffer-size",
@@ -65,7 +88,7 @@ class Adapter:
 
 @dataclass(frozen=True, slots=True)
 class Device:
-    """An open device and what its kernels may use."""
+    """An open device and what its kernels may use, by one thread at a time."""
 
     adapter: Adapter
     api: Any  # the WebGPU module
@@ -82,6 +105,96 @@ class Device:
         """What the device was opened with."""
         return self.adapter.features
 
+    @property
+    def failures(self) -> tuple[type[Exception], ...]:
+        """What calls of the implementation raise where they fail."""
+        return self.api.GPUError, self.api.GPUPipelineError, RuntimeError
+
+    def lost(self) -> str:
+        """Why the device is lost, as far as the implementation says so; empty while it is not."""
+        promise = getattr(self.handle, "_lost_promise", None)
+        if promise is not None and promise._state != "pending":
+            first, *_ = str(getattr(promise._value, "message", "")).splitlines() or [""]
+            return first.strip() or "no reason given"
+        if getattr(self.handle, "_poller", self) is None:  # wgpu: closed by device.destroy()
+            return "destroyed"
+        return ""
+
+    def close(self) -> None:
+        """Give back all its memory, also where it is lost; nothing on it can be used any more."""
+        try:
+            self.handle.destroy()
+        except self.failures as problem:
+            log.debug("%s: %s", self.name, one_line(problem))
+
+    def check(self) -> None:
+        """Raise DeviceLostError if it is known to be lost: Dawn's calls may not say so."""
+        reason = self.lost()
+        if reason:
+            raise DeviceLostError(self.name, reason)
+
+    def failure(
+        self,
+        problem: Exception,
+        doing: str = "",
+        kind: type[DeviceLostError] | type[DeviceMemoryError] | None = None,
+    ) -> DeviceError:
+        """One of `failures` as an error of ours: lost, no memory, or what else was refused.
+
+        `doing` begins the line; `kind` is what it is where the device is not lost.
+        """
+        # Dawn's errors are in a cycle with the frames of the call, and CPython's collector may
+        # crash on the memory views that those hold.
+        traceback.clear_frames(problem.__traceback__)
+        told = one_line(problem)
+        lost = any(sign in told for sign in LOST)
+        if lost and self.adapter.implementation == "dawn":  # which keeps the reason until asked
+            native = dawn()
+            wait_any(native.libf.wgpuDeviceGetLostFuture(self.handle._internal).id, 0)
+        reason = self.lost()
+        if lost or reason:
+            return DeviceLostError(self.name, reason or told)
+        told = f"{doing}: {told}" if doing else told
+        if kind is None and isinstance(problem, MemoryError):
+            kind = DeviceMemoryError
+        return kind(self.name, told) if kind else DeviceError(f"{self.name}: {told}")
+
+    def map_read(self, buffer: Any) -> None:
+        """Map a staging buffer once the submits so far are done: waits.
+
+        Raises DeviceLostError.
+        """
+        self.check()
+        closed: tuple[type[Exception], ...] = (AttributeError,)  # wgpu, closed a moment ago
+        try:
+            self.wait(buffer.map_async("READ_NOSYNC"))  # else wgpu submits once more, for nothing
+        except self.failures + closed as problem:
+            raise self.failure(problem, kind=DeviceLostError) from problem
+
+    def settle(self) -> None:
+        """Wait for all submits, and let what was destroyed go. Raises DeviceLostError."""
+        queue = self.handle.queue
+        try:
+            if self.adapter.implementation == "wgpu":  # whose on_submitted_work_done fails
+                self.handle._poll_wait()
+                return
+            for _ in range(2):  # Dawn frees at a submit after the one that was last to use it
+                queue.submit([self.handle.create_command_encoder().finish()])
+                self.wait(queue.on_submitted_work_done_async())
+        except self.failures as problem:
+            raise self.failure(problem) from problem
+
+    def wait(self, promise: Any) -> None:
+        """Wait for an operation of the queue, also where the device is lost meanwhile."""
+        future = getattr(promise, "_wgpu_future_id", None)
+        if self.adapter.implementation == "dawn" and future is not None:
+            waits = 0
+            while promise._state == "pending" and not wait_any(future, WAIT_NANOSECONDS):
+                waits += 1
+                if waits % WAITS == 0:  # in a tick a loss comes to light
+                    dawn().libf.wgpuDeviceTick(self.handle._internal)
+        promise.sync_wait()
+
     def tick(self) -> float:
         """Nanoseconds a timestamp counts in: one by WebGPU, the hardware's own by wgpu-native."""
         if self.adapter.implementation != "wgpu":
@@ -97,9 +210,30 @@ class Device:
         return self.handle.create_shader_module(label=label, code=source)
 
 
-def one_line(problem: Exception) -> str:
-    """An implementation's message, which runs over many lines, as part of ours."""
-    return " ".join(str(problem).split())
+@cache
+def dawn() -> Any:
+    """The module in which wgpudawn calls Dawn."""
+    return importlib.import_module("wgpudawn.backends.dawn._api")
+
+
+def wait_any(future: int, nanoseconds: int) -> bool:
+    """Wait for a future of Dawn; whether it has come. Its callback runs in here."""
+    native = dawn()
+    waiting = native.ffi.new("WGPUFutureWaitInfo *")
+    waiting.future.id = future
+    native.libf.wgpuInstanceWaitAny(native.get_wgpu_instance(), 1, waiting, nanoseconds)
+    return bool(waiting.completed)
+
+
+def one_line(problem: object) -> str:
+    """An implementation's message, of many lines, as part of ours; without places in its source."""
+    lines = (line.strip() for line in str(problem).splitlines())
+    return " ".join(" ".join(line for line in lines if not line.startswith("at ")).split())
+
+
+def is_news(record: logging.LogRecord) -> bool:
+    """Whether to log what an implementation logs: a loss is told by our own error."""
+    return not record.getMessage().startswith(LOSS_LOGGED)
 
 
 def implementations() -> list[str]:
@@ -148,6 +282,7 @@ def load_api(implementation: str) -> Any:
     except (ImportError, OSError, RuntimeError) as problem:
         log.debug("%s cannot be used: %s", implementation, problem)
         return None
+    logging.getLogger(MODULES[implementation]).addFilter(is_news)
     return api
 
 

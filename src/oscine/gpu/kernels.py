@@ -10,8 +10,7 @@ import re
 from functools import cache
 from importlib.resources import files
 
-from oscine.errors import DeviceError
-from oscine.gpu.device import Device, one_line
+from oscine.gpu.device import Device
 
 USE = re.compile(r"^// use (\w+)$", re.MULTILINE)
 #: Lines that Tint demands and naga refuses.
@@ -84,13 +83,10 @@ class Kernels:
 
     def compile(self, name: str, source: str) -> object:
         """The pipeline; DeviceError where the driver refuses it, as for want of shared memory."""
-        api = self.device.api
         try:
             module = self.device.compile(name, source)
             return self.device.handle.create_compute_pipeline(
                 label=name, layout="auto", compute={"module": module, "entry_point": "main"}
             )
-        except (api.GPUError, api.GPUPipelineError, RuntimeError) as problem:
-            raise DeviceError(
-                f"{self.device.name} refuses kernel {name}: {one_line(problem)}"
-            ) from problem
+        except self.device.failures as problem:
+            raise self.device.failure(problem, f"refuses kernel {name}") from problem

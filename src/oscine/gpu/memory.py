@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Any
+from weakref import WeakSet
 
 import numpy as np
 from numpy.typing import NDArray
 
-from oscine.errors import DeviceError
-from oscine.gpu.device import Device, one_line
+from oscine.errors import DeviceError, DeviceMemoryError
+from oscine.gpu.device import Device
 from oscine.gpu.tensor import Tensor
 
 
@@ -19,31 +20,87 @@ def mebibytes(nbytes: int) -> str:
 
 
 class Memory:
-    """Buffers of one device."""
+    """Buffers of one device.
+
+    Every method raises DeviceLostError where the device is lost, and DeviceMemoryError where there
+    is no room; then something smaller may fit, once the tensors that were made before are dropped
+    or released. A failed attempt is kept alive by its exception: leave the `except` block first.
+    """
 
     def __init__(self, device: Device) -> None:
         self.device = device
-        self.limit = min(
+        #: Bytes of the largest tensor that a kernel can be given; parts of a weight are as large.
+        self.largest_binding = min(
             device.adapter.limits["max-storage-buffer-binding-size"],
             device.adapter.limits["max-buffer-size"],
         )
         self.staging: dict[int, list[Any]] = {}
+        self.released: WeakSet[Any] = WeakSet()
+        self.releases = 0
 
     def buffer(self, nbytes: int, usage: int) -> Any:
-        """A new buffer; DeviceError where the device has no room for it."""
+        """A new buffer. Raises DeviceMemoryError, DeviceLostError."""
+        self.device.check()
+        try:
+            return self.create(nbytes, usage)
+        except DeviceMemoryError:
+            self.device.settle()  # what was dropped a moment ago may be room enough
+        return self.create(nbytes, usage)
+
+    def create(self, nbytes: int, usage: int) -> Any:
+        """A new buffer, at the first attempt."""
         try:
             return self.device.handle.create_buffer(size=max(nbytes, 16), usage=usage)
-        except (self.device.api.GPUError, RuntimeError) as problem:
-            raise DeviceError(
-                f"{self.device.name}: no room for {mebibytes(nbytes)}: {one_line(problem)}"
-            ) from problem
+        except self.device.failures as problem:
+            doing = f"no room for {mebibytes(nbytes)}"
+            raise self.device.failure(problem, doing, DeviceMemoryError) from problem
+
+    def room(self, nbytes: int) -> bool:
+        """Whether so many bytes can be had now, found by trying.
+
+        WebGPU tells neither how much memory there is nor how much is free: its limits are all that
+        can be asked, and they speak of one buffer. A driver may also promise what it has not.
+        """
+        most = self.device.adapter.limits["max-buffer-size"] // 4 * 4
+        held: list[Any] = []
+        try:
+            while nbytes > 0:
+                held.append(self.buffer(min(nbytes, most), self.device.api.BufferUsage.STORAGE))
+                nbytes -= most
+        except DeviceMemoryError:
+            return False
+        finally:
+            for buffer in held:
+                buffer.destroy()
+            self.device.settle()
+        return True
+
+    def release(self, *tensors: Tensor) -> None:
+        """Give back the memory of slots and constants now; waits for the GPU.
+
+        Dropping the last reference does the same, later. Plans over them may run no more: they,
+        like reads and writes, are refused with a DeviceError.
+        """
+        for tensor in tensors:
+            for part in tensor.parts or (tensor,):
+                if part.buffer is not None and part.buffer not in self.released:
+                    self.released.add(part.buffer)
+                    part.buffer.destroy()
+        self.releases += 1
+        self.device.settle()
+
+    def check_alive(self, tensors: Iterable[Tensor]) -> None:
+        """Refuse released memory: to submit it ends the process under wgpu-native."""
+        if self.released and any(tensor.buffer in self.released for tensor in tensors):
+            raise DeviceError(f"{self.device.name}: memory is used that was released before")
 
     def check(self, tensor: Tensor) -> None:
-        """Refuse what cannot be bound in one piece. Raises DeviceError."""
-        if tensor.nbytes > self.limit:
-            raise DeviceError(
-                f"{self.device.name}: {list(tensor.shape)} {tensor.dtype} are "
-                f"{mebibytes(tensor.nbytes)}, its largest binding is {mebibytes(self.limit)}"
+        """Refuse what cannot be bound in one piece. Raises DeviceMemoryError."""
+        if tensor.nbytes > self.largest_binding:
+            raise DeviceMemoryError(
+                self.device.name,
+                f"{list(tensor.shape)} {tensor.dtype} are {mebibytes(tensor.nbytes)}, "
+                f"its largest binding is {mebibytes(self.largest_binding)}",
             )
 
     def slot(self, shape: tuple[int, ...], dtype: Any = np.float32) -> Tensor:
@@ -57,13 +114,13 @@ class Memory:
     def upload(self, array: NDArray[Any]) -> Tensor:
         """A constant. A matrix larger than one binding may be is cut by rows."""
         array = np.ascontiguousarray(array)
-        if array.nbytes <= self.limit:
+        if array.nbytes <= self.largest_binding:
             tensor = self.slot(array.shape, array.dtype)
             self.write(tensor, array)
             return tensor
-        if array.ndim < 2 or array[0].nbytes > self.limit:
+        if array.ndim < 2 or array[0].nbytes > self.largest_binding:
             self.check(Tensor(array.shape, array.dtype))
-        rows = self.limit // array[0].nbytes
+        rows = self.largest_binding // array[0].nbytes
         parts = tuple(
             self.upload(array[start : start + rows]) for start in range(0, len(array), rows)
         )
@@ -74,25 +131,38 @@ class Memory:
         data = np.ascontiguousarray(array).reshape(-1).view(np.uint8)
         if len(data) % 4:
             data = np.pad(data, (0, -len(data) % 4))
-        self.device.handle.queue.write_buffer(slot.buffer, 0, data)
+        self.device.check()
+        self.check_alive((slot,))
+        try:
+            self.device.handle.queue.write_buffer(slot.buffer, 0, data)
+        except self.device.failures as problem:
+            raise self.device.failure(problem) from problem
 
     def snapshot(self, *slots: Tensor) -> Callable[[], tuple[NDArray[Any], ...]]:
         """Queue a copy of the slots; the returned function waits for it, once."""
+        self.device.check()
         total = sum(slot.nbytes for slot in slots)
         spare = self.staging.setdefault(total, [])
         usage = self.device.api.BufferUsage
         staging = spare.pop() if spare else self.buffer(total, usage.MAP_READ | usage.COPY_DST)
-        encoder = self.device.handle.create_command_encoder()
-        offset = 0
-        for slot in slots:
-            encoder.copy_buffer_to_buffer(slot.buffer, 0, staging, offset, slot.nbytes)
-            offset += slot.nbytes
-        self.device.handle.queue.submit([encoder.finish()])
+        self.check_alive(slots)
+        try:
+            encoder = self.device.handle.create_command_encoder()
+            offset = 0
+            for slot in slots:
+                encoder.copy_buffer_to_buffer(slot.buffer, 0, staging, offset, slot.nbytes)
+                offset += slot.nbytes
+            self.device.handle.queue.submit([encoder.finish()])
+        except self.device.failures as problem:
+            raise self.device.failure(problem) from problem
 
         def wait() -> tuple[NDArray[Any], ...]:
-            staging.map_sync(self.device.api.MapMode.READ)
-            data = np.frombuffer(bytes(staging.read_mapped()), np.uint8)
-            staging.unmap()
+            self.device.map_read(staging)
+            try:
+                data = np.frombuffer(bytes(staging.read_mapped()), np.uint8)
+                staging.unmap()
+            except self.device.failures as problem:
+                raise self.device.failure(problem) from problem
             spare.append(staging)
             arrays, start = [], 0
             for slot in slots:

@@ -10,6 +10,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from oscine.errors import DeviceMemoryError
 from oscine.gpu.device import Device
 from oscine.gpu.memory import Memory
 from oscine.gpu.profile import Profile
@@ -41,11 +42,15 @@ class Pool:
     def assign(self, dispatches: Sequence[Dispatch]) -> None:
         """Give every intermediate a buffer; those whose lives do not overlap share one."""
         last = {id(t): i for i, d in enumerate(dispatches) for t in d.tensors}
-        free = list(self.buffers)
+        free, before = list(self.buffers), len(self.buffers)
         for index, dispatch in enumerate(dispatches):
             for tensor in dispatch.tensors:
                 if tensor.buffer is None:
-                    tensor.buffer = self.take(free, tensor.nbytes)
+                    try:
+                        tensor.buffer = self.take(free, tensor.nbytes)
+                    except DeviceMemoryError:
+                        del self.buffers[before:]  # room for a smaller plan
+                        raise
             for tensor in {id(t): t for t in dispatch.tensors}.values():
                 if last[id(tensor)] == index and tensor.buffer in self.buffers:
                     free.append(tensor.buffer)
@@ -78,9 +83,15 @@ class Plan:
     ) -> None:
         self.device, self.dispatches = device, list(dispatches)
         self.name, self.profile = name, profile
+        self.memory, self.releases = pool.memory, pool.memory.releases
         pool.assign(self.dispatches)
         groups: dict[tuple[int, ...], Any] = {}
-        self.steps = [(d.pipeline, self.bind(d, groups), d.grid, d.kernel) for d in self.dispatches]
+        try:
+            self.steps = [
+                (d.pipeline, self.bind(d, groups), d.grid, d.kernel) for d in self.dispatches
+            ]
+        except device.failures as problem:
+            raise device.failure(problem) from problem
         self.operations = sum(d.operations for d in self.dispatches)
 
     def bind(self, dispatch: Dispatch, groups: dict[tuple[int, ...], Any]) -> Any:
@@ -100,7 +111,13 @@ class Plan:
         return groups[key]
 
     def run(self, times: int = 1) -> None:
-        """Submit the whole list so many times, in submits of bounded work."""
+        """Submit the whole list so many times, in submits of bounded work.
+
+        Raises DeviceLostError, and DeviceError where memory of it has been released.
+        """
+        if self.releases != self.memory.releases:
+            self.memory.check_alive(t for d in self.dispatches for t in d.tensors)
+            self.releases = self.memory.releases
         if self.operations > SUBMIT_OPERATIONS:
             for _ in range(times):
                 self.submit_cut()
@@ -122,10 +139,18 @@ class Plan:
                 start, work = index + 1, 0.0
 
     def submit(self, steps: list[Step], times: int) -> None:
-        """Encode and submit: the hot path."""
-        device = self.device.handle
+        """Encode and submit: the hot path. Raises DeviceLostError."""
+        self.device.check()
         if self.profile is not None:
             self.profile.make_room(len(steps) * times if self.profile.by_kernel else 1)
+        try:
+            self.encode(steps, times)
+        except self.device.failures as problem:
+            raise self.device.failure(problem) from problem
+
+    def encode(self, steps: list[Step], times: int) -> None:
+        """Fill a command buffer and hand it over."""
+        device = self.device.handle
         encoder = device.create_command_encoder()
         if self.profile is not None and self.profile.by_kernel:
             self.encode_by_kernel(encoder, steps, times)

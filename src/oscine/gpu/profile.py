@@ -31,10 +31,13 @@ class Profile:
         self.labels: list[str] = []
         self.tick = device.tick()
         usage = device.api.BufferUsage
-        self.queries = device.handle.create_query_set(type="timestamp", count=QUERIES)
-        self.resolved = device.handle.create_buffer(
-            size=8 * QUERIES, usage=usage.QUERY_RESOLVE | usage.COPY_SRC
-        )
+        create, size = device.handle.create_buffer, 8 * QUERIES
+        try:
+            self.queries = device.handle.create_query_set(type="timestamp", count=QUERIES)
+            self.resolved = create(size=size, usage=usage.QUERY_RESOLVE | usage.COPY_SRC)
+            self.staging = create(size=size, usage=usage.MAP_READ | usage.COPY_DST)
+        except device.failures as problem:
+            raise device.failure(problem) from problem
 
     def make_room(self, spans: int) -> None:
         """Before a command buffer with so many spans is begun: to wait for queries that it has yet
@@ -53,13 +56,9 @@ class Profile:
         }
 
     def collect(self) -> dict[str, Total]:
-        """Wait for the spans so far and add them up."""
+        """Wait for the spans so far and add them up. Raises DeviceLostError."""
         if self.labels:
-            count = 2 * len(self.labels)
-            encoder = self.device.handle.create_command_encoder()
-            encoder.resolve_query_set(self.queries, 0, count, self.resolved, 0)
-            self.device.handle.queue.submit([encoder.finish()])
-            data = bytes(self.device.handle.queue.read_buffer(self.resolved, 0, 8 * count))
+            data = self.read(8 * 2 * len(self.labels))
             ticks = np.frombuffer(data, np.uint64).reshape(-1, 2)
             for label, (start, end) in zip(self.labels, ticks, strict=True):
                 self.totals[label].count += 1
@@ -67,6 +66,22 @@ class Profile:
                 self.totals[label].milliseconds += spent / 1e6
             self.labels.clear()
         return dict(self.totals)
+
+    def read(self, nbytes: int) -> bytes:
+        """The first timestamps. Raises DeviceLostError."""
+        handle = self.device.handle
+        self.device.check()
+        try:
+            encoder = handle.create_command_encoder()
+            encoder.resolve_query_set(self.queries, 0, nbytes // 8, self.resolved, 0)
+            encoder.copy_buffer_to_buffer(self.resolved, 0, self.staging, 0, nbytes)
+            handle.queue.submit([encoder.finish()])
+            self.device.map_read(self.staging)
+            data = bytes(self.staging.read_mapped(0, nbytes))
+            self.staging.unmap()
+        except self.device.failures as problem:
+            raise self.device.failure(problem) from problem
+        return data
 
 
 def wanted(device: Device) -> Profile | None:
