@@ -141,6 +141,19 @@ def test_rules_in_kernels_are_the_rules_of_ops() -> None:
     assert 4 * len(found) == ops.RULES.itemsize
 
 
+def test_finished_beams_in_kernels_are_those_of_ops() -> None:
+    found = constants(text("_pool"))
+    assert int(found.pop("POOL_WORDS").rstrip("u")) * 4 == ops.POOL.itemsize
+    for name, word in found.items():
+        field = name.removeprefix("POOL_").lower()
+        assert int(word.rstrip("u")) * 4 == ops.POOL.fields[field][1]  # type: ignore[index]
+    assert len(found) == sum(name != "unused" for name, _ in ops.POOL_FIELDS)
+
+
+def test_never_is_the_same() -> None:
+    assert float(constants(text("_never"))["NEVER"]) == ops.NEVER
+
+
 def test_stops_and_masks_in_kernels_are_those_of_ops() -> None:
     stops = {k: v for k, v in constants(text("pick")).items() if k.startswith("STOP_")}
     assert len(stops) == 4

@@ -9,7 +9,8 @@ import numpy as np
 import pytest
 
 from oscine.errors import DeviceError
-from oscine.models.whisper.decode import Decoder, Request
+from oscine.models.whisper.decode import Decoder
+from oscine.models.whisper.request import Request
 from oscine.models.whisper.weights import load_weights
 from oscine.ops import Linear
 from oscine.ops.gpu import Gpu
@@ -38,8 +39,8 @@ def decode(backend: Any) -> Any:
     """A window of noise through the golden model."""
     decoder = Decoder(load_weights(GOLDEN), backend)
     mel = np.random.default_rng(7).standard_normal((220, 24)).astype(np.float32)
-    decoder.encode(mel)
-    return decoder.decode(REQUEST)
+    decoder.encode([mel])
+    return decoder.decode([REQUEST])
 
 
 def test_a_right_gpu_passes_with_numpys_result(gpu: Gpu) -> None:

@@ -1,7 +1,7 @@
 // What a stretch of logits offers: their softmax sum, and the best of them.
 // Words of one in memory: top, total, score, token, logit, broken.
 const CANDIDATE_WORDS: u32 = 6u;
-const NEVER: f32 = -1e30;  // a score nothing reaches: WGSL may assume that there is no infinity
+// use _never
 
 struct Candidates {
   top: f32,     // highest logit allowed, NEVER if none is

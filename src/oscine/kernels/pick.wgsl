@@ -6,10 +6,6 @@
 // use _candidates
 const CHUNKS: u32 = 1u;
 const ROOM: u32 = 448u;
-const STOP_END: u32 = 1u;
-const STOP_REPEAT: u32 = 2u;
-const STOP_LENGTH: u32 = 3u;
-const STOP_NONFINITE: u32 = 4u;
 
 @group(0) @binding(0) var<storage, read> parts: array<u32>;
 @group(0) @binding(1) var<storage, read> rules: array<u32>;
@@ -47,33 +43,7 @@ fn gather(line: u32, kind: u32, me: u32) -> Candidates {
   return result;
 }
 
-fn advance(line: u32, token: u32) {
-  let base = line * STATE_WORDS;
-  let count = state[base + COUNT];
-  state[base + POSITION] += state[base + LENGTH];
-  state[base + LENGTH] = 1u;
-  if (token == rules[END]) {
-    state[base + DONE] = STOP_END;
-    return;
-  }
-  let same = count > 0u && token == state[base + TOKEN];
-  let repeats = select(1u, state[base + REPEATS] + 1u, same);
-  state[base + REPEATS] = repeats;
-  state[base + AFTER_PAIR] = select(state[base + AFTER_TIMESTAMP], 1u, count == 0u);
-  let stamp = token >= rules[TIMESTAMP_BEGIN];
-  state[base + AFTER_TIMESTAMP] = select(0u, 1u, stamp);
-  if (stamp) {
-    state[base + LAST_TIMESTAMP] = token;
-  }
-  tokens[line * ROOM + min(count, ROOM - 1u)] = token;
-  state[base + TOKEN] = token;
-  state[base + COUNT] = count + 1u;
-  if (rules[REPEAT_LIMIT] != 0u && repeats >= rules[REPEAT_LIMIT]) {
-    state[base + DONE] = STOP_REPEAT;
-  } else if (count + 1u >= state[base + LIMIT]) {
-    state[base + DONE] = STOP_LENGTH;
-  }
-}
+// use _advance
 
 @compute @workgroup_size(64)
 fn main(

@@ -1,18 +1,19 @@
-// Candidates of each stretch of CHUNK logits, text and timestamps apart, filtered by the mask and
-// timestamp rules a to d (openai whisper/decoding.py: ApplyTimestampRules), before rule e.
-// logits [.., V]; parts [LINES, CHUNKS, 2] of Candidates. Launch (CHUNKS, LINES).
+// Candidates of each stretch of CHUNK logits, text and timestamps apart, filtered by all but rule e.
+// logits [.., V], of which line b has row b / SHARE; parts [LINES, CHUNKS, 2] of Candidates.
+// Launch (CHUNKS, LINES).
 // use _state
 // use _rules
 // use _candidates
 const CHUNK: u32 = 512u;
-const SUPPRESS: u32 = 1u;
-const SUPPRESS_FIRST: u32 = 2u;
+const SHARE: u32 = 1u;
 
 @group(0) @binding(0) var<storage, read> logits: array<f32>;
 @group(0) @binding(1) var<storage, read> mask: array<u32>;
 @group(0) @binding(2) var<storage, read> rules: array<u32>;
 @group(0) @binding(3) var<storage, read> state: array<u32>;
 @group(0) @binding(4) var<storage, read_write> parts: array<u32>;
+
+// use _allowed
 
 var<workgroup> pool: array<Candidates, 128>;
 
@@ -26,31 +27,6 @@ fn pcg(value: u32) -> u32 {
 fn gumbel(seed: u32, count: u32, id: u32) -> f32 {
   let bits = pcg(id ^ pcg(pcg(seed) ^ count)) >> 9u;
   return -log(-log((f32(bits) + 0.5) * 1.1920928955078125e-07));
-}
-
-fn allowed(id: u32, base: u32) -> bool {
-  let first = state[base + COUNT] == 0u;
-  if ((mask[id] & select(SUPPRESS, SUPPRESS | SUPPRESS_FIRST, first)) != 0u) {
-    return false;
-  }
-  if (rules[TIMESTAMPS] == 0u) {
-    return true;
-  }
-  let begin = rules[TIMESTAMP_BEGIN];
-  let closing = state[base + AFTER_TIMESTAMP] != 0u && state[base + AFTER_PAIR] == 0u;
-  if (id == rules[NO_TIMESTAMPS]) {
-    return false;
-  }
-  if (state[base + AFTER_TIMESTAMP] != 0u) {
-    if ((closing && id < rules[END]) || (!closing && id >= begin)) {
-      return false;
-    }
-  }
-  let last = state[base + LAST_TIMESTAMP];
-  if (last != 0u && id >= begin && id < last + select(1u, 0u, closing)) {
-    return false;
-  }
-  return !(first && (id < begin || id > begin + rules[MAX_INITIAL]));
 }
 
 fn look_at(id: u32, row: u32, base: u32, so_far: Candidates) -> Candidates {
@@ -92,7 +68,7 @@ fn main(
   }
   let count = rules[VOCABULARY];
   let begin = rules[TIMESTAMP_BEGIN];
-  let row = workgroup.y * count;
+  let row = workgroup.y / SHARE * count;
   let start = workgroup.x * CHUNK;
   let end = min(start + CHUNK, count);
   let to = (workgroup.y * workgroups.x + workgroup.x) * 2u * CANDIDATE_WORDS;

@@ -7,49 +7,185 @@ from typing import Any
 import numpy as np
 
 from oscine import ops
-from oscine.ops.check_cases import Case, Values, noise, state_rows
+from oscine.ops.check_cases import Array, Case, Values, noise, state_rows
+from oscine.ops.decisions import Decisions
+
+MARGIN = 2e-5  # between offers of beams: the sides round their sums differently
 
 
-def pick_case(lines: int, vocabulary: int, timestamps: int, temperature: float = 0.0) -> Case:
+def rules_of(vocabulary: int, timestamps: int, **others: float) -> Array:
+    """Rules of a vocabulary that ends in some timestamps, or that has none."""
+    begin = vocabulary - timestamps
+    rules = np.zeros(1, ops.RULES)
+    rules["vocabulary"], rules["timestamp_begin"] = vocabulary, begin
+    rules["end"] = begin - 12 if timestamps else vocabulary - 1
+    rules["no_timestamps"], rules["no_speech"] = begin - 1, begin - 2
+    rules["timestamps"], rules["max_initial"] = timestamps > 0, 50
+    rules["repeat_limit"], rules["repetition_penalty"] = 8, 1
+    for name, value in others.items():
+        rules[name] = value
+    return rules
+
+
+def histories(rng: np.random.Generator, lines: int, room: int, rules: Array) -> Array:
+    """State rows of lines that have picked a few tokens."""
+    begin, vocabulary = int(rules[0]["timestamp_begin"]), int(rules[0]["vocabulary"])
+    rows = state_rows(rng, lines, room, 1)
+    rows["count"] = rng.integers(0, 3, lines)
+    rows["token"] = rng.integers(0, vocabulary, lines)
+    rows["repeats"] = rng.integers(1, 8, lines)
+    if begin < vocabulary:
+        rows["after_timestamp"] = rng.integers(0, 2, lines)
+        rows["after_pair"] = rng.integers(0, 2, lines)
+        seen = rng.random(lines) < 0.5
+        rows["last_timestamp"] = np.where(seen, rng.integers(begin, vocabulary, lines), 0)
+    return rows
+
+
+def scores(rng: np.random.Generator, rows: int, rules: Array) -> Array:
+    """Logits with ties, and rows where timestamps win together."""
+    begin, vocabulary = int(rules[0]["timestamp_begin"]), int(rules[0]["vocabulary"])
+    logits = noise(rng, rows, vocabulary) * 3
+    logits[:, rng.integers(0, vocabulary, 5)] = 9.5  # ties, to be won by the lowest id
+    logits[rng.random(rows) < 0.3, begin:] += 4
+    return logits
+
+
+def masked(rng: np.random.Generator, vocabulary: int) -> Array:
+    """One in ten may not follow, half of those not at first only."""
+    mask = (rng.random(vocabulary) < 0.05) * ops.SUPPRESS
+    mask |= (rng.random(vocabulary) < 0.05) * ops.SUPPRESS_FIRST
+    return mask.astype(np.uint32)
+
+
+def pick_case(
+    lines: int, vocabulary: int, timestamps: int, temperature: float = 0.0, share: int = 1
+) -> Case:
     """The decision after random histories: filters, rule e, sums and the state's advance."""
-    begin = vocabulary - timestamps if timestamps else vocabulary
-    end = begin - 12 if timestamps else vocabulary - 1
 
     def values(rng: np.random.Generator) -> Values:
-        rows = state_rows(rng, lines, 32, 1)
-        rows["count"] = rng.integers(0, 3, lines)
-        rows["token"] = rng.integers(0, vocabulary, lines)
-        rows["repeats"] = rng.integers(1, 8, lines)
+        rules = rules_of(vocabulary, timestamps)
+        rows = histories(rng, lines, 32, rules)
         rows["temperature"], rows["seed"] = temperature, rng.integers(0, 2**32, lines)
-        if timestamps:
-            rows["after_timestamp"] = rng.integers(0, 2, lines)
-            rows["after_pair"] = rng.integers(0, 2, lines)
-            seen = rng.random(lines) < 0.5
-            rows["last_timestamp"] = np.where(seen, begin + rng.integers(0, timestamps, lines), 0)
-        rules = np.zeros(1, ops.RULES)
-        numbers = (vocabulary, end, begin, begin - 1, begin - 2, timestamps > 0, 50, 8)
-        rules[0] = numbers
-        logits = noise(rng, 2 * lines, vocabulary) * 3
-        logits[:, rng.integers(0, vocabulary, 5)] = 9.5  # ties, to be won by the lowest id
-        logits[rng.random(2 * lines) < 0.3, begin:] += 4  # rows where timestamps win together
-        mask = (rng.random(vocabulary) < 0.05) * ops.SUPPRESS
-        mask |= (rng.random(vocabulary) < 0.05) * ops.SUPPRESS_FIRST
         return {
             "rows": rows,
             "tokens": np.zeros((lines, 32), np.uint32),
             "rules": rules,
-            "logits": logits,
-            "mask": mask.astype(np.uint32),
+            "logits": scores(rng, 2 * lines, rules),
+            "mask": masked(rng, vocabulary),
         }
 
     def call(backend: Any, x: Values, w: Values) -> None:
         state = ops.State(x["rows"], x["tokens"])
         backend.no_speech(x["logits"], x["rules"], state)
-        backend.pick(x["logits"], x["mask"], x["rules"], state)
+        backend.pick(x["logits"], x["mask"], x["rules"], state, share)
 
-    kind = f"{timestamps} timestamps, temperature {temperature}"
+    kind = f"{timestamps} timestamps, temperature {temperature}" + f", by {share}" * (share > 1)
     name = f"pick {lines} lines of {vocabulary}, {kind}"
     return Case(name, values, call, compare=("rows", "tokens"))
+
+
+def penalise_case(lines: int, vocabulary: int, ngram: int, penalty: float) -> Case:
+    """Histories of few words, timestamps among them, so that runs come again."""
+    room = 224
+
+    def values(rng: np.random.Generator) -> Values:
+        rules = rules_of(vocabulary, 20, no_repeat_ngram=ngram, repetition_penalty=penalty)
+        rows = histories(rng, lines, room, rules)
+        rows["count"] = rng.integers(0, room + 1, lines)
+        words = rng.integers(0, vocabulary, 6)
+        return {
+            "rows": rows,
+            "tokens": words[rng.integers(0, 6, (lines, room))].astype(np.uint32),
+            "rules": rules,
+            "logits": scores(rng, lines, rules),
+        }
+
+    def call(backend: Any, x: Values, w: Values) -> Any:
+        return backend.penalise(x["logits"], x["rules"], ops.State(x["rows"], x["tokens"]))
+
+    name = f"penalise {lines} lines of {vocabulary}, runs of {ngram}, penalty {penalty}"
+    return Case(name, values, call, lines="rows")
+
+
+def probability_case(rows: int, vocabulary: int) -> Case:
+    """Text, and other tokens, that a prompt goes on with."""
+
+    def values(rng: np.random.Generator) -> Values:
+        prompt = rng.integers(0, vocabulary, (1, rows)).astype(np.uint32)
+        rules = rules_of(vocabulary, vocabulary // 4)
+        logits = noise(rng, rows, vocabulary, spike=3.0)
+        return {"prompt": prompt, "rules": rules, "logits": logits}
+
+    def call(backend: Any, x: Values, w: Values) -> Any:
+        return backend.probability(x["logits"], x["prompt"], x["rules"])
+
+    return Case(f"probability {rows} rows of {vocabulary}", values, call)
+
+
+def beams_case(
+    groups: int, width: int, vocabulary: int, timestamps: int, places: int, first: bool = False
+) -> Case:
+    """A step of a search that has got somewhere: dead beams, fuller and emptier pools."""
+    lines, room = groups * width, 130
+
+    def draw(rng: np.random.Generator) -> Values:
+        rules = rules_of(vocabulary, timestamps)
+        rows = histories(rng, lines, room, rules)
+        for field in ("position", "length", "count"):  # beams keep step
+            rows[field] = np.repeat(rows[field][::width], width)
+        rows["sum_logprob"] = -3 * rng.random(lines)
+        rows["limit"] = rng.integers(2, 9, lines)
+        own, past = np.arange(lines)[:, None], np.arange(room) < rows["position"][:, None]
+        others = own // width * width + rng.integers(0, width, (lines, room))
+        pool = np.zeros((groups, places), ops.POOL)
+        pool["filled"] = np.arange(places) < rng.integers(0, places, (groups, 1))
+        pool["count"], pool["sum_logprob"] = 3, -9 * rng.random((groups, places))
+        logits = scores(rng, lines, rules)
+        logits[:, rules[0]["end"]] = 9 + rng.random(lines)
+        mask = masked(rng, vocabulary)
+        mask[rules[0]["end"]] = 0
+        return {
+            "rows": rows,
+            "tokens": rng.integers(0, 99, (lines, room)).astype(np.uint32),
+            "origins": np.where(past, others, own).astype(np.uint32),
+            "pool": pool,
+            "ended": rng.integers(0, 99, (groups, places, room)).astype(np.uint32),
+            "rules": rules,
+            "logits": logits,
+            "mask": mask,
+        }
+
+    def values(rng: np.random.Generator) -> Values:
+        while True:
+            x = draw(rng)
+            if clear(x, width):
+                return x
+
+    def call(backend: Any, x: Values, w: Values) -> None:
+        state = ops.State(x["rows"], x["tokens"], x["origins"])
+        pool = ops.Pool(x["pool"], x["ended"])
+        share = width if first else 1
+        backend.pick_beams(x["logits"], x["mask"], x["rules"], state, pool, share)
+
+    name = f"pick_beams {groups} groups of {width}, {vocabulary} ids, {timestamps} timestamps"
+    name += f", {places} places" + ", first" * first
+    return Case(name, values, call, compare=("rows", "tokens", "origins", "pool", "ended"))
+
+
+def clear(x: Values, width: int) -> bool:
+    """Whether no two offers in a group are so near that rounding orders them; equal ones may be."""
+    state = ops.State(x["rows"], x["tokens"], x["origins"])
+    for first in range(0, len(x["rows"]), width):
+        running = [b for b in range(first, first + width) if not x["rows"][b]["done"]]
+        offers = [
+            Decisions().offers(b, x["logits"][b], x["mask"], x["rules"][0], state, width)
+            for b in running
+        ]
+        gaps = np.diff(np.sort([offer[0] for beam in offers for offer in beam]))
+        if ((gaps > 0) & (gaps < MARGIN)).any():
+            return False
+    return True
 
 
 CASES = (
@@ -57,4 +193,17 @@ CASES = (
     pick_case(8, 1830, 0),
     pick_case(8, 51866, 1501),
     pick_case(8, 51866, 1501, 0.6),
+    pick_case(6, 700, 201, 0.8, share=3),
+    penalise_case(3, 700, 0, 1.5),
+    penalise_case(5, 1830, 2, 1.0),
+    penalise_case(4, 520, 1, 0.7),
+    penalise_case(2, 51866, 3, 1.2),
+    beams_case(1, 5, 51866, 1501, 5),
+    beams_case(3, 4, 700, 201, 6),
+    beams_case(2, 2, 40, 0, 1),
+    beams_case(2, 16, 1200, 201, 64),
+    beams_case(3, 1, 517, 100, 2),
+    beams_case(3, 4, 700, 201, 6, first=True),
+    probability_case(9, 1000),
+    probability_case(2, 51866),
 )

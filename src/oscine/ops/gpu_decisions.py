@@ -8,7 +8,7 @@ from __future__ import annotations
 from math import ceil
 
 from oscine.gpu.tensor import Tensor
-from oscine.ops import State
+from oscine.ops import Pool, State
 from oscine.ops.gpu_recorder import Recorder
 
 CHUNK = 512  # logits a workgroup of a scan takes
@@ -21,13 +21,54 @@ class GpuDecisions(Recorder):
         lines = state.rows.shape[0]
         self.add("no_speech", [logits, rules, state.rows], (lines,), LINES=lines, BLOCK=self.block)
 
-    def pick(self, logits: Tensor, mask: Tensor, rules: Tensor, state: State) -> None:
+    def penalise(self, logits: Tensor, rules: Tensor, state: State) -> Tensor:
+        lines, room = state.tokens.shape
+        y = self.new(lines, logits.shape[1])
+        self.add(
+            "penalise", [logits, rules, state.rows, state.tokens, y],
+            (ceil(logits.shape[1] / CHUNK), lines), CHUNK=CHUNK, ROOM=room,
+        )  # fmt: skip
+        return y
+
+    def pick(
+        self, logits: Tensor, mask: Tensor, rules: Tensor, state: State, share: int = 1
+    ) -> None:
         lines, room = state.tokens.shape
         chunks = ceil(logits.shape[1] / CHUNK)
         parts = self.new(lines, chunks, 2, 6)
         self.add(
-            "pick_scan", [logits, mask, rules, state.rows, parts], (chunks, lines), CHUNK=CHUNK
-        )
+            "pick_scan", [logits, mask, rules, state.rows, parts], (chunks, lines),
+            CHUNK=CHUNK, SHARE=share,
+        )  # fmt: skip
         self.add(
             "pick", [parts, rules, state.rows, state.tokens], (lines,), CHUNKS=chunks, ROOM=room
         )
+
+    def pick_beams(
+        self, logits: Tensor, mask: Tensor, rules: Tensor, state: State, pool: Pool, share: int = 1
+    ) -> None:
+        (lines, room), (groups, places) = state.tokens.shape, pool.rows.shape
+        beams, chunks = lines // groups, ceil(logits.shape[1] / CHUNK)
+        ranks, speakers = beams + 1, lines // share
+        parts = self.new(speakers, chunks, 2, 3 + 2 * ranks)
+        offers = self.new(speakers, 1 + 2 * ranks)
+        self.add(
+            "beam_scan", [logits, mask, rules, state.rows, parts], (chunks, speakers),
+            CHUNK=CHUNK, SHARE=share, RANKS=ranks, BLOCK=self.block,
+        )  # fmt: skip
+        self.add(
+            "beam_rank", [parts, rules, state.rows, offers], (speakers,),
+            CHUNKS=chunks, SHARE=share, RANKS=ranks, BLOCK=self.block,
+        )  # fmt: skip
+        self.add(
+            "beam_advance",
+            [offers, rules, state.rows, state.tokens, state.origins, pool.rows, pool.tokens],
+            (groups,),
+            BEAMS=beams, PLACES=places, SHARE=share, RANKS=ranks, ROOM=room,
+        )  # fmt: skip
+
+    def probability(self, logits: Tensor, prompt: Tensor, rules: Tensor) -> Tensor:
+        rows = logits.shape[0]
+        y = self.new(rows)
+        self.add("probability", [logits, prompt, rules, y], (rows,), ROWS=rows, BLOCK=self.block)
+        return y

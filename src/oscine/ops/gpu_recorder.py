@@ -26,6 +26,8 @@ COPY_BYTES = 8 << 20  # WebGPU copies between two buffers only: a slot's own cop
 class Recorder:
     """Memory and plans of one device; shapes and meaning: oscine.ops.Backend."""
 
+    good_batch = 16
+
     def __init__(self, device: Device) -> None:
         self.device = device
         self.name = device.name
@@ -51,6 +53,9 @@ class Recorder:
         if slot.buffer is None or prod(shape) > prod(slot.shape):
             raise ValueError(f"{shape} is no view of a slot {slot.shape}")
         return Tensor(shape, slot.dtype, slot.buffer)
+
+    def room(self) -> tuple[int, int | None]:
+        return self.memory.largest_binding, None  # WebGPU does not tell how much memory is free
 
     def copy_first(self, slot: Tensor, index: int) -> None:
         size = slot.nbytes // slot.shape[0]

@@ -1,0 +1,189 @@
+// The decision of beam search: order a group's offers by log-probability, put those that end to its
+// pool while it has room, make the others its BEAMS = new beams, each with what its parent had.
+// Source: openai whisper/decoding.py, BeamSearchDecoder. offers [SPEAKERS] of OFFER_WORDS; tokens and
+// origins [LINES, ROOM]; pool_rows [GROUPS, PLACES] of POOL, pool_tokens [GROUPS, PLACES, ROOM].
+// Everything is copied column by column: an invocation has read all beams' values of a column before
+// it writes one, so that no second buffer is needed. Launch (GROUPS).
+// use _state
+// use _rules
+// use _never
+// use _offers
+// use _pool
+const BEAMS: u32 = 5u;
+const PLACES: u32 = 5u;
+const SHARE: u32 = 1u;
+const ROOM: u32 = 448u;
+const SPEAKERS: u32 = BEAMS / SHARE;
+const OFFERS: u32 = SPEAKERS * RANKS;
+const BROKEN: u32 = 2u;
+
+@group(0) @binding(0) var<storage, read> offers: array<u32>;
+@group(0) @binding(1) var<storage, read> rules: array<u32>;
+@group(0) @binding(2) var<storage, read_write> state: array<u32>;
+@group(0) @binding(3) var<storage, read_write> tokens: array<u32>;
+@group(0) @binding(4) var<storage, read_write> origins: array<u32>;
+@group(0) @binding(5) var<storage, read_write> pool_rows: array<u32>;
+@group(0) @binding(6) var<storage, read_write> pool_tokens: array<u32>;
+
+// use _advance
+
+struct Beam {
+  parent: u32,  // of the group
+  token: u32,
+  score: f32,
+}
+
+var<workgroup> given: array<Beam, OFFERS>;  // as they came
+var<workgroup> ordered: array<Beam, OFFERS>;  // best first
+var<workgroup> next: array<Beam, BEAMS>;
+var<workgroup> ended: array<Beam, PLACES>;
+var<workgroup> column: array<u32, BEAMS * 128u>;
+var<workgroup> seen: atomic<u32>;  // 1: a beam is alive, BROKEN: its logits are no numbers
+var<workgroup> occupied: atomic<u32>;
+var<workgroup> verdict: u32;
+var<workgroup> beams: u32;
+var<workgroup> endings: u32;
+
+fn collect(me: u32, group: u32) {
+  for (var i = me; i < OFFERS; i += 128u) {
+    let parent = i / RANKS * SHARE;
+    let offer = (group * SPEAKERS + i / RANKS) * OFFER_WORDS;
+    let at = offer + 1u + 2u * (i % RANKS);
+    given[i] = Beam(parent, offers[at + 1u], NEVER);
+    if (state[(group * BEAMS + parent) * STATE_WORDS + DONE] == 0u) {
+      given[i].score = bitcast<f32>(offers[at]);
+      atomicOr(&seen, 1u + BROKEN * offers[offer]);
+    }
+  }
+  for (var place = me; place < PLACES; place += 128u) {
+    atomicAdd(&occupied, pool_rows[(group * PLACES + place) * POOL_WORDS + POOL_FILLED]);
+  }
+}
+
+// Among equals the lower beam comes first, then the better rank: the order they came in.
+fn order(me: u32) {
+  for (var i = me; i < OFFERS; i += 128u) {
+    let score = given[i].score;
+    var place = 0u;
+    for (var other = 0u; other < OFFERS; other++) {
+      let before = given[other].score;
+      place += select(0u, 1u, before > score || (before == score && other < i));
+    }
+    ordered[place] = given[i];
+  }
+}
+
+fn walk() {
+  var free = 0u;
+  var places = 0u;
+  let room = PLACES - atomicLoad(&occupied);
+  for (var i = 0u; i < OFFERS; i++) {
+    let offer = ordered[i];
+    if (offer.score <= NEVER || free == BEAMS) {
+      break;
+    }
+    if (offer.token != rules[END]) {
+      next[free] = offer;
+      free++;
+    } else if (places < room) {
+      ended[places] = offer;
+      places++;
+    }
+  }
+  beams = free;
+  endings = places;
+}
+
+fn copy_columns(me: u32, group: u32, first_place: u32) {
+  let first = group * BEAMS;
+  for (var at = me; at < ROOM; at += 128u) {
+    for (var beam = 0u; beam < BEAMS; beam++) {
+      column[beam * 128u + me] = tokens[(first + beam) * ROOM + at];
+    }
+    for (var beam = 0u; beam < beams; beam++) {
+      tokens[(first + beam) * ROOM + at] = column[next[beam].parent * 128u + me];
+    }
+    for (var i = 0u; i < endings; i++) {
+      pool_tokens[(first_place + i) * ROOM + at] = column[ended[i].parent * 128u + me];
+    }
+    for (var beam = 0u; beam < BEAMS; beam++) {
+      column[beam * 128u + me] = origins[(first + beam) * ROOM + at];
+    }
+    for (var beam = 0u; beam < beams; beam++) {
+      let parent = (first + next[beam].parent) * STATE_WORDS;
+      if (at < state[parent + POSITION] + state[parent + LENGTH]) {
+        origins[(first + beam) * ROOM + at] = column[next[beam].parent * 128u + me];
+      }
+    }
+  }
+  for (var i = me; i < endings; i += 128u) {
+    let to = (first_place + i) * POOL_WORDS;
+    pool_rows[to + POOL_FILLED] = 1u;
+    pool_rows[to + POOL_COUNT] = state[(first + ended[i].parent) * STATE_WORDS + COUNT];
+    pool_rows[to + POOL_SUM_LOGPROB] = bitcast<u32>(ended[i].score);
+  }
+}
+
+fn copy_state(me: u32, first: u32) {
+  if (me < STATE_WORDS) {
+    for (var beam = 0u; beam < BEAMS; beam++) {
+      column[beam * 128u + me] = state[(first + beam) * STATE_WORDS + me];
+    }
+    for (var beam = 0u; beam < beams; beam++) {
+      state[(first + beam) * STATE_WORDS + me] = column[next[beam].parent * 128u + me];
+    }
+  }
+}
+
+@compute @workgroup_size(128)
+fn main(
+  @builtin(workgroup_id) workgroup: vec3<u32>,
+  @builtin(local_invocation_index) me: u32,
+) {
+  let group = workgroup.x;
+  let first = group * BEAMS;
+  let base = (first + me) * STATE_WORDS;
+  if (me == 0u) {  // not every driver clears them for every workgroup
+    atomicStore(&seen, 0u);
+    atomicStore(&occupied, 0u);
+  }
+  workgroupBarrier();
+  collect(me, group);
+  workgroupBarrier();
+  if (me == 0u) {
+    verdict = atomicLoad(&seen);
+  }
+  let found = workgroupUniformLoad(&verdict);
+  if (found == 0u) {
+    return;
+  }
+  if (found > 1u) {
+    if (me < BEAMS) {
+      state[base + DONE] = STOP_NONFINITE;
+    }
+    return;
+  }
+  order(me);
+  workgroupBarrier();
+  if (me == 0u) {
+    walk();
+  }
+  workgroupBarrier();
+  let before = atomicLoad(&occupied);
+  copy_columns(me, group, group * PLACES + before);
+  storageBarrier();
+  workgroupBarrier();
+  copy_state(me, first);
+  storageBarrier();
+  workgroupBarrier();
+  if (me < beams) {
+    state[base + SUM_LOGPROB] = bitcast<u32>(next[me].score);
+    advance(first + me, next[me].token);
+  } else if (me < BEAMS) {  // nothing is left for these
+    state[base + SUM_LOGPROB] = bitcast<u32>(NEVER);
+    state[base + DONE] = STOP_END;
+  }
+  if (me < BEAMS && before + endings == PLACES) {
+    state[base + DONE] = STOP_END;
+  }
+}
