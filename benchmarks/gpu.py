@@ -1,13 +1,14 @@
 #!/usr/bin/env python3
 """Encoder and decoder-step times of Whisper sizes on a GPU, random weights made on the spot.
 
-Usage: gpu.py [--size turbo] [--device gpu] [--dtype f16] [--repeat 20] [--trace] [--json FILE]
+Usage: gpu.py [--size turbo] [--batch 1] [--device gpu] [--dtype f16] [--repeat 20] [--trace]
+              [--json FILE]
 Run once an implementation: OSCINE_WEBGPU=wgpu gpu.py; OSCINE_WEBGPU=dawn gpu.py; the peer is
-peer_torch.py. A step is one token of one window with its cache at about 100 tokens, host included,
-timed over bursts as in real decoding. Prints a table and one JSON line a case.
+peer_torch.py. A step is one token of each of --batch windows with its cache at about 100 tokens,
+host included, timed over bursts as in real decoding. Prints a table and one JSON line a case.
 
-Bytes of a step: the decoder's weights once, its cross keys and values once. Operations of an
-encoder pass: two a weight and row, and the scores. `share` is the part of the measured limit
+Bytes of a step: the decoder's weights once, the cross keys and values of each window. Operations of
+an encoder pass: two a weight and row, and the scores. `share` is the part of the measured limit
 (--bandwidth, in TB/s; --peak, in TFLOP/s) that the case reaches.
 """
 
@@ -17,6 +18,7 @@ import argparse
 import json
 import os
 import statistics
+from dataclasses import replace
 from pathlib import Path
 from time import perf_counter
 from typing import Any
@@ -26,7 +28,9 @@ import numpy as np
 from oscine import ops
 from oscine.gpu.device import choose, open_device
 from oscine.models.whisper.config import WhisperConfig
-from oscine.models.whisper.decode import BURST, Decoder, Request, rules_of
+from oscine.models.whisper.decode import BURST, Decoder
+from oscine.models.whisper.lines import Lines, Shape
+from oscine.models.whisper.request import Request, rules_of
 from oscine.models.whisper.weights import (
     DecoderBlock,
     DecoderWeights,
@@ -122,12 +126,12 @@ def endless(decoder: Decoder) -> Request:
     )
 
 
-def time_steps(decoder: Decoder, repeat: int) -> list[float]:
+def time_steps(decoder: Decoder, lines: Lines, repeat: int) -> list[float]:
     """Milliseconds a step, one value a run of eight bursts, read one behind as when decoding."""
     request, values = endless(decoder), []
+    count = lines.shape.groups
     for _ in range(repeat + 1):
-        lines = decoder.rows(1)
-        lines.prefill(request)
+        lines.prefill([replace(request, window=window) for window in range(count)])
         rules = rules_of(request, decoder.config.n_vocab)
         rules["repeat_limit"] = 0
         decoder.backend.write(lines.rules, rules)
@@ -146,9 +150,9 @@ def time_steps(decoder: Decoder, repeat: int) -> list[float]:
     return values[1:]
 
 
-def time_host(decoder: Decoder) -> float:
+def time_host(lines: Lines) -> float:
     """Milliseconds a step that the host spends on recording and submitting bursts."""
-    lines, started = decoder.rows(1), perf_counter()
+    started = perf_counter()
     for _ in range(8):
         lines.step.run(BURST)
     return 1000 * (perf_counter() - started) / (8 * BURST)
@@ -162,19 +166,19 @@ def time_encoder(decoder: Decoder, repeat: int) -> list[float]:
     values = []
     for _ in range(repeat + 1):
         started = perf_counter()
-        decoder.encode(mel.astype(np.float32))
+        decoder.encode([mel.astype(np.float32)])
         values.append(1000 * (perf_counter() - started))
     return values[1:]
 
 
-def work(config: WhisperConfig, item: int) -> dict[str, float]:
+def work(config: WhisperConfig, item: int, batch: int) -> dict[str, float]:
     """Operations of an encoder pass (cross projections included) and bytes of a step."""
     d, s = config.n_audio_state, config.n_audio_ctx
     blocks = config.n_audio_layer * (24.0 * d * d * s + 4.0 * s * s * d)
     stem = 2.0 * 3 * d * (2 * s * config.n_mels + s * d)
     memory = config.n_text_layer * 4.0 * d * d * s
     weights = config.n_text_layer * 14.0 * d * d + config.n_vocab * d
-    cross = config.n_text_layer * 2.0 * s * d * 4
+    cross = batch * config.n_text_layer * 2.0 * s * d * 4
     return {"encoder_flop": blocks + stem + memory, "step_bytes": weights * item + cross}
 
 
@@ -184,11 +188,14 @@ def measure(arguments: argparse.Namespace) -> dict[str, Any]:
     gpu = Gpu(open_device(choose(arguments.device)))
     decoder = Decoder(random_weights(arguments.size, kind), gpu)
     encoder = time_encoder(decoder, max(3, arguments.repeat // 4))
-    steps = time_steps(decoder, arguments.repeat)
-    counted = work(decoder.config, kind().itemsize)
+    decoder.reserve(arguments.batch, arguments.batch)
+    lines = decoder.lines(Shape(arguments.batch))
+    steps = time_steps(decoder, lines, arguments.repeat)
+    counted = work(decoder.config, kind().itemsize, arguments.batch)
     step_ms, encoder_ms = statistics.median(steps), statistics.median(encoder)
     return {
         "case": f"whisper {arguments.size}",
+        "batch": arguments.batch,
         "device": gpu.name,
         "dtype": arguments.dtype,
         "encoder_ms": encoder_ms,
@@ -196,10 +203,10 @@ def measure(arguments: argparse.Namespace) -> dict[str, Any]:
         "encoder_share": counted["encoder_flop"] / encoder_ms / 1e9 / arguments.peak,
         "step_ms": step_ms,
         "step_spread_ms": [min(steps), max(steps)],
-        "step_host_ms": time_host(decoder),
+        "step_host_ms": time_host(lines),
         "step_gbs": counted["step_bytes"] / step_ms / 1e6,
         "step_share": counted["step_bytes"] / step_ms / 1e9 / arguments.bandwidth,
-        "step_dispatches": len(decoder.rows(1).step.dispatches),
+        "step_dispatches": len(lines.step.dispatches),
         **counted,
         "profile": trace(gpu) if gpu.profile else None,
     }
@@ -217,6 +224,7 @@ def trace(gpu: Gpu) -> dict[str, tuple[int, float]]:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
     parser.add_argument("--size", choices=SIZES, default="turbo")
+    parser.add_argument("--batch", type=int, default=1, help="windows decoded side by side")
     parser.add_argument("--device", default="gpu")
     parser.add_argument("--dtype", choices=("f16", "f32"), default="f16")
     parser.add_argument("--repeat", type=int, default=20)

@@ -18,18 +18,23 @@ from checks.report import Report
 from oscine import ops
 from oscine.audio.io import decode as decode_audio
 from oscine.audio.mel import log_mel
-from oscine.models.whisper import decode, model
+from oscine.models.whisper import model, request
 from oscine.models.whisper.cut import cut
-from oscine.models.whisper.decode import Decoder, Lines, Request
+from oscine.models.whisper.decode import Decoder
+from oscine.models.whisper.fallback import best
+from oscine.models.whisper.lines import Lines, Shape
 from oscine.models.whisper.prompt import History, build_prompt
+from oscine.models.whisper.request import Request
+from oscine.models.whisper.timing import attention_matrix, warp
 from oscine.models.whisper.tokens import resolve
 from oscine.models.whisper.weights import WhisperWeights, load_weights
 from oscine.text.whisper import load_tokenizer
 
 MEL, ENCODER, LOGITS, LOGPROB, PROBABILITY, SECONDS = 2e-4, 2e-4, 1e-3, 1e-3, 1e-3, 1e-6
+ATTENTION = 2e-3  # deviations from a mean
 
 # Upstream has no stop after equal tokens, and random weights may well repeat themselves.
-decode.REPEAT_LIMIT = 0
+request.REPEAT_LIMIT = 0
 
 
 class Probe(Lines):
@@ -37,12 +42,12 @@ class Probe(Lines):
 
     def __init__(self, decoder: Decoder) -> None:
         self.step_logits = decoder.backend.slot((1, decoder.config.n_vocab))
-        super().__init__(decoder, 1)
+        super().__init__(decoder, Shape(1))
 
     def trace_step(self) -> None:
         """As Lines.trace_step, keeping the logits."""
         backend = self.decoder.backend
-        logits = model.logits(backend, self.decoder.weights, self.hidden())
+        logits = model.logits(backend, self.decoder.weights, self.hidden(self.state))
         backend.keep(logits, self.step_logits)
         backend.pick(logits, self.mask, self.rules, self.state)
 
@@ -61,7 +66,7 @@ class Probe(Lines):
 
         def trace() -> None:
             some = replace(w, blocks=w.blocks[:layers])
-            caches, memory = self.caches[:layers], self.decoder.memory[:layers]
+            caches, memory = self.caches(1)[:layers], self.decoder.memory[:layers]
             config = self.decoder.config
             rows = model.decode(backend, some, config, caches, memory, self.state, given)
             if stage == "logits":
@@ -75,7 +80,7 @@ class Probe(Lines):
 
     def steps(self, request: Request, count: int) -> np.ndarray:
         """Unfiltered logits of the first picks, each from the cached step that makes it."""
-        self.prefill(request)
+        self.prefill([request])
         rows = [self.decoder.backend.read(self.logits)[0]]
         while len(rows) < count:
             self.step.run(1)
@@ -121,7 +126,7 @@ def check_formats(case: Case) -> None:
         weights = load_weights(case.folder / name)
         decoder = Decoder(weights, case.backend)
         report.begin(case.folder.name, f"{name} ({weights.format}, {about(weights)})")
-        decoder.encode(time_first(mel))
+        decoder.encode([time_first(mel)])
         encoded = decoder.encode_audio(time_first(mel))
         report.array(f"{key}_enc", encoded, case.want(f"{key}_enc"), ENCODER)
         logits = Probe(decoder).forced(tokens)
@@ -144,17 +149,16 @@ class WhisperCase:
         """Everything, in the order of the data's way."""
         self.front_end()
         self.encoder()
-        self.decoder.encode(time_first(self.case.golden["mel"]))
+        self.decoder.encode([time_first(self.case.golden["mel"])])
         self.text()
         self.forced()
         self.first_position()
         for name in ("greedy_nots", "greedy_ts"):
             self.greedy(name)
+        self.beams()
+        self.alignment()
         if "long_mel" in self.meta:
             self.long_form()
-        later = [name for name in ("own_beam", "own_align") if name in self.meta]
-        self.report.not_yet(later)
-        self.case.done |= {n for n in self.case.golden if n.startswith(tuple(later))}
 
     def recording(self, suffix: str) -> np.ndarray:
         """The case's samples at 16 kHz."""
@@ -225,7 +229,7 @@ class WhisperCase:
         logits = self.probe.forced(np.array([start]))[0]
         self.report.array("sot_logits", logits, self.case.want("sot_logits"), LOGITS)
         request = self.request([start], timestamps=False, limit=1)
-        picked = self.decoder.decode(request)[0]
+        ((picked,),) = self.decoder.decode([request])
         self.report.array(
             "no_speech_prob", picked.no_speech_prob, self.meta["no_speech_prob"], PROBABILITY
         )
@@ -260,7 +264,7 @@ class WhisperCase:
         """Tokens, sums and text, and the first steps' logits before any filter."""
         prompt = [int(token) for token in self.case.want(f"{name}_prompt")]
         request = self.request(prompt, name == "greedy_ts", self.meta["max_new_tokens"])
-        result, about = self.decoder.decode(request)[0], self.meta[name]
+        ((result,),), about = self.decoder.decode([request]), self.meta[name]
         self.report.same(
             f"{name}_tokens", list(result.tokens), self.case.want(f"{name}_tokens").tolist()
         )
@@ -274,6 +278,46 @@ class WhisperCase:
         wanted = self.case.want(f"{name}_step_logits")
         steps = self.probe.steps(request, len(wanted))
         self.report.array(f"{name}_step_logits", steps, wanted, LOGITS)
+
+    def beams(self) -> None:
+        """Beam search: the best beam's tokens and its log-probability."""
+        about = self.meta["own_beam"]
+        prompt = [int(token) for token in self.case.golden[about["prompt"]]]
+        width = about["beam_size"]
+        request = replace(
+            self.request(prompt, False, self.meta["max_new_tokens"]),
+            beams=width,
+            pool=round(width * about["patience"]),
+        )
+        found = best(self.decoder.decode([request])[0], about["length_penalty"])
+        wanted = self.case.want("own_beam_tokens").tolist()
+        self.report.same("own_beam_tokens", list(found.tokens), wanted)
+        limit = LOGPROB * (len(wanted) + 1)
+        self.report.array("own_beam.sum_logprob", found.sum_logprob, about["sum_logprob"], limit)
+
+    def alignment(self) -> None:
+        """Word times: attention of the alignment heads, its warping path, each token's share."""
+        about = self.meta["own_align"]
+        text = [int(token) for token in self.case.golden[about["text_tokens"]]]
+        end = self.ids["<|endoftext|>"]
+        start = [*self.meta["sot_sequence"], self.ids["<|notimestamps|>"]]
+        found = self.decoder.align([*start, *text, end], end, about["num_frames"] // 2)
+        matrix = attention_matrix(found.weights, len(start) - 1)
+        self.report.array("own_align_matrix", matrix, self.case.want("own_align_matrix"), ATTENTION)
+        texts, times = warp(-matrix)
+        self.report.same(
+            "own_align path",
+            [list(map(int, texts)), list(map(int, times))],
+            [self.case.want(f"own_align_{name}_idx").tolist() for name in ("text", "time")],
+        )
+        jumps = np.diff(texts, prepend=-1) > 0
+        self.report.same(
+            "own_align_jump_frame",
+            [int(time) for time in times[jumps]],
+            self.case.want("own_align_jump_frame").tolist(),
+        )
+        shares = found.probabilities[len(start) - 1 :][: len(text)]
+        self.report.array("own_align_prob", shares, self.case.want("own_align_prob"), PROBABILITY)
 
     def long_form(self) -> None:
         """The second recording, window by window, with and without the text before as context."""
@@ -309,11 +353,12 @@ class WhisperCase:
             size = min(config.window_frames, len(mel) - seek)
             window = np.zeros((config.window_frames, config.n_mels), np.float32)
             window[:size] = mel[seek : seek + size]
-            self.decoder.encode(window)
+            self.decoder.encode([window])
             before = history.prompt() if condition else ()
             start, previous = self.meta["sot_sequence"], self.ids["<|startofprev|>"]
             prompt, sot = build_prompt(before, start, (), previous, config.n_text_ctx)
-            tokens = self.decoder.decode(self.request(list(prompt), True, limit, sot))[0].tokens
+            request = self.request(list(prompt), True, limit, sot)
+            tokens = self.decoder.decode([request])[0][0].tokens
             windows.append({"seek": seek, "prompt": list(prompt), "tokens": list(tokens)})
             pieces, advance = cut(tokens, size, self.ids["<|0.00|>"])
             for piece in pieces:

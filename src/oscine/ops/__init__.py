@@ -246,6 +246,7 @@ class Backend(Ops, Protocol):
     """Ops, and the memory and time they live in."""
 
     name: str  # for people and for JSON: "NumPy", or the adapter's name
+    good_batch: int  # windows side by side, beyond which more hardly gain
 
     def upload(self, array: np.ndarray) -> Tensor:
         """A constant: float32 and float16 matrices, float32 vectors."""
@@ -265,6 +266,10 @@ class Backend(Ops, Protocol):
 
     def release(self, *slots: Tensor) -> None:
         """Give back the memory of slots that no plan will use again."""
+        ...
+
+    def room(self) -> tuple[int, int | None]:
+        """The most bytes of one slot, and of all together where that can be known."""
         ...
 
     def write(self, slot: Tensor, array: np.ndarray) -> None:

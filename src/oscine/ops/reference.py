@@ -7,6 +7,8 @@ go to all cores.
 
 from __future__ import annotations
 
+import os
+import sys
 from collections.abc import Callable, Iterator
 from itertools import groupby, product
 from math import prod
@@ -135,6 +137,7 @@ class Reference(Decisions):
     """The op vocabulary in NumPy; shapes and meaning: oscine.ops.Ops."""
 
     name = "NumPy"
+    good_batch = 8
 
     # -- memory and time ----------------------------------------------------------------------
 
@@ -161,6 +164,13 @@ class Reference(Decisions):
 
     def release(self, *slots: Array) -> None:
         """Memory goes with the last reference."""
+
+    def room(self) -> tuple[int, int | None]:
+        try:
+            free = os.sysconf("SC_AVPHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
+        except (AttributeError, ValueError, OSError):  # Windows has no sysconf, macOS no such name
+            free = None
+        return sys.maxsize, free
 
     def write(self, slot: Array, array: Array) -> None:
         slot.reshape(-1)[: array.size] = array.reshape(-1)

@@ -11,8 +11,8 @@ import numpy as np
 import pytest
 
 from oscine.models.whisper.config import WhisperConfig
-from oscine.models.whisper.decode import Decoded, Request
 from oscine.models.whisper.pipeline import Whisper
+from oscine.models.whisper.request import Alignment, Decoded, Request
 from oscine.text.whisper import Tokenizer
 
 BYTES = [bytes([byte]) for byte in range(256)]
@@ -42,7 +42,9 @@ class ScriptedDecoder:
         self.config, self.begin, self.rows = config, begin, list(rows)
         self.timings = {"encode": 5.0}
         self.mels: list[Any] = []
+        self.reserved: list[tuple[int, int]] = []
         self.requests: list[Request] = []
+        self.aligned: list[tuple[tuple[int, ...], int, int]] = []
         self.language = 1
 
     def tokens(self, row: Sequence[Any]) -> tuple[int, ...]:
@@ -54,15 +56,26 @@ class ScriptedDecoder:
                 ids += part.encode() if isinstance(part, str) else part
         return tuple(ids)
 
-    def encode(self, mel: Any) -> None:
-        self.timings["encode"] += 1.0
-        self.mels.append(mel)
+    def reserve(self, windows: int, lines: int) -> None:
+        self.reserved.append((windows, lines))
+
+    def batch_that_fits(self) -> int:
+        return 3
+
+    def encode(self, mels: Sequence[Any]) -> None:
+        self.timings["encode"] += len(mels)
+        self.mels += mels
 
     def encode_audio(self, mel: Any, layers: int | None = None) -> Any:
         self.mels.append(mel)
         return np.full((50, 8), -1 if layers is None else layers, np.float32)
 
-    def decode(self, request: Request, check: Callable[[int, int], None] | None) -> Any:
+    def decode(
+        self, requests: Sequence[Request], check: Callable[[int, int], None] | None = None
+    ) -> Any:
+        return tuple(self.answer(request, check) for request in requests)
+
+    def answer(self, request: Request, check: Callable[[int, int], None] | None) -> Any:
         self.requests.append(request)
         assert check is not None
         for burst in range(3):
@@ -70,9 +83,15 @@ class ScriptedDecoder:
         row = self.rows.pop(0)
         if not isinstance(row, Decoded):
             row = Decoded(self.tokens(row), -0.1 * (len(row) + 1), 0.1, "end")
-        return tuple(
-            replace(row, sum_logprob=row.sum_logprob - at) for at in range(request.samples)
-        )
+        return tuple(replace(row, sum_logprob=row.sum_logprob - at) for at in range(request.width))
+
+    def align(self, prompt: Sequence[int], end: int, frames: int, window: int = 0) -> Alignment:
+        """Every token looks at its own share of the window."""
+        self.aligned.append((tuple(prompt), frames, window))
+        weights = np.zeros((1, len(prompt), frames), np.float32)
+        for row in range(len(prompt) if frames else 0):
+            weights[0, row, row * frames // len(prompt)] = 1
+        return Alignment(weights, np.full(len(prompt) - 1, 0.9, np.float32))
 
     def trace(self) -> dict[str, tuple[int, float]]:
         return {}
@@ -82,6 +101,13 @@ class ScriptedDecoder:
         shares = np.full(len(ids), 0.1, np.float32)
         shares[self.language] = 0.7
         return ids[self.language], shares
+
+
+class HearsAll(Whisper):
+    """Listens to noise as well: what stands for speech in tests is none to a detector."""
+
+    def stream(self, audio: Any, **options: Any) -> Any:
+        return super().stream(audio, **({"vad_filter": False} | options))
 
 
 @pytest.fixture
@@ -95,6 +121,6 @@ def scripted() -> Callable[..., Whisper]:
             CONFIG, n_vocab=size, suppress_tokens=(1, 2), begin_suppress_tokens=(32, len(pieces))
         )
         decoder = ScriptedDecoder(config, size - 51, rows)
-        return Whisper(decoder, Tokenizer(pieces, {}, Path("made up")), name)
+        return HearsAll(decoder, Tokenizer(pieces, {}, Path("made up")), name)
 
     return build

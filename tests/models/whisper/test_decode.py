@@ -12,7 +12,8 @@ import numpy as np
 import pytest
 
 from oscine.errors import Cancelled, NonFiniteError, UsageError
-from oscine.models.whisper.decode import BURST, REPEAT_LIMIT, Decoder, Request
+from oscine.models.whisper.decode import BURST, Decoder
+from oscine.models.whisper.request import REPEAT_LIMIT, Request
 from oscine.models.whisper.weights import WhisperWeights, load_weights
 from oscine.ops.reference import Reference
 
@@ -57,7 +58,7 @@ def engine(
     def build(name: str) -> Decoder:
         if name not in made:
             made[name] = Decoder(weights, backend(name))
-            made[name].encode(time_first(golden["mel"]))
+            made[name].encode([time_first(golden["mel"])])
         return made[name]
 
     return build
@@ -101,7 +102,7 @@ def test_greedy_tokens_of_the_upstream_program(
     engine: Engines, golden: dict[str, Any], name: str, case: str
 ) -> None:
     request = request_of(golden[f"{case}_prompt"], timestamps=case == "greedy_ts")
-    (found,) = engine(name).decode(request)
+    ((found,),) = engine(name).decode([request])
     assert list(found.tokens) == golden[f"{case}_tokens"].tolist()
     assert found.sum_logprob == pytest.approx(META[case]["sum_logprob"], abs=0.02)
     assert found.avg_logprob == pytest.approx(META[case]["avg_logprob"], abs=1e-3)
@@ -123,7 +124,7 @@ def test_greedy_tokens_of_the_upstream_program(
     ids=["timed", "context", "any first time", "long", "0.7", "1.0", "best of 4"],
 )
 def test_a_gpu_picks_what_numpy_picks(engine: Engines, request_: Request) -> None:
-    expected, found = (engine(name).decode(request_) for name in ("numpy", "gpu"))
+    expected, found = (engine(name).decode([request_])[0] for name in ("numpy", "gpu"))
     assert len(expected[0].tokens) > 3
     assert [row.tokens for row in found] == [row.tokens for row in expected]
     assert [row.stop for row in found] == [row.stop for row in expected]
@@ -135,7 +136,7 @@ def test_a_gpu_picks_what_numpy_picks(engine: Engines, request_: Request) -> Non
 @backends
 def test_timestamps_come_in_pairs_and_rise(engine: Engines, name: str) -> None:
     begin = TIMED.timestamp_begin
-    for row in engine(name).decode(replace(SAMPLED, limit=60)):
+    for row in engine(name).decode([replace(SAMPLED, limit=60)])[0]:
         assert begin <= row.tokens[0] <= begin + META["max_initial_timestamp_index"]
         stamps = [token for token in row.tokens if token >= begin]
         assert stamps == sorted(stamps)
@@ -147,12 +148,12 @@ def test_timestamps_come_in_pairs_and_rise(engine: Engines, name: str) -> None:
 @backends
 def test_rows_differ_and_a_seed_makes_them_again(engine: Engines, name: str) -> None:
     decoder = engine(name)
-    first, again = decoder.decode(SAMPLED), decoder.decode(SAMPLED)
+    first, again = (decoder.decode([SAMPLED])[0] for _ in range(2))
     assert first == again
     assert len({row.tokens for row in first}) == 4
-    other = decoder.decode(replace(SAMPLED, seed=12))
+    other = decoder.decode([replace(SAMPLED, seed=12)])[0]
     assert {row.tokens for row in other}.isdisjoint(row.tokens for row in first)
-    alone = decoder.decode(replace(SAMPLED, samples=1))
+    alone = decoder.decode([replace(SAMPLED, samples=1)])[0]
     assert alone[0].tokens == first[0].tokens  # the first row has the seed itself
     assert len({row.no_speech_prob for row in first}) == 1  # all rows read the same prompt
 
@@ -164,9 +165,9 @@ def test_rows_differ_and_a_seed_makes_them_again(engine: Engines, name: str) -> 
 def test_a_request_leaves_nothing_behind(engine: Engines, name: str) -> None:
     decoder = engine(name)
     requests = (TIMED, replace(PLAIN, suppress=(), limit=3), CONTEXT, replace(TIMED, seed=3))
-    alone = [decoder.decode(request) for request in requests]
+    alone = [decoder.decode([request]) for request in requests]
     for order in ([3, 2, 1, 0], [1, 0, 1, 2], [0, 0, 3, 1]):
-        assert [decoder.decode(requests[at]) for at in order] == [alone[at] for at in order]
+        assert [decoder.decode([requests[at]]) for at in order] == [alone[at] for at in order]
     assert alone[0] == alone[3]  # greedy does not ask the seed
 
 
@@ -176,19 +177,19 @@ def test_cancelling_stops_within_a_burst_and_the_next_request_is_whole(
 ) -> None:
     decoder = engine(name)
     long = replace(SAMPLED, suppress=(SAMPLED.end,), limit=60)
-    whole, calls = decoder.decode(long), []
+    whole, calls = decoder.decode([long]), []
 
     def stop(emitted: int, budget: int) -> None:
         calls.append((emitted, budget))
         raise Cancelled("stop")
 
     with pytest.raises(Cancelled):
-        decoder.decode(long, stop)
+        decoder.decode([long], stop)
     assert len(calls) == 1
     assert calls[0][0] <= BURST + 1
     assert calls[0][1] == 60
-    assert decoder.decode(long) == whole
-    (timed,) = decoder.decode(TIMED)
+    assert decoder.decode([long]) == whole
+    ((timed,),) = decoder.decode([TIMED])
     assert timed.stop == "end"
 
 
@@ -196,7 +197,7 @@ def test_cancelling_stops_within_a_burst_and_the_next_request_is_whole(
 def test_check_is_asked_every_burst(engine: Engines, name: str) -> None:
     seen: list[int] = []
     request = replace(PLAIN, suppress=(PLAIN.end,), limit=60, temperature=1.0, seed=1)
-    (found,) = engine(name).decode(request, lambda emitted, budget: seen.append(emitted))
+    ((found,),) = engine(name).decode([request], lambda emitted, budget: seen.append(emitted))
     assert len(found.tokens) == 60
     assert seen == sorted(seen)
     assert max(b - a for a, b in zip([0, *seen], seen, strict=False)) <= BURST
@@ -205,9 +206,9 @@ def test_check_is_asked_every_burst(engine: Engines, name: str) -> None:
 
 @backends
 def test_a_limit_stops(engine: Engines, name: str) -> None:
-    whole = engine(name).decode(PLAIN)[0]
+    whole = engine(name).decode([PLAIN])[0][0]
     for limit in (1, 5, BURST, BURST + 1):
-        (found,) = engine(name).decode(replace(PLAIN, limit=limit))
+        ((found,),) = engine(name).decode([replace(PLAIN, limit=limit)])
         assert found.tokens == whole.tokens[:limit]
         assert found.stop == ("length" if limit < len(whole.tokens) else "end")
 
@@ -217,7 +218,7 @@ def test_a_cache_filled_to_its_end(engine: Engines, name: str) -> None:
     decoder = engine(name)
     room = decoder.config.n_text_ctx - len(PLAIN.prompt)
     request = replace(PLAIN, suppress=(PLAIN.end,), limit=room, temperature=1.0, seed=4)
-    (found,) = decoder.decode(request)
+    ((found,),) = decoder.decode([request])
     assert (len(found.tokens), found.stop) == (room, "length")
 
 
@@ -225,7 +226,7 @@ def test_a_cache_filled_to_its_end(engine: Engines, name: str) -> None:
 def test_the_same_token_again_and_again_stops(engine: Engines, name: str) -> None:
     decoder = engine(name)
     others = tuple(id for id in range(decoder.config.n_vocab) if id != 65)
-    (found,) = decoder.decode(replace(PLAIN, suppress=others, limit=60))
+    ((found,),) = decoder.decode([replace(PLAIN, suppress=others, limit=60)])
     assert found.tokens == (65,) * REPEAT_LIMIT
     assert found.stop == "repeat"
 
@@ -234,7 +235,7 @@ def test_the_same_token_again_and_again_stops(engine: Engines, name: str) -> Non
 def test_where_nothing_may_follow_the_window_ends(engine: Engines, name: str) -> None:
     decoder = engine(name)
     everything = tuple(range(decoder.config.n_vocab))
-    (found,) = decoder.decode(replace(PLAIN, suppress=everything))
+    ((found,),) = decoder.decode([replace(PLAIN, suppress=everything)])
     assert (found.tokens, found.stop, found.sum_logprob) == ((), "end", 0.0)
 
 
@@ -252,8 +253,8 @@ def test_what_the_caches_cannot_hold_is_refused(
 ) -> None:
     decoder = engine("numpy")
     with pytest.raises(UsageError, match=told):
-        decoder.decode(replace(PLAIN, prompt=prompt, limit=limit))
-    assert decoder.decode(PLAIN)[0].stop == "end"
+        decoder.decode([replace(PLAIN, prompt=prompt, limit=limit)])
+    assert decoder.decode([PLAIN])[0][0].stop == "end"
 
 
 @backends
@@ -286,8 +287,8 @@ def test_weights_that_overflow_are_told(
     bias[3] = value
     norm = replace(weights.decoder.norm, bias=bias)
     broken = Decoder(replace(weights, decoder=replace(weights.decoder, norm=norm)), backend(name))
-    broken.encode(time_first(golden["mel"]))
-    for call in (lambda: broken.decode(PLAIN), lambda: broken.detect(PLAIN, [1, 2])):
+    broken.encode([time_first(golden["mel"])])
+    for call in (lambda: broken.decode([PLAIN]), lambda: broken.detect(PLAIN, [1, 2])):
         with pytest.raises(NonFiniteError, match=r"non-finite logits on .*--device cpu"):
             call()
 
@@ -297,12 +298,12 @@ def test_a_broken_window_is_told_and_forgotten(
     engine: Engines, golden: dict[str, Any], name: str
 ) -> None:
     decoder, mel = engine(name), time_first(golden["mel"])
-    before = decoder.decode(TIMED)
-    decoder.encode(np.full_like(mel, np.nan))
+    before = decoder.decode([TIMED])
+    decoder.encode([np.full_like(mel, np.nan)])
     with pytest.raises(NonFiniteError):
-        decoder.decode(TIMED)
-    decoder.encode(mel)
-    assert decoder.decode(TIMED) == before
+        decoder.decode([TIMED])
+    decoder.encode([mel])
+    assert decoder.decode([TIMED]) == before
 
 
 # -- the encoder ----------------------------------------------------------------------------------
@@ -341,15 +342,15 @@ def test_an_encoder_alone_and_one_without_its_last_norm(
 @pytest.mark.parametrize("shape", [(220, 23), (219, 24), (24, 220)])
 def test_a_window_of_another_size_is_refused(engine: Engines, shape: tuple[int, int]) -> None:
     decoder, mel = engine("numpy"), np.zeros(shape, np.float32)
-    for call in (decoder.encode, decoder.encode_audio):
+    for call in (lambda: decoder.encode([mel]), lambda: decoder.encode_audio(mel)):
         with pytest.raises(UsageError, match=r"shape \(220, 24\)"):
-            call(mel)
+            call()
 
 
 def test_time_is_kept_by_stage(engine: Engines) -> None:
     decoder = engine("numpy")
     before = decoder.timings["decode"]
-    decoder.decode(TIMED)
+    decoder.decode([TIMED])
     assert decoder.timings["decode"] > before > 0
     assert decoder.timings["encode"] > 0
     assert decoder.trace() == {}

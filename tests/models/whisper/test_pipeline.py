@@ -12,9 +12,11 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from oscine.audio.timeline import Timeline
+from oscine.audio.vad import Span
 from oscine.errors import AudioError, Cancelled, UsageError
-from oscine.models.whisper.decode import Decoded
 from oscine.models.whisper.pipeline import Whisper
+from oscine.models.whisper.request import Decoded
 from oscine.models.whisper.stream import clip_frames
 
 Scripted = Callable[..., Whisper]
@@ -115,9 +117,18 @@ def test_poor_windows_are_tried_warmer(scripted: Scripted) -> None:
     assert len(model.decoder.mels) == 1  # encoded once
 
 
-def test_the_last_attempt_stands(scripted: Scripted) -> None:
-    model = scripted(*[Decoded(tuple(b" %d" % at), -9.0, 0.1, "end") for at in range(2)])
-    assert model.transcribe(sound(1.0), temperature=(0, 1)).text == " 1"
+@pytest.mark.parametrize(("scores", "text"), [((-9.0, -8.0), " 1"), ((-7.0, -8.0), " 0")])
+def test_of_poor_attempts_the_likeliest_stands(
+    scripted: Scripted, scores: tuple[float, ...], text: str
+) -> None:
+    rows = [Decoded(tuple(b" %d" % at), score, 0.1, "end") for at, score in enumerate(scores)]
+    assert scripted(*rows).transcribe(sound(1.0), temperature=(0, 1)).text == text
+
+
+def test_an_attempt_that_runs_in_circles_stands_last(scripted: Scripted) -> None:
+    loop = Decoded(tuple(b" yes" * 20), -0.1, 0.1, "end")
+    other = Decoded(tuple(b" no"), -9.0, 0.1, "end")
+    assert scripted(loop, other).transcribe(sound(1.0), temperature=(0, 1)).text == " no"
 
 
 def test_silence_is_skipped_and_says_nothing(scripted: Scripted) -> None:
@@ -192,7 +203,10 @@ def test_clip_timestamps_choose_what_is_read(scripted: Scripted) -> None:
 
 def test_clips_lie_inside_the_recording() -> None:
     clips = [(0.0, 0.5), (0.5, 0.5), (2.0, None), (9.0, 12.0)]
-    assert clip_frames(clips, 300) == [(0, 50), (200, 300)]
+    line = Timeline.identity(48000)
+    assert clip_frames(clips, 300, line) == [(0, 50), (200, 300)]
+    kept = Timeline([Span(0, 4000), Span(40000, 48000)], 48000)  # from 0.25 to 2.5 s nothing
+    assert clip_frames(clips, 75, kept) == [(0, 25), (25, 75)]
 
 
 def test_language_is_detected_once_on_the_window_already_encoded(scripted: Scripted) -> None:
@@ -230,7 +244,6 @@ def test_asked_language_and_task_are_in_the_prompt(scripted: Scripted) -> None:
         (3, {"language": "fr"}, "script does not know language fr; it knows en, zh, de"),
         (0, {"suppress_tokens": "99999"}, "suppress_tokens: 99999 is not an id"),
         (0, {"prefix": "a", "sample_len": 40}, "sample_len=40 leaves no room for a prefix"),
-        (0, {"beam_size": 5}, "beam_size=5 is not supported yet"),
     ],
 )
 def test_refused_before_any_work(
@@ -335,6 +348,6 @@ def test_the_best_of_several_samples_is_taken(scripted: Scripted) -> None:
     model = scripted((0.0, " a", 0.5))
     rows = [Decoded(model.decoder.tokens((0.0, text, 0.5)), score, 0.1, "end")
             for text, score in [(" a", -3.0), (" b", -1.0), (" c", -2.0)]]  # fmt: skip
-    model.decoder.decode = lambda request, check: tuple(rows)  # type: ignore[method-assign]
+    model.decoder.decode = lambda requests, check: (tuple(rows),)  # type: ignore[method-assign]
     assert model.transcribe(sound(1.0), temperature=1.0, best_of=3).text == " b"
     assert replace(rows[0], sum_logprob=0.0).avg_logprob == 0.0

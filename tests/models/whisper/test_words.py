@@ -7,10 +7,9 @@ from typing import Any
 from hypothesis import given
 from hypothesis import strategies as st
 
+from oscine.models.whisper.options import APPEND_PUNCTUATIONS, PREPEND_PUNCTUATIONS
 from oscine.models.whisper.timing import WordTiming
 from oscine.models.whisper.words import (
-    APPEND_PUNCTUATIONS,
-    PREPEND_PUNCTUATIONS,
     add_words,
     in_order,
     last_word_end,

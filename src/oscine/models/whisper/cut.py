@@ -23,12 +23,15 @@ class Piece:
     tokens: tuple[int, ...]
 
 
-def cut(tokens: Sequence[int], size: int, timestamp_begin: int) -> tuple[list[Piece], int]:
+def cut(
+    tokens: Sequence[int], size: int, timestamp_begin: int, *, final: bool = False
+) -> tuple[list[Piece], int]:
     """Cut a window of `size` frames after each closing timestamp; -> pieces, frames to advance.
 
     Two timestamps in a row close one piece and open the next. Text that follows the last such pair
     was cut off by the window's end, so the next window begins there; but a single timestamp at
-    the end says that nothing is spoken after it, and the whole window is done. The advance is at
+    the end says that nothing is spoken after it, and the whole window is done. So it is where the
+    window is `final`, ending in a pause: then its last text is a piece too. The advance is at
     least 1.
     """
     stamp = [token >= timestamp_begin for token in tokens]
@@ -39,14 +42,20 @@ def cut(tokens: Sequence[int], size: int, timestamp_begin: int) -> tuple[list[Pi
         if stamps and stamps[-1] != 0:
             length = stamps[-1] * SECONDS_PER_TIMESTAMP
         return [Piece(0.0, length, tuple(tokens))], max(1, size)
-    complete = stamp[-2:] == [False, True]
-    if complete:
+    complete = ends_in_single_timestamp(tokens, timestamp_begin)
+    if complete or (final and not all(stamp[ends[-1] :])):
         ends.append(len(tokens))
     pieces = []
     for begin, end in pairwise([0, *ends]):
         part = tuple(tokens[begin:end])
         first, last = (max(0, token - timestamp_begin) for token in (part[0], part[-1]))
-        pieces.append(Piece(first * SECONDS_PER_TIMESTAMP, last * SECONDS_PER_TIMESTAMP, part))
-    if complete:
+        stop = last * SECONDS_PER_TIMESTAMP if stamp[end - 1] else size / FRAMES_PER_SECOND
+        pieces.append(Piece(first * SECONDS_PER_TIMESTAMP, stop, part))
+    if complete or final:
         return pieces, max(1, size)
     return pieces, max(1, (tokens[ends[-1] - 1] - timestamp_begin) * FRAMES_PER_TIMESTAMP)
+
+
+def ends_in_single_timestamp(tokens: Sequence[int], timestamp_begin: int) -> bool:
+    """Whether text and one timestamp come last: nothing is said in the rest of the window."""
+    return [token >= timestamp_begin for token in tokens[-2:]] == [False, True]

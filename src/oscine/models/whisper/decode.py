@@ -86,6 +86,19 @@ class Decoder:
             self.backend.release(*(slot for c in self.caches for slot in (c.keys, c.values)))
             self.caches = [ops.Cache(*pair) for pair in zip(keys, values, strict=True)]
 
+    def batch_that_fits(self) -> int:
+        """Windows for a batch, from the memory that the backend tells of; at least one.
+
+        A quarter of what is free, as activations and other programs want some too.
+        """
+        config, (largest, free) = self.config, self.backend.room()
+        width = 4 * config.n_text_state
+        memory, cache = 2 * width * config.n_audio_ctx, width * config.n_text_ctx
+        counts = [self.backend.good_batch, largest // memory, largest // cache]
+        if free is not None:
+            counts.append(free // 4 // (config.n_text_layer * (memory + 2 * cache)))
+        return max(1, min(counts))
+
     def slots(self, count: int, shape: tuple[int, ...]) -> list[ops.Tensor]:
         """So many slots of one shape, or none: DeviceError."""
         made: list[ops.Tensor] = []

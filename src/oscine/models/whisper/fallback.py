@@ -10,8 +10,8 @@ import zlib
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from oscine.models.whisper.decode import Decoded
 from oscine.models.whisper.options import TranscribeOptions
+from oscine.models.whisper.request import Decoded
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,20 +32,41 @@ def compression_ratio(text: str) -> float:
     return len(data) / len(zlib.compress(data))
 
 
-def best(rows: Sequence[Decoded]) -> Decoded:
-    """The row of highest log-probability a token, end-of-text not counted in the length."""
-    return max(rows, key=lambda row: row.sum_logprob / max(1, len(row.tokens)))
+def best(rows: Sequence[Decoded], length_penalty: float | None = None) -> Decoded:
+    """The row of highest log-probability for its length, in which end-of-text is not counted.
+
+    A token's mean; with a penalty α of 0 to 1, divided by ((5 + length) / 6)^α (Google NMT).
+    """
+
+    def score(row: Decoded) -> float:
+        length = len(row.tokens)
+        if length_penalty is None:
+            return row.sum_logprob / max(1, length)
+        return float(row.sum_logprob / ((5 + length) / 6) ** length_penalty)
+
+    return max(rows, key=score)
+
+
+def least_poor(outcomes: Sequence[Outcome], options: TranscribeOptions) -> Outcome:
+    """Of attempts that are all poor: the likeliest of those that do not repeat themselves, if any.
+
+    Source: faster_whisper/transcribe.py, generate_with_fallback.
+    """
+    sound = [outcome for outcome in outcomes if not is_repetitive(outcome, options)]
+    return max(sound or outcomes, key=lambda outcome: outcome.avg_logprob)
 
 
 def is_poor(outcome: Outcome, options: TranscribeOptions) -> bool:
     """Whether to try again at the next temperature."""
     unlikely = _is_unlikely(outcome, options)
-    ratio = options.compression_ratio_threshold
-    repetitive = ratio is not None and (
-        outcome.compression_ratio > ratio or outcome.stop == "repeat"
-    )
     silent = unlikely and _may_be_silence(outcome, options)
-    return (repetitive or unlikely) and not silent
+    return (is_repetitive(outcome, options) or unlikely) and not silent
+
+
+def is_repetitive(outcome: Outcome, options: TranscribeOptions) -> bool:
+    """Whether the text says the same again and again."""
+    ratio = options.compression_ratio_threshold
+    return ratio is not None and (outcome.compression_ratio > ratio or outcome.stop == "repeat")
 
 
 def is_silence(outcome: Outcome, options: TranscribeOptions) -> bool:

@@ -2,23 +2,30 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import logging
+from collections.abc import Callable, Sequence
 from threading import RLock
-from typing import Any, Protocol
+from typing import Any, Protocol, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
 
 from oscine.audio.io import SourceLike, open_source
-from oscine.audio.windows import Features
-from oscine.errors import UsageError
+from oscine.audio.speech import survey
+from oscine.audio.vad import VadOptions
+from oscine.audio.windows import Features, Recording
+from oscine.errors import DeviceError, DeviceLostError, UsageError
 from oscine.models.whisper.config import WhisperConfig
-from oscine.models.whisper.decode import Check, Decoded, Request
+from oscine.models.whisper.decode import Check
+from oscine.models.whisper.language import vote, window_starts
 from oscine.models.whisper.options import TranscribeOptions
+from oscine.models.whisper.request import Alignment, Decoded, Request
 from oscine.models.whisper.stream import Cancel, Progress, Stream
 from oscine.models.whisper.tokens import Tokens, resolve, suppressed
 from oscine.text.whisper import Tokenizer
 from oscine.types import Transcript
+
+log = logging.getLogger(__name__)
 
 
 class Engine(Protocol):
@@ -28,25 +35,43 @@ class Engine(Protocol):
     device: str
     timings: dict[str, float]
 
-    def encode(self, mel: NDArray[np.float32]) -> None: ...
+    def reserve(self, windows: int, lines: int) -> None: ...
+    def batch_that_fits(self) -> int: ...
+    def encode(self, mels: Sequence[NDArray[np.float32]]) -> None: ...
     def encode_audio(
         self, mel: NDArray[np.float32], layers: int | None = None
     ) -> NDArray[np.float32]: ...
-    def decode(self, request: Request, check: Check | None = None) -> tuple[Decoded, ...]: ...
+    def decode(
+        self, requests: Sequence[Request], check: Check | None = None
+    ) -> tuple[tuple[Decoded, ...], ...]: ...
+    def align(self, prompt: Sequence[int], end: int, frames: int, window: int = 0) -> Alignment: ...
     def detect(self, request: Request, ids: Sequence[int]) -> tuple[int, NDArray[np.float32]]: ...
     def trace(self) -> dict[str, tuple[int, float]]: ...
 
 
-class Whisper:
-    """A loaded model. One device works on one window at a time; streams may be interleaved."""
+Result = TypeVar("Result")
 
-    def __init__(self, decoder: Engine, tokenizer: Tokenizer | None, name: str) -> None:
+
+class Whisper:
+    """A loaded model. One device works on one batch at a time; streams may be interleaved.
+
+    `rebuild` makes the engine anew where its device was lost.
+    """
+
+    def __init__(
+        self,
+        decoder: Engine,
+        tokenizer: Tokenizer | None,
+        name: str,
+        rebuild: Callable[[], Engine] | None = None,
+    ) -> None:
         self.decoder = decoder
         self.tokenizer = tokenizer
         self.name = name
         self.tokens: Tokens | None = resolve(tokenizer, decoder.config) if tokenizer else None
         self.lock = RLock()
-        self._encoded: object = None  # which window the device holds
+        self._rebuild = rebuild
+        self._encoded: object = None  # which windows the device holds
 
     @property
     def device(self) -> str:
@@ -87,32 +112,42 @@ class Whisper:
         cancel: Cancel | None = None,
         **options: Any,
     ) -> Stream:
-        """Segments as windows are finished; to cancel, stop iterating. Otherwise as transcribe."""
+        """Segments as windows are finished; to cancel, stop iterating. Otherwise as transcribe.
+
+        With split_channels, the segments of one channel after those of the other.
+        """
         checked = TranscribeOptions.of(**options)
         return Stream(self, open_source(audio), checked, progress, cancel)
 
-    def detect_language(self, audio: SourceLike) -> tuple[str, dict[str, float]]:
-        """The code of the language of the first window, and the probability of each code.
+    def detect_language(
+        self, audio: SourceLike, segments: int = 4, threshold: float | None = 0.5
+    ) -> tuple[str, dict[str, float]]:
+        """The code of the language that is spoken, and the probability of each code.
 
-        Raises UsageError if the model knows only English.
+        Listens to speech alone, and to no more than `segments` windows: one whose language has a
+        probability above `threshold` settles it, else they vote. Raises UsageError if the model
+        knows only English.
         """
-        features = self._features(audio)
-        with self.lock:
-            return self.language_of(features, 0, features.frames, key=object())
+        speech = survey(open_source(audio), vad=VadOptions())
+        features = self._features(speech.recording)
+        starts = window_starts([(0, features.frames)], features.window_frames, segments)
+        return vote(
+            (self.language_of(features, seek, features.frames - seek) for seek in starts), threshold
+        )
 
     def encode(self, audio: SourceLike, layers: int | None = None) -> NDArray[np.float32]:
         """The encoder's output for the first window: [n_audio_ctx, n_audio_state].
 
         `layers`: how many blocks to run, without the final norm; None for all and the norm.
         """
-        features = self._features(audio)
+        features = self._features(open_source(audio))
         with self.lock:
             self._encoded = None
             return self.decoder.encode_audio(features.window(0, features.frames), layers)
 
-    def _features(self, audio: SourceLike) -> Features:
+    def _features(self, recording: Recording) -> Features:
         config = self.decoder.config
-        return Features(open_source(audio), config.n_mels, config.window_frames)
+        return Features(recording, config.n_mels, config.window_frames)
 
     def text_side(self) -> tuple[Tokenizer, Tokens]:
         """Tokenizer and special ids; UsageError if the checkpoint is an encoder alone."""
@@ -140,27 +175,83 @@ class Whisper:
             f"{self.name} is English-only and {problem}; use a multilingual model, such as base"
         )
 
-    def hold(self, features: Features, seek: int, size: int, key: object) -> None:
-        """Have the device hold the window at `seek`, encoding it unless it does; lock held."""
-        if self._encoded != (key, seek, size):
+    def surviving(self, work: Callable[[], Result]) -> Result:
+        """The result of work that can be done over, on a new device if its own is lost.
+
+        Raises DeviceLostError where there is no way to make one, or it is lost as well.
+        """
+        try:
+            return work()
+        except DeviceLostError as lost:
+            if self._rebuild is None:
+                raise
+            log.warning("%s; going on from the window it was at", lost)
+        with self.lock:
+            timings, self._encoded = self.decoder.timings, None
+            self.decoder = self._rebuild()
+            self.decoder.timings = timings
+        return work()
+
+    def reserve(self, wanted: int | str | None, width: int) -> int:
+        """Room for a batch of windows with `width` lines each; how many there is room for.
+
+        `wanted` may be "auto". Where the device has not enough for a number, less is made do with
+        and said so. Raises DeviceError if not even one window fits.
+        """
+        most = self.decoder.batch_that_fits() if wanted == "auto" else int(wanted or 1)
+        count = most
+        while True:
+            try:
+                with self.lock:
+                    self._encoded = None
+                    self.decoder.reserve(count, count * width)
+            except DeviceError as problem:
+                if count == 1:
+                    raise
+                count //= 2
+                log.warning("%s; going on with batches of %d", problem, count)
+            else:
+                return count
+
+    def hold(
+        self,
+        features: Features,
+        windows: Sequence[tuple[int, int]],
+        key: object,
+        *,
+        silence: bool = False,
+    ) -> None:
+        """Have the device hold windows of (seek, size), encoding them unless it does; lock held.
+
+        `silence`: after a window that ends before the recording does, the model hears silence.
+        """
+        wanted = (key, silence, tuple(windows))
+        if self._encoded != wanted:
             self._encoded = None
-            self.decoder.encode(features.window(seek, size))
-            self._encoded = (key, seek, size)
+            self.decoder.encode(
+                [features.window(seek, size, silence=silence) for seek, size in windows]
+            )
+            self._encoded = wanted
 
     def language_of(
-        self, features: Features, seek: int, size: int, key: object
-    ) -> tuple[str, dict[str, float]]:
-        """Detect the language of one window; lock held."""
+        self, features: Features, seek: int, size: int, key: object = None
+    ) -> dict[str, float]:
+        """The probability of each language in one window; `key` is that of `hold`."""
+        with self.lock:
+            window = (seek, min(size, features.window_frames))
+            self.hold(features, [window], object() if key is None else key)
+            return self.language_in(0)
+
+    def language_in(self, window: int) -> dict[str, float]:
+        """The probability of each language in a window that the device holds; lock held."""
         _, tokens = self.text_side()
         if not tokens.multilingual:
             raise self._english_only("cannot detect languages")
-        config = self.decoder.config
-        self.hold(features, seek, min(size, config.window_frames), key)
         ids = set(tokens.languages.values())
         request = Request(
             prompt=(tokens.start,),
             sot=0,
-            suppress=tuple(id for id in range(config.n_vocab) if id not in ids),
+            suppress=tuple(id for id in range(self.decoder.config.n_vocab) if id not in ids),
             suppress_first=(),
             end=tokens.end,
             timestamp_begin=tokens.timestamp_begin,
@@ -169,7 +260,7 @@ class Whisper:
             timestamps=False,
             max_initial_timestamp=None,
             limit=1,
+            window=window,
         )
-        picked, shares = self.decoder.detect(request, list(tokens.languages.values()))
-        code = next(code for code, id in tokens.languages.items() if id == picked)
-        return code, dict(zip(tokens.languages, map(float, shares), strict=True))
+        _, shares = self.decoder.detect(request, list(tokens.languages.values()))
+        return dict(zip(tokens.languages, map(float, shares), strict=True))

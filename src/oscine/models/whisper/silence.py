@@ -7,7 +7,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from oscine.models.whisper.words import APPEND_PUNCTUATIONS, PREPEND_PUNCTUATIONS, last_word_end
+from oscine.models.whisper.options import APPEND_PUNCTUATIONS, PREPEND_PUNCTUATIONS
+from oscine.models.whisper.words import last_word_end
 from oscine.types import Segment, Word
 
 PUNCTUATION = PREPEND_PUNCTUATIONS + APPEND_PUNCTUATIONS

@@ -1,35 +1,34 @@
-"""A recording to segments: windows, prompts, attempts, and the seek that follows from the text.
-
-Source: whisper/transcribe.py, whose one loop is here a generator over small steps.
-"""
+"""A recording to a transcript: what is listened to, in which language, and the times it had."""
 
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Generator, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
 from threading import Event
 from time import perf_counter
 from typing import TYPE_CHECKING
 
-from oscine.audio.io import Source
+from oscine.audio.io import Source, channel_count, open_source
+from oscine.audio.mel import SAMPLE_RATE
+from oscine.audio.speech import Speech, survey
+from oscine.audio.timeline import Timeline
+from oscine.audio.vad import VadOptions
 from oscine.audio.windows import Features
 from oscine.errors import Cancelled
-from oscine.models.whisper.cut import FRAMES_PER_SECOND, SECONDS_PER_TIMESTAMP, Piece, cut
-from oscine.models.whisper.decode import Request
-from oscine.models.whisper.fallback import Outcome, best, compression_ratio, is_poor, is_silence
-from oscine.models.whisper.options import BEST_OF, Clip, TranscribeOptions
-from oscine.models.whisper.prompt import History, build_prompt, fit_prefix
-from oscine.models.whisper.tokens import suppressed, suppressed_first
-from oscine.text.whisper import Tokenizer
-from oscine.types import Segment, Transcript
+from oscine.models.whisper.attempts import Attempts
+from oscine.models.whisper.batched import side_by_side
+from oscine.models.whisper.cut import FRAMES_PER_SECOND
+from oscine.models.whisper.language import vote, window_starts
+from oscine.models.whisper.options import Clip, TranscribeOptions
+from oscine.models.whisper.passage import Passage
+from oscine.models.whisper.sequential import one_after_another
+from oscine.types import Coverage, Segment, Transcript, Word
 
 if TYPE_CHECKING:
     from oscine.models.whisper.pipeline import Whisper
 
 log = logging.getLogger(__name__)
-
-MOST_TOKENS = 440  # picked in one window, whatever the text context allows
-HOT = 0.5  # text made above this temperature is no context for what follows
 
 Progress = Callable[[float, float], None]
 Cancel = Callable[[], bool] | Event
@@ -39,7 +38,8 @@ class Stream(Iterator[Segment]):
     """One transcription under way: iterate for segments, stop iterating to cancel.
 
     `language` is the code once it is known ("" before), `duration` the seconds of audio.
-    `transcript()` gives what is finished so far, at any time.
+    `transcript()` gives what is finished so far, at any time. Channels that are transcribed apart
+    follow each other; the transcript has them in order of time.
     """
 
     def __init__(
@@ -51,13 +51,16 @@ class Stream(Iterator[Segment]):
         cancel: Cancel | None = None,
     ) -> None:
         model.check(options)
+        tokenizer, tokens = model.text_side()
+        self._attempts = Attempts(options, tokenizer, tokens, model.decoder.config)
         self._model, self._source, self._options = model, source, options
         self.language = options.language or ("" if model.multilingual else "en")
         self.duration = 0.0
+        self._probability: float | None = None
         self._progress = progress
         self._cancelled = cancel.is_set if isinstance(cancel, Event) else cancel
         self._done: list[Segment] = []
-        self._prepare()
+        self._heard: list[tuple[int | None, Speech]] = []
         self._stages_before = dict(model.decoder.timings)
         self._timings = {"audio": 0.0, "total": 0.0}
         self._segments = self._run()
@@ -71,6 +74,7 @@ class Stream(Iterator[Segment]):
             raise
         finally:
             self._clock("total", started)
+        segment = replace(segment, id=len(self._done))
         self._done.append(segment)
         return segment
 
@@ -81,149 +85,110 @@ class Stream(Iterator[Segment]):
             name: spent - before.get(name, 0.0)
             for name, spent in self._model.decoder.timings.items()
         }
+        done = self._done
+        if self._options.split_channels:
+            done = sorted(done, key=lambda segment: (segment.start, segment.end))
+            done = [replace(segment, id=id) for id, segment in enumerate(done)]
         return Transcript(
-            text="".join(segment.text for segment in self._done),
+            text="".join(segment.text for segment in done),
             language=self.language,
-            segments=tuple(self._done),
+            segments=tuple(done),
             duration=self.duration,
             model=self._model.name,
             device=self._model.device,
             timings={name: round(spent, 3) for name, spent in (stages | self._timings).items()},
+            language_probability=self._probability,
+            coverage=self._coverage(),
         )
 
-    def _prepare(self) -> None:
-        """What stays the same for all windows."""
-        tokenizer, tokens = self._model.text_side()
-        config, options = self._model.decoder.config, self._options
-        self._tokenizer, self._tokens, self._config = tokenizer, tokens, config
-        self._suppress = suppressed(options.suppress_tokens, tokenizer, tokens, config)
-        self._suppress_first = (
-            suppressed_first(tokenizer, tokens, config) if options.suppress_blank else ()
-        )
-        prefix = _encode(tokenizer, options.prefix or None)  # an empty one forces no space
-        self._prefix = fit_prefix(prefix, config.n_text_ctx, options.sample_len)
-        self._history = History(
-            _encode(tokenizer, options.initial_prompt),
-            config.n_text_ctx // 2 - 1,
-            options.carry_initial_prompt,
-        )
+    def _coverage(self) -> Coverage | None:
+        """Of all that was listened to so far; None where nobody has listened for speech."""
+        heard = [(channel, speech) for channel, speech in self._heard if speech.spans is not None]
+        if not heard:
+            return None
+        total = missed = 0.0
+        for channel, speech in heard:
+            texts = [(s.start, s.end) for s in self._done if s.channel == channel]
+            ranges = clip_ranges(self._options.clip_timestamps, speech.duration)
+            inside = sum(speech.speech_seconds(start, end) for start, end in ranges)
+            outside = speech.speech_seconds(0.0, speech.duration) - inside
+            total += inside
+            missed += max(0.0, speech.without_text(texts) - outside)
+        return Coverage(round(total, 2), round(missed, 2))
 
     def _run(self) -> Iterator[Segment]:
-        """The seek loop."""
+        """Every channel that is asked for."""
+        if not self._options.split_channels:
+            yield from self._channel(self._source, None, 1)
+            return
+        count = channel_count(self._source)
+        for channel in range(1, count + 1):
+            yield from self._channel(open_source(self._source, channel=channel), channel, count)
+
+    def _channel(self, source: Source, channel: int | None, count: int) -> Iterator[Segment]:
+        """One channel, or all of them mixed."""
         started = perf_counter()
-        window_frames = self._config.window_frames
-        features = Features(self._source, self._config.n_mels, window_frames, check=self._check)
+        vad = vad_options(self._options)
+        speech = survey(source, vad=vad, check=self._check)
+        self._heard.append((channel, speech))
+        config = self._model.decoder.config
+        features = Features(
+            speech.recording, config.n_mels, config.window_frames, check=self._check
+        )
         self._clock("audio", started)
-        self.duration = features.duration
-        # Less than one frame of sound is a recording too.
-        frames = max(features.frames, int(features.duration > 0))
-        ranges = clip_frames(self._options.clip_timestamps, frames)
+        self.duration = max(self.duration, speech.duration)
+        passage = Passage(self._model, self._options, self._attempts, speech, features, self._check)
+        ranges = self._ranges(passage)
         if not ranges:
-            why = "clip_timestamps name none of it" if frames else "it holds no sound"
+            return
+        self._find_language(passage, ranges)
+        share = (channel or 1) - 1
+
+        def report(frame: int) -> None:
+            self._report((share + frame / passage.frames) / count)
+
+        if self._options.batched:
+            width = max(self._options.beams, 1)
+            size = self._model.reserve(self._options.batch_size, width)
+            segments = side_by_side(passage, ranges, size, report)
+        else:
+            segments = one_after_another(passage, ranges, report)
+        for segment in segments:
+            yield replace(restored(segment, speech.timeline), channel=channel)
+        report(passage.frames)
+
+    def _ranges(self, passage: Passage) -> list[tuple[int, int]]:
+        """The clips as ranges of frames of what is listened to; why, where there are none."""
+        clips, speech = self._options.clip_timestamps, passage.speech
+        ranges = clip_frames(clips, passage.frames, speech.timeline)
+        if not ranges:
+            why = "it holds no sound"
+            if speech.duration > 0:
+                why = "clip_timestamps name none of it"
+                if not clip_frames(((0.0, None),), passage.frames, speech.timeline):
+                    why = "no speech is heard in it; to look anyway, turn the vad_filter off"
             log.warning("%s: nothing to transcribe: %s", self._source.name, why)
-        for start, end in ranges:
-            seek = start
-            last = self.duration if end == frames else end / FRAMES_PER_SECOND
-            while seek < end:
-                self._report(seek / frames)
-                size = min(window_frames, end - seek)
-                outcome = self._decode(features, seek, size)
-                if is_silence(outcome, self._options):
-                    seek += size
-                else:
-                    seek += yield from self._emit(outcome, seek, size, last)
-        self._report(1.0)
+        return ranges
 
-    def _decode(self, features: Features, seek: int, size: int) -> Outcome:
-        """One window's tokens, at the first temperature whose result is not poor."""
-        with self._model.lock:
-            self._check()
-            self._model.hold(features, seek, size, self)
-            if not self.language:
-                self.language, _ = self._model.language_of(features, seek, size, self)
-            for attempt, temperature in enumerate(self._options.temperature):
-                outcome = self._attempt(temperature, seek, attempt)
-                if not is_poor(outcome, self._options):
-                    break
-        return outcome
+    def _find_language(self, passage: Passage, ranges: Sequence[tuple[int, int]]) -> None:
+        """Listen for the language if it is not given."""
+        if not self.language:
+            features, options = passage.features, self._options
+            ends = dict(ranges)
+            most = options.language_detection_segments
+            starts = window_starts(ranges, features.window_frames, most)
 
-    def _attempt(self, temperature: float, seek: int, attempt: int) -> Outcome:
-        """Decode the window that the device holds, once; the best of several samples if warm."""
-        request = self._request(temperature, seek, attempt)
-        row = best(self._model.decoder.decode(request, self._check))
-        text = self._tokenizer.decode(row.tokens).strip()
-        return Outcome(
-            tokens=row.tokens,
-            temperature=temperature,
-            avg_logprob=row.avg_logprob,
-            no_speech_prob=row.no_speech_prob,
-            compression_ratio=compression_ratio(text),
-            stop=row.stop,
-        )
+            def listen(seek: int) -> dict[str, float]:
+                self._check()
+                end = min(end for end in ends.values() if end > seek)
+                return self._model.surviving(
+                    lambda: self._model.language_of(features, seek, end - seek, passage)
+                )
 
-    def _request(self, temperature: float, seek: int, attempt: int) -> Request:
-        options, tokens, context = self._options, self._tokens, self._config.n_text_ctx
-        timestamps = not options.without_timestamps
-        start = tokens.start_sequence(self.language, options.task, timestamps)
-        history = self._history.prompt()
-        prompt, sot = build_prompt(history, start, self._prefix, tokens.start_of_previous, context)
-        initial = options.max_initial_timestamp
-        if initial is not None:
-            initial = min(initial, self._config.window_frames / FRAMES_PER_SECOND)
-        return Request(
-            prompt=prompt,
-            sot=sot,
-            suppress=self._suppress,
-            suppress_first=self._suppress_first,
-            end=tokens.end,
-            timestamp_begin=tokens.timestamp_begin,
-            no_timestamps=tokens.no_timestamps,
-            no_speech=tokens.no_speech,
-            timestamps=timestamps,
-            max_initial_timestamp=(
-                None if initial is None else round(initial / SECONDS_PER_TIMESTAMP)
-            ),
-            limit=min(options.sample_len or context // 2, context - len(prompt), MOST_TOKENS),
-            temperature=temperature,
-            samples=(options.best_of or BEST_OF) if temperature > 0 else 1,
-            # Another window or attempt, other random numbers; the same run again, the same.
-            seed=(options.seed * 0x9E3779B1 + seek * 16 + attempt) & 0xFFFFFFFF,
-        )
-
-    def _emit(
-        self, outcome: Outcome, seek: int, size: int, last: float
-    ) -> Generator[Segment, None, int]:
-        """The window's segments; returns how many frames to move on."""
-        pieces, advance = cut(outcome.tokens, size, self._tokens.timestamp_begin)
-        texts = self._tokenizer.decode_parts(piece.tokens for piece in pieces)
-        for piece, text in zip(pieces, texts, strict=True):
-            if piece.start == piece.end or not text.strip():
-                continue  # openai-whisper keeps these as empty segments; they say nothing
-            self._history.extend(piece.tokens)
-            yield self._segment(outcome, piece, text, seek, last)
-        if not self._options.condition_on_previous_text or outcome.temperature > HOT:
-            self._history.forget()
-        return advance
-
-    def _segment(
-        self, outcome: Outcome, piece: Piece, text: str, seek: int, last: float
-    ) -> Segment:
-        """Times not past the `last` of audio or clip, and not before the segment before."""
-        offset = seek / FRAMES_PER_SECOND
-        before = self._done[-1].end if self._done else 0.0
-        start = max(before, min(offset + piece.start, last))
-        return Segment(
-            id=len(self._done),
-            seek=seek,
-            start=start,
-            end=max(start, min(offset + piece.end, last)),
-            text=text,
-            tokens=piece.tokens,
-            temperature=outcome.temperature,
-            avg_logprob=outcome.avg_logprob,
-            compression_ratio=outcome.compression_ratio,
-            no_speech_prob=outcome.no_speech_prob,
-        )
+            heard = map(listen, starts)
+            self.language, shares = vote(heard, options.language_detection_threshold)
+            self._probability = round(shares[self.language], 4)
+        passage.language = self.language
 
     def _check(self, *_: int) -> None:
         """Stop here if the caller wants to."""
@@ -238,17 +203,56 @@ class Stream(Iterator[Segment]):
         self._timings[stage] += 1000 * (perf_counter() - started)
 
 
-def clip_frames(clips: Sequence[Clip], frames: int) -> list[tuple[int, int]]:
-    """Clips in seconds as ranges of frames that lie inside the recording; empty ones left out."""
-    ranges = []
-    for start, end in clips:
-        first = round(min(frames, start * FRAMES_PER_SECOND))
-        last = frames if end is None else round(min(frames, end * FRAMES_PER_SECOND))
-        if first < last:
-            ranges.append((first, last))
-    return ranges
+def vad_options(options: TranscribeOptions) -> VadOptions | None:
+    """How to listen for speech; None: not at all."""
+    if not options.vad_filter:
+        return None
+    return VadOptions(
+        threshold=options.vad_threshold,
+        neg_threshold=options.vad_neg_threshold,
+        min_speech_duration_ms=options.vad_min_speech_duration_ms,
+        max_speech_duration_s=options.vad_max_speech_duration_s,
+        min_silence_duration_ms=options.vad_min_silence_duration_ms,
+        speech_pad_ms=options.vad_speech_pad_ms,
+    )
 
 
-def _encode(tokenizer: Tokenizer, text: str | None) -> tuple[int, ...]:
-    """A prompt's text as ids, with the leading space that words in mid-sentence have."""
-    return () if text is None else tokenizer.encode(" " + text.strip())
+def clip_ranges(clips: Sequence[Clip], duration: float) -> list[tuple[float, float]]:
+    """Clips in seconds that lie inside the recording."""
+    ends = [(start, duration if end is None else min(end, duration)) for start, end in clips]
+    return [(start, end) for start, end in ends if start < end]
+
+
+def clip_frames(clips: Sequence[Clip], frames: int, timeline: Timeline) -> list[tuple[int, int]]:
+    """Clips in seconds as ranges of frames of what is listened to; empty ones left out."""
+    most = timeline.samples / SAMPLE_RATE
+
+    def frame(seconds: float) -> int:
+        return round(min(frames, timeline.condensed(min(seconds, most)) * FRAMES_PER_SECOND))
+
+    ranges = [(frame(start), frames if end is None else frame(end)) for start, end in clips]
+    return [(start, end) for start, end in ranges if start < end]
+
+
+def restored(segment: Segment, timeline: Timeline) -> Segment:
+    """A segment with the times that it has in the recording."""
+    if timeline.whole:
+        return segment
+    start, end = timeline.original(segment.start), timeline.original(segment.end, end=True)
+    words = segment.words and tuple(restored_word(word, timeline) for word in segment.words)
+    if words:
+        start, end = words[0].start, words[-1].end
+    seek = round(timeline.original(segment.seek / FRAMES_PER_SECOND) * FRAMES_PER_SECOND)
+    return replace(segment, seek=seek, start=start, end=max(start, end), words=words)
+
+
+def restored_word(word: Word, timeline: Timeline) -> Word:
+    """A word lies on one side of a pause that was cut out: where its middle is.
+
+    Source: faster_whisper/transcribe.py, restore_speech_timestamps.
+    """
+    middle = timeline.original((word.start + word.end) / 2)
+    low, high = timeline.piece(middle)
+    start = max(low, min(timeline.original(word.start), high))
+    end = max(start, min(timeline.original(word.end, end=True), high))
+    return replace(word, start=start, end=end)

@@ -15,8 +15,6 @@ from statistics import median
 from oscine.models.whisper.timing import WordTiming
 from oscine.types import Segment, Word
 
-PREPEND_PUNCTUATIONS = "\"'“¿([{-"
-APPEND_PUNCTUATIONS = "\"'.。,，!！?？:：”)]}、"
 SENTENCE_ENDS = ".。!！?？"
 LONGEST_USUAL = 0.7  # seconds: the usual length of a word is never taken to be more
 BELIEVABLE = 0.5  # seconds that a word may stick out of what the timestamps say

@@ -1,0 +1,131 @@
+"""Windows to tokens: prompts, requests, and attempts at rising temperatures while a result is poor.
+
+Source: whisper/transcribe.py, decode_with_fallback.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+from oscine.models.whisper.config import WhisperConfig
+from oscine.models.whisper.cut import FRAMES_PER_SECOND, SECONDS_PER_TIMESTAMP
+from oscine.models.whisper.fallback import Outcome, best, compression_ratio, is_poor, least_poor
+from oscine.models.whisper.options import BEST_OF, TranscribeOptions
+from oscine.models.whisper.prompt import History, build_prompt, fit_prefix
+from oscine.models.whisper.request import Decoded, Request
+from oscine.models.whisper.tokens import Tokens, suppressed, suppressed_first
+from oscine.text.whisper import Tokenizer
+
+MOST_TOKENS = 440  # picked in one window, whatever the text context allows
+
+Decode = Callable[[Sequence[Request]], Sequence[Sequence[Decoded]]]
+
+
+@dataclass(frozen=True, slots=True)
+class Job:
+    """A window to decode, in frames of what is listened to, and what it is told beforehand."""
+
+    seek: int
+    size: int
+    language: str
+    history: tuple[int, ...]
+
+
+class Attempts:
+    """What all windows of one recording have in common."""
+
+    def __init__(
+        self,
+        options: TranscribeOptions,
+        tokenizer: Tokenizer,
+        tokens: Tokens,
+        config: WhisperConfig,
+    ) -> None:
+        self._options, self._tokenizer = options, tokenizer
+        self._tokens, self._config = tokens, config
+        self._suppress = suppressed(options.suppress_tokens, tokenizer, tokens, config)
+        self._suppress_first = (
+            suppressed_first(tokenizer, tokens, config) if options.suppress_blank else ()
+        )
+        prefix = _encode(tokenizer, options.prefix or None)  # an empty one forces no space
+        self._prefix = fit_prefix(prefix, config.n_text_ctx, options.sample_len)
+        room = config.n_text_ctx // 2 - 1
+        self._hotwords = _encode(tokenizer, options.hotwords or None)[:room]
+
+    def history(self) -> History:
+        """That of a recording not yet begun; hotwords take their room from it."""
+        return History(
+            _encode(self._tokenizer, self._options.initial_prompt),
+            self._config.n_text_ctx // 2 - 1 - len(self._hotwords),
+            self._options.carry_initial_prompt,
+        )
+
+    def run(self, jobs: Sequence[Job], decode: Decode) -> list[Outcome]:
+        """Each window's tokens at the first temperature whose result is not poor.
+
+        Job n listens to the encoded window n.
+        """
+        tried: list[list[Outcome]] = [[] for _ in jobs]
+        open_jobs = list(range(len(jobs)))
+        for attempt, temperature in enumerate(self._options.temperature):
+            requests = [self._request(jobs[at], at, temperature, attempt) for at in open_jobs]
+            for at, rows in zip(open_jobs, decode(requests), strict=True):
+                tried[at].append(self._outcome(rows, temperature))
+            open_jobs = [at for at in open_jobs if is_poor(tried[at][-1], self._options)]
+            if not open_jobs:
+                break
+        for at in open_jobs:
+            tried[at].append(least_poor(tried[at], self._options))
+        return [outcomes[-1] for outcomes in tried]
+
+    def _outcome(self, rows: Sequence[Decoded], temperature: float) -> Outcome:
+        row = best(rows, self._options.length_penalty)
+        return Outcome(
+            tokens=row.tokens,
+            temperature=temperature,
+            avg_logprob=row.avg_logprob,
+            no_speech_prob=row.no_speech_prob,
+            compression_ratio=compression_ratio(self._tokenizer.decode(row.tokens).strip()),
+            stop=row.stop,
+        )
+
+    def _request(self, job: Job, window: int, temperature: float, attempt: int) -> Request:
+        options, tokens, context = self._options, self._tokens, self._config.n_text_ctx
+        timestamps = not options.without_timestamps
+        start = tokens.start_sequence(job.language, options.task, timestamps)
+        before = (*self._hotwords, *job.history)
+        prompt, sot = build_prompt(before, start, self._prefix, tokens.start_of_previous, context)
+        initial = options.max_initial_timestamp
+        if initial is not None:
+            initial = min(initial, self._config.window_frames / FRAMES_PER_SECOND)
+        beams = options.beams if temperature == 0 else 1
+        return Request(
+            prompt=prompt,
+            sot=sot,
+            suppress=self._suppress,
+            suppress_first=self._suppress_first,
+            end=tokens.end,
+            timestamp_begin=tokens.timestamp_begin,
+            no_timestamps=tokens.no_timestamps,
+            no_speech=tokens.no_speech,
+            timestamps=timestamps,
+            max_initial_timestamp=(
+                None if initial is None else round(initial / SECONDS_PER_TIMESTAMP)
+            ),
+            limit=min(options.sample_len or context // 2, context - len(prompt), MOST_TOKENS),
+            temperature=temperature,
+            samples=(options.best_of or BEST_OF) if temperature > 0 else 1,
+            beams=beams,
+            pool=round(beams * (options.patience or 1.0)),
+            repetition_penalty=options.repetition_penalty,
+            no_repeat_ngram=options.no_repeat_ngram_size,
+            # Another window or attempt, other random numbers; the same run again, the same.
+            seed=(options.seed * 0x9E3779B1 + job.seek * 16 + attempt) & 0xFFFFFFFF,
+            window=window,
+        )
+
+
+def _encode(tokenizer: Tokenizer, text: str | None) -> tuple[int, ...]:
+    """A prompt's text as ids, with the leading space that words in mid-sentence have."""
+    return () if text is None else tokenizer.encode(" " + text.strip())

@@ -1,0 +1,242 @@
+"""What a recording's windows need on their way from features to segments, in whatever order.
+
+Times here are those of what is listened to: speech without the pauses that were cut out. The
+stream maps them back.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
+
+from oscine.audio.speech import Speech
+from oscine.audio.windows import Features
+from oscine.models.whisper.attempts import Attempts, Job
+from oscine.models.whisper.cut import (
+    FRAMES_PER_SECOND,
+    FRAMES_PER_TIMESTAMP,
+    Piece,
+    cut,
+    ends_in_single_timestamp,
+)
+from oscine.models.whisper.fallback import Outcome, is_repetitive, is_silence
+from oscine.models.whisper.guard import cut_repetition
+from oscine.models.whisper.language import likeliest
+from oscine.models.whisper.options import TranscribeOptions
+from oscine.models.whisper.silence import skip_silences
+from oscine.models.whisper.timing import align_words
+from oscine.models.whisper.words import add_words, last_word_end
+from oscine.types import Segment
+
+if TYPE_CHECKING:
+    from oscine.models.whisper.pipeline import Whisper
+
+log = logging.getLogger(__name__)
+
+MISSED = 1.5  # seconds of speech after a window's last text that are worth another window
+LEAST_ADVANCE = 100  # frames that such a window must be ahead
+HOT = 0.5  # text made above this temperature is no context for what follows
+
+
+@dataclass(frozen=True, slots=True)
+class Found:
+    """What a window says, and how many of its frames are done with."""
+
+    segments: tuple[Segment, ...]
+    advance: int
+    hot: bool  # made at a temperature so high, or so repetitive, that it is no context
+
+
+class Passage:
+    """One recording under way on one model."""
+
+    def __init__(
+        self,
+        model: Whisper,
+        options: TranscribeOptions,
+        attempts: Attempts,
+        speech: Speech,
+        features: Features,
+        check: Callable[..., None],
+    ) -> None:
+        tokenizer, tokens = model.text_side()
+        self.model, self.options, self.speech, self.features = model, options, speech, features
+        self.check = check
+        self.language = ""
+        self.attempts = attempts
+        self._tokenizer, self._tokens = tokenizer, tokens
+
+    @property
+    def frames(self) -> int:
+        """Frames of all that is listened to; less than one of sound counts too."""
+        return max(self.features.frames, int(self.features.duration > 0))
+
+    def end_of(self, frame: int) -> float:
+        """Seconds at which a range that ends with this frame has no more text."""
+        return self.features.duration if frame == self.frames else frame / FRAMES_PER_SECOND
+
+    def decode(
+        self, jobs: Sequence[Job], last: float, before: float, *, final: bool
+    ) -> list[Found]:
+        """Decode windows side by side; a device that is lost on the way is replaced.
+
+        `last`: seconds where audio or clip ends. `before`: where the text before the first of the
+        windows ends. `final`: windows end in pauses, so the text at their end is whole.
+        """
+        return self.model.surviving(lambda: self._decode(jobs, last, before, final))
+
+    def _decode(self, jobs: Sequence[Job], last: float, before: float, final: bool) -> list[Found]:
+        with self.model.lock:
+            self.check()
+            places = [(job.seek, job.size) for job in jobs]
+            self.model.hold(self.features, places, self, silence=final)
+            if self.options.multilingual:
+                jobs = [
+                    replace(job, language=likeliest(self.model.language_in(window)))
+                    for window, job in enumerate(jobs)
+                ]
+            outcomes = self.attempts.run(
+                jobs, lambda requests: self.model.decoder.decode(requests, self.check)
+            )
+            found = []
+            for window, (job, outcome) in enumerate(zip(jobs, outcomes, strict=True)):
+                found.append(self._found(window, job, outcome, last, before, final))
+                if found[-1].segments:
+                    before = found[-1].segments[-1].end
+            return found
+
+    def _found(
+        self, window: int, job: Job, outcome: Outcome, last: float, before: float, final: bool
+    ) -> Found:
+        """One window's tokens as segments."""
+        if is_silence(outcome, self.options):
+            return Found((), job.size, hot=False)
+        begin, looping = self._tokens.timestamp_begin, False
+        if is_repetitive(outcome, self.options):
+            tokens, looping = cut_repetition(outcome.tokens, self._tokens.end, begin)
+            outcome = replace(outcome, tokens=tokens)
+        whole = final and outcome.stop == "end"
+        pieces, advance = cut(outcome.tokens, job.size, begin, final=whole)
+        segments = self._segments(job, outcome, pieces, last, before, looping)
+        single = whole or ends_in_single_timestamp(outcome.tokens, begin)
+        if self.options.word_timestamps and segments:
+            segments = self._with_words(window, job, segments, last, before)
+            segments, advance = self._seek_by_words(job, segments, advance, last, before, single)
+        if not self.options.without_timestamps:
+            advance = self._early_stop(job, segments, advance)
+        return Found(tuple(segments), advance, hot=looping or outcome.temperature > HOT)
+
+    def _segments(
+        self,
+        job: Job,
+        outcome: Outcome,
+        pieces: Sequence[Piece],
+        last: float,
+        before: float,
+        looping: bool,
+    ) -> list[Segment]:
+        """Times not past the `last` of audio or clip, and not before the text before."""
+        offset = job.seek / FRAMES_PER_SECOND
+        segments: list[Segment] = []
+        texts = self._tokenizer.decode_parts(piece.tokens for piece in pieces)
+        for piece, text in zip(pieces, texts, strict=True):
+            if piece.start == piece.end or not text.strip():
+                continue  # openai-whisper keeps these as empty segments; they say nothing
+            start = max(before, min(offset + piece.start, last))
+            end = max(start, min(offset + piece.end, last))
+            before = end
+            segments.append(
+                Segment(
+                    id=0,  # the stream counts
+                    seek=job.seek,
+                    start=start,
+                    end=end,
+                    text=text,
+                    tokens=piece.tokens,
+                    temperature=outcome.temperature,
+                    avg_logprob=outcome.avg_logprob,
+                    compression_ratio=outcome.compression_ratio,
+                    no_speech_prob=outcome.no_speech_prob,
+                    language=job.language if self.options.multilingual else None,
+                    flags=("repetition",) if looping else (),
+                )
+            )
+        return segments
+
+    def _with_words(
+        self, window: int, job: Job, segments: Sequence[Segment], last: float, before: float
+    ) -> list[Segment]:
+        """The same segments, with each word's time."""
+        options, tokens = self.options, self._tokens
+        text = [id for segment in segments for id in segment.tokens if id < tokens.end]
+        start = tokens.start_sequence(job.language, options.task, timestamps=False)
+        room = self.model.decoder.config.n_text_ctx - len(start) - 1
+        text = text[:room]  # more than the decoder picks in one window
+        frames = job.size // FRAMES_PER_TIMESTAMP
+        alignment = self.model.decoder.align(
+            (*start, *text, tokens.end), tokens.end, frames, window
+        )
+        language = "en" if options.task == "translate" else job.language
+        timings = align_words(alignment, text, len(start), self._tokenizer, language)
+        timed, _ = add_words(
+            segments,
+            timings,
+            offset=job.seek / FRAMES_PER_SECOND,
+            prepend=options.prepend_punctuations,
+            append=options.append_punctuations,
+            last_speech=before,
+            end_of_text=tokens.end,
+            limit=last,
+        )
+        return timed
+
+    def _seek_by_words(
+        self,
+        job: Job,
+        segments: list[Segment],
+        advance: int,
+        last: float,
+        before: float,
+        single: bool,
+    ) -> tuple[list[Segment], int]:
+        """Where the words say that the next window begins; made-up text around silence goes."""
+        seek, threshold = None, self.options.hallucination_silence_threshold
+        if not single:
+            seek = last_word_end(segments)
+        if threshold is not None:
+            start = job.seek / FRAMES_PER_SECOND
+            window_end = start + self.features.window_frames / FRAMES_PER_SECOND
+            segments, skip = skip_silences(
+                segments,
+                window=(start, window_end),
+                content_end=last,
+                threshold=threshold,
+                last_speech=before,
+                single_ending=single,
+            )
+            seek = seek if skip is None else skip
+        if seek is None:
+            return segments, advance
+        frames = round(seek * FRAMES_PER_SECOND) - job.seek
+        return segments, frames if frames > 0 else advance
+
+    def _early_stop(self, job: Job, segments: Sequence[Segment], advance: int) -> int:
+        """On from the last text where speech is heard after it that the window passes over."""
+        if not segments or advance < job.size:
+            return advance
+        end = segments[-1].end
+        done = round(end * FRAMES_PER_SECOND) - job.seek
+        missed = self._speech_between(end, (job.seek + job.size) / FRAMES_PER_SECOND)
+        if missed < MISSED or done < LEAST_ADVANCE:
+            return advance
+        log.info("%.1f s of speech after %.2f s: taken up again", missed, end)
+        return done
+
+    def _speech_between(self, start: float, end: float) -> float:
+        """Seconds of speech; none where nobody has listened for it."""
+        line = self.speech.timeline
+        if self.speech.spans is None or end <= start:
+            return 0.0
+        return self.speech.speech_seconds(line.original(start), line.original(end, end=True))

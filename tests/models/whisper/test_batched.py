@@ -1,0 +1,135 @@
+"""Windows side by side: cut at pauses, in order, nothing lost, as many as there is room for."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+
+from oscine.errors import DeviceError, UsageError
+from oscine.models.whisper.pipeline import Whisper
+from oscine.models.whisper.request import Decoded
+
+Scripted = Callable[..., Whisper]
+
+
+def sound(seconds: float) -> np.ndarray:
+    """Quiet noise at 16 kHz."""
+    return np.random.default_rng(0).normal(0, 0.1, round(seconds * 16000)).astype(np.float32)
+
+
+def test_batches_of_windows_in_order(scripted: Scripted) -> None:
+    model = scripted(*[(0.0, f" {at}", 0.5, 0.5, f" and {at}", 0.9) for at in range(5)])
+    result = model.transcribe(sound(5.0), batch_size=2)
+    assert result.text == "".join(f" {at} and {at}" for at in range(5))
+    assert [s.id for s in result.segments] == list(range(10))
+    times = [time for s in result.segments for time in (s.start, s.end)]
+    assert times == sorted(times)
+    asked = model.decoder.requests
+    assert [request.window for request in asked] == [0, 1, 0, 1, 0]
+    assert model.decoder.reserved == [(2, 2)]
+    assert len(model.decoder.mels) == 5
+
+
+def test_text_at_a_windows_end_is_whole(scripted: Scripted) -> None:
+    """Sequentially it would be decoded again; here the window ends in a pause."""
+    model = scripted((0.0, " a", 0.4, 0.4, " b"))
+    result = model.transcribe(sound(1.0), batch_size=4)
+    assert [(s.text, s.start, s.end) for s in result.segments] == [
+        (" a", 0.0, 0.4),
+        (" b", 0.4, 1.0),
+    ]
+    assert len(model.decoder.requests) == 1
+
+
+def test_a_window_cut_off_by_its_budget_is_taken_up_again(scripted: Scripted) -> None:
+    begin = 0
+    model = scripted(languages=0)
+    tokens = model.decoder.tokens((0.0, " a", 0.4, 0.4, " b"))
+    model.decoder.rows = [Decoded(tokens, -0.5, 0.1, "length"), (0.0, " b c", 0.5)]
+    result = model.transcribe(sound(1.0), batch_size=4)
+    assert [(s.text, round(s.start, 2)) for s in result.segments] == [(" a", begin), (" b c", 0.4)]
+    assert [request.window for request in model.decoder.requests] == [0, 0]
+
+
+def test_only_poor_windows_of_a_batch_are_tried_again(scripted: Scripted) -> None:
+    poor = Decoded(tuple(b" x"), -9.0, 0.1, "end")
+    model = scripted((0.0, " a", 0.5), poor, (0.0, " c", 0.5), (0.0, " b", 0.5))
+    result = model.transcribe(sound(3.0), batch_size=3)
+    assert result.text == " a b c"
+    assert [(r.temperature, r.window) for r in model.decoder.requests] == [
+        (0.0, 0), (0.0, 1), (0.0, 2), (0.2, 1),
+    ]  # fmt: skip
+    assert len(model.decoder.mels) == 3
+
+
+def test_windows_of_a_batch_know_the_carried_prompt_and_the_hotwords(scripted: Scripted) -> None:
+    model = scripted((0.0, " a", 0.5), (0.0, " b", 0.5))
+    model.transcribe(
+        sound(2.0), batch_size=2, initial_prompt="x", carry_initial_prompt=True, hotwords="Zed"
+    )
+    before = (model.tokens.start_of_previous, *b" Zed x", model.tokens.start)
+    assert [request.prompt for request in model.decoder.requests] == [before, before]
+
+
+def test_auto_takes_what_the_engine_says_fits(scripted: Scripted) -> None:
+    model = scripted(*[(0.0, " a", 0.5)] * 4)
+    model.transcribe(sound(4.0), batch_size="auto", beam_size=2)
+    assert model.decoder.reserved == [(3, 6)]
+
+
+def test_less_memory_makes_smaller_batches_and_says_so(
+    scripted: Scripted, caplog: pytest.LogCaptureFixture
+) -> None:
+    model = scripted(*[(0.0, f" {at}", 0.5) for at in range(6)])
+    tried: list[int] = []
+
+    def reserve(windows: int, lines: int) -> None:
+        tried.append(windows)
+        if windows > 2:
+            raise DeviceError(f"script: no room for {windows}")
+
+    model.decoder.reserve = reserve  # type: ignore[method-assign]
+    assert model.transcribe(sound(6.0), batch_size=8).text == " 0 1 2 3 4 5"
+    assert tried == [8, 4, 2]
+    assert [record.getMessage() for record in caplog.records][-1] == (
+        "script: no room for 4; going on with batches of 2"
+    )
+    assert max(request.window for request in model.decoder.requests) == 1
+
+
+def test_no_room_for_one_window_is_an_error(scripted: Scripted) -> None:
+    def reserve(windows: int, lines: int) -> None:
+        raise DeviceError("script: no room")
+
+    model = scripted()
+    model.decoder.reserve = reserve  # type: ignore[method-assign]
+    with pytest.raises(DeviceError, match="no room"):
+        model.transcribe(sound(1.0), batch_size=2)
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"condition_on_previous_text": True},
+        {"initial_prompt": "x"},
+        {"hallucination_silence_threshold": 1.0, "word_timestamps": True},
+    ],
+)
+def test_what_needs_the_window_before_is_refused(
+    scripted: Scripted, options: dict[str, Any]
+) -> None:
+    with pytest.raises(UsageError, match=next(iter(options))):
+        scripted().stream(sound(1.0), batch_size=2, **options)
+
+
+def test_words_in_batches(scripted: Scripted) -> None:
+    model = scripted((0.0, " one two", 0.8), (0.0, " three", 0.5))
+    result = model.transcribe(sound(2.0), batch_size=2, word_timestamps=True)
+    assert [w.word for s in result.segments for w in s.words or ()] == [" one", " two", " three"]
+    assert [window for _, _, window in model.decoder.aligned] == [0, 1]
+    times = [time for s in result.segments for w in s.words or () for time in (w.start, w.end)]
+    assert times == sorted(times)
+    assert 0 <= times[0] <= times[-1] <= 2.0

@@ -1,0 +1,75 @@
+"""Text that runs in circles is cut to one round, and only that."""
+
+from __future__ import annotations
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from oscine.models.whisper.cut import cut
+from oscine.models.whisper.guard import LOOP, ROUNDS, cut_repetition
+
+END, BEGIN = 1000, 1100
+
+
+def stamps(*seconds: float) -> list[int]:
+    return [BEGIN + round(time * 50) for time in seconds]
+
+
+def cut_tokens(tokens: list[int]) -> tuple[tuple[int, ...], bool]:
+    return cut_repetition(tokens, END, BEGIN)
+
+
+def test_a_phrase_said_again_and_again_is_said_once() -> None:
+    phrase = [1, 2, 3, 4]
+    tokens = [*stamps(0), 9, *phrase * 8, 7, *stamps(12)]
+    assert cut_tokens(tokens) == ((*stamps(0), 9, *phrase, 7, *stamps(12)), True)
+
+
+def test_a_sentence_again_and_again_with_its_timestamps() -> None:
+    sentence, tokens = [1, 2, 3, 4, 5], []
+    for at in range(6):
+        tokens += [*stamps(2 * at), *sentence, *stamps(2 * at + 2)]
+    found, looped = cut_tokens(tokens)
+    assert looped
+    assert found == (*stamps(0), *sentence, *stamps(2))
+    pieces, _ = cut(found, 3000, BEGIN)
+    assert [(piece.start, piece.end) for piece in pieces] == [(0.0, 2.0)]
+
+
+def test_what_follows_a_loop_keeps_its_times() -> None:
+    tokens = [*stamps(0), *[1] * 20, *stamps(5, 6), *[1] * 3, *stamps(8, 9), 2, 3, *stamps(10)]
+    found, looped = cut_tokens(tokens)
+    assert looped
+    pieces, _ = cut(found, 3000, BEGIN)
+    assert [(piece.start, piece.end) for piece in pieces] == [(0.0, 5.0), (9.0, 10.0)]
+
+
+def test_speech_that_repeats_itself_a_little_stays() -> None:
+    for tokens in ([5, 5, 5], [1, 2] * 3, [1, 2, 3, 4, 5, 6] * 2, [7] * (LOOP - 1)):
+        assert cut_tokens([*stamps(0), *tokens, *stamps(2)]) == (
+            (*stamps(0), *tokens, *stamps(2)),
+            False,
+        )
+
+
+TOKENS = st.lists(
+    st.one_of(st.integers(0, 3), st.integers(BEGIN, BEGIN + 20), st.just(END + 1)), max_size=80
+)
+
+
+@given(tokens=TOKENS)
+def test_nothing_is_added_or_moved(tokens: list[int]) -> None:
+    found, looped = cut_tokens(tokens)
+    rest = iter(tokens)
+    assert all(token in rest for token in found)  # a subsequence
+    assert looped or list(found) == tokens
+    assert {t for t in found if t < END} == {t for t in tokens if t < END}
+
+
+@given(phrase=st.lists(st.integers(0, 900), min_size=1, max_size=9), rounds=st.integers(ROUNDS, 9))
+def test_the_phrase_that_stays_says_all_of_it(phrase: list[int], rounds: int) -> None:
+    found, looped = cut_tokens(phrase * rounds)
+    if looped:
+        assert len(found) <= len(phrase)
+    else:
+        assert len(phrase) * rounds < max(LOOP, ROUNDS * len(phrase)) or list(found)
