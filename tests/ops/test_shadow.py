@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +13,7 @@ from oscine.errors import DeviceError
 from oscine.models.whisper.decode import Decoder
 from oscine.models.whisper.request import Request
 from oscine.models.whisper.weights import load_weights
-from oscine.ops import Linear
+from oscine.ops import RULES, Linear, State
 from oscine.ops.gpu import Gpu
 from oscine.ops.reference import Reference
 from oscine.ops.shadow import Shadow
@@ -35,12 +36,24 @@ REQUEST = Request(
 )
 
 
-def decode(backend: Any) -> Any:
+BEAMS = replace(REQUEST, beams=2, pool=2, repetition_penalty=1.3, no_repeat_ngram=2)
+SAMPLES = replace(REQUEST, samples=3, temperature=0.8)
+
+
+def decode(backend: Any, request: Request = REQUEST) -> Any:
     """A window of noise through the golden model."""
     decoder = Decoder(load_weights(GOLDEN), backend)
     mel = np.random.default_rng(7).standard_normal((220, 24)).astype(np.float32)
     decoder.encode([mel])
-    return decoder.decode([REQUEST])
+    return decoder.decode([request])
+
+
+def aligned(backend: Any) -> Any:
+    """Where eight tokens look in half a window of noise."""
+    decoder = Decoder(load_weights(GOLDEN), backend)
+    mel = np.random.default_rng(8).standard_normal((220, 24)).astype(np.float32)
+    decoder.encode([mel])
+    return decoder.align((312, 315, 318, 5, 6, 5, 6, 311), 311, 60)
 
 
 def test_a_right_gpu_passes_with_numpys_result(gpu: Gpu) -> None:
@@ -50,24 +63,41 @@ def test_a_right_gpu_passes_with_numpys_result(gpu: Gpu) -> None:
     assert shadow.name == f"{gpu.name}, checked op by op"
 
 
-@pytest.mark.parametrize("op", ["conv1d", "attend_cross", "pick"])
+@pytest.mark.parametrize("request_", [BEAMS, SAMPLES], ids=["beams", "samples"])
+def test_searches_pass_too(gpu: Gpu, request_: Request) -> None:
+    assert decode(Shadow(gpu), request_) == decode(Reference(), request_)
+
+
+def test_alignment_passes_too(gpu: Gpu) -> None:
+    found, expected = (aligned(backend) for backend in (Shadow(gpu), Reference()))
+    assert np.array_equal(found.weights, expected.weights)
+    assert np.array_equal(found.probabilities, expected.probabilities)
+
+
+@pytest.mark.parametrize("op", ["conv1d", "attend_cross", "pick", "pick_beams", "penalise"])
 def test_a_wrong_kernel_is_named(gpu: Gpu, monkeypatch: pytest.MonkeyPatch, op: str) -> None:
     right = getattr(Gpu, op)
 
     def conv1d(self: Gpu, x: Any, conv: Linear, **options: Any) -> Any:
         return right(self, x, Linear(conv.weight, None), **options)
 
-    def attend_cross(self: Gpu, q: Any, kv: Any, heads: int) -> Any:
-        return right(self, q, kv, 1)
+    def attend_cross(self: Gpu, q: Any, kv: Any, state: State, heads: int) -> Any:
+        return right(self, q, kv, state, 1)
 
-    def pick(self: Gpu, logits: Any, mask: Any, rules: Any, state: Any) -> None:
+    def pick(self: Gpu, logits: Any, mask: Any, rules: Any, state: State, share: int) -> None:
         pass
+
+    def pick_beams(self: Gpu, *operands: Any) -> None:
+        right(self, *operands[:-1])  # each beam for itself, from the first step on
+
+    def penalise(self: Gpu, logits: Any, rules: Any, state: State) -> Any:
+        return right(self, logits, self.slot((1,), RULES), state)
 
     monkeypatch.setattr(Gpu, op, locals()[op])
     with pytest.raises(
         DeviceError, match=rf"{op} \(call \d+, operands \(.*\)\) differs from NumPy"
     ):
-        decode(Shadow(gpu))
+        decode(Shadow(gpu), BEAMS if op in ("pick_beams", "penalise") else REQUEST)
 
 
 def test_what_is_no_op_is_no_attribute(gpu: Gpu) -> None:

@@ -24,9 +24,11 @@ from oscine.ops.reference import Reference, ReferencePlan
 LIMIT = 1e-3  # of the largest value: a wrong kernel is wrong by far more, rounding by far less
 
 OPS = (
-    "conv1d", "layer_norm", "linear", "attention", "attend_self", "attend_cross",
-    "embed", "take_rows", "no_speech", "pick",
+    "conv1d", "layer_norm", "linear", "attention", "attend_self", "attend_cross", "cross_weights",
+    "embed", "take_rows", "no_speech", "penalise", "pick", "pick_beams", "probability",
 )  # fmt: skip
+WRITERS = ("attend_self", "no_speech", "pick", "pick_beams")  # of what outlives the plan
+VOID = ("attend_self", "attend_cross", "embed", "penalise")  # in the rows of finished lines
 
 
 class Pair:
@@ -47,7 +49,7 @@ def side(tree: Any, name: str) -> Any:
 
 
 def pairs_written(tree: Any) -> list[Pair]:
-    """The pairs inside a State or Cache, which an op may write."""
+    """The pairs inside a State, Cache or Pool, which an op may write."""
     if is_dataclass(tree) and not isinstance(tree, type):
         values = [getattr(tree, f.name) for f in fields(tree)]
         return [value for value in values if isinstance(value, Pair)]
@@ -71,9 +73,8 @@ class Shadow:
         """One op on both sides, compared."""
         self.calls += 1
         everything = [*operands, *options.values()]
-        running = next(
-            (tree.rows.ours["done"] == 0 for tree in everything if isinstance(tree, State)), None
-        )
+        states = [tree for tree in everything if isinstance(tree, State)]
+        running = states[0].rows.ours["done"] == 0 if name in VOID else None
         ours = getattr(self.reference, name)(
             *(side(tree, "ours") for tree in operands),
             **{key: side(tree, "ours") for key, tree in options.items()},
@@ -90,16 +91,15 @@ class Shadow:
 
         self.gpu.record(trace).run()
         for pair in [pair for tree in everything for pair in pairs_written(tree)]:
-            if name in ("attend_self", "no_speech", "pick"):
+            if name in WRITERS:
                 self.compare(name, everything, pair.ours, self.gpu.read(pair.theirs))
         if out is None:
             return None
-        found = self.gpu.read(out)
-        if running is None:
-            self.compare(name, everything, ours, found)
-        else:  # a finished line's rows are void
+        pair = ours, self.gpu.read(out)
+        if running is not None:
             lines = (len(running), -1, ours.shape[1])
-            self.compare(name, everything, *(a.reshape(lines)[running] for a in (ours, found)))
+            pair = ours.reshape(lines)[running], pair[1].reshape(lines)[running]
+        self.compare(name, everything, *pair)
         self.gpu.write(out, ours)
         return Pair(ours, out)
 
@@ -107,7 +107,7 @@ class Shadow:
         self, name: str, operands: list[Any], ours: NDArray[Any], found: NDArray[Any]
     ) -> None:
         """Stop at a difference."""
-        error = difference(ours, found) if ours.size else 0.0
+        error = difference(ours, found)
         if error > LIMIT:
             shapes = ", ".join(str(tree.shape) for tree in operands if isinstance(tree, Pair))
             raise DeviceError(
@@ -122,6 +122,17 @@ class Shadow:
 
     def slot(self, shape: tuple[int, ...], dtype: Any = np.float32) -> Pair:
         return Pair(self.reference.slot(shape, dtype), self.gpu.slot(shape, dtype))
+
+    def view(self, slot: Pair, shape: tuple[int, ...]) -> Pair:
+        ours = self.reference.view(slot.ours, shape)
+        return Pair(ours, self.gpu.view(slot.theirs, shape))
+
+    def copy_first(self, slot: Pair, index: int) -> None:
+        self.reference.copy_first(slot.ours, index)
+        self.gpu.copy_first(slot.theirs, index)
+
+    def release(self, *slots: Pair) -> None:
+        self.gpu.release(*(slot.theirs for slot in slots))
 
     def write(self, slot: Pair, array: NDArray[Any]) -> None:
         self.reference.write(slot.ours, array)
@@ -140,6 +151,9 @@ class Shadow:
 
     def padded(self, length: int) -> int:
         return length
+
+    def padded_lines(self, count: int) -> int:
+        return count
 
     def trace(self) -> dict[str, tuple[int, float]]:
         return {}
