@@ -13,7 +13,7 @@ from oscine.errors import DeviceError
 from oscine.models.whisper.decode import Decoder
 from oscine.models.whisper.request import Request
 from oscine.models.whisper.weights import load_weights
-from oscine.ops import RULES, Linear, State
+from oscine.ops import RULES, SUPPRESS, Linear, State
 from oscine.ops.gpu import Gpu
 from oscine.ops.reference import Reference
 from oscine.ops.shadow import Shadow
@@ -87,8 +87,8 @@ def test_a_wrong_kernel_is_named(gpu: Gpu, monkeypatch: pytest.MonkeyPatch, op: 
     def pick(self: Gpu, logits: Any, mask: Any, rules: Any, state: State, share: int) -> None:
         pass
 
-    def pick_beams(self: Gpu, *operands: Any) -> None:
-        right(self, *operands[:-1])  # each beam for itself, from the first step on
+    def pick_beams(self: Gpu, logits: Any, mask: Any, *others: Any) -> None:
+        right(self, logits, self.upload(np.full(mask.shape, SUPPRESS, np.uint32)), *others)
 
     def penalise(self: Gpu, logits: Any, rules: Any, state: State) -> Any:
         return right(self, logits, self.slot((1,), RULES), state)

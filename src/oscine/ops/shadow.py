@@ -95,11 +95,11 @@ class Shadow:
                 self.compare(name, everything, pair.ours, self.gpu.read(pair.theirs))
         if out is None:
             return None
-        pair = ours, self.gpu.read(out)
+        expected, found = ours, self.gpu.read(out)
         if running is not None:
             lines = (len(running), -1, ours.shape[1])
-            pair = ours.reshape(lines)[running], pair[1].reshape(lines)[running]
-        self.compare(name, everything, *pair)
+            expected, found = ours.reshape(lines)[running], found.reshape(lines)[running]
+        self.compare(name, everything, expected, found)
         self.gpu.write(out, ours)
         return Pair(ours, out)
 
