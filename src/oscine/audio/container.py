@@ -8,6 +8,7 @@ from typing import Any, BinaryIO
 
 import av
 
+from oscine.audio.chain import Part, links
 from oscine.audio.resample import Resampler
 from oscine.errors import AudioError
 from oscine.types import Samples
@@ -23,7 +24,7 @@ _AGAIN = "record it or convert it again"
 class _Reader:
     """Only what FFmpeg needs of a file object; PyAV trips over odd `name` attributes otherwise."""
 
-    def __init__(self, file: BinaryIO) -> None:
+    def __init__(self, file: BinaryIO | Part) -> None:
         self.read = file.read
         self.seek = file.seek
         self.tell = file.tell
@@ -42,13 +43,28 @@ def decoded(
     name of `name`; what a damaged file still gives comes first, and is not an error when it is any
     sound at all.
     """
+    damage = _Damage(name)
+    resampler = Resampler(rate, channel)
     with _opened(name, file) as container:
         if channel is not None:
             check_channel(name, channel, _channels(container))
-        damage = _Damage(name)
-        yield from _track(name, container, Resampler(rate, channel), damage)
-        if damage.cut and not _streamed(file):
-            damage.warn("breaks off")
+        if "ogg" not in container.format.name:
+            yield from _track(name, container, resampler, damage)
+            if damage.cut and not _streamed(file):
+                damage.warn("breaks off")
+            return
+    with links(file) as parts:
+        for number, part in enumerate(list[str | BinaryIO | Part](parts) or [file]):
+            try:
+                container = _opened(name, part)
+            except AudioError as error:
+                if not number:
+                    raise
+                damage.add(error)
+                damage.warn("goes on with what is not a recording")
+                return
+            with container:
+                yield from _track(name, container, resampler, damage)
 
 
 def channel_count(name: str, file: str | BinaryIO) -> int:
@@ -64,7 +80,7 @@ def check_channel(name: str, channel: int, count: int) -> None:
         raise AudioError(name, problem, "choose another, or all of them mixed")
 
 
-def _opened(name: str, file: str | BinaryIO) -> Any:
+def _opened(name: str, file: str | BinaryIO | Part) -> Any:
     """The container, to be closed by `with`; it has an audio track."""
     try:
         container = av.open(
@@ -93,19 +109,16 @@ def _channels(container: Any) -> int:
 
 def _track(name: str, container: Any, resampler: Resampler, damage: _Damage) -> Iterator[Samples]:
     stream = container.streams.audio[0]
-    samples = 0
-    frame_rate = 1
     try:
         for frame in _frames(container, stream, damage):
-            samples, frame_rate = samples + frame.samples, frame.sample_rate
+            damage.seconds += frame.samples / max(frame.sample_rate, 1)
             yield from resampler.push(frame)
         yield from resampler.flush()
     except (av.error.FFmpegError, ValueError) as error:
         raise AudioError(name, f"cannot be decoded ({reason(error)})", _AGAIN) from None
-    if not samples and damage.count:
+    if not damage.seconds and damage.count:
         problem = f"nothing of its {_codec(stream)} track can be decoded ({damage.first})"
         raise AudioError(name, problem, _AGAIN)
-    damage.seconds = samples / frame_rate
     stated = _stated_length(container, stream)
     if damage.count:
         damage.warn(f"is damaged in {damage.count} places ({damage.first})")

@@ -12,6 +12,7 @@ warning.
 from __future__ import annotations
 
 import io
+import logging
 import math
 import os
 import stat
@@ -33,8 +34,11 @@ from oscine.audio.resample import HIGHEST_RATE, LOWEST_RATE, Resampler, mono_fra
 from oscine.errors import AudioError, NonFiniteError, UsageError
 from oscine.types import Audio, Samples
 
+_log = logging.getLogger(__name__)
+
 BLOCK_SAMPLES = 1 << 16  # 4 s at 16 kHz: large enough for NumPy, small enough for a cache
 SPOOL_BYTES = 32 << 20  # what a pipe may hold in memory before it goes to a temporary file
+WRONG_SCALE = 100.0  # in full scales: no recording, but other numbers
 LOUDEST = 1e12  # in full scales: it is damage, and not far below where power overflows
 MOST_CHANNELS = 64  # an array with more is not samples but, say, a spectrogram
 
@@ -51,6 +55,7 @@ class Source(ABC):
     def __init__(self, name: str, channel: int | None = None) -> None:
         self.name = name
         self.channel = channel  # from 1; None: all are mixed
+        self._warned = False
 
     @abstractmethod
     def channels(self) -> int:
@@ -70,7 +75,10 @@ class Source(ABC):
         for piece in self._pieces(rate):
             if not np.isfinite(piece).all():
                 raise NonFiniteError(f"{self.name}: audio contains non-finite samples")
-            if np.abs(piece).max(initial=0.0) > LOUDEST:
+            peak = np.abs(piece).max(initial=0.0)
+            if peak > WRONG_SCALE:
+                self._warn_of_scale(float(peak))
+            if peak > LOUDEST:
                 problem = f"holds samples beyond {LOUDEST:g} times full scale"
                 raise AudioError(self.name, problem, "scale floats to -1 … 1")
             waiting.append(piece)
@@ -80,6 +88,17 @@ class Source(ABC):
                 waiting, count = [], 0
         if count:
             yield np.concatenate(waiting)
+
+    def _warn_of_scale(self, peak: float) -> None:
+        """Once: the front end would take 16-bit numbers as floats for noise, and give no text."""
+        if not self._warned:
+            _log.warning(
+                "%s: samples reach %.0f times full scale, which is 1; "
+                "divide by 32768 if they are 16-bit numbers",
+                self.name,
+                peak,
+            )
+        self._warned = True
 
     @abstractmethod
     def _pieces(self, rate: int) -> Iterator[Samples]:

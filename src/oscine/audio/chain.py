@@ -1,0 +1,67 @@
+"""Ogg files put one after another: FFmpeg decodes the first, and of the rest only what is alike.
+
+Source: RFC 3533, section 6 (the page header) and 4 (chaining: a page that begins a stream after
+pages of the one before).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from typing import BinaryIO
+
+_HEADER = 27  # bytes of a page before its table of lengths
+_BEGINS = 2  # the flag of a page that begins a stream
+
+
+class Part:
+    """The bytes `start` to `end` of a file object, as one."""
+
+    def __init__(self, file: BinaryIO, start: int, end: int) -> None:
+        self._file, self._start, self._end = file, start, end
+        self._place = 0
+
+    def read(self, size: int = -1) -> bytes:
+        self._file.seek(self._start + self._place)
+        left = max(0, self._end - self._start - self._place)
+        data = self._file.read(left if size < 0 else min(size, left))
+        self._place += len(data)
+        return data
+
+    def seek(self, place: int, whence: int = 0) -> int:
+        base = (0, self._place, self._end - self._start)[whence]
+        self._place = max(0, base + place)
+        return self._place
+
+    def tell(self) -> int:
+        return self._place
+
+
+@contextmanager
+def links(file: str | BinaryIO) -> Iterator[Sequence[Part]]:
+    """The parts of a chained Ogg file, opened if it is a path; none where there is no chain."""
+    if not isinstance(file, str):
+        yield _parts(file)
+        file.seek(0)
+        return
+    with open(file.removeprefix("file:"), "rb") as opened:
+        yield _parts(opened)
+
+
+def _parts(file: BinaryIO) -> list[Part]:
+    starts = []
+    place, began = 0, False
+    file.seek(0)
+    while (header := file.read(_HEADER + 255))[:4] == b"OggS" and len(header) > _HEADER:
+        begins = bool(header[5] & _BEGINS)
+        if begins and not began:
+            starts.append(place)
+        began = begins
+        lengths = header[_HEADER : _HEADER + header[26]]
+        place += _HEADER + len(lengths) + sum(lengths)
+        file.seek(place)
+    end = file.seek(0, 2)
+    file.seek(0)
+    if len(starts) < 2:
+        return []
+    return [Part(file, *ends) for ends in zip(starts, [*starts[1:], end], strict=True)]
