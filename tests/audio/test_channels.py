@@ -1,0 +1,143 @@
+"""One channel of a recording at a time, of everything that can be opened."""
+
+from __future__ import annotations
+
+import importlib.util
+import io
+import sys
+from pathlib import Path
+
+import av
+import numpy as np
+import pytest
+
+from oscine.audio.io import channel_count, decode, open_source
+from oscine.errors import AudioError, UsageError
+from oscine.types import Audio
+
+RATE = 16_000
+LEVELS = np.array([0.5, -0.25, 0.125, 0.0625, -0.75, 0.375])
+
+
+def recording(channels: int, rate: int = RATE, seconds: float = 0.5) -> np.ndarray:
+    """Tones of 220, 330, 440 … Hz, [n, channels], so that each channel is known by its own."""
+    time = np.arange(int(rate * seconds))[:, None] / rate
+    tones = np.sin(2 * np.pi * 110 * (2 + np.arange(channels)) * time)
+    return (tones * LEVELS[:channels]).astype(np.float32)
+
+
+def wav(samples: np.ndarray, rate: int = RATE, codec: str = "pcm_f32le") -> bytes:
+    file = io.BytesIO()
+    layout = {1: "mono", 2: "stereo", 3: "2.1", 6: "5.1"}[samples.shape[1]]
+    with av.open(file, "w", format="wav") as output:
+        stream = output.add_stream(codec, rate=rate, layout=layout)
+        form = stream.format.name
+        if form == "s16":
+            samples = np.round(samples * 32768).astype(np.int16)
+        frame = av.AudioFrame.from_ndarray(samples.reshape(1, -1), form, layout)
+        frame.sample_rate = rate
+        output.mux(stream.encode(frame))
+        output.mux(stream.encode(None))
+    return file.getvalue()
+
+
+@pytest.mark.parametrize("channels", [1, 2, 3, 6])
+@pytest.mark.parametrize("codec", ["pcm_f32le", "pcm_s16le"])
+def test_channels_of_a_file_however_it_comes(tmp_path, channels, codec):
+    samples = recording(channels)
+    path = tmp_path / "many.wav"
+    path.write_bytes(wav(samples, codec=codec))
+    with path.open("rb") as opened:
+        for given in (path, str(path), path.read_bytes(), open_source(opened)):
+            assert channel_count(given) == channels
+            for number in range(1, channels + 1):
+                heard = decode(open_source(given, number)).samples
+                assert np.abs(heard - samples[:, number - 1]).max() < 1e-4
+    assert open_source(path, channel=1).channel == 1
+    assert open_source(path).channel is None
+
+
+def test_channels_of_arrays():
+    samples = recording(2)
+    for given in (samples, samples.T, (samples, RATE), (np.round(samples * 32768).astype("i2"))):
+        assert channel_count(given) == 2
+        for number in (1, 2):
+            heard = decode(open_source(given, number)).samples
+            assert np.abs(heard - samples[:, number - 1]).max() < 1e-4
+    for mono in (samples[:, 0], Audio(samples[:, 0].copy(), RATE), np.zeros(0)):
+        assert channel_count(mono) == 1
+    assert np.array_equal(decode(open_source(samples[:, 0], 1)).samples, samples[:, 0])
+
+
+def test_channels_are_resampled_like_the_mix():
+    samples = recording(2, 44_100)
+    whole = decode((samples, 44_100)).samples
+    apart = [decode(open_source((samples, 44_100), number)).samples for number in (1, 2)]
+    filed = [decode(open_source(wav(samples, 44_100), number)).samples for number in (1, 2)]
+    assert np.abs(np.mean(apart, axis=0) - whole).max() < 1e-5
+    assert np.abs(np.array(apart) - filed).max() < 1e-5
+
+
+class Pipe(io.RawIOBase):
+    """Bytes that can be read once."""
+
+    def __init__(self, data: bytes) -> None:
+        self.rest = data
+
+    def readable(self) -> bool:
+        return True
+
+    def readinto(self, buffer) -> int:
+        part, self.rest = self.rest[: len(buffer)], self.rest[len(buffer) :]
+        buffer[: len(part)] = part
+        return len(part)
+
+
+@pytest.mark.parametrize("standard_input", [True, False])
+def test_a_pipe_gives_every_channel_in_turn(monkeypatch, standard_input):
+    samples = recording(2)
+    piped = Pipe(wav(samples))
+    if standard_input:
+        monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BufferedReader(piped)))
+    source = open_source("-" if standard_input else piped)
+    assert channel_count(source) == 2
+    for number in (1, 2, 1):
+        heard = decode(open_source(source, number)).samples
+        assert np.abs(heard - samples[:, number - 1]).max() < 1e-4
+    assert np.abs(decode(source).samples - samples.mean(axis=1)).max() < 1e-4
+
+
+def test_channels_that_are_not_there():
+    for given, name in ((wav(recording(2)), "bytes"), (recording(2), "array")):
+        with pytest.raises(AudioError, match=f"^{name}: has no channel 3, only 2; choose another"):
+            decode(open_source(given, 3))
+    with pytest.raises(AudioError, match="^bytes: has one channel; choose another, or all"):
+        decode(open_source(wav(recording(1)), 2))
+    with pytest.raises(AudioError, match="not a recording"):
+        channel_count(b"no recording at all")
+
+
+@pytest.mark.parametrize("channel", [0, -1, 1.0, "1", True])
+def test_what_is_no_channel(channel):
+    with pytest.raises(UsageError, match="channels are counted from 1"):
+        open_source(recording(2), channel)
+
+
+def _encode():
+    path = Path(__file__).with_name("test_container.py")
+    spec = importlib.util.spec_from_file_location("encoders", path)
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module.encode
+
+
+def test_a_stretch_with_fewer_channels_is_silent_unless_it_is_mono():
+    encode = _encode()
+    joined = encode("adts", "aac", 48_000, 6) + encode("adts", "aac", 48_000, 2)
+    third = decode(open_source(joined, 3)).samples
+    assert len(third) == pytest.approx(4 * RATE, rel=0.1)
+    assert np.abs(third[8000:24_000]).max() > 0.2
+    assert not third[-16_000:].any()
+    joined = encode("adts", "aac", 48_000, 2) + encode("adts", "aac", 48_000, 1)
+    second = decode(open_source(joined, 2)).samples
+    assert np.abs(second[-16_000:-4000]).max() > 0.2
