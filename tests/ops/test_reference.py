@@ -3,17 +3,14 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 from numpy.typing import NDArray
 
 from oscine import ops
-from oscine.ops import decisions, reference
+from oscine.ops import reference
 from oscine.ops.reference import Reference
 
 Array = NDArray[Any]
@@ -128,17 +125,34 @@ def test_large_scores_do_not_overflow() -> None:
     np.testing.assert_allclose(OPS.attention(qkv, 1), qkv[:, 8:], rtol=1e-6)
 
 
-@pytest.mark.parametrize("rows", [1, 4])
-def test_attend_cross(rows: int) -> None:
-    q, kv = noise(15, rows, 12), noise(16, 30, 24)
-    keys, values = heads_of(kv[:, :12], 2), heads_of(kv[:, 12:], 2)
-    expected = [
-        np.concatenate(
-            [plain_attention(*one) for one in zip(heads_of(row, 2), keys, values, strict=True)]
-        )
-        for row in q
-    ]
-    assert_near(OPS.attend_cross(q, kv, 2), expected, 1e-5)
+def test_attend_cross_listens_to_the_lines_own_window() -> None:
+    """Two rows a line; the third line is done, the last two share a window."""
+    rows = np.zeros(5, ops.STATE)
+    rows["window"], rows["done"] = (1, 0, 0, 2, 2), (0, 0, 1, 0, 0)
+    q, kv = noise(15, 10, 12), noise(16, 3, 30, 24)
+    y = OPS.attend_cross(q, kv, ops.State(rows, np.zeros((5, 9), np.uint32)), 2)
+    for row in (0, 1, 2, 3, 6, 7, 8, 9):
+        window = kv[rows["window"][row // 2]]
+        parts = (heads_of(a, 2) for a in (q[row], window[:, :12], window[:, 12:]))
+        expected = [plain_attention(*one) for one in zip(*parts, strict=True)]
+        assert_near(y[row], np.concatenate(expected), 1e-5)
+
+
+def test_cross_weights() -> None:
+    """Heads in the order asked for; nothing beyond the sound."""
+    rows = np.zeros(2, ops.STATE)
+    rows["window"], rows["frames"] = (1, 0), (7, 0)
+    q, kv = noise(31, 4, 12), noise(32, 2, 10, 24)
+    state = ops.State(rows, np.zeros((2, 9), np.uint32))
+    y = OPS.cross_weights(q, kv, state, 3, (2, 0))
+    assert y.shape == (2, 4, 10)
+    for place, head in enumerate((2, 0)):
+        part = slice(4 * head, 4 * head + 4)
+        for row in (0, 1):
+            scores = kv[1, :7, part].astype(np.float64) @ q[row, part] / 2
+            weights = np.exp(scores) / np.exp(scores).sum()
+            np.testing.assert_allclose(y[place, row, :7], weights, rtol=1e-5)
+    assert not y[:, :2, 7:].any() and not y[:, 2:].any()
 
 
 def test_attend_self_appends_then_looks_back() -> None:
@@ -161,6 +175,27 @@ def test_attend_self_appends_then_looks_back() -> None:
             assert_near(y[3 * line + at], np.concatenate(expected), 1e-5)
     assert np.array_equal(cache.keys, keys)  # the done line's and what lies past the end as before
     assert np.array_equal(cache.values, values)
+
+
+def test_attend_self_looks_where_beams_keep_their_past() -> None:
+    """Two beams that were one until position 3: both read its line, and append to their own."""
+    rows = np.zeros(2, ops.STATE)
+    rows["position"], rows["length"] = 4, 1
+    qkv = noise(33, 2, 36)
+    cache = ops.Cache(noise(34, 2, 14, 12), noise(35, 2, 14, 12))  # of which 10 are positions
+    origins = np.uint32([[1] * 3 + [0] * 7, [1] * 10])
+    y = OPS.attend_self(qkv, cache, ops.State(rows, np.zeros((2, 10), np.uint32), origins), 2)
+    for line in range(2):
+        q, k, v = np.split(qkv[line], 3)
+        assert np.array_equal(cache.keys[line, 4], k) and np.array_equal(cache.values[line, 4], v)
+        past = (
+            [cache.keys[1, :3], cache.keys[line, 3:5]],
+            [cache.values[1, :3], cache.values[line, 3:5]],
+        )
+        keys, values = (np.concatenate(part) for part in past)
+        parts = (heads_of(a, 2) for a in (q, keys, values))
+        expected = [plain_attention(*one) for one in zip(*parts, strict=True)]
+        assert_near(y[line], np.concatenate(expected), 1e-5)
 
 
 def test_embed_and_take_rows() -> None:
@@ -210,196 +245,3 @@ def test_a_plan_stops_when_its_lines_are_done() -> None:
     assert len(ran) == 3
     OPS.record(trace).run(2)
     assert len(ran) == 5
-
-
-# -- decisions --------------------------------------------------------------------------------
-
-VOCABULARY, END, NO_SPEECH, NO_TIMESTAMPS, BEGIN = 40, 20, 22, 23, 24
-
-
-def rules(timestamps: bool = True, max_initial: int = 5, repeat_limit: int = 0) -> Array:
-    made = np.zeros(1, ops.RULES)
-    made[0] = (
-        *(VOCABULARY, END, BEGIN, NO_TIMESTAMPS, NO_SPEECH),
-        *(timestamps, max_initial, repeat_limit),
-    )
-    return made
-
-
-def fresh_state(lines: int = 1, limit: int = 30, **fields: Any) -> ops.State:
-    rows = np.zeros(lines, ops.STATE)
-    rows["length"], rows["limit"], rows["after_pair"] = 3, limit, 1
-    for name, value in fields.items():
-        rows[name] = value
-    return ops.State(rows, np.zeros((lines, 32), np.uint32))
-
-
-def no_mask() -> Array:
-    return np.zeros(VOCABULARY, np.uint32)
-
-
-def log_softmax(logits: Array) -> Array:
-    top = logits.max()
-    return logits - top - np.log(np.exp(logits - top).sum())
-
-
-def openai_filter(logits: Array, picked: Sequence[int], mask: Array, max_initial: int) -> Array:
-    """whisper/decoding.py: SuppressBlank, SuppressTokens and ApplyTimestampRules, line by line."""
-    logits = logits.astype(np.float64)
-    if not picked:
-        logits[mask & ops.SUPPRESS_FIRST != 0] = -np.inf
-    logits[mask & ops.SUPPRESS != 0] = -np.inf
-    logits[NO_TIMESTAMPS] = -np.inf
-    last_was_timestamp = len(picked) >= 1 and picked[-1] >= BEGIN
-    penultimate_was_timestamp = len(picked) < 2 or picked[-2] >= BEGIN
-    if last_was_timestamp:
-        if penultimate_was_timestamp:
-            logits[BEGIN:] = -np.inf
-        else:
-            logits[:END] = -np.inf
-    timestamps = [token for token in picked if token >= BEGIN]
-    if timestamps:
-        if last_was_timestamp and not penultimate_was_timestamp:
-            timestamp_last = timestamps[-1]
-        else:
-            timestamp_last = timestamps[-1] + 1
-        logits[BEGIN:timestamp_last] = -np.inf
-    if not picked:
-        logits[:BEGIN] = -np.inf
-        logits[BEGIN + max_initial + 1 :] = -np.inf
-    logprobs = log_softmax(logits)
-    if np.logaddexp.reduce(logprobs[BEGIN:]) > logprobs[:BEGIN].max():
-        logits[:BEGIN] = -np.inf
-    return logits
-
-
-@given(seed=st.integers(0, 2**32 - 1), lift=st.floats(-4, 4))
-def test_picks_as_openai_does(seed: int, lift: float) -> None:
-    """A whole transcript of random logits: same filters, same tokens, same sums."""
-    rng = np.random.default_rng(seed)
-    mask = rng.choice([0, 0, 0, ops.SUPPRESS, ops.SUPPRESS_FIRST], VOCABULARY).astype(np.uint32)
-    mask[END] = mask[BEGIN] = 0  # what can always follow
-    state, picked, total = fresh_state(), [], 0.0
-    for _ in range(12):
-        logits = rng.normal(0, 3, (2, VOCABULARY)).astype(np.float32)
-        logits[0, BEGIN:] += lift
-        filtered = openai_filter(logits[0], picked, mask, 5)
-        token = int(filtered.argmax())
-        total += log_softmax(filtered)[token]
-        OPS.pick(logits, mask, rules(), state)
-        row = state.rows[0]
-        assert math.isclose(row["sum_logprob"], total, rel_tol=1e-4, abs_tol=1e-4)
-        if token == END:
-            assert row["done"] == ops.STOP_END
-            break
-        picked.append(token)
-        assert not row["done"]
-        assert row["position"] == 2 + len(picked) and row["length"] == 1
-    assert list(state.tokens[0, : state.rows[0]["count"]]) == picked
-
-
-def test_without_timestamps_only_the_mask_holds() -> None:
-    mask, state = no_mask(), fresh_state(lines=2)
-    mask[7], mask[9] = ops.SUPPRESS, ops.SUPPRESS_FIRST
-    state.rows["count"] = (0, 1)
-    logits = np.zeros((2, VOCABULARY), np.float32)
-    logits[:, [7, 9, NO_TIMESTAMPS]] = 9, 8, 7
-    OPS.pick(logits, mask, rules(timestamps=False), state)
-    assert list(state.rows["token"]) == [NO_TIMESTAMPS, 9]
-
-
-@pytest.mark.parametrize("timestamps", [False, True])
-def test_the_first_of_equals_wins(timestamps: bool) -> None:
-    state = fresh_state()
-    logits = np.zeros((1, VOCABULARY), np.float32)
-    logits[0, [12, 5, 30, 27]] = 4.0
-    OPS.pick(logits, no_mask(), rules(timestamps), state)
-    assert state.rows["token"][0] == (27 if timestamps else 5)
-
-
-def test_where_nothing_may_follow_it_ends() -> None:
-    state = fresh_state(sum_logprob=-2.0)
-    mask = np.full(VOCABULARY, ops.SUPPRESS, np.uint32)
-    OPS.pick(np.zeros((1, VOCABULARY), np.float32), mask, rules(), state)
-    assert (state.rows["done"][0], state.rows["sum_logprob"][0]) == (ops.STOP_END, -2.0)
-
-
-@pytest.mark.parametrize("bad", [np.nan, np.inf, -np.inf])
-def test_what_is_no_number_stops_its_line_alone(bad: float) -> None:
-    state = fresh_state(lines=2)
-    logits = np.zeros((2, VOCABULARY), np.float32)
-    logits[0, 3] = bad
-    OPS.pick(logits, no_mask(), rules(False), state)
-    assert list(state.rows["done"]) == [ops.STOP_NONFINITE, 0]
-    assert list(state.rows["count"]) == [0, 1]
-
-
-def test_repetition_and_length_end_a_line_and_done_lines_stay() -> None:
-    state = fresh_state(lines=2, limit=[30, 2])
-    logits = np.zeros((2, VOCABULARY), np.float32)
-    logits[:, 6] = 5
-    for _ in range(6):
-        OPS.pick(logits, no_mask(), rules(False, repeat_limit=4), state)
-    assert list(state.rows["done"]) == [ops.STOP_REPEAT, ops.STOP_LENGTH]
-    assert list(state.rows["count"]) == [4, 2]
-
-
-def test_silence_is_judged_before_any_filter() -> None:
-    state = fresh_state(lines=2, no_speech_prob=0.5)
-    state.rows["done"] = (0, 1)
-    logits = noise(23, 4, VOCABULARY)
-    OPS.no_speech(logits, rules(), state)
-    expected = np.exp(log_softmax(logits[2].astype(np.float64))[NO_SPEECH])
-    assert math.isclose(state.rows["no_speech_prob"][0], expected, rel_tol=1e-5)
-    assert state.rows["no_speech_prob"][1] == 0.5
-
-
-# -- chance -----------------------------------------------------------------------------------
-
-
-def plain_hash(seed: int, count: int, id: int) -> int:
-    """The same in Python's own integers."""
-
-    def pcg(x: int) -> int:
-        x = (x * 747796405 + 2891336453) & 0xFFFFFFFF
-        word = (((x >> ((x >> 28) + 4)) ^ x) * 277803737) & 0xFFFFFFFF
-        return (word >> 22) ^ word
-
-    return pcg(id ^ pcg(pcg(seed) ^ count))
-
-
-@given(st.integers(0, 2**32 - 1), st.integers(0, 500), st.integers(0, 60000))
-def test_the_counter_hash(seed: int, count: int, id: int) -> None:
-    assert decisions.counter_hash(seed, count, np.array([id]))[0] == plain_hash(seed, count, id)
-
-
-@pytest.mark.parametrize("temperature", [0.4, 1.0])
-def test_sampling_follows_the_softmax(temperature: float) -> None:
-    """Frequencies of 20,000 seeds, within five standard deviations."""
-    lines = 20_000
-    state = fresh_state(lines=lines, temperature=temperature, seed=np.arange(lines) * 2654435761)
-    scores = np.full(VOCABULARY, -60.0, np.float32)
-    scores[[1, 4, 8, 15]] = 1.0, 0.5, 0.0, -1.0
-    logits = np.broadcast_to(scores, (lines, VOCABULARY))
-    OPS.pick(logits, no_mask(), rules(False), state)
-    share = np.exp(log_softmax(scores.astype(np.float64) / temperature))
-    counts = np.bincount(state.rows["token"], minlength=VOCABULARY)
-    spread = np.sqrt(lines * share * (1 - share))
-    assert (np.abs(counts - lines * share) <= 5 * spread + 1e-9).all()
-    expected = log_softmax(scores.astype(np.float64))[state.rows["token"]]
-    np.testing.assert_allclose(state.rows["sum_logprob"], expected, rtol=1e-5)  # no temperature
-
-
-def test_noise_hangs_on_seed_count_and_id_alone() -> None:
-    ids = np.arange(100)
-    first = decisions.gumbel(5, 3, ids)
-    assert np.array_equal(first[40:60], decisions.gumbel(5, 3, ids[40:60]))
-    assert not np.array_equal(first, decisions.gumbel(5, 4, ids))
-    assert not np.array_equal(first, decisions.gumbel(6, 3, ids))
-
-
-def test_noise_is_finite_at_both_ends(monkeypatch: pytest.MonkeyPatch) -> None:
-    ends = np.array([0, 2**32 - 1], np.uint32)
-    monkeypatch.setattr(decisions, "counter_hash", lambda seed, count, ids: ends)
-    low, high = decisions.gumbel(0, 0, np.arange(2))
-    assert -3 < low < -2 and 16 < high < 17

@@ -61,13 +61,16 @@ class Recorder:
         size = slot.nbytes // slot.shape[0]
         if self.between is None:
             self.between = self.slot((COPY_BYTES,), np.uint8)
-        encoder = self.device.handle.create_command_encoder()
-        copy, between = encoder.copy_buffer_to_buffer, self.between.buffer
-        for start in range(0, size, COPY_BYTES):
-            count = min(COPY_BYTES, size - start)
-            copy(slot.buffer, start, between, 0, count)
-            copy(between, 0, slot.buffer, index * size + start, count)
-        self.device.handle.queue.submit([encoder.finish()])
+        between, most = self.between.buffer, self.between.nbytes
+
+        def fill(encoder: Any) -> None:
+            copy = encoder.copy_buffer_to_buffer
+            for start in range(0, size, most):
+                count = min(most, size - start)
+                copy(slot.buffer, start, between, 0, count)
+                copy(between, 0, slot.buffer, index * size + start, count)
+
+        self.device.submit(fill)
 
     def release(self, *slots: Tensor) -> None:
         self.memory.release(*slots)

@@ -1,0 +1,309 @@
+"""Beam search as a whole, on both sides, against openai-whisper's written out in the plainest way.
+
+Source: whisper/decoding.py, BeamSearchDecoder: a dictionary of sequences. The model is a hash: the
+logits that follow a sequence are the same wherever it is asked.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import assume, given
+from hypothesis import strategies as st
+from numpy.typing import NDArray
+
+from oscine import ops
+from oscine.ops.gpu import Gpu
+from oscine.ops.reference import Reference
+
+Array = NDArray[Any]
+Model = Callable[[Sequence[int]], Array]
+Sequences = dict[tuple[int, ...], float]
+
+#: Text 0 to 4, end 5, no speech 6, no timestamps 7, timestamps 8 to 11.
+VOCABULARY, END, NO_SPEECH, NO_TIMESTAMPS, BEGIN = 12, 5, 6, 7, 8
+LIMIT, PROMPT, ROOM = 7, 3, 16
+MARGIN = 1e-4  # between offers, beyond what float32 may turn round
+
+
+def rules(timestamps: bool, repeat_limit: int = 0) -> Array:
+    made = np.zeros(1, ops.RULES)
+    made["vocabulary"], made["end"], made["timestamp_begin"] = VOCABULARY, END, BEGIN
+    made["no_timestamps"], made["no_speech"] = NO_TIMESTAMPS, NO_SPEECH
+    made["timestamps"], made["max_initial"], made["repetition_penalty"] = timestamps, 2, 1
+    made["repeat_limit"] = repeat_limit
+    return made
+
+
+def model(seed: int, spread: float = 2.0) -> Model:
+    """Logits [V] that hang on the whole sequence."""
+
+    def logits(picked: Sequence[int]) -> Array:
+        rng = np.random.default_rng([seed, *(token + 1 for token in picked)])
+        made: Array = rng.normal(0, spread, VOCABULARY).astype(np.float32)
+        made[END] += len(picked) / 2 - 1
+        return made
+
+    return logits
+
+
+def filtered(logits: Array, picked: Sequence[int], mask: Array, timestamps: bool) -> Array:
+    """Log-probabilities [V] of what may follow; openai's SuppressBlank and -Tokens, and rules."""
+    allowed = np.full(VOCABULARY, True)
+    allowed &= (mask & (ops.SUPPRESS if picked else ops.SUPPRESS | ops.SUPPRESS_FIRST)) == 0
+    stamps = np.arange(VOCABULARY) >= BEGIN
+    if timestamps:
+        allowed[NO_TIMESTAMPS] = False
+        last, before = (len(picked) < n or picked[-n] >= BEGIN for n in (1, 2))
+        said = [token for token in picked if token >= BEGIN]
+        if picked and last:
+            allowed &= ~stamps if before else np.arange(VOCABULARY) >= END
+        if said:
+            allowed[BEGIN : said[-1] + (0 if last and not before else 1)] = False
+        if not picked:
+            allowed[:BEGIN] = allowed[BEGIN + 3 :] = False
+    scores = np.where(allowed, logits.astype(np.float64), -np.inf)
+    if timestamps and np.exp(scores[stamps]).sum() > np.exp(scores[~stamps].max()):
+        scores[~stamps] = -np.inf
+    if scores.max() == -np.inf:
+        return scores
+    sum_ = np.log(np.exp(scores).sum())
+    return scores - sum_
+
+
+def offers(of: Model, beams: Sequences, width: int, mask: Array, timestamps: bool) -> Sequences:
+    """The width + 1 likeliest ways on for each beam; those of -inf are none."""
+    scores: Sequences = {}
+    for picked, total in beams.items():
+        logprobs = filtered(of(picked), picked, mask, timestamps)
+        if logprobs.max() == -np.inf:
+            scores[*picked, END] = total
+        for token in np.argsort(-logprobs, kind="stable")[: width + 1]:
+            if logprobs[token] > -np.inf:
+                scores[*picked, int(token)] = total + float(logprobs[token])
+    return scores
+
+
+def plain_search(
+    of: Model, width: int, places: int, mask: Array, timestamps: bool
+) -> tuple[Sequences, Sequences, float]:
+    """What ended, what was still going, and the narrowest decision."""
+    beams: Sequences = {(): 0.0}
+    finished: Sequences = {}
+    narrowest = float("inf")
+    for _ in range(LIMIT):
+        scores = offers(of, beams, width, mask, timestamps)
+        narrowest = min(narrowest, *np.diff(sorted(scores.values())), np.inf)
+        beams = {}
+        for picked in sorted(scores, key=lambda picked: scores[picked], reverse=True):
+            if picked[-1] != END:
+                beams[picked] = scores[picked]
+                if len(beams) == width:
+                    break
+            elif len(finished) < places:
+                finished[picked] = scores[picked]
+        if len(finished) == places or not beams:
+            break
+    return finished, beams, narrowest
+
+
+def search(
+    backend: Any, models: Sequence[Model], width: int, places: int, mask: Array, rule: Array
+) -> tuple[Array, Array, Array, Array]:
+    """The same through pick_beams, one group a model: rows, tokens, pool rows and pool tokens.
+
+    Beside it a cache that holds tokens for keys: through the origins it must read as the tokens do.
+    """
+    groups, lines = len(models), len(models) * width
+    slots = [
+        *(backend.slot((lines,), ops.STATE), backend.slot((lines, ROOM), np.uint32)),
+        *(
+            backend.slot((groups, places), ops.POOL),
+            backend.slot((groups, places, ROOM), np.uint32),
+        ),
+    ]
+    own, logits = backend.slot((lines, ROOM), np.uint32), backend.slot((lines, VOCABULARY))
+    given, suppressed = backend.slot((1,), ops.RULES), backend.slot((VOCABULARY,), np.uint32)
+    state, pool = ops.State(slots[0], slots[1], own), ops.Pool(slots[2], slots[3])
+    rows = np.zeros(lines, ops.STATE)
+    rows["length"], rows["limit"], rows["after_pair"] = PROMPT, LIMIT, 1
+    line = np.arange(lines)[:, None]
+    origins = np.where(np.arange(ROOM) < PROMPT, line - line % width, line).astype(np.uint32)
+    for slot, array in ((state.rows, rows), (own, origins), (given, rule), (suppressed, mask)):
+        backend.write(slot, array)
+
+    def step(share: int) -> Any:
+        return backend.record(
+            lambda: backend.pick_beams(logits, suppressed, given, state, pool, share)
+        )
+
+    plan, cache = step(width), np.full((lines, ROOM), 99)
+    cache[::width, :PROMPT] = -1  # the prompt
+    tokens = np.zeros((lines, ROOM), np.uint32)
+    for turn in range(LIMIT + 1):
+        asked = np.zeros((lines, VOCABULARY), np.float32)
+        for row in range(groups if turn == 0 else lines):
+            b = row * width if turn == 0 else row
+            asked[row] = models[b // width](tokens[b, : rows[b]["count"]].tolist())
+        backend.write(logits, asked)
+        plan.run()
+        rows, tokens, origins = (backend.read(slot) for slot in (state.rows, state.tokens, own))
+        for b in np.flatnonzero(rows["done"] == 0):
+            places_ = np.arange(rows[b]["position"])
+            past = cache[origins[b, places_], places_]
+            assert list(past) == [-1] * PROMPT + list(tokens[b, : rows[b]["count"] - 1])
+        for b in np.flatnonzero(rows["done"] == 0):
+            cache[b, rows[b]["position"]] = rows[b]["token"]
+        if rows["done"].all():
+            break
+        plan = step(1) if turn == 0 else plan
+    assert rows["done"].all()
+    rows, tokens, ended, texts = (backend.read(slot) for slot in slots)
+    return rows, tokens, ended, texts
+
+
+def told(rows: Array, tokens: Array) -> list[tuple[tuple[int, ...], float]]:
+    """Sequences and their sums."""
+    return [
+        (tuple(line[: row["count"]].tolist()), float(row["sum_logprob"]))
+        for row, line in zip(rows, tokens, strict=True)
+    ]
+
+
+def same(found: list[tuple[tuple[int, ...], float]], expected: Sequences) -> None:
+    """Equal sequences in equal order, sums within rounding."""
+    assert [sequence for sequence, _ in found] == [
+        tuple(token for token in sequence if token != END) for sequence in expected
+    ]
+    sums = [total for _, total in found]
+    np.testing.assert_allclose(sums, list(expected.values()), rtol=1e-5, atol=1e-5)
+
+
+def compare(
+    backend: Any, seed: int, width: int, patience: float, timestamps: bool, shut: float
+) -> bool:
+    """Two searches side by side, each against its own plain one; False where rounding decides."""
+    rng = np.random.default_rng(seed)
+    places = max(1, round(width * patience))
+    mask = np.where(rng.random(VOCABULARY) < shut, rng.integers(1, 4, VOCABULARY), 0)
+    mask = mask.astype(np.uint32)
+    models = [model(seed), model(seed + 1, 0.7)]
+    plain = [plain_search(of, width, places, mask, timestamps) for of in models]
+    if min(narrowest for _, _, narrowest in plain) < MARGIN:
+        return False
+    rows, tokens, ended, texts = search(backend, models, width, places, mask, rules(timestamps))
+    for group, (finished, beams, _) in enumerate(plain):
+        lines = slice(group * width, group * width + width)
+        going = rows[lines]["sum_logprob"] > ops.NEVER / 2
+        same(told(rows[lines][going], tokens[lines][going]), beams)
+        count = int(ended[group]["filled"].sum())
+        assert ended[group]["filled"][:count].all()
+        same(told(ended[group, :count], texts[group, :count]), finished)
+        full = count == places
+        stops = {ops.STOP_END} if full else {ops.STOP_LENGTH, ops.STOP_END}
+        assert set(rows[lines]["done"].tolist()) <= stops
+        assert full or (rows[lines]["done"][going] == ops.STOP_LENGTH).all()
+    return True
+
+
+@given(
+    seed=st.integers(0, 2**32 - 1),
+    width=st.integers(1, 5),
+    patience=st.sampled_from([0.5, 0.8, 1.0, 1.5, 2.0]),
+    timestamps=st.booleans(),
+    shut=st.sampled_from([0.0, 0.2, 0.7]),
+)
+def test_a_whole_search_is_openais(**drawn: Any) -> None:
+    assume(compare(Reference(), **drawn))
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize("timestamps", [True, False])
+@pytest.mark.parametrize(("width", "patience", "shut"), [(1, 2.0, 0.2), (3, 0.5, 0.2), (5, 1.6, 0)])
+def test_a_whole_search_on_the_gpu(
+    gpu: Gpu, width: int, patience: float, timestamps: bool, shut: float
+) -> None:
+    clear = [compare(gpu, seed, width, patience, timestamps, shut) for seed in range(4)]
+    assert any(clear)
+
+
+def ready(backend: Any, width: int, **fields: Any) -> tuple[ops.State, ops.Pool]:
+    """A group that has picked one token."""
+    state = ops.State(
+        backend.slot((width,), ops.STATE),
+        backend.slot((width, ROOM), np.uint32),
+        backend.slot((width, ROOM), np.uint32),
+    )
+    rows = np.zeros(width, ops.STATE)
+    rows["length"], rows["count"], rows["limit"], rows["position"] = 1, 1, 9, 4
+    for name, value in fields.items():
+        rows[name] = value
+    backend.write(state.rows, rows)
+    pool = ops.Pool(backend.slot((1, 4), ops.POOL), backend.slot((1, 4, ROOM), np.uint32))
+    return state, pool
+
+
+def pick(backend: Any, logits: Array, mask: Array, state: ops.State, pool: ops.Pool) -> Array:
+    """One step; the rows after it."""
+    given, suppressed = backend.slot((1,), ops.RULES), backend.slot((VOCABULARY,), np.uint32)
+    scores = backend.slot(logits.shape)
+    for slot, array in ((given, rules(False, 3)), (suppressed, mask), (scores, logits)):
+        backend.write(slot, array)
+    backend.record(lambda: backend.pick_beams(scores, suppressed, given, state, pool)).run()
+    rows: Array = backend.read(state.rows)
+    return rows
+
+
+@pytest.fixture(params=["numpy", pytest.param("gpu", marks=pytest.mark.gpu)])
+def backend(request: pytest.FixtureRequest) -> Any:
+    return Reference() if request.param == "numpy" else request.getfixturevalue("gpu")
+
+
+NO_MASK = np.zeros(VOCABULARY, np.uint32)
+
+
+def test_where_nothing_may_follow_beams_end_for_nothing(backend: Any) -> None:
+    state, pool = ready(backend, 2, sum_logprob=(-3.0, -2.0))
+    mask = np.full(VOCABULARY, ops.SUPPRESS, np.uint32)
+    rows = pick(backend, np.zeros((2, VOCABULARY), np.float32), mask, state, pool)
+    assert (rows["done"] == ops.STOP_END).all() and (rows["sum_logprob"] <= ops.NEVER).all()
+    ended = backend.read(pool.rows)[0]
+    assert list(ended["filled"]) == [1, 1, 0, 0]
+    assert list(ended["sum_logprob"][:2]) == [-2.0, -3.0]
+
+
+@pytest.mark.parametrize("bad", [np.nan, np.inf, -np.inf])
+def test_what_is_no_number_stops_the_group(backend: Any, bad: float) -> None:
+    state, pool = ready(backend, 3)
+    logits = np.zeros((3, VOCABULARY), np.float32)
+    logits[1, 9] = bad
+    rows = pick(backend, logits, NO_MASK, state, pool)
+    assert (rows["done"] == ops.STOP_NONFINITE).all() and (rows["count"] == 1).all()
+
+
+def test_a_beam_that_is_done_offers_nothing_and_gives_its_place(backend: Any) -> None:
+    state, pool = ready(backend, 2, done=(ops.STOP_REPEAT, 0), sum_logprob=(0, -1))
+    logits = np.zeros((2, VOCABULARY), np.float32)
+    logits[0], logits[1, [2, 4]] = np.nan, (6, 7)
+    rows = pick(backend, logits, NO_MASK, state, pool)
+    assert list(rows["token"]) == [4, 2] and not rows["done"].any()
+    assert (rows["sum_logprob"] < -1).all()
+
+
+def test_a_beam_that_repeats_itself_stops_alone(backend: Any) -> None:
+    state, pool = ready(backend, 2, token=(3, 4), repeats=2)
+    logits = np.zeros((2, VOCABULARY), np.float32)
+    logits[0, 3], logits[1, 1] = 9, 8
+    rows = pick(backend, logits, NO_MASK, state, pool)
+    assert list(rows["token"]) == [3, 1] and list(rows["done"]) == [ops.STOP_REPEAT, 0]
+
+
+def test_among_equals_the_lower_beam_comes_first_then_the_lower_id(backend: Any) -> None:
+    state, pool = ready(backend, 3)
+    logits = np.zeros((3, VOCABULARY), np.float32)
+    rows = pick(backend, logits, NO_MASK, state, pool)
+    assert list(rows["token"]) == [0, 1, 2]
+    assert list(backend.read(state.tokens)[:, 1]) == [0, 1, 2]
