@@ -115,7 +115,7 @@ def neighbours(rows: Array) -> Iterator[slice]:
 
 def split_heads(x: Array, heads: int) -> Array:
     """[..., R, H·W] -> [..., H, R, W], a view."""
-    view: Array = np.swapaxes(x.reshape(*x.shape[:-1], heads, -1), -2, -3)
+    view: Array = np.swapaxes(x.reshape(*x.shape[:-1], heads, x.shape[-1] // heads), -2, -3)
     return view
 
 
