@@ -93,7 +93,8 @@ class DeviceLostError(DeviceError):
 
     def __init__(self, device: str, reason: str) -> None:
         super().__init__(
-            f"{device}: the device was lost ({reason}); run again, or use --device cpu"
+            f"{device}: the device was lost ({reason}); "
+            "if that happens again, update its driver or use --device cpu"
         )
 
 

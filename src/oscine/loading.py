@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import os
+from collections import Counter
 from dataclasses import fields, is_dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -25,6 +26,9 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 DTYPES = ("auto", "f32", "f16")
+#: How often each device was lost in this process, by name. From the third time on it is no glitch.
+LOSSES: Counter[str] = Counter()
+MOST_LOSSES = 2
 
 
 def load(
@@ -41,7 +45,51 @@ def load(
     decoder = build(with_matrices(weights, dtype), backend, device)
     if os.path.exists(name):
         name = path.name if path.is_dir() else path.stem
-    return Whisper(decoder, tokenizer_of(weights, offline), name)
+    tokenizer = tokenizer_of(weights, offline)
+    return Whisper(decoder, tokenizer, name, Rebuild(path, dtype, device, decoder))
+
+
+class Rebuild:
+    """Makes a model's engine anew where its device was lost: on the device, else with NumPy.
+
+    The weights are read from their file again, so that no second copy lies in memory until then.
+    """
+
+    def __init__(self, path: Path, dtype: str, device: str, decoder: Decoder) -> None:
+        self.path, self.dtype, self.device, self.decoder = path, dtype, device, decoder
+
+    def __call__(self) -> Decoder:
+        """The new engine; the old one can be used no more.
+
+        The device is chosen as before, unless it was lost more than MOST_LOSSES times: what a GPU
+        was asked for is then done with NumPy, which a warning says.
+        Raises CheckpointError if the file cannot be read any more.
+        """
+        lost = self.decoder.device
+        LOSSES[lost] += 1
+        close(self.decoder.backend)  # a lost device holds its memory until then
+        weights = with_matrices(load_weights(self.path), self.dtype)
+        try:
+            if LOSSES[lost] > MOST_LOSSES:
+                raise DeviceError(f"lost {LOSSES[lost]} times")
+            self.decoder = self.like_before(weights, open_gpu(self.device))
+        except DeviceError as problem:
+            log.warning("%s: not opened again (%s); using NumPy on the CPU", lost, problem)
+            self.decoder = self.like_before(weights, Reference())
+        return self.decoder
+
+    def like_before(self, weights: WhisperWeights, backend: Backend) -> Decoder:
+        """With room for as many windows and lines as the engine that was lost."""
+        made = Decoder(weights, backend)
+        made.reserve(self.decoder.windows, self.decoder.most_lines)
+        return made
+
+
+def close(backend: Backend) -> None:
+    """Give back all memory of a GPU, also through its shadow; NumPy has nothing to close."""
+    device = getattr(getattr(backend, "gpu", backend), "device", None)
+    if device is not None:
+        device.close()
 
 
 def tokenizer_of(weights: WhisperWeights, offline: bool) -> Tokenizer | None:

@@ -27,7 +27,7 @@ import importlib
 import logging
 import os
 import traceback
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from functools import cache
@@ -126,6 +126,12 @@ class Device:
             self.handle.destroy()
         except self.failures as problem:
             log.debug("%s: %s", self.name, one_line(problem))
+        self.ask_why()
+
+    def ask_why(self) -> None:
+        """Have Dawn, which keeps the reason of a loss until asked, call the promise of it."""
+        if self.adapter.implementation == "dawn":
+            wait_any(dawn().libf.wgpuDeviceGetLostFuture(self.handle._internal).id, 0)
 
     def check(self) -> None:
         """Raise DeviceLostError if it is known to be lost: Dawn's calls may not say so."""
@@ -148,9 +154,8 @@ class Device:
         traceback.clear_frames(problem.__traceback__)
         told = one_line(problem)
         lost = any(sign in told for sign in LOST)
-        if lost and self.adapter.implementation == "dawn":  # which keeps the reason until asked
-            native = dawn()
-            wait_any(native.libf.wgpuDeviceGetLostFuture(self.handle._internal).id, 0)
+        if lost:
+            self.ask_why()
         reason = self.lost()
         if lost or reason:
             return DeviceLostError(self.name, reason or told)
@@ -158,6 +163,19 @@ class Device:
         if kind is None and isinstance(problem, MemoryError):
             kind = DeviceMemoryError
         return kind(self.name, told) if kind else DeviceError(f"{self.name}: {told}")
+
+    def submit(self, fill: Callable[[Any], None]) -> None:
+        """Hand over the commands that `fill` puts into an encoder.
+
+        Raises DeviceLostError, and DeviceError for commands that are refused.
+        """
+        self.check()
+        try:
+            encoder = self.handle.create_command_encoder()
+            fill(encoder)
+            self.handle.queue.submit([encoder.finish()])
+        except self.failures as problem:
+            raise self.failure(problem) from problem
 
     def map_read(self, buffer: Any) -> None:
         """Map a staging buffer once the submits so far are done: waits.
@@ -173,6 +191,7 @@ class Device:
 
     def settle(self) -> None:
         """Wait for all submits, and let what was destroyed go. Raises DeviceLostError."""
+        self.check()
         queue = self.handle.queue
         try:
             if self.adapter.implementation == "wgpu":  # whose on_submitted_work_done fails

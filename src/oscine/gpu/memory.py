@@ -146,15 +146,14 @@ class Memory:
         usage = self.device.api.BufferUsage
         staging = spare.pop() if spare else self.buffer(total, usage.MAP_READ | usage.COPY_DST)
         self.check_alive(slots)
-        try:
-            encoder = self.device.handle.create_command_encoder()
+
+        def fill(encoder: Any) -> None:
             offset = 0
             for slot in slots:
                 encoder.copy_buffer_to_buffer(slot.buffer, 0, staging, offset, slot.nbytes)
                 offset += slot.nbytes
-            self.device.handle.queue.submit([encoder.finish()])
-        except self.device.failures as problem:
-            raise self.device.failure(problem) from problem
+
+        self.device.submit(fill)
 
         def wait() -> tuple[NDArray[Any], ...]:
             self.device.map_read(staging)

@@ -140,18 +140,12 @@ class Plan:
 
     def submit(self, steps: list[Step], times: int) -> None:
         """Encode and submit: the hot path. Raises DeviceLostError."""
-        self.device.check()
         if self.profile is not None:
             self.profile.make_room(len(steps) * times if self.profile.by_kernel else 1)
-        try:
-            self.encode(steps, times)
-        except self.device.failures as problem:
-            raise self.device.failure(problem) from problem
+        self.device.submit(lambda encoder: self.encode(encoder, steps, times))
 
-    def encode(self, steps: list[Step], times: int) -> None:
-        """Fill a command buffer and hand it over."""
-        device = self.device.handle
-        encoder = device.create_command_encoder()
+    def encode(self, encoder: Any, steps: list[Step], times: int) -> None:
+        """The dispatches, in one pass unless each kernel's time is wanted."""
         if self.profile is not None and self.profile.by_kernel:
             self.encode_by_kernel(encoder, steps, times)
         else:
@@ -165,7 +159,6 @@ class Plan:
                     set_group(0, group)
                     launch(*grid)
             compute.end()
-        device.queue.submit([encoder.finish()])
 
     def encode_by_kernel(self, encoder: Any, steps: list[Step], times: int) -> None:
         """A pass a dispatch, so that each kernel's time is known."""

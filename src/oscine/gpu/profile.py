@@ -69,14 +69,14 @@ class Profile:
 
     def read(self, nbytes: int) -> bytes:
         """The first timestamps. Raises DeviceLostError."""
-        handle = self.device.handle
-        self.device.check()
-        try:
-            encoder = handle.create_command_encoder()
+
+        def fill(encoder: Any) -> None:
             encoder.resolve_query_set(self.queries, 0, nbytes // 8, self.resolved, 0)
             encoder.copy_buffer_to_buffer(self.resolved, 0, self.staging, 0, nbytes)
-            handle.queue.submit([encoder.finish()])
-            self.device.map_read(self.staging)
+
+        self.device.submit(fill)
+        self.device.map_read(self.staging)
+        try:
             data = bytes(self.staging.read_mapped(0, nbytes))
             self.staging.unmap()
         except self.device.failures as problem:

@@ -1,0 +1,558 @@
+"""A GPU that is lost, full or too small: what is said, and that the work goes on.
+
+Devices are lost in two ways: closed in the process, as both implementations can be told to, and
+by a driver that fails (gpu/faulty_driver.c, made here if there is a C compiler), which is what a
+watchdog's reset looks like. The second runs in a process of its own.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import threading
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+import oscine
+from oscine import loading, ops
+from oscine.errors import DeviceError, DeviceLostError, DeviceMemoryError
+from oscine.gpu.device import Adapter, Device, one_line, open_device
+from oscine.loading import Rebuild
+from oscine.models.whisper.decode import Decoder
+from oscine.models.whisper.pipeline import Whisper
+from oscine.models.whisper.request import Request
+from oscine.models.whisper.weights import load_weights
+from oscine.ops.gpu import Gpu
+from oscine.ops.reference import Reference
+
+HERE = Path(__file__).resolve().parent
+GOLDEN = HERE / "goldens" / "whisper_multi"
+OPTIONS: dict[str, Any] = {
+    "language": "en", "temperature": 0, "vad_filter": False, "condition_on_previous_text": False,
+    "no_speech_threshold": None, "logprob_threshold": None, "compression_ratio_threshold": None,
+}  # fmt: skip
+
+
+@pytest.fixture(autouse=True)
+def no_losses_yet(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(loading, "LOSSES", type(loading.LOSSES)())
+    for name in ("OSCINE_DEVICE", "OSCINE_CHECK"):
+        monkeypatch.delenv(name, raising=False)
+
+
+@pytest.fixture
+def lines(caplog: pytest.LogCaptureFixture) -> Iterator[Any]:
+    """Warnings so far."""
+    with caplog.at_level(logging.WARNING):
+        yield lambda: [record.getMessage() for record in caplog.records]
+
+
+@pytest.fixture
+def own(adapter: Adapter) -> Gpu:
+    """A GPU of the test's own, to be broken."""
+    return Gpu(open_device(adapter))
+
+
+@pytest.fixture(scope="module")
+def audio() -> Any:
+    """Nine seconds of noise: many windows for the small model, in which it finds words."""
+    return (np.random.default_rng(0).standard_normal(16000 * 9) * 0.1).astype(np.float32)
+
+
+def work(gpu: Gpu) -> tuple[Any, Any, Any]:
+    """A plan, its input and its output."""
+    rng = np.random.default_rng(1)
+    x, out = gpu.slot((64, 32)), gpu.slot((64, 48))
+    weight = gpu.upload(rng.standard_normal((48, 32)).astype(np.float32))
+    plan = gpu.record(lambda: gpu.keep(gpu.linear(x, ops.Linear(weight, None)), out))
+    plan.run()
+    gpu.read(out)
+    return plan, x, out
+
+
+# -- a device that is lost ------------------------------------------------------------------------
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize(
+    "call",
+    [
+        "run",
+        "write",
+        "read",
+        "waiting read",
+        "slot",
+        "large slot",
+        "copy",
+        "record",
+        "room",
+        "release",
+    ],
+)
+def test_every_call_on_a_lost_device_says_so_in_one_line(own: Gpu, call: str, lines: Any) -> None:
+    plan, x, out = work(own)
+    wait = own.snapshot(out)
+    calls = {
+        "run": plan.run,
+        "write": lambda: own.write(x, np.ones((64, 32), np.float32)),
+        "read": lambda: own.read(out),
+        "waiting read": wait,
+        "slot": lambda: own.slot((4,)),
+        "copy": lambda: own.copy_first(out, 1),
+        "large slot": lambda: own.slot((1 << 20,)),
+        "record": lambda: work(own),
+        "room": lambda: own.memory.room(1 << 20),
+        "release": lambda: own.memory.release(x),
+    }
+    own.device.handle.destroy()
+    for _ in range(2):
+        with pytest.raises(DeviceLostError) as raised:
+            calls[call]()
+        told = str(raised.value)
+        assert told.startswith(f"{own.name}: the device was lost (")
+        assert told.endswith("if that happens again, update its driver or use --device cpu")
+        assert "\n" not in told
+    assert lines() == []  # nor do the implementations log it at length
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize(
+    "call", ["run", "write", "read", "waiting read", "slot", "copy", "kernel", "record"]
+)
+def test_a_device_lost_a_moment_after_it_was_asked(
+    own: Gpu, monkeypatch: pytest.MonkeyPatch, call: str
+) -> None:
+    """What the implementation raises then is understood."""
+    plan, x, out = work(own)
+    calls = {
+        "run": plan.run,
+        "write": lambda: own.write(x, np.ones((64, 32), np.float32)),
+        "read": lambda: own.read(out),
+        "waiting read": own.snapshot(out),
+        "slot": lambda: own.slot((4,)),
+        "copy": lambda: own.copy_first(out, 1),
+        "kernel": lambda: own.kernels.pipeline("take_rows", LINES=3, L=5, WIDTH4=7),
+        "record": lambda: work(own),
+    }
+    own.copy_first(out, 1)
+    monkeypatch.setattr(Device, "check", lambda self: None)
+    own.device.handle.destroy()
+    with pytest.raises(DeviceLostError):
+        calls[call]()
+
+
+@pytest.mark.gpu
+def test_a_device_closed_while_a_read_waits_ends_the_wait(own: Gpu) -> None:
+    x, out = own.slot((1024, 512)), own.slot((1024, 512))
+    weight = own.upload(np.ones((512, 512), np.float32))
+    plan = own.record(lambda: own.keep(own.linear(x, ops.Linear(weight, None)), out))
+    plan.run(2)
+    wait = own.snapshot(out)
+    closing = threading.Timer(0.02, own.device.handle.destroy)
+    closing.start()
+    try:
+        assert not wait()[0].any()  # wgpu may still hand over the data
+    except DeviceLostError as lost:
+        assert own.name in str(lost)
+    closing.join()
+    with pytest.raises(DeviceLostError):
+        own.read(out)
+
+
+@pytest.mark.gpu
+def test_timestamps_of_a_lost_device(adapter: Adapter, monkeypatch: pytest.MonkeyPatch) -> None:
+    if "timestamps" not in adapter.features:
+        pytest.skip("no timestamps")
+    monkeypatch.setenv("OSCINE_TRACE", "kernels")
+    gpu = Gpu(open_device(adapter))
+    plan, _, _ = work(gpu)
+    assert gpu.trace()
+    plan.run()
+    gpu.device.handle.destroy()
+    with pytest.raises(DeviceLostError):
+        gpu.trace()
+
+
+@pytest.mark.gpu
+def test_closing_twice_or_after_a_loss_is_nothing(own: Gpu) -> None:
+    for _ in range(2):
+        own.device.close()
+    assert own.device.lost()
+
+
+class Told:
+    """A device of an implementation that is not there."""
+
+    class GPUError(Exception):
+        pass
+
+    class GPUPipelineError(Exception):
+        pass
+
+
+@pytest.mark.parametrize(
+    "message",
+    [
+        "Validation Error\n\nCaused by:\n  Parent device is lost",  # wgpu-native
+        "[Device] is lost.\n - While calling [Device].CreateBuffer([BufferDescriptor]).",  # Dawn
+        "Could not map buffer (4 : Device was lost before MapAsync completed.).",
+        "vkQueueSubmit failed with VK_ERROR_DEVICE_LOST\n at CheckVk (/src/x.cpp:104)",
+    ],
+)
+def test_messages_that_tell_of_a_loss(message: str) -> None:
+    adapter = Adapter("wgpu", "A card", "DiscreteGPU", "Vulkan", "", frozenset(), {}, None)
+    device = Device(adapter, Told, None)
+    for problem in (Told.GPUError(message), RuntimeError(message)):
+        assert isinstance(problem, device.failures)
+        error = device.failure(problem, kind=DeviceMemoryError)
+        assert isinstance(error, DeviceLostError)
+        assert str(error).startswith("A card (Vulkan, wgpu): the device was lost (")
+    assert ".cpp" not in one_line(message)
+
+
+def test_other_messages_are_what_they_are() -> None:
+    adapter = Adapter("wgpu", "A card", "DiscreteGPU", "Vulkan", "", frozenset(), {}, None)
+    device = Device(adapter, Told, None)
+    assert type(device.failure(RuntimeError("no"), "refuses kernel x")) is DeviceError
+    full = type("Full", (Told.GPUError, MemoryError), {})
+    assert type(device.failure(full("Out of memory"))) is DeviceMemoryError
+
+
+# -- the way back ---------------------------------------------------------------------------------
+
+
+def breaking(model: Whisper, at: list[float]) -> Any:
+    """A progress function that closes the model's device when it comes past these seconds."""
+    left = list(at)
+
+    def progress(seconds: float, total: float) -> None:
+        if left and seconds >= left[0]:
+            left.pop(0)
+            model.decoder.backend.device.handle.destroy()  # type: ignore[attr-defined]
+
+    return progress
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize("more", [{}, {"batch_size": 2}], ids=["sequential", "batched"])
+def test_a_transcript_goes_on_from_the_window_it_was_at(
+    audio: Any, lines: Any, more: dict[str, Any]
+) -> None:
+    model = oscine.load(GOLDEN, "gpu")
+    expected = model.transcribe(audio, **OPTIONS, **more)
+    assert expected.text
+    name = model.device
+    progress = breaking(model, [0.5])
+    found = model.transcribe(audio, progress=progress, **OPTIONS, **more)
+    assert found.text == expected.text
+    assert [s.start for s in found.segments] == [s.start for s in expected.segments]
+    assert found.device == name
+    told = [line for line in lines() if "lost" in line]
+    assert len(told) == 1
+    assert told[0].startswith(f"{name}: the device was lost (")
+
+
+@pytest.mark.gpu
+def test_what_is_lost_time_and_again_is_done_by_numpy(audio: Any, lines: Any) -> None:
+    model = oscine.load(GOLDEN, "gpu")
+    name = model.device
+    expected = model.transcribe(audio, **OPTIONS).text
+    found = model.transcribe(audio, progress=breaking(model, [0.5, 2, 4]), **OPTIONS)
+    assert (found.text, found.device) == (expected, "NumPy")
+    told = [line for line in lines() if "NumPy" in line]
+    assert told == [f"{name}: not opened again (lost 3 times); using NumPy on the CPU"]
+    again = model.transcribe(audio, **OPTIONS)
+    assert (again.text, len(lines())) == (expected, 4)
+
+
+class Closing(Reference):
+    """A backend that says whether it was closed."""
+
+    name = "a GPU"
+
+    def __init__(self) -> None:
+        self.device, self.closed = self, 0
+
+    def close(self) -> None:
+        self.closed += 1
+
+
+def fail(*arguments: Any) -> Any:
+    raise DeviceError("no such luck")
+
+
+@pytest.mark.parametrize("device", ["auto", "gpu"])
+def test_a_device_that_cannot_be_opened_again_is_numpy_also_where_a_gpu_was_asked_for(
+    monkeypatch: pytest.MonkeyPatch, lines: Any, device: str
+) -> None:
+    backend = Closing()
+    rebuild = Rebuild(GOLDEN, "auto", device, Decoder(load_weights(GOLDEN), backend))
+    monkeypatch.setattr(loading, "open_gpu", fail)
+    assert rebuild().device == "NumPy"
+    assert backend.closed == 1  # else its memory would be in the way of a new one
+    assert lines() == ["a GPU: not opened again (no such luck); using NumPy on the CPU"]
+
+
+def test_a_device_is_opened_as_it_was_and_with_the_same_weights(
+    monkeypatch: pytest.MonkeyPatch, lines: Any
+) -> None:
+    asked: list[str] = []
+    types: list[str] = []
+    second, convert = Closing(), loading.with_matrices
+    monkeypatch.setattr(loading, "open_gpu", lambda choice: asked.append(choice) or second)
+    monkeypatch.setattr(
+        loading,
+        "with_matrices",
+        lambda weights, dtype: types.append(dtype) or convert(weights, dtype),
+    )
+    model = Decoder(load_weights(GOLDEN), Closing())
+    rebuild = Rebuild(GOLDEN, "f16", "gpu:1", model)
+    model.reserve(3, 5)
+    made = rebuild()
+    assert made is not model and made.backend is second
+    assert (made.windows, made.most_lines) == (3, 5)
+    assert (asked, types) == (["gpu:1"], ["f16"])
+    rebuild()
+    assert second.closed == 1  # of two losses, the second was of the second
+    assert lines() == []
+    assert rebuild().device == "NumPy"
+    assert asked == ["gpu:1", "gpu:1"]
+
+
+# -- memory ---------------------------------------------------------------------------------------
+
+
+@pytest.mark.gpu
+def test_released_memory_is_used_no_more(own: Gpu) -> None:
+    """Under wgpu-native a submit that uses it would end the process."""
+    plan, x, out = work(own)
+    other, given, _ = work(own)
+    own.memory.release(x, x)
+    for call in (plan.run, lambda: own.read(x), lambda: own.write(x, np.ones(4, np.float32))):
+        for _ in range(2):
+            with pytest.raises(DeviceError, match="released before"):
+                call()
+    own.write(given, np.ones((64, 32), np.float32))
+    other.run(2)
+    assert not own.read(out).any()
+
+
+@pytest.mark.gpu
+def test_released_parts_and_room(own: Gpu) -> None:
+    own.memory.largest_binding = 1024
+    cut = own.upload(np.ones((32, 32), np.float32))
+    assert len(cut.parts) == 4
+    own.memory.release(cut)
+    assert all(part.buffer in own.memory.released for part in cut.parts)
+    assert own.memory.room(1 << 20)
+    assert own.memory.room(0)
+
+
+@pytest.mark.gpu
+def test_a_plan_for_which_there_is_no_room_leaves_room_for_a_smaller_one(
+    own: Gpu, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    api, create = own.device.api, own.device.handle.create_buffer
+    linear = ops.Linear(own.upload(np.eye(32, dtype=np.float32)), None)
+
+    def plan_of(rows: int) -> Any:
+        x, out = own.slot((rows, 32)), own.slot((rows, 32))
+
+        def trace() -> None:
+            own.keep(own.linear(own.linear(own.linear(x, linear), linear), linear), out)
+
+        own.write(x, np.ones((rows, 32), np.float32))
+        return own.record(trace), out
+
+    def full(**options: Any) -> Any:
+        taken = sum(buffer.size for buffer in own.pool.buffers)
+        if taken + options["size"] > 48 * 32 * 4:
+            raise api.GPUOutOfMemoryError("Out of memory")
+        return create(**options)
+
+    plan_of(16)
+    before = list(own.pool.buffers)
+    monkeypatch.setattr(own.device.handle, "create_buffer", full, raising=False)
+    with pytest.raises(DeviceMemoryError):
+        plan_of(40)
+    assert own.pool.buffers == before
+    plan, out = plan_of(16)
+    plan.run()
+    assert (own.read(out) == 1).all()
+
+
+# -- small bindings -------------------------------------------------------------------------------
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize(("kind", "vocabulary"), [(np.float32, 2000), (np.float16, 4000)])
+def test_a_model_whose_embedding_is_larger_than_a_binding(
+    adapter: Adapter, kind: Any, vocabulary: int
+) -> None:
+    """Lavapipe binds 128 MiB, large's embedding has 265 MB: here 64 KiB, and three times that."""
+    weights = load_weights(GOLDEN)  # float16: a software GPU is slow to compile the other kernels
+    assert weights.decoder is not None
+    rng = np.random.default_rng(2)
+    table = rng.standard_normal((vocabulary, weights.config.n_text_state)) / 4
+    table = table.astype(kind)
+    weights = replace(
+        weights,
+        config=replace(weights.config, n_vocab=vocabulary),
+        decoder=replace(weights.decoder, embedding=table),
+    )
+    device, config = open_device(adapter), weights.config
+    limits = {**adapter.limits, "max-storage-buffer-binding-size": 1 << 16}
+    gpu = Gpu(replace(device, adapter=replace(device.adapter, limits=limits)))
+    assert gpu.memory.largest_binding == 1 << 16
+    assert len(gpu.upload(table).parts) == 3
+    mel = rng.standard_normal((config.window_frames, config.n_mels)).astype(np.float32)
+    request = Request(
+        prompt=(5, vocabulary - 7, vocabulary // 2), sot=0, suppress=(), suppress_first=(),
+        end=vocabulary - 1, timestamp_begin=vocabulary, no_timestamps=1, no_speech=0,
+        timestamps=False, max_initial_timestamp=None, limit=24,
+    )  # fmt: skip
+    picked = []
+    for backend in (gpu, Reference()):
+        decoder = Decoder(weights, backend)
+        decoder.encode([mel])
+        picked.append(decoder.decode([request])[0][0].tokens)
+    assert picked[0] == picked[1]
+    assert len(set(picked[1])) > 3
+
+
+@pytest.mark.gpu
+def test_a_model_that_no_binding_holds_is_refused_with_sizes(adapter: Adapter) -> None:
+    device = open_device(adapter)
+    limits = {**adapter.limits, "max-storage-buffer-binding-size": 4096}
+    gpu = Gpu(replace(device, adapter=replace(device.adapter, limits=limits)))
+    with pytest.raises(
+        DeviceMemoryError, match=r"are .* MiB, its largest binding is 0\.0 MiB; use"
+    ):
+        Decoder(load_weights(GOLDEN), gpu)
+
+
+# -- a driver that fails --------------------------------------------------------------------------
+
+
+def no_driver(reason: str) -> Any:
+    if os.environ.get("OSCINE_REQUIRE_GPU", "0") not in ("", "0"):
+        pytest.fail(f"{reason} (OSCINE_REQUIRE_GPU is set)", pytrace=False)
+    pytest.skip(reason)
+
+
+@pytest.fixture(scope="module")
+def faulty(adapter: Adapter, tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
+    """The environment of a process whose Vulkan driver is the software one, made to fail."""
+    named = os.environ.get("VK_DRIVER_FILES") or os.environ.get("VK_ICD_FILENAMES") or ""
+    known = [Path(named.split(os.pathsep)[0])] if named else []
+    known += sorted(Path("/usr/share/vulkan/icd.d").glob("lvp_icd*.json"))
+    compiler = shutil.which("cc")
+    if not (adapter.software and known and compiler and sys.platform == "linux"):
+        no_driver("needs Linux, a C compiler and Mesa's software driver")
+    folder = tmp_path_factory.mktemp("driver")
+    library, manifest = folder / "faulty_driver.so", folder / "faulty.json"
+    source = HERE / "gpu" / "faulty_driver.c"
+    subprocess.run([compiler, "-O1", "-shared", "-fPIC", "-o", library, source, "-ldl"], check=True)
+    described = json.loads(known[0].read_text(encoding="utf-8"))
+    real = described["ICD"]["library_path"]
+    described["ICD"]["library_path"] = str(library)
+    manifest.write_text(json.dumps(described), encoding="utf-8")
+    return {
+        **os.environ,
+        "FAULTY_DRIVER": str(library),
+        "FAULTY_DRIVER_OF": str(known[0].parent / real if "/" in real else real),
+        "VK_DRIVER_FILES": str(manifest),
+        "VK_ICD_FILENAMES": str(manifest),
+    }
+
+
+def run(case: str, environment: dict[str, str]) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [sys.executable, HERE / "gpu" / "on_faulty_driver.py", case],
+        env=environment, capture_output=True, text=True, timeout=120, check=False,
+    )  # fmt: skip
+
+
+def outcome(case: str, environment: dict[str, str]) -> Any:
+    """What the case printed. Skips where it is known to end the process."""
+    ended = run(case, environment)
+    assert ended.returncode == 0, ended.stderr[-2000:]
+    return json.loads(ended.stdout)
+
+
+@pytest.fixture
+def dawn(adapter: Adapter) -> None:
+    if adapter.implementation != "dawn":
+        pytest.skip("wgpu-native ends the process: test_wgpu_native_ends_the_process")
+
+
+@pytest.mark.gpu
+@pytest.mark.usefixtures("dawn")
+def test_a_driver_that_loses_the_device_while_a_read_waits(faulty: dict[str, str]) -> None:
+    told = outcome("lost in a read", faulty)
+    assert len(told) == 5
+    assert all("the device was lost (vk" in line for line in told)
+    assert all("VK_ERROR_DEVICE_LOST" in line and "\n" not in line for line in told)
+
+
+@pytest.mark.gpu
+@pytest.mark.usefixtures("dawn")
+def test_a_driver_that_loses_the_device_at_a_submit(faulty: dict[str, str]) -> None:
+    told = outcome("lost at a submit", faulty)
+    assert all("(vkQueueSubmit failed with VK_ERROR_DEVICE_LOST)" in line for line in told)
+
+
+@pytest.mark.gpu
+@pytest.mark.usefixtures("dawn")
+def test_a_transcript_outlives_a_reset_of_the_driver(faulty: dict[str, str]) -> None:
+    same, device, told = outcome("lost and opened again", faulty)
+    assert same and "llvmpipe" in device
+    assert len(told) == 1 and "VK_ERROR_DEVICE_LOST" in told[0]
+
+
+@pytest.mark.gpu
+@pytest.mark.usefixtures("dawn")
+def test_a_transcript_outlives_its_device(faulty: dict[str, str]) -> None:
+    same, device, told = outcome("lost for good", faulty)
+    assert same and device == "NumPy"
+    assert len(told) == 2
+    assert "not opened again" in told[1] and told[1].endswith("using NumPy on the CPU")
+
+
+@pytest.mark.gpu
+def test_wgpu_native_ends_the_process(adapter: Adapter, faulty: dict[str, str]) -> None:
+    """Its issue 588, which no caller can help; when this fails, that is good news."""
+    if adapter.implementation != "wgpu":
+        pytest.skip("Dawn tells of the loss")
+    for case in ("lost at a submit", "lost in a read"):
+        ended = run(case, faulty)
+        assert ended.returncode == -signal.SIGABRT
+        assert "Parent device is lost" in ended.stderr
+
+
+@pytest.mark.gpu
+def test_a_driver_without_memory_is_told_and_goes_on(faulty: dict[str, str]) -> None:
+    told, goes_on, room_before, released, room_after = outcome("full", faulty)
+    assert ": no room for 8.0 MiB: " in told and told.endswith("or --device cpu")
+    assert "\n" not in told
+    assert goes_on
+    assert not room_before
+    assert released and room_after
+
+
+@pytest.mark.gpu
+@pytest.mark.usefixtures("dawn")
+def test_no_memory_for_an_upload_loses_dawns_device(faulty: dict[str, str]) -> None:
+    told = outcome("full in an upload", faulty)
+    assert any("OUT_OF_DEVICE_MEMORY" in line for line in told)
+    assert "OUT_OF_DEVICE_MEMORY" in told[-1]
