@@ -111,7 +111,7 @@ def test_channels_that_are_not_there():
     for given, name in ((wav(recording(2)), "bytes"), (recording(2), "array")):
         with pytest.raises(AudioError, match=f"^{name}: has no channel 3, only 2; choose another"):
             decode(open_source(given, 3))
-    with pytest.raises(AudioError, match="^bytes: has one channel; choose another, or all"):
+    with pytest.raises(AudioError, match=r"^bytes: has one channel; choose another, or all"):
         decode(open_source(wav(recording(1)), 2))
     with pytest.raises(AudioError, match="not a recording"):
         channel_count(b"no recording at all")

@@ -130,7 +130,7 @@ def test_what_always_holds(levels, missing, options):
         inside = np.zeros(samples, bool)
         for start, end in spans:
             inside[start:end] = True
-        for chunk in np.flatnonzero(heard >= options.threshold):
+        for chunk in np.flatnonzero(heard.astype("f8") >= options.threshold):
             assert inside[chunk * CHUNK : (chunk + 1) * CHUNK].all()
     padded = pad_spans(spans, samples, options)
     assert len(padded) == len(spans)

@@ -117,10 +117,7 @@ def test_rates_become_16_khz(rate):
 @pytest.mark.parametrize("size", [0, 7, 10**9, 0x7FFFF000, 0xFFFFFFFF])
 def test_a_header_may_lie_about_its_length(size):
     audio = decode(wav(PCM, 16, integers(16), size=size))
-    if size == 7:
-        assert len(audio.samples) == 3
-    else:
-        assert np.abs(audio.samples - TONE).max() < 1e-4
+    assert np.abs(audio.samples - TONE).max() < 1e-4
 
 
 def test_a_cut_file_warns_and_gives_what_is_there(caplog):

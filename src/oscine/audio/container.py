@@ -10,6 +10,7 @@ import av
 
 from oscine.audio.chain import Part, links
 from oscine.audio.resample import Resampler
+from oscine.audio.riff import Lengths, lengths
 from oscine.errors import AudioError
 from oscine.types import Samples
 
@@ -45,12 +46,17 @@ def decoded(
     """
     damage = _Damage(name)
     resampler = Resampler(rate, channel)
-    with _opened(name, file) as container:
+    header = _header(name, file)
+    beyond = header is not None and header.understated
+    with _opened(name, file, ignore_length=beyond) as container:
         if channel is not None:
             check_channel(name, channel, _channels(container))
         if "ogg" not in container.format.name:
             yield from _track(name, container, resampler, damage)
-            if damage.cut and not _streamed(file):
+            if header and beyond:
+                if header.data:
+                    damage.warn("says that it holds less than it does")
+            elif damage.cut and not (header and header.streamed):
                 damage.warn("breaks off")
             return
     with links(file) as parts:
@@ -80,13 +86,16 @@ def check_channel(name: str, channel: int, count: int) -> None:
         raise AudioError(name, problem, "choose another, or all of them mixed")
 
 
-def _opened(name: str, file: str | BinaryIO | Part) -> Any:
+def _opened(name: str, file: str | BinaryIO | Part, *, ignore_length: bool = False) -> Any:
     """The container, to be closed by `with`; it has an audio track."""
+    options = {"protocol_whitelist": "file"}  # a playlist must not reach into the network
+    if ignore_length:
+        options["ignore_length"] = "1"
     try:
         container = av.open(
             file if isinstance(file, str) else _Reader(file),
             **_TAGS,
-            options={"protocol_whitelist": "file"},  # a playlist must not reach into the network
+            options=options,
         )
     except (av.error.FFmpegError, OSError, ValueError) as error:
         raise AudioError(name, f"is not a recording ({reason(error)})", _MEDIA) from None
@@ -179,16 +188,11 @@ def _stated_length(container: Any, stream: Any) -> float | None:
     return float(stream.duration * stream.time_base)
 
 
-def _streamed(file: str | BinaryIO) -> bool:
-    """Whether this is a RIFF file written into a pipe, whose length field means nothing."""
-    if isinstance(file, str):
-        with open(file.removeprefix("file:"), "rb") as opened:
-            head = opened.read(8)
-    else:
-        file.seek(0)
-        head = file.read(8)
-    size = int.from_bytes(head[4:], "little")
-    return head[:1] == b"R" and (size == 0 or size >= 0x7FFF0000)
+def _header(name: str, file: str | BinaryIO) -> Lengths | None:
+    try:
+        return lengths(file)
+    except (OSError, ValueError) as error:
+        raise AudioError(name, f"cannot be read ({reason(error)})", _AGAIN) from None
 
 
 def _codec(stream: Any) -> str:

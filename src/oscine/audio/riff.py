@@ -1,0 +1,79 @@
+"""What the header of a wave file says of its length, where FFmpeg believes it too easily.
+
+Source: Microsoft's RIFF (chunks of id, length, data, even places), EBU Tech 3306 (RF64, ds64).
+"""
+
+from __future__ import annotations
+
+from typing import BinaryIO, NamedTuple
+
+_TAIL = 4096  # bytes that may be a tag or padding
+_OPEN_END = 0x7FFF0000  # writers into pipes put such a length, or 0: they cannot go back
+
+
+class Lengths(NamedTuple):
+    """`data`: bytes of samples that are stated; `rest`: bytes of the file from there to its end."""
+
+    streamed: bool
+    data: int
+    rest: int
+    chunks_follow: bool
+
+    @property
+    def understated(self) -> bool:
+        """Whether more samples are there than the header says, as when a recorder was cut off."""
+        return self.rest - self.data > _TAIL and not self.chunks_follow
+
+
+def lengths(file: str | BinaryIO) -> Lengths | None:
+    """Of a path or file object that holds RIFF or RF64 with samples; else None."""
+    if not isinstance(file, str):
+        found = _lengths(file)
+        file.seek(0)
+        return found
+    with open(file.removeprefix("file:"), "rb") as opened:
+        return _lengths(opened)
+
+
+def _lengths(file: BinaryIO) -> Lengths | None:
+    end = file.seek(0, 2)
+    file.seek(0)
+    head = file.read(12)
+    if head[:4] not in (b"RIFF", b"RF64", b"BW64") or head[8:] != b"WAVE":
+        return None
+    total = int.from_bytes(head[4:8], "little")
+    streamed = head[:4] == b"RIFF" and (total == 0 or total >= _OPEN_END)
+    stated: int | None = None
+    place = 12
+    while (chunk := _chunk(file, place)) is not None:
+        name, size = chunk
+        if name == b"ds64" and head[:4] != b"RIFF":
+            file.seek(place + 16)
+            stated = int.from_bytes(file.read(8), "little")
+        elif name == b"data":
+            data = size if stated is None else stated
+            return Lengths(streamed, data, end - place - 8, _follow(file, place + 8 + data, end))
+        place += 8 + size + size % 2
+    return None
+
+
+def _chunk(file: BinaryIO, place: int) -> tuple[bytes, int] | None:
+    file.seek(place)
+    head = file.read(8)
+    if len(head) < 8:
+        return None
+    return head[:4], int.from_bytes(head[4:], "little")
+
+
+def _follow(file: BinaryIO, place: int, end: int) -> bool:
+    """Whether chunks follow from `place` on, as far as the file goes."""
+    place += place % 2
+    while place < end:
+        chunk = _chunk(file, place)
+        if chunk is None:
+            return end - place < 8
+        name, size = chunk
+        if not all(32 <= letter < 127 for letter in name):
+            return False
+        place += 8 + size + size % 2
+    return place <= end + 1
