@@ -77,6 +77,16 @@ def test_a_window_cut_by_a_clip_is_filled_with_zero():
     assert (window[70:] == 0.0).all()
 
 
+def test_a_window_cut_by_a_clip_can_be_filled_with_silence():
+    samples = recording(160 * 300)
+    features = Features(Blocks(samples, [5000]), 80, 100)
+    window = features.window(50, 70, silence=True)
+    assert np.array_equal(window[:70], features.window(50, 70)[:70])
+    past_the_end = features.window(290, 10)[-1]  # long after the last sample
+    assert np.array_equal(window[70:], np.tile(past_the_end, (30, 1)))
+    assert np.array_equal(features.window(250, 50, silence=True), features.window(250, 50))
+
+
 def test_a_window_past_the_end_shows_silence():
     features = Features(Blocks(recording(160 * 120), [5000]), 80, 100)
     window = features.window(60, 60)
