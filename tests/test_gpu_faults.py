@@ -1,19 +1,12 @@
 """A GPU that is lost, full or too small: what is said, and that the work goes on.
 
-Devices are lost in two ways: closed in the process, as both implementations can be told to, and
-by a driver that fails (gpu/faulty_driver.c, made here if there is a C compiler), which is what a
-watchdog's reset looks like. The second runs in a process of its own.
+Devices are lost here by closing them, as both implementations can be told to. A driver that fails,
+which is what a watchdog's reset looks like: gpu/test_faulty_driver.py.
 """
 
 from __future__ import annotations
 
-import json
 import logging
-import os
-import shutil
-import signal
-import subprocess
-import sys
 import threading
 from collections.abc import Iterator
 from dataclasses import replace
@@ -439,120 +432,3 @@ def test_a_model_that_no_binding_holds_is_refused_with_sizes(adapter: Adapter) -
         DeviceMemoryError, match=r"are .* MiB, its largest binding is 0\.0 MiB; use"
     ):
         Decoder(load_weights(GOLDEN), gpu)
-
-
-# -- a driver that fails --------------------------------------------------------------------------
-
-
-def no_driver(reason: str) -> Any:
-    if os.environ.get("OSCINE_REQUIRE_GPU", "0") not in ("", "0"):
-        pytest.fail(f"{reason} (OSCINE_REQUIRE_GPU is set)", pytrace=False)
-    pytest.skip(reason)
-
-
-@pytest.fixture(scope="module")
-def faulty(adapter: Adapter, tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
-    """The environment of a process whose Vulkan driver is the software one, made to fail."""
-    named = os.environ.get("VK_DRIVER_FILES") or os.environ.get("VK_ICD_FILENAMES") or ""
-    known = [Path(named.split(os.pathsep)[0])] if named else []
-    known += sorted(Path("/usr/share/vulkan/icd.d").glob("lvp_icd*.json"))
-    compiler = shutil.which("cc")
-    if not (adapter.software and known and compiler and sys.platform == "linux"):
-        no_driver("needs Linux, a C compiler and Mesa's software driver")
-    folder = tmp_path_factory.mktemp("driver")
-    library, manifest = folder / "faulty_driver.so", folder / "faulty.json"
-    source = HERE / "gpu" / "faulty_driver.c"
-    subprocess.run([compiler, "-O1", "-shared", "-fPIC", "-o", library, source, "-ldl"], check=True)
-    described = json.loads(known[0].read_text(encoding="utf-8"))
-    real = described["ICD"]["library_path"]
-    described["ICD"]["library_path"] = str(library)
-    manifest.write_text(json.dumps(described), encoding="utf-8")
-    return {
-        **os.environ,
-        "FAULTY_DRIVER": str(library),
-        "FAULTY_DRIVER_OF": str(known[0].parent / real if "/" in real else real),
-        "VK_DRIVER_FILES": str(manifest),
-        "VK_ICD_FILENAMES": str(manifest),
-    }
-
-
-def run(case: str, environment: dict[str, str]) -> subprocess.CompletedProcess[str]:
-    return subprocess.run(
-        [sys.executable, HERE / "gpu" / "on_faulty_driver.py", case],
-        env=environment, capture_output=True, text=True, timeout=120, check=False,
-    )  # fmt: skip
-
-
-def outcome(case: str, environment: dict[str, str]) -> Any:
-    """What the case printed. Skips where it is known to end the process."""
-    ended = run(case, environment)
-    assert ended.returncode == 0, ended.stderr[-2000:]
-    return json.loads(ended.stdout)
-
-
-@pytest.fixture
-def dawn(adapter: Adapter) -> None:
-    if adapter.implementation != "dawn":
-        pytest.skip("wgpu-native ends the process: test_wgpu_native_ends_the_process")
-
-
-@pytest.mark.gpu
-@pytest.mark.usefixtures("dawn")
-def test_a_driver_that_loses_the_device_while_a_read_waits(faulty: dict[str, str]) -> None:
-    told = outcome("lost in a read", faulty)
-    assert len(told) == 5
-    assert all("the device was lost (vk" in line for line in told)
-    assert all("VK_ERROR_DEVICE_LOST" in line and "\n" not in line for line in told)
-
-
-@pytest.mark.gpu
-@pytest.mark.usefixtures("dawn")
-def test_a_driver_that_loses_the_device_at_a_submit(faulty: dict[str, str]) -> None:
-    told = outcome("lost at a submit", faulty)
-    assert all("(vkQueueSubmit failed with VK_ERROR_DEVICE_LOST)" in line for line in told)
-
-
-@pytest.mark.gpu
-@pytest.mark.usefixtures("dawn")
-def test_a_transcript_outlives_a_reset_of_the_driver(faulty: dict[str, str]) -> None:
-    same, device, told = outcome("lost and opened again", faulty)
-    assert same and "llvmpipe" in device
-    assert len(told) == 1 and "VK_ERROR_DEVICE_LOST" in told[0]
-
-
-@pytest.mark.gpu
-@pytest.mark.usefixtures("dawn")
-def test_a_transcript_outlives_its_device(faulty: dict[str, str]) -> None:
-    same, device, told = outcome("lost for good", faulty)
-    assert same and device == "NumPy"
-    assert len(told) == 2
-    assert "not opened again" in told[1] and told[1].endswith("using NumPy on the CPU")
-
-
-@pytest.mark.gpu
-def test_wgpu_native_ends_the_process(adapter: Adapter, faulty: dict[str, str]) -> None:
-    """Its issue 588, which no caller can help; when this fails, that is good news."""
-    if adapter.implementation != "wgpu":
-        pytest.skip("Dawn tells of the loss")
-    for case in ("lost at a submit", "lost in a read"):
-        ended = run(case, faulty)
-        assert ended.returncode == -signal.SIGABRT
-        assert "Parent device is lost" in ended.stderr
-
-
-@pytest.mark.gpu
-def test_a_driver_without_memory_is_told_and_goes_on(faulty: dict[str, str]) -> None:
-    told, goes_on, room_before, released, room_after = outcome("full", faulty)
-    assert ": no room for 8.0 MiB: " in told and told.endswith("or --device cpu")
-    assert "\n" not in told
-    assert goes_on
-    assert not room_before
-    assert released and room_after
-
-
-@pytest.mark.gpu
-@pytest.mark.usefixtures("dawn")
-def test_no_memory_for_an_upload_loses_dawns_device(faulty: dict[str, str]) -> None:
-    told = outcome("full in an upload", faulty)
-    assert any("OUT_OF_DEVICE_MEMORY" in line for line in told)
-    assert "OUT_OF_DEVICE_MEMORY" in told[-1]

@@ -1,6 +1,6 @@
-"""Runs one case of tests/test_gpu_faults.py in a process whose driver is faulty_driver.c.
+"""Runs one case of test_faulty_driver.py in a process whose driver is faulty_driver.c.
 
-Prints what happened as one JSON object: the driver ends the process where wgpu-native does.
+Prints what happened as JSON, unless the process is ended, as wgpu-native does at a loss.
 """
 
 from __future__ import annotations
