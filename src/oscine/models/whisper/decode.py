@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from oscine import ops
-from oscine.errors import DeviceError, NonFiniteError, UsageError
+from oscine.errors import DeviceMemoryError, NonFiniteError, UsageError
 from oscine.models.whisper import model
 from oscine.models.whisper.align import Aligner
 from oscine.models.whisper.lines import Lines, Shape
@@ -58,8 +58,8 @@ class Decoder:
     def reserve(self, windows: int, lines: int) -> None:
         """Make room for so many windows and lines, if there is less.
 
-        Plans are made anew then, and more windows begin empty. Raises DeviceError where the device
-        has not that much; what there was is kept.
+        Plans are made anew then, and more windows begin empty. Raises DeviceMemoryError where the
+        device has not that much; what there was is kept.
         """
         layers, width = self.config.n_text_layer, self.config.n_text_state
         context = self.config.n_text_ctx
@@ -72,7 +72,7 @@ class Decoder:
             if lines > self.most_lines:
                 keys = self.slots(layers, (lines, context, width))
                 values = self.slots(layers, (lines, context, width))
-        except DeviceError:
+        except DeviceMemoryError:
             self.backend.release(*(memory if memory is not self.memory else ()), *keys)
             raise
         if memory is self.memory and not keys:
@@ -100,12 +100,12 @@ class Decoder:
         return max(1, min(counts))
 
     def slots(self, count: int, shape: tuple[int, ...]) -> list[ops.Tensor]:
-        """So many slots of one shape, or none: DeviceError."""
+        """So many slots of one shape, or none: DeviceMemoryError."""
         made: list[ops.Tensor] = []
         try:
             for _ in range(count):
                 made.append(self.backend.slot(shape))
-        except DeviceError:
+        except DeviceMemoryError:
             self.backend.release(*made)
             raise
         return made

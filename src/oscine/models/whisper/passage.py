@@ -35,7 +35,7 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
-MISSED = 1.5  # seconds of speech after a window's last text that are worth another window
+MISSED = 0.6  # seconds of speech after a window's last text that are worth another window
 LEAST_ADVANCE = 100  # frames that such a window must be ahead
 HOT = 0.5  # text made above this temperature is no context for what follows
 

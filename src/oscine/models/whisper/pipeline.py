@@ -14,7 +14,7 @@ from oscine.audio.io import SourceLike, open_source
 from oscine.audio.speech import survey
 from oscine.audio.vad import VadOptions
 from oscine.audio.windows import Features, Recording
-from oscine.errors import DeviceError, DeviceLostError, UsageError
+from oscine.errors import DeviceLostError, DeviceMemoryError, UsageError
 from oscine.models.whisper.config import WhisperConfig
 from oscine.models.whisper.decode import Check
 from oscine.models.whisper.language import vote, window_starts
@@ -176,27 +176,27 @@ class Whisper:
         )
 
     def surviving(self, work: Callable[[], Result]) -> Result:
-        """The result of work that can be done over, on a new device if its own is lost.
+        """The result of work that can be done over: on a new device, as often as one is lost.
 
-        Raises DeviceLostError where there is no way to make one, or it is lost as well.
+        Raises DeviceLostError where there is no way to make another.
         """
-        try:
-            return work()
-        except DeviceLostError as lost:
-            if self._rebuild is None:
-                raise
-            log.warning("%s; going on from the window it was at", lost)
-        with self.lock:
-            timings, self._encoded = self.decoder.timings, None
-            self.decoder = self._rebuild()
-            self.decoder.timings = timings
-        return work()
+        while True:
+            try:
+                return work()
+            except DeviceLostError as lost:
+                if self._rebuild is None:
+                    raise
+                log.warning("%s; going on from the window it was at", lost)
+            with self.lock:
+                timings, self._encoded = self.decoder.timings, None
+                self.decoder = self._rebuild()
+                self.decoder.timings = timings
 
     def reserve(self, wanted: int | str | None, width: int) -> int:
         """Room for a batch of windows with `width` lines each; how many there is room for.
 
         `wanted` may be "auto". Where the device has not enough for a number, less is made do with
-        and said so. Raises DeviceError if not even one window fits.
+        and said so. Raises DeviceMemoryError if not even one window fits.
         """
         most = self.decoder.batch_that_fits() if wanted == "auto" else int(wanted or 1)
         count = most
@@ -205,7 +205,7 @@ class Whisper:
                 with self.lock:
                     self._encoded = None
                     self.decoder.reserve(count, count * width)
-            except DeviceError as problem:
+            except DeviceMemoryError as problem:
                 if count == 1:
                     raise
                 count //= 2

