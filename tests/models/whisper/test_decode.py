@@ -158,6 +158,144 @@ def test_rows_differ_and_a_seed_makes_them_again(engine: Engines, name: str) -> 
     assert len({row.no_speech_prob for row in first}) == 1  # all rows read the same prompt
 
 
+# -- side by side ---------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def crowd(
+    weights: WhisperWeights, golden: dict[str, Any], backend: Callable[[str], Any]
+) -> Callable[[str], Decoder]:
+    """crowd(name): four windows that differ, encoded side by side."""
+
+    def build(name: str) -> Decoder:
+        decoder, mel = Decoder(weights, backend(name)), time_first(golden["mel"])
+        decoder.reserve(4, 4)
+        decoder.encode([np.roll(mel, 40 * at, axis=0) for at in range(4)])
+        return decoder
+
+    return build
+
+
+@backends
+def test_windows_side_by_side_are_as_each_alone(crowd: Engines, name: str) -> None:
+    decoder = crowd(name)
+    requests = [
+        replace(TIMED, window=0),
+        replace(CONTEXT, window=1),
+        replace(TIMED, window=2, limit=7),
+        replace(TIMED, window=3, seed=9),
+    ]
+    together = decoder.decode(requests)
+    alone = [decoder.decode([request])[0] for request in requests]
+    assert [[row.tokens for row in rows] for rows in together] == [
+        [row.tokens for row in rows] for rows in alone
+    ]
+    assert [rows[0].stop for rows in together] == [rows[0].stop for rows in alone]
+    assert len({rows[0].tokens for rows in together}) > 1  # windows do differ
+    for rows, other in zip(together, alone, strict=True):
+        assert rows[0].sum_logprob == pytest.approx(other[0].sum_logprob, abs=1e-3)
+        assert rows[0].no_speech_prob == pytest.approx(other[0].no_speech_prob, rel=1e-3)
+
+
+BEAMS = replace(PLAIN, beams=4, pool=4)
+SEARCHES = [
+    BEAMS,
+    replace(BEAMS, pool=6),
+    replace(BEAMS, pool=2),
+    replace(BEAMS, limit=4),
+    replace(CONTEXT, beams=3, pool=3),
+    replace(PLAIN, repetition_penalty=1.3, limit=40),
+    replace(PLAIN, no_repeat_ngram=2, suppress=(), limit=40),
+    replace(BEAMS, repetition_penalty=1.2, no_repeat_ngram=3),
+]
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize("request_", SEARCHES)
+def test_a_gpu_finds_what_numpy_finds(crowd: Engines, request_: Request) -> None:
+    requests = [replace(request_, window=window) for window in (2, 0, 1)]
+    expected, found = (crowd(name).decode(requests) for name in ("numpy", "gpu"))
+    for ours, theirs in zip(expected, found, strict=True):
+        assert [row.tokens for row in theirs] == [row.tokens for row in ours]
+        for a, b in zip(ours, theirs, strict=True):
+            assert b.sum_logprob == pytest.approx(a.sum_logprob, abs=1e-3)
+            assert b.stop == a.stop
+
+
+@backends
+def test_beams_find_likelier_text_than_greed(crowd: Engines, name: str) -> None:
+    decoder = crowd(name)
+    (greedy,) = decoder.decode([PLAIN])[0]
+    beams = decoder.decode([BEAMS])[0]
+    assert len(beams) == 4
+    assert len({row.tokens for row in beams}) == 4
+    ended = [row for row in beams if row.stop == "end"]
+    assert max(row.sum_logprob for row in ended) >= greedy.sum_logprob - 1e-3
+    assert decoder.decode([BEAMS])[0] == beams  # and nothing is left of a search
+
+
+@backends
+def test_one_beam_is_greedy(crowd: Engines, name: str) -> None:
+    decoder = crowd(name)
+    assert decoder.decode([replace(PLAIN, beams=1, pool=1)]) == decoder.decode([PLAIN])
+
+
+@backends
+def test_no_run_of_tokens_comes_twice(crowd: Engines, name: str) -> None:
+    request = replace(PLAIN, no_repeat_ngram=2, suppress=(PLAIN.end,), limit=50)
+    ((row,),) = crowd(name).decode([request])
+    pairs = [pair for pair in zip(row.tokens, row.tokens[1:], strict=False) if pair[1] < PLAIN.end]
+    assert len(pairs) == len(set(pairs)) > 10
+
+
+@backends
+def test_room_grows_and_what_is_encoded_stays(crowd: Engines, name: str) -> None:
+    decoder = crowd(name)
+    before = decoder.decode([replace(TIMED, window=2)])
+    decoder.decode([replace(TIMED, window=2, temperature=0.5, samples=7)])
+    assert (decoder.windows, decoder.most_lines) == (4, 7)
+    assert decoder.decode([replace(TIMED, window=2)]) == before
+
+
+@backends
+def test_more_requests_than_lines_take_turns(crowd: Engines, name: str) -> None:
+    decoder = crowd(name)
+    requests = [replace(TIMED, window=at % 4) for at in range(6)]
+    found = decoder.decode(requests)
+    assert len(found) == 6
+    assert found[:2] == found[4:]
+
+
+def test_requests_of_other_rules_are_not_decoded_together(crowd: Engines) -> None:
+    with pytest.raises(ValueError, match="same rules"):
+        crowd("numpy").decode([TIMED, PLAIN])
+
+
+@backends
+def test_alignment_is_the_upstream_programs(
+    engine: Engines, golden: dict[str, Any], name: str
+) -> None:
+    decoder, text = engine(name), golden["greedy_nots_tokens"].tolist()
+    prompt = [*PLAIN.prompt, *text, PLAIN.end]
+    frames = META["own_align"]["num_frames"] // 2
+    found = decoder.align(prompt, PLAIN.end, frames)
+    assert found.weights.shape[1:] == (len(prompt), frames)
+    assert found.weights.sum(-1) == pytest.approx(1, abs=1e-4)
+    start = len(PLAIN.prompt) - 1
+    shares = found.probabilities[start : start + len(text)]
+    assert shares == pytest.approx(golden["own_align_prob"], abs=1e-3)
+    with pytest.raises(UsageError, match="cannot be aligned"):
+        decoder.align([1] * 73, PLAIN.end, 5)
+
+
+@pytest.mark.gpu
+def test_a_gpu_aligns_other_windows_as_numpy_does(crowd: Engines) -> None:
+    prompt = [*PLAIN.prompt, 70, 80, 90, PLAIN.end]
+    ours, theirs = (crowd(name).align(prompt, PLAIN.end, 37, 3) for name in ("numpy", "gpu"))
+    np.testing.assert_allclose(theirs.weights, ours.weights, atol=1e-5)
+    np.testing.assert_allclose(theirs.probabilities, ours.probabilities, atol=1e-5)
+
+
 # -- requests and their limits --------------------------------------------------------------------
 
 

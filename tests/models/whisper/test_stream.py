@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import replace
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -74,11 +75,11 @@ def test_times_stay_in_order_and_inside(cuts: list[int], times: list[float]) -> 
     spans = [Span(a * 320, b * 320) for a, b in zip(edges[::2], edges[1::2], strict=True)]
     line = Timeline(spans, 400000)
     ordered = sorted(min(time, line.duration) for time in times)
-    words = [Word(a, b, " w", 1.0) for a, b in zip(ordered, ordered[1:], strict=False)]
+    words = [Word(a, b, " w", 1.0) for a, b in pairwise(ordered)]
     placed = [time for word in words for time in astuple_times(restored_word(word, line))]
     assert all(a <= b + 1e-6 for a, b in zip(placed[::2], placed[1::2], strict=True))
     assert all(spans[0].start / RATE <= time <= spans[-1].end / RATE for time in placed)
-    for a, b in zip(ordered, ordered[1:], strict=False):
+    for a, b in pairwise(ordered):
         found = restored(segment(a, b), line, 0.4)
         assert 0 <= found.start <= found.end <= 25.0
 
