@@ -1,24 +1,29 @@
 #!/usr/bin/env python3
-"""The gemv kernel's variants at the shapes of a decoder step: who works together, how many.
+"""The variants of gemv and gemm_rows at the shapes of a decoder step: who works together, how many.
 
-Usage: gemv.py [--device gpu] [--copies 16] [--repeat 30]. Microseconds a dispatch in a dependent
-chain over several copies of the weight, so that no cache holds them; GB/s and the share of
---bandwidth (TB/s). ops.gpu.Gpu.team is chosen from this table. One JSON line a case.
+Usage: gemv.py [--rows 1] [--device gpu] [--copies 64] [--repeat 15]. Microseconds a dispatch on the
+GPU itself, in a dependent chain over several copies of the weight, so that no cache holds them;
+GB/s and the share of --bandwidth (TB/s). ops.gpu.Gpu.team and rows_team are chosen from these
+tables. One JSON line a case.
 """
 
 from __future__ import annotations
 
 import argparse
 import json
-import statistics
+from collections.abc import Iterator
 from math import ceil
 from time import perf_counter
 
 import numpy as np
 
 from oscine.gpu.device import choose, open_device
+from oscine.gpu.kernels import Parameter
 from oscine.gpu.plan import Plan
-from oscine.ops.gpu import MOST_GROUPS, Gpu
+from oscine.gpu.profile import Profile
+from oscine.gpu.tensor import Tensor
+from oscine.ops.gpu import GEMV_ROWS, Gpu
+from oscine.ops.gpu_recorder import MOST_GROUPS
 
 #: outputs, inputs, norm folded: qkv, out and cross, fc1, fc2, the head, of width 1280.
 SHAPES = (
@@ -28,72 +33,105 @@ SHAPES = (
     (1280, 5120, False),
     (51866, 1280, False),
 )
+#: Invocations of a workgroup, and of a team.
+WORKGROUPS = ((128, 16), (128, 32), (128, 64), (256, 64), (128, 128))
+#: Invocations at least and at most that a variant may take, so that the table stays short.
+LEAST, MOST = 20_000, 430_000
 
 NOISE = (np.random.default_rng(0).standard_normal(1 << 20) * 0.02).astype(np.float16)
+Variant = tuple[str, tuple[int, ...], dict[str, Parameter]]  # kernel, grid, parameters
 
 
-def variants(gpu: Gpu, outputs: int) -> list[tuple[str, int, int]]:
-    """Team, workgroup, workgroups to launch."""
-    found = [
-        ("subgroup", workgroup, min(ceil(outputs / (workgroup // gpu.lanes)), MOST_GROUPS))
-        for workgroup in (32, 64, 128)
-        if workgroup >= gpu.lanes
-    ]
-    return [*found, ("block", 128, min(outputs, MOST_GROUPS))]
+def variants(gpu: Gpu, rows: int, outputs: int) -> Iterator[Variant]:
+    """Ways to launch a product."""
+    if rows <= GEMV_ROWS:
+        for workgroup in (32, 64, 128):
+            if workgroup >= gpu.lanes:
+                groups = min(ceil(outputs / (workgroup // gpu.lanes)), MOST_GROUPS)
+                yield "gemv", (groups,), {"TEAM": "subgroup", "WORKGROUP": workgroup}
+        yield "gemv", (min(outputs, MOST_GROUPS),), {"TEAM": "block", "WORKGROUP": 128}
+        return
+    for tile in sorted({min(rows, 8), min(rows, 16)}):
+        tiles = ceil(rows / tile)
+        for wide in (4, 8):
+            for workgroup, lanes in WORKGROUPS:
+                across = workgroup // lanes * wide
+                if LEAST <= outputs // wide * lanes * tiles <= MOST:
+                    shape = {"TILE": tile, "WIDE": wide, "LANES": lanes, "WORKGROUP": workgroup}
+                    yield "gemm_rows", (tiles, ceil(outputs / across)), shape
 
 
-def measure(gpu: Gpu, shape: tuple[int, int, bool], variant: tuple[str, int, int],
-            copies: int, repeat: int) -> float:  # fmt: skip
-    """Median microseconds a dispatch."""
-    (outputs, inputs, norm), (team, workgroup, groups) = shape, variant
-    copies = max(2, min(copies, (1 << 30) // (outputs * inputs * 2)))
-    weight = np.resize(NOISE, (outputs, inputs))
-    weights = [gpu.upload(weight) for _ in range(copies)]
-    # One buffer of the larger size is read and written in turn, so each dispatch waits.
-    slots = [gpu.slot((1, max(outputs, inputs))) for _ in range(2)]
-    gain, fold = gpu.upload(np.ones(inputs, np.float32)), gpu.upload(np.ones(outputs, np.float32))
+def chain(gpu: Gpu, shape: tuple[int, int, bool], weights: list[Tensor], slots: list[Tensor],
+          variant: Variant, rows: int, profile: Profile) -> Plan:  # fmt: skip
+    """Dispatches that wait for each other: the slots are read and written in turn."""
+    (outputs, inputs, norm), (kernel, grid, parameters) = shape, variant
     with gpu.recording(None) as dispatches:
         for number, w in enumerate(weights):
+            gain, fold, x, y = (*slots[2:], slots[number % 2], slots[1 - number % 2])
             gpu.add(
-                "gemv",
-                [slots[number % 2], gain, fold, w, None, None, None, slots[1 - number % 2]],
-                (groups,),
-                ROWS=1, K4=inputs // 4, OUTPUTS=outputs, STRIDE=outputs, NORM=norm, HALF=True,
-                TEAM=team, WORKGROUP=workgroup,
+                kernel, [x, gain, fold, w, None, None, None, y], grid,
+                ROWS=rows, K4=inputs // 4, OUTPUTS=outputs, STRIDE=outputs, NORM=norm, HALF=True,
+                **parameters,
             )  # fmt: skip
-    plan = Plan(gpu.device, gpu.pool, dispatches)
-    values = []
-    for _ in range(repeat + 3):
-        started = perf_counter()
-        plan.run(4)
-        gpu.read(slots[0])
-        values.append(1e6 * (perf_counter() - started) / (4 * copies))
-    return statistics.median(values[3:])
+    return Plan(gpu.device, gpu.pool, dispatches, "timed", profile)
+
+
+def measure(gpu: Gpu, shape: tuple[int, int, bool], rows: int, copies: int,
+            repeat: int) -> Iterator[tuple[Variant, float]]:  # fmt: skip
+    """Each variant and its mean microseconds a dispatch.
+
+    All are compiled first and the GPU is kept busy, since it lowers its clock where it waits.
+    """
+    outputs, inputs, _norm = shape
+    weight = np.resize(NOISE, (outputs, inputs))
+    weights = [gpu.upload(weight) for _ in range(copies)]
+    size = rows, max(outputs, inputs)
+    slots = [gpu.slot(size), gpu.slot(size), gpu.slot((inputs,)), gpu.slot((outputs,))]
+    profile = Profile(gpu.device, by_kernel=False)
+    plans = [
+        (variant, chain(gpu, shape, weights, slots, variant, rows, profile))
+        for variant in variants(gpu, rows, outputs)
+    ]
+    begun = perf_counter()
+    while perf_counter() < begun + 0.7:
+        plans[0][1].run(2)
+        profile.collect()
+    for variant, plan in plans:
+        plan.run(2)
+        profile.collect()
+        profile.totals.clear()
+        plan.run(repeat)
+        yield variant, 1000 * profile.collect()["timed"].milliseconds / (repeat * copies)
+    gpu.memory.release(*weights, *slots)
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
+    parser.add_argument("--rows", type=int, default=1)
     parser.add_argument("--device", default="gpu")
     parser.add_argument("--copies", type=int, default=64)
     parser.add_argument("--repeat", type=int, default=15)
     parser.add_argument("--bandwidth", type=float, default=4.2, help="TB/s")
     arguments = parser.parse_args()
-    gpu = Gpu(open_device(choose(arguments.device)))
+    gpu, rows = Gpu(open_device(choose(arguments.device))), arguments.rows
     print(f"{gpu.name}, subgroups of {gpu.lanes}")
     for shape in SHAPES:
         outputs, inputs, norm = shape
+        norm = norm and (rows == 1 or rows > GEMV_ROWS)
         nbytes = 2.0 * outputs * inputs
-        for variant in variants(gpu, outputs):
-            micro = measure(gpu, shape, variant, arguments.copies, arguments.repeat)
+        copies = max(2, min(arguments.copies, int((1 << 30) / nbytes)))
+        case = outputs, inputs, norm
+        for variant, micro in measure(gpu, case, rows, copies, arguments.repeat):
             row = {
-                "case": f"gemv {outputs}x{inputs}{' norm' if norm else ''}",
-                "team": variant[0],
-                "workgroup": variant[1],
+                "case": f"{rows} rows, {outputs}x{inputs}{' norm' if norm else ''}",
+                "kernel": variant[0],
+                **{key.lower(): value for key, value in variant[2].items()},
                 "microseconds": round(micro, 2),
                 "gbs": round(nbytes / micro / 1e3),
                 "share": round(nbytes / micro / 1e6 / arguments.bandwidth, 3),
+                "tflops": round(rows * nbytes / micro / 1e6, 1),
             }
-            print(json.dumps(row))
+            print(json.dumps(row), flush=True)
 
 
 if __name__ == "__main__":

@@ -69,53 +69,76 @@ fn halve(even: vec4<f32>, odd: vec4<f32>, bit: u32, me: u32) -> vec4<f32> {
   return select(even, odd, up) + exchange(select(odd, even, up), bit, me);
 }
 
+// x of a row less its shift; past the row's end 0.
+fn shifted(row: u32, k: u32, shift: f32) -> vec4<f32> {
+  return select(vec4<f32>(), x[row + min(k, K4 - 1u)] - shift, k < K4);
+}
+
 // Sums of a row and its squares, less the mean of its first four: that keeps the variance of rows
-// with a large mean from cancelling.
+// with a large mean from cancelling. Four rounds at once, so that their loads are under way together.
 fn mark(first: u32, me: u32) {
   let row = begin(first, me / PER_ROW);
   let shift = dot(x[row], vec4<f32>(0.25));
-  var sum = 0.0;
-  var square = 0.0;
-  for (var k = me % PER_ROW; k < K4; k += PER_ROW) {
-    let v = x[row + k] - shift;
-    sum += dot(v, vec4<f32>(1.0));
-    square += dot(v, v);
+  var sum = vec4<f32>();
+  var square = vec4<f32>();
+  for (var k = me % PER_ROW; k < K4; k += 4u * PER_ROW) {
+    let v0 = shifted(row, k, shift);
+    let v1 = shifted(row, k + PER_ROW, shift);
+    let v2 = shifted(row, k + 2u * PER_ROW, shift);
+    let v3 = shifted(row, k + 3u * PER_ROW, shift);
+    sum += v0 + v1 + v2 + v3;
+    square += v0 * v0 + v1 * v1 + v2 * v2 + v3 * v3;
   }
-  marks[me] = vec2<f32>(sum, square);
+  marks[me] = vec2<f32>(dot(sum, vec4<f32>(1.0)), dot(square, vec4<f32>(1.0)));
 }
 
-fn normed(product: f32, row: u32, first: u32, o: u32) -> f32 {
+fn normed(product: f32, row: u32, rest: Rest) -> f32 {
   var total = vec2<f32>();
   for (var i = 0u; i < PER_ROW; i++) {
     total += marks[row * PER_ROW + i];
   }
   let mean = total.x / f32(4u * K4);
   let variance = max(total.y / f32(4u * K4) - mean * mean, 0.0);
-  let shift = dot(x[begin(first, row)], vec4<f32>(0.25));
-  return (product - (mean + shift) * fold[OFFSET + o]) / sqrt(variance + 1e-5);
+  return (product - (mean + rest.shift) * rest.fold) / sqrt(variance + 1e-5);
 }
 
-fn finish(row: u32, o: u32, sum: f32) {
-  var value = sum;
+// What the q-th result of the workgroup needs besides its sum: fetched ahead.
+struct Rest {
+  at: u32,      // where it goes; NOWHERE past the ends
+  bias: f32,
+  add: f32,
+  fold: f32,
+  shift: f32,
+}
+
+const NOWHERE: u32 = 0xffffffffu;
+
+fn rest_of(q: u32, first: u32, begins: u32) -> Rest {
+  var rest = Rest(NOWHERE, 0.0, 0.0, 0.0, 0.0);
+  let row = first + q / ACROSS;
+  let output = begins + q % ACROSS;
+  if (q >= ACROSS * TILE || row >= ROWS || output >= OUTPUTS) {
+    return rest;
+  }
+  rest.at = row * STRIDE + OFFSET + output;
   if (BIAS) {
-    value += bias[OFFSET + o];
+    rest.bias = bias[OFFSET + output];
   }
-  value = activate(value);
-  let at = row * STRIDE + OFFSET + o;
   if (ADD) {
-    value += add[at];
+    rest.add = add[rest.at];
   }
-  y[at] = value;
+  if (NORM) {
+    rest.fold = fold[OFFSET + output];
+    rest.shift = dot(x[row * K4], vec4<f32>(0.25));
+  }
+  return rest;
 }
-
 
 fn run(workgroup: vec3<u32>, me: u32) {
-  if (all_done()) {
-    return;
-  }
   let first = select(workgroup.x * TILE, 0u, ROWS <= TILE);
   let lane = me % LANES;
-  let o = workgroup.y * ACROSS + me / LANES * WIDE;
+  let begins = workgroup.y * ACROSS;
+  let o = begins + me / LANES * WIDE;
   let w0 = min(o, OUTPUTS - 1u) * K4;
   let w1 = min(o + 1u, OUTPUTS - 1u) * K4;
   let w2 = min(o + 2u, OUTPUTS - 1u) * K4;
@@ -124,6 +147,29 @@ fn run(workgroup: vec3<u32>, me: u32) {
   let w5 = min(o + 5u, OUTPUTS - 1u) * K4;
   let w6 = min(o + 6u, OUTPUTS - 1u) * K4;
   let w7 = min(o + 7u, OUTPUTS - 1u) * K4;
+  // Weights are fetched a round ahead, the first before it is known whether there is work.
+  let start = min(lane, K4 - 1u);
+  var p0 = w[w0 + start];
+  var p1 = w[w1 + start];
+  var p2 = w[w2 + start];
+  var p3 = w[w3 + start];
+  var p4 = p0;
+  var p5 = p0;
+  var p6 = p0;
+  var p7 = p0;
+  if (WIDE > 4u) {
+    p4 = w[w4 + start];
+    p5 = w[w5 + start];
+    p6 = w[w6 + start];
+    p7 = w[w7 + start];
+  }
+  if (all_done()) {
+    return;
+  }
+  var rest = rest_of(me, first, begins);
+  if (NORM) {
+    mark(first, me);
+  }
   let r0 = begin(first, 0u);
   let r1 = begin(first, 1u);
   let r2 = begin(first, 2u);
@@ -173,25 +219,6 @@ fn run(workgroup: vec3<u32>, me: u32) {
   var b13 = vec4<f32>();
   var b14 = vec4<f32>();
   var b15 = vec4<f32>();
-  // Weights are fetched a round ahead.
-  let start = min(lane, K4 - 1u);
-  var p0 = w[w0 + start];
-  var p1 = w[w1 + start];
-  var p2 = w[w2 + start];
-  var p3 = w[w3 + start];
-  var p4 = p0;
-  var p5 = p0;
-  var p6 = p0;
-  var p7 = p0;
-  if (WIDE > 4u) {
-    p4 = w[w4 + start];
-    p5 = w[w5 + start];
-    p6 = w[w6 + start];
-    p7 = w[w7 + start];
-  }
-  if (NORM) {
-    mark(first, me);
-  }
   for (var k = lane; k < K4; k += LANES) {
     let m = turn(p0, p1, p2, p3, k);
     var n = m;
@@ -356,12 +383,12 @@ fn run(workgroup: vec3<u32>, me: u32) {
     for (var i = 0u; i < LANES / 8u; i++) {
       sum += sums[at + i * HELD][mine % 4u];
     }
-    let output = workgroup.y * ACROSS + across;
-    if (first + row < ROWS && output < OUTPUTS) {
+    if (rest.at != NOWHERE) {
       if (NORM) {
-        sum = normed(sum, row, first, output);
+        sum = normed(sum, row, rest);
       }
-      finish(first + row, output, sum);
+      y[rest.at] = activate(sum + rest.bias) + rest.add;
     }
+    rest = rest_of(q + WORKGROUP, first, begins);
   }
 }

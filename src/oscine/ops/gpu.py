@@ -190,27 +190,27 @@ class Gpu(GpuDecisions):
         if norm is not None:
             gain, (fold, bias) = norm.weight, self.folded(norm, linear)
         state, lines = self.guarded()
-        tiles = ceil(rows / TILE_ROWS)
         for part in linear.weight.parts or (linear.weight,):
             count = part.shape[0]
-            shape = self.rows_team(count, width)
+            shape = self.rows_team(rows, count)
             across = shape["WIDE"] * shape["WORKGROUP"] // shape["LANES"]
             self.add(
                 "gemm_rows",
                 [x, gain, fold, part, bias, add, state, y],
-                (tiles, ceil(count / across)),
+                (ceil(rows / shape["TILE"]), ceil(count / across)),
                 work=8.0 * rows * width * count,
-                ROWS=rows, TILE=ceil(rows / tiles), K4=width // 4, OUTPUTS=count, OFFSET=offset,
+                ROWS=rows, K4=width // 4, OUTPUTS=count, OFFSET=offset,
                 STRIDE=y.shape[1], NORM=norm is not None, BIAS=bias is not None,
                 ADD=add is not None, GELU=activation == "gelu", LINES=lines, HALF=is_half(part),
                 BLOCK="subgroup" if 8 <= self.lanes < WORKGROUP else "workgroup", **shape,
             )  # fmt: skip
             offset += count
 
-    def rows_team(self, outputs: int, width: int) -> dict[str, int]:
-        """How many lanes a team has, and how many outputs: measured, benchmarks/gemv.py."""
+    def rows_team(self, rows: int, outputs: int) -> dict[str, int]:
+        """How many rows of x and of the weight a team takes, and its lanes: benchmarks/gemv.py."""
+        tile = ceil(rows / ceil(rows / TILE_ROWS))
         lanes = 32 if outputs > FOLD_OUTPUTS else 64 if outputs > 2048 else 128
-        return {"LANES": lanes, "WIDE": 4, "WORKGROUP": WORKGROUP}
+        return {"TILE": tile, "WIDE": 4, "LANES": lanes, "WORKGROUP": WORKGROUP}
 
     def folded(self, norm: Norm, linear: Linear) -> tuple[Tensor, Tensor]:
         """W g and W h + b of a norm (g, h) before a linear layer, computed on first use: [out]."""
