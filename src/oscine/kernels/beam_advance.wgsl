@@ -1,5 +1,5 @@
-// The decision of beam search: order a group's offers by log-probability, put those that end to its
-// pool while it has room, make the others its BEAMS = new beams, each with what its parent had.
+// The decision of beam search: of a group's offers by log-probability, put those that end to its pool
+// while it has room, make the others its BEAMS = new beams, each with what its parent had.
 // Source: openai whisper/decoding.py, BeamSearchDecoder. offers [SPEAKERS] of OFFER_WORDS; tokens and
 // origins [LINES, ROOM]; pool_rows [GROUPS, PLACES] of POOL, pool_tokens [GROUPS, PLACES, ROOM].
 // Everything is copied column by column: an invocation has read all beams' values of a column before
@@ -33,16 +33,15 @@ struct Beam {
   score: f32,
 }
 
-var<workgroup> given: array<Beam, OFFERS>;  // as they came
-var<workgroup> ordered: array<Beam, OFFERS>;  // best first
+var<workgroup> given: array<Beam, OFFERS>;
 var<workgroup> next: array<Beam, BEAMS>;
 var<workgroup> ended: array<Beam, PLACES>;
 var<workgroup> column: array<u32, BEAMS * 128u>;
 var<workgroup> seen: atomic<u32>;  // 1: a beam is alive, BROKEN: its logits are no numbers
 var<workgroup> occupied: atomic<u32>;
+var<workgroup> going: atomic<u32>;
+var<workgroup> ending: atomic<u32>;
 var<workgroup> verdict: u32;
-var<workgroup> beams: u32;
-var<workgroup> endings: u32;
 
 fn collect(me: u32, group: u32) {
   for (var i = me; i < OFFERS; i += 128u) {
@@ -60,41 +59,36 @@ fn collect(me: u32, group: u32) {
   }
 }
 
-// Among equals the lower beam comes first, then the better rank: the order they came in.
-fn order(me: u32) {
-  for (var i = me; i < OFFERS; i += 128u) {
-    let score = given[i].score;
-    var place = 0u;
-    for (var other = 0u; other < OFFERS; other++) {
-      let before = given[other].score;
-      place += select(0u, 1u, before > score || (before == score && other < i));
-    }
-    ordered[place] = given[i];
-  }
-}
-
-fn walk() {
-  var free = 0u;
-  var places = 0u;
+// Each offer counts those before it that go on and that end: no more going on than there are beams
+// to be, and none that ends after these. Among equals the lower beam comes first, then the better
+// rank: the order they came in. `count` is OFFERS, told so that no compiler unrolls the loop.
+fn choose(me: u32, count: u32) {
   let room = PLACES - atomicLoad(&occupied);
-  for (var i = 0u; i < OFFERS; i++) {
-    let offer = ordered[i];
-    if (offer.score <= NEVER || free == BEAMS) {
-      break;
+  for (var i = me; i < count; i += 128u) {
+    let offer = given[i];
+    var going_before = 0u;
+    var ended_before = 0u;
+    for (var other = 0u; other < count; other++) {
+      let score = given[other].score;
+      if (score > offer.score || (score == offer.score && other < i)) {
+        let ends = given[other].token == rules[END];
+        going_before += select(1u, 0u, ends);
+        ended_before += select(0u, 1u, ends);
+      }
     }
-    if (offer.token != rules[END]) {
-      next[free] = offer;
-      free++;
-    } else if (places < room) {
-      ended[places] = offer;
-      places++;
+    if (offer.score > NEVER && going_before < BEAMS) {
+      if (offer.token != rules[END]) {
+        next[going_before] = offer;
+        atomicAdd(&going, 1u);
+      } else if (ended_before < room) {
+        ended[ended_before] = offer;
+        atomicAdd(&ending, 1u);
+      }
     }
   }
-  beams = free;
-  endings = places;
 }
 
-fn copy_columns(me: u32, group: u32, first_place: u32) {
+fn copy_columns(me: u32, group: u32, first_place: u32, beams: u32, endings: u32) {
   let first = group * BEAMS;
   for (var at = me; at < ROOM; at += 128u) {
     for (var beam = 0u; beam < BEAMS; beam++) {
@@ -124,7 +118,7 @@ fn copy_columns(me: u32, group: u32, first_place: u32) {
   }
 }
 
-fn copy_state(me: u32, first: u32) {
+fn copy_state(me: u32, first: u32, beams: u32) {
   if (me < STATE_WORDS) {
     for (var beam = 0u; beam < BEAMS; beam++) {
       column[beam * 128u + me] = state[(first + beam) * STATE_WORDS + me];
@@ -138,6 +132,7 @@ fn copy_state(me: u32, first: u32) {
 @compute @workgroup_size(128)
 fn main(
   @builtin(workgroup_id) workgroup: vec3<u32>,
+  @builtin(num_workgroups) workgroups: vec3<u32>,
   @builtin(local_invocation_index) me: u32,
 ) {
   let group = workgroup.x;
@@ -146,6 +141,8 @@ fn main(
   if (me == 0u) {  // not every driver clears them for every workgroup
     atomicStore(&seen, 0u);
     atomicStore(&occupied, 0u);
+    atomicStore(&going, 0u);
+    atomicStore(&ending, 0u);
   }
   workgroupBarrier();
   collect(me, group);
@@ -163,17 +160,15 @@ fn main(
     }
     return;
   }
-  order(me);
-  workgroupBarrier();
-  if (me == 0u) {
-    walk();
-  }
+  choose(me, arrayLength(&offers) / OFFER_WORDS / workgroups.x * RANKS);
   workgroupBarrier();
   let before = atomicLoad(&occupied);
-  copy_columns(me, group, group * PLACES + before);
+  let beams = atomicLoad(&going);
+  let endings = atomicLoad(&ending);
+  copy_columns(me, group, group * PLACES + before, beams, endings);
   storageBarrier();
   workgroupBarrier();
-  copy_state(me, first);
+  copy_state(me, first, beams);
   storageBarrier();
   workgroupBarrier();
   if (me < beams) {
