@@ -52,7 +52,14 @@ def main() -> None:
     commands = {"oscine": [*program, arguments.audio, *choice]}
     if arguments.peer_python:
         peer = str(HERE / "peer_faster_whisper.py")
-        commands["faster_whisper"] = [arguments.peer_python, peer, folder, "en", arguments.audio]
+        commands["faster_whisper"] = [
+            arguments.peer_python,
+            peer,
+            folder,
+            "en",
+            "{}",
+            arguments.audio,
+        ]
     times: dict[str, list[float]] = {name: [] for name in commands}
     processor: dict[str, list[float]] = {name: [] for name in commands}
     for number in range(arguments.runs + 1):
