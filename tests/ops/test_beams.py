@@ -222,7 +222,7 @@ def test_a_whole_search_is_openais(**drawn: Any) -> None:
 
 @pytest.mark.gpu
 @pytest.mark.parametrize("timestamps", [True, False])
-@pytest.mark.parametrize(("width", "patience", "shut"), [(1, 2.0, 0.2), (3, 0.5, 0.2), (5, 1.6, 0)])
+@pytest.mark.parametrize(("width", "patience", "shut"), [(1, 2.0, 0.2), (4, 0.5, 0.2), (4, 1.5, 0)])
 def test_a_whole_search_on_the_gpu(
     gpu: Gpu, width: int, patience: float, timestamps: bool, shut: float
 ) -> None:

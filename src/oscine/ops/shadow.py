@@ -127,6 +127,9 @@ class Shadow:
         ours = self.reference.view(slot.ours, shape)
         return Pair(ours, self.gpu.view(slot.theirs, shape))
 
+    def room(self) -> tuple[int, int | None]:
+        return self.gpu.room()
+
     def copy_first(self, slot: Pair, index: int) -> None:
         self.reference.copy_first(slot.ours, index)
         self.gpu.copy_first(slot.theirs, index)
