@@ -35,7 +35,7 @@ MAY_IMPORT = {
     "ops.gpu_recorder": ("ops", "errors", "gpu"),
     # These hold one side against the other.
     "ops.check": ("ops", "errors", "gpu", "ops.gpu", "ops.reference", *CASES),
-    **{cases: ("ops", "ops.check_cases") for cases in CASES},
+    **{cases: ("ops", "ops.check_cases", "ops.decisions") for cases in CASES},
     "ops.shadow": ("ops", "errors", "gpu", "ops.gpu", "ops.reference", "ops.check"),
     "models": ("types", "errors", "ops", "weights", "audio", "text", "models"),
 }
