@@ -25,16 +25,17 @@ from oscine.gpu.tensor import Tensor
 from oscine.ops.gpu import GEMV_ROWS, Gpu
 from oscine.ops.gpu_recorder import MOST_GROUPS
 
-#: outputs, inputs, norm folded: qkv, out and cross, fc1, fc2, the head, of width 1280.
+#: outputs, inputs, norm folded: qkv, out, query, fc1, fc2, the head, of width 1280.
 SHAPES = (
     (3840, 1280, True),
     (1280, 1280, False),
+    (1280, 1280, True),
     (5120, 1280, True),
     (1280, 5120, False),
     (51866, 1280, False),
 )
 #: Invocations of a workgroup, and of a team.
-WORKGROUPS = ((128, 16), (128, 32), (128, 64), (256, 64), (128, 128))
+WORKGROUPS = ((128, 16), (128, 32), (256, 32), (128, 64), (256, 64), (128, 128), (256, 128))
 #: Invocations at least and at most that a variant may take, so that the table stays short.
 LEAST, MOST = 20_000, 430_000
 
@@ -42,7 +43,7 @@ NOISE = (np.random.default_rng(0).standard_normal(1 << 20) * 0.02).astype(np.flo
 Variant = tuple[str, tuple[int, ...], dict[str, Parameter]]  # kernel, grid, parameters
 
 
-def variants(gpu: Gpu, rows: int, outputs: int) -> Iterator[Variant]:
+def variants(gpu: Gpu, rows: int, outputs: int, norm: bool) -> Iterator[Variant]:
     """Ways to launch a product."""
     if rows <= GEMV_ROWS:
         for workgroup in (32, 64, 128):
@@ -53,12 +54,11 @@ def variants(gpu: Gpu, rows: int, outputs: int) -> Iterator[Variant]:
         return
     for tile in sorted({min(rows, 8), min(rows, 16)}):
         tiles = ceil(rows / tile)
-        for wide in (4, 8):
-            for workgroup, lanes in WORKGROUPS:
-                across = workgroup // lanes * wide
-                if LEAST <= outputs // wide * lanes * tiles <= MOST:
-                    shape = {"TILE": tile, "WIDE": wide, "LANES": lanes, "WORKGROUP": workgroup}
-                    yield "gemm_rows", (tiles, ceil(outputs / across)), shape
+        for workgroup, lanes in WORKGROUPS:
+            fits = not norm or 4 * workgroup // lanes >= ceil(tile / 8) * 8
+            if fits and LEAST <= outputs // 4 * lanes * tiles <= MOST:
+                grid = tiles, ceil(outputs / (4 * workgroup // lanes))
+                yield "gemm_rows", grid, {"TILE": tile, "LANES": lanes, "WORKGROUP": workgroup}
 
 
 def chain(gpu: Gpu, shape: tuple[int, int, bool], weights: list[Tensor], slots: list[Tensor],
@@ -82,7 +82,7 @@ def measure(gpu: Gpu, shape: tuple[int, int, bool], rows: int, copies: int,
 
     All are compiled first and the GPU is kept busy, since it lowers its clock where it waits.
     """
-    outputs, inputs, _norm = shape
+    outputs, inputs, norm = shape
     weight = np.resize(NOISE, (outputs, inputs))
     weights = [gpu.upload(weight) for _ in range(copies)]
     size = rows, max(outputs, inputs)
@@ -90,7 +90,7 @@ def measure(gpu: Gpu, shape: tuple[int, int, bool], rows: int, copies: int,
     profile = Profile(gpu.device, by_kernel=False)
     plans = [
         (variant, chain(gpu, shape, weights, slots, variant, rows, profile))
-        for variant in variants(gpu, rows, outputs)
+        for variant in variants(gpu, rows, outputs, norm)
     ]
     begun = perf_counter()
     while perf_counter() < begun + 0.7:

@@ -1,10 +1,11 @@
 // y[r, o] = activation(Σ_i norm(x[r])[i] w[o, i] + b[o]) + add[r, o]      a few dozen rows r
 // x [ROWS, 4·K4], w [OUTPUTS, 4·K4], y and add [ROWS, STRIDE] from column OFFSET on.
-// LANES invocations are a team: they share the K4 fours of WIDE rows of w among them and multiply
-// each with TILE <= 16 rows of x, so that w is read once, and an x once for WIDE outputs. Their sums
+// LANES invocations are a team: they share the K4 fours of four rows of w among them and multiply
+// each with TILE <= 16 rows of x, so that w is read once, and an x once for four outputs. Their sums
 // are halved three times between neighbours (a lane keeps one row of eight), then added by way of
-// shared memory. With NORM the norm is folded, as in gemv.wgsl: the workgroup sums x and x² aside.
-// Launch (ceil(ROWS / TILE), ceil(OUTPUTS / (WIDE · WORKGROUP / LANES))).
+// shared memory. With NORM the norm is folded, as in gemv.wgsl, and each team sums x' and x'² of four
+// rows: then LANES <= WORKGROUP / 4, or half of it for TILE <= 8.
+// Launch (ceil(ROWS / TILE), ceil(OUTPUTS / (4 · WORKGROUP / LANES))).
 // use _exchange_subgroup
 // use _weights_f32
 // use _state
@@ -12,7 +13,6 @@
 // use _activation
 const ROWS: u32 = 1u;
 const TILE: u32 = 16u;
-const WIDE: u32 = 4u;
 const LANES: u32 = 64u;
 const K4: u32 = 1u;
 const OUTPUTS: u32 = 1u;
@@ -31,17 +31,15 @@ const ADD: bool = false;
 @group(0) @binding(6) var<storage, read> state: array<u32>;
 @group(0) @binding(7) var<storage, read_write> y: array<f32>;
 
-const HELD: u32 = (TILE + 7u) / 8u * 8u;       // rows that the halving makes room for
-const EIGHTS: u32 = WORKGROUP / 8u * HELD;
-const PER_ROW: u32 = WORKGROUP / HELD;         // invocations that sum a row of x for its norm
-const ACROSS: u32 = WORKGROUP / LANES * WIDE;  // outputs of a workgroup
+const HELD: u32 = (TILE + 7u) / 8u * 8u;     // rows that the halving makes room for
+const ACROSS: u32 = WORKGROUP / LANES * 4u;  // outputs of a workgroup
 
-var<workgroup> sums: array<vec4<f32>, EIGHTS * WIDE / 4u>;  // [4 outputs each][8 lanes each][HELD]
-var<workgroup> marks: array<vec2<f32>, WORKGROUP>;          // [HELD][PER_ROW]: Σ x', Σ x'²
+var<workgroup> sums: array<vec4<f32>, WORKGROUP / 8u * HELD>;  // [8 lanes each][HELD]
+var<workgroup> marks: array<vec4<f32>, WORKGROUP / 4u>;        // [8 lanes each][2]: Σ x', Σ x'² twice
 
 // Where row `row` of a tile begins in x: past the end the last row is read once more.
 fn begin(first: u32, row: u32) -> u32 {
-  if (ROWS % TILE == 0u) {
+  if (ROWS % TILE == 0u && row < TILE) {
     return (first + row) * K4;
   }
   return min(first + row, ROWS - 1u) * K4;
@@ -63,43 +61,15 @@ fn step(sum: vec4<f32>, v: vec4<f32>, m: mat4x4<f32>) -> vec4<f32> {
   return fma(vec4<f32>(v.w), m[3], s);
 }
 
+// Σ v and Σ v².
+fn sums_of(v: vec4<f32>) -> vec2<f32> {
+  return vec2<f32>(dot(v, vec4<f32>(1.0)), dot(v, v));
+}
+
 // Two rows' sums of two lanes to one of each: a lane whose `bit` is set keeps the odd row.
 fn halve(even: vec4<f32>, odd: vec4<f32>, bit: u32, me: u32) -> vec4<f32> {
   let up = (me & bit) != 0u;
   return select(even, odd, up) + exchange(select(odd, even, up), bit, me);
-}
-
-// x of a row less its shift; past the row's end 0.
-fn shifted(row: u32, k: u32, shift: f32) -> vec4<f32> {
-  return select(vec4<f32>(), x[row + min(k, K4 - 1u)] - shift, k < K4);
-}
-
-// Sums of a row and its squares, less the mean of its first four: that keeps the variance of rows
-// with a large mean from cancelling. Four rounds at once, so that their loads are under way together.
-fn mark(first: u32, me: u32) {
-  let row = begin(first, me / PER_ROW);
-  let shift = dot(x[row], vec4<f32>(0.25));
-  var sum = vec4<f32>();
-  var square = vec4<f32>();
-  for (var k = me % PER_ROW; k < K4; k += 4u * PER_ROW) {
-    let v0 = shifted(row, k, shift);
-    let v1 = shifted(row, k + PER_ROW, shift);
-    let v2 = shifted(row, k + 2u * PER_ROW, shift);
-    let v3 = shifted(row, k + 3u * PER_ROW, shift);
-    sum += v0 + v1 + v2 + v3;
-    square += v0 * v0 + v1 * v1 + v2 * v2 + v3 * v3;
-  }
-  marks[me] = vec2<f32>(dot(sum, vec4<f32>(1.0)), dot(square, vec4<f32>(1.0)));
-}
-
-fn normed(product: f32, row: u32, rest: Rest) -> f32 {
-  var total = vec2<f32>();
-  for (var i = 0u; i < PER_ROW; i++) {
-    total += marks[row * PER_ROW + i];
-  }
-  let mean = total.x / f32(4u * K4);
-  let variance = max(total.y / f32(4u * K4) - mean * mean, 0.0);
-  return (product - (mean + rest.shift) * rest.fold) / sqrt(variance + 1e-5);
 }
 
 // What the q-th result of the workgroup needs besides its sum: fetched ahead.
@@ -112,6 +82,18 @@ struct Rest {
 }
 
 const NOWHERE: u32 = 0xffffffffu;
+
+// The sum of a row's products, as if x had been normed before.
+fn normed(product: f32, row: u32, rest: Rest) -> f32 {
+  var total = vec4<f32>();
+  for (var i = 0u; i < LANES / 8u; i++) {
+    total += marks[(row / 4u * (LANES / 8u) + i) * 2u + row % 4u / 2u];
+  }
+  let both = select(total.xy, total.zw, row % 2u == 1u);
+  let mean = both.x / f32(4u * K4);
+  let variance = max(both.y / f32(4u * K4) - mean * mean, 0.0);
+  return (product - (mean + rest.shift) * rest.fold) / sqrt(variance + 1e-5);
+}
 
 fn rest_of(q: u32, first: u32, begins: u32) -> Rest {
   var rest = Rest(NOWHERE, 0.0, 0.0, 0.0, 0.0);
@@ -138,37 +120,36 @@ fn run(workgroup: vec3<u32>, me: u32) {
   let first = select(workgroup.x * TILE, 0u, ROWS <= TILE);
   let lane = me % LANES;
   let begins = workgroup.y * ACROSS;
-  let o = begins + me / LANES * WIDE;
+  let o = begins + me / LANES * 4u;
   let w0 = min(o, OUTPUTS - 1u) * K4;
   let w1 = min(o + 1u, OUTPUTS - 1u) * K4;
   let w2 = min(o + 2u, OUTPUTS - 1u) * K4;
   let w3 = min(o + 3u, OUTPUTS - 1u) * K4;
-  let w4 = min(o + 4u, OUTPUTS - 1u) * K4;
-  let w5 = min(o + 5u, OUTPUTS - 1u) * K4;
-  let w6 = min(o + 6u, OUTPUTS - 1u) * K4;
-  let w7 = min(o + 7u, OUTPUTS - 1u) * K4;
   // Weights are fetched a round ahead, the first before it is known whether there is work.
   let start = min(lane, K4 - 1u);
   var p0 = w[w0 + start];
   var p1 = w[w1 + start];
   var p2 = w[w2 + start];
   var p3 = w[w3 + start];
-  var p4 = p0;
-  var p5 = p0;
-  var p6 = p0;
-  var p7 = p0;
-  if (WIDE > 4u) {
-    p4 = w[w4 + start];
-    p5 = w[w5 + start];
-    p6 = w[w6 + start];
-    p7 = w[w7 + start];
-  }
   if (all_done()) {
     return;
   }
   var rest = rest_of(me, first, begins);
-  if (NORM) {
-    mark(first, me);
+  // Four rows whose sums this team keeps, less the mean of their first four values: that keeps the
+  // variance of rows with a large mean from cancelling.
+  var m0 = vec4<f32>();
+  var m1 = vec4<f32>();
+  let marked = me / LANES * 4u;
+  let t0 = begin(first, marked);
+  let t1 = begin(first, marked + 1u);
+  let t2 = begin(first, marked + 2u);
+  let t3 = begin(first, marked + 3u);
+  var shift = vec4<f32>();
+  if (NORM && marked < TILE) {
+    shift.x = dot(x[t0], vec4<f32>(0.25));
+    shift.y = dot(x[t1], vec4<f32>(0.25));
+    shift.z = dot(x[t2], vec4<f32>(0.25));
+    shift.w = dot(x[t3], vec4<f32>(0.25));
   }
   let r0 = begin(first, 0u);
   let r1 = begin(first, 1u);
@@ -186,7 +167,7 @@ fn run(workgroup: vec3<u32>, me: u32) {
   let r13 = begin(first, 13u);
   let r14 = begin(first, 14u);
   let r15 = begin(first, 15u);
-  // Names, not an array, so that they stay in registers: 16 rows of four outputs, and four more.
+  // Names, not an array, so that they stay in registers: 16 rows of four outputs.
   var a0 = vec4<f32>();
   var a1 = vec4<f32>();
   var a2 = vec4<f32>();
@@ -203,185 +184,104 @@ fn run(workgroup: vec3<u32>, me: u32) {
   var a13 = vec4<f32>();
   var a14 = vec4<f32>();
   var a15 = vec4<f32>();
-  var b0 = vec4<f32>();
-  var b1 = vec4<f32>();
-  var b2 = vec4<f32>();
-  var b3 = vec4<f32>();
-  var b4 = vec4<f32>();
-  var b5 = vec4<f32>();
-  var b6 = vec4<f32>();
-  var b7 = vec4<f32>();
-  var b8 = vec4<f32>();
-  var b9 = vec4<f32>();
-  var b10 = vec4<f32>();
-  var b11 = vec4<f32>();
-  var b12 = vec4<f32>();
-  var b13 = vec4<f32>();
-  var b14 = vec4<f32>();
-  var b15 = vec4<f32>();
   for (var k = lane; k < K4; k += LANES) {
     let m = turn(p0, p1, p2, p3, k);
-    var n = m;
     let next = min(k + LANES, K4 - 1u);
-    if (WIDE > 4u) {
-      n = turn(p4, p5, p6, p7, k);
-      p4 = w[w4 + next];
-      p5 = w[w5 + next];
-      p6 = w[w6 + next];
-      p7 = w[w7 + next];
-    }
     p0 = w[w0 + next];
     p1 = w[w1 + next];
     p2 = w[w2 + next];
     p3 = w[w3 + next];
+    if (NORM && marked < TILE) {
+      m0 += vec4<f32>(sums_of(x[t0 + k] - shift.x), sums_of(x[t1 + k] - shift.y));
+      m1 += vec4<f32>(sums_of(x[t2 + k] - shift.z), sums_of(x[t3 + k] - shift.w));
+    }
     let x0 = x[r0 + k];
     a0 = step(a0, x0, m);
-    if (WIDE > 4u) {
-      b0 = step(b0, x0, n);
-    }
     let x1 = x[r1 + k];
     a1 = step(a1, x1, m);
-    if (WIDE > 4u) {
-      b1 = step(b1, x1, n);
-    }
     let x2 = x[r2 + k];
     a2 = step(a2, x2, m);
-    if (WIDE > 4u) {
-      b2 = step(b2, x2, n);
-    }
     let x3 = x[r3 + k];
     a3 = step(a3, x3, m);
-    if (WIDE > 4u) {
-      b3 = step(b3, x3, n);
-    }
     let x4 = x[r4 + k];
     a4 = step(a4, x4, m);
-    if (WIDE > 4u) {
-      b4 = step(b4, x4, n);
-    }
     if (TILE > 5u) {
       let x5 = x[r5 + k];
       a5 = step(a5, x5, m);
-      if (WIDE > 4u) {
-        b5 = step(b5, x5, n);
-      }
     }
     if (TILE > 6u) {
       let x6 = x[r6 + k];
       a6 = step(a6, x6, m);
-      if (WIDE > 4u) {
-        b6 = step(b6, x6, n);
-      }
     }
     if (TILE > 7u) {
       let x7 = x[r7 + k];
       a7 = step(a7, x7, m);
-      if (WIDE > 4u) {
-        b7 = step(b7, x7, n);
-      }
     }
     if (TILE > 8u) {
       let x8 = x[r8 + k];
       a8 = step(a8, x8, m);
-      if (WIDE > 4u) {
-        b8 = step(b8, x8, n);
-      }
     }
     if (TILE > 9u) {
       let x9 = x[r9 + k];
       a9 = step(a9, x9, m);
-      if (WIDE > 4u) {
-        b9 = step(b9, x9, n);
-      }
     }
     if (TILE > 10u) {
       let x10 = x[r10 + k];
       a10 = step(a10, x10, m);
-      if (WIDE > 4u) {
-        b10 = step(b10, x10, n);
-      }
     }
     if (TILE > 11u) {
       let x11 = x[r11 + k];
       a11 = step(a11, x11, m);
-      if (WIDE > 4u) {
-        b11 = step(b11, x11, n);
-      }
     }
     if (TILE > 12u) {
       let x12 = x[r12 + k];
       a12 = step(a12, x12, m);
-      if (WIDE > 4u) {
-        b12 = step(b12, x12, n);
-      }
     }
     if (TILE > 13u) {
       let x13 = x[r13 + k];
       a13 = step(a13, x13, m);
-      if (WIDE > 4u) {
-        b13 = step(b13, x13, n);
-      }
     }
     if (TILE > 14u) {
       let x14 = x[r14 + k];
       a14 = step(a14, x14, m);
-      if (WIDE > 4u) {
-        b14 = step(b14, x14, n);
-      }
     }
     if (TILE > 15u) {
       let x15 = x[r15 + k];
       a15 = step(a15, x15, m);
-      if (WIDE > 4u) {
-        b15 = step(b15, x15, n);
-      }
     }
   }
-  {
-    let c0 = halve(a0, a1, 1u, me);
-    let c1 = halve(a2, a3, 1u, me);
-    let c2 = halve(a4, a5, 1u, me);
-    let c3 = halve(a6, a7, 1u, me);
+  let c0 = halve(a0, a1, 1u, me);
+  let c1 = halve(a2, a3, 1u, me);
+  let c2 = halve(a4, a5, 1u, me);
+  let c3 = halve(a6, a7, 1u, me);
+  let d0 = halve(c0, c1, 2u, me);
+  let d1 = halve(c2, c3, 2u, me);
+  sums[me / 8u * HELD + me % 8u] = halve(d0, d1, 4u, me);
+  if (HELD > 8u) {
+    let c0 = halve(a8, a9, 1u, me);
+    let c1 = halve(a10, a11, 1u, me);
+    let c2 = halve(a12, a13, 1u, me);
+    let c3 = halve(a14, a15, 1u, me);
     let d0 = halve(c0, c1, 2u, me);
     let d1 = halve(c2, c3, 2u, me);
-    sums[me / 8u * HELD + me % 8u] = halve(d0, d1, 4u, me);
-    if (HELD > 8u) {
-      let c0 = halve(a8, a9, 1u, me);
-      let c1 = halve(a10, a11, 1u, me);
-      let c2 = halve(a12, a13, 1u, me);
-      let c3 = halve(a14, a15, 1u, me);
-      let d0 = halve(c0, c1, 2u, me);
-      let d1 = halve(c2, c3, 2u, me);
-      sums[me / 8u * HELD + 8u + me % 8u] = halve(d0, d1, 4u, me);
-    }
+    sums[me / 8u * HELD + 8u + me % 8u] = halve(d0, d1, 4u, me);
   }
-  if (WIDE > 4u) {
-    let c0 = halve(b0, b1, 1u, me);
-    let c1 = halve(b2, b3, 1u, me);
-    let c2 = halve(b4, b5, 1u, me);
-    let c3 = halve(b6, b7, 1u, me);
-    let d0 = halve(c0, c1, 2u, me);
-    let d1 = halve(c2, c3, 2u, me);
-    sums[EIGHTS + me / 8u * HELD + me % 8u] = halve(d0, d1, 4u, me);
-    if (HELD > 8u) {
-      let c0 = halve(b8, b9, 1u, me);
-      let c1 = halve(b10, b11, 1u, me);
-      let c2 = halve(b12, b13, 1u, me);
-      let c3 = halve(b14, b15, 1u, me);
-      let d0 = halve(c0, c1, 2u, me);
-      let d1 = halve(c2, c3, 2u, me);
-      sums[EIGHTS + me / 8u * HELD + 8u + me % 8u] = halve(d0, d1, 4u, me);
+  if (NORM) {
+    var both = halve(m0, m1, 1u, me);
+    both += exchange(both, 2u, me);
+    both += exchange(both, 4u, me);
+    if (me % 8u < 2u) {
+      marks[me / 8u * 2u + me % 2u] = both;
     }
   }
   workgroupBarrier();
   for (var q = me; q < ACROSS * TILE; q += WORKGROUP) {
     let across = q % ACROSS;
     let row = q / ACROSS;
-    let mine = across % WIDE;
-    let at = mine / 4u * EIGHTS + across / WIDE * (LANES / 8u) * HELD + row;
+    let at = across / 4u * (LANES / 8u) * HELD + row;
     var sum = 0.0;
     for (var i = 0u; i < LANES / 8u; i++) {
-      sum += sums[at + i * HELD][mine % 4u];
+      sum += sums[at + i * HELD][across % 4u];
     }
     if (rest.at != NOWHERE) {
       if (NORM) {

@@ -21,6 +21,7 @@ from oscine.ops.gpu_recorder import MOST_GROUPS
 GEMV_ROWS = 4  # up to so many rows a team takes one row of the weight
 FEW_ROWS = 64  # up to so many several rows of it; from more on, square tiles fill a GPU
 TILE_ROWS = 16  # of these a team takes at once
+NARROW, BROAD = 2048, 4096  # outputs up to which such a team has many lanes, and some
 SPLIT_KEYS = 128  # keys a workgroup of cross-attention takes: one an invocation
 WORKGROUP = 128
 BLOCK_WIDTH, BLOCK_ROWS = 1024, 2048  # rows at least so long and at most so many: a block's work
@@ -192,8 +193,8 @@ class Gpu(GpuDecisions):
         state, lines = self.guarded()
         for part in linear.weight.parts or (linear.weight,):
             count = part.shape[0]
-            shape = self.rows_team(rows, count)
-            across = shape["WIDE"] * shape["WORKGROUP"] // shape["LANES"]
+            shape = self.rows_team(rows, count, norm is not None)
+            across = 4 * shape["WORKGROUP"] // shape["LANES"]
             self.add(
                 "gemm_rows",
                 [x, gain, fold, part, bias, add, state, y],
@@ -206,11 +207,19 @@ class Gpu(GpuDecisions):
             )  # fmt: skip
             offset += count
 
-    def rows_team(self, rows: int, outputs: int) -> dict[str, int]:
-        """How many rows of x and of the weight a team takes, and its lanes: benchmarks/gemv.py."""
-        tile = ceil(rows / ceil(rows / TILE_ROWS))
-        lanes = 32 if outputs > FOLD_OUTPUTS else 64 if outputs > 2048 else 128
-        return {"TILE": tile, "WIDE": 4, "LANES": lanes, "WORKGROUP": WORKGROUP}
+    def rows_team(self, rows: int, outputs: int, norm: bool) -> dict[str, int]:
+        """Rows of x that a team of gemm_rows takes, and its lanes: measured, benchmarks/gemv.py.
+
+        Many lanes where outputs are few. A norm wants a team for every four rows of x.
+        """
+        if outputs > BROAD:
+            most, lanes, workgroup = TILE_ROWS, 32, 128
+        elif outputs > NARROW:
+            most, lanes, workgroup = TILE_ROWS, 64, 256
+        else:
+            most, lanes, workgroup = (8, 64, 128) if norm else (TILE_ROWS, 128, 128)
+        tile = ceil(rows / ceil(rows / most))
+        return {"TILE": tile, "LANES": lanes, "WORKGROUP": workgroup}
 
     def folded(self, norm: Norm, linear: Linear) -> tuple[Tensor, Tensor]:
         """W g and W h + b of a norm (g, h) before a linear layer, computed on first use: [out]."""
