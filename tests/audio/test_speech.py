@@ -236,11 +236,19 @@ def test_windows_follow_each_other(levels, edges, start, longest, listened):
         assert max(sizes) - min(sizes) <= 1
 
 
-def test_windows_are_cut_in_the_longest_silence_of_their_last_third():
+def test_windows_are_cut_in_a_long_silence_near_their_end():
     # 30 s; silences: short at 18 s, 1 s in the middle of 24 to 25 s, short at 29 s.
     levels = [(0.9, 562), (0.1, 8), (0.9, 180), (0.2, 31), (0.9, 125), (0.1, 8), (0.9, 400)]
     (_, cut), (again, _) = quiet_windows(made_up(levels), 0, 4000, 3000)
     assert cut == again == pytest.approx(2450, abs=4)
+
+
+def test_a_good_silence_in_the_last_fifth_is_preferred():
+    # 30 s; silences: 3 s at 20 to 23 s, 0.6 s at 27 s; the same with 0.3 s there.
+    for chunks, expected in ((19, 2730), (9, 2150)):
+        levels = [(0.9, 625), (0.1, 94), (0.9, 125), (0.1, chunks), (0.9, 600)]
+        (_, cut), *_ = quiet_windows(made_up(levels), 0, 4000, 3000)
+        assert cut == pytest.approx(expected, abs=4)
 
 
 def test_windows_without_silence_are_cut_where_speech_is_least_probable():

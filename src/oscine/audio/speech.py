@@ -24,6 +24,7 @@ from oscine.types import Samples
 CACHED_SECONDS = 600  # 10 minutes of samples are 38 MB; longer recordings are decoded again
 GRID = 2 * HOP  # samples; Whisper's times are multiples of 20 ms, so joints of spans are too
 PAUSE_MS = 250  # a silence inside a span from which on it is not counted as speech
+GOOD_PAUSE = 0.5  # seconds of silence that are a good place to cut, between sentences mostly
 SHORT = 1.0  # seconds of a recording that may hold one word
 # Peaks. Between 0.1 and 1 the network hears the same; at 0.01 it misses every fifth word, and most
 # of a word alone. Below 16 bits there is nothing to hear.
@@ -174,9 +175,10 @@ def _on_grid(spans: Sequence[Span], samples: int) -> list[Span]:
 def quiet_windows(speech: Speech, start: int, end: int, longest: int) -> list[tuple[int, int]]:
     """Frames (10 ms) `start` to `end` of the condensed time as windows of at most `longest` frames.
 
-    They follow each other without gap or overlap. Each is cut in the last third of the longest
-    length: in the middle of the longest silence there (what was cut out of the recording counts),
-    else where speech is least probable; none is shorter than a third, if there are two or more.
+    They follow each other without gap or overlap. Each is cut in the middle of the longest silence
+    (what was cut out of the recording counts) in the last fifth of the longest length, as fewer
+    windows are less work; where none there is long enough, in the last third; where there is none
+    at all, where speech is least probable. None is shorter than a third, if there are two or more.
     Where nobody listened for speech they are of equal length. Raises ValueError for `longest` < 1.
     """
     if longest < 1:
@@ -189,29 +191,48 @@ def quiet_windows(speech: Speech, start: int, end: int, longest: int) -> list[tu
     else:
         cuts = [start]
         while end - cuts[-1] > longest:
-            low = cuts[-1] + longest - longest // 3
-            high = min(cuts[-1] + longest, end - max(1, longest // 3))
-            cuts.append(_quietest(speech, low, max(low, high)))
+            last = cuts[-1] + longest
+            low, late = last - longest // 3, last - longest // 5
+            high = max(low, min(last, end - max(1, longest // 3)))
+            silence = longest_silence(speech, late, high) if late < high else None
+            good = silence is not None and silence[1] - silence[0] >= GOOD_PAUSE
+            cuts.append(_quietest(speech, late if good else low, high))
         cuts.append(end)
     return list(pairwise(cuts))
 
 
-def _quietest(speech: Speech, low: int, high: int) -> int:
-    """The frame from `low` to `high` before which to cut."""
-    assert speech.probabilities is not None
-    line, frame = speech.timeline, HOP / SAMPLE_RATE
-    first = int(line.original(low * frame) * SAMPLE_RATE) // CHUNK
-    last = int(line.original(high * frame, end=True) * SAMPLE_RATE) // CHUNK
-    heard = speech.probabilities[first : last + 1]
-    if not len(heard):
-        return high
+def longest_silence(speech: Speech, low: int, high: int) -> tuple[float, float] | None:
+    """From when to when, in the recording, the longest silence between two frames lasts.
+
+    `low` and `high` are of the condensed time. None where there is no silence, or nobody listened.
+    """
+    first, heard = _between(speech, low, high)
     threshold = VadOptions().threshold if speech.options is None else speech.options.threshold
     begin, stop = _longest_run(heard < threshold)
     if begin == stop:
-        begin = int(heard.argmin())
-        stop = begin + 1
-    middle = (first + (begin + stop) / 2) * CHUNK / SAMPLE_RATE
-    return min(max(round(line.condensed(middle) / frame), low), high)
+        return None
+    return (first + begin) * CHUNK / SAMPLE_RATE, (first + stop) * CHUNK / SAMPLE_RATE
+
+
+def _between(speech: Speech, low: int, high: int) -> tuple[int, NDArray[np.float32]]:
+    """Probabilities from one frame to another, and the number of the first of these chunks."""
+    if speech.probabilities is None:
+        return 0, np.zeros(0, np.float32)
+    line, frame = speech.timeline, HOP / SAMPLE_RATE
+    first = int(line.original(low * frame) * SAMPLE_RATE) // CHUNK
+    last = int(line.original(high * frame, end=True) * SAMPLE_RATE) // CHUNK
+    return first, speech.probabilities[first : last + 1]
+
+
+def _quietest(speech: Speech, low: int, high: int) -> int:
+    """The frame from `low` to `high` before which to cut."""
+    first, heard = _between(speech, low, high)
+    if not len(heard):
+        return high
+    chunk = first + int(heard.argmin())
+    places = chunk * CHUNK / SAMPLE_RATE, (chunk + 1) * CHUNK / SAMPLE_RATE
+    middle = sum(longest_silence(speech, low, high) or places) / 2
+    return min(max(round(speech.timeline.condensed(middle) * SAMPLE_RATE / HOP), low), high)
 
 
 def _longest_run(marked: NDArray[np.bool_]) -> tuple[int, int]:

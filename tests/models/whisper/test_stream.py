@@ -157,6 +157,37 @@ def test_a_window_whose_text_stops_early_is_taken_up_again(
     assert result.coverage.without_text == pytest.approx(0.1, abs=0.05)
 
 
+def test_a_segment_over_speech_that_it_lacks_ends_at_a_pause(
+    scripted: Scripted, hears: Callable[..., None]
+) -> None:
+    """As tiny.en does: 20 s of "1, 2, 3" where somebody went on to say a sentence."""
+    hears((0.0, 4.0), (5.0, 20.0), (23.0, 26.0))
+    model = scripted()
+    model.decoder.config = replace(model.decoder.config, n_audio_ctx=1500)
+    model.decoder.rows = [
+        (0.0, " 1, 2", 19.0, 19.0, " lost", 21.0),
+        (0.0, " a sentence", 7.2, 7.2, " and more", 18.0),
+    ]
+    result = model.transcribe(sound(26.0), vad_filter=True)
+    assert [(s.text, s.start, s.end) for s in result.segments] == [
+        (" 1, 2", 0.0, 4.0),
+        (" a sentence", 5.0, 12.2),
+        (" and more", 12.2, 26.0),
+    ]
+    assert model.decoder.rows == []
+
+
+def test_few_words_for_much_speech_stay_where_there_is_no_pause(
+    scripted: Scripted, hears: Callable[..., None]
+) -> None:
+    hears((0.0, 20.0))
+    model = scripted()
+    model.decoder.config = replace(model.decoder.config, n_audio_ctx=1500)
+    model.decoder.rows = [(0.0, " Oh", 19.9)]
+    result = model.transcribe(sound(20.0), vad_filter=True)
+    assert [(s.text, round(s.end, 2)) for s in result.segments] == [(" Oh", 19.9)]
+
+
 def test_clips_and_speech_together(scripted: Scripted, hears: Callable[..., None]) -> None:
     hears((2.0, 3.0), (6.0, 7.0))
     model = scripted((0.0, " b", 1.0))

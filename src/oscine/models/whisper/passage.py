@@ -11,7 +11,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
-from oscine.audio.speech import Speech
+from oscine.audio.speech import Speech, longest_silence
 from oscine.audio.windows import Features
 from oscine.models.whisper.attempts import Attempts, Job
 from oscine.models.whisper.cut import (
@@ -37,6 +37,9 @@ log = logging.getLogger(__name__)
 
 MISSED = 0.6  # seconds of speech after a window's last text that are worth another window
 LEAST_ADVANCE = 100  # frames that such a window must be ahead
+HOLLOW = 5.0  # seconds of speech in a segment beyond one a token: some of it is not in the text
+FASTEST = 10  # tokens a second that anybody says
+PAUSE = 0.3  # seconds of silence in such a segment at which to take it up again
 HOT = 0.5  # text made above this temperature is no context for what follows
 
 
@@ -120,6 +123,8 @@ class Passage:
         whole = final and outcome.stop == "end"
         pieces, advance = cut(outcome.tokens, job.size, begin, final=whole)
         segments = self._segments(job, outcome, pieces, last, before, looping)
+        if not self.options.without_timestamps:
+            segments, advance = self._without_hollow(job, segments, advance)
         single = whole or ends_in_single_timestamp(outcome.tokens, begin)
         if self.options.word_timestamps and segments:
             segments = self._with_words(window, job, segments, last, before)
@@ -221,6 +226,27 @@ class Passage:
             return segments, advance
         frames = round(seek * FRAMES_PER_SECOND) - job.seek
         return segments, frames if frames > 0 else advance
+
+    def _without_hollow(
+        self, job: Job, segments: list[Segment], advance: int
+    ) -> tuple[list[Segment], int]:
+        """A segment that passes over speech ends at its longest pause; on from there."""
+        for at, segment in enumerate(segments):
+            tokens = sum(id < self._tokens.end for id in segment.tokens)
+            if self._speech_between(segment.start, segment.end) < tokens + HOLLOW:
+                continue
+            start, end = (round(t * FRAMES_PER_SECOND) for t in (segment.start, segment.end))
+            silence = longest_silence(self.speech, start, end)
+            if silence is None or silence[1] - silence[0] < PAUSE:
+                continue
+            line = self.speech.timeline
+            stop = max(segment.start, line.condensed(silence[0]))
+            done = round(line.condensed(sum(silence) / 2) * FRAMES_PER_SECOND) - job.seek
+            enough = self._speech_between(segment.start, stop) >= tokens / FASTEST
+            if enough and LEAST_ADVANCE <= done < advance:
+                log.info("much speech, little text from %.2f s on: taken up again", segment.start)
+                return [*segments[:at], replace(segment, end=stop)], done
+        return segments, advance
 
     def _early_stop(self, job: Job, segments: Sequence[Segment], advance: int) -> int:
         """On from the last text where speech is heard after it that the window passes over."""
