@@ -85,7 +85,7 @@ class Plan:
         self.name, self.profile = name, profile
         self.memory, self.releases = pool.memory, pool.memory.releases
         pool.assign(self.dispatches)
-        groups: dict[tuple[int, ...], Any] = {}
+        groups: dict[tuple[Any, ...], Any] = {}
         try:
             self.steps = [
                 (d.pipeline, self.bind(d, groups), d.grid, d.kernel) for d in self.dispatches
@@ -94,9 +94,11 @@ class Plan:
             raise device.failure(problem) from problem
         self.operations = sum(d.operations for d in self.dispatches)
 
-    def bind(self, dispatch: Dispatch, groups: dict[tuple[int, ...], Any]) -> Any:
+    def bind(self, dispatch: Dispatch, groups: dict[tuple[Any, ...], Any]) -> Any:
         """The bind group of a dispatch; equal ones are made once."""
-        key = (id(dispatch.pipeline), *(id(tensor.buffer) for tensor in dispatch.tensors))
+        # By size too: of one slot there are views.
+        bound = ((id(tensor.buffer), tensor.nbytes) for tensor in dispatch.tensors)
+        key = (id(dispatch.pipeline), *bound)
         if key not in groups:
             groups[key] = self.device.handle.create_bind_group(
                 layout=dispatch.pipeline.get_bind_group_layout(0),
