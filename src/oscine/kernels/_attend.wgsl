@@ -21,16 +21,23 @@ fn attend(me: u32, q_at: u32, k_at: u32, v_at: u32, count: u32) -> Attended {
     attend_query[me] = q[q_at + me] * SCALE;
   }
   workgroupBarrier();
+  // NEIGHBOURS lanes share a key, so that what they load lies side by side in memory.
   var top = -1e30;
-  for (var key = me; key < count; key += 128u) {
-    let at = k_at + place4(key);
+  let part = me % NEIGHBOURS;
+  for (var begin = 0u; begin < count; begin += 128u / NEIGHBOURS) {
+    let key = begin + me / NEIGHBOURS;
+    let at = k_at + place4(min(key, count - 1u));
     var products = vec4<f32>();
-    for (var i = 0u; i < W4; i++) {
+    for (var i = part; i < W4; i += NEIGHBOURS) {
       products += attend_query[i] * k[at + i];
     }
-    let score = dot(products, vec4<f32>(1.0));
-    attend_scores[key] = score;
-    top = max(top, score);
+    let score = neighbour_sum(dot(products, vec4<f32>(1.0)));
+    if (key < count) {
+      if (part == 0u) {
+        attend_scores[key] = score;
+      }
+      top = max(top, score);
+    }
   }
   top = block_max(me, top);
   var total = 0.0;

@@ -26,3 +26,11 @@ fn block_max(me: u32, value: f32) -> f32 {
   workgroupBarrier();
   return top;
 }
+
+// Sum over so many lanes side by side, known to each of them; no subgroup has fewer.
+const NEIGHBOURS: u32 = 4u;
+
+fn neighbour_sum(value: f32) -> f32 {
+  let pair = value + subgroupShuffleXor(value, 1u);
+  return pair + subgroupShuffleXor(pair, 2u);
+}
