@@ -56,7 +56,7 @@ def fill_windows(decoder: Decoder, batch: int) -> None:
     decoder.reserve(batch, batch)
     noise = np.random.default_rng(0).standard_normal(decoder.memory[0].shape[1:], np.float32)
     for slot in decoder.memory:
-        decoder.backend.write(slot, np.resize(noise, slot.shape))
+        decoder.backend.write(slot, np.resize(noise.astype(slot.dtype), slot.shape))
 
 
 def measure(decoder: Decoder, batch: int, arguments: argparse.Namespace) -> dict[str, Any]:

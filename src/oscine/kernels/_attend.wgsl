@@ -1,8 +1,9 @@
 // softmax(q kᵀ / √W) v of one query over `count` keys, by one workgroup of 128.
-// Paste after q, k, v (arrays of vec4), W4 = W/4, MOST = the most keys, and a function place4(key)
+// Paste after q (an array of vec4), k and v (arrays of Packed), W4 = W/4, MOST = the most keys, and a function place4(key)
 // from the first key and value to those of a key. Results: every invocation of the first W4 holds
 // its four outputs, not yet divided by the returned total.
 // use _block_subgroup
+// use _weights_f32
 const SCALE: f32 = 0.125;
 
 struct Attended {
@@ -29,7 +30,7 @@ fn attend(me: u32, q_at: u32, k_at: u32, v_at: u32, count: u32) -> Attended {
     let at = k_at + place4(min(key, count - 1u));
     var products = vec4<f32>();
     for (var i = part; i < W4; i += NEIGHBOURS) {
-      products += attend_query[i] * k[at + i];
+      products += attend_query[i] * unpack(k[at + i]);
     }
     let score = neighbour_sum(dot(products, vec4<f32>(1.0)));
     if (key < count) {
@@ -54,7 +55,7 @@ fn attend(me: u32, q_at: u32, k_at: u32, v_at: u32, count: u32) -> Attended {
   var sum = vec4<f32>();
   if (group < groups) {
     for (var key = group; key < count; key += groups) {
-      sum += attend_scores[key] * v[v_at + place4(key) + column];
+      sum += attend_scores[key] * unpack(v[v_at + place4(key) + column]);
     }
   }
   attend_parts[me] = sum;

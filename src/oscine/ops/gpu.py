@@ -41,14 +41,6 @@ class Gpu(GpuDecisions):
 
     # -- what a kernel is given ---------------------------------------------------------------
 
-    def fours(self, what: str, count: int) -> None:
-        """Kernels read four numbers at a time; DeviceError where that does not come out even."""
-        if count % 4:
-            raise DeviceError(
-                f"{self.name}: {what} {count} is not a multiple of 4, as kernels need it; "
-                "NumPy takes any"
-            )
-
     def head4(self, width: int, heads: int) -> int:
         """A head's width in fours; a workgroup has an invocation for each."""
         self.fours("head width", width // heads)
@@ -303,7 +295,7 @@ class Gpu(GpuDecisions):
         self.add(
             "attend_cross", [q, kv, kv, state.rows, sums, marks], (splits, heads, rows),
             work=4.0 * rows * keys * width, L=length, KEYS=keys, HEADS=heads, W4=head4,
-            MOST=SPLIT_KEYS, SCALE=scale_of(head4), BLOCK=self.block,
+            MOST=SPLIT_KEYS, SCALE=scale_of(head4), BLOCK=self.block, HALF=is_half(kv),
         )  # fmt: skip
         self.add(
             "attend_combine", [sums, marks, state.rows, y], (ceil(width / 256), rows),
@@ -323,6 +315,7 @@ class Gpu(GpuDecisions):
             "cross_weights", [q, kv, state.rows, self.lists[chosen], y], (count, rows),
             work=4.0 * count * rows * keys * width // heads, L=rows // state.rows.shape[0],
             KEYS=keys, HEADS=heads, W4=head4, SCALE=scale_of(head4), BLOCK=self.block,
+            HALF=is_half(kv),
         )  # fmt: skip
         return y
 
@@ -353,9 +346,9 @@ class Gpu(GpuDecisions):
         return y
 
 
-def is_half(weight: Tensor) -> bool:
-    """Whether a weight lies there as float16."""
-    return weight.dtype == np.float16
+def is_half(tensor: Tensor) -> bool:
+    """Whether a weight, or keys and values, lie there as float16."""
+    return tensor.dtype == np.float16
 
 
 def scale_of(head4: int) -> str:
