@@ -140,10 +140,11 @@ class Stream(Iterator[Segment]):
         self.duration = max(self.duration, speech.duration)
         passage = Passage(self._model, self._options, self._attempts, speech, features, self._check)
         ranges = self._ranges(passage)
+        share = (channel or 1) - 1
         if not ranges:
+            self._report((share + 1) / count)
             return
         self._find_language(passage, ranges)
-        share = (channel or 1) - 1
 
         def report(frame: int) -> None:
             self._report((share + frame / passage.frames) / count)
