@@ -194,24 +194,28 @@ def quiet_windows(speech: Speech, start: int, end: int, longest: int) -> list[tu
             last = cuts[-1] + longest
             low, late = last - longest // 3, last - longest // 5
             high = max(low, min(last, end - max(1, longest // 3)))
-            silence = longest_silence(speech, late, high) if late < high else None
-            good = silence is not None and silence[1] - silence[0] >= GOOD_PAUSE
+            begin, stop = _longest(silences(speech, late, high) if late < high else ())
+            good = stop - begin >= GOOD_PAUSE
             cuts.append(_quietest(speech, late if good else low, high))
         cuts.append(end)
     return list(pairwise(cuts))
 
 
-def longest_silence(speech: Speech, low: int, high: int) -> tuple[float, float] | None:
-    """From when to when, in the recording, the longest silence between two frames lasts.
+def silences(speech: Speech, low: int, high: int) -> list[tuple[float, float]]:
+    """From when to when, in the recording, nobody speaks between two frames; in order.
 
-    `low` and `high` are of the condensed time. None where there is no silence, or nobody listened.
+    `low` and `high` are of the condensed time. Nothing where nobody listened for speech.
     """
     first, heard = _between(speech, low, high)
     threshold = VadOptions().threshold if speech.options is None else speech.options.threshold
-    begin, stop = _longest_run(heard < threshold)
-    if begin == stop:
-        return None
-    return (first + begin) * CHUNK / SAMPLE_RATE, (first + stop) * CHUNK / SAMPLE_RATE
+    marked = np.concatenate([[False], heard < threshold, [False]]).astype(np.int8)
+    edges = (first + np.flatnonzero(np.diff(marked))) * (CHUNK / SAMPLE_RATE)
+    return [(begin, stop) for begin, stop in edges.reshape(-1, 2).tolist()]
+
+
+def _longest(silences: Sequence[tuple[float, float]]) -> tuple[float, float]:
+    """The longest, the last of equals; (0, 0) if there is none."""
+    return max(reversed(silences), key=lambda ends: round(ends[1] - ends[0], 3), default=(0.0, 0.0))
 
 
 def _between(speech: Speech, low: int, high: int) -> tuple[int, NDArray[np.float32]]:
@@ -229,17 +233,7 @@ def _quietest(speech: Speech, low: int, high: int) -> int:
     first, heard = _between(speech, low, high)
     if not len(heard):
         return high
-    chunk = first + int(heard.argmin())
-    places = chunk * CHUNK / SAMPLE_RATE, (chunk + 1) * CHUNK / SAMPLE_RATE
-    middle = sum(longest_silence(speech, low, high) or places) / 2
+    middle = sum(_longest(silences(speech, low, high))) / 2
+    if not middle:
+        middle = (first + int(heard.argmin()) + 0.5) * CHUNK / SAMPLE_RATE
     return min(max(round(speech.timeline.condensed(middle) * SAMPLE_RATE / HOP), low), high)
-
-
-def _longest_run(marked: NDArray[np.bool_]) -> tuple[int, int]:
-    """Begin and end of the longest run of True, the last of equals; (0, 0) if there is none."""
-    edges = np.flatnonzero(np.diff(np.concatenate([[False], marked, [False]]).astype(np.int8)))
-    begins, ends = edges[::2], edges[1::2]
-    if not len(begins):
-        return 0, 0
-    best = len(begins) - 1 - int((ends - begins)[::-1].argmax())
-    return int(begins[best]), int(ends[best])
