@@ -287,6 +287,24 @@ def test_nothing_to_transcribe_is_said(
     assert len(caplog.records) == 1
 
 
+def test_channels_without_speech_are_named_and_count_as_done(
+    scripted: Scripted, caplog: pytest.LogCaptureFixture
+) -> None:
+    told: list[tuple[float, float]] = []
+    quiet = np.zeros((16000, 3), np.float32)
+    model = scripted()
+    model.transcribe(
+        (quiet, 16000),
+        vad_filter=True,
+        split_channels=True,
+        progress=lambda *seconds: told.append(seconds),
+    )
+    assert [record.getMessage().split(":")[0] for record in caplog.records] == [
+        "array, channel 1", "array, channel 2", "array, channel 3",
+    ]  # fmt: skip
+    assert told == [(pytest.approx(part / 3), 1.0) for part in (1, 2, 3)]
+
+
 @pytest.mark.parametrize("name", ["prefix", "initial_prompt", "hotwords"])
 @pytest.mark.parametrize("blank", ["", " ", "\n"])
 def test_a_blank_prompt_is_none(scripted: Scripted, name: str, blank: str) -> None:

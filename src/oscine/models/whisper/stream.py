@@ -139,7 +139,7 @@ class Stream(Iterator[Segment]):
         self._clock("audio", started)
         self.duration = max(self.duration, speech.duration)
         passage = Passage(self._model, self._options, self._attempts, speech, features, self._check)
-        ranges = self._ranges(passage)
+        ranges = self._ranges(passage, channel)
         share = (channel or 1) - 1
         if not ranges:
             self._report((share + 1) / count)
@@ -160,7 +160,7 @@ class Stream(Iterator[Segment]):
             yield replace(restored(segment, speech.timeline, pad), channel=channel)
         report(passage.frames)
 
-    def _ranges(self, passage: Passage) -> list[tuple[int, int]]:
+    def _ranges(self, passage: Passage, channel: int | None) -> list[tuple[int, int]]:
         """The clips as ranges of frames of what is listened to; why, where there are none."""
         clips, speech = self._options.clip_timestamps, passage.speech
         ranges = clip_frames(clips, passage.frames, speech.timeline)
@@ -170,7 +170,8 @@ class Stream(Iterator[Segment]):
                 why = "clip_timestamps name none of it"
                 if not clip_frames(((0.0, None),), passage.frames, speech.timeline):
                     why = "no speech is heard in it; to look anyway, turn the vad_filter off"
-            log.warning("%s: nothing to transcribe: %s", self._source.name, why)
+            name = self._source.name + ("" if channel is None else f", channel {channel}")
+            log.warning("%s: nothing to transcribe: %s", name, why)
         return ranges
 
     def _find_language(self, passage: Passage, ranges: Sequence[tuple[int, int]]) -> None:
