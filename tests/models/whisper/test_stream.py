@@ -229,6 +229,22 @@ def test_few_words_for_much_speech_stay_where_there_is_no_pause(
     assert [(s.text, round(s.end, 2)) for s in result.segments] == [(" Oh", 19.9)]
 
 
+def test_speech_at_the_edges_of_aligned_words_is_not_missing(
+    scripted: Scripted, hears: Callable[..., None]
+) -> None:
+    hears((0.0, 8.0))
+    model = scripted()
+    model.decoder.config = replace(model.decoder.config, n_audio_ctx=1500)
+    model.decoder.rows = [(0.0, " a b c d", 4.0, 4.0, " e f g h", 8.0)] * 2
+    model.decoder.align = looking_at([0.4 + at * 0.45 for at in range(17)])
+    plain = model.transcribe(sound(8.0), vad_filter=True)
+    timed = model.transcribe(sound(8.0), vad_filter=True, word_timestamps=True)
+    assert timed.segments[-1].end < 7.8
+    assert plain.coverage is not None
+    assert plain.coverage.without_text == 0
+    assert timed.coverage == plain.coverage
+
+
 def test_clips_and_speech_together(scripted: Scripted, hears: Callable[..., None]) -> None:
     hears((2.0, 3.0), (6.0, 7.0))
     model = scripted((0.0, " b", 1.0))

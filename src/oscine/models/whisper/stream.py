@@ -24,6 +24,7 @@ from oscine.models.whisper.language import vote, window_starts
 from oscine.models.whisper.options import Clip, TranscribeOptions
 from oscine.models.whisper.passage import Passage
 from oscine.models.whisper.sequential import one_after_another
+from oscine.models.whisper.words import BELIEVABLE
 from oscine.types import Coverage, Segment, Transcript, Word
 
 if TYPE_CHECKING:
@@ -109,7 +110,9 @@ class Stream(Iterator[Segment]):
             return None
         total = missed = 0.0
         for channel, speech in heard:
-            texts = [(s.start, s.end) for s in self._done if s.channel == channel]
+            # Aligned words leave out some speech around them; of that, nothing is missing.
+            slack = BELIEVABLE if self._options.word_timestamps else 0.0
+            texts = [(s.start - slack, s.end + slack) for s in self._done if s.channel == channel]
             ranges = clip_ranges(self._options.clip_timestamps, speech.duration)
             inside = sum(speech.speech_seconds(start, end) for start, end in ranges)
             outside = speech.speech_seconds(0.0, speech.duration) - inside
