@@ -161,7 +161,9 @@ def test_times_stay_inside_the_audio_and_in_order(scripted: Scripted) -> None:
 ROW = st.lists(st.sampled_from([0.0, 0.2, 0.5, 0.9, 1.0, " a", " ", "é"]), max_size=8).map(tuple)
 
 
-@settings(suppress_health_check=[HealthCheck.function_scoped_fixture], max_examples=60)
+@settings(
+    suppress_health_check=[HealthCheck.function_scoped_fixture], max_examples=60, deadline=None
+)
 @given(rows=st.lists(ROW, min_size=1, max_size=5), seconds=st.floats(0.0001, 3.0))
 def test_whatever_the_model_says_the_result_is_sound(
     scripted: Scripted, rows: list[tuple[Any, ...]], seconds: float
