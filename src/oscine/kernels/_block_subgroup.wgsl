@@ -27,10 +27,11 @@ fn block_max(me: u32, value: f32) -> f32 {
   return top;
 }
 
-// Sum over so many lanes side by side, known to each of them; no subgroup has fewer.
-const NEIGHBOURS: u32 = 4u;
-
-fn neighbour_sum(value: f32) -> f32 {
+// Sum over 1 or 4 lanes side by side, known to each of them; no subgroup has fewer than 4.
+fn neighbour_sum(value: f32, lanes: u32) -> f32 {
+  if (lanes == 1u) {
+    return value;
+  }
   let pair = value + subgroupShuffleXor(value, 1u);
   return pair + subgroupShuffleXor(pair, 2u);
 }

@@ -4,6 +4,7 @@
 // sums [LINES·L, HEADS, SPLITS, W] undivided, marks [LINES·L, HEADS, SPLITS] of (top, total);
 // attend_combine puts them together. Launch (SPLITS, HEADS, LINES·L).
 // use _state
+// use _weights_f32
 const L: u32 = 1u;
 const KEYS: u32 = 1u;
 const HEADS: u32 = 1u;
@@ -19,6 +20,14 @@ const MOST: u32 = 128u;
 
 fn place4(key: u32) -> u32 {
   return key * 2u * HEADS * W4;
+}
+
+fn key4(at: u32) -> vec4<f32> {
+  return unpack(k[at]);
+}
+
+fn value4(at: u32) -> vec4<f32> {
+  return unpack(v[at]);
 }
 
 // use _attend

@@ -72,6 +72,12 @@ class Gpu(GpuDecisions):
         groups = min(ceil(rows / (workgroup // self.lanes)), MOST_GROUPS)
         return {"TEAM": "subgroup", "WORKGROUP": workgroup}, (groups,)
 
+    def neighbours(self, lines: int) -> int:
+        """Lanes that share a key of attention. Several lines gain by loads that are side by side;
+        one waits for its loads one after another, and the more so the fewer a lane has at once.
+        """
+        return 4 if lines > 1 and self.block == "subgroup" else 1
+
     def subgroup_size(self) -> int:
         """Asked of the hardware, since the adapter's word is not reliable."""
         if self.block == "workgroup":
@@ -283,6 +289,7 @@ class Gpu(GpuDecisions):
             (heads, rows),
             L=length, HEADS=heads, W4=head4, MOST=most, ROOM=room, APPEND=length == 1,
             ORIGINS=state.origins is not None, SCALE=scale_of(head4), BLOCK=self.block,
+            NEIGHBOURS=self.neighbours(lines),
         )  # fmt: skip
         return y
 
@@ -296,6 +303,7 @@ class Gpu(GpuDecisions):
             "attend_cross", [q, kv, kv, state.rows, sums, marks], (splits, heads, rows),
             work=4.0 * rows * keys * width, L=length, KEYS=keys, HEADS=heads, W4=head4,
             MOST=SPLIT_KEYS, SCALE=scale_of(head4), BLOCK=self.block, HALF=is_half(kv),
+            NEIGHBOURS=self.neighbours(state.rows.shape[0]),
         )  # fmt: skip
         self.add(
             "attend_combine", [sums, marks, state.rows, y], (ceil(width / 256), rows),

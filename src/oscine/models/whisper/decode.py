@@ -62,8 +62,9 @@ class Decoder:
 
         Plans are made anew then, and more windows begin empty. Where the weights are float16, the
         keys and values of several windows are too, on backends that gain by it: a step of a batch
-        does little but read them. One window's stay float32, so a near tie may end otherwise in a
-        batch. Raises DeviceMemoryError where the device has not that much; what there was is kept.
+        does little but read them. One window's are float32 as long as no batch was reserved, and
+        NumPy's always: a token of a batch may differ from theirs at a near tie. Raises
+        DeviceMemoryError where the device has not that much; what there was is kept.
         """
         layers, width = self.config.n_text_layer, self.config.n_text_state
         context = self.config.n_text_ctx
