@@ -310,3 +310,13 @@ def test_memory_does_not_grow_with_length(spoken):
 
     peak(4)  # tables and imports
     assert peak(40) < peak(8) + 1_500_000  # 400 s more are 25 MB of samples, 13 MB of features
+
+
+def test_all_may_be_kept_and_windows_still_be_cut_at_pauses() -> None:
+    """As batches without the filter do: nothing is left out, and no sentence is cut in two."""
+    samples = np.zeros(60 * 16000, np.float32)
+    speech = survey(open_source(samples), vad=VadOptions(), keep_all=True)
+    assert speech.spans is None and speech.timeline.whole
+    assert speech.probabilities is not None and len(speech.probabilities) == 1875
+    windows = quiet_windows(speech, 0, 6000, 3000)
+    assert windows[0][0] == 0 and windows[-1][1] == 6000

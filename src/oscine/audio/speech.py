@@ -85,10 +85,14 @@ def survey(
     source: Sounding,
     *,
     vad: VadOptions | None,
+    keep_all: bool = False,
     check: Check | None = None,
     cached_seconds: float = CACHED_SECONDS,
 ) -> Speech:
     """Read a source once. `vad` None: all of it is to be listened to.
+
+    With `keep_all` too, but windows can be cut where nobody speaks: there are probabilities then,
+    and no spans.
 
     `check` is called once a block, to stop by raising. Up to `cached_seconds` the samples are kept,
     so that `recording` needs no second decoding. Raises what the source raises, UsageError where
@@ -116,8 +120,9 @@ def survey(
             again = source.blocks() if held is None else iter(held)
             probabilities = _amplified(again, np.float32(GOOD / peak), check)
         vad = _for_length(vad, samples)
-        spans = speech_spans(probabilities, samples, vad)
-        timeline = Timeline(_on_grid(pad_spans(spans, samples, vad), samples), samples)
+        if not keep_all:
+            spans = speech_spans(probabilities, samples, vad)
+            timeline = Timeline(_on_grid(pad_spans(spans, samples, vad), samples), samples)
     return Speech(
         duration=samples / SAMPLE_RATE,
         samples=samples,

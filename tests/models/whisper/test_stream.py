@@ -97,7 +97,7 @@ def hears(monkeypatch: pytest.MonkeyPatch) -> Callable[..., None]:
     """hears((start, end), ...): the detector hears speech there, without pads."""
 
     def plant(*spans: tuple[float, float]) -> None:
-        def survey(source: Any, *, vad: VadOptions | None, check: Any = None) -> Speech:
+        def survey(source: Any, *, vad: VadOptions | None, **more: Any) -> Speech:
             samples = np.concatenate(list(source.blocks()))
             found, line = seconds(*spans), Timeline(seconds(*spans), len(samples))
             chances = np.zeros(-(-len(samples) // 512), np.float32)
@@ -243,6 +243,11 @@ def test_speech_at_the_edges_of_aligned_words_is_not_missing(
     assert plain.coverage is not None
     assert plain.coverage.without_text == 0
     assert timed.coverage == plain.coverage
+
+
+def test_what_would_begin_where_the_audio_ends_is_made_up(scripted: Scripted) -> None:
+    model = scripted((0.0, " a", 0.5, 0.6, " b", 0.8))
+    assert model.transcribe(sound(0.55)).text == " a"
 
 
 def test_clips_and_speech_together(scripted: Scripted, hears: Callable[..., None]) -> None:

@@ -150,6 +150,8 @@ class Passage:
             if piece.start == piece.end or not text.strip():
                 continue  # openai-whisper keeps these as empty segments; they say nothing
             start = max(before, min(offset + piece.start, last))
+            if start >= last:
+                continue  # made up: nothing is left to hear
             end = max(start, min(offset + piece.end, last))
             before = end
             segments.append(

@@ -132,8 +132,10 @@ class Stream(Iterator[Segment]):
     def _channel(self, source: Source, channel: int | None, count: int) -> Iterator[Segment]:
         """One channel, or all of them mixed."""
         started = perf_counter()
-        vad = vad_options(self._options)
-        speech = survey(source, vad=vad, check=self._check)
+        vad, keep_all = vad_options(self._options), False
+        if vad is None and self._options.batched and available():
+            vad, keep_all = VadOptions(), True  # only to cut windows at pauses
+        speech = survey(source, vad=vad, keep_all=keep_all, check=self._check)
         self._heard.append((channel, speech))
         config = self._model.decoder.config
         features = Features(
