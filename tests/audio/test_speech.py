@@ -244,8 +244,8 @@ def test_windows_are_cut_in_a_long_silence_near_their_end():
 
 
 def test_a_good_silence_in_the_last_fifth_is_preferred():
-    # 30 s; silences: 3 s at 20 to 23 s, 0.6 s at 27 s; the same with 0.3 s there.
-    for chunks, expected in ((19, 2730), (9, 2150)):
+    # 30 s; silences: 3 s at 20 to 23 s, 1.1 s at 27 s; the same with 0.6 s there.
+    for chunks, expected in ((35, 2756), (19, 2150)):
         levels = [(0.9, 625), (0.1, 94), (0.9, 125), (0.1, chunks), (0.9, 600)]
         (_, cut), *_ = quiet_windows(made_up(levels), 0, 4000, 3000)
         assert cut == pytest.approx(expected, abs=4)

@@ -24,7 +24,7 @@ from oscine.types import Samples
 CACHED_SECONDS = 600  # 10 minutes of samples are 38 MB; longer recordings are decoded again
 GRID = 2 * HOP  # samples; Whisper's times are multiples of 20 ms, so joints of spans are too
 PAUSE_MS = 250  # a silence inside a span from which on it is not counted as speech
-GOOD_PAUSE = 0.5  # seconds of silence that are a good place to cut, between sentences mostly
+GOOD_PAUSE = 1.0  # seconds of silence that are a good place to cut: seldom within a sentence
 SHORT = 1.0  # seconds of a recording that may hold one word
 # Peaks. Between 0.1 and 1 the network hears the same; at 0.01 it misses every fifth word, and most
 # of a word alone. Below 16 bits there is nothing to hear.

@@ -205,6 +205,25 @@ def test_speech_that_a_segment_passes_over_is_taken_up_again(
     assert model.decoder.rows == []
 
 
+def test_speech_between_two_segments_is_taken_up_again(
+    scripted: Scripted, hears: Callable[..., None]
+) -> None:
+    hears((0.0, 25.0))
+    model = scripted()
+    model.decoder.config = replace(model.decoder.config, n_audio_ctx=1500)
+    model.decoder.rows = [
+        (0.0, " some words", 4.0, 9.0, " and after", 13.0, 13.0, " the gap" * 6, 25.0),
+        (0.0, " what is in it" * 2, 5.0, 5.0, " and after", 9.0, 9.0, " the gap" * 6, 21.0),
+    ]
+    result = model.transcribe(sound(25.0), vad_filter=True)
+    assert [(s.text, s.start) for s in result.segments] == [
+        (" some words", 0.0),
+        (" what is in it" * 2, 4.0),
+        (" and after", 9.0),
+        (" the gap" * 6, 13.0),
+    ]
+
+
 def test_few_tokens_for_all_that_is_said_are_let_be(
     scripted: Scripted, hears: Callable[..., None]
 ) -> None:

@@ -237,23 +237,28 @@ class Passage:
     def _without_holes(
         self, window: int, job: Job, segments: list[Segment], advance: int
     ) -> tuple[list[Segment], int]:
-        """Up to where a segment passes over speech, as its words tell; on from there."""
-        if not any(self._is_thin(segment) for segment in segments):
-            return segments, advance
+        """Up to where speech is passed over, in a segment or between two; on from there."""
         offset = job.seek / FRAMES_PER_SECOND
-        counts = [self._text_count(segment) for segment in segments]
-        timings = self._timings(window, job, segments)
-        groups = share_out(timings, counts, [segment.text for segment in segments])
+        groups: list[list[WordTiming]] = [[] for _ in segments]
+        if any(map(self._is_thin, segments)):
+            counts = [self._text_count(segment) for segment in segments]
+            timings = self._timings(window, job, segments)
+            groups = share_out(timings, counts, [segment.text for segment in segments])
         for at, (segment, words) in enumerate(zip(segments, groups, strict=True)):
+            kept, resume = list(segments[: at + 1]), None
             found = self._hole(segment, words, offset) if self._is_thin(segment) else None
-            if found is None:
+            after = segments[at + 1].start if at + 1 < len(segments) else segment.end
+            if found is not None:
+                count, end, resume = found
+                kept[at:] = [self._shortened(segment, words[:count], end)] if count else []
+            elif self._speech_between(segment.end, after) >= HOLE:
+                resume = segment.end
+            if resume is None:
                 continue
-            count, end, resume = found
             done = round(resume * FRAMES_PER_SECOND) - job.seek
             if LEAST_ADVANCE <= done < advance:
-                log.info("speech without text after %.2f s: taken up again", end)
-                kept = [self._shortened(segment, words[:count], end)] if count else []
-                return [*segments[:at], *kept], done
+                log.info("speech without text from %.2f s on: taken up again", resume)
+                return kept, done
         return segments, advance
 
     def _hole(
