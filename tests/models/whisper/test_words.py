@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from oscine.models.whisper.options import APPEND_PUNCTUATIONS, PREPEND_PUNCTUATIONS
@@ -198,6 +198,14 @@ def windows(draw: st.DrawFn) -> tuple[list[Segment], list[WordTiming], dict[str,
     return segments, words, bounds
 
 
+BEFORE_ITS_PREDECESSOR = (
+    [segment(0.0, 0.0, " a", 1)],
+    [WordTiming(" a", (0,), 0.0, 0.0, 0.5)],
+    {"offset": 0.0, "last_speech": 0.1, "limit": 1.0},
+)
+
+
+@example(BEFORE_ITS_PREDECESSOR)
 @given(windows())
 def test_any_words_are_in_order_inside_and_make_the_text(
     window: tuple[list[Segment], list[WordTiming], dict[str, float]],

@@ -201,8 +201,9 @@ def finish(rows: Sequence[Row], last_speech: float, limit: float) -> tuple[list[
     words = [word for row in rows for word in row.words]
     # Words given a length are not pushed past what the window says: there the next one begins.
     ends = [word.end for word in words] + [row.segment.end for row in rows]
-    last = int(min(limit, max(ends, default=limit)) * 100 + 1e-6)
-    floor = min(round(last_speech * 100), last)
+    most = int(limit * 100 + 1e-6)
+    floor = min(round(last_speech * 100), most)  # no word begins before the last one has ended
+    last = max(floor, min(most, int(max(ends, default=limit) * 100 + 1e-6)))
     times = iter(in_order([(word.start, word.end) for word in words], floor, last))
     out = []
     for row in rows:
