@@ -17,8 +17,11 @@ from typing import Any, Literal, Protocol, TypeAlias
 
 import numpy as np
 
+from oscine.ops.conformer_ops import ConformerOps
+from oscine.ops.conformer_ops import Lengths as Lengths
+
 Tensor: TypeAlias = Any  # numpy.ndarray on the reference side, gpu.tensor.Tensor on the other
-Activation: TypeAlias = Literal["gelu"] | None
+Activation: TypeAlias = Literal["gelu", "silu", "relu"] | None
 
 #: One row of decoding state, 4 bytes a field. Kernels read it by index: kernels/_state.wgsl.
 STATE_FIELDS: tuple[tuple[str, type], ...] = (
@@ -119,7 +122,7 @@ class Pool:
     tokens: Tensor
 
 
-class Ops(Protocol):
+class Ops(ConformerOps, Protocol):
     """The vocabulary. `norm=` inputs are fused; their meaning is layer_norm, then the rest."""
 
     def conv1d(
@@ -297,6 +300,10 @@ class Backend(Ops, Protocol):
 
     def padded_lines(self, count: int) -> int:
         """The number of lines to record a plan for, likewise."""
+        ...
+
+    def padded_frames(self, count: int) -> int:
+        """The number of encoder frames to record a plan for, likewise."""
         ...
 
     def trace(self) -> dict[str, tuple[int, float]]:

@@ -18,6 +18,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from oscine.ops import Activation, Cache, Linear, Norm, State
+from oscine.ops.conformer import Conformer, sigmoid
 from oscine.ops.decisions import Decisions
 from oscine.threads import each, single_threaded_blas
 
@@ -92,6 +93,20 @@ def gelu(x: Array) -> None:
         part *= gate
 
 
+def silu(x: Array) -> None:
+    """x / (1 + e^-x), in place."""
+    for rows in blocks(len(x), x[0].nbytes):
+        x[rows] *= sigmoid(x[rows])
+
+
+def relu(x: Array) -> None:
+    """The larger of x and 0, in place."""
+    np.maximum(x, 0, out=x)
+
+
+ACTIVATIONS = {"gelu": gelu, "silu": silu, "relu": relu}
+
+
 def weighted_mean(scores: Array, values: Array, out: Array) -> None:
     """softmax(scores) @ values; overwrites the scores.
 
@@ -133,7 +148,7 @@ class ReferencePlan:
                 self.trace()
 
 
-class Reference(Decisions):
+class Reference(Conformer, Decisions):
     """The op vocabulary in NumPy; shapes and meaning: oscine.ops.Ops."""
 
     name = "NumPy"
@@ -248,8 +263,8 @@ class Reference(Decisions):
             part = np.matmul(x[rows], linear.weight[outputs].T, out=y[tile])
             if linear.bias is not None:
                 part += linear.bias[outputs]
-            if activation == "gelu":
-                gelu(part)
+            if activation is not None:
+                ACTIVATIONS[activation](part)
             if add is not None:
                 part += add[tile]
 
