@@ -1,4 +1,7 @@
-"""Sizes of a Parakeet checkpoint. Source: NeMo's model_config.yaml and transformers' ParakeetConfig."""
+"""Sizes of a Parakeet checkpoint.
+
+Source: NeMo's model_config.yaml and transformers' configuration_parakeet.py.
+"""
 
 from __future__ import annotations
 
@@ -25,6 +28,8 @@ class ParakeetConfig:
     durations: tuple[int, ...]  # of TDT in encoder frames; empty for RNN-T and CTC
     most_symbols: int  # labels at one frame before time is moved on by force
     has_ctc: bool
+    #: Frames to the left and right that attention was trained to see; None: all.
+    context: tuple[int, int] | None = None
 
     @property
     def blank(self) -> int:
