@@ -17,9 +17,10 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from oscine.ops import Activation, Cache, Linear, Norm, State
+from oscine.ops import Activation, Cache, Linear, Norm, State, Track
 from oscine.ops.conformer import Conformer, sigmoid
 from oscine.ops.decisions import Decisions
+from oscine.ops.transducer import Transducing
 from oscine.threads import each, single_threaded_blas
 
 Array = NDArray[Any]
@@ -137,7 +138,7 @@ def split_heads(x: Array, heads: int) -> Array:
 class ReferencePlan:
     """A closure: recording costs nothing here, so replaying is calling."""
 
-    def __init__(self, trace: Callable[[], None], guard: State | None) -> None:
+    def __init__(self, trace: Callable[[], None], guard: State | Track | None) -> None:
         self.trace, self.guard = trace, guard
 
     def run(self, times: int = 1) -> None:
@@ -148,7 +149,7 @@ class ReferencePlan:
                 self.trace()
 
 
-class Reference(Conformer, Decisions):
+class Reference(Conformer, Decisions, Transducing):
     """The op vocabulary in NumPy; shapes and meaning: oscine.ops.Ops."""
 
     name = "NumPy"
@@ -198,7 +199,7 @@ class Reference(Conformer, Decisions):
         return lambda: copies
 
     def record(
-        self, trace: Callable[[], None], guard: State | None = None, name: str = ""
+        self, trace: Callable[[], None], guard: State | Track | None = None, name: str = ""
     ) -> ReferencePlan:
         return ReferencePlan(trace, guard)
 
