@@ -41,8 +41,8 @@ def raw_log_mel(
     """Log mel power before normalisation, float32 [frames, n_mels], time first.
 
     `samples` [n] float32 at 16 kHz, one whole recording: its first sample has no predecessor, and
-    beyond its ends lie zeros. Frames `first` to `last` of its n // 160, all by default; cut in
-    blocks they are what they are in one go.
+    beyond its ends lie zeros. Frames `first` to `last` of its n // 160, all by default: in blocks
+    they are what they are in one go, up to the rounding of sums.
     """
     samples = np.asarray(samples, np.float32)
     count = frame_count(len(samples))

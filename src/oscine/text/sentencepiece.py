@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from oscine.errors import CheckpointError
-from oscine.text.pieces import BYTE, NORMAL, Pieces, nfkc, unchanged
+from oscine.text.pieces import BYTE, NORMAL, Pieces, kind_of, nfkc, unchanged
 
 _PIECES, _TRAINER, _NORMALISER = 1, 2, 3
 _BPE = 2
@@ -61,6 +61,8 @@ def _piece(data: bytes) -> tuple[str, float, int]:
             kind = value
     if not NORMAL <= kind <= BYTE:
         raise ValueError(f"a piece has type {kind}")
+    if kind == BYTE and kind_of(name) != BYTE:
+        raise ValueError(f"the byte piece {name[:20]!r} is not spelled as one")
     return name, score, kind
 
 
