@@ -188,9 +188,9 @@ def read_settings(checkpoint: Checkpoint) -> Settings:
         raise CheckpointError(
             checkpoint.path, "has no configuration", "put its config.json beside the weights"
         )
-    if "target" in checkpoint.config or "encoder" in checkpoint.config:
-        return _nemo(stated)
-    return _hugging_face(stated, checkpoint.folder)
+    if "model_type" in checkpoint.config:
+        return _hugging_face(stated, checkpoint.folder)
+    return _nemo(stated)
 
 
 def _hugging_face(stated: Stated, folder: Path) -> Settings:
