@@ -140,9 +140,15 @@ def test_half_precision_stays_and_vectors_are_single(tmp_path: Path, hugging: An
 
 
 def test_a_half_precision_projection_is_single_where_scaling_would_round(tmp_path: Path) -> None:
-    weights = load_weights(GOLDENS / "parakeet_rnnt")
-    assert weights.stored == "f16" and weights.config.width == 16
-    assert weights.encoder.project.weight.dtype == np.float16
+    shutil.copytree(GOLDENS / "parakeet_tdt", tmp_path / "m")
+    config = json.loads((tmp_path / "m" / "config.json").read_text())
+    config["encoder_config"]["scale_input"] = True  # √24 is no power of two
+    arrays = {n: a.astype(np.float16) for n, a in tensors("../parakeet_tdt").items()}
+    weights = load_weights(write(tmp_path / "m", arrays, config, "tdt"))
+    exact = arrays["encoder.subsampling.linear.bias"].astype(np.float32) * np.float32(np.sqrt(24))
+    assert weights.encoder.project.weight.dtype == np.float32
+    assert np.allclose(weights.encoder.project.bias, exact, rtol=1e-6)
+    assert weights.encoder.blocks[0].first.up.weight.dtype == np.float16
 
 
 def test_folds_are_those_of_the_formulas() -> None:
@@ -226,9 +232,8 @@ def test_networks_without_biases_have_none() -> None:
 
 def test_what_is_of_training_only_is_dropped(tmp_path: Path, mlx: Any) -> None:
     arrays, config = mlx
-    more = dict.fromkeys(
-        ("loss.w", "joint._loss.x", "spec_augmentation.y"), np.zeros(2, np.float32)
-    )
+    names = ("loss.w", "joint._loss.x", "spec_augmentation.y")
+    more = dict.fromkeys(names, np.zeros(2, np.float32))
     assert load_weights(write(tmp_path / "m", arrays | more, config, "mlx")).config.labels == 48
 
 
@@ -343,7 +348,7 @@ def other_vocabulary(config: Config) -> None:
         (all_durations([0, 1, 2, 3]), "num_extra_outputs = '5'"),
         (
             other_vocabulary,
-            "50 labels and the blank, 49 rows of the embedding, 54 rows of the joint",
+            "50 labels and the blank, 49 rows of the embedding, 54 rows of",
         ),
     ],
 )
