@@ -94,15 +94,17 @@ fn follow(from_node: u32, token: u32) -> u32 {
     }
     if (low < end) {
       if (arcs[low * ARC_WORDS + ARC_TOKEN] == token) {
-        return arcs[low * ARC_WORDS + ARC_NODE];
+        node = arcs[low * ARC_WORDS + ARC_NODE];
+        break;
       }
     }
     let fail = nodes[at + NODE_FAIL];
     if (fail == node) {
-      return node;
+      break;
     }
     node = fail;
   }
+  return node;
 }
 
 fn walk(line: u32) {
