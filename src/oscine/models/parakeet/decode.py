@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from oscine import ops
 from oscine.errors import UsageError
-from oscine.models.parakeet import model
+from oscine.models.parakeet import model, transducer
 from oscine.models.parakeet.boost import Phrases
 from oscine.models.parakeet.lines import Check, CtcLines, Lines, Shape, TransducerLines
 from oscine.models.parakeet.request import Decoded, Span
@@ -18,7 +18,6 @@ from oscine.models.parakeet.weights import EncoderWeights, ParakeetWeights
 from oscine.ops import ARC, NODE, Boost
 
 MOST_SHAPES = 12  # whose plans are kept; each holds its encodings
-BUCKETS = 32  # lengths within the backend's padded one
 
 Band = tuple[int, int] | None
 
@@ -39,7 +38,7 @@ class Decoder:
         self.timings: dict[str, float] = {}
         self.ctc = self.transducer = None
         if weights.transducer is not None and head != "ctc":
-            self.transducer = ops.upload(backend, weights.transducer)
+            self.transducer = ops.upload(backend, transducer.fitted(weights.transducer))
         elif weights.ctc is not None:
             self.ctc = ops.upload(backend, weights.ctc)
         else:
@@ -156,10 +155,8 @@ class Decoder:
 
     def shape(self, lengths: Sequence[int]) -> Shape:
         """A shape for utterances so long: as they are, or padded where recording costs."""
-        longest = max(lengths)
-        most = self.backend.padded(longest)
-        step = max(1, most // BUCKETS) if most > longest else 1
-        return Shape(self.backend.padded_lines(len(lengths)), -(-longest // step) * step)
+        longest = max(lengths, default=1) or 1
+        return Shape(self.backend.padded_lines(len(lengths)), self.backend.padded_frames(longest))
 
     def lines(self, shape: Shape) -> Lines:
         """The lines of a shape, made on first use; those used longest ago make room."""
@@ -185,7 +182,7 @@ class Decoder:
         """The plan of the encoder for a shape, made on first use."""
         reach = lines.shape.frames if band is None else max(band) + 1
         if reach > self.reach:
-            self.measure(1 << (reach - 1).bit_length() if self.backend.padded(3) > 3 else reach)
+            self.measure(self.backend.padded(reach))
         key = lines.shape, band, layers
         if key not in self.encoders:
             self.encoders[key] = Encoding(self, lines, band, layers)

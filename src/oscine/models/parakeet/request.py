@@ -91,12 +91,15 @@ def rules_of(config: ParakeetConfig) -> NDArray[np.uint32]:
 
 
 def emissions_of(decisions: NDArray[np.void], config: ParakeetConfig) -> tuple[Emission, ...]:
-    """The labels among the decisions. Without durations a label lasts one frame."""
+    """The labels among the decisions: as long as they moved time on, by force too.
+
+    Without durations a label lasts one frame. Source: transformers generation of ParakeetForTDT.
+    """
     return tuple(
         Emission(
             int(look["token"]),
             int(look["frame"]),
-            int(look["duration"]) if config.durations else 1,
+            int(look["advanced"]) if config.durations else 1,
             float(look["probability"]),
         )
         for look in decisions[decisions["token"] != config.blank]
