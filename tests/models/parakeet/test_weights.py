@@ -14,6 +14,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from oscine.audio.mel import mel_filters
 from oscine.errors import CheckpointError
 from oscine.models.parakeet.weights import load_weights
 from oscine.weights import read_checkpoint
@@ -427,6 +428,21 @@ def test_tensors_that_do_not_fit_are_named_as_the_file_does(
     else:
         arrays[name] = change
     assert said in refused(write(tmp_path / "m", arrays, config))
+
+
+@pytest.mark.parametrize(
+    ("bank", "said"),
+    [
+        (np.zeros((1, 24, 257), np.float32), "not Slaney's"),
+        (np.zeros(3, np.float32), "fb [3], not"),
+    ],
+)
+def test_another_mel_bank_is_refused(tmp_path: Path, mlx: Any, bank: np.ndarray, said: str) -> None:
+    arrays, config = mlx
+    name = "preprocessor.featurizer.fb"
+    known = mel_filters(24, 512)[None]
+    assert load_weights(write(tmp_path / "a", arrays | {name: known}, config, "mlx")).stored
+    assert said in refused(write(tmp_path / "b", arrays | {name: bank}, config, "mlx"))
 
 
 def test_two_tensors_of_one_meaning_are_refused(tmp_path: Path, mlx: Any) -> None:

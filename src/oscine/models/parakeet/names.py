@@ -56,7 +56,7 @@ class Names:
     """A checkpoint's tensors under NeMo's names with torch's axes, and the way back to its own."""
 
     entries: dict[str, Entry]
-    filters: Entry | None  # NeMo's mel bank, where the file carries it
+    filters: Entry | None  # NeMo's mel bank [1, mels, 257], where the file carries it
     format: str
     origin: dict[str, str]
     table: _Table

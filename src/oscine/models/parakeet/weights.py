@@ -16,9 +16,11 @@ from pathlib import Path
 
 import numpy as np
 
+from oscine.audio.mel import mel_filters
+from oscine.audio.mel_nemo import TRANSFORM
 from oscine.errors import CheckpointError
 from oscine.models.parakeet.config import ParakeetConfig
-from oscine.models.parakeet.names import Names
+from oscine.models.parakeet.names import FILTERS, Names
 from oscine.models.parakeet.settings import read_settings
 from oscine.models.parakeet.shapes import ATTENTION, LSTM, expected_shapes, halvings
 from oscine.models.parakeet.sizes import EMBEDDING, frequencies, read_config
@@ -147,6 +149,7 @@ def load_weights(path: Path | str) -> ParakeetWeights:
     config = read_config(checkpoint.path, settings, names)
     reader = _Reader(checkpoint.path, names, config)
     reader.check()
+    _check_filters(checkpoint.path, names, config.n_mels)
     pieces = read_pieces(
         checkpoint.folder, checkpoint.files, settings.listed, config.labels, checkpoint.path
     )
@@ -167,6 +170,22 @@ def load_weights(path: Path | str) -> ParakeetWeights:
         stored="f16" if all(matrices) else "f32",
         spelling=pieces,
     )
+
+
+def _check_filters(path: Path, names: Names, n_mels: int) -> None:
+    """A mel bank that comes with the weights must be the one that is computed here."""
+    if names.filters is None:
+        return
+    known = mel_filters(n_mels, TRANSFORM)
+    shape = (1, *known.shape)
+    if names.filters.shape != shape:
+        raise CheckpointError.tensors(
+            path, misshapen=[f"{FILTERS} {list(names.filters.shape)}, not {list(shape)}"]
+        )
+    if not np.allclose(names.filters.read()[0], known, atol=0.01 * float(known.max())):
+        raise CheckpointError(
+            path, f"{FILTERS} is not Slaney's mel bank, which is the one built in"
+        )
 
 
 class _Reader:
