@@ -183,9 +183,7 @@ def _check_filters(path: Path, names: Names, n_mels: int) -> None:
             path, misshapen=[f"{FILTERS} {list(names.filters.shape)}, not {list(shape)}"]
         )
     if not np.allclose(names.filters.read()[0], known, atol=0.01 * float(known.max())):
-        raise CheckpointError(
-            path, f"{FILTERS} is not Slaney's mel bank, which is the one built in"
-        )
+        raise CheckpointError(path, f"{FILTERS} is not Slaney's mel bank, the one built in")
 
 
 class _Reader:
