@@ -13,6 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from oscine.ops import Lengths, Linear
+from oscine.ops.conformer_ops import sinusoids
 from oscine.threads import each
 
 Array = NDArray[Any]
@@ -104,10 +105,7 @@ class Conformer:
         return y.reshape(batch * rows, width * channels)
 
     def relative_positions(self, count: int, width: int) -> Array:
-        places = np.arange(count - 1, -count, -1, dtype=np.float32)
-        exponents = np.arange(0, width, 2, dtype=np.float32) / np.float32(width)
-        angles = places[:, None] * (1 / np.float32(10000) ** exponents)
-        return np.stack([np.sin(angles), np.cos(angles)], -1).reshape(len(places), width)
+        return sinusoids(np.arange(count - 1, -count, -1), width)
 
     def attend_relative(
         self,

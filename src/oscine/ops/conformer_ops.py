@@ -7,7 +7,10 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
+
+import numpy as np
+from numpy.typing import NDArray
 
 if TYPE_CHECKING:
     from oscine.ops import Linear, Tensor
@@ -45,7 +48,7 @@ class ConformerOps(Protocol):
 
     def relative_positions(self, count: int, width: int) -> Tensor:
         """[2 count - 1, D]: row r encodes the distance p = count - 1 - r of a query to a key
-        before it, by sin(p wᵢ) and cos(p wᵢ) in turn, wᵢ = 10000^(-2i/D), computed in float32.
+        before it, by sin(p wᵢ) and cos(p wᵢ) in turn, wᵢ = 10000^(-2i/D).
         """
         ...
 
@@ -74,3 +77,13 @@ class ConformerOps(Protocol):
         glu = value · sigmoid(gate); conv.weight [K, D], K odd. Void rows are zero.
         """
         ...
+
+
+def sinusoids(places: NDArray[Any], width: int) -> NDArray[np.float32]:
+    """sin(p wᵢ) and cos(p wᵢ) in turn, wᵢ = 10000^(-2i/width): [places, width].
+
+    Exact, where upstream rounds each angle to float32: 3e-4 apart at an hour's distances.
+    """
+    angles = places[:, None] * 10000.0 ** (-np.arange(0, width, 2) / width)
+    turned = np.stack([np.sin(angles), np.cos(angles)], -1)
+    return turned.reshape(len(places), -1)[:, :width].astype(np.float32)
