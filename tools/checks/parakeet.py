@@ -13,6 +13,7 @@ from typing import Any
 
 import numpy as np
 
+from checks.parakeet_encoder import check_encoder, check_file
 from checks.report import Report
 from oscine.audio.io import decode as decode_audio
 from oscine.audio.mel import mel_filters
@@ -41,7 +42,7 @@ def check(folder: Path, backend: Backend, report: Report) -> None:
     with np.load(folder / "golden.npz") as stored:
         arrays = dict(stored)
     if "files" in meta:
-        check_formats(folder, meta, arrays, report)
+        check_formats(folder, meta, arrays, backend, report)
         return
     weights = load_weights(folder)
     audio = folder.parent / "audio"
@@ -51,6 +52,7 @@ def check(folder: Path, backend: Backend, report: Report) -> None:
     case = Case(folder, meta, arrays, weights, samples, short)
     report.begin(folder.name, f"{weights.config}, stored {weights.stored}")
     compared = check_weights(case, report) | check_front_end(case, report)
+    compared |= check_encoder(case, backend, report)
     report.not_yet(name for name in arrays if name not in compared)
 
 
@@ -86,23 +88,29 @@ def check_front_end(case: Case, report: Report) -> set[str]:
 
 
 def check_formats(
-    folder: Path, meta: dict[str, Any], arrays: dict[str, np.ndarray], report: Report
+    folder: Path,
+    meta: dict[str, Any],
+    arrays: dict[str, np.ndarray],
+    backend: Backend,
+    report: Report,
 ) -> None:
     """Every file gives the same tree of tensors; quantised ones nearly, to half a step."""
     report.begin(folder.name, ", ".join(meta["files"]))
-    trees = {}
+    trees, compared = {}, {"mel", "tokens"}
     for key, name in meta["files"].items():
         file = name.split(" ")[0]
         weights = load_weights(folder / file)
         trees[key] = leaves((weights.encoder, weights.transducer))
         report.same(f"{key}: labels", list(weights.pieces), meta["pieces"])
+        if "_q" not in key:
+            compared |= check_file(key, weights, arrays, backend, report)
     first = trees["hf"]
     for key, tree in trees.items():
         report.same(f"{key}: tensors", sorted(tree), sorted(first))
         if "_q" not in key:
             different = [at for at in first if not np.array_equal(tree[at], first[at])]
             report.same(f"{key}: values", different, [])
-    report.not_yet(name for name in arrays if name not in ("mel", "tokens"))
+    report.not_yet(name for name in arrays if name not in compared)
 
 
 def leaves(tree: Any, at: str = "") -> dict[str, np.ndarray]:
