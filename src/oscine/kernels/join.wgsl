@@ -20,6 +20,12 @@ const BIAS: bool = false;
 @group(0) @binding(5) var<storage, read_write> joint: array<f32>;
 @group(0) @binding(6) var<storage, read_write> y: array<f32>;
 
+// What is no number stays so, to be found in the logits: max() may take the other.
+fn relu(value: f32) -> f32 {
+  let broken = (bitcast<u32>(value) & 0x7fffffffu) > 0x7f800000u;
+  return select(max(value, 0.0), value, broken);
+}
+
 fn run(workgroup: vec3<u32>, workgroups: vec3<u32>) {
   let line = workgroup.y;
   let base = line * TRACK_WORDS;
@@ -49,7 +55,7 @@ fn run(workgroup: vec3<u32>, workgroups: vec3<u32>) {
       sum = joint[line * J + j];
     }
     for (var f = TEAM.lane; f < AHEAD; f += TEAM.lanes) {
-      y[(line * AHEAD + f) * J + j] = max(x[(first + min(frame + f, last)) * J + j] + sum, 0.0);
+      y[(line * AHEAD + f) * J + j] = relu(x[(first + min(frame + f, last)) * J + j] + sum);
     }
   }
 }
