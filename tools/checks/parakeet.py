@@ -13,6 +13,7 @@ from typing import Any
 
 import numpy as np
 
+from checks.parakeet_decode import check_decoding
 from checks.parakeet_encoder import check_encoder, check_file
 from checks.report import Report
 from oscine.audio.io import decode as decode_audio
@@ -52,7 +53,7 @@ def check(folder: Path, backend: Backend, report: Report) -> None:
     case = Case(folder, meta, arrays, weights, samples, short)
     report.begin(folder.name, f"{weights.config}, stored {weights.stored}")
     compared = check_weights(case, report) | check_front_end(case, report)
-    compared |= check_encoder(case, backend, report)
+    compared |= check_encoder(case, backend, report) | check_decoding(case, backend, report)
     report.not_yet(name for name in arrays if name not in compared)
 
 
