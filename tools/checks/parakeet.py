@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from checks.parakeet_decode import check_decoding
+from checks.parakeet_decode import check_decoding, check_joint
 from checks.parakeet_encoder import check_encoder, check_file
 from checks.report import Report
 from oscine.audio.io import decode as decode_audio
@@ -103,6 +103,7 @@ def check_formats(
         weights = load_weights(folder / file)
         trees[key] = leaves((weights.encoder, weights.transducer))
         report.same(f"{key}: labels", list(weights.pieces), meta["pieces"])
+        compared |= check_joint(key, weights, arrays, backend, report)
         if "_q" not in key:
             compared |= check_file(key, weights, arrays, backend, report)
     first = trees["hf"]

@@ -6,7 +6,7 @@ Traces run from the golden encoding, tokens also from the golden features throug
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -90,32 +90,62 @@ def trace_of(found: Decoded, weights: ParakeetWeights) -> list[list[int]]:
     ]
 
 
-def check_networks(case: Case, decoder: Decoder, report: Report) -> set[str]:
-    """Prediction and joint network over forced labels."""
-    golden, backend, frames = case.arrays, decoder.backend, len(case.arrays["enc_proj"])
-    probe = Probe(decoder, frames)
-    backend.write(probe.projected, golden["enc_proj"])
+def forced(probe: Probe, tokens: np.ndarray) -> dict[str, np.ndarray]:
+    """What the networks say after each of the tokens [N], over all frames [T] of the probe.
+
+    pred_lstm [N, P], pred_proj [N, J], joint_logits [T, N, V + 1 + n]; pred_state_h and _c [Y, P].
+    """
+    backend, frames = probe.decoder.backend, probe.shape.frames
     (plan, out), row = probe.recorded(frames, pick=False), np.zeros(1, ops.TRACK)
     row["frames"], row["fresh"] = frames, 1
-    found: dict[str, list[Any]] = {"pred_lstm": [], "pred_proj": [], "joint_logits": []}
-    for token in golden["pred_tokens"]:
+    hidden, projected, logits = [], [], []
+    for token in tokens:
         row["token"] = token
         backend.write(probe.track.rows, row)
         plan.run()
         row["half"] ^= 1
-        halves = [
-            backend.read(x)[:, row["half"][0], 0] for x in (probe.memory.hidden, probe.memory.cell)
-        ]
-        found["pred_lstm"].append(halves[0][-1])
-        found["pred_proj"].append(backend.read(probe.memory.joint)[0])
-        found["joint_logits"].append(backend.read(out)[golden["joint_frames"]])
-    report.array("pred_lstm", found["pred_lstm"], golden["pred_lstm"], NETWORK)
-    report.array("pred_proj", found["pred_proj"], golden["pred_proj"], NETWORK)
-    logits = np.stack(found["joint_logits"], axis=1)
-    report.array("joint_logits", logits, golden["joint_logits"], LOGITS)
-    report.array("pred_state_h", halves[0], golden["pred_state_h"], NETWORK)
-    report.array("pred_state_c", halves[1], golden["pred_state_c"], NETWORK)
-    return {*found, "pred_tokens", "joint_frames", "pred_state_h", "pred_state_c"}
+        memory = probe.memory
+        h, c = (backend.read(x)[:, row["half"][0], 0] for x in (memory.hidden, memory.cell))
+        hidden.append(h[-1])
+        projected.append(backend.read(memory.joint)[0])
+        logits.append(backend.read(out))
+    return {
+        "pred_lstm": np.stack(hidden),
+        "pred_proj": np.stack(projected),
+        "joint_logits": np.stack(logits, axis=1),
+        "pred_state_h": h,
+        "pred_state_c": c,
+    }
+
+
+def check_networks(case: Case, decoder: Decoder, report: Report) -> set[str]:
+    """Prediction and joint network over forced labels."""
+    golden = case.arrays
+    probe = Probe(decoder, len(golden["enc_proj"]))
+    decoder.backend.write(probe.projected, golden["enc_proj"])
+    found = forced(probe, golden["pred_tokens"])
+    found["joint_logits"] = found["joint_logits"][golden["joint_frames"]]
+    for name, array in found.items():
+        report.array(name, array, golden[name], LOGITS if name == "joint_logits" else NETWORK)
+    return {*found, "pred_tokens", "joint_frames"}
+
+
+def check_joint(
+    key: str,
+    weights: ParakeetWeights,
+    arrays: dict[str, np.ndarray],
+    backend: Backend,
+    report: Report,
+) -> set[str]:
+    """One of many files of the same weights: its joint network over the golden encoding."""
+    own = f"_{key}" if f"joint_logits_{key}" in arrays else ""
+    encoded, name = arrays[f"enc_out{own}"], f"joint_logits{own}"
+    probe = Probe(Decoder(weights, backend), len(encoded))
+    backend.write(probe.encoded, encoded)
+    probe.project.run()
+    logits = forced(probe, arrays["tokens"])["joint_logits"]
+    report.array(f"{key}: {name}", logits, arrays[name], LOGITS)
+    return {name}
 
 
 def check_first_logits(case: Case, decoder: Decoder, report: Report) -> set[str]:
