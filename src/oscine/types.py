@@ -89,6 +89,7 @@ class Coverage:
 
     speech: float
     without_text: float
+    heard_again: float | None = None  # as it had no text at first; None: nobody looks for that
 
 
 @dataclass(frozen=True, slots=True)
@@ -119,5 +120,6 @@ class Transcript:
         if self.language_probability is not None:
             row["language_probability"] = self.language_probability
         if self.coverage is not None:
-            row["coverage"] = asdict(self.coverage)
+            coverage = asdict(self.coverage)
+            row["coverage"] = {name: s for name, s in coverage.items() if s is not None}
         return row

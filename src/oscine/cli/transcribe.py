@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import math
 import os
+from collections.abc import Mapping
 from dataclasses import fields
 from enum import StrEnum
 from pathlib import Path
@@ -17,6 +18,7 @@ from oscine.cli.outputs import are_writable, is_readable, make_folder, plan
 from oscine.cli.work import Asked, finish, tell_times
 from oscine.errors import UsageError
 from oscine.formats import FORMATS, SUBTITLES
+from oscine.models.parakeet.options import Segmenting
 from oscine.models.whisper.options import (
     APPEND_PUNCTUATIONS,
     PREPEND_PUNCTUATIONS,
@@ -26,7 +28,7 @@ from oscine.subtitles import Layout
 from oscine.threads import count, set_count
 
 if TYPE_CHECKING:
-    from oscine.models.whisper.pipeline import Whisper
+    from oscine.loading import Model
 
 app = typer.Typer(add_completion=False, pretty_exceptions_enable=False, rich_markup_mode=None)
 
@@ -158,6 +160,16 @@ def transcribe(
     append_punctuations: Annotated[str, _option("Joined to the word before.")] = (
         APPEND_PUNCTUATIONS
     ),
+    max_words: Annotated[
+        int | None, _option("Parakeet: most words a segment.", _whole, "INT")
+    ] = None,
+    silence_gap: Annotated[
+        float | None,
+        _option("Parakeet: a pause, s, that ends a segment.  [default: 2]", _number, "FLOAT"),
+    ] = None,
+    max_duration: Annotated[
+        float | None, _option("Parakeet: longest segment, s.  [default: 30]", _number, "FLOAT")
+    ] = None,
     highlight_words: Annotated[bool, _option("srt, vtt: underline words in their turn.")] = False,
     max_line_width: Annotated[
         int | None, _option("srt, vtt: most characters a line.", _whole, "INT")
@@ -245,7 +257,7 @@ def transcribe(
     increment = options.pop("temperature_increment_on_fallback")
     options["temperature"] = temperatures(temperature, increment)
     check_layout(layout, output_format, word_timestamps)
-    TranscribeOptions.of(**options)
+    check_options(options)
     stored = precision(dtype, fp16)
     chosen = output_format.value
     jobs = plan(files, FORMATS if chosen == "all" else (chosen,), output_dir)
@@ -271,6 +283,13 @@ def transcribe(
 OWN = frozenset(
     "files model device dtype fp16 threads offline output_format output_dir verbose".split()
 )
+
+
+def check_options(options: Mapping[str, Any]) -> None:
+    """Refuse what no model can carry out; what this one cannot, is told once it is known."""
+    segmenting = {each.name: options[each.name] for each in fields(Segmenting)}
+    Segmenting.of(**segmenting)
+    TranscribeOptions.of(**{name: options[name] for name in options.keys() - segmenting.keys()})
 
 
 def check_layout(layout: Layout, output_format: OutputFormat, word_timestamps: bool) -> None:
@@ -322,7 +341,7 @@ def precision(dtype: Dtype, fp16: bool | None) -> str:
     return meant.value
 
 
-def load_model(name: str | None, device: str, dtype: str, *, offline: bool) -> Whisper:
+def load_model(name: str | None, device: str, dtype: str, *, offline: bool) -> Model:
     """Load by name or path, showing what is fetched.
 
     Imports here, as a wrong option should not wait for them.

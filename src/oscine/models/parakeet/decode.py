@@ -205,6 +205,10 @@ class Decoder:
 
         self.backend.record(trace, name="positions").run()
 
+    def hears_phrases(self) -> bool:
+        """Whether it can listen for phrases: a CTC head cannot."""
+        return self.ctc is None
+
     def trace(self) -> dict[str, tuple[int, float]]:
         """What the backend measured of itself: ops.Backend.trace."""
         return self.backend.trace()

@@ -27,7 +27,7 @@ from oscine.models.parakeet.sizes import EMBEDDING, frequencies, read_config
 from oscine.ops import Linear, Norm
 from oscine.text.labels import read_pieces
 from oscine.text.pieces import Pieces
-from oscine.weights import read_checkpoint
+from oscine.weights import Checkpoint, read_checkpoint
 from oscine.weights.source import Array, shown
 
 log = logging.getLogger(__name__)
@@ -136,14 +136,16 @@ class ParakeetWeights:
     spelling: Pieces | None = None  # the labels with what decodes and encodes them
 
 
-def load_weights(path: Path | str) -> ParakeetWeights:
+def load_weights(path: Checkpoint | Path | str) -> ParakeetWeights:
     """Read a checkpoint: a .nemo archive, a folder of transformers or of MLX, or their files.
+
+    One that is open already is taken as it is.
 
     Raises:
         CheckpointError: damaged files; tensors that are missing, unexpected or of wrong shape; a
             configuration of another network, or one that contradicts the tensors; no labels.
     """
-    checkpoint = read_checkpoint(path)
+    checkpoint = path if isinstance(path, Checkpoint) else read_checkpoint(path)
     settings = read_settings(checkpoint)
     names = Names.of(checkpoint)
     config = read_config(checkpoint.path, settings, names)

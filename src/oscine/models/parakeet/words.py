@@ -1,0 +1,172 @@
+"""Labels with frames to words with seconds, and words to segments.
+
+Source: NeMo nemo/collections/asr/parts/submodules/rnnt_decoding.py (words, and
+_refine_timestamps_tdt for punctuation); parakeet-mlx alignment.py for where sentences end.
+Times inside here are mel frames of 10 ms of what is listened to.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from math import log
+
+from oscine.models.parakeet.options import Segmenting
+from oscine.models.parakeet.request import Emission
+from oscine.models.whisper.fallback import compression_ratio
+from oscine.text.pieces import Pieces
+from oscine.types import Segment, Word
+
+FRAMES_PER_SECOND = 100
+#: Labels that take no time: they begin and end where the label before them ends.
+TIMELESS = frozenset("?'¡¿-:,%/.!")
+SENTENCE_ENDS = tuple(".!?。？！")
+CLOSING = "\"'”’»)]」』"  # may follow the end of a sentence and still belong to it
+LEAST_PROBABILITY = 1e-10  # below which the logarithm is of no use to anybody
+
+
+@dataclass(frozen=True, slots=True)
+class Token:
+    """A label that is text, and the mel frames from which to which it is said."""
+
+    id: int
+    start: int
+    end: int
+    probability: float
+
+
+#: The labels of one word, at least one.
+Spoken = tuple[Token, ...]
+
+
+def tokens_of(
+    emissions: Iterable[Emission], spelling: Pieces, first: int, factor: int, limit: int
+) -> list[Token]:
+    """Emissions of a window that begins at mel frame `first`; what is no text is left out.
+
+    Nothing ends after the frame `limit`, where the audio does.
+    """
+    return [
+        Token(
+            emission.token,
+            min(first + emission.frame * factor, limit),
+            min(first + (emission.frame + emission.duration) * factor, limit),
+            emission.probability,
+        )
+        for emission in emissions
+        if not spelling.is_control(emission.token)
+    ]
+
+
+def spoken_words(tokens: Iterable[Token], spelling: Pieces) -> list[Spoken]:
+    """A word begins with a label that begins with a space; the first with whatever comes first."""
+    words: list[list[Token]] = []
+    for token in tokens:
+        if not words or spelling.starts_word(token.id):
+            words.append([])
+        words[-1].append(token)
+    return [tuple(word) for word in words]
+
+
+class Timing:
+    """Words one after another, each told what came before it."""
+
+    def __init__(self, spelling: Pieces) -> None:
+        self._spelling = spelling
+        self._before: int | None = None  # the frame at which the last label ends
+        self._first = True
+
+    def word(self, spoken: Spoken) -> Word:
+        """The word with its text and seconds, never before the end of the one before it.
+
+        Punctuation takes no time. The first word of a recording has no space in front. The
+        probability is the mean of its labels'.
+        """
+        placed = self._placed(spoken)
+        text = self._spelling.decode(token.id for token in spoken)
+        if not self._first and self._spelling.starts_word(spoken[0].id):
+            text = " " + text
+        self._first = False
+        return Word(
+            start=placed[0].start / FRAMES_PER_SECOND,
+            end=placed[-1].end / FRAMES_PER_SECOND,
+            word=text,
+            probability=sum(token.probability for token in spoken) / len(spoken),
+        )
+
+    def _placed(self, spoken: Spoken) -> list[Token]:
+        placed = []
+        for token in spoken:
+            if self._before is not None:
+                start = max(token.start, self._before)
+                end = max(token.end, start)
+                if self._spelling.names[token.id] in TIMELESS:
+                    start = end = self._before
+                token = replace(token, start=start, end=end)
+            self._before = token.end
+            placed.append(token)
+        return placed
+
+
+class Segmenter:
+    """Words, in the times of the recording, to segments: push them, then finish."""
+
+    def __init__(self, rules: Segmenting, *, with_words: bool) -> None:
+        self._rules, self._with_words = rules, with_words
+        self._held: list[tuple[Word, Spoken]] = []
+
+    def push(self, word: Word, spoken: Spoken) -> Iterator[Segment]:
+        """Take a word; the segments that are complete before it, or with it."""
+        if self._held and self._parts(word):
+            yield self._segment()
+        self._held.append((word, spoken))
+        if ends_sentence(word.word):
+            yield self._segment()
+
+    def finish(self) -> Iterator[Segment]:
+        """What is left."""
+        if self._held:
+            yield self._segment()
+
+    def _parts(self, word: Word) -> bool:
+        """Whether a segment ends before this word."""
+        rules, first, last = self._rules, self._held[0][0], self._held[-1][0]
+        return (
+            (rules.max_words is not None and len(self._held) >= rules.max_words)
+            or word.start - last.end >= rules.silence_gap
+            or word.end - first.start > rules.max_duration
+        )
+
+    def _segment(self) -> Segment:
+        words = tuple(word for word, _ in self._held)
+        tokens = [token for _, spoken in self._held for token in spoken]
+        self._held = []
+        return segment_of(words, tokens, with_words=self._with_words)
+
+
+def ends_sentence(text: str) -> bool:
+    """Whether a sentence ends with this word."""
+    return text.rstrip(CLOSING).endswith(SENTENCE_ENDS)
+
+
+def segment_of(words: Sequence[Word], tokens: Sequence[Token], *, with_words: bool) -> Segment:
+    """Words as a segment. What only Whisper knows has neutral values.
+
+    `seek` is where the segment itself begins, `temperature` and `no_speech_prob` are 0.
+    `avg_logprob` is the mean of the labels' log-probabilities, without the blanks between them.
+    """
+    text = "".join(word.word for word in words)
+    logs = [log(max(token.probability, LEAST_PROBABILITY)) for token in tokens]
+    return Segment(
+        id=0,  # the stream counts
+        seek=round(words[0].start * FRAMES_PER_SECOND),
+        start=words[0].start,
+        end=words[-1].end,
+        text=text,
+        tokens=tuple(token.id for token in tokens),
+        temperature=0.0,
+        avg_logprob=sum(logs) / len(logs),
+        compression_ratio=compression_ratio(text),
+        no_speech_prob=0.0,
+        words=tuple(words) if with_words else None,
+    )
