@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 from numpy.typing import NDArray
 
 from oscine.ops import Lengths, Linear, conformer
+from oscine.ops.gpu_conformer import GpuConformer
 from oscine.ops.reference import Reference
 
 Array = NDArray[Any]
@@ -206,3 +207,12 @@ def test_activations_of_linear() -> None:
     close(OPS.linear(x, linear, activation="relu"), np.maximum(x, 0))
     exact = x.astype(np.float64)
     close(OPS.linear(x, linear, activation="silu"), exact / (1 + np.exp(-exact)))
+
+
+def test_lengths_to_record_plans_for_are_few_and_near() -> None:
+    gpu = object.__new__(GpuConformer)  # asked of no device
+    padded = [gpu.padded_frames(count) for count in range(1, 20001)]
+    assert all(length >= count for count, length in enumerate(padded, 1))
+    assert all(length <= 1.25 * count for count, length in enumerate(padded, 1) if count > 64)
+    assert all(gpu.padded_frames(length) == length for length in padded)
+    assert len(set(padded)) < 40

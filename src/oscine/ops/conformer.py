@@ -154,7 +154,10 @@ class Conformer:
             y[b, start:stop, head] = out / scores.sum(-1, keepdims=True)
 
         keys = min(rows, before + after + 1)
-        step = max(FEWEST_QUERIES, SCORE_BYTES // (4 * keys))
+        step = SCORE_BYTES // (4 * keys)
+        if band:
+            step = min(step, keys // 2)  # a block scores keys that only some of its queries see
+        step = max(FEWEST_QUERIES, step)
         pieces = [(h, span) for span in spans(batch, rows, step) for h in range(heads)]
         each(attend, pieces)
         return y.reshape(batch * rows, width)
