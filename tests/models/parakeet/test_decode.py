@@ -311,6 +311,8 @@ def test_ctc_is_upstreams(backend: Any) -> None:
 @pytest.mark.parametrize("case", [*CASES, "parakeet_ctc"])
 def test_a_batch_from_mels_is_encoded_and_decoded(backend: Any, case: str) -> None:
     weights, arrays, _ = golden(case)
+    if weights.config.width // weights.config.heads % 4 and not isinstance(backend, Reference):
+        pytest.skip("the kernels of attention take heads of a multiple of four")
     decoder = Decoder(weights, backend)
     mel = np.asarray(arrays["mel"])
     lengths = -(-100 // weights.config.factor), len(arrays["enc_out"])
