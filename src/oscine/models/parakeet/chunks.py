@@ -9,13 +9,15 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from functools import partial
 from itertools import pairwise
 from typing import TYPE_CHECKING
 
 from oscine.audio.speech import Speech
+from oscine.errors import DeviceMemoryError
 from oscine.models.parakeet.boost import Phrases
 from oscine.models.parakeet.features import Features
-from oscine.models.parakeet.join import NEAR, joined
+from oscine.models.parakeet.join import alike, joined
 from oscine.models.parakeet.words import FRAMES_PER_SECOND, Spoken, spoken_words, tokens_of
 
 if TYPE_CHECKING:
@@ -37,7 +39,6 @@ class Lengths:
 
 MISSED = 1.0  # seconds of speech without a word that are listened to once more
 AROUND = 300  # frames around them that are heard too
-PUNCTUATION = " .,!?;:\"'-"
 LONGEST_GAP = 30 * FRAMES_PER_SECOND  # of one window; longer gaps are several
 
 
@@ -73,84 +74,86 @@ class Passage:
         self.again = 0.0  # seconds of speech that were listened to once more
         self.found_again = 0  # words that this gave
 
-    @property
-    def limit(self) -> int:
-        """The frame at which all that is listened to ends, and with it every word."""
-        return self.features.frames
-
     def words(self, start: int, end: int, report: Callable[[int], None]) -> Iterator[Spoken]:
         """The words of frames `start` to `end` in order of time, as they become certain."""
         windows = plan(start, end, self.model.lengths, self.model.decoder.config.factor)
         pending: list[Spoken] = []
         done = start  # frames before it are certain
-        for at in range(0, len(windows), self.batch):
+        size = self.batch
+        for at in range(0, len(windows), size):
             report(windows[at][0])
-            for number, found in enumerate(self.decode(windows[at : at + self.batch]), start=at):
+            for number, found in enumerate(self.decode(windows[at : at + size]), start=at):
                 if number:
                     overlap = windows[number][0], windows[number - 1][1]
-                    before, found = joined(pending, found, *overlap)
+                    before, found = joined(pending, found, *overlap, self.model.spelling)
                     found = before + found
                 count, stop = len(found), end
-                if number + 1 < len(windows):  # whose words replace none that end before it
-                    begin = windows[number + 1][0] - AROUND
-                    count = sum(word[-1].end < begin for word in found)
-                    stop = found[count][0].start if count < len(found) else begin
-                stop = max(stop, done)
-                yield from self.without_gaps(found[:count], done, stop)
+                if number + 1 < len(windows):
+                    count, stop = self.certain(found, done, windows[number + 1][0] - AROUND)
+                yield from self.without_gaps(found[:count], done, stop, start)
                 pending, done = found[count:], stop
                 self.features.release(done - 2 * AROUND)
 
+    def certain(self, words: Sequence[Spoken], done: int, begin: int) -> tuple[int, int]:
+        """How many words another window, which is heard from `begin` on, cannot change.
+
+        And the frame up to which gaps between them can be told: a short one at their end may be
+        part of a longer one.
+        """
+        count = sum(word[-1].end < begin for word in words)
+        last = words[count - 1][-1].end if count else done
+        stop = min([begin, *(word[0].start for word in words[count:])])
+        return count, stop if stop - last > LONGEST_GAP else max(last, done)
+
     def decode(self, windows: Sequence[Window]) -> list[list[Spoken]]:
-        """What windows side by side say."""
-        spelling = self.model.spelling
+        """What windows say, side by side as far as the device has room for them."""
+        found: list[list[Spoken]] = []
+        while len(found) < len(windows):
+            part = windows[len(found) : len(found) + self.batch]
+            try:
+                found += self.model.surviving(partial(self.decode_together, part))
+            except DeviceMemoryError as problem:
+                if len(part) == 1:
+                    raise
+                self.batch = len(part) // 2
+                log.warning("%s; going on with batches of %d", problem, self.batch)
+        return found
+
+    def decode_together(self, windows: Sequence[Window]) -> list[list[Spoken]]:
+        """What windows say, in one batch."""
         mels = [self.features.rows(low, high) for low, high in windows]
-
-        def work() -> list[list[Spoken]]:
-            with self.model.lock:
-                self.check()
-                decoder = self.model.decoder
-                decoder.encode(mels, decoder.config.context)
-                decoded = decoder.decode(phrases=self.phrases, check=self.check)
-            factor = decoder.config.factor
-            return [
-                spoken_words(tokens_of(one.emissions, spelling, low, factor, self.limit), spelling)
-                for one, (low, _) in zip(decoded, windows, strict=True)
-            ]
-
-        return self.model.surviving(work)
+        with self.model.lock:
+            self.check()
+            decoder, spelling = self.model.decoder, self.model.spelling
+            decoder.encode(mels, decoder.config.context)
+            decoded = decoder.decode(phrases=self.phrases, check=self.check)
+        factor = decoder.config.factor
+        return [
+            spoken_words(tokens_of(one.emissions, spelling, low, factor, high), spelling)
+            for one, (low, high) in zip(decoded, windows, strict=True)
+        ]
 
     # -- speech without words -----------------------------------------------------------------
 
-    def without_gaps(self, words: Sequence[Spoken], start: int, stop: int) -> Iterator[Spoken]:
+    def without_gaps(
+        self, words: Sequence[Spoken], start: int, stop: int, origin: int
+    ) -> Iterator[Spoken]:
         """The words of frames `start` to `stop`, and those that speech between them gives.
 
         Speech of more than MISSED seconds without a word is decoded once more, alone, in windows
-        that begin elsewhere.
+        whose encoder frames lie between those counted from the frame `origin`.
         """
         gaps = list(self.gaps(words, start, stop))
-        missing: list[Spoken] = []
-        for at in range(0, len(gaps), self.batch):
-            batch = gaps[at : at + self.batch]
-            for (low, high), found in zip(batch, self.decode_alone(batch), strict=True):
-                missing += [
-                    word
-                    for word in found
-                    if word[0].start >= low
-                    and word[-1].end <= high
-                    and not any(self.alike(word, other) for other in words)
-                ]
+        missing = [
+            word
+            for (low, high), found in zip(gaps, self.decode_alone(gaps, origin), strict=True)
+            for word in found
+            if word[0].start >= low
+            and word[-1].end <= high
+            and not any(alike(word, other, self.model.spelling) for other in words)
+        ]
         self.found_again += len(missing)
         yield from sorted([*words, *missing], key=lambda word: word[0].start)
-
-    def alike(self, one: Spoken, other: Spoken) -> bool:
-        """Whether it is the same word at about the same time, but for case and punctuation."""
-        if abs(one[0].start - other[0].start) > NEAR:
-            return False
-        first, second = (
-            self.model.spelling.decode(token.id for token in word).strip(PUNCTUATION).casefold()
-            for word in (one, other)
-        )
-        return first == second
 
     def gaps(self, words: Sequence[Spoken], start: int, stop: int) -> Iterator[Window]:
         """Frames between words in which too much is said."""
@@ -165,7 +168,7 @@ class Passage:
                 missed = self.spoken_seconds(at, end)
                 if missed > MISSED:
                     self.again += missed
-                    log.info("%.1f s of speech without a word, heard once more", missed)
+                    log.info("%.1f s of speech without a word: heard once more", missed)
                     yield at, end
 
     def spoken_seconds(self, low: int, high: int) -> float:
@@ -175,9 +178,12 @@ class Passage:
         end = line.original(high / FRAMES_PER_SECOND, end=True)
         return self.speech.speech_seconds(start, end)
 
-    def decode_alone(self, gaps: Sequence[Window]) -> list[list[Spoken]]:
+    def decode_alone(self, gaps: Sequence[Window], origin: int) -> list[list[Spoken]]:
         """What is said in gaps, with some of what is around."""
-        frames = self.features.frames
-        return self.decode(
-            [(max(low - AROUND, 0), min(high + AROUND, frames)) for low, high in gaps]
-        )
+        factor = self.model.decoder.config.factor
+        windows = []
+        for low, high in gaps:
+            first = low - AROUND
+            first -= (first - origin - factor // 2) % factor
+            windows.append((max(first, 0), min(high + AROUND, self.features.frames)))
+        return self.decode(windows)

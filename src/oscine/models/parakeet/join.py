@@ -3,33 +3,38 @@
 Both pieces have heard the overlap, each worst where it begins or ends. So the words before a seam
 are the earlier piece's and those after it the later one's, and the seam is put where both say the
 same word at the same time, as far inside the overlap as there is such a word. No label is taken out
-of a word, which would cut or recapitalise it. The relation of parakeet-mlx (alignment.py: same
-labels, near in time) is kept, for words instead of labels.
+of a word, which would cut or recapitalise it. The relation of parakeet-mlx (alignment.py: the same
+and near in time) is kept, for words instead of labels.
 """
 
 from __future__ import annotations
 
 from bisect import bisect_left
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
 
 from oscine.models.parakeet.words import Spoken
+from oscine.text.pieces import Pieces
 
 NEAR = 40  # frames of 10 ms by which two pieces may differ in when a word begins
+SLIGHT = 8  # by which they usually do at most: an encoder frame
+PUNCTUATION = " .,!?;:\"'-¿¡…。，！？"
 
 
 def joined(
-    earlier: Sequence[Spoken], later: Sequence[Spoken], start: int, stop: int
+    earlier: Sequence[Spoken], later: Sequence[Spoken], start: int, stop: int, spelling: Pieces
 ) -> tuple[list[Spoken], list[Spoken]]:
     """Of each piece the words that stay; together they are the words of both pieces' audio.
 
     Frames `start` to `stop` are what both have heard: where the later piece begins and the earlier
     one ends.
     """
-    first = bisect_left(earlier, start - NEAR, key=begin_of)
-    last = bisect_left(later, stop + NEAR, key=begin_of)
-    head, tail = earlier[first:], later[:last]
+    first = bisect_left(earlier, start - SLIGHT, key=begin_of)
+    last = bisect_left(later, stop + SLIGHT, key=begin_of)
+    head = [Heard.of(word, spelling) for word in earlier[first:]]
+    tail = [Heard.of(word, spelling) for word in later[:last]]
     before, after = seam(head, tail, (start + stop) / 2)
-    return [*earlier[:first], *head[:before]], list(later[after:])
+    return list(earlier[: first + before]), list(later[after:])
 
 
 def begin_of(word: Spoken) -> int:
@@ -37,51 +42,79 @@ def begin_of(word: Spoken) -> int:
     return word[0].start
 
 
-def same(one: Spoken, other: Spoken) -> bool:
-    """Whether two pieces have heard the same word: the same labels at about the same time."""
-    return abs(one[0].start - other[0].start) <= NEAR and [t.id for t in one] == [
-        t.id for t in other
-    ]
+@dataclass(frozen=True, slots=True)
+class Heard:
+    """A word as it is compared."""
+
+    start: int
+    end: int
+    ids: tuple[int, ...]
+    plain: str  # without what hangs on the words around: case and punctuation
+
+    @classmethod
+    def of(cls, word: Spoken, spelling: Pieces) -> Heard:
+        """From its labels."""
+        ids = tuple(token.id for token in word)
+        return cls(word[0].start, word[-1].end, ids, plain_text(ids, spelling))
+
+    def likeness(self, other: Heard) -> int:
+        """0 for another word or time, else the more the nearer; most for the very same labels."""
+        distance = abs(self.start - other.start)
+        if distance > NEAR or self.plain != other.plain:
+            return 0
+        return 2 * (NEAR + SLIGHT - distance) - (self.ids != other.ids)
 
 
-def seam(head: Sequence[Spoken], tail: Sequence[Spoken], middle: float) -> tuple[int, int]:
+def plain_text(ids: Iterable[int], spelling: Pieces) -> str:
+    """A word's text without case and the punctuation around it; all of it if it is no more."""
+    text = spelling.decode(ids).strip().casefold()
+    return text.strip(PUNCTUATION) or text
+
+
+def alike(one: Spoken, other: Spoken, spelling: Pieces) -> bool:
+    """Whether it is the same word at about the same time, but for case and punctuation."""
+    return Heard.of(one, spelling).likeness(Heard.of(other, spelling)) > 0
+
+
+def seam(head: Sequence[Heard], tail: Sequence[Heard], middle: float) -> tuple[int, int]:
     """How many words of the earlier piece's to keep, and how many of the later one's to leave out.
 
-    After a word that both have, if there is one: rather one between others that both have too, then
-    the one nearest to the middle. Else between words, or where a piece has none, as the other has
-    it.
+    After a word that both have, if there is one: rather one that both write the same way, between
+    others that both have too, and then the one nearest to the middle. Else between words, or where
+    a piece has none, as the other has it.
     """
     pairs = matches(head, tail)
     if pairs:
         known = set(pairs)
 
-        def badness(pair: tuple[int, int]) -> tuple[int, float]:
+        def badness(pair: tuple[int, int]) -> tuple[bool, int, float]:
             i, j = pair
             alone = ((i - 1, j - 1) not in known) + ((i + 1, j + 1) not in known)
-            return alone, abs(head[i][0].start - middle)
+            return head[i].ids != tail[j].ids, alone, abs(head[i].start - middle)
 
         i, j = min(pairs, key=badness)
         return i + 1, j + 1
     if not head or not tail:
         return len(head), 0
-    place = quiet_place(head, tail, middle)
+    place = 2 * quiet_place(head, tail, middle)
     return (
-        sum(word[-1].end + word[0].start <= 2 * place for word in head),
-        sum(word[-1].end + word[0].start <= 2 * place for word in tail),
+        sum(word.start + word.end <= place for word in head),
+        sum(word.start + word.end <= place for word in tail),
     )
 
 
-def matches(head: Sequence[Spoken], tail: Sequence[Spoken]) -> list[tuple[int, int]]:
-    """The most pairs of words that are the same, in order in both; rather near in time than far."""
+def matches(head: Sequence[Heard], tail: Sequence[Heard]) -> list[tuple[int, int]]:
+    """Pairs of words that are the same, in order in both: many, and near to each other in time.
+
+    A word that is said again and again is thus not taken for the one after it.
+    """
     rows, columns = len(head), len(tail)
-    best: list[list[tuple[int, int]]] = [[(0, 0)] * (columns + 1) for _ in range(rows + 1)]
+    best = [[0] * (columns + 1) for _ in range(rows + 1)]
     for i in range(rows - 1, -1, -1):
         for j in range(columns - 1, -1, -1):
             best[i][j] = max(best[i + 1][j], best[i][j + 1])
-            if same(head[i], tail[j]):
-                count, nearness = best[i + 1][j + 1]
-                distance = abs(head[i][0].start - tail[j][0].start)
-                best[i][j] = max(best[i][j], (count + 1, nearness - distance))
+            if likeness := head[i].likeness(tail[j]):
+                best[i][j] = max(best[i][j], best[i + 1][j + 1] + likeness)
     pairs = []
     i = j = 0
     while i < rows and j < columns:
@@ -95,11 +128,9 @@ def matches(head: Sequence[Spoken], tail: Sequence[Spoken]) -> list[tuple[int, i
     return pairs
 
 
-def quiet_place(head: Sequence[Spoken], tail: Sequence[Spoken], middle: float) -> float:
+def quiet_place(head: Sequence[Heard], tail: Sequence[Heard], middle: float) -> float:
     """The frame nearest to the middle at which neither piece is inside a word; else the middle."""
-    edges = [middle]
-    edges += [word[-1].end for words in (head, tail) for word in words]
-    edges += [word[0].start for words in (head, tail) for word in words]
-    inside = [(word[0].start, word[-1].end) for words in (head, tail) for word in words]
-    quiet = [edge for edge in edges if not any(start < edge < end for start, end in inside)]
+    words = [*head, *tail]
+    edges = [middle, *(word.start for word in words), *(word.end for word in words)]
+    quiet = [edge for edge in edges if not any(word.start < edge < word.end for word in words)]
     return min(quiet, key=lambda edge: abs(edge - middle), default=middle)

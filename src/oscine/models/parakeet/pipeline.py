@@ -27,7 +27,7 @@ from oscine.types import Transcript
 
 log = logging.getLogger(__name__)
 
-AUTO_BATCH = 8  # pieces at once that a GPU is given if nobody says how many
+AUTO_BATCH = 4  # pieces of two minutes at once that a GPU is given if nobody says how many
 FOREIGN = 0.02  # share of labels with letters beyond ASCII up to which a model is an English one
 
 Result = TypeVar("Result")

@@ -127,8 +127,8 @@ class Stream(Iterator[Segment]):
         options = self._options.shared
         speech = survey(source, vad=vad_options(options), check=self._check)
         self._heard.append((channel, speech))
-        n_mels = self._model.decoder.config.n_mels
-        features = Features(speech.recording, n_mels, check=self._check)
+        config = self._model.decoder.config
+        features = Features(speech.recording, config.n_mels, check=self._check)
         self._timings["audio"] += 1000 * (perf_counter() - started)
         self.duration = max(self.duration, speech.duration)
         batch = self._model.batch(options.batch_size)
@@ -140,7 +140,7 @@ class Stream(Iterator[Segment]):
                 done = (share + min(frame / features.frames, 1.0)) / count
                 self._progress(done * self.duration, self.duration)
 
-        timing = Timing(self._model.spelling)
+        timing = Timing(self._model.spelling, timeless=bool(config.durations))
         for start, end in self._ranges(features, speech):
             rules = self._options.segmenting
             segmenter = Segmenter(rules, with_words=options.word_timestamps)

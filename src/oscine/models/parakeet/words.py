@@ -14,11 +14,11 @@ from math import log
 from oscine.models.parakeet.options import Segmenting
 from oscine.models.parakeet.request import Emission
 from oscine.models.whisper.fallback import compression_ratio
-from oscine.text.pieces import Pieces
+from oscine.text.pieces import SPACE, Pieces
 from oscine.types import Segment, Word
 
 FRAMES_PER_SECOND = 100
-#: Labels that take no time: they begin and end where the label before them ends.
+#: Labels that take no time with TDT: they begin and end where the label before them ends.
 TIMELESS = frozenset("?'¡¿-:,%/.!")
 SENTENCE_ENDS = tuple(".!?。？！")
 CLOSING = "\"'”’»)]」』"  # may follow the end of a sentence and still belong to it
@@ -59,10 +59,14 @@ def tokens_of(
 
 
 def spoken_words(tokens: Iterable[Token], spelling: Pieces) -> list[Spoken]:
-    """A word begins with a label that begins with a space; the first with whatever comes first."""
+    """A word begins with a label that begins with a space; the first with whatever comes first.
+
+    Spaces alone are no word, but begin the one after them.
+    """
     words: list[list[Token]] = []
     for token in tokens:
-        if not words or spelling.starts_word(token.id):
+        blank = words and all(spelling.names[before.id] == SPACE for before in words[-1])
+        if not words or (spelling.starts_word(token.id) and not blank):
             words.append([])
         words[-1].append(token)
     return [tuple(word) for word in words]
@@ -71,22 +75,22 @@ def spoken_words(tokens: Iterable[Token], spelling: Pieces) -> list[Spoken]:
 class Timing:
     """Words one after another, each told what came before it."""
 
-    def __init__(self, spelling: Pieces) -> None:
+    def __init__(self, spelling: Pieces, *, timeless: bool) -> None:
         self._spelling = spelling
-        self._before: int | None = None  # the frame at which the last label ends
-        self._first = True
+        self._timeless = TIMELESS if timeless else frozenset()
+        self._before: Token | None = None
 
     def word(self, spoken: Spoken) -> Word:
-        """The word with its text and seconds, never before the end of the one before it.
+        """The word with its text and seconds.
 
-        Punctuation takes no time. The first word of a recording has no space in front. The
-        probability is the mean of its labels'.
+        It begins no earlier than the word before it ends, unless both begin with the same frame,
+        as some words of RNN-T do. With `timeless` punctuation takes no time. The first
+        word of a recording has no space in front. The probability is the mean of its labels'.
         """
-        placed = self._placed(spoken)
         text = self._spelling.decode(token.id for token in spoken)
-        if not self._first and self._spelling.starts_word(spoken[0].id):
+        if self._before is not None and self._spelling.starts_word(spoken[0].id):
             text = " " + text
-        self._first = False
+        placed = [self._placed(token) for token in spoken]
         return Word(
             start=placed[0].start / FRAMES_PER_SECOND,
             end=placed[-1].end / FRAMES_PER_SECOND,
@@ -94,18 +98,17 @@ class Timing:
             probability=sum(token.probability for token in spoken) / len(spoken),
         )
 
-    def _placed(self, spoken: Spoken) -> list[Token]:
-        placed = []
-        for token in spoken:
-            if self._before is not None:
-                start = max(token.start, self._before)
-                end = max(token.end, start)
-                if self._spelling.names[token.id] in TIMELESS:
-                    start = end = self._before
-                token = replace(token, start=start, end=end)
-            self._before = token.end
-            placed.append(token)
-        return placed
+    def _placed(self, token: Token) -> Token:
+        if (before := self._before) is not None:
+            start = token.start
+            if start != before.start:
+                start = max(start, before.end)
+            end = max(start, token.end, before.end)
+            if self._spelling.names[token.id] in self._timeless:
+                start = end = before.end
+            token = replace(token, start=start, end=end)
+        self._before = token
+        return token
 
 
 class Segmenter:
@@ -114,11 +117,14 @@ class Segmenter:
     def __init__(self, rules: Segmenting, *, with_words: bool) -> None:
         self._rules, self._with_words = rules, with_words
         self._held: list[tuple[Word, Spoken]] = []
+        self._end = 0.0  # of the segment before
 
     def push(self, word: Word, spoken: Spoken) -> Iterator[Segment]:
         """Take a word; the segments that are complete before it, or with it."""
         if self._held and self._parts(word):
             yield self._segment()
+        if word.start < self._end:
+            word = replace(word, start=self._end, end=max(word.end, self._end))
         self._held.append((word, spoken))
         if ends_sentence(word.word):
             yield self._segment()
@@ -140,7 +146,7 @@ class Segmenter:
     def _segment(self) -> Segment:
         words = tuple(word for word, _ in self._held)
         tokens = [token for _, spoken in self._held for token in spoken]
-        self._held = []
+        self._held, self._end = [], words[-1].end
         return segment_of(words, tokens, with_words=self._with_words)
 
 
