@@ -28,7 +28,13 @@ from oscine.models.parakeet.boost import phrase_tree
 from oscine.models.parakeet.config import ParakeetConfig
 from oscine.models.parakeet.decode import Decoder
 from oscine.models.parakeet.request import Decoded
-from oscine.models.parakeet.weights import Cell, EncoderWeights, ParakeetWeights, TransducerWeights
+from oscine.models.parakeet.weights import (
+    Cell,
+    EncoderWeights,
+    Halving,
+    ParakeetWeights,
+    TransducerWeights,
+)
 
 DURATIONS = (0, 1, 2, 3, 4)
 FRAMES_A_SECOND, LABELS_A_SECOND = 12.5, 3.0
@@ -54,12 +60,19 @@ def made_up(args: argparse.Namespace) -> ParakeetWeights:
         linear(labels + 1 + len(DURATIONS), size),
     )  # fmt: skip
     config = ParakeetConfig(
-        n_mels=128, width=width, heads=8, layers=0, inner=4096, kernel=9, channels=4, factor=8,
+        n_mels=128, width=width, heads=8, layers=0, inner=4096, kernel=9, channels=4, factor=4,
         scaled=False, labels=labels, predictor=size, predictor_layers=args.layers, joint=size,
         durations=DURATIONS, most_symbols=10, has_ctc=False,
     )  # fmt: skip
-    none = ops.Linear(np.zeros((3, 3, 4), np.float32), np.zeros(4, np.float32))
-    encoder = EncoderWeights(none, (), ops.Linear(np.zeros((width, 4), np.float32), None), ())
+
+    def nothing(*sizes: int) -> ops.Linear:
+        return ops.Linear(np.zeros(sizes, np.float32), np.zeros(sizes[-1], np.float32))
+
+    halving, project = (
+        Halving(nothing(3, 3, 4), nothing(4, 4)),
+        ops.Linear(np.zeros((width, 128), np.float32), None),
+    )
+    encoder = EncoderWeights(nothing(3, 3, 4), (halving,), project, ())
     return ParakeetWeights(
         config, encoder, w, None, Path("m"), Path("."), "made up", (), args.dtype
     )

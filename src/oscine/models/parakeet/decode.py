@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from oscine import ops
-from oscine.errors import UsageError
+from oscine.errors import DeviceMemoryError, UsageError
 from oscine.models.parakeet import model, transducer
 from oscine.models.parakeet.boost import Phrases
 from oscine.models.parakeet.lines import Check, CtcLines, Lines, Shape, TransducerLines
@@ -52,6 +52,8 @@ class Decoder:
         self.lengths: tuple[int, ...] = ()  # encoder frames of what is encoded
         self.boost: Boost | None = None
         self.phrases: Phrases | None = None
+        # Now, while loading can still choose another backend.
+        self.prepare(self.shape((1,)), self.config.context)
 
     # -- encoding -----------------------------------------------------------------------------
 
@@ -71,10 +73,10 @@ class Decoder:
             if mel.ndim != 2 or mel.shape[1] != self.config.n_mels or not len(mel):
                 raise UsageError(f"a mel must be [1.., {self.config.n_mels}], not {mel.shape}")
         lengths = tuple(-(-len(mel) // self.config.factor) for mel in mels)
-        lines = self.lines(self.shape(lengths))
-        self.encoding(lines, band, layers).run(mels)
-        self.current, self.lengths = lines, lengths
-        self.backend.snapshot(lines.encoded)  # a mark in the queue, not waited for
+        encoding = self.prepared(self.shape(lengths), band, layers)
+        encoding.run(mels)
+        self.current, self.lengths = encoding.lines, lengths
+        self.backend.snapshot(encoding.frames)()  # wait, so that the time is its own
         self.clock("encode", started)
         return lengths
 
@@ -172,9 +174,28 @@ class Decoder:
         self.recorded[shape] = lines
         return lines
 
+    def prepared(self, shape: Shape, band: Band, layers: int | None) -> Encoding:
+        """As prepare; where memory is short, other shapes give back what they hold."""
+        try:
+            return self.prepare(shape, band, layers)
+        except DeviceMemoryError:
+            others = [other for other in self.recorded if other != shape]
+            if not others:
+                raise
+        for other in others:
+            self.forget(other)
+        return self.prepare(shape, band, layers)
+
+    def prepare(self, shape: Shape, band: Band, layers: int | None = None) -> Encoding:
+        """The plans of a shape, made on first use. Raises DeviceMemoryError, DeviceError."""
+        return self.encoding(self.lines(shape), band, layers)
+
     def forget(self, shape: Shape) -> None:
         """Give back what a shape holds."""
-        self.recorded.pop(shape).release()
+        lines = self.recorded.pop(shape)
+        if lines is self.current:
+            self.current = None
+        lines.release()
         for key in [key for key in self.encoders if key[0] == shape]:
             self.encoders.pop(key).release()
 
@@ -194,6 +215,7 @@ class Decoder:
             encoding.release()
         self.encoders.clear()
         self.backend.release(*self.distances)
+        self.distances, self.reach = [], 0
         shape = 2 * reach - 1, self.config.width
         self.distances = [self.backend.slot(shape) for _ in range(self.config.layers)]
         self.reach = reach

@@ -131,6 +131,7 @@ class TransducerLines(Lines):
         backend.write(self.rules, rules_of(config))
         self.project = backend.record(self.trace_project, name="project")
         self.steps: dict[int | None, tuple[ops.Plan, Boost | None]] = {}
+        self.step(None)
 
     def trace_project(self) -> None:
         """The encoder's half of the joint network."""
