@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import logging
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -31,6 +32,8 @@ CASES = [
     for case in ("parakeet_tdt", "parakeet_rnnt", "parakeet_ctc")
     if (folder / case).is_dir()
 ]
+#: Their encoders are the same size but for heads, of which kernels take multiples of four.
+ON_A_GPU = [FOLDERS[0] / "parakeet_rnnt", FOLDERS[0] / "parakeet_ctc"]
 SPOKEN = ROOT / "examples" / "spoken.wav"
 
 
@@ -80,7 +83,7 @@ def test_texts_and_times_are_upstreams(folder: Path) -> None:
 
 
 @pytest.mark.gpu
-@pytest.mark.parametrize("folder", CASES)
+@pytest.mark.parametrize("folder", ON_A_GPU, ids=lambda folder: folder.name)
 def test_texts_and_times_on_a_gpu(folder: Path) -> None:
     check_golden(folder, "gpu")
 
@@ -210,6 +213,34 @@ def test_languages() -> None:
     assert several.transcribe(frames, vad_filter=False).language == ""
     with pytest.raises(UsageError, match="parakeet-v3 finds the language itself"):
         several.transcribe(frames, language="en")
+
+
+@pytest.mark.parametrize(("case", "seconds"), [("parakeet_ctc", 300), ("parakeet_rnnt", 50)])
+def test_five_minutes_in_pieces_are_what_they_are_in_one(case: str, seconds: int) -> None:
+    """Attention sees five frames to each side, so all that a frame hangs on lies in an overlap."""
+    model = oscine.load(FOLDERS[0] / case, device="cpu")
+    assert isinstance(model, Parakeet)
+    decoder: Any = model.decoder
+    decoder.config = replace(decoder.config, context=(5, 5))
+    rng = np.random.default_rng(0)
+    parts = []
+    for folder in ON_A_GPU:
+        for more in ("", "_2"):
+            samples = decode_audio(recording(folder, more)).samples
+            parts += [samples[rng.integers(8_000) :] * gain for gain in rng.uniform(0.2, 1, 30)]
+    rng.shuffle(parts)  # type: ignore[arg-type]
+    samples = np.concatenate(parts)[: seconds * 16_000]
+    texts = []
+    for lengths in (Lengths(whole=60_000), Lengths(2_000, 2_000, 1_000)):
+        model.lengths = lengths
+        result = model.transcribe(samples, vad_filter=False, word_timestamps=True)
+        texts.append([word for segment in result.segments for word in segment.words or ()])
+    whole, pieces = texts
+    assert len(whole) > 200
+    assert [(w.word, w.start, w.end) for w in pieces] == [(w.word, w.start, w.end) for w in whole]
+    np.testing.assert_allclose(
+        [w.probability for w in pieces], [w.probability for w in whole], atol=1e-3
+    )
 
 
 def test_encode(tdt: Parakeet) -> None:

@@ -84,8 +84,11 @@ class Passage:
             report(windows[at][0])
             for number, found in enumerate(self.decode(windows[at : at + size]), start=at):
                 if number:
-                    overlap = windows[number][0], windows[number - 1][1]
-                    before, found = joined(pending, found, *overlap, self.model.spelling)
+                    middle = (windows[number][0] + windows[number - 1][1]) // 2
+                    half = self.model.lengths.overlap // 2
+                    before, found = joined(
+                        pending, found, middle - half, middle + half, self.model.spelling
+                    )
                     found = before + found
                 count, stop = len(found), end
                 if number + 1 < len(windows):

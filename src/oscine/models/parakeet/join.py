@@ -26,15 +26,15 @@ def joined(
 ) -> tuple[list[Spoken], list[Spoken]]:
     """Of each piece the words that stay; together they are the words of both pieces' audio.
 
-    Frames `start` to `stop` are what both have heard: where the later piece begins and the earlier
-    one ends.
+    Frames `start` to `stop` are what both have heard, or the middle of it.
     """
-    first = bisect_left(earlier, start - SLIGHT, key=begin_of)
-    last = bisect_left(later, stop + SLIGHT, key=begin_of)
-    head = [Heard.of(word, spelling) for word in earlier[first:]]
-    tail = [Heard.of(word, spelling) for word in later[:last]]
+    low, high = start - SLIGHT, stop + SLIGHT
+    first, last = (bisect_left(earlier, frame, key=begin_of) for frame in (low, high))
+    begin, end = (bisect_left(later, frame, key=begin_of) for frame in (low, high))
+    head = [Heard.of(word, spelling) for word in earlier[first:last]]
+    tail = [Heard.of(word, spelling) for word in later[begin:end]]
     before, after = seam(head, tail, (start + stop) / 2)
-    return list(earlier[: first + before]), list(later[after:])
+    return list(earlier[: first + before]), list(later[begin + after :])
 
 
 def begin_of(word: Spoken) -> int:
