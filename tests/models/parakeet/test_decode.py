@@ -16,7 +16,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from oscine import ops
-from oscine.errors import NonFiniteError, UsageError
+from oscine.errors import DeviceMemoryError, NonFiniteError, UsageError
 from oscine.models.parakeet import lines, transducer
 from oscine.models.parakeet.boost import Phrases, phrase_tree
 from oscine.models.parakeet.config import ParakeetConfig
@@ -472,3 +472,55 @@ def test_a_check_may_stop_the_loop() -> None:
     with pytest.raises(KeyboardInterrupt):
         decode(network(2, most=10, blank=-50), sound(2, 60), check=check)
     assert seen[0] == (0, 60) and 0 < seen[1][0] < 60
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize("layers", [1, 2])
+def test_a_step_is_a_dispatch_a_layer_and_four_more(gpu: Any, layers: int) -> None:
+    decoder = Decoder(network(1, (0, 1, 2), layers=layers), gpu)
+    decoder.take(sound(1, 5))
+    held = decoder.encoded_lines()
+    assert isinstance(held, lines.TransducerLines)
+    plan: Any = held.step(None)
+    assert [step.kernel for step in plan.dispatches] == [
+        *["lstm"] * layers, "join", "gemm_rows", "label_scan", "label_pick",
+    ]  # fmt: skip
+
+
+class Tight(Reference):
+    """Memory for no more than there is, until some is given back."""
+
+    full = False
+
+    def slot(self, shape: tuple[int, ...], dtype: Any = np.float32) -> Any:
+        if self.full:
+            raise DeviceMemoryError("a small device", "no room")
+        return super().slot(shape, dtype)
+
+    def release(self, *slots: Any) -> None:
+        self.full = self.full and not slots
+
+
+def test_where_memory_is_short_other_shapes_give_back_theirs() -> None:
+    backend, mel = Tight(), np.zeros((40, 8), np.float32)
+    decoder = Decoder(network(1), backend)
+    decoder.encode([mel])
+    backend.full = True
+    assert decoder.encode([mel, mel]) == (10, 10)
+    assert list(decoder.recorded) == [lines.Shape(2, 10)]
+    with pytest.raises(UsageError, match="no such encoded"):
+        decoder.decode([Span(2, 0, 1)])
+    backend.full = True
+    backend.release = lambda *slots: None  # type: ignore[method-assign]
+    with pytest.raises(DeviceMemoryError, match="no room"):
+        decoder.encode([mel, mel, mel])
+    with pytest.raises(ValueError, match="nothing has been encoded"):
+        decoder.decode()
+
+
+def test_shapes_used_longest_ago_make_room() -> None:
+    decoder = Decoder(network(1), Reference())
+    for frames in range(1, 20):
+        decoder.take(sound(1, frames))
+    assert [shape.frames for shape in decoder.recorded] == list(range(8, 20))
+    assert {key[0] for key in decoder.encoders} <= set(decoder.recorded)
