@@ -35,6 +35,19 @@ class Word:
 
 
 @dataclass(frozen=True, slots=True)
+class Update:
+    """What has been heard of a stream since the update before; seconds from its beginning on.
+
+    `final` are new words that change no more, `partial` those that follow them as far as is known
+    yet: the next update says them anew. `heard`: how much audio there was.
+    """
+
+    final: tuple[Word, ...]
+    partial: tuple[Word, ...]
+    heard: float
+
+
+@dataclass(frozen=True, slots=True)
 class Segment:
     """One phrase, with openai-whisper's fields (whisper/transcribe.py: new_segment).
 

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Sequence
-from threading import RLock
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from threading import Event, RLock
 from typing import Any, Protocol, TypeVar
 
 import numpy as np
@@ -18,12 +18,13 @@ from oscine.models.parakeet.config import ParakeetConfig
 from oscine.models.parakeet.decode import Band
 from oscine.models.parakeet.features import Features
 from oscine.models.parakeet.lines import Check
+from oscine.models.parakeet.listen import LATENCY, listen
 from oscine.models.parakeet.options import ParakeetOptions
 from oscine.models.parakeet.request import Decoded, Span
 from oscine.models.parakeet.stream import Stream
 from oscine.models.whisper.stream import Cancel, Progress
 from oscine.text.pieces import SPACE, Pieces
-from oscine.types import Transcript
+from oscine.types import Transcript, Update
 
 log = logging.getLogger(__name__)
 
@@ -113,6 +114,27 @@ class Parakeet:
         """Segments as they are finished; to cancel, stop iterating. Otherwise as transcribe."""
         checked = ParakeetOptions.of(**options)
         return Stream(self, open_source(audio), checked, progress, cancel)
+
+    def listen(
+        self,
+        pieces: Iterable[Any],
+        *,
+        latency: float = LATENCY,
+        hotwords: str | None = None,
+        cancel: Cancel | None = None,
+    ) -> Iterator[Update]:
+        """Words as they are said, of audio as it comes.
+
+        `pieces`: arrays of samples [n] at 16 kHz, of any length. A word is final at most `latency`
+        seconds of audio, and the pause or word that ends it, after it was said; with more of them
+        it is right more often. `cancel` is asked before each piece; what was heard is then
+        finished. Nobody listens for speech here: noise is what the model makes of it.
+        Raises UsageError, AudioError, NonFiniteError, DeviceError.
+        """
+        options = ParakeetOptions.of(hotwords=hotwords)
+        self.check(options)
+        cancelled = cancel.is_set if isinstance(cancel, Event) else cancel
+        return listen(self, pieces, latency, self.phrases(options.phrases), cancelled)
 
     def encode(self, audio: SourceLike, layers: int | None = None) -> NDArray[np.float32]:
         """The encoder's output for a whole recording, [T, width], a row every 80 ms.

@@ -8,6 +8,7 @@ Times inside here are mel frames of 10 ms of what is listened to.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
+from copy import copy
 from dataclasses import dataclass, replace
 from math import log
 
@@ -97,6 +98,10 @@ class Timing:
             word=text,
             probability=sum(token.probability for token in spoken) / len(spoken),
         )
+
+    def copy(self) -> Timing:
+        """Another that goes on from here."""
+        return copy(self)
 
     def _placed(self, token: Token) -> Token:
         if (before := self._before) is not None:
