@@ -172,6 +172,8 @@ ELSEWHERE = {
     "offline": "test_what_is_loaded",
     "threads": "test_threads",
     "temperature_increment_on_fallback": "test_temperature_steps",
+    "live": "test_words_come_as_they_are_said",
+    "latency": "test_words_come_as_they_are_said",
     "max_words": "test_segments_of_parakeet",
     "silence_gap": "test_segments_of_parakeet",
     "max_duration": "test_segments_of_parakeet",

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from oscine.cli.live import LISTENING, check_live, listen
 from oscine.cli.openai_style import OpenAIStyle
 from oscine.cli.outputs import are_writable, is_readable, make_folder, plan
 from oscine.cli.work import Asked, finish, tell_times
@@ -95,12 +96,24 @@ SMALLEST_STEP = 0.01  # of temperature: more attempts at one window are a mistak
 def transcribe(
     context: typer.Context,
     files: Annotated[
-        list[str],
+        list[str] | None,
         typer.Argument(
             metavar="FILE...",
             help="Recordings in any container FFmpeg reads, folders of them, or - for stdin.",
         ),
-    ],
+    ] = None,
+    live: Annotated[
+        bool,
+        typer.Option(
+            "--live",
+            help="Write words as they are said: of the microphone, or of raw 16-bit samples at "
+            "16 kHz on stdin, where FILE is -.",
+        ),
+    ] = False,
+    latency: Annotated[
+        float | None,
+        _option("With --live: s until a word is final.  [default: 2]", _number, "FLOAT"),
+    ] = None,
     model: Annotated[
         str | None, typer.Option(help="A name of `oscine models list`, or a path.  [default: base]")
     ] = None,
@@ -252,6 +265,17 @@ def transcribe(
     recording that cannot be read is reported and the rest go on; the exit code is then 1.
     """
     # A mistake is told before anything slow begins.
+    given = frozenset(
+        name
+        for name in context.params
+        if getattr(context.get_parameter_source(name), "name", "") == "COMMANDLINE"
+    )
+    if live:
+        check_live(files or [], given)
+    elif latency is not None:
+        raise UsageError("latency needs --live")
+    elif not files:
+        raise UsageError("Missing argument 'FILE...'.")
     options = {name: value for name, value in context.params.items() if name not in OWN}
     layout = Layout(**{each.name: options.pop(each.name) for each in fields(Layout)})
     increment = options.pop("temperature_increment_on_fallback")
@@ -260,7 +284,7 @@ def transcribe(
     check_options(options)
     stored = precision(dtype, fp16)
     chosen = output_format.value
-    jobs = plan(files, FORMATS if chosen == "all" else (chosen,), output_dir)
+    jobs = () if live else plan(files or [], FORMATS if chosen == "all" else (chosen,), output_dir)
     set_threads(threads)
     check_device(device)
     if output_dir is not None:
@@ -268,6 +292,10 @@ def transcribe(
     logging.basicConfig(
         level=logging.INFO if verbose else logging.WARNING, format="oscine: %(message)s"
     )
+    if live:
+        loaded = load_model(model, device, stored, offline=offline)
+        listen(loaded, files or [], latency, {name: options[name] for name in LISTENING & given})
+        raise typer.Exit(0)
     able = [job for job in jobs if is_readable(job.source) and are_writable(job.targets)]
     done = []
     if able:
@@ -281,7 +309,8 @@ def transcribe(
 
 #: Parameters that are no options of a transcription.
 OWN = frozenset(
-    "files model device dtype fp16 threads offline output_format output_dir verbose".split()
+    "files live latency model device dtype fp16 threads offline "
+    "output_format output_dir verbose".split()
 )
 
 
