@@ -215,8 +215,16 @@ def test_languages() -> None:
         several.transcribe(frames, language="en")
 
 
-@pytest.mark.parametrize(("case", "seconds"), [("parakeet_ctc", 300), ("parakeet_rnnt", 20)])
-def test_five_minutes_in_pieces_are_what_they_are_in_one(case: str, seconds: int) -> None:
+@pytest.mark.parametrize(
+    ("case", "seconds", "lengths"),
+    [
+        ("parakeet_ctc", 300, Lengths(3_000, 3_000, 1_000)),
+        ("parakeet_rnnt", 24, Lengths(1_000, 1_000, 500)),  # it says a hundred words a second
+    ],
+)
+def test_five_minutes_in_pieces_are_what_they_are_in_one(
+    case: str, seconds: int, lengths: Lengths
+) -> None:
     """Attention sees five frames to each side, so all that a frame hangs on lies in an overlap."""
     model = oscine.load(FOLDERS[0] / case, device="cpu")
     assert isinstance(model, Parakeet)
@@ -231,15 +239,14 @@ def test_five_minutes_in_pieces_are_what_they_are_in_one(case: str, seconds: int
     rng.shuffle(parts)  # type: ignore[arg-type]
     samples = np.concatenate(parts)[: seconds * 16_000]
     texts = []
-    for lengths in (Lengths(whole=60_000), Lengths(600, 600, 300)):
-        model.lengths = lengths
+    for model.lengths in (Lengths(whole=60_000), lengths):
         result = model.transcribe(samples, vad_filter=False, word_timestamps=True)
         texts.append([word for segment in result.segments for word in segment.words or ()])
     whole, pieces = texts
     assert len(whole) > 200
     assert [(w.word, w.start, w.end) for w in pieces] == [(w.word, w.start, w.end) for w in whole]
     np.testing.assert_allclose(
-        [w.probability for w in pieces], [w.probability for w in whole], atol=1e-3
+        [w.probability for w in pieces], [w.probability for w in whole], atol=0.02
     )
 
 
