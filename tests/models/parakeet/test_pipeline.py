@@ -14,7 +14,7 @@ import pytest
 import oscine
 from oscine import loading
 from oscine.audio.io import decode as decode_audio
-from oscine.errors import Cancelled, DeviceLostError, UsageError
+from oscine.errors import Cancelled, DeviceError, DeviceLostError, UsageError
 from oscine.models.parakeet.chunks import Lengths
 from oscine.models.parakeet.pipeline import Parakeet, is_multilingual
 from oscine.models.parakeet.words import Token, spoken_words
@@ -314,3 +314,27 @@ def test_cancelled_with_what_was_finished(tdt: Parakeet) -> None:
     told.clear()
     list(again)
     assert told[-1] == 1.0
+
+
+def test_a_device_that_stays_lost_is_replaced_by_numpy(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr(loading, "LOSSES", type(loading.LOSSES)())
+    asked: list[str] = []
+
+    def open_gpu(device: str) -> Any:
+        asked.append(device)
+        raise DeviceError("no adapter any more")
+
+    monkeypatch.setattr(loading, "open_gpu", open_gpu)
+    folder = FOLDERS[0] / "parakeet_tdt"
+    lost = loading.ParakeetDecoder(loading.load_parakeet_weights(folder), Reference())
+    rebuild = loading.RebuildParakeet(folder, "f32", "gpu:1", lost)
+    again = rebuild()
+    assert asked == ["gpu:1"]
+    assert again is not lost
+    assert rebuild.decoder is again
+    assert "not opened again (no adapter any more); using NumPy" in caplog.text
+    rebuild(), rebuild()
+    assert asked == ["gpu:1"] * loading.MOST_LOSSES
+    assert "lost 3 times" in caplog.text
