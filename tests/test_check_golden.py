@@ -99,12 +99,11 @@ def test_a_missing_shard_is_a_miss(one_case: Path) -> None:
 
 
 def test_what_is_not_built_is_listed_and_does_not_fail(tmp_path: Path) -> None:
-    case = tmp_path / "parakeet_tdt"
+    case = tmp_path / "base"
     case.mkdir()
-    (case / "config.json").write_text('{"model_type": "parakeet_tdt"}')
-    (case / "golden.json").write_text("{}")
+    (case / "meta.json").write_text("{}")
     code, said = check(tmp_path)
-    assert code == 0 and "not yet compared, 1: parakeet_tdt/all" in said
+    assert code == 0 and "not yet compared, 1: base/all" in said
     assert check(tmp_path, "--family", "whisper")[0] == 2
 
 

@@ -368,3 +368,47 @@ def test_large_v3_names_cantonese(
     ids = {token["content"]: token["id"] for token in added}
     assert (ids["<|su|>"], ids["<|yue|>"], ids["<|translate|>"]) == (50357, 50358, 50359)
     assert ids["<|notimestamps|>"] == 50364 and len(set(ids.values())) == len(added)
+
+
+def test_a_parakeet_is_its_archive(server: Server, empty_home: Path) -> None:
+    files = {"parakeet-tdt-0.6b-v3.nemo": bytes(range(256)) * 80, "README.md": b"words"}
+    server.offer_hub("nvidia/parakeet-tdt-0.6b-v3", files)
+    folder = hub.resolve("parakeet-tdt-0.6b-v3")
+    assert set(contents(folder)) == {"parakeet-tdt-0.6b-v3.nemo"}
+    assert hub.resolve("nvidia/parakeet-tdt-0.6b-v3", offline=True) == folder
+
+
+@pytest.mark.parametrize("configured", [True, False])
+def test_safetensors_win_over_an_archive_where_they_can_be_read(
+    server: Server, empty_home: Path, configured: bool
+) -> None:
+    files = {"model.safetensors": b"x", "x.nemo": b"y", "tokenizer.model": b"z"}
+    files |= {"config.json": b"{}", "processor_config.json": b"{}"} if configured else {}
+    server.offer_hub("nvidia/parakeet-ctc-1.1b", files)
+    wanted = set(files) - {"x.nemo"} if configured else {"x.nemo", "tokenizer.model"}
+    assert set(contents(hub.resolve("parakeet-ctc-1.1b"))) == wanted
+
+
+@pytest.mark.parametrize(
+    "files",
+    [
+        {"parakeet-tdt-0.6b-v2.nemo": b"x"},
+        {"config.json": b'{"target": "EncDecRNNTBPEModel"}', "model.safetensors": b"x"},
+        {"config.json": b"{}", "model.safetensors": b"x", "tokenizer.json": b"{}"},
+    ],
+)
+def test_parakeets_of_another_programs_cache_are_used(
+    empty_home: Path, tmp_path: Path, files: dict[str, bytes]
+) -> None:
+    repository = hub.PARAKEET["parakeet-tdt-0.6b-v2"].repository
+    snapshot = cache_of_another_program(tmp_path / "hub", repository, files)
+    assert hub.find("parakeet-tdt-0.6b-v2") == snapshot
+
+
+def test_parakeets_are_no_whispers(empty_home: Path) -> None:
+    assert not hub.PARAKEET.keys() & {*hub.MODELS, *hub.ALIASES}
+    assert all(model.n_vocab == 0 and not model.files for model in hub.PARAKEET.values())
+    with pytest.raises(HubError, match="no Whisper tokenizer has 0 entries"):
+        hub.tokenizer_folder(0)
+    with pytest.raises(HubError, match=r"did you mean 'parakeet-tdt-0.6b-v3'\?"):
+        hub.resolve("parakeet-tdt-0.6-v3")

@@ -11,7 +11,10 @@ ROOT = Path(__file__).resolve().parent.parent
 SOURCE = ROOT / "src" / "oscine"
 FILES = sorted(SOURCE.rglob("*.py"))
 
-CASES = ("ops.check_cases", "ops.check_layers", "ops.check_decisions")
+CASES = (
+    *("ops.check_cases", "ops.check_layers", "ops.check_decisions"),
+    *("ops.check_conformer", "ops.check_transducer"),
+)
 
 #: What each part may import besides itself, the longest prefix counts. cli and load() may all.
 MAY_IMPORT = {
@@ -27,15 +30,24 @@ MAY_IMPORT = {
     "text": ("types", "errors"),
     "weights": ("types", "errors"),
     "gpu": ("types", "errors"),
-    "ops": ("errors",),
-    "ops.reference": ("ops", "errors", "threads", "ops.decisions"),
+    "ops": ("errors", "ops.conformer_ops", "ops.transducer_ops"),
+    "ops.reference": (
+        *("ops", "errors", "threads", "ops.conformer", "ops.decisions", "ops.transducer"),
+    ),
+    "ops.conformer": ("ops", "threads", "ops.conformer_ops"),
     "ops.decisions": ("ops",),
-    "ops.gpu": ("ops", "errors", "gpu", "ops.gpu_decisions", "ops.gpu_recorder"),
+    "ops.transducer": ("ops", "ops.conformer", "ops.transducer_ops"),
+    "ops.gpu": (
+        *("ops", "errors", "gpu", "ops.gpu_conformer", "ops.gpu_decisions", "ops.gpu_recorder"),
+        "ops.gpu_transducer",
+    ),
+    "ops.gpu_transducer": ("ops", "errors", "gpu", "ops.gpu_recorder", "ops.transducer_ops"),
+    "ops.gpu_conformer": ("ops", "errors", "gpu", "ops.gpu_recorder", "ops.conformer_ops"),
     "ops.gpu_decisions": ("ops", "errors", "gpu", "ops.gpu_recorder"),
     "ops.gpu_recorder": ("ops", "errors", "gpu"),
     # These hold one side against the other.
     "ops.check": ("ops", "errors", "gpu", "ops.gpu", "ops.reference", *CASES),
-    **{cases: ("ops", "ops.check_cases", "ops.decisions") for cases in CASES},
+    **{cases: ("ops", "ops.check_cases", "ops.check_layers", "ops.decisions") for cases in CASES},
     "ops.shadow": ("ops", "errors", "gpu", "ops.gpu", "ops.reference", "ops.check"),
     "models": ("types", "errors", "ops", "weights", "audio", "text", "models"),
 }

@@ -15,13 +15,14 @@ import json
 import sys
 from pathlib import Path
 
-from checks import whisper
+from checks import parakeet, whisper
 from checks.report import Report
 
 from oscine.errors import OscineError
 from oscine.ops import Backend
 
 FAMILIES = ("whisper", "parakeet", "qwen3_tts")
+CHECKS = {"whisper": whisper.check, "parakeet": parakeet.check}
 
 
 def family_of(folder: Path) -> str | None:
@@ -76,12 +77,12 @@ def main(arguments: list[str] | None = None) -> int:
     print(f"device: {backend.name}")
     report = Report(cosines=options.device != "cpu")
     for case, family in found:
-        if family != "whisper":
+        if family not in CHECKS:
             report.begin(case.name, family or "of no known family")
             report.not_yet(["all"])
             continue
         try:
-            whisper.check(case, backend, report)
+            CHECKS[family](case, backend, report)
         except OscineError as error:
             report.case = case.name
             report.fail("case", str(error))

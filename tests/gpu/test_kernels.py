@@ -150,6 +150,23 @@ def test_finished_beams_in_kernels_are_those_of_ops() -> None:
     assert len(found) == sum(name != "unused" for name, _ in ops.POOL_FIELDS)
 
 
+def test_tracks_in_kernels_are_those_of_ops() -> None:
+    found = constants(text("_track"))
+    words = int(found.pop("TRACK_WORDS").rstrip("u")), int(found.pop("DECISION_WORDS").rstrip("u"))
+    assert words == (ops.TRACK.itemsize // 4, ops.DECISION.itemsize // 4)
+    assert [name.lower() for name in found] == list(ops.TRACK.names or ())
+    assert [int(word.rstrip("u")) for word in found.values()] == list(range(len(found)))
+
+
+def test_trees_in_kernels_are_those_of_ops() -> None:
+    found = {name: int(word.rstrip("u")) for name, word in constants(text("_boost")).items()}
+    for prefix, kind in (("NODE_", ops.NODE), ("ARC_", ops.ARC)):
+        assert found.pop(f"{prefix}WORDS") * 4 == kind.itemsize
+        fields = [name.removeprefix(prefix) for name in found if name.startswith(prefix)]
+        assert [name.lower() for name in fields] == list(kind.names or ())
+        assert [found[f"{prefix}{name}"] for name in fields] == list(range(len(fields)))
+
+
 def test_never_is_the_same() -> None:
     assert float(constants(text("_never"))["NEVER"]) == ops.NEVER
 

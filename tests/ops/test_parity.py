@@ -7,6 +7,7 @@ from importlib.resources import files
 import pytest
 
 from oscine.gpu.device import Device
+from oscine.ops import check_conformer, gpu_conformer
 from oscine.ops.check import CASES, Case, run_case
 from oscine.ops.gpu import Gpu
 
@@ -37,6 +38,21 @@ def test_op_equals_its_meaning_in_blocks(device: Device, case: Case) -> None:
     assert run_case(blocks, case, seed=1).passed
     used = [dict(parameters).get("TEAM") for _, parameters in blocks.kernels.made]
     assert "block" in used
+
+
+@pytest.mark.parametrize(
+    ("tile_bytes", "tile"), [(1, (1, 1)), (9 * 4 * 2 * 20 * 8, (8, 1)), (1 << 26, (21, 2))]
+)
+def test_subsampling_in_tiles_equals_its_meaning(
+    gpu: Gpu, monkeypatch: pytest.MonkeyPatch, tile_bytes: int, tile: tuple[int, int]
+) -> None:
+    """Of a frame, of eight (the last of an utterance is not full), of everything."""
+    monkeypatch.setattr(gpu_conformer, "TILE_BYTES", tile_bytes)
+    case = check_conformer.subsample_case(2, 163, 80, 8)
+    result = run_case(gpu, case, seed=1)
+    print(f"largest difference {result.error:.2e} of the largest value")
+    assert result.passed
+    assert gpu_conformer.tile_shape(2, 21, [80, 40, 20, 10], 8) == tile
 
 
 def test_the_table_runs_every_kernel(gpu: Gpu) -> None:

@@ -17,7 +17,6 @@ SAMPLE_RATE = 16_000  # hertz
 WINDOW = 400  # samples of one Fourier transform: 25 ms
 HOP = 160  # samples from frame to frame: 10 ms
 
-BINS = WINDOW // 2 + 1
 REACH = WINDOW // 2  # a frame is centred: it sees this far to both sides
 SILENCE = -10.0  # log10 of the floor 1e-10, the value of a frame of zeros
 DYNAMIC_RANGE = 8.0  # log10 units kept below the loudest value
@@ -40,14 +39,14 @@ def _hertz(mels: NDArray[np.float64]) -> NDArray[np.float64]:
 
 
 @lru_cache(maxsize=8)
-def mel_filters(n_mels: int) -> NDArray[np.float32]:
-    """Slaney mel filter bank, float32 [n_mels, 201], read-only; computed in float64.
+def mel_filters(n_mels: int, transform: int = WINDOW) -> NDArray[np.float32]:
+    """Slaney mel filter bank, float32 [n_mels, transform // 2 + 1], read-only; made in float64.
 
     Triangles over `n_mels + 2` points equally spaced in mel from 0 to 8000 Hz, each of area one
     (scaled by 2 / width in hertz). Source: librosa.filters.mel(norm="slaney").
     """
     edges = _hertz(np.linspace(0.0, _mel(SAMPLE_RATE / 2), n_mels + 2))
-    bins = np.arange(BINS) * (SAMPLE_RATE / WINDOW)
+    bins = np.arange(transform // 2 + 1) * (SAMPLE_RATE / transform)
     left, centre, right = edges[:-2, None], edges[1:-1, None], edges[2:, None]
     rising = (bins - left) / (centre - left)
     falling = (right - bins) / (right - centre)

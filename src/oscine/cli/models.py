@@ -54,15 +54,22 @@ def download_bars() -> Iterator[download.Progress]:
             bars.stop()
 
 
+def languages(name: str, model: hub.Model) -> str:
+    """How many, or which: Whisper's vocabularies tell, Parakeet's version does."""
+    if name in hub.PARAKEET:
+        return "25" if "-v3" in name else "English"
+    return _LANGUAGES[model.n_vocab]
+
+
 @app.command("list")
 def list_models() -> None:
     """List the models known by name, with the default marked and where each lies."""
     table = Table("name", "languages", "download", "here", box=None)
-    for name, model in hub.MODELS.items():
+    for name, model in (hub.MODELS | hub.PARAKEET).items():
         folder = hub.find(name)
         table.add_row(
             f"{name} (default)" if name == hub.DEFAULT_MODEL else name,
-            _LANGUAGES[model.n_vocab],
+            languages(name, model),
             f"{model.megabytes} MB",
             str(folder) if folder else "",
         )

@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import math
 import os
+from collections.abc import Mapping
 from dataclasses import fields
 from enum import StrEnum
 from pathlib import Path
@@ -12,11 +13,13 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from oscine.cli.live import LISTENING, check_live, listen
 from oscine.cli.openai_style import OpenAIStyle
 from oscine.cli.outputs import are_writable, is_readable, make_folder, plan
 from oscine.cli.work import Asked, finish, tell_times
 from oscine.errors import UsageError
 from oscine.formats import FORMATS, SUBTITLES
+from oscine.models.parakeet.options import Segmenting
 from oscine.models.whisper.options import (
     APPEND_PUNCTUATIONS,
     PREPEND_PUNCTUATIONS,
@@ -26,7 +29,7 @@ from oscine.subtitles import Layout
 from oscine.threads import count, set_count
 
 if TYPE_CHECKING:
-    from oscine.models.whisper.pipeline import Whisper
+    from oscine.loading import Model
 
 app = typer.Typer(add_completion=False, pretty_exceptions_enable=False, rich_markup_mode=None)
 
@@ -93,12 +96,24 @@ SMALLEST_STEP = 0.01  # of temperature: more attempts at one window are a mistak
 def transcribe(
     context: typer.Context,
     files: Annotated[
-        list[str],
+        list[str] | None,
         typer.Argument(
             metavar="FILE...",
             help="Recordings in any container FFmpeg reads, folders of them, or - for stdin.",
         ),
-    ],
+    ] = None,
+    live: Annotated[
+        bool,
+        typer.Option(
+            "--live",
+            help="Write words as they are said: of the microphone, or of raw 16-bit samples at "
+            "16 kHz on stdin, where FILE is -.",
+        ),
+    ] = False,
+    latency: Annotated[
+        float | None,
+        _option("With --live: s until a word is final.  [default: 2]", _number, "FLOAT"),
+    ] = None,
     model: Annotated[
         str | None, typer.Option(help="A name of `oscine models list`, or a path.  [default: base]")
     ] = None,
@@ -158,6 +173,16 @@ def transcribe(
     append_punctuations: Annotated[str, _option("Joined to the word before.")] = (
         APPEND_PUNCTUATIONS
     ),
+    max_words: Annotated[
+        int | None, _option("Parakeet: most words a segment.", _whole, "INT")
+    ] = None,
+    silence_gap: Annotated[
+        float | None,
+        _option("Parakeet: a pause, s, that ends a segment.  [default: 2]", _number, "FLOAT"),
+    ] = None,
+    max_duration: Annotated[
+        float | None, _option("Parakeet: longest segment, s.  [default: 30]", _number, "FLOAT")
+    ] = None,
     highlight_words: Annotated[bool, _option("srt, vtt: underline words in their turn.")] = False,
     max_line_width: Annotated[
         int | None, _option("srt, vtt: most characters a line.", _whole, "INT")
@@ -240,15 +265,26 @@ def transcribe(
     recording that cannot be read is reported and the rest go on; the exit code is then 1.
     """
     # A mistake is told before anything slow begins.
+    given = frozenset(
+        name
+        for name in context.params
+        if getattr(context.get_parameter_source(name), "name", "") == "COMMANDLINE"
+    )
+    if live:
+        check_live(files or [], given)
+    elif latency is not None:
+        raise UsageError("latency needs --live")
+    elif not files:
+        raise UsageError("Missing argument 'FILE...'.")
     options = {name: value for name, value in context.params.items() if name not in OWN}
     layout = Layout(**{each.name: options.pop(each.name) for each in fields(Layout)})
     increment = options.pop("temperature_increment_on_fallback")
     options["temperature"] = temperatures(temperature, increment)
     check_layout(layout, output_format, word_timestamps)
-    TranscribeOptions.of(**options)
+    check_options(options)
     stored = precision(dtype, fp16)
     chosen = output_format.value
-    jobs = plan(files, FORMATS if chosen == "all" else (chosen,), output_dir)
+    jobs = () if live else plan(files or [], FORMATS if chosen == "all" else (chosen,), output_dir)
     set_threads(threads)
     check_device(device)
     if output_dir is not None:
@@ -256,6 +292,10 @@ def transcribe(
     logging.basicConfig(
         level=logging.INFO if verbose else logging.WARNING, format="oscine: %(message)s"
     )
+    if live:
+        loaded = load_model(model, device, stored, offline=offline)
+        listen(loaded, files or [], latency, {name: options[name] for name in LISTENING & given})
+        raise typer.Exit(0)
     able = [job for job in jobs if is_readable(job.source) and are_writable(job.targets)]
     done = []
     if able:
@@ -269,8 +309,16 @@ def transcribe(
 
 #: Parameters that are no options of a transcription.
 OWN = frozenset(
-    "files model device dtype fp16 threads offline output_format output_dir verbose".split()
+    "files live latency model device dtype fp16 threads offline "
+    "output_format output_dir verbose".split()
 )
+
+
+def check_options(options: Mapping[str, Any]) -> None:
+    """Refuse what no model can carry out; what this one cannot, is told once it is known."""
+    segmenting = {each.name: options[each.name] for each in fields(Segmenting)}
+    Segmenting.of(**segmenting)
+    TranscribeOptions.of(**{name: options[name] for name in options.keys() - segmenting.keys()})
 
 
 def check_layout(layout: Layout, output_format: OutputFormat, word_timestamps: bool) -> None:
@@ -322,7 +370,7 @@ def precision(dtype: Dtype, fp16: bool | None) -> str:
     return meant.value
 
 
-def load_model(name: str | None, device: str, dtype: str, *, offline: bool) -> Whisper:
+def load_model(name: str | None, device: str, dtype: str, *, offline: bool) -> Model:
     """Load by name or path, showing what is fetched.
 
     Imports here, as a wrong option should not wait for them.

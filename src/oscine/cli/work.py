@@ -18,8 +18,11 @@ from oscine.subtitles import Layout, channel_name
 from oscine.types import Segment, Transcript
 
 if TYPE_CHECKING:
-    from oscine.models.whisper.pipeline import Whisper
-    from oscine.models.whisper.stream import Stream
+    from oscine.loading import Model
+    from oscine.models.parakeet.stream import Stream as ParakeetStream
+    from oscine.models.whisper.stream import Stream as WhisperStream
+
+    Stream = WhisperStream | ParakeetStream
 
 log = logging.getLogger(__name__)
 
@@ -42,7 +45,7 @@ class Asked:
     verbose: bool
 
 
-def finish(model: Whisper, job: Job, asked: Asked) -> bool:
+def finish(model: Model, job: Job, asked: Asked) -> bool:
     """Transcribe one recording and write it; False if it could not be, which is then reported.
 
     Where it is stopped half-way, what is finished is written first. Raises UsageError for what the
@@ -154,7 +157,7 @@ def shown(stream: Iterable[Segment]) -> Iterator[Segment]:
         yield segment
 
 
-def tell_times(model: Whisper) -> None:
+def tell_times(model: Model) -> None:
     """OSCINE_TRACE: milliseconds by stage since loading; on a GPU also those it measures itself."""
     for stage, spent in model.decoder.timings.items():
         tell(f"{stage}: {spent:.1f} ms")

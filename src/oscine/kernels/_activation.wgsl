@@ -1,5 +1,6 @@
 // GELU as x/2 (1 + erf(x/√2)); erf(x) ≈ x P(x²)/Q(x²) on [-4, 4], as in ops/reference.py.
-const GELU: bool = false;
+// SiLU as x / (1 + e^-x), the exponent cut off where it would overflow.
+const ACTIVATION: u32 = 0u;  // 1: GELU, 2: SiLU, 3: ReLU
 
 fn erf(value: f32) -> f32 {
   let x = clamp(value, -4.0, 4.0);
@@ -20,8 +21,14 @@ fn erf(value: f32) -> f32 {
 }
 
 fn activate(x: f32) -> f32 {
-  if (GELU) {
+  if (ACTIVATION == 1u) {
     return 0.5 * x * (1.0 + erf(x * 0.70710678118654752));
+  }
+  if (ACTIVATION == 2u) {
+    return x / (1.0 + exp(min(-x, 80.0)));
+  }
+  if (ACTIVATION == 3u) {
+    return max(x, 0.0);
   }
   return x;
 }

@@ -18,8 +18,19 @@ from typing import Any, Literal, Protocol, TypeAlias
 
 import numpy as np
 
+from oscine.ops.conformer_ops import ConformerOps
+from oscine.ops.conformer_ops import Lengths as Lengths
+from oscine.ops.transducer_ops import ARC as ARC
+from oscine.ops.transducer_ops import DECISION as DECISION
+from oscine.ops.transducer_ops import NODE as NODE
+from oscine.ops.transducer_ops import TRACK as TRACK
+from oscine.ops.transducer_ops import Boost as Boost
+from oscine.ops.transducer_ops import Memory as Memory
+from oscine.ops.transducer_ops import Track as Track
+from oscine.ops.transducer_ops import TransducerOps
+
 Tensor: TypeAlias = Any  # numpy.ndarray on the reference side, gpu.tensor.Tensor on the other
-Activation: TypeAlias = Literal["gelu"] | None
+Activation: TypeAlias = Literal["gelu", "silu", "relu"] | None
 
 #: One row of decoding state, 4 bytes a field. Kernels read it by index: kernels/_state.wgsl.
 STATE_FIELDS: tuple[tuple[str, type], ...] = (
@@ -120,7 +131,7 @@ class Pool:
     tokens: Tensor
 
 
-class Ops(Protocol):
+class Ops(ConformerOps, TransducerOps, Protocol):
     """The vocabulary. `norm=` inputs are fused; their meaning is layer_norm, then the rest."""
 
     def conv1d(
@@ -289,7 +300,9 @@ class Backend(Ops, Protocol):
         """Mark this moment; the returned function waits for it and gives the slots as they were."""
         ...
 
-    def record(self, trace: Callable[[], None], guard: State | None = None, name: str = "") -> Plan:
+    def record(
+        self, trace: Callable[[], None], guard: State | Track | None = None, name: str = ""
+    ) -> Plan:
         """Note the ops of the trace; once all lines of the guard are done, a replay is a no-op.
 
         `name` is the plan's in a trace.
@@ -302,6 +315,10 @@ class Backend(Ops, Protocol):
 
     def padded_lines(self, count: int) -> int:
         """The number of lines to record a plan for, likewise."""
+        ...
+
+    def padded_frames(self, count: int) -> int:
+        """The number of encoder frames to record a plan for, likewise."""
         ...
 
     def trace(self) -> dict[str, tuple[int, float]]:

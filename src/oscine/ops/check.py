@@ -14,14 +14,19 @@ from numpy.typing import NDArray
 
 from oscine import ops
 from oscine.errors import DeviceError
-from oscine.ops import check_decisions, check_layers
+from oscine.ops import check_conformer, check_decisions, check_layers, check_transducer
 from oscine.ops.check_cases import Case, Values
 from oscine.ops.gpu import Gpu
 from oscine.ops.reference import Reference
 
 Array = NDArray[Any]
 
-CASES: tuple[Case, ...] = (*check_layers.CASES, *check_decisions.CASES)
+CASES: tuple[Case, ...] = (
+    *check_layers.CASES,
+    *check_decisions.CASES,
+    *check_conformer.CASES,
+    *check_transducer.CASES,
+)
 
 #: A minute of listening does not depend on these, but one second of checking does: the ops whose
 #: failures users of other engines met as "!!!!!" (peers' issues), in the sizes of tiny.

@@ -15,8 +15,10 @@ from oscine.gpu.kernels import Parameter
 from oscine.gpu.plan import Plan
 from oscine.gpu.tensor import Tensor
 from oscine.ops import Activation, Cache, Linear, Norm, State
+from oscine.ops.gpu_conformer import GpuConformer
 from oscine.ops.gpu_decisions import GpuDecisions
 from oscine.ops.gpu_recorder import MOST_GROUPS
+from oscine.ops.gpu_transducer import GpuTransducer
 
 GEMV_ROWS = 4  # up to so many rows a team takes one row of the weight
 FEW_ROWS = 64  # up to so many several rows of it; from more on, square tiles fill a GPU
@@ -26,10 +28,11 @@ SPLIT_KEYS = 128  # keys a workgroup of cross-attention takes: one an invocation
 WORKGROUP = 128
 BLOCK_WIDTH, BLOCK_ROWS = 1024, 2048  # rows at least so long and at most so many: a block's work
 SUBGROUPS = 64  # invocations of a workgroup of subgroup teams
+ACTIVATIONS: tuple[Activation, ...] = (None, "gelu", "silu", "relu")  # kernels/_activation.wgsl
 FOLD_OUTPUTS = 8192  # from more outputs on, the norm folded into each costs more than a dispatch
 
 
-class Gpu(GpuDecisions):
+class Gpu(GpuDecisions, GpuConformer, GpuTransducer):
     """The vocabulary, recording; memory and plans of one device."""
 
     def __init__(self, device: Device) -> None:
@@ -51,12 +54,12 @@ class Gpu(GpuDecisions):
             )
         return width // heads // 4
 
-    def guarded(self) -> tuple[Tensor | None, int]:
-        """The state that a kernel asks before it works, and how many lines it has."""
+    def guarded(self) -> tuple[Tensor | None, dict[str, int]]:
+        """The state that a kernel asks before it works, how many lines it has and how long."""
         if self.guard is None:
-            return None, 0
+            return None, {"LINES": 0}
         rows: Tensor = self.guard.rows
-        return rows, rows.shape[0]
+        return rows, {"LINES": rows.shape[0], "STATE_WORDS": rows.dtype.itemsize // 4}
 
     def team(self, rows: int, width: int) -> tuple[dict[str, Parameter], tuple[int, ...]]:
         """Who works together on each of `rows` rows of `width` values: parameters and grid.
@@ -170,7 +173,7 @@ class Gpu(GpuDecisions):
                 work=8.0 * rows * width * count,  # fourfold: it waits for memory, not for sums
                 ROWS=rows, K4=width // 4, OUTPUTS=count, OFFSET=offset, STRIDE=y.shape[1],
                 NORM=norm is not None, BIAS=bias is not None, ADD=add is not None,
-                GELU=activation == "gelu", LINES=lines, HALF=is_half(part), **team,
+                ACTIVATION=ACTIVATIONS.index(activation), HALF=is_half(part), **lines, **team,
             )  # fmt: skip
             offset += count
 
@@ -200,8 +203,8 @@ class Gpu(GpuDecisions):
                 work=8.0 * rows * width * count,
                 ROWS=rows, K4=width // 4, OUTPUTS=count, OFFSET=offset,
                 STRIDE=y.shape[1], NORM=norm is not None, BIAS=bias is not None,
-                ADD=add is not None, GELU=activation == "gelu", LINES=lines, HALF=is_half(part),
-                BLOCK="subgroup" if 8 <= self.lanes < WORKGROUP else "workgroup", **shape,
+                ADD=add is not None, ACTIVATION=ACTIVATIONS.index(activation), HALF=is_half(part),
+                BLOCK="subgroup" if 8 <= self.lanes < WORKGROUP else "workgroup", **lines, **shape,
             )  # fmt: skip
             offset += count
 
@@ -256,7 +259,7 @@ class Gpu(GpuDecisions):
                 ROWS=rows, OUTPUTS=count, OFFSET=offset, STRIDE=y.shape[1],
                 X_LENGTH4=x.shape[0] * x.shape[1] // 4,
                 BIAS=linear.bias is not None, ADD=add is not None,
-                GELU=activation == "gelu", HALF=is_half(part), **layout,
+                ACTIVATION=ACTIVATIONS.index(activation), HALF=is_half(part), **layout,
             )  # fmt: skip
             offset += count
 

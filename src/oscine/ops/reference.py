@@ -17,8 +17,10 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from oscine.ops import Activation, Cache, Linear, Norm, State
+from oscine.ops import Activation, Cache, Linear, Norm, State, Track
+from oscine.ops.conformer import Conformer, sigmoid
 from oscine.ops.decisions import Decisions
+from oscine.ops.transducer import Transducing
 from oscine.threads import each, single_threaded_blas
 
 Array = NDArray[Any]
@@ -105,6 +107,20 @@ def gelu(x: Array) -> None:
         part *= gate
 
 
+def silu(x: Array) -> None:
+    """x / (1 + e^-x), in place."""
+    for rows in blocks(len(x), x[0].nbytes):
+        x[rows] *= sigmoid(x[rows])
+
+
+def relu(x: Array) -> None:
+    """The larger of x and 0, in place."""
+    np.maximum(x, 0, out=x)
+
+
+ACTIVATIONS = {"gelu": gelu, "silu": silu, "relu": relu}
+
+
 def weighted_mean(scores: Array, values: Array, out: Array) -> None:
     """softmax(scores) @ values; overwrites the scores.
 
@@ -135,7 +151,7 @@ def split_heads(x: Array, heads: int) -> Array:
 class ReferencePlan:
     """A closure: recording costs nothing here, so replaying is calling."""
 
-    def __init__(self, trace: Callable[[], None], guard: State | None) -> None:
+    def __init__(self, trace: Callable[[], None], guard: State | Track | None) -> None:
         self.trace, self.guard = trace, guard
 
     def run(self, times: int = 1) -> None:
@@ -146,7 +162,7 @@ class ReferencePlan:
                 self.trace()
 
 
-class Reference(Decisions):
+class Reference(Conformer, Decisions, Transducing):
     """The op vocabulary in NumPy; shapes and meaning: oscine.ops.Ops."""
 
     name = "NumPy"
@@ -197,7 +213,7 @@ class Reference(Decisions):
         return lambda: copies
 
     def record(
-        self, trace: Callable[[], None], guard: State | None = None, name: str = ""
+        self, trace: Callable[[], None], guard: State | Track | None = None, name: str = ""
     ) -> ReferencePlan:
         return ReferencePlan(trace, guard)
 
@@ -264,8 +280,8 @@ class Reference(Decisions):
                 np.matmul(taken, linear.weight[strip].T, out=y[rows, strip])
             if linear.bias is not None:
                 part += linear.bias[outputs]
-            if activation == "gelu":
-                gelu(part)
+            if activation is not None:
+                ACTIVATIONS[activation](part)
             if add is not None:
                 part += add[tile]
 

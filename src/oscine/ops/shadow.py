@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 
 from oscine.errors import DeviceError
 from oscine.gpu.tensor import Tensor
-from oscine.ops import State
+from oscine.ops import Linear, Norm, State, Track
 from oscine.ops.check import difference
 from oscine.ops.gpu import Gpu
 from oscine.ops.reference import Reference, ReferencePlan
@@ -26,9 +26,13 @@ LIMIT = 1e-3  # of the largest value: a wrong kernel is wrong by far more, round
 OPS = (
     "conv1d", "layer_norm", "linear", "attention", "attend_self", "attend_cross", "cross_weights",
     "embed", "take_rows", "no_speech", "penalise", "pick", "pick_beams", "probability",
+    "subsample", "relative_positions", "attend_relative", "gated_convolution",
+    "predict", "join", "pick_labels", "likeliest",
 )  # fmt: skip
-WRITERS = ("attend_self", "no_speech", "pick", "pick_beams")  # of what outlives the plan
-VOID = ("attend_self", "attend_cross", "embed", "penalise")  # in the rows of finished lines
+WRITERS = (  # of what outlives the plan
+    "attend_self", "no_speech", "pick", "pick_beams", "predict", "join", "pick_labels",
+)  # fmt: skip
+VOID = ("attend_self", "attend_cross", "embed", "penalise", "join")  # in rows of finished lines
 
 
 class Pair:
@@ -43,14 +47,16 @@ def side(tree: Any, name: str) -> Any:
     """The operands with every pair replaced by one of its sides."""
     if isinstance(tree, Pair):
         return getattr(tree, name)
+    if isinstance(tree, tuple | list):
+        return type(tree)(side(item, name) for item in tree)
     if is_dataclass(tree) and not isinstance(tree, type):
         return replace(tree, **{f.name: side(getattr(tree, f.name), name) for f in fields(tree)})
     return tree
 
 
 def pairs_written(tree: Any) -> list[Pair]:
-    """The pairs inside a State, Cache or Pool, which an op may write."""
-    if is_dataclass(tree) and not isinstance(tree, type):
+    """The pairs inside a State, Cache, Pool, Track or Memory, which an op may write."""
+    if is_dataclass(tree) and not isinstance(tree, type | Linear | Norm):
         values = [getattr(tree, f.name) for f in fields(tree)]
         return [value for value in values if isinstance(value, Pair)]
     return []
@@ -75,7 +81,7 @@ class Shadow:
         """One op on both sides, compared."""
         self.calls += 1
         everything = [*operands, *options.values()]
-        states = [tree for tree in everything if isinstance(tree, State)]
+        states = [tree for tree in everything if isinstance(tree, State | Track)]
         running = states[0].rows.ours["done"] == 0 if name in VOID else None
         ours = getattr(self.reference, name)(
             *(side(tree, "ours") for tree in operands),
@@ -150,7 +156,7 @@ class Shadow:
         return self.reference.snapshot(*(slot.ours for slot in slots))
 
     def record(
-        self, trace: Callable[[], None], guard: State | None = None, name: str = ""
+        self, trace: Callable[[], None], guard: State | Track | None = None, name: str = ""
     ) -> ReferencePlan:
         return ReferencePlan(trace, side(guard, "ours"))
 
@@ -158,6 +164,9 @@ class Shadow:
         return length
 
     def padded_lines(self, count: int) -> int:
+        return count
+
+    def padded_frames(self, count: int) -> int:
         return count
 
     def trace(self) -> dict[str, tuple[int, float]]:

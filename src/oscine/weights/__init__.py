@@ -11,6 +11,7 @@ from oscine.weights.checkpoint import Checkpoint, Entry
 from oscine.weights.ctranslate2 import is_ctranslate2, read_ctranslate2
 from oscine.weights.ggml import is_ggml, read_ggml
 from oscine.weights.mlx import dequantised, is_mlx, read_npz
+from oscine.weights.nemo import is_nemo, read_nemo
 from oscine.weights.safetensors import is_safetensors, read_safetensors, read_sharded
 from oscine.weights.source import MappedFile
 from oscine.weights.torch_pickle import is_torch, read_torch
@@ -27,8 +28,8 @@ FOLDER_FILES = (
     "pytorch_model.bin",
 )
 #: One file so named, alone in a folder, is taken as its weights.
-SUFFIXES = (".safetensors", ".npz", ".bin", ".pt")
-REMEDY = "give a safetensors, CTranslate2, OpenAI .pt, whisper.cpp .bin or MLX checkpoint"
+SUFFIXES = (".safetensors", ".npz", ".bin", ".pt", ".nemo")
+REMEDY = "give a safetensors, CTranslate2, OpenAI .pt, whisper.cpp .bin, MLX or .nemo checkpoint"
 
 _READERS: tuple[tuple[Callable[[bytes], bool], Callable[[Path], Checkpoint]], ...] = (
     (is_ggml, read_ggml),
@@ -50,7 +51,10 @@ def read_checkpoint(path: Path | str) -> Checkpoint:
         raise CheckpointError(file, "no such file or folder")
     if file.name.endswith(".index.json"):
         return _as_mlx(read_sharded(file))
-    head = MappedFile(file).head
+    mapped = MappedFile(file)
+    if is_nemo(mapped):
+        return read_nemo(mapped)
+    head = mapped.head
     if head[:4] == b"PK\x03\x04":
         archive = Archive(file)
         return read_torch(archive) if is_torch(archive) else read_npz(archive)

@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
+import io
 import struct
 import zipfile
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from oscine.errors import CheckpointError
 from oscine.weights.source import MappedFile
+
+if TYPE_CHECKING:
+    from _typeshed import WriteableBuffer
 
 _LOCAL_HEADER = 30  # bytes before the name, in PKWARE's APPNOTE 4.3.7
 
@@ -21,6 +26,34 @@ class Member:
     size: int
 
 
+class _Readable(io.RawIOBase):
+    """A MappedFile as zipfile reads one."""
+
+    def __init__(self, file: MappedFile) -> None:
+        self._file, self._at = file, 0
+
+    def readable(self) -> bool:
+        return True
+
+    def seekable(self) -> bool:
+        return True
+
+    def seek(self, offset: int, whence: int = io.SEEK_SET) -> int:
+        origin = {io.SEEK_SET: 0, io.SEEK_CUR: self._at, io.SEEK_END: self._file.size}[whence]
+        if origin + offset < 0:
+            raise ValueError("seek before the beginning")
+        self._at = origin + offset
+        return self._at
+
+    def readinto(self, buffer: WriteableBuffer) -> int:
+        room = memoryview(buffer)
+        count = max(0, min(len(room), self._file.size - self._at))
+        if count:
+            room[:count] = self._file.part(self._at, count, "the archive")
+        self._at += count
+        return count
+
+
 class Archive(MappedFile):
     """A zip file and its members by name.
 
@@ -29,10 +62,10 @@ class Archive(MappedFile):
             not wholly inside the file.
     """
 
-    def __init__(self, path: Path) -> None:
-        super().__init__(path)
+    def __init__(self, path: Path, data: memoryview | None = None) -> None:
+        super().__init__(path, data)
         try:
-            with zipfile.ZipFile(path) as opened:
+            with zipfile.ZipFile(io.BufferedReader(_Readable(self))) as opened:
                 records = opened.infolist()
         except (
             zipfile.BadZipFile,

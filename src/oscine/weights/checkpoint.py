@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal, TypeAlias
 
@@ -37,12 +37,13 @@ class Entry:
 class Checkpoint:
     """A checkpoint that has been opened and whose table of contents has been checked."""
 
-    format: str  # "safetensors", "torch", "ctranslate2", "ggml" or "mlx"
+    format: str  # "safetensors", "torch", "ctranslate2", "ggml", "mlx" or "nemo"
     path: Path  # the file, or the index of a sharded checkpoint: named in errors
     folder: Path  # where tokenizer and configuration files lie
     tensors: dict[str, Entry]
     config: dict[str, Any]  # config.json, or the sizes that the file itself states
     vocabulary: tuple[bytes, ...] | None = None  # raw token bytes, where the file carries them
+    files: dict[str, bytes] = field(default_factory=dict)  # small ones packed with the weights
 
 
 FLOAT32, FLOAT16 = np.dtype("<f4"), np.dtype("<f2")

@@ -28,17 +28,12 @@ class MappedFile:
     Views handed out keep the mapping alive, so there is nothing to close.
     """
 
-    def __init__(self, path: Path) -> None:
+    def __init__(self, path: Path, data: memoryview | None = None) -> None:
+        """`data`: a part of the file, or what was unpacked of it, to be taken for the whole."""
         self.path = path
-        try:
-            with path.open("rb") as file:
-                self._map = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
-        except ValueError:
-            raise CheckpointError(path, "the file is empty", "fetch it again") from None
-        except OSError as error:
-            raise CheckpointError(path, f"cannot be read ({error.strerror})") from None
+        self._map = _mapped(path) if data is None else data
         self.size = len(self._map)
-        self.head = self._map[:64]
+        self.head = bytes(self._map[:64])
 
     def damaged(self, problem: str) -> CheckpointError:
         """The error to raise for anything in this file that cannot be true."""
@@ -46,6 +41,11 @@ class MappedFile:
 
     def bytes(self, offset: int, count: int, what: str) -> bytes:
         """A copy of a few bytes; `what` names them in the error if they are not all there."""
+        self.require(offset, count, what)
+        return bytes(self._map[offset : offset + count])
+
+    def part(self, offset: int, count: int, what: str) -> memoryview:
+        """The bytes themselves, not a copy."""
         self.require(offset, count, what)
         return self._map[offset : offset + count]
 
@@ -67,6 +67,16 @@ class MappedFile:
         flat = np.frombuffer(self._map, dtype=np.uint8, count=count * kind.itemsize, offset=offset)
         view: Array = flat.view(kind) if count else np.empty(0, kind)
         return view.reshape(tuple(shape))
+
+
+def _mapped(path: Path) -> memoryview:
+    try:
+        with path.open("rb") as file:
+            return memoryview(mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ))
+    except ValueError:
+        raise CheckpointError(path, "the file is empty", "fetch it again") from None
+    except OSError as error:
+        raise CheckpointError(path, f"cannot be read ({error.strerror})") from None
 
 
 class Cursor:

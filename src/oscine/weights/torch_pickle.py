@@ -45,6 +45,17 @@ def read_torch(archive: Archive) -> Checkpoint:
         CheckpointError: the pickle asks for anything but tensors, or they do not fit the storages.
     """
     path = archive.path
+    tensors, dims = read_state(archive)
+    config = read_json(path.parent / "config.json") if dims is None else _sizes(path, dims)
+    return Checkpoint("torch", path, path.parent, tensors, config)
+
+
+def read_state(archive: Archive) -> tuple[dict[str, Entry], object]:
+    """The tensors of a state dict, and whatever is called `dims` beside it.
+
+    Raises CheckpointError as `read_torch`.
+    """
+    path = archive.path
     roots = [n.removesuffix("data.pkl") for n in archive.members if n.endswith("/data.pkl")]
     if len(roots) != 1:
         raise archive.damaged("holds several data.pkl")
@@ -62,8 +73,6 @@ def read_torch(archive: Archive) -> Checkpoint:
     if type(value) is not dict:
         raise CheckpointError(path, "holds no dictionary of tensors")
     state = value.get("model_state_dict", value)
-    dims = value.get("dims")
-    config = read_json(path.parent / "config.json") if dims is None else _sizes(path, dims)
     if type(state) is not dict:
         raise CheckpointError(path, "its model_state_dict is no dictionary")
     tensors = {
@@ -71,7 +80,7 @@ def read_torch(archive: Archive) -> Checkpoint:
         for name, tensor in state.items()
         if type(tensor) is StridedTensor
     }
-    return Checkpoint("torch", path, path.parent, tensors, config)
+    return tensors, value.get("dims")
 
 
 def _sizes(path: Path, dims: object) -> dict[str, Any]:

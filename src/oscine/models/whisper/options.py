@@ -23,6 +23,7 @@ BEST_OF = 5
 PREPEND_PUNCTUATIONS = "\"'“¿([{-"
 APPEND_PUNCTUATIONS = "\"'.。,，!！?？:：”)]}、"
 
+_OF_PARAKEET = "only Parakeet's segments are made of words; Whisper's are its own"
 _WRITER = "give it to formats.Layout, or to the command"
 #: Options of openai-whisper and faster-whisper that are settled elsewhere, and where.
 ELSEWHERE: Mapping[str, str] = MappingProxyType(
@@ -35,6 +36,9 @@ ELSEWHERE: Mapping[str, str] = MappingProxyType(
         "vad_parameters": "use vad_threshold=, vad_min_silence_duration_ms= and so on",
         "max_new_tokens": "use sample_len",
         "temperature_increment_on_fallback": "use temperature=(0, 0.2, 0.4, 0.6, 0.8, 1)",
+        "max_words": _OF_PARAKEET + "; subtitles have max_words_per_line",
+        "silence_gap": _OF_PARAKEET,
+        "max_duration": _OF_PARAKEET,
         "highlight_words": _WRITER,
         "max_line_width": _WRITER,
         "max_line_count": _WRITER,

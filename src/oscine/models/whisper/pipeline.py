@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Sequence
-from threading import RLock
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from threading import Event, RLock
 from typing import Any, Protocol, TypeVar
 
 import numpy as np
@@ -15,6 +15,7 @@ from oscine.audio.speech import survey
 from oscine.audio.vad import VadOptions
 from oscine.audio.windows import Features, Recording
 from oscine.errors import DeviceLostError, DeviceMemoryError, UsageError
+from oscine.models import agreement
 from oscine.models.whisper.config import WhisperConfig
 from oscine.models.whisper.decode import Check
 from oscine.models.whisper.language import vote, window_starts
@@ -23,7 +24,7 @@ from oscine.models.whisper.request import Alignment, Decoded, Request
 from oscine.models.whisper.stream import Cancel, Progress, Stream
 from oscine.models.whisper.tokens import Tokens, resolve, suppressed
 from oscine.text.whisper import Tokenizer
-from oscine.types import Transcript
+from oscine.types import Transcript, Update
 
 log = logging.getLogger(__name__)
 
@@ -118,6 +119,29 @@ class Whisper:
         """
         checked = TranscribeOptions.of(**options)
         return Stream(self, open_source(audio), checked, progress, cancel)
+
+    def listen(
+        self,
+        pieces: Iterable[Any],
+        *,
+        latency: float = agreement.LATENCY,
+        cancel: Cancel | None = None,
+        **options: Any,
+    ) -> Iterator[Update]:
+        """Words as they are said, of audio as it comes: those that two runs in a row agree on.
+
+        `pieces`: arrays of samples [n] at 16 kHz, of any length. What was said is transcribed anew
+        every half of the `latency`, in seconds of audio; a word on which the runs do not agree is
+        final after 28 s. `cancel` is asked before each piece; what was heard is then finished.
+        Raises UsageError, AudioError, NonFiniteError, DeviceError.
+        """
+        options.pop("word_timestamps", None)
+        self.check(TranscribeOptions.of(**options, word_timestamps=True))
+        for name in ("clip_timestamps", "split_channels", "without_timestamps", "multilingual"):
+            if name in options:
+                raise UsageError(f"{name} does not go with listening; leave it out")
+        cancelled = cancel.is_set if isinstance(cancel, Event) else cancel
+        return agreement.listen(self, pieces, latency, cancelled, options)
 
     def detect_language(
         self, audio: SourceLike, segments: int = 4, threshold: float | None = 0.5

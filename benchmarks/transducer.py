@@ -1,0 +1,168 @@
+"""Milliseconds of Parakeet's loop over frames, in the size of tdt-0.6b-v3, at a speaker's pace.
+
+    python benchmarks/transducer.py [--seconds 30] [--batch 1,16] [--block 8] [--burst 16]
+        [--layers 2] [--labels 8192] [--phrases 0] [--dtype f16] [--kernels]
+
+Random weights; the blank's bias is sought that makes about three labels a second. Encodings are on
+the device already, as the encoder leaves them; what is timed is everything after: the projection of
+all frames, the loop and the reads. One JSON line a batch: the median of --runs, decisions, labels,
+steps, dispatches a step. --kernels adds the device's time a kernel (OSCINE_TRACE=kernels).
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import statistics
+import time
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from oscine import ops
+from oscine.loading import choose_backend
+from oscine.models.parakeet import lines as lines_of
+from oscine.models.parakeet.boost import phrase_tree
+from oscine.models.parakeet.config import ParakeetConfig
+from oscine.models.parakeet.decode import Decoder
+from oscine.models.parakeet.request import Decoded
+from oscine.models.parakeet.weights import (
+    Cell,
+    EncoderWeights,
+    Halving,
+    ParakeetWeights,
+    TransducerWeights,
+)
+
+DURATIONS = (0, 1, 2, 3, 4)
+FRAMES_A_SECOND, LABELS_A_SECOND = 12.5, 3.0
+
+
+def made_up(args: argparse.Namespace) -> ParakeetWeights:
+    """A transducer of random weights; the encoder is none."""
+    rng, kind = np.random.default_rng(args.seed), np.float16 if args.dtype == "f16" else np.float32
+    width, size, labels = 1024, 640, args.labels
+
+    def linear(outputs: int, inputs: int, bias: bool = True) -> ops.Linear:
+        weight = rng.standard_normal((outputs, inputs), np.float32) * (inputs**-0.5)
+        own = rng.standard_normal(outputs).astype(np.float32) * 0.1 if bias else None
+        return ops.Linear(weight.astype(kind), own)
+
+    table = rng.standard_normal((labels + 1, size), np.float32).astype(kind)
+    table[labels] = 0
+    cells = tuple(
+        Cell(linear(4 * size, size), linear(4 * size, size, bias=False)) for _ in range(args.layers)
+    )
+    w = TransducerWeights(
+        table, cells, linear(size, width), linear(size, size),
+        linear(labels + 1 + len(DURATIONS), size),
+    )  # fmt: skip
+    config = ParakeetConfig(
+        n_mels=128, width=width, heads=8, layers=0, inner=4096, kernel=9, channels=4, factor=4,
+        scaled=False, labels=labels, predictor=size, predictor_layers=args.layers, joint=size,
+        durations=DURATIONS, most_symbols=10, has_ctc=False,
+    )  # fmt: skip
+
+    def nothing(*sizes: int) -> ops.Linear:
+        return ops.Linear(np.zeros(sizes, np.float32), np.zeros(sizes[-1], np.float32))
+
+    halving, project = (
+        Halving(nothing(3, 3, 4), nothing(4, 4)),
+        ops.Linear(np.zeros((width, 128), np.float32), None),
+    )
+    encoder = EncoderWeights(nothing(3, 3, 4), (halving,), project, ())
+    return ParakeetWeights(
+        config, encoder, w, None, Path("m"), Path("."), "made up", (), args.dtype
+    )
+
+
+def at_pace(decoder: Decoder, bias: Any, encoded: list[Any], wanted: float) -> float:
+    """The blank's bias with which the first utterance has about so many labels."""
+    low, high = -2.0, 12.0
+    for _ in range(12):
+        middle = (low + high) / 2
+        bias[decoder.config.blank] = middle
+        decoder.backend.write(decoder.transducer.head.bias, bias)
+        decoder.take(encoded[:1])
+        count = len(decoder.decode()[0].emissions)
+        low, high = (middle, high) if count > wanted else (low, middle)
+    return (low + high) / 2
+
+
+def steps_of(found: Decoded, blank: int, block: int) -> int:
+    """Steps that a line takes alone."""
+    steps, end, fresh = 0, -1, True
+    for look in found.decisions:
+        if fresh or look["frame"] >= end:
+            steps, end = steps + 1, int(look["frame"]) + block
+        fresh = look["token"] != blank
+    return steps
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--device", default="gpu")
+    parser.add_argument("--dtype", default="f16", choices=("f16", "f32"))
+    parser.add_argument("--batch", default="1,16")
+    for name, usual in (
+        ("seconds", 30), ("block", 8), ("burst", 16), ("rows", 64), ("layers", 2), ("labels", 8192),
+        ("phrases", 0), ("runs", 9), ("seed", 0),
+    ):  # fmt: skip
+        parser.add_argument(f"--{name}", type=int, default=usual)
+    parser.add_argument("--kernels", action="store_true")
+    args = parser.parse_args()
+    if args.kernels:
+        os.environ["OSCINE_TRACE"] = "kernels"
+    lines_of.BLOCK, lines_of.BURST, lines_of.MOST_ROWS = args.block, args.burst, args.rows
+    weights, backend = made_up(args), choose_backend(args.device)
+    decoder = Decoder(weights, backend)
+    rng, frames = np.random.default_rng(1), round(args.seconds * FRAMES_A_SECOND)
+    batches = [int(batch) for batch in args.batch.split(",")]
+    shape = max(batches), frames, weights.config.width
+    encoded = list(rng.standard_normal(shape, np.float32))
+    assert weights.transducer is not None and weights.transducer.head.bias is not None
+    bias = at_pace(
+        decoder, weights.transducer.head.bias.copy(), encoded, args.seconds * LABELS_A_SECOND
+    )
+    tree = None
+    if args.phrases:
+        words = rng.integers(0, args.labels, (args.phrases, 4)).tolist()
+        tree = phrase_tree([(word, 0.1) for word in words], args.labels)
+    for batch in batches:
+        decoder.take(encoded[:batch])
+        found = decoder.decode(phrases=tree)  # records and compiles
+        before, times = decoder.trace(), []
+        for _ in range(args.runs):
+            started = time.perf_counter()
+            found = decoder.decode(phrases=tree)
+            times.append(1000 * (time.perf_counter() - started))
+        lines = decoder.encoded_lines()
+        assert isinstance(lines, lines_of.TransducerLines)
+        plan = lines.step(decoder.boost if tree else None)
+        record: dict[str, Any] = {
+            "device": decoder.device, "batch": batch, "seconds": args.seconds, "dtype": args.dtype,
+            "block": lines.shape.block, "burst": args.burst, "phrases": args.phrases,
+            "ms": round(statistics.median(times), 2), "best_ms": round(min(times), 2),
+            "labels": [len(one.emissions) for one in found][:4],
+            "decisions": [len(one.decisions) for one in found][:4],
+            "steps": max(steps_of(one, args.labels, lines.shape.block) for one in found),
+            "dispatches": len(getattr(plan, "dispatches", ())), "blank_bias": round(bias, 3),
+        }  # fmt: skip
+        if args.kernels:
+            record["us"] = {
+                name: round(
+                    1000
+                    * (ms - before.get(name, (0, 0.0))[1])
+                    / (count - before.get(name, (0, 0.0))[0]),
+                    2,
+                )
+                for name, (count, ms) in decoder.trace().items()
+                if count > before.get(name, (0, 0.0))[0]
+            }
+        print(json.dumps(record), flush=True)
+
+
+if __name__ == "__main__":
+    main()

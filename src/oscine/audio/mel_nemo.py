@@ -1,0 +1,147 @@
+"""NeMo's front end as formulas: samples -> log-mel, time first, normalised feature by feature.
+
+Source: NeMo nemo/collections/asr/parts/preprocessing/features.py (FilterbankFeatures, normalize_
+batch) as the Parakeet checkpoints configure it; transformers ParakeetFeatureExtractor is the same.
+Not Whisper's: pre-emphasis, a symmetric window, zeros instead of a mirror at the ends, natural
+logarithms, no clamp.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from oscine.audio.mel import HOP, mel_filters
+from oscine.threads import each, single_threaded_blas
+
+TRANSFORM = 512  # samples of one Fourier transform
+WINDOW = 400  # of them under the window, in the middle
+EMPHASIS = 0.97
+FLOOR = 2.0**-24  # added to the power before the logarithm
+SILENCE = float(np.log(FLOOR))  # the value of a frame of zeros, before normalisation
+GUARD = 1e-5  # added to the standard deviation
+
+_REACH = WINDOW // 2  # a frame is centred: it sees this far to both sides
+_FRAMES_AT_ONCE = 128  # with their spectra they stay in a core's level-2 cache
+_FRAMES_A_BLOCK = 1 << 14  # 164 s: what is summed or normalised in one go
+_HANN = 0.5 - 0.5 * np.cos(2.0 * np.pi * np.arange(WINDOW) / (WINDOW - 1))  # symmetric
+
+
+def frame_count(samples: int) -> int:
+    """Mel frames of so many samples: one a whole hop of 10 ms; fewer than 160 have none."""
+    return samples // HOP
+
+
+def raw_log_mel(
+    samples: NDArray[np.float32], n_mels: int, first: int = 0, last: int | None = None
+) -> NDArray[np.float32]:
+    """Log mel power before normalisation, float32 [frames, n_mels], time first.
+
+    `samples` [n] float32 at 16 kHz, one whole recording: its first sample has no predecessor, and
+    beyond its ends lie zeros. Frames `first` to `last` of its n // 160, all by default: in blocks
+    they are what they are in one go, up to the rounding of sums.
+    """
+    samples = np.asarray(samples, np.float32)
+    count = frame_count(len(samples))
+    last = count if last is None else min(last, count)
+    frames = max(0, last - first)
+    logs = np.empty((frames, n_mels), np.float32)
+    bank = mel_filters(n_mels, TRANSFORM).T
+
+    def transform(start: int) -> None:
+        stop = min(start + _FRAMES_AT_ONCE, frames)
+        stretch = _emphasised(samples, first + start, first + stop)
+        cut = np.lib.stride_tricks.sliding_window_view(stretch, WINDOW)[::HOP]
+        # float64 through the window, as in Whisper's front end: rounding of loud bands would show
+        # in quiet ones. The 56 zeros to each side only shift the phase; one end gets all of them.
+        spectrum = np.fft.rfft(cut * _HANN, TRANSFORM)
+        power = (spectrum.real**2 + spectrum.imag**2).astype(np.float32)
+        logs[start:stop] = np.log(power @ bank + np.float32(FLOOR))
+
+    with single_threaded_blas():
+        each(transform, range(0, frames, _FRAMES_AT_ONCE))
+    return logs
+
+
+def _emphasised(samples: NDArray[np.float32], first: int, last: int) -> NDArray[np.float32]:
+    """The pre-emphasised samples that frames `first` to `last` see, zeros beyond the recording."""
+    begin, end = first * HOP - _REACH, (last - 1) * HOP + _REACH
+    inside = samples[max(begin - 1, 0) : min(end, len(samples))]
+    stretch = np.zeros(end - begin, np.float32)
+    if begin > 0:
+        part = inside[1:] - np.float32(EMPHASIS) * inside[:-1]
+        stretch[: len(part)] = part
+    else:
+        stretch[-begin : len(inside) - begin] = inside
+        stretch[1 - begin : len(inside) - begin] -= np.float32(EMPHASIS) * inside[:-1]
+    return stretch
+
+
+@dataclass(frozen=True, slots=True)
+class Statistics:
+    """Mean and standard deviation of every feature, float64 [n_mels].
+
+    The divisor of the variance is one less than the number of frames; of one frame it is 0.
+    """
+
+    mean: NDArray[np.float64]
+    deviation: NDArray[np.float64]
+
+    @classmethod
+    def of(cls, blocks: Iterable[NDArray[np.float32]]) -> Statistics:
+        """Those of raw features that come in blocks [frames, n_mels], at least one frame in all.
+
+        Sums are of distances from the first frame, so that digital silence has no deviation at
+        all: the rounding of its mean, divided by 1e-5, would be noise.
+        """
+        pivot: NDArray[np.float64] | None = None
+        total = square = np.float64(0)
+        count = 0
+        for block in _in_blocks(blocks):
+            if pivot is None:
+                pivot = block[0].astype(np.float64)
+            distance = block - pivot
+            total = total + distance.sum(axis=0)
+            square = square + np.square(distance, out=distance).sum(axis=0)
+            count += len(block)
+        if pivot is None:
+            raise ValueError("statistics of no frame")
+        variance = np.maximum(square - total * total / count, 0.0) / max(count - 1, 1)
+        return cls(pivot + total / count, np.sqrt(variance))
+
+    def normalised(self, raw: NDArray[np.float32]) -> NDArray[np.float32]:
+        """(x - mean) / (deviation + 1e-5), float32 of the shape of `raw`."""
+        features = np.empty_like(raw)
+        for start in range(0, len(raw), _FRAMES_A_BLOCK):
+            rows = slice(start, start + _FRAMES_A_BLOCK)
+            features[rows] = (raw[rows] - self.mean) / (self.deviation + GUARD)
+        return features
+
+
+def _in_blocks(blocks: Iterable[NDArray[np.float32]]) -> Iterator[NDArray[np.float32]]:
+    for block in blocks:
+        for start in range(0, len(block), _FRAMES_A_BLOCK):
+            yield block[start : start + _FRAMES_A_BLOCK]
+
+
+def statistics(samples: NDArray[np.float32], n_mels: int) -> Statistics:
+    """Those of a whole recording of at least 160 samples, its features never held all at once."""
+    count = frame_count(len(samples))
+    starts = range(0, count, _FRAMES_A_BLOCK)
+    return Statistics.of(
+        raw_log_mel(samples, n_mels, start, start + _FRAMES_A_BLOCK) for start in starts
+    )
+
+
+def log_mel(samples: NDArray[np.float32], n_mels: int) -> NDArray[np.float32]:
+    """Parakeet's features of the whole of `samples`, float32 [n // 160, n_mels], time first.
+
+    `samples` [n] float32 at 16 kHz. Every feature has mean 0 and standard deviation 1 over these
+    frames; digital silence is 0. For hours, take `statistics` and normalise stretches of
+    `raw_log_mel` as they are needed.
+    """
+    raw = raw_log_mel(samples, n_mels)
+    return Statistics.of([raw]).normalised(raw) if len(raw) else raw

@@ -1,0 +1,119 @@
+"""`oscine transcribe --live`: words as they are said, from a microphone or standard input."""
+
+from __future__ import annotations
+
+import signal
+import sys
+from collections.abc import Iterator, Mapping
+from queue import SimpleQueue
+from threading import Event
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from oscine.cli import printable
+from oscine.cli.outputs import STANDARD_INPUT
+from oscine.cli.work import emit
+from oscine.errors import AudioError, UsageError
+from oscine.subtitles import one_line
+from oscine.types import Update, Word
+
+if TYPE_CHECKING:
+    from oscine.loading import Model
+
+RATE = 16_000
+PIECE = 1_600  # samples at a time
+SENTENCE_ENDS = tuple(".!?。？！")
+#: Parameters that go with --live; others are refused by name if they are given.
+ALLOWED = frozenset("live latency files model device dtype fp16 offline threads verbose".split())
+#: Of a transcription, those that a model's `listen` takes.
+LISTENING = frozenset({"language", "hotwords"})
+
+
+def check_live(files: list[str], given: frozenset[str]) -> None:
+    """Raise UsageError for what does not go with --live; `given`: names of what was said."""
+    if files not in ([], [STANDARD_INPUT]):
+        raise UsageError("--live hears the microphone, or with - standard input; leave out files")
+    for name in sorted(given - ALLOWED - LISTENING):
+        raise UsageError(f"{name} does not go with --live; leave it out")
+
+
+def listen(
+    model: Model, files: list[str], latency: float | None, options: Mapping[str, Any]
+) -> None:
+    """Write words to stdout as they are final, a sentence a line; on a terminal also the guess."""
+    pieces = standard_input() if files else microphone()
+    wanted = {name: value for name, value in options.items() if value is not None}
+    if latency is not None:
+        wanted["latency"] = latency
+    stop = Event()
+    before = signal.getsignal(signal.SIGINT)
+
+    def end(*_: object) -> None:
+        stop.set()  # what was said is then finished; a second Ctrl-C does not wait for that
+        signal.signal(signal.SIGINT, before)
+
+    signal.signal(signal.SIGINT, end)
+    try:
+        show(model.listen(pieces, cancel=stop, **wanted))
+    finally:
+        signal.signal(signal.SIGINT, before)
+
+
+def show(updates: Iterator[Update]) -> None:
+    """Final words go to stdout, partial ones over each other to stderr where people look at it."""
+    guess = sys.stderr is not None and sys.stderr.isatty()
+    begun = False
+    for update in updates:
+        if guess:
+            print("\r\033[K", end="", file=sys.stderr, flush=True)
+        for word in update.final:
+            text = one_line(word.word)
+            emit(f" {text}" if begun and word.word[:1].isspace() else text)
+            begun = not text.endswith(SENTENCE_ENDS)
+            if not begun:
+                emit("\n")
+        if guess:
+            print(printable(line_of(update.partial)), end="", file=sys.stderr, flush=True)
+    if begun:
+        emit("\n")
+
+
+def line_of(words: tuple[Word, ...]) -> str:
+    """The last words that a line has room for."""
+    text = one_line("".join(word.word for word in words))
+    return text if len(text) < 75 else f"...{text[-70:]}"
+
+
+def standard_input() -> Iterator[Any]:
+    """Raw samples of standard input: 16-bit, little endian, mono, 16 kHz. Ends where that does."""
+    if sys.stdin is None:
+        raise AudioError("standard input", "is closed", "give it samples, 16-bit at 16 kHz")
+    while data := sys.stdin.buffer.read(2 * PIECE):
+        yield np.frombuffer(data[: len(data) // 2 * 2], "<i2").astype(np.int16)
+
+
+def microphone() -> Iterator[Any]:
+    """Samples of the system's microphone, without end.
+
+    Raises UsageError where sounddevice is not installed, AudioError where there is no microphone.
+    """
+    try:
+        import sounddevice
+    except ImportError:
+        raise UsageError("--live hears a microphone with: pip install 'oscine[live]'") from None
+    except OSError as error:  # without PortAudio
+        raise AudioError("microphone", f"cannot be used: {error}") from error
+    heard: SimpleQueue[Any] = SimpleQueue()
+    try:
+        with sounddevice.InputStream(
+            samplerate=RATE,
+            channels=1,
+            dtype="float32",
+            blocksize=PIECE,
+            callback=lambda samples, *_: heard.put(samples[:, 0].copy()),
+        ):
+            while True:
+                yield heard.get()
+    except sounddevice.PortAudioError as error:
+        raise AudioError("microphone", f"cannot be used: {error}") from error

@@ -1,0 +1,61 @@
+// y[line, f] = relu(x[first + frame + f] + joint[line])      f < AHEAD, frames past the end repeat it
+// joint[line] = W h' + b is kept, and computed only for lines that are fresh; h' is in the half of
+// hidden [LAYERS, 2, LINES, 4·P4] that track.half does not name. x [.., J], w [J, 4·P4],
+// joint [LINES, J], y [LINES·AHEAD, J]. A team computes one of J. Launch (some workgroups, LINES).
+// use _team_subgroup
+// use _weights_f32
+// use _track
+const LINES: u32 = 1u;
+const LAYERS: u32 = 1u;
+const P4: u32 = 1u;
+const J: u32 = 1u;
+const AHEAD: u32 = 1u;
+const BIAS: bool = false;
+
+@group(0) @binding(0) var<storage, read> x: array<f32>;
+@group(0) @binding(1) var<storage, read> w: array<Packed>;
+@group(0) @binding(2) var<storage, read> bias: array<f32>;
+@group(0) @binding(3) var<storage, read> track: array<u32>;
+@group(0) @binding(4) var<storage, read> hidden: array<vec4<f32>>;
+@group(0) @binding(5) var<storage, read_write> joint: array<f32>;
+@group(0) @binding(6) var<storage, read_write> y: array<f32>;
+
+// What is no number stays so, to be found in the logits: max() may take the other.
+fn relu(value: f32) -> f32 {
+  let broken = (bitcast<u32>(value) & 0x7fffffffu) > 0x7f800000u;
+  return select(max(value, 0.0), value, broken);
+}
+
+fn run(workgroup: vec3<u32>, workgroups: vec3<u32>) {
+  let line = workgroup.y;
+  let base = line * TRACK_WORDS;
+  if (track[base + DONE] != 0u) {
+    return;
+  }
+  let fresh = track[base + FRESH] == 1u;
+  let above = (((LAYERS - 1u) * 2u + 1u - track[base + HALF]) * LINES + line) * P4;
+  let first = track[base + FIRST];
+  let frame = track[base + FRAME];
+  let last = max(track[base + FRAMES], 1u) - 1u;
+  for (var j = team_first(workgroup.x); j < J; j += team_step(workgroups.x)) {
+    var sum = 0.0;
+    if (fresh) {
+      var product = vec4<f32>();
+      for (var i = TEAM.lane; i < P4; i += TEAM.lanes) {
+        product += unpack(w[j * P4 + i]) * hidden[above + i];
+      }
+      sum = team_sum(dot(product, vec4<f32>(1.0)));
+      if (BIAS) {
+        sum += bias[j];
+      }
+      if (TEAM.lane == 0u) {
+        joint[line * J + j] = sum;
+      }
+    } else {
+      sum = joint[line * J + j];
+    }
+    for (var f = TEAM.lane; f < AHEAD; f += TEAM.lanes) {
+      y[(line * AHEAD + f) * J + j] = relu(x[(first + min(frame + f, last)) * J + j] + sum);
+    }
+  }
+}

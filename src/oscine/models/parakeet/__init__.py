@@ -1,0 +1,1 @@
+"""Parakeet: FastConformer encoders with TDT, RNN-T and CTC heads."""

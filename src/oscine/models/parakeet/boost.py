@@ -1,0 +1,97 @@
+"""Phrases to listen for, as a tree over label ids that the device walks while it decodes.
+
+Source: Aho and Corasick 1975; NeMo asr/parts/context_biasing (GPU-PB): context_graph_universal.py
+for the bonuses of a path, boosting_graph_batched.py for what falling back costs.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+from math import log
+
+import numpy as np
+from numpy.typing import NDArray
+
+from oscine.errors import UsageError
+from oscine.ops import ARC, NODE
+
+DEPTH_SCALING = 2.0  # labels after a phrase's first earn more: NeMo's default for transducers
+
+
+@dataclass(slots=True, eq=False)
+class Node:
+    """The beginning of some phrases."""
+
+    bonus: float = 0.0  # of the arc that leads here
+    score: float = 0.0  # of all arcs from the root to here
+    ends: bool = False  # a phrase is complete here
+    following: dict[int, Node] = field(default_factory=dict)
+    fail: Node | None = None  # the longest other beginning that ends here; None: the root
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Phrases:
+    """A tree as the device wants it: nodes [N] of NODE, the root first, and arcs [A] of ARC."""
+
+    nodes: NDArray[np.void]
+    arcs: NDArray[np.void]
+
+
+def phrase_tree(
+    phrases: Iterable[tuple[Sequence[int], float]], labels: int, scaling: float = DEPTH_SCALING
+) -> Phrases:
+    """The tree of phrases: label ids, and what a phrase's first label earns in logits.
+
+    The later label i earns that times `scaling`, and ln(i + 1). Phrases that begin alike share
+    nodes; where they disagree the higher bonus counts. Raises UsageError for an empty phrase, an id
+    that is no label, or a weight that is no number.
+    """
+    root = Node()
+    for ids, weight in phrases:
+        if not ids or not all(0 <= token < labels for token in ids):
+            raise UsageError(f"a phrase must be of label ids 0 to {labels - 1}, not {list(ids)}")
+        if not np.isfinite(weight):
+            raise UsageError(f"the weight of a phrase must be a number, not {weight}")
+        node = root
+        for i, token in enumerate(ids):
+            bonus = weight * scaling + log(i + 1) if i else weight
+            child = node.following.setdefault(token, Node(bonus))
+            child.bonus = max(child.bonus, bonus)
+            node = child
+        node.ends = True
+    return tables(in_order(root))
+
+
+def in_order(root: Node) -> list[Node]:
+    """All nodes, breadth first, with their scores and where they fall back to."""
+    found, waiting = [root], deque([root])
+    while waiting:
+        node = waiting.popleft()
+        for token, child in node.following.items():
+            child.score = node.score + child.bonus
+            fail = node.fail
+            while fail is not None and token not in fail.following:
+                fail = fail.fail
+            child.fail = root if node is root else (fail or root).following.get(token, root)
+            found.append(child)
+            waiting.append(child)
+    return found
+
+
+def tables(found: Sequence[Node]) -> Phrases:
+    """Nodes and arcs as arrays; falling back returns what was earned for phrases not completed."""
+    number = {id(node): index for index, node in enumerate(found)}
+    nodes = np.zeros(len(found), NODE)
+    arcs: list[tuple[int, int, float]] = []
+    for row, node in zip(nodes, found, strict=True):
+        fail = node.fail or node
+        back = fail.score - (0.0 if node.ends else node.score)
+        row["first"], row["count"] = len(arcs), len(node.following)
+        row["fail"], row["back"] = number[id(fail)], 0.0 if fail is node else back
+        arcs += [
+            (token, number[id(child)], child.bonus)
+            for token, child in sorted(node.following.items())
+        ]
+    return Phrases(nodes, np.array(arcs, ARC))

@@ -1,0 +1,192 @@
+"""A recording's way to words: in one piece if it is short, else in overlapping ones.
+
+Frames are of 10 ms, of what is listened to. Windows begin on whole encoder frames of the first, so
+that each sees the frames that one piece of the whole length would.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from functools import partial
+from itertools import pairwise
+from typing import TYPE_CHECKING
+
+from oscine.audio.speech import Speech
+from oscine.errors import DeviceMemoryError
+from oscine.models.parakeet.boost import Phrases
+from oscine.models.parakeet.features import Features
+from oscine.models.parakeet.join import alike, joined
+from oscine.models.parakeet.words import FRAMES_PER_SECOND, Spoken, spoken_words, tokens_of
+
+if TYPE_CHECKING:
+    from oscine.models.parakeet.pipeline import Parakeet
+
+log = logging.getLogger(__name__)
+
+Window = tuple[int, int]  # frames from, up to but without
+
+
+@dataclass(frozen=True, slots=True)
+class Lengths:
+    """In frames of 10 ms."""
+
+    whole: int = 180 * FRAMES_PER_SECOND  # up to which a recording is taken in one piece
+    chunk: int = 120 * FRAMES_PER_SECOND  # of a longer one's pieces, at most
+    overlap: int = 15 * FRAMES_PER_SECOND  # that two pieces share, at least
+
+
+MISSED = 1.0  # seconds of speech without a word that are listened to once more
+AROUND = 300  # frames around them that are heard too
+LONGEST_GAP = 30 * FRAMES_PER_SECOND  # of one window; longer gaps are several
+
+
+def plan(start: int, end: int, lengths: Lengths, factor: int) -> list[Window]:
+    """Frames `start` to `end` as windows: one, or several of one length that share an overlap.
+
+    They are as few as there can be, and spread evenly, so that none is short.
+    """
+    size, overlap = lengths.chunk // factor * factor, lengths.overlap
+    if end - start <= max(lengths.whole, size):
+        return [(start, end)] if start < end else []
+    most = max((size - overlap) // factor, 1)  # encoder frames from window to window
+    room = -(-(end - start - size) // factor)  # that the first window's start moves in all
+    count = -(-room // most)
+    starts = [start + room * number // count * factor for number in range(count + 1)]
+    return [(at, min(at + size, end)) for at in starts]
+
+
+class Passage:
+    """One recording under way on one model."""
+
+    def __init__(
+        self,
+        model: Parakeet,
+        speech: Speech,
+        features: Features,
+        phrases: Phrases | None,
+        batch: int,
+        check: Callable[..., None],
+    ) -> None:
+        self.model, self.speech, self.features = model, speech, features
+        self.phrases, self.batch, self.check = phrases, batch, check
+        self.again = 0.0  # seconds of speech that were listened to once more
+        self.found_again = 0  # words that this gave
+
+    def words(self, start: int, end: int, report: Callable[[int], None]) -> Iterator[Spoken]:
+        """The words of frames `start` to `end` in order of time, as they become certain."""
+        windows = plan(start, end, self.model.lengths, self.model.decoder.config.factor)
+        pending: list[Spoken] = []
+        done = start  # frames before it are certain
+        size = self.batch
+        for at in range(0, len(windows), size):
+            report(windows[at][0])
+            for number, found in enumerate(self.decode(windows[at : at + size]), start=at):
+                if number:
+                    middle = (windows[number][0] + windows[number - 1][1]) // 2
+                    half = self.model.lengths.overlap // 2
+                    before, found = joined(
+                        pending, found, middle - half, middle + half, self.model.spelling
+                    )
+                    found = before + found
+                count, stop = len(found), end
+                if number + 1 < len(windows):
+                    count, stop = self.certain(found, done, windows[number + 1][0] - AROUND)
+                yield from self.without_gaps(found[:count], done, stop, start)
+                pending, done = found[count:], stop
+                self.features.release(done - 2 * AROUND)
+
+    def certain(self, words: Sequence[Spoken], done: int, begin: int) -> tuple[int, int]:
+        """How many words another window, which is heard from `begin` on, cannot change.
+
+        And the frame up to which gaps between them can be told: a short one at their end may be
+        part of a longer one.
+        """
+        count = sum(word[-1].end < begin for word in words)
+        last = words[count - 1][-1].end if count else done
+        stop = min([begin, *(word[0].start for word in words[count:])])
+        return count, stop if stop - last > LONGEST_GAP else max(last, done)
+
+    def decode(self, windows: Sequence[Window]) -> list[list[Spoken]]:
+        """What windows say, side by side as far as the device has room for them."""
+        found: list[list[Spoken]] = []
+        while len(found) < len(windows):
+            part = windows[len(found) : len(found) + self.batch]
+            try:
+                found += self.model.surviving(partial(self.decode_together, part))
+            except DeviceMemoryError as problem:
+                if len(part) == 1:
+                    raise
+                self.batch = len(part) // 2
+                log.warning("%s; going on with batches of %d", problem, self.batch)
+        return found
+
+    def decode_together(self, windows: Sequence[Window]) -> list[list[Spoken]]:
+        """What windows say, in one batch."""
+        mels = [self.features.rows(low, high) for low, high in windows]
+        with self.model.lock:
+            self.check()
+            decoder, spelling = self.model.decoder, self.model.spelling
+            decoder.encode(mels, decoder.config.context)
+            decoded = decoder.decode(phrases=self.phrases, check=self.check)
+        factor = decoder.config.factor
+        return [
+            spoken_words(tokens_of(one.emissions, spelling, low, factor, high), spelling)
+            for one, (low, high) in zip(decoded, windows, strict=True)
+        ]
+
+    # -- speech without words -----------------------------------------------------------------
+
+    def without_gaps(
+        self, words: Sequence[Spoken], start: int, stop: int, origin: int
+    ) -> Iterator[Spoken]:
+        """The words of frames `start` to `stop`, and those that speech between them gives.
+
+        Speech of more than MISSED seconds without a word is decoded once more, alone, in windows
+        whose encoder frames lie between those counted from the frame `origin`.
+        """
+        gaps = list(self.gaps(words, start, stop))
+        missing = [
+            word
+            for (low, high), found in zip(gaps, self.decode_alone(gaps, origin), strict=True)
+            for word in found
+            if word[0].start >= low
+            and word[-1].end <= high
+            and not any(alike(word, other, self.model.spelling) for other in words)
+        ]
+        self.found_again += len(missing)
+        yield from sorted([*words, *missing], key=lambda word: word[0].start)
+
+    def gaps(self, words: Sequence[Spoken], start: int, stop: int) -> Iterator[Window]:
+        """Frames between words in which too much is said."""
+        if self.speech.spans is None:
+            return
+        edges = [(start, start), *((word[0].start, word[-1].end) for word in words), (stop, stop)]
+        for (_, low), (high, _) in pairwise(edges):
+            if high - low <= MISSED * FRAMES_PER_SECOND:
+                continue
+            for at in range(low, high, LONGEST_GAP):
+                end = min(at + LONGEST_GAP, high)
+                missed = self.spoken_seconds(at, end)
+                if missed > MISSED:
+                    self.again += missed
+                    log.info("%.1f s of speech without a word: heard once more", missed)
+                    yield at, end
+
+    def spoken_seconds(self, low: int, high: int) -> float:
+        """Seconds of speech between two frames."""
+        line = self.speech.timeline
+        start = line.original(low / FRAMES_PER_SECOND)
+        end = line.original(high / FRAMES_PER_SECOND, end=True)
+        return self.speech.speech_seconds(start, end)
+
+    def decode_alone(self, gaps: Sequence[Window], origin: int) -> list[list[Spoken]]:
+        """What is said in gaps, with some of what is around."""
+        factor = self.model.decoder.config.factor
+        windows = []
+        for low, high in gaps:
+            first = low - AROUND
+            first -= (first - origin - factor // 2) % factor
+            windows.append((max(first, 0), min(high + AROUND, self.features.frames)))
+        return self.decode(windows)

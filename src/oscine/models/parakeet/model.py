@@ -1,0 +1,148 @@
+"""Parakeet's encoder and its heads, written once against the op vocabulary.
+
+Source: Rekesh et al. 2023, arXiv:2305.05084 (FastConformer); NeMo
+nemo/collections/asr/modules/conformer_encoder.py. B utterances side by side, padded to n mel frames
+each; T = n / factor encoder frames, rounded up; d width. Every residual sum rides on the linear
+layer before it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+
+from oscine.models.parakeet.config import ParakeetConfig
+from oscine.models.parakeet.weights import (
+    Attention,
+    Convolution,
+    EncoderBlock,
+    EncoderWeights,
+    FeedForward,
+    Halving,
+)
+from oscine.ops import Lengths, Linear, Ops, Tensor
+
+Array = np.ndarray[Any, np.dtype[Any]]
+
+
+def feed_forward(ops: Ops, x: Tensor, w: FeedForward) -> Tensor:
+    """x [R, d] -> [R, d]: half a step, the half in the weights."""
+    hidden = ops.linear(x, w.up, norm=w.norm, activation="silu")
+    return ops.linear(hidden, w.down, add=x)
+
+
+def attend(
+    ops: Ops,
+    x: Tensor,
+    w: Attention,
+    heads: int,
+    lengths: Lengths,
+    positions: Tensor,
+    band: tuple[int, int] | None = None,
+) -> Tensor:
+    """x [B·T, d] -> [B·T, d]; positions [2M - 1, d], projected."""
+    qkv = ops.linear(x, w.qkv, norm=w.norm)
+    attended = ops.attend_relative(qkv, positions, w.bias_u, w.bias_v, lengths, heads, band)
+    return ops.linear(attended, w.out, add=x)
+
+
+def convolve(ops: Ops, x: Tensor, w: Convolution, lengths: Lengths) -> Tensor:
+    """x [B·T, d] -> [B·T, d]."""
+    hidden = ops.linear(x, w.expand, norm=w.norm)
+    return ops.linear(ops.gated_convolution(hidden, w.depthwise, lengths), w.shrink, add=x)
+
+
+def encoder_block(
+    ops: Ops,
+    x: Tensor,
+    w: EncoderBlock,
+    heads: int,
+    lengths: Lengths,
+    positions: Tensor,
+    band: tuple[int, int] | None = None,
+) -> Tensor:
+    """x [B·T, d] -> [B·T, d]."""
+    x = feed_forward(ops, x, w.first)
+    x = attend(ops, x, w.attention, heads, lengths, positions, band)
+    x = convolve(ops, x, w.convolution, lengths)
+    x = feed_forward(ops, x, w.second)
+    return ops.layer_norm(x, w.norm)
+
+
+def subsample(ops: Ops, w: EncoderWeights, mel: Tensor, frames: Tensor) -> Tensor:
+    """Log-mel [B·n, n_mels] with frames [B] that count -> [B·T, d], scaled where the model is."""
+    halvings = [(halving.depthwise, halving.pointwise) for halving in w.halvings]
+    return ops.linear(ops.subsample(mel, Lengths(frames), w.first, halvings), w.project)
+
+
+def positions(ops: Ops, w: EncoderWeights, config: ParakeetConfig, count: int) -> list[Tensor]:
+    """Each layer's projected distances, [2 count - 1, d]: good for any T up to count.
+
+    They hang on the weights alone: computed once, kept in slots, and given to every plan.
+    """
+    table = ops.relative_positions(count, config.width)
+    return [ops.linear(table, block.attention.position) for block in w.blocks]
+
+
+def encode(
+    ops: Ops,
+    w: EncoderWeights,
+    config: ParakeetConfig,
+    mel: Tensor,
+    frames: Tensor,
+    distances: Sequence[Tensor],
+    band: tuple[int, int] | None = None,
+    layers: int | None = None,
+) -> Tensor:
+    """Log-mel [B·n, n_mels] with frames [B] (uint32) that count -> [B·T, d].
+
+    Utterance b's row t is row b·T + t; those from ceil(frames[b] / factor) on are void. distances:
+    what `positions` gave, of a count of at least T, or with a band (left, right) above both of it.
+    layers=n stops after n blocks (0: the subsampling alone).
+    """
+    lengths = Lengths(frames, config.factor)
+    x = subsample(ops, w, mel, frames)
+    for block, layer_positions in zip(w.blocks[:layers], distances[:layers], strict=True):
+        x = encoder_block(ops, x, block, config.heads, lengths, layer_positions, band)
+    return x
+
+
+def fitted(w: EncoderWeights) -> EncoderWeights:
+    """The same encoder with channels of zeros in the subsampling, up to a multiple of four.
+
+    Kernels read four numbers at a time. Before the upload; the output is the same.
+    """
+    channels = w.first.weight.shape[-1]
+    spare = -channels % 4
+    if not spare:
+        return w
+    outputs, inputs = w.project.weight.shape
+    by_channel = w.project.weight.reshape(outputs, inputs // channels, channels)
+    return replace(
+        w,
+        first=with_zeros(w.first, spare, 2),
+        halvings=tuple(
+            Halving(
+                with_zeros(halving.depthwise, spare, 2),
+                with_zeros(with_zeros(halving.pointwise, spare, 0), spare, 1),
+            )
+            for halving in w.halvings
+        ),
+        project=Linear(widened(by_channel, spare, 2).reshape(outputs, -1), w.project.bias),
+    )
+
+
+def with_zeros(linear: Linear, spare: int, axis: int) -> Linear:
+    """The weight longer by `spare` zeros along an axis; the bias too, where that is its axis."""
+    bias = linear.bias
+    if bias is not None and axis != 1:
+        bias = widened(bias, spare, 0)
+    return Linear(widened(linear.weight, spare, axis), bias)
+
+
+def widened(x: Array, spare: int, axis: int) -> Array:
+    """Zeros appended along an axis."""
+    return np.pad(x, [(0, spare if at == axis else 0) for at in range(x.ndim)])

@@ -1,0 +1,132 @@
+"""Every format's tensor names and axes turned into one: NeMo's names, torch's order of axes.
+
+transformers names the same network otherwise; MLX keeps NeMo's names, puts the channels of
+convolutions last and names an LSTM's arrays its own way, with the sum of its two biases as one.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+
+import numpy as np
+
+from oscine.errors import CheckpointError
+from oscine.weights import Checkpoint, Entry
+from oscine.weights.source import Array
+
+_Table = tuple[tuple[str, str], ...]
+
+# Applied in order to a name, and backwards from the end to give a name as its file has it.
+_HUGGING_FACE: _Table = (
+    ("encoder.subsampling.layers.", "encoder.pre_encode.conv."),
+    ("encoder.subsampling.linear.", "encoder.pre_encode.out."),
+    (".conv.norm.", ".conv.batch_norm."),
+    (".self_attn.q_proj.", ".self_attn.linear_q."),
+    (".self_attn.k_proj.", ".self_attn.linear_k."),
+    (".self_attn.v_proj.", ".self_attn.linear_v."),
+    (".self_attn.o_proj.", ".self_attn.linear_out."),
+    (".self_attn.relative_k_proj.", ".self_attn.linear_pos."),
+    (".self_attn.bias_", ".self_attn.pos_bias_"),
+    ("encoder_projector.", "joint.enc."),
+    ("decoder.decoder_projector.", "joint.pred."),
+    ("decoder.embedding.", "decoder.prediction.embed."),
+    ("decoder.lstm.", "decoder.prediction.dec_rnn.lstm."),
+    ("joint.head.", "joint.joint_net.2."),
+    ("ctc_head.", "ctc."),
+)
+_NEMO: _Table = (
+    ("ctc_decoder.decoder_layers.0.", "ctc."),
+    ("decoder.decoder_layers.0.", "ctc."),
+)
+_LSTM = "decoder.prediction.dec_rnn.lstm."
+_MLX_LSTM = re.compile(re.escape(_LSTM) + r"(\d{1,3})\.(Wx|Wh|bias)")
+_MLX_PARTS = {"Wx": "weight_ih", "Wh": "weight_hh", "bias": "bias_ih"}
+
+#: May be there and say nothing that is not known otherwise: training's, or computed here.
+_DROPPED = re.compile(
+    r"preprocessor\.featurizer\.(window|fb)|.*\.num_batches_tracked"
+    r"|(loss|ctc_loss|spec_augmentation|spec_augment|wer|ctc_wer)\..*|joint\._(loss|wer).*"
+)
+FILTERS = "preprocessor.featurizer.fb"
+
+
+@dataclass(frozen=True, slots=True)
+class Names:
+    """A checkpoint's tensors under NeMo's names with torch's axes, and the way back to its own."""
+
+    entries: dict[str, Entry]
+    filters: Entry | None  # NeMo's mel bank [1, mels, 257], where the file carries it
+    format: str
+    origin: dict[str, str]
+    table: _Table
+
+    @classmethod
+    def of(cls, checkpoint: Checkpoint) -> Names:
+        """Rename, drop what is of training only, turn axes.
+
+        Raises CheckpointError for a file without a FastConformer encoder, or with two tensors of
+        one meaning.
+        """
+        tensors = checkpoint.tensors
+        hugging = any(name.startswith("encoder.subsampling.") for name in tensors)
+        table = _HUGGING_FACE if hugging else _NEMO
+        entries: dict[str, Entry] = {}
+        origin: dict[str, str] = {}
+        for name, entry in tensors.items():
+            if _DROPPED.fullmatch(name):
+                continue
+            found = _canonical(name, table)
+            if found in origin:
+                problem = f"tensors {origin[found]!r} and {name!r} are the same one"
+                raise CheckpointError(checkpoint.path, problem)
+            entries[found], origin[found] = entry, name
+        first = entries.get("encoder.pre_encode.conv.0.weight")
+        if first is None or len(first.shape) != 4:
+            raise CheckpointError(
+                checkpoint.path,
+                "holds no FastConformer encoder "
+                f"(missing {_own('encoder.pre_encode.conv.0.weight', table)} of four axes)",
+            )
+        last = first.shape[1] == 3 and first.shape[3] == 1
+        if last:
+            entries = {name: _channels_first(name, entry) for name, entry in entries.items()}
+        format = "mlx" if last and checkpoint.format == "safetensors" else checkpoint.format
+        return cls(entries, tensors.get(FILTERS), format, origin, table)
+
+    @property
+    def one_bias(self) -> bool:
+        """Whether each LSTM layer has the sum of its two biases only, as MLX keeps it."""
+        return self.origin.get(f"{_LSTM}bias_ih_l0", "").endswith("lstm.0.bias")
+
+    def own(self, name: str) -> str:
+        """How the file spells, or would spell, one of NeMo's names."""
+        return self.origin.get(name) or _own(name, self.table)
+
+
+def _own(name: str, table: _Table) -> str:
+    for theirs, ours in reversed(table):
+        name = name.replace(ours, theirs)
+    return name
+
+
+def _canonical(name: str, table: _Table) -> str:
+    for theirs, ours in table:
+        name = name.replace(theirs, ours)
+    if (mlx := _MLX_LSTM.fullmatch(name)) is not None:
+        return f"{_LSTM}{_MLX_PARTS[mlx[2]]}_l{mlx[1]}"
+    # Without dropout in its configuration, NeMo's joint network is one layer shorter.
+    return name.replace("joint.joint_net.1.", "joint.joint_net.2.")
+
+
+def _channels_first(name: str, entry: Entry) -> Entry:
+    """MLX's [O, ..., I] as torch's [O, I, ...]; other tensors as they are."""
+    rank = len(entry.shape)
+    if rank not in (3, 4) or not name.endswith(".weight"):
+        return entry
+    shape = (entry.shape[0], entry.shape[-1], *entry.shape[1:-1])
+
+    def read() -> Array:
+        return np.moveaxis(entry.read(), -1, 1)
+
+    return Entry(shape, entry.dtype, read)

@@ -1,0 +1,213 @@
+"""The public model: a recording in; text with times, or the encoder's output out."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from threading import Event, RLock
+from typing import Any, Protocol, TypeVar
+
+import numpy as np
+from numpy.typing import NDArray
+
+from oscine.audio.io import SourceLike, open_source
+from oscine.errors import DeviceLostError, UsageError
+from oscine.models.parakeet.boost import Phrases, phrase_tree
+from oscine.models.parakeet.chunks import Lengths
+from oscine.models.parakeet.config import ParakeetConfig
+from oscine.models.parakeet.decode import Band
+from oscine.models.parakeet.features import Features
+from oscine.models.parakeet.lines import Check
+from oscine.models.parakeet.listen import LATENCY, listen
+from oscine.models.parakeet.options import ParakeetOptions
+from oscine.models.parakeet.request import Decoded, Span
+from oscine.models.parakeet.stream import Stream
+from oscine.models.whisper.stream import Cancel, Progress
+from oscine.text.pieces import SPACE, Pieces
+from oscine.types import Transcript, Update
+
+log = logging.getLogger(__name__)
+
+AUTO_BATCH = 4  # pieces of two minutes at once that a GPU is given if nobody says how many
+FOREIGN = 0.02  # share of labels with letters beyond ASCII up to which a model is an English one
+
+Result = TypeVar("Result")
+
+
+class Engine(Protocol):
+    """What the pipeline needs of models.parakeet.decode.Decoder."""
+
+    config: ParakeetConfig
+    device: str
+    timings: dict[str, float]
+
+    def encode(
+        self, mels: Sequence[NDArray[np.float32]], band: Band = None, layers: int | None = None
+    ) -> tuple[int, ...]: ...
+    def encoded(self) -> tuple[NDArray[np.float32], ...]: ...
+    def decode(
+        self,
+        spans: Sequence[Span] | None = None,
+        phrases: Phrases | None = None,
+        carry: bool = False,
+        check: Check | None = None,
+    ) -> tuple[Decoded, ...]: ...
+    def hears_phrases(self) -> bool: ...
+    def trace(self) -> dict[str, tuple[int, float]]: ...
+
+
+class Parakeet:
+    """A loaded model. One device works on one batch at a time; streams may be interleaved.
+
+    `rebuild` makes the engine anew where its device was lost. `lengths`: into what pieces long
+    recordings are cut.
+    """
+
+    def __init__(
+        self,
+        decoder: Engine,
+        spelling: Pieces,
+        name: str,
+        rebuild: Callable[[], Engine] | None = None,
+        lengths: Lengths | None = None,
+    ) -> None:
+        self.decoder, self.spelling, self.name = decoder, spelling, name
+        self.lengths = lengths or Lengths()
+        self.lock = RLock()
+        self.multilingual = is_multilingual(spelling)
+        self._rebuild = rebuild
+
+    @property
+    def device(self) -> str:
+        """Where it runs."""
+        return self.decoder.device
+
+    def transcribe(
+        self,
+        audio: SourceLike,
+        *,
+        progress: Progress | None = None,
+        cancel: Cancel | None = None,
+        **options: Any,
+    ) -> Transcript:
+        """The whole recording as text.
+
+        `audio`: a path, "-", bytes, a binary file, an array at 16 kHz, (array, rate).
+        `options`: those that options.ParakeetOptions.of takes. `progress(done, total)` gets
+        seconds, never falling. `cancel` is asked between the bursts of a piece; when it says so,
+        Cancelled is raised, whose `partial` is what was finished.
+        Raises UsageError, AudioError, NonFiniteError, DeviceError, Cancelled.
+        """
+        stream = self.stream(audio, progress=progress, cancel=cancel, **options)
+        for _ in stream:
+            pass
+        return stream.transcript()
+
+    def stream(
+        self,
+        audio: SourceLike,
+        *,
+        progress: Progress | None = None,
+        cancel: Cancel | None = None,
+        **options: Any,
+    ) -> Stream:
+        """Segments as they are finished; to cancel, stop iterating. Otherwise as transcribe."""
+        checked = ParakeetOptions.of(**options)
+        return Stream(self, open_source(audio), checked, progress, cancel)
+
+    def listen(
+        self,
+        pieces: Iterable[Any],
+        *,
+        latency: float = LATENCY,
+        hotwords: str | None = None,
+        cancel: Cancel | None = None,
+    ) -> Iterator[Update]:
+        """Words as they are said, of audio as it comes.
+
+        `pieces`: arrays of samples [n] at 16 kHz, of any length. A word is final at most `latency`
+        seconds of audio, and the pause or word that ends it, after it was said; with more of them
+        it is right more often. `cancel` is asked before each piece; what was heard is then
+        finished. Nobody listens for speech here: noise is what the model makes of it.
+        Raises UsageError, AudioError, NonFiniteError, DeviceError.
+        """
+        options = ParakeetOptions.of(hotwords=hotwords)
+        self.check(options)
+        cancelled = cancel.is_set if isinstance(cancel, Event) else cancel
+        return listen(self, pieces, latency, self.phrases(options.phrases), cancelled)
+
+    def encode(self, audio: SourceLike, layers: int | None = None) -> NDArray[np.float32]:
+        """The encoder's output for a whole recording, [T, width], a row every 80 ms.
+
+        `layers`: how many blocks to run; None for all. Raises UsageError for less than 10 ms.
+        """
+        features = Features(open_source(audio), self.decoder.config.n_mels)
+        with self.lock:
+            mel = features.rows(0, features.frames)
+            self.decoder.encode([mel], self.decoder.config.context, layers)
+            return self.decoder.encoded()[0]
+
+    def check(self, options: ParakeetOptions) -> None:
+        """Refuse what this model cannot do."""
+        language = options.shared.language
+        if self.multilingual and language is not None:
+            raise UsageError(
+                f"{self.name} finds the language itself and cannot be told one; leave out "
+                "language, or use a Whisper model"
+            )
+        if language not in (None, "en"):
+            raise UsageError(
+                f"{self.name} is English-only and does not know language {language}; "
+                "use parakeet-tdt-0.6b-v3, or a Whisper model"
+            )
+        if options.phrases and not self.decoder.hears_phrases():
+            raise UsageError(f"{self.name} has a CTC head, which cannot listen for hotwords")
+
+    def phrases(self, wanted: Sequence[tuple[str, float]]) -> Phrases | None:
+        """Phrases with their weights as a tree of labels; None without any.
+
+        What the model cannot write is tried in small letters, else left out with a warning.
+        """
+        encoded = []
+        for phrase, weight in wanted:
+            ids = self.spelling.encode(phrase) or self.spelling.encode(phrase.lower())
+            if ids:
+                encoded.append((ids, weight))
+            else:
+                log.warning("hotword %r is left out: this model has no labels for it", phrase)
+        return phrase_tree(encoded, self.decoder.config.labels) if encoded else None
+
+    def batch(self, wanted: int | str | None) -> int:
+        """How many pieces of a long recording are decoded side by side; auto: many on a GPU."""
+        if wanted in (None, "auto"):
+            return 1 if self.device == "NumPy" else AUTO_BATCH
+        return int(wanted or 1)
+
+    def surviving(self, work: Callable[[], Result]) -> Result:
+        """The result of work that can be done over: on a new device, as often as one is lost.
+
+        Raises DeviceLostError where there is no way to make another.
+        """
+        while True:
+            try:
+                return work()
+            except DeviceLostError as lost:
+                if self._rebuild is None:
+                    raise
+                log.warning("%s; going on from the piece it was at", lost)
+            with self.lock:
+                timings = self.decoder.timings
+                self.decoder = self._rebuild()
+                self.decoder.timings = timings
+
+
+def is_multilingual(spelling: Pieces) -> bool:
+    """Whether the labels are those of more than English: many have letters beyond ASCII.
+
+    No configuration says what languages a model knows.
+    """
+    foreign = sum(
+        any(letter.isalpha() and not letter.isascii() for letter in name.replace(SPACE, ""))
+        for name in spelling.names
+    )
+    return foreign > FOREIGN * len(spelling)

@@ -1,0 +1,67 @@
+"""A step of the transducer's loop and what it starts from, written once against the vocabulary.
+
+Source: NeMo nemo/collections/asr/modules/rnnt.py (RNNTDecoder, RNNTJoint). B lines, F frames of a
+block, d width of the encoder, J of the joint network, V labels, n durations.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+
+from oscine.models.parakeet.weights import Cell, TransducerWeights
+from oscine.ops import Boost, Linear, Memory, Ops, Tensor, Track
+
+
+def fitted(w: TransducerWeights) -> TransducerWeights:
+    """The same weights with the prediction network's matrices all of one kind, as kernels want it.
+
+    Before the upload.
+    """
+    matrices = [
+        w.embedding,
+        *(part.weight for cell in w.cells for part in (cell.input, cell.hidden)),
+    ]
+    if len({matrix.dtype for matrix in matrices}) == 1:
+        return w
+
+    def wide(linear: Linear) -> Linear:
+        return Linear(linear.weight.astype(np.float32), linear.bias)
+
+    cells = tuple(Cell(wide(cell.input), wide(cell.hidden)) for cell in w.cells)
+    return replace(w, embedding=w.embedding.astype(np.float32), cells=cells)
+
+
+def project(ops: Ops, w: TransducerWeights, encoded: Tensor) -> Tensor:
+    """The encoder's half of the joint network, once for all frames: [R, d] -> [R, J]."""
+    return ops.linear(encoded, w.encoder)
+
+
+def logits(
+    ops: Ops, w: TransducerWeights, projected: Tensor, memory: Memory, track: Track, block: int
+) -> Tensor:
+    """What the next frames of each line say after its labels so far: [B·F, V + 1 + n]."""
+    ops.predict(w.embedding, w.cells, memory, track)
+    return ops.linear(ops.join(projected, w.predictor, memory, track, block), w.head)
+
+
+def step(
+    ops: Ops,
+    w: TransducerWeights,
+    projected: Tensor,
+    memory: Memory,
+    track: Track,
+    rules: Tensor,
+    *,
+    block: int,
+    boost: Boost | None = None,
+) -> None:
+    """Each line on to its next label, or past a block of blanks."""
+    scores = logits(ops, w, projected, memory, track, block)
+    ops.pick_labels(scores, rules, track, boost)
+
+
+def frame_labels(ops: Ops, head: Linear, encoded: Tensor) -> Tensor:
+    """CTC: the likeliest token of each frame and its probability: [R, d] -> [R, 2]."""
+    return ops.likeliest(ops.linear(encoded, head))

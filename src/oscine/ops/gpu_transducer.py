@@ -1,0 +1,105 @@
+"""The ops that decode transducers and CTC, on the GPU.
+
+Shapes and meaning: oscine.ops.transducer_ops.TransducerOps. A step is one dispatch a layer of the
+prediction network, and four more: join, the head's linear layer, label_scan and label_pick.
+"""
+
+from __future__ import annotations
+
+from math import ceil
+
+import numpy as np
+
+from oscine.errors import DeviceError
+from oscine.gpu.kernels import Parameter
+from oscine.gpu.tensor import Tensor
+from oscine.ops import Boost, Linear, Memory, Track
+from oscine.ops.gpu_recorder import Recorder
+from oscine.ops.transducer_ops import RULES_HEAD, Cell
+
+CHUNK = 1024  # logits a workgroup of a scan takes, at most
+WORKGROUP = 64  # invocations of a workgroup of subgroup teams
+MOST_AHEAD = 128  # frames of a block
+FOLD = 32768  # workgroups along one axis
+
+
+class GpuTransducer(Recorder):
+    """Recording; shapes and meaning: oscine.ops.transducer_ops.TransducerOps."""
+
+    def teams(self, rows: int) -> tuple[dict[str, Parameter], int]:
+        """Who computes each of `rows` sums: parameters, and workgroups of two teams or more.
+
+        Subgroups of 64 or 128 take two turns.
+        """
+        if self.block == "workgroup":
+            return {"TEAM": "workgroup"}, rows
+        return {"TEAM": "subgroup", "WORKGROUP": WORKGROUP}, ceil(rows / 2)
+
+    def predict(self, table: Tensor, cells: tuple[Cell, ...], memory: Memory, track: Track) -> None:
+        lines, width = track.rows.shape[0], table.shape[1]
+        if width % 4:
+            raise DeviceError(
+                f"{self.name}: a prediction network of width {width} is no multiple of 4, as "
+                "kernels need it; NumPy takes any"
+            )
+        team, groups = self.teams(width)
+        for layer, cell in enumerate(cells):
+            weights = table, cell.input.weight, cell.hidden.weight
+            halves = {weight.dtype == np.float16 for weight in weights}
+            if len(halves) > 1 or any(weight.parts for weight in weights):
+                raise DeviceError(f"{self.name}: a prediction network must be of one kind of float")
+            self.add(
+                "lstm",
+                [
+                    table, cell.input.weight, cell.input.bias, cell.hidden.weight,
+                    track.rows, memory.hidden, memory.cell,
+                ],
+                (groups, ceil(lines / 4)),
+                work=64.0 * lines * width * width,  # it waits for memory, not for sums
+                LINES=lines, LAYER=layer, P4=width // 4, HALF=halves.pop(), **team,
+            )  # fmt: skip
+
+    def join(self, x: Tensor, project: Linear, memory: Memory, track: Track, block: int) -> Tensor:
+        (joint, width), lines = project.weight.shape, track.rows.shape[0]
+        y = self.new(lines * block, joint)
+        team, groups = self.teams(joint)
+        self.add(
+            "join",
+            [x, project.weight, project.bias, track.rows, memory.hidden, memory.joint, y],
+            (groups, lines),
+            work=8.0 * lines * joint * width,
+            LINES=lines, LAYERS=memory.hidden.shape[0], P4=width // 4, J=joint, AHEAD=block,
+            BIAS=project.bias is not None, HALF=project.weight.dtype == np.float16, **team,
+        )  # fmt: skip
+        return y
+
+    def pick_labels(
+        self, logits: Tensor, rules: Tensor, track: Track, boost: Boost | None = None
+    ) -> None:
+        (lines, room), (rows, stride) = track.decisions.shape, logits.shape
+        durations, block = rules.shape[0] - RULES_HEAD, rows // lines
+        if block > MOST_AHEAD:
+            raise DeviceError(f"{self.name}: a block of {block} frames is above {MOST_AHEAD}")
+        tokens = stride - durations
+        chunks = ceil(tokens / CHUNK)
+        parts = self.new(rows, chunks, 6)
+        tree = [None, None] if boost is None else [boost.nodes, boost.arcs]
+        self.add(
+            "label_scan", [logits, track.rows, *tree, parts], (chunks, rows),
+            AHEAD=block, TOKENS=tokens, STRIDE=stride, CHUNK=ceil(tokens / chunks),
+            BOOST=boost is not None, BLOCK=self.block,
+        )  # fmt: skip
+        self.add(
+            "label_pick", [parts, logits, rules, track.rows, track.decisions, *tree], (lines,),
+            AHEAD=block, CHUNKS=chunks, STRIDE=stride, DURATIONS=durations, ROOM=room,
+            BOOST=boost is not None,
+        )  # fmt: skip
+
+    def likeliest(self, logits: Tensor) -> Tensor:
+        rows, width = logits.shape
+        y = self.new(rows, 2)
+        self.add(
+            "likeliest", [logits, y], (min(rows, FOLD), ceil(rows / FOLD)),
+            ROWS=rows, WIDTH=width, BLOCK=self.block,
+        )  # fmt: skip
+        return y

@@ -1,0 +1,204 @@
+"""SentencePiece labels: ids to text and back, from whatever lies beside or inside the weights.
+
+Four sources give the same `Pieces`: tokenizer.model (its own reader: sentencepiece.py),
+tokenizer.json, vocab.txt and the list of labels in a configuration. Decoding needs the spelling
+alone; encoding, for hotwords, also the scores, which in a BPE vocabulary fall with the id.
+Source: google/sentencepiece src/bpe_model.cc, src/sentencepiece_processor.cc (Decode).
+"""
+
+from __future__ import annotations
+
+import re
+import unicodedata
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
+from heapq import heapify, heappop, heappush
+
+SPACE = "\u2581"  # stands for a space inside pieces
+NORMAL, UNKNOWN, CONTROL, USER, UNUSED, BYTE = range(1, 7)  # ModelProto.SentencePiece.Type
+
+_MARKUP = re.compile(r"<[^<>\s]+>")
+_BYTE = re.compile(r"<0x([0-9A-Fa-f]{2})>")
+
+Normaliser = Callable[[str], str]
+
+
+def nfkc(text: str) -> str:
+    """What nmt_nfkc does to text that people type."""
+    return unicodedata.normalize("NFKC", text)
+
+
+def unchanged(text: str) -> str:
+    """What the identity normaliser does."""
+    return text
+
+
+@dataclass(frozen=True, eq=False)
+class Pieces:
+    """V labels. `kinds` and `scores` are SentencePiece's, one a label; `normalise` is what text
+    goes through before it is encoded.
+    """
+
+    names: tuple[str, ...]
+    kinds: tuple[int, ...]
+    scores: tuple[float, ...]
+    normalise: Normaliser = field(default=unchanged)
+
+    @classmethod
+    def of(cls, names: Sequence[str]) -> Pieces:
+        """From the spelling alone: what is written <so> is no text, scores fall with the id."""
+        kinds = tuple(kind_of(name) for name in names)
+        return cls(tuple(names), kinds, tuple(-float(id) for id in range(len(names))), nfkc)
+
+    def __len__(self) -> int:
+        return len(self.names)
+
+    def is_control(self, id: int) -> bool:
+        """Whether a label is no text: unknown, control, unused, or an id beyond the labels."""
+        return not 0 <= id < len(self.names) or self._silent[id]
+
+    def starts_word(self, id: int) -> bool:
+        """Whether a label begins with a space."""
+        return not self.is_control(id) and self.names[id].startswith(SPACE)
+
+    def spell(self, id: int) -> str:
+        """One label's text, a space in front where a word begins; "" for what is no text.
+
+        A byte piece is "" too: it is text only together with its neighbours.
+        """
+        if self.is_control(id) or self.kinds[id] == BYTE:
+            return ""
+        return self.names[id].replace(SPACE, " ")
+
+    def decode(self, ids: Iterable[int]) -> str:
+        """The text of a sequence, without the space in front of its first word.
+
+        Neighbouring byte pieces are UTF-8 together; what of a character is cut off is left out.
+        """
+        parts: list[str] = []
+        pending = bytearray()
+        for id in ids:
+            if self.is_control(id):
+                continue
+            if self.kinds[id] == BYTE:
+                pending.append(self._bytes[id])
+                continue
+            if pending:
+                parts.append(pending.decode("utf-8", "ignore"))
+                pending.clear()
+            parts.append(self.names[id].replace(SPACE, " "))
+        parts.append(pending.decode("utf-8", "ignore"))
+        return "".join(parts).removeprefix(" ")
+
+    def encode(self, text: str) -> tuple[int, ...] | None:
+        """Ids of a phrase as the model would write it; None where it has no piece for a character.
+
+        Of all neighbours the pair whose merged piece has the highest score is merged, the leftmost
+        of equals, until no pair is a piece. Symbols that are pieces of the user's (v3's digits)
+        are never merged.
+        """
+        words = self.normalise(text).split()
+        if not words:
+            return ()
+        symbols = self._cut("".join(SPACE + word for word in words))
+        merged = _merge(symbols, self._mergeable, self._user)
+        ids: list[int] = []
+        for symbol in merged:
+            id = self._ids.get(symbol)
+            if id is not None:
+                ids.append(id)
+                continue
+            spelled = [self._byte_ids.get(byte) for byte in symbol.encode("utf-8")]
+            if any(id is None for id in spelled):
+                return None
+            ids += [id for id in spelled if id is not None]
+        return tuple(ids)
+
+    def _cut(self, text: str) -> list[str]:
+        """Characters, and the user's pieces whole, longest first."""
+        if not self._user:
+            return list(text)
+        pattern = "|".join(map(re.escape, sorted(self._user, key=len, reverse=True)))
+        return re.findall(f"(?s:{pattern}|.)", text)
+
+    @cached_property
+    def _silent(self) -> tuple[bool, ...]:
+        return tuple(
+            kind in (UNKNOWN, CONTROL, UNUSED)
+            or (kind == USER and _MARKUP.fullmatch(name) is not None)
+            for name, kind in zip(self.names, self.kinds, strict=True)
+        )
+
+    @cached_property
+    def _bytes(self) -> dict[int, int]:
+        return {
+            id: int(found[1], 16)
+            for id, name in enumerate(self.names)
+            if self.kinds[id] == BYTE and (found := _BYTE.fullmatch(name))
+        }
+
+    @cached_property
+    def _byte_ids(self) -> dict[int, int]:
+        return {byte: id for id, byte in reversed(self._bytes.items())}
+
+    @cached_property
+    def _user(self) -> frozenset[str]:
+        return frozenset(
+            name
+            for id, name in enumerate(self.names)
+            if self.kinds[id] == USER and name and not self._silent[id]
+        )
+
+    @cached_property
+    def _ids(self) -> dict[str, int]:
+        """Text pieces by spelling; of two alike the first."""
+        text = (NORMAL, USER)
+        return {
+            name: id
+            for id, name in reversed(list(enumerate(self.names)))
+            if self.kinds[id] in text and not self._silent[id]
+        }
+
+    @cached_property
+    def _mergeable(self) -> dict[str, float]:
+        return {name: self.scores[id] for name, id in self._ids.items() if name not in self._user}
+
+
+def kind_of(name: str) -> int:
+    """What a piece is, by its spelling."""
+    if name == "<unk>":
+        return UNKNOWN
+    if _BYTE.fullmatch(name):
+        return BYTE
+    return CONTROL if _MARKUP.fullmatch(name) else NORMAL
+
+
+def _merge(symbols: list[str], scores: Mapping[str, float], frozen: frozenset[str]) -> list[str]:
+    """Byte-pair merging by score, in n log n: a heap of pairs over a list with links."""
+    following = list(range(1, len(symbols) + 1))
+    before = list(range(-1, len(symbols) - 1))
+    symbols = list(symbols)
+
+    def pair(left: int) -> tuple[float, int, str, str] | None:
+        right = following[left]
+        if right >= len(symbols) or symbols[left] in frozen or symbols[right] in frozen:
+            return None
+        score = scores.get(symbols[left] + symbols[right])
+        return None if score is None else (-score, left, symbols[left], symbols[right])
+
+    heap = [found for left in range(len(symbols) - 1) if (found := pair(left))]
+    heapify(heap)
+    while heap:
+        _, left, first, second = heappop(heap)
+        right = following[left]
+        if symbols[left] != first or right >= len(symbols) or symbols[right] != second:
+            continue  # one of the two has been merged since
+        symbols[left], symbols[right] = first + second, ""
+        following[left] = following[right]
+        if following[left] < len(symbols):
+            before[following[left]] = left
+        for start in (before[left], left):
+            if start >= 0 and (found := pair(start)):
+                heappush(heap, found)
+    return [symbol for symbol in symbols if symbol]

@@ -1,0 +1,193 @@
+"""Tar archives read where they lie: nothing is written anywhere under a name that a file gives.
+
+Formats: POSIX.1-2001 pax and ustar, GNU's long names and large sizes, as Python's tarfile writes
+them. Only plain files and folders; a name that leads out of the archive, a link, a device or a
+sparse file is refused.
+"""
+
+from __future__ import annotations
+
+import mmap
+import tempfile
+import zlib
+from collections.abc import Iterator
+from typing import Final
+
+from oscine.errors import CheckpointError
+from oscine.weights.archive import Member
+from oscine.weights.source import MappedFile, shown
+
+_BLOCK: Final = 512
+_MOST_MEMBERS: Final = 10_000
+_MOST_HEADER: Final = 1 << 20  # bytes of a long name or of pax records
+_PLAIN, _FOLDER, _PAX, _PAX_ALL, _LONG_NAME = b"0", b"5", b"x", b"g", b"L"
+_KINDS: Final = {b"1": "a hard link", b"2": "a link", b"S": "a sparse file"}
+
+#: Weights do not shrink to a thirty-second; what grows more is made to fill memory.
+_MOST_GROWTH: Final = 32
+_LEAST_LIMIT: Final = 64 << 20
+
+
+def is_tar(file: MappedFile) -> bool:
+    """Whether a file is a tar archive, by the magic number of its first member."""
+    return file.size >= _BLOCK and file.bytes(257, 5, "the first header") == b"ustar"
+
+
+def is_gzip(file: MappedFile) -> bool:
+    """Whether a file is compressed with gzip."""
+    return file.head[:3] == b"\x1f\x8b\x08"
+
+
+def unpacked(file: MappedFile) -> MappedFile:
+    """What a gzip file holds, in a temporary file without a name, so that pages may leave memory.
+
+    Raises:
+        CheckpointError: damaged, truncated or swollen beyond reason, or no room for it.
+    """
+    limit = max(_LEAST_LIMIT, _MOST_GROWTH * file.size)
+    written = 0
+    try:
+        with tempfile.TemporaryFile() as target:
+            for data in _inflated(file):
+                written += len(data)
+                if written > limit:
+                    raise CheckpointError(
+                        file.path, f"unpacks to more than {limit} bytes, which no weights do"
+                    )
+                target.write(data)
+            if not written:
+                raise file.damaged("its gzip stream is empty")
+            target.flush()
+            data_map = mmap.mmap(target.fileno(), 0, access=mmap.ACCESS_READ)
+            return MappedFile(file.path, memoryview(data_map))
+    except zlib.error as error:
+        raise file.damaged(f"its gzip stream cannot be read ({str(error)[:80]})") from None
+    except OSError as error:
+        raise CheckpointError(
+            file.path, f"cannot be unpacked into a temporary file ({error.strerror})"
+        ) from None
+
+
+def _inflated(file: MappedFile) -> Iterator[bytes]:
+    """What a gzip stream holds, at most 4 MiB at a time."""
+    machine = zlib.decompressobj(wbits=31)
+    for start in range(0, file.size, 1 << 20):
+        piece: bytes | memoryview = file.part(start, min(1 << 20, file.size - start), "the stream")
+        data = b"more"
+        while data and not machine.eof:
+            data = machine.decompress(piece, 1 << 22)
+            piece = machine.unconsumed_tail
+            yield data
+    if not machine.eof:
+        raise file.damaged("its gzip stream ends too early")
+
+
+def members(file: MappedFile) -> dict[str, Member]:
+    """Every plain file by name, without a leading `./`.
+
+    Raises:
+        CheckpointError: a header that is damaged, a member beyond the end, named twice, of another
+            kind, or with a name that is absolute or holds `..`.
+    """
+    found: dict[str, Member] = {}
+    records: dict[str, str] = {}  # what pax and GNU headers say of the member that follows
+    at = 0
+    for _ in range(_MOST_MEMBERS):
+        header = file.bytes(at, _BLOCK, "the end of the archive")
+        if not any(header):
+            return found
+        size = _checked_size(file, header)
+        kind = header[156:157]
+        plain = kind in (_PLAIN, b"\0", b"7")
+        if "size" in records and plain:
+            size = _decimal(file, records["size"])
+        name = records.get("path") or _name(header)
+        what = f"member {name!r}"
+        at += _BLOCK
+        file.require(at, size, what)
+        if kind in (_PAX, _LONG_NAME):
+            if size > _MOST_HEADER:
+                raise file.damaged(f"{what} has a header of {size} bytes")
+            records |= _records(file, kind, file.bytes(at, size, what))
+        elif kind != _PAX_ALL:
+            safe = _safe_name(file, name)
+            if plain:
+                if safe in found:
+                    raise file.damaged(f"member {shown(safe)} occurs twice")
+                found[safe] = Member(at, size)
+            elif kind != _FOLDER:
+                raise CheckpointError(
+                    file.path,
+                    f"member {shown(name)} is {_KINDS.get(kind, f'of kind {kind!r}')}, no file",
+                    "such archives are not read",
+                )
+            records = {}
+        at += -(-size // _BLOCK) * _BLOCK
+    raise file.damaged(f"holds more than {_MOST_MEMBERS} members")
+
+
+def _checked_size(file: MappedFile, header: bytes) -> int:
+    """The size a header states, once its checksum holds."""
+    plain = header[:148] + b" " * 8 + header[156:]
+    if _octal(header[148:156]) != sum(plain):
+        raise file.damaged("a member's header has a wrong checksum")
+    field = header[124:136]
+    if field[0] & 0x80:  # GNU's way for 8 GiB and more
+        size = int.from_bytes(field, "big", signed=False) & ((1 << 94) - 1)
+        if field[0] != 0x80:
+            raise file.damaged("a member has a negative size")
+        return size
+    found = _octal(field)
+    if found is None:
+        raise file.damaged("a member's header states no size")
+    return found
+
+
+def _octal(field: bytes) -> int | None:
+    digits = field.strip(b" \0")
+    if not digits:
+        return 0
+    return int(digits, 8) if all(48 <= byte < 56 for byte in digits) else None
+
+
+def _decimal(file: MappedFile, text: str) -> int:
+    if not (text.isascii() and text.isdecimal() and len(text) < 20):
+        raise file.damaged(f"a member's header states the size {text[:40]!r}")
+    return int(text)
+
+
+def _name(header: bytes) -> str:
+    name = header[:100].split(b"\0")[0]
+    prefix = header[345:500].split(b"\0")[0] if header[257:263] == b"ustar\0" else b""
+    return (prefix + b"/" + name if prefix else name).decode("utf-8", "replace")
+
+
+def _safe_name(file: MappedFile, name: str) -> str:
+    parts = [part for part in name.split("/") if part not in ("", ".")]
+    if name.startswith("/") or ".." in parts or "\\" in name or ":" in name or "\0" in name:
+        raise CheckpointError(
+            file.path,
+            f"member {shown(name[:200])} lies outside the archive",
+            "nothing was written; do not trust this file",
+        )
+    return "/".join(parts)
+
+
+def _records(file: MappedFile, kind: bytes, data: bytes) -> dict[str, str]:
+    """A long name of GNU's, or pax records `length key=value`."""
+    if kind == _LONG_NAME:
+        return {"path": data.split(b"\0")[0].decode("utf-8", "replace")}
+    records: dict[str, str] = {}
+    at = 0
+    while at < len(data) and data[at]:
+        space = data.find(b" ", at, at + 12)
+        length = data[at:space] if space > 0 else b""
+        if not length.isdigit() or not space + 1 - at < int(length) <= len(data) - at:
+            raise file.damaged("a member's pax header cannot be read")
+        record = data[space + 1 : at + int(length) - 1]
+        key, _, value = record.partition(b"=")
+        if key.startswith(b"GNU.sparse"):
+            raise CheckpointError(file.path, "a member is a sparse file, which is not read")
+        records[key.decode("utf-8", "replace")] = value.decode("utf-8", "replace")
+        at += int(length)
+    return records

@@ -1,0 +1,158 @@
+"""The part of YAML that a model_config.yaml needs: mappings, sequences and plain scalars.
+
+PyYAML only cuts the text into events; what they build is decided here. Tags, anchors and aliases
+are refused, so nothing can be constructed, and nothing grows. Numbers are JSON's, true and false
+are the only truth values: `no` may well be a piece of a vocabulary.
+"""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+from typing import Any, Final
+
+from oscine.errors import CheckpointError
+
+MAX_YAML: Final = 16 << 20  # bytes; v3's, with 8192 labels twice, has 0.4 MB
+_MAX_DEPTH: Final = 64
+_MAX_HOPS: Final = 16
+_WHOLE = re.compile(r"[-+]?(0|[1-9]\d{0,17})")
+_FRACTION = re.compile(r"[-+]?(\d{1,40}\.\d{0,40}|\.\d{1,40}|\d{1,40}(?=[eE]))([eE][-+]?\d{1,4})?")
+_REFERENCE = re.compile(r"\$\{([\w.-]{1,200})\}")
+_WORDS: Final[dict[str, Any]] = {
+    **dict.fromkeys(("", "~", "null", "Null", "NULL")),
+    **dict.fromkeys(("true", "True", "TRUE"), True),
+    **dict.fromkeys(("false", "False", "FALSE"), False),
+}
+
+
+def parse_yaml(path: Path, name: str, data: bytes) -> dict[str, Any]:
+    """The mapping in `data`, with references `${a.b}` to scalars and lists resolved from its root.
+
+    `path` and `name`, a member of it, are named in errors.
+
+    Raises:
+        CheckpointError: no YAML, no mapping, a tag, an anchor, an alias, a name twice, too deep.
+    """
+    import yaml  # only .nemo archives need it
+
+    loader = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
+    builder = _Builder()
+    try:
+        for event in yaml.parse(data.decode("utf-8"), Loader=loader):
+            builder.take(event)
+    except yaml.YAMLError as error:
+        problem = getattr(error, "problem", None) or str(error)
+        mark = getattr(error, "problem_mark", None)
+        where = f", line {mark.line + 1}" if mark is not None else ""
+        raise _wrong(path, name, f"is not valid YAML ({str(problem)[:120]}{where})") from None
+    except (ValueError, RecursionError) as error:
+        raise _wrong(path, name, str(error)[:160]) from None
+    if not isinstance(builder.root, dict):
+        raise _wrong(path, name, "holds no mapping")
+    return _resolved(builder.root, builder.root)  # type: ignore[no-any-return]
+
+
+def _wrong(path: Path, name: str, problem: str) -> CheckpointError:
+    problem = " ".join(problem.split())
+    return CheckpointError(path, f"{name}: {problem}", "it is read as plain data only")
+
+
+class _Builder:
+    """Turns events into dictionaries, lists and scalars, without recursion."""
+
+    def __init__(self) -> None:
+        self.root: Any = None
+        self._open: list[dict[str, Any] | list[Any]] = []
+        self._keys: list[str | None] = []  # the key that waits for its value, of each open one
+        self._documents = 0
+
+    def take(self, event: Any) -> None:
+        """One event. Raises ValueError for what is not allowed."""
+        kind = type(event).__name__
+        if kind == "AliasEvent" or getattr(event, "anchor", None) is not None:
+            raise ValueError("has an anchor or alias, which is not allowed")
+        if getattr(event, "tag", None) is not None:
+            raise ValueError(f"has a tag {str(event.tag)[:60]!r}, which is not allowed")
+        if kind == "DocumentStartEvent":
+            self._documents += 1
+            if self._documents > 1:
+                raise ValueError("holds several documents")
+        elif kind == "ScalarEvent":
+            self._scalar(event.value, plain=not event.style)  # libyaml's "" is PyYAML's None
+        elif kind in ("MappingStartEvent", "SequenceStartEvent"):
+            made: dict[str, Any] | list[Any] = {} if kind == "MappingStartEvent" else []
+            self._put(made)
+            self._open.append(made)
+            self._keys.append(None)
+            if len(self._open) > _MAX_DEPTH:
+                raise ValueError(f"is nested more than {_MAX_DEPTH} deep")
+        elif kind in ("MappingEndEvent", "SequenceEndEvent"):
+            self._open.pop()
+            self._keys.pop()
+
+    def _scalar(self, text: str, plain: bool) -> None:
+        inside = self._open[-1] if self._open else None
+        if isinstance(inside, dict) and self._keys[-1] is None:
+            if text in inside:
+                raise ValueError(f"has the name {text[:60]!r} twice")
+            inside[text] = None
+            self._keys[-1] = text
+        else:
+            self._put(_value(text) if plain else text)
+
+    def _put(self, value: Any) -> None:
+        inside = self._open[-1] if self._open else None
+        if inside is None:
+            self.root = value
+        elif isinstance(inside, list):
+            inside.append(value)
+        else:
+            key = self._keys[-1]
+            if key is None:
+                raise ValueError("has a name that is no text")
+            inside[key] = value
+            self._keys[-1] = None
+
+
+def _value(text: str) -> Any:
+    if text in _WORDS:
+        return _WORDS[text]
+    if _WHOLE.fullmatch(text):
+        return int(text)
+    return float(text) if _FRACTION.fullmatch(text) else text
+
+
+def _resolved(value: Any, root: dict[str, Any]) -> Any:
+    if isinstance(value, dict):
+        return {name: _resolved(item, root) for name, item in value.items()}
+    if isinstance(value, list):
+        return [_resolved(item, root) for item in value]
+    return _followed(value, root)
+
+
+def _followed(value: Any, root: dict[str, Any]) -> Any:
+    """What a reference stands for; itself where that is not there, or a mapping."""
+    found = value
+    for _ in range(_MAX_HOPS):
+        if not isinstance(found, str) or (match := _REFERENCE.fullmatch(found)) is None:
+            return found
+        names = match[1].split(".")
+        target = _at(root, names)
+        if target is None and names[0] == "model":  # as written before the model had its own file
+            target = _at(root, names[1:])
+        if target is None or isinstance(target, dict):
+            return found
+        if isinstance(target, list):
+            return target
+        found = target
+    return value
+
+
+def _at(root: dict[str, Any], names: list[str]) -> Any:
+    value: Any = root
+    for name in names:
+        if not isinstance(value, dict):
+            return None
+        value = value.get(name)
+    return value

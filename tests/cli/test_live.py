@@ -1,0 +1,164 @@
+"""`oscine transcribe --live`, with a model that says what it is told."""
+
+from __future__ import annotations
+
+import io
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import numpy as np
+import pytest
+
+from oscine.cli import run
+from oscine.types import Update, Word
+
+Capture = pytest.CaptureFixture[bytes]
+
+GOLDEN = Path(__file__).resolve().parents[1] / "goldens" / "parakeet_formats" / "mlx"
+
+
+class Listening:
+    """Says a word for every piece it hears, the last with a full stop."""
+
+    def __init__(self) -> None:
+        self.options: dict[str, Any] = {}
+        self.heard = 0
+        self.pieces: list[Any] = []
+
+    def load(self, *_: Any, **options: Any) -> Listening:
+        return self
+
+    def listen(self, pieces: Any, *, cancel: Any, **options: Any) -> Iterator[Update]:
+        self.options = options
+        for number, piece in enumerate(pieces):
+            if cancel.is_set():
+                break
+            self.pieces.append(piece)
+            self.heard += len(piece)
+            text = f" w{number}." if number % 2 else f" w{number}"
+            yield Update((Word(0, 1, text, 1.0),), (Word(1, 2, " guess", 1.0),), 1.0)
+        yield Update((Word(2, 3, " end", 1.0),), (), 2.0)
+
+
+@pytest.fixture
+def listening(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Listening:
+    (tmp_path / "weights").mkdir()
+    monkeypatch.chdir(tmp_path)
+    fake = Listening()
+    monkeypatch.setattr("oscine.load", fake.load)
+    return fake
+
+
+def live(*arguments: str) -> int:
+    return run(["transcribe", "--live", "--model", "weights", *arguments])
+
+
+def stdin(monkeypatch: pytest.MonkeyPatch, data: bytes) -> None:
+    monkeypatch.setattr(sys, "stdin", SimpleNamespace(buffer=io.BytesIO(data)))
+
+
+def test_words_come_as_they_are_said(
+    listening: Listening, monkeypatch: pytest.MonkeyPatch, capsysbinary: Capture
+) -> None:
+    samples = np.arange(4_000, dtype="<i2")
+    stdin(monkeypatch, samples.tobytes() + b"x")  # half a sample is none
+    assert live("-", "--latency", "1.5", "--hotwords", "oscine", "--language", "en") == 0
+    out, error = capsysbinary.readouterr()
+    assert out == b"w0 w1.\nw2 end\n"
+    assert error == b""
+    assert listening.options == {"latency": 1.5, "hotwords": "oscine", "language": "en"}
+    np.testing.assert_array_equal(np.concatenate(listening.pieces), samples)
+
+
+def test_the_guess_is_shown_to_people(
+    listening: Listening, monkeypatch: pytest.MonkeyPatch, capsysbinary: Capture
+) -> None:
+    stdin(monkeypatch, bytes(3_200))
+    monkeypatch.setattr(sys.stderr, "isatty", lambda: True, raising=False)
+    assert live("-") == 0
+    assert listening.options == {}
+    assert capsysbinary.readouterr().err.count(b"guess") == 1
+
+
+@pytest.mark.parametrize(
+    ("arguments", "problem"),
+    [
+        (["a.wav"], "leave out files"),
+        (["-", "-"], "leave out files"),
+        (["--beam-size", "5"], "beam_size does not go with --live"),
+        (["-f", "srt"], "output_format does not go with --live"),
+        (["--max-words", "5"], "max_words does not go with --live"),
+    ],
+)
+def test_what_does_not_go_with_it(
+    listening: Listening, capsysbinary: Capture, arguments: list[str], problem: str
+) -> None:
+    assert live(*arguments) == 2
+    assert problem in capsysbinary.readouterr().err.decode()
+
+
+def test_without_it(listening: Listening, capsysbinary: Capture) -> None:
+    assert run(["transcribe", "--latency", "1", "a.wav"]) == 2
+    assert b"latency needs --live" in capsysbinary.readouterr().err
+    assert run(["transcribe", "--model", "weights"]) == 2
+    assert b"Missing argument 'FILE...'" in capsysbinary.readouterr().err
+
+
+def microphone(blocks: list[Any], stop: Any = None) -> Any:
+    """A module like sounddevice whose stream gives these blocks at once."""
+
+    class Stream:
+        def __init__(self, *, callback: Any, **settings: Any) -> None:
+            assert (settings["samplerate"], settings["channels"]) == (16_000, 1)
+            self.callback = callback
+
+        def __enter__(self) -> None:
+            for block in blocks:
+                self.callback(block[:, None], len(block), None, None)
+            if stop is not None:
+                stop()
+
+        def __exit__(self, *_: Any) -> None: ...
+
+    return SimpleNamespace(InputStream=Stream, PortAudioError=RuntimeError)
+
+
+def test_the_microphone_until_it_is_interrupted(
+    listening: Listening, monkeypatch: pytest.MonkeyPatch, capsysbinary: Capture
+) -> None:
+    import os
+    import signal
+
+    before = signal.getsignal(signal.SIGINT)
+    blocks = [np.full(1_600, 0.1, np.float32)] * 3
+    module = microphone(blocks, lambda: os.kill(os.getpid(), signal.SIGINT))
+    monkeypatch.setitem(sys.modules, "sounddevice", module)
+    assert live() == 0
+    assert capsysbinary.readouterr().out == b"end\n"
+    assert signal.getsignal(signal.SIGINT) is before
+
+
+def test_no_microphone(
+    listening: Listening, monkeypatch: pytest.MonkeyPatch, capsysbinary: Capture
+) -> None:
+    monkeypatch.setitem(sys.modules, "sounddevice", None)
+    assert live() == 2
+    assert b"pip install 'oscine[live]'" in capsysbinary.readouterr().err
+
+    def fail() -> None:
+        raise RuntimeError("no device")
+
+    monkeypatch.setitem(sys.modules, "sounddevice", microphone([], fail))
+    assert live() == 1
+    assert b"microphone: cannot be used: no device" in capsysbinary.readouterr().err
+
+
+def test_with_a_model(monkeypatch: pytest.MonkeyPatch, capsysbinary: Capture) -> None:
+    noise = np.random.default_rng(0).integers(-3_000, 3_000, 40_000).astype("<i2")
+    stdin(monkeypatch, noise.tobytes())
+    arguments = ["transcribe", "--live", "-", "--model", str(GOLDEN), "--device", "cpu"]
+    assert run(arguments) == 0
+    assert capsysbinary.readouterr().out.strip()

@@ -1,0 +1,526 @@
+"""The loop over frames: upstream's traces, and a definition of its own, in plain Python."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import replace
+from itertools import pairwise
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from oscine import ops
+from oscine.errors import DeviceMemoryError, NonFiniteError, UsageError
+from oscine.models.parakeet import lines, transducer
+from oscine.models.parakeet.boost import Phrases, phrase_tree
+from oscine.models.parakeet.config import ParakeetConfig
+from oscine.models.parakeet.decode import Decoder
+from oscine.models.parakeet.request import Decoded, Span, collapse
+from oscine.models.parakeet.weights import (
+    Cell,
+    EncoderWeights,
+    Halving,
+    ParakeetWeights,
+    TransducerWeights,
+    load_weights,
+)
+from oscine.ops import TRACK, Linear, Memory, Track
+from oscine.ops.reference import Reference
+from oscine.ops.transducer import bonuses, follow
+
+GOLDENS = Path(__file__).resolve().parents[2] / "goldens"
+CASES = ("parakeet_tdt", "parakeet_rnnt")
+LOGITS = 2e-3
+
+# -- models ---------------------------------------------------------------------------------------
+
+
+def golden(case: str) -> tuple[ParakeetWeights, Any, dict[str, Any]]:
+    """An oracle's weights, arrays and facts."""
+    facts = json.loads((GOLDENS / case / "golden.json").read_text())
+    with np.load(GOLDENS / case / "golden.npz") as stored:
+        return load_weights(GOLDENS / case), dict(stored), facts
+
+
+def no_encoder(width: int, n_mels: int) -> EncoderWeights:
+    """For tests that begin at its output: no blocks, a subsampling by 4 to nothing."""
+
+    def nothing(*shape: int) -> Linear:
+        return Linear(np.zeros(shape, np.float32), np.zeros(shape[-1], np.float32))
+
+    halving = Halving(nothing(3, 3, 4), nothing(4, 4))
+    project = Linear(np.zeros((width, -(-n_mels // 4) * 4), np.float32), None)
+    return EncoderWeights(nothing(3, 3, 4), (halving,), project, ())
+
+
+def heads_of(weights: ParakeetWeights) -> ParakeetWeights:
+    """The same model without its encoder's blocks, whose heads may be too narrow for kernels."""
+    config, encoder = weights.config, weights.encoder
+    return replace(weights, config=replace(config, layers=0), encoder=replace(encoder, blocks=()))
+
+
+def network(
+    seed: int,
+    durations: tuple[int, ...] = (),
+    *,
+    most: int = 3,
+    blank: float = 0.5,
+    layers: int = 2,
+    labels: int = 6,
+) -> ParakeetWeights:
+    """A transducer of random weights; `blank` is added to its logit."""
+    rng, width, joint = np.random.default_rng(seed), 8, 12
+
+    def noise(*shape: int) -> Any:
+        return rng.standard_normal(shape).astype(np.float32)
+
+    table, head = noise(labels + 1, width), noise(labels + 1 + len(durations), joint)
+    table[labels] = 0
+    bias = noise(len(head))
+    bias[labels] += blank
+    cells = tuple(
+        Cell(Linear(noise(32, width), noise(32)), Linear(noise(32, width), None))
+        for _ in range(layers)
+    )
+    w = TransducerWeights(
+        table,
+        cells,
+        Linear(noise(joint, width), noise(joint)),
+        Linear(noise(joint, width), noise(joint)),
+        Linear(head, bias),
+    )
+    config = ParakeetConfig(
+        n_mels=8, width=width, heads=2, layers=0, inner=8, kernel=9, channels=4, factor=4,
+        scaled=False, labels=labels, predictor=width, predictor_layers=layers, joint=joint,
+        durations=durations, most_symbols=most, has_ctc=False,
+    )  # fmt: skip
+    encoder = no_encoder(width, config.n_mels)
+    return ParakeetWeights(config, encoder, w, None, Path("m"), Path("."), "made up", (), "f32")
+
+
+def sound(seed: int, *lengths: int) -> list[Any]:
+    """Encodings [T, d] of so many frames."""
+    rng = np.random.default_rng(seed + 1)
+    return [rng.standard_normal((length, 8)).astype(np.float32) for length in lengths]
+
+
+def decode(
+    weights: ParakeetWeights, encoded: Sequence[Any], backend: Any = None, **how: Any
+) -> Any:
+    decoder = Decoder(weights, backend or Reference())
+    decoder.take(encoded)
+    return decoder.decode(**how)
+
+
+def trace_of(found: Decoded) -> list[tuple[int, ...]]:
+    """Frame, token, duration and frames advanced of each decision."""
+    return [tuple(int(word) for word in tuple(look)[:4]) for look in found.decisions]
+
+
+@contextmanager
+def block_of(frames: int) -> Iterator[None]:
+    """Plans recorded inside look at so many frames in a step."""
+    before, lines.BLOCK = lines.BLOCK, frames
+    try:
+        yield
+    finally:
+        lines.BLOCK = before
+
+
+# -- the definition, one frame at a time ----------------------------------------------------------
+
+
+def sigmoid(x: Any) -> Any:
+    return 1 / (1 + np.exp(-x))
+
+
+def predictor(w: TransducerWeights, token: int, state: list[Any]) -> tuple[Any, list[Any]]:
+    x, after = w.embedding[token].astype(float), []
+    for cell, (h, c) in zip(w.cells, state, strict=True):
+        i, f, g, o = np.split(cell.input.weight @ x + cell.input.bias + cell.hidden.weight @ h, 4)
+        c = sigmoid(f) * c + sigmoid(i) * np.tanh(g)
+        x = sigmoid(o) * np.tanh(c)
+        after.append((x, c))
+    return w.predictor.weight @ x + w.predictor.bias, after
+
+
+def naive(weights: ParakeetWeights, encoded: Any, tree: Phrases | None = None) -> Any:
+    """Greedy decoding as specified, and the smallest margin between two choices."""
+    w, config = weights.transducer, weights.config
+    assert w is not None
+    state = [(np.zeros(8), np.zeros(8)) for _ in w.cells]
+    prediction, state = predictor(w, config.blank, state)
+    t, m, node, trace, margin = 0, 0, 0, [], np.inf
+
+    def best(scores: Any) -> int:
+        nonlocal margin
+        top = np.sort(scores)[::-1]
+        margin = min(margin, top[0] - top[1]) if len(top) > 1 else margin
+        return int(np.argmax(scores))
+
+    while t < len(encoded):
+        joint = np.maximum(w.encoder.weight @ encoded[t] + w.encoder.bias + prediction, 0)
+        logits = w.head.weight @ joint + w.head.bias
+        k = best(logits[: config.labels + 1])
+        if tree is not None and k != config.blank:
+            boost = ops.Boost(tree.nodes, tree.arcs)
+            k = best(logits[: config.labels] + bonuses(boost, node, config.labels))
+            node = follow(boost, node, k)
+        duration = 1 if k == config.blank else 0
+        if config.durations:
+            duration = config.durations[best(logits[config.labels + 1 :])]
+        moved = duration
+        if k == config.blank:
+            moved = max(1, duration)
+        else:
+            prediction, state = predictor(w, k, state)
+            m += 1
+            if duration == 0 and m >= config.most_symbols:
+                moved = 1
+        trace.append((t, k, duration if config.durations else 0, moved))
+        t += moved
+        m = 0 if moved else m
+    return trace, margin
+
+
+@st.composite
+def problems(draw: st.DrawFn) -> tuple[ParakeetWeights, list[Any], Phrases | None]:
+    """A network, some utterances, perhaps phrases: none of them with a choice that is close."""
+    seed = draw(st.integers(0, 999))
+    durations = draw(st.sampled_from([(), (0, 1, 2, 3, 4), (0, 2), (1, 2, 4), (0,)]))
+    weights = network(
+        seed, durations, most=draw(st.integers(1, 5)), blank=draw(st.sampled_from([-9, 0, 1, 4])),
+        layers=draw(st.integers(1, 2)),
+    )  # fmt: skip
+    phrase = st.tuples(st.lists(st.integers(0, 5), min_size=1, max_size=4), st.floats(-2, 4))
+    tree = None
+    if draw(st.booleans()):
+        tree = phrase_tree(draw(st.lists(phrase, max_size=4)), 6)
+    encoded = sound(seed, *draw(st.lists(st.integers(0, 30), min_size=1, max_size=4)))
+    clear = [x for x in encoded if naive(weights, x, tree)[1] > 1e-4]
+    return weights, clear or sound(seed, 0), tree
+
+
+@given(problems(), st.integers(1, 9))
+@settings(max_examples=60, deadline=None)
+def test_lines_side_by_side_say_what_the_definition_says_of_each(problem: Any, block: int) -> None:
+    weights, encoded, tree = problem
+    with block_of(block):
+        found = decode(weights, encoded, phrases=tree)
+    assert len(found) == len(encoded)
+    for one, x in zip(found, encoded, strict=True):
+        assert trace_of(one) == naive(weights, x, tree)[0]
+
+
+@given(problems(), st.lists(st.integers(0, 30), max_size=4))
+@settings(max_examples=40, deadline=None)
+def test_pieces_carried_on_say_what_the_whole_says(problem: Any, cuts: list[int]) -> None:
+    weights, (encoded, *_), tree = problem
+    decoder, carried, pieces = Decoder(weights, Reference()), None, []
+    decoder.take([encoded])
+    (whole,) = decoder.decode(phrases=tree)
+    bounds = sorted({0, len(encoded), *(min(cut, len(encoded)) for cut in cuts)})
+    for start, stop in pairwise(bounds):
+        (piece,) = decoder.decode([Span(0, start, stop, carried)], tree, carry=True)
+        carried = piece.carried
+        pieces += [(frame + start, *rest) for frame, *rest in trace_of(piece)]
+    assert pieces == trace_of(whole)
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize("durations", [(), (0, 1, 2, 3, 4)], ids=["rnnt", "tdt"])
+@pytest.mark.parametrize("seed", [3, 4])
+def test_the_gpu_says_what_numpy_says(gpu: Any, seed: int, durations: tuple[int, ...]) -> None:
+    weights, encoded = network(seed, durations, blank=2), sound(seed, 40, 9, 0, 33, 1)
+    tree = phrase_tree([((1, 2, 3), 1.5), ((2, 2), 2.0), ((3,), -1.0)], 6)
+    for phrases in (None, tree):
+        ours = decode(weights, encoded, phrases=phrases)
+        theirs = decode(weights, encoded, gpu, phrases=phrases)
+        for a, b in zip(ours, theirs, strict=True):
+            assert trace_of(a) == trace_of(b)
+            assert np.allclose(a.decisions["probability"], b.decisions["probability"], atol=1e-5)
+
+
+# -- upstream -------------------------------------------------------------------------------------
+
+
+@pytest.fixture(params=["NumPy", pytest.param("gpu", marks=pytest.mark.gpu)])
+def backend(request: pytest.FixtureRequest) -> Any:
+    return Reference() if request.param == "NumPy" else request.getfixturevalue("gpu")
+
+
+@pytest.mark.parametrize("case", CASES)
+@pytest.mark.parametrize("most", [None, 2])
+def test_traces_are_upstreams(backend: Any, case: str, most: int | None) -> None:
+    weights, arrays, _ = golden(case)
+    if most is not None:
+        weights = replace(weights, config=replace(weights.config, most_symbols=most))
+    (found,) = decode(heads_of(weights), [arrays["enc_out"]], backend)
+    wanted, durations = (
+        arrays["trace" if most is None else f"own_trace_maxsym{most}"],
+        weights.config.durations,
+    )
+    assert trace_of(found) == [
+        (frame, token, durations[index] if durations else 0, moved)
+        for frame, token, index, moved in wanted.tolist()
+    ]
+    if most is None:
+        assert [emission.token for emission in found.emissions] == arrays["tokens"].tolist()
+        seconds = weights.config.frame_seconds
+        starts = [emission.frame * seconds for emission in found.emissions]
+        ends = [(emission.frame + emission.duration) * seconds for emission in found.emissions]
+        assert np.allclose(starts, arrays["token_start_s"], atol=1e-5)
+        assert np.allclose(ends, arrays["token_end_s"], atol=1e-5)
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_prediction_and_joint_networks_are_upstreams(backend: Any, case: str) -> None:
+    weights, arrays, _ = golden(case)
+    config, w = weights.config, ops.upload(backend, weights.transducer)
+    frames = len(arrays["enc_proj"])
+    halves = config.predictor_layers, 2, 1, config.predictor
+    memory = Memory(backend.slot(halves), backend.slot(halves), backend.slot((1, config.joint)))
+    track = Track(backend.slot((1,), TRACK), backend.slot((1, 8), np.uint32))
+    projected = backend.slot((frames, config.joint))
+    backend.write(projected, arrays["enc_proj"])
+    out = backend.slot((frames, config.labels + 1 + len(config.durations)))
+
+    def trace() -> None:
+        scores = transducer.logits(backend, w, projected, memory, track, frames)
+        backend.keep(scores, out)
+
+    plan, row = backend.record(trace), np.zeros(1, TRACK)
+    row["frames"], row["fresh"] = frames, 1
+    for index, token in enumerate(arrays["pred_tokens"]):
+        row["token"] = token
+        backend.write(track.rows, row)
+        plan.run()
+        row["half"] ^= 1
+        half = int(row["half"][0])
+        hidden, cell = backend.read(memory.hidden), backend.read(memory.cell)
+        assert np.abs(hidden[-1, half, 0] - arrays["pred_lstm"][index]).max() < 1e-4
+        joint = backend.read(memory.joint)[0]
+        assert np.abs(joint - arrays["pred_proj"][index]).max() < 1e-4
+        found = backend.read(out)[arrays["joint_frames"]]
+        assert np.abs(found - arrays["joint_logits"][:, index]).max() < LOGITS
+    assert np.abs(hidden[:, half, 0] - arrays["pred_state_h"]).max() < 1e-4
+    assert np.abs(cell[:, half, 0] - arrays["pred_state_c"]).max() < 1e-4
+
+
+def test_ctc_is_upstreams(backend: Any) -> None:
+    weights, arrays, _ = golden("parakeet_ctc")
+    (found,) = decode(weights, [arrays["enc_out"]], backend)
+    assert [e.token for e in found.emissions] == arrays["ctc_tokens"].tolist()
+    assert [e.frame for e in found.emissions] == arrays["ctc_start_frame"].tolist()
+    assert [e.frame + e.duration for e in found.emissions] == arrays["ctc_end_frame"].tolist()
+    scores = arrays["ctc_logits"]
+    shares = np.exp(scores - scores.max(1, keepdims=True))
+    shares = (shares / shares.sum(1, keepdims=True)).max(1)
+    for e in found.emissions:
+        assert abs(e.probability - shares[e.frame : e.frame + e.duration].max()) < 1e-4
+
+
+@pytest.mark.parametrize("case", [*CASES, "parakeet_ctc"])
+def test_a_batch_from_mels_is_encoded_and_decoded(backend: Any, case: str) -> None:
+    weights, arrays, _ = golden(case)
+    if weights.config.width // weights.config.heads % 4 and not isinstance(backend, Reference):
+        pytest.skip("the kernels of attention take heads of a multiple of four")
+    decoder = Decoder(weights, backend)
+    mel = np.asarray(arrays["mel"])
+    lengths = -(-100 // weights.config.factor), len(arrays["enc_out"])
+    assert decoder.encode([mel[:100], mel]) == lengths
+    encoded = decoder.encoded()
+    assert tuple(len(x) for x in encoded) == lengths
+    assert np.abs(encoded[1] - arrays["enc_out"]).max() < 1e-3
+    tokens = arrays["ctc_tokens" if case == "parakeet_ctc" else "tokens"].tolist()
+    assert [e.token for e in decoder.decode()[1].emissions] == tokens
+    (alone,) = decoder.decode([Span(1, 0, len(arrays["enc_out"]))])
+    assert [e.token for e in alone.emissions] == tokens
+
+
+# -- phrases --------------------------------------------------------------------------------------
+
+phrases_strategy = st.lists(
+    st.tuples(
+        st.lists(st.integers(0, 3), min_size=1, max_size=5), st.sampled_from([0.5, 1.0, 2.0])
+    ),
+    min_size=1,
+    max_size=6,
+)
+
+
+@given(phrases_strategy, st.lists(st.integers(0, 3), max_size=12))
+def test_the_tree_stands_at_the_longest_beginning_that_was_just_said(
+    phrases: Any, said: list[int]
+) -> None:
+    tree = phrase_tree(phrases, 4)
+    boost, node = ops.Boost(tree.nodes, tree.arcs), 0
+    beginnings = {tuple(ids[:n]) for ids, _ in phrases for n in range(len(ids) + 1)}
+    whole = {tuple(ids) for ids, _ in phrases}
+    depth = {(): 0}
+    for at, token in enumerate(said):
+        earned = bonuses(boost, node, 4)
+        node = follow(boost, node, token)
+        history = tuple(said[: at + 1])
+        longest = next(history[n:] for n in range(at + 2) if history[n:] in beginnings)
+        depth.setdefault(longest, node)
+        assert depth[longest] == node  # one node for one beginning, whatever came before
+        assert (node == 0) == (longest == ())
+        # What was earned is returned where a beginning comes to nothing, kept at a phrase's end.
+        if history[-2:-1] and longest == () and not any(history[n:at] in whole for n in range(at)):
+            assert earned[token] <= 1e-5
+
+
+def test_bonuses_of_a_path() -> None:
+    tree = phrase_tree([((0, 1, 2), 1.0), ((0, 3), 2.0), ((1, 0), 0.5)], 4, scaling=2.0)
+    boost = ops.Boost(tree.nodes, tree.arcs)
+    assert np.allclose(bonuses(boost, 0, 4), [2, 0.5, 0, 0])  # shared: the higher bonus
+    first = follow(boost, 0, 0)
+    second, third = 2 + np.log(2), 2 + np.log(3)
+    assert np.allclose(bonuses(boost, first, 4), [0, second, -2, 4 + np.log(2)])
+    both = follow(boost, first, 1)  # 0 1: falls back to 1, the beginning of 1 0
+    back = 0.5 - (2 + second)
+    assert np.allclose(bonuses(boost, both, 4), [back + 1 + np.log(2), back, third, back - 0.5])
+    done = follow(boost, both, 2)
+    assert np.allclose(bonuses(boost, done, 4), [2, 0.5, 0, 0])  # complete: nothing to return
+
+
+def test_a_phrase_is_heard_where_it_was_nearly_said() -> None:
+    for seed in range(40):
+        weights, encoded = network(seed, (0, 1, 2), blank=1), sound(seed, 30)
+        (plain,) = decode(weights, encoded)
+        tokens = [e.token for e in plain.emissions]
+        if len(tokens) > 3 and len(set(tokens)) > 1:
+            break
+    wanted = next(label for label in range(6) if label != tokens[1])
+    tree = phrase_tree([((tokens[0], wanted), 40.0)], 6)
+    (boosted,) = decode(weights, encoded, phrases=tree)
+    assert [e.token for e in boosted.emissions][:2] == [tokens[0], wanted]
+    assert boosted.emissions[1].probability < plain.emissions[1].probability
+    nothing = phrase_tree([], 6)
+    assert trace_of(decode(weights, encoded, phrases=nothing)[0]) == trace_of(plain)
+
+
+@pytest.mark.parametrize(
+    ("phrase", "told"),
+    [(((), 1.0), "label ids"), (((6,), 1.0), "label ids 0 to 5"), (((1,), np.nan), "a number")],
+)
+def test_phrases_of_nothing_are_refused(phrase: Any, told: str) -> None:
+    with pytest.raises(UsageError, match=told):
+        phrase_tree([phrase], 6)
+
+
+# -- edges ----------------------------------------------------------------------------------------
+
+
+@given(st.lists(st.integers(0, 3), max_size=30))
+def test_ctc_merges_runs_and_drops_blanks(ids: list[int]) -> None:
+    frames = np.array([(token, (at % 7) / 10) for at, token in enumerate(ids)], np.float32)
+    found = collapse(frames.reshape(-1, 2), 3)
+    expected = []
+    for at, token in enumerate(ids):
+        if token != 3 and (at == 0 or ids[at - 1] != token):
+            expected.append([token, at, 0])
+        if token != 3:
+            expected[-1][2] += 1
+    assert [[e.token, e.frame, e.duration] for e in found] == expected
+
+
+def test_a_logit_that_is_no_number_is_an_error(backend: Any) -> None:
+    weights, encoded = network(1, blank=9), sound(1, 20, 20)
+    encoded[1][13, 0] = np.nan
+    with pytest.raises(NonFiniteError, match="non-finite"):
+        decode(weights, encoded, backend)
+
+
+def test_more_labels_than_there_is_room_for(backend: Any) -> None:
+    weights, encoded = network(2, most=10, blank=-50), sound(2, 30, 3)
+    found = decode(weights, encoded, backend)
+    assert [len(one.decisions) for one in found] == [300, 30]
+    assert len(found[0].decisions) > lines.Shape(2, 30).frames * 2 + 16
+    assert trace_of(found[0]) == naive(weights, encoded[0])[0]
+
+
+def test_what_is_asked_for_must_be_there() -> None:
+    decoder = Decoder(network(1), Reference())
+    with pytest.raises(ValueError, match="nothing has been encoded"):
+        decoder.decode()
+    with pytest.raises(UsageError, match="a mel must be"):
+        decoder.encode([np.zeros((10, 9), np.float32)])
+    decoder.take(sound(1, 5))
+    for span in (Span(1, 0, 5), Span(0, 3, 6), Span(0, 4, 3)):
+        with pytest.raises(UsageError, match="no such encoded frames"):
+            decoder.decode([span])
+    with pytest.raises(UsageError, match="has no ctc head"):
+        Decoder(network(1), Reference(), head="ctc")
+
+
+def test_a_check_may_stop_the_loop() -> None:
+    seen = []
+
+    def check(frames: int, of: int) -> None:
+        seen.append((frames, of))
+        if len(seen) == 2:
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        decode(network(2, most=10, blank=-50), sound(2, 60), check=check)
+    assert seen[0] == (0, 60) and 0 < seen[1][0] < 60
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize("layers", [1, 2])
+def test_a_step_is_a_dispatch_a_layer_and_four_more(gpu: Any, layers: int) -> None:
+    decoder = Decoder(network(1, (0, 1, 2), layers=layers), gpu)
+    decoder.take(sound(1, 5))
+    held = decoder.encoded_lines()
+    assert isinstance(held, lines.TransducerLines)
+    plan: Any = held.step(None)
+    assert [step.kernel for step in plan.dispatches] == [
+        *["lstm"] * layers, "join", "gemm_rows", "label_scan", "label_pick",
+    ]  # fmt: skip
+
+
+class Tight(Reference):
+    """Memory for no more than there is, until some is given back."""
+
+    full = False
+
+    def slot(self, shape: tuple[int, ...], dtype: Any = np.float32) -> Any:
+        if self.full:
+            raise DeviceMemoryError("a small device", "no room")
+        return super().slot(shape, dtype)
+
+    def release(self, *slots: Any) -> None:
+        self.full = self.full and not slots
+
+
+def test_where_memory_is_short_other_shapes_give_back_theirs() -> None:
+    backend, mel = Tight(), np.zeros((40, 8), np.float32)
+    decoder = Decoder(network(1), backend)
+    decoder.encode([mel])
+    backend.full = True
+    assert decoder.encode([mel, mel]) == (10, 10)
+    assert list(decoder.recorded) == [lines.Shape(2, 10)]
+    with pytest.raises(UsageError, match="no such encoded"):
+        decoder.decode([Span(2, 0, 1)])
+    backend.full = True
+    backend.release = lambda *slots: None  # type: ignore[method-assign]
+    with pytest.raises(DeviceMemoryError, match="no room"):
+        decoder.encode([mel, mel, mel])
+    with pytest.raises(ValueError, match="nothing has been encoded"):
+        decoder.decode()
+
+
+def test_shapes_used_longest_ago_make_room() -> None:
+    decoder = Decoder(network(1), Reference())
+    for frames in range(1, 20):
+        decoder.take(sound(1, frames))
+    assert [shape.frames for shape in decoder.recorded] == list(range(8, 20))
+    assert {key[0] for key in decoder.encoders} <= set(decoder.recorded)

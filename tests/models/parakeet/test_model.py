@@ -1,0 +1,186 @@
+"""The encoder as a whole: batches, bands, channels that kernels do not take."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+from numpy.typing import NDArray
+
+from oscine import ops
+from oscine.models.parakeet import model
+from oscine.models.parakeet.config import ParakeetConfig
+from oscine.models.parakeet.weights import (
+    Attention,
+    Convolution,
+    EncoderBlock,
+    EncoderWeights,
+    FeedForward,
+    Halving,
+)
+from oscine.ops import Linear, Norm
+from oscine.ops.reference import Reference
+
+Array = NDArray[Any]
+
+CONFIG = ParakeetConfig(
+    n_mels=20,
+    width=24,
+    heads=3,
+    layers=2,
+    inner=96,
+    kernel=5,
+    channels=6,
+    factor=8,
+    scaled=False,
+    labels=9,
+    predictor=0,
+    predictor_layers=0,
+    joint=0,
+    durations=(),
+    most_symbols=10,
+    has_ctc=True,
+)
+
+
+def made_up(config: ParakeetConfig) -> EncoderWeights:
+    """An encoder of random weights, of the size that keeps its activations near one."""
+    rng = np.random.default_rng(5)
+
+    def noise(*shape: int) -> Array:
+        return rng.standard_normal(shape).astype(np.float32)
+
+    def linear(outputs: int, inputs: int) -> Linear:
+        return Linear(noise(outputs, inputs) / np.float32(inputs**0.5), noise(outputs) / 8)
+
+    def norm() -> Norm:
+        return Norm(1 + noise(config.width) / 8, noise(config.width) / 8)
+
+    def block() -> EncoderBlock:
+        d = config.width
+
+        def feed_forward() -> FeedForward:
+            return FeedForward(norm(), linear(config.inner, d), linear(d, config.inner))
+
+        return EncoderBlock(
+            feed_forward(),
+            Attention(norm(), linear(3 * d, d), linear(d, d), linear(d, d), noise(d), noise(d)),
+            Convolution(
+                norm(), linear(2 * d, d), Linear(noise(config.kernel, d), noise(d)), linear(d, d)
+            ),
+            feed_forward(),
+            norm(),
+        )
+
+    channels, width = config.channels, config.n_mels
+    halvings = tuple(
+        Halving(Linear(noise(3, 3, channels) / 3, noise(channels)), linear(channels, channels))
+        for _ in range(2)
+    )
+    for _ in range(3):
+        width = -(-width // 2)
+    first = Linear(noise(3, 3, channels) / 3, noise(channels))
+    blocks = tuple(block() for _ in range(config.layers))
+    return EncoderWeights(first, halvings, linear(config.width, width * channels), blocks)
+
+
+def encoded(
+    backend: Any,
+    mels: list[Array],
+    n: int,
+    band: tuple[int, int] | None = None,
+    weights: EncoderWeights | None = None,
+) -> list[Array]:
+    """Utterances padded with noise to n frames, encoded side by side; each one's own rows."""
+    w = ops.upload(backend, weights or model.fitted(made_up(CONFIG)))
+    rows = -(-n // CONFIG.factor)
+    mel = np.full((len(mels), n, CONFIG.n_mels), 9, np.float32)
+    for b, one in enumerate(mels):
+        mel[b, : len(one)] = one
+    mel_slot = backend.slot((len(mels) * n, CONFIG.n_mels))
+    frames = backend.slot((len(mels),), np.uint32)
+    count = rows if band is None else max(band) + 1
+    distances = [backend.slot((2 * count - 1, CONFIG.width)) for _ in range(CONFIG.layers)]
+    out = backend.slot((len(mels) * rows, CONFIG.width))
+
+    def prepare() -> None:
+        for x, slot in zip(model.positions(backend, w, CONFIG, count), distances, strict=True):
+            backend.keep(x, slot)
+
+    def trace() -> None:
+        backend.keep(model.encode(backend, w, CONFIG, mel_slot, frames, distances, band), out)
+
+    backend.write(mel_slot, mel)
+    backend.write(frames, np.array([len(one) for one in mels], np.uint32))
+    backend.record(prepare, name="positions").run()
+    backend.record(trace, name="encoder").run()
+    y = backend.read(out).reshape(len(mels), rows, -1)
+    return [y[b, : -(-len(one) // CONFIG.factor)] for b, one in enumerate(mels)]
+
+
+def sounds(*lengths: int) -> list[Array]:
+    rng = np.random.default_rng(1)
+    return [rng.standard_normal((n, CONFIG.n_mels)).astype(np.float32) for n in lengths]
+
+
+def alike(got: list[Array], want: list[Array]) -> None:
+    for a, b in zip(got, want, strict=True):
+        assert a.shape == b.shape
+        np.testing.assert_allclose(a, b, rtol=0, atol=2e-4)
+
+
+def test_a_padded_batch_gives_what_each_gives_alone() -> None:
+    mels = sounds(97, 1, 64, 9)
+    alone = [encoded(Reference(), [mel], len(mel))[0] for mel in mels]
+    alike(encoded(Reference(), mels, 97 + 24), alone)
+
+
+def test_a_band_that_reaches_everywhere_is_no_band() -> None:
+    mels = sounds(120)
+    alike(encoded(Reference(), mels, 120, band=(15, 14)), encoded(Reference(), mels, 120))
+
+
+def test_a_band_hides_what_is_far() -> None:
+    near, far = sounds(400, 400)
+    far[:160] = near[:160]
+    # Two blocks, each one reaching 2 frames of attention and 2 of convolution; 2 of subsampling.
+    a, b = (encoded(Reference(), [mel], 400, band=(2, 2))[0] for mel in (near, far))
+    np.testing.assert_array_equal(a[:10], b[:10])
+    assert np.abs(a[20:] - b[20:]).max() > 0.1
+    whole, other = (encoded(Reference(), [mel], 400)[0] for mel in (near, far))
+    assert np.abs(whole[:10] - other[:10]).max() > 1e-3
+
+
+def test_channels_of_zeros_change_nothing() -> None:
+    mels, weights = sounds(75), made_up(CONFIG)
+    assert model.fitted(weights).first.weight.shape == (3, 3, 8)
+    alike(encoded(Reference(), mels, 75, weights=weights), encoded(Reference(), mels, 75))
+    fours = model.fitted(weights)
+    assert model.fitted(fours) is fours
+
+
+def test_layers_stop_where_they_are_told_to() -> None:
+    backend, weights = Reference(), made_up(CONFIG)
+    (mel,) = sounds(40)
+    frames = np.array([40], np.uint32)
+    distances = model.positions(backend, weights, CONFIG, 5)
+
+    def stopped(layers: int | None) -> Array:
+        y: Array = model.encode(backend, weights, CONFIG, mel, frames, distances, layers=layers)
+        return y
+
+    np.testing.assert_array_equal(stopped(0), model.subsample(backend, weights, mel, frames))
+    assert np.abs(stopped(1) - stopped(2)).max() > 0.1
+    np.testing.assert_array_equal(stopped(2), stopped(None))
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize("band", [None, (3, 2)])
+def test_the_gpu_agrees(gpu: Any, band: tuple[int, int] | None) -> None:
+    mels = sounds(310, 17, 1, 200)
+    want = encoded(Reference(), mels, 328, band)
+    for a, b in zip(encoded(gpu, mels, 328, band), want, strict=True):
+        cosine = np.vdot(a, b) / np.linalg.norm(a) / np.linalg.norm(b)
+        print(f"largest difference {np.abs(a - b).max():.2e}, cosine {cosine:.7f}")
+        assert cosine >= 0.99999

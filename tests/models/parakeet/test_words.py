@@ -1,0 +1,150 @@
+"""Labels to words, words to segments."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from oscine.models.parakeet.options import Segmenting
+from oscine.models.parakeet.request import Emission
+from oscine.models.parakeet.words import (
+    Segmenter,
+    Timing,
+    Token,
+    ends_sentence,
+    spoken_words,
+    tokens_of,
+)
+from oscine.text.pieces import Pieces
+from oscine.types import Segment, Word
+
+SPELLING = Pieces.of(
+    ["<unk>", "\u2581so", "\u2581", "5", ".", "me", "\u2581yes", ",", "?", "<0xC3>", "<0xA9>"]
+)
+UNKNOWN, SO, SPACE, FIVE, STOP, ME, YES, COMMA, ASK, BYTE1, BYTE2 = range(11)
+
+
+def tokens(*rows: tuple[int, int, int]) -> list[Token]:
+    return [Token(id, start, end, 0.5) for id, start, end in rows]
+
+
+def timed(found: list[Token], *, timeless: bool = True) -> list[Word]:
+    timing = Timing(SPELLING, timeless=timeless)
+    return [timing.word(spoken) for spoken in spoken_words(found, SPELLING)]
+
+
+def test_emissions_lie_in_the_recording_and_are_text() -> None:
+    emissions = [Emission(SO, 1, 2, 0.5), Emission(UNKNOWN, 3, 1, 0.5), Emission(STOP, 4, 4, 0.5)]
+    found = tokens_of(emissions, SPELLING, first=80, factor=8, limit=130)
+    assert found == tokens((SO, 88, 104), (STOP, 112, 130))
+
+
+def test_words_begin_with_a_space_and_punctuation_takes_no_time() -> None:
+    found = timed(
+        tokens((ME, 0, 8), (SO, 8, 16), (ME, 16, 24), (COMMA, 32, 48), (SPACE, 56, 56),
+               (FIVE, 56, 64), (STOP, 64, 72), (FIVE, 72, 80), (YES, 80, 80), (ASK, 88, 96))
+    )  # fmt: skip
+    assert [word.word for word in found] == ["me", " some,", " 5.5", " yes?"]
+    assert [(w.start, w.end) for w in found] == [(0, 0.08), (0.08, 0.24), (0.56, 0.8), (0.8, 0.8)]
+
+
+def test_punctuation_of_rnnt_has_its_time_and_words_may_begin_together() -> None:
+    rows = (SO, 8, 16), (STOP, 24, 32), (YES, 24, 32), (SO, 28, 30)
+    found = timed(tokens(*rows), timeless=False)
+    assert [(w.start, w.end) for w in found] == [(0.08, 0.32), (0.24, 0.32), (0.32, 0.32)]
+    found = timed(tokens((SO, 24, 32), (YES, 24, 32), (SO, 32, 40)), timeless=False)
+    assert [(w.start, w.end) for w in found] == [(0.24, 0.32), (0.24, 0.32), (0.32, 0.4)]
+
+
+def test_a_space_alone_is_no_word() -> None:
+    found = timed(tokens((SO, 0, 8), (SPACE, 8, 16), (SPACE, 16, 24), (YES, 24, 32)))
+    assert [(w.word, w.start, w.end) for w in found] == [("so", 0.0, 0.08), ("   yes", 0.08, 0.32)]
+
+
+def test_punctuation_without_a_word_before_it_has_its_time() -> None:
+    (word,) = timed(tokens((ASK, 8, 16)))
+    assert (word.word, word.start, word.end) == ("?", 0.08, 0.16)
+
+
+def test_bytes_are_one_character_and_probability_is_the_mean() -> None:
+    found = [Token(SO, 0, 8, 1.0), Token(BYTE1, 8, 16, 0.5), Token(BYTE2, 16, 24, 0.6)]
+    (word,) = timed(found)
+    assert word.word == "so\u00e9"
+    assert word.probability == pytest.approx(0.7)
+
+
+@given(st.lists(st.tuples(st.integers(1, 10), st.integers(-5, 20), st.integers(0, 9)), max_size=30))
+def test_text_is_that_of_all_labels_and_times_never_fall(rows: list[tuple[int, int, int]]) -> None:
+    at, found = 40, []
+    for id, step, length in rows:
+        at = max(0, at + step)
+        found.append(Token(id, at, at + length, 0.5))
+    words = timed(found)
+    text = "".join(word.word for word in words)
+    if not {BYTE1, BYTE2} & {token.id for token in found}:
+        assert text == SPELLING.decode(token.id for token in found)
+    for edges in ([word.start for word in words], [word.end for word in words]):
+        assert edges == sorted(edges)
+    assert all(word.start <= word.end for word in words)
+
+
+@pytest.mark.parametrize("text", ["end.", "end!", "end?”", 'end."', "終わり。", "5?)"])
+def test_ends_of_sentences(text: str) -> None:
+    assert ends_sentence(text)
+
+
+@pytest.mark.parametrize("text", ["end", "3.5", "end,", "(", "”", ".x"])
+def test_what_ends_no_sentence(text: str) -> None:
+    assert not ends_sentence(text)
+
+
+def segments(words: list[tuple[float, float, str]], **rules: Any) -> list[Segment]:
+    segmenter = Segmenter(Segmenting.of(**rules), with_words=True)
+    found: list[Segment] = []
+    for number, (start, end, text) in enumerate(words):
+        token = Token(number, round(100 * start), round(100 * end), 0.5)
+        found += segmenter.push(Word(start, end, text, 0.5), (token,))
+    return [*found, *segmenter.finish()]
+
+
+WORDS = [
+    (0.0, 0.5, "so"), (0.5, 1.0, " it"), (1.0, 1.5, " is."), (1.5, 2.0, " Then"),
+    (4.5, 5.0, " and"), (5.0, 36.0, " ooo"), (36.0, 36.5, " now"),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("rules", "texts"),
+    [
+        ({}, ["so it is.", " Then", " and", " ooo", " now"]),
+        ({"silence_gap": 3.0, "max_duration": 60.0}, ["so it is.", " Then and ooo now"]),
+        ({"max_words": 2, "silence_gap": 3.0, "max_duration": float("inf")},
+         ["so it", " is.", " Then and", " ooo now"]),
+        ({"max_words": 1}, ["so", " it", " is.", " Then", " and", " ooo", " now"]),
+        ({"max_duration": 1.0}, ["so it", " is.", " Then", " and", " ooo", " now"]),
+    ],
+)  # fmt: skip
+def test_where_segments_end(rules: dict[str, Any], texts: list[str]) -> None:
+    found = segments(WORDS, **rules)
+    assert [segment.text for segment in found] == texts
+    assert [word for segment in found for word in segment.words or ()] == [
+        Word(*row, 0.5) for row in WORDS
+    ]
+    assert [token for segment in found for token in segment.tokens] == list(range(len(WORDS)))
+    for segment in found:
+        assert segment.words
+        assert (segment.start, segment.end) == (segment.words[0].start, segment.words[-1].end)
+        assert segment.seek == round(100 * segment.start)
+        assert segment.avg_logprob == pytest.approx(-0.6931, abs=1e-4)
+
+
+def test_words_are_left_out_where_nobody_wants_them() -> None:
+    segmenter = Segmenter(Segmenting(), with_words=False)
+    assert list(segmenter.push(Word(0.0, 1.0, "so", 0.0), (Token(SO, 0, 100, 0.0),))) == []
+    (segment,) = segmenter.finish()
+    assert segment.words is None
+    assert segment.avg_logprob > -50
+    assert list(segmenter.finish()) == []

@@ -1,0 +1,225 @@
+"""Labels to text and back, from every source of labels, and damaged sources."""
+
+from __future__ import annotations
+
+import json
+import struct
+from pathlib import Path
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from tokenizers import Tokenizer
+
+from oscine.errors import CheckpointError
+from oscine.models.parakeet.weights import load_weights
+from oscine.text.labels import read_pieces
+from oscine.text.pieces import BYTE, CONTROL, NORMAL, UNKNOWN, USER, Pieces
+from oscine.text.sentencepiece import read_sentencepiece
+
+FORMATS = Path(__file__).resolve().parents[1] / "goldens" / "parakeet_formats"
+HERE = Path("tokenizer.model")
+
+
+def field(number: int, data: bytes) -> bytes:
+    return bytes([number << 3 | 2, len(data)]) + data
+
+
+def piece(name: str, score: float = 0.0, kind: int = NORMAL) -> bytes:
+    body = field(1, name.encode()) + b"\x15" + struct.pack("<f", score) + b"\x18" + bytes([kind])
+    return field(1, body)
+
+
+MERGES = ("\u2581h", "\u2581he", "ll", "\u2581hell", "lo", "\u2581hello")
+LETTERS = ("\u2581", "h", "e", "l", "o", "w", "1", "2")
+
+
+def made(*extra: tuple[str, int], model: bytes = b"\x18\x02", normaliser: str = "") -> bytes:
+    """A small model; scores fall with the id, as SentencePiece's trainer leaves them."""
+    out = piece("<unk>", 0.0, UNKNOWN)
+    for at, name in enumerate((*MERGES, *LETTERS)):
+        out += piece(name, -float(at))
+    for name, kind in extra:
+        out += piece(name, 0.0, kind)
+    return out + field(2, model) + field(3, field(1, normaliser.encode()))
+
+
+def names(pieces: Pieces, text: str) -> list[str] | None:
+    ids = pieces.encode(text)
+    return None if ids is None else [pieces.names[id] for id in ids]
+
+
+def test_spaces_are_where_words_begin() -> None:
+    pieces = Pieces.of(["<unk>", "\u2581he", "llo", "\u2581", "you", ".", "<|en|>", "<pad>"])
+    assert pieces.decode([1, 2, 3, 4, 5]) == "hello you."
+    assert pieces.decode([2, 1]) == "llo he"
+    assert pieces.decode([3, 3, 4]) == " you"  # one space is taken away, no more
+    assert pieces.decode([0, 6, 7, 1, 99, -1]) == "he"
+    assert pieces.decode([]) == ""
+    assert [pieces.starts_word(id) for id in range(9)] == [False, True, False, True, *[False] * 5]
+    assert [pieces.is_control(id) for id in (-1, *range(9))] == (
+        [True, True, False, False, False, False, False, True, True, True]
+    )
+    assert pieces.spell(1) == " he" and pieces.spell(2) == "llo" and pieces.spell(6) == ""
+
+
+def test_digits_of_the_users_are_text_and_control_words_are_not() -> None:
+    pieces = read_sentencepiece(made(("7", USER), ("<|de|>", USER), ("<s>", CONTROL)), HERE)
+    first = len(pieces) - 3
+    assert [pieces.is_control(first + i) for i in range(3)] == [False, True, True]
+    assert pieces.decode([first, first + 1, first + 2, first]) == "77"
+
+
+def test_bytes_are_characters_together() -> None:
+    extra = [(f"<0x{byte:02X}>", BYTE) for byte in range(256)]
+    pieces = read_sentencepiece(made(*extra), HERE)
+    zero = len(pieces) - 256
+    euro = [zero + byte for byte in "€".encode()]
+    assert pieces.decode(euro) == "€"
+    assert pieces.decode([*euro, 7, *euro[:2]]) == "€ "  # a cut character leaves nothing
+    assert pieces.decode(euro[1:]) == ""
+    assert names(pieces, "€") == ["\u2581", "<0xE2>", "<0x82>", "<0xAC>"]
+    assert pieces.spell(euro[0]) == ""
+
+
+def test_pairs_merge_by_score_and_the_leftmost_first() -> None:
+    pieces = read_sentencepiece(made(), HERE)
+    assert names(pieces, "hello") == ["\u2581hello"]
+    assert names(pieces, "llo") == ["\u2581", "ll", "o"]  # "ll" comes before "lo"
+    assert names(pieces, "  hello   lo ") == ["\u2581hello", "\u2581", "lo"]
+    assert names(pieces, "lll") == ["\u2581", "ll", "l"]
+    assert pieces.encode("") == () == pieces.encode("  ")
+    assert pieces.encode("hellö") is None
+
+
+def test_the_users_pieces_are_never_merged() -> None:
+    pieces = read_sentencepiece(made(("12", USER), ("h", USER)), HERE)
+    assert names(pieces, "1212 hell") == (["\u2581", "12", "12", "\u2581", "h", "e", "ll"])
+
+
+def test_compatibility_forms_are_normalised_where_the_model_was_trained_so() -> None:
+    plain, normalised = (
+        read_sentencepiece(made(normaliser=name), HERE) for name in ("identity", "nmt_nfkc")
+    )
+    assert plain.encode("ｈｅ") is None
+    assert names(normalised, "ｈｅ") == ["\u2581he"]
+
+
+@pytest.fixture(scope="module")
+def golden() -> tuple[Pieces, Tokenizer]:
+    spelling = load_weights(FORMATS / "hf").spelling
+    assert spelling is not None
+    return spelling, Tokenizer.from_file(str(FORMATS / "hf" / "tokenizer.json"))
+
+
+@settings(max_examples=200, deadline=None)
+@given(st.text("etaoinshrdlucmfw .,?'-", max_size=30))
+def test_encoding_is_that_of_tokenizers(golden: tuple[Pieces, Tokenizer], text: str) -> None:
+    pieces, upstream = golden
+    text = " ".join(text.split())
+    ids = pieces.encode(text)
+    assert ids is not None
+    assert list(ids) == upstream.encode(text, add_special_tokens=False).ids
+    assert pieces.decode(ids) == text
+
+
+@settings(max_examples=100, deadline=None)
+@given(st.lists(st.integers(0, 48), max_size=20))
+def test_decoding_is_that_of_tokenizers(golden: tuple[Pieces, Tokenizer], ids: list[int]) -> None:
+    pieces, upstream = golden
+    assert pieces.decode(ids).strip() == upstream.decode(ids).strip()
+
+
+@pytest.mark.parametrize("name", ["hf", "model.nemo", "hybrid_gz.nemo", "mlx"])
+def test_every_source_of_labels_says_the_same(name: str) -> None:
+    pieces, first = (load_weights(FORMATS / n).spelling for n in (name, "hf"))
+    assert pieces is not None and first is not None
+    assert pieces.names == first.names
+    for id in range(len(first)):
+        assert pieces.is_control(id) == first.is_control(id)
+    for text in ("the the.", "and, in - that?", "it"):
+        assert pieces.encode(text) == first.encode(text)
+
+
+def read(folder: Path, count: int, listed: object = None, **packed: bytes) -> Pieces:
+    files = {name.replace("_", "."): data for name, data in packed.items()}
+    return read_pieces(folder, files, listed, count, folder / "weights")
+
+
+def test_the_best_source_that_fits_is_taken(tmp_path: Path) -> None:
+    listed = ["a", "b", "c"]
+    assert read(tmp_path, 3, listed).names == ("a", "b", "c")
+    (tmp_path / "vocab.txt").write_text("x\ny\nz\n")
+    assert read(tmp_path, 3).names == ("x", "y", "z")
+    assert read(tmp_path, 3, listed).names == ("a", "b", "c")
+    (tmp_path / "tokenizer.model").write_bytes(piece("q") * 3 + field(2, b"\x18\x02"))
+    assert read(tmp_path, 3, listed).names == ("q", "q", "q")
+    assert read(tmp_path, 3, tokenizer_model=piece("p") * 3 + field(2, b"\x18\x02")).names[0] == "p"
+    with pytest.raises(CheckpointError, match=r"tokenizer.model has 3 labels.* the network 4"):
+        read(tmp_path, 4)
+
+
+def test_a_checkpoint_without_labels_says_what_to_add(tmp_path: Path) -> None:
+    with pytest.raises(CheckpointError, match=r"no labels; put tokenizer\.model"):
+        read(tmp_path, 3)
+    with pytest.raises(CheckpointError, match="no list of texts"):
+        read(tmp_path, 3, ["a", 2, "c"])
+
+
+@pytest.mark.parametrize(
+    "data",
+    [
+        b"",
+        b"\x0a",
+        b"\x0a\xff\xff\xff\xff\xff\xff\xff\xff\xff\xff\x01",
+        b"\x0a\x7f" + b"x" * 20,
+        b"\x0b",
+        b"\x15\x00",
+        field(1, field(1, b"\xff\xfe")),
+        field(1, field(1, b"a") + b"\x18\x09"),
+        made(model=b"\x18\x01"),  # unigram
+    ],
+)
+def test_damaged_models_are_refused_in_one_line(data: bytes) -> None:
+    with pytest.raises(CheckpointError) as caught:
+        read_sentencepiece(data, HERE)
+    assert str(caught.value).startswith("tokenizer.model: ") and "\n" not in str(caught.value)
+
+
+@settings(max_examples=200, deadline=None)
+@given(st.integers(0, 400), st.binary(min_size=1, max_size=6))
+def test_random_damage_is_read_or_refused(at: int, put: bytes) -> None:
+    data = bytearray(made(("<0x41>", BYTE)))
+    data[at : at + len(put)] = put
+    try:
+        pieces = read_sentencepiece(bytes(data), HERE)
+    except CheckpointError:
+        return
+    pieces.encode("hello 12")
+    pieces.decode(range(-1, len(pieces) + 1))
+
+
+@pytest.mark.parametrize(
+    "data",
+    [
+        b"",
+        b"[]",
+        b'{"model": {}}',
+        b'{"model": {"vocab": ["a"], "merges": []}}',
+        b'{"model": {"vocab": {"a": 0}, "merges": [["a"]]}}',
+        b'{"model": {"vocab": {"a": 0}, "merges": []}, "added_tokens": [1]}',
+        b"[" * 100_000,
+    ],
+)
+def test_damaged_json_is_refused_in_one_line(tmp_path: Path, data: bytes) -> None:
+    (tmp_path / "tokenizer.json").write_bytes(data)
+    with pytest.raises(CheckpointError) as caught:
+        read(tmp_path, 1)
+    assert "tokenizer.json: not a tokenizer" in str(caught.value) and "\n" not in str(caught.value)
+
+
+def test_a_json_with_a_hole_has_the_labels_before_it(tmp_path: Path) -> None:
+    settings = {"model": {"vocab": {"a": 0, "c": 2}, "merges": []}}
+    (tmp_path / "tokenizer.json").write_text(json.dumps(settings))
+    with pytest.raises(CheckpointError, match=r"tokenizer\.json has 1 labels, the network 3"):
+        read(tmp_path, 3)

@@ -1,0 +1,160 @@
+"""The encoder's part of Parakeet cases, stage by stage from the golden features."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from checks.report import Report
+from oscine import ops
+from oscine.audio.mel_nemo import log_mel
+from oscine.models.parakeet import model
+from oscine.models.parakeet.weights import ParakeetWeights
+from oscine.ops import Backend, Lengths, Tensor
+
+if TYPE_CHECKING:
+    from checks.parakeet import Case
+
+POSITIONS, SUBSAMPLED, ENCODER, LOGITS = 1e-5, 2e-3, 1e-3, 2e-3
+SPARE = 5  # encoder frames of padding in the batch of both recordings
+
+
+class Encoder:
+    """An uploaded encoder and the distances of frames in it; each call records one plan."""
+
+    def __init__(self, weights: ParakeetWeights, backend: Backend, reach: int) -> None:
+        self.config, self.backend = weights.config, backend
+        self.w = ops.upload(backend, model.fitted(weights.encoder))
+        shape = 2 * reach - 1, self.config.width
+        self.distances = [backend.slot(shape) for _ in range(self.config.layers)]
+        projected = lambda: model.positions(backend, self.w, self.config, reach)  # noqa: E731
+        self.keep(projected, self.distances)
+
+    def keep(self, trace: Callable[[], list[Tensor]], slots: list[Tensor]) -> None:
+        """Run a plan whose results go to slots."""
+
+        def record() -> None:
+            for x, slot in zip(trace(), slots, strict=True):
+                self.backend.keep(x, slot)
+
+        self.backend.record(record, name="check").run()
+
+    def result(
+        self,
+        mels: np.ndarray,
+        frames: list[int],
+        width: int,
+        stage: Callable[[Tensor, Tensor], Tensor],
+    ) -> np.ndarray:
+        """stage(mel, frames) of features [B, n, n_mels]: [B, T, width]."""
+        batch, n, n_mels = mels.shape
+        mel = self.backend.slot((batch * n, n_mels))
+        lengths = self.backend.slot((batch,), np.uint32)
+        self.backend.write(mel, mels)
+        self.backend.write(lengths, np.array(frames, np.uint32))
+        rows = -(-n // self.config.factor)
+        out = self.backend.slot((batch * rows, width))
+        self.keep(lambda: [stage(mel, lengths)], [out])
+        return self.backend.read(out).reshape(batch, rows, width)
+
+    def encode(
+        self, mel: Tensor, frames: Tensor, layers: int | None = None, reach: int | None = None
+    ) -> Tensor:
+        """model.encode, with a band that reaches equally far to both sides."""
+        band = None if reach is None else (reach, reach)
+        return model.encode(
+            self.backend, self.w, self.config, mel, frames, self.distances, band, layers
+        )
+
+    def inside(self, mel: Tensor, frames: Tensor, parts: int) -> Tensor:
+        """The first block's first one, two or three parts."""
+        block, lengths = self.w.blocks[0], Lengths(frames, self.config.factor)
+        x = model.subsample(self.backend, self.w, mel, frames)
+        x = model.feed_forward(self.backend, x, block.first)
+        if parts > 1:
+            heads, distances = self.config.heads, self.distances[0]
+            x = model.attend(self.backend, x, block.attention, heads, lengths, distances)
+        if parts > 2:
+            x = model.convolve(self.backend, x, block.convolution, lengths)
+        return x
+
+
+def check_encoder(case: Case, backend: Backend, report: Report) -> set[str]:
+    """Subsampling, positions, the inside of a block, layers, bands, a padded batch, the heads."""
+    golden, config = case.arrays, case.weights.config
+    mel, rows = np.ascontiguousarray(golden["mel"])[None], len(golden["enc_out"])
+    encoder = Encoder(case.weights, backend, rows + SPARE)
+    compared = set()
+
+    def compare(
+        name: str,
+        stage: Callable[[Tensor, Tensor], Tensor],
+        limit: float = ENCODER,
+        scale: float = 1.0,
+    ) -> None:
+        compared.add(name)
+        width = golden[name].shape[1]
+        (found,) = encoder.result(mel, [mel.shape[1]], width, stage)
+        report.array(name, found / scale, golden[name], limit)
+
+    table = backend.slot(golden["pos_emb"].shape)
+    encoder.keep(lambda: [backend.relative_positions(rows, config.width)], [table])
+    report.array("pos_emb", backend.read(table), golden["pos_emb"], POSITIONS)
+    compared.add("pos_emb")
+    scale = config.width**0.5 if config.scaled else 1.0
+    compare("subsampled", lambda m, f: encoder.encode(m, f, layers=0), SUBSAMPLED, scale)
+    for parts, name in enumerate(("ff1", "attn", "conv"), 1):
+        compare(f"blk0_after_{name}", lambda m, f, n=parts: encoder.inside(m, f, n))
+    for layer in range(config.layers):
+        compare(f"enc_layer{layer}", lambda m, f, n=layer: encoder.encode(m, f, layers=n + 1))
+    compare("enc_out", encoder.encode)
+    for name in (name for name in golden if name.startswith("local")):
+        reach = int(name.removeprefix("local").removesuffix("_enc_out"))
+        compare(name, lambda m, f, r=reach: encoder.encode(m, f, reach=r))
+    transducer = case.weights.transducer
+    heads = {"ctc_logits": case.weights.ctc, "enc_proj": transducer and transducer.encoder}
+    for name in (name for name in heads if name in golden):
+        head = ops.upload(backend, heads[name])
+        compare(name, lambda m, f, h=head: backend.linear(encoder.encode(m, f), h), LOGITS)
+    return compared | check_batch(case, encoder, report)
+
+
+def check_batch(case: Case, encoder: Encoder, report: Report) -> set[str]:
+    """Both recordings padded into one batch give what each gives alone."""
+    golden, config = case.arrays, case.weights.config
+    mels = [golden["mel"], log_mel(case.short, config.n_mels)]
+    frames = [len(mel) for mel in mels]
+    length = -(-max(frames) // config.factor) + SPARE
+    both = np.full((2, length * config.factor, config.n_mels), 9, np.float32)  # void
+    for padded, mel in zip(both, mels, strict=True):
+        padded[: len(mel)] = mel
+    found = encoder.result(both, frames, config.width, encoder.encode)
+    for name, rows in zip(("enc_out", "short_enc_out"), found, strict=True):
+        want = golden[name]
+        report.array(f"{name} in a batch", rows[: len(want)], want, ENCODER)
+    return {"short_enc_out"}
+
+
+def check_file(
+    key: str,
+    weights: ParakeetWeights,
+    arrays: dict[str, np.ndarray],
+    backend: Backend,
+    report: Report,
+) -> set[str]:
+    """One of many files of the same weights: its encoder, and its CTC head if it has one."""
+    mel = np.ascontiguousarray(arrays["mel"])[None]
+    encoder = Encoder(weights, backend, len(arrays["enc_out"]))
+    frames = [mel.shape[1]]
+    (found,) = encoder.result(mel, frames, weights.config.width, encoder.encode)
+    report.array(f"{key}: enc_out", found, arrays["enc_out"], ENCODER)
+    if weights.ctc is None:
+        return {"enc_out"}
+    head, name = ops.upload(backend, weights.ctc), "hybrid_ctc_logits"
+    (found,) = encoder.result(
+        mel, frames, arrays[name].shape[1], lambda m, f: backend.linear(encoder.encode(m, f), head)
+    )
+    report.array(f"{key}: {name}", found, arrays[name], LOGITS)
+    return {"enc_out", name}
