@@ -30,6 +30,7 @@ Options = dict[str, Any]
 #: batches, faster-whisper listens for speech only when told to, oscine unless told not to.
 MODES: dict[str, tuple[Options, Options]] = {
     "greedy": ({}, {"vad_filter": True}),
+    "greedy, defaults": ({}, {}),
     "greedy, no VAD": ({"vad_filter": False}, {}),
     "beam 5": ({"beam_size": 5}, {"beam_size": 5, "vad_filter": True}),
     "batched 8": ({"batch_size": 8}, {"batch_size": 8, "without_timestamps": False}),
@@ -167,7 +168,7 @@ def main() -> None:
         "Error rates in percent, oscine beside faster-whisper on the same weights: float32,"
         f" temperature 0; oscine on {arguments.device}. Made by benchmarks/accuracy.py.",
         "Modes are greedy unless they say beams. Both listen for speech before they transcribe,"
-        " except under \"no VAD\": oscine's default, and faster-whisper's in batches alone.",
+        ' except under "no VAD"; under "defaults" oscine does and faster-whisper does not.',
         "Transcripts are the origin's own or a known text (reference, known) and, in the first two"
         " lines of each mode only, also a larger model's (machine-large).",
         "",

@@ -72,6 +72,10 @@ class Timeline:
         piece = self.pieces[number]
         return (self._offsets[number] + min(place, piece.end) - piece.start) / SAMPLE_RATE
 
+    def seconds(self) -> list[tuple[float, float]]:
+        """From where to where each piece reaches, in the recording."""
+        return [(start / SAMPLE_RATE, end / SAMPLE_RATE) for start, end in self.pieces]
+
     def piece(self, seconds: float) -> tuple[float, float]:
         """From where to where the piece reaches, in the recording, that holds its `seconds`.
 

@@ -37,23 +37,29 @@ def segment(start: float, end: float, **more: Any) -> Segment:
 LINE = Timeline(seconds((1, 5), (10, 14)), 20 * RATE)
 
 
+def spoken(start: float, end: float) -> float:
+    """Speech from 1.4 to 4.6 and from 10.4 to 13.6 s, 0.4 s from where the pieces end."""
+    return sum(max(0.0, min(end, b) - max(start, a)) for a, b in ((1.4, 4.6), (10.4, 13.6)))
+
+
 @pytest.mark.parametrize(
     ("start", "end", "found"),
     [
         (0.0, 2.0, (1.0, 3.0)),
         (4.5, 6.0, (10.5, 12.0)),
         (4.0, 6.0, (10.0, 12.0)),  # on the joint: with the piece after it
-        (3.8, 6.0, (10.0, 12.0)),  # in the pad before the joint: likewise
+        (3.8, 6.0, (10.0, 12.0)),  # nothing is said before the joint: likewise
+        (3.4, 6.0, (10.0, 12.0)),  # hardly anything
         (3.0, 6.0, (4.0, 12.0)),  # on either side
-        (1.0, 4.2, (2.0, 5.0)),  # in the pad after the joint: ends with the piece before it
-        (3.9, 4.1, (10.0, 10.1)),  # nothing but pads
+        (1.0, 4.6, (2.0, 5.0)),  # hardly anything behind the joint: ends with the piece before it
+        (3.9, 4.1, (4.9, 10.1)),  # nothing said at all: left as it is
         (7.0, 8.0, (13.0, 14.0)),
     ],
 )
 def test_segments_lie_where_their_speech_does(
     start: float, end: float, found: tuple[float, float]
 ) -> None:
-    result = restored(segment(start, end), LINE, 0.4)
+    result = restored(segment(start, end), LINE, spoken)
     assert (result.start, result.end) == pytest.approx(found)
 
 
@@ -81,7 +87,7 @@ def test_times_stay_in_order_and_inside(cuts: list[int], times: list[float]) -> 
     assert all(a <= b + 1e-6 for a, b in zip(placed[::2], placed[1::2], strict=True))
     assert all(spans[0].start / RATE <= time <= spans[-1].end / RATE for time in placed)
     for a, b in pairwise(ordered):
-        found = restored(segment(a, b), line, 0.4)
+        found = restored(segment(a, b), line, lambda start, end: (end - start) / 2)
         assert 0 <= found.start <= found.end <= 25.0
 
 

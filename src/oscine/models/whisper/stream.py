@@ -32,6 +32,8 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
+HARDLY = 0.3  # seconds of speech: a word has more, a breath or a late ending less
+
 Progress = Callable[[float, float], None]
 Cancel = Callable[[], bool] | Event
 
@@ -160,9 +162,9 @@ class Stream(Iterator[Segment]):
             segments = side_by_side(passage, ranges, size, report)
         else:
             segments = one_after_another(passage, ranges, report)
-        pad = self._options.vad_speech_pad_ms / 1000
         for segment in segments:
-            yield replace(restored(segment, speech.timeline, pad), channel=channel)
+            found = restored(segment, speech.timeline, speech.speech_seconds)
+            yield replace(found, channel=channel)
         report(passage.frames)
 
     def _ranges(self, passage: Passage, channel: int | None) -> list[tuple[int, int]]:
@@ -174,7 +176,7 @@ class Stream(Iterator[Segment]):
             if speech.duration > 0:
                 why = "clip_timestamps name none of it"
                 if not clip_frames(((0.0, None),), passage.frames, speech.timeline):
-                    why = "no speech is heard in it; to look anyway, turn the vad_filter off"
+                    why = "no speech is heard in it; to look anyway: --no-vad, vad_filter=False"
             name = self._source.name + ("" if channel is None else f", channel {channel}")
             log.warning("%s: nothing to transcribe: %s", name, why)
         return ranges
@@ -250,11 +252,14 @@ def clip_frames(clips: Sequence[Clip], frames: int, timeline: Timeline) -> list[
     return [(start, end) for start, end in ranges if start < end]
 
 
-def restored(segment: Segment, timeline: Timeline, pad: float) -> Segment:
+def restored(
+    segment: Segment, timeline: Timeline, spoken: Callable[[float, float], float]
+) -> Segment:
     """A segment with the times that it has in the recording.
 
-    The last `pad` seconds of a piece hold no speech, nor do the first: what starts there starts
-    with the piece after it, what ends there ends with the piece before it.
+    A model lets segments follow each other closely, so one may begin before a pause that was cut
+    out and speak only after it. `spoken` seconds between two times say so: less than HARDLY of a
+    piece at either end is not the segment's.
     """
     if timeline.whole:
         return segment
@@ -263,14 +268,22 @@ def restored(segment: Segment, timeline: Timeline, pad: float) -> Segment:
     if words:
         start, end = words[0].start, words[-1].end
     else:
-        next_piece, _ = timeline.piece(timeline.original(segment.start + pad))
-        _, piece_before = timeline.piece(timeline.original(segment.end - pad, end=True))
-        if start < next_piece < end:
-            start = next_piece
-        if start < piece_before < end:
-            end = piece_before
+        start, end = without_silent_ends(start, end, timeline, spoken)
     seek = round(timeline.original(segment.seek / FRAMES_PER_SECOND) * FRAMES_PER_SECOND)
     return replace(segment, seek=seek, start=start, end=max(start, end), words=words)
+
+
+def without_silent_ends(
+    start: float, end: float, timeline: Timeline, spoken: Callable[[float, float], float]
+) -> tuple[float, float]:
+    """Start and end moved over cut-out pauses, away from pieces where hardly anything is said."""
+    inside = [
+        (max(low, start), min(high, end))
+        for low, high in timeline.seconds()
+        if low < end and high > start
+    ]
+    said = [piece for piece in inside if spoken(*piece) >= HARDLY]
+    return (said[0][0], said[-1][1]) if said else (start, end)
 
 
 def restored_word(word: Word, timeline: Timeline) -> Word:
