@@ -76,6 +76,21 @@ def attention_case(length: int, heads: int, width: int) -> Case:
     )
 
 
+def projected_case(length: int, heads: int, width: int) -> Case:
+    """The encoder's attention to a product of float16 weights, which matrix units may take."""
+    inputs = heads * width
+    return Case(
+        f"projected attention {length} rows, {heads}x{width}",
+        lambda rng: {"x": noise(rng, length, inputs, spike=4.0)},
+        lambda backend, x, w: backend.attention(backend.linear(x["x"], w["qkv"]), heads),
+        lambda rng: {
+            "qkv": ops.Linear(
+                (noise(rng, 3 * inputs, inputs) / np.sqrt(inputs)).astype(np.float16), None
+            )
+        },
+    )
+
+
 def window_rows(rng: np.random.Generator, lines: int, length: int, windows: int, keys: int) -> Any:
     """Lines that listen to windows in any order, some to the same, with less sound or more."""
     rows = state_rows(rng, lines, length, length)
@@ -215,9 +230,13 @@ CASES = (
     attention_case(20, 2, 16),
     attention_case(64, 1, 64),
     attention_case(150, 5, 8),
-    attention_case(70, 3, 48),
     attention_case(257, 2, 64),
     attention_case(65, 1, 128),
+    projected_case(150, 2, 64),
+    projected_case(257, 3, 32),
+    projected_case(70, 1, 48),
+    projected_case(130, 5, 16),
+    projected_case(65, 1, 128),
     cross_case(1, 1, 1, 20, 2, 16),
     cross_case(1, 1, 1, 1500, 2, 64),
     cross_case(4, 1, 3, 129, 5, 8),

@@ -258,7 +258,7 @@ class Gpu(GpuProducts, GpuDecisions):
         length, width = qkv.shape[0], qkv.shape[1] // 3
         y = self.new(length, width)
         head4 = self.head4(width, heads)
-        if self.matrix and head4 in MATRIX_HEADS:
+        if qkv.rounded and head4 in MATRIX_HEADS:  # with float32 weights all is float32
             self.add(
                 "attention_matrix", [self.halve(qkv), y], (ceil(length / 64), heads),
                 work=4.0 * length**2 * width,

@@ -59,7 +59,7 @@ class GpuProducts(Recorder):
         layout["X_LENGTH4"] = x.shape[0] * x.shape[1] // 4
         matrix = self.on_matrix(linear, **layout)
         if matrix:
-            x = self.halve(x)
+            x, y.rounded = self.halve(x), True
             layout = {f"{name[:-1]}8": value // 2 for name, value in layout.items()}
         choose = matrix_tiles if matrix else plain_tiles
         ends = {
