@@ -16,11 +16,10 @@ from oscine.gpu.plan import Plan
 from oscine.gpu.tensor import Tensor
 from oscine.ops import Activation, Cache, Linear, Norm, State
 from oscine.ops.gpu_decisions import GpuDecisions
-from oscine.ops.gpu_products import GpuProducts, is_half
+from oscine.ops.gpu_products import FEW_ROWS, GpuProducts, is_half
 from oscine.ops.gpu_recorder import MOST_GROUPS
 
 GEMV_ROWS = 4  # up to so many rows a team takes one row of the weight
-FEW_ROWS = 64  # up to so many several rows of it; from more on, square tiles fill a GPU
 TILE_ROWS = 16  # of these a team takes at once
 NARROW, BROAD = 2048, 4096  # outputs up to which such a team has many lanes, and some
 SPLIT_KEYS = 128  # keys a workgroup of cross-attention takes: one an invocation
@@ -152,7 +151,7 @@ class Gpu(GpuProducts, GpuDecisions):
         few = rows <= FEW_ROWS
         folds = rows == 1 or (few and rows > GEMV_ROWS)
         if norm is not None and (not folds or linear.weight.shape[0] > FOLD_OUTPUTS):
-            matrix = not few and self.on_matrix(linear, K4=width // 4)
+            matrix = self.on_matrix(rows, linear, K4=width // 4)
             normal = self.new_half(rows, width) if matrix else self.new(rows, width)
             self.normalise(x, norm, normal)
             x, norm = normal, None

@@ -11,6 +11,7 @@ from oscine.gpu.tensor import Tensor
 from oscine.ops import Activation, Linear
 from oscine.ops.gpu_recorder import Recorder
 
+FEW_ROWS = 64  # up to so many a team takes several rows of a weight; more fill tiles of a GPU
 #: Workgroups that keep a large GPU busy, measured on an H200 with 375 and 1,500 rows and 1,024 to
 #: 5,120 columns: with fewer, tiles are smaller, or several workgroups share the depth of a sum.
 MATRIX_ENOUGH, BROAD_ENOUGH, ENOUGH = 90, 250, 128
@@ -39,10 +40,12 @@ class GpuProducts(Recorder):
         """An intermediate in float16, for matrix units alone."""
         return Tensor(shape, np.dtype(np.float16))
 
-    def on_matrix(self, linear: Linear, **layout: int) -> bool:
+    def on_matrix(self, rows: int, linear: Linear, **layout: int) -> bool:
         """Whether matrix units take a product whose `layout` counts in fours: they want eights."""
+        if not self.matrix or rows <= FEW_ROWS:
+            return False
         even = not any(place % 2 for place in layout.values())
-        return self.matrix and even and is_half((linear.weight.parts or (linear.weight,))[0])
+        return even and is_half((linear.weight.parts or (linear.weight,))[0])
 
     def gemm(
         self,
@@ -57,7 +60,7 @@ class GpuProducts(Recorder):
         rows, offset, depth = y.shape[0], 0, 4 * layout["K4"]
         parts = linear.weight.parts or (linear.weight,)
         layout["X_LENGTH4"] = x.shape[0] * x.shape[1] // 4
-        matrix = self.on_matrix(linear, **layout)
+        matrix = self.on_matrix(rows, linear, **layout)
         if matrix:
             x, y.rounded = self.halve(x), True
             layout = {f"{name[:-1]}8": value // 2 for name, value in layout.items()}
