@@ -13,9 +13,11 @@ from importlib.resources import files
 from oscine.gpu.device import Device
 
 USE = re.compile(r"^// use (\w+)$", re.MULTILINE)
-#: Lines that Tint demands and naga refuses.
+#: Lines that Tint demands and naga refuses, or has no use for: f16 goes with matrix units.
 TINT_ONLY = re.compile(
-    r"^(enable subgroups|diagnostic\(off, subgroup_uniformity\));\n", re.MULTILINE
+    r"^(enable (subgroups|f16|chromium_experimental_subgroup_matrix)"
+    r"|diagnostic\(off, (chromium\.subgroup_matrix|subgroup)_uniformity\));\n",
+    re.MULTILINE,
 )
 
 Parameter = bool | int | float | str
