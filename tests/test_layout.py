@@ -30,8 +30,16 @@ MAY_IMPORT = {
     "ops": ("errors",),
     "ops.reference": ("ops", "errors", "threads", "ops.decisions"),
     "ops.decisions": ("ops",),
-    "ops.gpu": ("ops", "errors", "gpu", "ops.gpu_decisions", "ops.gpu_recorder"),
+    "ops.gpu": (
+        "ops",
+        "errors",
+        "gpu",
+        "ops.gpu_decisions",
+        "ops.gpu_products",
+        "ops.gpu_recorder",
+    ),
     "ops.gpu_decisions": ("ops", "errors", "gpu", "ops.gpu_recorder"),
+    "ops.gpu_products": ("ops", "errors", "gpu", "ops.gpu_recorder"),
     "ops.gpu_recorder": ("ops", "errors", "gpu"),
     # These hold one side against the other.
     "ops.check": ("ops", "errors", "gpu", "ops.gpu", "ops.reference", *CASES),

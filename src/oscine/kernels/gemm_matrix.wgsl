@@ -6,10 +6,10 @@
 // A subgroup of 32 lanes has 2x2 matrices of 16x16 sums, TEAMS by TEAMS subgroups are a workgroup:
 // tiles of 128x128 sums (TEAMS 4) or 64x64 (2), 64 deep.
 // Launch (ceil(OUTPUTS / SIDE), ceil(ROWS / SIDE), SPLITS).
+// use _activation
 enable f16;
 enable chromium_experimental_subgroup_matrix;
 diagnostic(off, chromium.subgroup_matrix_uniformity);
-// use _activation
 const ROWS: u32 = 1u;
 const K8: u32 = 1u;
 const OUTPUTS: u32 = 1u;
