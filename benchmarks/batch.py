@@ -33,14 +33,15 @@ from oscine.ops.gpu import Gpu
 MEAN_LENGTH = 4 + 8 * BURST // 2  # positions in a line's cache, over the timed steps
 
 
-def work(config: WhisperConfig, item: int, batch: int) -> dict[str, float]:
-    """Bytes and floating-point operations of a step."""
+def work(config: WhisperConfig, item: int, kv_item: int, batch: int) -> dict[str, float]:
+    """Bytes and floating-point operations of a step; bytes of a weight, and of a window's key."""
     d, layers = config.n_text_state, config.n_text_layer
     weights = layers * 14.0 * d * d + config.n_vocab * d
-    attended = batch * layers * 2.0 * d * (config.n_audio_ctx + MEAN_LENGTH)
+    a_position = batch * layers * 2.0 * d
+    cross, own = a_position * config.n_audio_ctx, a_position * MEAN_LENGTH
     return {
-        "bytes": weights * item + attended * 4,
-        "operations": 2 * batch * weights + 2 * attended,
+        "bytes": weights * item + cross * kv_item + own * 4,
+        "operations": 2 * batch * weights + 2 * (cross + own),
     }
 
 
@@ -56,7 +57,7 @@ def fill_windows(decoder: Decoder, batch: int) -> None:
     decoder.reserve(batch, batch)
     noise = np.random.default_rng(0).standard_normal(decoder.memory[0].shape[1:], np.float32)
     for slot in decoder.memory:
-        decoder.backend.write(slot, np.resize(noise, slot.shape))
+        decoder.backend.write(slot, np.resize(noise.astype(slot.dtype), slot.shape))
 
 
 def measure(decoder: Decoder, batch: int, arguments: argparse.Namespace) -> dict[str, Any]:
@@ -65,7 +66,8 @@ def measure(decoder: Decoder, batch: int, arguments: argparse.Namespace) -> dict
     lines = decoder.lines(Shape(batch))
     steps = time_steps(decoder, lines, arguments.repeat)
     step_ms = statistics.median(steps)
-    counted = work(decoder.config, 2 if arguments.dtype == "f16" else 4, batch)
+    item = 2 if arguments.dtype == "f16" else 4
+    counted = work(decoder.config, item, decoder.memory[0].dtype.itemsize, batch)
     return {
         "case": f"whisper {arguments.size} batch {batch}",
         "device": decoder.device,

@@ -1,14 +1,14 @@
 #!/usr/bin/env python3
 """Encoder and decoder-step times of Whisper sizes on a GPU, random weights made on the spot.
 
-Usage: gpu.py [--size turbo] [--batch 1] [--device gpu] [--dtype f16] [--repeat 20] [--trace]
-              [--json FILE]
+Usage: gpu.py [--size turbo] [--device gpu] [--dtype f16] [--repeat 20] [--trace] [--json FILE]
 Run once an implementation: OSCINE_WEBGPU=wgpu gpu.py; OSCINE_WEBGPU=dawn gpu.py; the peer is
-peer_torch.py. A step is one token of each of --batch windows with its cache at about 100 tokens,
-host included, timed over bursts as in real decoding. Prints a table and one JSON line a case.
+peer_torch.py; several windows side by side are batch.py's. A step is one token of one window with
+its cache at about 100 tokens, host included, timed over bursts as in real decoding. Prints a table
+and one JSON line a case.
 
-Bytes of a step: the decoder's weights once, the cross keys and values of each window. Operations of
-an encoder pass: two a weight and row, and the scores. `share` is the part of the measured limit
+Bytes of a step: the decoder's weights once, its cross keys and values once. Operations of an
+encoder pass: two a weight and row, and the scores. `share` is the part of the measured limit
 (--bandwidth, in TB/s; --peak, in TFLOP/s) that the case reaches.
 """
 
@@ -178,14 +178,14 @@ def time_encoder(decoder: Decoder, repeat: int) -> list[float]:
     return values[1:]
 
 
-def work(config: WhisperConfig, item: int, batch: int) -> dict[str, float]:
+def work(config: WhisperConfig, item: int) -> dict[str, float]:
     """Operations of an encoder pass (cross projections included) and bytes of a step."""
     d, s = config.n_audio_state, config.n_audio_ctx
     blocks = config.n_audio_layer * (24.0 * d * d * s + 4.0 * s * s * d)
     stem = 2.0 * 3 * d * (2 * s * config.n_mels + s * d)
     memory = config.n_text_layer * 4.0 * d * d * s
     weights = config.n_text_layer * 14.0 * d * d + config.n_vocab * d
-    cross = batch * config.n_text_layer * 2.0 * s * d * 4
+    cross = config.n_text_layer * 2.0 * s * d * 4
     return {"encoder_flop": blocks + stem + memory, "step_bytes": weights * item + cross}
 
 
@@ -195,14 +195,12 @@ def measure(arguments: argparse.Namespace) -> dict[str, Any]:
     gpu = Gpu(open_device(choose(arguments.device)))
     decoder = Decoder(random_weights(arguments.size, kind), gpu)
     encoder = time_encoder(decoder, max(3, arguments.repeat // 4))
-    decoder.reserve(arguments.batch, arguments.batch)
-    lines = decoder.lines(Shape(arguments.batch))
+    lines = decoder.lines(Shape(1))
     steps = time_steps(decoder, lines, arguments.repeat)
-    counted = work(decoder.config, kind().itemsize, arguments.batch)
+    counted = work(decoder.config, kind().itemsize)
     step_ms, encoder_ms = statistics.median(steps), statistics.median(encoder)
     return {
         "case": f"whisper {arguments.size}",
-        "batch": arguments.batch,
         "device": gpu.name,
         "dtype": arguments.dtype,
         "encoder_ms": encoder_ms,
@@ -231,7 +229,6 @@ def trace(gpu: Gpu) -> dict[str, tuple[int, float]]:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
     parser.add_argument("--size", choices=SIZES, default="turbo")
-    parser.add_argument("--batch", type=int, default=1, help="windows decoded side by side")
     parser.add_argument("--device", default="gpu")
     parser.add_argument("--dtype", choices=("f16", "f32"), default="f16")
     parser.add_argument("--repeat", type=int, default=20)

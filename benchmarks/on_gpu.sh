@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # Everything worth knowing of a GPU, in one go: kernel parity and goldens under both WebGPU
-# implementations, then encoder and step times beside PyTorch's where that is installed.
+# implementations, then encoder and step times, the latter by batch too, beside PyTorch's where that is installed.
 # Usage: benchmarks/on_gpu.sh [FOLDER for logs] [FOLDER of goldens]   (SIZES="turbo large-v3", IMPLEMENTATIONS="wgpu dawn")
 # Needs the package and its dependencies importable by python3; prints a summary last.
 set -u
@@ -23,6 +23,10 @@ for implementation in ${IMPLEMENTATIONS:-wgpu dawn}; do
             >"$logs/times_${size}_$implementation.txt" 2>&1
         grep -E '^(encoder_ms|step_ms|step_host_ms|step_dispatches|step_share|encoder_tflops)' \
             "$logs/times_${size}_$implementation.txt" | sed "s/^/$implementation $size /"
+        python3 benchmarks/batch.py --size "$size" --json "$logs/batches.jsonl" \
+            >"$logs/batch_${size}_$implementation.txt" 2>&1
+        grep -E '^ +[0-9]+ ' "$logs/batch_${size}_$implementation.txt" |
+            sed "s/^/$implementation $size batch/"
         python3 benchmarks/gpu.py --size "$size" --repeat 3 --trace \
             >"$logs/trace_${size}_$implementation.txt" 2>&1
         grep ' times ' "$logs/trace_${size}_$implementation.txt" | sed "s/^/$implementation $size /"

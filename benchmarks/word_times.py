@@ -23,7 +23,8 @@ from typing import Any
 from recordings import AUDIO, HERE, normalised, run_peer
 
 import oscine
-from oscine import Transcript, hub
+from oscine import hub
+from oscine.types import Transcript
 
 FAR = 0.2  # seconds
 Word = tuple[float, float, str]

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any, NoReturn
 
 import pytest
+from hypothesis import settings
 
 from oscine import hub
 from oscine.errors import DeviceError, HubError
@@ -19,6 +20,11 @@ from oscine.errors import DeviceError, HubError
 ROOT = Path(__file__).resolve().parent.parent
 EXAMPLES = ROOT / "examples"
 WEIGHTS = ("tiny.en", "base")
+
+
+# No property is timed: machines here are shared.
+settings.register_profile("oscine", deadline=None)
+settings.load_profile("oscine")
 
 
 def pytest_configure() -> None:

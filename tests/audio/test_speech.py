@@ -244,8 +244,8 @@ def test_windows_are_cut_in_a_long_silence_near_their_end():
 
 
 def test_a_good_silence_in_the_last_fifth_is_preferred():
-    # 30 s; silences: 3 s at 20 to 23 s, 0.6 s at 27 s; the same with 0.3 s there.
-    for chunks, expected in ((19, 2730), (9, 2150)):
+    # 30 s; silences: 3 s at 20 to 23 s, 1.1 s at 27 s; the same with 0.6 s there.
+    for chunks, expected in ((35, 2756), (19, 2150)):
         levels = [(0.9, 625), (0.1, 94), (0.9, 125), (0.1, chunks), (0.9, 600)]
         (_, cut), *_ = quiet_windows(made_up(levels), 0, 4000, 3000)
         assert cut == pytest.approx(expected, abs=4)
@@ -310,3 +310,13 @@ def test_memory_does_not_grow_with_length(spoken):
 
     peak(4)  # tables and imports
     assert peak(40) < peak(8) + 1_500_000  # 400 s more are 25 MB of samples, 13 MB of features
+
+
+def test_all_may_be_kept_and_windows_still_be_cut_at_pauses() -> None:
+    """As batches without the filter do: nothing is left out, and no sentence is cut in two."""
+    samples = np.zeros(60 * 16000, np.float32)
+    speech = survey(open_source(samples), vad=VadOptions(), keep_all=True)
+    assert speech.spans is None and speech.timeline.whole
+    assert speech.probabilities is not None and len(speech.probabilities) == 1875
+    windows = quiet_windows(speech, 0, 6000, 3000)
+    assert windows[0][0] == 0 and windows[-1][1] == 6000

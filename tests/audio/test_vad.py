@@ -92,10 +92,12 @@ def test_padding():
     assert pad_spans([], 30_000, options) == []
 
 
-def test_the_rest_of_a_recording_is_kept_like_a_pause():
+def test_what_is_around_all_speech_is_kept_like_a_pause():
     options = VadOptions(speech_pad_ms=0, min_silence_duration_ms=100)
     assert pad_spans([Span(0, 1000)], 2599, options) == [(0, 2599)]
     assert pad_spans([Span(0, 1000)], 2600, options) == [(0, 1000)]
+    assert pad_spans([Span(1599, 2000)], 2000, options) == [(0, 2000)]
+    assert pad_spans([Span(1600, 2000)], 2000, options) == [(1600, 2000)]
 
 
 options_strategy = st.builds(

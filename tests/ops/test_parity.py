@@ -15,7 +15,7 @@ pytestmark = pytest.mark.gpu
 #: Asked of the device when it is opened, and of no model.
 AT_OPENING = {"team_size"}
 #: Run where there are matrix units; elsewhere tests/ops/test_matrix_units.py does what it can.
-ON_MATRIX_UNITS = {"attention_matrix", "gemm_matrix", "halve"}
+ON_MATRIX_UNITS = {"attention_matrix", "gemm_matrix"}
 
 
 @pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)

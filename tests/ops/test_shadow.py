@@ -40,9 +40,10 @@ BEAMS = replace(REQUEST, beams=2, pool=2, repetition_penalty=1.3, no_repeat_ngra
 SAMPLES = replace(REQUEST, samples=3, temperature=0.8)
 
 
-def decode(backend: Any, request: Request = REQUEST) -> Any:
+def decode(backend: Any, request: Request = REQUEST, windows: int = 1) -> Any:
     """A window of noise through the golden model."""
     decoder = Decoder(load_weights(GOLDEN), backend)
+    decoder.reserve(windows, 1)
     mel = np.random.default_rng(7).standard_normal((220, 24)).astype(np.float32)
     decoder.encode([mel])
     return decoder.decode([request])
@@ -66,6 +67,12 @@ def test_a_right_gpu_passes_with_numpys_result(gpu: Gpu) -> None:
 @pytest.mark.parametrize("request_", [BEAMS, SAMPLES], ids=["beams", "samples"])
 def test_searches_pass_too(gpu: Gpu, request_: Request) -> None:
     assert decode(Shadow(gpu), request_) == decode(Reference(), request_)
+
+
+def test_a_batch_passes_too_with_its_keys_in_float16(gpu: Gpu) -> None:
+    shadow, reference = Shadow(gpu), Reference()
+    reference.half_memory = True
+    assert decode(shadow, windows=2) == decode(reference, windows=2)
 
 
 def test_alignment_passes_too(gpu: Gpu) -> None:

@@ -24,7 +24,7 @@ from oscine.types import Samples
 CACHED_SECONDS = 600  # 10 minutes of samples are 38 MB; longer recordings are decoded again
 GRID = 2 * HOP  # samples; Whisper's times are multiples of 20 ms, so joints of spans are too
 PAUSE_MS = 250  # a silence inside a span from which on it is not counted as speech
-GOOD_PAUSE = 0.5  # seconds of silence that are a good place to cut, between sentences mostly
+GOOD_PAUSE = 1.0  # seconds of silence that are a good place to cut: seldom within a sentence
 SHORT = 1.0  # seconds of a recording that may hold one word
 # Peaks. Between 0.1 and 1 the network hears the same; at 0.01 it misses every fifth word, and most
 # of a word alone. Below 16 bits there is nothing to hear.
@@ -85,10 +85,14 @@ def survey(
     source: Sounding,
     *,
     vad: VadOptions | None,
+    keep_all: bool = False,
     check: Check | None = None,
     cached_seconds: float = CACHED_SECONDS,
 ) -> Speech:
     """Read a source once. `vad` None: all of it is to be listened to.
+
+    With `keep_all` too, but windows can be cut where nobody speaks: there are probabilities then,
+    and no spans.
 
     `check` is called once a block, to stop by raising. Up to `cached_seconds` the samples are kept,
     so that `recording` needs no second decoding. Raises what the source raises, UsageError where
@@ -116,8 +120,9 @@ def survey(
             again = source.blocks() if held is None else iter(held)
             probabilities = _amplified(again, np.float32(GOOD / peak), check)
         vad = _for_length(vad, samples)
-        spans = speech_spans(probabilities, samples, vad)
-        timeline = Timeline(_on_grid(pad_spans(spans, samples, vad), samples), samples)
+        if not keep_all:
+            spans = speech_spans(probabilities, samples, vad)
+            timeline = Timeline(_on_grid(pad_spans(spans, samples, vad), samples), samples)
     return Speech(
         duration=samples / SAMPLE_RATE,
         samples=samples,
@@ -194,24 +199,28 @@ def quiet_windows(speech: Speech, start: int, end: int, longest: int) -> list[tu
             last = cuts[-1] + longest
             low, late = last - longest // 3, last - longest // 5
             high = max(low, min(last, end - max(1, longest // 3)))
-            silence = longest_silence(speech, late, high) if late < high else None
-            good = silence is not None and silence[1] - silence[0] >= GOOD_PAUSE
+            begin, stop = _longest(silences(speech, late, high) if late < high else ())
+            good = stop - begin >= GOOD_PAUSE
             cuts.append(_quietest(speech, late if good else low, high))
         cuts.append(end)
     return list(pairwise(cuts))
 
 
-def longest_silence(speech: Speech, low: int, high: int) -> tuple[float, float] | None:
-    """From when to when, in the recording, the longest silence between two frames lasts.
+def silences(speech: Speech, low: int, high: int) -> list[tuple[float, float]]:
+    """From when to when, in the recording, nobody speaks between two frames; in order.
 
-    `low` and `high` are of the condensed time. None where there is no silence, or nobody listened.
+    `low` and `high` are of the condensed time. Nothing where nobody listened for speech.
     """
     first, heard = _between(speech, low, high)
     threshold = VadOptions().threshold if speech.options is None else speech.options.threshold
-    begin, stop = _longest_run(heard < threshold)
-    if begin == stop:
-        return None
-    return (first + begin) * CHUNK / SAMPLE_RATE, (first + stop) * CHUNK / SAMPLE_RATE
+    marked = np.concatenate([[False], heard < threshold, [False]]).astype(np.int8)
+    edges = (first + np.flatnonzero(np.diff(marked))) * (CHUNK / SAMPLE_RATE)
+    return [(begin, stop) for begin, stop in edges.reshape(-1, 2).tolist()]
+
+
+def _longest(silences: Sequence[tuple[float, float]]) -> tuple[float, float]:
+    """The longest, the last of equals; (0, 0) if there is none."""
+    return max(reversed(silences), key=lambda ends: round(ends[1] - ends[0], 3), default=(0.0, 0.0))
 
 
 def _between(speech: Speech, low: int, high: int) -> tuple[int, NDArray[np.float32]]:
@@ -229,17 +238,7 @@ def _quietest(speech: Speech, low: int, high: int) -> int:
     first, heard = _between(speech, low, high)
     if not len(heard):
         return high
-    chunk = first + int(heard.argmin())
-    places = chunk * CHUNK / SAMPLE_RATE, (chunk + 1) * CHUNK / SAMPLE_RATE
-    middle = sum(longest_silence(speech, low, high) or places) / 2
+    middle = sum(_longest(silences(speech, low, high))) / 2
+    if not middle:
+        middle = (first + int(heard.argmin()) + 0.5) * CHUNK / SAMPLE_RATE
     return min(max(round(speech.timeline.condensed(middle) * SAMPLE_RATE / HOP), low), high)
-
-
-def _longest_run(marked: NDArray[np.bool_]) -> tuple[int, int]:
-    """Begin and end of the longest run of True, the last of equals; (0, 0) if there is none."""
-    edges = np.flatnonzero(np.diff(np.concatenate([[False], marked, [False]]).astype(np.int8)))
-    begins, ends = edges[::2], edges[1::2]
-    if not len(begins):
-        return 0, 0
-    best = len(begins) - 1 - int((ends - begins)[::-1].argmax())
-    return int(begins[best]), int(ends[best])

@@ -174,15 +174,17 @@ class _Splitter:
 def pad_spans(spans: Sequence[Span], samples: int, options: VadOptions) -> list[Span]:
     """Spans with speech_pad_ms on both sides, in order, apart, inside the recording.
 
-    Where two would overlap they meet in the middle between them. What follows the last one is kept
-    to the end when it is shorter than min_silence_duration_ms, as it would be between two words.
+    Where two would overlap they meet in the middle between them. What is before the first one and
+    after the last one is kept when it is shorter than min_silence_duration_ms, as it would be
+    between two words: most recordings are then heard as they are.
     """
     pad = options.speech_pad_ms * SAMPLE_RATE // 1000
     silence = options.min_silence_duration_ms * SAMPLE_RATE / 1000
     padded = []
     start = 0
     for number, span in enumerate(spans):
-        start = max(start, span.start - pad)
+        if number or span.start >= silence:
+            start = max(start, span.start - pad)
         if number + 1 < len(spans):
             end = min(span.end + pad, (span.end + spans[number + 1].start) // 2)
         else:

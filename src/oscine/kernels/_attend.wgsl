@@ -1,9 +1,11 @@
 // softmax(q kᵀ / √W) v of one query over `count` keys, by one workgroup of 128.
-// Paste after q, k, v (arrays of vec4), W4 = W/4, MOST = the most keys, and a function place4(key)
-// from the first key and value to those of a key. Results: every invocation of the first W4 holds
-// its four outputs, not yet divided by the returned total.
+// Paste after q (an array of vec4), W4 = W/4, MOST = the most keys, a function place4(key) from the
+// first key and value to those of a key, and key4(at), value4(at) for four numbers of them.
+// Results: every invocation of the first W4 holds its four outputs, not yet divided by the total.
 // use _block_subgroup
 const SCALE: f32 = 0.125;
+// Lanes that share a key, so that what they load lies side by side in memory; 1 without subgroups.
+const NEIGHBOURS: u32 = 1u;
 
 struct Attended {
   sum: vec4<f32>,
@@ -22,15 +24,21 @@ fn attend(me: u32, q_at: u32, k_at: u32, v_at: u32, count: u32) -> Attended {
   }
   workgroupBarrier();
   var top = -1e30;
-  for (var key = me; key < count; key += 128u) {
-    let at = k_at + place4(key);
+  let part = me % NEIGHBOURS;
+  for (var begin = 0u; begin < count; begin += 128u / NEIGHBOURS) {
+    let key = begin + me / NEIGHBOURS;
+    let at = k_at + place4(min(key, count - 1u));
     var products = vec4<f32>();
-    for (var i = 0u; i < W4; i++) {
-      products += attend_query[i] * k[at + i];
+    for (var i = part; i < W4; i += NEIGHBOURS) {
+      products += attend_query[i] * key4(at + i);
     }
-    let score = dot(products, vec4<f32>(1.0));
-    attend_scores[key] = score;
-    top = max(top, score);
+    let score = neighbour_sum(dot(products, vec4<f32>(1.0)), NEIGHBOURS);
+    if (key < count) {
+      if (part == 0u) {
+        attend_scores[key] = score;
+      }
+      top = max(top, score);
+    }
   }
   top = block_max(me, top);
   var total = 0.0;
@@ -47,7 +55,7 @@ fn attend(me: u32, q_at: u32, k_at: u32, v_at: u32, count: u32) -> Attended {
   var sum = vec4<f32>();
   if (group < groups) {
     for (var key = group; key < count; key += groups) {
-      sum += attend_scores[key] * v[v_at + place4(key) + column];
+      sum += attend_scores[key] * value4(v_at + place4(key) + column);
     }
   }
   attend_parts[me] = sum;

@@ -26,3 +26,12 @@ fn block_max(me: u32, value: f32) -> f32 {
   workgroupBarrier();
   return top;
 }
+
+// Sum over 1 or 4 lanes side by side, known to each of them; no subgroup has fewer than 4.
+fn neighbour_sum(value: f32, lanes: u32) -> f32 {
+  if (lanes == 1u) {
+    return value;
+  }
+  let pair = value + subgroupShuffleXor(value, 1u);
+  return pair + subgroupShuffleXor(pair, 2u);
+}

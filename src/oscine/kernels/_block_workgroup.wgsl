@@ -38,3 +38,8 @@ fn block_max(me: u32, value: f32) -> f32 {
   }
   return top;
 }
+
+// Without subgroups a lane has no neighbours: `lanes` is 1.
+fn neighbour_sum(value: f32, lanes: u32) -> f32 {
+  return value;
+}

@@ -1,6 +1,6 @@
-// Four weights in a row, stored as float32.
+// Four numbers in a row, weights or keys, stored as float32.
 alias Packed = vec4<f32>;
 
-fn unpack(weights: Packed) -> vec4<f32> {
-  return weights;
+fn unpack(four: Packed) -> vec4<f32> {
+  return four;
 }

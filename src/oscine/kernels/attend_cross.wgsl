@@ -1,9 +1,10 @@
 // The keys of softmax(q kᵀ / √W) v cut into SPLITS of MOST keys, one workgroup each, per head
-// q [LINES·L, D]; k and v are one buffer kv [WINDOWS, KEYS, 2·D]; D = HEADS·4·W4. Line b listens to
+// q [LINES·L, D]; k and v are one buffer kv [WINDOWS, KEYS, 2·D], float32 or float16; D = HEADS·4·W4. Line b listens to
 // state.window[b]; a line that is done costs nothing.
 // sums [LINES·L, HEADS, SPLITS, W] undivided, marks [LINES·L, HEADS, SPLITS] of (top, total);
 // attend_combine puts them together. Launch (SPLITS, HEADS, LINES·L).
 // use _state
+// use _weights_f32
 const L: u32 = 1u;
 const KEYS: u32 = 1u;
 const HEADS: u32 = 1u;
@@ -11,14 +12,22 @@ const W4: u32 = 16u;
 const MOST: u32 = 128u;
 
 @group(0) @binding(0) var<storage, read> q: array<vec4<f32>>;
-@group(0) @binding(1) var<storage, read> k: array<vec4<f32>>;
-@group(0) @binding(2) var<storage, read> v: array<vec4<f32>>;
+@group(0) @binding(1) var<storage, read> k: array<Packed>;
+@group(0) @binding(2) var<storage, read> v: array<Packed>;
 @group(0) @binding(3) var<storage, read> state: array<u32>;
 @group(0) @binding(4) var<storage, read_write> sums: array<vec4<f32>>;
 @group(0) @binding(5) var<storage, read_write> marks: array<vec2<f32>>;
 
 fn place4(key: u32) -> u32 {
   return key * 2u * HEADS * W4;
+}
+
+fn key4(at: u32) -> vec4<f32> {
+  return unpack(k[at]);
+}
+
+fn value4(at: u32) -> vec4<f32> {
+  return unpack(v[at]);
 }
 
 // use _attend

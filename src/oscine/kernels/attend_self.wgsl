@@ -28,6 +28,14 @@ fn place4(key: u32) -> u32 {
   return key * HEADS * W4;
 }
 
+fn key4(at: u32) -> vec4<f32> {
+  return k[at];
+}
+
+fn value4(at: u32) -> vec4<f32> {
+  return v[at];
+}
+
 // use _attend
 
 @compute @workgroup_size(128)

@@ -3,6 +3,7 @@
 // D = HEADS·4·W4; chosen [A]; y [A, LINES·L, KEYS]. Each invocation keeps its scores in y, where no
 // other one looks: any number of keys will do. Launch (A, LINES·L).
 // use _state
+// use _weights_f32
 const L: u32 = 1u;
 const KEYS: u32 = 1u;
 const HEADS: u32 = 1u;
@@ -10,7 +11,7 @@ const W4: u32 = 16u;
 const SCALE: f32 = 0.125;
 
 @group(0) @binding(0) var<storage, read> q: array<vec4<f32>>;
-@group(0) @binding(1) var<storage, read> k: array<vec4<f32>>;
+@group(0) @binding(1) var<storage, read> k: array<Packed>;
 @group(0) @binding(2) var<storage, read> state: array<u32>;
 @group(0) @binding(3) var<storage, read> chosen: array<u32>;
 @group(0) @binding(4) var<storage, read_write> y: array<f32>;
@@ -39,7 +40,7 @@ fn main(
     let at = (state[base + WINDOW] * KEYS + key) * 2u * HEADS * W4 + head;
     var products = vec4<f32>();
     for (var i = 0u; i < W4; i++) {
-      products += query[i] * k[at + i];
+      products += query[i] * unpack(k[at + i]);
     }
     let score = dot(products, vec4<f32>(1.0));
     y[out + key] = score;

@@ -6,7 +6,8 @@ slots that `keep` fills are written in place, alike on both sides.
 
 Shapes: R rows, D model width, V vocabulary, S encoder positions, C cache length; B lines that are
 decoded side by side, L rows of each in one pass, W encoded windows.
-Every activation is float32; weights are float32 or float16 and always summed in float32.
+Every activation is float32; weights are float32 or float16 and always summed in float32. So are
+the keys and values that cross-attention reads, where a slot for them is float16.
 """
 
 from __future__ import annotations
@@ -162,7 +163,10 @@ class Ops(Protocol):
         ...
 
     def attend_cross(self, q: Tensor, kv: Tensor, state: State, heads: int) -> Tensor:
-        """Each line attends to its window of k‖v [W, S, 2D]: q [B·L, D] -> [B·L, D]."""
+        """Each line attends to its window of k‖v [W, S, 2D]: q [B·L, D] -> [B·L, D].
+
+        kv may be a float16 slot here and in cross_weights.
+        """
         ...
 
     def cross_weights(
@@ -230,7 +234,7 @@ class Ops(Protocol):
         ...
 
     def keep(self, x: Tensor, slot: Tensor) -> None:
-        """Let slot, which outlives the plan, hold x from now on."""
+        """Let slot, which outlives the plan, hold x from now on; rounded, if it is float16."""
         ...
 
 
@@ -247,6 +251,7 @@ class Backend(Ops, Protocol):
 
     name: str  # for people and for JSON: "NumPy", or the adapter's name
     good_batch: int  # windows side by side, beyond which more hardly gain
+    half_memory: bool  # whether float16 slots for attend_cross save time, as they save memory
 
     def upload(self, array: np.ndarray) -> Tensor:
         """A constant: float32 and float16 matrices, float32 vectors."""

@@ -114,6 +114,7 @@ def difference(expected: Array, found: Array) -> float:
         return max(difference(expected[name], found[name]) for name in expected.dtype.names)
     if expected.dtype.kind != "f":
         return 0.0 if np.array_equal(expected, found) else np.inf
+    expected, found = (x.astype(np.float32, copy=False) for x in (expected, found))
     if not np.isfinite(found).all():
         return np.inf
     never = expected <= ops.NEVER

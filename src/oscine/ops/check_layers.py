@@ -99,13 +99,16 @@ def window_rows(rng: np.random.Generator, lines: int, length: int, windows: int,
     return rows
 
 
-def cross_case(lines: int, length: int, windows: int, keys: int, heads: int, width: int) -> Case:
+def cross_case(
+    lines: int, length: int, windows: int, keys: int, heads: int, width: int, half: bool = False
+) -> Case:
     """The decoder's attention to the audio; lines that are done are void."""
+    kind = np.float16 if half else np.float32
 
     def values(rng: np.random.Generator) -> Values:
         return {
             "q": noise(rng, lines * length, heads * width, spike=3.0),
-            "kv": noise(rng, windows, keys, 2 * heads * width, spike=3.0),
+            "kv": noise(rng, windows, keys, 2 * heads * width, spike=3.0).astype(kind),
             "rows": window_rows(rng, lines, length, windows, keys),
             "tokens": np.zeros((lines, length), np.uint32),
         }
@@ -115,19 +118,37 @@ def cross_case(lines: int, length: int, windows: int, keys: int, heads: int, wid
         return backend.attend_cross(x["q"], x["kv"], state, heads)
 
     size = f"{lines} lines of {length}, {windows} windows of {keys} keys, {heads}x{width}"
+    size += " float16" * half
     return Case(f"attend_cross {size}", values, call, lines="rows")
 
 
-def weights_case(lines: int, length: int, keys: int, heads: int, chosen: tuple[int, ...]) -> Case:
+def weights_case(
+    lines: int, length: int, keys: int, heads: int, chosen: tuple[int, ...], half: bool = False
+) -> Case:
     """The weights of some heads, of done lines too."""
-    whole = cross_case(lines, length, 2, keys, heads, 16)
+    whole = cross_case(lines, length, 2, keys, heads, 16, half)
 
     def call(backend: Any, x: Values, w: Values) -> Any:
         state = ops.State(x["rows"], x["tokens"])
         return backend.cross_weights(x["q"], x["kv"], state, heads, chosen)
 
     name = f"cross_weights {lines} lines of {length}, {keys} keys, heads {chosen} of {heads}"
-    return Case(name, whole.inputs, call)
+    return Case(name + " float16" * half, whole.inputs, call)
+
+
+def pack_case(rows: int, width: int) -> Case:
+    """What a float16 slot keeps; of two neighbours, hardware may take either."""
+    return Case(
+        f"keep {rows}x{width} float16",
+        lambda rng: {
+            "x": noise(rng, rows, width, spike=100.0),
+            "slot": np.zeros((rows, width), np.float16),
+        },
+        lambda backend, x, w: backend.keep(backend.linear(x["x"], w["linear"]), x["slot"]),
+        lambda rng: {"linear": ops.Linear(np.eye(width, dtype=np.float32), None)},
+        compare=("slot",),
+        limit=1e-3,
+    )
 
 
 def self_case(
@@ -243,8 +264,13 @@ CASES = (
     cross_case(3, 7, 2, 150, 1, 48),
     cross_case(1, 4, 2, 128, 1, 128),
     cross_case(10, 1, 2, 257, 2, 20),
+    cross_case(1, 1, 1, 1500, 2, 64, half=True),
+    cross_case(5, 2, 3, 257, 2, 20, half=True),
     weights_case(1, 9, 1500, 6, (5, 0, 2)),
     weights_case(4, 3, 70, 2, (1,)),
+    weights_case(4, 3, 70, 2, (1,), half=True),
+    pack_case(5, 36),
+    pack_case(70, 516),
     self_case(1, 1, 448, 6, 64),
     self_case(5, 1, 40, 2, 20),
     self_case(1, 4, 32, 2, 16),

@@ -50,14 +50,6 @@ class Gpu(GpuProducts, GpuDecisions):
 
     # -- what a kernel is given ---------------------------------------------------------------
 
-    def fours(self, what: str, count: int) -> None:
-        """Kernels read four numbers at a time; DeviceError where that does not come out even."""
-        if count % 4:
-            raise DeviceError(
-                f"{self.name}: {what} {count} is not a multiple of 4, as kernels need it; "
-                "NumPy takes any"
-            )
-
     def head4(self, width: int, heads: int) -> int:
         """A head's width in fours; a workgroup has an invocation for each."""
         self.fours("head width", width // heads)
@@ -88,6 +80,12 @@ class Gpu(GpuProducts, GpuDecisions):
         workgroup = max(SUBGROUPS, self.lanes)
         groups = min(ceil(rows / (workgroup // self.lanes)), MOST_GROUPS)
         return {"TEAM": "subgroup", "WORKGROUP": workgroup}, (groups,)
+
+    def neighbours(self, lines: int) -> int:
+        """Lanes that share a key of attention. Several lines gain by loads that are side by side;
+        one waits for its loads one after another, and the more so the fewer a lane has at once.
+        """
+        return 4 if lines > 1 and self.block == "subgroup" else 1
 
     def subgroup_size(self) -> int:
         """Asked of the hardware, since the adapter's word is not reliable."""
@@ -289,6 +287,7 @@ class Gpu(GpuProducts, GpuDecisions):
             (heads, rows),
             L=length, HEADS=heads, W4=head4, MOST=most, ROOM=room, APPEND=length == 1,
             ORIGINS=state.origins is not None, SCALE=scale_of(head4), BLOCK=self.block,
+            NEIGHBOURS=self.neighbours(lines),
         )  # fmt: skip
         return y
 
@@ -301,7 +300,8 @@ class Gpu(GpuProducts, GpuDecisions):
         self.add(
             "attend_cross", [q, kv, kv, state.rows, sums, marks], (splits, heads, rows),
             work=4.0 * rows * keys * width, L=length, KEYS=keys, HEADS=heads, W4=head4,
-            MOST=SPLIT_KEYS, SCALE=scale_of(head4), BLOCK=self.block,
+            MOST=SPLIT_KEYS, SCALE=scale_of(head4), BLOCK=self.block, HALF=is_half(kv),
+            NEIGHBOURS=self.neighbours(state.rows.shape[0]),
         )  # fmt: skip
         self.add(
             "attend_combine", [sums, marks, state.rows, y], (ceil(width / 256), rows),
@@ -321,6 +321,7 @@ class Gpu(GpuProducts, GpuDecisions):
             "cross_weights", [q, kv, state.rows, self.lists[chosen], y], (count, rows),
             work=4.0 * count * rows * keys * width // heads, L=rows // state.rows.shape[0],
             KEYS=keys, HEADS=heads, W4=head4, SCALE=scale_of(head4), BLOCK=self.block,
+            HALF=is_half(kv),
         )  # fmt: skip
         return y
 

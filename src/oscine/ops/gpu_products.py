@@ -16,7 +16,6 @@ FEW_ROWS = 64  # up to so many a team takes several rows of a weight; more fill 
 #: 5,120 columns: with fewer, tiles are smaller, or several workgroups share the depth of a sum.
 MATRIX_ENOUGH, BROAD_ENOUGH, ENOUGH = 90, 250, 128
 MOST_SPLITS = 4
-HALVING_GROUPS = 1024  # at most; each of 256 invocations
 
 Shape: TypeAlias = tuple[dict[str, int], tuple[int, int, int]]
 
@@ -27,13 +26,11 @@ class GpuProducts(Recorder):
     matrix = False  # whether there are matrix units that its kernels can use
 
     def halve(self, x: Tensor) -> Tensor:
-        """x in float16, as matrix units want it; its size is a multiple of four."""
+        """x in float16, as matrix units want it."""
         if x.dtype == np.float16:
             return x
         y = self.new_half(*x.shape)
-        fours = x.shape[0] * x.shape[1] // 4
-        groups = min(ceil(fours / 256), HALVING_GROUPS)
-        self.add("halve", [x, y], (groups,), COUNT4=fours, STORE_HALF=True)
+        self.pack(x, y)
         return y
 
     def new_half(self, *shape: int) -> Tensor:
@@ -113,6 +110,6 @@ def plain_tiles(rows: int, outputs: int, depth: int) -> Shape:
     return {"COLUMNS": 64}, (*narrow, splits)
 
 
-def is_half(weight: Tensor) -> bool:
-    """Whether a weight lies there as float16."""
-    return weight.dtype == np.float16
+def is_half(tensor: Tensor) -> bool:
+    """Whether a weight, or keys and values, lie there as float16."""
+    return tensor.dtype == np.float16

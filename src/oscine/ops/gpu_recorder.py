@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from math import prod
+from math import ceil, prod
 from typing import Any
 
 import numpy as np
@@ -27,6 +27,7 @@ class Recorder:
     """Memory and plans of one device; shapes and meaning: oscine.ops.Backend."""
 
     good_batch = 16
+    half_memory = True
 
     def __init__(self, device: Device) -> None:
         self.device = device
@@ -111,9 +112,19 @@ class Recorder:
             self.dispatches, self.guard = before
 
     def keep(self, x: Tensor, slot: Tensor) -> None:
+        if slot.dtype == np.float16:
+            self.pack(x, slot)
+            return
         if x.buffer is not None:
             raise ValueError("keep takes an intermediate of this plan, once")
         x.buffer = slot.buffer
+
+    def pack(self, x: Tensor, y: Tensor) -> None:
+        """y = x in float16."""
+        width = y.shape[-1]
+        self.fours("width to store in float16", width)
+        grid = ceil(width / 256), prod(y.shape[:-1])
+        self.add("pack", [x, y], grid, WIDTH4=width // 4, STORE_HALF=True)
 
     def trace(self) -> dict[str, tuple[int, float]]:
         totals = self.profile.collect() if self.profile else {}
@@ -124,6 +135,14 @@ class Recorder:
     def new(self, *shape: int) -> Tensor:
         """An intermediate of the plan being recorded."""
         return Tensor(shape, np.dtype(np.float32))
+
+    def fours(self, what: str, count: int) -> None:
+        """Kernels read four numbers at a time; DeviceError where that does not come out even."""
+        if count % 4:
+            raise DeviceError(
+                f"{self.name}: {what} {count} is not a multiple of 4, as kernels need it; "
+                "NumPy takes any"
+            )
 
     def add(
         self,

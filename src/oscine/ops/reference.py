@@ -151,6 +151,7 @@ class Reference(Decisions):
 
     name = "NumPy"
     good_batch = 8
+    half_memory = False  # NumPy would convert all of it to float32 at each step
 
     # -- memory and time ----------------------------------------------------------------------
 

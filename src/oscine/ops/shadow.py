@@ -59,6 +59,8 @@ def pairs_written(tree: Any) -> list[Pair]:
 class Shadow:
     """A backend of pairs; shapes and meaning: oscine.ops.Ops."""
 
+    good_batch, half_memory = Gpu.good_batch, Gpu.half_memory
+
     def __init__(self, gpu: Gpu) -> None:
         self.gpu, self.reference = gpu, Reference()
         self.name = f"{gpu.name}, checked op by op"
@@ -163,4 +165,4 @@ class Shadow:
 
     def keep(self, x: Pair, slot: Pair) -> None:
         self.reference.keep(x.ours, slot.ours)
-        self.gpu.write(slot.theirs, x.ours)
+        self.gpu.write(slot.theirs, slot.ours)

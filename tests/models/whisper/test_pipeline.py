@@ -16,7 +16,7 @@ from oscine.audio.timeline import Timeline
 from oscine.audio.vad import Span
 from oscine.errors import AudioError, Cancelled, UsageError
 from oscine.models.whisper.pipeline import Whisper
-from oscine.models.whisper.request import Decoded
+from oscine.models.whisper.request import Decoded, rules_of
 from oscine.models.whisper.stream import clip_frames
 
 Scripted = Callable[..., Whisper]
@@ -161,7 +161,9 @@ def test_times_stay_inside_the_audio_and_in_order(scripted: Scripted) -> None:
 ROW = st.lists(st.sampled_from([0.0, 0.2, 0.5, 0.9, 1.0, " a", " ", "é"]), max_size=8).map(tuple)
 
 
-@settings(suppress_health_check=[HealthCheck.function_scoped_fixture], max_examples=60)
+@settings(
+    suppress_health_check=[HealthCheck.function_scoped_fixture], max_examples=60, deadline=None
+)
 @given(rows=st.lists(ROW, min_size=1, max_size=5), seconds=st.floats(0.0001, 3.0))
 def test_whatever_the_model_says_the_result_is_sound(
     scripted: Scripted, rows: list[tuple[Any, ...]], seconds: float
@@ -275,17 +277,57 @@ def test_times_far_beyond_the_end_are_the_end(scripted: Scripted, seconds: float
 def test_nothing_to_transcribe_is_said(
     scripted: Scripted, caplog: pytest.LogCaptureFixture, length: int, clips: str, why: str
 ) -> None:
-    assert scripted().transcribe(sound(length), clip_timestamps=clips).segments == ()
+    told: list[tuple[float, float]] = []
+    result = scripted().transcribe(
+        sound(length), clip_timestamps=clips, progress=lambda *seconds: told.append(seconds)
+    )
+    assert result.segments == ()
+    assert told == [(result.duration, result.duration)]
     assert [record.getMessage() for record in caplog.records] == [
         record.getMessage() for record in caplog.records if why in record.getMessage()
     ]
     assert len(caplog.records) == 1
 
 
-def test_an_empty_prefix_forces_nothing(scripted: Scripted) -> None:
+def test_channels_without_speech_are_named_and_count_as_done(
+    scripted: Scripted, caplog: pytest.LogCaptureFixture
+) -> None:
+    told: list[tuple[float, float]] = []
+    quiet = np.zeros((16000, 3), np.float32)
+    model = scripted()
+    model.transcribe(
+        (quiet, 16000),
+        vad_filter=True,
+        split_channels=True,
+        progress=lambda *seconds: told.append(seconds),
+    )
+    assert [record.getMessage().split(":")[0] for record in caplog.records] == [
+        "array, channel 1", "array, channel 2", "array, channel 3",
+    ]  # fmt: skip
+    assert told == [(pytest.approx(part / 3), 1.0) for part in (1, 2, 3)]
+
+
+@pytest.mark.parametrize("name", ["prefix", "initial_prompt", "hotwords"])
+@pytest.mark.parametrize("blank", ["", " ", "\n"])
+def test_a_blank_prompt_is_none(scripted: Scripted, name: str, blank: str) -> None:
     model = scripted((0.0, " a", 0.5))
-    model.transcribe(sound(1.0), prefix="")
+    model.transcribe(sound(1.0), **{name: blank})
     assert model.decoder.requests[0].prompt == (model.tokens.start,)
+
+
+@pytest.mark.parametrize("more", [{}, {"initial_prompt": "x", "carry_initial_prompt": True}])
+def test_hotwords_without_end_leave_room_for_text(scripted: Scripted, more: dict[str, Any]) -> None:
+    model = scripted(*[(0.0, " aaaaaaaaaa", 1.0)] * 6)
+    model.transcribe(sound(6.0), hotwords="word " * 1000, **more)
+    (prompt,) = {request.prompt for request in model.decoder.requests}
+    assert len(prompt) == 33  # half the context, and the start
+    assert {request.limit for request in model.decoder.requests} == {31}
+
+
+def test_a_run_longer_than_any_text_is_never_met_twice(scripted: Scripted) -> None:
+    model = scripted((0.0, " a", 0.5))
+    model.transcribe(sound(1.0), no_repeat_ngram_size=2**40)
+    assert rules_of(model.decoder.requests[0], 300)["no_repeat_ngram"] == 64
 
 
 def test_an_encoder_alone_can_only_encode(scripted: Scripted) -> None:

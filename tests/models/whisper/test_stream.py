@@ -18,6 +18,7 @@ from oscine.audio.vad import Span, VadOptions
 from oscine.errors import DeviceLostError, UsageError
 from oscine.models.whisper import stream as stream_module
 from oscine.models.whisper.pipeline import Whisper
+from oscine.models.whisper.request import Alignment
 from oscine.models.whisper.stream import restored, restored_word
 from oscine.types import Coverage, Segment, Word
 
@@ -96,7 +97,7 @@ def hears(monkeypatch: pytest.MonkeyPatch) -> Callable[..., None]:
     """hears((start, end), ...): the detector hears speech there, without pads."""
 
     def plant(*spans: tuple[float, float]) -> None:
-        def survey(source: Any, *, vad: VadOptions | None, check: Any = None) -> Speech:
+        def survey(source: Any, *, vad: VadOptions | None, **more: Any) -> Speech:
             samples = np.concatenate(list(source.blocks()))
             found, line = seconds(*spans), Timeline(seconds(*spans), len(samples))
             chances = np.zeros(-(-len(samples) // 512), np.float32)
@@ -114,6 +115,20 @@ def hears(monkeypatch: pytest.MonkeyPatch) -> Callable[..., None]:
 
 def sound(length: float) -> np.ndarray:
     return np.random.default_rng(0).normal(0, 0.1, round(length * RATE)).astype(np.float32)
+
+
+def looking_at(seconds: list[float]) -> Callable[..., Alignment]:
+    """An alignment in which the text's tokens, and then end-of-text, look at these times."""
+
+    def align(prompt: Any, end: int, frames: int, window: int = 0) -> Alignment:
+        weights = np.zeros((1, len(prompt), frames), np.float32)
+        rows = range(len(prompt) - 1 - len(seconds), len(prompt) - 1)
+        for row, second in zip(rows, seconds, strict=True):
+            at = round(second * 50)
+            weights[0, row, at - 5 : at + 5] = 1
+        return Alignment(weights, np.full(len(prompt) - 1, 0.9, np.float32))
+
+    return align
 
 
 def test_only_speech_is_decoded_and_times_are_the_recordings(
@@ -157,24 +172,69 @@ def test_a_window_whose_text_stops_early_is_taken_up_again(
     assert result.coverage.without_text == pytest.approx(0.1, abs=0.05)
 
 
-def test_a_segment_over_speech_that_it_lacks_ends_at_a_pause(
-    scripted: Scripted, hears: Callable[..., None]
+@pytest.mark.parametrize(
+    ("row", "kept", "end"),
+    [
+        ((0.0, " 1, 2.", 19.0, 19.0, " lost", 21.0), " 1, 2", 2.4),
+        ((0.0, " 1, 2. lost", 21.0), " 1, 2", 2.4),
+        ((0.0, " 1, 2.", 19.0), " 1, 2.", 4.0),  # nothing is aligned after it
+    ],
+)
+def test_speech_that_a_segment_passes_over_is_taken_up_again(
+    scripted: Scripted,
+    hears: Callable[..., None],
+    row: tuple[Any, ...],
+    kept: str,
+    end: float,
 ) -> None:
     """As tiny.en does: 20 s of "1, 2, 3" where somebody went on to say a sentence."""
     hears((0.0, 4.0), (5.0, 20.0), (23.0, 26.0))
     model = scripted()
     model.decoder.config = replace(model.decoder.config, n_audio_ctx=1500)
-    model.decoder.rows = [
-        (0.0, " 1, 2", 19.0, 19.0, " lost", 21.0),
-        (0.0, " a sentence", 7.2, 7.2, " and more", 18.0),
-    ]
+    times = [0.5, 0.7, 1.0, 1.5, 2.0, 2.5, 19.2, 19.6, 20.0, 20.4, 20.8, 21.0]
+    if "lost" not in str(row):
+        times = [*times[:6], 3.0]
+    model.decoder.rows = [row, (0.0, " a whole sentence", 7.2, 7.2, " and more" * 4, 19.5)]
+    model.decoder.align = looking_at(times)
     result = model.transcribe(sound(26.0), vad_filter=True)
-    assert [(s.text, s.start, s.end) for s in result.segments] == [
-        (" 1, 2", 0.0, 4.0),
-        (" a sentence", 5.0, 12.2),
-        (" and more", 12.2, 26.0),
-    ]
+    first, second, third = result.segments
+    assert (first.text, second.text, third.text) == (kept, " a whole sentence", " and more" * 4)
+    assert first.end == pytest.approx(end, abs=0.1)
+    assert second.seek == pytest.approx(100 * end, abs=105)  # a second from 4.0 on was cut out
+    assert "".join(map(chr, first.tokens[1 : len(kept) + 1])) == kept
     assert model.decoder.rows == []
+
+
+def test_speech_between_two_segments_is_taken_up_again(
+    scripted: Scripted, hears: Callable[..., None]
+) -> None:
+    hears((0.0, 25.0))
+    model = scripted()
+    model.decoder.config = replace(model.decoder.config, n_audio_ctx=1500)
+    model.decoder.rows = [
+        (0.0, " some words", 4.0, 9.0, " and after", 13.0, 13.0, " the gap" * 6, 25.0),
+        (0.0, " what is in it" * 2, 5.0, 5.0, " and after", 9.0, 9.0, " the gap" * 6, 21.0),
+    ]
+    result = model.transcribe(sound(25.0), vad_filter=True)
+    assert [(s.text, s.start) for s in result.segments] == [
+        (" some words", 0.0),
+        (" what is in it" * 2, 4.0),
+        (" and after", 9.0),
+        (" the gap" * 6, 13.0),
+    ]
+
+
+def test_few_tokens_for_all_that_is_said_are_let_be(
+    scripted: Scripted, hears: Callable[..., None]
+) -> None:
+    """Digits, said slowly: the words are where speech is."""
+    hears((0.0, 4.0), (5.0, 9.0))
+    model = scripted()
+    model.decoder.config = replace(model.decoder.config, n_audio_ctx=1500)
+    model.decoder.rows = [(0.0, " 1, 2", 8.0)]
+    model.decoder.align = looking_at([0.5, 3.0, 3.5, 5.5, 6.5, 8.0])
+    result = model.transcribe(sound(9.0), vad_filter=True)
+    assert [(s.text, s.start, s.end) for s in result.segments] == [(" 1, 2", 0.0, 9.0)]
 
 
 def test_few_words_for_much_speech_stay_where_there_is_no_pause(
@@ -186,6 +246,27 @@ def test_few_words_for_much_speech_stay_where_there_is_no_pause(
     model.decoder.rows = [(0.0, " Oh", 19.9)]
     result = model.transcribe(sound(20.0), vad_filter=True)
     assert [(s.text, round(s.end, 2)) for s in result.segments] == [(" Oh", 19.9)]
+
+
+def test_speech_at_the_edges_of_aligned_words_is_not_missing(
+    scripted: Scripted, hears: Callable[..., None]
+) -> None:
+    hears((0.0, 8.0))
+    model = scripted()
+    model.decoder.config = replace(model.decoder.config, n_audio_ctx=1500)
+    model.decoder.rows = [(0.0, " a b c d", 4.0, 4.0, " e f g h", 8.0)] * 2
+    model.decoder.align = looking_at([0.4 + at * 0.45 for at in range(17)])
+    plain = model.transcribe(sound(8.0), vad_filter=True)
+    timed = model.transcribe(sound(8.0), vad_filter=True, word_timestamps=True)
+    assert timed.segments[-1].end < 7.8
+    assert plain.coverage is not None
+    assert plain.coverage.without_text == 0
+    assert timed.coverage == plain.coverage
+
+
+def test_what_would_begin_where_the_audio_ends_is_made_up(scripted: Scripted) -> None:
+    model = scripted((0.0, " a", 0.5, 0.6, " b", 0.8))
+    assert model.transcribe(sound(0.55)).text == " a"
 
 
 def test_clips_and_speech_together(scripted: Scripted, hears: Callable[..., None]) -> None:

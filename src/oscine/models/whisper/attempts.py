@@ -48,10 +48,10 @@ class Attempts:
         self._suppress_first = (
             suppressed_first(tokenizer, tokens, config) if options.suppress_blank else ()
         )
-        prefix = _encode(tokenizer, options.prefix or None)  # an empty one forces no space
+        prefix = _encode(tokenizer, options.prefix)
         self._prefix = fit_prefix(prefix, config.n_text_ctx, options.sample_len)
         room = config.n_text_ctx // 2 - 1
-        self._hotwords = _encode(tokenizer, options.hotwords or None)[:room]
+        self._hotwords = _encode(tokenizer, options.hotwords)[:room]
 
     def history(self) -> History:
         """That of a recording not yet begun; hotwords take their room from it."""
@@ -119,7 +119,7 @@ class Attempts:
             beams=beams,
             pool=round(beams * (options.patience or 1.0)),
             repetition_penalty=options.repetition_penalty,
-            no_repeat_ngram=options.no_repeat_ngram_size,
+            no_repeat_ngram=min(options.no_repeat_ngram_size, context),
             # Another window or attempt, other random numbers; the same run again, the same.
             seed=(options.seed * 0x9E3779B1 + job.seek * 16 + attempt) & 0xFFFFFFFF,
             window=window,
@@ -127,5 +127,9 @@ class Attempts:
 
 
 def _encode(tokenizer: Tokenizer, text: str | None) -> tuple[int, ...]:
-    """A prompt's text as ids, with the leading space that words in mid-sentence have."""
-    return () if text is None else tokenizer.encode(" " + text.strip())
+    """A prompt's text as ids, with the leading space that words in mid-sentence have.
+
+    A blank text is none: the space alone would have the model end where it begins.
+    """
+    words = "" if text is None else text.strip()
+    return tokenizer.encode(" " + words) if words else ()

@@ -20,6 +20,7 @@ Check = Callable[[str, Any], Any]
 
 COLDEST, HOTTEST = 0.001, 1000.0  # temperatures above 0
 MOST_BEAMS = 16
+MOST_SAMPLES = 64  # lines of one window, and beams that a search waits for
 MOST_WINDOWS = 64  # of one batch
 MOST_SEGMENTS = 1000  # that are listened to for the language
 AUTO = "auto"
@@ -172,7 +173,7 @@ CHECKS: Mapping[str, Check] = MappingProxyType(
         "language_detection_segments": _count_up_to(MOST_SEGMENTS),
         "language_detection_threshold": _optional(_share),
         "temperature": _temperatures,
-        "best_of": _optional(_count),
+        "best_of": _optional(_count_up_to(MOST_SAMPLES)),
         "beam_size": _optional(_count_up_to(MOST_BEAMS)),
         "patience": _optional(_positive),
         "length_penalty": _optional(_share),

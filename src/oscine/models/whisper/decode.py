@@ -30,6 +30,8 @@ class Decoder:
     def __init__(self, weights: WhisperWeights, backend: ops.Backend) -> None:
         self.config, self.backend = weights.config, backend
         self.device = backend.name
+        halved = weights.decoder is not None and weights.decoder.embedding.dtype == np.float16
+        self.half_memory = halved and backend.half_memory
         self.timings: dict[str, float] = {}
         config = self.config
         self.encoder = ops.upload(backend, weights.encoder)
@@ -58,8 +60,11 @@ class Decoder:
     def reserve(self, windows: int, lines: int) -> None:
         """Make room for so many windows and lines, if there is less.
 
-        Plans are made anew then, and more windows begin empty. Raises DeviceMemoryError where the
-        device has not that much; what there was is kept.
+        Plans are made anew then, and more windows begin empty. Where the weights are float16, the
+        keys and values of several windows are too, on backends that gain by it: a step of a batch
+        does little but read them. One window's are float32 as long as no batch was reserved, and
+        NumPy's always: a token of a batch may differ from theirs at a near tie. Raises
+        DeviceMemoryError where the device has not that much; what there was is kept.
         """
         layers, width = self.config.n_text_layer, self.config.n_text_state
         context = self.config.n_text_ctx
@@ -68,7 +73,8 @@ class Decoder:
         values: list[ops.Tensor] = []
         try:
             if windows > self.windows:
-                memory = self.slots(layers, (windows, self.config.n_audio_ctx, 2 * width))
+                kind = np.float16 if self.half_memory and windows > 1 else np.float32
+                memory = self.slots(layers, (windows, self.config.n_audio_ctx, 2 * width), kind)
             if lines > self.most_lines:
                 keys = self.slots(layers, (lines, context, width))
                 values = self.slots(layers, (lines, context, width))
@@ -92,19 +98,21 @@ class Decoder:
         A quarter of what is free, as activations and other programs want some too.
         """
         config, (largest, free) = self.config, self.backend.room()
-        width = 4 * config.n_text_state
-        memory, cache = 2 * width * config.n_audio_ctx, width * config.n_text_ctx
+        width, item = config.n_text_state, 2 if self.half_memory else 4
+        memory, cache = 2 * width * config.n_audio_ctx * item, 4 * width * config.n_text_ctx
         counts = [self.backend.good_batch, largest // memory, largest // cache]
         if free is not None:
             counts.append(free // 4 // (config.n_text_layer * (memory + 2 * cache)))
         return max(1, min(counts))
 
-    def slots(self, count: int, shape: tuple[int, ...]) -> list[ops.Tensor]:
+    def slots(
+        self, count: int, shape: tuple[int, ...], kind: type = np.float32
+    ) -> list[ops.Tensor]:
         """So many slots of one shape, or none: DeviceMemoryError."""
         made: list[ops.Tensor] = []
         try:
             for _ in range(count):
-                made.append(self.backend.slot(shape))
+                made.append(self.backend.slot(shape, kind))
         except DeviceMemoryError:
             self.backend.release(*made)
             raise

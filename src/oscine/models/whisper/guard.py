@@ -5,9 +5,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 from itertools import groupby
 
+from oscine.models.whisper.request import REPEAT_LIMIT
+
 LONGEST_PHRASE = 60  # tokens of a phrase that may be said again and again
 ROUNDS = 3  # in a row make a loop,
-LOOP = 12  # if they are so many tokens: "no, no, no" is speech
+LOOP = 12  # if they are so many tokens: "no, no, no" is speech;
+# of one token alone, as many as end a window.
 
 
 def cut_repetition(
@@ -41,7 +44,8 @@ def _loop(text: Sequence[int], start: int) -> tuple[int, int]:
         stop = start + length
         while stop < len(text) and text[stop] == text[stop - length]:
             stop += 1
-        if stop - start >= max(LOOP, ROUNDS * length):
+        least = REPEAT_LIMIT if length == 1 else max(LOOP, ROUNDS * length)
+        if stop - start >= least:
             return length, stop
     return 0, 0
 

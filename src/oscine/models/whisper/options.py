@@ -15,7 +15,7 @@ from types import MappingProxyType
 from typing import Any
 
 from oscine.errors import UsageError
-from oscine.models.whisper.checks import CHECKS
+from oscine.models.whisper.checks import CHECKS, MOST_SAMPLES
 from oscine.models.whisper.checks import Clip as Clip
 
 TEMPERATURES = (0.0, 0.2, 0.4, 0.6, 0.8, 1.0)
@@ -147,6 +147,11 @@ class TranscribeOptions:
                     f"patience={self.patience} is too small for beam_size={self.beams}: "
                     "their product must round to 1 or more"
                 )
+            if round(self.beams * self.patience) > MOST_SAMPLES:
+                raise UsageError(
+                    f"patience={self.patience} is too large for beam_size={self.beams}: "
+                    f"{MOST_SAMPLES} beams are the most to wait for"
+                )
         if self.length_penalty is not None and self.beams == 1 and (not warm or self.best_of == 1):
             raise UsageError(
                 "length_penalty needs several results to choose from: beam_size or best_of above 1"
@@ -190,7 +195,8 @@ class TranscribeOptions:
         alone = f"with batch_size={self.batch_size}: windows of a batch cannot see each other"
         if self.condition_on_previous_text:
             raise UsageError(f"condition_on_previous_text=True does not go {alone}")
-        if self.initial_prompt is not None and not self.carry_initial_prompt:
+        prompted = self.initial_prompt is not None and self.initial_prompt.strip()
+        if prompted and not self.carry_initial_prompt:
             raise UsageError(
                 f"initial_prompt does not go {alone}; "
                 "with carry_initial_prompt=True every window is shown it, or use hotwords"

@@ -11,7 +11,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
-from oscine.audio.speech import Speech, longest_silence
+from oscine.audio.speech import Speech, silences
 from oscine.audio.windows import Features
 from oscine.models.whisper.attempts import Attempts, Job
 from oscine.models.whisper.cut import (
@@ -26,8 +26,8 @@ from oscine.models.whisper.guard import cut_repetition
 from oscine.models.whisper.language import likeliest
 from oscine.models.whisper.options import TranscribeOptions
 from oscine.models.whisper.silence import skip_silences
-from oscine.models.whisper.timing import align_words
-from oscine.models.whisper.words import add_words, last_word_end
+from oscine.models.whisper.timing import WordTiming, align_words
+from oscine.models.whisper.words import add_words, last_word_end, share_out
 from oscine.types import Segment
 
 if TYPE_CHECKING:
@@ -37,9 +37,9 @@ log = logging.getLogger(__name__)
 
 MISSED = 0.6  # seconds of speech after a window's last text that are worth another window
 LEAST_ADVANCE = 100  # frames that such a window must be ahead
-HOLLOW = 5.0  # seconds of speech in a segment beyond one a token: some of it is not in the text
-FASTEST = 10  # tokens a second that anybody says
-PAUSE = 0.3  # seconds of silence in such a segment at which to take it up again
+# A segment of fewer tokens a second may lack some of its speech: a word of it that lasts over a
+# pause (seconds) and over so much speech after that is where it stops.
+USUAL_RATE, PAUSE, HOLE = 3.0, 0.3, 3.0
 HOT = 0.5  # text made above this temperature is no context for what follows
 
 
@@ -124,7 +124,7 @@ class Passage:
         pieces, advance = cut(outcome.tokens, job.size, begin, final=whole)
         segments = self._segments(job, outcome, pieces, last, before, looping)
         if not self.options.without_timestamps:
-            segments, advance = self._without_hollow(job, segments, advance)
+            segments, advance = self._without_holes(window, job, segments, advance)
         single = whole or ends_in_single_timestamp(outcome.tokens, begin)
         if self.options.word_timestamps and segments:
             segments = self._with_words(window, job, segments, last, before)
@@ -150,6 +150,8 @@ class Passage:
             if piece.start == piece.end or not text.strip():
                 continue  # openai-whisper keeps these as empty segments; they say nothing
             start = max(before, min(offset + piece.start, last))
+            if start >= last:
+                continue  # made up: nothing is left to hear
             end = max(start, min(offset + piece.end, last))
             before = end
             segments.append(
@@ -174,17 +176,8 @@ class Passage:
         self, window: int, job: Job, segments: Sequence[Segment], last: float, before: float
     ) -> list[Segment]:
         """The same segments, with each word's time."""
-        options, tokens = self.options, self._tokens
-        text = [id for segment in segments for id in segment.tokens if id < tokens.end]
-        start = tokens.start_sequence(job.language, options.task, timestamps=False)
-        room = self.model.decoder.config.n_text_ctx - len(start) - 1
-        text = text[:room]  # more than the decoder picks in one window
-        frames = job.size // FRAMES_PER_TIMESTAMP
-        alignment = self.model.decoder.align(
-            (*start, *text, tokens.end), tokens.end, frames, window
-        )
-        language = "en" if options.task == "translate" else job.language
-        timings = align_words(alignment, text, len(start), self._tokenizer, language)
+        options = self.options
+        timings = self._timings(window, job, segments)
         timed, _ = add_words(
             segments,
             timings,
@@ -192,10 +185,24 @@ class Passage:
             prepend=options.prepend_punctuations,
             append=options.append_punctuations,
             last_speech=before,
-            end_of_text=tokens.end,
+            end_of_text=self._tokens.end,
             limit=last,
         )
         return timed
+
+    def _timings(self, window: int, job: Job, segments: Sequence[Segment]) -> list[WordTiming]:
+        """The words of all segments, in seconds from the window's beginning."""
+        tokens, task = self._tokens, self.options.task
+        text = [id for segment in segments for id in segment.tokens if id < tokens.end]
+        start = tokens.start_sequence(job.language, task, timestamps=False)
+        room = self.model.decoder.config.n_text_ctx - len(start) - 1
+        text = text[:room]  # more than the decoder picks in one window
+        frames = job.size // FRAMES_PER_TIMESTAMP
+        alignment = self.model.decoder.align(
+            (*start, *text, tokens.end), tokens.end, frames, window
+        )
+        language = "en" if task == "translate" else job.language
+        return align_words(alignment, text, len(start), self._tokenizer, language)
 
     def _seek_by_words(
         self,
@@ -227,26 +234,78 @@ class Passage:
         frames = round(seek * FRAMES_PER_SECOND) - job.seek
         return segments, frames if frames > 0 else advance
 
-    def _without_hollow(
-        self, job: Job, segments: list[Segment], advance: int
+    def _without_holes(
+        self, window: int, job: Job, segments: list[Segment], advance: int
     ) -> tuple[list[Segment], int]:
-        """A segment that passes over speech ends at its longest pause; on from there."""
-        for at, segment in enumerate(segments):
-            tokens = sum(id < self._tokens.end for id in segment.tokens)
-            if self._speech_between(segment.start, segment.end) < tokens + HOLLOW:
+        """Up to where speech is passed over, in a segment or between two; on from there."""
+        offset = job.seek / FRAMES_PER_SECOND
+        groups: list[list[WordTiming]] = [[] for _ in segments]
+        if any(map(self._is_thin, segments)):
+            counts = [self._text_count(segment) for segment in segments]
+            timings = self._timings(window, job, segments)
+            groups = share_out(timings, counts, [segment.text for segment in segments])
+        for at, (segment, words) in enumerate(zip(segments, groups, strict=True)):
+            kept, resume = list(segments[: at + 1]), None
+            found = self._hole(segment, words, offset) if self._is_thin(segment) else None
+            after = segments[at + 1].start if at + 1 < len(segments) else segment.end
+            if found is not None:
+                count, end, resume = found
+                kept[at:] = [self._shortened(segment, words[:count], end)] if count else []
+            elif self._speech_between(segment.end, after) >= HOLE:
+                resume = segment.end
+            if resume is None:
                 continue
-            start, end = (round(t * FRAMES_PER_SECOND) for t in (segment.start, segment.end))
-            silence = longest_silence(self.speech, start, end)
-            if silence is None or silence[1] - silence[0] < PAUSE:
-                continue
-            line = self.speech.timeline
-            stop = max(segment.start, line.condensed(silence[0]))
-            done = round(line.condensed(sum(silence) / 2) * FRAMES_PER_SECOND) - job.seek
-            enough = self._speech_between(segment.start, stop) >= tokens / FASTEST
-            if enough and LEAST_ADVANCE <= done < advance:
-                log.info("much speech, little text from %.2f s on: taken up again", segment.start)
-                return [*segments[:at], replace(segment, end=stop)], done
+            done = round(resume * FRAMES_PER_SECOND) - job.seek
+            if LEAST_ADVANCE <= done < advance:
+                log.info("speech without text from %.2f s on: taken up again", resume)
+                return kept, done
         return segments, advance
+
+    def _hole(
+        self, segment: Segment, words: Sequence[WordTiming], offset: float
+    ) -> tuple[int, float, float] | None:
+        """How many words come before speech that is in none, when they end, where to go on."""
+        for number, word in enumerate(words):
+            start, end = offset + word.start, offset + word.end
+            if self._pause_before_speech(start, end):
+                # Whether the word is before the pause or after what is missing, nobody can tell.
+                return number, max(segment.start, start), start
+        if words:
+            pause = self._pause_before_speech(offset + words[-1].end, segment.end)
+            if pause is not None:
+                return len(words), max(segment.start, pause[0]), sum(pause) / 2
+        return None
+
+    def _text_count(self, segment: Segment) -> int:
+        return sum(id < self._tokens.end for id in segment.tokens)
+
+    def _is_thin(self, segment: Segment) -> bool:
+        """Whether it has few tokens for its speech."""
+        usual = self._text_count(segment) / USUAL_RATE
+        return self._speech_between(segment.start, segment.end) >= usual + HOLE
+
+    def _pause_before_speech(self, start: float, end: float) -> tuple[float, float] | None:
+        """The first pause between two times if much is said between it and the second."""
+        low, high = (round(time * FRAMES_PER_SECOND) for time in (start, end))
+        line = self.speech.timeline
+        for begin, stop in silences(self.speech, low, high) if low < high else ():
+            if stop - begin >= PAUSE:
+                pause = line.condensed(begin), line.condensed(stop)
+                return pause if self._speech_between(pause[1], end) >= HOLE else None
+        return None
+
+    def _shortened(self, segment: Segment, words: Sequence[WordTiming], end: float) -> Segment:
+        """The segment with its first words alone, and this end."""
+        wanted = sum(len(word.tokens) for word in words)
+        tokens = []
+        for token in segment.tokens:
+            if token < self._tokens.end:
+                wanted -= 1
+                if wanted < 0:
+                    break
+            tokens.append(token)
+        text = "".join(word.word for word in words)
+        return replace(segment, end=end, text=text, tokens=tuple(tokens))
 
     def _early_stop(self, job: Job, segments: Sequence[Segment], advance: int) -> int:
         """On from the last text where speech is heard after it that the window passes over."""

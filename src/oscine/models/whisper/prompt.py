@@ -34,6 +34,8 @@ class History:
 
     def prompt(self) -> tuple[int, ...]:
         """The latest tokens that there is room for."""
+        if self._room < 1:  # hotwords took all of it
+            return ()
         if not self._carry:
             return tuple(self._tokens[self._since :][-self._room :])
         kept = self._initial[-self._room :]

@@ -24,6 +24,7 @@ from oscine.models.whisper.language import vote, window_starts
 from oscine.models.whisper.options import Clip, TranscribeOptions
 from oscine.models.whisper.passage import Passage
 from oscine.models.whisper.sequential import one_after_another
+from oscine.models.whisper.words import BELIEVABLE
 from oscine.types import Coverage, Segment, Transcript, Word
 
 if TYPE_CHECKING:
@@ -109,7 +110,9 @@ class Stream(Iterator[Segment]):
             return None
         total = missed = 0.0
         for channel, speech in heard:
-            texts = [(s.start, s.end) for s in self._done if s.channel == channel]
+            # Aligned words leave out some speech around them; of that, nothing is missing.
+            slack = BELIEVABLE if self._options.word_timestamps else 0.0
+            texts = [(s.start - slack, s.end + slack) for s in self._done if s.channel == channel]
             ranges = clip_ranges(self._options.clip_timestamps, speech.duration)
             inside = sum(speech.speech_seconds(start, end) for start, end in ranges)
             outside = speech.speech_seconds(0.0, speech.duration) - inside
@@ -129,8 +132,10 @@ class Stream(Iterator[Segment]):
     def _channel(self, source: Source, channel: int | None, count: int) -> Iterator[Segment]:
         """One channel, or all of them mixed."""
         started = perf_counter()
-        vad = vad_options(self._options)
-        speech = survey(source, vad=vad, check=self._check)
+        vad, keep_all = vad_options(self._options), False
+        if vad is None and self._options.batched and available():
+            vad, keep_all = VadOptions(), True  # only to cut windows at pauses
+        speech = survey(source, vad=vad, keep_all=keep_all, check=self._check)
         self._heard.append((channel, speech))
         config = self._model.decoder.config
         features = Features(
@@ -139,11 +144,12 @@ class Stream(Iterator[Segment]):
         self._clock("audio", started)
         self.duration = max(self.duration, speech.duration)
         passage = Passage(self._model, self._options, self._attempts, speech, features, self._check)
-        ranges = self._ranges(passage)
+        ranges = self._ranges(passage, channel)
+        share = (channel or 1) - 1
         if not ranges:
+            self._report((share + 1) / count)
             return
         self._find_language(passage, ranges)
-        share = (channel or 1) - 1
 
         def report(frame: int) -> None:
             self._report((share + frame / passage.frames) / count)
@@ -159,7 +165,7 @@ class Stream(Iterator[Segment]):
             yield replace(restored(segment, speech.timeline, pad), channel=channel)
         report(passage.frames)
 
-    def _ranges(self, passage: Passage) -> list[tuple[int, int]]:
+    def _ranges(self, passage: Passage, channel: int | None) -> list[tuple[int, int]]:
         """The clips as ranges of frames of what is listened to; why, where there are none."""
         clips, speech = self._options.clip_timestamps, passage.speech
         ranges = clip_frames(clips, passage.frames, speech.timeline)
@@ -169,7 +175,8 @@ class Stream(Iterator[Segment]):
                 why = "clip_timestamps name none of it"
                 if not clip_frames(((0.0, None),), passage.frames, speech.timeline):
                     why = "no speech is heard in it; to look anyway, turn the vad_filter off"
-            log.warning("%s: nothing to transcribe: %s", self._source.name, why)
+            name = self._source.name + ("" if channel is None else f", channel {channel}")
+            log.warning("%s: nothing to transcribe: %s", name, why)
         return ranges
 
     def _find_language(self, passage: Passage, ranges: Sequence[tuple[int, int]]) -> None:

@@ -2,8 +2,9 @@
 
 Source: whisper/timing.py (merge_punctuations, add_word_timestamps), with these differences. A
 word belongs to the segment that its text is in, so that a segment's words make its text; a word
-of no length is given some; words never overlap, within a window or over two; and where the
-alignment says nothing, words share their segment's time.
+of no length is given some; words never overlap, within a window or over two; where the alignment
+says nothing, words share their segment's time; and a segment reaches from the start of its first
+word to the end of its last, so that none lies outside it.
 """
 
 from __future__ import annotations
@@ -163,21 +164,19 @@ class Row:
 
     segment: Segment
     words: list[WordTiming]
-    start: float | None = None  # None: that of the first word
     end_of_speech: float | None = None  # None: that of the last word
 
     @property
     def end(self) -> float:
-        """When the segment ends."""
+        """When the speech of the segment ends."""
         return self.words[-1].end if self.end_of_speech is None else self.end_of_speech
 
     def settle(self, usual: float, last_speech: float) -> None:
-        """Shorten words that take a pause along; see which of the segment's times to keep."""
+        """Shorten words that take a pause along; believe the segment where they are far off."""
         self._shorten_after_pause(usual, last_speech)
         start, end, words = self.segment.start, self.segment.end, self.words
         if words[0].start < start - BELIEVABLE and start < words[0].end:
             words[0] = replace(words[0], start=max(0.0, min(words[0].end - usual, start)))
-            self.start = start
         if words[-1].start < end and end + BELIEVABLE < words[-1].end:
             words[-1] = replace(words[-1], end=max(words[-1].start + usual, end))
             self.end_of_speech = end
@@ -202,10 +201,11 @@ def finish(rows: Sequence[Row], last_speech: float, limit: float) -> tuple[list[
     words = [word for row in rows for word in row.words]
     # Words given a length are not pushed past what the window says: there the next one begins.
     ends = [word.end for word in words] + [row.segment.end for row in rows]
-    last = int(min(limit, max(ends, default=limit)) * 100 + 1e-6)
-    floor = min(round(last_speech * 100), last)
+    most = int(limit * 100 + 1e-6)
+    floor = min(round(last_speech * 100), most)  # no word begins before the last one has ended
+    last = max(floor, min(most, int(max(ends, default=limit) * 100 + 1e-6)))
     times = iter(in_order([(word.start, word.end) for word in words], floor, last))
-    out, before = [], last_speech
+    out = []
     for row in rows:
         found = []
         for word in row.words:
@@ -213,11 +213,8 @@ def finish(rows: Sequence[Row], last_speech: float, limit: float) -> tuple[list[
             found.append(Word(start, end, word.word, word.probability))
         segment = replace(row.segment, words=tuple(found))
         if found:
-            first = found[0].start if row.start is None else row.start
-            after = found[-1].end if row.end_of_speech is None else row.end_of_speech
-            after = max(min(after, found[-1].end), found[-1].start)
-            segment = replace(segment, start=min(max(first, before), after), end=after)
-            before, last_speech = after, found[-1].end
+            last_speech = found[-1].end
+            segment = replace(segment, start=found[0].start, end=last_speech)
         out.append(segment)
     return out, last_speech
 
