@@ -38,12 +38,13 @@ MAY_IMPORT = {
     "ops.decisions": ("ops",),
     "ops.transducer": ("ops", "ops.conformer", "ops.transducer_ops"),
     "ops.gpu": (
-        *("ops", "errors", "gpu", "ops.gpu_conformer", "ops.gpu_decisions", "ops.gpu_recorder"),
-        "ops.gpu_transducer",
+        *("ops", "errors", "gpu", "ops.gpu_conformer", "ops.gpu_decisions", "ops.gpu_products"),
+        *("ops.gpu_recorder", "ops.gpu_transducer"),
     ),
     "ops.gpu_transducer": ("ops", "errors", "gpu", "ops.gpu_recorder", "ops.transducer_ops"),
     "ops.gpu_conformer": ("ops", "errors", "gpu", "ops.gpu_recorder", "ops.conformer_ops"),
     "ops.gpu_decisions": ("ops", "errors", "gpu", "ops.gpu_recorder"),
+    "ops.gpu_products": ("ops", "errors", "gpu", "ops.gpu_recorder"),
     "ops.gpu_recorder": ("ops", "errors", "gpu"),
     # These hold one side against the other.
     "ops.check": ("ops", "errors", "gpu", "ops.gpu", "ops.reference", *CASES),

@@ -21,6 +21,9 @@ FILES = sorted(
     if file.name.endswith(".wgsl")
 )
 KERNELS = [name for name in FILES if not name.startswith("_")]
+#: What is for matrix units, and what asks a device for the size of its subgroups.
+MATRIX = {"attention_matrix", "gemm_matrix"}
+WITH_FEATURES = MATRIX | {"team_size"}
 MOST_BUFFERS = 8  # what WebGPU promises of every device
 
 
@@ -218,11 +221,13 @@ def test_noise_is_finite_whatever_the_hash(monkeypatch: pytest.MonkeyPatch) -> N
 def test_every_kernel_compiles_as_it_stands(device: Device, name: str) -> None:
     if "subgroups" not in device.features:
         pytest.skip("as they stand, kernels want subgroups")
+    if name in MATRIX and "matrix" not in device.features:
+        pytest.skip("no matrix units; tests/ops/test_matrix_units.py does what it can")
     assert Kernels(device).pipeline(name) is not None
 
 
 @pytest.mark.gpu
-@pytest.mark.parametrize("name", [name for name in KERNELS if name != "team_size"])
+@pytest.mark.parametrize("name", [name for name in KERNELS if name not in WITH_FEATURES])
 def test_every_kernel_compiles_without_any_feature(plain_gpu: Any, name: str) -> None:
     kernels = Kernels(plain_gpu.device)
     for half in (False, True):

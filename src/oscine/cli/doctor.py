@@ -76,7 +76,7 @@ def report(choice: str) -> dict[str, Any]:
                 "case": r.case.name,
                 "kernels": list(r.kernels),
                 "error": r.error if r.error != float("inf") else None,
-                "limit": r.case.limit,
+                "limit": r.limit,
                 "passed": r.passed,
             }
             for r in results

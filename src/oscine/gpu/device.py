@@ -48,6 +48,9 @@ FEATURES = {
         "matrix": "chromium-experimental-subgroup-matrix",
     },
 }
+#: What the kernels for matrix units are written for, in Dawn's words.
+MATRIX = {"component_type": "f16", "result_component_type": "f32", "m": 16, "n": 16, "k": 16}
+LANES = {"min_subgroup_size": 32, "max_subgroup_size": 32}
 #: What Dawn hides behind switches: matrix units, and half precision on NVIDIA's driver.
 #: Index checks go: every kernel of ours guards its own, and checked loops are not unrolled.
 DAWN_TOGGLES = ("allow_unsafe_apis", "vulkan_enable_f16_on_nvidia", "disable_robustness")
@@ -317,6 +320,9 @@ def adapters(implementation: str) -> list[Adapter]:
         if backend in ("OpenGL", "OpenGLES", "Null"):
             continue
         names = FEATURES[implementation].items()
+        features = {ours for ours, theirs in names if theirs in handle.features}
+        if not has_our_matrices(handle, features):
+            features.discard("matrix")
         found.append(
             Adapter(
                 implementation=implementation,
@@ -324,12 +330,21 @@ def adapters(implementation: str) -> list[Adapter]:
                 kind=str(info["adapter_type"]) if info["adapter_type"] in RANK else "Unknown",
                 backend=backend,
                 driver=str(info.get("description", "")),
-                features=frozenset(ours for ours, theirs in names if theirs in handle.features),
+                features=frozenset(features),
                 limits={name: int(handle.limits[name]) for name in LIMITS},
                 handle=handle,
             )
         )
     return sorted(found, key=lambda adapter: RANK[adapter.kind])
+
+
+def has_our_matrices(handle: Any, features: set[str]) -> bool:
+    """Whether an adapter of Dawn multiplies the matrices of our kernels, in subgroups of 32."""
+    if not {"matrix", "f16", "subgroups"} <= features:
+        return False
+    extras = importlib.import_module("wgpudawn.backends.dawn.extras")
+    offered = extras.get_adapter_properties(handle).get("subgroup_matrix_configs", ())
+    return any(config.items() >= (MATRIX | LANES).items() for config in offered)
 
 
 def choose(choice: str) -> Adapter:

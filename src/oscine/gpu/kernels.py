@@ -13,9 +13,11 @@ from importlib.resources import files
 from oscine.gpu.device import Device
 
 USE = re.compile(r"^// use (\w+)$", re.MULTILINE)
-#: Lines that Tint demands and naga refuses.
+#: Lines that Tint demands and naga refuses, or has no use for: f16 goes with matrix units.
 TINT_ONLY = re.compile(
-    r"^(enable subgroups|diagnostic\(off, subgroup_uniformity\));\n", re.MULTILINE
+    r"^(enable (subgroups|f16|chromium_experimental_subgroup_matrix)"
+    r"|diagnostic\(off, (chromium\.subgroup_matrix|subgroup)_uniformity\));\n",
+    re.MULTILINE,
 )
 
 Parameter = bool | int | float | str
@@ -41,13 +43,14 @@ def spell(value: Parameter) -> str:
 def load(name: str, **parameters: Parameter) -> str:
     """The kernel with its parameters set.
 
-    Three parameters choose between shared texts: TEAM, who works together on a row (subgroup, block
-    or workgroup), BLOCK, how a workgroup sums or exchanges (subgroup or workgroup), and HALF,
-    whether weights are stored as float16.
+    Four parameters choose between shared texts: TEAM, who works together on a row (subgroup, block
+    or workgroup), BLOCK, how a workgroup sums or exchanges (subgroup or workgroup), HALF, whether
+    weights are stored as float16, and STORE_HALF, whether results are.
     """
     team, block = parameters.pop("TEAM", "subgroup"), parameters.pop("BLOCK", "subgroup")
     weights = "_weights_f16" if parameters.pop("HALF", False) else "_weights_f32"
-    source = text(name, f"_team_{team}", f"_block_{block}", f"_exchange_{block}", weights)
+    stored = "_stored_f16" if parameters.pop("STORE_HALF", False) else "_stored_f32"
+    source = text(name, f"_team_{team}", f"_block_{block}", f"_exchange_{block}", weights, stored)
     for key, value in parameters.items():
         line = re.compile(rf"^((?:const {key}: \w+|alias {key}) = )[^;]+;", re.MULTILINE)
         source, count = line.subn(rf"\g<1>{spell(value)};", source)

@@ -20,6 +20,7 @@ class Tensor:
     dtype: np.dtype[Any]
     buffer: Any = None
     parts: tuple[Tensor, ...] = ()
+    rounded: bool = False  # of float16 factors: matrix units may take it on as they took it up
 
     @property
     def nbytes(self) -> int:

@@ -1,13 +1,14 @@
 // y[r] = (x[r] - mean) / sqrt(variance + 1e-5) · weight + bias      x, y [R, 4·WIDTH4]
 // One row a team; launch ceil(R / teams of a workgroup) workgroups, folded at 65,535.
 // use _team_subgroup
+// use _stored_f32
 const ROWS: u32 = 1u;
 const WIDTH4: u32 = 1u;
 
 @group(0) @binding(0) var<storage, read> x: array<vec4<f32>>;
 @group(0) @binding(1) var<storage, read> weight: array<vec4<f32>>;
 @group(0) @binding(2) var<storage, read> bias: array<vec4<f32>>;
-@group(0) @binding(3) var<storage, read_write> y: array<vec4<f32>>;
+@group(0) @binding(3) var<storage, read_write> y: array<Stored>;
 
 fn run(workgroup: vec3<u32>, workgroups: vec3<u32>) {
   let width = f32(4u * WIDTH4);
@@ -25,7 +26,8 @@ fn run(workgroup: vec3<u32>, workgroups: vec3<u32>) {
     let variance = dot(team_sum4(squares), vec4<f32>(1.0)) / width;
     let scale = 1.0 / sqrt(variance + 1e-5);
     for (var i = TEAM.lane; i < WIDTH4; i += TEAM.lanes) {
-      y[r * WIDTH4 + i] = (x[r * WIDTH4 + i] - mean) * scale * weight[i] + bias[i];
+      let normal = (x[r * WIDTH4 + i] - mean) * scale;
+      y[r * WIDTH4 + i] = stored(normal * weight[i] + bias[i]);
     }
   }
 }

@@ -34,9 +34,20 @@ SELF_CHECK = tuple(
     case
     for case in CASES
     if case.name.startswith(
-        ("linear 1x384x1153", "linear 65x256", "attention 64", "attend_cross 4 lines", "pick 4")
+        (
+            "linear 1x384x1153",
+            "projected attention 150",
+            "attention 64",
+            "attend_cross 4 lines",
+            "pick 4",
+        )
     )
 )
+
+
+#: Of the largest value: what float16 factors, 11 bits each, may differ by. A wrong index differs
+#: by far more.
+MATRIX_LIMIT = 3e-3
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,9 +59,15 @@ class Result:
     kernels: tuple[str, ...]
 
     @property
+    def limit(self) -> float:
+        """The case's own, or what matrix units allow."""
+        matrix = any(kernel.endswith("_matrix") for kernel in self.kernels)
+        return max(self.case.limit, MATRIX_LIMIT) if matrix else self.case.limit
+
+    @property
     def passed(self) -> bool:
-        """Whether the difference is within the case's limit."""
-        return self.error <= self.case.limit
+        """Whether the difference is within the limit."""
+        return self.error <= self.limit
 
 
 def run_case(gpu: Gpu, case: Case, seed: int = 0) -> Result:

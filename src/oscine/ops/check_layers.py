@@ -76,6 +76,21 @@ def attention_case(length: int, heads: int, width: int) -> Case:
     )
 
 
+def projected_case(length: int, heads: int, width: int) -> Case:
+    """The encoder's attention to a product of float16 weights, which matrix units may take."""
+    inputs = heads * width
+    return Case(
+        f"projected attention {length} rows, {heads}x{width}",
+        lambda rng: {"x": noise(rng, length, inputs, spike=4.0)},
+        lambda backend, x, w: backend.attention(backend.linear(x["x"], w["qkv"]), heads),
+        lambda rng: {
+            "qkv": ops.Linear(
+                (noise(rng, 3 * inputs, inputs) / np.sqrt(inputs)).astype(np.float16), None
+            )
+        },
+    )
+
+
 def window_rows(rng: np.random.Generator, lines: int, length: int, windows: int, keys: int) -> Any:
     """Lines that listen to windows in any order, some to the same, with less sound or more."""
     rows = state_rows(rng, lines, length, length)
@@ -222,10 +237,15 @@ CASES = (
     linear_case(64, 4, 3, False, norm=True),
     linear_case(65, 256, 129, False, activation="gelu", add=True),
     linear_case(200, 100, 300, True, activation="gelu", norm=True),
+    linear_case(150, 264, 200, True, activation="gelu", norm=True, add=True),
+    linear_case(70, 2056, 130, True, activation="gelu", add=True),
+    linear_case(1270, 40, 1290, True, bias=False, add=True),
     linear_case(1, 64, 70000, True, norm=True),
     conv_case(40, 80, 32, 1, False),
     conv_case(41, 128, 40, 1, True),
     conv_case(40, 32, 33, 2, True),
+    conv_case(300, 80, 72, 1, True),
+    conv_case(301, 72, 200, 2, True),
     conv_case(130, 48, 48, 2, False),
     attention_case(1, 1, 4),
     attention_case(20, 2, 16),
@@ -233,6 +253,11 @@ CASES = (
     attention_case(150, 5, 8),
     attention_case(257, 2, 64),
     attention_case(65, 1, 128),
+    projected_case(150, 2, 64),
+    projected_case(257, 3, 32),
+    projected_case(70, 1, 48),
+    projected_case(130, 5, 16),
+    projected_case(65, 1, 128),
     cross_case(1, 1, 1, 20, 2, 16),
     cross_case(1, 1, 1, 1500, 2, 64),
     cross_case(4, 1, 3, 129, 5, 8),

@@ -17,22 +17,23 @@ from oscine.gpu.tensor import Tensor
 from oscine.ops import Activation, Cache, Linear, Norm, State
 from oscine.ops.gpu_conformer import GpuConformer
 from oscine.ops.gpu_decisions import GpuDecisions
+from oscine.ops.gpu_products import ACTIVATIONS, FEW_ROWS, GpuProducts, is_half
 from oscine.ops.gpu_recorder import MOST_GROUPS
 from oscine.ops.gpu_transducer import GpuTransducer
 
 GEMV_ROWS = 4  # up to so many rows a team takes one row of the weight
-FEW_ROWS = 64  # up to so many several rows of it; from more on, square tiles fill a GPU
 TILE_ROWS = 16  # of these a team takes at once
 NARROW, BROAD = 2048, 4096  # outputs up to which such a team has many lanes, and some
 SPLIT_KEYS = 128  # keys a workgroup of cross-attention takes: one an invocation
 WORKGROUP = 128
 BLOCK_WIDTH, BLOCK_ROWS = 1024, 2048  # rows at least so long and at most so many: a block's work
 SUBGROUPS = 64  # invocations of a workgroup of subgroup teams
-ACTIVATIONS: tuple[Activation, ...] = (None, "gelu", "silu", "relu")  # kernels/_activation.wgsl
+MATRIX_STORAGE, MATRIX_INVOCATIONS = 40960, 512  # that kernels for matrix units take of each
+MATRIX_HEADS = (4, 8, 12, 16)  # widths in fours of the heads that attention_matrix takes
 FOLD_OUTPUTS = 8192  # from more outputs on, the norm folded into each costs more than a dispatch
 
 
-class Gpu(GpuDecisions, GpuConformer, GpuTransducer):
+class Gpu(GpuProducts, GpuDecisions, GpuConformer, GpuTransducer):
     """The vocabulary, recording; memory and plans of one device."""
 
     def __init__(self, device: Device) -> None:
@@ -41,6 +42,13 @@ class Gpu(GpuDecisions, GpuConformer, GpuTransducer):
         self.lists: dict[tuple[int, ...], Tensor] = {}
         self.block_teams = not device.adapter.software  # a CPU pays dearly for a barrier
         self.lanes = self.subgroup_size()
+        limits = device.adapter.limits
+        self.matrix = (
+            "matrix" in device.features
+            and self.lanes == 32
+            and limits["max-compute-workgroup-storage-size"] >= MATRIX_STORAGE
+            and limits["max-compute-invocations-per-workgroup"] >= MATRIX_INVOCATIONS
+        )
 
     # -- what a kernel is given ---------------------------------------------------------------
 
@@ -114,15 +122,19 @@ class Gpu(GpuDecisions, GpuConformer, GpuTransducer):
         return y
 
     def layer_norm(self, x: Tensor, norm: Norm) -> Tensor:
+        y = self.new(*x.shape)
+        self.normalise(x, norm, y)
+        return y
+
+    def normalise(self, x: Tensor, norm: Norm, y: Tensor) -> None:
+        """Layer normalisation into a tensor of float32, or of float16 for matrix units."""
         rows, width = x.shape
         self.fours("norm width", width)
-        y = self.new(rows, width)
         team, grid = self.team(rows, width)
         self.add(
-            "layer_norm", [x, norm.weight, norm.bias, y], grid,
-            work=8.0 * rows * width, ROWS=rows, WIDTH4=width // 4, **team,
+            "layer_norm", [x, norm.weight, norm.bias, y], grid, work=8.0 * rows * width,
+            ROWS=rows, WIDTH4=width // 4, STORE_HALF=is_half(y), **team,
         )  # fmt: skip
-        return y
 
     def linear(
         self,
@@ -139,7 +151,10 @@ class Gpu(GpuDecisions, GpuConformer, GpuTransducer):
         few = rows <= FEW_ROWS
         folds = rows == 1 or (few and rows > GEMV_ROWS)
         if norm is not None and (not folds or linear.weight.shape[0] > FOLD_OUTPUTS):
-            x, norm = self.layer_norm(x, norm), None
+            matrix = self.on_matrix(rows, linear, K4=width // 4)
+            normal = self.new_half(rows, width) if matrix else self.new(rows, width)
+            self.normalise(x, norm, normal)
+            x, norm = normal, None
         if rows <= GEMV_ROWS:
             self.gemv(x, linear, y, norm, activation, add)
         elif few:
@@ -238,35 +253,17 @@ class Gpu(GpuDecisions, GpuConformer, GpuTransducer):
             self.folds[key] = found
         return self.folds[key]
 
-    def gemm(
-        self,
-        x: Tensor,
-        linear: Linear,
-        y: Tensor,
-        activation: Activation,
-        add: Tensor | None,
-        **layout: int,
-    ) -> None:
-        """Many rows: tiles in shared memory; `layout` says where a row of x begins."""
-        rows, offset = y.shape[0], 0
-        for part in linear.weight.parts or (linear.weight,):
-            count = part.shape[0]
-            self.add(
-                "gemm",
-                [x, part, linear.bias, add, y],
-                (ceil(count / 128), ceil(rows / 64)),
-                work=8.0 * rows * layout["K4"] * count,
-                ROWS=rows, OUTPUTS=count, OFFSET=offset, STRIDE=y.shape[1],
-                X_LENGTH4=x.shape[0] * x.shape[1] // 4,
-                BIAS=linear.bias is not None, ADD=add is not None,
-                ACTIVATION=ACTIVATIONS.index(activation), HALF=is_half(part), **layout,
-            )  # fmt: skip
-            offset += count
-
     def attention(self, qkv: Tensor, heads: int) -> Tensor:
         length, width = qkv.shape[0], qkv.shape[1] // 3
         y = self.new(length, width)
         head4 = self.head4(width, heads)
+        if qkv.rounded and head4 in MATRIX_HEADS:  # with float32 weights all is float32
+            self.add(
+                "attention_matrix", [self.halve(qkv), y], (ceil(length / 64), heads),
+                work=4.0 * length**2 * width,
+                ROWS=length, HEADS=heads, W8=head4 // 2, SCALE=scale_of(head4),
+            )  # fmt: skip
+            return y
         self.add(
             "attention",
             [qkv, y],
@@ -355,11 +352,6 @@ class Gpu(GpuDecisions, GpuConformer, GpuTransducer):
             LINES=lines, L=x.shape[0] // lines, WIDTH4=width // 4,
         )  # fmt: skip
         return y
-
-
-def is_half(tensor: Tensor) -> bool:
-    """Whether a weight, or keys and values, lie there as float16."""
-    return tensor.dtype == np.float16
 
 
 def scale_of(head4: int) -> str:

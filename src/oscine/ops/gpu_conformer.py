@@ -58,7 +58,6 @@ class GpuConformer(Recorder):
 
     # What the layers of Gpu give.
     linear: Callable[..., Tensor]
-    fours: Callable[[str, int], None]
     head4: Callable[[int, int], int]
 
     def subsample(

@@ -115,14 +115,18 @@ class Recorder:
 
     def keep(self, x: Tensor, slot: Tensor) -> None:
         if slot.dtype == np.float16:
-            width = slot.shape[-1]
-            self.fours("width to keep", width)
-            grid = ceil(width / 256), prod(slot.shape[:-1])
-            self.add("pack", [x, slot], grid, WIDTH4=width // 4)
+            self.pack(x, slot)
             return
         if x.buffer is not None:
             raise ValueError("keep takes an intermediate of this plan, once")
         x.buffer = slot.buffer
+
+    def pack(self, x: Tensor, y: Tensor) -> None:
+        """y = x in float16."""
+        width = y.shape[-1]
+        self.fours("width to store in float16", width)
+        grid = ceil(width / 256), prod(y.shape[:-1])
+        self.add("pack", [x, y], grid, WIDTH4=width // 4, STORE_HALF=True)
 
     def trace(self) -> dict[str, tuple[int, float]]:
         totals = self.profile.collect() if self.profile else {}

@@ -17,11 +17,11 @@ from numpy.typing import NDArray
 from oscine.errors import DeviceError
 from oscine.gpu.tensor import Tensor
 from oscine.ops import Linear, Norm, State, Track
-from oscine.ops.check import difference
+from oscine.ops.check import MATRIX_LIMIT, difference
 from oscine.ops.gpu import Gpu
 from oscine.ops.reference import Reference, ReferencePlan
 
-LIMIT = 1e-3  # of the largest value: a wrong kernel is wrong by far more, rounding by far less
+LIMIT = MATRIX_LIMIT  # a wrong kernel is wrong by far more, rounding by less
 
 OPS = (
     "conv1d", "layer_norm", "linear", "attention", "attend_self", "attend_cross", "cross_weights",

@@ -1,0 +1,116 @@
+"""Products of many rows on the GPU: which kernel, which tiles."""
+
+from __future__ import annotations
+
+from math import ceil
+from typing import TypeAlias
+
+import numpy as np
+
+from oscine.gpu.tensor import Tensor
+from oscine.ops import Activation, Linear
+from oscine.ops.gpu_recorder import Recorder
+
+ACTIVATIONS: tuple[Activation, ...] = (None, "gelu", "silu", "relu")  # kernels/_activation.wgsl
+FEW_ROWS = 64  # up to so many a team takes several rows of a weight; more fill tiles of a GPU
+#: Workgroups that keep a large GPU busy, measured on an H200 with 375 and 1,500 rows and 1,024 to
+#: 5,120 columns: with fewer, tiles are smaller, or several workgroups share the depth of a sum.
+MATRIX_ENOUGH, BROAD_ENOUGH, ENOUGH = 90, 250, 128
+MOST_SPLITS = 4
+
+Shape: TypeAlias = tuple[dict[str, int], tuple[int, int, int]]
+
+
+class GpuProducts(Recorder):
+    """`gemm`, which `linear` and `conv1d` stand on, and what it takes."""
+
+    matrix = False  # whether there are matrix units that its kernels can use
+
+    def halve(self, x: Tensor) -> Tensor:
+        """x in float16, as matrix units want it."""
+        if x.dtype == np.float16:
+            return x
+        y = self.new_half(*x.shape)
+        self.pack(x, y)
+        return y
+
+    def new_half(self, *shape: int) -> Tensor:
+        """An intermediate in float16, for matrix units alone."""
+        return Tensor(shape, np.dtype(np.float16))
+
+    def on_matrix(self, rows: int, linear: Linear, **layout: int) -> bool:
+        """Whether matrix units take a product whose `layout` counts in fours: they want eights."""
+        if not self.matrix or rows <= FEW_ROWS:
+            return False
+        even = not any(place % 2 for place in layout.values())
+        return even and is_half((linear.weight.parts or (linear.weight,))[0])
+
+    def gemm(
+        self,
+        x: Tensor,
+        linear: Linear,
+        y: Tensor,
+        activation: Activation,
+        add: Tensor | None,
+        **layout: int,
+    ) -> None:
+        """Many rows: tiles in shared memory; `layout` says, in fours, where a row of x begins."""
+        rows, offset, depth = y.shape[0], 0, 4 * layout["K4"]
+        parts = linear.weight.parts or (linear.weight,)
+        layout["X_LENGTH4"] = x.shape[0] * x.shape[1] // 4
+        matrix = self.on_matrix(rows, linear, **layout)
+        if matrix:
+            x, y.rounded = self.halve(x), True
+            layout = {f"{name[:-1]}8": value // 2 for name, value in layout.items()}
+        choose = matrix_tiles if matrix else plain_tiles
+        ends = {
+            "BIAS": linear.bias is not None,
+            "ADD": add is not None,
+            "ACTIVATION": ACTIVATIONS.index(activation),
+        }
+        for part in parts:
+            count = part.shape[0]
+            shape, grid = choose(rows, count, depth)
+            splits = grid[2]
+            sums = y if splits == 1 else self.new(splits, rows, count)
+            self.add(
+                "gemm_matrix" if matrix else "gemm",
+                [x, part, linear.bias, add, sums],
+                grid,
+                work=2.0 * rows * depth * count,
+                ROWS=rows, OUTPUTS=count, OFFSET=offset if splits == 1 else 0,
+                STRIDE=sums.shape[-1], SPLITS=splits, **ends, **layout, **shape,
+                **({} if matrix else {"HALF": is_half(part)}),
+            )  # fmt: skip
+            if splits > 1:
+                self.add(
+                    "gemm_sum", [sums, linear.bias, add, y], (ceil(count / 128), rows),
+                    ROWS=rows, OUTPUTS=count, OFFSET=offset, STRIDE=y.shape[1], SPLITS=splits,
+                    **ends,
+                )  # fmt: skip
+            offset += count
+
+
+def matrix_tiles(rows: int, outputs: int, depth: int) -> Shape:
+    """The shape of gemm_matrix, and its grid."""
+    wide = ceil(outputs / 128), ceil(rows / 128)
+    groups = wide[0] * wide[1]
+    splits = max(1, min(MOST_SPLITS, ceil(MATRIX_ENOUGH / groups), depth // 1024))
+    if groups * splits >= MATRIX_ENOUGH:
+        return {"TEAMS": 4}, (*wide, splits)
+    return {"TEAMS": 2}, (ceil(outputs / 64), ceil(rows / 64), 1)
+
+
+def plain_tiles(rows: int, outputs: int, depth: int) -> Shape:
+    """The shape of gemm, and its grid."""
+    broad = ceil(outputs / 128), ceil(rows / 64)
+    if broad[0] * broad[1] >= BROAD_ENOUGH:
+        return {"COLUMNS": 128}, (*broad, 1)
+    narrow = ceil(outputs / 64), ceil(rows / 64)
+    splits = 3 if narrow[0] * narrow[1] < ENOUGH and depth >= 1024 else 1
+    return {"COLUMNS": 64}, (*narrow, splits)
+
+
+def is_half(tensor: Tensor) -> bool:
+    """Whether a weight, or keys and values, lie there as float16."""
+    return tensor.dtype == np.float16
