@@ -61,7 +61,8 @@ def test_order_is_kept_and_times_lie_inside_pieces(case, times, end):
         assert 0 <= time <= case[1] / 16_000
     for condensed in times:
         inside = min(max(condensed, 0.0), line.duration)
-        assert line.condensed(line.original(condensed, end=end)) == pytest.approx(inside, abs=1e-9)
+        back_again = line.condensed(line.original(condensed, end=end))
+        assert back_again == pytest.approx(inside, abs=1e-7)  # a thousandth of a sample is 6e-8 s
 
 
 @given(span_lists())
