@@ -8,17 +8,19 @@ from typing import Any
 import numpy as np
 
 COSINE = 0.99999  # least likeness of a GPU's stage to the golden
+MATRIX = 3e-3  # of the largest value: ops.check.MATRIX_LIMIT, for a whole stage
 
 
 class Report:
     """Prints each comparison as it is made and remembers the misses.
 
     `cosines`: also demand that whole arrays point the same way, as the equality standard for GPUs
-    does.
+    does. `matrix`: differences up to MATRIX of the largest value are allowed, as where products of
+    float16 weights go to matrix units.
     """
 
-    def __init__(self, cosines: bool) -> None:
-        self.cosines = cosines
+    def __init__(self, cosines: bool, matrix: bool = False) -> None:
+        self.cosines, self.matrix = cosines, matrix
         self.compared = 0
         self.missed: list[str] = []
         self.later: list[str] = []
@@ -34,6 +36,8 @@ class Report:
         if got.shape != want.shape:
             self._line(name, False, f"shape {list(got.shape)}, golden {list(want.shape)}")
             return
+        if self.matrix:
+            limit = max(limit, MATRIX * float(np.abs(want).max(initial=0.0)))
         difference = float(np.abs(got - want).max(initial=0.0))
         good = difference <= limit  # false for NaN
         text = f"max difference {difference:.2e}, limit {limit:.1e}"

@@ -73,7 +73,7 @@ def draw_cases(seed: int, size: str) -> list[tuple[str, dict[str, Any], list[flo
             case |= {"pieces": 48, "chan": 4, "kernel": 5, "layers": 2, "local": (4,), "d": 16}
             case |= {"max_sym": (2,), "mels": 24}
         ctc |= biased | {"heads": 2, "dtype": torch.bfloat16, "kernel": 9}
-        tdt |= plain | {"heads": pick(2, 4), "mels": 32, "hid": 20, "lstm": 2, "d": 24}
+        tdt |= plain | {"heads": pick(2, 3), "mels": 32, "hid": 20, "lstm": 2, "d": 24}
         tdt |= {"dur": [0, 1, 2, 4]}
         rnnt |= biased | {"heads": 2, "hid": 16, "lstm": 1, "dtype": torch.float16, "sub": 4}
         rnnt |= {"mels": 16}

@@ -123,10 +123,12 @@ class Recorder:
 
     def pack(self, x: Tensor, y: Tensor) -> None:
         """y = x in float16."""
-        width = y.shape[-1]
-        self.fours("width to store in float16", width)
-        grid = ceil(width / 256), prod(y.shape[:-1])
-        self.add("pack", [x, y], grid, WIDTH4=width // 4, STORE_HALF=True)
+        count = prod(y.shape)
+        self.fours("number of values to store in float16", count)
+        groups = ceil(count / 256)
+        across = min(groups, MOST_GROUPS)
+        grid = across, ceil(groups / across)
+        self.add("pack", [x, y], grid, COUNT4=count // 4, STORE_HALF=True)
 
     def trace(self) -> dict[str, tuple[int, float]]:
         totals = self.profile.collect() if self.profile else {}
