@@ -48,6 +48,7 @@ test-gpu: $(VENV)/ready ## only the tests that need a GPU, under both
 goldens: ## make the committed goldens again, with UPSTREAM=path/to/python
 	@test -n "$(UPSTREAM)" || { echo "name a Python with torch and transformers: make goldens UPSTREAM=..." >&2; exit 1; }
 	$(UPSTREAM) tools/goldens/whisper.py --out tests/goldens
+	$(UPSTREAM) tools/goldens/parakeet.py --out tests/goldens
 
 bench: $(VENV)/ready ## speed and memory on this machine; with PEER=path/to/python beside faster-whisper
 	$(PY) benchmarks/command_speed.py $(if $(PEER),--peer-python $(PEER))

@@ -15,7 +15,7 @@ for implementation in ${IMPLEMENTATIONS:-wgpu dawn}; do
     echo "$implementation begins at ${SECONDS} s"
     python3 -m oscine doctor --device gpu >"$logs/doctor_$implementation.txt" 2>&1
     echo "$implementation doctor: exit $?; $(tail -n 1 "$logs/doctor_$implementation.txt")"
-    python3 tools/check_golden.py "$goldens" --family whisper --device gpu \
+    python3 tools/check_golden.py "$goldens" --device gpu \
         >"$logs/golden_$implementation.txt" 2>&1
     echo "$implementation goldens: exit $?; $(tail -n 1 "$logs/golden_$implementation.txt")"
     for size in ${SIZES:-turbo}; do
@@ -31,10 +31,15 @@ for implementation in ${IMPLEMENTATIONS:-wgpu dawn}; do
             >"$logs/trace_${size}_$implementation.txt" 2>&1
         grep ' times ' "$logs/trace_${size}_$implementation.txt" | sed "s/^/$implementation $size /"
     done
+    for script in parakeet transducer; do
+        python3 "benchmarks/$script.py" >"$logs/${script}_$implementation.txt" 2>&1
+        tail -n 2 "$logs/${script}_$implementation.txt"
+    done
 done
 if python3 -c 'import torch, transformers' 2>/dev/null; then
     for size in ${SIZES:-turbo}; do
         python3 benchmarks/peer_torch.py --size "$size" >"$logs/torch_$size.txt" 2>&1
         grep -E '_ms|Error' "$logs/torch_$size.txt" | sed "s/^/torch $size /"
     done
+    python3 benchmarks/peer_torch_parakeet.py 2>&1 | tee "$logs/torch_parakeet.txt" | tail -n 2
 fi
