@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import io
+import os
 import sys
 from collections.abc import Iterator
 from pathlib import Path
+from threading import Event
 from types import SimpleNamespace
 from typing import Any
 
@@ -13,6 +15,7 @@ import numpy as np
 import pytest
 
 from oscine.cli import run
+from oscine.cli.live import standard_input
 from oscine.types import Update, Word
 
 Capture = pytest.CaptureFixture[bytes]
@@ -162,3 +165,32 @@ def test_with_a_model(monkeypatch: pytest.MonkeyPatch, capsysbinary: Capture) ->
     arguments = ["transcribe", "--live", "-", "--model", str(GOLDEN), "--device", "cpu"]
     assert run(arguments) == 0
     assert capsysbinary.readouterr().out.strip()
+
+
+def test_an_interrupt_is_heard_while_standard_input_is_silent(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """A writer that says nothing for now keeps its end of the pipe open."""
+    read, write = os.pipe()
+    stop = Event()
+    with os.fdopen(read) as stdin, os.fdopen(write, "wb") as writer:
+        monkeypatch.setattr(sys, "stdin", stdin)
+        pieces = standard_input(stop)
+        writer.write(b"\1\2\3")
+        writer.flush()
+        assert next(pieces).tolist() == [513]
+        stop.set()
+        assert list(pieces) == []
+
+
+def test_samples_may_be_cut_between_two_reads(monkeypatch: pytest.MonkeyPatch) -> None:
+    read, write = os.pipe()
+    with os.fdopen(read) as stdin:
+        monkeypatch.setattr(sys, "stdin", stdin)
+        os.write(write, b"\1\2\3")
+        pieces = standard_input(Event())
+        assert next(pieces).tolist() == [513]
+        os.write(write, b"\4\5\6")
+        os.close(write)
+        assert next(pieces).tolist() == [1027, 1541]
+        assert list(pieces) == []

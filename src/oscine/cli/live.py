@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import select
 import signal
 import sys
 from collections.abc import Iterator, Mapping
-from queue import SimpleQueue
+from contextlib import suppress
+from queue import Empty, SimpleQueue
 from threading import Event
 from typing import TYPE_CHECKING, Any
 
@@ -23,6 +25,7 @@ if TYPE_CHECKING:
 
 RATE = 16_000
 PIECE = 1_600  # samples at a time
+MOMENT = 0.2  # seconds to wait for samples before Ctrl-C is looked for
 SENTENCE_ENDS = tuple(".!?。？！")
 #: Parameters that go with --live; others are refused by name if they are given.
 ALLOWED = frozenset("live latency files model device dtype fp16 offline threads verbose".split())
@@ -42,11 +45,11 @@ def listen(
     model: Model, files: list[str], latency: float | None, options: Mapping[str, Any]
 ) -> None:
     """Write words to stdout as they are final, a sentence a line; on a terminal also the guess."""
-    pieces = standard_input() if files else microphone()
+    stop = Event()
+    pieces = standard_input(stop) if files else microphone(stop)
     wanted = {name: value for name, value in options.items() if value is not None}
     if latency is not None:
         wanted["latency"] = latency
-    stop = Event()
     before = signal.getsignal(signal.SIGINT)
 
     def end(*_: object) -> None:
@@ -85,16 +88,41 @@ def line_of(words: tuple[Word, ...]) -> str:
     return text if len(text) < 75 else f"...{text[-70:]}"
 
 
-def standard_input() -> Iterator[Any]:
-    """Raw samples of standard input: 16-bit, little endian, mono, 16 kHz. Ends where that does."""
+def standard_input(stop: Event) -> Iterator[Any]:
+    """Raw samples of standard input: 16-bit, little endian, mono, 16 kHz.
+
+    Ends where that does, or at `stop`, also while nothing comes.
+    """
     if sys.stdin is None:
         raise AudioError("standard input", "is closed", "give it samples, 16-bit at 16 kHz")
-    while data := sys.stdin.buffer.read(2 * PIECE):
-        yield np.frombuffer(data[: len(data) // 2 * 2], "<i2").astype(np.int16)
+    file: Any = sys.stdin.buffer
+    rest = b""
+    while not stop.is_set():
+        if not has_data(file):
+            continue
+        data = file.read1(2 * PIECE)
+        if not data:
+            return
+        data = rest + data
+        even = len(data) // 2 * 2
+        rest = data[even:]
+        if even:
+            yield np.frombuffer(data[:even], "<i2").astype(np.int16)
 
 
-def microphone() -> Iterator[Any]:
-    """Samples of the system's microphone, without end.
+def has_data(file: Any) -> bool:
+    """Whether a read would not wait; looked at for a moment, so that Ctrl-C is heard meanwhile.
+
+    True for what cannot be asked: files in memory, and pipes on Windows.
+    """
+    try:
+        return bool(select.select([file], [], [], MOMENT)[0])
+    except (OSError, ValueError, TypeError):
+        return True
+
+
+def microphone(stop: Event) -> Iterator[Any]:
+    """Samples of the system's microphone, until `stop`.
 
     Raises UsageError where sounddevice is not installed, AudioError where there is no microphone.
     """
@@ -113,7 +141,8 @@ def microphone() -> Iterator[Any]:
             blocksize=PIECE,
             callback=lambda samples, *_: heard.put(samples[:, 0].copy()),
         ):
-            while True:
-                yield heard.get()
+            while not stop.is_set():
+                with suppress(Empty):
+                    yield heard.get(timeout=MOMENT)
     except sounddevice.PortAudioError as error:
         raise AudioError("microphone", f"cannot be used: {error}") from error

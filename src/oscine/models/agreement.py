@@ -141,7 +141,8 @@ def listen(
     options: dict[str, Any],
 ) -> Iterator[Update]:
     """Words as they are said, of arrays of samples [n] at 16 kHz; see the models' listen."""
-    if isinstance(latency, bool) or not LEAST_LATENCY <= latency <= MOST_LATENCY:
+    number = isinstance(latency, int | float) and not isinstance(latency, bool)
+    if not number or not LEAST_LATENCY <= latency <= MOST_LATENCY:
         raise UsageError(
             f"latency must be {LEAST_LATENCY} to {MOST_LATENCY} seconds, not {latency!r}"
         )

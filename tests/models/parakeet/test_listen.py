@@ -135,3 +135,17 @@ def test_mistakes_are_told() -> None:
         list(model.listen([np.full(100, np.nan, np.float32)]))
     with pytest.raises((AudioError, UsageError)):
         list(model.listen(["nowhere.wav"]))
+
+
+def test_a_language_is_taken_or_refused_by_name() -> None:
+    model = load("parakeet_tdt")
+    silence = [np.zeros(1600, np.float32)]
+    assert list(model.listen(silence, language="en")) == list(model.listen(silence))
+    with pytest.raises(UsageError, match="de"):
+        model.listen(silence, language="de")
+
+
+@pytest.mark.parametrize("latency", ["2", None, True, 0])
+def test_what_is_no_latency_is_refused(latency: Any) -> None:
+    with pytest.raises(UsageError, match="latency must be"):
+        list(load("parakeet_tdt").listen([np.zeros(1600, np.float32)], latency=latency))

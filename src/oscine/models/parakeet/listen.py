@@ -161,7 +161,8 @@ def listen(
     cancelled: Callable[[], bool] | None,
 ) -> Iterator[Update]:
     """See Parakeet.listen."""
-    if isinstance(latency, bool) or not LEAST_LATENCY <= latency <= MOST_LATENCY:
+    number = isinstance(latency, int | float) and not isinstance(latency, bool)
+    if not number or not LEAST_LATENCY <= latency <= MOST_LATENCY:
         raise UsageError(
             f"latency must be {LEAST_LATENCY} to {MOST_LATENCY} seconds, not {latency!r}"
         )

@@ -120,6 +120,7 @@ class Parakeet:
         pieces: Iterable[Any],
         *,
         latency: float = LATENCY,
+        language: str | None = None,
         hotwords: str | None = None,
         cancel: Cancel | None = None,
     ) -> Iterator[Update]:
@@ -131,7 +132,7 @@ class Parakeet:
         finished. Nobody listens for speech here: noise is what the model makes of it.
         Raises UsageError, AudioError, NonFiniteError, DeviceError.
         """
-        options = ParakeetOptions.of(hotwords=hotwords)
+        options = ParakeetOptions.of(language=language, hotwords=hotwords)
         self.check(options)
         cancelled = cancel.is_set if isinstance(cancel, Event) else cancel
         return listen(self, pieces, latency, self.phrases(options.phrases), cancelled)
