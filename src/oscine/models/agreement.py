@@ -14,9 +14,8 @@ from typing import Any, Protocol
 
 import numpy as np
 
-from oscine.audio.io import open_source
 from oscine.audio.mel import SAMPLE_RATE
-from oscine.errors import UsageError
+from oscine.models.listening import check_latency, updates
 from oscine.types import Samples, Transcript, Update, Word
 
 LATENCY = 2.0  # seconds
@@ -141,15 +140,5 @@ def listen(
     options: dict[str, Any],
 ) -> Iterator[Update]:
     """Words as they are said, of arrays of samples [n] at 16 kHz; see the models' listen."""
-    number = isinstance(latency, int | float) and not isinstance(latency, bool)
-    if not number or not LEAST_LATENCY <= latency <= MOST_LATENCY:
-        raise UsageError(
-            f"latency must be {LEAST_LATENCY} to {MOST_LATENCY} seconds, not {latency!r}"
-        )
-    listener = Agreement(model, latency, options)
-    go_on = (lambda _: True) if cancelled is None else (lambda _: not cancelled())
-    for piece in takewhile(go_on, pieces):
-        if len(piece):
-            for block in open_source(piece, name="a piece of audio").blocks():
-                yield from listener.push(block)
-    yield from listener.finish()
+    check_latency(latency, LEAST_LATENCY, MOST_LATENCY)
+    yield from updates(Agreement(model, latency, options), pieces, cancelled)

@@ -8,15 +8,13 @@ that goes on from where it was. Each buffer is normalised by itself, as upstream
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
-from itertools import takewhile
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from oscine.audio.io import open_source
 from oscine.audio.mel import HOP, SAMPLE_RATE
 from oscine.audio.mel_nemo import log_mel
-from oscine.errors import UsageError
+from oscine.models.listening import check_latency, updates
 from oscine.models.parakeet.request import Carried, Emission, Span
 from oscine.models.parakeet.words import Spoken, Timing, Token, spoken_words, tokens_of
 from oscine.types import Samples, Update, Word
@@ -161,15 +159,5 @@ def listen(
     cancelled: Callable[[], bool] | None,
 ) -> Iterator[Update]:
     """See Parakeet.listen."""
-    number = isinstance(latency, int | float) and not isinstance(latency, bool)
-    if not number or not LEAST_LATENCY <= latency <= MOST_LATENCY:
-        raise UsageError(
-            f"latency must be {LEAST_LATENCY} to {MOST_LATENCY} seconds, not {latency!r}"
-        )
-    listener = Listener(model, latency, phrases)
-    go_on = (lambda _: True) if cancelled is None else (lambda _: not cancelled())
-    for piece in takewhile(go_on, pieces):
-        if len(piece):
-            for block in open_source(piece, name="a piece of audio").blocks():
-                yield from listener.push(block)
-    yield from listener.finish()
+    check_latency(latency, LEAST_LATENCY, MOST_LATENCY)
+    yield from updates(Listener(model, latency, phrases), pieces, cancelled)

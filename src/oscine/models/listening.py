@@ -1,0 +1,40 @@
+"""Audio that comes in pieces, given to whatever listens to it: the same for every model."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator
+from itertools import takewhile
+from typing import Any, Protocol
+
+from oscine.audio.io import open_source
+from oscine.errors import UsageError
+from oscine.types import Samples, Update
+
+
+class Listener(Protocol):
+    """What makes updates of samples [n] at 16 kHz."""
+
+    def push(self, samples: Samples) -> Iterator[Update]: ...
+    def finish(self) -> Iterator[Update]: ...
+
+
+def check_latency(latency: Any, least: float, most: float) -> None:
+    """Raise UsageError for what is no number of seconds from `least` to `most`."""
+    number = isinstance(latency, int | float) and not isinstance(latency, bool)
+    if not number or not least <= latency <= most:
+        raise UsageError(f"latency must be {least} to {most} seconds, not {latency!r}")
+
+
+def updates(
+    listener: Listener, pieces: Iterable[Any], cancelled: Callable[[], bool] | None
+) -> Iterator[Update]:
+    """The listener's updates for arrays of samples at 16 kHz, until they end or it is cancelled.
+
+    What was heard is then finished. Raises AudioError, NonFiniteError and what the listener raises.
+    """
+    go_on = (lambda _: True) if cancelled is None else (lambda _: not cancelled())
+    for piece in takewhile(go_on, pieces):
+        if len(piece):
+            for block in open_source(piece, name="a piece of audio").blocks():
+                yield from listener.push(block)
+    yield from listener.finish()
