@@ -13,12 +13,13 @@ FILES = sorted(SOURCE.rglob("*.py"))
 
 CASES = (
     *("ops.check_cases", "ops.check_layers", "ops.check_decisions"),
-    *("ops.check_conformer", "ops.check_transducer"),
+    *("ops.check_conformer", "ops.check_transducer", "ops.check_speech", "ops.check_codec"),
 )
 
 #: What each part may import besides itself, the longest prefix counts. cli and load() may all.
 MAY_IMPORT = {
     "types": (),
+    "bfloat16": (),
     "errors": ("types",),
     "download": ("errors",),
     "sources": ("errors", "download"),
@@ -28,19 +29,27 @@ MAY_IMPORT = {
     "threads": ("errors",),
     "audio": ("types", "errors", "threads"),
     "text": ("types", "errors"),
-    "weights": ("types", "errors"),
-    "gpu": ("types", "errors"),
-    "ops": ("errors", "ops.conformer_ops", "ops.transducer_ops"),
+    "weights": ("types", "errors", "bfloat16"),
+    "gpu": ("types", "errors", "bfloat16"),
+    "ops": (
+        *("errors", "bfloat16", "ops.conformer_ops", "ops.transducer_ops", "ops.speech_ops"),
+        "ops.codec_ops",
+    ),
     "ops.reference": (
-        *("ops", "errors", "threads", "ops.conformer", "ops.decisions", "ops.transducer"),
+        *("ops", "errors", "threads", "bfloat16", "ops.codec", "ops.conformer", "ops.decisions"),
+        *("ops.speech", "ops.transducer"),
     ),
     "ops.conformer": ("ops", "threads", "ops.conformer_ops"),
     "ops.decisions": ("ops",),
     "ops.transducer": ("ops", "ops.conformer", "ops.transducer_ops"),
     "ops.gpu": (
         *("ops", "errors", "gpu", "ops.gpu_conformer", "ops.gpu_decisions", "ops.gpu_products"),
-        *("ops.gpu_recorder", "ops.gpu_transducer"),
+        *("ops.gpu_recorder", "ops.gpu_transducer", "ops.gpu_speech", "ops.gpu_codec", "bfloat16"),
     ),
+    "ops.speech": ("ops", "threads", "bfloat16", "ops.speech_ops", "ops.decisions"),
+    "ops.codec": ("ops", "threads", "ops.codec_ops", "ops.conformer"),
+    "ops.gpu_speech": ("ops", "errors", "gpu", "ops.gpu_recorder", "ops.gpu_products"),
+    "ops.gpu_codec": ("ops", "errors", "gpu", "ops.gpu_recorder", "ops.gpu_products"),
     "ops.gpu_transducer": ("ops", "errors", "gpu", "ops.gpu_recorder", "ops.transducer_ops"),
     "ops.gpu_conformer": ("ops", "errors", "gpu", "ops.gpu_recorder", "ops.conformer_ops"),
     "ops.gpu_decisions": ("ops", "errors", "gpu", "ops.gpu_recorder"),
@@ -50,7 +59,7 @@ MAY_IMPORT = {
     "ops.check": ("ops", "errors", "gpu", "ops.gpu", "ops.reference", *CASES),
     **{cases: ("ops", "ops.check_cases", "ops.check_layers", "ops.decisions") for cases in CASES},
     "ops.shadow": ("ops", "errors", "gpu", "ops.gpu", "ops.reference", "ops.check"),
-    "models": ("types", "errors", "ops", "weights", "audio", "text", "models"),
+    "models": ("types", "errors", "bfloat16", "ops", "weights", "audio", "text", "models"),
 }
 #: The files of a model that come later in its data's way; none may be imported by an earlier one.
 STAGES = ("config", "weights", "model", "decode", "pipeline")

@@ -6,8 +6,9 @@ slots that `keep` fills are written in place, alike on both sides.
 
 Shapes: R rows, D model width, V vocabulary, S encoder positions, C cache length; B lines that are
 decoded side by side, L rows of each in one pass, W encoded windows.
-Every activation is float32; weights are float32 or float16 and always summed in float32. So are
-the keys and values that cross-attention reads, where a slot for them is float16.
+Every activation is float32; weights are float32, float16 or bfloat16 (oscine.bfloat16) and always
+summed in float32; so are the keys and values that cross-attention reads, where a slot for them is
+float16.
 """
 
 from __future__ import annotations
@@ -18,8 +19,18 @@ from typing import Any, Literal, Protocol, TypeAlias
 
 import numpy as np
 
+from oscine.ops.codec_ops import CodecOps
+from oscine.ops.codec_ops import Padding as Padding
+from oscine.ops.codec_ops import Snake as Snake
+from oscine.ops.codec_ops import Taps as Taps
 from oscine.ops.conformer_ops import ConformerOps
 from oscine.ops.conformer_ops import Lengths as Lengths
+from oscine.ops.speech_ops import SAMPLING as SAMPLING
+from oscine.ops.speech_ops import UTTERANCE as UTTERANCE
+from oscine.ops.speech_ops import HeadNorms as HeadNorms
+from oscine.ops.speech_ops import Rotary as Rotary
+from oscine.ops.speech_ops import SpeechOps
+from oscine.ops.speech_ops import Utterances as Utterances
 from oscine.ops.transducer_ops import ARC as ARC
 from oscine.ops.transducer_ops import DECISION as DECISION
 from oscine.ops.transducer_ops import NODE as NODE
@@ -30,7 +41,7 @@ from oscine.ops.transducer_ops import Track as Track
 from oscine.ops.transducer_ops import TransducerOps
 
 Tensor: TypeAlias = Any  # numpy.ndarray on the reference side, gpu.tensor.Tensor on the other
-Activation: TypeAlias = Literal["gelu", "silu", "relu"] | None
+Activation: TypeAlias = Literal["gelu", "silu", "relu", "elu", "tanh", "sigmoid"] | None
 
 #: One row of decoding state, 4 bytes a field. Kernels read it by index: kernels/_state.wgsl.
 STATE_FIELDS: tuple[tuple[str, type], ...] = (
@@ -88,10 +99,19 @@ SUPPRESS, SUPPRESS_FIRST = 1, 2
 
 @dataclass(frozen=True, slots=True)
 class Norm:
-    """Layer normalisation over the last axis, eps 1e-5: weight [D], bias [D]."""
+    """Layer normalisation over the last axis: weight [D], bias [D]."""
 
     weight: Tensor
     bias: Tensor
+    eps: float = 1e-5
+
+
+@dataclass(frozen=True, slots=True)
+class RmsNorm:
+    """Root-mean-square normalisation over the last axis: weight [D]."""
+
+    weight: Tensor
+    eps: float = 1e-6
 
 
 @dataclass(frozen=True, slots=True)
@@ -131,7 +151,7 @@ class Pool:
     tokens: Tensor
 
 
-class Ops(ConformerOps, TransducerOps, Protocol):
+class Ops(ConformerOps, TransducerOps, SpeechOps, CodecOps, Protocol):
     """The vocabulary. `norm=` inputs are fused; their meaning is layer_norm, then the rest."""
 
     def conv1d(
@@ -265,7 +285,7 @@ class Backend(Ops, Protocol):
     half_memory: bool  # whether float16 slots for attend_cross save time, as they save memory
 
     def upload(self, array: np.ndarray) -> Tensor:
-        """A constant: float32 and float16 matrices, float32 vectors."""
+        """A constant: float32, float16 and bfloat16 matrices, float32 vectors."""
         ...
 
     def slot(self, shape: tuple[int, ...], dtype: Any = np.float32) -> Tensor:
@@ -301,7 +321,10 @@ class Backend(Ops, Protocol):
         ...
 
     def record(
-        self, trace: Callable[[], None], guard: State | Track | None = None, name: str = ""
+        self,
+        trace: Callable[[], None],
+        guard: State | Track | Utterances | None = None,
+        name: str = "",
     ) -> Plan:
         """Note the ops of the trace; once all lines of the guard are done, a replay is a no-op.
 

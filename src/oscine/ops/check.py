@@ -14,7 +14,14 @@ from numpy.typing import NDArray
 
 from oscine import ops
 from oscine.errors import DeviceError
-from oscine.ops import check_conformer, check_decisions, check_layers, check_transducer
+from oscine.ops import (
+    check_codec,
+    check_conformer,
+    check_decisions,
+    check_layers,
+    check_speech,
+    check_transducer,
+)
 from oscine.ops.check_cases import Case, Values
 from oscine.ops.gpu import Gpu
 from oscine.ops.reference import Reference
@@ -26,6 +33,8 @@ CASES: tuple[Case, ...] = (
     *check_decisions.CASES,
     *check_conformer.CASES,
     *check_transducer.CASES,
+    *check_speech.CASES,
+    *check_codec.CASES,
 )
 
 #: A minute of listening does not depend on these, but one second of checking does: the ops whose

@@ -15,10 +15,12 @@ from oscine.gpu.kernels import Parameter
 from oscine.gpu.plan import Plan
 from oscine.gpu.tensor import Tensor
 from oscine.ops import Activation, Cache, Linear, Norm, State
+from oscine.ops.gpu_codec import GpuCodec
 from oscine.ops.gpu_conformer import GpuConformer
 from oscine.ops.gpu_decisions import GpuDecisions
 from oscine.ops.gpu_products import ACTIVATIONS, FEW_ROWS, GpuProducts, is_half
 from oscine.ops.gpu_recorder import MOST_GROUPS
+from oscine.ops.gpu_speech import GpuSpeech
 from oscine.ops.gpu_transducer import GpuTransducer
 
 GEMV_ROWS = 4  # up to so many rows a team takes one row of the weight
@@ -33,7 +35,7 @@ MATRIX_HEADS = (4, 8, 12, 16)  # widths in fours of the heads that attention_mat
 FOLD_OUTPUTS = 8192  # from more outputs on, the norm folded into each costs more than a dispatch
 
 
-class Gpu(GpuProducts, GpuDecisions, GpuConformer, GpuTransducer):
+class Gpu(GpuProducts, GpuDecisions, GpuConformer, GpuTransducer, GpuSpeech, GpuCodec):
     """The vocabulary, recording; memory and plans of one device."""
 
     def __init__(self, device: Device) -> None:

@@ -17,7 +17,7 @@ from oscine.gpu.memory import Memory
 from oscine.gpu.plan import Dispatch, Plan, Pool
 from oscine.gpu.profile import wanted
 from oscine.gpu.tensor import Tensor
-from oscine.ops import State, Track
+from oscine.ops import State, Track, Utterances
 
 MOST_GROUPS = 65535  # workgroups along one axis
 COPY_BYTES = 8 << 20  # WebGPU copies between two buffers only: a slot's own copies go by a third
@@ -38,7 +38,7 @@ class Recorder:
         self.nothing = self.memory.slot((4,), np.float32)  # stands in for operands not given
         self.profile = wanted(device)
         self.dispatches: list[Dispatch] = []
-        self.guard: State | Track | None = None
+        self.guard: State | Track | Utterances | None = None
         self.block = "subgroup" if "subgroups" in device.features else "workgroup"
         self.between: Tensor | None = None  # for copies within a slot
 
@@ -97,14 +97,17 @@ class Recorder:
         return 1 << (count - 1).bit_length()
 
     def record(
-        self, trace: Callable[[], None], guard: State | Track | None = None, name: str = ""
+        self,
+        trace: Callable[[], None],
+        guard: State | Track | Utterances | None = None,
+        name: str = "",
     ) -> Plan:
         with self.recording(guard) as dispatches:
             trace()
         return Plan(self.device, self.pool, dispatches, name, self.profile)
 
     @contextmanager
-    def recording(self, guard: State | Track | None) -> Iterator[list[Dispatch]]:
+    def recording(self, guard: State | Track | Utterances | None) -> Iterator[list[Dispatch]]:
         """Ops called inside go to the yielded list."""
         before = self.dispatches, self.guard
         self.dispatches, self.guard = [], guard

@@ -17,9 +17,11 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from oscine.ops import Activation, Cache, Linear, Norm, State, Track
+from oscine.ops import Activation, Cache, Linear, Norm, State, Track, Utterances
+from oscine.ops.codec import Coding
 from oscine.ops.conformer import Conformer, sigmoid
 from oscine.ops.decisions import Decisions
+from oscine.ops.speech import Speaking
 from oscine.ops.transducer import Transducing
 from oscine.threads import each, single_threaded_blas
 
@@ -151,7 +153,7 @@ def split_heads(x: Array, heads: int) -> Array:
 class ReferencePlan:
     """A closure: recording costs nothing here, so replaying is calling."""
 
-    def __init__(self, trace: Callable[[], None], guard: State | Track | None) -> None:
+    def __init__(self, trace: Callable[[], None], guard: State | Track | Utterances | None) -> None:
         self.trace, self.guard = trace, guard
 
     def run(self, times: int = 1) -> None:
@@ -162,7 +164,7 @@ class ReferencePlan:
                 self.trace()
 
 
-class Reference(Conformer, Decisions, Transducing):
+class Reference(Conformer, Decisions, Transducing, Speaking, Coding):
     """The op vocabulary in NumPy; shapes and meaning: oscine.ops.Ops."""
 
     name = "NumPy"
@@ -213,7 +215,10 @@ class Reference(Conformer, Decisions, Transducing):
         return lambda: copies
 
     def record(
-        self, trace: Callable[[], None], guard: State | Track | None = None, name: str = ""
+        self,
+        trace: Callable[[], None],
+        guard: State | Track | Utterances | None = None,
+        name: str = "",
     ) -> ReferencePlan:
         return ReferencePlan(trace, guard)
 

@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 
 from oscine.errors import DeviceError
 from oscine.gpu.tensor import Tensor
-from oscine.ops import Linear, Norm, State, Track
+from oscine.ops import Linear, Norm, State, Track, Utterances
 from oscine.ops.check import MATRIX_LIMIT, difference
 from oscine.ops.gpu import Gpu
 from oscine.ops.reference import Reference, ReferencePlan
@@ -81,7 +81,7 @@ class Shadow:
         """One op on both sides, compared."""
         self.calls += 1
         everything = [*operands, *options.values()]
-        states = [tree for tree in everything if isinstance(tree, State | Track)]
+        states = [tree for tree in everything if isinstance(tree, State | Track | Utterances)]
         running = states[0].rows.ours["done"] == 0 if name in VOID else None
         ours = getattr(self.reference, name)(
             *(side(tree, "ours") for tree in operands),
@@ -156,7 +156,10 @@ class Shadow:
         return self.reference.snapshot(*(slot.ours for slot in slots))
 
     def record(
-        self, trace: Callable[[], None], guard: State | Track | None = None, name: str = ""
+        self,
+        trace: Callable[[], None],
+        guard: State | Track | Utterances | None = None,
+        name: str = "",
     ) -> ReferencePlan:
         return ReferencePlan(trace, side(guard, "ours"))
 

@@ -1,0 +1,7 @@
+"""Cases of the ops that speak."""
+
+from __future__ import annotations
+
+from oscine.ops.check_cases import Case
+
+CASES: tuple[Case, ...] = ()

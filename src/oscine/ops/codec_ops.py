@@ -1,0 +1,97 @@
+"""What turns codes into sound and sound into codes, of the vocabulary: convolutions over time.
+
+Everything is time first: [T, C]. A transposed convolution of stride s is a convolution whose
+outputs are s·O wide, seen as [T·s, O]: weights are arranged so when they are read. What a causal
+stage needs of the past lies in slots that the op reads and moves on, so that frames may come one by
+one and the result is that of the whole.
+Source: Qwen3-TTS, qwen_tts/core/tokenizer_12hz/modeling_qwen3_tts_tokenizer_v2.py; transformers
+models/mimi; Desplanques et al. 2020, arXiv:2005.07143 (ECAPA-TDNN).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Literal, Protocol, TypeAlias
+
+if TYPE_CHECKING:
+    from oscine.ops import Activation, Linear, Tensor
+
+Padding: TypeAlias = Literal["zero", "edge", "reflect"]
+
+
+@dataclass(frozen=True, slots=True)
+class Snake:
+    """Per channel [C]: scale = e^alpha, gain = 1 / (e^beta + 1e-9), of the stored logarithms."""
+
+    scale: Tensor
+    gain: Tensor
+
+
+@dataclass(frozen=True, slots=True)
+class Taps:
+    """Where a convolution looks: its input is first lengthened by `left` and `right` rows, of
+    zeros, of its edge repeated, or reflected (the edge not repeated; needs T > left and right)."""
+
+    left: int
+    right: int = 0
+    stride: int = 1
+    dilation: int = 1
+    padding: Padding = "zero"
+
+
+class CodecOps(Protocol):
+    """Shapes: above."""
+
+    def convolve(
+        self,
+        x: Tensor,
+        conv: Linear,
+        taps: Taps,
+        *,
+        memory: Tensor | None = None,
+        activation: Activation = None,
+        add: Tensor | None = None,
+    ) -> Tensor:
+        """activation(conv(x) + b) + add: x [T, I], weight [O, K, I] (K places of time) -> [T', O].
+
+        T' = (left + T + right - (K - 1) dilation - 1) // stride + 1. With memory, a slot [left, I],
+        the rows on the left are the memory's, and it then holds the last `left` rows of memory‖x,
+        also where T < left.
+        """
+        ...
+
+    def depthwise(self, x: Tensor, conv: Linear, memory: Tensor) -> Tensor:
+        """Causal, each channel by itself: x [T, C], weight [K, C], memory [K - 1, C] as in
+        convolve -> [T, C]: y[t] = b + Σ_k w[k] (memory‖x)[t + k]."""
+        ...
+
+    def snake(self, x: Tensor, snake: Snake) -> Tensor:
+        """x + gain · sin²(scale · x): x [T, C] -> [T, C]. Arguments are tens of radians: the sine
+        is reduced to its first period and then a polynomial, within 1e-6."""
+        ...
+
+    def activate(self, x: Tensor, activation: Activation) -> Tensor:
+        """The activation of every value, any shape."""
+        ...
+
+    def look_up(self, codes: Tensor, tables: Tensor, first: int) -> Tensor:
+        """Σ_g tables[g, codes[t, first + g]]: codes [T, G] uint32, tables [n, N, D] -> [T, D]."""
+        ...
+
+    def quantise(self, x: Tensor, table: Tensor, codes: Tensor, group: int) -> Tensor:
+        """codes[t, group] = the row of table [N, D] nearest to x[t] [T, D], the first among equals;
+        returns x less that row. codes is a slot [T, G] uint32. Distances are Σ (x - row)², in f32.
+        """
+        ...
+
+    def statistics(self, x: Tensor, scores: Tensor | None = None) -> Tensor:
+        """Mean and standard deviation over time: x [T, C] -> [1, 2C].
+
+        Weighted by softmax over time of scores [T, C], channel by channel, where given; the
+        deviation is √max(Σ w (x - mean)², 1e-12).
+        """
+        ...
+
+    def scale_channels(self, x: Tensor, factors: Tensor, add: Tensor | None = None) -> Tensor:
+        """x · factors + add: x [T, C], factors [1, C], add [T, C]."""
+        ...

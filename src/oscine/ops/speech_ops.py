@@ -1,0 +1,160 @@
+"""What speaks, of the vocabulary: a language model over codes that the device drives by itself.
+
+A line is one utterance. Its talker gives the first code of every frame, a predictor the others, one
+after another; no code goes to the host in between. `Utterances.rows` says where each line stands;
+`sample` is the one op that moves it on.
+
+Shapes: B lines, L rows of each in one pass, D width, H query heads and K key heads of W values, P
+positions that there is room for, V ids of a head, G codes a frame, F frames that there is room for.
+Source: Qwen3-TTS, qwen_tts/core/models/modeling_qwen3_tts.py; transformers models/qwen3.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Protocol
+
+import numpy as np
+
+if TYPE_CHECKING:
+    from oscine.ops import Cache, Linear, Norm, RmsNorm, Tensor
+
+#: Where an utterance stands, 4 bytes a field: kernels/_utterance.wgsl. `done` is first: see STATE.
+UTTERANCE_FIELDS: tuple[tuple[str, type], ...] = (
+    ("done", np.uint32),  # 0 while running, else why it stopped: a STOP_* value
+    ("position", np.uint32),  # of the talker's cache at which the first row of this pass stands
+    ("length", np.uint32),  # rows of this pass that count: the prompt's length, then 1
+    ("count", np.uint32),  # whole frames chosen so far
+    ("limit", np.uint32),  # frames at which it stops (STOP_LENGTH); it can go on from there
+    ("group", np.uint32),  # codes of the present frame that are chosen: 0 to G - 1
+    ("code", np.uint32),  # the code chosen last
+    ("seed", np.uint32),  # of the counter-based random numbers
+    ("texts", np.uint32),  # rows of text that there are; the last stands for all that follow
+)
+UTTERANCE = np.dtype([(name, kind) for name, kind in UTTERANCE_FIELDS])
+
+#: How `sample` chooses, for the talker's head or for the predictor's: kernels/_sampling.wgsl.
+SAMPLING_FIELDS: tuple[tuple[str, type], ...] = (
+    ("vocabulary", np.uint32),  # V
+    ("end", np.uint32),  # the id that ends an utterance; V where there is none
+    ("suppress", np.uint32),  # ids from this one on, but for `end`, are never chosen; V: none
+    ("minimum", np.uint32),  # frames before which the end may not come
+    ("top_k", np.uint32),  # only so many of the likeliest, ties at the border too; 0: all
+    ("temperature", np.float32),  # 0: greedy, whatever top_k and top_p are
+    ("top_p", np.float32),  # the least set of the likeliest that holds more than this; 1: all
+    ("repetition_penalty", np.float32),  # over first codes of this utterance; 1: none
+)
+SAMPLING = np.dtype([(name, kind) for name, kind in SAMPLING_FIELDS])
+
+
+@dataclass(frozen=True, slots=True)
+class Utterances:
+    """Rows [B] of UTTERANCE; codes [B, F, G] uint32; seen [B, V] uint32: 1 for the first codes
+    (codebook 0) that this utterance has had, which the repetition penalty is for."""
+
+    rows: Tensor
+    codes: Tensor
+    seen: Tensor
+
+
+@dataclass(frozen=True, slots=True)
+class Rotary:
+    """Cosines and sines of position p times frequency i, each [P', W / 2] float32, made on the
+    host: the angle is the float32 product of the two, as upstream has it."""
+
+    cos: Tensor
+    sin: Tensor
+
+
+@dataclass(frozen=True, slots=True)
+class HeadNorms:
+    """Root-mean-square norms of every query head and every key head: weights [W]."""
+
+    q: Tensor
+    k: Tensor
+    eps: float = 1e-6
+
+
+class SpeechOps(Protocol):
+    """Shapes: above. Lines that are done are void."""
+
+    def rms_norm(self, x: Tensor, norm: RmsNorm) -> Tensor:
+        """x / √(mean(x²) + eps) · weight: x [R, D] -> [R, D]."""
+        ...
+
+    def gated_linear(
+        self, x: Tensor, linear: Linear, *, norm: Norm | RmsNorm | None = None
+    ) -> Tensor:
+        """silu(g) · u, of norm(x) Wᵀ = g‖u: weight [2I, D], x [R, D] -> [R, I]; no bias."""
+        ...
+
+    def attend_rotary(
+        self,
+        qkv: Tensor,
+        cache: Cache,
+        rotary: Rotary,
+        utterances: Utterances,
+        heads: int,
+        *,
+        norms: HeadNorms | None = None,
+        window: int | None = None,
+        inner: bool = False,
+    ) -> Tensor:
+        """Turn q and k by their positions, append k and v to the cache, attend causally.
+
+        qkv [B·L, (H + 2K)·W] -> [B·L, H·W]; cache [B, P, K·W]; head h looks at key head h // (H/K).
+        With norms q and k are normalised per head first, before they are turned. Scale 1/√W.
+        Row l of line b stands at position[b] + l; rows at or past length[b] are void. inner: within
+        a frame instead, where the last row stands at group[b], the one before at group[b] - 1, and
+        all count. The key of position p lies at p mod P. window: position i sees j only where
+        i - j < window; P is then at least window + L - 1, and positions may go on past P.
+        """
+        ...
+
+    def last_rows(self, x: Tensor, utterances: Utterances) -> Tensor:
+        """The last row that counts of each line: x [B·L, D] -> [B, D], row length[b] - 1."""
+        ...
+
+    def sample(self, logits: Tensor, rules: Tensor, utterances: Utterances) -> None:
+        """Choose code `group` of the frame `count` from logits [B, V], and move on.
+
+        rules [1] of SAMPLING. In this order, at group 0 only: logits of seen ids are divided by the
+        repetition penalty where positive, else multiplied; `end` is out while count < minimum; ids
+        from `suppress` on, but for `end`, are out. Then, unless greedy: division by temperature;
+        top_k (what is below the k-th largest is out, ties at the border stay); top_p (what is out
+        has together with all that is not likelier at most 1 - top_p; the likeliest stays); and the
+        largest sum with Gumbel noise from a counter hash of (seed, count · G + group, id), which
+        draws from their softmax. Greedy and among equals the lowest id.
+
+        The id goes to codes[b, count, group], `code` and, at group 0, seen[b, id]; then group + 1.
+        After the last group: count + 1, group 0, position + length, length 1, and STOP_LENGTH where
+        count reaches limit or F. At group 0, `end` is not written and stops the line (STOP_END); a
+        logit that is not finite stops it at any group (STOP_NONFINITE).
+        Source: transformers generation/logits_process.py, in the order of specs section 8.
+        """
+        ...
+
+    def embed_code(
+        self,
+        table: Tensor,
+        utterances: Utterances,
+        total: Tensor,
+        projected: Tensor | None = None,
+        first: bool = False,
+    ) -> Tensor:
+        """Add table[code] to total, a slot [B, D] (first: put it there); return a row for the code.
+
+        That is projected[code] [B, D'] where given, else table[code] [B, D]. Tables may lie in
+        float32, float16 or bfloat16.
+        """
+        ...
+
+    def frame_input(
+        self, total: Tensor, table: Tensor, text: Tensor, utterances: Utterances
+    ) -> Tensor:
+        """What the talker hears of the frame before: total + table[code] + text row: [B, D].
+
+        total [B, D] holds the sum of all but the last code's rows; text [B, N, D] has a row for
+        each frame, of which row min(count - 1, texts - 1) is taken.
+        """
+        ...
