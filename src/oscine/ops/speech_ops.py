@@ -116,8 +116,9 @@ class SpeechOps(Protocol):
         ...
 
     def sample(self, logits: Tensor, rules: Tensor, utterances: Utterances) -> None:
-        """Choose code `group` of the frame `count` from logits [B, V], and move on.
+        """Choose code `group` of the frame `count` from logits [B·L, V], and move on.
 
+        Of a line's L rows (the predictor's first pass has two) the last one speaks.
         rules [1] of SAMPLING. In this order, at group 0 only: logits of seen ids are divided by the
         repetition penalty where positive, else multiplied; `end` is out while count < minimum; ids
         from `suppress` on, but for `end`, are out. Then, unless greedy: division by temperature;
@@ -141,11 +142,13 @@ class SpeechOps(Protocol):
         total: Tensor,
         projected: Tensor | None = None,
         first: bool = False,
+        before: Tensor | None = None,
     ) -> Tensor:
         """Add table[code] to total, a slot [B, D] (first: put it there); return a row for the code.
 
-        That is projected[code] [B, D'] where given, else table[code] [B, D]. Tables may lie in
-        float32, float16 or bfloat16.
+        That is projected[code] [B, D'] where given, else table[code] [B, D]. before [B, D']: a row
+        that goes ahead of it, line by line: [2B, D']. Tables may lie in float32, float16 or
+        bfloat16.
         """
         ...
 
