@@ -17,6 +17,7 @@ BFLOAT16 = np.dtype([("bfloat16", "<u2")])
 
 def widen(array: NDArray[Any]) -> NDArray[np.float32]:
     """The same numbers as float32, exactly: any shape, dtype BFLOAT16."""
-    bits = array["bfloat16"].astype(np.uint32) << np.uint32(16)
+    bits = array["bfloat16"].astype(np.uint32)
+    bits <<= np.uint32(16)
     widened: NDArray[np.float32] = bits.view(np.float32)
     return widened

@@ -10,7 +10,8 @@ import pytest
 from numpy.typing import NDArray
 
 from oscine import ops
-from oscine.ops import reference
+from oscine.bfloat16 import BFLOAT16
+from oscine.ops import activations, reference
 from oscine.ops.reference import Reference
 
 Array = NDArray[Any]
@@ -40,7 +41,13 @@ def plain_gelu(x: Array) -> Array:
 def plain_norm(x: Array, norm: ops.Norm) -> Array:
     x = x.astype(np.float64)
     centred = x - x.mean(-1, keepdims=True)
-    return centred / np.sqrt(x.var(-1, keepdims=True) + 1e-5) * norm.weight + norm.bias
+    return centred / np.sqrt(x.var(-1, keepdims=True) + norm.eps) * norm.weight + norm.bias
+
+
+def plain_rms(x: Array, norm: ops.RmsNorm) -> Array:
+    x = x.astype(np.float64)
+    square: Array = np.square(x).mean(-1, keepdims=True)
+    return x / np.sqrt(square + norm.eps) * norm.weight
 
 
 def plain_attention(q: Array, keys: Array, values: Array) -> Array:
@@ -57,21 +64,66 @@ def heads_of(row: Array, heads: int) -> list[Array]:
 def test_erf() -> None:
     x = np.linspace(-6, 6, 20001, dtype=np.float32)
     expected = np.vectorize(math.erf)(x.astype(np.float64))
-    assert np.abs(reference.erf(x) - expected).max() < 5e-7
-    assert reference.erf(np.float32([0.0]))[0] == 0
+    assert np.abs(activations.erf(x) - expected).max() < 5e-7
+    assert activations.erf(np.float32([0.0]))[0] == 0
 
 
 def test_gelu_is_the_exact_one() -> None:
     x = np.linspace(-9, 9, 5001, dtype=np.float32).reshape(-1, 3)
     y = x.copy()
-    reference.gelu(y)
+    activations.gelu(y)
     assert np.abs(y - plain_gelu(x.astype(np.float64))).max() < 1e-6
 
 
+@pytest.mark.parametrize(
+    ("name", "meaning"),
+    [
+        ("silu", lambda x: x / (1 + np.exp(-x))),
+        ("relu", lambda x: np.where(x > 0, x, 0)),
+        ("elu", lambda x: np.where(x > 0, x, np.exp(np.minimum(x, 0)) - 1)),
+        ("tanh", np.tanh),
+        ("sigmoid", lambda x: 1 / (1 + np.exp(-x))),
+    ],
+)
+def test_activations(name: str, meaning: Any) -> None:
+    x = np.concatenate([np.linspace(-90, 90, 2000), np.linspace(-1, 1, 1000)]).astype(np.float32)
+    y = x.reshape(-1, 3).copy()
+    activations.ACTIVATIONS[name](y)
+    np.testing.assert_allclose(y.reshape(-1), meaning(x.astype(np.float64)), rtol=2e-6, atol=1e-7)
+
+
+@pytest.mark.parametrize("eps", [1e-5, 0.3])
 @pytest.mark.parametrize("rows", [1, 7, 500])
-def test_layer_norm(rows: int) -> None:
-    x, norm = noise(1, rows, 96), ops.Norm(noise(2, 96), noise(3, 96))
+def test_layer_norm(rows: int, eps: float) -> None:
+    x, norm = noise(1, rows, 96), ops.Norm(noise(2, 96), noise(3, 96), eps)
     assert_near(OPS.layer_norm(x, norm), plain_norm(x, norm))
+
+
+@pytest.mark.parametrize("eps", [1e-6, 0.3])
+@pytest.mark.parametrize("rows", [1, 7, 500])
+def test_rms_norm(rows: int, eps: float) -> None:
+    x, norm = noise(1, rows, 96), ops.RmsNorm(noise(2, 96), eps)
+    assert_near(OPS.rms_norm(x, norm), plain_rms(x, norm))
+
+
+@pytest.mark.parametrize("rows", [1, 5, 400])
+def test_gated_linear(rows: int) -> None:
+    """The first half of the outputs is the gate."""
+    x, weight = noise(1, rows, 40), noise(2, 60, 40) / 6
+    norm = ops.RmsNorm(noise(3, 40))
+    gate, up = np.split(plain_rms(x, norm) @ weight.T.astype(np.float64), 2, axis=1)
+    y = OPS.gated_linear(x, ops.Linear(weight, None), norm=norm)
+    assert_near(y, gate / (1 + np.exp(-gate)) * up)
+    assert y.flags.c_contiguous
+    unnormed = OPS.gated_linear(OPS.rms_norm(x, norm), ops.Linear(weight, None))
+    assert np.array_equal(unnormed, y)
+
+
+def test_bfloat16_is_widened() -> None:
+    bits = np.array([[0x3FC0, 0xC000], [0x0001, 0xFF7F]], np.uint16).view(BFLOAT16)
+    found = OPS.upload(bits)
+    assert found.dtype == np.float32
+    assert found.tolist() == [[1.5, -2], [2.0**-133, -(2 - 2**-7) * 2.0**127]]
 
 
 @pytest.mark.parametrize("rows", [1, 5, 383, 385, 900])

@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from oscine.bfloat16 import BFLOAT16
 from oscine.errors import CheckpointError
 from oscine.weights import read_checkpoint
 from oscine.weights.safetensors import MAX_HEADER
@@ -46,6 +47,11 @@ def test_types(tmp_path: Path, dtype: str, stored: np.ndarray, expected: type) -
     assert entry.dtype == entry.read().dtype == expected
     wanted = [1.5, -2] if np.dtype(expected).kind == "f" else stored
     np.testing.assert_array_equal(entry.read(), wanted)
+    bits = entry.stored()
+    assert bits.dtype == (BFLOAT16 if dtype == "BF16" else expected)
+    if dtype != "F64":
+        assert bits.tobytes() == data
+        assert not bits.flags.owndata, "the file itself"
 
 
 @pytest.mark.parametrize(

@@ -175,7 +175,7 @@ class Ops(ConformerOps, TransducerOps, SpeechOps, CodecOps, Protocol):
         x: Tensor,
         linear: Linear,
         *,
-        norm: Norm | None = None,
+        norm: Norm | RmsNorm | None = None,
         activation: Activation = None,
         add: Tensor | None = None,
     ) -> Tensor:

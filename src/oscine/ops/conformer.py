@@ -13,6 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from oscine.ops import Lengths, Linear
+from oscine.ops.activations import sigmoid
 from oscine.ops.conformer_ops import sinusoids
 from oscine.threads import each
 
@@ -187,10 +188,3 @@ class Conformer:
 
     def padded_frames(self, count: int) -> int:
         return count
-
-
-def sigmoid(x: Array) -> Array:
-    """1 / (1 + e^-x); the exponent is cut off where float32 would overflow."""
-    y = np.exp(np.minimum(-x, np.float32(80)))
-    y += 1
-    return np.divide(1, y, out=y)

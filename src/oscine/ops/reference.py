@@ -17,9 +17,11 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from oscine.ops import Activation, Cache, Linear, Norm, State, Track, Utterances
+from oscine.bfloat16 import BFLOAT16, widen
+from oscine.ops import Activation, Cache, Linear, Norm, RmsNorm, State, Track, Utterances
+from oscine.ops.activations import ACTIVATIONS, blocks, cut, silu
 from oscine.ops.codec import Coding
-from oscine.ops.conformer import Conformer, sigmoid
+from oscine.ops.conformer import Conformer
 from oscine.ops.decisions import Decisions
 from oscine.ops.speech import Speaking
 from oscine.ops.transducer import Transducing
@@ -27,42 +29,12 @@ from oscine.threads import each, single_threaded_blas
 
 Array = NDArray[Any]
 
-LAYER_NORM_EPSILON = 1e-5
-BLOCK_BYTES = 1 << 19  # a second-level cache; measured: half and twice as much are no faster
 TILE_ROWS = 384  # of a product: with fewer, BLAS spends its time on repacking the weights
 TILE_BYTES = 1 << 22  # of weights, for products too narrow to be cut by rows: 0.4 ms of reading
 # Of 2 to 32 rows. OpenBLAS multiplies matrices of so few results and products as they lie in
 # memory (sgemm_small_matrix_permit); larger ones it copies first, all the weights for a few rows:
 # with AVX-512, 512 x 512 weights and 8 rows take 0.16 ms whole, 0.05 ms in strips.
 STRIP_ROWS, STRIP_RESULTS, STRIP_PRODUCTS = 32, 1 << 10, 10**6
-
-# erf(x) ≈ x P(x²)/Q(x²) on [-4, 4], within 4.2e-7 in float32: the coefficients of XLA and Eigen.
-ERF_P = (
-    -2.72614225801306e-10,
-    2.77068142495902e-08,
-    -2.10102402082508e-06,
-    -5.69250639462346e-05,
-    -7.34990630326855e-04,
-    -2.95459980854025e-03,
-    -1.60960333262415e-02,
-)
-ERF_Q = (
-    -1.45660718464996e-05,
-    -2.13374055278905e-04,
-    -1.68282697438203e-03,
-    -7.37332916720468e-03,
-    -1.42647390514189e-02,
-)
-
-
-def cut(length: int, step: int) -> Iterator[slice]:
-    """0 to length in slices of step."""
-    return (slice(start, min(start + step, length)) for start in range(0, length, step))
-
-
-def blocks(rows: int, row_bytes: int) -> Iterator[slice]:
-    """Slices of rows of about BLOCK_BYTES."""
-    return cut(rows, max(1, BLOCK_BYTES // row_bytes))
 
 
 def tiles(rows: int, weight: Array) -> Iterator[tuple[slice, slice]]:
@@ -79,48 +51,6 @@ def strips(rows: int, outputs: slice, inputs: int) -> Iterator[slice]:
     if 2 <= rows <= STRIP_ROWS:
         step = max(1, min(STRIP_RESULTS // rows, STRIP_PRODUCTS // (rows * inputs)))
     return (slice(outputs.start + s.start, outputs.start + s.stop) for s in cut(length, step))
-
-
-def polynomial(x: Array, coefficients: tuple[float, ...]) -> Array:
-    """Horner's rule, highest power first."""
-    y = np.full_like(x, coefficients[0])
-    for c in coefficients[1:]:
-        y *= x
-        y += np.float32(c)
-    return y
-
-
-def erf(x: Array) -> Array:
-    """The error function, float32."""
-    x = np.clip(x, -4, 4)
-    square = x * x
-    x *= polynomial(square, ERF_P)
-    x /= polynomial(square, ERF_Q)
-    return x
-
-
-def gelu(x: Array) -> None:
-    """x/2 (1 + erf(x/√2)), in place: the exact form that Whisper is trained with."""
-    for rows in blocks(len(x), x[0].nbytes):
-        part = x[rows]
-        gate = erf(part * np.float32(np.sqrt(0.5)))
-        gate += 1
-        gate *= np.float32(0.5)
-        part *= gate
-
-
-def silu(x: Array) -> None:
-    """x / (1 + e^-x), in place."""
-    for rows in blocks(len(x), x[0].nbytes):
-        x[rows] *= sigmoid(x[rows])
-
-
-def relu(x: Array) -> None:
-    """The larger of x and 0, in place."""
-    np.maximum(x, 0, out=x)
-
-
-ACTIVATIONS = {"gelu": gelu, "silu": silu, "relu": relu}
 
 
 def weighted_mean(scores: Array, values: Array, out: Array) -> None:
@@ -180,7 +110,7 @@ class Reference(Conformer, Decisions, Transducing, Speaking, Coding):
 
         def convert(rows: slice) -> None:
             with np.errstate(invalid="ignore"):  # a weight that is no number shows in the logits
-                copy[rows] = array[rows]
+                copy[rows] = widen(array[rows]) if array.dtype == BFLOAT16 else array[rows]
 
         each(convert, blocks(len(array), max(1, copy[:1].nbytes)))
         return copy
@@ -258,24 +188,49 @@ class Reference(Conformer, Decisions, Transducing, Speaking, Coding):
         def normalise(rows: slice) -> None:
             part = np.subtract(x[rows], x[rows].mean(-1, keepdims=True), out=y[rows])
             variance = np.square(part).mean(-1, keepdims=True)
-            part /= np.sqrt(variance + np.float32(LAYER_NORM_EPSILON))
+            part /= np.sqrt(variance + np.float32(norm.eps))
             part *= norm.weight
             part += norm.bias
 
         each(normalise, blocks(len(x), x[0].nbytes))
         return y
 
+    def rms_norm(self, x: Array, norm: RmsNorm) -> Array:
+        y = np.empty_like(x)
+
+        def normalise(rows: slice) -> None:
+            square = np.square(x[rows]).mean(-1, keepdims=True)
+            part = np.divide(x[rows], np.sqrt(square + np.float32(norm.eps)), out=y[rows])
+            part *= norm.weight
+
+        each(normalise, blocks(len(x), x[0].nbytes))
+        return y
+
+    def normed(self, x: Array, norm: Norm | RmsNorm | None) -> Array:
+        """x as a layer sees it whose norm is fused."""
+        if norm is None:
+            return x
+        return self.rms_norm(x, norm) if isinstance(norm, RmsNorm) else self.layer_norm(x, norm)
+
+    def gated_linear(
+        self, x: Array, linear: Linear, *, norm: Norm | RmsNorm | None = None
+    ) -> Array:
+        both = self.linear(x, linear, norm=norm)
+        gate, up = np.split(both, 2, axis=1)
+        silu(gate)
+        gate *= up
+        return np.ascontiguousarray(gate)
+
     def linear(
         self,
         x: Array,
         linear: Linear,
         *,
-        norm: Norm | None = None,
+        norm: Norm | RmsNorm | None = None,
         activation: Activation = None,
         add: Array | None = None,
     ) -> Array:
-        if norm is not None:
-            x = self.layer_norm(x, norm)
+        x = self.normed(x, norm)
         y = np.empty((len(x), len(linear.weight)), np.float32)
 
         def multiply(tile: tuple[slice, slice]) -> None:

@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from oscine.ops import STOP_END, STOP_LENGTH, STOP_NONFINITE, Linear
-from oscine.ops.conformer import sigmoid
+from oscine.ops.activations import sigmoid
 from oscine.ops.transducer_ops import RULES_HEAD, Boost, Cell, Memory, Track
 
 Array = NDArray[Any]

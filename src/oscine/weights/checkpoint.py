@@ -5,10 +5,11 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Literal, TypeAlias
+from typing import Any
 
 import numpy as np
 
+from oscine.bfloat16 import BFLOAT16, widen
 from oscine.weights.source import Array, MappedFile
 
 
@@ -23,6 +24,11 @@ class Entry:
     shape: tuple[int, ...]
     dtype: np.dtype[Any]
     load: Callable[[], Array]
+    load_bits: Callable[[], Array] | None = None  # bfloat16 as it is stored
+
+    def stored(self) -> Array:
+        """As `read`, but bfloat16 as it is stored: oscine.bfloat16.BFLOAT16, a view of the file."""
+        return self.read() if self.load_bits is None else self.load_bits()
 
     def read(self) -> Array:
         """The numbers: a view of the file where it stores them so, else new memory.
@@ -47,36 +53,23 @@ class Checkpoint:
 
 
 FLOAT32, FLOAT16 = np.dtype("<f4"), np.dtype("<f2")
-BFLOAT16: Literal["bfloat16"] = "bfloat16"  # unknown to NumPy: the upper half of a float32
-Kind: TypeAlias = np.dtype[Any] | Literal["bfloat16"]
 
 
 def number_entry(
-    shape: tuple[int, ...], kind: Kind, raw: Callable[[np.dtype[Any]], Array]
+    shape: tuple[int, ...], kind: np.dtype[Any], raw: Callable[[np.dtype[Any]], Array]
 ) -> Entry:
     """A tensor that `raw` gives in the type in which it is stored, widened where it must be."""
-    if isinstance(kind, str):
-
-        def widen() -> Array:
-            wide = raw(np.dtype("<u2")).astype("<u4")
-            wide <<= 16
-            return wide.view(FLOAT32)
-
-        return Entry(shape, FLOAT32, widen)
+    if kind == BFLOAT16:
+        return Entry(shape, FLOAT32, lambda: widen(raw(kind)), lambda: raw(kind))
     if kind == np.dtype("<f8"):
         return Entry(shape, FLOAT32, lambda: raw(kind).astype(FLOAT32))
     return Entry(shape, kind, lambda: raw(kind))
 
 
 def stored_entry(
-    file: MappedFile, offset: int, kind: Kind, shape: tuple[int, ...], name: str
+    file: MappedFile, offset: int, kind: np.dtype[Any], shape: tuple[int, ...], name: str
 ) -> Entry:
     """A tensor that lies row-major in the file."""
     return number_entry(
         shape, kind, lambda dtype: file.array(offset, dtype, shape, f"tensor {name!r}")
     )
-
-
-def width_of(kind: Kind) -> int:
-    """Bytes of one number as stored."""
-    return 2 if isinstance(kind, str) else kind.itemsize

@@ -8,23 +8,17 @@ from __future__ import annotations
 
 import math
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
+from oscine.bfloat16 import BFLOAT16
 from oscine.errors import CheckpointError
-from oscine.weights.checkpoint import (
-    BFLOAT16,
-    FLOAT32,
-    Checkpoint,
-    Entry,
-    Kind,
-    stored_entry,
-    width_of,
-)
+from oscine.weights.checkpoint import FLOAT32, Checkpoint, Entry, stored_entry
 from oscine.weights.source import Array, Cursor, MappedFile, checked_shape, read_json
 
 VERSION, SPEC = 6, "WhisperSpec"
-_KINDS: tuple[Kind, ...] = (
+_KINDS: tuple[np.dtype[Any], ...] = (
     np.dtype("<f4"),
     np.dtype("i1"),
     np.dtype("<i2"),
@@ -94,7 +88,7 @@ def _variable(cursor: Cursor) -> tuple[str, Entry]:
     if code >= len(_KINDS):
         raise file.damaged(f"variable {name!r} has unknown type {code}")
     kind = _KINDS[code]
-    needed = math.prod(shape) * width_of(kind)
+    needed = math.prod(shape) * kind.itemsize
     if size != needed:
         raise file.damaged(f"variable {name!r} has {size} bytes, its dimensions need {needed}")
     return name, stored_entry(file, cursor.skip(size, f"variable {name!r}"), kind, shape, name)

@@ -7,16 +7,18 @@ from __future__ import annotations
 
 import math
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
+from oscine.bfloat16 import BFLOAT16
 from oscine.errors import CheckpointError
-from oscine.weights.checkpoint import BFLOAT16, Checkpoint, Entry, Kind, stored_entry, width_of
+from oscine.weights.checkpoint import Checkpoint, Entry, stored_entry
 from oscine.weights.source import Cursor, MappedFile, checked_shape, parse_json, read_json, shown
 
 MAX_HEADER = 100_000_000
 
-_KINDS: dict[str, Kind] = {
+_KINDS: dict[str, np.dtype[Any]] = {
     "F64": np.dtype("<f8"),
     "F32": np.dtype("<f4"),
     "F16": np.dtype("<f2"),
@@ -120,7 +122,7 @@ def _entry(file: MappedFile, base: int, name: str, record: object) -> tuple[int,
     if not isinstance(dims, list):
         raise file.damaged(f"tensor {name!r} has no shape")
     shape = checked_shape(file, name, dims)
-    size = math.prod(shape) * width_of(kind)
+    size = math.prod(shape) * kind.itemsize
     if not isinstance(offsets, list) or [type(o) for o in offsets] != [int, int]:
         raise file.damaged(f"tensor {name!r} has no offsets")
     begin, end = offsets

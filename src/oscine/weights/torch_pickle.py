@@ -12,13 +12,14 @@ from typing import Any
 
 import numpy as np
 
+from oscine.bfloat16 import BFLOAT16
 from oscine.errors import CheckpointError
 from oscine.weights.archive import Archive
-from oscine.weights.checkpoint import BFLOAT16, Checkpoint, Entry, Kind, number_entry, width_of
+from oscine.weights.checkpoint import Checkpoint, Entry, number_entry
 from oscine.weights.pickle_machine import Machine, Refused, StridedTensor
 from oscine.weights.source import Array, checked_shape, read_json
 
-_KINDS: dict[str, Kind] = {
+_KINDS: dict[str, np.dtype[Any]] = {
     "HalfStorage": np.dtype("<f2"),
     "FloatStorage": np.dtype("<f4"),
     "BFloat16Storage": BFLOAT16,
@@ -92,7 +93,7 @@ def _sizes(path: Path, dims: object) -> dict[str, Any]:
 def _entry(archive: Archive, root: str, name: str, tensor: StridedTensor) -> Entry:
     storage = tensor.storage
     kind = _KINDS[storage.kind]
-    width = width_of(kind)
+    width = kind.itemsize
     shape = checked_shape(archive, name, tensor.shape)
     member = archive.members.get(f"{root}data/{storage.key}")
     if member is None or member.size != storage.count * width:
