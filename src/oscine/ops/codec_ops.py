@@ -70,6 +70,10 @@ class CodecOps(Protocol):
         is reduced to its first period and then a polynomial, within 1e-6."""
         ...
 
+    def reshape(self, x: Tensor, shape: tuple[int, ...]) -> Tensor:
+        """The same values, row by row, under another shape; x itself is not used again."""
+        ...
+
     def activate(self, x: Tensor, activation: Activation) -> Tensor:
         """The activation of every value, any shape."""
         ...

@@ -124,6 +124,12 @@ class Recorder:
             raise ValueError("keep takes an intermediate of this plan, once")
         x.buffer = slot.buffer
 
+    def reshape(self, x: Tensor, shape: tuple[int, ...]) -> Tensor:
+        if prod(shape) != prod(x.shape):
+            raise ValueError(f"{x.shape} is not to be seen as {shape}")
+        x.shape = shape  # the same tensor, whose buffer the plan has yet to assign
+        return x
+
     def pack(self, x: Tensor, y: Tensor) -> None:
         """y = x in float16."""
         count = prod(y.shape)

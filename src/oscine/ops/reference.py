@@ -161,6 +161,9 @@ class Reference(Conformer, Decisions, Transducing, Speaking, Coding):
     def keep(self, x: Array, slot: Array) -> None:
         slot[...] = x
 
+    def reshape(self, x: Array, shape: tuple[int, ...]) -> Array:
+        return x.reshape(shape)
+
     def trace(self) -> dict[str, tuple[int, float]]:
         return {}
 

@@ -172,6 +172,10 @@ class Shadow:
     def padded_frames(self, count: int) -> int:
         return count
 
+    def reshape(self, x: Pair, shape: tuple[int, ...]) -> Pair:
+        theirs = Tensor(shape, x.theirs.dtype, x.theirs.buffer)
+        return Pair(x.ours.reshape(shape), theirs)
+
     def trace(self) -> dict[str, tuple[int, float]]:
         return {}
 
