@@ -1,0 +1,218 @@
+"""The 12 Hz codec, written once against the op vocabulary: codes to waveform and back.
+
+Source: qwen_tts/core/tokenizer_12hz/modeling_qwen3_tts_tokenizer_v2.py; the encoder is that of
+transformers models/mimi (Défossez et al. 2024, arXiv:2410.00037). Everything is causal. What the
+calls before left behind lies in `Past`, so that any cut into calls gives what one call gives.
+T frames of codes in this call, G codebooks.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import TypeAlias
+
+from oscine.models.qwen3_tts.config import CodecDecoderConfig, CodecEncoderConfig
+from oscine.models.qwen3_tts.weights import (
+    Block,
+    CodecDecoderWeights,
+    CodecEncoderWeights,
+    DecoderStage,
+    EncoderBlock,
+    EncoderUnit,
+    ResidualUnit,
+    Upsample,
+)
+from oscine.ops import Cache, Linear, Ops, Rotary, Taps, Tensor, Utterances
+
+#: Told each stage's name and result: how checks look inside.
+Watch: TypeAlias = Callable[[str, Tensor], None]
+
+
+def unseen(name: str, x: Tensor) -> None:
+    """Nobody looks."""
+
+
+@dataclass(frozen=True, slots=True)
+class Past:
+    """What earlier calls left: the rows before each causal stage, and the transformer's keys.
+
+    rows(name, count, width) is the slot of a stage, zeroed at the beginning. `place` is one line
+    that holds the position of this call's first transformer row and how many rows there are.
+    """
+
+    rows: Callable[[str, int, int], Tensor]
+    caches: tuple[Cache, ...]
+    rotary: Rotary
+    place: Utterances
+
+
+def causal(
+    ops: Ops, x: Tensor, conv: Linear, past: Past, name: str, *, dilation: int = 1, stride: int = 1
+) -> Tensor:
+    """x [T, I], weight [O, K, I] -> [ceil(T / stride), O], looking back only.
+
+    Where T is no multiple of the stride zeros fill the last window: then no more calls may follow.
+    """
+    _, taps, inputs = conv.weight.shape
+    left = (taps - 1) * dilation + 1 - stride
+    memory = past.rows(name, left, inputs) if left else None
+    right = -x.shape[0] % stride
+    return ops.convolve(x, conv, Taps(left, right, stride, dilation), memory=memory)
+
+
+def spread(ops: Ops, x: Tensor, conv: Linear, rate: int, past: Past, name: str) -> Tensor:
+    """A causal transposed convolution: x [T, I], weight [rate·O, K, I] -> [T·rate, O]."""
+    y = causal(ops, x, conv, past, name)
+    return ops.reshape(y, (y.shape[0] * rate, y.shape[1] // rate))
+
+
+# -- codes to waveform ------------------------------------------------------------------------
+
+
+def decode(
+    ops: Ops,
+    w: CodecDecoderWeights,
+    config: CodecDecoderConfig,
+    past: Past,
+    codes: Tensor,
+    watch: Watch = unseen,
+) -> Tensor:
+    """Codes [T, G] uint32 -> waveform [T·hop, 1], before it is clamped to [-1, 1].
+
+    Watched: quantized, preconv, tf_layer{i}, tf_out, up{i}_transconv, up{i}_convnext, wave{i}.
+    """
+    x = ops.linear(ops.look_up(codes, w.first_table, 0), w.first_out)
+    x = ops.linear(ops.look_up(codes, w.rest_tables, 1), w.rest_out, add=x)
+    watch("quantized", x)
+    x = causal(ops, x, w.before, past, "before")
+    watch("preconv", x)
+    x = ops.linear(x, w.input)
+    for index, block in enumerate(w.blocks):
+        x = decoder_block(ops, x, block, config, past, past.caches[index])
+        watch(f"tf_layer{index}", x)
+    x = ops.linear(x, w.output, norm=w.norm)
+    watch("tf_out", x)
+    for index, (rate, stage) in enumerate(zip(config.ratios, w.upsample, strict=True)):
+        x = spread(ops, x, stage.up, rate, past, f"up{index}")
+        watch(f"up{index}_transconv", x)
+        x = conv_next(ops, x, stage, past, f"up{index}_depthwise")
+        watch(f"up{index}_convnext", x)
+    x = causal(ops, x, w.first, past, "first")
+    watch("wave0", x)
+    for index, (rate, wave) in enumerate(zip(config.rates, w.stages, strict=True), 1):
+        x = decoder_stage(ops, x, wave, rate, past, f"wave{index}")
+        watch(f"wave{index}", x)
+    x = ops.snake(x, w.snake)
+    watch(f"wave{len(w.stages) + 1}", x)
+    x = causal(ops, x, w.last, past, "last")
+    watch(f"wave{len(w.stages) + 2}", x)
+    return x
+
+
+def decoder_block(
+    ops: Ops, x: Tensor, w: Block, config: CodecDecoderConfig, past: Past, cache: Cache
+) -> Tensor:
+    """x [T, d] -> [T, d]; a row sees `window` positions, itself among them."""
+    attended = ops.attend_rotary(
+        ops.linear(x, w.qkv, norm=w.norm), cache, past.rotary, past.place, config.stack.heads,
+        window=config.window,
+    )  # fmt: skip
+    x = ops.linear(attended, w.out, add=x)
+    return ops.linear(ops.gated_linear(x, w.gate_up, norm=w.mlp_norm), w.down, add=x)
+
+
+def conv_next(ops: Ops, x: Tensor, stage: Upsample, past: Past, name: str) -> Tensor:
+    """x [T, C] -> [T, C]."""
+    w = stage.block
+    taps, width = w.depthwise.weight.shape
+    y = ops.depthwise(x, w.depthwise, past.rows(name, taps - 1, width))
+    y = ops.linear(y, w.expand, norm=w.norm, activation="gelu")
+    return ops.linear(y, w.shrink, add=x)
+
+
+def decoder_stage(
+    ops: Ops, x: Tensor, w: DecoderStage, rate: int, past: Past, name: str
+) -> Tensor:
+    """x [T, I] -> [T·rate, O]."""
+    x = spread(ops, ops.snake(x, w.snake), w.up, rate, past, name)
+    for index, unit in enumerate(w.units):
+        x = residual_unit(ops, x, unit, past, f"{name}_unit{index}")
+    return x
+
+
+def residual_unit(ops: Ops, x: Tensor, w: ResidualUnit, past: Past, name: str) -> Tensor:
+    """x [T, C] -> [T, C]."""
+    y = causal(ops, ops.snake(x, w.before), w.first, past, name, dilation=w.dilation)
+    return ops.linear(ops.snake(y, w.between), w.second, add=x)
+
+
+# -- waveform to codes ------------------------------------------------------------------------
+
+
+def listen(
+    ops: Ops,
+    w: CodecEncoderWeights,
+    config: CodecEncoderConfig,
+    past: Past,
+    samples: Tensor,
+    watch: Watch = unseen,
+) -> Tensor:
+    """Samples [n, 1] -> [ceil(n / hop'), d], hop' samples a row: two rows are a frame.
+
+    Only the last call may have an n that is no multiple of hop'. Watched: conv{i} by upstream's
+    numbers, tf_layer{i}.
+    """
+    x = causal(ops, samples, w.first, past, "first")
+    watch("conv0", x)
+    number = 0
+    for index, stage in enumerate(w.stages):
+        for unit_index, unit in enumerate(stage.units):
+            x = encoder_unit(ops, x, unit, past, f"stage{index}_unit{unit_index}")
+            number += 1
+            watch(f"conv{number}", x)
+        x = ops.activate(x, "elu")
+        x = causal(ops, x, stage.down, past, f"stage{index}", stride=stage.stride)
+        number += 2
+        watch(f"conv{number}", x)
+    x = causal(ops, ops.activate(x, "elu"), w.last, past, "last")
+    watch(f"conv{number + 2}", x)
+    for index, block in enumerate(w.blocks):
+        x = encoder_block(ops, x, block, config.stack.heads, past, past.caches[index])
+        watch(f"tf_layer{index}", x)
+    return x
+
+
+def encoder_unit(ops: Ops, x: Tensor, w: EncoderUnit, past: Past, name: str) -> Tensor:
+    """x [T, C] -> [T, C]."""
+    y = causal(ops, ops.activate(x, "elu"), w.first, past, name, dilation=w.dilation)
+    return ops.linear(ops.activate(y, "elu"), w.second, add=x)
+
+
+def encoder_block(
+    ops: Ops, x: Tensor, w: EncoderBlock, heads: int, past: Past, cache: Cache
+) -> Tensor:
+    """x [T, d] -> [T, d]; a row sees all before it."""
+    qkv = ops.linear(x, w.qkv, norm=w.norm)
+    attended = ops.attend_rotary(qkv, cache, past.rotary, past.place, heads)
+    x = ops.linear(attended, w.out, add=x)
+    y = ops.linear(x, w.expand, norm=w.mlp_norm, activation="gelu")
+    return ops.linear(y, w.shrink, add=x)
+
+
+def quantise(
+    ops: Ops, w: CodecEncoderWeights, rows: Tensor, codes: Tensor, watch: Watch = unseen
+) -> None:
+    """All of listen's rows [T, d] -> codes, a slot [ceil(T / 2), G]. Watched: latent.
+
+    The acoustic codebooks start from the same latent as the semantic one, not from what it leaves.
+    """
+    taps = w.down.weight.shape[1]
+    stride = taps // 2
+    look = Taps(taps - stride, -rows.shape[0] % stride, stride, padding="edge")
+    latent = ops.convolve(rows, w.down, look)
+    watch("latent", latent)
+    ops.quantise(ops.linear(latent, w.semantic), w.tables[0], codes, 0)
+    rest = ops.linear(latent, w.acoustic)
+    for group, table in enumerate(w.tables[1:], 1):
+        rest = ops.quantise(rest, table, codes, group)

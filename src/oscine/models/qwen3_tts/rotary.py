@@ -1,0 +1,19 @@
+"""Tables of rotary positions, made on the host."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from oscine.ops import Rotary
+
+
+def rotary(positions: int, width: int, theta: float) -> Rotary:
+    """Cosines and sines of positions 0 to positions - 1 for heads of `width` values, float32.
+
+    Frequency i is theta^(-2i / width). All in float32, as upstream: at large positions an exact
+    angle would be another one. Source: transformers, Qwen3RotaryEmbedding.
+    """
+    exponents = np.arange(0, width, 2, dtype=np.float32) / np.float32(width)
+    frequencies = np.float32(1) / np.float32(theta) ** exponents
+    angles = np.arange(positions, dtype=np.float32)[:, None] * frequencies
+    return Rotary(np.cos(angles), np.sin(angles))
