@@ -3,17 +3,21 @@
 from __future__ import annotations
 
 import numpy as np
+from numpy.typing import NDArray
 
-from oscine.ops import Rotary
+Array = NDArray[np.float32]
 
 
-def rotary(positions: int, width: int, theta: float) -> Rotary:
-    """Cosines and sines of positions 0 to positions - 1 for heads of `width` values, float32.
+def rotary_tables(positions: int, width: int, theta: float) -> tuple[Array, Array]:
+    """Cosines and sines of positions 0, 1, ... for heads of `width`: each [positions, width / 2].
 
-    Frequency i is theta^(-2i / width). All in float32, as upstream: at large positions an exact
-    angle would be another one. Source: transformers, Qwen3RotaryEmbedding.
+    The angle is the float32 product of a float32 frequency and a position, as upstream has it: in
+    float64 it would drift away from upstream's at large positions. Source: transformers
+    modeling_rope_utils.py, "default". The talker's interleaved sections come to the same, as its
+    three rows of positions are equal.
     """
-    exponents = np.arange(0, width, 2, dtype=np.float32) / np.float32(width)
-    frequencies = np.float32(1) / np.float32(theta) ** exponents
+    powers = np.arange(0, width, 2, dtype=np.float32) / np.float32(width)
+    frequencies = np.float32(1) / np.float32(theta) ** powers
     angles = np.arange(positions, dtype=np.float32)[:, None] * frequencies
-    return Rotary(np.cos(angles), np.sin(angles))
+    exact = angles.astype(np.float64)
+    return np.cos(exact).astype(np.float32), np.sin(exact).astype(np.float32)

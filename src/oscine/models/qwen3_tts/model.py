@@ -1,0 +1,148 @@
+"""Talker and code predictor, written once against the op vocabulary.
+
+Source: qwen_tts/core/models/modeling_qwen3_tts.py. B lines, L rows of each, D the talker's width, d
+the predictor's, G codes a frame. A plan ends with a whole frame: what the talker says last becomes
+codes within the plan that heard it, so that no code goes to the host in between.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+from oscine.models.qwen3_tts.config import Qwen3TtsConfig, Stack
+from oscine.models.qwen3_tts.weights import Block, PredictorWeights, TalkerWeights, TextWeights
+from oscine.ops import Cache, HeadNorms, Ops, Rotary, Tensor, Utterances
+
+#: Told of what is computed on the way, by name; for comparisons with other programs.
+Note = Callable[[str, Tensor], None]
+
+
+@dataclass(frozen=True, slots=True)
+class Voice:
+    """What speaks: weights on the device.
+
+    projected: the predictor's inputs for codes 0 to G - 2, each [V or C, d]; None where both widths
+    are the same, and a code's own row is the input.
+    """
+
+    config: Qwen3TtsConfig
+    talker: TalkerWeights
+    predictor: PredictorWeights
+    projected: tuple[Tensor, ...] | None
+
+
+@dataclass(frozen=True, slots=True)
+class Desk:
+    """What the lines work on, in slots: caches of every layer, where each line stands, its text.
+
+    total [B, D]: the sum of the frame's rows so far. text [B, N, D]: what is added to each frame.
+    """
+
+    utterances: Utterances
+    caches: tuple[Cache, ...]
+    rotary: Rotary
+    inner_caches: tuple[Cache, ...]
+    inner_rotary: Rotary
+    total: Tensor
+    text: Tensor
+    rules: Tensor
+    inner_rules: Tensor
+
+
+def ignore(name: str, x: Tensor) -> None:
+    """The Note of those who want to know nothing."""
+
+
+def project_text(ops: Ops, w: TextWeights, x: Tensor) -> Tensor:
+    """Rows of the text embedding [R, text width] -> [R, D]."""
+    return ops.linear(ops.linear(x, w.fc1, activation="silu"), w.fc2)
+
+
+def block(
+    ops: Ops,
+    x: Tensor,
+    w: Block,
+    stack: Stack,
+    cache: Cache,
+    rotary: Rotary,
+    utterances: Utterances,
+    *,
+    window: int | None = None,
+    inner: bool = False,
+) -> Tensor:
+    """A layer: x [B·L, width] -> [B·L, width]. window and inner as in attend_rotary."""
+    norms = None
+    if w.q_norm is not None and w.k_norm is not None:
+        norms = HeadNorms(w.q_norm, w.k_norm, stack.eps)
+    qkv = ops.linear(x, w.qkv, norm=w.norm)
+    attended = ops.attend_rotary(
+        qkv, cache, rotary, utterances, stack.heads, norms=norms, window=window, inner=inner
+    )
+    x = ops.linear(attended, w.out, add=x)
+    gated = ops.gated_linear(x, w.gate_up, norm=w.mlp_norm)
+    return ops.linear(gated, w.down, add=x)
+
+
+def talk(ops: Ops, voice: Voice, desk: Desk, x: Tensor, note: Note = ignore) -> Tensor:
+    """The talker's layers: x [B·L, D] -> [B·L, D], not yet normalised."""
+    stack = voice.config.talker
+    for index, (w, cache) in enumerate(zip(voice.talker.blocks, desk.caches, strict=True)):
+        x = block(ops, x, w, stack, cache, desk.rotary, desk.utterances)
+        note(f"layer{index}", x)
+    return x
+
+
+def predict(ops: Ops, voice: Voice, desk: Desk, hidden: Tensor, note: Note = ignore) -> None:
+    """Codes 1 to G - 1 of the frame whose code 0 was chosen from hidden [B, D].
+
+    Leaves the sum of the rows of all codes but the last in desk.total.
+    """
+    w, stack = voice.predictor, voice.config.predictor
+    tables: Sequence[Tensor] = (voice.talker.embedding, *w.embeddings)
+    before = hidden if w.project is None else ops.linear(hidden, w.project)
+    for group, head in enumerate(w.heads):
+        x = ops.embed_code(
+            tables[group],
+            desk.utterances,
+            desk.total,
+            voice.projected[group] if voice.projected is not None else None,
+            first=group == 0,
+            before=before if group == 0 else None,
+        )
+        note(f"predictor_input{group}", x)
+        for layer, cache in zip(w.blocks, desk.inner_caches, strict=True):
+            x = block(
+                ops, x, layer, stack, cache, desk.inner_rotary, desk.utterances, inner=True
+            )
+        if note is not ignore:
+            note(f"predictor_hidden{group}", ops.rms_norm(x, w.norm))
+        logits = ops.linear(x, head, norm=w.norm)
+        note(f"predictor_logits{group}", logits)
+        ops.sample(logits, desk.inner_rules, desk.utterances)
+
+
+def choose(ops: Ops, voice: Voice, desk: Desk, x: Tensor, note: Note = ignore) -> None:
+    """All codes of a frame from the talker's last rows [B, D], or the end of the utterance."""
+    hidden = ops.rms_norm(x, voice.talker.norm)
+    note("hidden", hidden)
+    logits = ops.linear(hidden, voice.talker.head)
+    note("logits", logits)
+    ops.sample(logits, desk.rules, desk.utterances)
+    predict(ops, voice, desk, hidden, note)
+
+
+def start(ops: Ops, voice: Voice, desk: Desk, prompt: Tensor, note: Note = ignore) -> None:
+    """Hear the prompt [B·L, D] and choose the first frame."""
+    x = talk(ops, voice, desk, prompt, note)
+    if note is not ignore:
+        note("prompt_hidden", ops.rms_norm(x, voice.talker.norm))
+    choose(ops, voice, desk, ops.last_rows(x, desk.utterances), note)
+
+
+def step(ops: Ops, voice: Voice, desk: Desk, note: Note = ignore) -> None:
+    """Hear the frame before and choose the next."""
+    last = voice.predictor.embeddings[-1]
+    x = ops.frame_input(desk.total, last, desk.text, desk.utterances)
+    note("input", x)
+    choose(ops, voice, desk, talk(ops, voice, desk, x, note), note)
