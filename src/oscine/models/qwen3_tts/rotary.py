@@ -3,21 +3,19 @@
 from __future__ import annotations
 
 import numpy as np
-from numpy.typing import NDArray
 
-Array = NDArray[np.float32]
+from oscine.ops import Rotary
 
 
-def rotary_tables(positions: int, width: int, theta: float) -> tuple[Array, Array]:
-    """Cosines and sines of positions 0, 1, ... for heads of `width`: each [positions, width / 2].
+def rotary(positions: int, width: int, theta: float) -> Rotary:
+    """Cosines and sines of positions 0 to positions - 1 for heads of `width` values, float32.
 
-    The angle is the float32 product of a float32 frequency and a position, as upstream has it: in
-    float64 it would drift away from upstream's at large positions. Source: transformers
-    modeling_rope_utils.py, "default". The talker's interleaved sections come to the same, as its
-    three rows of positions are equal.
+    Frequency i is theta^(-2i / width). Angles in float32, as upstream: at large positions an exact
+    angle would be another one. The talker's interleaved sections of positions come to the same, as
+    all three rows of them are equal. Source: transformers, Qwen3RotaryEmbedding.
     """
-    powers = np.arange(0, width, 2, dtype=np.float32) / np.float32(width)
-    frequencies = np.float32(1) / np.float32(theta) ** powers
+    exponents = np.arange(0, width, 2, dtype=np.float32) / np.float32(width)
+    frequencies = np.float32(1) / np.float32(theta) ** exponents
     angles = np.arange(positions, dtype=np.float32)[:, None] * frequencies
-    exact = angles.astype(np.float64)
-    return np.cos(exact).astype(np.float32), np.sin(exact).astype(np.float32)
+    exact = angles.astype(np.float64)  # of which NumPy's cosine is the same everywhere
+    return Rotary(np.cos(exact).astype(np.float32), np.sin(exact).astype(np.float32))
