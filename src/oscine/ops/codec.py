@@ -2,6 +2,155 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from oscine.ops import Activation, Linear, Snake, Taps
+from oscine.ops.activations import ACTIVATIONS, blocks, cut
+from oscine.threads import each
+
+Array = NDArray[Any]
+
+COLUMN_BYTES = 1 << 25  # of the rows of a convolution that are multiplied at once
+GATHERED_ROWS = 384  # of these that a thread gathers at a time
+DISTANCES = 1 << 16  # differences of a block of a codebook search, times its width
+
+
+def lengthen(x: Array, taps: Taps, memory: Array | None) -> Array:
+    """What a convolution sees: x with rows on both sides; the memory moves on."""
+    if memory is not None:
+        y = np.concatenate([memory, x])
+        memory[...] = y[len(x) :]
+        return np.pad(y, ((0, taps.right), (0, 0))) if taps.right else y
+    if taps.left == taps.right == 0:
+        return x
+    sides = ((taps.left, taps.right), (0, 0))
+    return np.pad(x, sides) if taps.padding == "zero" else np.pad(x, sides, mode=taps.padding)
+
+
+def weighted(values: Array, weights: Array | None) -> Array:
+    """Mean over time, channel by channel, in float64: rows are many."""
+    mean: Array
+    if weights is None:
+        mean = values.mean(0, dtype=np.float64)
+    else:
+        mean = np.einsum("tc,tc->c", values, weights, dtype=np.float64)
+    return mean
+
 
 class Coding:
     """Shapes and meaning: oscine.ops.Ops."""
+
+    linear: Callable[..., Array]  # what Reference gives
+
+    def convolve(
+        self,
+        x: Array,
+        conv: Linear,
+        taps: Taps,
+        *,
+        memory: Array | None = None,
+        activation: Activation = None,
+        add: Array | None = None,
+    ) -> Array:
+        outputs, width, inputs = conv.weight.shape
+        rows = taps.rows(len(x), width)
+        matrix = Linear(conv.weight.reshape(outputs, -1), conv.bias)
+        seen = lengthen(x, taps, memory)
+        if width == taps.stride == 1:
+            return self.linear(seen[:rows], matrix, activation=activation, add=add)
+        y = np.empty((rows, outputs), np.float32)
+        step = max(GATHERED_ROWS, COLUMN_BYTES // (4 * width * inputs))
+        for part in cut(rows, step):
+            columns = np.empty((part.stop - part.start, width, inputs), np.float32)
+
+            def gather(
+                to: slice, columns: Array = columns, first: int = part.start * taps.stride
+            ) -> None:
+                for tap in range(width):
+                    start = first + to.start * taps.stride + tap * taps.dilation
+                    stop = start + (to.stop - to.start - 1) * taps.stride + 1
+                    columns[to, tap] = seen[start : stop : taps.stride]
+
+            each(gather, cut(len(columns), GATHERED_ROWS))
+            y[part] = self.linear(
+                columns.reshape(len(columns), -1),
+                matrix,
+                activation=activation,
+                add=None if add is None else add[part],
+            )
+        return y
+
+    def depthwise(self, x: Array, conv: Linear, memory: Array) -> Array:
+        width = len(conv.weight)
+        seen = lengthen(x, Taps(width - 1), memory)
+        y = np.empty_like(x)
+
+        def work(rows: slice) -> None:
+            part = y[rows]
+            part[...] = 0 if conv.bias is None else conv.bias
+            for tap in range(width):
+                part += seen[rows.start + tap : rows.stop + tap] * conv.weight[tap]
+
+        each(work, blocks(len(x), x[:1].nbytes))
+        return y
+
+    def snake(self, x: Array, snake: Snake) -> Array:
+        y = np.empty_like(x)
+
+        def work(rows: slice) -> None:
+            part = np.multiply(x[rows], snake.scale, out=y[rows])
+            np.sin(part, out=part)
+            part *= part
+            part *= snake.gain
+            part += x[rows]
+
+        each(work, blocks(len(x), x[:1].nbytes))
+        return y
+
+    def activate(self, x: Array, activation: Activation) -> Array:
+        y = x.copy()
+        if activation is not None:
+            wide = y.reshape(len(y), -1)
+            each(lambda rows: ACTIVATIONS[activation](wide[rows]), blocks(len(y), y[:1].nbytes))
+        return y
+
+    def look_up(self, codes: Array, tables: Array, first: int) -> Array:
+        y = np.zeros((len(codes), tables.shape[2]), np.float32)
+        for table, code in zip(tables, codes[:, first : first + len(tables)].T, strict=True):
+            y += table[code]
+        return y
+
+    def quantise(self, x: Array, table: Array, codes: Array, group: int) -> Array:
+        y = np.empty_like(x)
+
+        def work(rows: slice) -> None:
+            distances = np.empty((rows.stop - rows.start, len(table)), np.float32)
+            for part in cut(len(table), max(1, DISTANCES // table.shape[1])):
+                difference = x[rows, None] - table[part]
+                np.einsum("tnd,tnd->tn", difference, difference, out=distances[:, part])
+            found = distances.argmin(1)
+            codes[rows, group] = found
+            np.subtract(x[rows], table[found], out=y[rows])
+
+        each(work, cut(len(x), 4))
+        return y
+
+    def statistics(self, x: Array, scores: Array | None = None) -> Array:
+        weights = None
+        if scores is not None:
+            weights = np.exp(scores - scores.max(0))
+            weights /= weights.sum(0, dtype=np.float64).astype(np.float32)
+        mean = weighted(x, weights)
+        deviation = np.square(x - mean.astype(np.float32))
+        variance = np.maximum(weighted(deviation, weights), 1e-12)
+        return np.concatenate([mean, np.sqrt(variance)])[None].astype(np.float32)
+
+    def scale_channels(self, x: Array, factors: Array, add: Array | None = None) -> Array:
+        y: Array = x * factors
+        if add is not None:
+            y += add
+        return y

@@ -38,6 +38,15 @@ class Taps:
     dilation: int = 1
     padding: Padding = "zero"
 
+    def rows(self, count: int, width: int) -> int:
+        """Results of a convolution over `width` places of `count` rows; ValueError for none."""
+        spare = self.left + count + self.right - (width - 1) * self.dilation - 1
+        if count < 1 or spare < 0:
+            raise ValueError(f"{count} rows are too few for a convolution of {width} and {self}")
+        if self.padding == "reflect" and count <= max(self.left, self.right):
+            raise ValueError(f"{count} rows are too few to reflect: {self}")
+        return spare // self.stride + 1
+
 
 class CodecOps(Protocol):
     """Shapes: above."""
