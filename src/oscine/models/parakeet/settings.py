@@ -10,9 +10,9 @@ import logging
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 from oscine.errors import CheckpointError
+from oscine.models.stated import ABSENT, Stated
 from oscine.weights import Checkpoint
 from oscine.weights.source import read_json
 
@@ -28,7 +28,6 @@ _HUGGING_FACE_TYPES = {"parakeet_ctc": CTC, "parakeet_rnnt": RNNT, "parakeet_tdt
 _STREAMING_TYPES = ("nemotron_asr_streaming", "parakeet_realtime_eou")
 
 _LOCAL = "rel_pos_local_attn"
-_ABSENT = object()
 
 #: The front end that is built; a configuration may repeat it, and state nothing else.
 _NEMO_FRONT_END: dict[str, tuple[object, ...]] = {
@@ -83,51 +82,8 @@ class Settings:
     context: tuple[int, int] | None
 
 
-class Stated:
-    """One configuration and typed looks into it."""
-
-    def __init__(self, path: Path, config: dict[str, Any]) -> None:
-        self.path, self.config = path, config
-
-    def get(self, key: str, default: Any = None) -> Any:
-        """The value at a dotted key; `default` where there is none."""
-        value: Any = self.config
-        for part in key.split("."):
-            if not isinstance(value, dict) or part not in value:
-                return default
-            value = value[part]
-        return value
-
-    def wrong(self, key: str, value: object, remedy: str = "") -> CheckpointError:
-        """The error for a value that cannot be used."""
-        return CheckpointError(
-            self.path, f"its configuration has {key} = {str(value)[:60]!r}", remedy
-        )
-
-    def whole(self, *keys: str) -> int | None:
-        """The first of these that is stated and positive; -1 stands for not stated in NeMo."""
-        for key in keys:
-            value = self.get(key)
-            if value is None or value == -1:
-                continue
-            if type(value) is not int or not 0 < value < 1 << 24:
-                raise self.wrong(key, value)
-            return value
-        return None
-
-    def flag(self, key: str, default: bool) -> bool:
-        """True or false."""
-        value = self.get(key, default)
-        if type(value) is not bool:
-            raise self.wrong(key, value)
-        return value
-
-    def only(self, key: str, allowed: Sequence[object], remedy: str = "") -> None:
-        """Raise if something else than `allowed` is stated."""
-        value = self.get(key, allowed[0])
-        if any(_alike(value, one) for one in allowed):
-            return
-        raise self.wrong(key, value, remedy or f"supported: {', '.join(map(str, allowed))}")
+class ParakeetStated(Stated):
+    """The same with looks that only these models need."""
 
     def streaming(self, key: str, allowed: Sequence[object]) -> None:
         """Raise if the model is one of those that are trained to be streamed."""
@@ -158,22 +114,13 @@ class Stated:
     def most_symbols(self, *keys: str) -> int:
         """Labels at one frame, 10 where nothing is stated; without a limit decoding might hang."""
         for key in keys:
-            value = self.get(key, _ABSENT)
-            if value is _ABSENT:
+            value = self.get(key, ABSENT)
+            if value is ABSENT:
                 continue
             if type(value) is not int or not 0 < value < 1 << 16:
                 raise self.wrong(key, value, "a transducer needs a limit above 0")
             return value
         return 10
-
-
-def _alike(value: object, one: object) -> bool:
-    """Equal: whole numbers and fractions to six digits, everything else exactly."""
-    numbers = (int, float)
-    if type(value) in numbers and type(one) in numbers:
-        assert isinstance(value, numbers) and isinstance(one, numbers)
-        return abs(value - one) <= 1e-6 * abs(one)
-    return type(value) is type(one) and value == one
 
 
 def read_settings(checkpoint: Checkpoint) -> Settings:
@@ -183,7 +130,7 @@ def read_settings(checkpoint: Checkpoint) -> Settings:
         CheckpointError: none there, of no Parakeet, of a streaming one, or with a value that asks
             for another network or front end than the one that is built.
     """
-    stated = Stated(checkpoint.path, checkpoint.config)
+    stated = ParakeetStated(checkpoint.path, checkpoint.config)
     if not checkpoint.config:
         raise CheckpointError(
             checkpoint.path, "has no configuration", "put its config.json beside the weights"
@@ -193,7 +140,7 @@ def read_settings(checkpoint: Checkpoint) -> Settings:
     return _nemo(stated)
 
 
-def _hugging_face(stated: Stated, folder: Path) -> Settings:
+def _hugging_face(stated: ParakeetStated, folder: Path) -> Settings:
     model_type = stated.get("model_type")
     if model_type in _STREAMING_TYPES or stated.get("encoder_config.sliding_window"):
         raise CheckpointError(
@@ -245,7 +192,7 @@ def _hugging_face(stated: Stated, folder: Path) -> Settings:
     )
 
 
-def _front_end_beside(stated: Stated, folder: Path) -> None:
+def _front_end_beside(stated: ParakeetStated, folder: Path) -> None:
     """transformers keeps the front end's numbers in a file of their own, newer ones in another."""
     for name in ("processor_config.json", "preprocessor_config.json"):
         settings = read_json(folder / name)
@@ -260,7 +207,7 @@ def _front_end_beside(stated: Stated, folder: Path) -> None:
             raise beside.wrong("feature_size", size, f"the network takes {mels} mels")
 
 
-def _nemo(stated: Stated) -> Settings:
+def _nemo(stated: ParakeetStated) -> Settings:
     transducer, has_ctc = _nemo_class(stated)
     _refuse_nemo(stated)
     kind = CTC
@@ -316,7 +263,7 @@ def _nemo(stated: Stated) -> Settings:
     )
 
 
-def _nemo_class(stated: Stated) -> tuple[bool, bool]:
+def _nemo_class(stated: ParakeetStated) -> tuple[bool, bool]:
     """Whether there is a transducer, and whether there is a CTC head."""
     target = str(stated.get("target", ""))
     if not target and "joint" in stated.config:  # some conversions keep the parts alone
@@ -327,7 +274,7 @@ def _nemo_class(stated: Stated) -> tuple[bool, bool]:
     return found
 
 
-def _refuse_nemo(stated: Stated) -> None:
+def _refuse_nemo(stated: ParakeetStated) -> None:
     stated.streaming("encoder.causal_downsampling", (False,))
     stated.streaming("encoder.conv_norm_type", ("batch_norm", "group_norm", "instance_norm"))
     stated.streaming("encoder.att_context_style", ("regular",))
@@ -362,7 +309,7 @@ def _refuse_nemo(stated: Stated) -> None:
         raise stated.wrong("encoder.att_context_size", context, "supported: [-1, -1]")
 
 
-def _nemo_labels(stated: Stated, transducer: bool) -> int | None:
+def _nemo_labels(stated: ParakeetStated, transducer: bool) -> int | None:
     keys = ("decoder.vocab_size", "joint.num_classes") if transducer else ("decoder.num_classes",)
     found = {key: value for key in keys if (value := stated.whole(key)) is not None}
     if len(set(found.values())) > 1:
@@ -371,18 +318,18 @@ def _nemo_labels(stated: Stated, transducer: bool) -> int | None:
     return next(iter(found.values()), None)
 
 
-def _most_symbols(stated: Stated, transducer: bool, *keys: str) -> int:
+def _most_symbols(stated: ParakeetStated, transducer: bool, *keys: str) -> int:
     return stated.most_symbols(*keys) if transducer else 0
 
 
-def _factor(stated: Stated, key: str) -> int:
+def _factor(stated: ParakeetStated, key: str) -> int:
     factor = stated.get(key, 8)
     if type(factor) is not int or factor not in (4, 8):
         raise stated.wrong(key, factor, "supported: 4 and 8")
     return factor
 
 
-def _scaled(stated: Stated, key: str, kind: str) -> bool:
+def _scaled(stated: ParakeetStated, key: str, kind: str) -> bool:
     """Both programs take true where nothing is said, yet no released TDT model is so."""
     if stated.get(key) is None and kind == TDT:
         log.warning("%s: says nothing of %s; taking true, as NeMo does", stated.path, key)

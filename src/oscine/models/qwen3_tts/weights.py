@@ -2,37 +2,35 @@
 
 Sizes, names and quirks: MODELS/qwen3_tts.md. Source of the network: qwen_tts/core/models/
 modeling_qwen3_tts.py and core/tokenizer_12hz/modeling_qwen3_tts_tokenizer_v2.py.
-What is folded into the weights here, so that the forward knows nothing of it: q, k and v in one
-matrix, gate and up in one; layer scales (into the rows of out and down); ConvNeXt's gamma (into
-shrink); transposed convolutions as plain ones with stride times as many outputs; codebooks divided
-by their usage; Snake's logarithms.
+What is folded into the weights here and in codec_weights.py, so that the forward knows nothing of
+it: q, k and v in one matrix, gate and up in one; layer scales (into the rows of out and down);
+ConvNeXt's gamma (into shrink); transposed convolutions as plain ones with stride times as many
+outputs; codebooks divided by their usage; Snake's logarithms.
 """
 
 from __future__ import annotations
 
+from collections import Counter
 from dataclasses import dataclass
 from pathlib import Path
 
-from oscine.models.qwen3_tts.config import Qwen3TtsConfig
-from oscine.ops import Linear, Norm, RmsNorm, Snake
+import numpy as np
+
+from oscine.bfloat16 import BFLOAT16
+from oscine.errors import CheckpointError
+from oscine.models.qwen3_tts.codec_weights import CodecDecoderWeights as CodecDecoderWeights
+from oscine.models.qwen3_tts.codec_weights import CodecEncoderWeights as CodecEncoderWeights
+from oscine.models.qwen3_tts.codec_weights import codec_weights
+from oscine.models.qwen3_tts.config import Qwen3TtsConfig, SpeakerConfig
+from oscine.models.qwen3_tts.shapes import PREDICTOR, SPEAKER, TALKER, talker_shapes
+from oscine.models.qwen3_tts.sizes import read_config
+from oscine.models.qwen3_tts.tensors import Block as Block
+from oscine.models.qwen3_tts.tensors import Tensors
+from oscine.ops import Linear, RmsNorm
+from oscine.weights import Checkpoint, read_checkpoint
 from oscine.weights.source import Array
 
-
-@dataclass(frozen=True, slots=True)
-class Block:
-    """A layer: qkv [Q + 2K, D], out [D, Q], gate_up [2I, D] (gate's rows, then up's), down [D, I].
-
-    q_norm and k_norm [W]; None in the codec's decoder. No biases.
-    """
-
-    norm: RmsNorm
-    qkv: Linear
-    q_norm: Array | None
-    k_norm: Array | None
-    out: Linear
-    mlp_norm: RmsNorm
-    gate_up: Linear
-    down: Linear
+CODEC_FOLDER = "speech_tokenizer"
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,112 +65,6 @@ class PredictorWeights:
     embeddings: tuple[Array, ...]
     heads: tuple[Linear, ...]
     project: Linear | None
-
-
-@dataclass(frozen=True, slots=True)
-class ConvNext:
-    """depthwise.weight [K, C]; expand [4C, C], GELU, shrink [C, 4C] with gamma folded in."""
-
-    depthwise: Linear
-    norm: Norm
-    expand: Linear
-    shrink: Linear
-
-
-@dataclass(frozen=True, slots=True)
-class Upsample:
-    """up.weight [r·C, 1, C]: seen as [T·r, C]."""
-
-    up: Linear
-    block: ConvNext
-
-
-@dataclass(frozen=True, slots=True)
-class ResidualUnit:
-    """x + second(snake(first(snake(x)))): first.weight [C, K, C], second [C, C]."""
-
-    before: Snake
-    first: Linear
-    between: Snake
-    second: Linear
-    dilation: int
-
-
-@dataclass(frozen=True, slots=True)
-class DecoderStage:
-    """up.weight [r·O, 2, I], its bias r times over: seen as [T·r, O]."""
-
-    snake: Snake
-    up: Linear
-    units: tuple[ResidualUnit, ...]
-
-
-@dataclass(frozen=True, slots=True)
-class CodecDecoderWeights:
-    """first_table [1, N, d], rest_tables [G - 1, N, d]; before.weight [latent, 3, codebook];
-    first.weight [channels, 7, latent]; last.weight [1, 7, channels of the last stage]."""
-
-    first_table: Array
-    rest_tables: Array
-    first_out: Linear
-    rest_out: Linear
-    before: Linear
-    input: Linear
-    blocks: tuple[Block, ...]
-    norm: RmsNorm
-    output: Linear
-    upsample: tuple[Upsample, ...]
-    first: Linear
-    stages: tuple[DecoderStage, ...]
-    snake: Snake
-    last: Linear
-
-
-@dataclass(frozen=True, slots=True)
-class EncoderUnit:
-    """x + second(elu(first(elu(x)))): first.weight [C/compress, K, C], second [C, C/compress]."""
-
-    first: Linear
-    second: Linear
-    dilation: int
-
-
-@dataclass(frozen=True, slots=True)
-class EncoderStage:
-    """Residual units, ELU, then down.weight [2C, 2·stride, C]."""
-
-    units: tuple[EncoderUnit, ...]
-    down: Linear
-    stride: int
-
-
-@dataclass(frozen=True, slots=True)
-class EncoderBlock:
-    """A layer of Mimi's transformer: layer norms, rotary attention, expand, GELU, shrink."""
-
-    norm: Norm
-    qkv: Linear
-    out: Linear
-    mlp_norm: Norm
-    expand: Linear
-    shrink: Linear
-
-
-@dataclass(frozen=True, slots=True)
-class CodecEncoderWeights:
-    """first.weight [filters, K, 1]; last.weight [width, K, C]; down.weight [width, 4, width].
-
-    semantic and acoustic [d, width]; tables: G of them, [N, d], the semantic one first.
-    """
-
-    first: Linear
-    stages: tuple[EncoderStage, ...]
-    last: Linear
-    blocks: tuple[EncoderBlock, ...]
-    down: Linear
-    semantic: Linear
-    acoustic: Linear
-    tables: tuple[Array, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -216,3 +108,109 @@ class Qwen3TtsWeights:
     path: Path
     folder: Path
     stored: str  # "bf16", "f16" or "f32": what most of the talker is
+
+
+def load_weights(path: Checkpoint | Path | str) -> Qwen3TtsWeights:
+    """Read a checkpoint: a released folder, or the weights in it, its codec in a folder beside.
+
+    One that is open already is taken as it is.
+
+    Raises:
+        CheckpointError: damaged files; tensors that are missing, unexpected or of wrong shape; a
+            configuration of another model, or one that contradicts the tensors or the codec's.
+    """
+    checkpoint = path if isinstance(path, Checkpoint) else read_checkpoint(path)
+    codec = _codec_beside(checkpoint)
+    config = read_config(checkpoint, codec)
+    # A model fine-tuned to one voice may still carry the encoder of its base, unused.
+    unused = "" if config.speaker else f"{SPEAKER}."
+    tensors = Tensors(checkpoint, talker_shapes(config), {}, ignored=unused)
+    decoder, encoder = codec_weights(codec, config.codec)
+    talker = _talker(tensors, config)
+    return Qwen3TtsWeights(
+        config=config,
+        text=_text(tensors),
+        talker=talker,
+        predictor=_predictor(tensors, config),
+        decoder=decoder,
+        encoder=encoder,
+        speaker=_speaker(tensors, config.speaker) if config.speaker else None,
+        path=checkpoint.path,
+        folder=checkpoint.folder,
+        stored=_mostly(talker),
+    )
+
+
+def _codec_beside(checkpoint: Checkpoint) -> Checkpoint:
+    folder = checkpoint.folder / CODEC_FOLDER
+    if not folder.is_dir():
+        raise CheckpointError(folder, "no such folder, the model's codec", "fetch it whole")
+    return read_checkpoint(folder)
+
+
+def _text(tensors: Tensors) -> TextWeights:
+    fc = "talker.text_projection.linear_fc"
+    return TextWeights(
+        embedding=tensors.stored(f"{TALKER}.text_embedding.weight"),
+        fc1=tensors.matrix(f"{fc}1"),
+        fc2=tensors.matrix(f"{fc}2"),
+    )
+
+
+def _talker(tensors: Tensors, config: Qwen3TtsConfig) -> TalkerWeights:
+    return TalkerWeights(
+        blocks=tensors.blocks(TALKER, config.talker),
+        norm=tensors.rms(f"{TALKER}.norm", config.talker.eps),
+        embedding=tensors.stored(f"{TALKER}.codec_embedding.weight"),
+        head=tensors.matrix("talker.codec_head"),
+    )
+
+
+def _predictor(tensors: Tensors, config: Qwen3TtsConfig) -> PredictorWeights:
+    at, groups = f"{PREDICTOR}.model", range(config.groups - 1)
+    project = None
+    if config.talker.width != config.predictor.width:
+        project = tensors.matrix(f"{PREDICTOR}.small_to_mtp_projection")
+    return PredictorWeights(
+        blocks=tensors.blocks(at, config.predictor),
+        norm=tensors.rms(f"{at}.norm", config.predictor.eps),
+        embeddings=tuple(tensors.stored(f"{at}.codec_embedding.{g}.weight") for g in groups),
+        heads=tuple(tensors.matrix(f"{PREDICTOR}.lm_head.{g}") for g in groups),
+        project=project,
+    )
+
+
+def _speaker(tensors: Tensors, config: SpeakerConfig) -> SpeakerWeights:
+    blocks = tuple(
+        SpeakerBlock(
+            first=tensors.linear(f"{at}.tdnn1.conv"),
+            parts=tuple(
+                tensors.convolution(f"{at}.res2net_block.blocks.{number}.conv")
+                for number in range(config.parts - 1)
+            ),
+            second=tensors.linear(f"{at}.tdnn2.conv"),
+            squeeze=tensors.linear(f"{at}.se_block.conv1"),
+            excite=tensors.linear(f"{at}.se_block.conv2"),
+            dilation=config.dilations[index],
+        )
+        for index in range(1, len(config.channels) - 1)
+        if (at := f"{SPEAKER}.blocks.{index}")
+    )
+    return SpeakerWeights(
+        first=tensors.convolution(f"{SPEAKER}.blocks.0.conv"),
+        blocks=blocks,
+        mixed=tensors.linear(f"{SPEAKER}.mfa.conv"),
+        attention=tensors.linear(f"{SPEAKER}.asp.tdnn.conv"),
+        scores=tensors.linear(f"{SPEAKER}.asp.conv"),
+        last=tensors.linear(f"{SPEAKER}.fc"),
+    )
+
+
+def _mostly(talker: TalkerWeights) -> str:
+    """The type of most numbers of the layers: "bf16", "f16" or "f32"."""
+    sizes: Counter[str] = Counter()
+    names = {BFLOAT16: "bf16", np.dtype(np.float16): "f16"}
+    for block in talker.blocks:
+        for linear in (block.qkv, block.out, block.gate_up, block.down):
+            sizes[names.get(linear.weight.dtype, "f32")] += linear.weight.size
+    return sizes.most_common(1)[0][0]
