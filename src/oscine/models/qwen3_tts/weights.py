@@ -20,6 +20,13 @@ from oscine.bfloat16 import BFLOAT16
 from oscine.errors import CheckpointError
 from oscine.models.qwen3_tts.codec_weights import CodecDecoderWeights as CodecDecoderWeights
 from oscine.models.qwen3_tts.codec_weights import CodecEncoderWeights as CodecEncoderWeights
+from oscine.models.qwen3_tts.codec_weights import ConvNext as ConvNext
+from oscine.models.qwen3_tts.codec_weights import DecoderStage as DecoderStage
+from oscine.models.qwen3_tts.codec_weights import EncoderBlock as EncoderBlock
+from oscine.models.qwen3_tts.codec_weights import EncoderStage as EncoderStage
+from oscine.models.qwen3_tts.codec_weights import EncoderUnit as EncoderUnit
+from oscine.models.qwen3_tts.codec_weights import ResidualUnit as ResidualUnit
+from oscine.models.qwen3_tts.codec_weights import Upsample as Upsample
 from oscine.models.qwen3_tts.codec_weights import codec_weights
 from oscine.models.qwen3_tts.config import Qwen3TtsConfig, SpeakerConfig
 from oscine.models.qwen3_tts.shapes import PREDICTOR, SPEAKER, TALKER, talker_shapes
