@@ -39,14 +39,16 @@ def _hertz(mels: NDArray[np.float64]) -> NDArray[np.float64]:
 
 
 @lru_cache(maxsize=8)
-def mel_filters(n_mels: int, transform: int = WINDOW) -> NDArray[np.float32]:
+def mel_filters(
+    n_mels: int, transform: int = WINDOW, rate: int = SAMPLE_RATE
+) -> NDArray[np.float32]:
     """Slaney mel filter bank, float32 [n_mels, transform // 2 + 1], read-only; made in float64.
 
-    Triangles over `n_mels + 2` points equally spaced in mel from 0 to 8000 Hz, each of area one
-    (scaled by 2 / width in hertz). Source: librosa.filters.mel(norm="slaney").
+    Triangles over `n_mels + 2` points equally spaced in mel from 0 Hz to half the rate, each of
+    area one (scaled by 2 / width in hertz). Source: librosa.filters.mel(norm="slaney").
     """
-    edges = _hertz(np.linspace(0.0, _mel(SAMPLE_RATE / 2), n_mels + 2))
-    bins = np.arange(transform // 2 + 1) * (SAMPLE_RATE / transform)
+    edges = _hertz(np.linspace(0.0, _mel(rate / 2), n_mels + 2))
+    bins = np.arange(transform // 2 + 1) * (rate / transform)
     left, centre, right = edges[:-2, None], edges[1:-1, None], edges[2:, None]
     rising = (bins - left) / (centre - left)
     falling = (right - bins) / (right - centre)

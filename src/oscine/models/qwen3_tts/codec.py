@@ -23,7 +23,7 @@ from oscine.models.qwen3_tts.weights import (
     ResidualUnit,
     Upsample,
 )
-from oscine.ops import Cache, Linear, Ops, Rotary, Taps, Tensor, Utterances
+from oscine.ops import Activation, Cache, Linear, Ops, Rotary, Taps, Tensor, Utterances
 
 #: Told each stage's name and result: how checks look inside.
 Watch: TypeAlias = Callable[[str, Tensor], None]
@@ -48,7 +48,15 @@ class Past:
 
 
 def causal(
-    ops: Ops, x: Tensor, conv: Linear, past: Past, name: str, *, dilation: int = 1, stride: int = 1
+    ops: Ops,
+    x: Tensor,
+    conv: Linear,
+    past: Past,
+    name: str,
+    *,
+    dilation: int = 1,
+    stride: int = 1,
+    activation: Activation = None,
 ) -> Tensor:
     """x [T, I], weight [O, K, I] -> [ceil(T / stride), O], looking back only.
 
@@ -58,7 +66,8 @@ def causal(
     left = (taps - 1) * dilation + 1 - stride
     memory = past.rows(name, left, inputs) if left else None
     right = -x.shape[0] % stride
-    return ops.convolve(x, conv, Taps(left, right, stride, dilation), memory=memory)
+    taken = Taps(left, right, stride, dilation)
+    return ops.convolve(x, conv, taken, memory=memory, activation=activation)
 
 
 def spread(ops: Ops, x: Tensor, conv: Linear, rate: int, past: Past, name: str) -> Tensor:
@@ -131,9 +140,7 @@ def conv_next(ops: Ops, x: Tensor, stage: Upsample, past: Past, name: str) -> Te
     return ops.linear(y, w.shrink, add=x)
 
 
-def decoder_stage(
-    ops: Ops, x: Tensor, w: DecoderStage, rate: int, past: Past, name: str
-) -> Tensor:
+def decoder_stage(ops: Ops, x: Tensor, w: DecoderStage, rate: int, past: Past, name: str) -> Tensor:
     """x [T, I] -> [T·rate, O]."""
     x = spread(ops, ops.snake(x, w.snake), w.up, rate, past, name)
     for index, unit in enumerate(w.units):
@@ -158,9 +165,9 @@ def listen(
     samples: Tensor,
     watch: Watch = unseen,
 ) -> Tensor:
-    """Samples [n, 1] -> [ceil(n / hop'), d], hop' samples a row: two rows are a frame.
+    """Samples [n, 1] (or with columns of zeros) -> [ceil(n / hop'), d], hop' samples a row.
 
-    Only the last call may have an n that is no multiple of hop'. Watched: conv{i} by upstream's
+    Two rows are a frame. Only the last call may have an n that is no multiple of hop'. Watched: conv{i} by upstream's
     numbers, tf_layer{i}.
     """
     x = causal(ops, samples, w.first, past, "first")
@@ -185,8 +192,9 @@ def listen(
 
 def encoder_unit(ops: Ops, x: Tensor, w: EncoderUnit, past: Past, name: str) -> Tensor:
     """x [T, C] -> [T, C]."""
-    y = causal(ops, ops.activate(x, "elu"), w.first, past, name, dilation=w.dilation)
-    return ops.linear(ops.activate(y, "elu"), w.second, add=x)
+    y = ops.activate(x, "elu")
+    y = causal(ops, y, w.first, past, name, dilation=w.dilation, activation="elu")
+    return ops.linear(y, w.second, add=x)
 
 
 def encoder_block(

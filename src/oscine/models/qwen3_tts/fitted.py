@@ -1,0 +1,123 @@
+"""Codec and speaker weights as kernels take them: widths filled with zeros to multiples of four.
+
+Before the upload; the output is the same. What a norm goes over, or heads are cut from, is left as
+it is: zeros would change it. Released sizes only have the encoder's one input channel to fill.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+import numpy as np
+
+from oscine.models.qwen3_tts.weights import (
+    CodecDecoderWeights,
+    CodecEncoderWeights,
+    DecoderStage,
+    EncoderStage,
+    EncoderUnit,
+    ResidualUnit,
+    SpeakerBlock,
+    SpeakerWeights,
+)
+from oscine.ops import Linear, Snake
+from oscine.weights.source import Array
+
+
+def whole(width: int) -> int:
+    """The next multiple of four."""
+    return -(-width // 4) * 4
+
+
+def filled(array: Array, axis: int, groups: int = 1) -> Array:
+    """Zeros at the end of every one of `groups` equal parts along an axis."""
+    width = array.shape[axis] // groups
+    spare = whole(width) - width
+    if not spare:
+        return array
+    before, after = array.shape[:axis], array.shape[axis + 1 :]
+    parts = array.reshape(*before, groups, width, *after)
+    margins = [(0, spare if at == axis + 1 else 0) for at in range(parts.ndim)]
+    return np.pad(parts, margins).reshape(*before, groups * whole(width), *after)
+
+
+def fill(linear: Linear, *, outputs: bool = True, inputs: bool = True, rate: int = 1) -> Linear:
+    """Outputs (`rate` groups of them) and inputs of a layer or convolution, filled."""
+    weight, bias = linear.weight, linear.bias
+    if outputs:
+        weight = filled(weight, 0, rate)
+        bias = None if bias is None else filled(bias, 0, rate)
+    return Linear(filled(weight, weight.ndim - 1) if inputs else weight, bias)
+
+
+def fill_snake(snake: Snake) -> Snake:
+    """Channels of zeros stay zeros."""
+    return Snake(filled(snake.scale, 0), filled(snake.gain, 0))
+
+
+def fit_decoder(w: CodecDecoderWeights, rates: Sequence[int]) -> CodecDecoderWeights:
+    """From the first convolution of the waveform on; the one output stays one."""
+    stages = tuple(fit_stage(stage, rate) for stage, rate in zip(w.stages, rates, strict=True))
+    return replace(
+        w,
+        first=fill(w.first, inputs=False),
+        stages=stages,
+        snake=fill_snake(w.snake),
+        last=fill(w.last, outputs=False),
+    )
+
+
+def fit_stage(stage: DecoderStage, rate: int) -> DecoderStage:
+    """Its upsampling and its units."""
+    units = tuple(
+        ResidualUnit(
+            fill_snake(unit.before),
+            fill(unit.first),
+            fill_snake(unit.between),
+            fill(unit.second),
+            unit.dilation,
+        )
+        for unit in stage.units
+    )
+    return DecoderStage(fill_snake(stage.snake), fill(stage.up, rate=rate), units)
+
+
+def fit_encoder(w: CodecEncoderWeights) -> CodecEncoderWeights:
+    """All convolutions up to the last, whose outputs go through norms."""
+    stages = tuple(
+        EncoderStage(
+            tuple(EncoderUnit(fill(u.first), fill(u.second), u.dilation) for u in stage.units),
+            fill(stage.down),
+            stage.stride,
+        )
+        for stage in w.stages
+    )
+    return replace(w, first=fill(w.first), stages=stages, last=fill(w.last, outputs=False))
+
+
+def fit_speaker(w: SpeakerWeights) -> SpeakerWeights:
+    """The parts of Res2Net blocks, so that they are read one by one, and the narrow layers."""
+    return replace(
+        w,
+        blocks=tuple(fit_speaker_block(block) for block in w.blocks),
+        attention=fill(w.attention, inputs=False),
+        scores=fill(w.scores, outputs=False),
+    )
+
+
+def fit_speaker_block(block: SpeakerBlock) -> SpeakerBlock:
+    """Every part filled: `first` gives all of them side by side, `second` takes them so."""
+    count = len(block.parts) + 1
+    first = Linear(filled(block.first.weight, 0, count), block.first.bias)
+    if first.bias is not None:
+        first = Linear(first.weight, filled(first.bias, 0, count))
+    second = Linear(filled(block.second.weight, 1, count), block.second.bias)
+    return SpeakerBlock(
+        first,
+        tuple(fill(part) for part in block.parts),
+        second,
+        fill(block.squeeze, inputs=False),
+        fill(block.excite, outputs=False),
+        block.dilation,
+    )
