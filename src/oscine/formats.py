@@ -7,15 +7,13 @@ segments one by one, so that they can be written while a transcription is under 
 from __future__ import annotations
 
 import json
-import os
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from contextlib import suppress
 from itertools import chain
 from pathlib import Path
 from types import MappingProxyType
 
-from oscine.errors import OscineError
+from oscine.files import NewFile, cannot_write
 from oscine.subtitles import PLAIN, Cue, Layout, channel_name, cues, milliseconds, one_line
 from oscine.types import Segment, Transcript
 
@@ -94,28 +92,16 @@ def render(transcript: Transcript, name: str, layout: Layout = PLAIN) -> str:
     return "".join(LINES[name](transcript.segments, layout))
 
 
-def unfinished(folder: Path) -> Path:
-    """Where a file is written before it has its name: hidden, and new every time.
-
-    Not made of that name, which may be as long as names can be.
-    """
-    return folder / f".{os.urandom(8).hex()}.part"
-
-
 def write_result(path: Path, text: str) -> None:
     """Write UTF-8 beside `path` and rename, so that there is never half a file.
 
     Raises OscineError if the folder or the disk does not allow it.
     """
-    part = unfinished(path.parent)
+    new = NewFile(path)
     try:
-        with part.open("x", encoding="utf-8", errors="backslashreplace", newline="\n") as file:
-            file.write(text)
-            file.flush()
-            os.fsync(file.fileno())
-        part.replace(path)
+        new.file.write(text.encode("utf-8", "backslashreplace"))
+        new.keep()
     except OSError as error:
-        raise OscineError(f"{path}: cannot write: {error.strerror or error}") from error
+        raise cannot_write(path, error) from error
     finally:
-        with suppress(OSError):
-            part.unlink()
+        new.discard()

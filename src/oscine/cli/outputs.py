@@ -10,7 +10,7 @@ from pathlib import Path
 
 from oscine.cli import tell
 from oscine.errors import OscineError, UsageError
-from oscine.formats import unfinished
+from oscine.files import unfinished
 
 STANDARD_INPUT = "-"
 #: What is taken from a folder; a file that is named is always tried.

@@ -1,0 +1,105 @@
+"""Mono samples to the loudspeaker while they are made, through PortAudio (sounddevice)."""
+
+from __future__ import annotations
+
+import logging
+from queue import SimpleQueue
+from threading import Event, Thread
+from types import ModuleType
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from oscine.errors import AudioError, UsageError
+
+log = logging.getLogger(__name__)
+
+MOMENT = 0.2  # seconds to wait before Ctrl-C is looked for
+PIECE = 2_400  # samples given to the device at a time: what `abandon` waits for at most
+
+
+def load_player() -> ModuleType:
+    """sounddevice. Raises UsageError where it is not installed, AudioError without PortAudio."""
+    try:
+        import sounddevice
+    except ImportError:
+        raise UsageError("--play needs: pip install 'oscine[play]'") from None
+    except OSError as error:  # its wheel for Linux has no PortAudio inside
+        remedy = "install PortAudio (on Debian: apt install libportaudio2)"
+        raise AudioError("loudspeaker", f"cannot be used ({error})", remedy) from error
+    return sounddevice  # type: ignore[no-any-return]
+
+
+class Player:
+    """As an AudioWriter, but heard. `write` does not wait for the loudspeaker, `close` does.
+
+    Where samples come too slowly there is a gap. Raises UsageError, AudioError as `load_player`,
+    and AudioError where there is no device or it goes away.
+    """
+
+    name = "loudspeaker"
+
+    def __init__(self, rate: int) -> None:
+        self.rate = rate
+        self.count = 0  # samples so far
+        self._player = load_player()
+        self._waiting: SimpleQueue[NDArray[np.float32] | None] = SimpleQueue()
+        self._stop = Event()
+        self._problem: Exception | None = None
+        self._gaps = 0
+        try:
+            self._device: Any = self._player.OutputStream(
+                samplerate=rate, channels=1, dtype="float32"
+            )
+            self._device.start()
+        except self._player.PortAudioError as error:
+            raise AudioError(self.name, f"cannot be used: {error}") from error
+        self._thread = Thread(target=self._play, name="loudspeaker", daemon=True)
+        self._thread.start()
+
+    @property
+    def duration(self) -> float:
+        """Seconds given to it."""
+        return self.count / self.rate
+
+    def write(self, samples: NDArray[np.float32]) -> None:
+        """Add samples [n] to what is to be heard."""
+        self._check()
+        self.count += len(samples)
+        self._waiting.put(np.clip(samples, -1.0, 1.0).astype(np.float32))
+
+    def close(self) -> None:
+        """Wait until all is heard."""
+        self._waiting.put(None)
+        while self._thread.is_alive():
+            self._thread.join(MOMENT)
+        self._check()
+        if self._gaps:
+            log.info("the loudspeaker had to wait %d times", self._gaps)
+
+    def abandon(self) -> None:
+        """Fall silent. Never raises."""
+        self._stop.set()
+        self._waiting.put(None)
+        self._thread.join()
+
+    def _check(self) -> None:
+        if self._problem is not None:
+            raise AudioError(self.name, f"stopped: {self._problem}") from self._problem
+
+    def _play(self) -> None:
+        try:
+            while (samples := self._waiting.get()) is not None:
+                for start in range(0, len(samples), PIECE):
+                    if self._stop.is_set():
+                        break
+                    late = self._device.write(samples[start : start + PIECE, None])
+                    self._gaps += bool(late)
+            if self._stop.is_set():
+                self._device.abort()
+            else:
+                self._device.stop()  # after what is still inside
+            self._device.close()
+        except self._player.PortAudioError as error:
+            self._problem = error

@@ -1,0 +1,78 @@
+"""Files that get their name when they are whole, so that there is never half a file under it."""
+
+from __future__ import annotations
+
+import os
+import stat
+from contextlib import suppress
+from pathlib import Path
+from typing import BinaryIO
+
+from oscine.errors import OscineError
+
+
+def unfinished(folder: Path) -> Path:
+    """Where a file is written before it has its name: hidden, and new every time.
+
+    Not made of that name, which may be as long as names can be.
+    """
+    return folder / f".{os.urandom(8).hex()}.part"
+
+
+def cannot_write(name: object, error: OSError) -> OscineError:
+    """The one line for a disk or folder that does not allow it."""
+    return OscineError(f"{name}: cannot write: {error.strerror or error}")
+
+
+def is_special(path: Path) -> bool:
+    """Whether a path is there and is no file with contents but, say, a pipe or a device."""
+    try:
+        return not stat.S_ISREG(path.stat().st_mode)
+    except (OSError, ValueError):
+        return False
+
+
+class NewFile:
+    """A file to be: `file` is written beside `path`; `keep` names it, `discard` takes it away.
+
+    A pipe or device is written at once. Raises OscineError where there cannot be such a file.
+    """
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        # Through a link, not over it: /dev/stdout is one.
+        self._place = Path(os.path.realpath(path))
+        self._part = None if is_special(self._place) else unfinished(self._place.parent)
+        try:
+            if self._place.is_dir():
+                raise IsADirectoryError(21, "it is a folder")
+            self.file: BinaryIO = (self._part or self._place).open("xb" if self._part else "wb")
+        except OSError as error:
+            raise cannot_write(path, error) from error
+
+    def keep(self) -> None:
+        """Put it on the disk and give it its name, in place of what had it.
+
+        Raises OscineError where that fails; nothing is left then but what had the name.
+        """
+        try:
+            self.file.flush()
+            if self._part is not None:
+                os.fsync(self.file.fileno())
+            self.file.close()
+            if self._part is not None:
+                self._part.replace(self._place)
+        except BrokenPipeError:
+            raise
+        except OSError as error:
+            raise cannot_write(self.path, error) from error
+        finally:
+            self.discard()
+
+    def discard(self) -> None:
+        """Take it away unless it was kept. Never raises."""
+        with suppress(OSError):
+            self.file.close()
+        if self._part is not None:
+            with suppress(OSError):
+                self._part.unlink()

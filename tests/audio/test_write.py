@@ -1,0 +1,339 @@
+"""Sound files that are written: whole, as they come, into pipes, and where that fails."""
+
+from __future__ import annotations
+
+import errno
+import io
+import os
+import struct
+import subprocess
+import sys
+import wave
+from pathlib import Path
+from typing import Any
+
+import av
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from oscine.audio import write
+from oscine.audio.io import decode
+from oscine.audio.write import FORMATS, AudioWriter, format_of, pcm16, save
+from oscine.errors import NonFiniteError, OscineError, UsageError
+from oscine.types import Audio
+
+RATE = 24_000
+CODED = [name for name in FORMATS if name not in ("wav", "raw")]
+#: How late, and how much longer, a decoder may find what an encoder has taken: its own delay.
+SLACK = 0.1
+
+
+def speechlike(seconds: float = 1.5, rate: int = RATE) -> Audio:
+    """A gliding voice with pauses, so that only the right place fits."""
+    time = np.arange(int(seconds * rate)) / rate
+    tone = np.sin(2 * np.pi * (150 * time + 60 * time**2)) + 0.4 * np.sin(2 * np.pi * 900 * time)
+    loudness = np.clip(np.sin(2 * np.pi * 2.3 * time), 0, None)
+    return Audio((0.4 * tone * loudness).astype(np.float32), rate)
+
+
+class Pipe:
+    """Takes bytes and cannot go back."""
+
+    def __init__(self) -> None:
+        self.data = b""
+        self.flushed = 0
+
+    def write(self, data: Any) -> int:
+        self.data += bytes(data)
+        return len(data)
+
+    def flush(self) -> None:
+        self.flushed = len(self.data)
+
+
+class Full(io.BytesIO):
+    """A disk with room for so many bytes."""
+
+    room = 100
+
+    def write(self, data: Any) -> int:
+        if self.tell() + len(data) > self.room:
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+        return super().write(data)
+
+
+def heard(data: bytes, rate: int = RATE) -> np.ndarray:
+    """What a player hears, decoded by PyAV itself and not by ours."""
+    with av.open(io.BytesIO(data)) as container:
+        chain = av.AudioResampler("flt", "mono", rate)
+        frames = [f for frame in container.decode(audio=0) for f in chain.resample(frame)]
+        frames += chain.resample(None)
+    return np.concatenate([frame.to_ndarray().reshape(-1) for frame in frames])
+
+
+def likeness(samples: np.ndarray, found: np.ndarray) -> float:
+    """Highest correlation at a delay of up to SLACK; all of `samples` must be there."""
+    most = int(SLACK * RATE)
+    assert len(samples) - 2 <= len(found) <= len(samples) + 2 * most
+    found = np.pad(found, (0, most + len(samples)))
+    spans = np.lib.stride_tricks.sliding_window_view(found, len(samples))[: most + 1]
+    return float(
+        np.max(spans @ samples / (np.linalg.norm(spans, axis=1) * np.linalg.norm(samples)))
+    )
+
+
+@pytest.mark.parametrize("pipe", [False, True])
+@pytest.mark.parametrize("name", CODED)
+def test_all_that_was_written_is_heard(name: str, pipe: bool) -> None:
+    audio = speechlike()
+    target: Any = Pipe() if pipe else io.BytesIO()
+    save(audio, target, name)
+    found = heard(target.data if pipe else target.getvalue())
+    assert likeness(audio.samples, found) > 0.99
+    if name in ("opus", "ogg", "flac") or (name == "mp3" and not pipe):
+        assert abs(len(found) - len(audio.samples)) <= 2  # their headers tell the padding
+
+
+@pytest.mark.parametrize("name", FORMATS)
+def test_pieces_are_the_whole(name: str, tmp_path: Path) -> None:
+    audio = speechlike()
+    save(audio, tmp_path / f"whole.{name}")
+    with AudioWriter(tmp_path / f"pieces.{name}", RATE) as writer:
+        for start in range(0, len(audio.samples), 1_921):
+            writer.write(audio.samples[start : start + 1_921])
+        writer.write(np.zeros(0, np.float32))
+        assert writer.duration == audio.duration
+        assert not (tmp_path / f"pieces.{name}").exists()
+    assert sorted(os.listdir(tmp_path)) == [f"pieces.{name}", f"whole.{name}"]
+    whole, pieces = (tmp_path / f"{kind}.{name}" for kind in ("whole", "pieces"))
+    if name in ("wav", "raw"):
+        assert whole.read_bytes() == pieces.read_bytes()
+    else:
+        np.testing.assert_allclose(heard(whole.read_bytes()), heard(pieces.read_bytes()), atol=2e-3)
+
+
+@settings(max_examples=40, deadline=None)
+@given(st.lists(st.floats(-3, 3, width=32), max_size=40), st.sampled_from([8_000, 24_000, 44_100]))
+def test_wav_flac_and_raw_are_the_rounded_samples(numbers: list[float], rate: int) -> None:
+    samples = np.array(numbers, np.float32)
+    expected = [round(max(-1.0, min(1.0, float(x))) * 32767) for x in samples]
+    files = {name: io.BytesIO() for name in ("wav", "raw", "flac")}
+    for name, file in files.items():
+        save(Audio(samples, rate), file, name)
+    with wave.open(io.BytesIO(files["wav"].getvalue())) as read:
+        form = (read.getnchannels(), read.getsampwidth(), read.getframerate(), read.getnframes())
+        assert form == (1, 2, rate, len(samples))
+        data = read.readframes(len(samples))
+    found = np.frombuffer(data, "<i2")
+    assert np.abs(found - np.array(expected, int)).max(initial=0) <= 1  # in float32: one half off
+    assert data == files["raw"].getvalue() == pcm16(samples).tobytes()
+    if len(samples):
+        flac = decode(files["flac"].getvalue(), rate).samples
+        np.testing.assert_array_equal(flac * 32768, found)
+
+
+def test_full_scale_and_halves() -> None:
+    samples = np.array([0, 1, -1, 1.5, -9, 0.5, 1e-6], np.float32)
+    assert pcm16(samples).tolist() == [0, 32767, -32767, 32767, -32767, 16384, 0]
+
+
+def test_a_pipe_gets_a_wave_header_with_open_lengths_at_once() -> None:
+    pipe = Pipe()
+    writer = AudioWriter(pipe, RATE)  # type: ignore[arg-type]
+    assert len(pipe.data) == 44
+    assert (
+        struct.unpack("<I", pipe.data[4:8]) == struct.unpack("<I", pipe.data[40:]) == (2**32 - 1,)
+    )
+    writer.write(np.zeros(10, np.float32))
+    assert pipe.flushed == len(pipe.data) == 64  # a player need not wait for the end
+    writer.close()
+    writer.close()
+    assert len(pipe.data) == 64
+    assert len(decode(pipe.data, RATE).samples) == 10
+
+
+@pytest.mark.parametrize("name", CODED)
+def test_a_pipe_gets_coded_audio_as_it_comes(name: str) -> None:
+    pipe = Pipe()
+    writer = AudioWriter(pipe, RATE, name)  # type: ignore[arg-type]
+    audio = speechlike(2.0)
+    for half in np.split(audio.samples, 2):
+        writer.write(half)
+        before = pipe.flushed
+    assert len(heard(pipe.data[:before])) > 0.7 * len(audio.samples)
+    writer.close()
+
+
+def test_a_file_object_is_written_from_where_it_stands(tmp_path: Path) -> None:
+    for name in FORMATS:
+        memory = io.BytesIO(b"before")
+        memory.seek(0, 2)
+        save(speechlike(0.3), memory, name)
+        assert memory.getvalue().startswith(b"before")
+        assert memory.tell() == len(memory.getvalue())
+        alone = io.BytesIO()
+        save(speechlike(0.3), alone, name)
+        if name != "ogg" and name != "opus":  # whose streams have random numbers
+            assert memory.getvalue()[6:] == alone.getvalue()
+    file = tmp_path / "appended"
+    for _ in range(2):
+        with file.open("ab") as opened:
+            save(speechlike(0.1), opened)
+    assert file.stat().st_size == 2 * (44 + 4_800)  # nothing was gone back to
+
+
+@pytest.mark.parametrize(
+    ("target", "name", "expected"),
+    [
+        ("a.WAV", None, "wav"),
+        ("a.b.mp3", None, "mp3"),
+        ("a.mp3", "flac", "flac"),
+        ("a", "PCM", "raw"),
+        (Path("x.pcm"), None, "raw"),
+        (io.BytesIO(), None, "wav"),
+        (io.BytesIO(), ".opus", "opus"),
+    ],
+)
+def test_formats_by_suffix_or_name(target: Any, name: str | None, expected: str) -> None:
+    assert format_of(target, name) == expected
+
+
+@pytest.mark.parametrize(
+    ("target", "name", "problem"),
+    [
+        ("a.doc", None, "a.doc: .doc is no audio format; known are wav, raw, mp3, flac, opus, "),
+        ("a", None, "a: no suffix names a format; known are wav"),
+        ("a.wav", "doc", "there is no audio format 'doc'; known are wav"),
+    ],
+)
+def test_unknown_formats_are_told_those_there_are(
+    target: str, name: str | None, problem: str
+) -> None:
+    with pytest.raises(UsageError, match=problem.replace(".", r"\.")):
+        save(speechlike(0.1), target, name)
+
+
+def test_an_encoder_that_pyav_lacks(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setitem(write.CODINGS, "mp3", write.Coding("mp3", "libnone"))
+    with pytest.raises(UsageError, match="mp3 cannot be written: PyAV is here without the encoder"):
+        save(speechlike(0.1), tmp_path / "a.mp3")
+    assert os.listdir(tmp_path) == []
+
+
+@pytest.mark.parametrize("bad", [np.nan, np.inf, -np.inf])
+@pytest.mark.parametrize("name", ["wav", "mp3"])
+def test_samples_that_are_not_finite(bad: float, name: str, tmp_path: Path) -> None:
+    path = tmp_path / f"a.{name}"
+    path.write_bytes(b"old")
+    with pytest.raises(NonFiniteError, match="samples are not finite"):
+        save(Audio(np.array([0, bad], np.float32), RATE), path)
+    assert path.read_bytes() == b"old"
+    assert os.listdir(tmp_path) == [path.name]
+
+
+@pytest.mark.parametrize(
+    "samples", [np.zeros((2, 2), np.float32), np.zeros((), np.float32), np.array(["a"])]
+)
+def test_what_is_no_samples(samples: Any) -> None:
+    with (
+        pytest.raises(UsageError, match="is not mono samples"),
+        AudioWriter(io.BytesIO(), RATE) as writer,
+    ):
+        writer.write(samples)
+
+
+@pytest.mark.parametrize("rate", [0, -1, 24_000.5, True, 1 << 30])
+def test_what_is_no_rate(rate: Any) -> None:
+    with pytest.raises(UsageError, match="a sample rate is whole hertz"):
+        AudioWriter(io.BytesIO(), rate)
+
+
+@pytest.mark.parametrize("name", FORMATS)
+def test_no_samples_at_all_are_a_file(name: str, tmp_path: Path) -> None:
+    save(Audio(np.zeros(0, np.float32), RATE), tmp_path / f"a.{name}")
+    assert os.listdir(tmp_path) == [f"a.{name}"]
+
+
+@pytest.mark.parametrize("name", FORMATS)
+@pytest.mark.parametrize("rate", [8_000, 11_111, 44_100, 96_000])
+def test_other_rates(name: str, rate: int) -> None:
+    audio = speechlike(0.5, rate)
+    memory = io.BytesIO()
+    save(audio, memory, name)
+    if name != "raw":
+        assert len(heard(memory.getvalue())) / RATE == pytest.approx(0.5, abs=3 * SLACK)
+
+
+@pytest.mark.parametrize("name", FORMATS)
+def test_a_disk_that_is_full(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    old = tmp_path / f"a.{name}"
+    old.write_bytes(b"old")
+
+    class FullDisk(write.NewFile):
+        def __init__(self, path: Path) -> None:
+            super().__init__(path)
+            self.file.close()
+            self.file = Full()
+
+    monkeypatch.setattr(write, "NewFile", FullDisk)
+    with pytest.raises(OscineError, match=rf"a\.{name}: cannot write: No space left on device"):
+        save(speechlike(5.0), old)
+    assert os.listdir(tmp_path) == [old.name]
+    assert old.read_bytes() == b"old"
+
+
+def test_where_no_file_can_be(tmp_path: Path) -> None:
+    (tmp_path / "folder.wav").mkdir()
+    for name, problem in [("folder.wav", "it is a folder"), ("none/a.wav", "No such file")]:
+        with pytest.raises(OscineError, match=f"{name}: cannot write: {problem}"):
+            save(speechlike(0.1), tmp_path / name)
+    assert os.listdir(tmp_path) == ["folder.wav"]
+
+
+def test_devices_and_links_are_written_through(tmp_path: Path) -> None:
+    save(speechlike(0.1), "/dev/null", "wav")
+    assert not Path("/dev/null").is_file()
+    target, link = tmp_path / "a.wav", tmp_path / "link.wav"
+    target.write_bytes(b"old")
+    link.symlink_to(target)
+    save(speechlike(0.1), link)
+    assert link.is_symlink()
+    assert target.stat().st_size == 44 + 4_800
+
+
+def test_an_exception_inside_leaves_no_file_and_what_is_abandoned_takes_no_more(
+    tmp_path: Path,
+) -> None:
+    for name in FORMATS:
+        with (
+            pytest.raises(KeyboardInterrupt),
+            AudioWriter(tmp_path / f"a.{name}", RATE) as writer,
+        ):
+            writer.write(speechlike(0.1).samples)
+            raise KeyboardInterrupt
+        with pytest.raises(UsageError, match="is closed"):
+            writer.write(speechlike(0.1).samples)
+    assert os.listdir(tmp_path) == []
+
+
+def test_a_reader_that_has_gone_is_a_broken_pipe() -> None:
+    script = (
+        "import sys, numpy as np; from oscine.audio.write import AudioWriter\n"
+        "sys.stdin.read()\n"
+        "try:\n"
+        "    w = AudioWriter(sys.stdout.buffer, 24000, sys.argv[1])\n"
+        "    for _ in range(50): w.write(np.random.uniform(-1, 1, 24000))\n"
+        "except BrokenPipeError: sys.exit(7)\n"
+    )
+    for name in ("wav", "mp3"):
+        process = subprocess.Popen(
+            [sys.executable, "-c", script, name],
+            stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE,
+        )  # fmt: skip
+        assert process.stdout is not None
+        process.stdout.close()
+        process.stdout = None
+        process.communicate(b"")
+        assert process.returncode == 7
