@@ -1,0 +1,276 @@
+"""A text as pieces that are spoken one after another: whole sentences, as many as go together well.
+
+A model that is given minutes of text at once drifts off into gibberish; of a sentence or two it
+does not. Sentences end where the ten languages end them. Where that is in doubt (after an
+abbreviation or a number, before a small letter) none ends, as a piece that is too long can still be
+cut: at a clause, else between words, else between characters as a reader sees them.
+
+The text may come bit by bit. What is whole is known as soon as what follows shows it, and how the
+text was cut up on its way never changes the sentences.
+"""
+
+from __future__ import annotations
+
+import re
+import unicodedata
+from collections.abc import Generator, Iterable, Iterator
+from dataclasses import dataclass
+from functools import lru_cache
+
+#: Of a piece, in letters (see `letters`): some 13 s of speech. Only what is longer than MOST is
+#: cut, at LIMIT or before, so that no crumb is left over.
+LIMIT, MOST = 200.0, 260.0
+SENTENCE, CLAUSE, PARAGRAPH = 0.2, 0.0, 0.5  # seconds of quiet that are due after one
+NO_END = -1.0
+
+_CLOSERS = "\"'”’«»‹›)\\]}」』）】》〉］｝〕〗"
+#: A German quotation ends as a Chinese one begins, a French one after a space.
+_QUOTED = r"“(?=[\s,;:)]|\Z)|[^\S\n]»(?=\s|\Z)"
+_MARKS = re.compile(rf"(?P<marks>[.!?…‼⁇⁈⁉。！？｡．]+)(?P<closers>[{_CLOSERS}]*(?:{_QUOTED})?)|\n")
+_NOT_SPACE = re.compile(r"\S")
+_BLANK = re.compile(r"[^\S\n]*\n")
+_OPENERS = re.compile("[\"'“„‘‚«‹(\\[{¿¡「『（【《〈-]+")
+_LAST_WORD = re.compile(r"[^\s\"'“„‘«(\[{/–—-]+$")
+_WIDE_MARKS = frozenset("。！？｡．")
+_ITEM = re.compile(r"[^\S\n]*(?:[-*•–—]\s|\d{1,3}[.)]\s)")  # of a list
+_PART_OF_ITEM = re.compile(r"\s*(?:[-*•–—]|\d{1,3}[.)]?)?")
+_GOES_ON = frozenset("とってなのだ，、,;；")  # after a Japanese or Chinese quotation: he said
+_CLAUSES = (
+    re.compile(rf"[;:…][{_CLOSERS}]*(?=\s)|\s(?=[–—-]\s)|[；：]|[.!?][{_CLOSERS}]*(?=\s)|—|\n"),
+    re.compile(rf",[{_CLOSERS}]*(?=\s)|[，、﹐､]"),
+    re.compile(r"\s"),
+)
+#: What a full stop follows without ending a sentence, though a capital or a number comes next.
+_ABBREVIATIONS = frozenset(
+    """
+    mr mrs ms mx dr prof st mt sr jr rev hon gen col sgt capt lt cpl maj adm gov sen rep pres no nos
+    vol vols fig figs eq pp eds vs cf approx dept jan feb apr aug sep sept oct nov dec
+    hr hrn fr frl nr str abb bd bsp bzw ca evtl ggf inkl exkl tel vgl ing dipl abs jh
+    mm mme mmes mlle mlles pr env av bd boul chap éd
+    sra srta srtas dra ud uds vd vds dña gral núm pág págs cap ee uu
+    sig sigg dott avv arch egr pag exmo exma eng
+    г гг ул пр просп пер пл д кв см стр рис табл им тыс млн млрд руб коп проф акад доц св тел гл ст
+    """.split()
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Piece:
+    """What is spoken in one go. `pause`: seconds of quiet due between it and what follows;
+    `before`: the white space that the text has ahead of it."""
+
+    text: str
+    pause: float
+    before: str = ""
+
+    def with_next(self, other: Piece) -> Piece:
+        """Both, one after the other."""
+        return Piece(self.text + other.before + other.text, other.pause, self.before)
+
+
+@lru_cache(maxsize=4096)
+def _weight(character: str) -> float:
+    kind = unicodedata.category(character)
+    if kind[0] in "MC":
+        return 0.2
+    if kind[0] in "ZN":
+        return 0.5 if kind[0] == "Z" else 4.0
+    return 2.5 if kind == "Lo" and unicodedata.east_asian_width(character) in "WFH" else 1.0
+
+
+def letters(text: str) -> float:
+    """How long it takes to say, in Latin letters: a digit 4; of Chinese, Japanese, Korean 2.5."""
+    return sum(map(_weight, text))
+
+
+def pieces(text: str) -> list[Piece]:
+    """The whole text in pieces; side by side they are the text but for white space at its end.
+
+    Sentences of a paragraph go together as far as LIMIT goes.
+    """
+    packed: list[Piece] = []
+    size = 0.0
+    for piece in incremental_pieces([text]):
+        size += letters(piece.before + piece.text)
+        if packed and packed[-1].pause == SENTENCE and size <= LIMIT:
+            packed[-1] = packed[-1].with_next(piece)
+        else:
+            packed.append(piece)
+            size = letters(piece.text)
+    return packed
+
+
+def incremental_pieces(parts: Iterable[str]) -> Iterator[Piece]:
+    """Every sentence as soon as it is whole, of a text that comes in parts.
+
+    A sentence longer than MOST comes in several pieces, the first before all of it is there.
+    """
+    held = ""
+    for part in parts:
+        held = yield from _whole(held + part, final=False)
+    yield from _whole(held, final=True)
+
+
+def _whole(text: str, final: bool) -> Generator[Piece, None, str]:
+    """The pieces that are whole; returns what is left over for more of the text to come.
+
+    What is decided here hangs only on text that is there, never on how much more there is.
+    """
+    done = 0
+    while (start := _skip_space(text, done)) < len(text):
+        over = _reach(text, start, MOST)
+        end, pause = _sentence_end(text, start, over, final)
+        if end is None:
+            return text[done:]
+        if end > over:
+            end, pause = _cut(text, start), CLAUSE
+        yield Piece(text[start:end].rstrip(), pause, text[done:start])
+        done = end
+    return text[done:]
+
+
+def _skip_space(text: str, start: int) -> int:
+    found = _NOT_SPACE.search(text, start)
+    return len(text) if found is None else found.start()
+
+
+def _reach(text: str, start: int, most: float) -> int:
+    """Where the text from `start` on gets longer than so many letters; past its end if nowhere."""
+    size = 0.0
+    for index in range(start, len(text)):
+        size += _weight(text[index])
+        if size > most:
+            return index
+    return len(text) + 1
+
+
+# -- ends of sentences ----------------------------------------------------------------------------
+
+
+def _sentence_end(text: str, start: int, over: int, final: bool) -> tuple[int | None, float]:
+    """Where the sentence ends and what quiet is due then; None: more text is needed to know.
+
+    A number beyond `over`: not before there.
+    """
+    at = start
+    while (found := _MARKS.search(text, at, over)) is not None:
+        mark = _MARKS.match(text, found.start())  # all of it, which may go on beyond `over`
+        assert mark is not None
+        pause = _after_line(text, mark, final) if mark[0] == "\n" else NO_END
+        if mark[0] != "\n":
+            pause = _after_marks(text, start, mark, final)
+        if pause is None:
+            return None, 0.0
+        if pause != NO_END and any(map(str.isalnum, text[start : mark.start()])):
+            return mark.end(), pause
+        at = mark.end()
+    if over <= len(text):
+        return over + 1, CLAUSE
+    return (len(text), SENTENCE) if final else (None, 0.0)
+
+
+def _after_line(text: str, line: re.Match[str], final: bool) -> float | None:
+    """A blank line ends a sentence, and so does an entry of a list; a single new line does not."""
+    if _BLANK.match(text, line.end()):
+        return PARAGRAPH
+    if _ITEM.match(text, line.end()):
+        return SENTENCE
+    if not final and _PART_OF_ITEM.fullmatch(text, line.end()):
+        return None
+    return NO_END
+
+
+def _after_marks(text: str, start: int, mark: re.Match[str], final: bool) -> float | None:
+    """Whether a sentence ends after a full stop or the like, and what quiet is due then."""
+    end = mark.end()
+    following = _skip_space(text, end)
+    gap = text[end:following]
+    if gap.count("\n") > 1:
+        return PARAGRAPH
+    if following == len(text):
+        return SENTENCE if final else None
+    if _WIDE_MARKS.intersection(mark["marks"]):
+        if mark[0] == "．" and text[end].isdecimal():
+            return NO_END
+        return NO_END if mark["closers"] and text[end] in _GOES_ON else SENTENCE
+    if not gap:
+        wide = unicodedata.east_asian_width(text[end]) in "WF"
+        return SENTENCE if wide and mark["marks"] != "." else NO_END
+    opened = _OPENERS.match(text, following)
+    first = following if opened is None else opened.end()
+    if first == len(text):
+        return SENTENCE if final else None
+    if text[first].islower():
+        return NO_END
+    if mark["marks"] == "." and not mark["closers"] and _is_abbreviated(text[start : mark.start()]):
+        return NO_END
+    return SENTENCE
+
+
+def _is_abbreviated(sentence: str) -> bool:
+    """Whether the last word before a full stop is one that mostly goes on: Dr., z.B., J., 3."""
+    found = _LAST_WORD.search(sentence)
+    if found is None:
+        return False
+    word = found[0].lower()
+    if word in _ABBREVIATIONS or (word.isdecimal() and len(word) < 4):
+        return True
+    if len(word) == 1:
+        return word != word.upper()
+    return "." in word and all(len(part) < 4 and part.isalpha() for part in word.split("."))
+
+
+# -- sentences that are too long ------------------------------------------------------------------
+
+
+def _cut(text: str, start: int) -> int:
+    """Where to cut what is longer than MOST: the last good place before LIMIT."""
+    stop = _reach(text, start, LIMIT)
+    least = _reach(text, start, LIMIT / 3)
+    for places in _CLAUSES:
+        ends = [found.end() for found in places.finditer(text, least, stop)]
+        if ends:
+            return ends[-1]
+    for whole in (_is_within_word, _is_within_character):
+        for index in range(stop, least, -1):
+            if not whole(text, index):
+                return index
+    while stop < len(text) and _is_within_character(text, stop):
+        stop += 1
+    return stop
+
+
+def _is_within_word(text: str, index: int) -> bool:
+    before, after = text[index - 1], text[index]
+    plain = all(
+        c.isalnum() and unicodedata.east_asian_width(c) not in "WF" for c in (before, after)
+    )
+    return plain or _is_within_character(text, index)
+
+
+def _is_within_character(text: str, index: int) -> bool:
+    """Whether a cut here would part what a reader sees as one character.
+
+    Unicode's rules for grapheme clusters (annex 29), but for scripts that no model here speaks.
+    """
+    before, after = text[index - 1], text[index]
+    if unicodedata.category(after)[0] == "M" or after in "\u200c\u200d" or before == "\u200d":
+        return True
+    if "\U0001f3fb" <= after <= "\U0001f3ff" or "\U000e0020" <= after <= "\U000e007f":
+        return True  # the colour of a skin, the letters of a flag
+    if before + after == "\r\n" or (
+        "\uac00" <= before <= "\ud7a3" and "\u1160" <= after <= "\u11ff"
+    ):
+        return True
+    if "\u1100" <= before <= "\u11ff" and "\u1100" <= after <= "\u11ff":
+        return True  # the parts of a Korean syllable
+    if not _is_regional(before) or not _is_regional(after):
+        return False
+    ahead = index
+    while ahead > 0 and _is_regional(text[ahead - 1]):
+        ahead -= 1
+    return (index - ahead) % 2 == 1  # two letters are a flag
+
+
+def _is_regional(character: str) -> bool:
+    return "\U0001f1e6" <= character <= "\U0001f1ff"
