@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from oscine.bfloat16 import BFLOAT16
 from oscine.errors import DeviceError
 from oscine.gpu.device import Device
 from oscine.gpu.kernels import Kernels, Parameter
@@ -20,6 +21,7 @@ from oscine.gpu.tensor import Tensor
 from oscine.ops import State, Track, Utterances
 
 MOST_GROUPS = 65535  # workgroups along one axis
+WORKGROUP = 128  # invocations, unless a kernel has reasons of its own
 COPY_BYTES = 8 << 20  # WebGPU copies between two buffers only: a slot's own copies go by a third
 
 
@@ -28,6 +30,7 @@ class Recorder:
 
     good_batch = 16
     half_memory = True
+    runs_ahead = True
 
     def __init__(self, device: Device) -> None:
         self.device = device
@@ -180,3 +183,15 @@ class Recorder:
             )
         pipeline = self.kernels.pipeline(kernel, **parameters)
         self.dispatches.append(Dispatch(kernel, pipeline, bound, (x, y, z), work))
+
+
+def is_half(tensor: Tensor) -> bool:
+    """Whether a tensor lies there as float16."""
+    return tensor.dtype == np.float16
+
+
+def weights_of(tensor: Tensor) -> str:
+    """What weights, or keys and values, lie there as: the loader's WEIGHTS."""
+    if tensor.dtype == BFLOAT16:
+        return "bf16"
+    return "f16" if is_half(tensor) else "f32"

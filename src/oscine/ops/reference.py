@@ -100,6 +100,7 @@ class Reference(Conformer, Decisions, Transducing, Speaking, Coding):
     name = "NumPy"
     good_batch = 8
     half_memory = False  # NumPy would convert all of it to float32 at each step
+    runs_ahead = False
 
     # -- memory and time ----------------------------------------------------------------------
 

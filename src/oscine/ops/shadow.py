@@ -65,7 +65,7 @@ def pairs_written(tree: Any) -> list[Pair]:
 class Shadow:
     """A backend of pairs; shapes and meaning: oscine.ops.Ops."""
 
-    good_batch, half_memory = Gpu.good_batch, Gpu.half_memory
+    good_batch, half_memory, runs_ahead = Gpu.good_batch, Gpu.half_memory, False
 
     def __init__(self, gpu: Gpu) -> None:
         self.gpu, self.reference = gpu, Reference()
