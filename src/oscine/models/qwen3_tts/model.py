@@ -19,7 +19,7 @@ Note = Callable[[str, Tensor], None]
 
 
 @dataclass(frozen=True, slots=True)
-class Voice:
+class Networks:
     """What speaks: weights on the device.
 
     projected: the predictor's inputs for codes 0 to G - 2, each [V or C, d]; None where both widths
@@ -68,53 +68,50 @@ def block(
     rotary: Rotary,
     utterances: Utterances,
     *,
-    window: int | None = None,
     inner: bool = False,
 ) -> Tensor:
-    """A layer: x [B·L, width] -> [B·L, width]. window and inner as in attend_rotary."""
+    """A layer, five dispatches: x [B·L, width] -> [B·L, width]. inner as in attend_rotary."""
     norms = None
     if w.q_norm is not None and w.k_norm is not None:
         norms = HeadNorms(w.q_norm, w.k_norm, stack.eps)
     qkv = ops.linear(x, w.qkv, norm=w.norm)
     attended = ops.attend_rotary(
-        qkv, cache, rotary, utterances, stack.heads, norms=norms, window=window, inner=inner
+        qkv, cache, rotary, utterances, stack.heads, norms=norms, inner=inner
     )
     x = ops.linear(attended, w.out, add=x)
     gated = ops.gated_linear(x, w.gate_up, norm=w.mlp_norm)
     return ops.linear(gated, w.down, add=x)
 
 
-def talk(ops: Ops, voice: Voice, desk: Desk, x: Tensor, note: Note = ignore) -> Tensor:
+def talk(ops: Ops, networks: Networks, desk: Desk, x: Tensor, note: Note = ignore) -> Tensor:
     """The talker's layers: x [B·L, D] -> [B·L, D], not yet normalised."""
-    stack = voice.config.talker
-    for index, (w, cache) in enumerate(zip(voice.talker.blocks, desk.caches, strict=True)):
+    stack = networks.config.talker
+    for index, (w, cache) in enumerate(zip(networks.talker.blocks, desk.caches, strict=True)):
         x = block(ops, x, w, stack, cache, desk.rotary, desk.utterances)
         note(f"layer{index}", x)
     return x
 
 
-def predict(ops: Ops, voice: Voice, desk: Desk, hidden: Tensor, note: Note = ignore) -> None:
+def predict(ops: Ops, networks: Networks, desk: Desk, hidden: Tensor, note: Note = ignore) -> None:
     """Codes 1 to G - 1 of the frame whose code 0 was chosen from hidden [B, D].
 
     Leaves the sum of the rows of all codes but the last in desk.total.
     """
-    w, stack = voice.predictor, voice.config.predictor
-    tables: Sequence[Tensor] = (voice.talker.embedding, *w.embeddings)
+    w, stack = networks.predictor, networks.config.predictor
+    tables: Sequence[Tensor] = (networks.talker.embedding, *w.embeddings)
     before = hidden if w.project is None else ops.linear(hidden, w.project)
     for group, head in enumerate(w.heads):
         x = ops.embed_code(
             tables[group],
             desk.utterances,
             desk.total,
-            voice.projected[group] if voice.projected is not None else None,
+            networks.projected[group] if networks.projected is not None else None,
             first=group == 0,
             before=before if group == 0 else None,
         )
         note(f"predictor_input{group}", x)
         for layer, cache in zip(w.blocks, desk.inner_caches, strict=True):
-            x = block(
-                ops, x, layer, stack, cache, desk.inner_rotary, desk.utterances, inner=True
-            )
+            x = block(ops, x, layer, stack, cache, desk.inner_rotary, desk.utterances, inner=True)
         if note is not ignore:
             note(f"predictor_hidden{group}", ops.rms_norm(x, w.norm))
         logits = ops.linear(x, head, norm=w.norm)
@@ -122,27 +119,27 @@ def predict(ops: Ops, voice: Voice, desk: Desk, hidden: Tensor, note: Note = ign
         ops.sample(logits, desk.inner_rules, desk.utterances)
 
 
-def choose(ops: Ops, voice: Voice, desk: Desk, x: Tensor, note: Note = ignore) -> None:
+def choose(ops: Ops, networks: Networks, desk: Desk, x: Tensor, note: Note = ignore) -> None:
     """All codes of a frame from the talker's last rows [B, D], or the end of the utterance."""
-    hidden = ops.rms_norm(x, voice.talker.norm)
+    hidden = ops.rms_norm(x, networks.talker.norm)
     note("hidden", hidden)
-    logits = ops.linear(hidden, voice.talker.head)
+    logits = ops.linear(hidden, networks.talker.head)
     note("logits", logits)
     ops.sample(logits, desk.rules, desk.utterances)
-    predict(ops, voice, desk, hidden, note)
+    predict(ops, networks, desk, hidden, note)
 
 
-def start(ops: Ops, voice: Voice, desk: Desk, prompt: Tensor, note: Note = ignore) -> None:
+def start(ops: Ops, networks: Networks, desk: Desk, prompt: Tensor, note: Note = ignore) -> None:
     """Hear the prompt [B·L, D] and choose the first frame."""
-    x = talk(ops, voice, desk, prompt, note)
+    x = talk(ops, networks, desk, prompt, note)
     if note is not ignore:
-        note("prompt_hidden", ops.rms_norm(x, voice.talker.norm))
-    choose(ops, voice, desk, ops.last_rows(x, desk.utterances), note)
+        note("prompt_hidden", ops.rms_norm(x, networks.talker.norm))
+    choose(ops, networks, desk, ops.last_rows(x, desk.utterances), note)
 
 
-def step(ops: Ops, voice: Voice, desk: Desk, note: Note = ignore) -> None:
+def step(ops: Ops, networks: Networks, desk: Desk, note: Note = ignore) -> None:
     """Hear the frame before and choose the next."""
-    last = voice.predictor.embeddings[-1]
+    last = networks.predictor.embeddings[-1]
     x = ops.frame_input(desk.total, last, desk.text, desk.utterances)
     note("input", x)
-    choose(ops, voice, desk, talk(ops, voice, desk, x, note), note)
+    choose(ops, networks, desk, talk(ops, networks, desk, x, note), note)

@@ -197,7 +197,7 @@ class Prompter:
         return Prompt(np.concatenate([*head, rows]), heard, open)
 
     def beside(self, text: Rows, said: Rows, pad: Rows, open: bool) -> tuple[Rows, Rows]:
-        """Text and reference heard at once: rows as long as the reference, and what text is left."""
+        """Text and reference at once: as many rows as the latter has; what text is left."""
         missing = len(said) - len(text)
         if open and missing > 0:
             raise UsageError(

@@ -73,9 +73,7 @@ def check_request(request: Request, config: Qwen3TtsConfig) -> None:
         )
 
 
-def rules_of(
-    request: Request, config: Qwen3TtsConfig
-) -> tuple[NDArray[np.void], NDArray[np.void]]:
+def rules_of(request: Request, config: Qwen3TtsConfig) -> tuple[NDArray[np.void], NDArray[np.void]]:
     """The rules of the talker's head and of the predictor's: each [1] of ops.SAMPLING."""
     talker = rules(request.talker, config.vocabulary)
     talker["end"] = config.codec_ids.eos

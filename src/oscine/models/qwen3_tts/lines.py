@@ -1,0 +1,173 @@
+"""The memory that one utterance is spoken in, and the plans recorded over it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+
+import numpy as np
+from numpy.typing import NDArray
+
+from oscine import ops
+from oscine.errors import DeviceMemoryError
+from oscine.models.qwen3_tts import model
+from oscine.models.qwen3_tts.config import Stack
+from oscine.models.qwen3_tts.request import Request, initial_state, rules_of
+from oscine.models.qwen3_tts.rotary import rotary
+
+Rows = NDArray[np.float32]
+
+
+class Line:
+    """One utterance: `positions` of the talker at most, and as many frames; `texts` rows of text.
+
+    Raises DeviceMemoryError where the device has not that much.
+    """
+
+    def __init__(
+        self, networks: model.Networks, backend: ops.Backend, positions: int, texts: int
+    ) -> None:
+        self.networks, self.backend = networks, backend
+        self.positions = positions
+        self.prompts: dict[int, tuple[ops.Tensor, ops.Plan]] = {}
+        self.slots: list[ops.Tensor] = []
+        try:
+            self.desk = self.laid_out(texts)
+        except DeviceMemoryError:
+            self.release()
+            raise
+        self.step = self.record_step()
+
+    # -- memory -------------------------------------------------------------------------------
+
+    @property
+    def texts(self) -> int:
+        """Rows of text that there is room for."""
+        return int(self.desk.text.shape[1])
+
+    def slot(self, *shape: int, kind: object = np.float32) -> ops.Tensor:
+        """Memory that is given back with the line."""
+        self.slots.append(self.backend.slot(shape, kind))
+        return self.slots[-1]
+
+    def laid_out(self, texts: int) -> model.Desk:
+        """Everything that plans read and write."""
+        config, positions = self.networks.config, self.positions
+        utterances = ops.Utterances(
+            self.slot(1, kind=ops.UTTERANCE),
+            self.slot(1, positions, config.groups, kind=np.uint32),
+            self.slot(1, config.vocabulary, kind=np.uint32),
+        )
+        return model.Desk(
+            utterances=utterances,
+            caches=self.caches(config.talker, positions),
+            rotary=self.turns(config.talker, positions),
+            inner_caches=self.caches(config.predictor, config.groups),
+            inner_rotary=self.turns(config.predictor, config.groups),
+            total=self.slot(1, config.talker.width),
+            text=self.slot(1, texts, config.talker.width),
+            rules=self.slot(1, kind=ops.SAMPLING),
+            inner_rules=self.slot(1, kind=ops.SAMPLING),
+        )
+
+    def caches(self, stack: Stack, positions: int) -> tuple[ops.Cache, ...]:
+        """Keys and values of every layer of a stack."""
+        shape = 1, positions, stack.key_width
+        return tuple(ops.Cache(self.slot(*shape), self.slot(*shape)) for _ in range(stack.layers))
+
+    def turns(self, stack: Stack, positions: int) -> ops.Rotary:
+        """A stack's rotary positions, uploaded."""
+        made: ops.Rotary = ops.upload(
+            self.backend, rotary(positions, stack.head_width, stack.theta)
+        )
+        self.slots += [made.cos, made.sin]
+        return made
+
+    def make_room(self, texts: int) -> None:
+        """For so many rows of text; what was written is lost, and the step is recorded anew."""
+        old = self.desk.text
+        self.desk = replace(self.desk, text=self.slot(1, texts, old.shape[2]))
+        self.slots = [slot for slot in self.slots if slot is not old]
+        self.step = self.record_step()
+        self.backend.release(old)
+
+    def release(self) -> None:
+        """Give back all of it; the plans may run no more."""
+        self.backend.release(*self.slots, *(slot for slot, _ in self.prompts.values()))
+        self.slots.clear()
+        self.prompts.clear()
+
+    # -- plans --------------------------------------------------------------------------------
+
+    def record_step(self) -> ops.Plan:
+        """A frame after another."""
+        return self.record(lambda: model.step(self.backend, self.networks, self.desk), "step")
+
+    def record(self, trace: Callable[[], None], name: str) -> ops.Plan:
+        """A plan that does nothing once the utterance is done."""
+        return self.backend.record(trace, self.desk.utterances, name)
+
+    def prompt_plan(self, length: int) -> tuple[ops.Tensor, ops.Plan]:
+        """The slot for prompts so long, and the plan to the first frame; made on first use.
+
+        Powers of two where recording costs: each length may want kernels of its own, and to
+        compile them takes longer than the rows that are void.
+        """
+        rows = min(self.backend.padded_lines(length), self.positions)
+        if rows not in self.prompts:
+            slot = self.backend.slot((rows, self.networks.config.talker.width))
+            plan = self.record(
+                lambda: model.start(self.backend, self.networks, self.desk, slot), "prompt"
+            )
+            self.prompts[rows] = slot, plan
+        return self.prompts[rows]
+
+    # -- an utterance -------------------------------------------------------------------------
+
+    def prepare(self, request: Request, limit: int) -> None:
+        """Write down all that an utterance begins with but its prompt."""
+        write, desk, config = self.backend.write, self.desk, self.networks.config
+        for slot, rules in zip(
+            (desk.rules, desk.inner_rules), rules_of(request, config), strict=True
+        ):
+            write(slot, rules)
+        write(desk.utterances.seen, np.zeros(config.vocabulary, np.uint32))
+        text = request.prompt.text
+        self.write_text(text)
+        write(desk.utterances.rows, initial_state(request, limit, len(text)))
+
+    def write_text(self, text: Rows) -> None:
+        """All rows of text that there are."""
+        if len(text):
+            self.backend.write(self.desk.text, text)
+
+    def prefill(self, prompt: Rows) -> None:
+        """Hear the prompt and choose the first frame."""
+        slot, plan = self.prompt_plan(len(prompt))
+        self.backend.write(slot, prompt)  # rows behind it are void
+        plan.run()
+
+    def resume(self, row: NDArray[np.void], limit: int, text: Rows) -> None:
+        """Go on from STOP_LENGTH: row [1] as it was then, a higher limit, all text so far."""
+        if len(text) > self.texts:
+            self.make_room(rounded_up(len(text)))
+        self.write_text(text)
+        going = row.copy()
+        going["done"], going["limit"], going["texts"] = 0, limit, len(text)
+        self.backend.write(self.desk.utterances.rows, going)
+
+    def snapshot(self) -> Callable[[], tuple[NDArray[np.void], NDArray[np.uint32]]]:
+        """Where it stands [1] and its codes [F, G], once what was asked for is done."""
+        wait = self.backend.snapshot(self.desk.utterances.rows, self.desk.utterances.codes)
+
+        def seen() -> tuple[NDArray[np.void], NDArray[np.uint32]]:
+            rows, codes = wait()
+            return rows, codes[0]
+
+        return seen
+
+
+def rounded_up(count: int) -> int:
+    """Four lengths for each doubling, so that slightly longer ones find room."""
+    step = max(1, 1 << max(0, (count - 1).bit_length() - 3))
+    return -(-count // step) * step
