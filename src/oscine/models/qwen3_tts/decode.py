@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from functools import cached_property
 from time import perf_counter
 from typing import Any
 
@@ -13,8 +14,10 @@ from oscine import ops
 from oscine.bfloat16 import BFLOAT16, widen
 from oscine.errors import NonFiniteError, UsageError
 from oscine.models.qwen3_tts import model
+from oscine.models.qwen3_tts.codec_engine import CodecDecoder, CodecEncoder
 from oscine.models.qwen3_tts.lines import Line, Rows, rounded_up
 from oscine.models.qwen3_tts.request import Request, check_request
+from oscine.models.qwen3_tts.speaker import SpeakerEncoder
 from oscine.models.qwen3_tts.weights import Qwen3TtsWeights, TextWeights
 
 BURST = 4  # frames between two looks at the codes; the next burst runs while the host looks
@@ -51,6 +54,23 @@ class Decoder:
         self.reserve(SHORTEST, FEWEST_TEXTS).prompt_plan(USUAL_PROMPT)
         ids = self.config.text
         self.ending: Rows = self.embed_text([ids.eos, ids.pad])
+
+    @cached_property
+    def codec(self) -> CodecDecoder:
+        """Codes to waveform."""
+        return CodecDecoder(self.weights.decoder, self.config.codec, self.backend)
+
+    @cached_property
+    def codec_encoder(self) -> CodecEncoder:
+        """A reference to codes."""
+        return CodecEncoder(self.weights.encoder, self.config.codec, self.backend)
+
+    @cached_property
+    def speaker(self) -> SpeakerEncoder:
+        """A reference to a speaker's vector. Raises UsageError if the model has none."""
+        if self.weights.speaker is None or self.config.speaker is None:
+            raise UsageError(f"a {self.config.kind} model cannot clone voices; use a base model")
+        return SpeakerEncoder(self.weights.speaker, self.config.speaker, self.backend)
 
     # -- rows ---------------------------------------------------------------------------------
 

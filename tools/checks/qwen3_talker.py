@@ -1,0 +1,201 @@
+"""Qwen3-TTS runs: prompts, the talker's layers, logits, codes and the waveform of each.
+
+The instrumented plans are fed the golden prompt and fed by themselves from there on; the resident
+engine is then held to the same codes from text alone.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from checks.report import Report
+from oscine.models.qwen3_tts import model
+from oscine.models.qwen3_tts.config import Sampling
+from oscine.models.qwen3_tts.decode import Decoder
+from oscine.models.qwen3_tts.prompt import Prompt, Prompter, Reference
+from oscine.models.qwen3_tts.request import Request
+from oscine.models.qwen3_tts.weights import Qwen3TtsWeights
+from oscine.ops import STOP_END, Backend
+from oscine.text.qwen import QwenTokenizer
+
+Arrays = dict[str, np.ndarray]
+
+ABSOLUTE = 1e-4  # on NumPy
+RELATIVE = 1e-3  # of the largest value, on a GPU, beside the cosine
+
+
+class Notes:
+    """Keeps what a plan tells of, and reads it."""
+
+    def __init__(self, backend: Backend) -> None:
+        self.backend = backend
+        self.slots: dict[str, Any] = {}
+
+    def take(self, name: str, x: Any) -> None:
+        self.slots[name] = self.backend.slot(tuple(x.shape))
+        self.backend.keep(x, self.slots[name])
+
+    def read(self, name: str) -> np.ndarray:
+        return np.asarray(self.backend.read(self.slots[name]))
+
+
+def check_runs(
+    meta: dict[str, Any],
+    arrays: Arrays,
+    weights: Qwen3TtsWeights,
+    folder: Path,
+    backend: Backend,
+    report: Report,
+) -> set[str]:
+    """Every run of a case, whose checkpoint lies in `folder`; names of the arrays compared."""
+    decoder = Decoder(weights, backend)
+    prompter = Prompter(weights.config, QwenTokenizer.load(folder), decoder)
+    compared: set[str] = set()
+    for run in meta["runs"]:
+        name = run["run"]
+        own = {
+            key.removeprefix(f"{name}/"): array
+            for key, array in arrays.items()
+            if key.startswith(f"{name}/")
+        }
+        found = RunCheck(run, own, decoder, report).all(prompter)
+        compared |= {f"{name}/{key}" for key in found}
+    return compared
+
+
+class RunCheck:
+    """One run of a case."""
+
+    def __init__(
+        self, run: dict[str, Any], arrays: Arrays, decoder: Decoder, report: Report
+    ) -> None:
+        self.run, self.arrays, self.decoder, self.report = run, arrays, decoder, report
+        self.compared: set[str] = set()
+
+    def all(self, prompter: Prompter) -> set[str]:
+        """Every stage; names of the arrays compared."""
+        prompt = self.check_prompt(prompter)
+        self.check_steps()
+        self.check_engine(prompt)
+        self.check_waveform()
+        # Inputs of this check; as outputs they belong to the speaker encoder's and the codec's.
+        return self.compared | {"speaker_embedding", "ref_codes"}
+
+    def array(self, name: str, got: Any) -> None:
+        """Hold an array to the golden of the same name."""
+        want = self.arrays[name]
+        limit = ABSOLUTE
+        if self.report.cosines:
+            limit = max(limit, RELATIVE * float(np.abs(want).max(initial=0.0)))
+        self.report.array(f"{self.run['run']}/{name}", got, want, limit)
+        self.compared.add(name)
+
+    def same(self, name: str, got: Any) -> None:
+        """Hold ids or codes to the golden of the same name."""
+        self.report.same(f"{self.run['run']}/{name}", got, self.arrays[name].tolist())
+        self.compared.add(name)
+
+    def request(self, prompt: Prompt) -> Request:
+        """As upstream was asked, which does not sound the last of its tokens."""
+        greedy = Sampling(do_sample=False, repetition_penalty=float(self.run["repetition_penalty"]))
+        return Request(prompt, greedy, greedy, 0, int(self.run["max_new_tokens"]) - 1)
+
+    # -- stages -------------------------------------------------------------------------------
+
+    def check_prompt(self, prompter: Prompter) -> Prompt:
+        """Ids and rows, from the run's text."""
+        run, arrays = self.run, self.arrays
+        text, language, instruct = run["text"], run.get("language"), run.get("instruct")
+        body, ids = prompter.body(text), self.decoder.config.text
+        newline = prompter.role()[2:]
+        tail = [ids.im_end, *newline, *prompter.role()]
+        self.same("input_ids", [*prompter.role(), *body, *tail])
+        if "instruct_ids" in arrays:
+            self.same("instruct_ids", prompter.instruction(instruct))
+        if "ref_ids" in arrays:
+            said = prompter.body(run["ref_text"])
+            self.same("ref_ids", [*prompter.role(), *said, ids.im_end, *newline])
+        whole = run.get("non_streaming_mode", run["mode"] != "base")
+        if run["mode"] == "custom_voice":
+            prompt = prompter.custom_voice(
+                text, run["speaker"], language, instruct, streamed=not whole
+            )
+        elif run["mode"] == "voice_design":
+            prompt = prompter.voice_design(text, instruct, language, streamed=not whole)
+        else:
+            reference = Reference(
+                arrays["speaker_embedding"], arrays.get("ref_codes"), run.get("ref_text")
+            )
+            prompt = prompter.clone(text, reference, language, streamed=not whole)
+        self.array("prompt_embeds", prompt.rows)
+        self.array("trailing_text_hidden", prompt.text[: len(arrays["trailing_text_hidden"])])
+        self.array("tts_pad_embed", prompt.text[-1])
+        return prompt
+
+    def check_steps(self) -> None:
+        """Layers, hidden rows and logits of the prompt and of every frame."""
+        decoder, arrays = self.decoder, self.arrays
+        backend, networks = decoder.backend, decoder.networks
+        text = np.concatenate([arrays["trailing_text_hidden"], arrays["tts_pad_embed"][None]])
+        request = self.request(Prompt(arrays["prompt_embeds"], text))
+        line = decoder.reserve(len(request.prompt.rows) + request.max_frames + 1, len(text))
+        notes, stepping = Notes(backend), Notes(backend)
+        prompt = backend.slot(request.prompt.rows.shape)
+        backend.write(prompt, request.prompt.rows)
+        line.prepare(request, request.max_frames + 1)  # and the token that upstream leaves out
+        start = line.record(
+            lambda: model.start(backend, networks, line.desk, prompt, notes.take), "prompt"
+        )
+        step = line.record(lambda: model.step(backend, networks, line.desk, stepping.take), "step")
+        start.run()
+        self.check_prefill(notes)
+        rows = {"logits0": [notes.read("logits")], "step_embeds": [], "step_hidden": []}
+        frames = len(arrays["codes"])
+        for _ in range(frames):
+            step.run()
+            for name, note in (
+                ("logits0", "logits"), ("step_embeds", "input"), ("step_hidden", "hidden"),
+            ):  # fmt: skip
+                rows[name].append(stepping.read(note))
+        for name, parts in rows.items():
+            empty = np.zeros((0, arrays[name].shape[1]), np.float32)
+            self.array(name, np.concatenate([empty, *parts]))
+        row, codes = line.snapshot()()
+        ended = int(row["done"][0]) == STOP_END
+        tokens = codes[: frames + (not ended), 0].tolist()
+        self.same("tokens0", tokens + [decoder.config.codec_ids.eos] * ended)
+        self.same("stopped_at_eos", int(ended))
+        backend.release(prompt, *notes.slots.values(), *stepping.slots.values())
+
+    def check_prefill(self, notes: Notes) -> None:
+        """What was noted of the prompt and of the first frame."""
+        config = self.decoder.config
+        layers = [notes.read(f"layer{index}") for index in range(config.talker.layers)]
+        self.array("prefill_layers", np.stack(layers))
+        self.array("prefill_hidden", notes.read("prompt_hidden"))
+        for name, note in (("cp_inputs_frame0", "input"), ("cp_hidden_frame0", "hidden")):
+            parts = [notes.read(f"predictor_{note}{g}") for g in range(config.groups - 1)]
+            self.array(name, np.concatenate(parts))
+        parts = [notes.read(f"predictor_logits{g}")[-1:] for g in range(config.groups - 1)]
+        self.array("cp_logits_frame0", np.concatenate(parts))
+
+    def check_engine(self, prompt: Prompt) -> None:
+        """Codes in bursts, from the prompt that oscine makes."""
+        run = self.decoder.begin(self.request(prompt))
+        codes = [burst.tolist() for burst in run]
+        self.same("codes", [frame for burst in codes for frame in burst])
+        # Upstream tells the end from the budget by a token more, which is not sounded here.
+        ended = bool(self.arrays["stopped_at_eos"])
+        wanted = "end" if ended and len(self.arrays["codes"]) < run.request.max_frames else "length"
+        self.report.same(f"{self.run['run']}/finish_reason", run.finish_reason, wanted)
+
+    def check_waveform(self) -> None:
+        """The samples of the golden codes; what a reference sounds like is left out."""
+        codec, arrays = self.decoder.codec, self.arrays
+        codec.reset()
+        if "ref_codes" in arrays:
+            codec.prime(arrays["ref_codes"])
+        self.array("wav", codec.decode(arrays["codes"]))
