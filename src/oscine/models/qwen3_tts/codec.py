@@ -10,9 +10,9 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import TypeAlias
 
 from oscine.models.qwen3_tts.config import CodecDecoderConfig, CodecEncoderConfig
+from oscine.models.qwen3_tts.model import Note, ignore
 from oscine.models.qwen3_tts.weights import (
     Block,
     CodecDecoderWeights,
@@ -24,13 +24,6 @@ from oscine.models.qwen3_tts.weights import (
     Upsample,
 )
 from oscine.ops import Activation, Cache, Linear, Ops, Rotary, Taps, Tensor, Utterances
-
-#: Told each stage's name and result: how checks look inside.
-Watch: TypeAlias = Callable[[str, Tensor], None]
-
-
-def unseen(name: str, x: Tensor) -> None:
-    """Nobody looks."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,6 +63,14 @@ def causal(
     return ops.convolve(x, conv, taken, memory=memory, activation=activation)
 
 
+def pointwise(
+    ops: Ops, x: Tensor, layer: Linear, activation: Activation = None, add: Tensor | None = None
+) -> Tensor:
+    """activation(x Wᵀ + b) + add, weight [O, 1, I]: as `linear`, whose kernels hang on the number
+    of rows while those of convolutions do not, of layers over rows that are many or vary."""
+    return ops.convolve(x, layer, Taps(0), activation=activation, add=add)
+
+
 def spread(ops: Ops, x: Tensor, conv: Linear, rate: int, past: Past, name: str) -> Tensor:
     """A causal transposed convolution: x [T, I], weight [rate·O, K, I] -> [T·rate, O]."""
     y = causal(ops, x, conv, past, name)
@@ -85,38 +86,37 @@ def decode(
     config: CodecDecoderConfig,
     past: Past,
     codes: Tensor,
-    watch: Watch = unseen,
+    note: Note = ignore,
 ) -> Tensor:
     """Codes [T, G] uint32 -> waveform [T·hop, 1], before it is clamped to [-1, 1].
 
-    Watched: quantized, preconv, tf_layer{i}, tf_out, up{i}_transconv, up{i}_convnext, wave{i}.
+    Noted: quantized, preconv, tf_layer{i}, tf_out, up{i}_transconv, up{i}_convnext, wave{i}; the
+    last of these is what is returned.
     """
     x = ops.linear(ops.look_up(codes, w.first_table, 0), w.first_out)
     x = ops.linear(ops.look_up(codes, w.rest_tables, 1), w.rest_out, add=x)
-    watch("quantized", x)
+    note("quantized", x)
     x = causal(ops, x, w.before, past, "before")
-    watch("preconv", x)
+    note("preconv", x)
     x = ops.linear(x, w.input)
     for index, block in enumerate(w.blocks):
         x = decoder_block(ops, x, block, config, past, past.caches[index])
-        watch(f"tf_layer{index}", x)
+        note(f"tf_layer{index}", x)
     x = ops.linear(x, w.output, norm=w.norm)
-    watch("tf_out", x)
+    note("tf_out", x)
     for index, (rate, stage) in enumerate(zip(config.ratios, w.upsample, strict=True)):
         x = spread(ops, x, stage.up, rate, past, f"up{index}")
-        watch(f"up{index}_transconv", x)
+        note(f"up{index}_transconv", x)
         x = conv_next(ops, x, stage, past, f"up{index}_depthwise")
-        watch(f"up{index}_convnext", x)
+        note(f"up{index}_convnext", x)
     x = causal(ops, x, w.first, past, "first")
-    watch("wave0", x)
+    note("wave0", x)
     for index, (rate, wave) in enumerate(zip(config.rates, w.stages, strict=True), 1):
         x = decoder_stage(ops, x, wave, rate, past, f"wave{index}")
-        watch(f"wave{index}", x)
+        note(f"wave{index}", x)
     x = ops.snake(x, w.snake)
-    watch(f"wave{len(w.stages) + 1}", x)
-    x = causal(ops, x, w.last, past, "last")
-    watch(f"wave{len(w.stages) + 2}", x)
-    return x
+    note(f"wave{len(w.stages) + 1}", x)
+    return causal(ops, x, w.last, past, "last")
 
 
 def decoder_block(
@@ -151,7 +151,7 @@ def decoder_stage(ops: Ops, x: Tensor, w: DecoderStage, rate: int, past: Past, n
 def residual_unit(ops: Ops, x: Tensor, w: ResidualUnit, past: Past, name: str) -> Tensor:
     """x [T, C] -> [T, C]."""
     y = causal(ops, ops.snake(x, w.before), w.first, past, name, dilation=w.dilation)
-    return ops.linear(ops.snake(y, w.between), w.second, add=x)
+    return pointwise(ops, ops.snake(y, w.between), w.second, add=x)
 
 
 # -- waveform to codes ------------------------------------------------------------------------
@@ -163,30 +163,31 @@ def listen(
     config: CodecEncoderConfig,
     past: Past,
     samples: Tensor,
-    watch: Watch = unseen,
+    note: Note = ignore,
 ) -> Tensor:
     """Samples [n, 1] (or with columns of zeros) -> [ceil(n / hop'), d], hop' samples a row.
 
-    Two rows are a frame. Only the last call may have an n that is no multiple of hop'. Watched: conv{i} by upstream's
-    numbers, tf_layer{i}.
+    Two rows are a frame. Only the last call may have an n that is no multiple of hop'. Noted:
+    conv{i} by upstream's numbers, tf_layer{i}; the last of these is what is returned.
     """
     x = causal(ops, samples, w.first, past, "first")
-    watch("conv0", x)
+    note("conv0", x)
     number = 0
     for index, stage in enumerate(w.stages):
         for unit_index, unit in enumerate(stage.units):
             x = encoder_unit(ops, x, unit, past, f"stage{index}_unit{unit_index}")
             number += 1
-            watch(f"conv{number}", x)
+            note(f"conv{number}", x)
         x = ops.activate(x, "elu")
         x = causal(ops, x, stage.down, past, f"stage{index}", stride=stage.stride)
         number += 2
-        watch(f"conv{number}", x)
+        note(f"conv{number}", x)
     x = causal(ops, ops.activate(x, "elu"), w.last, past, "last")
-    watch(f"conv{number + 2}", x)
+    note(f"conv{number + 2}", x)
     for index, block in enumerate(w.blocks):
+        if index:
+            note(f"tf_layer{index - 1}", x)
         x = encoder_block(ops, x, block, config.stack.heads, past, past.caches[index])
-        watch(f"tf_layer{index}", x)
     return x
 
 
@@ -194,7 +195,7 @@ def encoder_unit(ops: Ops, x: Tensor, w: EncoderUnit, past: Past, name: str) -> 
     """x [T, C] -> [T, C]."""
     y = ops.activate(x, "elu")
     y = causal(ops, y, w.first, past, name, dilation=w.dilation, activation="elu")
-    return ops.linear(y, w.second, add=x)
+    return pointwise(ops, y, w.second, add=x)
 
 
 def encoder_block(
@@ -209,9 +210,9 @@ def encoder_block(
 
 
 def quantise(
-    ops: Ops, w: CodecEncoderWeights, rows: Tensor, codes: Tensor, watch: Watch = unseen
+    ops: Ops, w: CodecEncoderWeights, rows: Tensor, codes: Tensor, note: Note = ignore
 ) -> None:
-    """All of listen's rows [T, d] -> codes, a slot [ceil(T / 2), G]. Watched: latent.
+    """All of listen's rows [T, d] -> codes, a slot [ceil(T / 2), G]. Noted: latent.
 
     The acoustic codebooks start from the same latent as the semantic one, not from what it leaves.
     """
@@ -219,7 +220,7 @@ def quantise(
     stride = taps // 2
     look = Taps(taps - stride, -rows.shape[0] % stride, stride, padding="edge")
     latent = ops.convolve(rows, w.down, look)
-    watch("latent", latent)
+    note("latent", latent)
     ops.quantise(ops.linear(latent, w.semantic), w.tables[0], codes, 0)
     rest = ops.linear(latent, w.acoustic)
     for group, table in enumerate(w.tables[1:], 1):

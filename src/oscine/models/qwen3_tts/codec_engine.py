@@ -13,9 +13,10 @@ from numpy.typing import NDArray
 from oscine import ops
 from oscine.errors import NonFiniteError, UsageError
 from oscine.models.qwen3_tts import codec
-from oscine.models.qwen3_tts.codec import Past, Watch, unseen
+from oscine.models.qwen3_tts.codec import Past
 from oscine.models.qwen3_tts.config import CodecConfig, Stack
 from oscine.models.qwen3_tts.fitted import fit_decoder, fit_encoder
+from oscine.models.qwen3_tts.model import Note, ignore
 from oscine.models.qwen3_tts.reference import checked_samples
 from oscine.models.qwen3_tts.rotary import rotary
 from oscine.models.qwen3_tts.weights import CodecDecoderWeights, CodecEncoderWeights
@@ -221,12 +222,12 @@ class CodecDecoder:
             self.calls[length] = Call(self.record(codes, wave), codes, wave)
         return self.calls[length]
 
-    def record(self, codes: Tensor, wave: Tensor, watch: Watch = unseen) -> Plan:
-        """A plan from codes to wave; watch is told each stage, and may keep it."""
+    def record(self, codes: Tensor, wave: Tensor, note: Note = ignore) -> Plan:
+        """A plan from codes to wave; note is told each stage, and may keep it."""
         past, config = self.memory.past(), self.config.decoder
 
         def trace() -> None:
-            found = codec.decode(self.backend, self.w, config, past, codes, watch)
+            found = codec.decode(self.backend, self.w, config, past, codes, note)
             self.backend.keep(found, wave)
 
         return self.backend.record(trace, name="codec")
@@ -292,12 +293,12 @@ class CodecEncoder:
             self.whole = Listening(self, length)
         return self.whole
 
-    def describe(self, rows: NDArray[np.float32], watch: Watch = unseen) -> NDArray[np.uint32]:
+    def describe(self, rows: NDArray[np.float32], note: Note = ignore) -> NDArray[np.uint32]:
         """All rows of the transformer [T, d] -> codes [ceil(T / 2), G]."""
         heard = self.backend.slot(rows.shape)
         codes = self.backend.slot((-(-len(rows) // 2), self.config.groups), np.uint32)
         self.backend.write(heard, rows)
-        trace = lambda: codec.quantise(self.backend, self.w, heard, codes, watch)  # noqa: E731
+        trace = lambda: codec.quantise(self.backend, self.w, heard, codes, note)  # noqa: E731
         self.backend.record(trace, name="quantise").run()
         found: NDArray[np.uint32] = self.backend.read(codes)
         self.backend.release(heard, codes)
@@ -307,7 +308,7 @@ class CodecEncoder:
 class Listening:
     """A call of the encoder over `length` samples, up to the transformer's last layer."""
 
-    def __init__(self, encoder: CodecEncoder, length: int, watch: Watch = unseen) -> None:
+    def __init__(self, encoder: CodecEncoder, length: int, note: Note = ignore) -> None:
         self.encoder, backend = encoder, encoder.backend
         w, config = encoder.w, encoder.config.encoder
         count = -(-length // encoder.row)
@@ -316,7 +317,7 @@ class Listening:
         past = encoder.memory.past()
 
         def trace() -> None:
-            found = codec.listen(backend, w, config, past, self.samples, watch)
+            found = codec.listen(backend, w, config, past, self.samples, note)
             backend.keep(found, self.rows)
 
         self.plan = backend.record(trace, name="listen")

@@ -1,5 +1,6 @@
-"""Codec and speaker weights as kernels take them: widths filled with zeros to multiples of four.
+"""Codec and speaker weights as forwards and kernels take them: widths filled up with zeros.
 
+To multiples of four, which kernels read at a time; layers over many rows become convolutions.
 Before the upload; the output is the same. What a norm goes over, or heads are cut from, is left as
 it is: zeros would change it. Released sizes only have the encoder's one input channel to fill.
 """
@@ -51,6 +52,11 @@ def fill(linear: Linear, *, outputs: bool = True, inputs: bool = True, rate: int
     return Linear(filled(weight, weight.ndim - 1) if inputs else weight, bias)
 
 
+def pointwise(linear: Linear) -> Linear:
+    """A layer [O, I] as the convolution [O, 1, I] that codec.pointwise takes."""
+    return Linear(linear.weight[:, None], linear.bias)
+
+
 def fill_snake(snake: Snake) -> Snake:
     """Channels of zeros stay zeros."""
     return Snake(filled(snake.scale, 0), filled(snake.gain, 0))
@@ -75,7 +81,7 @@ def fit_stage(stage: DecoderStage, rate: int) -> DecoderStage:
             fill_snake(unit.before),
             fill(unit.first),
             fill_snake(unit.between),
-            fill(unit.second),
+            pointwise(fill(unit.second)),
             unit.dilation,
         )
         for unit in stage.units
@@ -87,7 +93,10 @@ def fit_encoder(w: CodecEncoderWeights) -> CodecEncoderWeights:
     """All convolutions up to the last, whose outputs go through norms."""
     stages = tuple(
         EncoderStage(
-            tuple(EncoderUnit(fill(u.first), fill(u.second), u.dilation) for u in stage.units),
+            tuple(
+                EncoderUnit(fill(u.first), pointwise(fill(u.second)), u.dilation)
+                for u in stage.units
+            ),
             fill(stage.down),
             stage.stride,
         )

@@ -17,21 +17,23 @@ from numpy.typing import NDArray
 from oscine import ops
 from oscine.audio.mel_speaker import HOP, LEAST_SAMPLES, speaker_mel
 from oscine.errors import NonFiniteError
-from oscine.models.qwen3_tts.codec import Watch, unseen
+from oscine.models.qwen3_tts.codec import pointwise
 from oscine.models.qwen3_tts.config import SpeakerConfig
 from oscine.models.qwen3_tts.fitted import fit_speaker
+from oscine.models.qwen3_tts.model import Note, ignore
 from oscine.models.qwen3_tts.reference import checked_samples
 from oscine.models.qwen3_tts.weights import SpeakerBlock, SpeakerWeights
 from oscine.ops import Backend, Linear, Ops, Taps, Tensor
 from oscine.types import Audio
+from oscine.weights.source import Array
 
 
 @dataclass(frozen=True, slots=True)
 class Parts:
     """A block whose layers over all channels are cut into those over a part of them each.
 
-    first[j] [c, C] gives part j, second[j] [C, c] takes it. squeeze [s, 2C] reads the means and
-    gives the deviations that come with them no weight.
+    first[j] [c, 1, C] gives part j, second[j] [C, 1, c] takes it. squeeze [s, 2C] reads the means,
+    and gives the deviations that come with them no weight.
     """
 
     first: tuple[Linear, ...]
@@ -45,7 +47,7 @@ class Parts:
 @dataclass(frozen=True, slots=True)
 class Cut:
     """SpeakerWeights as the forward takes them: mixed by block; attention in what goes over frames
-    [a, M] and over their mean and deviation [a, 2M], which has the bias."""
+    [a, 1, M] and over their mean and deviation [a, 2M], which has the bias; scores [M, 1, a]."""
 
     first: Linear
     blocks: tuple[Parts, ...]
@@ -59,10 +61,12 @@ class Cut:
 def columns(linear: Linear, count: int) -> tuple[Linear, ...]:
     """A layer over `count` parts side by side as one for each; the first has the bias."""
     cut = np.split(linear.weight, count, axis=1)
-    return tuple(
-        Linear(np.ascontiguousarray(weight), None if index else linear.bias)
-        for index, weight in enumerate(cut)
-    )
+    return tuple(point(weight, None if index else linear.bias) for index, weight in enumerate(cut))
+
+
+def point(weight: Array, bias: Array | None) -> Linear:
+    """A layer as codec.pointwise takes it."""
+    return Linear(np.ascontiguousarray(weight)[:, None], bias)
 
 
 def cut_weights(w: SpeakerWeights) -> Cut:
@@ -73,9 +77,9 @@ def cut_weights(w: SpeakerWeights) -> Cut:
         w.first,
         tuple(cut_block(block) for block in w.blocks),
         columns(w.mixed, len(w.blocks)),
-        Linear(np.ascontiguousarray(over_frames), None),
+        point(over_frames, None),
         Linear(np.ascontiguousarray(over_pooled), w.attention.bias),
-        w.scores,
+        point(w.scores.weight, w.scores.bias),
         w.last,
     )
 
@@ -87,7 +91,7 @@ def cut_block(block: SpeakerBlock) -> Parts:
     biases = [None] * count if bias is None else np.split(bias, count)
     squeeze = np.pad(block.squeeze.weight, ((0, 0), (0, block.squeeze.weight.shape[1])))
     return Parts(
-        tuple(Linear(weight, bias) for weight, bias in zip(weights, biases, strict=True)),
+        tuple(point(weight, bias) for weight, bias in zip(weights, biases, strict=True)),
         block.parts,
         columns(block.second, count),
         Linear(squeeze, block.squeeze.bias),
@@ -96,22 +100,22 @@ def cut_block(block: SpeakerBlock) -> Parts:
     )
 
 
-def embed(ops: Ops, w: Cut, mel: Tensor, watch: Watch = unseen) -> Tensor:
+def embed(ops: Ops, w: Cut, mel: Tensor, note: Note = ignore) -> Tensor:
     """mel [T, mels] -> [1, width], T above half of every convolution's reach.
 
-    Watched: block{i}, mfa, pooled [1, 2M].
+    Noted: block{i}, mfa, pooled [1, 2M].
     """
     x = mirrored(ops, mel, w.first, 1)
-    watch("block0", x)
+    note("block0", x)
     outputs = []
     for index, block in enumerate(w.blocks, 1):
         x = squeezed(ops, x, block)
-        watch(f"block{index}", x)
+        note(f"block{index}", x)
         outputs.append(x)
     x = ops.activate(added(ops, outputs, w.mixed), "relu")
-    watch("mfa", x)
+    note("mfa", x)
     x = pooled(ops, x, w)
-    watch("pooled", x)
+    note("pooled", x)
     return ops.linear(x, w.last)
 
 
@@ -124,20 +128,18 @@ def mirrored(ops: Ops, x: Tensor, conv: Linear, dilation: int) -> Tensor:
 
 def added(ops: Ops, parts: list[Tensor], layers: tuple[Linear, ...]) -> Tensor:
     """Σ layer(part): what a layer over all parts side by side gives."""
-    y = ops.linear(parts[0], layers[0])
+    y = pointwise(ops, parts[0], layers[0])
     for part, layer in zip(parts[1:], layers[1:], strict=True):
-        y = ops.linear(part, layer, add=y)
+        y = pointwise(ops, part, layer, add=y)
     return y
 
 
 def squeezed(ops: Ops, x: Tensor, w: Parts) -> Tensor:
     """A squeeze-excite Res2Net block, x [T, C] -> [T, C]: every part hears the one before it."""
-    parts = [ops.linear(x, w.first[0], activation="relu")]
+    parts = [pointwise(ops, x, w.first[0], "relu")]
     before: Tensor = None
     for layer, conv in zip(w.first[1:], w.convolutions, strict=True):
-        before = mirrored(
-            ops, ops.linear(x, layer, activation="relu", add=before), conv, w.dilation
-        )
+        before = mirrored(ops, pointwise(ops, x, layer, "relu", before), conv, w.dilation)
         parts.append(before)
     y = ops.activate(added(ops, parts, w.second), "relu")
     factors = ops.linear(ops.statistics(y), w.squeeze, activation="relu")
@@ -148,8 +150,8 @@ def pooled(ops: Ops, x: Tensor, w: Cut) -> Tensor:
     """Mean and deviation over time, weighted by attention: x [T, M] -> [1, 2M]."""
     whole = ops.linear(ops.statistics(x), w.attention_pooled)  # the same for every frame: a bias
     bias = ops.reshape(whole, (whole.shape[1],))
-    hidden = ops.linear(x, Linear(w.attention.weight, bias), activation="relu")
-    return ops.statistics(x, ops.linear(ops.activate(hidden, "tanh"), w.scores))
+    hidden = pointwise(ops, x, Linear(w.attention.weight, bias), "relu")
+    return ops.statistics(x, pointwise(ops, ops.activate(hidden, "tanh"), w.scores))
 
 
 class SpeakerEncoder:
@@ -177,13 +179,13 @@ class SpeakerEncoder:
             raise NonFiniteError("the speaker's vector is not finite; the weights are damaged")
         return vector
 
-    def embed_mel(self, mel: NDArray[np.float32], watch: Watch = unseen) -> NDArray[np.float32]:
-        """mel [T, mels] -> [width]; watch is told each stage, and may keep it."""
+    def embed_mel(self, mel: NDArray[np.float32], note: Note = ignore) -> NDArray[np.float32]:
+        """mel [T, mels] -> [width]; note is told each stage, and may keep it."""
         heard, found = self.backend.slot(mel.shape), self.backend.slot((1, self.config.width))
         self.backend.write(heard, mel)
 
         def trace() -> None:
-            self.backend.keep(embed(self.backend, self.w, heard, watch), found)
+            self.backend.keep(embed(self.backend, self.w, heard, note), found)
 
         self.backend.record(trace, name="speaker").run()
         vector: NDArray[np.float32] = self.backend.read(found)[0]

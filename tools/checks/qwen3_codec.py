@@ -1,0 +1,200 @@
+"""Qwen3-TTS's codec and speaker encoder: every array of theirs that the goldens hold, by stage."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from checks.report import Report
+from oscine.audio.mel import mel_filters
+from oscine.audio.mel_speaker import SAMPLE_RATE, TRANSFORM, speaker_mel
+from oscine.models.qwen3_tts.codec_engine import CodecDecoder, CodecEncoder, Listening
+from oscine.models.qwen3_tts.codec_weights import load_codec
+from oscine.models.qwen3_tts.speaker import SpeakerEncoder
+from oscine.models.qwen3_tts.weights import Qwen3TtsWeights
+from oscine.ops import Backend, Tensor
+
+BANK, MEL, STAGE = 1e-7, 1e-4, 1e-4
+DEVICE = 1e-3  # of the largest value, of a stage on a GPU
+CUTS = ((1,), (16, 4, 1), (7, 1), (64, 16, 4, 1))  # lengths of calls that the long codes are cut to
+SEAM, BEFORE_SEAM, AFTER_SEAM, STEP = 300, 1500, 3000, 37  # what is kept of the longest waveform
+
+Arrays = dict[str, np.ndarray]
+
+
+def limit(report: Report, want: np.ndarray) -> float:
+    """The most that a stage may differ."""
+    return DEVICE * float(np.abs(want).max(initial=0.0)) if report.cosines else STAGE
+
+
+class Stages:
+    """A Note that has each stage of a plan kept."""
+
+    def __init__(self, backend: Backend) -> None:
+        self.backend = backend
+        self.slots: dict[str, Tensor] = {}
+
+    def __call__(self, name: str, x: Tensor) -> None:
+        if name not in self.slots:
+            self.slots[name] = self.backend.slot(tuple(x.shape))
+        self.backend.keep(x, self.slots[name])
+
+    def compare(self, arrays: Arrays, prefix: str, report: Report) -> set[str]:
+        """Every stage that has a golden, most of which lie channels first; the goldens' names."""
+        compared = set()
+        for stage, slot in self.slots.items():
+            name = prefix + stage
+            if name not in arrays:
+                continue
+            found, want = self.backend.read(slot), arrays[name]
+            if want.ndim == 1:
+                found = found.reshape(-1)
+            elif not stage.startswith("tf_"):
+                found = found.T
+            report.array(name, found, want, limit(report, want))
+            compared.add(name)
+        return compared
+
+
+def check(folder: Path, backend: Backend, report: Report) -> None:
+    """Compare the case `codec`."""
+    meta = json.loads((folder / "meta.json").read_text("utf-8"))
+    with np.load(folder / "expected.npz") as stored:
+        arrays = dict(stored)
+    config, decoder, encoder = load_codec(folder / "ckpt")
+    report.begin(folder.name, f"{config.groups} codebooks, {meta['samples_per_frame']} a frame")
+    compared = check_decoder(CodecDecoder(decoder, config, backend), arrays, report)
+    for calls in CUTS:
+        cut = CodecDecoder(decoder, config, backend, calls)
+        want = arrays["long_wav_whole"]
+        found = cut.decode(arrays["long_codes"])
+        report.array(f"long_wav_whole by {calls}", found, want, limit(report, want))
+    compared |= check_encoder(CodecEncoder(encoder, config, backend), arrays, report)
+    for frames in (1, 3):
+        compared |= check_codes(CodecEncoder(encoder, config, backend, frames), arrays, report)
+    report.not_yet(name for name in arrays if name not in compared)
+
+
+# Codes to waveform
+
+
+def check_decoder(decoder: CodecDecoder, arrays: Arrays, report: Report) -> set[str]:
+    """Stage by stage, then whole, in upstream's chunks, and past their border."""
+    backend, compared = decoder.backend, {"dec_codes", "long_codes", "xl_codes", "long_wav_whole"}
+
+    def stages(codes: np.ndarray) -> Stages:
+        given = backend.slot(codes.shape, np.uint32)
+        wave = backend.slot((len(codes) * decoder.config.hop, 1))
+        note = Stages(backend)
+        plan = decoder.record(given, wave, note)
+        backend.write(given, codes.astype(np.uint32))
+        decoder.reset()
+        decoder.memory.stand(0, len(codes))
+        plan.run()
+        note.slots[f"wave{len(decoder.config.decoder.rates) + 2}"] = wave
+        return note
+
+    compared |= stages(arrays["dec_codes"]).compare(arrays, "dec_", report)
+    compared |= stages(arrays["long_codes"]).compare(arrays, "long_", report)
+
+    def compare(name: str, found: np.ndarray) -> None:
+        report.array(name, found, arrays[name], limit(report, arrays[name]))
+        compared.add(name)
+
+    decoder.reset()
+    compare("dec_wav", decoder.decode(arrays["dec_codes"]))
+    compare("long_wav_chunk7_ctx3", decoder.chunked(arrays["long_codes"], 7, 3))
+    compare("long_wav_api", decoder.chunked(arrays["long_codes"]))
+    longest, seam = decoder.chunked(arrays["xl_codes"]), SEAM * decoder.config.hop
+    compare("xl_wav_every37", longest[::STEP])
+    compare("xl_wav_seam", longest[seam - BEFORE_SEAM : seam + AFTER_SEAM])
+    return compared
+
+
+# Waveform to codes
+
+
+def check_encoder(encoder: CodecEncoder, arrays: Arrays, report: Report) -> set[str]:
+    """Stage by stage; codes must be the very same."""
+    samples = arrays["enc_wav"]
+    encoder.encode(samples[:1])  # makes the room that plans need
+    encoder.memory.clear()
+    note = Stages(encoder.backend)
+    listening = Listening(encoder, len(samples), note)
+    rows = listening.run(samples, 0)()[0]
+    note.slots[f"tf_layer{encoder.config.encoder.stack.layers - 1}"] = listening.rows
+    encoder.describe(rows, note)
+    numbers = [name for name in note.slots if name.startswith("conv")]
+    note.slots["seanet"] = note.slots[numbers[-1]]
+    return note.compare(arrays, "enc_", report) | check_codes(encoder, arrays, report)
+
+
+def check_codes(encoder: CodecEncoder, arrays: Arrays, report: Report) -> set[str]:
+    """Of a length that ends within a frame, one shorter than a frame, one of whole frames."""
+    compared = set()
+    for case in ("enc", "encshort", "encexact"):
+        found = encoder.encode(arrays[f"{case}_wav"])
+        name = f"{case}_codes by {encoder.most}"
+        report.same(name, found.tolist(), arrays[f"{case}_codes"].tolist())
+        compared |= {f"{case}_{kind}" for kind in ("wav", "codes", "gap")}
+    return compared
+
+
+# Within a whole model
+
+
+def check_waves(
+    weights: Qwen3TtsWeights, arrays: Arrays, backend: Backend, report: Report
+) -> set[str]:
+    """The waveforms of runs from their golden codes, after the reference's where there is one."""
+    decoder, compared = CodecDecoder(weights.decoder, weights.config.codec, backend), set()
+    for name in [name for name in arrays if name.endswith("/wav") and "/" in name]:
+        run = name.removesuffix("/wav")
+        if f"{run}/codes" not in arrays:
+            continue
+        decoder.reset()
+        if f"{run}/ref_codes" in arrays:
+            decoder.prime(arrays[f"{run}/ref_codes"])
+        found, want = decoder.decode(arrays[f"{run}/codes"]), arrays[name]
+        report.array(name, found, want, limit(report, want))
+        compared.add(name)
+    return compared
+
+
+def check_references(
+    weights: Qwen3TtsWeights, arrays: Arrays, backend: Backend, report: Report
+) -> set[str]:
+    """Of a base model: the speaker encoder by stage, the vectors and codes of runs' references."""
+    config = weights.config
+    assert weights.speaker is not None and config.speaker is not None
+    speaker = SpeakerEncoder(weights.speaker, config.speaker, backend)
+    encoder = CodecEncoder(weights.encoder, config.codec, backend)
+    bank = mel_filters(config.speaker.mels, TRANSFORM, SAMPLE_RATE)
+    report.array("mel_filterbank", bank, arrays["mel_filterbank"], BANK)
+    compared = {"mel_filterbank", "ref_wav_short", "ref_wav_long"}
+    for case in ("spk_a/", "spk_b/"):
+        compared |= check_speaker(speaker, arrays, case, report)
+    for name in [name for name in arrays if name.endswith("/speaker_embedding")]:
+        run = name.removesuffix("/speaker_embedding")
+        samples = arrays["ref_wav_long" if run == "icl_text_shorter" else "ref_wav_short"]
+        report.array(name, speaker.embed(samples), arrays[name], limit(report, arrays[name]))
+        codes = f"{run}/ref_codes"
+        if codes in arrays:
+            report.same(codes, encoder.encode(samples).tolist(), arrays[codes].tolist())
+        compared |= {name, codes}
+    return compared
+
+
+def check_speaker(speaker: SpeakerEncoder, arrays: Arrays, case: str, report: Report) -> set[str]:
+    """One recording, stage by stage."""
+    mel, note = speaker_mel(arrays[f"{case}wav"], speaker.config.mels), Stages(speaker.backend)
+    report.array(f"{case}mel", mel, arrays[f"{case}mel"], MEL)
+    want = arrays[f"{case}embedding"]
+    vector: Callable[..., Any] = speaker.embed_mel
+    report.array(f"{case}embedding", vector(mel, note), want, limit(report, want))
+    names = {f"{case}{kind}" for kind in ("wav", "mel", "embedding")}
+    return names | note.compare(arrays, case, report)
