@@ -2,24 +2,18 @@
 
 from __future__ import annotations
 
-import json
-from collections.abc import Callable
-from pathlib import Path
-from typing import Any
-
 import numpy as np
 
+from checks.qwen3_case import Case
 from checks.report import Report
 from oscine.audio.mel import mel_filters
 from oscine.audio.mel_speaker import SAMPLE_RATE, TRANSFORM, speaker_mel
 from oscine.models.qwen3_tts.codec_engine import CodecDecoder, CodecEncoder, Listening
-from oscine.models.qwen3_tts.codec_weights import load_codec
 from oscine.models.qwen3_tts.speaker import SpeakerEncoder
-from oscine.models.qwen3_tts.weights import Qwen3TtsWeights
 from oscine.ops import Backend, Tensor
 
-BANK, MEL, STAGE = 1e-7, 1e-4, 1e-4
-DEVICE = 1e-3  # of the largest value, of a stage on a GPU
+BANK = 1e-7
+STAGE, DEVICE = 1e-4, 1e-3  # of a stage's largest value, or of 1: in NumPy, and on a GPU
 CUTS = ((1,), (16, 4, 1), (7, 1), (64, 16, 4, 1))  # lengths of calls that the long codes are cut to
 SEAM, BEFORE_SEAM, AFTER_SEAM, STEP = 300, 1500, 3000, 37  # what is kept of the longest waveform
 
@@ -28,7 +22,8 @@ Arrays = dict[str, np.ndarray]
 
 def limit(report: Report, want: np.ndarray) -> float:
     """The most that a stage may differ."""
-    return DEVICE * float(np.abs(want).max(initial=0.0)) if report.cosines else STAGE
+    peak = float(np.abs(want).max(initial=0.0))
+    return DEVICE * peak if report.cosines else STAGE * max(1.0, peak)
 
 
 class Stages:
@@ -60,13 +55,10 @@ class Stages:
         return compared
 
 
-def check(folder: Path, backend: Backend, report: Report) -> None:
-    """Compare the case `codec`."""
-    meta = json.loads((folder / "meta.json").read_text("utf-8"))
-    with np.load(folder / "expected.npz") as stored:
-        arrays = dict(stored)
-    config, decoder, encoder = load_codec(folder / "ckpt")
-    report.begin(folder.name, f"{config.groups} codebooks, {meta['samples_per_frame']} a frame")
+def check_codec(case: Case, backend: Backend, report: Report) -> set[str]:
+    """The codec alone; names of the arrays that were compared."""
+    assert case.codec is not None
+    arrays, (config, decoder, encoder) = case.arrays, case.codec
     compared = check_decoder(CodecDecoder(decoder, config, backend), arrays, report)
     for calls in CUTS:
         cut = CodecDecoder(decoder, config, backend, calls)
@@ -76,7 +68,7 @@ def check(folder: Path, backend: Backend, report: Report) -> None:
     compared |= check_encoder(CodecEncoder(encoder, config, backend), arrays, report)
     for frames in (1, 3):
         compared |= check_codes(CodecEncoder(encoder, config, backend, frames), arrays, report)
-    report.not_yet(name for name in arrays if name not in compared)
+    return compared
 
 
 # Codes to waveform
@@ -144,40 +136,21 @@ def check_codes(encoder: CodecEncoder, arrays: Arrays, report: Report) -> set[st
     return compared
 
 
-# Within a whole model
+# References of voices
 
 
-def check_waves(
-    weights: Qwen3TtsWeights, arrays: Arrays, backend: Backend, report: Report
-) -> set[str]:
-    """The waveforms of runs from their golden codes, after the reference's where there is one."""
-    decoder, compared = CodecDecoder(weights.decoder, weights.config.codec, backend), set()
-    for name in [name for name in arrays if name.endswith("/wav") and "/" in name]:
-        run = name.removesuffix("/wav")
-        if f"{run}/codes" not in arrays:
-            continue
-        decoder.reset()
-        if f"{run}/ref_codes" in arrays:
-            decoder.prime(arrays[f"{run}/ref_codes"])
-        found, want = decoder.decode(arrays[f"{run}/codes"]), arrays[name]
-        report.array(name, found, want, limit(report, want))
-        compared.add(name)
-    return compared
-
-
-def check_references(
-    weights: Qwen3TtsWeights, arrays: Arrays, backend: Backend, report: Report
-) -> set[str]:
-    """Of a base model: the speaker encoder by stage, the vectors and codes of runs' references."""
-    config = weights.config
+def check_base(case: Case, backend: Backend, report: Report) -> set[str]:
+    """The speaker encoder by stage, the vectors and codes of runs' references."""
+    assert case.weights is not None
+    weights, config, arrays = case.weights, case.weights.config, case.arrays
     assert weights.speaker is not None and config.speaker is not None
     speaker = SpeakerEncoder(weights.speaker, config.speaker, backend)
     encoder = CodecEncoder(weights.encoder, config.codec, backend)
     bank = mel_filters(config.speaker.mels, TRANSFORM, SAMPLE_RATE)
     report.array("mel_filterbank", bank, arrays["mel_filterbank"], BANK)
     compared = {"mel_filterbank", "ref_wav_short", "ref_wav_long"}
-    for case in ("spk_a/", "spk_b/"):
-        compared |= check_speaker(speaker, arrays, case, report)
+    for recording in ("spk_a/", "spk_b/"):
+        compared |= check_speaker(speaker, arrays, recording, report)
     for name in [name for name in arrays if name.endswith("/speaker_embedding")]:
         run = name.removesuffix("/speaker_embedding")
         samples = arrays["ref_wav_long" if run == "icl_text_shorter" else "ref_wav_short"]
@@ -189,12 +162,10 @@ def check_references(
     return compared
 
 
-def check_speaker(speaker: SpeakerEncoder, arrays: Arrays, case: str, report: Report) -> set[str]:
+def check_speaker(speaker: SpeakerEncoder, arrays: Arrays, at: str, report: Report) -> set[str]:
     """One recording, stage by stage."""
-    mel, note = speaker_mel(arrays[f"{case}wav"], speaker.config.mels), Stages(speaker.backend)
-    report.array(f"{case}mel", mel, arrays[f"{case}mel"], MEL)
-    want = arrays[f"{case}embedding"]
-    vector: Callable[..., Any] = speaker.embed_mel
-    report.array(f"{case}embedding", vector(mel, note), want, limit(report, want))
-    names = {f"{case}{kind}" for kind in ("wav", "mel", "embedding")}
-    return names | note.compare(arrays, case, report)
+    mel, note, want = arrays[f"{at}mel"], Stages(speaker.backend), arrays[f"{at}embedding"]
+    found = speaker_mel(arrays[f"{at}wav"], speaker.config.mels)
+    report.array(f"{at}mel", found, mel, STAGE)
+    report.array(f"{at}embedding", speaker.embed_mel(mel, note), want, limit(report, want))
+    return {f"{at}wav", f"{at}mel", f"{at}embedding"} | note.compare(arrays, at, report)
