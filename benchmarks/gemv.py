@@ -22,7 +22,8 @@ from oscine.gpu.kernels import Parameter
 from oscine.gpu.plan import Plan
 from oscine.gpu.profile import Profile
 from oscine.gpu.tensor import Tensor
-from oscine.ops.gpu import GEMV_ROWS, Gpu
+from oscine.ops.gpu import Gpu
+from oscine.ops.gpu_few_rows import GEMV_ROWS
 from oscine.ops.gpu_recorder import MOST_GROUPS
 
 #: outputs, inputs, norm folded: qkv, out, query, fc1, fc2, the head, of width 1280.
@@ -70,8 +71,8 @@ def chain(gpu: Gpu, shape: tuple[int, int, bool], weights: list[Tensor], slots: 
             gain, fold, x, y = (*slots[2:], slots[number % 2], slots[1 - number % 2])
             gpu.add(
                 kernel, [x, gain, fold, w, None, None, None, y], grid,
-                ROWS=rows, K4=inputs // 4, OUTPUTS=outputs, STRIDE=outputs, NORM=norm, HALF=True,
-                **parameters,
+                ROWS=rows, K4=inputs // 4, OUTPUTS=outputs, STRIDE=outputs, NORM=norm,
+                WEIGHTS="f16", **parameters,
             )  # fmt: skip
     return Plan(gpu.device, gpu.pool, dispatches, "timed", profile)
 

@@ -61,7 +61,10 @@ MAY_IMPORT = {
     "ops.gpu_recorder": ("ops", "errors", "gpu", "bfloat16"),
     # These hold one side against the other.
     "ops.check": ("ops", "errors", "gpu", "ops.gpu", "ops.reference", *CASES),
-    **{cases: ("ops", "ops.check_cases", "ops.check_layers", "ops.decisions") for cases in CASES},
+    **{
+        cases: ("ops", "ops.check_cases", "ops.check_layers", "ops.decisions", "bfloat16")
+        for cases in CASES
+    },
     "ops.shadow": ("ops", "errors", "gpu", "ops.gpu", "ops.reference", "ops.check"),
     "models": ("types", "errors", "bfloat16", "ops", "weights", "audio", "text", "models"),
 }

@@ -13,7 +13,7 @@ from oscine import ops
 from oscine.errors import DeviceError
 from oscine.gpu.device import Device
 from oscine.gpu.kernels import Kernels, for_implementation, load, text
-from oscine.ops import decisions, reference
+from oscine.ops import activations, decisions
 
 FILES = sorted(
     file.name.removesuffix(".wgsl")
@@ -85,7 +85,7 @@ def test_use_lines_are_pasted_and_all_gone() -> None:
 
 
 def test_choices_replace_the_default_text() -> None:
-    halves, whole = load("gemm", HALF=True), load("gemm", HALF=False)
+    halves, whole = load("gemm", WEIGHTS="f16"), load("gemm", WEIGHTS="f32")
     assert text("_weights_f16") in halves and text("_weights_f16") not in whole
     assert text("_weights_f32") in whole and text("_weights_f32") not in halves
     assert "subgroupAdd" in load("layer_norm", TEAM="subgroup")
@@ -183,16 +183,18 @@ def test_stops_and_masks_in_kernels_are_those_of_ops() -> None:
         assert int(value.rstrip("u")) == getattr(ops, name)
 
 
-@pytest.mark.parametrize("name", ["layer_norm", "gemv"])
-def test_epsilon_is_the_references(name: str) -> None:
-    found = re.findall(r"sqrt\(variance \+ ([\d.e-]+)\)", load(name))
-    assert found and {float(value) for value in found} == {reference.LAYER_NORM_EPSILON}
+@pytest.mark.parametrize(
+    ("name", "norm"),
+    [("layer_norm", ops.Norm), ("gemv", ops.Norm), ("rms_norm", ops.RmsNorm)],
+)
+def test_epsilon_as_it_stands_is_the_norms(name: str, norm: type) -> None:
+    assert float(constants(load(name))["EPS"]) == norm(None, *[None] * (norm is ops.Norm)).eps
 
 
 def test_coefficients_of_erf_are_the_references() -> None:
     source = text("_activation")
-    assert tuple(numbers(source, "p")) == reference.ERF_P
-    assert tuple(numbers(source, "q")) == reference.ERF_Q
+    assert tuple(numbers(source, "p")) == activations.ERF_P
+    assert tuple(numbers(source, "q")) == activations.ERF_Q
 
 
 def test_noise_is_made_of_the_same_constants() -> None:
@@ -230,8 +232,8 @@ def test_every_kernel_compiles_as_it_stands(device: Device, name: str) -> None:
 @pytest.mark.parametrize("name", [name for name in KERNELS if name not in WITH_FEATURES])
 def test_every_kernel_compiles_without_any_feature(plain_gpu: Any, name: str) -> None:
     kernels = Kernels(plain_gpu.device)
-    for half in (False, True):
-        made = kernels.pipeline(name, TEAM="workgroup", BLOCK="workgroup", HALF=half)
+    for weights in ("f32", "f16", "bf16"):
+        made = kernels.pipeline(name, TEAM="workgroup", BLOCK="workgroup", WEIGHTS=weights)
         assert made is not None
 
 

@@ -43,14 +43,16 @@ def spell(value: Parameter) -> str:
 def load(name: str, **parameters: Parameter) -> str:
     """The kernel with its parameters set.
 
-    Four parameters choose between shared texts: TEAM, who works together on a row (subgroup, block
-    or workgroup), BLOCK, how a workgroup sums or exchanges (subgroup or workgroup), HALF, whether
-    weights are stored as float16, and STORE_HALF, whether results are.
+    Five parameters choose between shared texts: TEAM, who works together on a row (subgroup, block
+    or workgroup), BLOCK, how a workgroup sums or exchanges (subgroup or workgroup), WEIGHTS, what
+    weights are stored as (f32, f16 or bf16), WIDE, how many of them a lane loads at once (four, or
+    eight of two bytes), and STORE_HALF, whether results are stored as float16.
     """
     team, block = parameters.pop("TEAM", "subgroup"), parameters.pop("BLOCK", "subgroup")
-    weights = "_weights_f16" if parameters.pop("HALF", False) else "_weights_f32"
-    stored = "_stored_f16" if parameters.pop("STORE_HALF", False) else "_stored_f32"
-    source = text(name, f"_team_{team}", f"_block_{block}", f"_exchange_{block}", weights, stored)
+    weights, wide = parameters.pop("WEIGHTS", "f32"), parameters.pop("WIDE", "four")
+    stored = "f16" if parameters.pop("STORE_HALF", False) else "f32"
+    choices = f"_weights_{weights}", f"_wide_{wide}", f"_stored_{stored}"
+    source = text(name, f"_team_{team}", f"_block_{block}", f"_exchange_{block}", *choices)
     for key, value in parameters.items():
         line = re.compile(rf"^((?:const {key}: \w+|alias {key}) = )[^;]+;", re.MULTILINE)
         source, count = line.subn(rf"\g<1>{spell(value)};", source)

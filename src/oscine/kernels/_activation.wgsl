@@ -1,6 +1,7 @@
 // GELU as x/2 (1 + erf(x/√2)); erf(x) ≈ x P(x²)/Q(x²) on [-4, 4], as in ops/reference.py.
 // SiLU as x / (1 + e^-x), the exponent cut off where it would overflow.
-const ACTIVATION: u32 = 0u;  // 1: GELU, 2: SiLU, 3: ReLU
+// The hyperbolic tangent as (e^2x - 1) / (e^2x + 1): WGSL promises five digits of its own.
+const ACTIVATION: u32 = 0u;  // 1: GELU, 2: SiLU, 3: ReLU, 4: ELU, 5: tanh, 6: sigmoid
 
 fn erf(value: f32) -> f32 {
   let x = clamp(value, -4.0, 4.0);
@@ -29,6 +30,16 @@ fn activate(x: f32) -> f32 {
   }
   if (ACTIVATION == 3u) {
     return max(x, 0.0);
+  }
+  if (ACTIVATION == 4u) {
+    return select(exp(min(x, 0.0)) - 1.0, x, x > 0.0);
+  }
+  if (ACTIVATION == 5u) {
+    let e = exp(2.0 * clamp(x, -20.0, 20.0));
+    return (e - 1.0) / (e + 1.0);
+  }
+  if (ACTIVATION == 6u) {
+    return 1.0 / (1.0 + exp(min(-x, 80.0)));
   }
   return x;
 }

@@ -19,6 +19,8 @@ const OUTPUTS: u32 = 1u;
 const OFFSET: u32 = 0u;
 const STRIDE: u32 = 1u;
 const NORM: bool = false;
+const RMS: bool = false;   // which norm: root mean square, which needs no fold
+const EPS: f32 = 1e-5;
 const BIAS: bool = false;
 const ADD: bool = false;
 
@@ -90,9 +92,12 @@ fn normed(product: f32, row: u32, rest: Rest) -> f32 {
     total += marks[(row / 4u * (LANES / 8u) + i) * 2u + row % 4u / 2u];
   }
   let both = select(total.xy, total.zw, row % 2u == 1u);
+  if (RMS) {
+    return product / sqrt(both.y / f32(4u * K4) + EPS);
+  }
   let mean = both.x / f32(4u * K4);
   let variance = max(both.y / f32(4u * K4) - mean * mean, 0.0);
-  return (product - (mean + rest.shift) * rest.fold) / sqrt(variance + 1e-5);
+  return (product - (mean + rest.shift) * rest.fold) / sqrt(variance + EPS);
 }
 
 fn rest_of(q: u32, first: u32, begins: u32) -> Rest {
@@ -109,7 +114,7 @@ fn rest_of(q: u32, first: u32, begins: u32) -> Rest {
   if (ADD) {
     rest.add = add[rest.at];
   }
-  if (NORM) {
+  if (NORM && !RMS) {
     rest.fold = fold[OFFSET + output];
     rest.shift = dot(x[row * K4], vec4<f32>(0.25));
   }
@@ -145,7 +150,7 @@ fn run(workgroup: vec3<u32>, me: u32) {
   let t2 = begin(first, marked + 2u);
   let t3 = begin(first, marked + 3u);
   var shift = vec4<f32>();
-  if (NORM && marked < TILE) {
+  if (NORM && !RMS && marked < TILE) {
     shift.x = dot(x[t0], vec4<f32>(0.25));
     shift.y = dot(x[t1], vec4<f32>(0.25));
     shift.z = dot(x[t2], vec4<f32>(0.25));

@@ -16,6 +16,7 @@ const OUTPUTS: u32 = 1u;
 const OFFSET: u32 = 0u;
 const STRIDE: u32 = 1u;
 const NORM: bool = false;
+const EPS: f32 = 1e-5;
 const BIAS: bool = false;
 const ADD: bool = false;
 
@@ -72,7 +73,7 @@ fn run_norm(o: u32) {
   if (TEAM.lane == 0u) {
     let mean = total.y / f32(4u * K4);
     let variance = max(total.z / f32(4u * K4) - mean * mean, 0.0);
-    finish(0u, o, (total.x - mean * fold[OFFSET + o]) / sqrt(variance + 1e-5));
+    finish(0u, o, (total.x - mean * fold[OFFSET + o]) / sqrt(variance + EPS));
   }
 }
 

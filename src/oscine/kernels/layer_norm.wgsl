@@ -1,9 +1,10 @@
-// y[r] = (x[r] - mean) / sqrt(variance + 1e-5) · weight + bias      x, y [R, 4·WIDTH4]
+// y[r] = (x[r] - mean) / sqrt(variance + EPS) · weight + bias      x, y [R, 4·WIDTH4]
 // One row a team; launch ceil(R / teams of a workgroup) workgroups, folded at 65,535.
 // use _team_subgroup
 // use _stored_f32
 const ROWS: u32 = 1u;
 const WIDTH4: u32 = 1u;
+const EPS: f32 = 1e-5;
 
 @group(0) @binding(0) var<storage, read> x: array<vec4<f32>>;
 @group(0) @binding(1) var<storage, read> weight: array<vec4<f32>>;
@@ -24,7 +25,7 @@ fn run(workgroup: vec3<u32>, workgroups: vec3<u32>) {
       squares += centred * centred;
     }
     let variance = dot(team_sum4(squares), vec4<f32>(1.0)) / width;
-    let scale = 1.0 / sqrt(variance + 1e-5);
+    let scale = 1.0 / sqrt(variance + EPS);
     for (var i = TEAM.lane; i < WIDTH4; i += TEAM.lanes) {
       let normal = (x[r * WIDTH4 + i] - mean) * scale;
       y[r * WIDTH4 + i] = stored(normal * weight[i] + bias[i]);

@@ -9,9 +9,10 @@ import numpy as np
 
 from oscine.gpu.tensor import Tensor
 from oscine.ops import Activation, Linear
-from oscine.ops.gpu_recorder import Recorder
+from oscine.ops.gpu_recorder import Recorder, is_half, weights_of
 
-ACTIVATIONS: tuple[Activation, ...] = (None, "gelu", "silu", "relu")  # kernels/_activation.wgsl
+#: In the order of kernels/_activation.wgsl.
+ACTIVATIONS: tuple[Activation, ...] = (None, "gelu", "silu", "relu", "elu", "tanh", "sigmoid")
 FEW_ROWS = 64  # up to so many a team takes several rows of a weight; more fill tiles of a GPU
 #: Workgroups that keep a large GPU busy, measured on an H200 with 375 and 1,500 rows and 1,024 to
 #: 5,120 columns: with fewer, tiles are smaller, or several workgroups share the depth of a sum.
@@ -80,7 +81,7 @@ class GpuProducts(Recorder):
                 work=2.0 * rows * depth * count,
                 ROWS=rows, OUTPUTS=count, OFFSET=offset if splits == 1 else 0,
                 STRIDE=sums.shape[-1], SPLITS=splits, **ends, **layout, **shape,
-                **({} if matrix else {"HALF": is_half(part)}),
+                **({} if matrix else {"WEIGHTS": weights_of(part)}),
             )  # fmt: skip
             if splits > 1:
                 self.add(
@@ -109,8 +110,3 @@ def plain_tiles(rows: int, outputs: int, depth: int) -> Shape:
     narrow = ceil(outputs / 64), ceil(rows / 64)
     splits = 3 if narrow[0] * narrow[1] < ENOUGH and depth >= 1024 else 1
     return {"COLUMNS": 64}, (*narrow, splits)
-
-
-def is_half(tensor: Tensor) -> bool:
-    """Whether a weight, or keys and values, lie there as float16."""
-    return tensor.dtype == np.float16

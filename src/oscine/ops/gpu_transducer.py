@@ -8,13 +8,11 @@ from __future__ import annotations
 
 from math import ceil
 
-import numpy as np
-
 from oscine.errors import DeviceError
 from oscine.gpu.kernels import Parameter
 from oscine.gpu.tensor import Tensor
 from oscine.ops import Boost, Linear, Memory, Track
-from oscine.ops.gpu_recorder import Recorder
+from oscine.ops.gpu_recorder import Recorder, weights_of
 from oscine.ops.transducer_ops import RULES_HEAD, Cell
 
 CHUNK = 1024  # logits a workgroup of a scan takes, at most
@@ -45,8 +43,8 @@ class GpuTransducer(Recorder):
         team, groups = self.teams(width)
         for layer, cell in enumerate(cells):
             weights = table, cell.input.weight, cell.hidden.weight
-            halves = {weight.dtype == np.float16 for weight in weights}
-            if len(halves) > 1 or any(weight.parts for weight in weights):
+            kinds = {weights_of(weight) for weight in weights}
+            if len(kinds) > 1 or any(weight.parts for weight in weights):
                 raise DeviceError(f"{self.name}: a prediction network must be of one kind of float")
             self.add(
                 "lstm",
@@ -56,7 +54,7 @@ class GpuTransducer(Recorder):
                 ],
                 (groups, ceil(lines / 4)),
                 work=64.0 * lines * width * width,  # it waits for memory, not for sums
-                LINES=lines, LAYER=layer, P4=width // 4, HALF=halves.pop(), **team,
+                LINES=lines, LAYER=layer, P4=width // 4, WEIGHTS=kinds.pop(), **team,
             )  # fmt: skip
 
     def join(self, x: Tensor, project: Linear, memory: Memory, track: Track, block: int) -> Tensor:
@@ -69,7 +67,7 @@ class GpuTransducer(Recorder):
             (groups, lines),
             work=8.0 * lines * joint * width,
             LINES=lines, LAYERS=memory.hidden.shape[0], P4=width // 4, J=joint, AHEAD=block,
-            BIAS=project.bias is not None, HALF=project.weight.dtype == np.float16, **team,
+            BIAS=project.bias is not None, WEIGHTS=weights_of(project.weight), **team,
         )  # fmt: skip
         return y
 
