@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import numpy as np
 
-from checks.qwen3_case import Case
 from checks.report import Report
 from oscine.audio.mel import mel_filters
 from oscine.audio.mel_speaker import SAMPLE_RATE, TRANSFORM, speaker_mel
 from oscine.models.qwen3_tts.codec_engine import CodecDecoder, CodecEncoder, Listening
+from oscine.models.qwen3_tts.codec_weights import load_codec
 from oscine.models.qwen3_tts.speaker import SpeakerEncoder
+from oscine.models.qwen3_tts.weights import Qwen3TtsWeights
 from oscine.ops import Backend, Tensor
 
 BANK = 1e-7
@@ -55,10 +58,12 @@ class Stages:
         return compared
 
 
-def check_codec(case: Case, backend: Backend, report: Report) -> set[str]:
-    """The codec alone; names of the arrays that were compared."""
-    assert case.codec is not None
-    arrays, (config, decoder, encoder) = case.arrays, case.codec
+def check(folder: Path, backend: Backend, report: Report) -> None:
+    """Compare the case `codec`."""
+    with np.load(folder / "expected.npz") as stored:
+        arrays = dict(stored)
+    config, decoder, encoder = load_codec(folder / "ckpt")
+    report.begin(folder.name, str(config))
     compared = check_decoder(CodecDecoder(decoder, config, backend), arrays, report)
     for calls in CUTS:
         cut = CodecDecoder(decoder, config, backend, calls)
@@ -68,7 +73,7 @@ def check_codec(case: Case, backend: Backend, report: Report) -> set[str]:
     compared |= check_encoder(CodecEncoder(encoder, config, backend), arrays, report)
     for frames in (1, 3):
         compared |= check_codes(CodecEncoder(encoder, config, backend, frames), arrays, report)
-    return compared
+    report.not_yet(name for name in arrays if name not in compared)
 
 
 # Codes to waveform
@@ -139,10 +144,11 @@ def check_codes(encoder: CodecEncoder, arrays: Arrays, report: Report) -> set[st
 # References of voices
 
 
-def check_base(case: Case, backend: Backend, report: Report) -> set[str]:
-    """The speaker encoder by stage, the vectors and codes of runs' references."""
-    assert case.weights is not None
-    weights, config, arrays = case.weights, case.weights.config, case.arrays
+def check_references(
+    weights: Qwen3TtsWeights, arrays: Arrays, backend: Backend, report: Report
+) -> set[str]:
+    """Of a base model: the speaker encoder by stage, the vectors and codes of runs' references."""
+    config = weights.config
     assert weights.speaker is not None and config.speaker is not None
     speaker = SpeakerEncoder(weights.speaker, config.speaker, backend)
     encoder = CodecEncoder(weights.encoder, config.codec, backend)
