@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from math import prod
 from typing import Any
 
 import numpy as np
@@ -56,7 +57,8 @@ class Coding:
         activation: Activation = None,
         add: Array | None = None,
     ) -> Array:
-        outputs, width, inputs = conv.weight.shape
+        outputs, *places, inputs = conv.weight.shape
+        width = prod(places)
         rows = taps.rows(len(x), width)
         matrix = Linear(conv.weight.reshape(outputs, -1), conv.bias)
         seen = lengthen(x, taps, memory)

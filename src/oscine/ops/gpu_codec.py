@@ -1,9 +1,173 @@
-"""The ops of codecs, on the GPU. Shapes and meaning: oscine.ops.codec_ops."""
+"""The ops of codecs, on the GPU. Shapes and meaning: oscine.ops.codec_ops.
+
+No kernel is compiled for a number of rows: they ask the bindings for it. So calls of every length
+share their kernels, and only the few shapes of a tile are chosen by length.
+"""
 
 from __future__ import annotations
 
-from oscine.ops.gpu_recorder import Recorder
+from collections.abc import Callable
+from math import ceil, prod
+
+from oscine.gpu.kernels import Parameter
+from oscine.gpu.tensor import Tensor
+from oscine.ops import Activation, Linear, Snake, Taps
+from oscine.ops.gpu_products import ACTIVATIONS
+from oscine.ops.gpu_recorder import MOST_GROUPS, Recorder, weights_of
+
+PADDINGS = ("zero", "edge", "reflect")  # kernels/lengthen.wgsl
+NARROW_OUTPUTS = 4  # up to so many a team takes a row of the input
+FEW_ROWS = 32  # up to so many a team takes four rows of the weight
+TILE_ROWS = 64
+ENOUGH_GROUPS = 264  # workgroups that keep a large GPU busy: two for each of its 132 processors
+SPLIT_DEPTH = 128  # of a sum, that a workgroup takes at least
 
 
 class GpuCodec(Recorder):
     """Recording; shapes and meaning: oscine.ops.Ops."""
+
+    lanes: int  # of a subgroup
+    team: Callable[[int, int], tuple[dict[str, Parameter], tuple[int, ...]]]
+
+    def convolve(
+        self,
+        x: Tensor,
+        conv: Linear,
+        taps: Taps,
+        *,
+        memory: Tensor | None = None,
+        activation: Activation = None,
+        add: Tensor | None = None,
+    ) -> Tensor:
+        (outputs, *places, inputs), weight = conv.weight.shape, conv.weight
+        width = prod(places)
+        self.fours("convolution input width", inputs)
+        rows, depth4 = taps.rows(x.shape[0], width), width * inputs // 4
+        seen, y = self.lengthen(x, taps, memory), self.new(rows, outputs)
+        ends: dict[str, Parameter] = {
+            "OUTPUTS": outputs, "BIAS": conv.bias is not None, "ADD": add is not None,
+            "ACTIVATION": ACTIVATIONS.index(activation),
+        }  # fmt: skip
+        skip4 = (taps.dilation - 1) * inputs // 4 if width > 1 else 0
+        common: dict[str, Parameter] = {
+            "K4": depth4, "TAP4": inputs // 4 if skip4 else 1, "SKIP4": skip4,
+            "STEP4": taps.stride * inputs // 4, "WEIGHTS": weights_of(weight), **ends,
+        }  # fmt: skip
+        operands, work = [seen, weight, conv.bias, add], 8.0 * rows * depth4 * outputs
+        if outputs <= NARROW_OUTPUTS:
+            team, grid = self.team(rows, 0)
+            self.add("convolve_narrow", [*operands, y], grid, work=work, **common, **team)
+        elif rows <= FEW_ROWS:
+            tile = 4 if rows <= 4 else 8 if rows <= 8 else 16
+            self.add(
+                "convolve_rows", [*operands, y], (ceil(rows / tile), ceil(outputs / 4)),
+                work=4.0 * work, TILE=tile, BLOCK="subgroup" if self.lanes >= 8 else "workgroup",
+                **common,
+            )  # fmt: skip
+        else:
+            columns, splits = tiles(rows, outputs, 4 * depth4)
+            grid = ceil(outputs / columns), ceil(rows / TILE_ROWS), splits
+            sums = y if splits == 1 else self.new(splits, rows, outputs)
+            self.add(
+                "convolve", [*operands, sums], grid, work=work, COLUMNS=columns, SPLITS=splits,
+                **common,
+            )  # fmt: skip
+            if splits > 1:
+                self.add(
+                    "convolve_sum", [sums, conv.bias, add, y], folded(ceil(rows * outputs / 128)),
+                    work=1.0 * splits * rows * outputs, SPLITS=splits, **ends,
+                )  # fmt: skip
+        return y
+
+    def lengthen(self, x: Tensor, taps: Taps, memory: Tensor | None) -> Tensor:
+        """What a convolution sees: x with rows on both sides; the memory moves on."""
+        if taps.left == taps.right == 0:
+            return x
+        (count, width), kept = x.shape, memory is not None
+        y = self.new(taps.left + count + taps.right, width)
+        blocks = ceil((y.shape[0] - taps.left * kept) / 64) + kept
+        self.add(
+            "lengthen", [x, memory, y], (ceil(width / 16), blocks), LEFT=taps.left,
+            WIDTH4=width // 4, MEMORY=kept, PADDING=0 if kept else PADDINGS.index(taps.padding),
+        )  # fmt: skip
+        return y
+
+    def depthwise(self, x: Tensor, conv: Linear, memory: Tensor) -> Tensor:
+        (count, width), taps = x.shape, conv.weight.shape[0]
+        self.fours("convolution width", width)
+        y = self.new(count, width)
+        self.add(
+            "depthwise", [x, conv.weight, conv.bias, memory, y], (ceil(width / 8),),
+            work=2.0 * count * width * taps, TAPS=taps, LEFT=taps - 1, WIDTH4=width // 4,
+            BIAS=conv.bias is not None,
+        )  # fmt: skip
+        return y
+
+    def snake(self, x: Tensor, snake: Snake) -> Tensor:
+        self.fours("width", x.shape[1])
+        y = self.new(*x.shape)
+        grid = folded(ceil(prod(x.shape) / 512))
+        self.add("snake", [x, snake.scale, snake.gain, y], grid, WIDTH4=x.shape[1] // 4)
+        return y
+
+    def activate(self, x: Tensor, activation: Activation) -> Tensor:
+        y = self.new(*x.shape)
+        grid = folded(ceil(prod(x.shape) / 128))
+        self.add("activate", [x, y], grid, ACTIVATION=ACTIVATIONS.index(activation))
+        return y
+
+    def look_up(self, codes: Tensor, tables: Tensor, first: int) -> Tensor:
+        count, entries, width = tables.shape
+        self.fours("codebook width", width)
+        y = self.new(codes.shape[0], width)
+        self.add(
+            "look_up", [codes, tables, y], folded(ceil(prod(y.shape) / 512)), COUNT=count,
+            ENTRIES=entries, FIRST=first, STRIDE=codes.shape[1], WIDTH4=width // 4,
+        )  # fmt: skip
+        return y
+
+    def quantise(self, x: Tensor, table: Tensor, codes: Tensor, group: int) -> Tensor:
+        (rows, width), entries = x.shape, table.shape[0]
+        self.fours("codebook width", width)
+        y = self.new(rows, width)
+        self.add(
+            "quantise", [x, table, codes, y], folded(rows), work=3.0 * rows * entries * width,
+            ENTRIES=entries, WIDTH4=width // 4, GROUP=group, STRIDE=codes.shape[1],
+        )  # fmt: skip
+        return y
+
+    def statistics(self, x: Tensor, scores: Tensor | None = None) -> Tensor:
+        width = x.shape[1]
+        self.fours("width", width)
+        y = self.new(1, 2 * width)
+        self.add(
+            "statistics", [x, scores, y], (ceil(width / 16),), work=10.0 * prod(x.shape),
+            WIDTH4=width // 4, SCORES=scores is not None,
+        )  # fmt: skip
+        return y
+
+    def scale_channels(self, x: Tensor, factors: Tensor, add: Tensor | None = None) -> Tensor:
+        self.fours("width", x.shape[1])
+        y = self.new(*x.shape)
+        self.add(
+            "scale_channels", [x, factors, add, y], folded(ceil(prod(x.shape) / 512)),
+            WIDTH4=x.shape[1] // 4, ADD=add is not None,
+        )  # fmt: skip
+        return y
+
+
+def folded(groups: int) -> tuple[int, int]:
+    """A grid of so many workgroups, or a few more."""
+    across = min(groups, MOST_GROUPS)
+    return across, ceil(groups / across)
+
+
+def tiles(rows: int, outputs: int, depth: int) -> tuple[int, int]:
+    """Columns of convolve's tiles, and into how many parts it splits its sums."""
+    columns = min((128, 96, 64), key=lambda width: ceil(outputs / width) * width)
+    groups = ceil(outputs / columns) * ceil(rows / TILE_ROWS)
+    if groups < ENOUGH_GROUPS and columns > 64:
+        columns = 96 if outputs % 96 == 0 and outputs % 64 else 64
+        groups = ceil(outputs / columns) * ceil(rows / TILE_ROWS)
+    splits = min(ceil(ENOUGH_GROUPS / groups), depth // SPLIT_DEPTH)
+    return columns, max(1, splits)

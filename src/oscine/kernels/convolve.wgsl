@@ -1,0 +1,168 @@
+// y[r, o] = activation(Σ_k x[r, k] w[o, k] + b[o]) + add[r, o]      many rows r of a convolution
+// x is lengthened already (lengthen.wgsl), w [OUTPUTS, 4·K4], y and add [R, OUTPUTS]; R is that of
+// the binding. Tiles of 64 rows by COLUMNS (64, 96 or 128) outputs, 16 deep, an invocation each 8
+// rows by 4. SPLITS parts of the depth: y is then their sums, [SPLITS, R, OUTPUTS], for
+// convolve_sum.wgsl. Launch (ceil(OUTPUTS / COLUMNS), ceil(R / 64), SPLITS).
+// use _weights_f32
+// use _activation
+// use _convolved
+const COLUMNS: u32 = 64u;
+const SPLITS: u32 = 1u;
+const ACROSS: u32 = COLUMNS / 4u;
+const WORKGROUP: u32 = 2u * COLUMNS;
+
+@group(0) @binding(0) var<storage, read> x: array<vec4<f32>>;
+@group(0) @binding(1) var<storage, read> w: array<Packed>;
+@group(0) @binding(2) var<storage, read> bias: array<f32>;
+@group(0) @binding(3) var<storage, read> add: array<f32>;
+@group(0) @binding(4) var<storage, read_write> y: array<f32>;
+
+var<workgroup> left: array<vec4<f32>, 256>;           // [16 deep][64 rows]
+var<workgroup> right: array<vec4<f32>, 16u * ACROSS>;  // [16 deep][COLUMNS]
+
+struct End {
+  rows: u32,
+  start: u32,  // of this part's sums
+}
+
+fn store_one(end: End, row: u32, output: u32, sum: f32) {
+  if (row >= end.rows || output >= OUTPUTS) {
+    return;
+  }
+  let at = row * OUTPUTS + output;
+  if (SPLITS > 1u) {
+    y[end.start + at] = sum;
+    return;
+  }
+  var value = sum;
+  if (BIAS) {
+    value += bias[output];
+  }
+  value = activate(value);
+  if (ADD) {
+    value += add[at];
+  }
+  y[at] = value;
+}
+
+fn store(end: End, row: u32, output: u32, sums: vec4<f32>) {
+  store_one(end, row, output, sums.x);
+  store_one(end, row, output + 1u, sums.y);
+  store_one(end, row, output + 2u, sums.z);
+  store_one(end, row, output + 3u, sums.w);
+}
+
+// Past the depth's end the weight is 0, and x the last of its values.
+fn weights_at(row: u32, k4: u32) -> vec4<f32> {
+  if (K4 % 4u == 0u || k4 < K4) {
+    return unpack(w[row + min(k4, K4 - 1u)]);
+  }
+  return vec4<f32>();
+}
+
+@compute @workgroup_size(WORKGROUP)
+fn main(
+  @builtin(workgroup_id) tile: vec3<u32>,
+  @builtin(local_invocation_index) me: u32,
+) {
+  let rows = arrayLength(&y) / (OUTPUTS * SPLITS);
+  let first_row = tile.y * 64u;
+  let first_output = tile.x * COLUMNS;
+  let steps = (K4 + 3u) / 4u;
+  let first = tile.z * steps / SPLITS * 4u;
+  let last = (tile.z + 1u) * steps / SPLITS * 4u;
+  // The first COLUMNS invocations fetch weights, the last 64 rows of x: blocks of 4 rows by 4 deep,
+  // turned in registers, stored as rows of depth. The next tile is fetched before this one is used,
+  // so that its loads are under way meanwhile.
+  let fetches_x = me >= WORKGROUP - 64u;
+  let slot = select(me, me - (WORKGROUP - 64u), fetches_x);
+  let deep = slot % 4u;
+  let block = slot / 4u;
+  let limit = select(OUTPUTS, rows, fetches_x) - 1u;
+  let begin = select(first_output, first_row, fetches_x) + 4u * block;
+  let length = select(K4, STEP4, fetches_x);
+  let f0 = min(begin, limit) * length;
+  let f1 = min(begin + 1u, limit) * length;
+  let f2 = min(begin + 2u, limit) * length;
+  let f3 = min(begin + 3u, limit) * length;
+  var r0 = vec4<f32>();
+  var r1 = vec4<f32>();
+  var r2 = vec4<f32>();
+  var r3 = vec4<f32>();
+  if (fetches_x) {
+    let k = spread(min(first + deep, K4 - 1u));
+    r0 = x[f0 + k];
+    r1 = x[f1 + k];
+    r2 = x[f2 + k];
+    r3 = x[f3 + k];
+  } else if (me < COLUMNS) {
+    let k = first + deep;
+    r0 = weights_at(f0, k);
+    r1 = weights_at(f1, k);
+    r2 = weights_at(f2, k);
+    r3 = weights_at(f3, k);
+  }
+  let across = me % ACROSS;
+  let down = me / ACROSS;
+  // Names, not an array, so that they stay in registers.
+  var s0 = vec4<f32>();
+  var s1 = vec4<f32>();
+  var s2 = vec4<f32>();
+  var s3 = vec4<f32>();
+  var s4 = vec4<f32>();
+  var s5 = vec4<f32>();
+  var s6 = vec4<f32>();
+  var s7 = vec4<f32>();
+  for (var k4 = first; k4 < last; k4 += 4u) {
+    workgroupBarrier();
+    if (fetches_x) {
+      left[(deep * 4u) * 16u + block] = vec4<f32>(r0.x, r1.x, r2.x, r3.x);
+      left[(deep * 4u + 1u) * 16u + block] = vec4<f32>(r0.y, r1.y, r2.y, r3.y);
+      left[(deep * 4u + 2u) * 16u + block] = vec4<f32>(r0.z, r1.z, r2.z, r3.z);
+      left[(deep * 4u + 3u) * 16u + block] = vec4<f32>(r0.w, r1.w, r2.w, r3.w);
+    } else if (me < COLUMNS) {
+      right[(deep * 4u) * ACROSS + block] = vec4<f32>(r0.x, r1.x, r2.x, r3.x);
+      right[(deep * 4u + 1u) * ACROSS + block] = vec4<f32>(r0.y, r1.y, r2.y, r3.y);
+      right[(deep * 4u + 2u) * ACROSS + block] = vec4<f32>(r0.z, r1.z, r2.z, r3.z);
+      right[(deep * 4u + 3u) * ACROSS + block] = vec4<f32>(r0.w, r1.w, r2.w, r3.w);
+    }
+    workgroupBarrier();
+    let next = k4 + 4u + deep;
+    if (fetches_x) {
+      let k = spread(min(next, K4 - 1u));
+      r0 = x[f0 + k];
+      r1 = x[f1 + k];
+      r2 = x[f2 + k];
+      r3 = x[f3 + k];
+    } else if (me < COLUMNS) {
+      r0 = weights_at(f0, next);
+      r1 = weights_at(f1, next);
+      r2 = weights_at(f2, next);
+      r3 = weights_at(f3, next);
+    }
+    for (var depth = 0u; depth < 16u; depth++) {
+      let a0 = left[depth * 16u + down * 2u];
+      let a1 = left[depth * 16u + down * 2u + 1u];
+      let b = right[depth * ACROSS + across];
+      s0 += a0.x * b;
+      s1 += a0.y * b;
+      s2 += a0.z * b;
+      s3 += a0.w * b;
+      s4 += a1.x * b;
+      s5 += a1.y * b;
+      s6 += a1.z * b;
+      s7 += a1.w * b;
+    }
+  }
+  let end = End(rows, tile.z * rows * OUTPUTS);
+  let row = first_row + down * 8u;
+  let output = first_output + across * 4u;
+  store(end, row, output, s0);
+  store(end, row + 1u, output, s1);
+  store(end, row + 2u, output, s2);
+  store(end, row + 3u, output, s3);
+  store(end, row + 4u, output, s4);
+  store(end, row + 5u, output, s5);
+  store(end, row + 6u, output, s6);
+  store(end, row + 7u, output, s7);
+}

@@ -1,0 +1,37 @@
+// y[r, o] = activation(Σ_s sums[s, r, o] + b[o]) + add[r, o]      sums [SPLITS, R, OUTPUTS]
+// y and add [R, OUTPUTS]; R is that of the binding. Launch ceil(R · OUTPUTS / 128), folded at 65,535.
+// use _activation
+const OUTPUTS: u32 = 1u;
+const SPLITS: u32 = 2u;
+const BIAS: bool = false;
+const ADD: bool = false;
+
+@group(0) @binding(0) var<storage, read> sums: array<f32>;
+@group(0) @binding(1) var<storage, read> bias: array<f32>;
+@group(0) @binding(2) var<storage, read> add: array<f32>;
+@group(0) @binding(3) var<storage, read_write> y: array<f32>;
+
+@compute @workgroup_size(128)
+fn main(
+  @builtin(workgroup_id) workgroup: vec3<u32>,
+  @builtin(num_workgroups) workgroups: vec3<u32>,
+  @builtin(local_invocation_index) me: u32,
+) {
+  let i = (workgroup.y * workgroups.x + workgroup.x) * 128u + me;
+  let count = arrayLength(&y);
+  if (i >= count) {
+    return;
+  }
+  var value = 0.0;
+  for (var part = 0u; part < SPLITS; part++) {
+    value += sums[part * count + i];
+  }
+  if (BIAS) {
+    value += bias[i % OUTPUTS];
+  }
+  value = activate(value);
+  if (ADD) {
+    value += add[i];
+  }
+  y[i] = value;
+}
