@@ -1,0 +1,206 @@
+"""Saved voices: what cloning takes from a reference, in one file that holds data alone.
+
+A safetensors file: `speaker` [D] float32, and where the reference's text is known `codes` [R, G]
+int32; its metadata say what it is. Reading it executes nothing.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+import struct
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from oscine.errors import CheckpointError, OscineError, UsageError
+from oscine.files import NewFile, cannot_write
+from oscine.models.qwen3_tts.config import Qwen3TtsConfig
+from oscine.models.qwen3_tts.prompt import Reference
+from oscine.weights.safetensors import read_safetensors
+from oscine.weights.source import Cursor, MappedFile, parse_json
+
+SUFFIX = ".safetensors"
+FORMAT, VERSION = "oscine voice", "1"
+SIZES = {"0b6": "0.6B", "1b7": "1.7B"}
+MOST_BYTES = 64 << 20  # a reference of an hour is 3 MB
+MOST_TEXT = 100_000  # characters
+REMEDY = "save the voice again"
+#: Names that Windows keeps for itself, with any suffix.
+_RESERVED = re.compile(r"(con|prn|aux|nul|com\d|lpt\d)(\..*)?", re.IGNORECASE)
+_NAME = re.compile(r"\w(?:[\w .()-]{0,62}[\w()-])?")
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Voice:
+    """Whom to sound like: speaker [D] float32; codes [R, G] uint32 and the text said in them, or
+    neither. `size`: of the model that made it, "0b6" or "1b7", which alone understands it."""
+
+    name: str
+    speaker: NDArray[np.float32]
+    codes: NDArray[np.uint32] | None = None
+    text: str | None = None
+    size: str = ""
+
+    def reference(self, config: Qwen3TtsConfig, x_vector_only: bool | None = None) -> Reference:
+        """As a prompt takes it. Raises UsageError where the voice is not for this model.
+
+        x_vector_only: True without codes, False not without; None: with them where there are any.
+        """
+        width = len(self.speaker)
+        if width != config.talker.width:
+            made = SIZES.get(self.size, "another")
+            raise UsageError(
+                f"voice {self.name!r} was made with a {made} model {width} wide; this one is "
+                f"{config.talker.width} wide: save the voice again with it"
+            )
+        if self.codes is None and x_vector_only is False:
+            raise UsageError(
+                f"voice {self.name!r} was saved without text, so only its speaker's vector is "
+                "there; save it again with the text that is said"
+            )
+        if self.codes is None or x_vector_only:
+            return Reference(self.speaker)
+        groups = self.codes.shape[1]
+        if groups != config.groups or int(self.codes.max()) >= config.codec.codes:
+            raise UsageError(
+                f"voice {self.name!r} has codes of another codec: {groups} a frame up to "
+                f"{int(self.codes.max())}, this model has {config.groups} up to "
+                f"{config.codec.codes - 1}; save the voice again with it"
+            )
+        return Reference(self.speaker, self.codes, self.text)
+
+
+class VoiceFolder:
+    """The saved voices of a folder, one file each. Nothing outside of it is ever touched."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+
+    def names(self) -> list[str]:
+        """Of all that are there, sorted."""
+        try:
+            found = [p.stem for p in self.path.iterdir() if p.suffix == SUFFIX and p.is_file()]
+        except OSError:
+            return []
+        return sorted(name for name in found if is_name(name))
+
+    def file(self, name: str) -> Path:
+        """Where a voice of that name lies. Raises UsageError for what is no name."""
+        if not is_name(name):
+            raise UsageError(
+                f"{name!r} is no name for a voice: give 1 to 64 letters, digits, spaces or ._-()"
+            )
+        return self.path / f"{name}{SUFFIX}"
+
+    def save(self, name: str, voice: Voice) -> Path:
+        """Write a voice under a name, in place of one that had it. Returns the file.
+
+        Raises UsageError for what is no name, OscineError where the disk does not allow it.
+        """
+        path = self.file(name)
+        try:
+            self.path.mkdir(parents=True, exist_ok=True)
+        except OSError as error:
+            raise cannot_write(self.path, error) from error
+        write_voice(path, voice)
+        return path
+
+    def load(self, name: str | Path) -> Voice:
+        """A saved voice by name, or any file of one by its path.
+
+        Raises UsageError where there is none, CheckpointError for a file that is damaged.
+        """
+        text = str(name)
+        if isinstance(name, Path) or text.endswith(SUFFIX) or "/" in text or "\\" in text:
+            return read_voice(Path(name))
+        path = self.file(text)
+        if not path.is_file():
+            known = ", ".join(self.names()) or "none yet"
+            raise UsageError(f"no voice is saved as {text!r}; saved: {known}")
+        return read_voice(path)
+
+    def remove(self, name: str) -> None:
+        """Delete a saved voice. Raises UsageError where there is none."""
+        path = self.file(name)
+        try:
+            path.unlink()
+        except FileNotFoundError:
+            known = ", ".join(self.names()) or "none"
+            raise UsageError(f"no voice is saved as {name!r}; saved: {known}") from None
+        except OSError as error:
+            raise OscineError(f"{path}: cannot be removed: {error.strerror or error}") from error
+
+
+def is_name(name: str) -> bool:
+    """Whether a voice may be called so: no path, nothing hidden, nothing a system keeps."""
+    return _NAME.fullmatch(name) is not None and _RESERVED.fullmatch(name) is None
+
+
+def write_voice(path: Path, voice: Voice) -> None:
+    """A voice as a file, which has its name once it is whole. Raises OscineError."""
+    tensors: dict[str, NDArray[Any]] = {"speaker": voice.speaker.astype("<f4")}
+    details = {"format": FORMAT, "version": VERSION, "size": voice.size}
+    if voice.codes is not None and voice.text is not None:
+        tensors["codes"] = voice.codes.astype("<i4")
+        details["text"] = voice.text
+    header: dict[str, Any] = {"__metadata__": details}
+    offset = 0
+    for name, array in tensors.items():
+        kind = "F32" if array.dtype.kind == "f" else "I32"
+        place = [offset, offset := offset + array.nbytes]
+        header[name] = {"dtype": kind, "shape": list(array.shape), "data_offsets": place}
+    text = json.dumps(header, ensure_ascii=False).encode()
+    text += b" " * (-len(text) % 8)  # so that the numbers are aligned
+    new = NewFile(path)
+    try:
+        try:
+            new.file.write(struct.pack("<Q", len(text)) + text)
+            for array in tensors.values():
+                new.file.write(array.tobytes())
+        except OSError as error:
+            raise cannot_write(path, error) from error
+        new.keep()
+    finally:
+        new.discard()
+
+
+def read_voice(path: Path) -> Voice:
+    """A voice from a file. Raises CheckpointError for anything else, UsageError for no file."""
+    if not path.is_file():
+        raise UsageError(f"{path}: no such file; give a saved voice's name or the path of its file")
+    file = MappedFile(path)
+    if file.size > MOST_BYTES:
+        raise CheckpointError(path, "is too large for a saved voice")
+    details = metadata(file)
+    if details.get("format") != FORMAT:
+        raise CheckpointError(path, "holds no saved voice", "make one with `oscine voices save`")
+    if details.get("version") != VERSION:
+        problem = f"holds a voice of version {details.get('version')!r}, not {VERSION}"
+        raise CheckpointError(path, problem, "update oscine, or " + REMEDY)
+    tensors = {name: entry.read() for name, entry in read_safetensors(path).tensors.items()}
+    speaker, codes, text = tensors.get("speaker"), tensors.get("codes"), details.get("text")
+    if speaker is None or speaker.dtype != np.float32 or speaker.ndim != 1 or not len(speaker):
+        raise CheckpointError(path, "has no speaker's vector", REMEDY)
+    if not np.isfinite(speaker).all():
+        raise CheckpointError(path, "has a speaker's vector that is not finite", REMEDY)
+    speaker = speaker.copy()  # not the file's pages, which may be replaced under us
+    if codes is None or not isinstance(text, str) or not text.strip():
+        return Voice(path.stem, speaker, size=str(details.get("size", "")))
+    if codes.dtype != np.int32 or codes.ndim != 2 or not codes.size or codes.min() < 0:
+        raise CheckpointError(path, "has codes that are none", REMEDY)
+    if len(text) > MOST_TEXT:
+        raise CheckpointError(path, f"has a text of {len(text)} characters", REMEDY)
+    heard = codes.astype(np.uint32)
+    return Voice(path.stem, speaker, heard, text, str(details.get("size", "")))
+
+
+def metadata(file: MappedFile) -> dict[str, Any]:
+    """What a safetensors file says of itself; {} where it says nothing."""
+    cursor = Cursor(file)
+    (length,) = cursor.unpack("Q", "the header's length")
+    details = parse_json(file.path, cursor.take(length, "the header")).get("__metadata__")
+    return details if isinstance(details, dict) else {}

@@ -1,0 +1,75 @@
+"""Options of speech: their one form, where their defaults come from, and how they are refused."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+from oscine.errors import UsageError
+from oscine.models.qwen3_tts.config import Generation, Sampling
+from oscine.models.qwen3_tts.options import SEEDS, SpeakOptions, next_seed
+
+WRONG = [
+    *(("temperature", value) for value in (0, -1, "hot", float("nan"), float("inf"), True)),
+    *(("subtalker_temperature", value) for value in (0.0, -0.1)),
+    *(("top_p", value) for value in (0, -0.5, 1.01, "x")),
+    *(("subtalker_top_p", value) for value in (0, 2)),
+    *(("top_k", value) for value in (-1, 1.5, "50", True)),
+    *(("subtalker_top_k", value) for value in (-1,)),
+    *(("repetition_penalty", value) for value in (0, -1, float("inf"))),
+    *(("max_frames", value) for value in (0, -3, 2.0)),
+    *(("max_seconds", value) for value in (0, -1, float("inf"))),
+    *(("seed", value) for value in (-1, 1 << 32, "x", 1.0)),
+    *(("do_sample", value) for value in (1, "yes")),
+    *(("guard", value) for value in (0, "off")),
+    *(("reference_silence", value) for value in (-1, 60)),
+]
+
+
+@pytest.mark.parametrize(("name", "value"), WRONG)
+def test_values_that_are_refused(name: str, value: Any) -> None:
+    with pytest.raises(ValueError, match=f"^{name} must be "):
+        SpeakOptions.of(**{name: value})
+
+
+def test_unknown_options_are_refused_with_a_hint() -> None:
+    with pytest.raises(UsageError, match="did you mean temperature"):
+        SpeakOptions.of(temprature=1.0)
+    with pytest.raises(UsageError, match="use max_frames"):
+        SpeakOptions.of(max_new_tokens=100)
+
+
+def test_none_is_the_default_and_numbers_of_numpy_are_numbers() -> None:
+    assert SpeakOptions.of(temperature=None, top_k=None) == SpeakOptions()
+    assert SpeakOptions.of(top_k=np.int64(7), temperature=np.float32(0.5)).top_k == 7
+
+
+def test_what_is_not_given_is_the_models() -> None:
+    generation = Generation(
+        talker=Sampling(temperature=0.7, top_k=20), predictor=Sampling(top_p=0.8, temperature=0.6)
+    )
+    options = SpeakOptions.of(temperature=0.5, subtalker_top_k=3, repetition_penalty=1.2)
+    talker, predictor = options.sampling(generation)
+    assert talker == Sampling(temperature=0.5, top_k=20, repetition_penalty=1.2)
+    assert predictor == Sampling(temperature=0.6, top_k=3, top_p=0.8)
+    greedy = SpeakOptions.of(do_sample=False).sampling(generation)
+    assert not greedy[0].do_sample and greedy[1].do_sample
+    both = SpeakOptions.of(do_sample=False, subtalker_do_sample=False).sampling(generation)
+    assert not both[1].do_sample
+
+
+def test_length() -> None:
+    assert SpeakOptions().frames() is None
+    assert SpeakOptions.of(max_frames=10).frames() == 10
+    assert SpeakOptions.of(max_seconds=0.01).frames() == 1
+    assert SpeakOptions.of(max_seconds=8).frames() == 100
+    assert SpeakOptions.of(max_seconds=8, max_frames=7).frames() == 7
+
+
+def test_seeds() -> None:
+    assert SpeakOptions.of(seed=5).with_seed().seed == 5
+    drawn = {SpeakOptions().with_seed().seed for _ in range(4)}
+    assert len(drawn) == 4 and all(seed is not None and 0 <= seed < SEEDS for seed in drawn)
+    assert next_seed(5) != 5 and 0 <= next_seed(SEEDS - 1) < SEEDS

@@ -1,0 +1,151 @@
+"""Saved voices: written whole, read safely, never outside their folder."""
+
+from __future__ import annotations
+
+import json
+import struct
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from oscine.errors import CheckpointError, OscineError, UsageError
+from oscine.models.qwen3_tts.voices import Voice, VoiceFolder, is_name, read_voice, write_voice
+
+RNG = np.random.default_rng(0)
+
+
+def voice(width: int = 8, frames: int = 5, text: str | None = "what is said – 说了什么") -> Voice:
+    codes = RNG.integers(0, 2048, (frames, 16), dtype=np.uint32) if text else None
+    return Voice("x", RNG.standard_normal(width).astype(np.float32), codes, text, "0b6")
+
+
+def test_what_was_saved_is_read(tmp_path: Path) -> None:
+    folder = VoiceFolder(tmp_path / "voices")
+    assert folder.names() == []
+    made, bare = voice(), voice(text=None)
+    path = folder.save("Anna (2)", made)
+    folder.save("bare", bare)
+    assert folder.names() == ["Anna (2)", "bare"]
+    for read in (folder.load("Anna (2)"), folder.load(path), folder.load(str(path))):
+        assert np.array_equal(read.speaker, made.speaker)
+        assert read.codes is not None and np.array_equal(read.codes, made.codes)
+        assert (read.name, read.text, read.size) == ("Anna (2)", made.text, "0b6")
+    assert folder.load("bare").codes is None
+    folder.save("bare", made)  # in its place
+    assert folder.load("bare").codes is not None
+    folder.remove("Anna (2)")
+    assert folder.names() == ["bare"]
+    assert [p.name for p in folder.path.iterdir()] == ["bare.safetensors"]  # no half files
+
+
+def test_other_programs_can_read_it(tmp_path: Path) -> None:
+    write_voice(tmp_path / "v.safetensors", voice())
+    raw = (tmp_path / "v.safetensors").read_bytes()
+    (length,) = struct.unpack("<Q", raw[:8])
+    header = json.loads(raw[8 : 8 + length])
+    assert header["__metadata__"]["format"] == "oscine voice" and length % 8 == 0
+    assert header["codes"]["data_offsets"][1] == len(raw) - 8 - length
+    assert all(isinstance(value, str) for value in header["__metadata__"].values())
+
+
+BAD_NAMES = ["", ".", "..", "../x", "a/b", "a\\b", "/etc/x", ".hidden", "x ", "x.", "con", "NUL.a",
+             "a\0b", "a:b", "a\n", "x" * 65, "~", "-"]  # fmt: skip
+
+
+@pytest.mark.parametrize("name", BAD_NAMES)
+def test_names_that_are_refused(tmp_path: Path, name: str) -> None:
+    folder = VoiceFolder(tmp_path)
+    with pytest.raises(UsageError, match="is no name for a voice"):
+        folder.save(name, voice())
+    with pytest.raises(UsageError):
+        folder.remove(name)
+    with pytest.raises(UsageError):
+        folder.load(name)
+    assert not list(tmp_path.iterdir())
+
+
+@given(st.text(max_size=70))
+def test_no_name_leads_out_of_the_folder(name: str) -> None:
+    if is_name(name):
+        file = VoiceFolder(Path("voices")).file(name)
+        assert file.parent == Path("voices") and file.stem == name
+
+
+def test_voices_that_are_not_there(tmp_path: Path) -> None:
+    folder = VoiceFolder(tmp_path)
+    with pytest.raises(UsageError, match=r"no voice is saved as 'a'; saved: none yet"):
+        folder.load("a")
+    with pytest.raises(UsageError, match="no voice is saved as 'a'"):
+        folder.remove("a")
+    with pytest.raises(UsageError, match="no such file"):
+        folder.load(tmp_path / "a.safetensors")
+
+
+def altered(path: Path, change: Any) -> None:
+    raw = path.read_bytes()
+    (length,) = struct.unpack("<Q", raw[:8])
+    header = json.loads(raw[8 : 8 + length])
+    data = change(header, raw[8 + length :])
+    text = json.dumps(header).encode()
+    path.write_bytes(struct.pack("<Q", len(text)) + text + data)
+
+
+def no_format(header: dict[str, Any], data: bytes) -> bytes:
+    del header["__metadata__"]
+    return data
+
+
+def newer(header: dict[str, Any], data: bytes) -> bytes:
+    header["__metadata__"]["version"] = "9"
+    return data
+
+
+def negative(header: dict[str, Any], data: bytes) -> bytes:
+    return data[:-4] + b"\xff\xff\xff\xff"
+
+
+def not_finite(header: dict[str, Any], data: bytes) -> bytes:
+    return b"\x00\x00\xc0\x7f" + data[4:]
+
+
+def no_speaker(header: dict[str, Any], data: bytes) -> bytes:
+    header["other"] = header.pop("speaker")
+    return data
+
+
+@pytest.mark.parametrize("change", [no_format, newer, negative, not_finite, no_speaker])
+def test_damaged_files_are_one_line(tmp_path: Path, change: Any) -> None:
+    path = tmp_path / "v.safetensors"
+    write_voice(path, voice())
+    altered(path, change)
+    with pytest.raises(CheckpointError) as caught:
+        read_voice(path)
+    assert str(path) in str(caught.value) and "\n" not in str(caught.value)
+
+
+@given(st.integers(0, 2000), st.binary(min_size=0, max_size=8))
+def test_any_damage_is_an_error_of_ours(where: int, junk: bytes) -> None:
+    import tempfile
+
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder) / "v.safetensors"
+        write_voice(path, voice())
+        raw = bytearray(path.read_bytes())
+        raw[where : where + len(junk)] = junk
+        path.write_bytes(raw[: max(where, 1)] if not junk else raw)
+        try:
+            read = read_voice(path)
+        except OscineError as error:
+            assert "\n" not in str(error)
+        else:
+            assert np.isfinite(read.speaker).all()
+
+
+def test_a_folder_that_cannot_be_made(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("")
+    with pytest.raises(OscineError, match="cannot write"):
+        VoiceFolder(tmp_path / "file" / "voices").save("a", voice())
