@@ -15,14 +15,14 @@ import json
 import sys
 from pathlib import Path
 
-from checks import parakeet, whisper
+from checks import parakeet, qwen3_tts, whisper
 from checks.report import Report
 
 from oscine.errors import OscineError
 from oscine.ops import Backend
 
 FAMILIES = ("whisper", "parakeet", "qwen3_tts")
-CHECKS = {"whisper": whisper.check, "parakeet": parakeet.check}
+CHECKS = {"whisper": whisper.check, "parakeet": parakeet.check, "qwen3_tts": qwen3_tts.check}
 
 
 def family_of(folder: Path) -> str | None:

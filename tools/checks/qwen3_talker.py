@@ -6,8 +6,7 @@ engine is then held to the same codes from text alone.
 
 from __future__ import annotations
 
-from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -17,9 +16,10 @@ from oscine.models.qwen3_tts.config import Sampling
 from oscine.models.qwen3_tts.decode import Decoder
 from oscine.models.qwen3_tts.prompt import Prompt, Prompter, Reference
 from oscine.models.qwen3_tts.request import Request
-from oscine.models.qwen3_tts.weights import Qwen3TtsWeights
 from oscine.ops import STOP_END, Backend
-from oscine.text.qwen import QwenTokenizer
+
+if TYPE_CHECKING:
+    from checks.qwen3_case import Case
 
 Arrays = dict[str, np.ndarray]
 
@@ -42,27 +42,20 @@ class Notes:
         return np.asarray(self.backend.read(self.slots[name]))
 
 
-def check_runs(
-    meta: dict[str, Any],
-    arrays: Arrays,
-    weights: Qwen3TtsWeights,
-    folder: Path,
-    backend: Backend,
-    report: Report,
-) -> set[str]:
-    """Every run of a case, whose checkpoint lies in `folder`; names of the arrays compared."""
-    decoder = Decoder(weights, backend)
-    prompter = Prompter(weights.config, QwenTokenizer.load(folder), decoder)
+def check_talker(case: Case, backend: Backend, report: Report) -> set[str]:
+    """Every run of a case; names of the arrays that were compared."""
+    assert case.weights is not None and case.tokenizer is not None
+    decoder = Decoder(case.weights, backend)
+    prompter = Prompter(case.weights.config, case.tokenizer, decoder)
     compared: set[str] = set()
-    for run in meta["runs"]:
-        name = run["run"]
+    for run in case.meta["runs"]:
+        prefix = f"{run['run']}/"
         own = {
-            key.removeprefix(f"{name}/"): array
-            for key, array in arrays.items()
-            if key.startswith(f"{name}/")
+            name.removeprefix(prefix): array
+            for name, array in case.arrays.items()
+            if name.startswith(prefix)
         }
-        found = RunCheck(run, own, decoder, report).all(prompter)
-        compared |= {f"{name}/{key}" for key in found}
+        compared |= {prefix + name for name in RunCheck(run, own, decoder, report).all(prompter)}
     return compared
 
 
@@ -81,8 +74,7 @@ class RunCheck:
         self.check_steps()
         self.check_engine(prompt)
         self.check_waveform()
-        # Inputs of this check; as outputs they belong to the speaker encoder's and the codec's.
-        return self.compared | {"speaker_embedding", "ref_codes"}
+        return self.compared
 
     def array(self, name: str, got: Any) -> None:
         """Hold an array to the golden of the same name."""

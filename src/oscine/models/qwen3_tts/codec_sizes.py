@@ -130,8 +130,8 @@ def _decoder(stated: Stated, most_layers: int) -> CodecDecoderConfig:
 
 def _encoder(stated: Stated, most_layers: int, groups: int) -> CodecEncoderConfig:
     filters, compress = stated.size("num_filters", WIDTH), stated.size("compress", 64, 2)
-    if filters % compress:
-        raise stated.wrong("num_filters", filters, f"compress = {compress} must divide it")
+    if filters < compress:
+        raise stated.wrong("num_filters", filters, f"compress = {compress} leaves none of them")
     width, stored = stated.size("codebook_dim", WIDTH), stated.size("num_quantizers", 1 << 10)
     if stated.size("vector_quantization_hidden_dimension", WIDTH, width) != width:
         raise stated.wrong("codebook_dim", width, "vector_quantization_hidden_dimension differs")
