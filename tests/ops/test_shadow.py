@@ -9,14 +9,15 @@ from typing import Any
 import numpy as np
 import pytest
 
+from oscine.bfloat16 import BFLOAT16
 from oscine.errors import DeviceError
 from oscine.models.whisper.decode import Decoder
 from oscine.models.whisper.request import Request
 from oscine.models.whisper.weights import load_weights
-from oscine.ops import RULES, SUPPRESS, Linear, State
+from oscine.ops import RULES, SUPPRESS, Linear, Ops, RmsNorm, State, Taps
 from oscine.ops.gpu import Gpu
 from oscine.ops.reference import Reference
-from oscine.ops.shadow import Shadow
+from oscine.ops.shadow import OPS, VOID, WRITERS, WRITTEN, Shadow
 
 pytestmark = pytest.mark.gpu
 
@@ -105,6 +106,39 @@ def test_a_wrong_kernel_is_named(gpu: Gpu, monkeypatch: pytest.MonkeyPatch, op: 
         DeviceError, match=rf"{op} \(call \d+, operands \(.*\)\) differs from NumPy"
     ):
         decode(Shadow(gpu), BEAMS if op in ("pick_beams", "penalise") else REQUEST)
+
+
+def test_every_op_is_known() -> None:
+    named = {name for kind in Ops.__mro__ for name, f in vars(kind).items() if callable(f)}
+    ops = {name for name in named if not name.startswith("_")}
+    assert set(OPS) == ops - {"keep", "reshape"}  # which are the shadow's own
+    assert {*WRITERS, *WRITTEN, *VOID} <= set(OPS)
+
+
+def test_bfloat16_and_gated_layers_pass_too(gpu: Gpu) -> None:
+    shadow, rng = Shadow(gpu), np.random.default_rng(1)
+    bits = (rng.standard_normal((64, 40)).astype(np.float32).view(np.uint32) >> 16).astype("<u2")
+    weight = shadow.upload(bits.view(BFLOAT16))
+    assert weight.theirs.nbytes == bits.nbytes
+    x = shadow.upload(rng.standard_normal((3, 40)).astype(np.float32))
+    norm = RmsNorm(shadow.upload(rng.standard_normal(40).astype(np.float32)))
+    y = shadow.gated_linear(x, Linear(weight, None), norm=norm)
+    assert y.shape == (3, 32)
+    np.testing.assert_allclose(gpu.read(y.theirs), y.ours)
+
+
+def test_a_slot_that_is_written_wrongly_is_named(gpu: Gpu, monkeypatch: pytest.MonkeyPatch) -> None:
+    def convolve(self: Gpu, x: Any, conv: Linear, taps: Taps, *, memory: Any) -> Any:
+        return right(self, x, conv, taps, memory=self.slot(memory.shape))
+
+    right = Gpu.convolve
+    shadow = Shadow(gpu)
+    x, conv = shadow.upload(np.ones((5, 4), np.float32)), np.ones((4, 3, 4), np.float32)
+    operands = x, Linear(shadow.upload(conv), None), Taps(2)
+    shadow.convolve(*operands, memory=shadow.slot((2, 4)))
+    monkeypatch.setattr(Gpu, "convolve", convolve)
+    with pytest.raises(DeviceError, match=r"convolve .* differs from NumPy"):
+        shadow.convolve(*operands, memory=shadow.slot((2, 4)))
 
 
 def test_what_is_no_op_is_no_attribute(gpu: Gpu) -> None:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import fields, is_dataclass, replace
+from inspect import signature
 from typing import Any
 
 import numpy as np
@@ -16,7 +17,7 @@ from numpy.typing import NDArray
 
 from oscine.errors import DeviceError
 from oscine.gpu.tensor import Tensor
-from oscine.ops import Linear, Norm, State, Track, Utterances
+from oscine.ops import Cache, Memory, Pool, State, Track, Utterances
 from oscine.ops.check import MATRIX_LIMIT, difference
 from oscine.ops.gpu import Gpu
 from oscine.ops.reference import Reference, ReferencePlan
@@ -28,11 +29,22 @@ OPS = (
     "embed", "take_rows", "no_speech", "penalise", "pick", "pick_beams", "probability",
     "subsample", "relative_positions", "attend_relative", "gated_convolution",
     "predict", "join", "pick_labels", "likeliest",
+    "rms_norm", "gated_linear", "attend_rotary", "last_rows", "sample", "embed_code", "frame_input",
+    "convolve", "depthwise", "snake", "activate", "look_up", "quantise", "statistics",
+    "scale_channels",
 )  # fmt: skip
-WRITERS = (  # of what outlives the plan
+WRITERS = (  # of a State, Cache and the like
     "attend_self", "no_speech", "pick", "pick_beams", "predict", "join", "pick_labels",
+    "attend_rotary", "sample",
 )  # fmt: skip
-VOID = ("attend_self", "attend_cross", "embed", "penalise", "join")  # in rows of finished lines
+#: Operands that are slots by themselves and written.
+WRITTEN = {
+    "embed_code": "total", "convolve": "memory", "depthwise": "memory", "quantise": "codes",
+}  # fmt: skip
+VOID = (  # in rows of finished lines
+    "attend_self", "attend_cross", "embed", "penalise", "join",
+    "attend_rotary", "last_rows", "embed_code", "frame_input",
+)  # fmt: skip
 
 
 class Pair:
@@ -55,11 +67,18 @@ def side(tree: Any, name: str) -> Any:
 
 
 def pairs_written(tree: Any) -> list[Pair]:
-    """The pairs inside a State, Cache, Pool, Track or Memory, which an op may write."""
-    if is_dataclass(tree) and not isinstance(tree, type | Linear | Norm):
+    """The pairs inside what an op may write."""
+    if isinstance(tree, State | Cache | Pool | Track | Memory | Utterances):
         values = [getattr(tree, f.name) for f in fields(tree)]
         return [value for value in values if isinstance(value, Pair)]
     return []
+
+
+def valid(running: NDArray[np.bool_] | None, *arrays: NDArray[Any]) -> tuple[NDArray[Any], ...]:
+    """Rows of lines that are not done, where others are void."""
+    if running is None:
+        return arrays
+    return tuple(array.reshape(len(running), -1, array.shape[-1])[running] for array in arrays)
 
 
 class Shadow:
@@ -101,15 +120,25 @@ class Shadow:
         for pair in [pair for tree in everything for pair in pairs_written(tree)]:
             if name in WRITERS:
                 self.compare(name, everything, pair.ours, self.gpu.read(pair.theirs))
+        slot = self.slot_written(name, operands, options)
+        if slot is not None:
+            found = self.gpu.read(slot.theirs)
+            self.compare(name, everything, *valid(running, slot.ours, found))
         if out is None:
             return None
-        expected, found = ours, self.gpu.read(out)
-        if running is not None:
-            lines = (len(running), -1, ours.shape[1])
-            expected, found = ours.reshape(lines)[running], found.reshape(lines)[running]
-        self.compare(name, everything, expected, found)
+        self.compare(name, everything, *valid(running, ours, self.gpu.read(out)))
         self.gpu.write(out, ours)
         return Pair(ours, out)
+
+    def slot_written(
+        self, name: str, operands: tuple[Any, ...], options: dict[str, Any]
+    ) -> Pair | None:
+        """The slot among an op's operands that it writes, if there is one."""
+        if name not in WRITTEN:
+            return None
+        given = signature(getattr(self.reference, name)).bind(*operands, **options).arguments
+        slot: Pair | None = given.get(WRITTEN[name])
+        return slot
 
     def compare(
         self, name: str, operands: list[Any], ours: NDArray[Any], found: NDArray[Any]
