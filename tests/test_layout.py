@@ -66,7 +66,9 @@ MAY_IMPORT = {
         for cases in CASES
     },
     "ops.shadow": ("ops", "errors", "gpu", "ops.gpu", "ops.reference", "ops.check"),
-    "models": ("types", "errors", "bfloat16", "ops", "weights", "audio", "text", "models"),
+    "models": (
+        *("types", "errors", "files", "bfloat16", "ops", "weights", "audio", "text", "models"),
+    ),
 }
 #: The files of a model that come later in its data's way; none may be imported by an earlier one.
 STAGES = ("config", "weights", "model", "decode", "pipeline")

@@ -16,6 +16,7 @@ from oscine.threads import each, single_threaded_blas
 SAMPLE_RATE = 16_000  # hertz
 WINDOW = 400  # samples of one Fourier transform: 25 ms
 HOP = 160  # samples from frame to frame: 10 ms
+FRAMES_PER_SECOND = SAMPLE_RATE // HOP
 
 REACH = WINDOW // 2  # a frame is centred: it sees this far to both sides
 SILENCE = -10.0  # log10 of the floor 1e-10, the value of a frame of zeros

@@ -19,10 +19,7 @@ from oscine.types import Segment, Transcript
 
 if TYPE_CHECKING:
     from oscine.loading import Model
-    from oscine.models.parakeet.stream import Stream as ParakeetStream
-    from oscine.models.whisper.stream import Stream as WhisperStream
-
-    Stream = WhisperStream | ParakeetStream
+    from oscine.models.transcription import Transcription
 
 log = logging.getLogger(__name__)
 
@@ -53,7 +50,7 @@ def finish(model: Model, job: Job, asked: Asked) -> bool:
     """
     if not job.targets and sys.stdout is None:  # closed by the caller, as `>&-` does
         raise OutputError("standard output is closed; name a folder with --output-dir")
-    stream: Stream | None = None
+    stream: Transcription | None = None
     started = perf_counter()
     try:
         with progress(job) as report:
@@ -79,7 +76,7 @@ def finish(model: Model, job: Job, asked: Asked) -> bool:
     return written
 
 
-def follow(stream: Stream, job: Job, asked: Asked) -> None:
+def follow(stream: Transcription, job: Job, asked: Asked) -> None:
     """Have all segments made; those of a line format for stdout are written as they come."""
     segments: Iterable[Segment] = shown(stream) if asked.verbose else stream
     if not goes_on(job, asked):
@@ -126,7 +123,7 @@ def write(transcript: Transcript, job: Job, asked: Asked) -> bool:
     return written
 
 
-def write_unfinished(stream: Stream | None, job: Job, asked: Asked) -> None:
+def write_unfinished(stream: Transcription | None, job: Job, asked: Asked) -> None:
     """Write the segments there are, if there are any, and say so."""
     if stream is None or not (transcript := stream.transcript()).segments:
         return

@@ -15,9 +15,9 @@ from hypothesis import strategies as st
 from oscine.audio.timeline import Timeline
 from oscine.audio.vad import Span
 from oscine.errors import AudioError, Cancelled, UsageError
+from oscine.models.transcription import clip_frames
 from oscine.models.whisper.pipeline import Whisper
 from oscine.models.whisper.request import Decoded, rules_of
-from oscine.models.whisper.stream import clip_frames
 
 Scripted = Callable[..., Whisper]
 

@@ -16,10 +16,11 @@ from oscine.audio.speech import Speech
 from oscine.audio.timeline import Held, Timeline
 from oscine.audio.vad import Span, VadOptions
 from oscine.errors import DeviceLostError, UsageError
+from oscine.models.transcription import restored_word
 from oscine.models.whisper import stream as stream_module
 from oscine.models.whisper.pipeline import Whisper
 from oscine.models.whisper.request import Alignment
-from oscine.models.whisper.stream import restored, restored_word
+from oscine.models.whisper.stream import restored
 from oscine.types import Coverage, Segment, Word
 
 Scripted = Callable[..., Whisper]

@@ -13,12 +13,13 @@ from functools import partial
 from itertools import pairwise
 from typing import TYPE_CHECKING
 
+from oscine.audio.mel import FRAMES_PER_SECOND
 from oscine.audio.speech import Speech
 from oscine.errors import DeviceMemoryError
 from oscine.models.parakeet.boost import Phrases
 from oscine.models.parakeet.features import Features
 from oscine.models.parakeet.join import alike, joined
-from oscine.models.parakeet.words import FRAMES_PER_SECOND, Spoken, spoken_words, tokens_of
+from oscine.models.parakeet.words import Spoken, spoken_words, tokens_of
 
 if TYPE_CHECKING:
     from oscine.models.parakeet.pipeline import Parakeet

@@ -4,14 +4,15 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from threading import Event, RLock
-from typing import Any, Protocol, TypeVar
+from threading import Event
+from typing import Any, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
 
 from oscine.audio.io import SourceLike, open_source
-from oscine.errors import DeviceLostError, UsageError
+from oscine.errors import UsageError
+from oscine.models import resident
 from oscine.models.parakeet.boost import Phrases, phrase_tree
 from oscine.models.parakeet.chunks import Lengths
 from oscine.models.parakeet.config import ParakeetConfig
@@ -22,7 +23,8 @@ from oscine.models.parakeet.listen import LATENCY, listen
 from oscine.models.parakeet.options import ParakeetOptions
 from oscine.models.parakeet.request import Decoded, Span
 from oscine.models.parakeet.stream import Stream
-from oscine.models.whisper.stream import Cancel, Progress
+from oscine.models.resident import Resident
+from oscine.models.transcription import Cancel, Progress
 from oscine.text.pieces import SPACE, Pieces
 from oscine.types import Transcript, Update
 
@@ -31,15 +33,11 @@ log = logging.getLogger(__name__)
 AUTO_BATCH = 4  # pieces of two minutes at once that a GPU is given if nobody says how many
 FOREIGN = 0.02  # share of labels with letters beyond ASCII up to which a model is an English one
 
-Result = TypeVar("Result")
 
-
-class Engine(Protocol):
+class Engine(resident.Engine, Protocol):
     """What the pipeline needs of models.parakeet.decode.Decoder."""
 
     config: ParakeetConfig
-    device: str
-    timings: dict[str, float]
 
     def encode(
         self, mels: Sequence[NDArray[np.float32]], band: Band = None, layers: int | None = None
@@ -53,15 +51,10 @@ class Engine(Protocol):
         check: Check | None = None,
     ) -> tuple[Decoded, ...]: ...
     def hears_phrases(self) -> bool: ...
-    def trace(self) -> dict[str, tuple[int, float]]: ...
 
 
-class Parakeet:
-    """A loaded model. One device works on one batch at a time; streams may be interleaved.
-
-    `rebuild` makes the engine anew where its device was lost. `lengths`: into what pieces long
-    recordings are cut.
-    """
+class Parakeet(Resident[Engine]):
+    """A loaded model. `lengths`: into what pieces long recordings are cut."""
 
     def __init__(
         self,
@@ -71,16 +64,10 @@ class Parakeet:
         rebuild: Callable[[], Engine] | None = None,
         lengths: Lengths | None = None,
     ) -> None:
-        self.decoder, self.spelling, self.name = decoder, spelling, name
+        super().__init__(decoder, name, rebuild)
+        self.spelling = spelling
         self.lengths = lengths or Lengths()
-        self.lock = RLock()
         self.multilingual = is_multilingual(spelling)
-        self._rebuild = rebuild
-
-    @property
-    def device(self) -> str:
-        """Where it runs."""
-        return self.decoder.device
 
     def transcribe(
         self,
@@ -183,23 +170,6 @@ class Parakeet:
         if wanted in (None, "auto"):
             return 1 if self.device == "NumPy" else AUTO_BATCH
         return int(wanted or 1)
-
-    def surviving(self, work: Callable[[], Result]) -> Result:
-        """The result of work that can be done over: on a new device, as often as one is lost.
-
-        Raises DeviceLostError where there is no way to make another.
-        """
-        while True:
-            try:
-                return work()
-            except DeviceLostError as lost:
-                if self._rebuild is None:
-                    raise
-                log.warning("%s; going on from the piece it was at", lost)
-            with self.lock:
-                timings = self.decoder.timings
-                self.decoder = self._rebuild()
-                self.decoder.timings = timings
 
 
 def is_multilingual(spelling: Pieces) -> bool:

@@ -12,13 +12,13 @@ from copy import copy
 from dataclasses import dataclass, replace
 from math import log
 
+from oscine.audio.mel import FRAMES_PER_SECOND
 from oscine.models.parakeet.options import Segmenting
 from oscine.models.parakeet.request import Emission
 from oscine.models.whisper.fallback import compression_ratio
 from oscine.text.pieces import SPACE, Pieces
 from oscine.types import Segment, Word
 
-FRAMES_PER_SECOND = 100
 #: Labels that take no time with TDT: they begin and end where the label before them ends.
 TIMELESS = frozenset("?'¡¿-:,%/.!")
 SENTENCE_ENDS = tuple(".!?。？！")

@@ -8,8 +8,9 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
+from oscine.audio.mel import FRAMES_PER_SECOND
 from oscine.models.whisper.config import WhisperConfig
-from oscine.models.whisper.cut import FRAMES_PER_SECOND, SECONDS_PER_TIMESTAMP
+from oscine.models.whisper.cut import SECONDS_PER_TIMESTAMP
 from oscine.models.whisper.fallback import Outcome, best, compression_ratio, is_poor, least_poor
 from oscine.models.whisper.options import BEST_OF, TranscribeOptions
 from oscine.models.whisper.prompt import History, build_prompt, fit_prefix

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 
+from oscine.audio.mel import FRAMES_PER_SECOND
 from oscine.audio.speech import quiet_windows
 from oscine.models.whisper.attempts import Job
-from oscine.models.whisper.cut import FRAMES_PER_SECOND
 from oscine.models.whisper.passage import Passage
 from oscine.types import Segment
 

@@ -9,7 +9,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 
-FRAMES_PER_SECOND = 100
+from oscine.audio.mel import FRAMES_PER_SECOND
+
 FRAMES_PER_TIMESTAMP = 2
 SECONDS_PER_TIMESTAMP = FRAMES_PER_TIMESTAMP / FRAMES_PER_SECOND
 

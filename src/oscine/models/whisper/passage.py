@@ -11,11 +11,11 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
+from oscine.audio.mel import FRAMES_PER_SECOND
 from oscine.audio.speech import Speech, silences
 from oscine.audio.windows import Features
 from oscine.models.whisper.attempts import Attempts, Job
 from oscine.models.whisper.cut import (
-    FRAMES_PER_SECOND,
     FRAMES_PER_TIMESTAMP,
     Piece,
     cut,

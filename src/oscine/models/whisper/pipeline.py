@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from threading import Event, RLock
-from typing import Any, Protocol, TypeVar
+from threading import Event
+from typing import Any, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
@@ -14,14 +14,16 @@ from oscine.audio.io import SourceLike, open_source
 from oscine.audio.speech import survey
 from oscine.audio.vad import VadOptions
 from oscine.audio.windows import Features, Recording
-from oscine.errors import DeviceLostError, DeviceMemoryError, UsageError
-from oscine.models import agreement
+from oscine.errors import DeviceMemoryError, UsageError
+from oscine.models import agreement, resident
+from oscine.models.resident import Resident
+from oscine.models.transcription import Cancel, Progress
 from oscine.models.whisper.config import WhisperConfig
 from oscine.models.whisper.decode import Check
 from oscine.models.whisper.language import vote, window_starts
 from oscine.models.whisper.options import TranscribeOptions
 from oscine.models.whisper.request import Alignment, Decoded, Request
-from oscine.models.whisper.stream import Cancel, Progress, Stream
+from oscine.models.whisper.stream import Stream
 from oscine.models.whisper.tokens import Tokens, resolve, suppressed
 from oscine.text.whisper import Tokenizer
 from oscine.types import Transcript, Update
@@ -29,12 +31,10 @@ from oscine.types import Transcript, Update
 log = logging.getLogger(__name__)
 
 
-class Engine(Protocol):
+class Engine(resident.Engine, Protocol):
     """What the pipeline needs of models.whisper.decode.Decoder."""
 
     config: WhisperConfig
-    device: str
-    timings: dict[str, float]
 
     def reserve(self, windows: int, lines: int) -> None: ...
     def batch_that_fits(self) -> int: ...
@@ -47,17 +47,10 @@ class Engine(Protocol):
     ) -> tuple[tuple[Decoded, ...], ...]: ...
     def align(self, prompt: Sequence[int], end: int, frames: int, window: int = 0) -> Alignment: ...
     def detect(self, request: Request, ids: Sequence[int]) -> tuple[int, NDArray[np.float32]]: ...
-    def trace(self) -> dict[str, tuple[int, float]]: ...
 
 
-Result = TypeVar("Result")
-
-
-class Whisper:
-    """A loaded model. One device works on one batch at a time; streams may be interleaved.
-
-    `rebuild` makes the engine anew where its device was lost.
-    """
+class Whisper(Resident[Engine]):
+    """A loaded model."""
 
     def __init__(
         self,
@@ -66,18 +59,10 @@ class Whisper:
         name: str,
         rebuild: Callable[[], Engine] | None = None,
     ) -> None:
-        self.decoder = decoder
+        super().__init__(decoder, name, rebuild)
         self.tokenizer = tokenizer
-        self.name = name
         self.tokens: Tokens | None = resolve(tokenizer, decoder.config) if tokenizer else None
-        self.lock = RLock()
-        self._rebuild = rebuild
         self._encoded: object = None  # which windows the device holds
-
-    @property
-    def device(self) -> str:
-        """Where it runs."""
-        return self.decoder.device
 
     @property
     def multilingual(self) -> bool:
@@ -199,22 +184,8 @@ class Whisper:
             f"{self.name} is English-only and {problem}; use a multilingual model, such as base"
         )
 
-    def surviving(self, work: Callable[[], Result]) -> Result:
-        """The result of work that can be done over: on a new device, as often as one is lost.
-
-        Raises DeviceLostError where there is no way to make another.
-        """
-        while True:
-            try:
-                return work()
-            except DeviceLostError as lost:
-                if self._rebuild is None:
-                    raise
-                log.warning("%s; going on from the window it was at", lost)
-            with self.lock:
-                timings, self._encoded = self.decoder.timings, None
-                self.decoder = self._rebuild()
-                self.decoder.timings = timings
+    def forget(self) -> None:
+        self._encoded = None
 
     def reserve(self, wanted: int | str | None, width: int) -> int:
         """Room for a batch of windows with `width` lines each; how many there is room for.

@@ -1,0 +1,63 @@
+"""A model that stays loaded on a device, and outlives the loss of that device: of every family."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+from threading import RLock
+from typing import Generic, Protocol, TypeVar
+
+from oscine.errors import DeviceLostError
+
+log = logging.getLogger(__name__)
+
+
+class Engine(Protocol):
+    """What a family's decode.Decoder has at least."""
+
+    device: str
+    timings: dict[str, float]  # milliseconds by stage, since it was made
+
+    def trace(self) -> dict[str, tuple[int, float]]: ...
+
+
+Held = TypeVar("Held", bound=Engine)
+Result = TypeVar("Result")
+
+
+class Resident(Generic[Held]):
+    """One device works on one thing at a time, under `lock`; streams may be interleaved.
+
+    `rebuild` makes the engine anew where its device was lost.
+    """
+
+    def __init__(self, decoder: Held, name: str, rebuild: Callable[[], Held] | None = None) -> None:
+        self.decoder, self.name = decoder, name
+        self.lock = RLock()
+        self._rebuild = rebuild
+
+    @property
+    def device(self) -> str:
+        """Where it runs."""
+        return self.decoder.device
+
+    def forget(self) -> None:
+        """Called when the engine is lost, with all that it held; lock held."""
+
+    def surviving(self, work: Callable[[], Result]) -> Result:
+        """The result of work that can be done over: on a new device, as often as one is lost.
+
+        Raises DeviceLostError where there is no way to make another.
+        """
+        while True:
+            try:
+                return work()
+            except DeviceLostError as lost:
+                if self._rebuild is None:
+                    raise
+                log.warning("%s; going on from the piece it was at", lost)
+            with self.lock:
+                self.forget()
+                timings = self.decoder.timings
+                self.decoder = self._rebuild()
+                self.decoder.timings = timings

