@@ -116,11 +116,13 @@ def save(audio: Audio, target: Target, format: str | None = None) -> None:
 class AudioWriter:
     """A sound file that grows: `write` as often as wanted, then `close`.
 
-    `abandon`, or an exception inside `with`, leaves no file. A file object is left open, at the end
-    of what was written. Raises as `save`, in every method.
+    Messages call it `name`. `abandon`, or an exception inside `with`, leaves no file. A file object
+    is left open, at the end of what was written. Raises as `save`, in every method.
     """
 
-    def __init__(self, target: Target, rate: int, format: str | None = None) -> None:
+    def __init__(
+        self, target: Target, rate: int, format: str | None = None, *, name: str | None = None
+    ) -> None:
         if isinstance(rate, bool) or not isinstance(rate, int) or not 0 < rate < 1 << 22:
             raise UsageError(f"a sample rate is whole hertz, not {rate!r}")
         self.format = format_of(target, format)
@@ -130,11 +132,11 @@ class AudioWriter:
         self._new: NewFile | None = None
         if isinstance(target, str | Path):
             self._new = NewFile(Path(target))
-            self.name = str(target)
+            self.name = name or str(target)
             file = self._new.file
         else:
             given = getattr(target, "name", None)
-            self.name = given if isinstance(given, str) and given else "file object"
+            self.name = name or (given if isinstance(given, str) and given else "file object")
             file = target
         self._sink = Sink(file, self.name)
         self._coder: Coder | None = None

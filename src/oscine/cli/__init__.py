@@ -21,7 +21,7 @@ try:
 except KeyboardInterrupt:  # these take a while; a traceback would be no answer to Ctrl-C
     sys.exit(INTERRUPTED)
 
-COMMANDS = ("transcribe", "models", "doctor")
+COMMANDS = ("transcribe", "speak", "voices", "models", "doctor")
 
 #: A mistake in the arguments, which Typer (with its own Click or the real one) finds itself.
 ArgumentError: type[Any] = typer.BadParameter.__mro__[1]
@@ -44,7 +44,7 @@ class Commands(TyperGroup):
 app = typer.Typer(
     cls=Commands,
     name="oscine",
-    help="Speech to text on any GPU through WebGPU, and in NumPy where there is none.",
+    help="Speech to text and text to speech on any GPU through WebGPU, and in NumPy without one.",
     no_args_is_help=True,
     add_completion=False,
     pretty_exceptions_enable=False,

@@ -88,7 +88,7 @@ def make_folder(folder: Path) -> None:
         folder.mkdir(parents=True, exist_ok=True)
     except OSError as error:
         raise OscineError(f"{folder}: cannot be made: {error.strerror or error}") from error
-    _try_folder(folder)
+    try_folder(folder)
 
 
 def is_readable(source: str) -> bool:
@@ -107,15 +107,18 @@ def are_writable(targets: Mapping[str, Path]) -> bool:
     """Whether there may be new files where results go; if not, it is reported."""
     try:
         for folder in {path.parent for path in targets.values()}:
-            _try_folder(folder)
+            try_folder(folder)
     except OscineError as error:
         tell(str(error))
         return False
     return True
 
 
-def _try_folder(folder: Path) -> None:
-    """Make a file and take it away; permissions alone do not tell, on a read-only disk for one."""
+def try_folder(folder: Path) -> None:
+    """Make a file and take it away; OscineError where that fails.
+
+    Permissions alone do not tell, on a read-only disk for one.
+    """
     trial = unfinished(folder)
     try:
         trial.touch(exist_ok=False)

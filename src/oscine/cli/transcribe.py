@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 import math
 import os
 from collections.abc import Mapping
@@ -13,6 +12,18 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from oscine.cli.engine import (
+    Dtype,
+    check_device,
+    given,
+    load_model,
+    number,
+    option,
+    refuse_speaker,
+    set_threads,
+    start_log,
+    whole,
+)
 from oscine.cli.live import LISTENING, check_live, listen
 from oscine.cli.openai_style import OpenAIStyle
 from oscine.cli.outputs import are_writable, is_readable, make_folder, plan
@@ -26,7 +37,6 @@ from oscine.models.whisper.options import (
     TranscribeOptions,
 )
 from oscine.subtitles import Layout
-from oscine.threads import count, set_count
 
 if TYPE_CHECKING:
     from oscine.loading import Model
@@ -41,14 +51,6 @@ class Task(StrEnum):
     TRANSLATE = "translate"
 
 
-class Dtype(StrEnum):
-    """How weights are held."""
-
-    AUTO = "auto"
-    F32 = "f32"
-    F16 = "f16"
-
-
 class OutputFormat(StrEnum):
     """oscine.formats.FORMATS, or all of them."""
 
@@ -60,33 +62,9 @@ class OutputFormat(StrEnum):
     ALL = "all"
 
 
-def _number(text: str | float | None) -> float | None:
-    """A number, or None for the word, as openai-whisper's optional_float."""
-    if text is None or text == "None":
-        return None
-    try:
-        return float(text)
-    except ValueError:
-        raise typer.BadParameter(f"{text!r} is not a number or None") from None
-
-
-def _whole(text: str | int | None) -> int | None:
-    """A whole number, or None for the word."""
-    if text is None or text == "None":
-        return None
-    try:
-        return int(text)
-    except ValueError:
-        raise typer.BadParameter(f"{text!r} is not a whole number or None") from None
-
-
 def _maybe(text: str | None) -> str | None:
     """Text, or None for the word."""
     return None if text == "None" else text
-
-
-def _option(help_text: str, parser: Any = None, metavar: str | None = None) -> Any:
-    return typer.Option(help=help_text, parser=parser, metavar=metavar)
 
 
 SMALLEST_STEP = 0.01  # of temperature: more attempts at one window are a mistake
@@ -112,7 +90,7 @@ def transcribe(
     ] = False,
     latency: Annotated[
         float | None,
-        _option("With --live: s until a word is final.  [default: 2]", _number, "FLOAT"),
+        option("With --live: s until a word is final.  [default: 2]", number, "FLOAT"),
     ] = None,
     model: Annotated[
         str | None, typer.Option(help="A name of `oscine models list`, or a path.  [default: base]")
@@ -121,21 +99,21 @@ def transcribe(
         str, typer.Option(help="auto, cpu, gpu, gpu:N, or part of an adapter's name.")
     ] = "auto",
     dtype: Annotated[Dtype, typer.Option(help="How weights are held.")] = Dtype.AUTO,
-    fp16: Annotated[bool | None, _option("openai-whisper's: --fp16 False is --dtype f32.")] = None,
+    fp16: Annotated[bool | None, option("openai-whisper's: --fp16 False is --dtype f32.")] = None,
     batch_size: Annotated[
         str | None,
-        _option(
+        option(
             "Windows decoded side by side, up to 64; auto: what fits.  [default: 1]", _maybe, "N"
         ),
     ] = None,
     threads: Annotated[
         int | None,
-        _option("Cores that NumPy work takes; 0: all (also OSCINE_THREADS).", _whole, "INT"),
+        option("Cores that NumPy work takes; 0: all (also OSCINE_THREADS).", whole, "INT"),
     ] = None,
     offline: Annotated[
         bool, typer.Option("--offline", help="Fetch nothing (also OSCINE_OFFLINE=1).")
     ] = False,
-    model_dir: Annotated[str | None, _option("Refused: set OSCINE_HOME instead.")] = None,
+    model_dir: Annotated[str | None, option("Refused: set OSCINE_HOME instead.")] = None,
     output_format: Annotated[
         OutputFormat,
         typer.Option("--output-format", "-f", help="`all` always writes files."),
@@ -152,96 +130,96 @@ def transcribe(
     verbose: Annotated[
         bool, typer.Option(help="Log to stderr, and show segments there as they come.")
     ] = False,
-    language: Annotated[str | None, _option("Code or English name; detected if not given.")] = None,
-    multilingual: Annotated[bool, _option("Find the language of every window.")] = False,
+    language: Annotated[str | None, option("Code or English name; detected if not given.")] = None,
+    multilingual: Annotated[bool, option("Find the language of every window.")] = False,
     language_detection_segments: Annotated[
-        int, _option("Most windows that are listened to for the language.")
+        int, option("Most windows that are listened to for the language.")
     ] = 4,
     language_detection_threshold: Annotated[
-        float | None, _option("A language as likely as this is taken at once.", _number, "FLOAT")
+        float | None, option("A language as likely as this is taken at once.", number, "FLOAT")
     ] = 0.5,
-    task: Annotated[Task, _option("Same language, or English.")] = Task.TRANSCRIBE,
-    split_channels: Annotated[bool, _option("Transcribe every channel apart.")] = False,
+    task: Annotated[Task, option("Same language, or English.")] = Task.TRANSCRIBE,
+    split_channels: Annotated[bool, option("Transcribe every channel apart.")] = False,
     clip_timestamps: Annotated[
-        str, _option("Seconds start,end,start,...; the last end may be left out.")
+        str, option("Seconds start,end,start,...; the last end may be left out.")
     ] = "0",
-    without_timestamps: Annotated[bool, _option("Text only, one segment a window.")] = False,
-    word_timestamps: Annotated[bool, _option("The time of every word.")] = False,
-    prepend_punctuations: Annotated[str, _option("Joined to the word after.")] = (
+    without_timestamps: Annotated[bool, option("Text only, one segment a window.")] = False,
+    word_timestamps: Annotated[bool, option("The time of every word.")] = False,
+    prepend_punctuations: Annotated[str, option("Joined to the word after.")] = (
         PREPEND_PUNCTUATIONS
     ),
-    append_punctuations: Annotated[str, _option("Joined to the word before.")] = (
+    append_punctuations: Annotated[str, option("Joined to the word before.")] = (
         APPEND_PUNCTUATIONS
     ),
     max_words: Annotated[
-        int | None, _option("Parakeet: most words a segment.", _whole, "INT")
+        int | None, option("Parakeet: most words a segment.", whole, "INT")
     ] = None,
     silence_gap: Annotated[
         float | None,
-        _option("Parakeet: a pause, s, that ends a segment.  [default: 2]", _number, "FLOAT"),
+        option("Parakeet: a pause, s, that ends a segment.  [default: 2]", number, "FLOAT"),
     ] = None,
     max_duration: Annotated[
-        float | None, _option("Parakeet: longest segment, s.  [default: 30]", _number, "FLOAT")
+        float | None, option("Parakeet: longest segment, s.  [default: 30]", number, "FLOAT")
     ] = None,
-    highlight_words: Annotated[bool, _option("srt, vtt: underline words in their turn.")] = False,
+    highlight_words: Annotated[bool, option("srt, vtt: underline words in their turn.")] = False,
     max_line_width: Annotated[
-        int | None, _option("srt, vtt: most characters a line.", _whole, "INT")
+        int | None, option("srt, vtt: most characters a line.", whole, "INT")
     ] = None,
     max_line_count: Annotated[
-        int | None, _option("srt, vtt: most lines a cue, over segments.", _whole, "INT")
+        int | None, option("srt, vtt: most lines a cue, over segments.", whole, "INT")
     ] = None,
     max_words_per_line: Annotated[
-        int | None, _option("srt, vtt: most words a cue.", _whole, "INT")
+        int | None, option("srt, vtt: most words a cue.", whole, "INT")
     ] = None,
-    initial_prompt: Annotated[str | None, _option("Text before the first window.")] = None,
-    carry_initial_prompt: Annotated[bool, _option("Before every window.")] = False,
-    hotwords: Annotated[str | None, _option("Words that may come up, for every window.")] = None,
+    initial_prompt: Annotated[str | None, option("Text before the first window.")] = None,
+    carry_initial_prompt: Annotated[bool, option("Before every window.")] = False,
+    hotwords: Annotated[str | None, option("Words that may come up, for every window.")] = None,
     condition_on_previous_text: Annotated[
         bool | None,
-        _option("Show each window the text before it.  [default: unless in batches]"),
+        option("Show each window the text before it.  [default: unless in batches]"),
     ] = None,
-    prefix: Annotated[str | None, _option("Words every window begins with.")] = None,
-    temperature: Annotated[float, _option("0: always the likeliest token.")] = 0.0,
+    prefix: Annotated[str | None, option("Words every window begins with.")] = None,
+    temperature: Annotated[float, option("0: always the likeliest token.")] = 0.0,
     best_of: Annotated[
-        int | None, _option("Samples above temperature 0.  [default: 5]", _whole, "INT")
+        int | None, option("Samples above temperature 0.  [default: 5]", whole, "INT")
     ] = None,
     beam_size: Annotated[
-        int | None, _option("Beams at temperature 0.  [default: 1, greedy]", _whole, "INT")
+        int | None, option("Beams at temperature 0.  [default: 1, greedy]", whole, "INT")
     ] = None,
     patience: Annotated[
-        float | None, _option("Beams to finish, in parts of them.  [default: 1]", _number, "FLOAT")
+        float | None, option("Beams to finish, in parts of them.  [default: 1]", number, "FLOAT")
     ] = None,
     length_penalty: Annotated[
-        float | None, _option("0 to 1; None: the likeliest by token.", _number, "FLOAT")
+        float | None, option("0 to 1; None: the likeliest by token.", number, "FLOAT")
     ] = None,
-    repetition_penalty: Annotated[float, _option("Above 1: rather something new.")] = 1.0,
-    no_repeat_ngram_size: Annotated[int, _option("So many tokens never twice; 0: may be.")] = 0,
-    seed: Annotated[int, _option("Of the random numbers above temperature 0.")] = 0,
+    repetition_penalty: Annotated[float, option("Above 1: rather something new.")] = 1.0,
+    no_repeat_ngram_size: Annotated[int, option("So many tokens never twice; 0: may be.")] = 0,
+    seed: Annotated[int, option("Of the random numbers above temperature 0.")] = 0,
     suppress_tokens: Annotated[
-        str, _option("Ids never picked; -1: brackets, notes and the like.")
+        str, option("Ids never picked; -1: brackets, notes and the like.")
     ] = "-1",
-    suppress_blank: Annotated[bool, _option("No blank beginning.")] = True,
+    suppress_blank: Annotated[bool, option("No blank beginning.")] = True,
     max_initial_timestamp: Annotated[
-        float | None, _option("Latest first timestamp, s.", _number, "FLOAT")
+        float | None, option("Latest first timestamp, s.", number, "FLOAT")
     ] = 1.0,
     sample_len: Annotated[
-        int | None, _option("Most tokens a window.  [default: 224]", _whole, "INT")
+        int | None, option("Most tokens a window.  [default: 224]", whole, "INT")
     ] = None,
     temperature_increment_on_fallback: Annotated[
-        float | None, _option("Steps up to 1; None: never try again.", _number, "FLOAT")
+        float | None, option("Steps up to 1; None: never try again.", number, "FLOAT")
     ] = 0.2,
     compression_ratio_threshold: Annotated[
-        float | None, _option("Above it: repetitive.", _number, "FLOAT")
+        float | None, option("Above it: repetitive.", number, "FLOAT")
     ] = 2.4,
     logprob_threshold: Annotated[
-        float | None, _option("Below it: unlikely.", _number, "FLOAT")
+        float | None, option("Below it: unlikely.", number, "FLOAT")
     ] = -1.0,
     no_speech_threshold: Annotated[
-        float | None, _option("Above it, if unlikely too: silence.", _number, "FLOAT")
+        float | None, option("Above it, if unlikely too: silence.", number, "FLOAT")
     ] = 0.6,
     hallucination_silence_threshold: Annotated[
         float | None,
-        _option("With words: made-up text in longer silence, s, is left out.", _number, "FLOAT"),
+        option("With words: made-up text in longer silence, s, is left out.", number, "FLOAT"),
     ] = None,
     vad_filter: Annotated[
         bool,
@@ -249,15 +227,15 @@ def transcribe(
             "--vad-filter/--no-vad-filter", " /--no-vad", help="Only where speech is detected."
         ),
     ] = True,
-    vad_threshold: Annotated[float, _option("Likelier than this: speech.")] = 0.5,
+    vad_threshold: Annotated[float, option("Likelier than this: speech.")] = 0.5,
     vad_neg_threshold: Annotated[
         float | None,
-        _option("Less likely: no longer.  [default: 0.15 below]", _number, "FLOAT"),
+        option("Less likely: no longer.  [default: 0.15 below]", number, "FLOAT"),
     ] = None,
-    vad_min_speech_duration_ms: Annotated[int, _option("Shorter speech is left out.")] = 0,
-    vad_max_speech_duration_s: Annotated[float, _option("Longer speech is cut.")] = math.inf,
-    vad_min_silence_duration_ms: Annotated[int, _option("Shorter silence is kept.")] = 2000,
-    vad_speech_pad_ms: Annotated[int, _option("Kept on either side of speech.")] = 400,
+    vad_min_speech_duration_ms: Annotated[int, option("Shorter speech is left out.")] = 0,
+    vad_max_speech_duration_s: Annotated[float, option("Longer speech is cut.")] = math.inf,
+    vad_min_silence_duration_ms: Annotated[int, option("Shorter silence is kept.")] = 2000,
+    vad_speech_pad_ms: Annotated[int, option("Kept on either side of speech.")] = 400,
 ) -> None:
     """Write down what recordings say.
 
@@ -265,13 +243,9 @@ def transcribe(
     recording that cannot be read is reported and the rest go on; the exit code is then 1.
     """
     # A mistake is told before anything slow begins.
-    given = frozenset(
-        name
-        for name in context.params
-        if getattr(context.get_parameter_source(name), "name", "") == "COMMANDLINE"
-    )
+    said = given(context)
     if live:
-        check_live(files or [], given)
+        check_live(files or [], said)
     elif latency is not None:
         raise UsageError("latency needs --live")
     elif not files:
@@ -289,17 +263,15 @@ def transcribe(
     check_device(device)
     if output_dir is not None:
         make_folder(output_dir)
-    logging.basicConfig(
-        level=logging.INFO if verbose else logging.WARNING, format="oscine: %(message)s"
-    )
+    start_log(verbose)
     if live:
-        loaded = load_model(model, device, stored, offline=offline)
-        listen(loaded, files or [], latency, {name: options[name] for name in LISTENING & given})
+        loaded = load_listener(model, device, stored, offline=offline)
+        listen(loaded, files or [], latency, {name: options[name] for name in LISTENING & said})
         raise typer.Exit(0)
     able = [job for job in jobs if is_readable(job.source) and are_writable(job.targets)]
     done = []
     if able:
-        loaded = load_model(model, device, stored, offline=offline)
+        loaded = load_listener(model, device, stored, offline=offline)
         asked = Asked(chosen, layout, options, verbose=verbose)
         done = [finish(loaded, job, asked) for job in able]
         if os.environ.get("OSCINE_TRACE", "0") not in ("", "0"):
@@ -330,22 +302,6 @@ def check_layout(layout: Layout, output_format: OutputFormat, word_timestamps: b
             raise UsageError(f"{name} needs word_timestamps; add --word-timestamps")
 
 
-def set_threads(number: int | None) -> None:
-    """--threads, or a look at whether OSCINE_THREADS is a number."""
-    if number is None:
-        count()
-    else:
-        set_count(number)
-
-
-def check_device(device: str) -> None:
-    """Refuse what is known to be no device without looking for any."""
-    if device not in ("auto", "cpu") or "OSCINE_DEVICE" in os.environ:
-        from oscine.loading import wanted_device  # slow to import
-
-        wanted_device(device)
-
-
 def temperatures(first: float, increment: float | None) -> tuple[float, ...]:
     """openai-whisper's command: from the first up to 1 in steps; no steps without an increment."""
     if increment is None:
@@ -370,18 +326,12 @@ def precision(dtype: Dtype, fp16: bool | None) -> str:
     return meant.value
 
 
-def load_model(name: str | None, device: str, dtype: str, *, offline: bool) -> Model:
-    """Load by name or path, showing what is fetched.
-
-    Imports here, as a wrong option should not wait for them.
-    """
-    import oscine
+def load_listener(name: str | None, device: str, dtype: str, *, offline: bool) -> Model:
+    """A model that writes down, `base` where none is named; UsageError for one that speaks."""
     from oscine import hub
 
     name = name or hub.DEFAULT_MODEL
-    if not os.path.exists(name) and hub.find(name) is None and not hub.is_offline(offline):
-        from oscine.cli.models import download_bars
-
-        with download_bars() as report:
-            hub.resolve(name, progress=report)
-    return oscine.load(name, device=device, dtype=dtype, offline=offline)
+    loaded = load_model(name, device, dtype, offline=offline)
+    if hasattr(loaded, "speak"):
+        raise refuse_speaker(name)
+    return loaded

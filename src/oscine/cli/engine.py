@@ -1,0 +1,106 @@
+"""What commands that load a model have in common: its name, device, precision and threads."""
+
+from __future__ import annotations
+
+import logging
+import os
+from enum import StrEnum
+from typing import TYPE_CHECKING, Any
+
+import typer
+
+from oscine.errors import UsageError
+from oscine.threads import count, set_count
+
+if TYPE_CHECKING:
+    from oscine.loading import Model
+
+
+class Dtype(StrEnum):
+    """How weights are held."""
+
+    AUTO = "auto"
+    F32 = "f32"
+    F16 = "f16"
+
+
+def number(text: str | float | None) -> float | None:
+    """A number, or None for the word, as openai-whisper's optional_float."""
+    if text is None or text == "None":
+        return None
+    try:
+        return float(text)
+    except ValueError:
+        raise typer.BadParameter(f"{text!r} is not a number or None") from None
+
+
+def whole(text: str | int | None) -> int | None:
+    """A whole number, or None for the word."""
+    if text is None or text == "None":
+        return None
+    try:
+        return int(text)
+    except ValueError:
+        raise typer.BadParameter(f"{text!r} is not a whole number or None") from None
+
+
+def option(help_text: str, parser: Any = None, metavar: str | None = None) -> Any:
+    """An option that is named after its parameter."""
+    return typer.Option(help=help_text, parser=parser, metavar=metavar)
+
+
+def given(context: typer.Context) -> frozenset[str]:
+    """Names of the parameters that the command line has, whatever their values."""
+    return frozenset(
+        name
+        for name in context.params
+        if getattr(context.get_parameter_source(name), "name", "") == "COMMANDLINE"
+    )
+
+
+def start_log(verbose: bool) -> None:
+    """What the library logs, on stderr."""
+    level = logging.INFO if verbose else logging.WARNING
+    logging.basicConfig(level=level, format="oscine: %(message)s")
+
+
+def set_threads(number: int | None) -> None:
+    """--threads, or a look at whether OSCINE_THREADS is a number."""
+    if number is None:
+        count()
+    else:
+        set_count(number)
+
+
+def check_device(device: str) -> None:
+    """Refuse what is known to be no device without looking for any."""
+    if device not in ("auto", "cpu") or "OSCINE_DEVICE" in os.environ:
+        from oscine.loading import wanted_device  # slow to import
+
+        wanted_device(device)
+
+
+def load_model(name: str, device: str, dtype: str, *, offline: bool) -> Model:
+    """Load by name or path, showing what is fetched.
+
+    Imports here, as a wrong option should not wait for them.
+    """
+    import oscine
+    from oscine import hub
+
+    if not os.path.exists(name) and hub.find(name) is None and not hub.is_offline(offline):
+        from oscine.cli.models import download_bars
+
+        with download_bars() as report:
+            hub.resolve(name, progress=report)
+    return oscine.load(name, device=device, dtype=dtype, offline=offline)
+
+
+def refuse_speaker(name: str) -> UsageError:
+    """For a command that writes down."""
+    return UsageError(f"{name} speaks and does not write down; oscine speak is its command")
+
+
+def refuse_listener(name: str) -> UsageError:
+    """For a command that speaks."""
+    return UsageError(f"{name} writes down and does not speak; oscine transcribe is its command")

@@ -1,0 +1,208 @@
+"""Where speech goes while it is made: a file, standard output, the loudspeaker."""
+
+from __future__ import annotations
+
+import logging
+import os
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+from pathlib import Path
+from time import perf_counter
+from typing import TYPE_CHECKING, Protocol
+
+from oscine.cli import printable, tell
+from oscine.cli.outputs import try_folder
+from oscine.errors import OscineError, UsageError
+from oscine.files import is_special
+from oscine.formats import timestamp
+
+if TYPE_CHECKING:
+    from oscine.types import Audio, Samples
+
+log = logging.getLogger(__name__)
+
+STANDARD_OUTPUT = "-"
+
+
+class Voiced(Protocol):
+    """Speech as it is made: of SpeechStream what is used here."""
+
+    finish_reason: str | None
+    first_audio: float | None
+
+    def __iter__(self) -> Iterator[Audio]: ...
+
+
+class Writer(Protocol):
+    """AudioWriter and Player."""
+
+    name: str
+
+    @property
+    def duration(self) -> float: ...
+    def write(self, samples: Samples) -> None: ...
+    def close(self) -> None: ...
+    def abandon(self) -> None: ...
+
+
+@dataclass(frozen=True, slots=True)
+class Out:
+    """`path`: a file, `-`, or None for none; `form`: of oscine.audio.write.FORMATS."""
+
+    path: str | None
+    form: str | None
+    play: bool
+
+    @property
+    def name(self) -> str:
+        """As messages call it."""
+        if self.path is None:
+            return "loudspeaker"
+        return "standard output" if self.path == STANDARD_OUTPUT else self.path
+
+    def open(self, rate: int) -> list[Writer]:
+        """All that is written to, the loudspeaker last: it takes its time to the end."""
+        from oscine.audio.play import Player
+        from oscine.audio.write import AudioWriter
+
+        writers: list[Writer] = []
+        if self.path is not None:
+            target = sys.stdout.buffer if self.path == STANDARD_OUTPUT else self.path
+            writers.append(AudioWriter(target, rate, self.form, name=self.name))
+        if self.play:
+            try:
+                writers.append(Player(rate))
+            except OscineError:
+                for writer in writers:
+                    writer.abandon()
+                raise
+        return writers
+
+
+def choose(output: str | None, form: str | None, play: bool) -> Out:
+    """What the options ask for, looked at before anything slow begins.
+
+    Without -o and --play speech goes to standard output, but not onto a terminal.
+    Raises UsageError for what cannot be meant or written, OscineError where it could not be put.
+    """
+    from oscine.audio.play import load_player  # av is slow to import
+    from oscine.audio.write import format_of
+
+    if output is None and not play:
+        if sys.stdout is not None and sys.stdout.isatty():
+            raise UsageError("say where the speech goes: -o FILE, -o - for a pipe, or --play")
+        output = STANDARD_OUTPUT
+    if output == "":
+        raise UsageError("the name of the output file is empty")
+    if output is None and form is not None:
+        raise UsageError("format is for a file; add --output")
+    if play:
+        load_player()
+    if output is None:
+        return Out(None, None, play)
+    if output != STANDARD_OUTPUT:
+        return Out(output, checked_file(output, form), play)
+    if sys.stdout is None:
+        raise OscineError("standard output is closed; name a file with --output")
+    if sys.stdout.isatty():
+        raise UsageError("sound is not for a terminal; name a file with --output, or use --play")
+    return Out(output, format_of(sys.stdout.buffer, form or "wav"), play)
+
+
+def checked_file(output: str, form: str | None) -> str:
+    """The format of a file that can be written."""
+    from oscine.audio.write import format_of
+
+    path = Path(output)
+    if os.path.isdir(output):
+        raise UsageError(f"{output} is a folder; name a file in it")
+    chosen = format_of(path, form)
+    if not is_special(path):
+        try_folder(path.parent)
+    return chosen
+
+
+def say(stream: Voiced, out: Out) -> None:
+    """Have all of it made, and put it where it goes as it comes.
+
+    Where it is stopped half-way, what is spoken is kept and a line says so. Raises what the stream
+    and the writers raise.
+    """
+    started = perf_counter()
+    writers: list[Writer] = []
+    try:
+        with progress(out) as report:
+            for piece in stream:
+                writers = writers or out.open(piece.rate)
+                for writer in writers:
+                    writer.write(piece.samples)
+                report(writers[0].duration)
+        spent = perf_counter() - started
+        for writer in writers:
+            writer.close()
+    except BrokenPipeError:
+        abandon(writers)
+        raise
+    except (OscineError, KeyboardInterrupt, MemoryError):
+        keep(writers)
+        raise
+    tell_end(stream, out, writers[0].duration if writers else 0.0, spent)
+
+
+def keep(writers: list[Writer]) -> None:
+    """Finish the file with what there is; the loudspeaker falls silent."""
+    for writer in writers:
+        if writer.name != "loudspeaker" and writer.duration:
+            with suppress(OscineError, BrokenPipeError):  # the first problem is told already
+                writer.close()
+                end = timestamp(writer.duration, hours=False, marker=".")
+                tell(f"{writer.name}: written as far as {end}")
+    abandon(writers)
+
+
+def abandon(writers: list[Writer]) -> None:
+    """Let go of all that is not closed."""
+    for writer in writers:
+        writer.abandon()
+
+
+def tell_end(stream: Voiced, out: Out, duration: float, spent: float) -> None:
+    """How it went: a line for people, more of it in the log, a warning if it did not end itself."""
+    speed = duration / spent if spent else 0.0
+    if stream.first_audio is not None:
+        log.info("first audio after %.0f ms", 1000 * stream.first_audio)
+    log.info("%s: %.1f s of speech in %.1f s, %.1fx", out.name, duration, spent, speed)
+    if stream.finish_reason not in (None, "end"):
+        end = timestamp(duration, hours=False, marker=".")
+        tell(f"{out.name}: the speech did not end by itself but at {end} ({stream.finish_reason})")
+    if out.path not in (None, STANDARD_OUTPUT) and sys.stderr.isatty():
+        told = f"{duration:.1f} s in {spent:.1f} s ({speed:.1f}x) -> {out.path}"
+        print(printable(told), file=sys.stderr)
+
+
+@contextmanager
+def progress(out: Out) -> Iterator[Callable[[float], None]]:
+    """Seconds of speech and how many of them a second, on stderr where people look at it."""
+    if not sys.stderr.isatty():
+        yield lambda _: None
+        return
+    from rich.console import Console  # costs start-up time
+    from rich.progress import Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
+
+    columns = (
+        SpinnerColumn(),
+        TextColumn("{task.description}", markup=False),
+        TextColumn("{task.fields[made]}"),
+        TimeElapsedColumn(),
+    )
+    with Progress(*columns, console=Console(stderr=True), transient=True) as bars:
+        task = bars.add_task(printable(out.name), total=None, made="")
+        started = perf_counter()
+
+        def report(seconds: float) -> None:
+            speed = seconds / max(perf_counter() - started, 1e-6)
+            bars.update(task, made=f"{seconds:.1f} s of speech, {speed:.1f}x")
+
+        yield report

@@ -1,0 +1,209 @@
+"""`oscine speak`: text in, speech out."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from dataclasses import fields
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from oscine.cli import sound_out, text_in
+from oscine.cli.engine import (
+    Dtype,
+    check_device,
+    given,
+    load_model,
+    number,
+    option,
+    refuse_listener,
+    set_threads,
+    start_log,
+    whole,
+)
+from oscine.cli.openai_style import OpenAIStyle
+from oscine.errors import UsageError
+from oscine.models.qwen3_tts.options import SpeakOptions
+
+if TYPE_CHECKING:
+    from oscine.models.qwen3_tts.pipeline import Qwen3Tts
+
+app = typer.Typer(add_completion=False, pretty_exceptions_enable=False, rich_markup_mode=None)
+
+DEFAULT_MODEL = "qwen3-tts-0.6b-custom-voice"
+#: Who speaks where nobody is named: of the released speakers the first whose mother tongue is
+#: English.
+DEFAULT_VOICE = "ryan"
+#: What is said of the speech besides SpeakOptions.
+MANNER = ("voice", "language", "instruct", "reference", "reference_text")
+HELP = "help"
+
+
+@app.command(cls=OpenAIStyle, no_args_is_help=True)
+def speak(
+    context: typer.Context,
+    text: Annotated[
+        str | None,
+        typer.Argument(
+            metavar="TEXT", help="What to say; a file that says it; or - for stdin, as it comes."
+        ),
+    ] = None,
+    output: Annotated[
+        str | None,
+        typer.Option(
+            "--output",
+            "-o",
+            help="A file (.wav .raw .mp3 .flac .opus .ogg .m4a .aac), or - for stdout, which it "
+            "also is without this where that is no terminal.",
+        ),
+    ] = None,
+    form: Annotated[
+        str | None,
+        typer.Option(
+            "--format", "-f", help="Instead of what the suffix says; on stdout wav or another."
+        ),
+    ] = None,
+    play: Annotated[
+        bool, typer.Option("--play", help="Let it be heard while it is made (extra `play`).")
+    ] = False,
+    model: Annotated[
+        str, typer.Option(help="A name of `oscine models list`, or a path.")
+    ] = DEFAULT_MODEL,
+    voice: Annotated[
+        str | None,
+        option(
+            "One of the model's speakers, or a voice that was saved; help: list them.  "
+            f"[default: {DEFAULT_VOICE}, where the model has speakers]"
+        ),
+    ] = None,
+    language: Annotated[
+        str | None, option("Code or English name.  [default: auto, the text's own]")
+    ] = None,
+    instruct: Annotated[
+        str | None, option("How to say it; for voice design: what voice says it.")
+    ] = None,
+    reference: Annotated[
+        Path | None, option("A recording to take the voice of (base models).")
+    ] = None,
+    reference_text: Annotated[
+        str | None, option("What it says: the voice gets nearer to it.")
+    ] = None,
+    x_vector_only: Annotated[
+        bool | None, option("Take only the sound of the voice.  [default: without its text]")
+    ] = None,
+    reference_silence: Annotated[
+        float | None, option("Seconds of silence put after it.  [default: 0]", number, "FLOAT")
+    ] = None,
+    seed: Annotated[
+        int | None, option("The same seed, the same speech.  [default: drawn]", whole, "INT")
+    ] = None,
+    temperature: Annotated[
+        float | None, option("Above 0: how freely to choose.  [default: 0.9]", number, "FLOAT")
+    ] = None,
+    top_k: Annotated[
+        int | None, option("Of so many likeliest; 0: all.  [default: 50]", whole, "INT")
+    ] = None,
+    top_p: Annotated[
+        float | None, option("Of the likeliest with this share.  [default: 1]", number, "FLOAT")
+    ] = None,
+    repetition_penalty: Annotated[
+        float | None, option("Above 1: less of the same.  [default: 1.05]", number, "FLOAT")
+    ] = None,
+    do_sample: Annotated[
+        bool | None, option("Off: always the likeliest, which sounds worse.  [default: on]")
+    ] = None,
+    subtalker_temperature: Annotated[
+        float | None, option("The same for the fine codes.", number, "FLOAT")
+    ] = None,
+    subtalker_top_k: Annotated[
+        int | None, option("The same for the fine codes.", whole, "INT")
+    ] = None,
+    subtalker_top_p: Annotated[
+        float | None, option("The same for the fine codes.", number, "FLOAT")
+    ] = None,
+    subtalker_do_sample: Annotated[bool | None, option("The same for the fine codes.")] = None,
+    max_seconds: Annotated[
+        float | None,
+        option("Most speech in all.  [default: bounded by the text]", number, "FLOAT"),
+    ] = None,
+    max_frames: Annotated[int | None, option("The same in frames of 80 ms.", whole, "INT")] = None,
+    streamed_text: Annotated[
+        bool | None,
+        option("Hear the text while speaking.  [default: when cloning, and from stdin]"),
+    ] = None,
+    guard: Annotated[
+        bool, option("Watch for an end that never comes, silence, repetition.")
+    ] = True,
+    device: Annotated[
+        str, typer.Option(help="auto, cpu, gpu, gpu:N, or part of an adapter's name.")
+    ] = "auto",
+    dtype: Annotated[Dtype, typer.Option(help="How weights are held.")] = Dtype.AUTO,
+    threads: Annotated[
+        int | None,
+        option("Cores that NumPy work takes; 0: all (also OSCINE_THREADS).", whole, "INT"),
+    ] = None,
+    offline: Annotated[
+        bool, typer.Option("--offline", help="Fetch nothing (also OSCINE_OFFLINE=1).")
+    ] = False,
+    verbose: Annotated[
+        bool, typer.Option(help="Log to stderr: time to the first audio, speed, seed.")
+    ] = False,
+) -> None:
+    """Say a text.
+
+    The speech goes to a file, a pipe or the loudspeaker, and nothing else does; progress and
+    messages go to stderr. Of what is interrupted, the part that was spoken is kept.
+    """
+    # A mistake is told before anything slow begins.
+    said = given(context)
+    options = {name: context.params[name] for name in (*MANNER, *OPTIONS) if name in said}
+    SpeakOptions.of(**{name: options[name] for name in options if name in OPTIONS})
+    for_speech = voice != HELP
+    if for_speech and text is None:
+        raise UsageError("Missing argument 'TEXT'.")
+    set_threads(threads)
+    check_device(device)
+    words = text_in.open_text(text) if for_speech and text is not None else ""
+    if reference is not None:
+        from oscine.audio.io import open_source  # av is slow to import
+
+        open_source(reference)
+    out = sound_out.choose(output, form, play) if for_speech else None
+    start_log(verbose)
+    if out is None:
+        from oscine.cli.voices import show_voices
+
+        show_voices(model)
+        return
+    loaded = load_speaker(model, device, dtype.value, offline=offline)
+    say_text(loaded, words, out, options)
+
+
+#: Names of the options that go to the model as they are.
+OPTIONS = tuple(each.name for each in fields(SpeakOptions))
+
+
+def say_text(
+    model: Qwen3Tts, text: str | Iterator[str], out: sound_out.Out, options: dict[str, Any]
+) -> None:
+    """One text, with somebody's voice."""
+    if model.kind == "custom_voice" and "voice" not in options and DEFAULT_VOICE in model.voices:
+        options["voice"] = DEFAULT_VOICE
+    if (reference := options.pop("reference", None)) is not None:
+        options["reference"] = str(reference)
+    sound_out.say(model.stream(text, **options), out)
+
+
+def load_speaker(name: str, device: str, dtype: str, *, offline: bool) -> Qwen3Tts:
+    """A model that speaks; UsageError for one that writes down, before it is fetched if known."""
+    from oscine import hub
+
+    if not os.path.exists(name) and name in hub.MODELS | hub.PARAKEET | hub.ALIASES:
+        raise refuse_listener(name)
+    loaded: Any = load_model(name, device, dtype, offline=offline)
+    if not hasattr(loaded, "speak"):
+        raise refuse_listener(name)
+    speaker: Qwen3Tts = loaded
+    return speaker

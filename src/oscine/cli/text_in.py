@@ -1,0 +1,83 @@
+"""Where the text to be spoken comes from: the command line, a file, standard input as it comes."""
+
+from __future__ import annotations
+
+import codecs
+import os
+import sys
+from collections.abc import Iterator
+from io import IncrementalNewlineDecoder
+from pathlib import Path
+from typing import Any
+
+from oscine.cli.outputs import STANDARD_INPUT
+from oscine.errors import OscineError, UsageError
+
+NO_TEXT = "is not text in UTF-8; save or convert it as that"
+#: An argument that ends so and is no file was meant as one.
+SUFFIXES = (".txt", ".md", ".text")
+
+
+def open_text(argument: str) -> str | Iterator[str]:
+    """The text itself; of a file that is there its contents; of `-` standard input, bit by bit.
+
+    Raises UsageError for no text and for what looks like a file and is none, OscineError for a file
+    that is empty, or holds no text in UTF-8 (its byte order mark is no part of it).
+    """
+    if argument == STANDARD_INPUT:
+        if sys.stdin is None:
+            raise OscineError("standard input: is closed; name a file")
+        return standard_input(sys.stdin.buffer)
+    if not argument.strip():
+        raise UsageError("there is no text to speak")
+    if os.path.exists(argument) and not os.path.isdir(argument):
+        return read_file(Path(argument))
+    if argument.lower().endswith(SUFFIXES) and len(argument.split()) == 1:
+        raise UsageError(f"{argument}: no such file; to speak this name, give it through -")
+    return argument
+
+
+def read_file(path: Path) -> str:
+    """All of a file, line ends as \\n."""
+    try:
+        data = path.read_bytes()
+    except OSError as error:
+        raise OscineError(f"{path}: cannot be read: {error.strerror or error}") from error
+    decoder = Decoder(str(path))
+    text = decoder.decode(data) + decoder.decode(b"", last=True)
+    if not text.strip():
+        raise OscineError(f"{path}: is empty; there is no text to speak")
+    return text
+
+
+def standard_input(file: Any) -> Iterator[str]:
+    """What comes, as it comes; not empty as a whole, else OscineError."""
+    decoder = Decoder("standard input")
+    spoken = False
+    while data := file.read1(1 << 16):
+        if text := decoder.decode(data):
+            spoken = spoken or not text.isspace()
+            yield text
+    text = decoder.decode(b"", last=True)
+    if not spoken and not text.strip():
+        raise OscineError("standard input: is empty; there is no text to speak")
+    yield text
+
+
+class Decoder:
+    """Bytes in any pieces to text: UTF-8, with or without a byte order mark, any line ends."""
+
+    def __init__(self, name: str) -> None:
+        self._name = name
+        utf8 = codecs.getincrementaldecoder("utf-8-sig")()
+        self._decoder = IncrementalNewlineDecoder(utf8, translate=True)
+
+    def decode(self, data: bytes, *, last: bool = False) -> str:
+        """What of it is whole characters; OscineError for what is no text."""
+        try:
+            text = self._decoder.decode(data, final=last)
+        except UnicodeDecodeError:
+            raise OscineError(f"{self._name}: {NO_TEXT}") from None
+        if "\0" in text:
+            raise OscineError(f"{self._name}: {NO_TEXT}")
+        return text

@@ -1,0 +1,433 @@
+"""The speak command: where speech goes, what is kept when it stops, wrong calls."""
+
+from __future__ import annotations
+
+import io
+import os
+import re
+import signal
+import subprocess
+import sys
+import time
+import wave
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import numpy as np
+import pytest
+
+from oscine.audio.io import decode
+from oscine.audio.write import FORMATS, pcm16
+from oscine.cli import run
+from oscine.errors import OscineError, UsageError
+from oscine.types import Audio
+
+Capture = pytest.CaptureFixture[bytes]
+
+RATE = 24_000
+#: The command in a process of its own, with the model below.
+COMMAND = (
+    "import sys, oscine; sys.path.insert(0, sys.argv.pop(1))\n"
+    "from test_speak import Speaker; oscine.load = Speaker().load\n"
+    "from oscine.cli import main\n"
+)
+
+
+def tone(word: str) -> np.ndarray:
+    """A tenth of a second for a word."""
+    time = np.arange(RATE // 10) / RATE
+    return (0.5 * np.sin(2 * np.pi * (200 + 20 * len(word)) * time)).astype(np.float32)
+
+
+def spoken(text: str) -> np.ndarray:
+    return np.concatenate([tone(word) for word in text.split()])
+
+
+class Stream:
+    """A tone a word; some words do something else."""
+
+    def __init__(self, text: str | Iterable[str], options: dict[str, Any]) -> None:
+        self.text, self.options = text, options
+        self.finish_reason: str | None = None
+        self.first_audio: float | None = None
+        self.duration = 0.0
+
+    def __iter__(self) -> Iterator[Audio]:
+        pieces = [self.text] if isinstance(self.text, str) else self.text
+        for word in (word for piece in pieces for word in piece.split()):
+            if word == "INTERRUPT":
+                raise KeyboardInterrupt
+            if word == "BREAK":
+                raise OscineError("the device was lost")
+            if word == "EXHAUST":
+                raise MemoryError
+            if word == "ENDLESS":
+                self.finish_reason = "length"
+                return
+            if re.fullmatch("SIG[A-Z]+", word):
+                os.kill(os.getpid(), getattr(signal, word))
+                time.sleep(20)  # it does not take so long
+            self.first_audio = 0.25
+            self.duration += 0.1
+            yield Audio(tone(word), RATE)
+        self.finish_reason = "end"
+
+
+class Speaker:
+    """Notes what it was asked."""
+
+    kind = "custom_voice"
+    voices = ("vivian", "ryan")
+
+    def __init__(self) -> None:
+        self.loaded: list[tuple[Any, ...]] = []
+        self.asked: list[tuple[Any, dict[str, Any]]] = []
+
+    def load(self, name: str, *, device: str, dtype: str, offline: bool) -> Speaker:
+        self.loaded.append((name, device, dtype, offline))
+        return self
+
+    def speak(self) -> None:
+        raise NotImplementedError
+
+    def stream(self, text: str | Iterable[str], **options: Any) -> Stream:
+        if options.get("voice") == "nobody":
+            raise UsageError("there is no voice 'nobody'; there are ryan, vivian")
+        self.asked.append((text, options))
+        return Stream(text, options)
+
+
+@pytest.fixture
+def speaker(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Speaker:
+    (tmp_path / "weights").mkdir()
+    monkeypatch.chdir(tmp_path)
+    made = Speaker()
+    monkeypatch.setattr("oscine.load", made.load)
+    return made
+
+
+def speak(*arguments: str) -> int:
+    return run(["speak", "--model", "weights", *arguments])
+
+
+def start(*arguments: str, before: str = "main()", **pipes: Any) -> subprocess.Popen[bytes]:
+    here = str(Path(__file__).parent)
+    return subprocess.Popen(
+        [sys.executable, "-c", COMMAND + before, here, "speak", "--model", "weights", *arguments],
+        stderr=subprocess.PIPE,
+        **pipes,
+    )
+
+
+def stdin(monkeypatch: pytest.MonkeyPatch, data: bytes) -> None:
+    monkeypatch.setattr(sys, "stdin", SimpleNamespace(buffer=io.BytesIO(data)))
+
+
+def files() -> list[str]:
+    return sorted(name for name in os.listdir() if name != "weights")
+
+
+def test_a_text_becomes_a_file_and_nothing_is_said(speaker: Speaker, capsysbinary: Capture) -> None:
+    assert speak("Hello, world", "-o", "a.wav") == 0
+    assert capsysbinary.readouterr() == (b"", b"")
+    with wave.open("a.wav") as file:
+        assert (file.getframerate(), file.getnchannels(), file.getsampwidth()) == (RATE, 1, 2)
+        data = file.readframes(file.getnframes())
+    assert data == pcm16(spoken("Hello, world")).tobytes()
+    assert files() == ["a.wav"]
+    assert speaker.loaded == [("weights", "auto", "auto", False)]
+    assert speaker.asked == [("Hello, world", {"voice": "ryan"})]
+
+
+@pytest.mark.parametrize("name", FORMATS)
+def test_every_format_by_its_suffix_and_by_name(speaker: Speaker, name: str) -> None:
+    assert speak("one two three", "-o", f"a.{name.upper()}") == 0
+    assert speak("one two three", "-o", "sound", "--format", name) == 0
+    if name != "raw":
+        for file in (f"a.{name.upper()}", "sound"):
+            assert decode(file, RATE).duration == pytest.approx(0.3, abs=0.2)
+    else:
+        assert Path("sound").stat().st_size == 2 * len(spoken("one two three"))
+
+
+def test_standard_output(speaker: Speaker, capsysbinary: Capture) -> None:
+    for arguments in ([], ["-o", "-"], ["-o", "-", "-f", "wav"]):
+        assert speak("one two", *arguments) == 0
+        out, error = capsysbinary.readouterr()
+        assert error == b""
+        assert out[:4] == b"RIFF" and out[44:] == pcm16(spoken("one two")).tobytes()
+    assert speak("one two", "-f", "raw") == 0
+    assert capsysbinary.readouterr().out == pcm16(spoken("one two")).tobytes()
+    assert files() == []
+
+
+def test_a_pipe_gets_sound_as_it_comes(speaker: Speaker) -> None:
+    process = start("-", stdin=subprocess.PIPE, stdout=subprocess.PIPE)
+    assert process.stdin is not None and process.stdout is not None
+    process.stdin.write(b"one ")
+    process.stdin.flush()
+    expected = pcm16(tone("one")).tobytes()
+    assert process.stdout.read(44 + len(expected))[44:] == expected  # while stdin is still open
+    out, error = process.communicate(b"two")
+    assert (out, error, process.returncode) == (pcm16(tone("two")).tobytes(), b"", 0)
+
+
+def test_a_terminal_gets_no_sound(
+    speaker: Speaker, capsysbinary: Capture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(sys.stdout, "isatty", lambda: True)
+    for arguments, problem in [([], "say where"), (["-o", "-"], "sound is not for a terminal")]:
+        assert speak("Hello", *arguments) == 2
+        error = capsysbinary.readouterr().err.decode()
+        assert problem in error and error.count("\n") == 1
+    assert speaker.loaded == []
+
+
+def test_text_of_files_and_of_standard_input(
+    speaker: Speaker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    Path("said.txt").write_bytes(b"\xef\xbb\xbffrom a\r\nfile")
+    assert speak("said.txt", "-o", "a.wav") == 0
+    stdin(monkeypatch, b"from a pipe")
+    assert speak("-", "-o", "b.wav") == 0
+    assert speaker.asked[0][0] == "from a\nfile"
+    assert decode("b.wav", RATE).duration == pytest.approx(0.3)
+    stdin(monkeypatch, b" \n")
+    assert speak("-", "-o", "c.wav") == 1
+    assert files() == ["a.wav", "b.wav", "said.txt"]
+
+
+def test_what_is_asked_goes_to_the_model(speaker: Speaker) -> None:
+    arguments = (
+        "--voice Vivian --language German --instruct happily --seed 7 --temperature 0.5 --top_k 3 "
+        "--top_p 0.9 --repetition_penalty 1.1 --do_sample False --subtalker-temperature 0.7 "
+        "--subtalker-top-k 0 --subtalker-top-p 1 --no-subtalker-do-sample --max-seconds 30 "
+        "--max-frames 9 --no-guard --streamed-text --device cpu --dtype f32 --offline --threads 1"
+    )
+    assert speak("Hello", "-o", "a.wav", *arguments.split()) == 0
+    assert speaker.loaded == [("weights", "cpu", "f32", True)]
+    ((_, options),) = speaker.asked
+    assert options == {
+        "voice": "Vivian", "language": "German", "instruct": "happily", "seed": 7,
+        "temperature": 0.5, "top_k": 3, "top_p": 0.9, "repetition_penalty": 1.1,
+        "do_sample": False, "subtalker_temperature": 0.7, "subtalker_top_k": 0,
+        "subtalker_top_p": 1.0, "subtalker_do_sample": False, "max_seconds": 30.0,
+        "max_frames": 9, "guard": False, "streamed_text": True,
+    }  # fmt: skip
+
+
+def test_a_reference_is_told_before_the_model_loads(
+    speaker: Speaker, capsysbinary: Capture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert speak("Hello", "-o", "a.wav", "--reference", "ref.wav") == 1
+    assert capsysbinary.readouterr().err == b"oscine: ref.wav: no such file; check the path\n"
+    assert speaker.loaded == []
+    monkeypatch.setattr(speaker, "kind", "base", raising=False)
+    Path("ref.wav").write_bytes(b"sound")
+    arguments = ["--reference", "ref.wav", "--reference-text", "hi", "--reference-silence", "0.5"]
+    assert speak("Hello", "-o", "a.wav", *arguments, "--x-vector-only") == 0
+    assert speaker.asked[0][1] == {
+        "reference": "ref.wav", "reference_text": "hi", "reference_silence": 0.5,
+        "x_vector_only": True,
+    }  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("arguments", "problem"),
+    [
+        (["-o", "a.wav"], "Missing argument 'TEXT'"),
+        (["", "-o", "a.wav"], "there is no text to speak"),
+        (["missing.txt", "-o", "a.wav"], "missing.txt: no such file"),
+        (["Hello", "-o", "a.doc"], "a.doc: .doc is no audio format; known are wav, raw, mp3"),
+        (["Hello", "-o", "a"], "a: no suffix names a format"),
+        (["Hello", "-o", "a.wav", "-f", "doc"], "there is no audio format 'doc'"),
+        (["Hello", "-o", ""], "the name of the output file is empty"),
+        (["Hello", "-o", "weights"], "weights is a folder; name a file in it"),
+        (["Hello", "-o", "a.wav", "--temperature", "0"], "temperature must be a number above 0"),
+        (["Hello", "-o", "a.wav", "--temperature", "nan"], "temperature must be a number"),
+        (["Hello", "-o", "a.wav", "--top-p", "1.5"], "top_p must be above 0 and at most 1"),
+        (["Hello", "-o", "a.wav", "--top-k", "-1"], "top_k must be a whole number"),
+        (["Hello", "-o", "a.wav", "--top-k", "x"], "'x' is not a whole number"),
+        (["Hello", "-o", "a.wav", "--seed", "-1"], "seed must be a whole number from 0"),
+        (["Hello", "-o", "a.wav", "--max-seconds", "0"], "max_seconds must be a number above 0"),
+        (["Hello", "-o", "a.wav", "--repetition-penalty", "0"], "repetition_penalty must be"),
+        (["Hello", "-o", "a.wav", "--no-such-option", "3"], "No such option: --no-such-option"),
+        (["Hello", "-o", "a.wav", "--device", "cuda"], "oscine needs no CUDA"),
+        (["Hello", "-o", "a.wav", "--threads", "-1"], "threads must be a whole number"),
+        (["Hello", "-o", "a.wav", "--dtype", "f8"], "Invalid value for '--dtype'"),
+        (["Hello", "world", "-o", "a.wav"], "unexpected extra argument"),
+    ],
+)
+def test_a_wrong_call_is_one_line_and_nothing_is_loaded_to_speak(
+    speaker: Speaker, capsysbinary: Capture, arguments: list[str], problem: str
+) -> None:
+    assert speak(*arguments) == 2
+    out, error = capsysbinary.readouterr()
+    assert out == b""
+    assert error.startswith(b"oscine: ") and error.count(b"\n") == 1
+    assert problem in error.decode()
+    assert speaker.loaded == []
+    assert files() == []
+
+
+def test_play_needs_its_extra(
+    speaker: Speaker, capsysbinary: Capture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(sys.modules, "sounddevice", None)
+    assert speak("Hello", "--play") == 2
+    assert b"pip install 'oscine[play]'" in capsysbinary.readouterr().err
+    assert speaker.loaded == []
+
+
+def test_play_lets_it_be_heard_and_keeps_a_file_where_one_is_named(
+    speaker: Speaker, capsysbinary: Capture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    heard: list[np.ndarray] = []
+    device = SimpleNamespace(
+        start=lambda: None, stop=lambda: None, abort=lambda: heard.clear(), close=lambda: None,
+        write=lambda samples: heard.append(samples[:, 0].copy()),
+    )  # fmt: skip
+    module = SimpleNamespace(OutputStream=lambda **_: device, PortAudioError=RuntimeError)
+    monkeypatch.setitem(sys.modules, "sounddevice", module)
+    assert speak("one two", "--play") == 0
+    np.testing.assert_array_equal(np.concatenate(heard), spoken("one two"))
+    assert (files(), capsysbinary.readouterr().out) == ([], b"")
+    assert speak("one two", "--play", "-o", "a.wav") == 0
+    assert len(np.concatenate(heard)) == 2 * len(spoken("one two"))
+    assert files() == ["a.wav"]
+    assert speak("one INTERRUPT", "--play", "-o", "b.wav") == 130
+    assert decode("b.wav", RATE).duration == pytest.approx(0.1)
+    assert speak("Hello", "--play", "-f", "wav") == 2
+
+
+@pytest.mark.parametrize(
+    ("word", "code", "problem"),
+    [
+        ("INTERRUPT", 130, "interrupted"),
+        ("BREAK", 1, "the device was lost"),
+        ("EXHAUST", 1, "there is not enough memory"),
+    ],
+)
+def test_what_was_spoken_is_kept(
+    speaker: Speaker, capsysbinary: Capture, word: str, code: int, problem: str
+) -> None:
+    for name in ("a.wav", "a.mp3"):
+        Path(name).write_bytes(b"old")
+        assert speak(f"one two {word} three", "-o", name) == code
+        told = capsysbinary.readouterr().err.decode().splitlines()
+        assert told[0] == f"oscine: {name}: written as far as 00:00.200"
+        assert problem in told[1] and len(told) == 2
+        assert decode(name, RATE).duration == pytest.approx(0.2, abs=0.01)
+        Path(name).write_bytes(b"old")
+        assert speak(f"{word} three", "-o", name) == code
+        assert capsysbinary.readouterr().err.count(b"\n") == 1
+        assert Path(name).read_bytes() == b"old"  # nothing came in its place
+    assert files() == ["a.mp3", "a.wav"]
+
+
+@pytest.mark.skipif(not hasattr(signal, "SIGHUP"), reason="Windows has no such signals")
+@pytest.mark.parametrize("name", ["SIGTERM", "SIGHUP"])
+def test_a_signal_keeps_what_was_spoken(speaker: Speaker, name: str) -> None:
+    process = start(f"one {name} two", "-o", "a.wav", stdout=subprocess.PIPE)
+    _, error = process.communicate()
+    assert process.returncode == 128 + getattr(signal, name)
+    assert b"a.wav: written as far as 00:00.100" in error
+    assert decode("a.wav", RATE).duration == pytest.approx(0.1)
+
+
+def test_a_reader_of_sound_that_has_gone_is_no_error(speaker: Speaker) -> None:
+    process = start(
+        "word " * 400, before="sys.stdin.read(); main()",
+        stdin=subprocess.PIPE, stdout=subprocess.PIPE,
+    )  # fmt: skip
+    assert process.stdout is not None
+    process.stdout.close()
+    process.stdout = None
+    _, error = process.communicate(b"")
+    assert (process.returncode, error) == (1, b"")
+
+
+def test_standard_output_that_takes_no_sound(
+    speaker: Speaker, capsysbinary: Capture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    class Full:
+        buffer = property(lambda self: self)
+
+        def isatty(self) -> bool:
+            return False
+
+        def write(self, _: bytes) -> None:
+            raise OSError(28, "No space left on device")
+
+    for stdout, problem in [(None, "standard output is closed"), (Full(), "No space left")]:
+        monkeypatch.setattr(sys, "stdout", stdout)
+        for name in ("wav", "mp3"):
+            assert speak("Hello", "-f", name) == 1
+            error = capsysbinary.readouterr().err.decode()
+            assert error.startswith("oscine: standard output")
+            assert problem in error and error.count("\n") == 1
+
+
+def test_a_folder_that_takes_no_sound_is_told_before_the_model_loads(
+    speaker: Speaker, capsysbinary: Capture
+) -> None:
+    assert speak("Hello", "-o", "none/a.wav") == 1
+    assert capsysbinary.readouterr().err == (
+        b"oscine: none: cannot write there: No such file or directory\n"
+    )
+    assert speaker.loaded == []
+    assert speak("Hello", "-o", "/dev/null", "-f", "wav") == 0
+    assert not Path("/dev/null").is_file()
+
+
+def test_what_the_model_refuses_is_one_line(speaker: Speaker, capsysbinary: Capture) -> None:
+    assert speak("Hello", "-o", "a.wav", "--voice", "nobody") == 2
+    assert capsysbinary.readouterr().err == (
+        b"oscine: there is no voice 'nobody'; there are ryan, vivian\n"
+    )
+    assert files() == []
+
+
+def test_an_end_that_did_not_come_is_told(speaker: Speaker, capsysbinary: Capture) -> None:
+    assert speak("one ENDLESS", "-o", "a.wav") == 0
+    assert capsysbinary.readouterr().err == (
+        b"oscine: a.wav: the speech did not end by itself but at 00:00.100 (length)\n"
+    )
+
+
+def test_verbose_tells_latency_and_speed(speaker: Speaker) -> None:
+    process = start("one two", "-o", "a.wav", "--verbose", stdout=subprocess.PIPE)
+    out, error = process.communicate()
+    assert (process.returncode, out) == (0, b"")
+    assert "oscine: first audio after 250 ms\n" in error.decode()
+    assert re.search(r"oscine: a\.wav: 0\.2 s of speech in \d+\.\d s, \d+\.\dx\n", error.decode())
+
+
+def test_a_terminal_is_told_how_it_goes(
+    speaker: Speaker, capsysbinary: Capture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(sys.stderr, "isatty", lambda: True)
+    assert speak("one two", "-o", "a.wav") == 0
+    told = capsysbinary.readouterr().err.decode()
+    assert re.search(r"0\.2 s in \d+\.\d s \(\d+\.\dx\) -> a\.wav\n\Z", told)
+
+
+def test_models_that_do_not_speak_and_those_that_do_nothing_else(
+    speaker: Speaker, model: Any, capsysbinary: Capture
+) -> None:
+    assert speak("Hello", "-o", "a.wav") == 2  # `model` of conftest stands in for Whisper
+    assert capsysbinary.readouterr().err == (
+        b"oscine: weights writes down and does not speak; oscine transcribe is its command\n"
+    )
+    assert run(["speak", "Hello", "-o", "a.wav", "--model", "tiny.en"]) == 2
+    assert b"tiny.en writes down and does not speak" in capsysbinary.readouterr().err
+    assert len(model.loaded) == 1
+    model.speak = None
+    Path("a.wav").write_bytes(b"sound")
+    for arguments in (["a.wav"], ["--live", "-"]):
+        assert run(["transcribe", *arguments, "--model", "weights"]) == 2
+        assert capsysbinary.readouterr().err == (
+            b"oscine: weights speaks and does not write down; oscine speak is its command\n"
+        )
