@@ -412,3 +412,65 @@ def test_parakeets_are_no_whispers(empty_home: Path) -> None:
         hub.tokenizer_folder(0)
     with pytest.raises(HubError, match=r"did you mean 'parakeet-tdt-0.6b-v3'\?"):
         hub.resolve("parakeet-tdt-0.6-v3")
+
+
+SPEAKING = {
+    **{name: b"{}" for name in ("vocab.json", "tokenizer_config.json", "generation_config.json")},
+    "config.json": b'{"model_type": "qwen3_tts"}',
+    "merges.txt": b"a b\n",
+    "model.safetensors": bytes(range(256)) * 90,
+    "speech_tokenizer/config.json": b'{"model_type": "qwen3_tts_tokenizer_12hz"}',
+    "speech_tokenizer/preprocessor_config.json": b"{}",
+    "speech_tokenizer/model.safetensors": bytes(range(256)) * 80,
+}
+
+
+def whole_tree(folder: Path) -> dict[str, bytes]:
+    return {
+        path.relative_to(folder).as_posix(): path.read_bytes()
+        for path in folder.rglob("*")
+        if path.is_file()
+    }
+
+
+def test_a_voice_comes_with_its_codec(server: Server) -> None:
+    more = {"README.md": b"words", "speech_tokenizer/configuration.json": b"{}"}
+    server.offer_hub(hub.QWEN3_TTS["qwen3-tts-0.6b-base"].repository, SPEAKING | more)
+    seen: dict[str, tuple[int, int]] = {}
+    folder = hub.resolve(
+        "qwen3-tts-0.6b-base", progress=lambda file, *step: seen.update({file: step})
+    )
+    assert whole_tree(folder) == SPEAKING
+    assert seen == {name: (len(body), len(body)) for name, body in SPEAKING.items()}
+    assert hub.resolve("Qwen/Qwen3-TTS-12Hz-0.6B-Base", offline=True) == folder
+
+
+def test_a_codec_without_weights_is_not_fetched(server: Server) -> None:
+    files = {name: body for name, body in SPEAKING.items() if name[-19:] != "r/model.safetensors"}
+    server.offer_hub("a/b", files)
+    with pytest.raises(HubError, match=r"a/b/speech_tokenizer on Hugging Face holds no weights"):
+        hub.resolve("a/b")
+
+
+@pytest.mark.parametrize("lacking", ["", *SPEAKING])
+def test_voices_of_another_programs_cache_are_used_if_whole(
+    empty_home: Path, tmp_path: Path, lacking: str
+) -> None:
+    repository = hub.QWEN3_TTS["qwen3-tts-1.7b-voice-design"].repository
+    (tmp_path / "hub").mkdir()
+    snapshot = cache_of_another_program(tmp_path / "hub", repository, {})
+    (snapshot / "speech_tokenizer").mkdir()
+    for name, body in SPEAKING.items():
+        if name != lacking:
+            (snapshot / name).write_bytes(body)
+    optional = ("", "generation_config.json", "speech_tokenizer/preprocessor_config.json")
+    found = hub.find("qwen3-tts-1.7b-voice-design")
+    assert found == (snapshot if lacking in optional else None)
+
+
+def test_voices_are_no_listeners(empty_home: Path) -> None:
+    assert not hub.QWEN3_TTS.keys() & {*hub.MODELS, *hub.ALIASES, *hub.PARAKEET}
+    assert hub.DEFAULT_VOICE_MODEL in hub.QWEN3_TTS
+    assert all(model.n_vocab == 0 and not model.files for model in hub.QWEN3_TTS.values())
+    with pytest.raises(HubError, match=r"did you mean 'qwen3-tts-1.7b-base'\?"):
+        hub.resolve("qwen3-tts-1.7-base")

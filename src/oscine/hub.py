@@ -119,11 +119,23 @@ PARAKEET: dict[str, Model] = {
     "parakeet-tdt-0.6b-v2-mlx": Model("mlx-community/parakeet-tdt-0.6b-v2", 2472, 0),
     "parakeet-tdt-0.6b-v3-mlx": Model("mlx-community/parakeet-tdt-0.6b-v3", 2508, 0),
 }
+
+#: Qwen's text to speech, each with its codec. The sizes are those of the tensors.
+QWEN3_TTS: dict[str, Model] = {
+    "qwen3-tts-0.6b-base": Model("Qwen/Qwen3-TTS-12Hz-0.6B-Base", 2512, 0),
+    "qwen3-tts-0.6b-custom-voice": Model("Qwen/Qwen3-TTS-12Hz-0.6B-CustomVoice", 2494, 0),
+    "qwen3-tts-1.7b-base": Model("Qwen/Qwen3-TTS-12Hz-1.7B-Base", 4540, 0),
+    "qwen3-tts-1.7b-custom-voice": Model("Qwen/Qwen3-TTS-12Hz-1.7B-CustomVoice", 4516, 0),
+    "qwen3-tts-1.7b-voice-design": Model("Qwen/Qwen3-TTS-12Hz-1.7B-VoiceDesign", 4516, 0),
+}
 ALIASES = {"large": "large-v3", "large-v3-turbo": "turbo"}
 
 #: Both sources have it, so that a first command works where only the package index is reachable;
 #: of the two models with that, this is the one that understands every language.
 DEFAULT_MODEL = "base"
+
+#: What speaks where no model is named: the smallest that has voices of its own.
+DEFAULT_VOICE_MODEL = "qwen3-tts-0.6b-custom-voice"
 
 
 def home() -> Path:
@@ -225,22 +237,20 @@ def tokenizer_folder(n_vocab: int, offline: bool = False, progress: Progress | N
 
 def _look_up(name: str) -> tuple[str, Model]:
     name = ALIASES.get(name, name)
-    for table in (MODELS, PARAKEET):
+    for table in (MODELS, PARAKEET, QWEN3_TTS):
         if name in table:
             return name, table[name]
-        for known, model in table.items():
+        for own, model in table.items():
             if model.repository == name:
-                return known, model
+                return own, model
     if re.fullmatch(r"[\w-][\w.-]{0,95}/[\w-][\w.-]{0,95}", name):
         return name, Model(name, 0, 0)
     if "/" in name or "\\" in name or name.startswith((".", "~")):
         raise HubError(f"{name}: no such file or folder")
-    close = difflib.get_close_matches(name, [*MODELS, *ALIASES, *PARAKEET], n=1)
+    known = (*MODELS, *PARAKEET, *QWEN3_TTS)
+    close = difflib.get_close_matches(name, [*known, *ALIASES], n=1)
     hint = f"did you mean {close[0]!r}? Known: " if close else "known: "
-    raise HubError(
-        f"no model is called {name!r}; {hint}{', '.join((*MODELS, *PARAKEET))}, "
-        "or a path, or org/name"
-    )
+    raise HubError(f"no model is called {name!r}; {hint}{', '.join(known)}, or a path, or org/name")
 
 
 def _folder(name: str) -> Path:

@@ -13,7 +13,7 @@ import zipfile
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from oscine.errors import HubError
 
@@ -56,6 +56,9 @@ _SETTINGS_FILES = (
 _SHARD = re.compile(r"model-\d+-of-\d+\.safetensors")
 _SHARD_INDEX = "model.safetensors.index.json"
 _WEIGHTS_FILES = ("model.safetensors", _SHARD_INDEX, "model.bin", "weights.safetensors")
+#: Qwen3-TTS's codec, a model of its own in a folder below.
+_CODEC = "speech_tokenizer"
+_CODEC_FILES = ("config.json", "preprocessor_config.json")
 _ARCHIVE = ".nemo"  # of NVIDIA: weights, configuration and tokenizer in one
 
 
@@ -63,8 +66,15 @@ def is_complete(folder: Path) -> bool:
     """Whether a folder of Hugging Face's cache has all that a model needs; links may be broken."""
     if any(file.suffix == _ARCHIVE and file.exists() for file in folder.iterdir()):
         return True
-    if not (folder / "config.json").exists() or not (has_tokenizer(folder) or _has_labels(folder)):
+    if not (folder / "config.json").exists() or not _has_weights(folder):
         return False
+    if has_tokenizer(folder):
+        return True
+    settings = json.loads((folder / "config.json").read_text("utf-8"))
+    return isinstance(settings, dict) and (_has_labels(settings) or _speaks(folder, settings))
+
+
+def _has_weights(folder: Path) -> bool:
     index = folder / _SHARD_INDEX
     if index.exists() and not (folder / "model.safetensors").exists():
         shards = set(json.loads(index.read_text("utf-8"))["weight_map"].values())
@@ -76,10 +86,19 @@ def has_tokenizer(folder: Path) -> bool:
     return (folder / "tokenizer.json").exists()
 
 
-def _has_labels(folder: Path) -> bool:
-    """Whether a folder is of MLX's Parakeet, whose configuration is NeMo's, labels included."""
-    settings = json.loads((folder / "config.json").read_text("utf-8"))
-    return isinstance(settings, dict) and "target" in settings
+def _has_labels(settings: dict[str, Any]) -> bool:
+    """Whether a configuration is of MLX's Parakeet, which is NeMo's, labels included."""
+    return "target" in settings
+
+
+def _speaks(folder: Path, settings: dict[str, Any]) -> bool:
+    """Whether a folder is of Qwen3-TTS, with its codec and a tokenizer in two files."""
+    files = ("vocab.json", "merges.txt", "tokenizer_config.json", f"{_CODEC}/config.json")
+    return (
+        settings.get("model_type") == "qwen3_tts"
+        and all((folder / file).exists() for file in files)
+        and _has_weights(folder / _CODEC)
+    )
 
 
 def find_in_hub_cache(repository: str, fits: Callable[[Path], bool]) -> Path | None:
@@ -107,6 +126,7 @@ def fetch_from_hub(
     if weights:
         wanted += [file for file in _SETTINGS_FILES if file in files]
         wanted += _choose_weights(repository, files)
+        wanted += _codec_files(repository, files)
     part = folder.with_name(folder.name + ".part")
     endpoint = os.environ.get("HF_ENDPOINT")
     for file in wanted:
@@ -117,10 +137,24 @@ def fetch_from_hub(
         url = hf_hub_url(repository, file, revision=info.sha, endpoint=endpoint)
         if entry.size is None:
             raise HubError(f"Hugging Face does not say how large {file} is")
-        fetch(
-            url, part / file, size=entry.size, digest=digest, token=get_token(), progress=progress
-        )
+        report = progress and _naming(file, progress)
+        fetch(url, part / file, size=entry.size, digest=digest, token=get_token(), progress=report)
     part.replace(folder)
+
+
+def _naming(file: str, progress: Progress) -> Progress:
+    """Tell of a file by its place in the repository: two may have one name."""
+    return lambda name, done, total: progress(file, done, total)
+
+
+def _codec_files(repository: str, files: Iterable[str]) -> list[str]:
+    """What to fetch of a codec in a folder below, if there is one."""
+    below = [file.partition("/")[2] for file in files if file.startswith(f"{_CODEC}/")]
+    if not below:
+        return []
+    wanted = [file for file in _CODEC_FILES if file in below]
+    wanted += _choose_weights(f"{repository}/{_CODEC}", below)
+    return [f"{_CODEC}/{file}" for file in wanted]
 
 
 def _hub_listing(repository: str) -> ModelInfo:

@@ -22,10 +22,11 @@ def test_list_names_every_model_the_default_and_what_is_here(
     folder = made_up_model(empty_home, "tiny.en")
     assert run(["models", "list"]) == 0
     lines = capsys.readouterr().out.splitlines()
-    assert [line.split()[0] for line in lines[1:]] == [*hub.MODELS, *hub.PARAKEET]
+    assert [line.split()[0] for line in lines[1:]] == [*hub.MODELS, *hub.PARAKEET, *hub.QWEN3_TTS]
     known = {line.split()[0]: line.split()[1] for line in lines if "(default)" not in line}
     assert known["parakeet-tdt-0.6b-v3"] == "25"
     assert known["parakeet-tdt-0.6b-v2"] == "English"
+    assert known["qwen3-tts-0.6b-base"] == "10"
     marked = [line for line in lines if "(default)" in line]
     assert len(marked) == 1 and marked[0].split()[0] == hub.DEFAULT_MODEL
     assert [line for line in lines if str(folder) in line] == [lines[2]]

@@ -56,6 +56,8 @@ def download_bars() -> Iterator[download.Progress]:
 
 def languages(name: str, model: hub.Model) -> str:
     """How many, or which: Whisper's vocabularies tell, Parakeet's version does."""
+    if name in hub.QWEN3_TTS:
+        return "10"
     if name in hub.PARAKEET:
         return "25" if "-v3" in name else "English"
     return _LANGUAGES[model.n_vocab]
@@ -65,7 +67,7 @@ def languages(name: str, model: hub.Model) -> str:
 def list_models() -> None:
     """List the models known by name, with the default marked and where each lies."""
     table = Table("name", "languages", "download", "here", box=None)
-    for name, model in (hub.MODELS | hub.PARAKEET).items():
+    for name, model in (hub.MODELS | hub.PARAKEET | hub.QWEN3_TTS).items():
         folder = hub.find(name)
         table.add_row(
             f"{name} (default)" if name == hub.DEFAULT_MODEL else name,
