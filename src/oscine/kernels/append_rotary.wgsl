@@ -1,0 +1,40 @@
+// keys[b, p mod P] = k of row l, normalised and turned, where row l stands at p; values likewise
+// qkv [LINES·L, (HEADS + 2·KEY_HEADS)·W], keys and values [LINES, P, KEY_HEADS·W], W = 4·W4. Rows at
+// or past the line's length are void, but INNER rows all count.
+// Launch (KEY_HEADS, LINES·L).
+// use _utterance
+const HEADS: u32 = 1u;
+const KEY_HEADS: u32 = 1u;
+const W4: u32 = 16u;
+const WINDOW: u32 = 0u;
+const INNER: bool = false;
+
+@group(0) @binding(0) var<storage, read> qkv: array<vec4<f32>>;
+@group(0) @binding(1) var<storage, read> cosines: array<f32>;
+@group(0) @binding(2) var<storage, read> sines: array<f32>;
+@group(0) @binding(3) var<storage, read> norms: array<vec4<f32>>;
+@group(0) @binding(4) var<storage, read> utterances: array<u32>;
+@group(0) @binding(5) var<storage, read_write> keys: array<vec4<f32>>;
+@group(0) @binding(6) var<storage, read_write> values: array<vec4<f32>>;
+
+// use _place
+// use _rotary
+
+@compute @workgroup_size(128)
+fn main(
+  @builtin(workgroup_id) workgroup: vec3<u32>,
+  @builtin(num_workgroups) workgroups: vec3<u32>,
+  @builtin(local_invocation_index) me: u32,
+) {
+  let at = place_of(workgroup.y, workgroups.y);
+  if (!at.counts) {
+    return;
+  }
+  let key_at = (workgroup.y * (HEADS + 2u * KEY_HEADS) + HEADS + workgroup.x) * W4;
+  let key = head(me, key_at, 1u, at.place);
+  if (me < W4) {
+    let to = at.cache + (slot_of(at.place, at.room) * KEY_HEADS + workgroup.x) * W4 + me;
+    keys[to] = key;
+    values[to] = qkv[key_at + KEY_HEADS * W4 + me];
+  }
+}

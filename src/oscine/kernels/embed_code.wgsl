@@ -1,0 +1,68 @@
+// total[b] += table[code], or with FIRST total[b] = table[code]; y[b] = the row for the code, which is
+// table[code], or with PROJECTED projected[code]; with BEFORE y[2b] = before[b] and y[2b + 1] that row
+// table [V, D], total [LINES, D], D = 4·WIDTH4; projected [V, D'], before [LINES, D'], D' = 4·ROW4.
+// Launch (ceil(max(WIDTH4, ROW4) / 64), LINES).
+// use _utterance
+// use _table
+const WIDTH4: u32 = 1u;
+const ROW4: u32 = 1u;
+const TABLE_KIND: u32 = 0u;
+const PROJECTED_KIND: u32 = 0u;
+const PROJECTED: bool = false;
+const FIRST: bool = false;
+const BEFORE: bool = false;
+
+@group(0) @binding(0) var<storage, read> table: array<u32>;
+@group(0) @binding(1) var<storage, read> projected: array<u32>;
+@group(0) @binding(2) var<storage, read> before: array<vec4<f32>>;
+@group(0) @binding(3) var<storage, read> utterances: array<u32>;
+@group(0) @binding(4) var<storage, read_write> total: array<vec4<f32>>;
+@group(0) @binding(5) var<storage, read_write> y: array<vec4<f32>>;
+
+fn of_table(at4: u32) -> vec4<f32> {
+  let at = first_word(at4, TABLE_KIND);
+  var words = vec4<u32>(table[at], table[at + 1u], 0u, 0u);
+  if (TABLE_KIND == 0u) {
+    words = vec4<u32>(words.xy, table[at + 2u], table[at + 3u]);
+  }
+  return four(words, TABLE_KIND);
+}
+
+fn of_projected(at4: u32) -> vec4<f32> {
+  let at = first_word(at4, PROJECTED_KIND);
+  var words = vec4<u32>(projected[at], projected[at + 1u], 0u, 0u);
+  if (PROJECTED_KIND == 0u) {
+    words = vec4<u32>(words.xy, projected[at + 2u], projected[at + 3u]);
+  }
+  return four(words, PROJECTED_KIND);
+}
+
+@compute @workgroup_size(64)
+fn main(@builtin(global_invocation_id) at: vec3<u32>) {
+  let base = at.y * UTTERANCE_WORDS;
+  if (utterances[base + DONE] != 0u) {
+    return;
+  }
+  let code = utterances[base + CODE];
+  var row = vec4<f32>();
+  if (at.x < WIDTH4) {
+    row = of_table(code * WIDTH4 + at.x);
+    let to = at.y * WIDTH4 + at.x;
+    if (FIRST) {
+      total[to] = row;
+    } else {
+      total[to] += row;
+    }
+  }
+  if (at.x < ROW4) {
+    if (PROJECTED) {
+      row = of_projected(code * ROW4 + at.x);
+    }
+    if (BEFORE) {
+      y[2u * at.y * ROW4 + at.x] = before[at.y * ROW4 + at.x];
+      y[(2u * at.y + 1u) * ROW4 + at.x] = row;
+    } else {
+      y[at.y * ROW4 + at.x] = row;
+    }
+  }
+}

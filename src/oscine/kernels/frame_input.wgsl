@@ -1,0 +1,38 @@
+// y[b] = total[b] + table[code] + text[b, min(count, texts) - 1]
+// total and y [LINES, D], table [V, D], text [LINES, N, D], D = 4·WIDTH4.
+// Launch (ceil(WIDTH4 / 64), LINES).
+// use _utterance
+// use _table
+const WIDTH4: u32 = 1u;
+const TABLE_KIND: u32 = 0u;
+
+@group(0) @binding(0) var<storage, read> total: array<vec4<f32>>;
+@group(0) @binding(1) var<storage, read> table: array<u32>;
+@group(0) @binding(2) var<storage, read> text: array<vec4<f32>>;
+@group(0) @binding(3) var<storage, read> utterances: array<u32>;
+@group(0) @binding(4) var<storage, read_write> y: array<vec4<f32>>;
+
+fn of_table(at4: u32) -> vec4<f32> {
+  let at = first_word(at4, TABLE_KIND);
+  var words = vec4<u32>(table[at], table[at + 1u], 0u, 0u);
+  if (TABLE_KIND == 0u) {
+    words = vec4<u32>(words.xy, table[at + 2u], table[at + 3u]);
+  }
+  return four(words, TABLE_KIND);
+}
+
+@compute @workgroup_size(64)
+fn main(
+  @builtin(global_invocation_id) at: vec3<u32>,
+  @builtin(num_workgroups) workgroups: vec3<u32>,
+) {
+  let base = at.y * UTTERANCE_WORDS;
+  if (at.x >= WIDTH4 || utterances[base + DONE] != 0u) {
+    return;
+  }
+  let rows = arrayLength(&text) / (workgroups.y * WIDTH4);
+  let row = max(min(utterances[base + COUNT], utterances[base + TEXTS]), 1u) - 1u;
+  y[at.y * WIDTH4 + at.x] = total[at.y * WIDTH4 + at.x]
+    + of_table(utterances[base + CODE] * WIDTH4 + at.x)
+    + text[(at.y * rows + row) * WIDTH4 + at.x];
+}
