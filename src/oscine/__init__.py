@@ -1,20 +1,24 @@
-"""Speech to text on any GPU through WebGPU, and in NumPy where there is none.
+"""Speech to text and text to speech on any GPU through WebGPU, and in NumPy where there is none.
 
 import oscine
 model = oscine.load("tiny.en")
 print(model.transcribe("talk.mp3").text)
+model = oscine.load("qwen3-tts-0.6b-custom-voice")
+model.speak("Hello there.", voice="ryan").save("hello.wav")
 """
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from oscine.loading import Model
+    from oscine.models.speech import Speech
     from oscine.types import Transcript
 
-__all__ = ["load", "transcribe"]
+__all__ = ["load", "speak", "transcribe"]
 
 
 def __getattr__(name: str) -> str:
@@ -56,4 +60,35 @@ def transcribe(
     models.parakeet.options.ParakeetOptions.of takes. Raises what `load` and the model's
     `transcribe` raise.
     """
-    return load(model, device, dtype).transcribe(audio, **options)
+    loaded = load(model, device, dtype)
+    if not hasattr(loaded, "transcribe"):
+        raise _other_way(loaded.name, "speaks", "transcribe", "write down; use a Whisper")
+    return loaded.transcribe(audio, **options)
+
+
+def speak(
+    text: str | Iterable[str],
+    model: str | Path | None = None,
+    device: str = "auto",
+    dtype: str = "auto",
+    **options: Any,
+) -> Speech:
+    """Load a model and have it say one text; for more than one, keep what `load` gives.
+
+    `options`: what models.qwen3_tts.pipeline.Qwen3Tts.speak takes, and the fields of
+    models.qwen3_tts.options.SpeakOptions. Raises what `load` and the model's `speak` raise.
+    """
+    if model is None:
+        from oscine.hub import DEFAULT_VOICE_MODEL
+
+        model = DEFAULT_VOICE_MODEL
+    loaded = load(model, device, dtype)
+    if not hasattr(loaded, "speak"):
+        raise _other_way(loaded.name, "writes down", "speak", "speak; use a Qwen3-TTS")
+    return loaded.speak(text, **options)
+
+
+def _other_way(name: str, does: str, call: str, wanted: str) -> Exception:
+    from oscine.errors import UsageError
+
+    return UsageError(f"{call}: {name} {does} and cannot {wanted}")

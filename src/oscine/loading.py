@@ -12,16 +12,23 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from oscine import hub
-from oscine.errors import DeviceError, UsageError
+from oscine.bfloat16 import BFLOAT16, widen
+from oscine.errors import CheckpointError, DeviceError, UsageError
 from oscine.models.parakeet.decode import Decoder as ParakeetDecoder
 from oscine.models.parakeet.pipeline import Parakeet
 from oscine.models.parakeet.weights import ParakeetWeights
 from oscine.models.parakeet.weights import load_weights as load_parakeet_weights
+from oscine.models.qwen3_tts.decode import Decoder as Qwen3TtsDecoder
+from oscine.models.qwen3_tts.pipeline import Qwen3Tts
+from oscine.models.qwen3_tts.voices import VoiceFolder
+from oscine.models.qwen3_tts.weights import Qwen3TtsWeights
+from oscine.models.qwen3_tts.weights import load_weights as load_qwen3_tts_weights
 from oscine.models.whisper.decode import Decoder
 from oscine.models.whisper.pipeline import Whisper
 from oscine.models.whisper.weights import WhisperWeights, load_weights
 from oscine.ops import Backend, Linear
 from oscine.ops.reference import Reference
+from oscine.text.qwen import QwenTokenizer
 from oscine.text.whisper import Tokenizer, load_tokenizer
 from oscine.weights import Checkpoint, read_checkpoint
 
@@ -30,7 +37,7 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
-Model = Whisper | Parakeet
+Model = Whisper | Parakeet | Qwen3Tts
 
 DTYPES = ("auto", "f32", "f16")
 #: How often each device was lost in this process, by name. From the third time on it is no glitch.
@@ -53,6 +60,8 @@ def load(
         name = path.name if path.is_dir() else path.stem
     if is_parakeet(checkpoint):
         return load_parakeet(checkpoint, backend, path, name, device, dtype)
+    if is_qwen3_tts(checkpoint):
+        return load_qwen3_tts(checkpoint, backend, path, name, device, dtype)
     weights = load_weights(path)
     decoder = build(with_matrices(weights, dtype), backend, device)
     tokenizer = tokenizer_of(weights, offline)
@@ -77,6 +86,32 @@ def load_parakeet(
         decoder = ParakeetDecoder(weights, fall_back(device, problem))
     assert weights.spelling is not None
     return Parakeet(decoder, weights.spelling, name, RebuildParakeet(path, dtype, device, decoder))
+
+
+def is_qwen3_tts(checkpoint: Checkpoint) -> bool:
+    """Whether a configuration is that of a Qwen3-TTS, of whatever rate."""
+    return checkpoint.config.get("model_type") == "qwen3_tts"
+
+
+def load_qwen3_tts(
+    checkpoint: Checkpoint, backend: Backend, path: Path, name: str, device: str, dtype: str
+) -> Qwen3Tts:
+    """A checkpoint that is open already as a model. Raises CheckpointError, DeviceError."""
+    weights = qwen3_tts_with_matrices(load_qwen3_tts_weights(checkpoint), dtype)
+    spelling = QwenTokenizer.load(weights.folder)
+    if spelling.size > weights.config.text_vocabulary:
+        raise CheckpointError(
+            weights.folder,
+            f"its tokenizer has ids up to {spelling.size - 1}, its weights rows for "
+            f"{weights.config.text_vocabulary}",
+            "fetch the whole folder again",
+        )
+    try:
+        decoder = Qwen3TtsDecoder(weights, backend)
+    except DeviceError as problem:
+        decoder = Qwen3TtsDecoder(weights, fall_back(device, problem))
+    rebuild = RebuildQwen3Tts(path, dtype, device, decoder)
+    return Qwen3Tts(decoder, spelling, name, rebuild, VoiceFolder(hub.home() / "voices"))
 
 
 class Rebuild:
@@ -125,6 +160,23 @@ class RebuildParakeet:
             self.decoder = ParakeetDecoder(weights, backend)
         except DeviceError as problem:
             self.decoder = ParakeetDecoder(weights, give_up(self.decoder.device, problem))
+        return self.decoder
+
+
+class RebuildQwen3Tts:
+    """The same for Qwen3-TTS."""
+
+    def __init__(self, path: Path, dtype: str, device: str, decoder: Qwen3TtsDecoder) -> None:
+        self.path, self.dtype, self.device, self.decoder = path, dtype, device, decoder
+
+    def __call__(self) -> Qwen3TtsDecoder:
+        """As Rebuild."""
+        close(self.decoder.backend)
+        weights = qwen3_tts_with_matrices(load_qwen3_tts_weights(self.path), self.dtype)
+        try:
+            self.decoder = Qwen3TtsDecoder(weights, reopen(self.decoder.device, self.device))
+        except DeviceError as problem:
+            self.decoder = Qwen3TtsDecoder(weights, give_up(self.decoder.device, problem))
         return self.decoder
 
 
@@ -282,10 +334,35 @@ def parakeet_with_matrices(weights: ParakeetWeights, dtype: str) -> ParakeetWeig
     return replace(weights, encoder=encoder, transducer=transducer, ctc=ctc)
 
 
+def qwen3_tts_with_matrices(weights: Qwen3TtsWeights, dtype: str) -> Qwen3TtsWeights:
+    """The same for Qwen3-TTS, whose talker and predictor are stored as bfloat16 by default.
+
+    The codec and the speaker encoder stay float32, and the text embedding, which no device holds,
+    what it is.
+    """
+    if dtype == "auto":
+        return weights
+    kind = np.dtype(np.float16 if dtype == "f16" else np.float32)
+    talker, predictor = cast(weights.talker, kind), cast(weights.predictor, kind)
+    tables = tuple(as_kind(table, kind) for table in predictor.embeddings)
+    return replace(
+        weights,
+        text=cast(weights.text, kind),
+        talker=replace(talker, embedding=as_kind(talker.embedding, kind)),
+        predictor=replace(predictor, embeddings=tables),
+    )
+
+
+def as_kind(array: Any, kind: np.dtype[Any]) -> Any:
+    """A matrix as float16 or float32, of whatever it is stored as."""
+    numbers = widen(array) if array.dtype == BFLOAT16 else array
+    return numbers.astype(kind, copy=False)
+
+
 def cast(tree: Any, kind: np.dtype[Any]) -> Any:
     """The same tree with the weight of every linear layer as `kind`."""
     if isinstance(tree, Linear):
-        return replace(tree, weight=tree.weight.astype(kind, copy=False))
+        return replace(tree, weight=as_kind(tree.weight, kind))
     if isinstance(tree, tuple):
         return tuple(cast(item, kind) for item in tree)
     if is_dataclass(tree) and not isinstance(tree, type):

@@ -1,0 +1,326 @@
+"""The public model: a text in, speech out, whole or as it comes."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from threading import Lock, get_ident
+from time import perf_counter
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from oscine.audio.io import SourceLike, decode
+from oscine.errors import NonFiniteError, UsageError
+from oscine.models.qwen3_tts.codec_engine import CodecDecoder, Saved
+from oscine.models.qwen3_tts.decode import Decoder
+from oscine.models.qwen3_tts.manner import Manner, language_name, refuse
+from oscine.models.qwen3_tts.options import SpeakOptions
+from oscine.models.qwen3_tts.prompt import NO_INSTRUCTION, Prompter, Spelling
+from oscine.models.qwen3_tts.split import incremental_pieces, pieces
+from oscine.models.qwen3_tts.stream import Cancel, SpeechStream, Telling
+from oscine.models.qwen3_tts.take import Course
+from oscine.models.qwen3_tts.voices import Voice, VoiceFolder
+from oscine.models.resident import Resident
+from oscine.models.speech import Speech
+from oscine.types import Samples
+
+log = logging.getLogger(__name__)
+
+LONG_REFERENCE = 30.0  # seconds; 5 to 15 are best, and each slows the beginning down
+
+
+class Qwen3Tts(Resident[Decoder]):
+    """A loaded model: custom_voice, voice_design or base (`kind`).
+
+    One call speaks at a time: others, in other threads, wait for their turn. `folder` is where
+    saved voices are found by name.
+    """
+
+    def __init__(
+        self,
+        decoder: Decoder,
+        spelling: Spelling,
+        name: str,
+        rebuild: Callable[[], Decoder] | None = None,
+        folder: VoiceFolder | None = None,
+    ) -> None:
+        super().__init__(decoder, name, rebuild)
+        self.spelling = spelling
+        self.folder = folder or VoiceFolder(Path("voices"))
+        self.config = decoder.config
+        self._turn, self._taker = Lock(), 0
+        self._primed: tuple[CodecDecoder, bytes, Saved] | None = None
+
+    @property
+    def kind(self) -> str:
+        """What the model is for: "custom_voice", "voice_design" or "base"."""
+        return self.config.kind
+
+    @property
+    def voices(self) -> tuple[str, ...]:
+        """What `voice` may be: the model's own voices, or of a base model those that are saved."""
+        if self.kind == "base":
+            return tuple(self.folder.names())
+        return tuple(sorted(self.config.speakers))
+
+    @property
+    def languages(self) -> tuple[str, ...]:
+        """What `language` may be, by name; "auto" leaves it to the model."""
+        return self._prompter().languages()
+
+    # -- speaking -----------------------------------------------------------------------------
+
+    def speak(
+        self,
+        text: str | Iterable[str],
+        *,
+        voice: str | Path | Voice | None = None,
+        language: str | None = "auto",
+        instruct: str | None = None,
+        reference: SourceLike | None = None,
+        reference_text: str | None = None,
+        cancel: Cancel | None = None,
+        **options: Any,
+    ) -> Speech:
+        """The text as one recording. Arguments: `stream`.
+
+        Raises UsageError, AudioError, CheckpointError (a damaged voice), NonFiniteError,
+        DeviceError, Cancelled.
+        """
+        started = perf_counter()
+        stream = self._stream(
+            started, text, cancel, options, voice=voice, language=language, instruct=instruct,
+            reference=reference, reference_text=reference_text,
+        )  # fmt: skip
+        return stream.speech()
+
+    def stream(
+        self,
+        text: str | Iterable[str],
+        *,
+        voice: str | Path | Voice | None = None,
+        language: str | None = "auto",
+        instruct: str | None = None,
+        reference: SourceLike | None = None,
+        reference_text: str | None = None,
+        cancel: Cancel | None = None,
+        **options: Any,
+    ) -> SpeechStream:
+        """Audio as it comes, in pieces of up to four frames of 80 ms, the first of one.
+
+        `text`: all of it, or parts of it as somebody writes them: each sentence is spoken once it
+        is whole. A long text is cut at sentences; every piece has the same voice and seed.
+        `voice`: of a custom_voice model one of its own, of a base model a saved one, by name or
+        path, or what voice_of gives. `language`: a name or code; "auto": the model finds out.
+        `instruct`: how to speak, or of a voice_design model what voice to make up. `reference`: for
+        base models a recording to sound like (an array as (samples, rate)); with `reference_text`,
+        the words that are said in it, it is gone on from, without them only its voice is taken.
+        `cancel`: asked between pieces; then Cancelled is raised. `options`: SpeakOptions.
+        Raises as speak.
+        """
+        return self._stream(
+            perf_counter(), text, cancel, options, voice=voice, language=language,
+            instruct=instruct, reference=reference, reference_text=reference_text,
+        )  # fmt: skip
+
+    def _stream(
+        self,
+        started: float,
+        text: str | Iterable[str],
+        cancel: Cancel | None,
+        options: dict[str, Any],
+        **how: Any,
+    ) -> SpeechStream:
+        checked = SpeakOptions.of(**options).with_seed()
+        if checked.max_frames is not None and checked.max_frames >= self.config.context:
+            raise UsageError(
+                f"max_frames {checked.max_frames} do not fit into the model's "
+                f"{self.config.context} positions; use max_seconds to bound long texts"
+            )
+        if isinstance(text, str):
+            if not text.strip():
+                raise UsageError("there is no text to speak")
+            parts: Iterable[Any] = pieces(text)
+        elif isinstance(text, Iterable) and not isinstance(text, bytes | bytearray):
+            parts = incremental_pieces(map(checked_text, text))
+        else:
+            raise UsageError(f"text must be a str, or several of them, not {type(text).__name__}")
+        manner = self.manner(checked, **how)
+        talker, predictor = checked.sampling(self.config.generation)
+        assert checked.seed is not None
+        course = Course(manner, talker, predictor, checked.seed, checked.frames(), checked.guard)
+        return SpeechStream(Telling(self, parts, course, started, cancel))
+
+    def manner(
+        self,
+        options: SpeakOptions,
+        *,
+        voice: str | Path | Voice | None,
+        language: str | None,
+        instruct: str | None,
+        reference: SourceLike | None,
+        reference_text: str | None,
+    ) -> Manner:
+        """Who speaks and how, checked. Raises UsageError for what does not go with this model."""
+        name = language_name(language)
+        self._prompter().language(name)
+        if instruct is not None and not isinstance(instruct, str):
+            raise UsageError(f"instruct must be text, not {instruct!r}")
+        instruct = instruct if instruct and instruct.strip() else None
+        streamed = options.streamed_text
+        if self.kind == "base":
+            refuse(self.config, self.name, instruct=instruct)
+            taken = self._taken_voice(options, voice, reference, reference_text)
+            found = taken.reference(self.config, options.x_vector_only)
+            return Manner(name, reference=found, streamed=streamed)
+        refuse(
+            self.config, self.name, reference=reference, reference_text=reference_text,
+            x_vector_only=options.x_vector_only,
+            reference_silence=options.reference_silence or None,
+        )  # fmt: skip
+        if self.kind == "voice_design":
+            refuse(self.config, self.name, voice=voice)
+            return Manner(name, instruct=instruct, streamed=streamed)
+        if isinstance(voice, Voice | Path):
+            raise UsageError(f"{self.name} speaks with its own voices: {', '.join(self.voices)}")
+        speaker = self._prompter().speaker(voice)
+        if instruct and self.config.size == NO_INSTRUCTION:
+            log.warning("%s cannot be instructed: instruct is ignored; use a 1.7B", self.name)
+        return Manner(name, voice=speaker, instruct=instruct, streamed=streamed)
+
+    # -- voices -------------------------------------------------------------------------------
+
+    def voice_of(
+        self,
+        reference: SourceLike,
+        text: str | None = None,
+        *,
+        name: str = "",
+        silence: float = 0.0,
+    ) -> Voice:
+        """What cloning takes from a recording; with the text that is said in it, more of it.
+
+        Give it as `voice`, or keep it with save_voice. `silence`: seconds put after the recording.
+        Raises UsageError for another kind of model, too short a recording, or an array without its
+        rate; AudioError.
+        """
+        if self.kind != "base":
+            refuse(self.config, self.name, reference=reference)
+        if text is not None and (not isinstance(text, str) or not text.strip()):
+            raise UsageError(
+                "reference_text is empty: give the words that are said in the reference, or leave "
+                "it out to take the voice alone"
+            )
+        samples = reference_samples(reference, self.config.codec.rate)
+
+        def work() -> tuple[NDArray[np.float32], NDArray[np.uint32] | None]:
+            vector = self.decoder.speaker.embed(samples)
+            if text is None:
+                return vector, None
+            rest = np.zeros(round(silence * self.config.codec.rate), np.float32)
+            return vector, self.decoder.codec_encoder.encode(np.concatenate([samples, rest]))
+
+        with self.turn():
+            vector, codes = self.surviving(work)
+        return Voice(name, vector, codes, text, self.config.size)
+
+    def save_voice(self, name: str, reference: SourceLike, text: str | None = None) -> Path:
+        """Make a voice and keep it under a name. Returns its file. Raises as voice_of."""
+        self.folder.file(name)  # before the work
+        return self.folder.save(name, self.voice_of(reference, text, name=name))
+
+    def _taken_voice(
+        self,
+        options: SpeakOptions,
+        voice: str | Path | Voice | None,
+        reference: SourceLike | None,
+        text: str | None,
+    ) -> Voice:
+        """The voice to clone: saved, or made of a reference."""
+        if voice is not None and reference is not None:
+            raise UsageError("give voice= or reference=, not both")
+        if reference is None:
+            given = "reference_text" if text is not None else "reference_silence"
+            if text is not None or options.reference_silence:
+                raise UsageError(f"{given} goes with reference=, and there is none")
+            if voice is None:
+                known = ", ".join(self.voices) or "none yet"
+                raise UsageError(
+                    f"{self.name} is a base model, which clones voices: give reference=, a "
+                    f"recording, or voice=, a saved one (saved: {known})"
+                )
+            return voice if isinstance(voice, Voice) else self.folder.load(voice)
+        if options.x_vector_only is False and text is None:
+            raise UsageError("x_vector_only=False needs reference_text, what the reference says")
+        heard = None if options.x_vector_only else text
+        return self.voice_of(reference, heard, silence=options.reference_silence)
+
+    # -- the engine ---------------------------------------------------------------------------
+
+    @contextmanager
+    def turn(self) -> Iterator[None]:
+        """The engine for one call alone.
+
+        Raises UsageError where this thread has it already, as it would wait for itself.
+        """
+        if self._taker == get_ident():
+            raise UsageError(
+                f"{self.name} is still speaking: iterate over the stream to its end, or close() "
+                "it, before the next call"
+            )
+        with self._turn:
+            self._taker = get_ident()
+            try:
+                yield
+            finally:
+                self._taker = 0
+
+    def prime(self, codec: CodecDecoder, codes: NDArray[np.uint32] | None) -> None:
+        """Have the codec begin anew, after a reference where there is one.
+
+        Its audio is not heard. The state after it is kept for the next piece with this voice.
+        """
+        if codes is None:
+            codec.reset()
+            return
+        mark = codes.tobytes()
+        if self._primed is not None and self._primed[0] is codec and self._primed[1] == mark:
+            codec.restore(self._primed[2])
+            return
+        codec.reset()
+        codec.prime(codes)
+        self._primed = codec, mark, codec.saved()
+
+    def forget(self) -> None:
+        """As Resident."""
+        self._primed = None
+
+    def _prompter(self) -> Prompter:
+        return Prompter(self.config, self.spelling, self.decoder)
+
+
+def checked_text(part: Any) -> str:
+    """A part of a text. Raises UsageError for anything else."""
+    if not isinstance(part, str):
+        raise UsageError(f"parts of a text must be str, not {type(part).__name__}")
+    return part
+
+
+def reference_samples(reference: SourceLike, rate: int) -> Samples:
+    """A recording as mono samples [n] at `rate`, for cloning.
+
+    Raises UsageError for an array without its rate, NaN or infinity; AudioError.
+    """
+    if isinstance(reference, np.ndarray):
+        raise UsageError("a reference that is an array needs its rate: give (samples, rate)")
+    try:
+        samples = decode(reference, rate).samples
+    except NonFiniteError as error:
+        raise UsageError(str(error)) from None
+    if len(samples) > LONG_REFERENCE * rate:
+        log.warning("a reference of %.0f s is long; 5 to 15 s are best", len(samples) / rate)
+    return samples

@@ -1,0 +1,289 @@
+"""A text spoken piece by piece: audio as it comes, each piece joined to the one before."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Generator, Iterable, Iterator
+from contextlib import suppress
+from threading import Event
+from time import perf_counter
+from types import TracebackType
+from typing import TYPE_CHECKING, TypeAlias
+
+import numpy as np
+
+from oscine.errors import Cancelled, DeviceLostError, UsageError
+from oscine.models.qwen3_tts.guard import bridge
+from oscine.models.qwen3_tts.options import next_seed
+from oscine.models.qwen3_tts.split import Piece
+from oscine.models.qwen3_tts.take import NOTHING, Course, Take
+from oscine.models.speech import Speech
+from oscine.types import Audio, Samples
+
+if TYPE_CHECKING:
+    from oscine.models.qwen3_tts.pipeline import Qwen3Tts
+
+log = logging.getLogger(__name__)
+
+Cancel: TypeAlias = Event | Callable[[], bool]
+
+TAIL = 0.6  # seconds of what was heard last that are kept, to join the next piece to
+
+
+class Telling:
+    """The course of one call, and what is known of it so far.
+
+    Apart from SpeechStream, so that the generator which runs it holds no stream: one that nobody
+    iterates over any more goes away at once, and frees the engine.
+    """
+
+    def __init__(
+        self,
+        model: Qwen3Tts,
+        pieces: Iterable[Piece],
+        course: Course,
+        started: float,
+        cancel: Cancel | None,
+    ) -> None:
+        self.model, self.pieces, self.course, self.started = model, pieces, course, started
+        self.cancelled = cancel.is_set if isinstance(cancel, Event) else cancel
+        self.rate = model.decoder.config.codec.rate
+        self.hold = False  # a piece until it is whole, so that it can be tried once more
+        self.finish_reason: str | None = None
+        self.first_audio: float | None = None
+        self.samples = self.count = self.retries = self.frames = 0
+        self.tail = NOTHING
+        self.trouble: str | None = None
+        self.before = dict(model.decoder.timings)
+
+    def run(self) -> Generator[Samples, None, None]:
+        """All of it."""
+        with self.model.turn():
+            self.before = dict(self.model.decoder.timings)
+            pause = 0.0
+            for piece in self.pieces:
+                if self.count and not any(map(str.isalnum, piece.text)):
+                    continue  # a stray quotation mark
+                self.count += 1
+                joined = False
+                for samples in self.piece(piece):
+                    if not joined and self.samples:
+                        yield from self.heard(bridge(self.tail, samples, pause, self.rate))
+                    joined = True
+                    yield from self.heard(samples)
+                pause = piece.pause
+                if self.left == 0:
+                    break
+            if not self.count:
+                raise UsageError("there is no text to speak")
+            self.finish_reason = self.trouble or "end"
+
+    @property
+    def left(self) -> int | None:
+        """Frames that may still be made; None: any number."""
+        most = self.course.most_frames
+        return None if most is None else max(0, most - self.frames)
+
+    def heard(self, samples: Samples) -> Iterator[Samples]:
+        """Give it out."""
+        if not len(samples):
+            return
+        self.samples += len(samples)
+        keep = round(TAIL * self.rate)
+        self.tail = np.concatenate([self.tail, samples[-keep:]])[-keep:]
+        yield samples
+        self.check()
+
+    def check(self) -> None:
+        """Stop here if the caller wants to."""
+        if self.cancelled is not None and self.cancelled():
+            raise Cancelled("speaking was cancelled")
+
+    # -- one piece ----------------------------------------------------------------------------
+
+    def piece(self, piece: Piece) -> Iterator[Samples]:
+        """Audio of a piece; of a second try with another seed where the first went wrong.
+
+        There is none once audio of the first has been given out: then the piece ends there.
+        """
+        self.check()
+        take = self.take(piece, self.course.seed)
+        held: list[Samples] = []
+        given = False
+        for samples in self.surviving(take):
+            if self.hold:
+                held.append(samples)
+                self.check()
+            else:
+                given = True
+                yield samples
+        if self.is_wrong(take) and not given:
+            log.info("%r: %s; once more, with another seed", piece.text[:40], take.reason)
+            self.retries += 1
+            other = self.take(piece, next_seed(self.course.seed))
+            again: list[Samples] = []
+            for samples in self.surviving(other):
+                again.append(samples)
+                self.check()
+            if not self.is_wrong(other) or not held:
+                take, held = other, again
+        self.frames += take.frames
+        if take.reason != "end":
+            self.trouble = self.trouble or take.reason
+        if self.is_wrong(take):
+            log.warning("%r: stopped after %s: %s", piece.text[:40], *self.why(take))
+        yield from held
+
+    def take(self, piece: Piece, seed: int) -> Take:
+        """One try."""
+        return Take(self.model, self.course, piece.text, seed, self.left)
+
+    def is_wrong(self, take: Take) -> bool:
+        """Whether another try may be better."""
+        return self.course.guard and (
+            take.reason in ("silence", "repetition")
+            or (take.reason == "length" and not take.capped)
+            or not take.frames
+        )
+
+    def why(self, take: Take) -> tuple[str, str]:
+        """How long it went on, and what it was stopped for."""
+        seconds = take.frames * self.model.decoder.config.codec.hop / self.rate
+        reasons = {
+            "length": "as many frames as it may have",
+            "silence": "nothing was heard any more",
+            "repetition": "it said the same over and over",
+        }
+        return f"{seconds:.1f} s", reasons.get(take.reason or "", "there was no audio")
+
+    def surviving(self, take: Take) -> Iterator[Samples]:
+        """The samples of a take. Where the device is lost it is made again, as the same seed says
+        the same, and what was given already is left out."""
+        given = 0
+        running: Iterator[Samples] | None = None
+
+        def advance() -> Samples | None:
+            nonlocal running
+            if running is None:
+                running = without(iter(take), given)
+            try:
+                return next(running, None)
+            except DeviceLostError:
+                running = None
+                raise
+
+        while (samples := self.model.surviving(advance)) is not None:
+            if self.first_audio is None:
+                self.first_audio = perf_counter() - self.started
+            given += len(samples)
+            yield samples
+
+
+def without(pieces: Iterator[Samples], count: int) -> Iterator[Samples]:
+    """The same, but for so many samples at the beginning."""
+    for samples in pieces:
+        skipped = min(count, len(samples))
+        count -= skipped
+        if skipped < len(samples):
+            yield samples[skipped:]
+
+
+class SpeechStream(Iterator[Audio]):
+    """Speech under way: iterate for pieces of audio as they come.
+
+    To stop, stop iterating, or `close`, or leave its `with`: the engine is free then for others,
+    which wait until this one is finished. `seed` is what it is spoken with. While it runs
+    `finish_reason` is None and `first_audio`, seconds from the call to the first piece, None until
+    there is one. What was iterated over is not kept.
+    """
+
+    def __init__(self, telling: Telling) -> None:
+        self._telling = telling
+        self._audio = telling.run()
+        self._closed = False
+        self._seconds: float | None = None
+        self.seed = telling.course.seed
+        self.rate = telling.rate
+
+    def __next__(self) -> Audio:
+        if self._closed:
+            self._audio.close()
+            raise StopIteration
+        try:
+            return Audio(next(self._audio), self.rate)
+        except StopIteration:
+            if self._seconds is None:
+                self._seconds = perf_counter() - self._telling.started
+            raise
+
+    def __enter__(self) -> SpeechStream:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Say no more, and free the engine; at the next burst if another thread is iterating."""
+        self._closed = True
+        with suppress(ValueError):  # it is running, in another thread
+            self._audio.close()
+
+    @property
+    def finish_reason(self) -> str | None:
+        """As in Speech; None while it is not known, and where it was stopped."""
+        return self._telling.finish_reason
+
+    @property
+    def first_audio(self) -> float | None:
+        """Seconds from the call until the first audio was made."""
+        return self._telling.first_audio
+
+    @property
+    def duration(self) -> float:
+        """Seconds of audio so far."""
+        return self._telling.samples / self.rate
+
+    @property
+    def pieces(self) -> int:
+        """Pieces of the text so far, the one under way too."""
+        return self._telling.count
+
+    @property
+    def retries(self) -> int:
+        """Pieces that were spoken a second time so far."""
+        return self._telling.retries
+
+    @property
+    def timings(self) -> dict[str, float]:
+        """Milliseconds a stage so far: prompt, frames (talker and predictor), codec."""
+        before = self._telling.before
+        now = self._telling.model.decoder.timings
+        return {name: round(spent - before.get(name, 0.0), 3) for name, spent in now.items()}
+
+    def speech(self) -> Speech:
+        """Run to the end; all that was not iterated over before, as one.
+
+        A piece of the text that goes wrong is spoken a second time here, as nobody has heard it.
+        Raises what iterating raises.
+        """
+        self._telling.hold = True
+        samples = [audio.samples for audio in self]
+        telling = self._telling
+        return Speech(
+            np.concatenate(samples) if samples else NOTHING,
+            self.rate,
+            finish_reason=telling.finish_reason or "stopped",
+            seed=self.seed,
+            first_audio=telling.first_audio,
+            seconds=self._seconds or 0.0,
+            pieces=telling.count,
+            retries=telling.retries,
+            model=telling.model.name,
+            device=telling.model.device,
+            timings=self.timings,
+        )

@@ -1,0 +1,151 @@
+"""One try at one piece of text: frames to audio as they come, watched by the guards."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass
+from time import perf_counter
+from typing import Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+from oscine.models.qwen3_tts.codec_engine import CodecDecoder
+from oscine.models.qwen3_tts.config import Qwen3TtsConfig, Sampling
+from oscine.models.qwen3_tts.decode import Decoder
+from oscine.models.qwen3_tts.guard import Leak, Repetition, Silence, budget
+from oscine.models.qwen3_tts.manner import Manner
+from oscine.models.qwen3_tts.prompt import Prompt, Prompter, Spelling
+from oscine.models.qwen3_tts.request import Request
+from oscine.types import Samples
+
+Codes = NDArray[np.uint32]
+NOTHING: Samples = np.zeros(0, np.float32)
+
+
+class Speaker(Protocol):
+    """What a take needs of pipeline.Qwen3Tts."""
+
+    decoder: Decoder
+    spelling: Spelling
+
+    def prime(self, codec: CodecDecoder, codes: Codes | None) -> None:
+        """Have the codec begin anew, after a reference where there is one."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class Course:
+    """How all takes of a call are made. `most_frames` as asked for, of all pieces; None: any."""
+
+    manner: Manner
+    talker: Sampling
+    predictor: Sampling
+    seed: int
+    most_frames: int | None
+    guard: bool
+
+
+class Take:
+    """Iterate for samples [n]; `reason` then says how it ended, `frames` how many there were.
+
+    `left`: most frames, None for any. `capped`: that many were reached, so that another try would
+    be no better.
+    """
+
+    def __init__(
+        self, model: Speaker, course: Course, text: str, seed: int, left: int | None
+    ) -> None:
+        self._model, self._course = model, course
+        self.text, self.seed, self.left = text, seed, left
+        self.reason: str | None = None
+        self.frames = 0
+        self.capped = False
+
+    def __iter__(self) -> Iterator[Samples]:
+        decoder, course = self._model.decoder, self._course
+        prompt = course.manner.prompt(
+            Prompter(decoder.config, self._model.spelling, decoder), self.text
+        )
+        limit = self._limit(decoder.config, prompt)
+        request = Request(prompt, course.talker, course.predictor, self.seed, limit)
+        reference = course.manner.reference
+        codes = None if reference is None else reference.codes
+        self._model.prime(decoder.codec, codes)
+        silence = Silence(decoder.config.codec.rate, decoder.config.codec.hop)
+        self.reason, self.frames = None, 0
+        run = decoder.begin(request)
+        try:
+            for samples in self._decoded(decoder, self._own(run, codes)):
+                heard = silence.push(samples) if course.guard else samples
+                if len(heard):
+                    yield heard
+                if course.guard and silence.lasts:
+                    self.reason = "silence"
+                    return
+            self.frames = run.seen_frames
+            self.reason = self.reason or run.finish_reason or "length"
+            self.capped = self.reason == "length" and limit == self.left
+            if len(rest := silence.rest()):
+                yield rest
+        finally:
+            self.frames = run.seen_frames
+            run.stop()
+
+    def _limit(self, config: Qwen3TtsConfig, prompt: Prompt) -> int:
+        """Most frames of this take: as asked for, as the text allows, as there are positions."""
+        most = [config.generation.max_new_tokens - 1, config.context - len(prompt.rows)]
+        if self._course.guard:
+            most.append(budget(self.text))
+        if self.left is not None:
+            most.append(self.left)
+        return max(1, min(most))  # 1 is refused with the reason where there is no room at all
+
+    def _own(self, run: Iterable[Codes], reference: Codes | None) -> Iterator[Codes]:
+        """Bursts of frames but for those of a reference at their beginning, until they loop."""
+        leak = Leak(reference) if reference is not None and self._course.guard else None
+        repetition = Repetition()
+        early: list[Codes] = []
+        for codes in run:
+            if leak is not None:
+                early.append(codes)
+                leaked = leak.push(codes)
+                if leaked is None:
+                    continue
+                leak = None
+                codes = np.concatenate(early)
+                early = []
+                if leaked:
+                    self._model.decoder.codec.prime(codes[:leaked])
+                    codes = codes[leaked:]
+            if len(codes):
+                yield codes
+            if self._course.guard and repetition.push(codes):
+                self.reason = "repetition"
+                return
+        if early:
+            yield np.concatenate(early)
+
+    def _decoded(self, decoder: Decoder, bursts: Iterator[Codes]) -> Iterator[Samples]:
+        """Samples of bursts: of the first at once; of others while the next frames are made, where
+        the device works by itself."""
+        pending: Callable[[], Samples] | None = None
+        first = True
+        for codes in bursts:
+            if pending is not None:
+                yield self._waited(decoder, pending)
+            started = perf_counter()
+            pending = decoder.codec.begin(codes)
+            decoder.clock("codec", 1000 * (perf_counter() - started))
+            if first or not decoder.backend.runs_ahead:
+                yield self._waited(decoder, pending)
+                pending = None
+            first = False
+        if pending is not None:
+            yield self._waited(decoder, pending)
+
+    def _waited(self, decoder: Decoder, pending: Callable[[], Samples]) -> Samples:
+        started = perf_counter()
+        samples = pending()
+        decoder.clock("codec", 1000 * (perf_counter() - started))
+        return samples

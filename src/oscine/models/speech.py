@@ -1,0 +1,39 @@
+"""What a model says: samples, and how it came to them."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import BinaryIO
+
+from oscine.types import Audio
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Speech(Audio):
+    """Mono samples, float32 [n] in [-1, 1], at 24,000 hertz, and what is known of them.
+
+    `finish_reason`: "end" where every piece of the text was spoken to its end; else what happened
+    to the first that was not: "length" (the most frames it was given), "silence" or "repetition"
+    (it was stopped there). `first_audio` and `seconds` are wall time from the call on, `timings`
+    milliseconds a stage.
+    """
+
+    finish_reason: str = "end"
+    seed: int = 0
+    first_audio: float | None = None  # None: there is none
+    seconds: float = 0.0
+    pieces: int = 0  # that the text was cut into
+    retries: int = 0  # pieces that were spoken a second time, with another seed
+    model: str = ""
+    device: str = ""
+    timings: dict[str, float] = field(default_factory=dict)
+
+    def save(self, target: str | Path | BinaryIO, format: str | None = None) -> None:
+        """Write it to a file, in `format` or as its suffix says: wav, mp3, flac, opus, m4a ...
+
+        Raises what audio.write.save raises.
+        """
+        from oscine.audio.write import save  # FFmpeg is loaded by whoever writes
+
+        save(self, target, format)
