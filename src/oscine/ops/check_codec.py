@@ -204,6 +204,8 @@ CASES: tuple[Case, ...] = (
     convolve_case(700, (64, 8, 8), Taps(4, 0, 4)),
     convolve_case(203, (40, 10, 8), Taps(5, 2, 5), activation="elu"),
     convolve_case(320, (40, 16, 4), Taps(8, 0, 8), half=True),
+    convolve_case(4, (40, 10, 8), Taps(5, 1, 5), memory=True),
+    convolve_case(339, (40, 10, 8), Taps(5, 1, 5), memory=True),
     convolve_case(9000, (130, 1, 4), Taps(0)),
     # Few outputs.
     convolve_case(700, (1, 7, 96), Taps(6), memory=True),

@@ -61,7 +61,7 @@ class CodecOps(Protocol):
         activation: Activation = None,
         add: Tensor | None = None,
     ) -> Tensor:
-        """activation(conv(x) + b) + add: x [T, I], weight [O, K, I] (K places of time; [O, I] is one)
+        """activation(conv(x) + b) + add: x [T, I], weight [O, K, I] (K places of time; [O, I]: one)
         -> [T', O].
 
         T' = (left + T + right - (K - 1) dilation - 1) // stride + 1. With memory, a slot [left, I],

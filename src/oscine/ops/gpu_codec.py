@@ -61,7 +61,7 @@ class GpuCodec(Recorder):
             tile = 4 if rows <= 4 else 8 if rows <= 8 else 16
             self.add(
                 "convolve_rows", [*operands, y], (ceil(rows / tile), ceil(outputs / 4)),
-                work=4.0 * work, TILE=tile, BLOCK="subgroup" if self.lanes >= 8 else "workgroup",
+                work=4.0 * work, TILE=tile, BLOCK=self.block if self.lanes >= 8 else "workgroup",
                 **common,
             )  # fmt: skip
         else:

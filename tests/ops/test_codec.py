@@ -1,0 +1,262 @@
+"""The ops of codecs against plain sums over every term, in float64, and against their own past."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from numpy.typing import NDArray
+
+from oscine.errors import DeviceError
+from oscine.gpu.device import Device
+from oscine.ops import Linear, Snake, Taps
+from oscine.ops.check_cases import noise
+from oscine.ops.gpu import Gpu
+from oscine.ops.gpu_codec import tiles
+from oscine.ops.reference import Reference
+
+Array = NDArray[Any]
+REFERENCE = Reference()
+
+
+def seen(x: Array, at: int, padding: str) -> Array:
+    """Row `at` of x lengthened on both sides without end."""
+    if not 0 <= at < len(x):
+        if padding == "zero":
+            return np.zeros(x.shape[1])
+        if padding == "edge":
+            at = 0 if at < 0 else len(x) - 1
+        else:
+            at = -at if at < 0 else 2 * (len(x) - 1) - at
+    return x[at].astype(np.float64)
+
+
+def convolved(x: Array, conv: Linear, taps: Taps) -> Array:
+    """Term by term."""
+    rows = []
+    for row in range(taps.rows(len(x), conv.weight.shape[1])):
+        total = np.zeros(len(conv.weight)) if conv.bias is None else conv.bias.astype(np.float64)
+        for place in range(conv.weight.shape[1]):
+            at = row * taps.stride + place * taps.dilation - taps.left
+            total = total + conv.weight[:, place].astype(np.float64) @ seen(x, at, taps.padding)
+        rows.append(total)
+    return np.array(rows)
+
+
+def convolution(outputs: int, width: int, inputs: int) -> Linear:
+    rng = np.random.default_rng(width)
+    return Linear(noise(rng, outputs, width, inputs), noise(rng, outputs))
+
+
+@pytest.mark.parametrize(
+    ("count", "width", "taps"),
+    [
+        (1, 7, Taps(6)),
+        (40, 7, Taps(54, dilation=9)),
+        (30, 3, Taps(2, 1, padding="edge")),
+        (30, 5, Taps(8, 8, dilation=4, padding="reflect")),
+        (31, 16, Taps(8, 5, 8)),
+        (9, 4, Taps(2, 1, 2, padding="edge")),
+        (800, 10, Taps(5, 0, 5)),
+        (500, 2, Taps(1)),
+        (20, 1, Taps(0, 0, 3)),
+    ],
+)
+def test_convolve_is_the_sum_of_its_terms(count: int, width: int, taps: Taps) -> None:
+    x, conv = noise(np.random.default_rng(0), count, 6), convolution(5, width, 6)
+    expected = convolved(x, conv, taps)
+    found = REFERENCE.convolve(x, conv, taps)
+    assert found.dtype == np.float32
+    np.testing.assert_allclose(found, expected, rtol=0, atol=2e-5)
+    add = noise(np.random.default_rng(1), *expected.shape)
+    full = REFERENCE.convolve(x, conv, taps, activation="relu", add=add)
+    np.testing.assert_allclose(full, np.maximum(expected, 0) + add, rtol=0, atol=2e-5)
+
+
+def test_convolve_in_blocks_is_the_whole(monkeypatch: pytest.MonkeyPatch) -> None:
+    x, conv, taps = noise(np.random.default_rng(0), 5000, 4), convolution(3, 7, 4), Taps(6, 0, 2)
+    whole = REFERENCE.convolve(x, conv, taps, add=np.ones((2500, 3), np.float32))
+    monkeypatch.setattr("oscine.ops.codec.COLUMN_BYTES", 1)
+    again = REFERENCE.convolve(x, conv, taps, add=np.ones((2500, 3), np.float32))
+    np.testing.assert_allclose(again, whole, rtol=0, atol=1e-5)
+
+
+def test_a_weight_of_one_place_may_be_a_matrix() -> None:
+    x, conv = noise(np.random.default_rng(0), 20, 6), convolution(5, 1, 6)
+    flat = Linear(conv.weight[:, 0], conv.bias)
+    found = REFERENCE.convolve(x, flat, Taps(0))
+    np.testing.assert_array_equal(found, REFERENCE.convolve(x, conv, Taps(0)))
+
+
+@given(
+    cuts=st.lists(st.integers(1, 40), max_size=6),
+    width=st.integers(1, 8),
+    dilation=st.integers(1, 9),
+    stride=st.integers(1, 4),
+)
+def test_pieces_of_any_length_give_the_whole(
+    cuts: list[int], width: int, dilation: int, stride: int
+) -> None:
+    """Calls of a multiple of the stride, as codecs make them, over one memory."""
+    lengths = [stride * count for count in (*cuts, 3)]
+    left = max(0, (width - 1) * dilation + 1 - stride)
+    taps = Taps(left, 0, stride, dilation)
+    if taps.left + stride <= (width - 1) * dilation:
+        return
+    x, conv = noise(np.random.default_rng(5), sum(lengths), 3), convolution(4, width, 3)
+    memory = np.zeros((left, 3), np.float32)
+    parts, begin = [], 0
+    for length in lengths:
+        parts.append(REFERENCE.convolve(x[begin : begin + length], conv, taps, memory=memory))
+        begin += length
+    np.testing.assert_allclose(np.concatenate(parts), convolved(x, conv, taps), atol=2e-5)
+    past = np.concatenate([np.zeros((left, 3), np.float32), x])
+    np.testing.assert_array_equal(memory, past[len(past) - left :])
+
+
+@settings(max_examples=25)
+@given(cuts=st.lists(st.integers(1, 12), min_size=1, max_size=8), taps=st.integers(2, 9))
+def test_depthwise_in_pieces_is_each_channel_by_itself(cuts: list[int], taps: int) -> None:
+    rng = np.random.default_rng(taps)
+    x, weight, bias = noise(rng, sum(cuts), 5), noise(rng, taps, 5), noise(rng, 5)
+    memory, parts, begin = np.zeros((taps - 1, 5), np.float32), [], 0
+    for length in cuts:
+        piece = x[begin : begin + length]
+        parts.append(REFERENCE.depthwise(piece, Linear(weight, bias), memory))
+        begin += length
+    past = np.concatenate([np.zeros((taps - 1, 5)), x.astype(np.float64)])
+    expected = [np.convolve(past[:, c], weight[::-1, c], "valid") + bias[c] for c in range(5)]
+    np.testing.assert_allclose(np.concatenate(parts), np.stack(expected, 1), atol=1e-5)
+    np.testing.assert_array_equal(memory, past[len(past) - taps + 1 :].astype(np.float32))
+
+
+def test_too_few_rows_are_refused_by_name() -> None:
+    with pytest.raises(ValueError, match="too few for a convolution of 7"):
+        Taps(2).rows(3, 7)
+    with pytest.raises(ValueError, match="too few to reflect"):
+        Taps(3, 3, padding="reflect").rows(3, 4)
+
+
+@given(
+    st.lists(st.floats(-1e3, 1e3, width=32), min_size=1, max_size=30),
+    st.floats(0.125, 1, width=32),
+    st.floats(0.5, 4, width=32),
+)
+def test_snake_is_the_sine_of_mathematics(values: list[float], scale: float, gain: float) -> None:
+    """Of the product as float32 has it: near 1,000 that alone is 3e-5 off."""
+    x = np.array(values, np.float32)[:, None]
+    factors = np.array([scale], np.float32), np.array([gain], np.float32)
+    found = REFERENCE.snake(x, Snake(*factors))[:, 0]
+    for one, y in zip(x[:, 0], found, strict=True):
+        rise = gain * math.sin(float(one * factors[0][0])) ** 2
+        assert abs(float(y) - (float(one) + rise)) <= 4e-7 * gain + abs(one) * 1.3e-7
+
+
+def test_look_up_adds_the_rows_of_its_groups() -> None:
+    rng = np.random.default_rng(0)
+    codes = rng.integers(0, 9, (11, 4)).astype(np.uint32)
+    tables = noise(rng, 2, 9, 5)
+    expected = [tables[0][row[1]] + tables[1][row[2]] for row in codes]
+    np.testing.assert_allclose(REFERENCE.look_up(codes, tables, 1), expected, atol=1e-6)
+
+
+def test_quantise_takes_the_nearest_row_and_the_first_of_equals() -> None:
+    rng = np.random.default_rng(0)
+    table, x = noise(rng, 70, 8), noise(rng, 30, 8)
+    table[40] = table[3]
+    x[5] = table[3]
+    codes = np.full((30, 3), 99, np.uint32)
+    rest = REFERENCE.quantise(x, table, codes, 1)
+    nearest = [min(range(70), key=lambda n: math.dist(row, table[n])) for row in x.astype(float)]
+    assert codes[:, 1].tolist() == nearest and codes[5, 1] == 3
+    assert (codes[:, ::2] == 99).all()
+    np.testing.assert_array_equal(rest, x - table[nearest])
+
+
+@pytest.mark.parametrize("scored", [False, True])
+def test_statistics_are_those_of_each_channel(scored: bool) -> None:
+    rng = np.random.default_rng(0)
+    x, scores = noise(rng, 4000, 6) + 100, noise(rng, 4000, 6) * 3
+    x[:, 2] = 7
+    found = REFERENCE.statistics(x, scores if scored else None)
+    for c in range(6):
+        share = np.exp(scores[:, c].astype(float)) if scored else np.ones(4000)
+        share /= share.sum()
+        mean = (share * x[:, c].astype(float)).sum()
+        variance = (share * (x[:, c] - mean) ** 2).sum()
+        assert found[0, c] == pytest.approx(mean, rel=1e-6)
+        assert found[0, 6 + c] == pytest.approx(math.sqrt(max(variance, 1e-12)), rel=1e-4, abs=2e-5)
+
+
+def test_activate_leaves_its_input_alone() -> None:
+    x = noise(np.random.default_rng(0), 7, 3, 2)
+    before = x.copy()
+    found = REFERENCE.activate(x, "elu")
+    np.testing.assert_array_equal(x, before)
+    np.testing.assert_allclose(found, np.where(x > 0, x, np.expm1(x)), atol=1e-6)
+
+
+def test_scale_channels() -> None:
+    x, factors = noise(np.random.default_rng(0), 7, 3), np.array([[1, 0, -2]], np.float32)
+    np.testing.assert_array_equal(REFERENCE.scale_channels(x, factors, x), x * factors[0] + x)
+
+
+# -- the GPU's side; that it computes the same is tests/ops/test_parity.py's -------------------
+
+
+@given(st.integers(1, 200_000), st.integers(1, 7000), st.integers(1, 60_000))
+def test_tiles_split_no_sum_into_nothing(rows: int, outputs: int, depth: int) -> None:
+    columns, splits = tiles(rows, outputs, depth)
+    assert columns in (64, 96, 128)
+    assert 1 <= splits <= max(1, depth // 128)
+
+
+@pytest.mark.gpu
+def test_calls_of_every_length_share_their_kernels(device: Device) -> None:
+    """Lengths of one choice of tile: no call compiles what another has compiled before."""
+    gpu = Gpu(device)
+    conv = convolution(36, 7, 8)
+    weight = Linear(gpu.upload(conv.weight), gpu.upload(conv.bias))
+    memory, taps, made = gpu.slot((54, 8)), Taps(54, dilation=9), []
+    snake = Snake(gpu.upload(conv.bias), gpu.upload(conv.bias))
+    for count in (70, 64, 301):
+        x, y = gpu.slot((count, 8)), gpu.slot((count, 36))
+
+        def trace(x: Any = x, y: Any = y) -> None:
+            gpu.keep(gpu.snake(gpu.convolve(x, weight, taps, memory=memory), snake), y)
+
+        gpu.record(trace).run()
+        made.append(set(gpu.kernels.made))
+    assert made[1] - made[0] == set() == made[2] - made[1]
+
+
+@pytest.mark.gpu
+def test_a_stream_on_the_gpu_is_the_whole(device: Device) -> None:
+    """Calls of 1, 4 and 70 rows in turn over one memory of 54."""
+    gpu, conv, taps = Gpu(device), convolution(36, 7, 8), Taps(54, dilation=9)
+    weight = Linear(gpu.upload(conv.weight), gpu.upload(conv.bias))
+    memory = gpu.slot((54, 8))
+    lengths = (1, 4, 70, 1, 1, 4, 70, 4)
+    x, found, begin = noise(np.random.default_rng(0), sum(lengths), 8), [], 0
+    for length in lengths:
+        slot, y = gpu.slot((length, 8)), gpu.slot((length, 36))
+        gpu.write(slot, x[begin : begin + length])
+        plan = gpu.record(
+            lambda s=slot, y=y: gpu.keep(gpu.convolve(s, weight, taps, memory=memory), y)
+        )
+        plan.run()
+        found.append(gpu.read(y))
+        begin += length
+    np.testing.assert_allclose(np.concatenate(found), convolved(x, conv, taps), atol=2e-5)
+
+
+@pytest.mark.gpu
+def test_widths_that_kernels_cannot_take_are_refused(device: Device) -> None:
+    gpu, conv = Gpu(device), convolution(4, 3, 6)
+    weight = Linear(gpu.upload(conv.weight), gpu.upload(conv.bias))
+    with pytest.raises(DeviceError, match="6 is not a multiple of 4"):
+        gpu.convolve(gpu.slot((9, 6)), weight, Taps(2))
