@@ -1,0 +1,85 @@
+"""Checkpoints of Qwen3-TTS, to be changed: the goldens' with other tensors or settings."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import struct
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from oscine.bfloat16 import BFLOAT16
+from oscine.weights import read_checkpoint
+
+GOLDENS = Path(__file__).resolve().parents[2] / "goldens" / "qwen3_tts"
+KINDS = {BFLOAT16: "BF16", np.dtype("<f2"): "F16", np.dtype("<f4"): "F32", np.dtype("<i4"): "I32"}
+
+Arrays = dict[str, np.ndarray]
+
+
+def write_tensors(path: Path, arrays: Mapping[str, np.ndarray]) -> None:
+    """A safetensors file; what is mapped of one of that name stays as it is."""
+    header, blobs, length = {}, [], 0
+    for name, value in arrays.items():
+        blob = np.ascontiguousarray(value).tobytes()
+        span = [length, length + len(blob)]
+        header[name] = {
+            "dtype": KINDS[value.dtype], "shape": list(value.shape), "data_offsets": span,
+        }  # fmt: skip
+        blobs.append(blob)
+        length += len(blob)
+    text = json.dumps(header).encode()
+    text += b" " * (-len(text) % 8)
+    path.unlink(missing_ok=True)
+    path.write_bytes(b"".join([struct.pack("<Q", len(text)), text, *blobs]))
+
+
+@dataclass
+class Model:
+    """A copy of a golden's checkpoint; each change is written at once."""
+
+    folder: Path
+
+    def at(self, part: str) -> Path:
+        return self.folder / "speech_tokenizer" if part == "codec" else self.folder
+
+    def tensors(self, part: str = "talker") -> Arrays:
+        """As stored."""
+        tensors = read_checkpoint(self.at(part)).tensors
+        return {name: entry.stored().copy() for name, entry in tensors.items()}
+
+    def rewrite(self, arrays: Arrays, part: str = "talker") -> None:
+        write_tensors(self.at(part) / "model.safetensors", arrays)
+
+    def set(self, key: str, value: Any, file: str = "config.json") -> None:
+        """A dotted key of a configuration; ... takes it away."""
+        path = self.folder / file
+        config = json.loads(path.read_text("utf-8"))
+        *parents, last = key.split(".")
+        inner = config
+        for parent in parents:
+            inner = inner[parent]
+        if value is ...:
+            del inner[last]
+        else:
+            inner[last] = value
+        path.write_text(json.dumps(config), "utf-8")
+
+
+@pytest.fixture
+def model(tmp_path: Path) -> Callable[[str], Model]:
+    """Copies the checkpoint of a case; twice the same case is two copies."""
+    made: list[Model] = []
+
+    def copy(case: str) -> Model:
+        folder = tmp_path / f"{case}_{len(made)}"
+        shutil.copytree(GOLDENS / case / "ckpt", folder)
+        made.append(Model(folder))
+        return made[-1]
+
+    return copy

@@ -1,0 +1,356 @@
+"""One tree from any checkpoint, what is folded into it, and what is said where it does not fit."""
+
+from __future__ import annotations
+
+import json
+import logging
+from collections.abc import Callable
+from dataclasses import fields, is_dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from oscine.bfloat16 import BFLOAT16, widen
+from oscine.errors import CheckpointError
+from oscine.models.qwen3_tts.codec_weights import load_codec
+from oscine.models.qwen3_tts.shapes import codec_shapes, talker_shapes, unused_codec_shapes
+from oscine.models.qwen3_tts.weights import Qwen3TtsWeights, load_weights
+from oscine.ops import Linear
+from oscine.weights import read_checkpoint
+
+GOLDENS = Path(__file__).resolve().parents[2] / "goldens" / "qwen3_tts"
+CASES = ("base", "custom_voice", "voice_design")
+LAYER, CODEC_LAYER = "talker.model.layers.0", "decoder.pre_transformer.layers.0"
+
+Arrays = dict[str, np.ndarray]
+Copy = Callable[[str], Any]
+
+
+def leaves(tree: Any, at: str = "") -> Arrays:
+    """Every array of a tree of dataclasses and tuples by its place."""
+    if isinstance(tree, np.ndarray):
+        return {at: tree}
+    if isinstance(tree, tuple):
+        return {k: v for i, item in enumerate(tree) for k, v in leaves(item, f"{at}.{i}").items()}
+    found: Arrays = {}
+    if is_dataclass(tree):
+        for field in fields(tree):
+            found |= leaves(getattr(tree, field.name), f"{at}.{field.name}")
+    return found
+
+
+def wide(array: np.ndarray) -> np.ndarray:
+    return widen(array) if array.dtype == BFLOAT16 else array.astype(np.float32)
+
+
+def bf16(array: np.ndarray) -> np.ndarray:
+    """Its numbers, which must have no more digits than bfloat16 has."""
+    bits = (np.ascontiguousarray(array, "<f4").view("<u4") >> 16).astype("<u2").view(BFLOAT16)
+    assert np.array_equal(widen(bits), array)
+    return bits
+
+
+def refused(folder: Path) -> str:
+    with pytest.raises(CheckpointError) as caught:
+        load_weights(folder)
+    message = str(caught.value)
+    assert str(folder) in message and "\n" not in message
+    return message
+
+
+@pytest.fixture(scope="module")
+def base() -> Qwen3TtsWeights:
+    return load_weights(GOLDENS / "base" / "ckpt")
+
+
+@pytest.fixture(scope="module")
+def raw() -> Arrays:
+    """The tensors of `base` by name, in float32; the codec's too, whose names differ."""
+    folder = GOLDENS / "base" / "ckpt"
+    return {
+        name: entry.read().astype(np.float32)
+        for part in (folder, folder / "speech_tokenizer")
+        for name, entry in read_checkpoint(part).tensors.items()
+    }
+
+
+# -- what is expected ------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_upstreams_tensors_are_the_expected_ones(case: str) -> None:
+    config = load_weights(GOLDENS / case / "ckpt").config
+    for expected, part in (
+        (talker_shapes(config), "ckpt"),
+        (codec_shapes(config.codec) | unused_codec_shapes(config.codec), "ckpt/speech_tokenizer"),
+    ):
+        stored = read_checkpoint(GOLDENS / case / part).tensors
+        assert expected == {name: entry.shape for name, entry in stored.items()}
+
+
+def test_types_and_places(base: Qwen3TtsWeights) -> None:
+    found = leaves(base)
+    talking = (".text", ".talker", ".predictor")
+    for at, array in found.items():
+        matrix = at.startswith(talking) and array.ndim == 2
+        assert array.dtype == (BFLOAT16 if matrix else np.float32), at
+    assert base.stored == "bf16" and base.folder == GOLDENS / "base" / "ckpt"
+    assert base.config.speaker and base.speaker
+    assert len(base.predictor.heads) == len(base.predictor.embeddings) == base.config.groups - 1
+
+
+@pytest.mark.parametrize("case", ["custom_voice", "voice_design"])
+def test_only_base_models_have_a_speaker_encoder(case: str) -> None:
+    weights = load_weights(GOLDENS / case / "ckpt")
+    assert weights.speaker is None and weights.config.speaker is None
+    widths = weights.config.talker.width != weights.config.predictor.width
+    assert (weights.predictor.project is not None) == widths
+
+
+def test_a_codec_alone_and_in_its_model() -> None:
+    config, *parts = load_codec(GOLDENS / "codec" / "ckpt")
+    whole = load_weights(GOLDENS / "base" / "ckpt")
+    inner = load_codec(GOLDENS / "base" / "ckpt" / "speech_tokenizer")
+    assert inner[0] == whole.config.codec and config.groups == whole.config.groups
+    for one, two in zip(inner[1:], (whole.decoder, whole.encoder), strict=True):
+        assert all(np.array_equal(a, leaves(two)[at]) for at, a in leaves(one).items())
+    assert leaves(parts[0]).keys() == leaves(whole.decoder).keys()
+
+
+# -- what is folded --------------------------------------------------------------------------------
+
+
+def test_rows_are_joined_in_their_order(base: Qwen3TtsWeights, raw: Arrays) -> None:
+    block = base.talker.blocks[0]
+    parts = [raw[f"{LAYER}.self_attn.{part}_proj.weight"] for part in "qkv"]
+    assert np.array_equal(wide(block.qkv.weight), np.concatenate(parts))
+    parts = [raw[f"{LAYER}.mlp.{part}_proj.weight"] for part in ("gate", "up")]
+    assert np.array_equal(wide(block.gate_up.weight), np.concatenate(parts))
+    assert block.qkv.bias is None and block.norm.eps == base.config.talker.eps
+
+
+def test_branch_scales_are_in_the_rows(base: Qwen3TtsWeights, raw: Arrays) -> None:
+    x = np.random.default_rng(0).standard_normal(base.config.codec.decoder.stack.query_width)
+    block = base.decoder.blocks[0]
+    branch = raw[f"{CODEC_LAYER}.self_attn.o_proj.weight"] @ x
+    want = raw[f"{CODEC_LAYER}.self_attn_layer_scale.scale"] * branch
+    assert np.allclose(block.out.weight @ x, want, rtol=1e-5, atol=1e-8)
+    down = raw[f"{CODEC_LAYER}.mlp.down_proj.weight"]
+    want = raw[f"{CODEC_LAYER}.mlp_layer_scale.scale"][:, None] * down
+    assert np.allclose(block.down.weight, want, rtol=1e-6, atol=0)
+    at = "decoder.upsample.0.1"
+    shrink, gamma = base.decoder.upsample[0].block.shrink, raw[f"{at}.gamma"]
+    assert np.allclose(shrink.weight, gamma[:, None] * raw[f"{at}.pwconv2.weight"], rtol=1e-6)
+    assert shrink.bias is not None
+    assert np.allclose(shrink.bias, gamma * raw[f"{at}.pwconv2.bias"], rtol=1e-6)
+
+
+def transposed(x: np.ndarray, weight: np.ndarray, bias: np.ndarray, stride: int) -> np.ndarray:
+    """torch's ConvTranspose1d, x [T, I] and weight [I, O, K]; without the last K - s rows."""
+    out = np.zeros(((len(x) - 1) * stride + weight.shape[2], weight.shape[1]))
+    for t, row in enumerate(x):
+        out[t * stride : t * stride + weight.shape[2]] += np.einsum("i,iok->ko", row, weight)
+    return out[: len(x) * stride] + bias
+
+
+def plain(x: np.ndarray, folded: Linear, stride: int) -> np.ndarray:
+    """The same from what was folded: taps in the order of time, zeros before the first row."""
+    taps = folded.weight.shape[1]
+    padded = np.concatenate([np.zeros((taps - 1, x.shape[1])), x])
+    rows = [np.einsum("oki,ki->o", folded.weight, padded[t : t + taps]) for t in range(len(x))]
+    return (np.stack(rows) + folded.bias).reshape(len(x) * stride, -1)
+
+
+def test_a_transposed_convolution_is_a_plain_one(base: Qwen3TtsWeights, raw: Arrays) -> None:
+    decoder, config = base.decoder, base.config.codec.decoder
+    places = [
+        (f"decoder.upsample.{i}.0.conv", decoder.upsample[i].up, ratio)
+        for i, ratio in enumerate(config.ratios)
+    ] + [
+        (f"decoder.decoder.{i}.block.1.conv", decoder.stages[i - 1].up, rate)
+        for i, rate in enumerate(config.rates, 1)
+    ]
+    for at, folded, stride in places:
+        weight, bias = raw[f"{at}.weight"], raw[f"{at}.bias"]
+        x = np.random.default_rng(1).standard_normal((5, weight.shape[0]))
+        want = transposed(x, weight, bias, stride)
+        assert np.allclose(plain(x, folded, stride), want, atol=1e-6), at
+
+
+def test_codebooks_are_sums_over_usage(base: Qwen3TtsWeights, raw: Arrays) -> None:
+    at = "decoder.quantizer.rvq_rest.vq.layers.2._codebook"
+    usage = raw[f"{at}.cluster_usage"]
+    assert (usage == 0).any(), "an entry that was never used must be among them"
+    want = raw[f"{at}.embedding_sum"] / np.maximum(usage, 1e-5)[:, None]
+    assert np.allclose(base.decoder.rest_tables[2], want, rtol=1e-6)
+    assert base.decoder.first_table.shape == (1, *base.decoder.rest_tables.shape[1:])
+    at = "encoder.quantizer.acoustic_residual_vector_quantizer.layers.1.codebook"
+    want = raw[f"{at}.embed_sum"] / np.maximum(raw[f"{at}.cluster_usage"], 1e-5)[:, None]
+    assert np.allclose(base.encoder.tables[2], want, rtol=1e-6)
+    assert len(base.encoder.tables) == base.config.groups
+
+
+def test_snakes_and_convolutions(base: Qwen3TtsWeights, raw: Arrays) -> None:
+    at, unit = "decoder.decoder.2.block.3", base.decoder.stages[1].units[1]
+    assert np.allclose(unit.between.scale, np.exp(raw[f"{at}.act2.alpha"]))
+    assert np.allclose(unit.between.gain, 1 / (np.exp(raw[f"{at}.act2.beta"]) + 1e-9))
+    first = raw[f"{at}.conv1.conv.weight"]
+    assert np.array_equal(unit.first.weight, first.transpose(0, 2, 1)) and unit.dilation == 3
+    depthwise = base.decoder.upsample[1].block.depthwise.weight
+    assert np.array_equal(depthwise, raw["decoder.upsample.1.1.dwconv.conv.weight"][:, 0].T)
+    stage = base.encoder.stages[2]
+    assert np.array_equal(
+        stage.down.weight, raw["encoder.encoder.layers.9.conv.weight"].transpose(0, 2, 1)
+    )
+    assert stage.stride == base.config.codec.encoder.ratios[2]
+    part = base.speaker and base.speaker.blocks[1].parts[3].weight
+    at = "speaker_encoder.blocks.2.res2net_block.blocks.3.conv.weight"
+    assert np.array_equal(part, raw[at].transpose(0, 2, 1))
+
+
+# -- types and shards ------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("kind", ["bf16", "f16", "f32"])
+def test_every_type_is_the_same_tree(model: Copy, kind: str) -> None:
+    whole = model("custom_voice")
+    rng = np.random.default_rng(2)
+    # Numbers that all three types have exactly.
+    arrays = {
+        name: rng.integers(-8, 8, array.shape).astype(np.float32) / 16
+        for name, array in whole.tensors().items()
+    }
+    whole.rewrite({name: bf16(array) for name, array in arrays.items()})
+    first = load_weights(whole.folder)
+    turn = {"bf16": bf16, "f16": lambda a: a.astype("<f2"), "f32": lambda a: a}[kind]
+    whole.rewrite({name: turn(array) for name, array in arrays.items()})
+    codec = whole.tensors("codec")
+    second = load_weights(whole.folder)
+    assert second.stored == kind
+    found = leaves(second)
+    for at, array in leaves(first).items():
+        assert np.array_equal(wide(array), wide(found[at])), at
+        kept = found[at].ndim == 2 and at.startswith((".text", ".talker", ".predictor"))
+        stored = {"bf16": BFLOAT16, "f16": np.float16}.get(kind, np.float32)
+        assert found[at].dtype == (stored if kept else np.float32), at
+    whole.rewrite({name: array.astype("<f2") for name, array in codec.items()}, "codec")
+    halved = leaves(load_weights(whole.folder).decoder)
+    assert all(array.dtype == np.float32 for array in halved.values())
+
+
+def test_types_may_be_mixed(model: Copy) -> None:
+    mixed = model("voice_design")
+    arrays, before = mixed.tensors(), leaves(load_weights(mixed.folder))
+    name = f"{LAYER}.self_attn.k_proj.weight"
+    mixed.rewrite(arrays | {name: widen(arrays[name])})
+    weights = load_weights(mixed.folder)
+    assert weights.talker.blocks[0].qkv.weight.dtype == np.float32
+    assert weights.talker.blocks[1].qkv.weight.dtype == BFLOAT16 and weights.stored == "bf16"
+    after = leaves(weights)
+    assert all(np.array_equal(wide(array), wide(after[at])) for at, array in before.items())
+
+
+def test_shards_are_the_whole(model: Copy) -> None:
+    whole, parts = model("base"), model("base")
+    for part in ("talker", "codec"):
+        arrays, folder = parts.tensors(part), parts.at(part)
+        weight_map: dict[str, str] = {}
+        for index, names in enumerate((list(arrays)[::2], list(arrays)[1::2]), 1):
+            shard = f"model-{index:05d}-of-00002.safetensors"
+            parts.rewrite({name: arrays[name] for name in names}, part)
+            (folder / "model.safetensors").rename(folder / shard)
+            weight_map |= dict.fromkeys(names, shard)
+        index_file = folder / "model.safetensors.index.json"
+        index_file.write_text(json.dumps({"metadata": {}, "weight_map": weight_map}))
+    found = leaves(load_weights(parts.folder))
+    for at, array in leaves(load_weights(whole.folder)).items():
+        assert np.array_equal(wide(array), wide(found[at])), at
+
+
+# -- what does not fit -----------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("part", ["talker", "codec"])
+def test_tensors_that_do_not_fit_are_named_together(model: Copy, part: str) -> None:
+    wrong = model("base")
+    arrays = wrong.tensors(part)
+    gone, turned, *_, strange = [name for name in arrays if name.endswith("o_proj.weight")]
+    arrays["more"] = arrays.pop(gone)
+    arrays[turned] = np.ascontiguousarray(arrays[turned][1:])
+    arrays[strange] = np.zeros(arrays[strange].shape, np.int32)
+    wrong.rewrite(arrays, part)
+    message = refused(wrong.folder)
+    assert f"missing {gone}" in message and "unexpected more" in message
+    assert f"{turned} [" in message and f"{strange} [" in message and "int32" in message
+
+
+def test_what_the_codec_does_not_use_may_be_away_but_not_strange(model: Copy) -> None:
+    less = model("base")
+    arrays = less.tensors("codec")
+    unused = unused_codec_shapes(load_weights(less.folder).config.codec)
+    assert unused.keys() <= arrays.keys() and len(unused) > 10
+    kept = {name: array for name, array in arrays.items() if name not in unused}
+    less.rewrite(kept, "codec")
+    load_weights(less.folder)
+    name = "decoder.quantizer.rvq_first.input_proj.weight"
+    less.rewrite(kept | {name: np.zeros((3, 3, 1), np.float32)}, "codec")
+    assert name in refused(less.folder)
+
+
+def test_a_voice_that_kept_the_encoder_of_its_base(model: Copy) -> None:
+    tuned = model("base")
+    tuned.set("tts_model_type", "custom_voice")
+    tuned.set("talker_config.spk_id", {"Anna": [300]})
+    weights = load_weights(tuned.folder)
+    assert weights.speaker is None and weights.config.speakers == {"anna": 300}
+
+
+def test_a_folder_without_a_codec(model: Copy) -> None:
+    cut = model("custom_voice")
+    cut.at("codec").rename(cut.folder / "elsewhere")
+    assert "speech_tokenizer: no such folder" in refused(cut.folder)
+
+
+@pytest.mark.parametrize("part", ["talker", "codec"])
+def test_truncated_files(model: Copy, part: str) -> None:
+    cut = model("custom_voice")
+    path = cut.at(part) / "model.safetensors"
+    data = path.read_bytes()
+    for length in (0, 5, 9, 2000, len(data) // 2, len(data) - 1):
+        path.write_bytes(data[:length])
+        assert str(path) in refused(cut.folder)
+
+
+@settings(
+    max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
+)
+@given(st.data())
+def test_a_spoilt_header_is_an_error_or_harmless(model: Copy, data: st.DataObject) -> None:
+    """Any byte of the table of contents, or of a configuration, may be any other."""
+    spoilt = model("codec")
+    name = data.draw(st.sampled_from(["model.safetensors", "config.json"]))
+    path = spoilt.folder / name
+    content = bytearray(path.read_bytes())
+    end = 8 + int.from_bytes(content[:8], "little") if name.startswith("model") else len(content)
+    for place in data.draw(st.lists(st.integers(0, end - 1), min_size=1, max_size=3)):
+        content[place] = data.draw(st.integers(0, 255))
+    path.write_bytes(content)
+    try:
+        load_codec(spoilt.folder)
+    except CheckpointError as error:
+        assert str(spoilt.folder) in str(error)
+
+
+def test_numbers_that_overflow_pass_silently(model: Copy, caplog: Any) -> None:
+    """They are caught where logits and samples are."""
+    large = model("codec")
+    arrays = {name: entry.read() for name, entry in read_checkpoint(large.folder).tensors.items()}
+    name = f"decoder.decoder.{len(load_codec(large.folder)[0].decoder.rates) + 1}.alpha"
+    large.rewrite(arrays | {name: np.full_like(arrays[name], 100)})
+    with caplog.at_level(logging.WARNING):
+        _, decoder, _ = load_codec(large.folder)
+    assert np.isinf(decoder.snake.scale).all() and not caplog.records
