@@ -139,15 +139,14 @@ fn run(workgroup: vec3<u32>, workgroups: vec3<u32>) {
     for (var i = TEAM.lane; i < K; i += 2u * TEAM.lanes) {
       // Two rounds at once, so that their loads are under way together.
       let j = i + TEAM.lanes;
-      let a = w[o * K + i];
-      let b = w[other * K + i];
+      let next = min(j, K - 1u);
+      let a0 = w[o * K + i];
+      let b0 = w[other * K + i];
+      let a1 = w[o * K + next];
+      let b1 = w[other * K + next];
+      sums = with_wide(sums, i, a0, b0);
       if (j < K) {
-        let c = w[o * K + j];
-        let d = w[other * K + j];
-        sums = with_wide(sums, i, a, b);
-        sums = with_wide(sums, j, c, d);
-      } else {
-        sums = with_wide(sums, i, a, b);
+        sums = with_wide(sums, j, a1, b1);
       }
     }
     let all = summed(sums);
