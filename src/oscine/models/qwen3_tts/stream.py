@@ -234,6 +234,18 @@ class SpeechStream(Iterator[Audio]):
             self._audio.close()
 
     @property
+    def hold(self) -> bool:
+        """Whether a piece of the text comes whole, so that one that goes wrong is said once more.
+
+        False unless set: audio comes as it is made, and what was given out stands.
+        """
+        return self._telling.hold
+
+    @hold.setter
+    def hold(self, hold: bool) -> None:
+        self._telling.hold = hold
+
+    @property
     def finish_reason(self) -> str | None:
         """As in Speech; None while it is not known, and where it was stopped."""
         return self._telling.finish_reason
@@ -271,7 +283,7 @@ class SpeechStream(Iterator[Audio]):
         A piece of the text that goes wrong is spoken a second time here, as nobody has heard it.
         Raises what iterating raises.
         """
-        self._telling.hold = True
+        self.hold = True
         samples = [audio.samples for audio in self]
         telling = self._telling
         return Speech(

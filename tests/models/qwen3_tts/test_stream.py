@@ -1,0 +1,316 @@
+"""How pieces become one speech: seeds, joins, second tries, lost devices, and who may speak."""
+
+from __future__ import annotations
+
+import gc
+import logging
+import sys
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+sys.path.insert(0, str(Path(__file__).parent))
+from scripted import HOP, LEVELS, scripted
+
+from oscine.errors import Cancelled, DeviceLostError, UsageError
+from oscine.models.qwen3_tts.guard import EDGE
+from oscine.models.qwen3_tts.voices import Voice
+
+GOOD = [300, 310, 320, 330, 340]
+LOUD = {"voice": "ryan"}
+
+
+def good(request: Any, call: int) -> tuple[list[int], str]:
+    return [code + call for code in GOOD], "end"
+
+
+def firsts(samples: np.ndarray) -> list[int]:
+    """First codes of the frames that are heard."""
+    return [round(float(v) * LEVELS) for v in np.abs(samples[: len(samples) // HOP * HOP : HOP])]
+
+
+def test_one_piece_is_what_the_model_says() -> None:
+    model, engine = scripted(good)
+    speech = model.speak("Hello there.", seed=7, **LOUD)
+    assert firsts(speech.samples) == [code + 1 for code in GOOD]
+    assert (speech.finish_reason, speech.seed, speech.pieces, speech.retries) == ("end", 7, 1, 0)
+    assert speech.first_audio is not None and 0 < speech.first_audio <= speech.seconds
+    assert speech.rate == 24_000 and speech.duration == 5 * 0.08
+    assert (speech.model, speech.device) == ("custom_voice", "script")
+    assert "codec" in speech.timings
+    assert engine.requests[0].seed == 7
+
+
+def test_a_stream_gives_the_same_as_it_comes() -> None:
+    text = "One sentence is here. " * 30
+    whole = scripted(good)[0].speak(text, seed=1, **LOUD)
+    stream = scripted(good)[0].stream(text, seed=1, **LOUD)
+    assert stream.finish_reason is None and stream.first_audio is None
+    pieces = [next(stream)]
+    assert len(pieces[0].samples) == HOP and stream.first_audio is not None
+    assert stream.duration == 0.08
+    pieces += list(stream)
+    assert np.array_equal(np.concatenate([p.samples for p in pieces]), whole.samples)
+    assert stream.finish_reason == "end" and stream.pieces == whole.pieces > 2
+    assert list(stream) == []
+
+
+def test_every_piece_has_the_same_seed_and_a_drawn_one_is_told() -> None:
+    model, engine = scripted(good)
+    speech = model.speak("One sentence is here. " * 30, **LOUD)
+    assert {request.seed for request in engine.requests} == {speech.seed}
+    assert model.speak("Hi.", **LOUD).seed != speech.seed
+
+
+def test_joins_do_not_click_and_pause_as_long_as_is_due() -> None:
+    def loud_then_quiet(request: Any, call: int) -> tuple[list[int], str]:
+        return [300, 300], "end"
+
+    model, _ = scripted(loud_then_quiet)
+    speech = model.speak("First of all.\n\nSecond of all.", **LOUD)
+    gap = speech.samples[2 * HOP : -2 * HOP]
+    assert len(gap) == 12_000  # half a second, for a new paragraph
+    steps = np.abs(np.diff(np.concatenate([speech.samples[[2 * HOP - 1]], gap])))
+    assert steps.max() < 0.02 and not gap[200:-200].any()
+    assert abs(gap[-1] - speech.samples[-2 * HOP]) < EDGE
+
+
+def test_text_that_comes_in_parts_is_spoken_sentence_by_sentence() -> None:
+    model, engine = scripted(good)
+    written: list[str] = []
+
+    def writer() -> Iterator[str]:
+        for part in ("Hello the", "re. How ar", "e you? I am", " well."):
+            written.append(part)
+            yield part
+
+    stream = model.stream(writer(), **LOUD)
+    next(stream)
+    assert len(written) == 2 and len(engine.requests) == 1
+    assert stream.speech().finish_reason == "end" and len(engine.requests) == 3
+    with pytest.raises(UsageError, match="no text to speak"):
+        model.speak(iter(["", "  "]), **LOUD)
+    with pytest.raises(UsageError, match="parts of a text must be str, not int"):
+        model.speak([1], **LOUD)  # type: ignore[list-item]
+    assert model.speak("Hi.", **LOUD).finish_reason == "end"  # the engine is free
+
+
+# -- what goes wrong --------------------------------------------------------------------------
+
+LONG = "Hello there, this is a sentence that is long enough for a loop to be noticed in it."
+ENDLESS = [300 + (37 * i) % 600 for i in range(4000)]
+LOOP = [300, 310, 320] * 1000
+SILENT = [400, 410] + [0] * 1000
+
+
+def failing(first: list[int], then: list[int] | None = None) -> Any:
+    def script(request: Any, call: int) -> tuple[list[int], str]:
+        return (first if call == 1 or then is None else then), "end"
+
+    return script
+
+
+@pytest.mark.parametrize(
+    ("frames", "reason"), [(ENDLESS, "length"), (LOOP, "repetition"), (SILENT, "silence")]
+)
+def test_what_goes_wrong_is_tried_once_more(frames: list[int], reason: str) -> None:
+    model, engine = scripted(failing(frames, GOOD))
+    speech = model.speak(LONG, seed=3, **LOUD)
+    assert (speech.finish_reason, speech.retries) == ("end", 1)
+    assert firsts(speech.samples) == GOOD
+    assert engine.requests[0].seed == 3 != engine.requests[1].seed
+    assert engine.runs[0].stopped
+
+
+@pytest.mark.parametrize(
+    ("frames", "reason"), [(ENDLESS, "length"), (LOOP, "repetition"), (SILENT, "silence")]
+)
+def test_what_goes_wrong_twice_is_told_and_the_rest_is_spoken(
+    frames: list[int], reason: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    def script(request: Any, call: int) -> tuple[list[int], str]:
+        return (frames, "end") if call < 3 else (GOOD, "end")
+
+    with caplog.at_level(logging.WARNING):
+        speech = scripted(script)[0].speak(LONG + "\n\nMore.", seed=3, **LOUD)
+    assert (speech.finish_reason, speech.retries, speech.pieces) == (reason, 1, 2)
+    assert speech.duration < 30  # of 320 s that the script would say
+    assert firsts(speech.samples[-5 * HOP :]) == GOOD
+    assert len(caplog.records) == 1 and "'Hello there" in caplog.text
+    stream = scripted(failing(frames))[0].stream(LONG, seed=3, **LOUD)
+    heard = np.concatenate([audio.samples for audio in stream])  # nothing is taken back
+    assert (stream.finish_reason, stream.retries) == (reason, 0)
+    assert firsts(heard[:HOP]) == frames[:1]
+
+
+def test_silence_at_the_end_of_what_is_stopped_is_not_given_out() -> None:
+    speech = scripted(failing(SILENT))[0].speak("Hello.", **LOUD)
+    assert speech.duration < 0.7
+
+
+def test_frames_that_were_asked_for_are_no_mistake() -> None:
+    model, engine = scripted(failing(ENDLESS))
+    speech = model.speak("Hello. " * 60, max_frames=7, **LOUD)
+    assert (speech.finish_reason, speech.retries) == ("length", 0)
+    assert len(speech.samples) == 7 * HOP and len(engine.requests) == 1
+    speech = model.speak("Hello.\n\nHello.", max_seconds=0.8, **LOUD)
+    assert len(speech.samples) == 10 * HOP
+    model, engine = scripted(good)
+    speech = model.speak("Hello.\n\nHello.\n\nHello.", max_frames=8, **LOUD)  # in all
+    assert [len(run.firsts) for run in engine.runs] == [5, 3]
+
+
+def test_without_guard_only_the_models_own_bound_holds() -> None:
+    model, engine = scripted(failing(LOOP))
+    speech = model.speak("Hello.", guard=False, **LOUD)
+    assert speech.duration == 3000 * 0.08 and speech.retries == 0
+    assert engine.requests[0].max_frames == model.config.generation.max_new_tokens - 1
+
+
+# -- references -------------------------------------------------------------------------------
+
+
+def test_a_reference_is_heard_by_the_codec_alone_and_its_leak_is_dropped() -> None:
+    reference = [500 + 9 * i for i in range(20)]
+    codes = np.repeat(np.array(reference, np.uint32)[:, None], 16, axis=1)
+    leaked = [int(code) for code in codes[-4:, 0]]
+
+    def script(request: Any, call: int) -> tuple[list[int], str]:
+        return [*leaked, *GOOD], "end"
+
+    model, engine = scripted(script, "base")
+    voice = Voice("x", np.zeros(model.config.talker.width, np.float32), codes, "its text")
+    speech = model.speak("Hello.\n\nAgain.", voice=voice)
+    assert firsts(speech.samples[: 5 * HOP]) == GOOD
+    assert engine.codec.heard == [*codes[:, 0].tolist(), *leaked, *GOOD]
+    kept = model.speak("Hello.", voice=voice, guard=False)
+    assert firsts(kept.samples) == [*leaked, *GOOD]
+    alone = model.speak("Hello.", voice=voice, x_vector_only=True)
+    assert firsts(alone.samples) == [*leaked, *GOOD]
+    assert engine.codec.heard == [*leaked, *GOOD]
+
+
+def test_a_run_that_ends_while_it_could_be_a_leak_is_kept() -> None:
+    codes = np.repeat(np.arange(20, dtype=np.uint32)[:, None], 16, axis=1)
+    model, _ = scripted(lambda request, call: ([10, 11, 12], "end"), "base")
+    voice = Voice("x", np.zeros(model.config.talker.width, np.float32), codes, "its text")
+    assert len(model.speak("Hello.", voice=voice).samples) == 3 * HOP
+
+
+# -- the engine -------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("lose_at", [0, 1, 5])
+def test_a_lost_device_is_made_again_and_nothing_is_said_twice(lose_at: int) -> None:
+    text = "Hello there.\n\nMore of it."
+    expected = scripted(lambda request, call: (ENDLESS[:9], "end"))[0].speak(text, **LOUD)
+    model, engine = scripted(lambda request, call: (ENDLESS[:9], "end"))
+    engine.lose_at = lose_at
+    speech = model.speak(text, **LOUD)
+    assert np.array_equal(speech.samples, expected.samples)
+    assert len(engine.requests) == 3
+    engine.lose_at = lose_at
+    stream = model.stream(text, **LOUD)
+    heard = np.concatenate([audio.samples for audio in stream])
+    assert np.array_equal(heard, expected.samples)
+    engine.lose_at, model._rebuild = lose_at, None
+    with pytest.raises(DeviceLostError):
+        model.speak(text, **LOUD)
+
+
+def test_who_stops_iterating_frees_the_engine() -> None:
+    model, engine = scripted(failing(ENDLESS))
+    gc.disable()  # it must not take a collection
+    try:
+        for _ in model.stream("Hello.", **LOUD):
+            break
+        assert engine.runs[-1].stopped
+        stream = model.stream("Hello.", **LOUD)
+        next(stream)
+        with pytest.raises(UsageError, match=r"close\(\)"):
+            model.speak("Hi.", max_frames=2, **LOUD)
+        stream.close()
+        stream.close()
+        assert list(stream) == []
+        with model.stream("Hello.", **LOUD) as stream:
+            next(stream)
+        assert stream.finish_reason is None
+        assert model.speak("Hi.", max_frames=2, **LOUD).duration == 0.16
+    finally:
+        gc.enable()
+
+
+def test_a_stream_that_never_began_holds_nothing() -> None:
+    model, _ = scripted(good)
+    waiting = model.stream("Hello.", **LOUD)
+    assert model.speak("Hi.", **LOUD).finish_reason == "end"
+    assert waiting.speech().finish_reason == "end"
+
+
+def test_other_threads_wait_for_their_turn() -> None:
+    model, _ = scripted(good)
+    stream = model.stream("Hello.", **LOUD)
+    next(stream)
+    done: list[str] = []
+    other = threading.Thread(target=lambda: done.append(model.speak("Hi.", **LOUD).finish_reason))
+    other.start()
+    other.join(0.05)
+    assert done == []
+    list(stream)
+    other.join(10)
+    assert done == ["end"]
+
+
+def test_another_thread_can_close_a_stream_that_is_iterated_over() -> None:
+    model, engine = scripted(failing(ENDLESS))
+    stream = model.stream("Hello. " * 30, **LOUD)
+    heard = 0
+    for _ in stream:
+        heard += 1
+        if heard == 3:
+            closer = threading.Thread(target=stream.close)
+            closer.start()
+            closer.join()
+    assert heard == 3 and engine.runs[-1].stopped
+
+
+def test_cancelling() -> None:
+    model, engine = scripted(failing(ENDLESS))
+    event = threading.Event()
+    stream = model.stream("Hello.", cancel=event, **LOUD)
+    next(stream)
+    event.set()
+    with pytest.raises(Cancelled):
+        next(stream)
+    assert engine.runs[-1].stopped
+    asked: list[int] = []
+    with pytest.raises(Cancelled):
+        model.speak("Hello.", cancel=lambda: asked.append(1) or len(asked) > 3, **LOUD)
+    assert model.speak("Hi.", max_frames=2, **LOUD).duration == 0.16
+
+
+def test_an_error_in_the_writer_frees_the_engine() -> None:
+    model, _ = scripted(good)
+
+    def writer() -> Iterator[str]:
+        yield "Hello there. And"
+        raise RuntimeError("the writer broke")
+
+    with pytest.raises(RuntimeError, match="broke"):
+        model.speak(writer(), **LOUD)
+    assert model.speak("Hi.", **LOUD).finish_reason == "end"
+
+
+def test_very_long_texts_keep_nothing() -> None:
+    model, _ = scripted(good)
+    sentences = (f"This is sentence {i} of them. " for i in range(500))
+    stream = model.stream(sentences, **LOUD)
+    largest = 0
+    for _ in stream:
+        telling = stream._telling
+        largest = max(largest, len(telling.tail), sys.getsizeof(telling.__dict__))
+    assert stream.duration > 500 * 0.4 and largest < 0.7 * 24_000
