@@ -11,9 +11,14 @@ from typing import Any
 import pytest
 import typer
 
+import oscine
 from oscine import hub
+from oscine.audio import write
 from oscine.cli import app, run
+from oscine.cli.speak import DEFAULT_VOICE
 from oscine.formats import FORMATS
+from oscine.models.qwen3_tts.manner import CODES
+from oscine.models.qwen3_tts.options import SpeakOptions
 from oscine.models.whisper.options import TranscribeOptions
 from oscine.types import Coverage, Segment, Transcript
 
@@ -23,7 +28,12 @@ PAGES = sorted([*ROOT.glob("*.md"), *ROOT.glob("[!.]*/*.md")])
 #: A block of code and, where there is one, what it prints.
 BLOCKS = re.findall(r"^```(sh|python)\n(.*?)^```\n(?:\n```text\n(.*?)^```$)?", README, re.S | re.M)
 SHELL = [code.strip() for kind, code, _ in BLOCKS if kind == "sh"]
-PYTHON = [(code, printed) for kind, code, printed in BLOCKS if kind == "python"]
+SPEECH = [(code, printed) for kind, code, printed in BLOCKS if kind == "python" and "speak" in code]
+PYTHON = [
+    (code, printed)
+    for kind, code, printed in BLOCKS
+    if kind == "python" and (code, printed) not in SPEECH
+]
 
 
 def options_of(command: Any) -> set[str]:
@@ -61,6 +71,28 @@ def test_python_blocks_print_what_stands_below_them(
         assert capsys.readouterr().out == printed
 
 
+def test_speech_blocks_print_what_stands_below_them(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    """With a small random model in place of the one that is named."""
+    small = ROOT / "tests" / "goldens" / "qwen3_tts" / "custom_voice" / "ckpt"
+    load = oscine.load
+
+    def load_small(name: str) -> Any:
+        assert name in hub.QWEN3_TTS
+        return load(small, "cpu")
+
+    monkeypatch.setattr(oscine, "load", load_small)
+    monkeypatch.chdir(tmp_path)
+    names: dict[str, Any] = {"oscine": oscine}
+    assert len(SPEECH) == 2
+    for code, printed in SPEECH:
+        exec(compile(code, "README.md", "exec"), names)
+        assert capsys.readouterr().out == printed
+    saved = {file.name for file in tmp_path.iterdir()}
+    assert saved == {"hello.flac", "pieces.wav"}
+
+
 @pytest.mark.weights
 def test_the_first_command_prints_what_stands_below_it(
     monkeypatch: pytest.MonkeyPatch, capfdbinary: pytest.CaptureFixture[bytes]
@@ -88,6 +120,26 @@ def test_every_option_is_named_and_every_name_is_an_option() -> None:
     here = options_of(COMMAND.get_command(None, "transcribe")) - {"--help"}
     # The README has the table; elsewhere --device has its own.
     assert {name for name in here if not name.startswith("--no-")} <= table
+
+
+def test_every_option_of_speak_is_in_its_table() -> None:
+    table = [row[1] for row in rows(section("Speak")) if row[0] != "model"]
+    named = set(re.findall(r"--[a-z][a-z0-9-]+", " ".join(table)))
+    here = options_of(COMMAND.get_command(None, "speak")) - {"--help"}
+    assert {name for name in here if not name.startswith("--no-")} <= named <= here
+
+
+def test_speech_formats_models_and_languages_are_those_there_are() -> None:
+    said = section("Speak")
+    sound = said.partition("**Sound**")[2].partition("A file has")[0]
+    found = re.findall(r"`([a-z0-9]+)`", sound)
+    assert [name for name in found if name != "f"] == list(write.FORMATS)
+    assert set(re.findall(r"`(qwen3-tts-[\w.-]+)`", said)) == set(hub.QWEN3_TTS)
+    assert set(re.findall(r"qwen3-tts-[\w.-]*\w", README)) == set(hub.QWEN3_TTS)
+    assert f"`{hub.DEFAULT_VOICE_MODEL}` (the default)" in said
+    listed = said.partition("languages (")[2].partition(")")[0].replace("\n", " ").split(", ")
+    assert {name.lower() for name in listed} == set(CODES.values())
+    assert f"the default: {DEFAULT_VOICE}" in said and f"`{DEFAULT_VOICE}`" in said
 
 
 def test_refused_options_are_refused(capsys: pytest.CaptureFixture[str]) -> None:
@@ -131,7 +183,7 @@ def test_json_fields_are_those_written() -> None:
 
 def test_options_of_the_python_api_are_those_of_the_command() -> None:
     named = {name.strip("-").replace("-", "_") for name in options_of(COMMAND)}
-    assert set(TranscribeOptions.__dataclass_fields__) <= named
+    assert {*TranscribeOptions.__dataclass_fields__, *SpeakOptions.__dataclass_fields__} <= named
 
 
 def test_figures_are_those_in_the_tables() -> None:

@@ -52,7 +52,8 @@ class Stream:
         self.text, self.options = text, options
         self.finish_reason: str | None = None
         self.first_audio: float | None = None
-        self.duration = 0.0
+        self.seed = 7
+        self.hold = False
 
     def __iter__(self) -> Iterator[Audio]:
         pieces = [self.text] if isinstance(self.text, str) else self.text
@@ -70,7 +71,6 @@ class Stream:
                 os.kill(os.getpid(), getattr(signal, word))
                 time.sleep(20)  # it does not take so long
             self.first_audio = 0.25
-            self.duration += 0.1
             yield Audio(tone(word), RATE)
         self.finish_reason = "end"
 
@@ -84,6 +84,7 @@ class Speaker:
     def __init__(self) -> None:
         self.loaded: list[tuple[Any, ...]] = []
         self.asked: list[tuple[Any, dict[str, Any]]] = []
+        self.streams: list[Stream] = []
 
     def load(self, name: str, *, device: str, dtype: str, offline: bool) -> Speaker:
         self.loaded.append((name, device, dtype, offline))
@@ -96,7 +97,8 @@ class Speaker:
         if options.get("voice") == "nobody":
             raise UsageError("there is no voice 'nobody'; there are ryan, vivian")
         self.asked.append((text, options))
-        return Stream(text, options)
+        self.streams.append(Stream(text, options))
+        return self.streams[-1]
 
 
 @pytest.fixture
@@ -139,6 +141,7 @@ def test_a_text_becomes_a_file_and_nothing_is_said(speaker: Speaker, capsysbinar
     assert files() == ["a.wav"]
     assert speaker.loaded == [("weights", "auto", "auto", False)]
     assert speaker.asked == [("Hello, world", {"voice": "ryan"})]
+    assert speaker.streams[0].hold  # nobody hears it before it is whole
 
 
 @pytest.mark.parametrize("name", FORMATS)
@@ -161,6 +164,7 @@ def test_standard_output(speaker: Speaker, capsysbinary: Capture) -> None:
     assert speak("one two", "-f", "raw") == 0
     assert capsysbinary.readouterr().out == pcm16(spoken("one two")).tobytes()
     assert files() == []
+    assert not any(stream.hold for stream in speaker.streams)
 
 
 def test_a_pipe_gets_sound_as_it_comes(speaker: Speaker) -> None:
@@ -402,7 +406,9 @@ def test_verbose_tells_latency_and_speed(speaker: Speaker) -> None:
     out, error = process.communicate()
     assert (process.returncode, out) == (0, b"")
     assert "oscine: first audio after 250 ms\n" in error.decode()
-    assert re.search(r"oscine: a\.wav: 0\.2 s of speech in \d+\.\d s, \d+\.\dx\n", error.decode())
+    assert re.search(
+        r"oscine: a\.wav: 0\.2 s of speech in \d+\.\d s, \d+\.\dx, seed 7\n", error.decode()
+    )
 
 
 def test_a_terminal_is_told_how_it_goes(
@@ -423,9 +429,12 @@ def test_models_that_do_not_speak_and_those_that_do_nothing_else(
     )
     assert run(["speak", "Hello", "-o", "a.wav", "--model", "tiny.en"]) == 2
     assert b"tiny.en writes down and does not speak" in capsysbinary.readouterr().err
+    assert run(["transcribe", "a.wav", "--model", "qwen3-tts-0.6b-base"]) == 1  # no such recording
+    Path("a.wav").write_bytes(b"sound")
+    assert run(["transcribe", "a.wav", "--model", "qwen3-tts-0.6b-base"]) == 2
+    assert b"qwen3-tts-0.6b-base speaks and does not" in capsysbinary.readouterr().err
     assert len(model.loaded) == 1
     model.speak = None
-    Path("a.wav").write_bytes(b"sound")
     for arguments in (["a.wav"], ["--live", "-"]):
         assert run(["transcribe", *arguments, "--model", "weights"]) == 2
         assert capsysbinary.readouterr().err == (

@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import os
 from enum import StrEnum
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 import typer
 
@@ -14,6 +14,10 @@ from oscine.threads import count, set_count
 
 if TYPE_CHECKING:
     from oscine.loading import Model
+    from oscine.models.parakeet.pipeline import Parakeet
+    from oscine.models.whisper.pipeline import Whisper
+
+    Listener: TypeAlias = Whisper | Parakeet  # those that write down
 
 
 class Dtype(StrEnum):

@@ -21,7 +21,7 @@ from oscine.subtitles import one_line
 from oscine.types import Update, Word
 
 if TYPE_CHECKING:
-    from oscine.loading import Model
+    from oscine.cli.engine import Listener
 
 RATE = 16_000
 PIECE = 1_600  # samples at a time
@@ -42,7 +42,7 @@ def check_live(files: list[str], given: frozenset[str]) -> None:
 
 
 def listen(
-    model: Model, files: list[str], latency: float | None, options: Mapping[str, Any]
+    model: Listener, files: list[str], latency: float | None, options: Mapping[str, Any]
 ) -> None:
     """Write words to stdout as they are final, a sentence a line; on a terminal also the guess."""
     stop = Event()

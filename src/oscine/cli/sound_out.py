@@ -29,9 +29,12 @@ STANDARD_OUTPUT = "-"
 class Voiced(Protocol):
     """Speech as it is made: of SpeechStream what is used here."""
 
-    finish_reason: str | None
-    first_audio: float | None
+    seed: int
 
+    @property
+    def finish_reason(self) -> str | None: ...
+    @property
+    def first_audio(self) -> float | None: ...
     def __iter__(self) -> Iterator[Audio]: ...
 
 
@@ -61,6 +64,11 @@ class Out:
         if self.path is None:
             return "loudspeaker"
         return "standard output" if self.path == STANDARD_OUTPUT else self.path
+
+    @property
+    def waits(self) -> bool:
+        """Whether nobody hears it before it is whole."""
+        return not self.play and self.path != STANDARD_OUTPUT
 
     def open(self, rate: int) -> list[Writer]:
         """All that is written to, the loudspeaker last: it takes its time to the end."""
@@ -173,7 +181,8 @@ def tell_end(stream: Voiced, out: Out, duration: float, spent: float) -> None:
     speed = duration / spent if spent else 0.0
     if stream.first_audio is not None:
         log.info("first audio after %.0f ms", 1000 * stream.first_audio)
-    log.info("%s: %.1f s of speech in %.1f s, %.1fx", out.name, duration, spent, speed)
+    told = "%s: %.1f s of speech in %.1f s, %.1fx, seed %d"
+    log.info(told, out.name, duration, spent, speed, stream.seed)
     if stream.finish_reason not in (None, "end"):
         end = timestamp(duration, hours=False, marker=".")
         tell(f"{out.name}: the speech did not end by itself but at {end} ({stream.finish_reason})")

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from oscine import hub
 from oscine.cli import sound_out, text_in
 from oscine.cli.engine import (
     Dtype,
@@ -32,7 +33,6 @@ if TYPE_CHECKING:
 
 app = typer.Typer(add_completion=False, pretty_exceptions_enable=False, rich_markup_mode=None)
 
-DEFAULT_MODEL = "qwen3-tts-0.6b-custom-voice"
 #: Who speaks where nobody is named: of the released speakers the first whose mother tongue is
 #: English.
 DEFAULT_VOICE = "ryan"
@@ -69,8 +69,11 @@ def speak(
         bool, typer.Option("--play", help="Let it be heard while it is made (extra `play`).")
     ] = False,
     model: Annotated[
-        str, typer.Option(help="A name of `oscine models list`, or a path.")
-    ] = DEFAULT_MODEL,
+        str | None,
+        option(
+            "A name of `oscine models list`, or a path.  [default: qwen3-tts-0.6b-custom-voice]"
+        ),
+    ] = None,
     voice: Annotated[
         str | None,
         option(
@@ -175,9 +178,9 @@ def speak(
     if out is None:
         from oscine.cli.voices import show_voices
 
-        show_voices(model)
+        show_voices(model or hub.DEFAULT_VOICE_MODEL)
         return
-    loaded = load_speaker(model, device, dtype.value, offline=offline)
+    loaded = load_speaker(model or hub.DEFAULT_VOICE_MODEL, device, dtype.value, offline=offline)
     say_text(loaded, words, out, options)
 
 
@@ -193,13 +196,13 @@ def say_text(
         options["voice"] = DEFAULT_VOICE
     if (reference := options.pop("reference", None)) is not None:
         options["reference"] = str(reference)
-    sound_out.say(model.stream(text, **options), out)
+    stream = model.stream(text, **options)
+    stream.hold = out.waits  # a piece of the text that goes wrong can then be said once more
+    sound_out.say(stream, out)
 
 
 def load_speaker(name: str, device: str, dtype: str, *, offline: bool) -> Qwen3Tts:
     """A model that speaks; UsageError for one that writes down, before it is fetched if known."""
-    from oscine import hub
-
     if not os.path.exists(name) and name in hub.MODELS | hub.PARAKEET | hub.ALIASES:
         raise refuse_listener(name)
     loaded: Any = load_model(name, device, dtype, offline=offline)

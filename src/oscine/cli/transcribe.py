@@ -39,7 +39,7 @@ from oscine.models.whisper.options import (
 from oscine.subtitles import Layout
 
 if TYPE_CHECKING:
-    from oscine.loading import Model
+    from oscine.cli.engine import Listener
 
 app = typer.Typer(add_completion=False, pretty_exceptions_enable=False, rich_markup_mode=None)
 
@@ -326,12 +326,15 @@ def precision(dtype: Dtype, fp16: bool | None) -> str:
     return meant.value
 
 
-def load_listener(name: str | None, device: str, dtype: str, *, offline: bool) -> Model:
+def load_listener(name: str | None, device: str, dtype: str, *, offline: bool) -> Listener:
     """A model that writes down, `base` where none is named; UsageError for one that speaks."""
     from oscine import hub
 
     name = name or hub.DEFAULT_MODEL
-    loaded = load_model(name, device, dtype, offline=offline)
+    if name in hub.QWEN3_TTS and not os.path.exists(name):
+        raise refuse_speaker(name)
+    loaded: Any = load_model(name, device, dtype, offline=offline)
     if hasattr(loaded, "speak"):
         raise refuse_speaker(name)
-    return loaded
+    listener: Listener = loaded
+    return listener

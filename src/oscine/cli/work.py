@@ -18,7 +18,7 @@ from oscine.subtitles import Layout, channel_name
 from oscine.types import Segment, Transcript
 
 if TYPE_CHECKING:
-    from oscine.loading import Model
+    from oscine.cli.engine import Listener
     from oscine.models.transcription import Transcription
 
 log = logging.getLogger(__name__)
@@ -42,7 +42,7 @@ class Asked:
     verbose: bool
 
 
-def finish(model: Model, job: Job, asked: Asked) -> bool:
+def finish(model: Listener, job: Job, asked: Asked) -> bool:
     """Transcribe one recording and write it; False if it could not be, which is then reported.
 
     Where it is stopped half-way, what is finished is written first. Raises UsageError for what the
@@ -154,7 +154,7 @@ def shown(stream: Iterable[Segment]) -> Iterator[Segment]:
         yield segment
 
 
-def tell_times(model: Model) -> None:
+def tell_times(model: Listener) -> None:
     """OSCINE_TRACE: milliseconds by stage since loading; on a GPU also those it measures itself."""
     for stage, spent in model.decoder.timings.items():
         tell(f"{stage}: {spent:.1f} ms")

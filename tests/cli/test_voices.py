@@ -1,0 +1,138 @@
+"""`oscine voices`: with a model that takes a voice of anything, and a small checkpoint's names."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from oscine.cli import run
+from oscine.errors import UsageError
+from oscine.models.qwen3_tts.voices import Voice, read_voice
+
+Capture = pytest.CaptureFixture[str]
+
+GOLDENS = Path(__file__).resolve().parents[1] / "goldens" / "qwen3_tts"
+
+
+class Cloner:
+    """Of a model what `voices save` uses."""
+
+    def __init__(self) -> None:
+        self.asked: list[tuple[Any, ...]] = []
+
+    def load(self, name: str, *, device: str, dtype: str, offline: bool) -> Cloner:
+        self.asked.append((name, device, dtype, offline))
+        return self
+
+    def speak(self) -> None:
+        raise NotImplementedError
+
+    def voice_of(self, reference: str, text: str | None = None, **_: Any) -> Voice:
+        self.asked.append((reference, text))
+        if "custom" in self.asked[0][0]:
+            raise UsageError("speak(reference=...): it is a custom_voice model")
+        codes = None if text is None else np.ones((3, 4), np.uint32)
+        return Voice("", np.arange(8, dtype=np.float32), codes, text, "0b6")
+
+
+@pytest.fixture
+def cloner(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, empty_home: Path) -> Cloner:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "weights").mkdir()
+    (tmp_path / "weights-custom").mkdir()
+    (tmp_path / "ref.wav").write_bytes(b"sound")
+    made = Cloner()
+    monkeypatch.setattr("oscine.load", made.load)
+    return made
+
+
+def save(*arguments: str, model: str = "weights") -> int:
+    return run(["voices", "save", *arguments, "--model", model])
+
+
+def listed(capsys: Capture) -> list[str]:
+    assert run(["voices", "list"]) == 0
+    return [line.split()[0] for line in capsys.readouterr().out.splitlines()[1:]]
+
+
+def test_a_voice_is_saved_listed_and_removed(
+    cloner: Cloner, empty_home: Path, capsys: Capture
+) -> None:
+    assert listed(capsys) == []
+    assert save("anna", "--audio", "ref.wav", "--text", "What she says.", "--device", "cpu") == 0
+    file = empty_home / "voices" / "anna.safetensors"
+    assert capsys.readouterr() == (f"{file}\n", "")
+    assert cloner.asked == [("weights", "cpu", "auto", False), ("ref.wav", "What she says.")]
+    voice = read_voice(file)
+    assert (voice.text, voice.size) == ("What she says.", "0b6")
+    assert save("bert", "--audio", "ref.wav") == 0
+    capsys.readouterr()
+    assert listed(capsys) == ["anna", "bert"]
+    assert run(["voices", "remove", "anna"]) == 0
+    assert capsys.readouterr() == ("", "")
+    assert listed(capsys) == ["bert"]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "code", "problem"),
+    [
+        (["../x", "--audio", "ref.wav"], 2, "'../x' is no name for a voice"),
+        (["", "--audio", "ref.wav"], 2, "'' is no name for a voice"),
+        (["anna", "--audio", "none.wav"], 1, "none.wav: no such file"),
+        (["anna", "--audio", "ref.wav", "--text", " "], 2, "text is empty"),
+        (["anna", "--audio", "ref.wav", "--device", "cuda"], 2, "oscine needs no CUDA"),
+        (["anna"], 2, "Missing option '--audio'"),
+    ],
+)
+def test_a_voice_that_cannot_be_saved_is_told_before_the_model_loads(
+    cloner: Cloner, capsys: Capture, arguments: list[str], code: int, problem: str
+) -> None:
+    assert save(*arguments) == code
+    out, error = capsys.readouterr()
+    assert out == ""
+    assert problem in error and error.count("\n") == 1
+    assert cloner.asked == []
+    assert listed(capsys) == []
+
+
+def test_a_model_that_clones_nobody(cloner: Cloner, capsys: Capture) -> None:
+    assert save("anna", "--audio", "ref.wav", model="weights-custom") == 2
+    assert "it is a custom_voice model" in capsys.readouterr().err
+    assert listed(capsys) == []
+
+
+def test_to_remove_a_voice_that_is_not_there(cloner: Cloner, capsys: Capture) -> None:
+    assert run(["voices", "remove", "anna"]) == 2
+    assert capsys.readouterr().err == "oscine: no voice is saved as 'anna'; saved: none\n"
+
+
+def test_speakers_of_a_model_without_its_weights(empty_home: Path, capsys: Capture) -> None:
+    checkpoint = str(GOLDENS / "custom_voice" / "ckpt")
+    for arguments in (["voices", "list"], ["speak", "--voice", "help"]):
+        assert run([*arguments, "--model", checkpoint]) == 0
+        out, error = capsys.readouterr()
+        assert [line.split()[0] for line in out.splitlines()[1:]] == [
+            "dylan", "eric", "ryan", "serena", "vivian",
+        ]  # fmt: skip
+        assert "(beijing_dialect)" in out
+    assert error.startswith("languages: chinese, english, ")
+
+
+@pytest.mark.parametrize(
+    ("model", "problem"),
+    [
+        ("qwen3-tts-0.6b-base", "is not on this machine; oscine models pull qwen3-tts-0.6b-base"),
+        ("qwen3", "no model is called 'qwen3'"),
+        (str(GOLDENS.parent / "whisper_formats"), ""),
+    ],
+)
+def test_speakers_of_what_is_no_such_model(
+    empty_home: Path, capsys: Capture, model: str, problem: str
+) -> None:
+    assert run(["voices", "list", "--model", model]) == 1
+    out, error = capsys.readouterr()
+    assert out == ""
+    assert problem in error and error.startswith("oscine: ") and error.count("\n") == 1
