@@ -133,6 +133,19 @@ def test_rows_are_joined_in_their_order(base: Qwen3TtsWeights, raw: Arrays) -> N
     assert block.qkv.bias is None and block.norm.eps == base.config.talker.eps
 
 
+def test_what_lies_together_is_not_copied(model: Copy) -> None:
+    """Gate and up, where the file has them one after the other; the numbers are the same."""
+    apart, stored = model("base"), load_weights(GOLDENS / "base" / "ckpt")
+    gate = f"{LAYER}.mlp.gate_proj.weight"
+    arrays = apart.tensors()
+    apart.rewrite({gate: arrays.pop(gate), **arrays})
+    first, second = load_weights(apart.folder).talker.blocks[:2]
+    assert first.gate_up.weight.flags.writeable and not second.gate_up.weight.flags.writeable
+    for block, want in zip((first, second), stored.talker.blocks, strict=False):
+        assert not want.gate_up.weight.flags.writeable and want.qkv.weight.flags.writeable
+        assert np.array_equal(block.gate_up.weight, want.gate_up.weight)
+
+
 def test_branch_scales_are_in_the_rows(base: Qwen3TtsWeights, raw: Arrays) -> None:
     x = np.random.default_rng(0).standard_normal(base.config.codec.decoder.stack.query_width)
     block = base.decoder.blocks[0]

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import pairwise
+from mmap import mmap
 
 import numpy as np
 
@@ -149,17 +151,44 @@ class Tensors:
 
 
 def stacked(parts: Sequence[Array]) -> Array:
-    """One below the other, in their type if it is the same one, else in float32."""
+    """One below the other, in their type if it is the same one, else in float32.
+
+    A view of the file where it has them so, as files sorted by name have gate and up: more than
+    half of a large model is not copied then.
+    """
     kinds = {part.dtype for part in parts}
-    if kinds == {BFLOAT16}:  # NumPy copies records one by one
-        bits = np.concatenate([part.view(np.uint16) for part in parts])
-        return bits.view(BFLOAT16)
     if len(kinds) > 1:
         parts = [
             widen(part) if part.dtype == BFLOAT16 else part.astype(np.float32, copy=False)
             for part in parts
         ]
+    elif (whole := _neighbours(parts)) is not None:
+        return whole
+    elif kinds == {BFLOAT16}:  # NumPy copies records one by one
+        return np.concatenate([part.view(np.uint16) for part in parts]).view(BFLOAT16)
     return np.concatenate(parts)
+
+
+def _neighbours(parts: Sequence[Array]) -> Array | None:
+    """What lies one after another in one mapped file, seen as one."""
+    owner, first = _owner(parts[0]), parts[0]
+    if owner is None or any(_owner(part) is not owner for part in parts):
+        return None
+    if any(a.ctypes.data + a.nbytes != b.ctypes.data for a, b in pairwise(parts)):
+        return None
+    file = np.frombuffer(owner, np.uint8)
+    start = first.ctypes.data - file.ctypes.data
+    data = file[start : start + sum(part.nbytes for part in parts)]
+    return data.view(first.dtype).reshape(-1, *first.shape[1:])
+
+
+def _owner(array: Array) -> mmap | None:
+    base: object = array
+    while isinstance(base, np.ndarray):
+        base = base.base
+    if isinstance(base, memoryview):
+        base = base.obj
+    return base if isinstance(base, mmap) else None
 
 
 def scaled(linear: Linear, scale: Array) -> Linear:
