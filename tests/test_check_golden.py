@@ -98,10 +98,26 @@ def test_a_missing_shard_is_a_miss(one_case: Path) -> None:
     assert code == 1 and "is missing" in said and "Traceback" not in said
 
 
+@pytest.mark.parametrize(
+    ("case", "array"),
+    [("text", "t0/ids"), ("sampler", "s2/probs"), ("codec", "dec_wav")],
+)
+def test_one_wrong_number_of_speech_is_a_miss(tmp_path: Path, case: str, array: str) -> None:
+    shutil.copytree(GOLDENS / "qwen3_tts" / case, tmp_path / case)
+    path = tmp_path / case / "expected.npz"
+    with np.load(path) as stored:
+        arrays = dict(stored)
+    changed = arrays[array].copy()
+    changed.flat[-1] += np.asarray(1 if changed.dtype.kind == "i" else 1e-2, changed.dtype)
+    np.savez(path, **arrays | {array: changed})
+    code, said = check(tmp_path)
+    assert code == 1 and re.search(rf"MISS +{array}:", said), said
+
+
 def test_what_is_not_built_is_listed_and_does_not_fail(tmp_path: Path) -> None:
     case = tmp_path / "base"
     case.mkdir()
-    (case / "meta.json").write_text("{}")
+    (case / "golden.json").write_text("{}")  # and no configuration that says of which family
     code, said = check(tmp_path)
     assert code == 0 and "not yet compared, 1: base/all" in said
     assert check(tmp_path, "--family", "whisper")[0] == 2
