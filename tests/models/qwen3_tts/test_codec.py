@@ -1,0 +1,266 @@
+"""The codec: any cut into calls gives the whole, upstream's arrays, and what it refuses."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from oscine.errors import NonFiniteError, UsageError
+from oscine.models.qwen3_tts import codec, codec_engine
+from oscine.models.qwen3_tts.codec_engine import CodecDecoder, CodecEncoder
+from oscine.models.qwen3_tts.codec_weights import DecoderStage, ResidualUnit, load_codec
+from oscine.models.qwen3_tts.fitted import filled, fit_stage, pointwise
+from oscine.models.qwen3_tts.rotary import rotary
+from oscine.ops import UTTERANCE, Linear, Snake, Utterances
+from oscine.ops.reference import Reference
+from oscine.types import Audio
+
+GOLDEN = Path(__file__).resolve().parents[2] / "goldens" / "qwen3_tts" / "codec"
+CONFIG, DECODER, ENCODER = load_codec(GOLDEN / "ckpt")
+ROUNDING = 1e-5  # between two ways to cut, whose sums differ in order
+
+with np.load(GOLDEN / "expected.npz") as _stored:
+    ARRAYS = dict(_stored)
+
+
+def decoder(*calls: int) -> CodecDecoder:
+    return CodecDecoder(DECODER, CONFIG, Reference(), calls or (64, 16, 4, 1))
+
+
+def near(found: np.ndarray, want: np.ndarray, limit: float = 1e-4) -> None:
+    np.testing.assert_allclose(found, want, rtol=0, atol=limit)
+
+
+# -- codes to waveform ------------------------------------------------------------------------
+
+
+def test_decodes_as_upstream() -> None:
+    d = decoder()
+    near(d.decode(ARRAYS["dec_codes"]), ARRAYS["dec_wav"])
+    d.reset()
+    whole = d.decode(ARRAYS["long_codes"])
+    near(whole, ARRAYS["long_wav_whole"])
+    assert whole.dtype == np.float32
+    assert d.position == len(ARRAYS["long_codes"])
+
+
+def test_chunks_are_upstreams() -> None:
+    codes, d = ARRAYS["long_codes"], decoder(8, 1)
+    near(d.chunked(codes, 7, 3), ARRAYS["long_wav_chunk7_ctx3"])
+    assert np.abs(d.chunked(codes, 7, 3) - ARRAYS["long_wav_whole"]).max() > 0.01
+    d.reset()
+    near(d.chunked(codes, len(codes), 3), ARRAYS["long_wav_whole"])
+    longest = d.chunked(ARRAYS["xl_codes"])
+    near(longest[::37], ARRAYS["xl_wav_every37"])
+
+
+@settings(max_examples=12)
+@given(st.data())
+def test_any_cut_into_calls_gives_the_whole(data: Any) -> None:
+    codes = ARRAYS["long_codes"]
+    calls = data.draw(st.sets(st.integers(2, 26), max_size=3)) | {1}
+    d, pieces, start = decoder(*calls), [], 0
+    while start < len(codes):
+        step = data.draw(st.integers(1, len(codes) - start))
+        pieces.append(d.decode(codes[start : start + step]))
+        start += step
+    near(np.concatenate(pieces), ARRAYS["long_wav_whole"])
+
+
+def test_what_was_begun_may_be_awaited_later() -> None:
+    codes, d = ARRAYS["long_codes"], decoder(4, 1)
+    waiting = [d.begin(codes[:9]), d.begin(codes[9:])]
+    near(np.concatenate([wait() for wait in waiting]), ARRAYS["long_wav_whole"])
+
+
+def test_a_reference_lies_before_what_is_heard() -> None:
+    codes, d = ARRAYS["long_codes"], decoder()
+    d.prime(codes[:11])
+    near(d.decode(codes[11:]), ARRAYS["long_wav_whole"][11 * CONFIG.hop :])
+
+
+def test_a_saved_stream_goes_on_as_often_as_one_likes() -> None:
+    codes, d = ARRAYS["long_codes"], decoder()
+    d.prime(codes[:11])
+    saved = d.saved()
+    for between in (codes, codes[:3]):
+        d.decode(between)
+        d.restore(saved)
+        near(d.decode(codes[11:]), ARRAYS["long_wav_whole"][11 * CONFIG.hop :])
+
+
+def test_reset_leaves_no_trace() -> None:
+    d = decoder(16, 1)
+    first = d.decode(ARRAYS["long_codes"])
+    d.reset()
+    np.testing.assert_array_equal(d.decode(ARRAYS["long_codes"]), first)
+
+
+def test_goes_on_past_the_tables_it_began_with(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(codec_engine, "FIRST_REACH", 6)
+    d, codes = decoder(4, 1), ARRAYS["long_codes"]
+    found = np.concatenate([d.decode(codes[:5]), d.decode(codes[5:8]), d.decode(codes[8:])])
+    near(found, ARRAYS["long_wav_whole"])
+    assert d.positions > len(codes)
+
+
+def test_the_waveform_is_clamped() -> None:
+    loud = replace(DECODER, last=Linear(DECODER.last.weight * 50, DECODER.last.bias))
+    wave = CodecDecoder(loud, CONFIG, Reference()).decode(ARRAYS["dec_codes"])
+    assert wave.min() == -1.0
+    assert wave.max() == 1.0
+
+
+def test_damaged_weights_are_no_sound() -> None:
+    damaged = replace(DECODER, last=Linear(DECODER.last.weight * np.nan, DECODER.last.bias))
+    with pytest.raises(NonFiniteError, match="not finite; the weights are damaged"):
+        CodecDecoder(damaged, CONFIG, Reference()).decode(ARRAYS["dec_codes"])
+
+
+@pytest.mark.parametrize(
+    ("codes", "message"),
+    [
+        (np.zeros(6, int), r"codes must be \[frames, 6\], at least one frame, not \[6\]"),
+        (np.zeros((3, 5), int), r"not \[3, 5\]"),
+        (np.zeros((0, 6), int), r"at least one frame, not \[0, 6\]"),
+        (np.zeros((2, 6), np.float32), "codes must be whole numbers, not float32"),
+        (np.zeros((2, 6), bool), "codes must be whole numbers, not bool"),
+        (np.full((2, 6), -1), "codes must be 0 to 31, not -1"),
+        (np.full((2, 6), 32, np.uint64), "codes must be 0 to 31, not 32"),
+        ([], "at least one frame"),
+    ],
+)
+def test_codes_that_are_none_are_refused(codes: Any, message: str) -> None:
+    d = decoder()
+    for use in (d.decode, d.prime, d.chunked):
+        with pytest.raises(UsageError, match=message) as caught:
+            use(codes)
+        assert "\n" not in str(caught.value)
+    assert d.position == 0
+
+
+def test_calls_need_one_of_one_frame() -> None:
+    with pytest.raises(ValueError, match="one frame"):
+        decoder(4, 2)
+
+
+# -- waveform to codes ------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("frames", [1, 3, 25])
+@pytest.mark.parametrize("case", ["enc", "encshort", "encexact"])
+def test_codes_are_upstreams(case: str, frames: int) -> None:
+    encoder = CodecEncoder(ENCODER, CONFIG, Reference(), frames)
+    for _ in range(2):  # and nothing stays of the first time
+        found = encoder.encode(ARRAYS[f"{case}_wav"])
+        np.testing.assert_array_equal(found, ARRAYS[f"{case}_codes"])
+    assert found.dtype == np.uint32
+
+
+def test_a_long_reference_is_heard_as_in_one_call(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(codec_engine, "FIRST_ROWS", 4)
+    samples = np.random.default_rng(3).normal(0, 0.3, CONFIG.hop * 41 + 7).astype(np.float32)
+    encoder = CodecEncoder(ENCODER, CONFIG, Reference(), 4)
+    short = encoder.encode(samples[: CONFIG.hop])
+    whole = CodecEncoder(ENCODER, CONFIG, Reference(), 64).encode(samples)
+    np.testing.assert_array_equal(encoder.encode(Audio(samples, 24000)), whole)
+    assert whole.shape == (42, CONFIG.groups)
+    assert short.shape == (1, CONFIG.groups)
+
+
+@pytest.mark.parametrize(
+    ("samples", "error", "message"),
+    [
+        (np.zeros(0, np.float32), UsageError, "has 0 samples; it needs 1 or more"),
+        (np.zeros((9, 2), np.float32), UsageError, r"mono samples \[n\], not \[9, 2\]"),
+        (np.zeros(9, np.int16), UsageError, r"floating-point numbers in \[-1, 1\], not int16"),
+        (np.array([0, np.nan]), NonFiniteError, "NaN or infinite"),
+        (np.array([0, np.inf]), NonFiniteError, "NaN or infinite"),
+        (Audio(np.zeros(99, np.float32), 16000), UsageError, "24000 samples a second, not 16000"),
+    ],
+)
+def test_what_is_no_reference_is_refused(
+    samples: Any, error: type[Exception], message: str
+) -> None:
+    with pytest.raises(error, match=message) as caught:
+        CodecEncoder(ENCODER, CONFIG, Reference()).encode(samples)
+    assert "\n" not in str(caught.value)
+
+
+# -- widths that are no multiple of four ------------------------------------------------------
+
+
+@given(st.integers(1, 9), st.integers(1, 4), st.integers(0, 1))
+def test_zeros_come_at_the_end_of_every_group(width: int, groups: int, axis: int) -> None:
+    array = np.arange(1, 1 + 3 * width * groups, dtype=np.float32).reshape(
+        (3, width * groups) if axis else (width * groups, 3)
+    )
+    found = np.moveaxis(filled(array, axis, groups), axis, 0)
+    parts = found.reshape(groups, -1, 3)
+    assert parts.shape[1] % 4 == 0
+    np.testing.assert_array_equal(parts[:, :width].reshape(-1, 3), np.moveaxis(array, axis, 0))
+    assert not parts[:, width:].any()
+
+
+def test_a_fitted_stage_is_the_same_stage() -> None:
+    rng, rate, inputs, outputs = np.random.default_rng(1), 3, 6, 5
+
+    def noise(*shape: int) -> np.ndarray:
+        return rng.normal(0, 0.4, shape).astype(np.float32)
+
+    def snake(width: int) -> Snake:
+        return Snake(np.exp(noise(width)), np.exp(noise(width)))
+
+    second = Linear(noise(outputs, outputs), noise(outputs))
+    unit = ResidualUnit(
+        snake(outputs),
+        Linear(noise(outputs, 3, outputs), noise(outputs)),
+        snake(outputs),
+        second,
+        2,
+    )
+    up = Linear(noise(rate * outputs, 2, inputs), np.tile(noise(outputs), rate))
+    stage = DecoderStage(snake(inputs), up, (unit,))
+    plain = replace(stage, units=(replace(unit, second=pointwise(second)),))
+    x, found = noise(7, inputs), []
+    for one, taken in ((plain, x), (fit_stage(stage, rate), filled(x, 1))):
+        memories: dict[str, np.ndarray] = {}
+
+        def rows(name: str, count: int, width: int, kept: Any = memories) -> np.ndarray:
+            return kept.setdefault(name, np.zeros((count, width), np.float32))
+
+        place = Utterances(np.zeros(1, UTTERANCE), np.zeros((1, 1, 1)), np.zeros((1, 1)))
+        past = codec.Past(rows, (), rotary(1, 4, 1e4), place)
+        found.append(codec.decoder_stage(Reference(), taken, one, rate, past, "stage"))
+    assert found[0].shape == (21, outputs)
+    assert found[1].shape == (21, 8)
+    near(found[1][:, :outputs], found[0], 1e-5)
+    assert not found[1][:, outputs:].any()
+
+
+# -- on a GPU ---------------------------------------------------------------------------------
+
+
+@pytest.mark.gpu
+def test_a_gpu_decodes_frame_by_frame(gpu: Any) -> None:
+    d, codes = CodecDecoder(DECODER, CONFIG, gpu, (1,)), ARRAYS["dec_codes"]
+    d.prime(codes[:2])
+    saved = d.saved()
+    for _ in range(2):
+        d.restore(saved)
+        near(d.decode(codes[2:]), ARRAYS["dec_wav"][2 * CONFIG.hop :], 1e-3)
+    d.reset()
+    near(d.decode(codes), ARRAYS["dec_wav"], 1e-3)
+
+
+@pytest.mark.gpu
+def test_a_gpu_hears_the_same_codes(gpu: Any) -> None:
+    encoder = CodecEncoder(ENCODER, CONFIG, gpu, 3)
+    found = encoder.encode(ARRAYS["enc_wav"])
+    np.testing.assert_array_equal(found, ARRAYS["enc_codes"])
