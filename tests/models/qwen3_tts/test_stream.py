@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+import importlib.util
 import logging
 import sys
 import threading
@@ -13,12 +14,15 @@ from typing import Any
 import numpy as np
 import pytest
 
-sys.path.insert(0, str(Path(__file__).parent))
-from scripted import HOP, LEVELS, scripted
-
 from oscine.errors import Cancelled, DeviceLostError, UsageError
 from oscine.models.qwen3_tts.guard import EDGE
 from oscine.models.qwen3_tts.voices import Voice
+
+SPEC = importlib.util.spec_from_file_location("scripted", Path(__file__).with_name("scripted.py"))
+assert SPEC is not None and SPEC.loader is not None
+SCRIPTED = importlib.util.module_from_spec(SPEC)
+SPEC.loader.exec_module(SCRIPTED)
+HOP, LEVELS, scripted = SCRIPTED.HOP, SCRIPTED.LEVELS, SCRIPTED.scripted
 
 GOOD = [300, 310, 320, 330, 340]
 LOUD = {"voice": "ryan"}

@@ -1,0 +1,269 @@
+"""Bad input, a row of the specification's table each: ValueError before anything is generated."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+import oscine
+from oscine.errors import UsageError
+from oscine.models.qwen3_tts.pipeline import Qwen3Tts
+from oscine.models.qwen3_tts.voices import Voice, VoiceFolder
+from oscine.types import Audio
+
+GOLDENS = Path(__file__).resolve().parents[2] / "goldens" / "qwen3_tts"
+SHORT: dict[str, Any] = {"max_frames": 2, "seed": 1}
+RNG = np.random.default_rng(5)
+SAMPLES = (0.3 * RNG.standard_normal(9600)).astype(np.float32)
+REFERENCE = (SAMPLES, 24_000)
+
+
+@pytest.fixture(scope="module")
+def models() -> dict[str, Qwen3Tts]:
+    return {
+        kind: oscine.load(GOLDENS / kind / "ckpt", "cpu")  # type: ignore[misc]
+        for kind in ("custom_voice", "voice_design", "base")
+    }
+
+
+@pytest.fixture
+def custom(models: dict[str, Qwen3Tts]) -> Qwen3Tts:
+    return models["custom_voice"]
+
+
+@pytest.fixture
+def base(models: dict[str, Qwen3Tts], tmp_path: Path) -> Qwen3Tts:
+    models["base"].folder = VoiceFolder(tmp_path)
+    return models["base"]
+
+
+def refused(model: Qwen3Tts, text: Any = "Hello.", **given: Any) -> str:
+    """The one line of the ValueError, from speak and from stream alike, at the call."""
+    lines = set()
+    for call in (model.speak, model.stream):
+        with pytest.raises(ValueError) as caught:
+            call(text, **{**SHORT, **given})
+        assert isinstance(caught.value, UsageError)
+        lines.add(str(caught.value))
+    (line,) = lines
+    assert "\n" not in line
+    assert not model._turn.locked()
+    return line
+
+
+# -- the wrong kind of model ------------------------------------------------------------------
+
+WRONG_KIND = [
+    ("custom_voice", {"reference": REFERENCE, "voice": "ryan"}, "reference", "Base"),
+    ("custom_voice", {"reference_text": "x", "voice": "ryan"}, "reference_text", "Base"),
+    ("custom_voice", {"x_vector_only": True, "voice": "ryan"}, "x_vector_only", "Base"),
+    ("custom_voice", {"reference_silence": 1, "voice": "ryan"}, "reference_silence", "Base"),
+    ("voice_design", {"voice": "ryan"}, "voice", "CustomVoice"),
+    ("voice_design", {"reference": REFERENCE}, "reference", "Base"),
+    ("base", {"instruct": "slowly", "reference": REFERENCE}, "instruct", "VoiceDesign"),
+]
+
+
+@pytest.mark.parametrize(("kind", "given", "name", "remedy"), WRONG_KIND)
+def test_the_wrong_kind_of_model(
+    models: dict[str, Qwen3Tts], kind: str, given: dict[str, Any], name: str, remedy: str
+) -> None:
+    line = refused(models[kind], **given)
+    assert f"speak({name}=" in line
+    assert f"a {kind} model" in line
+    assert f"use a {remedy} model" in line
+
+
+def test_a_saved_voice_is_no_speaker(custom: Qwen3Tts) -> None:
+    voice = Voice("x", np.zeros(4, np.float32))
+    assert "its own voices: " in refused(custom, voice=voice)
+    assert "there is no voice 'a.safetensors'" in refused(custom, voice="a.safetensors")
+
+
+def test_an_instruction_that_is_ignored_is_told(
+    models: dict[str, Qwen3Tts], caplog: pytest.LogCaptureFixture
+) -> None:
+    model = models["custom_voice"]
+    model.speak("Hello.", voice="ryan", instruct="slowly", **SHORT)
+    assert ("instruct is ignored" in caplog.text) == (model.config.size == "0b6")
+
+
+# -- speakers and languages -------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("voice", ["nobody", "Ryan Reynolds"])
+def test_an_unknown_speaker(custom: Qwen3Tts, voice: str) -> None:
+    line = refused(custom, voice=voice)
+    assert repr(voice) in line and all(name in line for name in custom.voices)
+
+
+@pytest.mark.parametrize("voice", [None, "", "  "])
+def test_no_speaker(custom: Qwen3Tts, voice: str | None) -> None:
+    assert "a voice is needed" in refused(custom, voice=voice)
+
+
+@pytest.mark.parametrize("language", ["klingon", "xx", "sichuan_dialect", "Beijing_Dialect"])
+def test_an_unknown_language(custom: Qwen3Tts, language: str) -> None:
+    line = refused(custom, voice="ryan", language=language)
+    assert all(name in line for name in custom.languages)
+    assert "_dialect," not in line
+    assert "dialect" not in " ".join(custom.languages)
+
+
+@pytest.mark.parametrize("language", ["en", "English", " ENGLISH ", "en-GB", "en_us", "english"])
+def test_languages_by_name_and_code(custom: Qwen3Tts, language: str) -> None:
+    said = custom.speak("Hello.", voice="RYAN ", language=language, do_sample=False, **SHORT)
+    same = custom.speak("Hello.", voice="ryan", language="english", do_sample=False, **SHORT)
+    assert np.array_equal(said.samples, same.samples)
+
+
+# -- text -------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("text", ["", " ", "\n\t \u3000"])
+def test_no_text(custom: Qwen3Tts, text: str) -> None:
+    assert refused(custom, text, voice="ryan") == "there is no text to speak"
+
+
+@pytest.mark.parametrize("text", [None, 5, b"Hello."])
+def test_what_is_no_text(custom: Qwen3Tts, text: Any) -> None:
+    assert "text must be a str" in refused(custom, text, voice="ryan")
+
+
+def test_half_a_character(custom: Qwen3Tts) -> None:
+    with pytest.raises(ValueError, match="no valid Unicode"):
+        custom.speak("Hello \ud800", voice="ryan", **SHORT)
+
+
+def test_newlines_around_a_text_change_nothing(custom: Qwen3Tts) -> None:
+    plain = custom.speak("Hello.", voice="ryan", **SHORT)
+    lines = custom.speak("\n\n  Hello.\n", voice="ryan", **SHORT)
+    assert np.array_equal(plain.samples, lines.samples)
+
+
+@pytest.mark.parametrize("special", ["<|im_end|>", "<|im_start|>", "<tts_pad>", "<tts_text_eod>"])
+def test_special_tokens_in_a_text_are_plain_text(custom: Qwen3Tts, special: str) -> None:
+    ids = custom.spelling.encode(f"a {special} b")
+    assert not set(ids) & set(custom.spelling.specials.values())  # type: ignore[attr-defined]
+    assert custom.speak(f"a {special} b", voice="ryan", **SHORT).finish_reason == "length"
+
+
+# -- references -------------------------------------------------------------------------------
+
+
+def test_cloning_without_a_reference(base: Qwen3Tts) -> None:
+    assert "give reference=, a recording, or voice=" in refused(base)
+    assert "reference_text goes with reference=" in refused(base, reference_text="words")
+
+
+@pytest.mark.parametrize("text", ["", "  \n"])
+def test_in_context_without_text(base: Qwen3Tts, text: str) -> None:
+    assert "reference_text is empty" in refused(base, reference=REFERENCE, reference_text=text)
+    assert "needs reference_text" in refused(base, reference=REFERENCE, x_vector_only=False)
+
+
+def test_an_array_without_its_rate(base: Qwen3Tts) -> None:
+    assert "(samples, rate)" in refused(base, reference=SAMPLES)
+
+
+@pytest.mark.parametrize("samples", [SAMPLES[:0], SAMPLES[:1], SAMPLES[:1279]])
+def test_a_reference_that_is_too_short(base: Qwen3Tts, samples: Any) -> None:
+    assert "1280" in refused(base, reference=(samples, 24_000))
+    assert "1280" in refused(base, reference=Audio(samples, 24_000), reference_text="a")
+
+
+@pytest.mark.parametrize("value", [np.nan, np.inf])
+def test_a_reference_that_is_not_finite(base: Qwen3Tts, value: float) -> None:
+    samples = SAMPLES.copy()
+    samples[77] = value
+    assert "non-finite" in refused(base, reference=(samples, 24_000))
+
+
+def test_channels_are_averaged_whichever_axis_they_are(base: Qwen3Tts) -> None:
+    other = 0.5 * SAMPLES[::-1]
+    mean = (SAMPLES + other) / 2
+    one = base.voice_of((mean, 24_000), "words")
+    for stereo in (np.stack([SAMPLES, other]), np.stack([SAMPLES, other], axis=1)):
+        voice = base.voice_of((stereo, 24_000), "words")
+        assert np.allclose(voice.speaker, one.speaker, atol=1e-4)
+        assert voice.codes is not None and one.codes is not None
+        assert voice.codes.shape == one.codes.shape
+
+
+def test_loud_and_resampled_references_are_taken(base: Qwen3Tts) -> None:
+    speech = base.speak("Hello.", reference=(2 * SAMPLES, 48_000), **SHORT)
+    assert np.isfinite(speech.samples).all()
+
+
+# -- saved voices -----------------------------------------------------------------------------
+
+
+def test_a_saved_voice_speaks_as_its_reference_does(base: Qwen3Tts) -> None:
+    path = base.save_voice("anna", REFERENCE, "some words")
+    assert base.voices == ("anna",)
+    fresh = base.speak("Hello.", reference=REFERENCE, reference_text="some words", **SHORT)
+    for voice in ("anna", path, str(path), base.folder.load("anna")):
+        saved = base.speak("Hello.", voice=voice, **SHORT)
+        assert np.array_equal(saved.samples, fresh.samples)
+    alone = base.speak("Hello.", reference=REFERENCE, **SHORT)
+    saved = base.speak("Hello.", voice="anna", x_vector_only=True, **SHORT)
+    assert np.array_equal(saved.samples, alone.samples)
+    assert "not both" in refused(base, voice="anna", reference=REFERENCE)
+    assert "no voice is saved as 'bob'; saved: anna" in refused(base, voice="bob")
+    assert "is no name" in refused(base, voice="..")
+
+
+def test_voices_of_another_size_or_codec(base: Qwen3Tts) -> None:
+    width = base.config.talker.width
+    large = Voice("large", np.zeros(2 * width, np.float32), size="1b7")
+    line = refused(base, voice=large)
+    assert f"1.7B model {2 * width} wide" in line and f"{width} wide" in line
+    groups, codes = base.config.groups, base.config.codec.codes
+    for wrong in (np.zeros((5, groups + 1)), np.full((5, groups), codes)):
+        voice = Voice("x", np.zeros(width, np.float32), wrong.astype(np.uint32), "words")
+        assert "another codec" in refused(base, voice=voice)
+    bare = Voice("bare", np.zeros(width, np.float32))
+    assert "saved without text" in refused(base, voice=bare, x_vector_only=False)
+
+
+def test_codes_that_are_none(base: Qwen3Tts) -> None:
+    decode, groups = base.decoder.codec.decode, base.config.groups
+    none = [
+        np.zeros((0, groups), np.int64), np.zeros(groups, np.int64), np.zeros((3, groups + 1)),
+        np.full((3, groups), -1), np.full((3, groups), base.config.codec.codes),
+    ]  # fmt: skip
+    for codes in none:
+        with pytest.raises(ValueError):
+            decode(codes)
+
+
+# -- options ----------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [("temperature", 0), ("top_p", 1.5), ("top_k", -1), ("repetition_penalty", 0),
+     ("max_frames", 0), ("subtalker_temperature", -1), ("subtalker_top_p", 0), ("seed", -1)],
+)  # fmt: skip
+def test_values_of_options(custom: Qwen3Tts, name: str, value: Any) -> None:
+    assert refused(custom, voice="ryan", **{name: value}).startswith(f"{name} must be")
+
+
+def test_more_frames_than_there_are_positions(custom: Qwen3Tts) -> None:
+    line = refused(custom, voice="ryan", max_frames=custom.config.context)
+    assert str(custom.config.context) in line and "max_seconds" in line
+
+
+def test_a_prompt_that_fills_all_positions(custom: Qwen3Tts) -> None:
+    text = "x" + "\u0301" * custom.config.context
+    with pytest.raises(ValueError, match="do not fit into"):
+        custom.speak(text, voice="ryan", max_frames=2)
+
+
+def test_a_budget_that_is_reached_is_told(custom: Qwen3Tts) -> None:
+    speech = custom.speak("Hello there.", voice="ryan", do_sample=False, max_frames=2)
+    assert speech.finish_reason == "length"
+    assert len(speech.samples) == 2 * custom.config.codec.hop

@@ -1,0 +1,226 @@
+"""Speech of small checkpoints from text to samples: upstream's waveforms, and what stays alike."""
+
+from __future__ import annotations
+
+import gc
+import json
+import sys
+import weakref
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+import oscine
+from oscine import loading
+from oscine.models.qwen3_tts.config import Generation
+from oscine.models.qwen3_tts.decode import Decoder
+from oscine.models.qwen3_tts.pipeline import Qwen3Tts
+from oscine.models.qwen3_tts.split import pieces
+from oscine.models.qwen3_tts.weights import load_weights
+from oscine.models.speech import Speech
+from oscine.ops.reference import Reference
+from oscine.text.qwen import QwenTokenizer
+
+FOLDERS = [
+    folder
+    for folder in (
+        Path(__file__).resolve().parents[2] / "goldens" / "qwen3_tts",
+        Path(__file__).resolve().parents[4] / "shared" / "oracles" / "tts-seed0",
+    )
+    if folder.is_dir()
+]
+KINDS = ("custom_voice", "voice_design", "base")
+GREEDY = {"do_sample": False, "subtalker_do_sample": False}
+
+RUNS = [
+    pytest.param(folder / kind, run, id=f"{folder.name}-{kind}-{run['run']}")
+    for folder in FOLDERS
+    for kind in KINDS
+    for run in json.loads((folder / kind / "meta.json").read_text("utf-8"))["runs"]
+]
+
+
+def arguments(folder: Path, run: dict[str, Any]) -> dict[str, Any]:
+    """Of speak, as upstream was asked."""
+    given: dict[str, Any] = {
+        "language": run["language"],
+        "max_frames": run["max_new_tokens"] - 1,
+        "repetition_penalty": run["repetition_penalty"],
+        **GREEDY,
+    }
+    for ours, theirs in (("voice", "speaker"), ("instruct", "instruct")):
+        if run.get(theirs) is not None:
+            given[ours] = run[theirs]
+    if "non_streaming_mode" in run:
+        given["streamed_text"] = not run["non_streaming_mode"]
+    if folder.name == "base":
+        name = "ref_wav_long" if run["run"] == "icl_text_shorter" else "ref_wav_short"
+        given["reference"] = np.load(folder / "expected.npz")[name], 24_000
+        if not run["x_vector_only_mode"]:
+            given["reference_text"] = run["ref_text"]
+    return given
+
+
+@pytest.mark.parametrize(("folder", "run"), RUNS)
+def test_upstreams_samples_whole_and_streamed(folder: Path, run: dict[str, Any]) -> None:
+    model = oscine.load(folder / "ckpt", "cpu")
+    assert isinstance(model, Qwen3Tts)
+    expected = np.load(folder / "expected.npz")[f"{run['run']}/wav"]
+    given = arguments(folder, run)
+    speech = model.speak(run["text"], **given)
+    assert speech.samples.shape == expected.shape
+    assert np.abs(speech.samples - expected).max() < 1e-4
+    stream = model.stream(run["text"], **given)
+    streamed = np.concatenate([audio.samples for audio in stream])
+    assert np.abs(streamed - speech.samples).max() < 1e-5
+    assert stream.finish_reason == speech.finish_reason
+
+
+@pytest.fixture(scope="module")
+def custom() -> Qwen3Tts:
+    return oscine.load(FOLDERS[0] / "custom_voice" / "ckpt", "cpu")  # type: ignore[return-value]
+
+
+def say(model: Qwen3Tts, text: str = "Hello there.", **given: Any) -> Speech:
+    return model.speak(text, **{"voice": "ryan", "max_frames": 6, **given})
+
+
+def test_the_same_seed_says_the_same(custom: Qwen3Tts) -> None:
+    first, again, other = (say(custom, seed=seed) for seed in (5, 5, 6))
+    assert np.array_equal(first.samples, again.samples)
+    assert not np.array_equal(first.samples, other.samples)
+    drawn = say(custom)
+    assert np.array_equal(drawn.samples, say(custom, seed=drawn.seed).samples)
+
+
+def test_saving(custom: Qwen3Tts, tmp_path: Path) -> None:
+    speech = say(custom, seed=5)
+    for suffix in ("wav", "flac"):
+        speech.save(tmp_path / f"a.{suffix}")
+        from oscine.audio.io import decode
+
+        back = decode(tmp_path / f"a.{suffix}", speech.rate).samples
+        assert np.abs(back - speech.samples).max() <= 1 / 16000
+
+
+def endless_text(length: int) -> str:
+    sentence = "The words go on and on, and nobody knows where they end: here, perhaps? "
+    return (sentence * (1 + length // len(sentence)))[:length]
+
+
+class Counting(Reference):
+    """NumPy that counts the memory made for plans which is still there."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.made: list[weakref.ref[np.ndarray]] = []
+        self.plans = 0
+
+    def slot(self, shape: Any, dtype: Any = np.float32) -> Any:
+        slot = super().slot(shape, dtype)
+        self.made.append(weakref.ref(slot))
+        return slot
+
+    def record(self, trace: Any, *given: Any, **named: Any) -> Any:
+        self.plans += 1
+        return super().record(trace, *given, **named)
+
+    def held(self) -> int:
+        """Bytes, but for what waits to be collected."""
+        gc.collect()
+        self.made = [ref for ref in self.made if ref() is not None]
+        return sum(slot.nbytes for ref in self.made if (slot := ref()) is not None)
+
+
+def counted(kind: str) -> tuple[Qwen3Tts, Counting]:
+    weights = load_weights(FOLDERS[0] / kind / "ckpt")
+    backend = Counting()
+    spelling = QwenTokenizer.load(weights.folder)
+    return Qwen3Tts(Decoder(weights, backend), spelling, kind), backend
+
+
+@pytest.mark.parametrize("kind", ["custom_voice", "base"])
+def test_a_hundred_requests_leave_nothing_behind(kind: str) -> None:
+    model, backend = counted(kind)
+    rng = np.random.default_rng(1)
+    noise = (0.2 * rng.standard_normal(3000)).astype(np.float32)
+    resource = pytest.importorskip("resource")  # not on Windows
+
+    def request(index: int) -> None:
+        text = "Hello there, you. " * (1 + index % 3)
+        if kind == "custom_voice":
+            say(model, text, max_frames=1 + index % 3)
+            return
+        given = {"reference_text": "some words"} if index % 2 else {}
+        model.speak(text, reference=(noise, 24_000), max_frames=1 + index % 3, **given)
+
+    for index in range(6):
+        request(index)
+    held, plans = backend.held(), backend.plans
+    for index in range(94):
+        request(index)
+        if index == 20:
+            before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    grown = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before
+    assert backend.held() == held
+    assert kind == "base" or backend.plans == plans  # those of references are made each time
+    assert grown < 8 << (10 if sys.platform == "linux" else 20)  # KiB there, bytes on macOS
+
+
+def test_five_thousand_characters_are_spoken_to_the_end_in_bounded_memory() -> None:
+    model, backend = counted("custom_voice")
+    hot = Generation(
+        talker=replace(model.config.generation.talker, temperature=50.0, top_k=0),
+        predictor=model.config.generation.predictor,
+    )
+    model.config = replace(model.config, generation=hot)
+    text = endless_text(5000)
+    stream = model.stream(text, voice="ryan", seed=1)
+    say(model, text[:200], seed=1, max_frames=None)  # as long as pieces get
+    held = backend.held()
+    frames = 0
+    for audio in stream:
+        frames += len(audio.samples) // model.config.codec.hop
+    assert stream.pieces == len(pieces(text)) > 20
+    assert stream.finish_reason == "end" and frames > stream.pieces
+    assert backend.held() < 1.3 * held  # a plan for texts of another length
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_gpu_says_what_numpy_says(kind: str, gpu: Any) -> None:
+    folder = FOLDERS[0] / kind
+    run = json.loads((folder / "meta.json").read_text("utf-8"))["runs"][0]
+    weights = load_weights(folder / "ckpt")
+    model = Qwen3Tts(Decoder(weights, gpu), QwenTokenizer.load(weights.folder), kind)
+    expected = np.load(folder / "expected.npz")[f"{run['run']}/wav"]
+    given = arguments(folder, run)
+    speech = model.speak(run["text"], **given)
+    assert speech.samples.shape == expected.shape
+    assert np.abs(speech.samples - expected).max() < 1e-3
+    streamed = np.concatenate([audio.samples for audio in model.stream(run["text"], **given)])
+    assert np.abs(streamed - speech.samples).max() < 1e-5
+
+
+@pytest.mark.parametrize("dtype", ["auto", "f32", "f16"])
+def test_precisions(dtype: str) -> None:
+    folder = FOLDERS[0] / "custom_voice" / "ckpt"
+    stored = load_weights(folder)
+    weights = loading.qwen3_tts_with_matrices(stored, dtype)
+    kind = {"auto": stored.talker.head.weight.dtype, "f32": np.float32, "f16": np.float16}[dtype]
+    matrices = (
+        weights.talker.head.weight, weights.talker.blocks[0].qkv.weight, weights.talker.embedding,
+        weights.predictor.heads[-1].weight, weights.predictor.embeddings[0],
+        weights.text.fc1.weight,
+    )  # fmt: skip
+    assert all(matrix.dtype == kind for matrix in matrices)
+    assert weights.talker.norm.weight.dtype == np.float32
+    assert weights.decoder is stored.decoder
+    model = oscine.load(folder, "cpu", dtype)
+    exact = oscine.load(folder, "cpu")
+    said, as_stored = say(model, **GREEDY), say(exact, **GREEDY)  # type: ignore[arg-type]
+    if dtype != "f16":
+        assert np.array_equal(said.samples, as_stored.samples)
