@@ -57,6 +57,7 @@ class Memory:
         """Room for so many keys, and tables for so many positions; plans are to be made anew."""
         stack, old = self.stack, self.caches
         if not old or old[0].keys.shape[1] != keys:
+            self.caches = ()  # also where there turns out to be no room
             self.backend.release(*(slot for c in old for slot in (c.keys, c.values)))
             shape = 1, keys, stack.key_width
             self.caches = tuple(
@@ -265,8 +266,9 @@ class CodecEncoder:
     def encode(self, samples: Samples | Audio) -> NDArray[np.uint32]:
         """Mono samples [n] at the codec's rate -> codes [ceil(n / hop), G].
 
+        A last frame that the recording does not fill is completed with zeros, as upstream has it.
         Raises UsageError for an array that is not one-dimensional or empty, or audio of another
-        rate; NonFiniteError for NaN or infinity.
+        rate; NonFiniteError for NaN or infinity; DeviceMemoryError for a recording too long.
         """
         samples = checked_samples(samples, self.config.rate, 1)
         count = -(-len(samples) // self.row)
@@ -281,9 +283,10 @@ class CodecEncoder:
 
     def make_room(self, count: int) -> None:
         """Room for so many rows of the transformer; plans are made anew."""
-        self.room = max(FIRST_ROWS, 1 << (count - 1).bit_length())
-        self.memory.make_room(self.room, self.room)
-        self.whole = None
+        self.room, self.whole = 0, None
+        room = max(FIRST_ROWS, 1 << (count - 1).bit_length())
+        self.memory.make_room(room, room)
+        self.room = room
 
     def listening(self, length: int) -> Listening:
         """The plan of a call: that of whole calls is kept, the last one of a recording is not."""
