@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 
 from oscine import ops
+from oscine.bfloat16 import BFLOAT16, widen
 from oscine.errors import DeviceError, DeviceMemoryError
 from oscine.gpu.device import Device
 from oscine.gpu.memory import Memory
@@ -42,8 +43,9 @@ def noise(*shape: int, kind: Any = np.float32) -> Any:
         np.arange(5, dtype=np.float16),  # ten bytes: no multiple of four
         np.float32([[1.5]]),
         np.asfortranarray(np.arange(6, dtype=np.float32).reshape(2, 3)),
+        np.arange(9, dtype=np.uint16).view(BFLOAT16).reshape(3, 3),  # two bytes each, kept
     ],
-    ids=["words", "halves", "one", "columns"],
+    ids=["words", "halves", "one", "columns", "bfloat16"],
 )
 def test_what_is_uploaded_is_read_back(memory: Memory, array: Any) -> None:
     found = memory.snapshot(memory.upload(array))()[0]
@@ -119,6 +121,31 @@ def test_a_weight_cut_by_rows_gives_the_same(small: Gpu, rows: int, kind: Any) -
         x, ops.Linear(matrix.astype(np.float32), bias), activation="gelu", add=add
     )
     np.testing.assert_allclose(results[1], expected, rtol=1e-4, atol=1e-4)
+
+
+@pytest.mark.parametrize("rows", [1, 6])
+def test_bfloat16_cut_by_rows_is_fused_as_far_as_that_goes(small: Gpu, rows: int) -> None:
+    """Two rows a team: of parts with an odd number, and of a gate that lies in both."""
+    bits = (noise(66, 32).view(np.uint32) >> 16).astype(np.uint16).view(BFLOAT16)
+    small.memory.largest_binding = 37 * bits[0].nbytes
+    weight = small.upload(bits)
+    assert [part.shape for part in weight.parts] == [(37, 32), (29, 32)]
+    small.memory.largest_binding = 1 << 20
+    x, norm = noise(rows, 32), ops.RmsNorm(noise(32))
+    layer, fused = ops.Linear(weight, None), ops.upload(small, norm)
+    given, whole, gated = small.upload(x), small.slot((rows, 66)), small.slot((rows, 32))
+    small.record(lambda: small.keep(small.linear(given, layer, norm=fused), whole)).run()
+    meant = ops.Linear(widen(bits), None)
+    expected = Reference().linear(x, meant, norm=norm)
+    np.testing.assert_allclose(small.read(whole), expected, rtol=1e-4, atol=1e-4)
+
+    even = ops.Linear(widen(bits)[:64], None)
+    small.memory.largest_binding = 37 * bits[0].nbytes
+    layer = ops.Linear(small.upload(bits[:64]), None)
+    small.memory.largest_binding = 1 << 20
+    small.record(lambda: small.keep(small.gated_linear(given, layer, norm=fused), gated)).run()
+    expected = Reference().gated_linear(x, even, norm=norm)
+    np.testing.assert_allclose(small.read(gated), expected, rtol=1e-4, atol=1e-4)
 
 
 @pytest.mark.parametrize("kind", [np.float32, np.float16])

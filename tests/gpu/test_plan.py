@@ -342,3 +342,16 @@ def test_what_kernels_cannot_do_is_refused_with_its_numbers(gpu: Gpu, op: Any, t
 def test_a_grid_no_device_takes_is_refused(gpu: Gpu) -> None:
     with pytest.raises(DeviceError, match="70000 workgroups"):
         gpu.add("take_rows", [gpu.nothing] * 3, (1, 70000))
+
+
+def test_views_of_one_slot_are_bound_each_by_its_size(gpu: Gpu) -> None:
+    """Kernels take lengths from their bindings: equal buffers are not yet the same group."""
+    x, y = gpu.slot((64,)), gpu.slot((64,), np.float16)
+
+    def trace() -> None:
+        for count in (8, 64, 8):
+            gpu.add("pack", [gpu.view(x, (count,)), gpu.view(y, (count,))], (1,), COUNT4=2)
+
+    small, large, again = (group for _, group, *_ in gpu.record(trace).steps)
+    assert small is again
+    assert small is not large
