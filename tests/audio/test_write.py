@@ -18,9 +18,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from oscine.audio import write
+from oscine.audio import encode, write
+from oscine.audio.encode import pcm16
 from oscine.audio.io import decode
-from oscine.audio.write import FORMATS, AudioWriter, format_of, pcm16, save
+from oscine.audio.write import FORMATS, AudioWriter, format_of, save
 from oscine.errors import NonFiniteError, OscineError, UsageError
 from oscine.types import Audio
 
@@ -216,7 +217,7 @@ def test_unknown_formats_are_told_those_there_are(
 
 
 def test_an_encoder_that_pyav_lacks(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    monkeypatch.setitem(write.CODINGS, "mp3", write.Coding("mp3", "libnone"))
+    monkeypatch.setitem(encode.CODINGS, "mp3", encode.Coding("mp3", "libnone"))
     with pytest.raises(UsageError, match="mp3 cannot be written: PyAV is here without the encoder"):
         save(speechlike(0.1), tmp_path / "a.mp3")
     assert os.listdir(tmp_path) == []
@@ -282,6 +283,20 @@ def test_a_disk_that_is_full(name: str, tmp_path: Path, monkeypatch: pytest.Monk
         save(speechlike(5.0), old)
     assert os.listdir(tmp_path) == [old.name]
     assert old.read_bytes() == b"old"
+
+
+@pytest.mark.skipif(not os.path.exists("/dev/full"), reason="Linux alone has such a disk")
+@pytest.mark.parametrize("name", FORMATS)
+def test_a_disk_that_is_full_is_quiet_in_ffmpeg(
+    name: str, capfd: pytest.CaptureFixture[str]
+) -> None:
+    for seconds in (0.01, 3.0):
+        with pytest.raises(OscineError, match="/dev/full: cannot write: No space left"):
+            save(speechlike(seconds), "/dev/full", name)
+        with open("/dev/full", "wb", buffering=0) as file:  # also by its own name
+            with pytest.raises(OscineError, match="/dev/full: cannot write: No space left"):
+                save(speechlike(seconds), file, name)
+    assert capfd.readouterr() == ("", "")
 
 
 def test_where_no_file_can_be(tmp_path: Path) -> None:

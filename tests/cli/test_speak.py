@@ -18,8 +18,9 @@ from typing import Any
 import numpy as np
 import pytest
 
+from oscine.audio.encode import pcm16
 from oscine.audio.io import decode
-from oscine.audio.write import FORMATS, pcm16
+from oscine.audio.write import FORMATS
 from oscine.cli import run
 from oscine.errors import OscineError, UsageError
 from oscine.types import Audio
@@ -365,7 +366,18 @@ def test_standard_output_that_takes_no_sound(
         def write(self, _: bytes) -> None:
             raise OSError(28, "No space left on device")
 
-    for stdout, problem in [(None, "standard output is closed"), (Full(), "No space left")]:
+    class FullAtLast(Full):
+        def write(self, data: bytes) -> int:
+            return len(data)
+
+        def flush(self) -> None:
+            super().write(b"")
+
+    for stdout, problem in [
+        (None, "standard output is closed"),
+        (Full(), "No space left"),
+        (FullAtLast(), "No space left"),
+    ]:
         monkeypatch.setattr(sys, "stdout", stdout)
         for name in ("wav", "mp3"):
             assert speak("Hello", "-f", name) == 1

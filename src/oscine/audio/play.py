@@ -59,6 +59,11 @@ class Player:
         self._thread.start()
 
     @property
+    def open(self) -> bool:
+        """Whether it is still playing."""
+        return self._thread.is_alive()
+
+    @property
     def duration(self) -> float:
         """Seconds given to it."""
         return self.count / self.rate

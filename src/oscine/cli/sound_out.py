@@ -44,6 +44,8 @@ class Writer(Protocol):
     name: str
 
     @property
+    def open(self) -> bool: ...
+    @property
     def duration(self) -> float: ...
     def write(self, samples: Samples) -> None: ...
     def close(self) -> None: ...
@@ -162,7 +164,7 @@ def say(stream: Voiced, out: Out) -> None:
 def keep(writers: list[Writer]) -> None:
     """Finish the file with what there is; the loudspeaker falls silent."""
     for writer in writers:
-        if writer.name != "loudspeaker" and writer.duration:
+        if writer.name != "loudspeaker" and writer.open and writer.duration:
             with suppress(OscineError, BrokenPipeError):  # the first problem is told already
                 writer.close()
                 end = timestamp(writer.duration, hours=False, marker=".")

@@ -1,0 +1,168 @@
+"""Mono samples to the bytes of a sound file: wav and raw here, the others by FFmpeg's encoders."""
+
+from __future__ import annotations
+
+import os
+import struct
+from contextlib import suppress
+from dataclasses import dataclass
+from fractions import Fraction
+from typing import Any, Protocol
+
+import av
+import numpy as np
+from numpy.typing import NDArray
+
+from oscine.audio.sink import Sink
+from oscine.types import Samples
+
+FULL_SCALE = 32767.0
+OPEN_END = 0xFFFFFFFF  # the length in a header that is written before it is known
+
+
+@dataclass(frozen=True, slots=True)
+class Coding:
+    """A format of FFmpeg's: its container and encoder, bits a second, the one rate if it has it."""
+
+    container: str
+    codec: str
+    bit_rate: int | None = None
+    rate: int | None = None
+
+
+#: Speech in one channel is transparent at these rates.
+CODINGS = {
+    "mp3": Coding("mp3", "libmp3lame", 96_000),
+    "flac": Coding("flac", "flac"),
+    "opus": Coding("ogg", "libopus", 64_000, 48_000),  # every player decodes it at 48 kHz
+    "ogg": Coding("ogg", "libopus", 64_000, 48_000),
+    "m4a": Coding("ipod", "aac", 96_000),
+    "aac": Coding("adts", "aac", 96_000),
+}
+
+
+def pcm16(samples: Samples) -> NDArray[np.int16]:
+    """round(clip(x) * 32767), halves to even."""
+    scaled = np.clip(samples, -1.0, 1.0) * np.float32(FULL_SCALE)
+    whole: NDArray[np.int16] = np.rint(scaled).astype("<i2")
+    return whole
+
+
+class Coder(Protocol):
+    """Samples to the bytes of one format."""
+
+    def write(self, samples: Samples) -> None:
+        """Float32 [n], finite."""
+
+    def close(self) -> None:
+        """All that is still inside, and the header's lengths where one can go back."""
+
+    def abandon(self) -> None:
+        """Let go of the sink. Never raises."""
+
+
+def coder(sink: Sink, name: str, rate: int) -> Coder:
+    """That of a format."""
+    return Plain(sink, name, rate) if name in ("wav", "raw") else Coded(sink, name, rate)
+
+
+class Plain:
+    """PCM of 16 bits, with a header (wav) or without."""
+
+    def __init__(self, sink: Sink, name: str, rate: int) -> None:
+        self._sink, self._rate = sink, rate
+        self._header = name == "wav"
+        self._bytes = 0
+        if self._header:
+            self._put(wave_header(rate, None))
+
+    def write(self, samples: Samples) -> None:
+        self._bytes += 2 * len(samples)
+        self._put(pcm16(samples).tobytes())
+
+    def close(self) -> None:
+        if self._header and self._sink.seekable():
+            with self._sink.told():
+                self._sink.seek(0)
+                self._sink.write(wave_header(self._rate, self._bytes))
+                self._sink.seek(0, os.SEEK_END)
+
+    def abandon(self) -> None:
+        pass
+
+    def _put(self, data: bytes) -> None:
+        with self._sink.told():
+            self._sink.write(data)
+
+
+def wave_header(rate: int, size: int | None) -> bytes:
+    """44 bytes for mono PCM of 16 bits; `size` in bytes, None: open, as it is if it does not fit.
+
+    Source: Microsoft's RIFF; FFmpeg and sox leave lengths open by the same number.
+    """
+    data = OPEN_END if size is None else min(size, OPEN_END)
+    form = struct.pack("<HHIIHH", 1, 1, rate, 2 * rate, 2, 16)
+    front = struct.pack("<4sI8sI", b"RIFF", min(data + 36, OPEN_END), b"WAVEfmt ", len(form))
+    return front + form + struct.pack("<4sI", b"data", data)
+
+
+class Coded:
+    """A format of FFmpeg's."""
+
+    def __init__(self, sink: Sink, name: str, rate: int) -> None:
+        self._sink, self._rate = sink, rate
+        coding = CODINGS[name]
+        options = {"flush_packets": "1"}
+        if not sink.seekable():
+            if name == "m4a":  # else its index is written at the end, and then gone back for
+                options["movflags"] = "frag_keyframe+empty_moov+default_base_moof"
+                options["frag_duration"] = "500000"  # microseconds
+            if coding.container == "ogg":
+                options["page_duration"] = "200000"
+        self._whole = coding.codec == "flac"  # 16-bit numbers, those of wav
+        self._place = 0
+        with sink.told():
+            self._container: Any = av.open(sink, "w", format=coding.container, options=options)
+            self._stream: Any = self._container.add_stream(
+                coding.codec, rate=coding.rate or nearest_rate(coding.codec, rate)
+            )
+            context: Any = self._stream.codec_context
+            context.layout = "mono"
+            if self._whole:
+                context.format = "s16"
+            if coding.bit_rate is not None:
+                context.bit_rate = coding.bit_rate
+
+    def write(self, samples: Samples) -> None:
+        if not len(samples):
+            return
+        if self._whole:
+            frame = av.AudioFrame.from_ndarray(pcm16(samples)[None], format="s16", layout="mono")
+        else:
+            clipped = np.clip(samples, -1.0, 1.0)[None]
+            frame = av.AudioFrame.from_ndarray(clipped, format="flt", layout="mono")
+        frame.sample_rate = self._rate
+        frame.time_base = Fraction(1, self._rate)
+        frame.pts = self._place
+        self._place += len(samples)
+        with self._sink.told():
+            self._container.mux(self._stream.encode(frame))
+
+    def close(self) -> None:
+        with self._sink.told():
+            if self._place:
+                self._container.mux(self._stream.encode(None))
+            self._container.close()
+
+    def abandon(self) -> None:
+        # Else PyAV does so when it is collected, and then nobody can catch what it raises.
+        with suppress(OSError, ValueError, av.error.FFmpegError):
+            self._container.close()
+
+
+def nearest_rate(codec: str, rate: int) -> int:
+    """The rate itself if the encoder takes it, else the next above, else its highest."""
+    rates = sorted(av.codec.Codec(codec, "w").audio_rates or [])
+    if not rates or rate in rates:
+        return rate
+    return next((each for each in rates if each > rate), rates[-1])
