@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import json
 import logging
+import shutil
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -13,12 +15,14 @@ import pytest
 
 import oscine
 from oscine import loading
-from oscine.errors import DeviceError, UsageError
+from oscine.errors import CheckpointError, DeviceError, UsageError
 from oscine.loading import build, choose_backend
+from oscine.models.qwen3_tts.pipeline import Qwen3Tts
 from oscine.models.whisper.weights import load_weights
 from oscine.ops.reference import Reference
 
 GOLDEN = Path(__file__).resolve().parent / "goldens" / "whisper_multi"
+SPEAKING = GOLDEN.parent / "qwen3_tts" / "custom_voice" / "ckpt"
 REASON = "the reason"
 
 
@@ -217,3 +221,57 @@ def test_sizes_no_kernel_takes_fall_to_numpy(lines: Any, gpu: Any) -> None:
         assert build(narrow, gpu, "auto").device == "NumPy"
     assert len(lines()) == 2
     assert all("head width 6 is not a multiple of 4" in line for line in lines())
+
+
+def test_a_model_that_speaks(empty_home: Path) -> None:
+    model = oscine.load(SPEAKING, "cpu")
+    assert isinstance(model, Qwen3Tts)
+    assert (model.name, model.device, model.kind) == ("ckpt", "NumPy", "custom_voice")
+    assert model.folder.path == empty_home / "voices"
+    speech = oscine.speak("Hello.", SPEAKING, "cpu", voice="ryan", max_frames=2, seed=1)
+    assert speech.duration == 2 * model.config.codec.hop / 24_000
+
+
+def test_the_wrong_way_round() -> None:
+    with pytest.raises(UsageError, match="ckpt speaks and cannot write down"):
+        oscine.transcribe(np.zeros(16_000, np.float32), SPEAKING, "cpu")
+    with pytest.raises(UsageError, match="whisper_multi writes down and cannot speak"):
+        oscine.speak("Hello.", GOLDEN, "cpu")
+
+
+def test_auto_falls_to_numpy_where_the_gpu_cannot_speak(
+    monkeypatch: pytest.MonkeyPatch, lines: Any
+) -> None:
+    monkeypatch.setattr(loading, "open_gpu", lambda device: Refusing())
+    assert oscine.load(SPEAKING, "auto").device == "NumPy"
+    assert lines() == [f"using NumPy on the CPU: {REASON}"]
+    with pytest.raises(DeviceError, match=REASON):
+        oscine.load(SPEAKING, "gpu")
+
+
+def test_a_tokenizer_of_another_model(tmp_path: Path) -> None:
+    folder = tmp_path / "model"
+    shutil.copytree(SPEAKING, folder)
+    vocabulary = json.loads((folder / "vocab.json").read_text("utf-8"))
+    vocabulary["another"] = 100_000
+    (folder / "vocab.json").write_text(json.dumps(vocabulary), "utf-8")
+    with pytest.raises(CheckpointError, match="its tokenizer has ids up to 100000"):
+        oscine.load(folder, "cpu")
+
+
+def test_a_speaking_device_that_stays_lost_is_replaced_by_numpy(
+    monkeypatch: pytest.MonkeyPatch, lines: Any
+) -> None:
+    monkeypatch.setattr(loading, "LOSSES", type(loading.LOSSES)())
+    monkeypatch.setattr(loading, "open_gpu", fail)
+    model = oscine.load(SPEAKING, "cpu")
+    assert isinstance(model, Qwen3Tts)
+    said = model.speak("Hello.", voice="ryan", max_frames=2, seed=1)
+    lost = model.decoder
+    model.forget()
+    assert model._rebuild is not None
+    model.decoder = model._rebuild()
+    assert model.decoder is not lost and model.device == "NumPy"
+    again = model.speak("Hello.", voice="ryan", max_frames=2, seed=1)
+    assert np.array_equal(said.samples, again.samples)
+    assert len(lines()) == 1 and "using NumPy" in lines()[0]

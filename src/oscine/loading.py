@@ -18,6 +18,7 @@ from oscine.models.parakeet.decode import Decoder as ParakeetDecoder
 from oscine.models.parakeet.pipeline import Parakeet
 from oscine.models.parakeet.weights import ParakeetWeights
 from oscine.models.parakeet.weights import load_weights as load_parakeet_weights
+from oscine.models.qwen3_tts.decode import BURST
 from oscine.models.qwen3_tts.decode import Decoder as Qwen3TtsDecoder
 from oscine.models.qwen3_tts.pipeline import Qwen3Tts
 from oscine.models.qwen3_tts.voices import VoiceFolder
@@ -107,11 +108,18 @@ def load_qwen3_tts(
             "fetch the whole folder again",
         )
     try:
-        decoder = Qwen3TtsDecoder(weights, backend)
+        decoder = speaking(weights, backend)
     except DeviceError as problem:
-        decoder = Qwen3TtsDecoder(weights, fall_back(device, problem))
+        decoder = speaking(weights, fall_back(device, problem))
     rebuild = RebuildQwen3Tts(path, dtype, device, decoder)
     return Qwen3Tts(decoder, spelling, name, rebuild, VoiceFolder(hub.home() / "voices"))
+
+
+def speaking(weights: Qwen3TtsWeights, backend: Backend) -> Qwen3TtsDecoder:
+    """The engine with its codec, ready for the bursts of a stream. Raises DeviceError."""
+    decoder = Qwen3TtsDecoder(weights, backend)
+    decoder.codec.prepare(1, BURST)
+    return decoder
 
 
 class Rebuild:
@@ -174,9 +182,9 @@ class RebuildQwen3Tts:
         close(self.decoder.backend)
         weights = qwen3_tts_with_matrices(load_qwen3_tts_weights(self.path), self.dtype)
         try:
-            self.decoder = Qwen3TtsDecoder(weights, reopen(self.decoder.device, self.device))
+            self.decoder = speaking(weights, reopen(self.decoder.device, self.device))
         except DeviceError as problem:
-            self.decoder = Qwen3TtsDecoder(weights, give_up(self.decoder.device, problem))
+            self.decoder = speaking(weights, give_up(self.decoder.device, problem))
         return self.decoder
 
 

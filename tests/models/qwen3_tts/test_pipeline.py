@@ -190,12 +190,12 @@ def test_five_thousand_characters_are_spoken_to_the_end_in_bounded_memory() -> N
 
 
 @pytest.mark.gpu
-@pytest.mark.parametrize("kind", KINDS)
-def test_a_gpu_says_what_numpy_says(kind: str, gpu: Any) -> None:
-    folder = FOLDERS[0] / kind
-    run = json.loads((folder / "meta.json").read_text("utf-8"))["runs"][0]
+def test_a_gpu_says_what_numpy_says(gpu: Any) -> None:
+    folder = FOLDERS[0] / "base"  # where every engine has its part
+    runs = json.loads((folder / "meta.json").read_text("utf-8"))["runs"]
+    run = next(run for run in runs if run["run"] == "icl_text_shorter")
     weights = load_weights(folder / "ckpt")
-    model = Qwen3Tts(Decoder(weights, gpu), QwenTokenizer.load(weights.folder), kind)
+    model = Qwen3Tts(Decoder(weights, gpu), QwenTokenizer.load(weights.folder), "base")
     expected = np.load(folder / "expected.npz")[f"{run['run']}/wav"]
     given = arguments(folder, run)
     speech = model.speak(run["text"], **given)
