@@ -1,55 +1,49 @@
 // y[r, o] = activation(Σ_k x[r, k] w[o, k] + b[o]) + add[r, o]      many rows r of a convolution
 // x is lengthened already (lengthen.wgsl), w [OUTPUTS, 4·K4], y and add [R, OUTPUTS]; R is that of
-// the binding. Tiles of 64 rows by COLUMNS (64, 96 or 128) outputs, 16 deep, an invocation each 8
-// rows by 4. SPLITS parts of the depth: y is then their sums, [SPLITS, R, OUTPUTS], for
-// convolve_sum.wgsl. Launch (ceil(OUTPUTS / COLUMNS), ceil(R / 64), SPLITS).
+// the binding, OUTPUTS a multiple of 4. Tiles of 64 rows by COLUMNS (64, 96 or 128) outputs, 16 deep,
+// an invocation each 8 rows by 4. SPLITS parts of the depth: y is then their sums, [SPLITS, R,
+// OUTPUTS], for convolve_sum.wgsl. Launch (ceil(OUTPUTS / COLUMNS), ceil(R / 64), SPLITS).
 // use _weights_f32
 // use _activation
 // use _convolved
 const COLUMNS: u32 = 64u;
 const SPLITS: u32 = 1u;
+const OUTPUTS4: u32 = OUTPUTS / 4u;
 const ACROSS: u32 = COLUMNS / 4u;
 const WORKGROUP: u32 = 2u * COLUMNS;
 
 @group(0) @binding(0) var<storage, read> x: array<vec4<f32>>;
 @group(0) @binding(1) var<storage, read> w: array<Packed>;
-@group(0) @binding(2) var<storage, read> bias: array<f32>;
-@group(0) @binding(3) var<storage, read> add: array<f32>;
-@group(0) @binding(4) var<storage, read_write> y: array<f32>;
+@group(0) @binding(2) var<storage, read> bias: array<vec4<f32>>;
+@group(0) @binding(3) var<storage, read> add: array<vec4<f32>>;
+@group(0) @binding(4) var<storage, read_write> y: array<vec4<f32>>;
 
 var<workgroup> left: array<vec4<f32>, 256>;           // [16 deep][64 rows]
 var<workgroup> right: array<vec4<f32>, 16u * ACROSS>;  // [16 deep][COLUMNS]
 
 struct End {
   rows: u32,
-  start: u32,  // of this part's sums
+  begin: u32,  // of this part's sums
 }
 
-fn store_one(end: End, row: u32, output: u32, sum: f32) {
-  if (row >= end.rows || output >= OUTPUTS) {
+fn store(end: End, row: u32, column: u32, sums: vec4<f32>) {
+  if (row >= end.rows || column >= OUTPUTS4) {
     return;
   }
-  let at = row * OUTPUTS + output;
+  let at = row * OUTPUTS4 + column;
   if (SPLITS > 1u) {
-    y[end.start + at] = sum;
+    y[end.begin + at] = sums;
     return;
   }
-  var value = sum;
+  var value = sums;
   if (BIAS) {
-    value += bias[output];
+    value += bias[column];
   }
-  value = activate(value);
+  value = vec4<f32>(activate(value.x), activate(value.y), activate(value.z), activate(value.w));
   if (ADD) {
     value += add[at];
   }
   y[at] = value;
-}
-
-fn store(end: End, row: u32, output: u32, sums: vec4<f32>) {
-  store_one(end, row, output, sums.x);
-  store_one(end, row, output + 1u, sums.y);
-  store_one(end, row, output + 2u, sums.z);
-  store_one(end, row, output + 3u, sums.w);
 }
 
 // Past the depth's end the weight is 0, and x the last of its values.
@@ -65,7 +59,7 @@ fn main(
   @builtin(workgroup_id) tile: vec3<u32>,
   @builtin(local_invocation_index) me: u32,
 ) {
-  let rows = arrayLength(&y) / (OUTPUTS * SPLITS);
+  let rows = arrayLength(&y) / (OUTPUTS4 * SPLITS);
   let first_row = tile.y * 64u;
   let first_output = tile.x * COLUMNS;
   let steps = (K4 + 3u) / 4u;
@@ -154,15 +148,15 @@ fn main(
       s7 += a1.w * b;
     }
   }
-  let end = End(rows, tile.z * rows * OUTPUTS);
+  let end = End(rows, tile.z * rows * OUTPUTS4);
   let row = first_row + down * 8u;
-  let output = first_output + across * 4u;
-  store(end, row, output, s0);
-  store(end, row + 1u, output, s1);
-  store(end, row + 2u, output, s2);
-  store(end, row + 3u, output, s3);
-  store(end, row + 4u, output, s4);
-  store(end, row + 5u, output, s5);
-  store(end, row + 6u, output, s6);
-  store(end, row + 7u, output, s7);
+  let column = first_output / 4u + across;
+  store(end, row, column, s0);
+  store(end, row + 1u, column, s1);
+  store(end, row + 2u, column, s2);
+  store(end, row + 3u, column, s3);
+  store(end, row + 4u, column, s4);
+  store(end, row + 5u, column, s5);
+  store(end, row + 6u, column, s6);
+  store(end, row + 7u, column, s7);
 }

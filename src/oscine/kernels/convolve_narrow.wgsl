@@ -1,6 +1,7 @@
-// y[r, o] = activation(Σ_k x[r, k] w[o, k] + b[o]) + add[r, o]      a convolution of OUTPUTS <= 4
+// y[r, o] = activation(Σ_k x[r, k] w[o, k] + b[o]) + add[r, o]      few outputs, or no fours of them
 // x is lengthened already (lengthen.wgsl), w [OUTPUTS, 4·K4], y and add [R, OUTPUTS]; R is that of
-// the binding. A row a team. Launch ceil(R / teams of a workgroup) workgroups, folded at 65,535.
+// the binding. A row and up to four outputs a team.
+// Launch (ceil(R / teams of a workgroup), folded at 65,535, ceil(OUTPUTS / 4)).
 // use _team_subgroup
 // use _weights_f32
 // use _activation
@@ -18,26 +19,38 @@ fn product(output: u32, k4: u32, value: vec4<f32>) -> f32 {
   return 0.0;
 }
 
+fn finish(row: u32, output: u32, sum: f32) {
+  if (output >= OUTPUTS || TEAM.lane != output % 4u % TEAM.lanes) {
+    return;
+  }
+  let at = row * OUTPUTS + output;
+  var value = sum;
+  if (BIAS) {
+    value += bias[output];
+  }
+  value = activate(value);
+  if (ADD) {
+    value += add[at];
+  }
+  y[at] = value;
+}
+
 fn run(workgroup: vec3<u32>, workgroups: vec3<u32>) {
   let rows = arrayLength(&y) / OUTPUTS;
+  let o = workgroup.y * 4u;
   for (var row = team_first(workgroup.x); row < rows; row += team_step(workgroups.x)) {
     var sum = vec4<f32>();
     for (var k4 = TEAM.lane; k4 < K4; k4 += TEAM.lanes) {
       let v = x[row * STEP4 + spread(k4)];
-      sum += vec4<f32>(product(0u, k4, v), product(1u, k4, v), product(2u, k4, v), product(3u, k4, v));
+      sum.x += product(o, k4, v);
+      sum.y += product(o + 1u, k4, v);
+      sum.z += product(o + 2u, k4, v);
+      sum.w += product(o + 3u, k4, v);
     }
     let total = team_sum4(sum);
-    if (TEAM.lane < OUTPUTS) {
-      let at = row * OUTPUTS + TEAM.lane;
-      var value = total[TEAM.lane];
-      if (BIAS) {
-        value += bias[TEAM.lane];
-      }
-      value = activate(value);
-      if (ADD) {
-        value += add[at];
-      }
-      y[at] = value;
-    }
+    finish(row, o, total.x);
+    finish(row, o + 1u, total.y);
+    finish(row, o + 2u, total.z);
+    finish(row, o + 3u, total.w);
   }
 }

@@ -1,15 +1,16 @@
 // y[r, o] = activation(Σ_s sums[s, r, o] + b[o]) + add[r, o]      sums [SPLITS, R, OUTPUTS]
-// y and add [R, OUTPUTS]; R is that of the binding. Launch ceil(R · OUTPUTS / 128), folded at 65,535.
+// y and add [R, OUTPUTS], OUTPUTS a multiple of 4; R is that of the binding.
+// Launch ceil(R · OUTPUTS / 512), folded at 65,535.
 // use _activation
 const OUTPUTS: u32 = 1u;
 const SPLITS: u32 = 2u;
 const BIAS: bool = false;
 const ADD: bool = false;
 
-@group(0) @binding(0) var<storage, read> sums: array<f32>;
-@group(0) @binding(1) var<storage, read> bias: array<f32>;
-@group(0) @binding(2) var<storage, read> add: array<f32>;
-@group(0) @binding(3) var<storage, read_write> y: array<f32>;
+@group(0) @binding(0) var<storage, read> sums: array<vec4<f32>>;
+@group(0) @binding(1) var<storage, read> bias: array<vec4<f32>>;
+@group(0) @binding(2) var<storage, read> add: array<vec4<f32>>;
+@group(0) @binding(3) var<storage, read_write> y: array<vec4<f32>>;
 
 @compute @workgroup_size(128)
 fn main(
@@ -22,14 +23,14 @@ fn main(
   if (i >= count) {
     return;
   }
-  var value = 0.0;
+  var value = vec4<f32>();
   for (var part = 0u; part < SPLITS; part++) {
     value += sums[part * count + i];
   }
   if (BIAS) {
-    value += bias[i % OUTPUTS];
+    value += bias[i % (OUTPUTS / 4u)];
   }
-  value = activate(value);
+  value = vec4<f32>(activate(value.x), activate(value.y), activate(value.z), activate(value.w));
   if (ADD) {
     value += add[i];
   }

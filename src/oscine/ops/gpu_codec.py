@@ -16,8 +16,9 @@ from oscine.ops.gpu_products import ACTIVATIONS
 from oscine.ops.gpu_recorder import MOST_GROUPS, Recorder, weights_of
 
 PADDINGS = ("zero", "edge", "reflect")  # kernels/lengthen.wgsl
-NARROW_OUTPUTS = 4  # up to so many a team takes a row of the input
+NARROW_OUTPUTS = 4  # up to so many, and where they are no fours, a team takes a row of the input
 FEW_ROWS = 32  # up to so many a team takes four rows of the weight
+WORKGROUP = 128  # of these
 TILE_ROWS = 64
 ENOUGH_GROUPS = 264  # workgroups that keep a large GPU busy: two for each of its 132 processors
 SPLIT_DEPTH = 128  # of a sum, that a workgroup takes at least
@@ -54,27 +55,30 @@ class GpuCodec(Recorder):
             "STEP4": taps.stride * inputs // 4, "WEIGHTS": weights_of(weight), **ends,
         }  # fmt: skip
         operands, work = [seen, weight, conv.bias, add], 8.0 * rows * depth4 * outputs
-        if outputs <= NARROW_OUTPUTS:
-            team, grid = self.team(rows, 0)
-            self.add("convolve_narrow", [*operands, y], grid, work=work, **common, **team)
-        elif rows <= FEW_ROWS:
-            tile = 4 if rows <= 4 else 8 if rows <= 8 else 16
+        if outputs > NARROW_OUTPUTS and rows <= FEW_ROWS:
+            tile, lanes = few(rows, depth4)
+            grid = ceil(rows / tile), ceil(outputs / (4 * WORKGROUP // lanes))
             self.add(
-                "convolve_rows", [*operands, y], (ceil(rows / tile), ceil(outputs / 4)),
-                work=4.0 * work, TILE=tile, BLOCK=self.block if self.lanes >= 8 else "workgroup",
-                **common,
+                "convolve_rows", [*operands, y], grid, work=4.0 * work, TILE=tile, LANES=lanes,
+                BLOCK=self.block if self.lanes >= 8 else "workgroup", **common,
+            )  # fmt: skip
+        elif outputs <= NARROW_OUTPUTS or outputs % 4:
+            team, (teams, *_) = self.team(rows, 0)
+            self.add(
+                "convolve_narrow", [*operands, y], (teams, ceil(outputs / 4)), work=work,
+                **common, **team,
             )  # fmt: skip
         else:
             columns, splits = tiles(rows, outputs, 4 * depth4)
-            grid = ceil(outputs / columns), ceil(rows / TILE_ROWS), splits
+            groups = ceil(outputs / columns), ceil(rows / TILE_ROWS), splits
             sums = y if splits == 1 else self.new(splits, rows, outputs)
             self.add(
-                "convolve", [*operands, sums], grid, work=work, COLUMNS=columns, SPLITS=splits,
+                "convolve", [*operands, sums], groups, work=work, COLUMNS=columns, SPLITS=splits,
                 **common,
             )  # fmt: skip
             if splits > 1:
                 self.add(
-                    "convolve_sum", [sums, conv.bias, add, y], folded(ceil(rows * outputs / 128)),
+                    "convolve_sum", [sums, conv.bias, add, y], folded(ceil(rows * outputs / 512)),
                     work=1.0 * splits * rows * outputs, SPLITS=splits, **ends,
                 )  # fmt: skip
         return y
@@ -160,6 +164,11 @@ def folded(groups: int) -> tuple[int, int]:
     """A grid of so many workgroups, or a few more."""
     across = min(groups, MOST_GROUPS)
     return across, ceil(groups / across)
+
+
+def few(rows: int, depth4: int) -> tuple[int, int]:
+    """Rows of convolve_rows' tiles, and lanes of its teams."""
+    return 4 if rows <= 4 else 8 if rows <= 8 else 16, WORKGROUP if depth4 > 96 else 32
 
 
 def tiles(rows: int, outputs: int, depth: int) -> tuple[int, int]:

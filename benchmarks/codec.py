@@ -1,0 +1,150 @@
+#!/usr/bin/env python3
+"""The convolutions of Qwen3-TTS's codec decoder at its released size: each shape, in every tiling.
+
+Usage: codec.py [--frames 4] [--device gpu] [--repeat 10] [--all]. Microseconds an op on the GPU
+itself, in a chain over several copies of the weight, so that no cache holds them; TFLOP/s. With
+--all every tiling beside the chosen one: ops.gpu_codec.tiles and few are chosen from these tables.
+The last line sums the chosen ones, as often as each comes in a call of so many frames.
+"""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from functools import partial
+from time import perf_counter
+from typing import Any
+
+import numpy as np
+
+from oscine.gpu.device import choose, open_device
+from oscine.gpu.plan import Plan
+from oscine.gpu.profile import Profile
+from oscine.ops import Linear, Snake, Taps, gpu_codec
+from oscine.ops.gpu import Gpu
+
+#: Rows a frame, outputs, places, inputs, dilation, how often.
+SHAPES = (
+    (1, 1024, 3, 512, 1, 1),
+    (1, 2048, 1, 1024, 1, 1),
+    (2, 2048, 1, 1024, 1, 1),
+    (4, 1536, 7, 1024, 1, 1),
+    (4, 6144, 2, 1536, 1, 1),
+    (32, 768, 7, 768, 3, 3),
+    (32, 768, 1, 768, 1, 3),
+    (32, 1920, 2, 768, 1, 1),
+    (160, 384, 7, 384, 3, 3),
+    (160, 384, 1, 384, 1, 3),
+    (160, 768, 2, 384, 1, 1),
+    (640, 192, 7, 192, 3, 3),
+    (640, 192, 1, 192, 1, 3),
+    (640, 288, 2, 192, 1, 1),
+    (1920, 96, 7, 96, 3, 3),
+    (1920, 96, 1, 96, 1, 3),
+    (1920, 1, 7, 96, 1, 1),
+)
+NOISE = (np.random.default_rng(0).standard_normal(1 << 20) * 0.02).astype(np.float32)
+CHOSEN = {"few": gpu_codec.few, "tiles": gpu_codec.tiles, "FEW_ROWS": gpu_codec.FEW_ROWS}
+Choice = tuple[str, dict[str, Any]]  # and what of gpu_codec it stands on
+
+
+@dataclass
+class Bench:
+    """One shape: its operands, and plans over them."""
+
+    gpu: Gpu
+    profile: Profile
+    repeat: int
+
+    def prepare(self, rows: int, shape: tuple[int, int, int], dilation: int) -> None:
+        outputs, width, inputs = shape
+        copies = max(2, min(8, (64 << 20) // (4 * outputs * width * inputs)))
+        weight, upload = np.resize(NOISE, shape), self.gpu.upload
+        self.convs = [Linear(upload(weight), upload(weight[:, 0, 0])) for _ in range(copies)]
+        self.taps = Taps((width - 1) * dilation, 0, 1, dilation)
+        self.x, self.y = self.gpu.slot((rows, inputs)), self.gpu.slot((rows, outputs))
+        self.seen = self.gpu.slot((rows + self.taps.left, inputs))
+        self.memory = self.gpu.slot((max(1, self.taps.left), inputs))
+        self.gains = Snake(self.gpu.slot((inputs,)), self.gpu.slot((inputs,)))
+
+    def microseconds(self, op: Callable[[Linear], object]) -> float:
+        """Of one dispatch or pair; the least of three means, the GPU being busy before."""
+        with self.gpu.recording(None) as dispatches:
+            for conv in self.convs:
+                op(conv)
+        plan = Plan(self.gpu.device, self.gpu.pool, dispatches, "timed", self.profile)
+        begun, means = perf_counter(), []
+        while perf_counter() < begun + 0.05:
+            plan.run(3)
+            self.profile.collect()
+        for _ in range(3):
+            self.profile.totals.clear()
+            plan.run(self.repeat)
+            spent = self.profile.collect()["timed"].milliseconds
+            means.append(1000 * spent / self.repeat / len(self.convs))
+        return min(means)
+
+    def convolve(self, conv: Linear) -> None:
+        self.gpu.convolve(self.seen, conv, Taps(0, 0, 1, self.taps.dilation), add=self.y)
+
+    def beside(self, conv: Linear) -> None:
+        if self.taps.left:
+            self.gpu.lengthen(self.x, self.taps, self.memory)
+        else:
+            self.gpu.snake(self.x, self.gains)
+
+    def release(self) -> None:
+        self.gpu.memory.release(*(t for conv in self.convs for t in (conv.weight, conv.bias)))
+
+
+def others(rows: int, outputs: int, depth: int) -> Iterator[Choice]:
+    """Every way that might pay."""
+    if outputs <= gpu_codec.NARROW_OUTPUTS:
+        return
+    if rows <= 64:
+        for tile in (4, 8, 16):
+            for lanes in (32, 64, 128):
+                if tile / 2 < rows or tile == 4:
+                    how = {"few": lambda *_, t=tile, n=lanes: (t, n), "FEW_ROWS": 64}
+                    yield f"few, tile {tile}, lanes {lanes}", how
+    if rows > 8:
+        for columns in (64, 96, 128):
+            for splits in (1, 2, 3, 4, 6, 8, 12, 16, 24):
+                groups = -(-outputs // columns) * -(-rows // 64) * splits
+                if depth // splits >= 64 and (splits == 1 or 60 <= groups <= 1100):
+                    how = {"tiles": lambda *_, c=columns, s=splits: (c, s), "FEW_ROWS": 0}
+                    yield f"columns {columns}, splits {splits} ({groups} groups)", how
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
+    parser.add_argument("--frames", type=int, default=4)
+    parser.add_argument("--device", default="gpu")
+    parser.add_argument("--repeat", type=int, default=10)
+    parser.add_argument("--all", action="store_true")
+    arguments = parser.parse_args()
+    gpu = Gpu(open_device(choose(arguments.device)))
+    bench = Bench(gpu, Profile(gpu.device, by_kernel=False), arguments.repeat)
+    print(f"{gpu.name}, subgroups of {gpu.lanes}, {arguments.frames} frames", flush=True)
+    total = beside = 0.0
+    for per, outputs, width, inputs, dilation, times in SHAPES:
+        rows, depth = per * arguments.frames, width * inputs
+        bench.prepare(rows, (outputs, width, inputs), dilation)
+        aside = bench.microseconds(bench.beside)
+        print(f"{rows} rows, {outputs}x{width}x{inputs}: lengthen or snake {aside:.1f} µs")
+        ways: list[Choice] = [("chosen", CHOSEN)]
+        for label, how in ways + arguments.all * list(others(rows, outputs, depth)):
+            for key, value in {**CHOSEN, **how}.items():
+                setattr(gpu_codec, key, value)
+            micro = bench.microseconds(partial(bench.convolve))
+            tflops = 2e-6 * rows * outputs * depth / micro
+            print(f"    {micro:7.1f} µs {tflops:5.1f} TFLOP/s {label}", flush=True)
+            if label == "chosen":
+                total, beside = total + times * micro, beside + times * aside
+        bench.release()
+    print(f"in all {total:.0f} µs, lengthening and some of the snakes {beside:.0f} µs")
+
+
+if __name__ == "__main__":
+    main()
