@@ -225,14 +225,14 @@ class Run:
         self.open = not last
 
     def advance(self) -> NDArray[np.uint32]:
-        """The next burst, and another one on its way: [n, G], empty where it has ended."""
+        """The next burst, and another one on its way: [n, G], empty where it has ended.
+
+        Behind the first frame alone nothing is on its way: what makes it sound is not to wait.
+        """
         started, first = perf_counter(), self.seen_frames == 0
-        if not self.waiting and not self.submit():
-            self.line.resume(self.row, self.allowed, self.text)
-            self.limit = self.allowed
-            self.submit()
+        self.go_on()
         pending, self.waiting = self.pending, False
-        if self.decoder.backend.runs_ahead:
+        if self.decoder.backend.runs_ahead and not first:
             self.submit()
         self.row, codes = pending()
         done, count = int(self.row["done"][0]), int(self.row["count"][0])
@@ -251,6 +251,14 @@ class Run:
             self.drain()
         self.clock("prompt" if first else "frames", started)
         return burst
+
+    def go_on(self) -> None:
+        """Have the next burst on its way, if none is: for those who let the first frame sound
+        before the device turns to others."""
+        if not self.waiting and not self.submit() and self.allowed > self.limit:
+            self.line.resume(self.row, self.allowed, self.text)
+            self.limit = self.allowed
+            self.submit()
 
     def submit(self) -> bool:
         """The next burst, unless the limit is reached: whether there is one."""

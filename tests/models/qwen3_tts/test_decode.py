@@ -1,0 +1,381 @@
+"""The resident engine: bursts, text in pieces, limits, seeds, memory."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from oscine.errors import DeviceMemoryError, NonFiniteError, UsageError
+from oscine.models.qwen3_tts import decode
+from oscine.models.qwen3_tts.config import Sampling
+from oscine.models.qwen3_tts.decode import Decoder, Run
+from oscine.models.qwen3_tts.lines import rounded_up
+from oscine.models.qwen3_tts.prompt import Prompt
+from oscine.models.qwen3_tts.request import Request
+from oscine.models.qwen3_tts.weights import load_weights
+from oscine.ops import Linear
+from oscine.ops.reference import Reference
+
+GOLDENS = Path(__file__).resolve().parents[2] / "goldens" / "qwen3_tts"
+WEIGHTS = load_weights(GOLDENS / "custom_voice" / "ckpt")
+END = WEIGHTS.config.codec_ids.eos
+GREEDY, DRAWN = Sampling(do_sample=False), Sampling(temperature=1.1, top_k=0)
+
+with np.load(GOLDENS / "custom_voice" / "expected.npz") as _stored:
+    ARRAYS = dict(_stored)
+
+
+class Counting(Reference):
+    """NumPy that counts slots, given back ones too, and fails when it shall."""
+
+    def __init__(self, ahead: bool = False) -> None:
+        self.runs_ahead = ahead
+        self.made = 0
+        self.given_back = 0
+        self.most = 1 << 62
+
+    def slot(self, shape: tuple[int, ...], dtype: Any = np.float32) -> Any:
+        slot = super().slot(shape, dtype)
+        if slot.nbytes > self.most:
+            raise DeviceMemoryError("device", "no room")
+        self.made += 1
+        return slot
+
+    def release(self, *slots: Any) -> None:
+        self.given_back += len(slots)
+
+
+@pytest.fixture(scope="module")
+def decoder() -> Decoder:
+    return Decoder(WEIGHTS, Counting())
+
+
+def prompt(run: str = "dialect_stream", open: bool = False) -> Prompt:
+    """A golden's; open: without the end of its text."""
+    text, pad = ARRAYS[f"{run}/trailing_text_hidden"], ARRAYS[f"{run}/tts_pad_embed"][None]
+    ended = text[:-1] if open else np.concatenate([text, pad])
+    return Prompt(ARRAYS[f"{run}/prompt_embeds"], ended, open)
+
+
+def asked(frames: int = 10, sampling: Sampling = GREEDY, seed: int = 0, **changes: Any) -> Request:
+    return Request(changes.pop("prompt", None) or prompt(), sampling, sampling, seed, frames)
+
+
+def codes_of(run: Run) -> list[list[int]]:
+    return [frame for burst in run for frame in burst.tolist()]
+
+
+def golden(run: str = "dialect_stream") -> list[list[int]]:
+    found: list[list[int]] = ARRAYS[f"{run}/codes"].tolist()
+    return found
+
+
+# -- bursts ---------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("ahead", [False, True])
+@pytest.mark.parametrize("burst", [1, 2, 4, 7])
+def test_bursts_do_not_change_what_is_said(
+    burst: int, ahead: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(decode, "BURST", burst)
+    decoder = Decoder(WEIGHTS, Counting(ahead))
+    run = decoder.begin(asked())
+    bursts = [len(codes) for codes in run]
+    assert bursts[0] == 1
+    assert max(bursts[1:]) <= burst
+    assert sum(bursts) == run.seen_frames == 10
+    assert codes_of(decoder.begin(asked())) == golden()
+    drawn = [codes_of(decoder.begin(asked(20, DRAWN, seed=5))) for _ in range(2)]
+    assert (
+        drawn[0] == drawn[1] == codes_of(Decoder(WEIGHTS, Reference()).begin(asked(20, DRAWN, 5)))
+    )
+
+
+def test_seeds_are_heard_and_only_seeds(decoder: Decoder) -> None:
+    found = {
+        seed: codes_of(decoder.begin(asked(8, DRAWN, seed=seed))) for seed in (1, 2, -1, 2**32 - 1)
+    }
+    assert found[1] != found[2]
+    assert found[-1] == found[2**32 - 1]
+
+
+def test_the_end_is_told_from_the_limit(decoder: Decoder) -> None:
+    run = decoder.begin(asked(40, prompt=prompt("instruct")))
+    assert run.finish_reason is None
+    assert codes_of(run) == golden("instruct")
+    assert run.finish_reason == "end"
+    short = decoder.begin(asked(3, prompt=prompt("instruct")))
+    assert codes_of(short) == golden("instruct")[:3]
+    assert short.finish_reason == "length"
+    assert codes_of(short) == []
+
+
+def test_an_end_before_two_frames_does_not_count(decoder: Decoder) -> None:
+    """The golden's end is likelier than any code from the first frame on."""
+    logits = ARRAYS["instruct/logits0"][:2]
+    assert (logits[:, END] > logits[:, : WEIGHTS.config.codes].max(1)).all()
+    none = decoder.begin(replace(asked(9, prompt=prompt("instruct")), min_frames=0))
+    assert codes_of(none) == []
+    assert none.finish_reason == "end"
+    one = decoder.begin(replace(asked(9, prompt=prompt("instruct")), min_frames=1))
+    assert codes_of(one) == golden("instruct")[:1]
+
+
+def test_never_more_frames_than_asked_for(decoder: Decoder) -> None:
+    for frames in (1, 2, 5, 6):
+        run = decoder.begin(asked(frames))
+        assert codes_of(run) == golden()[:frames]
+        assert run.asked == frames
+        assert set(run.timings) <= {"prompt", "frames"}
+
+
+def test_special_ids_are_never_codes(decoder: Decoder) -> None:
+    codes = np.array(codes_of(decoder.begin(asked(60, replace(DRAWN, temperature=50.0)))))
+    assert codes.max() < WEIGHTS.config.codes
+    assert len(np.unique(codes[:, 0])) > 10
+
+
+def test_penalties_change_the_talker_alone(decoder: Decoder) -> None:
+    harsh = decoder.begin(
+        Request(prompt(), replace(GREEDY, repetition_penalty=100.0), GREEDY, 0, 10)
+    )
+    firsts = [frame[0] for frame in codes_of(harsh)]
+    assert len(set(firsts)) == len(firsts)
+    same = Request(prompt(), GREEDY, replace(GREEDY, repetition_penalty=100.0), 0, 10)
+    assert codes_of(decoder.begin(same)) == golden()
+
+
+def test_another_request_gives_up_the_one_before(decoder: Decoder) -> None:
+    first = decoder.begin(asked())
+    bursts = iter(first)
+    next(bursts)
+    assert codes_of(decoder.begin(asked())) == golden()
+    assert list(bursts) == []
+    assert first.stopped
+    assert first.finish_reason is None
+
+
+# -- text in pieces -------------------------------------------------------------------------------
+
+
+@settings(max_examples=15)
+@given(st.lists(st.integers(0, 4), max_size=8), st.booleans())
+def test_text_in_pieces_is_the_text(cuts: list[int], ahead: bool) -> None:
+    decoder = PIECES[ahead]
+    text = prompt(open=True).text
+    run = decoder.begin(asked(prompt=Prompt(prompt().rows, text[:0], True)))
+    found, given_rows = codes_of(run), 0
+    assert len(found) == 1
+    for count in cuts:
+        assert run.starved
+        run.add_text(text[given_rows : given_rows + count])
+        given_rows = min(given_rows + count, len(text))
+        found += codes_of(run)
+        assert len(found) == min(1 + given_rows, 10)
+        if run.finish_reason is not None:
+            break
+    if run.finish_reason is None:
+        run.add_text(text[given_rows:], last=True)
+        found += codes_of(run)
+    assert found == golden()
+    assert run.finish_reason == "length"
+
+
+PIECES = {ahead: Decoder(WEIGHTS, Counting(ahead)) for ahead in (False, True)}
+
+
+def test_text_may_come_while_frames_do(decoder: Decoder) -> None:
+    text = prompt(open=True).text
+    run = decoder.begin(asked(prompt=Prompt(prompt().rows, text[:2], True)))
+    found: list[list[int]] = []
+    rest = iter([text[2:5], text[5:]])
+    while run.finish_reason is None:
+        for burst in run:
+            found += burst.tolist()
+            if (rows := next(rest, None)) is not None:
+                run.add_text(rows)
+    run.add_text(text[:0], last=True)
+    assert found == golden()
+    assert list(run) == []
+    with pytest.raises(ValueError, match="has ended"):
+        run.add_text(text)
+
+
+def test_much_text_finds_room(decoder: Decoder) -> None:
+    width = WEIGHTS.config.talker.width
+    rows = np.random.default_rng(0).standard_normal((300, width)).astype(np.float32)
+    whole = Prompt(prompt().rows, np.concatenate([rows, decoder.ending]))
+    wanted = codes_of(decoder.begin(asked(90, prompt=whole)))
+    pieces = Decoder(WEIGHTS, Counting())
+    run = pieces.begin(asked(90, prompt=Prompt(whole.rows, rows[:1], True)))
+    found = codes_of(run)
+    run.add_text(rows[1:], last=True)
+    found += codes_of(run)
+    assert found == wanted
+    assert pieces.line is not None
+    assert pieces.line.texts >= 302
+
+
+def test_text_of_another_width(decoder: Decoder) -> None:
+    run = decoder.begin(asked(prompt=prompt(open=True)))
+    with pytest.raises(UsageError, match="width"):
+        run.add_text(np.zeros((1, 3), np.float32))
+
+
+# -- refusals -------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("changes", "words"),
+    [
+        ({"max_frames": 0}, "max_frames"),
+        ({"max_frames": 1 << 20}, "do not fit"),
+        (
+            {"prompt": Prompt(np.zeros((0, 48), np.float32), np.zeros((1, 48), np.float32))},
+            "prompt",
+        ),
+        ({"prompt": Prompt(np.zeros((3, 5), np.float32), np.zeros((1, 48), np.float32))}, "prompt"),
+        ({"prompt": Prompt(np.zeros((3, 48), np.float32), np.zeros((0, 48), np.float32))}, "text"),
+        ({"talker": Sampling(temperature=0)}, "temperature"),
+        ({"talker": Sampling(temperature=float("nan"))}, "temperature"),
+        ({"talker": Sampling(top_p=0)}, "top_p"),
+        ({"talker": Sampling(top_p=1.5)}, "top_p"),
+        ({"talker": Sampling(top_k=-1)}, "top_k"),
+        ({"talker": Sampling(repetition_penalty=0)}, "repetition_penalty"),
+        ({"predictor": Sampling(temperature=-1)}, "subtalker_temperature"),
+        ({"predictor": Sampling(top_p=-1)}, "subtalker_top_p"),
+    ],
+)
+def test_requests_that_mean_nothing(decoder: Decoder, changes: Any, words: str) -> None:
+    with pytest.raises(UsageError, match=words):
+        decoder.begin(replace(asked(), **changes))
+    assert codes_of(decoder.begin(asked(2))) == golden()[:2]
+
+
+def test_numbers_that_are_none(decoder: Decoder) -> None:
+    head = WEIGHTS.talker.head.weight.copy()
+    head.view("<u2")[7] = 0x7FC0
+    broken = replace(WEIGHTS, talker=replace(WEIGHTS.talker, head=Linear(head, None)))
+    with pytest.raises(NonFiniteError, match="--device cpu"):
+        list(Decoder(broken, Reference()).begin(asked()))
+
+
+def test_only_base_models_clone(decoder: Decoder) -> None:
+    with pytest.raises(UsageError, match="base"):
+        _ = decoder.speaker
+    base = Decoder(load_weights(GOLDENS / "base" / "ckpt"), Reference())
+    assert base.speaker.embed(np.sin(np.arange(4000.0)).astype(np.float32)).shape == (40,)
+    assert base.codec_encoder.encode(np.zeros(4000, np.float32)).shape[1] == base.config.groups
+
+
+# -- memory ---------------------------------------------------------------------------------------
+
+
+def test_a_hundred_requests_allocate_nothing() -> None:
+    backend = Counting()
+    decoder = Decoder(WEIGHTS, backend)
+    decoder.embed_text([1, 2])
+    codes_of(decoder.begin(asked()))
+    made = backend.made
+    for index in range(100):
+        list(decoder.begin(asked(1 + index % 3, seed=index)))
+    assert backend.made == made
+
+
+def test_longer_requests_find_room_and_give_back_what_was_there() -> None:
+    backend = Counting()
+    decoder = Decoder(WEIGHTS, backend)
+    assert decoder.line is not None
+    before, slots = decoder.line, len(decoder.line.slots) + len(decoder.line.prompts)
+    given_back = backend.given_back
+    assert codes_of(decoder.begin(asked(400)))[:10] == golden()
+    assert decoder.line is not before
+    assert backend.given_back == given_back + slots
+    assert decoder.line.positions == rounded_up(400 + len(prompt().rows))
+    line = decoder.line
+    assert codes_of(decoder.begin(asked())) == golden()
+    assert decoder.line is line
+
+
+def test_where_there_is_no_room_there_may_be_for_less() -> None:
+    backend = Counting()
+    decoder = Decoder(WEIGHTS, backend)
+    backend.most = 1 << 16
+    with pytest.raises(DeviceMemoryError):
+        decoder.begin(asked(5000))
+    assert codes_of(decoder.begin(asked())) == golden()
+
+
+def test_no_more_positions_than_the_model_has() -> None:
+    small = replace(WEIGHTS, config=replace(WEIGHTS.config, context=30))
+    decoder = Decoder(small, Reference())
+    assert decoder.line is not None
+    assert decoder.line.positions == 30
+    assert codes_of(decoder.begin(asked(20)))[:10] == golden()
+    with pytest.raises(UsageError, match="30 positions"):
+        decoder.begin(asked(21))
+
+
+@given(st.integers(1, 40_000))
+def test_rounding_up_wastes_at_most_a_quarter(count: int) -> None:
+    assert count <= rounded_up(count) <= max(8, count * 1.25)
+
+
+def test_rows_from_the_host(decoder: Decoder) -> None:
+    talker = decoder.networks.talker.embedding
+    np.testing.assert_array_equal(decoder.code_row(3), talker[3])
+    codes = np.array([[1, *range(decoder.config.groups - 1)]] * 2)
+    rows = decoder.reference_rows(codes)
+    tables = decoder.networks.predictor.embeddings
+    sums = talker[1] + sum(table[code] for table, code in zip(tables, codes[0, 1:], strict=True))
+    np.testing.assert_allclose(rows, [sums, sums], rtol=1e-6)
+    assert decoder.embed_text([]).shape == (0, decoder.config.talker.width)
+    pair, single = decoder.embed_text([4, 5]), decoder.embed_text([5])
+    np.testing.assert_allclose(pair[1:], single, atol=1e-6)
+
+
+# -- on a GPU -------------------------------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def gpu_decoder(device: Any) -> Decoder:
+    from oscine.ops.gpu import Gpu
+
+    return Decoder(WEIGHTS, Gpu(device))
+
+
+@pytest.mark.gpu
+def test_a_gpu_says_the_same(gpu_decoder: Decoder, decoder: Decoder) -> None:
+    assert codes_of(gpu_decoder.begin(asked())) == golden()
+    assert codes_of(gpu_decoder.begin(asked(40, prompt=prompt("instruct")))) == golden("instruct")
+    run = gpu_decoder.begin(asked(prompt=prompt(open=True)))
+    found = codes_of(run)
+    run.add_text(np.zeros((0, WEIGHTS.config.talker.width), np.float32), last=True)
+    assert [*found, *codes_of(run)] == golden()
+    for seed in (1, 2):
+        drawn = asked(12, DRAWN, seed=seed)
+        assert codes_of(gpu_decoder.begin(drawn)) == codes_of(decoder.begin(drawn))
+
+
+@pytest.mark.gpu
+def test_requests_on_a_gpu_allocate_nothing(
+    gpu_decoder: Decoder, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    memory: Any = gpu_decoder.backend.memory  # type: ignore[attr-defined]
+    codes_of(gpu_decoder.begin(asked()))
+    made: list[int] = []
+    create = memory.create
+    monkeypatch.setattr(memory, "create", lambda *size: made.append(1) or create(*size))
+    for index in range(20):
+        run = gpu_decoder.begin(asked(7, seed=index))
+        for _ in run:
+            if index % 3 == 0:
+                break
+    assert made == []
