@@ -22,11 +22,10 @@ def test_version(capsys: Capture) -> None:
 def test_help_lists_the_commands(capsys: Capture) -> None:
     assert run(["--help"]) == 0
     out = capsys.readouterr().out
-    assert "transcribe" in out
-    assert "models" in out
+    assert all(name in out for name in ("transcribe", "speak", "voices", "models", "doctor"))
 
 
-@pytest.mark.parametrize("arguments", [[], ["transcribe"], ["models"]])
+@pytest.mark.parametrize("arguments", [[], ["transcribe"], ["speak"], ["voices"], ["models"]])
 def test_nothing_to_do_is_answered_with_help(capsys: Capture, arguments: list[str]) -> None:
     assert run(arguments) == 2
     out, error = capsys.readouterr()
@@ -41,9 +40,10 @@ def test_an_unknown_command_is_one_line(capsys: Capture) -> None:
     assert error.count("\n") == 1
 
 
-def test_to_ask_for_help_loads_no_engine() -> None:
+@pytest.mark.parametrize("command", ["transcribe", "speak", "voices"])
+def test_to_ask_for_help_loads_no_engine(command: str) -> None:
     script = (
-        "import sys; from oscine.cli import run; run(['transcribe', '--help'])\n"
+        f"import sys; from oscine.cli import run; run(['{command}', '--help'])\n"
         "print(sorted({'av', 'wgpu', 'rich', 'tokenizers'} & set(sys.modules)))"
     )
     result = subprocess.run(

@@ -81,6 +81,9 @@ class Speaker:
 
     kind = "custom_voice"
     voices = ("vivian", "ryan")
+    decoder = SimpleNamespace(
+        timings={"prompt": 1.0, "codec": 2.0}, trace=lambda: {"frames": (3, 4.0)}
+    )
 
     def __init__(self) -> None:
         self.loaded: list[tuple[Any, ...]] = []
@@ -263,6 +266,7 @@ def test_a_reference_is_told_before_the_model_loads(
         (["Hello", "-o", "a.wav", "--threads", "-1"], "threads must be a whole number"),
         (["Hello", "-o", "a.wav", "--dtype", "f8"], "Invalid value for '--dtype'"),
         (["Hello", "world", "-o", "a.wav"], "unexpected extra argument"),
+        (["-", "-o", "a.wav", "--reference", "-"], "cannot be both the text and the reference"),
     ],
 )
 def test_a_wrong_call_is_one_line_and_nothing_is_loaded_to_speak(
@@ -421,6 +425,18 @@ def test_verbose_tells_latency_and_speed(speaker: Speaker) -> None:
     assert re.search(
         r"oscine: a\.wav: 0\.2 s of speech in \d+\.\d s, \d+\.\dx, seed 7\n", error.decode()
     )
+
+
+def test_trace_tells_its_stages(
+    speaker: Speaker, capsysbinary: Capture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("OSCINE_TRACE", "1")
+    assert speak("one", "-o", "a.wav") == 0
+    assert capsysbinary.readouterr().err.decode().splitlines() == [
+        "oscine: prompt: 1.0 ms",
+        "oscine: codec: 2.0 ms",
+        "oscine: frames on the GPU: 4.0 ms in 3 passes",
+    ]
 
 
 def test_a_terminal_is_told_how_it_goes(

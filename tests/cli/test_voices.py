@@ -109,7 +109,13 @@ def test_to_remove_a_voice_that_is_not_there(cloner: Cloner, capsys: Capture) ->
     assert capsys.readouterr().err == "oscine: no voice is saved as 'anna'; saved: none\n"
 
 
-def test_speakers_of_a_model_without_its_weights(empty_home: Path, capsys: Capture) -> None:
+def test_speakers_of_a_model_without_its_weights(
+    cloner: Cloner, empty_home: Path, capsys: Capture
+) -> None:
+    assert save("anna", "--audio", "ref.wav") == 0
+    capsys.readouterr()
+    assert run(["voices", "list", "--model", str(GOLDENS / "base" / "ckpt")]) == 0
+    assert [line.split()[0] for line in capsys.readouterr().out.splitlines()[1:]] == ["anna"]
     checkpoint = str(GOLDENS / "custom_voice" / "ckpt")
     for arguments in (["voices", "list"], ["speak", "--voice", "help"]):
         assert run([*arguments, "--model", checkpoint]) == 0

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 
 import typer
 
+from oscine.cli import tell
 from oscine.errors import UsageError
 from oscine.threads import count, set_count
 
@@ -98,6 +99,16 @@ def load_model(name: str, device: str, dtype: str, *, offline: bool) -> Model:
         with download_bars() as report:
             hub.resolve(name, progress=report)
     return oscine.load(name, device=device, dtype=dtype, offline=offline)
+
+
+def tell_times(model: Model) -> None:
+    """OSCINE_TRACE: milliseconds by stage since loading; on a GPU also those it measures itself."""
+    if os.environ.get("OSCINE_TRACE", "0") in ("", "0"):
+        return
+    for stage, spent in model.decoder.timings.items():
+        tell(f"{stage}: {spent:.1f} ms")
+    for stage, (passes, spent) in model.decoder.trace().items():
+        tell(f"{stage} on the GPU: {spent:.1f} ms in {passes} passes")
 
 
 def refuse_speaker(name: str) -> UsageError:

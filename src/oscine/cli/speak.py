@@ -22,6 +22,7 @@ from oscine.cli.engine import (
     refuse_listener,
     set_threads,
     start_log,
+    tell_times,
     whole,
 )
 from oscine.cli.openai_style import OpenAIStyle
@@ -166,6 +167,8 @@ def speak(
     for_speech = voice != HELP
     if for_speech and text is None:
         raise UsageError("Missing argument 'TEXT'.")
+    if text == str(reference) == text_in.STANDARD_INPUT:
+        raise UsageError("standard input cannot be both the text and the reference")
     set_threads(threads)
     check_device(device)
     words = text_in.open_text(text) if for_speech and text is not None else ""
@@ -182,6 +185,7 @@ def speak(
         return
     loaded = load_speaker(model or hub.DEFAULT_VOICE_MODEL, device, dtype.value, offline=offline)
     say_text(loaded, words, out, options)
+    tell_times(loaded)
 
 
 #: Names of the options that go to the model as they are.

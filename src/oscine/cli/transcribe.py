@@ -22,12 +22,13 @@ from oscine.cli.engine import (
     refuse_speaker,
     set_threads,
     start_log,
+    tell_times,
     whole,
 )
 from oscine.cli.live import LISTENING, check_live, listen
 from oscine.cli.openai_style import OpenAIStyle
 from oscine.cli.outputs import are_writable, is_readable, make_folder, plan
-from oscine.cli.work import Asked, finish, tell_times
+from oscine.cli.work import Asked, finish
 from oscine.errors import UsageError
 from oscine.formats import FORMATS, SUBTITLES
 from oscine.models.parakeet.options import Segmenting
@@ -274,8 +275,7 @@ def transcribe(
         loaded = load_listener(model, device, stored, offline=offline)
         asked = Asked(chosen, layout, options, verbose=verbose)
         done = [finish(loaded, job, asked) for job in able]
-        if os.environ.get("OSCINE_TRACE", "0") not in ("", "0"):
-            tell_times(loaded)
+        tell_times(loaded)
     raise typer.Exit(0 if all(done) and len(able) == len(jobs) else 1)
 
 

@@ -82,10 +82,10 @@ def save(
 @app.command("list")
 def list_voices(
     model: Annotated[
-        str | None, typer.Option(help="Also the speakers of this model, by name or path.")
+        str | None, typer.Option(help="Only what this model can speak with, by name or path.")
     ] = None,
 ) -> None:
-    """List the saved voices, and with --model its own speakers."""
+    """List the saved voices, or with --model those that it can speak with."""
     config = None if model is None else config_of(model)
     show(config, model or "")
 
@@ -113,7 +113,7 @@ def show(config: Qwen3TtsConfig | None, model: str) -> None:
     for name in sorted(config.speakers) if config is not None else ():
         dialect = config.dialects.get(name) if config is not None else None
         table.add_row(name, f"{model} ({dialect})" if dialect else model)
-    for name in folder.names():
+    for name in folder.names() if config is None or config.kind == "base" else ():
         table.add_row(name, str(folder.file(name)))
     Console(width=None if sys.stdout.isatty() else 200, markup=False).print(table)
 

@@ -154,14 +154,6 @@ def shown(stream: Iterable[Segment]) -> Iterator[Segment]:
         yield segment
 
 
-def tell_times(model: Listener) -> None:
-    """OSCINE_TRACE: milliseconds by stage since loading; on a GPU also those it measures itself."""
-    for stage, spent in model.decoder.timings.items():
-        tell(f"{stage}: {spent:.1f} ms")
-    for stage, (passes, spent) in model.decoder.trace().items():
-        tell(f"{stage} on the GPU: {spent:.1f} ms in {passes} passes")
-
-
 def emit(text: str) -> None:
     """UTF-8 on standard output, whatever the terminal or locale claims to be.
 
