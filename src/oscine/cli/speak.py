@@ -26,6 +26,7 @@ from oscine.cli.engine import (
     whole,
 )
 from oscine.cli.openai_style import OpenAIStyle
+from oscine.cli.outputs import STANDARD_INPUT
 from oscine.errors import UsageError
 from oscine.models.qwen3_tts.options import SpeakOptions
 
@@ -167,7 +168,7 @@ def speak(
     for_speech = voice != HELP
     if for_speech and text is None:
         raise UsageError("Missing argument 'TEXT'.")
-    if text == str(reference) == text_in.STANDARD_INPUT:
+    if text == str(reference) == STANDARD_INPUT:
         raise UsageError("standard input cannot be both the text and the reference")
     set_threads(threads)
     check_device(device)
