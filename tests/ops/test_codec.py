@@ -212,7 +212,7 @@ def test_scale_channels() -> None:
 def test_tiles_split_no_sum_into_nothing(rows: int, outputs: int, depth: int) -> None:
     columns, splits = tiles(rows, outputs, depth)
     assert columns in (64, 96, 128)
-    assert 1 <= splits <= max(1, depth // 128)
+    assert 1 <= splits <= max(1, depth // 64)
 
 
 @pytest.mark.gpu

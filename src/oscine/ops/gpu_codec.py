@@ -20,8 +20,10 @@ NARROW_OUTPUTS = 4  # up to so many, and where they are no fours, a team takes a
 FEW_ROWS = 32  # up to so many a team takes four rows of the weight
 WORKGROUP = 128  # of these
 TILE_ROWS = 64
-ENOUGH_GROUPS = 264  # workgroups that keep a large GPU busy: two for each of its 132 processors
-SPLIT_DEPTH = 128  # of a sum, that a workgroup takes at least
+COLUMNS, SPLITS = (64, 96, 128), (1, 2, 3, 4, 6, 8, 12, 16)
+SPLIT_DEPTH = 64  # of a sum, that a workgroup takes at least
+PROCESSORS = 132  # of a large GPU
+LARGE_WEIGHT4 = 1 << 20  # fours of a weight: 16 MiB, beyond what a cache keeps of it
 
 
 class GpuCodec(Recorder):
@@ -56,7 +58,7 @@ class GpuCodec(Recorder):
         }  # fmt: skip
         operands, work = [seen, weight, conv.bias, add], 8.0 * rows * depth4 * outputs
         if outputs > NARROW_OUTPUTS and rows <= FEW_ROWS:
-            tile, lanes = few(rows, depth4)
+            tile, lanes = few(rows, outputs, depth4)
             grid = ceil(rows / tile), ceil(outputs / (4 * WORKGROUP // lanes))
             self.add(
                 "convolve_rows", [*operands, y], grid, work=4.0 * work, TILE=tile, LANES=lanes,
@@ -166,17 +168,26 @@ def folded(groups: int) -> tuple[int, int]:
     return across, ceil(groups / across)
 
 
-def few(rows: int, depth4: int) -> tuple[int, int]:
-    """Rows of convolve_rows' tiles, and lanes of its teams."""
-    return 4 if rows <= 4 else 8 if rows <= 8 else 16, WORKGROUP if depth4 > 96 else 32
+def few(rows: int, outputs: int, depth4: int) -> tuple[int, int]:
+    """Rows of convolve_rows' tiles, and lanes of its teams. Weights are read once for 16 rows where
+    they are large; else teams that hold fewer sums are more at a time."""
+    most = 16 if outputs * depth4 > LARGE_WEIGHT4 else 8
+    return 4 if rows <= 4 else min(most, 8 if rows <= 8 else 16), WORKGROUP if depth4 > 96 else 32
 
 
 def tiles(rows: int, outputs: int, depth: int) -> tuple[int, int]:
-    """Columns of convolve's tiles, and into how many parts it splits its sums."""
-    columns = min((128, 96, 64), key=lambda width: ceil(outputs / width) * width)
-    groups = ceil(outputs / columns) * ceil(rows / TILE_ROWS)
-    if groups < ENOUGH_GROUPS and columns > 64:
-        columns = 96 if outputs % 96 == 0 and outputs % 64 else 64
-        groups = ceil(outputs / columns) * ceil(rows / TILE_ROWS)
-    splits = min(ceil(ENOUGH_GROUPS / groups), depth // SPLIT_DEPTH)
-    return columns, max(1, splits)
+    """Columns of convolve's tiles, and into how many parts it splits its sums.
+
+    By a rough account of microseconds on an H200: the workgroups of one processor in turn, then
+    what the sums cost. benchmarks/codec.py measures it: 28 TFLOP/s at best.
+    """
+
+    def microseconds(way: tuple[int, int]) -> float:
+        columns, splits = way
+        groups = ceil(outputs / columns) * ceil(rows / TILE_ROWS) * splits
+        turns = max(1.5, ceil(groups / PROCESSORS))  # one by itself waits for its loads
+        sums = 2.5 + 2.7e-6 * splits * rows * outputs if splits > 1 else 0.0
+        return turns * columns * (depth / splits + 32) / 2000 + sums
+
+    splits = [count for count in SPLITS if count == 1 or depth // count >= SPLIT_DEPTH]
+    return min(((columns, count) for columns in COLUMNS for count in splits), key=microseconds)
