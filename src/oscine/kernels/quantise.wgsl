@@ -1,6 +1,6 @@
 // codes[t, GROUP] = argmin_n Σ (x[t] - table[n])², the first among equals; y[t] = x[t] - table[it]
-// x and y [T, 4·WIDTH4], table [ENTRIES, 4·WIDTH4], codes [T, STRIDE]. A row a workgroup, folded at
-// 65,535; T is that of the binding.
+// x and y [T, 4·WIDTH4], table [ENTRIES, 4·WIDTH4], codes [T, STRIDE].
+// Launch a workgroup a row, folded at 65,535; T is that of the binding.
 const ENTRIES: u32 = 1u;
 const WIDTH4: u32 = 1u;
 const GROUP: u32 = 0u;
