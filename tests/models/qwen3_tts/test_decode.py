@@ -15,7 +15,7 @@ from oscine.errors import DeviceMemoryError, NonFiniteError, UsageError
 from oscine.models.qwen3_tts import decode
 from oscine.models.qwen3_tts.config import Sampling
 from oscine.models.qwen3_tts.decode import Decoder, Run
-from oscine.models.qwen3_tts.lines import rounded_up
+from oscine.models.qwen3_tts.lines import USUAL_PROMPT, rounded_up
 from oscine.models.qwen3_tts.prompt import Prompt
 from oscine.models.qwen3_tts.request import Request
 from oscine.models.qwen3_tts.weights import load_weights
@@ -279,13 +279,18 @@ def test_only_base_models_clone(decoder: Decoder) -> None:
 
 
 def test_a_hundred_requests_allocate_nothing() -> None:
+    """However long their prompts, once the longest has come."""
     backend = Counting()
     decoder = Decoder(WEIGHTS, backend)
-    decoder.embed_text([1, 2])
-    codes_of(decoder.begin(asked()))
-    made = backend.made
-    for index in range(100):
-        list(decoder.begin(asked(1 + index % 3, seed=index)))
+    rows = np.concatenate([prompt().rows] * 12)
+    for index in range(101):
+        length = len(rows) - 5 * (index % 20)
+        decoder.embed_text([1] * length)
+        few = Prompt(rows[:length], prompt().text[: 1 + index % 9])
+        list(decoder.begin(asked(1 + index % 3, seed=index, prompt=few)))
+        if index == 0:
+            made = backend.made
+            assert len(rows) > USUAL_PROMPT
     assert backend.made == made
 
 
@@ -293,7 +298,7 @@ def test_longer_requests_find_room_and_give_back_what_was_there() -> None:
     backend = Counting()
     decoder = Decoder(WEIGHTS, backend)
     assert decoder.line is not None
-    before, slots = decoder.line, len(decoder.line.slots) + len(decoder.line.prompts)
+    before, slots = decoder.line, len(decoder.line.slots)
     given_back = backend.given_back
     assert codes_of(decoder.begin(asked(400)))[:10] == golden()
     assert decoder.line is not before

@@ -15,14 +15,13 @@ from oscine.bfloat16 import BFLOAT16, widen
 from oscine.errors import NonFiniteError, UsageError
 from oscine.models.qwen3_tts import model
 from oscine.models.qwen3_tts.codec_engine import CodecDecoder, CodecEncoder
-from oscine.models.qwen3_tts.lines import Line, Rows, rounded_up
+from oscine.models.qwen3_tts.lines import USUAL_PROMPT, Line, Rows, TextRows, rounded_up
 from oscine.models.qwen3_tts.request import Request, check_request
 from oscine.models.qwen3_tts.speaker import SpeakerEncoder
-from oscine.models.qwen3_tts.weights import Qwen3TtsWeights, TextWeights
+from oscine.models.qwen3_tts.weights import Qwen3TtsWeights
 
 BURST = 4  # frames between two looks at the codes; the next burst runs while the host looks
 SHORTEST, FEWEST_TEXTS = 256, 64  # positions and rows of text that there is room for at least
-USUAL_PROMPT = 64  # rows: prompts so long are recorded for while loading
 
 
 class Decoder:
@@ -36,10 +35,7 @@ class Decoder:
         self.config, self.backend, self.weights = weights.config, backend, weights
         self.device = backend.name
         self.timings: dict[str, float] = {}
-        text = weights.text
-        self.text = TextWeights(
-            text.embedding, ops.upload(backend, text.fc1), ops.upload(backend, text.fc2)
-        )
+        self.texts = TextRows(weights.text, backend)
         predictor = ops.upload(backend, weights.predictor)
         self.networks = model.Networks(
             self.config,
@@ -47,13 +43,13 @@ class Decoder:
             predictor,
             self.projected(predictor.project),
         )
-        self.text_plans: dict[int, tuple[ops.Tensor, ops.Tensor, ops.Plan]] = {}
         self.line: Line | None = None
         self.run: Run | None = None
         # Now, while loading can still choose another backend.
         self.reserve(SHORTEST, FEWEST_TEXTS).prompt_plan(USUAL_PROMPT)
         ids = self.config.text
-        self.ending: Rows = self.embed_text([ids.eos, ids.pad])
+        usual = self.embed_text([ids.eos, *[ids.pad] * (USUAL_PROMPT - 1)])
+        self.ending: Rows = usual[:2].copy()  # what is heard when the text is over
 
     @cached_property
     def codec(self) -> CodecDecoder:
@@ -76,23 +72,10 @@ class Decoder:
 
     def embed_text(self, ids: Sequence[int]) -> Rows:
         """Projected rows of the text embedding: [n, D] float32."""
-        rows = gathered(self.text.embedding, np.array(ids, np.intp))
+        rows = gathered(self.weights.text.embedding, np.array(ids, np.intp))
         if not len(rows):
             return np.zeros((0, self.config.talker.width), np.float32)
-        length = self.backend.padded_lines(len(rows))
-        if length not in self.text_plans:
-            x = self.backend.slot((length, self.config.text_width))
-            y = self.backend.slot((length, self.config.talker.width))
-            plan = self.backend.record(
-                lambda: self.backend.keep(model.project_text(self.backend, self.text, x), y),
-                name="text",
-            )
-            self.text_plans[length] = x, y, plan
-        x, y, plan = self.text_plans[length]
-        self.backend.write(x, rows)
-        plan.run()
-        found: Rows = self.backend.read(y)[: len(rows)]
-        return found
+        return self.texts.run(rows)
 
     def code_row(self, code: int) -> Rows:
         """The talker's row of an id of its vocabulary: [D] float32."""

@@ -14,8 +14,11 @@ from oscine.models.qwen3_tts import model
 from oscine.models.qwen3_tts.config import Stack
 from oscine.models.qwen3_tts.request import Request, initial_state, rules_of
 from oscine.models.qwen3_tts.rotary import rotary
+from oscine.models.qwen3_tts.weights import TextWeights
 
 Rows = NDArray[np.float32]
+
+USUAL_PROMPT = 64  # rows that there is room for at once
 
 
 class Line:
@@ -29,9 +32,10 @@ class Line:
     ) -> None:
         self.networks, self.backend = networks, backend
         self.positions = positions
-        self.prompts: dict[int, tuple[ops.Tensor, ops.Plan]] = {}
+        self.prompts: dict[int, ops.Plan] = {}
         self.slots: list[ops.Tensor] = []
         try:
+            self.prompt = self.slot(min(USUAL_PROMPT, positions), networks.config.talker.width)
             self.desk = self.laid_out(texts)
         except DeviceMemoryError:
             self.release()
@@ -87,13 +91,17 @@ class Line:
         """For so many rows of text; what was written is lost, and the step is recorded anew."""
         old = self.desk.text
         self.desk = replace(self.desk, text=self.slot(1, texts, old.shape[2]))
-        self.slots = [slot for slot in self.slots if slot is not old]
         self.step = self.record_step()
+        self.give_back(old)
+
+    def give_back(self, old: ops.Tensor) -> None:
+        """One slot that no plan uses any more."""
+        self.slots = [slot for slot in self.slots if slot is not old]
         self.backend.release(old)
 
     def release(self) -> None:
         """Give back all of it; the plans may run no more."""
-        self.backend.release(*self.slots, *(slot for slot, _ in self.prompts.values()))
+        self.backend.release(*self.slots)
         self.slots.clear()
         self.prompts.clear()
 
@@ -108,19 +116,22 @@ class Line:
         return self.backend.record(trace, self.desk.utterances, name)
 
     def prompt_plan(self, length: int) -> tuple[ops.Tensor, ops.Plan]:
-        """The slot for prompts so long, and the plan to the first frame; made on first use.
+        """Where prompts so long go, and the plan to the first frame; made on first use.
 
         Powers of two where recording costs: each length may want kernels of its own, and to
-        compile them takes longer than the rows that are void.
+        compile them takes longer than the rows that are void. All share the memory of the longest.
         """
-        rows = min(self.backend.padded_lines(length), self.positions)
+        rows, width = min(self.backend.padded_lines(length), self.positions), self.prompt.shape[1]
+        if rows > self.prompt.shape[0]:
+            old, self.prompt = self.prompt, self.slot(rounded_up(rows), width)
+            self.prompts.clear()
+            self.give_back(old)
+        slot = self.backend.view(self.prompt, (rows, width))
         if rows not in self.prompts:
-            slot = self.backend.slot((rows, self.networks.config.talker.width))
-            plan = self.record(
+            self.prompts[rows] = self.record(
                 lambda: model.start(self.backend, self.networks, self.desk, slot), "prompt"
             )
-            self.prompts[rows] = slot, plan
-        return self.prompts[rows]
+        return slot, self.prompts[rows]
 
     # -- an utterance -------------------------------------------------------------------------
 
@@ -165,6 +176,42 @@ class Line:
             return rows, codes[0]
 
         return seen
+
+
+class TextRows:
+    """The projection of rows of the text embedding, which stays on the host."""
+
+    def __init__(self, weights: TextWeights, backend: ops.Backend) -> None:
+        self.backend = backend
+        self.weights = replace(
+            weights, fc1=ops.upload(backend, weights.fc1), fc2=ops.upload(backend, weights.fc2)
+        )
+        self.plans: dict[int, ops.Plan] = {}
+        self.inputs, self.outputs = (backend.slot((USUAL_PROMPT, width)) for width in self.widths)
+
+    @property
+    def widths(self) -> tuple[int, int]:
+        """Of what comes in and of what goes out."""
+        return int(self.weights.fc1.weight.shape[1]), int(self.weights.fc2.weight.shape[0])
+
+    def run(self, rows: Rows) -> Rows:
+        """Rows [n, text width], n at least 1 -> [n, D]. Lengths as in Line.prompt_plan."""
+        backend, count = self.backend, self.backend.padded_lines(len(rows))
+        if count > self.inputs.shape[0]:
+            self.plans.clear()
+            backend.release(self.inputs, self.outputs)
+            self.inputs, self.outputs = (
+                backend.slot((rounded_up(count), width)) for width in self.widths
+            )
+        x, y = (backend.view(slot, (count, slot.shape[1])) for slot in (self.inputs, self.outputs))
+        if count not in self.plans:
+            self.plans[count] = backend.record(
+                lambda: backend.keep(model.project_text(backend, self.weights, x), y), name="text"
+            )
+        backend.write(x, rows)
+        self.plans[count].run()
+        found: Rows = backend.read(y)[: len(rows)]
+        return found
 
 
 def rounded_up(count: int) -> int:
