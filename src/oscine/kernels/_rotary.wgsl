@@ -1,43 +1,36 @@
-// A head of q or k, normalised (NORMS) and turned by its position, by one workgroup of 128.
-// Paste after qkv and norms (arrays of vec4, of norms first q's, then k's weights), cosines and sines (of
-// position p times frequency i, [.., W / 2]) and W4 = W/4.
-// use _block_subgroup
+// A head of q or k, normalised (NORMS) and turned by its position: four values an invocation.
+// Paste after qkv and norms (arrays of vec4, of norms first q's, then k's weights), cosines and sines
+// (of position p times frequency i, [.., W / 2]) and W4 = W/4. No barrier: each invocation sums the
+// squares of all of the head, which comes to as much time as waiting for others.
 const NORMS: bool = false;
 const EPSILON: f32 = 1e-6;
 
-var<workgroup> rotary_head: array<vec4<f32>, W4>;
-
-fn component(at: u32) -> f32 {
-  return rotary_head[at / 4u][at % 4u];
+fn component(head: u32, norm: u32, at: u32) -> f32 {
+  let value = qkv[head + at / 4u][at % 4u];
+  return select(value, value * norms[norm * W4 + at / 4u][at % 4u], NORMS);
 }
 
 // The value at `at` of the head, turned with its pair, which is half a head away.
-fn turned(at: u32, place: u32) -> f32 {
+fn turned(head: u32, norm: u32, at: u32, place: u32) -> f32 {
   let angle = place * 2u * W4 + at % (2u * W4);
-  let pair = component((at + 2u * W4) % (4u * W4));
-  return component(at) * cosines[angle] + select(pair, -pair, at < 2u * W4) * sines[angle];
+  let pair = component(head, norm, (at + 2u * W4) % (4u * W4));
+  return component(head, norm, at) * cosines[angle]
+    + select(pair, -pair, at < 2u * W4) * sines[angle];
 }
 
-// Four values, to each of the first W4 invocations; zeros to the others.
-fn head(me: u32, at: u32, norm: u32, place: u32) -> vec4<f32> {
-  var mine = vec4<f32>();
-  if (me < W4) {
-    mine = qkv[at + me];
-  }
+// Values 4·me to 4·me + 3 of the head that begins at `head`; width4 is W4.
+fn rotary(me: u32, head: u32, norm: u32, place: u32, width4: u32) -> vec4<f32> {
+  var scale = 1.0;
   if (NORMS) {
-    let square = block_sum(me, dot(mine, mine)) / f32(4u * W4);
-    mine *= norms[norm * W4 + min(me, W4 - 1u)] * inverseSqrt(square + EPSILON);
+    var squares = vec4<f32>();
+    for (var i = 0u; i < width4; i++) {
+      squares += qkv[head + i] * qkv[head + i];
+    }
+    scale = inverseSqrt(dot(squares, vec4<f32>(1.0)) / f32(4u * W4) + EPSILON);
   }
-  if (me < W4) {
-    rotary_head[me] = mine;
-  }
-  workgroupBarrier();
-  if (me < W4) {
-    let i = 4u * me;
-    mine = vec4<f32>(
-      turned(i, place), turned(i + 1u, place), turned(i + 2u, place), turned(i + 3u, place)
-    );
-  }
-  workgroupBarrier();
-  return mine;
+  let at = 4u * me;
+  return scale * vec4<f32>(
+    turned(head, norm, at, place), turned(head, norm, at + 1u, place),
+    turned(head, norm, at + 2u, place), turned(head, norm, at + 3u, place)
+  );
 }

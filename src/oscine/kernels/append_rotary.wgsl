@@ -31,10 +31,9 @@ fn main(
     return;
   }
   let key_at = (workgroup.y * (HEADS + 2u * KEY_HEADS) + HEADS + workgroup.x) * W4;
-  let key = head(me, key_at, 1u, at.place);
   if (me < W4) {
-    let to = at.cache + (slot_of(at.place, at.room) * KEY_HEADS + workgroup.x) * W4 + me;
-    keys[to] = key;
+    let to = at.cache + (slot_of(at.place, at) * KEY_HEADS + workgroup.x) * W4 + me;
+    keys[to] = rotary(me, key_at, 1u, at.place, at.width4);
     values[to] = qkv[key_at + KEY_HEADS * W4 + me];
   }
 }

@@ -32,31 +32,37 @@ const NEIGHBOURS: u32 = 1u;
 // use _never
 // use _place
 // use _rotary
+// use _block_subgroup
 
-const COLUMNS: u32 = 128u / W4;  // groups of invocations that take a key's values each
-
-var<workgroup> query: array<vec4<f32>, W4>;
-var<workgroup> scores: array<f32, 128>;
+// Never small: Mesa guesses from an array's size how often loops over it turn, and unrolls them.
+const HELD: u32 = max(W4, 64u);
+var<workgroup> heads: array<vec4<f32>, 2u * HELD>;  // the query, and the row's own key
+var<workgroup> weights: array<f32, 128>;
 var<workgroup> parts: array<vec4<f32>, 128>;
+var<workgroup> totals: array<f32, 128>;
 
-// The score of key `begin + me`, by way of scores; NEVER past the end.
-fn score_block(me: u32, begin: u32, end: u32, at: Place, head_at: u32) -> f32 {
+// Which key of a block an invocation holds the score of; neighbours take turns.
+fn own_key(me: u32, turn: u32) -> u32 {
+  return turn * (128u / NEIGHBOURS) + me / NEIGHBOURS;
+}
+
+// The score of its key of the block, NEVER past the end. `first` is that of the head in the cache.
+fn own_score(me: u32, begin: u32, end: u32, first: u32, at: Place) -> f32 {
   let part = me % NEIGHBOURS;
+  var own = NEVER;
   for (var turn = 0u; turn < NEIGHBOURS; turn++) {
-    let mine = turn * (128u / NEIGHBOURS) + me / NEIGHBOURS;
-    let place = min(begin + mine, end - 1u);
-    let from_key = at.cache + slot_of(place, at.room) * KEY_HEADS * W4 + head_at;
+    let place = begin + own_key(me, turn);
+    let key = first + slot_of(min(place, end - 1u), at) * KEY_HEADS * W4;
     var products = vec4<f32>();
-    for (var i = part; i < W4; i += NEIGHBOURS) {
-      products += query[i] * keys[from_key + i];
+    for (var i = part; i < at.width4; i += NEIGHBOURS) {
+      products += heads[i] * keys[key + i];
     }
-    let score = neighbour_sum(dot(products, vec4<f32>(1.0)), NEIGHBOURS);
-    if (part == 0u) {
-      scores[mine] = select(NEVER, score, begin + mine < end);
+    let score = SCALE * neighbour_sum(dot(products, vec4<f32>(1.0)), NEIGHBOURS);
+    if (turn == part && place < end) {
+      own = score;
     }
   }
-  workgroupBarrier();
-  return scores[me];
+  return own;
 }
 
 @compute @workgroup_size(128)
@@ -70,66 +76,77 @@ fn main(
   if (!at.counts) {
     return;
   }
-  let head_at = workgroup.x / (HEADS / KEY_HEADS) * W4;
+  let shared_head = workgroup.x / (HEADS / KEY_HEADS) * W4;
+  let first = at.cache + shared_head;
   let row_at = row * (HEADS + 2u * KEY_HEADS) * W4;
-  let column = me % W4;
-  let group = me / W4;
-  let asked = SCALE * head(me, row_at + workgroup.x * W4, 0u, at.place);
-  if (me < W4) {
-    query[me] = asked;
+  let key_at = row_at + HEADS * W4 + shared_head;
+  let takes_fresh = APPEND && workgroup.z == 0u;
+  for (var which = 0u; which < select(1u, 2u, takes_fresh); which++) {
+    if (me < W4) {
+      let head = select(row_at + workgroup.x * W4, key_at, which == 1u);
+      heads[which * HELD + me] = rotary(me, head, which, at.place, at.width4);
+    }
   }
   workgroupBarrier();
+  let columns = 128u / at.width4;  // groups of invocations that take a key's values each
+  let column = me % W4;
+  let group = me / W4;
   var top = NEVER;
   var total = 0.0;
   var sum = vec4<f32>();
-  if (APPEND && workgroup.z == 0u) {
-    let key_at = row_at + HEADS * W4 + head_at;
-    let key = head(me, key_at, 1u, at.place);
+  if (takes_fresh) {
+    var products = vec4<f32>();
+    for (var i = 0u; i < at.width4; i++) {
+      products += heads[i] * heads[HELD + i];
+    }
+    top = SCALE * dot(products, vec4<f32>(1.0));
     let value = qkv[key_at + KEY_HEADS * W4 + column];
-    top = block_sum(me, dot(asked, key));
-    total = select(0.0, 1.0, me == 0u);
-    sum = select(vec4<f32>(), value, group == 0u);
-    if (me < W4 && workgroup.x % (HEADS / KEY_HEADS) == 0u) {
-      let to = at.cache + slot_of(at.place, at.room) * KEY_HEADS * W4 + head_at + me;
-      keys[to] = key;
-      values[to] = value;
+    if (group == 0u) {
+      total = 1.0;
+      sum = value;
+      if (workgroup.x % (HEADS / KEY_HEADS) == 0u) {
+        let to = first + slot_of(at.place, at) * KEY_HEADS * W4 + me;
+        keys[to] = heads[HELD + me];
+        values[to] = value;
+      }
     }
   }
   var end = at.place + select(1u, 0u, APPEND);
-  var begin = 0u;
-  if (WINDOW > 0u) {
-    begin = max(at.place + 1u, WINDOW) - WINDOW;
-  }
+  var begin = at.begin;
   if (SPLITS) {
     let share = (end - begin + workgroups.z - 1u) / workgroups.z;
     begin += workgroup.z * share;
     end = min(end, begin + share);
   }
+  // Two barriers of block_max lie between the weights of one block and those of the next.
   for (; begin < end; begin += 128u) {
-    let score = score_block(me, begin, end, at, head_at);
+    let score = own_score(me, begin, end, first, at);
     let higher = max(top, block_max(me, score));
     let fade = exp(top - higher);
-    let weight = exp(score - higher);
     top = higher;
-    total = total * fade + weight;
+    weights[own_key(me, me % NEIGHBOURS)] = exp(score - higher);
+    workgroupBarrier();
+    total *= fade;
     sum *= fade;
-    scores[me] = weight;
-    workgroupBarrier();
-    let count = min(128u, end - begin);
-    for (var key = select(count, group, group < COLUMNS); key < count; key += COLUMNS) {
-      let from_value = at.cache + slot_of(begin + key, at.room) * KEY_HEADS * W4 + head_at;
-      sum += scores[key] * values[from_value + column];
+    let count = select(0u, min(128u, end - begin), group < columns);
+    for (var key = group; key < count; key += columns) {
+      let value = first + slot_of(begin + key, at) * KEY_HEADS * W4;
+      sum += weights[key] * values[value + column];
+      total += weights[key];
     }
-    workgroupBarrier();
   }
-  total = block_sum(me, total);
   parts[me] = sum;
+  if (column == 0u && group < columns) {
+    totals[group] = total;
+  }
   workgroupBarrier();
   if (me >= W4) {
     return;
   }
-  for (var other = 1u; other < COLUMNS; other++) {
+  total = totals[0];
+  for (var other = 1u; other < columns; other++) {
     sum += parts[other * W4 + me];
+    total += totals[other];
   }
   if (SPLITS) {
     let to = ((row * HEADS + workgroup.x) * workgroups.z + workgroup.z) * (W4 + 1u);

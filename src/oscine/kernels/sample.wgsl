@@ -38,8 +38,8 @@ var<workgroup> start: vec4<u32>;
 var<workgroup> kept: array<f32, KEPT>;
 var<workgroup> bins: array<atomic<u32>, 256>;       // how many, or lower halves of masses
 var<workgroup> bins_upper: array<atomic<u32>, 256>;
-var<workgroup> sixteen: array<u32, 16>;             // sums of sixteen bins
-var<workgroup> sixteen_upper: array<u32, 16>;
+var<workgroup> sixteen: array<u32, 64>;             // sums of sixteen bins
+var<workgroup> sixteen_upper: array<u32, 64>;
 
 fn broken(x: f32) -> bool {
   return (bitcast<u32>(x) & 0x7f800000u) == 0x7f800000u;
