@@ -70,6 +70,9 @@ class Run:
                 self.finish_reason = self.reason
             yield np.repeat(np.array(part, np.uint32)[:, None], 16, axis=1)
 
+    def go_on(self) -> None:
+        """A script has its frames already."""
+
     def stop(self) -> None:
         self.stopped = True
 

@@ -76,7 +76,7 @@ class Take:
         self.reason, self.frames = None, 0
         run = decoder.begin(request)
         try:
-            for samples in self._decoded(decoder, self._own(run, codes)):
+            for samples in self._decoded(decoder, self._own(run, codes), run.go_on):
                 heard = silence.push(samples) if course.guard else samples
                 if len(heard):
                     yield heard
@@ -126,9 +126,12 @@ class Take:
         if early:
             yield np.concatenate(early)
 
-    def _decoded(self, decoder: Decoder, bursts: Iterator[Codes]) -> Iterator[Samples]:
+    def _decoded(
+        self, decoder: Decoder, bursts: Iterator[Codes], go_on: Callable[[], None]
+    ) -> Iterator[Samples]:
         """Samples of bursts: of the first at once; of others while the next frames are made, where
-        the device works by itself."""
+        the device works by itself. There, frames follow the first while its sound is listened to.
+        """
         pending: Callable[[], Samples] | None = None
         first = True
         for codes in bursts:
@@ -137,6 +140,8 @@ class Take:
             started = perf_counter()
             pending = decoder.codec.begin(codes)
             decoder.clock("codec", 1000 * (perf_counter() - started))
+            if first and decoder.backend.runs_ahead:
+                go_on()
             if first or not decoder.backend.runs_ahead:
                 yield self._waited(decoder, pending)
                 pending = None

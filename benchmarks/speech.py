@@ -1,0 +1,181 @@
+#!/usr/bin/env python3
+"""Qwen3-TTS in its released sizes on a GPU: milliseconds a frame, and to the first audio.
+
+    python benchmarks/speech.py [--size 0.6b,1.7b] [--device gpu] [--seconds 15] [--runs 5]
+        [--folder DIR] [--trace] [--json FILE]
+
+Random weights made on the spot and read as a released checkpoint is (bfloat16 talker, float32
+codec). Timed as a user has it: `model.stream` from the text to the last sample, sampling on, frames
+in bursts, audio read; the first audio counts from the call. Then apart, as replays of their plans:
+the talker's layers, the predictor with its 15 choices, the codec for calls of 1 and 4 frames.
+Bytes are weights and caches read once a frame (the predictor's 15 times); `share` is the part of
+--bandwidth (TB/s, measured) that they need. Run once an implementation (OSCINE_WEBGPU).
+Prints one JSON line a size.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import statistics
+import tempfile
+from collections.abc import Callable
+from pathlib import Path
+from time import perf_counter
+from typing import Any
+
+import numpy as np
+import speech_checkpoint
+
+import oscine
+from oscine.models.qwen3_tts import model as network
+from oscine.models.qwen3_tts.codec_engine import CodecDecoder
+from oscine.models.qwen3_tts.decode import Decoder
+
+TEXT = "A short sentence, spoken by a machine."
+FRAMES_PER_SECOND = 12.5
+
+
+def measured(work: Callable[[], object], runs: int) -> list[float]:
+    """Milliseconds of each run, after two that are not counted."""
+    spent = []
+    for _ in range(runs + 2):
+        started = perf_counter()
+        work()
+        spent.append(1000 * (perf_counter() - started))
+    return spent[2:]
+
+
+def spoken(model: Any, frames: int) -> dict[str, float]:
+    """One utterance as a user has it."""
+    started = perf_counter()
+    options = {"seed": 0, "max_frames": frames, "guard": False}
+    stream = model.stream(TEXT, voice="ryan", language="english", **options)
+    first, samples = 0.0, 0
+    for piece in stream:
+        first = first or perf_counter() - started
+        samples += len(piece.samples)
+    whole = perf_counter() - started
+    seconds = samples / 24000
+    return {
+        "first_audio_ms": 1000 * first, "seconds": seconds, "wall_s": whole,
+        "times_real_time": seconds / whole, "frame_ms": 1000 * whole / (seconds * 12.5),
+    }  # fmt: skip
+
+
+def parts(decoder: Decoder, runs: int) -> dict[str, float]:
+    """Talker, predictor and codec by themselves; the plans run on whatever the slots hold."""
+    line, backend = decoder.line, decoder.backend
+    assert line is not None
+    desk, networks = line.desk, decoder.networks
+    row = backend.read(desk.utterances.rows).copy()
+    row["done"], row["group"], row["position"], row["length"] = 0, 0, 100, 1
+    row["count"], row["limit"] = 10, 1 << 30
+    hidden = backend.slot((1, decoder.config.talker.width))
+
+    def talk() -> None:
+        last = networks.predictor.embeddings[-1]
+        x = backend.frame_input(desk.total, last, desk.text, desk.utterances)
+        x = network.talk(backend, networks, desk, x)
+        backend.keep(backend.rms_norm(x, networks.talker.norm), hidden)
+
+    def frame() -> None:
+        logits = backend.linear(hidden, networks.talker.head)
+        backend.sample(logits, desk.rules, desk.utterances)
+        network.predict(backend, networks, desk, hidden)
+
+    found: dict[str, float] = {}
+    for name, trace in (("talker", talk), ("predictor", frame)):
+        plan = line.record(trace, name)
+        found[f"{name}_dispatches"] = len(getattr(plan, "dispatches", ()))
+
+        def run(plan: Any = plan) -> None:
+            backend.write(desk.utterances.rows, row)
+            plan.run(50)
+            backend.snapshot(desk.utterances.rows)()
+
+        found[f"{name}_ms"] = statistics.median(measured(run, runs)) / 50
+    found["step_dispatches"] = len(getattr(line.step, "dispatches", ()))
+    for frames in (1, 4):
+        codes = np.random.default_rng(0).integers(
+            0, decoder.config.codes, (frames, decoder.config.groups)
+        )
+
+        def decode(codes: np.ndarray = codes, codec: CodecDecoder = decoder.codec) -> None:
+            codec.decode(codes)
+
+        found[f"codec_{frames}_ms"] = statistics.median(measured(decode, 4 * runs))
+        call = decoder.codec.call(frames).plan
+        found[f"codec_{frames}_dispatches"] = len(getattr(call, "dispatches", ()))
+    return found
+
+
+def traffic(decoder: Decoder) -> float:
+    """Bytes of weights that a frame reads at least, the codec's a quarter of a call's."""
+    config = decoder.config
+
+    def layer(stack: Any) -> float:
+        attention = stack.width * (2 * stack.query_width + 2 * stack.key_width)
+        return 2.0 * (attention + 3 * stack.width * stack.inner)
+
+    talker = config.talker.layers * layer(config.talker) + 2.0 * config.talker.width * 3072
+    predictor = config.predictor.layers * layer(config.predictor)
+    heads = 2.0 * config.codes * config.predictor.width
+    return talker + 15 * (predictor + heads) + 4.0 * 114e6 / 4
+
+
+def case(size: str, options: argparse.Namespace) -> dict[str, Any]:
+    """All that is measured of one size."""
+    with tempfile.TemporaryDirectory(dir=options.folder) as scratch:
+        folder = Path(scratch) / size
+        speech_checkpoint.write(folder, size)
+        started = perf_counter()
+        model: Any = oscine.load(folder, device=options.device)
+        loaded = perf_counter() - started
+        frames = round(options.seconds * FRAMES_PER_SECOND)
+        started = perf_counter()
+        spoken(model, frames)
+        cold = perf_counter() - started
+        heard = [spoken(model, frames) for _ in range(options.runs)]
+        again = [spoken(model, 4)["first_audio_ms"] for _ in range(options.runs)]
+        decoder: Decoder = model.decoder
+        record: dict[str, Any] = {
+            "case": f"qwen3-tts {size}", "device": decoder.device,
+            "implementation": os.environ.get("OSCINE_WEBGPU", ""), "load_s": loaded,
+            "first_call_s": cold,
+        }  # fmt: skip
+        record |= {name: statistics.median(run[name] for run in heard) for name in heard[0]}
+        record["spread_frame_ms"] = sorted(run["frame_ms"] for run in heard)[:: options.runs - 1]
+        record["first_audio_ms"] = statistics.median(
+            [run["first_audio_ms"] for run in heard] + again
+        )
+        if options.trace:
+            print(json.dumps(model.decoder.trace(), indent=1))
+        record |= parts(decoder, options.runs)
+        record["bytes"] = traffic(decoder)
+        record["share"] = record["bytes"] / record["frame_ms"] / 1e9 / options.bandwidth
+        return record
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--size", default="0.6b,1.7b")
+    parser.add_argument("--device", default="gpu")
+    parser.add_argument("--seconds", type=float, default=15)
+    parser.add_argument("--runs", type=int, default=5)
+    parser.add_argument("--bandwidth", type=float, default=4.2)
+    parser.add_argument("--folder", type=Path, help="with 6 GB to spare")
+    parser.add_argument("--trace", action="store_true")
+    parser.add_argument("--json", type=Path)
+    options = parser.parse_args()
+    for size in options.size.split(","):
+        line = json.dumps(case(size, options))
+        print(line, flush=True)
+        if options.json:
+            with options.json.open("a", encoding="utf-8") as out:
+                out.write(line + "\n")
+
+
+if __name__ == "__main__":
+    main()
