@@ -1,14 +1,16 @@
 enable subgroups;
 diagnostic(off, subgroup_uniformity);
-// Sum and maximum over a workgroup of 128, known to all of it: by subgroups, then one barrier.
-var<workgroup> block_values: array<f32, 128>;
+// Sum and maximum over a workgroup of BLOCK_LANES, known to all of it: by subgroups, then one barrier.
+const BLOCK_LANES: u32 = 128u;
+
+var<workgroup> block_values: array<f32, BLOCK_LANES>;
 
 fn block_sum(me: u32, value: f32) -> f32 {
   block_values[me] = subgroupAdd(value);
   let lanes = subgroupAdd(1u);
   workgroupBarrier();
   var sum = 0.0;
-  for (var i = 0u; i < 128u; i += lanes) {
+  for (var i = 0u; i < BLOCK_LANES; i += lanes) {
     sum += block_values[i];
   }
   workgroupBarrier();
@@ -20,7 +22,7 @@ fn block_max(me: u32, value: f32) -> f32 {
   let lanes = subgroupAdd(1u);
   workgroupBarrier();
   var top = block_values[0];
-  for (var i = lanes; i < 128u; i += lanes) {
+  for (var i = lanes; i < BLOCK_LANES; i += lanes) {
     top = max(top, block_values[i]);
   }
   workgroupBarrier();

@@ -1,6 +1,8 @@
-// Sum and maximum over a workgroup of 128, known to all of it: for hardware without subgroups.
+// Sum and maximum over a workgroup of BLOCK_LANES, known to all of it: for hardware without subgroups.
 // Eight invocations take sixteen values each, then all take those eight: fewer barriers than halving.
-var<workgroup> block_values: array<f32, 128>;
+const BLOCK_LANES: u32 = 128u;
+
+var<workgroup> block_values: array<f32, BLOCK_LANES>;
 var<workgroup> block_eight: array<f32, 8>;
 
 fn block_sum(me: u32, value: f32) -> f32 {
@@ -8,7 +10,7 @@ fn block_sum(me: u32, value: f32) -> f32 {
   workgroupBarrier();
   if (me < 8u) {
     var part = 0.0;
-    for (var i = me; i < 128u; i += 8u) {
+    for (var i = me; i < BLOCK_LANES; i += 8u) {
       part += block_values[i];
     }
     block_eight[me] = part;
@@ -26,7 +28,7 @@ fn block_max(me: u32, value: f32) -> f32 {
   workgroupBarrier();
   if (me < 8u) {
     var part = block_values[me];
-    for (var i = me + 8u; i < 128u; i += 8u) {
+    for (var i = me + 8u; i < BLOCK_LANES; i += 8u) {
       part = max(part, block_values[i]);
     }
     block_eight[me] = part;

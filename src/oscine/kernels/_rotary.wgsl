@@ -23,8 +23,11 @@ fn rotary(me: u32, head: u32, norm: u32, place: u32, width4: u32) -> vec4<f32> {
   var scale = 1.0;
   if (NORMS) {
     var squares = vec4<f32>();
-    for (var i = 0u; i < width4; i++) {
-      squares += qkv[head + i] * qkv[head + i];
+    for (var i = 0u; i < width4; i += 8u) {
+      for (var j = i; j < i + 8u; j++) {  // so many loads are under way together
+        let value = qkv[head + min(j, W4 - 1u)];
+        squares += select(vec4<f32>(), value * value, j < W4);
+      }
     }
     scale = inverseSqrt(dot(squares, vec4<f32>(1.0)) / f32(4u * W4) + EPSILON);
   }

@@ -37,9 +37,12 @@ const NEIGHBOURS: u32 = 1u;
 // Never small: Mesa guesses from an array's size how often loops over it turn, and unrolls them.
 const HELD: u32 = max(W4, 64u);
 var<workgroup> heads: array<vec4<f32>, 2u * HELD>;  // the query, and the row's own key
-var<workgroup> weights: array<f32, 128>;
+var<workgroup> weights: array<f32, 128>;  // of a block; 0 past its end
 var<workgroup> parts: array<vec4<f32>, 128>;
 var<workgroup> totals: array<f32, 128>;
+
+// How many loads an invocation has under way together.
+const LOADS: u32 = clamp(W4 / NEIGHBOURS, 1u, 8u);
 
 // Which key of a block an invocation holds the score of; neighbours take turns.
 fn own_key(me: u32, turn: u32) -> u32 {
@@ -50,12 +53,15 @@ fn own_key(me: u32, turn: u32) -> u32 {
 fn own_score(me: u32, begin: u32, end: u32, first: u32, at: Place) -> f32 {
   let part = me % NEIGHBOURS;
   var own = NEVER;
-  for (var turn = 0u; turn < NEIGHBOURS; turn++) {
+  for (var turn = 0u; turn < NEIGHBOURS && begin + own_key(0u, turn) < end; turn++) {
     let place = begin + own_key(me, turn);
     let key = first + slot_of(min(place, end - 1u), at) * KEY_HEADS * W4;
     var products = vec4<f32>();
-    for (var i = part; i < at.width4; i += NEIGHBOURS) {
-      products += heads[i] * keys[key + i];
+    for (var i = part; i < at.width4; i += LOADS * NEIGHBOURS) {
+      for (var j = i; j < i + LOADS * NEIGHBOURS; j += NEIGHBOURS) {
+        let asked = select(vec4<f32>(), heads[min(j, W4 - 1u)], j < W4);
+        products += asked * keys[key + min(j, W4 - 1u)];
+      }
     }
     let score = SCALE * neighbour_sum(dot(products, vec4<f32>(1.0)), NEIGHBOURS);
     if (turn == part && place < end) {
@@ -81,10 +87,10 @@ fn main(
   let row_at = row * (HEADS + 2u * KEY_HEADS) * W4;
   let key_at = row_at + HEADS * W4 + shared_head;
   let takes_fresh = APPEND && workgroup.z == 0u;
-  for (var which = 0u; which < select(1u, 2u, takes_fresh); which++) {
-    if (me < W4) {
-      let head = select(row_at + workgroup.x * W4, key_at, which == 1u);
-      heads[which * HELD + me] = rotary(me, head, which, at.place, at.width4);
+  for (var i = me; i < select(HELD, 2u * HELD, takes_fresh); i += 128u) {
+    if (i % HELD < W4) {
+      let head = select(row_at + workgroup.x * W4, key_at, i >= HELD);
+      heads[i] = rotary(i % HELD, head, i / HELD, at.place, at.width4);
     }
   }
   workgroupBarrier();
@@ -129,10 +135,14 @@ fn main(
     total *= fade;
     sum *= fade;
     let count = select(0u, min(128u, end - begin), group < columns);
-    for (var key = group; key < count; key += columns) {
-      let value = first + slot_of(begin + key, at) * KEY_HEADS * W4;
-      sum += weights[key] * values[value + column];
-      total += weights[key];
+    for (var key = group; key < count; key += 8u * columns) {
+      for (var turn = 0u; turn < 8u; turn++) {
+        let other = key + turn * columns;
+        let weight = select(0.0, weights[min(other, 127u)], other < 128u);
+        let value = first + slot_of(min(begin + other, end - 1u), at) * KEY_HEADS * W4;
+        sum += weight * values[value + column];
+        total += weight;
+      }
     }
   }
   parts[me] = sum;

@@ -20,6 +20,7 @@ const KEPT: u32 = 2048u;
 // use _best
 // use _gumbel
 
+const WORKGROUP: u32 = 256u;  // an invocation for each value of a digit
 const STOP_END: u32 = 1u;
 const STOP_LENGTH: u32 = 3u;
 const STOP_NONFINITE: u32 = 4u;
@@ -36,17 +37,17 @@ var<private> LINE: Line;
 
 var<workgroup> start: vec4<u32>;
 var<workgroup> kept: array<f32, KEPT>;
-var<workgroup> bins: array<atomic<u32>, 256>;       // how many, or lower halves of masses
+var<workgroup> bins: array<atomic<u32>, 256>;  // how many, or lower halves of masses
 var<workgroup> bins_upper: array<atomic<u32>, 256>;
-var<workgroup> sixteen: array<u32, 64>;             // sums of sixteen bins
-var<workgroup> sixteen_upper: array<u32, 64>;
+var<workgroup> sixteens: array<vec2<u32>, 64>;  // sums of sixteen bins of both; 16 are in use
+var<workgroup> border: vec3<u32>;  // a digit, and what the next is counted from
 
 fn broken(x: f32) -> bool {
   return (bitcast<u32>(x) & 0x7f800000u) == 0x7f800000u;
 }
 
-fn score_of(id: u32) -> f32 {
-  var score = logits[LINE.logits + id];
+fn score_of(id: u32, logit: f32) -> f32 {
+  var score = logit;
   if (broken(score)) {
     return NEVER;
   }
@@ -69,7 +70,7 @@ fn score(id: u32) -> f32 {
   if (id < KEPT) {
     return kept[id];
   }
-  return score_of(id);
+  return score_of(id, logits[LINE.logits + id]);
 }
 
 // In order as scores are.
@@ -79,26 +80,36 @@ fn rank(x: f32) -> u32 {
 }
 
 fn clear_bins(me: u32) {
-  for (var bin = me; bin < 256u; bin += 128u) {
-    atomicStore(&bins[bin], 0u);
-    atomicStore(&bins_upper[bin], 0u);
-  }
+  atomicStore(&bins[me], 0u);
+  atomicStore(&bins_upper[me], 0u);
   workgroupBarrier();
 }
 
 fn sum_sixteens(me: u32) {
   workgroupBarrier();
   if (me < 16u) {
-    var sum = 0u;
-    var upper = 0u;
+    var sum = vec2<u32>();
     for (var bin = 16u * me; bin < 16u * me + 16u; bin++) {
-      sum += atomicLoad(&bins[bin]);
-      upper += atomicLoad(&bins_upper[bin]);
+      sum += vec2<u32>(atomicLoad(&bins[bin]), atomicLoad(&bins_upper[bin]));
     }
-    sixteen[me] = sum;
-    sixteen_upper[me] = upper;
+    sixteens[me] = sum;
   }
   workgroupBarrier();
+}
+
+// What the bins from `first` to `end` hold, those of a sixteen together where all of it counts.
+fn sum_bins(first: u32, end: u32) -> vec2<u32> {
+  var sum = vec2<u32>();
+  for (var bin = first; bin < min(end, (first + 15u) / 16u * 16u); bin++) {
+    sum += vec2<u32>(atomicLoad(&bins[bin]), atomicLoad(&bins_upper[bin]));
+  }
+  for (var i = (first + 15u) / 16u; i < end / 16u; i++) {
+    sum += sixteens[i];
+  }
+  for (var bin = max(first, end / 16u * 16u); bin < end; bin++) {
+    sum += vec2<u32>(atomicLoad(&bins[bin]), atomicLoad(&bins_upper[bin]));
+  }
+  return sum;
 }
 
 // The bits above a digit, of which all are known.
@@ -114,47 +125,41 @@ fn border_by_count(me: u32, most: u32, digits: u32) -> u32 {
   for (var digit = 0u; digit < digits; digit++) {
     let shift = 24u - 8u * digit;
     clear_bins(me);
-    for (var id = me; id < rules[VOCABULARY]; id += 128u) {
+    for (var id = me; id < rules[VOCABULARY]; id += WORKGROUP) {
       let mine = rank(score(id));
       if (((mine ^ found) & above(shift)) == 0u) {
         atomicAdd(&bins[(mine >> shift) & 255u], 1u);
       }
     }
     sum_sixteens(me);
-    var high = 15u;
-    while (high > 0u && sixteen[high] < left) {
-      left -= sixteen[high];
-      high--;
+    let higher = sum_bins(me + 1u, 256u).x;
+    if (higher < left && left <= higher + atomicLoad(&bins[me])) {
+      border = vec3<u32>(me, left - higher, 0u);
     }
-    var bin = 16u * high + 15u;
-    while (bin > 16u * high && atomicLoad(&bins[bin]) < left) {
-      left -= atomicLoad(&bins[bin]);
-      bin--;
-    }
-    found |= bin << shift;
     workgroupBarrier();
+    found |= border.x << shift;
+    left = border.y;
   }
   return found;
 }
 
-fn mass(lower: u32, upper: u32) -> f32 {
-  return f32(upper) * 65536.0 + f32(lower);
+fn mass(sum: vec2<u32>) -> f32 {
+  return f32(sum.y) * 65536.0 + f32(sum.x);
 }
 
-// The rank of the least score, of those from `border` on, that has more than 1 - top_p of the mass
+// The rank of the least score, of those from `least` on, that has more than 1 - top_p of the mass
 // together with all below it.
-fn border_by_mass(me: u32, border: u32, top: f32, digits: u32) -> u32 {
+fn border_by_mass(me: u32, least: u32, top: f32, digits: u32) -> u32 {
   var found = 0u;
-  var lower = 0u;
-  var upper = 0u;
+  var below = vec2<u32>();
   var limit = 0.0;
   for (var digit = 0u; digit < digits; digit++) {
     let shift = 24u - 8u * digit;
     clear_bins(me);
-    for (var id = me; id < rules[VOCABULARY]; id += 128u) {
+    for (var id = me; id < rules[VOCABULARY]; id += WORKGROUP) {
       let value = score(id);
       let mine = rank(value);
-      if (mine >= border && ((mine ^ found) & above(shift)) == 0u) {
+      if (mine >= least && ((mine ^ found) & above(shift)) == 0u) {
         let share = u32(WHOLE * exp(value - top));
         atomicAdd(&bins[(mine >> shift) & 255u], share & 0xffffu);
         atomicAdd(&bins_upper[(mine >> shift) & 255u], share >> 16u);
@@ -162,31 +167,16 @@ fn border_by_mass(me: u32, border: u32, top: f32, digits: u32) -> u32 {
     }
     sum_sixteens(me);
     if (digit == 0u) {
-      var all = vec2<u32>();
-      for (var i = 0u; i < 16u; i++) {
-        all += vec2<u32>(sixteen[i], sixteen_upper[i]);
-      }
-      limit = (1.0 - bitcast<f32>(rules[TOP_P])) * mass(all.x, all.y);
+      limit = (1.0 - bitcast<f32>(rules[TOP_P])) * mass(sum_bins(0u, 256u));
     }
-    var low = 0u;
-    while (low < 15u && mass(lower + sixteen[low], upper + sixteen_upper[low]) <= limit) {
-      lower += sixteen[low];
-      upper += sixteen_upper[low];
-      low++;
+    let lower = below + sum_bins(0u, me);
+    let with_own = lower + vec2<u32>(atomicLoad(&bins[me]), atomicLoad(&bins_upper[me]));
+    if ((me == 0u || mass(lower) <= limit) && (me == 255u || mass(with_own) > limit)) {
+      border = vec3<u32>(me, lower);
     }
-    var bin = 16u * low;
-    loop {
-      let next_lower = lower + atomicLoad(&bins[bin]);
-      let next_upper = upper + atomicLoad(&bins_upper[bin]);
-      if (bin == 16u * low + 15u || mass(next_lower, next_upper) > limit) {
-        break;
-      }
-      lower = next_lower;
-      upper = next_upper;
-      bin++;
-    }
-    found |= bin << shift;
     workgroupBarrier();
+    found |= border.x << shift;
+    below = border.yz;
   }
   return min(found, rank(top));  // the likeliest stays
 }
@@ -213,7 +203,7 @@ fn advance(line: u32, code: u32) {
   }
 }
 
-@compute @workgroup_size(128)
+@compute @workgroup_size(WORKGROUP)
 fn main(
   @builtin(workgroup_id) workgroup: vec3<u32>,
   @builtin(num_workgroups) workgroups: vec3<u32>,
@@ -236,13 +226,20 @@ fn main(
   LINE = Line(row * vocabulary, arrayLength(&seen) / workgroups.x * line, at.y, at.z);
   var top = NEVER;
   var bad = 0.0;
-  for (var id = me; id < vocabulary; id += 128u) {
-    let value = score_of(id);
-    if (id < KEPT) {
-      kept[id] = value;
+  for (var first = me; first < vocabulary; first += 4u * WORKGROUP) {
+    var four = vec4<f32>();
+    for (var i = 0u; i < 4u; i++) {  // loads that are under way together
+      four[i] = logits[LINE.logits + min(first + i * WORKGROUP, vocabulary - 1u)];
     }
-    top = max(top, value);
-    bad = select(bad, 1.0, broken(logits[LINE.logits + id]));
+    for (var i = 0u; i < 4u; i++) {
+      let id = min(first + i * WORKGROUP, vocabulary - 1u);
+      let value = score_of(id, four[i]);
+      if (id < KEPT) {
+        kept[id] = value;
+      }
+      top = max(top, value);
+      bad = select(bad, 1.0, broken(four[i]));
+    }
   }
   top = block_max(me, top);
   bad = block_max(me, bad);
@@ -250,12 +247,12 @@ fn main(
   let most = rules[TOP_K];
   let by_count = drawn && most > 0u && most < vocabulary;
   let by_mass = drawn && bitcast<f32>(rules[TOP_P]) < 1.0;
-  var border = border_by_count(me, most, select(0u, 4u, by_count));
-  border = max(border, border_by_mass(me, border, top, select(0u, 4u, by_mass)));
+  let by_top_k = border_by_count(me, most, select(0u, 4u, by_count));
+  let least = max(by_top_k, border_by_mass(me, by_top_k, top, select(0u, 4u, by_mass)));
   var best = Best(NEVER, 0u);
-  for (var id = me; id < vocabulary; id += 128u) {
+  for (var id = me; id < vocabulary; id += WORKGROUP) {
     var value = score(id);
-    if (value <= NEVER || rank(value) < border) {
+    if (value <= NEVER || rank(value) < least) {
       continue;
     }
     if (drawn) {

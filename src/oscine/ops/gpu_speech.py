@@ -15,7 +15,7 @@ from oscine.ops.gpu_recorder import Recorder
 
 MOST_HEAD = 512  # values of a head: four an invocation
 FEW_KEYS = 64  # so few are taken by several lanes each, even for one line
-SPLIT_FROM, SPLIT_KEYS, MOST_SPLITS = 512, 256, 16  # a longer cache is read by several workgroups
+SPLIT_FROM, SPLIT_KEYS, MOST_SPLITS = 256, 64, 16  # a longer cache is read by several workgroups
 MOST_IDS = 65536  # of a vocabulary: sums of so many masses still fit
 KEPT_SCORES = 2048  # in the memory of a workgroup, of which every device has 16 KiB
 
@@ -115,7 +115,7 @@ class GpuSpeech(Recorder):
             "sample",
             [logits, rules, utterances.rows, utterances.codes, utterances.seen],
             (lines,),
-            GROUPS=groups, KEPT=min(vocabulary, KEPT_SCORES), BLOCK=self.block,
+            GROUPS=groups, KEPT=min(vocabulary, KEPT_SCORES), BLOCK=self.block, BLOCK_LANES=256,
         )  # fmt: skip
 
     def embed_code(
