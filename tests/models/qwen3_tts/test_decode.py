@@ -1,4 +1,4 @@
-"""The resident engine: bursts, text in pieces, limits, seeds, memory."""
+"""The resident engine: bursts, limits, seeds, memory."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from oscine.errors import DeviceMemoryError, NonFiniteError, UsageError
@@ -56,11 +56,10 @@ def decoder() -> Decoder:
     return Decoder(WEIGHTS, Counting())
 
 
-def prompt(run: str = "dialect_stream", open: bool = False) -> Prompt:
-    """A golden's; open: without the end of its text."""
+def prompt(run: str = "dialect_stream") -> Prompt:
+    """A golden's."""
     text, pad = ARRAYS[f"{run}/trailing_text_hidden"], ARRAYS[f"{run}/tts_pad_embed"][None]
-    ended = text[:-1] if open else np.concatenate([text, pad])
-    return Prompt(ARRAYS[f"{run}/prompt_embeds"], ended, open)
+    return Prompt(ARRAYS[f"{run}/prompt_embeds"], np.concatenate([text, pad]))
 
 
 def asked(frames: int = 10, sampling: Sampling = GREEDY, seed: int = 0, **changes: Any) -> Request:
@@ -162,73 +161,6 @@ def test_another_request_gives_up_the_one_before(decoder: Decoder) -> None:
     assert first.finish_reason is None
 
 
-# -- text in pieces -------------------------------------------------------------------------------
-
-
-@settings(max_examples=15)
-@given(st.lists(st.integers(0, 4), max_size=8), st.booleans())
-def test_text_in_pieces_is_the_text(cuts: list[int], ahead: bool) -> None:
-    decoder = PIECES[ahead]
-    text = prompt(open=True).text
-    run = decoder.begin(asked(prompt=Prompt(prompt().rows, text[:0], True)))
-    found, given_rows = codes_of(run), 0
-    assert len(found) == 1
-    for count in cuts:
-        assert run.starved
-        run.add_text(text[given_rows : given_rows + count])
-        given_rows = min(given_rows + count, len(text))
-        found += codes_of(run)
-        assert len(found) == min(1 + given_rows, 10)
-        if run.finish_reason is not None:
-            break
-    if run.finish_reason is None:
-        run.add_text(text[given_rows:], last=True)
-        found += codes_of(run)
-    assert found == golden()
-    assert run.finish_reason == "length"
-
-
-PIECES = {ahead: Decoder(WEIGHTS, Counting(ahead)) for ahead in (False, True)}
-
-
-def test_text_may_come_while_frames_do(decoder: Decoder) -> None:
-    text = prompt(open=True).text
-    run = decoder.begin(asked(prompt=Prompt(prompt().rows, text[:2], True)))
-    found: list[list[int]] = []
-    rest = iter([text[2:5], text[5:]])
-    while run.finish_reason is None:
-        for burst in run:
-            found += burst.tolist()
-            if (rows := next(rest, None)) is not None:
-                run.add_text(rows)
-    run.add_text(text[:0], last=True)
-    assert found == golden()
-    assert list(run) == []
-    with pytest.raises(ValueError, match="has ended"):
-        run.add_text(text)
-
-
-def test_much_text_finds_room(decoder: Decoder) -> None:
-    width = WEIGHTS.config.talker.width
-    rows = np.random.default_rng(0).standard_normal((300, width)).astype(np.float32)
-    whole = Prompt(prompt().rows, np.concatenate([rows, decoder.ending]))
-    wanted = codes_of(decoder.begin(asked(90, prompt=whole)))
-    pieces = Decoder(WEIGHTS, Counting())
-    run = pieces.begin(asked(90, prompt=Prompt(whole.rows, rows[:1], True)))
-    found = codes_of(run)
-    run.add_text(rows[1:], last=True)
-    found += codes_of(run)
-    assert found == wanted
-    assert pieces.line is not None
-    assert pieces.line.texts >= 302
-
-
-def test_text_of_another_width(decoder: Decoder) -> None:
-    run = decoder.begin(asked(prompt=prompt(open=True)))
-    with pytest.raises(UsageError, match="width"):
-        run.add_text(np.zeros((1, 3), np.float32))
-
-
 # -- refusals -------------------------------------------------------------------------------------
 
 
@@ -328,6 +260,21 @@ def test_no_more_positions_than_the_model_has() -> None:
         decoder.begin(asked(21))
 
 
+def test_much_text_finds_room() -> None:
+    """Its memory is made anew; what is heard of it is that of a decoder that had it at once."""
+    width = WEIGHTS.config.talker.width
+    rows = np.random.default_rng(0).standard_normal((300, width)).astype(np.float32)
+    much = asked(90, prompt=Prompt(prompt().rows, rows))
+    at_once, grown = Decoder(WEIGHTS, Counting()), Decoder(WEIGHTS, Counting())
+    at_once.reserve(1, 300)
+    assert codes_of(grown.begin(asked())) == golden()
+    line = grown.line
+    assert line is not None and line.texts < 300
+    assert codes_of(grown.begin(much)) == codes_of(at_once.begin(much))
+    assert grown.line is line and line.texts >= 300
+    assert codes_of(grown.begin(asked())) == golden()
+
+
 @given(st.integers(1, 40_000))
 def test_rounding_up_wastes_at_most_a_quarter(count: int) -> None:
     assert count <= rounded_up(count) <= max(8, count * 1.25)
@@ -360,10 +307,6 @@ def gpu_decoder(device: Any) -> Decoder:
 def test_a_gpu_says_the_same(gpu_decoder: Decoder, decoder: Decoder) -> None:
     assert codes_of(gpu_decoder.begin(asked())) == golden()
     assert codes_of(gpu_decoder.begin(asked(40, prompt=prompt("instruct")))) == golden("instruct")
-    run = gpu_decoder.begin(asked(prompt=prompt(open=True)))
-    found = codes_of(run)
-    run.add_text(np.zeros((0, WEIGHTS.config.talker.width), np.float32), last=True)
-    assert [*found, *codes_of(run)] == golden()
     for seed in (1, 2):
         drawn = asked(12, DRAWN, seed=seed)
         assert codes_of(gpu_decoder.begin(drawn)) == codes_of(decoder.begin(drawn))

@@ -104,14 +104,6 @@ def test_streamed_text_is_heard_while_speaking() -> None:
     assert pairs(found.text) == [*[(id, 0) for id in ids("bc")], (text.eos, 0), (text.pad, 0)]
 
 
-def test_text_that_may_go_on_has_neither_end_nor_padding() -> None:
-    p = prompter("voice_design")
-    found = p.voice_design("abc", open=True)
-    assert pairs(found.text) == [(id, 0) for id in ids("bc")]
-    assert found.open
-    assert pairs(p.voice_design("a", open=True).text) == []
-
-
 def test_a_described_voice_has_no_speaker_and_its_description_first() -> None:
     p = prompter("voice_design")
     text = p.config.text
@@ -160,14 +152,6 @@ def test_in_context_all_text_may_come_first() -> None:
         (marks.pad, codec.bos), (marks.pad, FRAME),
     ]  # fmt: skip
     assert pairs(found.text) == [(marks.pad, 0)]
-
-
-def test_open_text_in_context_begins_where_it_reaches_the_reference() -> None:
-    p = prompter("base")
-    with pytest.raises(UsageError, match="takes 2 more tokens"):
-        p.clone("b", reference(p, 3, "a"), open=True)
-    found = p.clone("bcde", reference(p, 3, "a"), open=True)
-    assert pairs(found.text) == [(ids("e")[0], 0)]
 
 
 # -- languages and names --------------------------------------------------------------------------

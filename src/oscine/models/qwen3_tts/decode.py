@@ -16,7 +16,7 @@ from oscine.errors import NonFiniteError, UsageError
 from oscine.models.qwen3_tts import model
 from oscine.models.qwen3_tts.codec_engine import CodecDecoder, CodecEncoder
 from oscine.models.qwen3_tts.lines import USUAL_PROMPT, Line, Rows, TextRows, rounded_up
-from oscine.models.qwen3_tts.request import Request, check_request
+from oscine.models.qwen3_tts.request import STOPS, Request, check_request
 from oscine.models.qwen3_tts.speaker import SpeakerEncoder
 from oscine.models.qwen3_tts.weights import Qwen3TtsWeights
 
@@ -47,9 +47,7 @@ class Decoder:
         self.run: Run | None = None
         # Now, while loading can still choose another backend.
         self.reserve(SHORTEST, FEWEST_TEXTS).prompt_plan(USUAL_PROMPT)
-        ids = self.config.text
-        usual = self.embed_text([ids.eos, *[ids.pad] * (USUAL_PROMPT - 1)])
-        self.ending: Rows = usual[:2].copy()  # what is heard when the text is over
+        self.embed_text([self.config.text.pad] * USUAL_PROMPT)
 
     @cached_property
     def codec(self) -> CodecDecoder:
@@ -157,55 +155,31 @@ class Decoder:
 class Run:
     """One utterance as it is spoken: iterate over it for bursts of codes [n, G] uint32.
 
-    The first burst is one frame, each other up to BURST; bursts do not change what is said. With a
-    prompt that is open the iteration ends where text is missing (starved), and goes on in another
-    one after add_text. finish_reason: None as long as more may come or where it was stopped, "end",
-    or "length" after max_frames. timings: milliseconds of "prompt", to the first frame, and
-    "frames", the others. Raises NonFiniteError if a logit is not finite.
+    The first burst is one frame, each other up to BURST; bursts do not change what is said.
+    finish_reason: None as long as more may come or where it was stopped, "end", or "length" after
+    max_frames. timings: milliseconds of "prompt", to the first frame, and "frames", the others.
+    Raises NonFiniteError if a logit is not finite.
     """
 
     def __init__(self, decoder: Decoder, line: Line, request: Request) -> None:
         self.decoder, self.line, self.request = decoder, line, request
-        self.text, self.open = request.prompt.text, request.prompt.open
         self.finish_reason: str | None = None
         self.stopped = False
         self.seen_frames = 0
         self.timings: dict[str, float] = {}
-        self.limit = self.allowed  # as the device knows it
         self.asked = 1  # frames that were submitted for
-        self.row = np.zeros(1, ops.UTTERANCE)
         started = perf_counter()
-        line.prepare(request, self.limit)
+        line.prepare(request)
         line.prefill(request.prompt.rows)
         self.pending = line.snapshot()
         self.waiting = True
         self.clock("prompt", started)
 
-    @property
-    def allowed(self) -> int:
-        """Frames that may be made with the text that there is."""
-        most = self.request.max_frames
-        return min(most, len(self.text) + 1) if self.open else most
-
-    @property
-    def starved(self) -> bool:
-        """Whether only more text would let it go on."""
-        return self.open and self.finish_reason is None and self.seen_frames >= self.allowed
-
     def __iter__(self) -> Iterator[NDArray[np.uint32]]:
-        while self.finish_reason is None and not self.stopped and not self.starved:
+        while self.finish_reason is None and not self.stopped:
             burst = self.advance()
             if len(burst):
                 yield burst
-
-    def add_text(self, rows: Rows, last: bool = False) -> None:
-        """More rows of text [n, D], from Decoder.embed_text; last: and then the text ends."""
-        if not self.open:
-            raise ValueError("the text of this utterance has ended")
-        if rows.ndim != 2 or rows.shape[1] != self.decoder.config.talker.width:
-            raise UsageError(f"rows of text have another width: {list(rows.shape)}")
-        self.text = np.concatenate([self.text, rows, *([self.decoder.ending] if last else [])])
-        self.open = not last
 
     def advance(self) -> NDArray[np.uint32]:
         """The next burst, and another one on its way: [n, G], empty where it has ended.
@@ -216,9 +190,9 @@ class Run:
         self.go_on()
         pending, self.waiting = self.pending, False
         if self.decoder.backend.runs_ahead and not first:
-            self.submit()
-        self.row, codes = pending()
-        done, count = int(self.row["done"][0]), int(self.row["count"][0])
+            self.go_on()
+        row, codes = pending()
+        done, count = int(row["done"][0]), int(row["count"][0])
         burst = codes[self.seen_frames : count].copy()
         self.seen_frames = count
         if done == ops.STOP_NONFINITE:
@@ -226,31 +200,20 @@ class Run:
             raise NonFiniteError(
                 f"non-finite logits on {self.decoder.device}; try --device cpu, or --dtype f32"
             )
-        if done == ops.STOP_END:
-            self.finish_reason = "end"
-        elif count >= self.request.max_frames:
-            self.finish_reason = "length"
+        self.finish_reason = STOPS.get(done)
         if self.finish_reason is not None:
             self.drain()
         self.clock("prompt" if first else "frames", started)
         return burst
 
     def go_on(self) -> None:
-        """Have the next burst on its way, if none is: for those who let the first frame sound
-        before the device turns to others."""
-        if not self.waiting and not self.submit() and self.allowed > self.limit:
-            self.line.resume(self.row, self.allowed, self.text)
-            self.limit = self.allowed
-            self.submit()
-
-    def submit(self) -> bool:
-        """The next burst, unless the limit is reached: whether there is one."""
-        count = min(BURST, self.limit - self.asked)
-        if count > 0:
+        """Have the next burst on its way, if none is and more frames may come: for those who let the
+        first frame sound before the device turns to others."""
+        count = min(BURST, self.request.max_frames - self.asked)
+        if count > 0 and not self.waiting:
             self.line.step.run(count)
             self.asked += count
             self.pending, self.waiting = self.line.snapshot(), True
-        return count > 0
 
     def stop(self) -> None:
         """Let it be: no more frames come."""

@@ -135,7 +135,7 @@ class Line:
 
     # -- an utterance -------------------------------------------------------------------------
 
-    def prepare(self, request: Request, limit: int) -> None:
+    def prepare(self, request: Request) -> None:
         """Write down all that an utterance begins with but its prompt."""
         write, desk, config = self.backend.write, self.desk, self.networks.config
         for slot, rules in zip(
@@ -143,29 +143,14 @@ class Line:
         ):
             write(slot, rules)
         write(desk.utterances.seen, np.zeros(config.vocabulary, np.uint32))
-        text = request.prompt.text
-        self.write_text(text)
-        write(desk.utterances.rows, initial_state(request, limit, len(text)))
-
-    def write_text(self, text: Rows) -> None:
-        """All rows of text that there are."""
-        if len(text):
-            self.backend.write(self.desk.text, text)
+        write(desk.text, request.prompt.text)
+        write(desk.utterances.rows, initial_state(request))
 
     def prefill(self, prompt: Rows) -> None:
         """Hear the prompt and choose the first frame."""
         slot, plan = self.prompt_plan(len(prompt))
         self.backend.write(slot, prompt)  # rows behind it are void
         plan.run()
-
-    def resume(self, row: NDArray[np.void], limit: int, text: Rows) -> None:
-        """Go on from STOP_LENGTH: row [1] as it was then, a higher limit, all text so far."""
-        if len(text) > self.texts:
-            self.make_room(rounded_up(len(text)))
-        self.write_text(text)
-        going = row.copy()
-        going["done"], going["limit"], going["texts"] = 0, limit, len(text)
-        self.backend.write(self.desk.utterances.rows, going)
 
     def snapshot(self) -> Callable[[], tuple[NDArray[np.void], NDArray[np.uint32]]]:
         """Where it stands [1] and its codes [F, G], once what was asked for is done."""

@@ -26,13 +26,11 @@ NO_INSTRUCTION = "0b6"  # the size whose custom voices upstream gives no instruc
 class Prompt:
     """rows [L, D] float32 before the first frame; text [n, D]: one is added to each frame heard.
 
-    The last row of text stands for all that follow, unless more text may come (open): then there is
-    neither an end nor padding yet, and frames beyond the text wait.
+    The last row of text, the padding, stands for all that follow.
     """
 
     rows: Rows
     text: Rows
-    open: bool = False
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -85,21 +83,18 @@ class Prompter:
         instruct: str | None = None,
         *,
         streamed: bool = False,
-        open: bool = False,
     ) -> Prompt:
         """A voice that the model has by name.
 
-        streamed: the layout in which text is heard while speaking, as it must be where more of it
-        may come (open). instruct: how to say it; a 0.6B model is not told, as upstream.
+        streamed: the layout in which text is heard while speaking. instruct: how to say it; a 0.6B
+        model is not told, as upstream.
         """
         self.check_kind("custom_voice", "a voice by name")
         name = self.speaker(voice)
         told = None if self.config.size == NO_INSTRUCTION else instruct
         speaker = self.embeddings.code_row(self.config.speakers[name])
-        return self.build(
-            self.body(text), self.language(language, name), speaker, told,
-            streamed=streamed or open, open=open,
-        )  # fmt: skip
+        language_id = self.language(language, name)
+        return self.build(self.body(text), language_id, speaker, told, streamed=streamed)
 
     def voice_design(
         self,
@@ -108,14 +103,11 @@ class Prompter:
         language: str | None = None,
         *,
         streamed: bool = False,
-        open: bool = False,
     ) -> Prompt:
-        """A voice as `instruct` describes it; streamed and open as in custom_voice."""
+        """A voice as `instruct` describes it; streamed as in custom_voice."""
         self.check_kind("voice_design", "a described voice")
-        return self.build(
-            self.body(text), self.language(language), None, instruct,
-            streamed=streamed or open, open=open,
-        )  # fmt: skip
+        language_id = self.language(language)
+        return self.build(self.body(text), language_id, None, instruct, streamed=streamed)
 
     def clone(
         self,
@@ -124,12 +116,8 @@ class Prompter:
         language: str | None = None,
         *,
         streamed: bool = True,
-        open: bool = False,
     ) -> Prompt:
-        """The voice of a reference: in context where it has codes and text, else by its vector.
-
-        open in context wants enough text to begin with: no fewer rows than the reference has.
-        """
+        """The voice of a reference: in context where it has codes and text, else by its vector."""
         self.check_kind("base", "a cloned voice")
         width = self.config.talker.width
         if reference.speaker.shape != (width,):
@@ -137,12 +125,9 @@ class Prompter:
                 f"a speaker vector must have {width} values for this model, "
                 f"not {list(reference.speaker.shape)}"
             )
-        streamed = streamed or open
         body, language_id = self.body(text), self.language(language)
         if reference.codes is None:
-            return self.build(
-                body, language_id, reference.speaker, None, streamed=streamed, open=open
-            )
+            return self.build(body, language_id, reference.speaker, None, streamed=streamed)
         if reference.text is None or not reference.text.strip():
             raise UsageError(
                 "a reference in context needs the text that is said in it; "
@@ -151,9 +136,8 @@ class Prompter:
         self.check_codes(reference.codes)
         words = [*self.body(reference.text), *body]
         return self.build(
-            words, language_id, reference.speaker, None,
-            streamed=streamed, open=open, codes=reference.codes,
-        )  # fmt: skip
+            words, language_id, reference.speaker, None, streamed=streamed, codes=reference.codes
+        )
 
     # -- rows ---------------------------------------------------------------------------------
 
@@ -165,7 +149,6 @@ class Prompter:
         instruct: str | None,
         *,
         streamed: bool,
-        open: bool,
         codes: NDArray[np.uint32] | None = None,
     ) -> Prompt:
         """Instruction, role, control rows and the body; body: ids of the text, after those of the
@@ -180,11 +163,11 @@ class Prompter:
         control = [row(code) for code in self.thoughts(language)]
         control += [speaker] if speaker is not None else []
         head = [before, pad + np.stack(control), (bos + codec_pad)[None]]
-        ended = text if open else np.concatenate([text, end[None]])
+        ended = np.concatenate([text, end[None]])
         if codes is not None:
             said = np.concatenate([codec_bos[None], self.embeddings.reference_rows(codes)])
             if streamed:
-                rows, heard = self.beside(ended, said, pad, open)
+                rows, heard = self.beside(ended, said, pad)
             else:
                 rows, heard = np.concatenate([ended + codec_pad, said + pad]), ended[:0]
         elif streamed:
@@ -192,19 +175,11 @@ class Prompter:
         else:
             rows = np.concatenate([ended + codec_pad, (pad + codec_bos)[None]])
             heard = ended[:0]
-        if not open:
-            heard = np.concatenate([heard, pad[None]])
-        return Prompt(np.concatenate([*head, rows]), heard, open)
+        return Prompt(np.concatenate([*head, rows]), np.concatenate([heard, pad[None]]))
 
-    def beside(self, text: Rows, said: Rows, pad: Rows, open: bool) -> tuple[Rows, Rows]:
+    def beside(self, text: Rows, said: Rows, pad: Rows) -> tuple[Rows, Rows]:
         """Text and reference at once: as many rows as the latter has; what text is left."""
-        missing = len(said) - len(text)
-        if open and missing > 0:
-            raise UsageError(
-                f"to begin beside a reference of {len(said) - 1} frames takes {missing} more "
-                "tokens of text"
-            )
-        padding = np.broadcast_to(pad, (max(0, missing), len(pad)))
+        padding = np.broadcast_to(pad, (max(0, len(said) - len(text)), len(pad)))
         whole = np.concatenate([text, padding])
         return whole[: len(said)] + said, text[len(said) :]
 

@@ -62,7 +62,7 @@ def check_request(request: Request, config: Qwen3TtsConfig) -> None:
     width = config.talker.width
     if rows.ndim != 2 or rows.shape[1] != width or not len(rows):
         raise UsageError(f"a prompt must be [1.., {width}], not {list(rows.shape)}")
-    if text.ndim != 2 or text.shape[1] != width or not (len(text) or request.prompt.open):
+    if text.ndim != 2 or text.shape[1] != width or not len(text):
         raise UsageError(f"rows of text must be [1.., {width}], not {list(text.shape)}")
     if request.max_frames < 1:
         raise UsageError(f"max_frames must be at least 1, not {request.max_frames}")
@@ -96,11 +96,11 @@ def rules(sampling: Sampling, vocabulary: int) -> NDArray[np.void]:
     return found
 
 
-def initial_state(request: Request, limit: int, texts: int) -> NDArray[np.void]:
+def initial_state(request: Request) -> NDArray[np.void]:
     """The line before its prompt: [1] of ops.UTTERANCE."""
     state = np.zeros(1, ops.UTTERANCE)
     state["length"] = len(request.prompt.rows)
-    state["limit"] = limit
-    state["texts"] = texts
+    state["limit"] = request.max_frames
+    state["texts"] = len(request.prompt.text)
     state["seed"] = request.seed & 0xFFFFFFFF
     return state
