@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from pathlib import Path
 from typing import Any
 
@@ -10,7 +11,10 @@ import numpy as np
 import pytest
 
 from oscine import ops
+from oscine.errors import DeviceError
+from oscine.gpu.kernels import text
 from oscine.ops import SAMPLING, UTTERANCE, Cache, HeadNorms, Rotary, Utterances
+from oscine.ops.gpu import Gpu
 from oscine.ops.reference import Reference
 from oscine.ops.speech import filtered
 
@@ -263,3 +267,85 @@ def test_the_last_rows_are_those_that_count() -> None:
     x = np.arange(24, dtype=np.float32).reshape(6, 4)
     lines = utterances(2, length=[2, 3])
     assert Reference().last_rows(x, lines).tolist() == x[[1, 5]].tolist()
+
+
+# -- both sides -----------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("file", "words", "fields"),
+    [
+        ("_utterance", UTTERANCE.itemsize // 4, ops.UTTERANCE.names),
+        ("_sampling", None, ops.SAMPLING.names),
+    ],
+)
+def test_kernels_know_the_fields_in_their_order(file: str, words: int | None, fields: Any) -> None:
+    found = dict(re.findall(r"^const (\w+): u32 = (\d+)u;", text(file), re.MULTILINE))
+    if words:
+        assert int(found.pop("UTTERANCE_WORDS")) == words
+    assert [name.lower() for name in found] == list(fields)
+    assert [int(word) for word in found.values()] == list(range(len(fields)))
+
+
+def frames(backend: Any, temperature: float) -> tuple[Any, Any]:
+    """Frames whose every logit hangs on the code before: codes and where the lines stand."""
+    rng = np.random.default_rng(9)
+    width, vocabulary, groups, lines = 8, 40, 3, 2
+    tables = [backend.upload(noise) for noise in rng.standard_normal((3, 40, 8), np.float32)]
+    head = ops.Linear(backend.upload(3 * rng.standard_normal((40, 8), np.float32)), None)
+    text_rows = backend.upload(rng.standard_normal((lines, 4, width), np.float32))
+    start = utterances(lines, groups, vocabulary, seed=[5, 6], limit=[5, 3], texts=4, length=2)
+    slots = [backend.slot(a.shape, a.dtype) for a in (start.rows, start.codes, start.seen)]
+    state, total = Utterances(*slots), backend.slot((lines, width))
+    for slot, array in zip(slots, (start.rows, start.codes, start.seen), strict=True):
+        backend.write(slot, array)
+    first, later = sampling(vocabulary), sampling(vocabulary)
+    first["end"], first["suppress"], first["minimum"], first["repetition_penalty"] = 33, 30, 5, 1.5
+    for rules in (first, later):
+        rules["temperature"], rules["top_k"] = temperature, 12
+    stored = [backend.slot((1,), SAMPLING) for _ in range(2)]
+    for slot, rules in zip(stored, (first, later), strict=True):
+        backend.write(slot, rules)
+
+    def frame() -> None:
+        row = backend.frame_input(total, tables[2], text_rows, state)
+        for group in range(groups):
+            backend.sample(backend.linear(row, head), stored[min(group, 1)], state)
+            if group < groups - 1:
+                row = backend.embed_code(tables[group], state, total, first=group == 0)
+
+    plan = backend.record(frame, state)
+    plan.run(4)
+    plan.run(4)
+    return backend.read(state.codes), backend.read(state.rows)
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize("temperature", [0.0, 0.9])
+def test_the_same_seed_gives_the_same_codes_on_both_sides(gpu: Gpu, temperature: float) -> None:
+    codes, rows = frames(gpu, temperature)
+    expected, stopped = frames(Reference(), temperature)
+    assert codes.tolist() == expected.tolist() and rows.tolist() == stopped.tolist()
+    assert rows["count"].tolist() == [5, 3] and (codes[0] < 40).all()
+    assert (codes[1, :3] < 40).all() and (codes[1, 3:] == 99).all()  # done: a no-op in every op
+    assert len(np.unique(codes[0])) > 4
+
+
+@pytest.mark.gpu
+def test_what_kernels_do_not_take_is_said(gpu: Gpu) -> None:
+    line = utterances()
+    state = Utterances(*(gpu.slot(a.shape, a.dtype) for a in (line.rows, line.codes, line.seen)))
+    rotary = Rotary(gpu.slot((4, 3)), gpu.slot((4, 3)))
+
+    def attend(width: int) -> None:
+        cache = ops.Cache(gpu.slot((1, 4, width)), gpu.slot((1, 4, width)))
+        gpu.attend_rotary(gpu.slot((1, 3 * width)), cache, rotary, state, 1)
+
+    for width, word in ((6, "head width 6"), (516, "above 512")):
+        with pytest.raises(DeviceError, match=word):
+            gpu.record(lambda width=width: attend(width))
+    with pytest.raises(DeviceError, match="65537 codes"):
+        rules = gpu.slot((1,), SAMPLING)
+        gpu.record(lambda: gpu.sample(gpu.slot((1, 65537)), rules, state))
+    with pytest.raises(DeviceError, match="codes' rows 6"):
+        gpu.record(lambda: gpu.embed_code(gpu.slot((8, 6)), state, gpu.slot((1, 6))))
