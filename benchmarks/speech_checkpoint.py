@@ -33,6 +33,9 @@ def write(folder: Path, size: str) -> None:
     width, inner, short = SIZES[size]
     dump(folder / "config.json", configuration(width, inner, short))
     dump(folder / "speech_tokenizer" / "config.json", codec_configuration())
+    dump(folder / "generation_config.json", {"max_new_tokens": 8192})
+    listens = {"feature_extractor_type": "EncodecFeatureExtractor", "sampling_rate": 24000}
+    dump(folder / "speech_tokenizer" / "preprocessor_config.json", listens)
     write_tokenizer(folder)
     noise = np.random.default_rng(0).standard_normal(NOISE, np.float32)
     # A configuration is read beside its tensors, of which it wants some: any do for that.
@@ -129,7 +132,12 @@ def write_tokenizer(folder: Path) -> None:
     }
     dump(
         folder / "tokenizer_config.json",
-        {"tokenizer_class": "Qwen2Tokenizer", "added_tokens_decoder": added},
+        {
+            "tokenizer_class": "Qwen2Tokenizer",
+            "added_tokens_decoder": added,
+            "eos_token": "<|im_end|>",
+            "pad_token": "<|endoftext|>",
+        },
     )
 
 
