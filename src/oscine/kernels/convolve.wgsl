@@ -1,13 +1,12 @@
 // y[r, o] = activation(Σ_k x[r, k] w[o, k] + b[o]) + add[r, o]      many rows r of a convolution
 // x is lengthened already (lengthen.wgsl), w [OUTPUTS, 4·K4], y and add [R, OUTPUTS]; R is that of
 // the binding, OUTPUTS a multiple of 4. Tiles of 64 rows by COLUMNS (64, 96 or 128) outputs, 16 deep,
-// an invocation each 8 rows by 4. SPLITS parts of the depth: y is then their sums, [SPLITS, R,
-// OUTPUTS], for convolve_sum.wgsl. Launch (ceil(OUTPUTS / COLUMNS), ceil(R / 64), SPLITS).
+// an invocation each 8 rows by 4. Launch (ceil(OUTPUTS / COLUMNS), ceil(R / 64), parts of the depth):
+// of several parts y is the sums, [parts, R, OUTPUTS], for convolve_sum.wgsl.
 // use _weights_f32
 // use _activation
 // use _convolved
 const COLUMNS: u32 = 64u;
-const SPLITS: u32 = 1u;
 const OUTPUTS4: u32 = OUTPUTS / 4u;
 const ACROSS: u32 = COLUMNS / 4u;
 const WORKGROUP: u32 = 2u * COLUMNS;
@@ -23,6 +22,7 @@ var<workgroup> right: array<vec4<f32>, 16u * ACROSS>;  // [16 deep][COLUMNS]
 
 struct End {
   rows: u32,
+  parts: u32,
   begin: u32,  // of this part's sums
 }
 
@@ -31,7 +31,7 @@ fn store(end: End, row: u32, column: u32, sums: vec4<f32>) {
     return;
   }
   let at = row * OUTPUTS4 + column;
-  if (SPLITS > 1u) {
+  if (end.parts > 1u) {
     y[end.begin + at] = sums;
     return;
   }
@@ -57,14 +57,15 @@ fn weights_at(row: u32, k4: u32) -> vec4<f32> {
 @compute @workgroup_size(WORKGROUP)
 fn main(
   @builtin(workgroup_id) tile: vec3<u32>,
+  @builtin(num_workgroups) tiles: vec3<u32>,
   @builtin(local_invocation_index) me: u32,
 ) {
-  let rows = arrayLength(&y) / (OUTPUTS4 * SPLITS);
+  let rows = arrayLength(&y) / (OUTPUTS4 * tiles.z);
   let first_row = tile.y * 64u;
   let first_output = tile.x * COLUMNS;
   let steps = (K4 + 3u) / 4u;
-  let first = tile.z * steps / SPLITS * 4u;
-  let last = (tile.z + 1u) * steps / SPLITS * 4u;
+  let first = tile.z * steps / tiles.z * 4u;
+  let last = (tile.z + 1u) * steps / tiles.z * 4u;
   // The first COLUMNS invocations fetch weights, the last 64 rows of x: blocks of 4 rows by 4 deep,
   // turned in registers, stored as rows of depth. The next tile is fetched before this one is used,
   // so that its loads are under way meanwhile.
@@ -148,7 +149,7 @@ fn main(
       s7 += a1.w * b;
     }
   }
-  let end = End(rows, tile.z * rows * OUTPUTS4);
+  let end = End(rows, tiles.z, tile.z * rows * OUTPUTS4);
   let row = first_row + down * 8u;
   let column = first_output / 4u + across;
   store(end, row, column, s0);

@@ -1,9 +1,8 @@
-// y[r, o] = activation(Σ_s sums[s, r, o] + b[o]) + add[r, o]      sums [SPLITS, R, OUTPUTS]
-// y and add [R, OUTPUTS], OUTPUTS a multiple of 4; R is that of the binding.
+// y[r, o] = activation(Σ_s sums[s, r, o] + b[o]) + add[r, o]      sums [parts, R, OUTPUTS]
+// y and add [R, OUTPUTS], OUTPUTS a multiple of 4; R and the parts are those of the bindings.
 // Launch ceil(R · OUTPUTS / 512), folded at 65,535.
 // use _activation
 const OUTPUTS: u32 = 1u;
-const SPLITS: u32 = 2u;
 const BIAS: bool = false;
 const ADD: bool = false;
 
@@ -24,8 +23,8 @@ fn main(
     return;
   }
   var value = vec4<f32>();
-  for (var part = 0u; part < SPLITS; part++) {
-    value += sums[part * count + i];
+  for (var at = i; at < arrayLength(&sums); at += count) {
+    value += sums[at];
   }
   if (BIAS) {
     value += bias[i % (OUTPUTS / 4u)];

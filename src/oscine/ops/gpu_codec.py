@@ -75,13 +75,12 @@ class GpuCodec(Recorder):
             groups = ceil(outputs / columns), ceil(rows / TILE_ROWS), splits
             sums = y if splits == 1 else self.new(splits, rows, outputs)
             self.add(
-                "convolve", [*operands, sums], groups, work=work, COLUMNS=columns, SPLITS=splits,
-                **common,
+                "convolve", [*operands, sums], groups, work=work, COLUMNS=columns, **common,
             )  # fmt: skip
             if splits > 1:
                 self.add(
                     "convolve_sum", [sums, conv.bias, add, y], folded(ceil(rows * outputs / 512)),
-                    work=1.0 * splits * rows * outputs, SPLITS=splits, **ends,
+                    work=1.0 * splits * rows * outputs, **ends,
                 )  # fmt: skip
         return y
 
