@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import os
 from enum import StrEnum
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import TYPE_CHECKING, Annotated, Any, TypeAlias
 
 import typer
 
@@ -52,6 +52,14 @@ def whole(text: str | int | None) -> int | None:
 def option(help_text: str, parser: Any = None, metavar: str | None = None) -> Any:
     """An option that is named after its parameter."""
     return typer.Option(help=help_text, parser=parser, metavar=metavar)
+
+
+Device = Annotated[str, typer.Option(help="auto, cpu, gpu, gpu:N, or part of an adapter's name.")]
+Precision = Annotated[Dtype, typer.Option(help="How weights are held.")]
+Threads = Annotated[
+    int | None, option("Cores that NumPy work takes; 0: all (also OSCINE_THREADS).", whole, "INT")
+]
+Offline = Annotated[bool, typer.Option("--offline", help="Fetch nothing (also OSCINE_OFFLINE=1).")]
 
 
 def given(context: typer.Context) -> frozenset[str]:

@@ -20,11 +20,11 @@ from rich.progress import (
 from rich.table import Table
 
 from oscine import download, hub
+from oscine.cli.engine import Offline
 
 app = typer.Typer(help="List, fetch and find models.", no_args_is_help=True, rich_markup_mode=None)
 
 Name = Annotated[str, typer.Argument(help="A name of `oscine models list`, or a Hub's org/name.")]
-Offline = Annotated[bool, typer.Option("--offline", help="Fetch nothing (also OSCINE_OFFLINE=1).")]
 
 _LANGUAGES = {hub.ENGLISH: "English", hub.MULTILINGUAL: "99", hub.MULTILINGUAL_V3: "100"}
 

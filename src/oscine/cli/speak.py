@@ -13,7 +13,11 @@ import typer
 from oscine import hub
 from oscine.cli import sound_out, text_in
 from oscine.cli.engine import (
+    Device,
     Dtype,
+    Offline,
+    Precision,
+    Threads,
     check_device,
     given,
     load_model,
@@ -39,7 +43,7 @@ app = typer.Typer(add_completion=False, pretty_exceptions_enable=False, rich_mar
 #: English.
 DEFAULT_VOICE = "ryan"
 #: What is said of the speech besides SpeakOptions.
-MANNER = ("voice", "language", "instruct", "reference", "reference_text")
+CONDITIONING = ("voice", "language", "instruct", "reference", "reference_text")
 HELP = "help"
 
 
@@ -136,22 +140,15 @@ def speak(
     max_frames: Annotated[int | None, option("The same in frames of 80 ms.", whole, "INT")] = None,
     streamed_text: Annotated[
         bool | None,
-        option("Hear the text while speaking.  [default: when cloning, and from stdin]"),
+        option("Hear the text while speaking.  [default: when cloning]"),
     ] = None,
     guard: Annotated[
         bool, option("Watch for an end that never comes, silence, repetition.")
     ] = True,
-    device: Annotated[
-        str, typer.Option(help="auto, cpu, gpu, gpu:N, or part of an adapter's name.")
-    ] = "auto",
-    dtype: Annotated[Dtype, typer.Option(help="How weights are held.")] = Dtype.AUTO,
-    threads: Annotated[
-        int | None,
-        option("Cores that NumPy work takes; 0: all (also OSCINE_THREADS).", whole, "INT"),
-    ] = None,
-    offline: Annotated[
-        bool, typer.Option("--offline", help="Fetch nothing (also OSCINE_OFFLINE=1).")
-    ] = False,
+    device: Device = "auto",
+    dtype: Precision = Dtype.AUTO,
+    threads: Threads = None,
+    offline: Offline = False,
     verbose: Annotated[
         bool, typer.Option(help="Log to stderr: time to the first audio, speed, seed.")
     ] = False,
@@ -163,7 +160,7 @@ def speak(
     """
     # A mistake is told before anything slow begins.
     said = given(context)
-    options = {name: context.params[name] for name in (*MANNER, *OPTIONS) if name in said}
+    options = {name: context.params[name] for name in (*CONDITIONING, *OPTIONS) if name in said}
     SpeakOptions.of(**{name: options[name] for name in options if name in OPTIONS})
     for_speech = voice != HELP
     if for_speech and text is None:

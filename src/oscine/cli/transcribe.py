@@ -13,7 +13,11 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from oscine.cli.engine import (
+    Device,
     Dtype,
+    Offline,
+    Precision,
+    Threads,
     check_device,
     given,
     load_model,
@@ -96,10 +100,8 @@ def transcribe(
     model: Annotated[
         str | None, typer.Option(help="A name of `oscine models list`, or a path.  [default: base]")
     ] = None,
-    device: Annotated[
-        str, typer.Option(help="auto, cpu, gpu, gpu:N, or part of an adapter's name.")
-    ] = "auto",
-    dtype: Annotated[Dtype, typer.Option(help="How weights are held.")] = Dtype.AUTO,
+    device: Device = "auto",
+    dtype: Precision = Dtype.AUTO,
     fp16: Annotated[bool | None, option("openai-whisper's: --fp16 False is --dtype f32.")] = None,
     batch_size: Annotated[
         str | None,
@@ -107,13 +109,8 @@ def transcribe(
             "Windows decoded side by side, up to 64; auto: what fits.  [default: 1]", _maybe, "N"
         ),
     ] = None,
-    threads: Annotated[
-        int | None,
-        option("Cores that NumPy work takes; 0: all (also OSCINE_THREADS).", whole, "INT"),
-    ] = None,
-    offline: Annotated[
-        bool, typer.Option("--offline", help="Fetch nothing (also OSCINE_OFFLINE=1).")
-    ] = False,
+    threads: Threads = None,
+    offline: Offline = False,
     model_dir: Annotated[str | None, option("Refused: set OSCINE_HOME instead.")] = None,
     output_format: Annotated[
         OutputFormat,

@@ -9,7 +9,16 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from oscine.cli.engine import Dtype, check_device, set_threads, start_log, whole
+from oscine.cli.engine import (
+    Device,
+    Dtype,
+    Offline,
+    Precision,
+    Threads,
+    check_device,
+    set_threads,
+    start_log,
+)
 from oscine.errors import HubError, UsageError
 
 if TYPE_CHECKING:
@@ -45,21 +54,10 @@ def save(
         str | None, typer.Option(help="What it says, word for word: the voice gets nearer to it.")
     ] = None,
     model: Annotated[str, typer.Option(help="A base model, by name or path.")] = DEFAULT_MODEL,
-    device: Annotated[
-        str, typer.Option(help="auto, cpu, gpu, gpu:N, or part of an adapter's name.")
-    ] = "auto",
-    dtype: Annotated[Dtype, typer.Option(help="How weights are held.")] = Dtype.AUTO,
-    threads: Annotated[
-        int | None,
-        typer.Option(
-            help="Cores that NumPy work takes; 0: all (also OSCINE_THREADS).",
-            parser=whole,
-            metavar="INT",
-        ),
-    ] = None,
-    offline: Annotated[
-        bool, typer.Option("--offline", help="Fetch nothing (also OSCINE_OFFLINE=1).")
-    ] = False,
+    device: Device = "auto",
+    dtype: Precision = Dtype.AUTO,
+    threads: Threads = None,
+    offline: Offline = False,
 ) -> None:
     """Take the voice of a recording and print the file it is kept in.
 
