@@ -68,22 +68,22 @@ def parts(decoder: Decoder, runs: int) -> dict[str, float]:
     """Talker, predictor and codec by themselves; the plans run on whatever the slots hold."""
     line, backend = decoder.line, decoder.backend
     assert line is not None
-    desk, networks = line.desk, decoder.networks
-    row = backend.read(desk.utterances.rows).copy()
+    buffers, networks = line.buffers, decoder.networks
+    row = backend.read(buffers.utterances.rows).copy()
     row["done"], row["group"], row["position"], row["length"] = 0, 0, 100, 1
     row["count"], row["limit"] = 10, 1 << 30
     hidden = backend.slot((1, decoder.config.talker.width))
 
     def talk() -> None:
         last = networks.predictor.embeddings[-1]
-        x = backend.frame_input(desk.total, last, desk.text, desk.utterances)
-        x = network.talk(backend, networks, desk, x)
+        x = backend.frame_input(buffers.total, last, buffers.text, buffers.utterances)
+        x = network.talk(backend, networks, buffers, x)
         backend.keep(backend.rms_norm(x, networks.talker.norm), hidden)
 
     def frame() -> None:
         logits = backend.linear(hidden, networks.talker.head)
-        backend.sample(logits, desk.rules, desk.utterances)
-        network.predict(backend, networks, desk, hidden)
+        backend.sample(logits, buffers.rules, buffers.utterances)
+        network.predict(backend, networks, buffers, hidden)
 
     found: dict[str, float] = {}
     for name, trace in (("talker", talk), ("predictor", frame)):
@@ -91,9 +91,9 @@ def parts(decoder: Decoder, runs: int) -> dict[str, float]:
         found[f"{name}_dispatches"] = len(getattr(plan, "dispatches", ()))
 
         def run(plan: Any = plan) -> None:
-            backend.write(desk.utterances.rows, row)
+            backend.write(buffers.utterances.rows, row)
             plan.run(50)
-            backend.snapshot(desk.utterances.rows)()
+            backend.snapshot(buffers.utterances.rows)()
 
         found[f"{name}_ms"] = statistics.median(measured(run, runs)) / 50
     found["step_dispatches"] = len(getattr(line.step, "dispatches", ()))

@@ -99,11 +99,11 @@ def load_qwen3_tts(
 ) -> Qwen3Tts:
     """A checkpoint that is open already as a model. Raises CheckpointError, DeviceError."""
     weights = qwen3_tts_with_matrices(load_qwen3_tts_weights(checkpoint), dtype)
-    spelling = QwenTokenizer.load(weights.folder)
-    if spelling.size > weights.config.text_vocabulary:
+    tokenizer = QwenTokenizer.load(weights.folder)
+    if tokenizer.size > weights.config.text_vocabulary:
         raise CheckpointError(
             weights.folder,
-            f"its tokenizer has ids up to {spelling.size - 1}, its weights rows for "
+            f"its tokenizer has ids up to {tokenizer.size - 1}, its weights rows for "
             f"{weights.config.text_vocabulary}",
             "fetch the whole folder again",
         )
@@ -112,7 +112,7 @@ def load_qwen3_tts(
     except DeviceError as problem:
         decoder = speaking(weights, fall_back(device, problem))
     rebuild = RebuildQwen3Tts(path, dtype, device, decoder)
-    return Qwen3Tts(decoder, spelling, name, rebuild, VoiceFolder(hub.home() / "voices"))
+    return Qwen3Tts(decoder, tokenizer, name, rebuild, VoiceFolder(hub.home() / "voices"))
 
 
 def speaking(weights: Qwen3TtsWeights, backend: Backend) -> Qwen3TtsDecoder:

@@ -6,6 +6,7 @@ engine is then held to the same codes from text alone.
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -14,7 +15,7 @@ from checks.report import Report
 from oscine.models.qwen3_tts import model
 from oscine.models.qwen3_tts.config import Sampling
 from oscine.models.qwen3_tts.decode import Decoder
-from oscine.models.qwen3_tts.prompt import Prompt, Prompter, Reference
+from oscine.models.qwen3_tts.prompt import Prompt, PromptBuilder, Reference
 from oscine.models.qwen3_tts.request import Request
 from oscine.ops import STOP_END, Backend
 
@@ -46,7 +47,7 @@ def check_talker(case: Case, backend: Backend, report: Report) -> set[str]:
     """Every run of a case; names of the arrays that were compared."""
     assert case.weights is not None and case.tokenizer is not None
     decoder = Decoder(case.weights, backend)
-    prompter = Prompter(case.weights.config, case.tokenizer, decoder)
+    builder = PromptBuilder(case.weights.config, case.tokenizer, decoder)
     compared: set[str] = set()
     for run in case.meta["runs"]:
         prefix = f"{run['run']}/"
@@ -55,7 +56,7 @@ def check_talker(case: Case, backend: Backend, report: Report) -> set[str]:
             for name, array in case.arrays.items()
             if name.startswith(prefix)
         }
-        compared |= {prefix + name for name in RunCheck(run, own, decoder, report).all(prompter)}
+        compared |= {prefix + name for name in RunCheck(run, own, decoder, report).all(builder)}
     return compared
 
 
@@ -68,9 +69,9 @@ class RunCheck:
         self.run, self.arrays, self.decoder, self.report = run, arrays, decoder, report
         self.compared: set[str] = set()
 
-    def all(self, prompter: Prompter) -> set[str]:
+    def all(self, builder: PromptBuilder) -> set[str]:
         """Every stage; names of the arrays compared."""
-        prompt = self.check_prompt(prompter)
+        prompt = self.check_prompt(builder)
         self.check_steps()
         self.check_engine(prompt)
         self.check_waveform()
@@ -97,31 +98,31 @@ class RunCheck:
 
     # -- stages -------------------------------------------------------------------------------
 
-    def check_prompt(self, prompter: Prompter) -> Prompt:
+    def check_prompt(self, builder: PromptBuilder) -> Prompt:
         """Ids and rows, from the run's text."""
         run, arrays = self.run, self.arrays
         text, language, instruct = run["text"], run.get("language"), run.get("instruct")
-        body, ids = prompter.body(text), self.decoder.config.text
-        newline = prompter.role()[2:]
-        tail = [ids.im_end, *newline, *prompter.role()]
-        self.same("input_ids", [*prompter.role(), *body, *tail])
+        body, ids = builder.body(text), self.decoder.config.text
+        newline = builder.role()[2:]
+        tail = [ids.im_end, *newline, *builder.role()]
+        self.same("input_ids", [*builder.role(), *body, *tail])
         if "instruct_ids" in arrays:
-            self.same("instruct_ids", prompter.instruction(instruct))
+            self.same("instruct_ids", builder.instruction(instruct))
         if "ref_ids" in arrays:
-            said = prompter.body(run["ref_text"])
-            self.same("ref_ids", [*prompter.role(), *said, ids.im_end, *newline])
+            said = builder.body(run["ref_text"])
+            self.same("ref_ids", [*builder.role(), *said, ids.im_end, *newline])
         whole = run.get("non_streaming_mode", run["mode"] != "base")
         if run["mode"] == "custom_voice":
-            prompt = prompter.custom_voice(
+            prompt = builder.custom_voice(
                 text, run["speaker"], language, instruct, streamed=not whole
             )
         elif run["mode"] == "voice_design":
-            prompt = prompter.voice_design(text, instruct, language, streamed=not whole)
+            prompt = builder.voice_design(text, instruct, language, streamed=not whole)
         else:
             reference = Reference(
                 arrays["speaker_embedding"], arrays.get("ref_codes"), run.get("ref_text")
             )
-            prompt = prompter.clone(text, reference, language, streamed=not whole)
+            prompt = builder.clone(text, reference, language, streamed=not whole)
         self.array("prompt_embeds", prompt.rows)
         self.array("trailing_text_hidden", prompt.text[: len(arrays["trailing_text_hidden"])])
         self.array("tts_pad_embed", prompt.text[-1])
@@ -133,15 +134,19 @@ class RunCheck:
         backend, networks = decoder.backend, decoder.networks
         text = np.concatenate([arrays["trailing_text_hidden"], arrays["tts_pad_embed"][None]])
         request = self.request(Prompt(arrays["prompt_embeds"], text))
-        line = decoder.reserve(len(request.prompt.rows) + request.max_frames + 1, len(text))
+        # And the token that upstream leaves out.
+        request = replace(request, max_frames=request.max_frames + 1)
+        line = decoder.reserve(len(request.prompt.rows) + request.max_frames, len(text))
         notes, stepping = Notes(backend), Notes(backend)
         prompt = backend.slot(request.prompt.rows.shape)
         backend.write(prompt, request.prompt.rows)
-        line.prepare(request, request.max_frames + 1)  # and the token that upstream leaves out
+        line.prepare(request)
         start = line.record(
-            lambda: model.start(backend, networks, line.desk, prompt, notes.take), "prompt"
+            lambda: model.start(backend, networks, line.buffers, prompt, notes.take), "prompt"
         )
-        step = line.record(lambda: model.step(backend, networks, line.desk, stepping.take), "step")
+        step = line.record(
+            lambda: model.step(backend, networks, line.buffers, stepping.take), "step"
+        )
         start.run()
         self.check_prefill(notes)
         rows = {"logits0": [notes.read("logits")], "step_embeds": [], "step_hidden": []}

@@ -124,7 +124,7 @@ def scripted(
     config = weights.config  # frames as long as released ones
     codec = replace(config.codec, hop=HOP, codes=2048, groups=16)
     engine = Engine(replace(config, codec=codec, groups=16), script)
-    spelling = QwenTokenizer.load(weights.folder)
+    tokenizer = QwenTokenizer.load(weights.folder)
     saved = None if folder is None else VoiceFolder(folder)
-    model = Qwen3Tts(engine, spelling, case, lambda: engine, saved)  # type: ignore[arg-type]
+    model = Qwen3Tts(engine, tokenizer, case, lambda: engine, saved)  # type: ignore[arg-type]
     return model, engine

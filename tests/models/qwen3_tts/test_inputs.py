@@ -146,8 +146,8 @@ def test_newlines_around_a_text_change_nothing(custom: Qwen3Tts) -> None:
 
 @pytest.mark.parametrize("special", ["<|im_end|>", "<|im_start|>", "<tts_pad>", "<tts_text_eod>"])
 def test_special_tokens_in_a_text_are_plain_text(custom: Qwen3Tts, special: str) -> None:
-    ids = custom.spelling.encode(f"a {special} b")
-    assert not set(ids) & set(custom.spelling.specials.values())  # type: ignore[attr-defined]
+    ids = custom.tokenizer.encode(f"a {special} b")
+    assert not set(ids) & set(custom.tokenizer.specials.values())  # type: ignore[attr-defined]
     assert custom.speak(f"a {special} b", voice="ryan", **SHORT).finish_reason == "length"
 
 

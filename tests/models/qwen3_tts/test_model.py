@@ -43,9 +43,9 @@ def test_frames_one_by_one_equal_all_rows_at_once(case: str) -> None:
     decoder, arrays = Decoder(load_weights(GOLDENS / case / "ckpt"), Reference()), arrays_of(case)
     rows = np.concatenate([arrays["prompt_embeds"], arrays["step_embeds"]])
     line = decoder.reserve(len(rows) + 1, 1)
-    line.prepare(request(rows, arrays["tts_pad_embed"][None], 1), 1)
+    line.prepare(request(rows, arrays["tts_pad_embed"][None], 1))
     noted: dict[str, np.ndarray] = {}
-    model.start(decoder.backend, decoder.networks, line.desk, rows, noted.__setitem__)
+    model.start(decoder.backend, decoder.networks, line.buffers, rows, noted.__setitem__)
     hidden = np.concatenate([arrays["prefill_hidden"], arrays["step_hidden"]])
     near(noted["prompt_hidden"], hidden)
     near(noted["hidden"], hidden[-1:])
@@ -60,8 +60,8 @@ def test_rows_behind_the_prompt_are_void() -> None:
     rows, text = arrays["prompt_embeds"], arrays["trailing_text_hidden"]
     padded = np.concatenate([rows, np.full((5, rows.shape[1]), 7, np.float32)])
     line = decoder.reserve(64, len(text))
-    line.prepare(request(rows, text, 9), 9)
-    model.start(decoder.backend, decoder.networks, line.desk, padded)
+    line.prepare(request(rows, text, 9))
+    model.start(decoder.backend, decoder.networks, line.buffers, padded)
     _, codes = line.snapshot()()
     assert codes[0].tolist() == arrays["codes"][0].tolist()
 

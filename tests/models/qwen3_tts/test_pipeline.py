@@ -138,8 +138,8 @@ class Counting(Reference):
 def counted(kind: str) -> tuple[Qwen3Tts, Counting]:
     weights = load_weights(FOLDERS[0] / kind / "ckpt")
     backend = Counting()
-    spelling = QwenTokenizer.load(weights.folder)
-    return Qwen3Tts(Decoder(weights, backend), spelling, kind), backend
+    tokenizer = QwenTokenizer.load(weights.folder)
+    return Qwen3Tts(Decoder(weights, backend), tokenizer, kind), backend
 
 
 @pytest.mark.parametrize("kind", ["custom_voice", "base"])

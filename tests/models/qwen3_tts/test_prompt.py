@@ -13,7 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from oscine.errors import UsageError
-from oscine.models.qwen3_tts.prompt import Prompter, Reference
+from oscine.models.qwen3_tts.prompt import PromptBuilder, Reference
 from oscine.models.qwen3_tts.weights import load_weights
 
 GOLDENS = Path(__file__).resolve().parents[2] / "goldens" / "qwen3_tts"
@@ -52,9 +52,9 @@ class Letters:
         return [1000 + ord(letter) for letter in text]
 
 
-def prompter(kind: str, **changes: Any) -> Prompter:
+def prompter(kind: str, **changes: Any) -> PromptBuilder:
     config = replace(CONFIGS[kind], **changes)
-    return Prompter(config, Letters(), Rows(config.talker.width))
+    return PromptBuilder(config, Letters(), Rows(config.talker.width))
 
 
 def pairs(rows: np.ndarray) -> list[tuple[int, int]]:
@@ -65,7 +65,7 @@ def ids(text: str) -> list[int]:
     return Letters().encode(text)
 
 
-def head(p: Prompter, language: str | None, speaker: int | None) -> list[tuple[int, int]]:
+def head(p: PromptBuilder, language: str | None, speaker: int | None) -> list[tuple[int, int]]:
     """Role and control rows."""
     config, text, codec = p.config, p.config.text, p.config.codec_ids
     thoughts = [codec.nothink, codec.think_bos, codec.think_eos]
@@ -76,7 +76,7 @@ def head(p: Prompter, language: str | None, speaker: int | None) -> list[tuple[i
     return [*role, *[(text.pad, code) for code in thoughts], (text.bos, codec.pad)]
 
 
-def reference(p: Prompter, frames: int, text: str | None = "ref") -> Reference:
+def reference(p: PromptBuilder, frames: int, text: str | None = "ref") -> Reference:
     vector = np.zeros(p.config.talker.width, np.float32)
     vector[1] = SPEAKER
     return Reference(vector, np.zeros((frames, 2), np.uint32), text)

@@ -315,6 +315,6 @@ def test_very_long_texts_keep_nothing() -> None:
     stream = model.stream(sentences, **LOUD)
     largest = 0
     for _ in stream:
-        telling = stream._telling
-        largest = max(largest, len(telling.tail), sys.getsizeof(telling.__dict__))
+        synthesis = stream._synthesis
+        largest = max(largest, len(synthesis.tail), sys.getsizeof(synthesis.__dict__))
     assert stream.duration > 500 * 0.4 and largest < 0.7 * 24_000

@@ -207,8 +207,10 @@ class Run:
         return burst
 
     def go_on(self) -> None:
-        """Have the next burst on its way, if none is and more frames may come: for those who let the
-        first frame sound before the device turns to others."""
+        """Have the next burst on its way, if none is and more frames may come.
+
+        For those who let the first frame sound before the device turns to others.
+        """
         count = min(BURST, self.request.max_frames - self.asked)
         if count > 0 and not self.waiting:
             self.line.step.run(count)

@@ -36,7 +36,7 @@ class Line:
         self.slots: list[ops.Tensor] = []
         try:
             self.prompt = self.slot(min(USUAL_PROMPT, positions), networks.config.talker.width)
-            self.desk = self.laid_out(texts)
+            self.buffers = self.make_buffers(texts)
         except DeviceMemoryError:
             self.release()
             raise
@@ -47,14 +47,14 @@ class Line:
     @property
     def texts(self) -> int:
         """Rows of text that there is room for."""
-        return int(self.desk.text.shape[1])
+        return int(self.buffers.text.shape[1])
 
     def slot(self, *shape: int, kind: object = np.float32) -> ops.Tensor:
         """Memory that is given back with the line."""
         self.slots.append(self.backend.slot(shape, kind))
         return self.slots[-1]
 
-    def laid_out(self, texts: int) -> model.Desk:
+    def make_buffers(self, texts: int) -> model.Buffers:
         """Everything that plans read and write."""
         config, positions = self.networks.config, self.positions
         utterances = ops.Utterances(
@@ -62,16 +62,16 @@ class Line:
             self.slot(1, positions, config.groups, kind=np.uint32),
             self.slot(1, config.vocabulary, kind=np.uint32),
         )
-        return model.Desk(
+        return model.Buffers(
             utterances=utterances,
             caches=self.caches(config.talker, positions),
-            rotary=self.turns(config.talker, positions),
-            inner_caches=self.caches(config.predictor, config.groups),
-            inner_rotary=self.turns(config.predictor, config.groups),
+            rotary=self.rotary_tables(config.talker, positions),
+            predictor_caches=self.caches(config.predictor, config.groups),
+            predictor_rotary=self.rotary_tables(config.predictor, config.groups),
             total=self.slot(1, config.talker.width),
             text=self.slot(1, texts, config.talker.width),
             rules=self.slot(1, kind=ops.SAMPLING),
-            inner_rules=self.slot(1, kind=ops.SAMPLING),
+            predictor_rules=self.slot(1, kind=ops.SAMPLING),
         )
 
     def caches(self, stack: Stack, positions: int) -> tuple[ops.Cache, ...]:
@@ -79,7 +79,7 @@ class Line:
         shape = 1, positions, stack.key_width
         return tuple(ops.Cache(self.slot(*shape), self.slot(*shape)) for _ in range(stack.layers))
 
-    def turns(self, stack: Stack, positions: int) -> ops.Rotary:
+    def rotary_tables(self, stack: Stack, positions: int) -> ops.Rotary:
         """A stack's rotary positions, uploaded."""
         made: ops.Rotary = ops.upload(
             self.backend, rotary(positions, stack.head_width, stack.theta)
@@ -89,8 +89,8 @@ class Line:
 
     def make_room(self, texts: int) -> None:
         """For so many rows of text; what was written is lost, and the step is recorded anew."""
-        old = self.desk.text
-        self.desk = replace(self.desk, text=self.slot(1, texts, old.shape[2]))
+        old = self.buffers.text
+        self.buffers = replace(self.buffers, text=self.slot(1, texts, old.shape[2]))
         self.step = self.record_step()
         self.give_back(old)
 
@@ -109,11 +109,11 @@ class Line:
 
     def record_step(self) -> ops.Plan:
         """A frame after another."""
-        return self.record(lambda: model.step(self.backend, self.networks, self.desk), "step")
+        return self.record(lambda: model.step(self.backend, self.networks, self.buffers), "step")
 
     def record(self, trace: Callable[[], None], name: str) -> ops.Plan:
         """A plan that does nothing once the utterance is done."""
-        return self.backend.record(trace, self.desk.utterances, name)
+        return self.backend.record(trace, self.buffers.utterances, name)
 
     def prompt_plan(self, length: int) -> tuple[ops.Tensor, ops.Plan]:
         """Where prompts so long go, and the plan to the first frame; made on first use.
@@ -129,7 +129,7 @@ class Line:
         slot = self.backend.view(self.prompt, (rows, width))
         if rows not in self.prompts:
             self.prompts[rows] = self.record(
-                lambda: model.start(self.backend, self.networks, self.desk, slot), "prompt"
+                lambda: model.start(self.backend, self.networks, self.buffers, slot), "prompt"
             )
         return slot, self.prompts[rows]
 
@@ -137,14 +137,14 @@ class Line:
 
     def prepare(self, request: Request) -> None:
         """Write down all that an utterance begins with but its prompt."""
-        write, desk, config = self.backend.write, self.desk, self.networks.config
+        write, buffers, config = self.backend.write, self.buffers, self.networks.config
         for slot, rules in zip(
-            (desk.rules, desk.inner_rules), rules_of(request, config), strict=True
+            (buffers.rules, buffers.predictor_rules), rules_of(request, config), strict=True
         ):
             write(slot, rules)
-        write(desk.utterances.seen, np.zeros(config.vocabulary, np.uint32))
-        write(desk.text, request.prompt.text)
-        write(desk.utterances.rows, initial_state(request))
+        write(buffers.utterances.seen, np.zeros(config.vocabulary, np.uint32))
+        write(buffers.text, request.prompt.text)
+        write(buffers.utterances.rows, initial_state(request))
 
     def prefill(self, prompt: Rows) -> None:
         """Hear the prompt and choose the first frame."""
@@ -154,7 +154,7 @@ class Line:
 
     def snapshot(self) -> Callable[[], tuple[NDArray[np.void], NDArray[np.uint32]]]:
         """Where it stands [1] and its codes [F, G], once what was asked for is done."""
-        wait = self.backend.snapshot(self.desk.utterances.rows, self.desk.utterances.codes)
+        wait = self.backend.snapshot(self.buffers.utterances.rows, self.buffers.utterances.codes)
 
         def seen() -> tuple[NDArray[np.void], NDArray[np.uint32]]:
             rows, codes = wait()

@@ -33,8 +33,8 @@ class Networks:
 
 
 @dataclass(frozen=True, slots=True)
-class Desk:
-    """What the lines work on, in slots: caches of every layer, where each line stands, its text.
+class Buffers:
+    """What plans read and write, in slots: caches of every layer, where each line stands, its text.
 
     total [B, D]: the sum of the frame's rows so far. text [B, N, D]: what is added to each frame.
     """
@@ -42,12 +42,12 @@ class Desk:
     utterances: Utterances
     caches: tuple[Cache, ...]
     rotary: Rotary
-    inner_caches: tuple[Cache, ...]
-    inner_rotary: Rotary
+    predictor_caches: tuple[Cache, ...]
+    predictor_rotary: Rotary
     total: Tensor
     text: Tensor
     rules: Tensor
-    inner_rules: Tensor
+    predictor_rules: Tensor
 
 
 def ignore(name: str, x: Tensor) -> None:
@@ -83,19 +83,21 @@ def block(
     return ops.linear(gated, w.down, add=x)
 
 
-def talk(ops: Ops, networks: Networks, desk: Desk, x: Tensor, note: Note = ignore) -> Tensor:
+def talk(ops: Ops, networks: Networks, buffers: Buffers, x: Tensor, note: Note = ignore) -> Tensor:
     """The talker's layers: x [B·L, D] -> [B·L, D], not yet normalised."""
     stack = networks.config.talker
-    for index, (w, cache) in enumerate(zip(networks.talker.blocks, desk.caches, strict=True)):
-        x = block(ops, x, w, stack, cache, desk.rotary, desk.utterances)
+    for index, (w, cache) in enumerate(zip(networks.talker.blocks, buffers.caches, strict=True)):
+        x = block(ops, x, w, stack, cache, buffers.rotary, buffers.utterances)
         note(f"layer{index}", x)
     return x
 
 
-def predict(ops: Ops, networks: Networks, desk: Desk, hidden: Tensor, note: Note = ignore) -> None:
+def predict(
+    ops: Ops, networks: Networks, buffers: Buffers, hidden: Tensor, note: Note = ignore
+) -> None:
     """Codes 1 to G - 1 of the frame whose code 0 was chosen from hidden [B, D].
 
-    Leaves the sum of the rows of all codes but the last in desk.total.
+    Leaves the sum of the rows of all codes but the last in buffers.total.
     """
     w, stack = networks.predictor, networks.config.predictor
     tables: Sequence[Tensor] = (networks.talker.embedding, *w.embeddings)
@@ -103,43 +105,54 @@ def predict(ops: Ops, networks: Networks, desk: Desk, hidden: Tensor, note: Note
     for group, head in enumerate(w.heads):
         x = ops.embed_code(
             tables[group],
-            desk.utterances,
-            desk.total,
+            buffers.utterances,
+            buffers.total,
             networks.projected[group] if networks.projected is not None else None,
             first=group == 0,
             before=before if group == 0 else None,
         )
         note(f"predictor_input{group}", x)
-        for layer, cache in zip(w.blocks, desk.inner_caches, strict=True):
-            x = block(ops, x, layer, stack, cache, desk.inner_rotary, desk.utterances, inner=True)
+        for layer, cache in zip(w.blocks, buffers.predictor_caches, strict=True):
+            x = block(
+                ops,
+                x,
+                layer,
+                stack,
+                cache,
+                buffers.predictor_rotary,
+                buffers.utterances,
+                inner=True,
+            )
         if note is not ignore:
             note(f"predictor_hidden{group}", ops.rms_norm(x, w.norm))
         logits = ops.linear(x, head, norm=w.norm)
         note(f"predictor_logits{group}", logits)
-        ops.sample(logits, desk.inner_rules, desk.utterances)
+        ops.sample(logits, buffers.predictor_rules, buffers.utterances)
 
 
-def choose(ops: Ops, networks: Networks, desk: Desk, x: Tensor, note: Note = ignore) -> None:
+def choose(ops: Ops, networks: Networks, buffers: Buffers, x: Tensor, note: Note = ignore) -> None:
     """All codes of a frame from the talker's last rows [B, D], or the end of the utterance."""
     hidden = ops.rms_norm(x, networks.talker.norm)
     note("hidden", hidden)
     logits = ops.linear(hidden, networks.talker.head)
     note("logits", logits)
-    ops.sample(logits, desk.rules, desk.utterances)
-    predict(ops, networks, desk, hidden, note)
+    ops.sample(logits, buffers.rules, buffers.utterances)
+    predict(ops, networks, buffers, hidden, note)
 
 
-def start(ops: Ops, networks: Networks, desk: Desk, prompt: Tensor, note: Note = ignore) -> None:
+def start(
+    ops: Ops, networks: Networks, buffers: Buffers, prompt: Tensor, note: Note = ignore
+) -> None:
     """Hear the prompt [B·L, D] and choose the first frame."""
-    x = talk(ops, networks, desk, prompt, note)
+    x = talk(ops, networks, buffers, prompt, note)
     if note is not ignore:
         note("prompt_hidden", ops.rms_norm(x, networks.talker.norm))
-    choose(ops, networks, desk, ops.last_rows(x, desk.utterances), note)
+    choose(ops, networks, buffers, ops.last_rows(x, buffers.utterances), note)
 
 
-def step(ops: Ops, networks: Networks, desk: Desk, note: Note = ignore) -> None:
+def step(ops: Ops, networks: Networks, buffers: Buffers, note: Note = ignore) -> None:
     """Hear the frame before and choose the next."""
     last = networks.predictor.embeddings[-1]
-    x = ops.frame_input(desk.total, last, desk.text, desk.utterances)
+    x = ops.frame_input(buffers.total, last, buffers.text, buffers.utterances)
     note("input", x)
-    choose(ops, networks, desk, talk(ops, networks, desk, x, note), note)
+    choose(ops, networks, buffers, talk(ops, networks, buffers, x, note), note)

@@ -15,14 +15,14 @@ from numpy.typing import NDArray
 
 from oscine.audio.io import SourceLike, decode
 from oscine.errors import NonFiniteError, UsageError
+from oscine.models.qwen3_tts.attempt import Settings
 from oscine.models.qwen3_tts.codec_engine import CodecDecoder, Saved
+from oscine.models.qwen3_tts.conditioning import Conditioning, language_name, refuse
 from oscine.models.qwen3_tts.decode import Decoder
-from oscine.models.qwen3_tts.manner import Manner, language_name, refuse
 from oscine.models.qwen3_tts.options import SpeakOptions
-from oscine.models.qwen3_tts.prompt import NO_INSTRUCTION, Prompter, Spelling
+from oscine.models.qwen3_tts.prompt import NO_INSTRUCTION, PromptBuilder, Tokenizer
 from oscine.models.qwen3_tts.split import incremental_pieces, pieces
-from oscine.models.qwen3_tts.stream import Cancel, SpeechStream, Telling
-from oscine.models.qwen3_tts.take import Course
+from oscine.models.qwen3_tts.stream import Cancel, SpeechStream, Synthesis
 from oscine.models.qwen3_tts.voices import Voice, VoiceFolder
 from oscine.models.resident import Resident
 from oscine.models.speech import Speech
@@ -43,13 +43,13 @@ class Qwen3Tts(Resident[Decoder]):
     def __init__(
         self,
         decoder: Decoder,
-        spelling: Spelling,
+        tokenizer: Tokenizer,
         name: str,
         rebuild: Callable[[], Decoder] | None = None,
         folder: VoiceFolder | None = None,
     ) -> None:
         super().__init__(decoder, name, rebuild)
-        self.spelling = spelling
+        self.tokenizer = tokenizer
         self.folder = folder or VoiceFolder(Path("voices"))
         self.config = decoder.config
         self._turn, self._taker = Lock(), 0
@@ -70,7 +70,7 @@ class Qwen3Tts(Resident[Decoder]):
     @property
     def languages(self) -> tuple[str, ...]:
         """What `language` may be, by name; "auto" leaves it to the model."""
-        return self._prompter().languages()
+        return self._prompt_builder().languages()
 
     # -- speaking -----------------------------------------------------------------------------
 
@@ -118,7 +118,7 @@ class Qwen3Tts(Resident[Decoder]):
         path, or what voice_of gives. `language`: a name or code; "auto": the model finds out.
         `instruct`: how to speak, or of a voice_design model what voice to make up. `reference`: for
         base models a recording to sound like (an array as (samples, rate)); with `reference_text`,
-        the words that are said in it, it is gone on from, without them only its voice is taken.
+        the words that are said in it, it is gone on from, without them only its voice is cloned.
         `cancel`: asked between pieces; then Cancelled is raised. `options`: SpeakOptions.
         Raises as speak.
         """
@@ -149,13 +149,15 @@ class Qwen3Tts(Resident[Decoder]):
             parts = incremental_pieces(map(checked_text, text))
         else:
             raise UsageError(f"text must be a str, or several of them, not {type(text).__name__}")
-        manner = self.manner(checked, **how)
+        conditioning = self.conditioning(checked, **how)
         talker, predictor = checked.sampling(self.config.generation)
         assert checked.seed is not None
-        course = Course(manner, talker, predictor, checked.seed, checked.frames(), checked.guard)
-        return SpeechStream(Telling(self, parts, course, started, cancel))
+        settings = Settings(
+            conditioning, talker, predictor, checked.seed, checked.frames(), checked.guard
+        )
+        return SpeechStream(Synthesis(self, parts, settings, started, cancel))
 
-    def manner(
+    def conditioning(
         self,
         options: SpeakOptions,
         *,
@@ -164,19 +166,19 @@ class Qwen3Tts(Resident[Decoder]):
         instruct: str | None,
         reference: SourceLike | None,
         reference_text: str | None,
-    ) -> Manner:
+    ) -> Conditioning:
         """Who speaks and how, checked. Raises UsageError for what does not go with this model."""
         name = language_name(language)
-        self._prompter().language(name)
+        self._prompt_builder().language(name)
         if instruct is not None and not isinstance(instruct, str):
             raise UsageError(f"instruct must be text, not {instruct!r}")
         instruct = instruct if instruct and instruct.strip() else None
         streamed = options.streamed_text
         if self.kind == "base":
             refuse(self.config, self.name, instruct=instruct)
-            taken = self._taken_voice(options, voice, reference, reference_text)
-            found = taken.reference(self.config, options.x_vector_only)
-            return Manner(name, reference=found, streamed=streamed)
+            cloned = self._voice_to_clone(options, voice, reference, reference_text)
+            found = cloned.reference(self.config, options.x_vector_only)
+            return Conditioning(name, reference=found, streamed=streamed)
         refuse(
             self.config, self.name, reference=reference, reference_text=reference_text,
             x_vector_only=options.x_vector_only,
@@ -184,13 +186,13 @@ class Qwen3Tts(Resident[Decoder]):
         )  # fmt: skip
         if self.kind == "voice_design":
             refuse(self.config, self.name, voice=voice)
-            return Manner(name, instruct=instruct, streamed=streamed)
+            return Conditioning(name, instruct=instruct, streamed=streamed)
         if isinstance(voice, Voice | Path):
             raise UsageError(f"{self.name} speaks with its own voices: {', '.join(self.voices)}")
-        speaker = self._prompter().speaker(voice)
+        speaker = self._prompt_builder().speaker(voice)
         if instruct and self.config.size == NO_INSTRUCTION:
             log.warning("%s cannot be instructed: instruct is ignored; use a 1.7B", self.name)
-        return Manner(name, voice=speaker, instruct=instruct, streamed=streamed)
+        return Conditioning(name, voice=speaker, instruct=instruct, streamed=streamed)
 
     # -- voices -------------------------------------------------------------------------------
 
@@ -233,7 +235,7 @@ class Qwen3Tts(Resident[Decoder]):
         self.folder.file(name)  # before the work
         return self.folder.save(name, self.voice_of(reference, text, name=name))
 
-    def _taken_voice(
+    def _voice_to_clone(
         self,
         options: SpeakOptions,
         voice: str | Path | Voice | None,
@@ -299,8 +301,8 @@ class Qwen3Tts(Resident[Decoder]):
         """As Resident."""
         self._primed = None
 
-    def _prompter(self) -> Prompter:
-        return Prompter(self.config, self.spelling, self.decoder)
+    def _prompt_builder(self) -> PromptBuilder:
+        return PromptBuilder(self.config, self.tokenizer, self.decoder)
 
 
 def checked_text(part: Any) -> str:

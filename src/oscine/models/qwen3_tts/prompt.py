@@ -59,7 +59,7 @@ class Embeddings(Protocol):
         ...
 
 
-class Spelling(Protocol):
+class Tokenizer(Protocol):
     """Text to ids of the text vocabulary; names of special ids are text like any other."""
 
     def encode(self, text: str) -> list[int]:
@@ -67,11 +67,13 @@ class Spelling(Protocol):
         ...
 
 
-class Prompter:
+class PromptBuilder:
     """Makes the prompts of one model. Every method raises UsageError for what it cannot say."""
 
-    def __init__(self, config: Qwen3TtsConfig, spelling: Spelling, embeddings: Embeddings) -> None:
-        self.config, self.spelling, self.embeddings = config, spelling, embeddings
+    def __init__(
+        self, config: Qwen3TtsConfig, tokenizer: Tokenizer, embeddings: Embeddings
+    ) -> None:
+        self.config, self.tokenizer, self.embeddings = config, tokenizer, embeddings
 
     # -- the modes ----------------------------------------------------------------------------
 
@@ -197,19 +199,19 @@ class Prompter:
         with that of the role."""
         if not isinstance(text, str) or not text.strip():
             raise UsageError("there is no text to speak")
-        return self.spelling.encode(text.strip())
+        return self.tokenizer.encode(text.strip())
 
     def role(self) -> list[int]:
         """Ids of the three rows that say who speaks."""
-        return [self.config.text.im_start, self.config.text.assistant, *self.spelling.encode("\n")]
+        return [self.config.text.im_start, self.config.text.assistant, *self.tokenizer.encode("\n")]
 
     def instruction(self, instruct: str | None) -> list[int]:
         """Ids of an instruction, none for an empty one."""
         if instruct is None or not instruct.strip():
             return []
         ids = self.config.text
-        words = self.spelling.encode(f"user\n{instruct}")
-        return [ids.im_start, *words, ids.im_end, *self.spelling.encode("\n")]
+        words = self.tokenizer.encode(f"user\n{instruct}")
+        return [ids.im_start, *words, ids.im_end, *self.tokenizer.encode("\n")]
 
     # -- names --------------------------------------------------------------------------------
 

@@ -13,10 +13,10 @@ from typing import TYPE_CHECKING, TypeAlias
 import numpy as np
 
 from oscine.errors import Cancelled, DeviceLostError, UsageError
+from oscine.models.qwen3_tts.attempt import NOTHING, Attempt, Settings
 from oscine.models.qwen3_tts.guard import bridge
 from oscine.models.qwen3_tts.options import next_seed
 from oscine.models.qwen3_tts.split import Piece
-from oscine.models.qwen3_tts.take import NOTHING, Course, Take
 from oscine.models.speech import Speech
 from oscine.types import Audio, Samples
 
@@ -30,8 +30,8 @@ Cancel: TypeAlias = Event | Callable[[], bool]
 TAIL = 0.6  # seconds of what was heard last that are kept, to join the next piece to
 
 
-class Telling:
-    """The course of one call, and what is known of it so far.
+class Synthesis:
+    """One call under way, and what is known of it so far.
 
     Apart from SpeechStream, so that the generator which runs it holds no stream: one that nobody
     iterates over any more goes away at once, and frees the engine.
@@ -41,11 +41,11 @@ class Telling:
         self,
         model: Qwen3Tts,
         pieces: Iterable[Piece],
-        course: Course,
+        settings: Settings,
         started: float,
         cancel: Cancel | None,
     ) -> None:
-        self.model, self.pieces, self.course, self.started = model, pieces, course, started
+        self.model, self.pieces, self.settings, self.started = model, pieces, settings, started
         self.cancelled = cancel.is_set if isinstance(cancel, Event) else cancel
         self.rate = model.decoder.config.codec.rate
         self.hold = False  # a piece until it is whole, so that it can be tried once more
@@ -81,7 +81,7 @@ class Telling:
     @property
     def left(self) -> int | None:
         """Frames that may still be made; None: any number."""
-        most = self.course.most_frames
+        most = self.settings.most_frames
         return None if most is None else max(0, most - self.frames)
 
     def heard(self, samples: Samples) -> Iterator[Samples]:
@@ -107,65 +107,68 @@ class Telling:
         There is none once audio of the first has been given out: then the piece ends there.
         """
         self.check()
-        take = self.take(piece, self.course.seed)
+        attempt = self.attempt(piece, self.settings.seed)
         held: list[Samples] = []
         given = False
-        for samples in self.surviving(take):
+        for samples in self.surviving(attempt):
             if self.hold:
                 held.append(samples)
                 self.check()
             else:
                 given = True
                 yield samples
-        if self.is_wrong(take) and not given:
-            log.info("%r: %s; once more, with another seed", piece.text[:40], take.reason)
+        if self.is_wrong(attempt) and not given:
+            log.info("%r: %s; once more, with another seed", piece.text[:40], attempt.reason)
             self.retries += 1
-            other = self.take(piece, next_seed(self.course.seed))
+            other = self.attempt(piece, next_seed(self.settings.seed))
             again: list[Samples] = []
             for samples in self.surviving(other):
                 again.append(samples)
                 self.check()
             if not self.is_wrong(other) or not held:
-                take, held = other, again
-        self.frames += take.frames
-        if take.reason != "end":
-            self.trouble = self.trouble or take.reason
-        if self.is_wrong(take):
-            log.warning("%r: stopped after %s: %s", piece.text[:40], *self.why(take))
+                attempt, held = other, again
+        self.frames += attempt.frames
+        if attempt.reason != "end":
+            self.trouble = self.trouble or attempt.reason
+        if self.is_wrong(attempt):
+            log.warning("%r: stopped after %s: %s", piece.text[:40], *self.why(attempt))
         yield from held
 
-    def take(self, piece: Piece, seed: int) -> Take:
+    def attempt(self, piece: Piece, seed: int) -> Attempt:
         """One try."""
-        return Take(self.model, self.course, piece.text, seed, self.left)
+        return Attempt(self.model, self.settings, piece.text, seed, self.left)
 
-    def is_wrong(self, take: Take) -> bool:
+    def is_wrong(self, attempt: Attempt) -> bool:
         """Whether another try may be better."""
-        return self.course.guard and (
-            take.reason in ("silence", "repetition")
-            or (take.reason == "length" and not take.capped)
-            or not take.frames
+        return self.settings.guard and (
+            attempt.reason in ("silence", "repetition")
+            or (attempt.reason == "length" and not attempt.capped)
+            or not attempt.frames
         )
 
-    def why(self, take: Take) -> tuple[str, str]:
+    def why(self, attempt: Attempt) -> tuple[str, str]:
         """How long it went on, and what it was stopped for."""
-        seconds = take.frames * self.model.decoder.config.codec.hop / self.rate
+        seconds = attempt.frames * self.model.decoder.config.codec.hop / self.rate
         reasons = {
             "length": "as many frames as it may have",
             "silence": "nothing was heard any more",
             "repetition": "it said the same over and over",
         }
-        return f"{seconds:.1f} s", reasons.get(take.reason or "", "there was no audio")
+        return f"{seconds:.1f} s", reasons.get(attempt.reason or "", "there was no audio")
 
-    def surviving(self, take: Take) -> Iterator[Samples]:
-        """The samples of a take. Where the device is lost it is made again, as the same seed says
-        the same, and what was given already is left out."""
+    def surviving(self, attempt: Attempt) -> Iterator[Samples]:
+        """The samples of an attempt.
+
+        Where the device is lost it is made again, as the same seed says the same, and what was
+        given already is left out.
+        """
         given = 0
         running: Iterator[Samples] | None = None
 
         def advance() -> Samples | None:
             nonlocal running
             if running is None:
-                running = without(iter(take), given)
+                running = without(iter(attempt), given)
             try:
                 return next(running, None)
             except DeviceLostError:
@@ -197,13 +200,13 @@ class SpeechStream(Iterator[Audio]):
     there is one. What was iterated over is not kept.
     """
 
-    def __init__(self, telling: Telling) -> None:
-        self._telling = telling
-        self._audio = telling.run()
+    def __init__(self, synthesis: Synthesis) -> None:
+        self._synthesis = synthesis
+        self._audio = synthesis.run()
         self._closed = False
         self._seconds: float | None = None
-        self.seed = telling.course.seed
-        self.rate = telling.rate
+        self.seed = synthesis.settings.seed
+        self.rate = synthesis.rate
 
     def __next__(self) -> Audio:
         if self._closed:
@@ -213,7 +216,7 @@ class SpeechStream(Iterator[Audio]):
             return Audio(next(self._audio), self.rate)
         except StopIteration:
             if self._seconds is None:
-                self._seconds = perf_counter() - self._telling.started
+                self._seconds = perf_counter() - self._synthesis.started
             raise
 
     def __enter__(self) -> SpeechStream:
@@ -239,42 +242,42 @@ class SpeechStream(Iterator[Audio]):
 
         False unless set: audio comes as it is made, and what was given out stands.
         """
-        return self._telling.hold
+        return self._synthesis.hold
 
     @hold.setter
     def hold(self, hold: bool) -> None:
-        self._telling.hold = hold
+        self._synthesis.hold = hold
 
     @property
     def finish_reason(self) -> str | None:
         """As in Speech; None while it is not known, and where it was stopped."""
-        return self._telling.finish_reason
+        return self._synthesis.finish_reason
 
     @property
     def first_audio(self) -> float | None:
         """Seconds from the call until the first audio was made."""
-        return self._telling.first_audio
+        return self._synthesis.first_audio
 
     @property
     def duration(self) -> float:
         """Seconds of audio so far."""
-        return self._telling.samples / self.rate
+        return self._synthesis.samples / self.rate
 
     @property
     def pieces(self) -> int:
         """Pieces of the text so far, the one under way too."""
-        return self._telling.count
+        return self._synthesis.count
 
     @property
     def retries(self) -> int:
         """Pieces that were spoken a second time so far."""
-        return self._telling.retries
+        return self._synthesis.retries
 
     @property
     def timings(self) -> dict[str, float]:
         """Milliseconds a stage so far: prompt, frames (talker and predictor), codec."""
-        before = self._telling.before
-        now = self._telling.model.decoder.timings
+        before = self._synthesis.before
+        now = self._synthesis.model.decoder.timings
         return {name: round(spent - before.get(name, 0.0), 3) for name, spent in now.items()}
 
     def speech(self) -> Speech:
@@ -285,17 +288,17 @@ class SpeechStream(Iterator[Audio]):
         """
         self.hold = True
         samples = [audio.samples for audio in self]
-        telling = self._telling
+        synthesis = self._synthesis
         return Speech(
             np.concatenate(samples) if samples else NOTHING,
             self.rate,
-            finish_reason=telling.finish_reason or "stopped",
+            finish_reason=synthesis.finish_reason or "stopped",
             seed=self.seed,
-            first_audio=telling.first_audio,
+            first_audio=synthesis.first_audio,
             seconds=self._seconds or 0.0,
-            pieces=telling.count,
-            retries=telling.retries,
-            model=telling.model.name,
-            device=telling.model.device,
+            pieces=synthesis.count,
+            retries=synthesis.retries,
+            model=synthesis.model.name,
+            device=synthesis.model.device,
             timings=self.timings,
         )

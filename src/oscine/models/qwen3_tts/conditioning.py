@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from oscine.errors import UsageError
 from oscine.models.qwen3_tts.config import Qwen3TtsConfig
-from oscine.models.qwen3_tts.prompt import Prompt, Prompter, Reference
+from oscine.models.qwen3_tts.prompt import Prompt, PromptBuilder, Reference
 
 #: Languages by their ISO 639-1 codes.
 CODES = {
@@ -26,8 +26,11 @@ PURPOSE = {"custom_voice": OWN_VOICES, "voice_design": DESIGNED, "base": CLONED}
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Manner:
-    """Checked already. `streamed`: the text is heard while speaking; None: as upstream has it."""
+class Conditioning:
+    """What every prompt of a call is conditioned on, checked already.
+
+    `streamed`: the text is heard while speaking; None: as upstream has it.
+    """
 
     language: str
     voice: str | None = None
@@ -35,17 +38,17 @@ class Manner:
     reference: Reference | None = None
     streamed: bool | None = None
 
-    def prompt(self, prompter: Prompter, text: str) -> Prompt:
+    def prompt(self, builder: PromptBuilder, text: str) -> Prompt:
         """The prompt of one piece of the text."""
         if self.reference is not None:
             streamed = True if self.streamed is None else self.streamed
-            return prompter.clone(text, self.reference, self.language, streamed=streamed)
+            return builder.clone(text, self.reference, self.language, streamed=streamed)
         streamed = bool(self.streamed)
         if self.voice is not None:
-            return prompter.custom_voice(
+            return builder.custom_voice(
                 text, self.voice, self.language, self.instruct, streamed=streamed
             )
-        return prompter.voice_design(text, self.instruct, self.language, streamed=streamed)
+        return builder.voice_design(text, self.instruct, self.language, streamed=streamed)
 
 
 def language_name(language: str | None) -> str:

@@ -1,4 +1,4 @@
-"""One try at one piece of text: frames to audio as they come, watched by the guards."""
+"""One attempt at one piece of text: frames to audio as they come, watched by the guards."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from oscine.models.qwen3_tts.codec_engine import CodecDecoder
+from oscine.models.qwen3_tts.conditioning import Conditioning
 from oscine.models.qwen3_tts.config import Qwen3TtsConfig, Sampling
 from oscine.models.qwen3_tts.decode import Decoder
 from oscine.models.qwen3_tts.guard import Leak, Repetition, Silence, budget
-from oscine.models.qwen3_tts.manner import Manner
-from oscine.models.qwen3_tts.prompt import Prompt, Prompter, Spelling
+from oscine.models.qwen3_tts.prompt import Prompt, PromptBuilder, Tokenizer
 from oscine.models.qwen3_tts.request import Request
 from oscine.types import Samples
 
@@ -23,11 +23,11 @@ Codes = NDArray[np.uint32]
 NOTHING: Samples = np.zeros(0, np.float32)
 
 
-class Speaker(Protocol):
-    """What a take needs of pipeline.Qwen3Tts."""
+class Model(Protocol):
+    """What an attempt needs of pipeline.Qwen3Tts."""
 
     decoder: Decoder
-    spelling: Spelling
+    tokenizer: Tokenizer
 
     def prime(self, codec: CodecDecoder, codes: Codes | None) -> None:
         """Have the codec begin anew, after a reference where there is one."""
@@ -35,10 +35,10 @@ class Speaker(Protocol):
 
 
 @dataclass(frozen=True, slots=True)
-class Course:
-    """How all takes of a call are made. `most_frames` as asked for, of all pieces; None: any."""
+class Settings:
+    """What all attempts of a call have in common. `most_frames`: of all pieces; None: any."""
 
-    manner: Manner
+    conditioning: Conditioning
     talker: Sampling
     predictor: Sampling
     seed: int
@@ -46,7 +46,7 @@ class Course:
     guard: bool
 
 
-class Take:
+class Attempt:
     """Iterate for samples [n]; `reason` then says how it ended, `frames` how many there were.
 
     `left`: most frames, None for any. `capped`: that many were reached, so that another try would
@@ -54,22 +54,22 @@ class Take:
     """
 
     def __init__(
-        self, model: Speaker, course: Course, text: str, seed: int, left: int | None
+        self, model: Model, settings: Settings, text: str, seed: int, left: int | None
     ) -> None:
-        self._model, self._course = model, course
+        self._model, self._settings = model, settings
         self.text, self.seed, self.left = text, seed, left
         self.reason: str | None = None
         self.frames = 0
         self.capped = False
 
     def __iter__(self) -> Iterator[Samples]:
-        decoder, course = self._model.decoder, self._course
-        prompt = course.manner.prompt(
-            Prompter(decoder.config, self._model.spelling, decoder), self.text
+        decoder, settings = self._model.decoder, self._settings
+        prompt = settings.conditioning.prompt(
+            PromptBuilder(decoder.config, self._model.tokenizer, decoder), self.text
         )
         limit = self._limit(decoder.config, prompt)
-        request = Request(prompt, course.talker, course.predictor, self.seed, limit)
-        reference = course.manner.reference
+        request = Request(prompt, settings.talker, settings.predictor, self.seed, limit)
+        reference = settings.conditioning.reference
         codes = None if reference is None else reference.codes
         self._model.prime(decoder.codec, codes)
         silence = Silence(decoder.config.codec.rate, decoder.config.codec.hop)
@@ -77,10 +77,10 @@ class Take:
         run = decoder.begin(request)
         try:
             for samples in self._decoded(decoder, self._own(run, codes), run.go_on):
-                heard = silence.push(samples) if course.guard else samples
+                heard = silence.push(samples) if settings.guard else samples
                 if len(heard):
                     yield heard
-                if course.guard and silence.lasts:
+                if settings.guard and silence.lasts:
                     self.reason = "silence"
                     return
             self.frames = run.seen_frames
@@ -93,9 +93,9 @@ class Take:
             run.stop()
 
     def _limit(self, config: Qwen3TtsConfig, prompt: Prompt) -> int:
-        """Most frames of this take: as asked for, as the text allows, as there are positions."""
+        """Most frames of this attempt: as asked for, as the text allows, as there are positions."""
         most = [config.generation.max_new_tokens - 1, config.context - len(prompt.rows)]
-        if self._course.guard:
+        if self._settings.guard:
             most.append(budget(self.text))
         if self.left is not None:
             most.append(self.left)
@@ -103,7 +103,7 @@ class Take:
 
     def _own(self, run: Iterable[Codes], reference: Codes | None) -> Iterator[Codes]:
         """Bursts of frames but for those of a reference at their beginning, until they loop."""
-        leak = Leak(reference) if reference is not None and self._course.guard else None
+        leak = Leak(reference) if reference is not None and self._settings.guard else None
         repetition = Repetition()
         early: list[Codes] = []
         for codes in run:
@@ -120,7 +120,7 @@ class Take:
                     codes = codes[leaked:]
             if len(codes):
                 yield codes
-            if self._course.guard and repetition.push(codes):
+            if self._settings.guard and repetition.push(codes):
                 self.reason = "repetition"
                 return
         if early:
