@@ -13,7 +13,7 @@ import pytest
 from oscine.bfloat16 import BFLOAT16
 from oscine.errors import CheckpointError
 from oscine.weights import read_checkpoint
-from oscine.weights.safetensors import MAX_HEADER
+from oscine.weights.safetensors import MAX_HEADER, encoded, read_metadata
 
 
 def write(path: Path, header: dict[str, Any] | bytes, data: bytes = b"", length: int = -1) -> Path:
@@ -134,3 +134,25 @@ def test_index_that_is_none(copy_of: Any, content: str) -> None:
     index.write_text(content)
     with pytest.raises(CheckpointError, match=r"index\.json"):
         read_checkpoint(index)
+
+
+def test_what_is_written_is_read_and_lies_as_the_format_says(tmp_path: Path) -> None:
+    arrays = {
+        "a": np.arange(3, dtype="<i4"),
+        "b": np.ones((2, 1, 2), "<f2")[:, :, ::-1],
+        "ü": np.zeros((0, 4), "<f4"),
+        "d": np.array([0x3F80, 0xC000], "<u2").view(BFLOAT16),
+    }
+    path = tmp_path / "m.safetensors"
+    path.write_bytes(encoded(arrays, {"note": "said – 说"}))
+    assert read_metadata(path) == {"note": "said – 说"}
+    tensors = read_checkpoint(path).tensors
+    assert list(tensors) == list(arrays)
+    for name, array in arrays.items():
+        np.testing.assert_array_equal(tensors[name].stored(), array)
+    raw = path.read_bytes()
+    length = int.from_bytes(raw[:8], "little")
+    assert length % 8 == 0
+    assert raw[8 + length :] == b"".join(array.tobytes() for array in arrays.values())
+    path.write_bytes(encoded(arrays))
+    assert read_metadata(path) == {}

@@ -5,7 +5,10 @@ Format: huggingface/safetensors README; limits as in its `safetensors/src/tensor
 
 from __future__ import annotations
 
+import json
 import math
+import struct
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -33,6 +36,7 @@ _KINDS: dict[str, np.dtype[Any]] = {
     "U8": np.dtype("u1"),
     "BOOL": np.dtype("?"),
 }
+_NAMES = {kind: name for name, kind in _KINDS.items()}
 
 
 def is_safetensors(head: bytes) -> bool:
@@ -48,6 +52,30 @@ def read_safetensors(path: Path) -> Checkpoint:
     """
     config = read_json(path.parent / "config.json")
     return Checkpoint("safetensors", path, path.parent, _entries(path), config)
+
+
+def read_metadata(path: Path) -> dict[str, Any]:
+    """What one file says of itself beside its tensors; {} where it says nothing.
+
+    Raises:
+        CheckpointError: the header is damaged.
+    """
+    details = _header(Cursor(MappedFile(path))).get("__metadata__")
+    return details if isinstance(details, dict) else {}
+
+
+def encoded(tensors: Mapping[str, np.ndarray], metadata: Mapping[str, str] | None = None) -> bytes:
+    """A whole file of these tensors, in their order; numbers are aligned to eight bytes."""
+    header: dict[str, Any] = {} if metadata is None else {"__metadata__": dict(metadata)}
+    end = 0
+    for name, array in tensors.items():
+        span = [end, end := end + array.nbytes]
+        kind = _NAMES[array.dtype]
+        header[name] = {"dtype": kind, "shape": list(array.shape), "data_offsets": span}
+    text = json.dumps(header, ensure_ascii=False).encode()
+    text += b" " * (-len(text) % 8)
+    front = struct.pack("<Q", len(text)), text
+    return b"".join([*front, *(array.tobytes() for array in tensors.values())])
 
 
 def read_sharded(index: Path) -> Checkpoint:
@@ -81,13 +109,18 @@ def read_sharded(index: Path) -> Checkpoint:
     return Checkpoint("safetensors", index, index.parent, tensors, config)
 
 
+def _header(cursor: Cursor) -> dict[str, Any]:
+    """The table of contents; the cursor is at the data then."""
+    (length,) = cursor.unpack("Q", "the header's length")
+    if length > MAX_HEADER:
+        raise cursor.file.damaged(f"its header claims {length} bytes, more than {MAX_HEADER}")
+    return parse_json(cursor.file.path, cursor.take(length, "the header"))
+
+
 def _entries(path: Path) -> dict[str, Entry]:
     file = MappedFile(path)
     cursor = Cursor(file)
-    (length,) = cursor.unpack("Q", "the header's length")
-    if length > MAX_HEADER:
-        raise file.damaged(f"its header claims {length} bytes, more than {MAX_HEADER}")
-    header = parse_json(path, cursor.take(length, "the header"))
+    header = _header(cursor)
     header.pop("__metadata__", None)
     entries = {}
     spans = []

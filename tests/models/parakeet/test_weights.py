@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import logging
 import shutil
-import struct
 from collections.abc import Callable
 from dataclasses import fields, is_dataclass
 from pathlib import Path
@@ -18,10 +17,10 @@ from oscine.audio.mel import mel_filters
 from oscine.errors import CheckpointError
 from oscine.models.parakeet.weights import load_weights
 from oscine.weights import read_checkpoint
+from oscine.weights.safetensors import encoded
 
 GOLDENS = Path(__file__).resolve().parents[2] / "goldens"
 FORMATS = GOLDENS / "parakeet_formats"
-TYPES = {"f2": "F16", "f4": "F32", "i4": "I32"}
 BLOCK = "encoder.layers.0"
 
 Arrays = dict[str, np.ndarray]
@@ -31,15 +30,7 @@ Config = dict[str, Any]
 def write(folder: Path, arrays: Arrays, config: Config | None, like: str = "hf") -> Path:
     """A checkpoint folder of these tensors beside the golden's tokenizer."""
     folder.mkdir(exist_ok=True)
-    header, blob = {}, b""
-    for name, value in arrays.items():
-        data = np.ascontiguousarray(value).tobytes()
-        span = [len(blob), len(blob) + len(data)]
-        kind = TYPES[value.dtype.str[1:]]
-        header[name] = {"dtype": kind, "shape": list(value.shape), "data_offsets": span}
-        blob += data
-    text = json.dumps(header).encode()
-    (folder / "model.safetensors").write_bytes(struct.pack("<Q", len(text)) + text + blob)
+    (folder / "model.safetensors").write_bytes(encoded(arrays))
     if like == "hf":
         for name in ("tokenizer.json", "processor_config.json", "preprocessor_config.json"):
             shutil.copy(FORMATS / "hf" / name, folder)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import shutil
-import struct
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -13,30 +12,18 @@ from typing import Any
 import numpy as np
 import pytest
 
-from oscine.bfloat16 import BFLOAT16
 from oscine.weights import read_checkpoint
+from oscine.weights.safetensors import encoded
 
 GOLDENS = Path(__file__).resolve().parents[2] / "goldens" / "qwen3_tts"
-KINDS = {BFLOAT16: "BF16", np.dtype("<f2"): "F16", np.dtype("<f4"): "F32", np.dtype("<i4"): "I32"}
 
 Arrays = dict[str, np.ndarray]
 
 
 def write_tensors(path: Path, arrays: Mapping[str, np.ndarray]) -> None:
     """A safetensors file; what is mapped of one of that name stays as it is."""
-    header, blobs, length = {}, [], 0
-    for name, value in arrays.items():
-        blob = np.ascontiguousarray(value).tobytes()
-        span = [length, length + len(blob)]
-        header[name] = {
-            "dtype": KINDS[value.dtype], "shape": list(value.shape), "data_offsets": span,
-        }  # fmt: skip
-        blobs.append(blob)
-        length += len(blob)
-    text = json.dumps(header).encode()
-    text += b" " * (-len(text) % 8)
     path.unlink(missing_ok=True)
-    path.write_bytes(b"".join([struct.pack("<Q", len(text)), text, *blobs]))
+    path.write_bytes(encoded(arrays))
 
 
 @dataclass

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import shutil
-import struct
 from dataclasses import fields, replace
 from pathlib import Path
 from typing import Any
@@ -16,10 +15,10 @@ from oscine.errors import CheckpointError
 from oscine.models.whisper.names import Names
 from oscine.models.whisper.weights import load_weights, sinusoids
 from oscine.weights import read_checkpoint
+from oscine.weights.safetensors import encoded
 
 GOLDENS = Path(__file__).resolve().parents[2] / "goldens"
 FORMATS = GOLDENS / "whisper_formats"
-TYPES = {"f2": "F16", "f4": "F32", "i1": "I8", "u4": "U32", "i8": "I64"}
 
 Arrays = dict[str, np.ndarray]
 
@@ -27,15 +26,7 @@ Arrays = dict[str, np.ndarray]
 def write_safetensors(folder: Path, arrays: Arrays, config: dict[str, Any] | None) -> Path:
     """A checkpoint folder of these tensors; config None: no config.json."""
     folder.mkdir(exist_ok=True)
-    header, blob = {}, b""
-    for name, value in arrays.items():
-        data = np.ascontiguousarray(value).tobytes()
-        kind = TYPES[value.dtype.str[1:]]
-        span = [len(blob), len(blob) + len(data)]
-        header[name] = {"dtype": kind, "shape": list(value.shape), "data_offsets": span}
-        blob += data
-    text = json.dumps(header).encode()
-    (folder / "model.safetensors").write_bytes(struct.pack("<Q", len(text)) + text + blob)
+    (folder / "model.safetensors").write_bytes(encoded(arrays))
     if config is not None:
         (folder / "config.json").write_text(json.dumps(config))
     return folder

@@ -6,9 +6,7 @@ int32; its metadata say what it is. Reading it executes nothing.
 
 from __future__ import annotations
 
-import json
 import re
-import struct
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -20,8 +18,8 @@ from oscine.errors import CheckpointError, OscineError, UsageError
 from oscine.files import NewFile, cannot_write
 from oscine.models.qwen3_tts.config import Qwen3TtsConfig
 from oscine.models.qwen3_tts.prompt import Reference
-from oscine.weights.safetensors import read_safetensors
-from oscine.weights.source import Cursor, MappedFile, parse_json
+from oscine.weights.safetensors import encoded, read_metadata, read_safetensors
+from oscine.weights.source import MappedFile
 
 SUFFIX = ".safetensors"
 FORMAT, VERSION = "oscine voice", "1"
@@ -147,20 +145,10 @@ def write_voice(path: Path, voice: Voice) -> None:
     if voice.codes is not None and voice.text is not None:
         tensors["codes"] = voice.codes.astype("<i4")
         details["text"] = voice.text
-    header: dict[str, Any] = {"__metadata__": details}
-    offset = 0
-    for name, array in tensors.items():
-        kind = "F32" if array.dtype.kind == "f" else "I32"
-        place = [offset, offset := offset + array.nbytes]
-        header[name] = {"dtype": kind, "shape": list(array.shape), "data_offsets": place}
-    text = json.dumps(header, ensure_ascii=False).encode()
-    text += b" " * (-len(text) % 8)  # so that the numbers are aligned
     new = NewFile(path)
     try:
         try:
-            new.file.write(struct.pack("<Q", len(text)) + text)
-            for array in tensors.values():
-                new.file.write(array.tobytes())
+            new.file.write(encoded(tensors, details))
         except OSError as error:
             raise cannot_write(path, error) from error
         new.keep()
@@ -172,10 +160,9 @@ def read_voice(path: Path) -> Voice:
     """A voice from a file. Raises CheckpointError for anything else, UsageError for no file."""
     if not path.is_file():
         raise UsageError(f"{path}: no such file; give a saved voice's name or the path of its file")
-    file = MappedFile(path)
-    if file.size > MOST_BYTES:
+    if MappedFile(path).size > MOST_BYTES:
         raise CheckpointError(path, "is too large for a saved voice")
-    details = metadata(file)
+    details = read_metadata(path)
     if details.get("format") != FORMAT:
         raise CheckpointError(path, "holds no saved voice", "make one with `oscine voices save`")
     if details.get("version") != VERSION:
@@ -196,11 +183,3 @@ def read_voice(path: Path) -> Voice:
         raise CheckpointError(path, f"has a text of {len(text)} characters", REMEDY)
     heard = codes.astype(np.uint32)
     return Voice(path.stem, speaker, heard, text, str(details.get("size", "")))
-
-
-def metadata(file: MappedFile) -> dict[str, Any]:
-    """What a safetensors file says of itself; {} where it says nothing."""
-    cursor = Cursor(file)
-    (length,) = cursor.unpack("Q", "the header's length")
-    details = parse_json(file.path, cursor.take(length, "the header")).get("__metadata__")
-    return details if isinstance(details, dict) else {}
