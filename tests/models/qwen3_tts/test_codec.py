@@ -12,10 +12,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from oscine.errors import NonFiniteError, UsageError
+from oscine.models.padding import filled
 from oscine.models.qwen3_tts import codec, codec_engine
 from oscine.models.qwen3_tts.codec_engine import CodecDecoder, CodecEncoder
 from oscine.models.qwen3_tts.codec_weights import DecoderStage, ResidualUnit, load_codec
-from oscine.models.qwen3_tts.fitted import filled, fit_stage, pointwise
+from oscine.models.qwen3_tts.fitted import fit_stage, pointwise
 from oscine.models.qwen3_tts.rotary import rotary
 from oscine.ops import UTTERANCE, Linear, Snake, Utterances
 from oscine.ops.reference import Reference

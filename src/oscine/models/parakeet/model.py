@@ -10,10 +10,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
-from typing import Any
 
-import numpy as np
-
+from oscine.models.padding import fill, filled
 from oscine.models.parakeet.config import ParakeetConfig
 from oscine.models.parakeet.weights import (
     Attention,
@@ -24,8 +22,6 @@ from oscine.models.parakeet.weights import (
     Halving,
 )
 from oscine.ops import Lengths, Linear, Ops, Tensor
-
-Array = np.ndarray[Any, np.dtype[Any]]
 
 
 def feed_forward(ops: Ops, x: Tensor, w: FeedForward) -> Tensor:
@@ -116,33 +112,20 @@ def fitted(w: EncoderWeights) -> EncoderWeights:
     Kernels read four numbers at a time. Before the upload; the output is the same.
     """
     channels = w.first.weight.shape[-1]
-    spare = -channels % 4
-    if not spare:
+    if channels % 4 == 0:
         return w
-    outputs, inputs = w.project.weight.shape
-    by_channel = w.project.weight.reshape(outputs, inputs // channels, channels)
+    groups = w.project.weight.shape[1] // channels
     return replace(
         w,
-        first=with_zeros(w.first, spare, 2),
+        first=fill_last(w.first),
         halvings=tuple(
-            Halving(
-                with_zeros(halving.depthwise, spare, 2),
-                with_zeros(with_zeros(halving.pointwise, spare, 0), spare, 1),
-            )
-            for halving in w.halvings
+            Halving(fill_last(halving.depthwise), fill(halving.pointwise)) for halving in w.halvings
         ),
-        project=Linear(widened(by_channel, spare, 2).reshape(outputs, -1), w.project.bias),
+        project=Linear(filled(w.project.weight, 1, groups), w.project.bias),
     )
 
 
-def with_zeros(linear: Linear, spare: int, axis: int) -> Linear:
-    """The weight longer by `spare` zeros along an axis; the bias too, where that is its axis."""
-    bias = linear.bias
-    if bias is not None and axis != 1:
-        bias = widened(bias, spare, 0)
-    return Linear(widened(linear.weight, spare, axis), bias)
-
-
-def widened(x: Array, spare: int, axis: int) -> Array:
-    """Zeros appended along an axis."""
-    return np.pad(x, [(0, spare if at == axis else 0) for at in range(x.ndim)])
+def fill_last(conv: Linear) -> Linear:
+    """Channels of a weight [..., channels] and of its bias, filled."""
+    bias = None if conv.bias is None else filled(conv.bias, 0)
+    return Linear(filled(conv.weight, conv.weight.ndim - 1), bias)

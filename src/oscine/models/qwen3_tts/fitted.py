@@ -10,8 +10,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 
-import numpy as np
-
+from oscine.models.padding import fill, filled
 from oscine.models.qwen3_tts.weights import (
     CodecDecoderWeights,
     CodecEncoderWeights,
@@ -23,33 +22,6 @@ from oscine.models.qwen3_tts.weights import (
     SpeakerWeights,
 )
 from oscine.ops import Linear, Snake
-from oscine.weights.source import Array
-
-
-def whole(width: int) -> int:
-    """The next multiple of four."""
-    return -(-width // 4) * 4
-
-
-def filled(array: Array, axis: int, groups: int = 1) -> Array:
-    """Zeros at the end of every one of `groups` equal parts along an axis."""
-    width = array.shape[axis] // groups
-    spare = whole(width) - width
-    if not spare:
-        return array
-    before, after = array.shape[:axis], array.shape[axis + 1 :]
-    parts = array.reshape(*before, groups, width, *after)
-    margins = [(0, spare if at == axis + 1 else 0) for at in range(parts.ndim)]
-    return np.pad(parts, margins).reshape(*before, groups * whole(width), *after)
-
-
-def fill(linear: Linear, *, outputs: bool = True, inputs: bool = True, rate: int = 1) -> Linear:
-    """Outputs (`rate` groups of them) and inputs of a layer or convolution, filled."""
-    weight, bias = linear.weight, linear.bias
-    if outputs:
-        weight = filled(weight, 0, rate)
-        bias = None if bias is None else filled(bias, 0, rate)
-    return Linear(filled(weight, weight.ndim - 1) if inputs else weight, bias)
 
 
 def pointwise(linear: Linear) -> Linear:
