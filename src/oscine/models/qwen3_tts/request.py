@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from math import isfinite
 
 import numpy as np
 from numpy.typing import NDArray
@@ -35,29 +34,11 @@ class Request:
     min_frames: int = 2  # before which the end may not come; upstream's min_new_tokens
 
 
-def check_sampling(sampling: Sampling, prefix: str = "") -> None:
-    """Refuse what is no way to choose; prefix of the options' names ("subtalker_"). UsageError."""
-
-    def refuse(name: str, value: float, wanted: str) -> None:
-        raise UsageError(f"{prefix}{name} must be {wanted}, not {value}")
-
-    if not (sampling.temperature > 0 and isfinite(sampling.temperature)):
-        refuse("temperature", sampling.temperature, "above 0 (greedy: do_sample=False)")
-    if not 0 < sampling.top_p <= 1:
-        refuse("top_p", sampling.top_p, "above 0 and at most 1")
-    if isinstance(sampling.top_k, bool) or not isinstance(sampling.top_k, int):
-        refuse("top_k", sampling.top_k, "a whole number, 0 for all")
-    if sampling.top_k < 0:
-        refuse("top_k", sampling.top_k, "at least 0, which is all")
-    penalty = sampling.repetition_penalty
-    if not (penalty > 0 and isfinite(penalty)):
-        refuse("repetition_penalty", penalty, "above 0; 1 is none")
-
-
 def check_request(request: Request, config: Qwen3TtsConfig) -> None:
-    """Refuse what the model cannot hold or what means nothing. Raises UsageError."""
-    check_sampling(request.talker)
-    check_sampling(request.predictor, "subtalker_")
+    """Refuse what the model cannot hold. Raises UsageError.
+
+    How to sample has been checked where it was read: options.py, sizes.read_generation.
+    """
     rows, text = request.prompt.rows, request.prompt.text
     width = config.talker.width
     if rows.ndim != 2 or rows.shape[1] != width or not len(rows):
