@@ -131,7 +131,7 @@ class SpeechOps(Protocol):
         After the last group: count + 1, group 0, position + length, length 1, and STOP_LENGTH where
         count reaches limit or F. At group 0, `end` is not written and stops the line (STOP_END); a
         logit that is not finite stops it at any group (STOP_NONFINITE).
-        Source: transformers generation/logits_process.py, in the order that MODELS/qwen3_tts.md has.
+        Source: transformers generation/logits_process.py; order: MODELS/qwen3_tts.md, 5.
         """
         ...
 
