@@ -15,9 +15,8 @@ import oscine
 from oscine import hub
 from oscine.audio import write
 from oscine.cli import app, run
-from oscine.cli.speak import DEFAULT_VOICE
 from oscine.formats import FORMATS
-from oscine.models.qwen3_tts.conditioning import CODES
+from oscine.models.qwen3_tts.abilities import CODES, DEFAULT_VOICE
 from oscine.models.qwen3_tts.options import SpeakOptions
 from oscine.models.whisper.options import TranscribeOptions
 from oscine.types import Coverage, Segment, Transcript

@@ -10,6 +10,8 @@ import pytest
 
 import oscine
 from oscine.errors import UsageError
+from oscine.models.qwen3_tts.abilities import Abilities
+from oscine.models.qwen3_tts.options import SpeakOptions
 from oscine.models.qwen3_tts.pipeline import Qwen3Tts
 from oscine.models.qwen3_tts.voices import Voice, VoiceFolder
 from oscine.types import Audio
@@ -57,13 +59,13 @@ def refused(model: Qwen3Tts, text: Any = "Hello.", **given: Any) -> str:
 # -- the wrong kind of model ------------------------------------------------------------------
 
 WRONG_KIND = [
-    ("custom_voice", {"reference": REFERENCE, "voice": "ryan"}, "reference", "Base"),
-    ("custom_voice", {"reference_text": "x", "voice": "ryan"}, "reference_text", "Base"),
-    ("custom_voice", {"x_vector_only": True, "voice": "ryan"}, "x_vector_only", "Base"),
-    ("custom_voice", {"reference_silence": 1, "voice": "ryan"}, "reference_silence", "Base"),
-    ("voice_design", {"voice": "ryan"}, "voice", "CustomVoice"),
-    ("voice_design", {"reference": REFERENCE}, "reference", "Base"),
-    ("base", {"instruct": "slowly", "reference": REFERENCE}, "instruct", "VoiceDesign"),
+    ("custom_voice", {"reference": REFERENCE, "voice": "ryan"}, "reference", "base"),
+    ("custom_voice", {"reference_text": "x", "voice": "ryan"}, "reference_text", "base"),
+    ("custom_voice", {"x_vector_only": True, "voice": "ryan"}, "x_vector_only", "base"),
+    ("custom_voice", {"reference_silence": 1, "voice": "ryan"}, "reference_silence", "base"),
+    ("voice_design", {"voice": "ryan"}, "voice", "custom voice"),
+    ("voice_design", {"reference": REFERENCE}, "reference", "base"),
+    ("base", {"instruct": "slowly", "reference": REFERENCE}, "instruct", "voice design"),
 ]
 
 
@@ -72,23 +74,38 @@ def test_the_wrong_kind_of_model(
     models: dict[str, Qwen3Tts], kind: str, given: dict[str, Any], name: str, remedy: str
 ) -> None:
     line = refused(models[kind], **given)
-    assert f"speak({name}=" in line
-    assert f"a {kind} model" in line
-    assert f"use a {remedy} model" in line
+    assert f"is a {kind.replace('_', ' ')} model" in line
+    assert f"it takes no {name};" in line
+    assert f"use a {remedy} model, such as qwen3-tts-" in line
+    assert "=" not in line  # the command has no arguments of that form
 
 
-def test_a_saved_voice_is_no_speaker(custom: Qwen3Tts) -> None:
-    voice = Voice("x", np.zeros(4, np.float32))
+def test_a_saved_voice_is_no_speaker(custom: Qwen3Tts, tmp_path: Path) -> None:
+    voice = Voice("x", np.zeros(4, np.float32), size="1b7")
     assert "its own voices: " in refused(custom, voice=voice)
     assert "there is no voice 'a.safetensors'" in refused(custom, voice="a.safetensors")
+    custom.folder = VoiceFolder(tmp_path)
+    custom.folder.save("anna", voice)
+    line = refused(custom, voice="anna")
+    assert "'anna' is a saved voice, which needs a base model: qwen3-tts-1.7b-base" in line
 
 
-def test_an_instruction_that_is_ignored_is_told(
+def test_an_instruction_that_would_be_ignored_is_refused() -> None:
+    small = Abilities("small", "custom_voice", "0b6", {"ryan": None}, ())
+    none = VoiceFolder(Path("none"))
+    with pytest.raises(UsageError, match=r"small heeds no instruct; .* use qwen3-tts-1.7b-custom"):
+        small.check(none, SpeakOptions(), instruct="slowly")
+    assert small.check(none, SpeakOptions(), instruct=" ").speaker == "ryan"
+
+
+def test_a_voice_that_nobody_describes_is_told(
     models: dict[str, Qwen3Tts], caplog: pytest.LogCaptureFixture
 ) -> None:
-    model = models["custom_voice"]
-    model.speak("Hello.", voice="ryan", instruct="slowly", **SHORT)
-    assert ("instruct is ignored" in caplog.text) == (model.config.size == "0b6")
+    model = models["voice_design"]
+    model.speak("Hello.", instruct="A low voice.", **SHORT)
+    assert caplog.text == ""
+    model.speak("Hello.", instruct=" ", **SHORT)
+    assert "describe it with instruct" in caplog.text
 
 
 # -- speakers and languages -------------------------------------------------------------------
@@ -100,9 +117,19 @@ def test_an_unknown_speaker(custom: Qwen3Tts, voice: str) -> None:
     assert repr(voice) in line and all(name in line for name in custom.voices)
 
 
-@pytest.mark.parametrize("voice", [None, "", "  "])
-def test_no_speaker(custom: Qwen3Tts, voice: str | None) -> None:
-    assert "a voice is needed" in refused(custom, voice=voice)
+@pytest.mark.parametrize("voice", ["", "  "])
+def test_no_speaker(custom: Qwen3Tts, voice: str) -> None:
+    assert "the name of the voice is empty" in refused(custom, voice=voice)
+
+
+def test_who_speaks_where_nobody_is_named(custom: Qwen3Tts) -> None:
+    said = custom.speak("Hello.", **SHORT)
+    assert np.array_equal(said.samples, custom.speak("Hello.", voice="ryan", **SHORT).samples)
+    of = Abilities("other", "custom_voice", "1b7", {"ann": None, "bob": None}, ())
+    assert of.default_voice == "ann"
+    nobody = Abilities("other", "custom_voice", "1b7", {}, ())
+    with pytest.raises(UsageError, match="voice"):
+        nobody.check(VoiceFolder(Path("none")), SpeakOptions())
 
 
 @pytest.mark.parametrize("language", ["klingon", "xx", "sichuan_dialect", "Beijing_Dialect"])
@@ -155,14 +182,16 @@ def test_special_tokens_in_a_text_are_plain_text(custom: Qwen3Tts, special: str)
 
 
 def test_cloning_without_a_reference(base: Qwen3Tts) -> None:
-    assert "give reference=, a recording, or voice=" in refused(base)
-    assert "reference_text goes with reference=" in refused(base, reference_text="words")
+    assert "give a reference, which is a recording, or a voice" in refused(base)
+    assert "reference_text goes with a reference" in refused(base, reference_text="words")
 
 
 @pytest.mark.parametrize("text", ["", "  \n"])
 def test_in_context_without_text(base: Qwen3Tts, text: str) -> None:
     assert "reference_text is empty" in refused(base, reference=REFERENCE, reference_text=text)
-    assert "needs reference_text" in refused(base, reference=REFERENCE, x_vector_only=False)
+    assert "a reference without reference_text" in refused(
+        base, reference=REFERENCE, x_vector_only=False
+    )
 
 
 def test_an_array_without_its_rate(base: Qwen3Tts) -> None:
@@ -219,8 +248,10 @@ def test_a_saved_voice_speaks_as_its_reference_does(base: Qwen3Tts) -> None:
 def test_voices_of_another_size_or_codec(base: Qwen3Tts) -> None:
     width = base.config.talker.width
     large = Voice("large", np.zeros(2 * width, np.float32), size="1b7")
-    line = refused(base, voice=large)
-    assert f"1.7B model {2 * width} wide" in line and f"{width} wide" in line
+    assert "a 1.7B model; " in refused(base, voice=large)
+    wide = Voice("wide", np.zeros(2 * width, np.float32))
+    line = refused(base, voice=wide)
+    assert f"another model, {2 * width} wide" in line and f"{width} wide" in line
     groups, codes = base.config.groups, base.config.codec.codes
     for wrong in (np.zeros((5, groups + 1)), np.full((5, groups), codes)):
         voice = Voice("x", np.zeros(width, np.float32), wrong.astype(np.uint32), "words")

@@ -160,3 +160,13 @@ class Qwen3TtsConfig:
     codec: CodecConfig
     speaker: SpeakerConfig | None  # of base models
     generation: Generation
+
+    @property
+    def spoken(self) -> tuple[str, ...]:
+        """What can be asked for, sorted: no dialects, which are reached by a speaker alone."""
+        dialects = set(self.dialects.values())
+        return tuple(
+            name
+            for name in sorted(self.languages)
+            if name not in dialects and not name.endswith("_dialect")
+        )

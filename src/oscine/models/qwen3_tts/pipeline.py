@@ -15,12 +15,13 @@ from numpy.typing import NDArray
 
 from oscine.audio.io import SourceLike, decode
 from oscine.errors import NonFiniteError, UsageError
+from oscine.models.qwen3_tts.abilities import Abilities, checked_reference_text
 from oscine.models.qwen3_tts.attempt import Settings
 from oscine.models.qwen3_tts.codec_engine import CodecDecoder, Saved
-from oscine.models.qwen3_tts.conditioning import Conditioning, language_name, refuse
+from oscine.models.qwen3_tts.conditioning import Conditioning
 from oscine.models.qwen3_tts.decode import Decoder
 from oscine.models.qwen3_tts.options import SpeakOptions
-from oscine.models.qwen3_tts.prompt import NO_INSTRUCTION, PromptBuilder, Tokenizer
+from oscine.models.qwen3_tts.prompt import Tokenizer
 from oscine.models.qwen3_tts.split import incremental_pieces, pieces
 from oscine.models.qwen3_tts.stream import Cancel, SpeechStream, Synthesis
 from oscine.models.qwen3_tts.voices import Voice, VoiceFolder
@@ -61,16 +62,21 @@ class Qwen3Tts(Resident[Decoder]):
         return self.config.kind
 
     @property
+    def abilities(self) -> Abilities:
+        """All that it can be asked for."""
+        return Abilities.of(self.config, self.name)
+
+    @property
     def voices(self) -> tuple[str, ...]:
         """What `voice` may be: the model's own voices, or of a base model those that are saved."""
         if self.kind == "base":
             return tuple(self.folder.names())
-        return tuple(sorted(self.config.speakers))
+        return tuple(self.abilities.speakers)
 
     @property
     def languages(self) -> tuple[str, ...]:
         """What `language` may be, by name; "auto" leaves it to the model."""
-        return self._prompt_builder().languages()
+        return ("auto", *self.abilities.languages)
 
     # -- speaking -----------------------------------------------------------------------------
 
@@ -114,11 +120,12 @@ class Qwen3Tts(Resident[Decoder]):
 
         `text`: all of it, or parts of it as somebody writes them: each sentence is spoken once it
         is whole. A long text is cut at sentences; every piece has the same voice and seed.
-        `voice`: of a custom_voice model one of its own, of a base model a saved one, by name or
-        path, or what voice_of gives. `language`: a name or code; "auto": the model finds out.
-        `instruct`: how to speak, or of a voice_design model what voice to make up. `reference`: for
-        base models a recording to sound like (an array as (samples, rate)); with `reference_text`,
-        the words that are said in it, it is gone on from, without them only its voice is cloned.
+        `voice`: of a custom_voice model one of its own (None: ryan, else the first), of a base
+        model a saved one, by name or path, or what voice_of gives. `language`: a name or code;
+        "auto": the model finds out. `instruct`: how to speak, or of a voice_design model what voice
+        to make up. `reference`: for base models a recording to sound like (an array as (samples,
+        rate)); with `reference_text`, the words that are said in it, it is gone on from, without
+        them only its voice is cloned.
         `cancel`: asked between pieces; then Cancelled is raised. `options`: SpeakOptions.
         Raises as speak.
         """
@@ -168,31 +175,24 @@ class Qwen3Tts(Resident[Decoder]):
         reference_text: str | None,
     ) -> Conditioning:
         """Who speaks and how, checked. Raises UsageError for what does not go with this model."""
-        name = language_name(language)
-        self._prompt_builder().language(name)
-        if instruct is not None and not isinstance(instruct, str):
-            raise UsageError(f"instruct must be text, not {instruct!r}")
-        instruct = instruct if instruct and instruct.strip() else None
+        asked = self.abilities.check(
+            self.folder, options, voice=voice, language=language, instruct=instruct,
+            reference=reference, reference_text=reference_text,
+        )  # fmt: skip
         streamed = options.streamed_text
         if self.kind == "base":
-            refuse(self.config, self.name, instruct=instruct)
-            cloned = self._voice_to_clone(options, voice, reference, reference_text)
+            cloned = asked.voice
+            if cloned is None:
+                assert reference is not None
+                heard = None if options.x_vector_only else reference_text
+                cloned = self.voice_of(reference, heard, silence=options.reference_silence)
             found = cloned.reference(self.config, options.x_vector_only)
-            return Conditioning(name, reference=found, streamed=streamed)
-        refuse(
-            self.config, self.name, reference=reference, reference_text=reference_text,
-            x_vector_only=options.x_vector_only,
-            reference_silence=options.reference_silence or None,
-        )  # fmt: skip
-        if self.kind == "voice_design":
-            refuse(self.config, self.name, voice=voice)
-            return Conditioning(name, instruct=instruct, streamed=streamed)
-        if isinstance(voice, Voice | Path):
-            raise UsageError(f"{self.name} speaks with its own voices: {', '.join(self.voices)}")
-        speaker = self._prompt_builder().speaker(voice)
-        if instruct and self.config.size == NO_INSTRUCTION:
-            log.warning("%s cannot be instructed: instruct is ignored; use a 1.7B", self.name)
-        return Conditioning(name, voice=speaker, instruct=instruct, streamed=streamed)
+            return Conditioning(asked.language, reference=found, streamed=streamed)
+        if self.kind == "voice_design" and asked.instruct is None:
+            log.warning("no voice is described, so any is made up: describe it with instruct")
+        return Conditioning(
+            asked.language, voice=asked.speaker, instruct=asked.instruct, streamed=streamed
+        )
 
     # -- voices -------------------------------------------------------------------------------
 
@@ -210,13 +210,8 @@ class Qwen3Tts(Resident[Decoder]):
         Raises UsageError for another kind of model, too short a recording, or an array without its
         rate; AudioError.
         """
-        if self.kind != "base":
-            refuse(self.config, self.name, reference=reference)
-        if text is not None and (not isinstance(text, str) or not text.strip()):
-            raise UsageError(
-                "reference_text is empty: give the words that are said in the reference, or leave "
-                "it out to take the voice alone"
-            )
+        self.abilities.refuse_cloning()
+        checked_reference_text(text)
         samples = reference_samples(reference, self.config.codec.rate)
 
         def work() -> tuple[NDArray[np.float32], NDArray[np.uint32] | None]:
@@ -230,36 +225,17 @@ class Qwen3Tts(Resident[Decoder]):
             vector, codes = self.surviving(work)
         return Voice(name, vector, codes, text, self.config.size)
 
-    def save_voice(self, name: str, reference: SourceLike, text: str | None = None) -> Path:
-        """Make a voice and keep it under a name. Returns its file. Raises as voice_of."""
-        self.folder.file(name)  # before the work
-        return self.folder.save(name, self.voice_of(reference, text, name=name))
+    def save_voice(self, name: str, reference: SourceLike | Voice, text: str | None = None) -> Path:
+        """Keep a voice under a name, in place of one that had it. Returns its file.
 
-    def _voice_to_clone(
-        self,
-        options: SpeakOptions,
-        voice: str | Path | Voice | None,
-        reference: SourceLike | None,
-        text: str | None,
-    ) -> Voice:
-        """The voice to clone: saved, or made of a reference."""
-        if voice is not None and reference is not None:
-            raise UsageError("give voice= or reference=, not both")
-        if reference is None:
-            given = "reference_text" if text is not None else "reference_silence"
-            if text is not None or options.reference_silence:
-                raise UsageError(f"{given} goes with reference=, and there is none")
-            if voice is None:
-                known = ", ".join(self.voices) or "none yet"
-                raise UsageError(
-                    f"{self.name} is a base model, which clones voices: give reference=, a "
-                    f"recording, or voice=, a saved one (saved: {known})"
-                )
-            return voice if isinstance(voice, Voice) else self.folder.load(voice)
-        if options.x_vector_only is False and text is None:
-            raise UsageError("x_vector_only=False needs reference_text, what the reference says")
-        heard = None if options.x_vector_only else text
-        return self.voice_of(reference, heard, silence=options.reference_silence)
+        `reference`: what voice_of gives, or what it takes, with `text`. Raises as voice_of.
+        """
+        self.folder.file(name)  # before the work
+        if isinstance(reference, Voice):
+            if text is not None:
+                raise UsageError("a voice has its text already: give it to voice_of")
+            return self.folder.save(name, reference)
+        return self.folder.save(name, self.voice_of(reference, text, name=name))
 
     # -- the engine ---------------------------------------------------------------------------
 
@@ -300,9 +276,6 @@ class Qwen3Tts(Resident[Decoder]):
     def forget(self) -> None:
         """As Resident."""
         self._primed = None
-
-    def _prompt_builder(self) -> PromptBuilder:
-        return PromptBuilder(self.config, self.tokenizer, self.decoder)
 
 
 def checked_text(part: Any) -> str:

@@ -230,15 +230,7 @@ class PromptBuilder:
 
     def languages(self) -> tuple[str, ...]:
         """What can be asked for; "auto" leaves the language to the model."""
-        return ("auto", *sorted(set(self.config.languages) - self.dialects()))
-
-    def dialects(self) -> set[str]:
-        """Languages that are reached by a speaker alone."""
-        return {
-            name
-            for name in self.config.languages
-            if name.endswith("_dialect") or name in self.config.dialects.values()
-        }
+        return ("auto", *self.config.spoken)
 
     def language(self, language: str | None, speaker: str | None = None) -> int | None:
         """The id of a language; of the speaker's dialect, where Chinese or nothing is asked for."""

@@ -50,9 +50,8 @@ class Voice:
         """
         width = len(self.speaker)
         if width != config.talker.width:
-            made = SIZES.get(self.size, "another")
             raise UsageError(
-                f"voice {self.name!r} was made with a {made} model {width} wide; this one is "
+                f"voice {self.name!r} was made with {size_of(self)}, {width} wide; this one is "
                 f"{config.talker.width} wide: save the voice again with it"
             )
         if self.codes is None and x_vector_only is False:
@@ -70,6 +69,11 @@ class Voice:
                 f"{config.codec.codes - 1}; save the voice again with it"
             )
         return Reference(self.speaker, self.codes, self.text)
+
+
+def size_of(voice: Voice) -> str:
+    """The size of the model that made it, in words."""
+    return f"a {SIZES[voice.size]} model" if voice.size in SIZES else "another model"
 
 
 class VoiceFolder:

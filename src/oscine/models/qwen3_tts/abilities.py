@@ -1,0 +1,221 @@
+"""What a model that speaks can be asked for, and one line for all that it cannot.
+
+Of released models that is known before they are fetched, of others once their configuration is
+read. The checks are the same for both, so that no mistake costs a download.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from oscine.errors import UsageError
+from oscine.models.qwen3_tts.config import Kind, Qwen3TtsConfig
+from oscine.models.qwen3_tts.options import SpeakOptions
+from oscine.models.qwen3_tts.prompt import NO_INSTRUCTION
+from oscine.models.qwen3_tts.voices import Voice, VoiceFolder, size_of
+
+#: Who speaks where nobody is named: the first of the released speakers whose mother tongue is
+#: English.
+DEFAULT_VOICE = "ryan"
+#: Languages by their ISO 639-1 codes.
+CODES = {
+    **{"zh": "chinese", "en": "english", "fr": "french", "de": "german", "it": "italian"},
+    **{"ja": "japanese", "ko": "korean", "pt": "portuguese", "ru": "russian", "es": "spanish"},
+}
+PURPOSE: Mapping[Kind, str] = {
+    "custom_voice": "speaks with its own voices",
+    "voice_design": "makes up a voice from a description",
+    "base": "clones the voice of a recording",
+}
+#: What a kind is called, and released models of it.
+NAMES: Mapping[Kind, str] = {
+    "custom_voice": "custom voice",
+    "voice_design": "voice design",
+    "base": "base",
+}
+RELEASED: Mapping[Kind, str] = {
+    "custom_voice": "qwen3-tts-0.6b-custom-voice",
+    "voice_design": "qwen3-tts-1.7b-voice-design",
+    "base": "qwen3-tts-0.6b-base",
+}
+INSTRUCTED = "qwen3-tts-1.7b-custom-voice"
+BASE_OF_SIZE = {"0b6": "qwen3-tts-0.6b-base", "1b7": "qwen3-tts-1.7b-base"}
+#: Which kinds take what.
+TAKERS: Mapping[str, tuple[Kind, ...]] = {
+    "voice": ("custom_voice", "base"),
+    "instruct": ("voice_design", "custom_voice"),
+    "reference": ("base",),
+    "reference_text": ("base",),
+    "x_vector_only": ("base",),
+    "reference_silence": ("base",),
+}
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Asked:
+    """What is asked for, checked. `speaker`: one of the model's own; `voice`: one to be cloned."""
+
+    language: str
+    instruct: str | None = None
+    speaker: str | None = None
+    voice: Voice | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Abilities:
+    """`name`: as messages call the model. `size`: "0b6" or "1b7". `speakers`: its own voices in
+    lower case, and the dialect of those who speak one. `languages`: without dialects, sorted."""
+
+    name: str
+    kind: Kind
+    size: str
+    speakers: Mapping[str, str | None]
+    languages: tuple[str, ...]
+
+    @classmethod
+    def of(cls, config: Qwen3TtsConfig, name: str) -> Abilities:
+        """As a configuration states them."""
+        speakers = {name: config.dialects.get(name) for name in sorted(config.speakers)}
+        return cls(name, config.kind, config.size, speakers, config.spoken)
+
+    @property
+    def default_voice(self) -> str | None:
+        """Who speaks where nobody is named: ryan, else the first; None without own voices."""
+        return DEFAULT_VOICE if DEFAULT_VOICE in self.speakers else next(iter(self.speakers), None)
+
+    def check(
+        self,
+        saved: VoiceFolder,
+        options: SpeakOptions,
+        *,
+        voice: str | Path | Voice | None = None,
+        language: str | None = "auto",
+        instruct: str | None = None,
+        reference: Any = None,
+        reference_text: str | None = None,
+    ) -> Asked:
+        """Who is to speak and how; nothing is computed for it.
+
+        Raises UsageError for what this model cannot do, CheckpointError for a damaged voice.
+        """
+        name = language_name(language)
+        if name not in ("auto", *self.languages):
+            known = ", ".join(self.languages)
+            raise UsageError(
+                f"{self.name} does not speak {language!r}; it speaks {known} (or auto)"
+            )
+        if instruct is not None and not isinstance(instruct, str):
+            raise UsageError(f"instruct must be text, not {instruct!r}")
+        instruct = instruct if instruct and instruct.strip() else None
+        self._refuse(
+            voice=voice, instruct=instruct, reference=reference, reference_text=reference_text,
+            x_vector_only=options.x_vector_only or None,
+            reference_silence=options.reference_silence or None,
+        )  # fmt: skip
+        if self.kind == "base":
+            cloned = self._cloned(saved, options, voice, reference, reference_text)
+            return Asked(name, voice=cloned)
+        if self.kind == "voice_design":
+            return Asked(name, instruct)
+        if instruct and self.size == NO_INSTRUCTION:
+            raise UsageError(f"{self.name} heeds no instruct; leave it out, or use {INSTRUCTED}")
+        return Asked(name, instruct, self._speaker(saved, voice))
+
+    def refuse_cloning(self) -> None:
+        """Raise UsageError for a model that takes the voice of no recording."""
+        if self.kind != "base":
+            raise UsageError(
+                f"{self.name} {PURPOSE[self.kind]} and cannot clone others; use a base model, such "
+                f"as {RELEASED['base']}"
+            )
+
+    def _refuse(self, **given: object) -> None:
+        for name, value in given.items():
+            kinds = TAKERS[name]
+            if value is None or self.kind in kinds:
+                continue
+            raise UsageError(
+                f"{self.name} is a {NAMES[self.kind]} model, which {PURPOSE[self.kind]}: it takes "
+                f"no {name}; leave that out, or use a {NAMES[kinds[0]]} model, such as "
+                f"{RELEASED[kinds[0]]}"
+            )
+
+    def _speaker(self, saved: VoiceFolder, voice: str | Path | Voice | None) -> str:
+        """One of the model's own voices, in whatever case it is written."""
+        known = ", ".join(self.speakers)
+        if isinstance(voice, Voice | Path):
+            raise UsageError(f"{self.name} speaks with its own voices: {known}")
+        if voice is None and self.default_voice is not None:
+            return self.default_voice
+        name = (voice or "").strip().lower()
+        if name in self.speakers:
+            return name
+        if voice in saved.names():
+            base = BASE_OF_SIZE.get(saved.load(voice).size, RELEASED["base"])
+            raise UsageError(
+                f"{voice!r} is a saved voice, which needs a base model: {base}; {self.name} has "
+                f"{known}"
+            )
+        problem = f"there is no voice {voice!r}" if name else "the name of the voice is empty"
+        raise UsageError(f"{problem}; {self.name} has {known}")
+
+    def _cloned(
+        self,
+        saved: VoiceFolder,
+        options: SpeakOptions,
+        voice: str | Path | Voice | None,
+        reference: Any,
+        text: str | None,
+    ) -> Voice | None:
+        """The saved voice that is asked for; None where it is to be made of the reference."""
+        if voice is not None and reference is not None:
+            raise UsageError("give a reference or a voice, not both")
+        if reference is not None:
+            if options.x_vector_only is False and text is None:
+                raise UsageError(
+                    "a reference without reference_text, the words that are said in it, can only "
+                    "be used with x_vector_only"
+                )
+            checked_reference_text(text)
+            return None
+        given = "reference_text" if text is not None else "reference_silence"
+        if text is not None or options.reference_silence:
+            raise UsageError(f"{given} goes with a reference, and there is none")
+        if voice is None:
+            known = ", ".join(saved.names()) or "none yet"
+            raise UsageError(
+                f"{self.name} is a base model, which clones voices: give a reference, which is a "
+                f"recording, or a voice that was saved (saved: {known})"
+            )
+        found = voice if isinstance(voice, Voice) else saved.load(voice)
+        if found.size in BASE_OF_SIZE and self.size in BASE_OF_SIZE and found.size != self.size:
+            raise UsageError(
+                f"voice {found.name!r} was made with {size_of(found)}; {self.name} is of another "
+                "size: save the voice again with it"
+            )
+        return found
+
+
+def checked_reference_text(text: str | None) -> None:
+    """Raise UsageError for a text that says nothing."""
+    if text is not None and (not isinstance(text, str) or not text.strip()):
+        raise UsageError(
+            "reference_text is empty: give the words that are said in the reference, or leave "
+            "it out to take the voice alone"
+        )
+
+
+def language_name(language: str | None) -> str:
+    """A language as models know it, of its name or code in any case: "en-GB" is "english".
+
+    What nobody knows is left as it is, to be refused where the languages are known.
+    """
+    if language is None:
+        return "auto"
+    if not isinstance(language, str):
+        raise UsageError(f"language must be text such as english, en or auto, not {language!r}")
+    name = language.strip().lower()
+    return CODES.get(name.replace("_", "-").partition("-")[0], name) or "auto"
