@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import logging
 from collections.abc import Callable
-from dataclasses import fields, is_dataclass
 from pathlib import Path
 from typing import Any
 
@@ -22,25 +21,14 @@ from oscine.models.qwen3_tts.weights import Qwen3TtsWeights, load_weights
 from oscine.ops import Linear
 from oscine.weights import read_checkpoint
 
+from ..trees import leaves, refused_by
+
 GOLDENS = Path(__file__).resolve().parents[2] / "goldens" / "qwen3_tts"
 CASES = ("base", "custom_voice", "voice_design")
 LAYER, CODEC_LAYER = "talker.model.layers.0", "decoder.pre_transformer.layers.0"
 
 Arrays = dict[str, np.ndarray]
 Copy = Callable[[str], Any]
-
-
-def leaves(tree: Any, at: str = "") -> Arrays:
-    """Every array of a tree of dataclasses and tuples by its place."""
-    if isinstance(tree, np.ndarray):
-        return {at: tree}
-    if isinstance(tree, tuple):
-        return {k: v for i, item in enumerate(tree) for k, v in leaves(item, f"{at}.{i}").items()}
-    found: Arrays = {}
-    if is_dataclass(tree):
-        for field in fields(tree):
-            found |= leaves(getattr(tree, field.name), f"{at}.{field.name}")
-    return found
 
 
 def wide(array: np.ndarray) -> np.ndarray:
@@ -55,11 +43,7 @@ def bf16(array: np.ndarray) -> np.ndarray:
 
 
 def refused(folder: Path) -> str:
-    with pytest.raises(CheckpointError) as caught:
-        load_weights(folder)
-    message = str(caught.value)
-    assert str(folder) in message and "\n" not in message
-    return message
+    return refused_by(load_weights, folder)
 
 
 @pytest.fixture(scope="module")
