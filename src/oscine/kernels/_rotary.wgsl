@@ -18,16 +18,22 @@ fn turned(head: u32, norm: u32, at: u32, place: u32) -> f32 {
     + select(pair, -pair, at < 2u * W4) * sines[angle];
 }
 
+// The squares of four values of the head, zeros past its end.
+fn square(head: u32, i: u32) -> vec4<f32> {
+  let value = qkv[head + min(i, W4 - 1u)];
+  return select(vec4<f32>(), value * value, i < W4);
+}
+
 // Values 4·me to 4·me + 3 of the head that begins at `head`; width4 is W4.
 fn rotary(me: u32, head: u32, norm: u32, place: u32, width4: u32) -> vec4<f32> {
   var scale = 1.0;
   if (NORMS) {
     var squares = vec4<f32>();
+    // Loads that are under way together stand side by side: drivers do not unroll checked loops.
     for (var i = 0u; i < width4; i += 8u) {
-      for (var j = i; j < i + 8u; j++) {  // so many loads are under way together
-        let value = qkv[head + min(j, W4 - 1u)];
-        squares += select(vec4<f32>(), value * value, j < W4);
-      }
+      squares += square(head, i) + square(head, i + 1u) + square(head, i + 2u)
+        + square(head, i + 3u) + square(head, i + 4u) + square(head, i + 5u)
+        + square(head, i + 6u) + square(head, i + 7u);
     }
     scale = inverseSqrt(dot(squares, vec4<f32>(1.0)) / f32(4u * W4) + EPSILON);
   }

@@ -41,8 +41,22 @@ var<workgroup> weights: array<f32, 128>;  // of a block; 0 past its end
 var<workgroup> parts: array<vec4<f32>, 128>;
 var<workgroup> totals: array<f32, 128>;
 
-// How many loads an invocation has under way together.
-const LOADS: u32 = clamp(W4 / NEIGHBOURS, 1u, 8u);
+// Loads of keys and of values that an invocation has under way together: they stand side by side,
+// since drivers do not unroll checked loops.
+const LOADS: u32 = W4 / NEIGHBOURS;
+const TAKEN: u32 = select(select(select(1u, 2u, LOADS > 1u), 4u, LOADS > 2u), 8u, LOADS > 4u);
+const VALUES: u32 = 8u;  // 4 or 8
+
+// Of four values of a query and a key; zeros past the head's end.
+fn product(key: u32, i: u32) -> vec4<f32> {
+  return select(vec4<f32>(), heads[min(i, W4 - 1u)], i < W4) * keys[key + min(i, W4 - 1u)];
+}
+
+// Of the query and the row's own key.
+fn own_product(i: u32) -> vec4<f32> {
+  let at = min(i, W4 - 1u);
+  return select(vec4<f32>(), heads[at] * heads[HELD + at], i < W4);
+}
 
 // Which key of a block an invocation holds the score of; neighbours take turns.
 fn own_key(me: u32, turn: u32) -> u32 {
@@ -57,10 +71,17 @@ fn own_score(me: u32, begin: u32, end: u32, first: u32, at: Place) -> f32 {
     let place = begin + own_key(me, turn);
     let key = first + slot_of(min(place, end - 1u), at) * KEY_HEADS * W4;
     var products = vec4<f32>();
-    for (var i = part; i < at.width4; i += LOADS * NEIGHBOURS) {
-      for (var j = i; j < i + LOADS * NEIGHBOURS; j += NEIGHBOURS) {
-        let asked = select(vec4<f32>(), heads[min(j, W4 - 1u)], j < W4);
-        products += asked * keys[key + min(j, W4 - 1u)];
+    for (var i = part; i < at.width4; i += TAKEN * NEIGHBOURS) {
+      products += product(key, i);
+      if (LOADS > 1u) {
+        products += product(key, i + NEIGHBOURS);
+      }
+      if (LOADS > 2u) {
+        products += product(key, i + 2u * NEIGHBOURS) + product(key, i + 3u * NEIGHBOURS);
+      }
+      if (LOADS > 4u) {
+        products += product(key, i + 4u * NEIGHBOURS) + product(key, i + 5u * NEIGHBOURS)
+          + product(key, i + 6u * NEIGHBOURS) + product(key, i + 7u * NEIGHBOURS);
       }
     }
     let score = SCALE * neighbour_sum(dot(products, vec4<f32>(1.0)), NEIGHBOURS);
@@ -69,6 +90,31 @@ fn own_score(me: u32, begin: u32, end: u32, first: u32, at: Place) -> f32 {
     }
   }
   return own;
+}
+
+struct Sum {
+  values: vec4<f32>,
+  weight: f32,
+}
+
+// Four values of key `key` of the block, and its weight.
+fn weighted(key: u32, begin: u32, end: u32, first: u32, at: Place) -> Sum {
+  let weight = select(0.0, weights[min(key, 127u)], key < 128u);
+  let value = first + slot_of(min(begin + key, end - 1u), at) * KEY_HEADS * W4;
+  return Sum(weight * values[value], weight);
+}
+
+fn plus(a: Sum, b: Sum) -> Sum {
+  return Sum(a.values + b.values, a.weight + b.weight);
+}
+
+// Of the four keys from `key` on that are a step apart.
+fn weighted4(key: u32, step: u32, begin: u32, end: u32, first: u32, at: Place) -> Sum {
+  let a = weighted(key, begin, end, first, at);
+  let b = weighted(key + step, begin, end, first, at);
+  let c = weighted(key + 2u * step, begin, end, first, at);
+  let d = weighted(key + 3u * step, begin, end, first, at);
+  return plus(plus(a, b), plus(c, d));
 }
 
 @compute @workgroup_size(128)
@@ -102,8 +148,8 @@ fn main(
   var sum = vec4<f32>();
   if (takes_fresh) {
     var products = vec4<f32>();
-    for (var i = 0u; i < at.width4; i++) {
-      products += heads[i] * heads[HELD + i];
+    for (var i = 0u; i < at.width4; i += 4u) {
+      products += own_product(i) + own_product(i + 1u) + own_product(i + 2u) + own_product(i + 3u);
     }
     top = SCALE * dot(products, vec4<f32>(1.0));
     let value = qkv[key_at + KEY_HEADS * W4 + column];
@@ -135,14 +181,14 @@ fn main(
     total *= fade;
     sum *= fade;
     let count = select(0u, min(128u, end - begin), group < columns);
-    for (var key = group; key < count; key += 8u * columns) {
-      for (var turn = 0u; turn < 8u; turn++) {
-        let other = key + turn * columns;
-        let weight = select(0.0, weights[min(other, 127u)], other < 128u);
-        let value = first + slot_of(min(begin + other, end - 1u), at) * KEY_HEADS * W4;
-        sum += weight * values[value + column];
-        total += weight;
+    for (var key = group; key < count; key += VALUES * columns) {
+      var found = weighted4(key, columns, begin, end, first + column, at);
+      if (VALUES > 4u) {
+        let more = weighted4(key + 4u * columns, columns, begin, end, first + column, at);
+        found = plus(found, more);
       }
+      sum += found.values;
+      total += found.weight;
     }
   }
   parts[me] = sum;

@@ -8,7 +8,7 @@
 // use _sampling
 // use _never
 const GROUPS: u32 = 16u;
-const KEPT: u32 = 2048u;
+const KEPT: u32 = 2048u;  // 8 KiB of the 16 that every device has
 
 @group(0) @binding(0) var<storage, read> logits: array<f32>;
 @group(0) @binding(1) var<storage, read> rules: array<u32>;
@@ -31,6 +31,11 @@ struct Line {
   seen: u32,
   count: u32,
   group: u32,
+  end: u32,
+  suppress: u32,
+  minimum: u32,
+  penalty: f32,
+  temperature: f32,  // by which is divided: 1 where choice is greedy
 }
 
 var<private> LINE: Line;
@@ -39,7 +44,8 @@ var<workgroup> start: vec4<u32>;
 var<workgroup> kept: array<f32, KEPT>;
 var<workgroup> bins: array<atomic<u32>, 256>;  // how many, or lower halves of masses
 var<workgroup> bins_upper: array<atomic<u32>, 256>;
-var<workgroup> sixteens: array<vec2<u32>, 64>;  // sums of sixteen bins of both; 16 are in use
+var<workgroup> sixteens: array<atomic<u32>, 64>;  // sums of sixteen bins: 16
+var<workgroup> sixteens_upper: array<atomic<u32>, 64>;
 var<workgroup> border: vec3<u32>;  // a digit, and what the next is counted from
 
 fn broken(x: f32) -> bool {
@@ -52,17 +58,14 @@ fn score_of(id: u32, logit: f32) -> f32 {
     return NEVER;
   }
   if (LINE.group == 0u) {
-    let end = id == rules[END];
-    if (select(id >= rules[SUPPRESS], LINE.count < rules[MINIMUM], end)) {
+    if (select(id >= LINE.suppress, LINE.count < LINE.minimum, id == LINE.end)) {
       return NEVER;
     }
     if (seen[LINE.seen + id] != 0u) {
-      let penalty = bitcast<f32>(rules[REPETITION_PENALTY]);
-      score = select(score * penalty, score / penalty, score > 0.0);
+      score = select(score * LINE.penalty, score / LINE.penalty, score > 0.0);
     }
   }
-  let temperature = bitcast<f32>(rules[TEMPERATURE]);
-  score /= select(1.0, temperature, temperature > 0.0);
+  score /= LINE.temperature;
   return select(score, 0.0, score == 0.0);  // of the two zeros one
 }
 
@@ -70,7 +73,24 @@ fn score(id: u32) -> f32 {
   if (id < KEPT) {
     return kept[id];
   }
-  return score_of(id, logits[LINE.logits + id]);
+  return score_of(id, logit(id));
+}
+
+// The logit of an id, of the last one past the end.
+fn logit(id: u32) -> f32 {
+  return logits[LINE.logits + min(id, rules[VOCABULARY] - 1u)];
+}
+
+// Its score, put by.
+fn keep(id: u32, logit: f32) -> f32 {
+  if (id >= rules[VOCABULARY]) {
+    return NEVER;
+  }
+  let value = score_of(id, logit);
+  if (id < KEPT) {
+    kept[id] = value;
+  }
+  return value;
 }
 
 // In order as scores are.
@@ -82,34 +102,56 @@ fn rank(x: f32) -> u32 {
 fn clear_bins(me: u32) {
   atomicStore(&bins[me], 0u);
   atomicStore(&bins_upper[me], 0u);
-  workgroupBarrier();
-}
-
-fn sum_sixteens(me: u32) {
-  workgroupBarrier();
   if (me < 16u) {
-    var sum = vec2<u32>();
-    for (var bin = 16u * me; bin < 16u * me + 16u; bin++) {
-      sum += vec2<u32>(atomicLoad(&bins[bin]), atomicLoad(&bins_upper[bin]));
-    }
-    sixteens[me] = sum;
+    atomicStore(&sixteens[me], 0u);
+    atomicStore(&sixteens_upper[me], 0u);
   }
   workgroupBarrier();
 }
 
-// What the bins from `first` to `end` hold, those of a sixteen together where all of it counts.
-fn sum_bins(first: u32, end: u32) -> vec2<u32> {
-  var sum = vec2<u32>();
-  for (var bin = first; bin < min(end, (first + 15u) / 16u * 16u); bin++) {
-    sum += vec2<u32>(atomicLoad(&bins[bin]), atomicLoad(&bins_upper[bin]));
+// Add to the bin of a digit, and to its sixteen.
+fn add(digit: u32, amount: vec2<u32>) {
+  atomicAdd(&bins[digit], amount.x);
+  atomicAdd(&sixteens[digit / 16u], amount.x);
+  if (amount.y > 0u) {
+    atomicAdd(&bins_upper[digit], amount.y);
+    atomicAdd(&sixteens_upper[digit / 16u], amount.y);
   }
-  for (var i = (first + 15u) / 16u; i < end / 16u; i++) {
-    sum += sixteens[i];
-  }
-  for (var bin = max(first, end / 16u * 16u); bin < end; bin++) {
-    sum += vec2<u32>(atomicLoad(&bins[bin]), atomicLoad(&bins_upper[bin]));
-  }
-  return sum;
+}
+
+fn bin(i: u32, first: u32, end: u32) -> vec2<u32> {
+  let held = vec2<u32>(atomicLoad(&bins[i]), atomicLoad(&bins_upper[i]));
+  return select(vec2<u32>(), held, i >= first && i < end);
+}
+
+fn four_bins(i: u32, first: u32, end: u32) -> vec2<u32> {
+  return bin(i, first, end) + bin(i + 1u, first, end) + bin(i + 2u, first, end)
+    + bin(i + 3u, first, end);
+}
+
+fn sixteen(i: u32, first: u32, end: u32) -> vec2<u32> {
+  let held = vec2<u32>(atomicLoad(&sixteens[i]), atomicLoad(&sixteens_upper[i]));
+  return select(vec2<u32>(), held, i >= first && i < end);
+}
+
+fn four_sixteens(i: u32, first: u32, end: u32) -> vec2<u32> {
+  return sixteen(i, first, end) + sixteen(i + 1u, first, end) + sixteen(i + 2u, first, end)
+    + sixteen(i + 3u, first, end);
+}
+
+// What all bins hold, and those below `me`: whole sixteens, then of its own sixteen.
+// Loads that are under way together stand side by side: drivers do not unroll checked loops.
+fn all_bins() -> vec2<u32> {
+  return four_sixteens(0u, 0u, 16u) + four_sixteens(4u, 0u, 16u) + four_sixteens(8u, 0u, 16u)
+    + four_sixteens(12u, 0u, 16u);
+}
+
+fn bins_below(me: u32) -> vec2<u32> {
+  let own = me / 16u;
+  let i = 16u * own;
+  return four_sixteens(0u, 0u, own) + four_sixteens(4u, 0u, own) + four_sixteens(8u, 0u, own)
+    + four_sixteens(12u, 0u, own) + four_bins(i, i, me) + four_bins(i + 4u, i, me)
+    + four_bins(i + 8u, i, me) + four_bins(i + 12u, i, me);
 }
 
 // The bits above a digit, of which all are known.
@@ -128,11 +170,11 @@ fn border_by_count(me: u32, most: u32, digits: u32) -> u32 {
     for (var id = me; id < rules[VOCABULARY]; id += WORKGROUP) {
       let mine = rank(score(id));
       if (((mine ^ found) & above(shift)) == 0u) {
-        atomicAdd(&bins[(mine >> shift) & 255u], 1u);
+        add((mine >> shift) & 255u, vec2<u32>(1u, 0u));
       }
     }
-    sum_sixteens(me);
-    let higher = sum_bins(me + 1u, 256u).x;
+    workgroupBarrier();
+    let higher = all_bins().x - bins_below(me).x - atomicLoad(&bins[me]);
     if (higher < left && left <= higher + atomicLoad(&bins[me])) {
       border = vec3<u32>(me, left - higher, 0u);
     }
@@ -161,15 +203,14 @@ fn border_by_mass(me: u32, least: u32, top: f32, digits: u32) -> u32 {
       let mine = rank(value);
       if (mine >= least && ((mine ^ found) & above(shift)) == 0u) {
         let share = u32(WHOLE * exp(value - top));
-        atomicAdd(&bins[(mine >> shift) & 255u], share & 0xffffu);
-        atomicAdd(&bins_upper[(mine >> shift) & 255u], share >> 16u);
+        add((mine >> shift) & 255u, vec2<u32>(share & 0xffffu, share >> 16u));
       }
     }
-    sum_sixteens(me);
+    workgroupBarrier();
     if (digit == 0u) {
-      limit = (1.0 - bitcast<f32>(rules[TOP_P])) * mass(sum_bins(0u, 256u));
+      limit = (1.0 - bitcast<f32>(rules[TOP_P])) * mass(all_bins());
     }
-    let lower = below + sum_bins(0u, me);
+    let lower = below + bins_below(me);
     let with_own = lower + vec2<u32>(atomicLoad(&bins[me]), atomicLoad(&bins_upper[me]));
     if ((me == 0u || mass(lower) <= limit) && (me == 255u || mass(with_own) > limit)) {
       border = vec3<u32>(me, lower);
@@ -223,27 +264,26 @@ fn main(
   }
   let vocabulary = rules[VOCABULARY];
   let row = arrayLength(&logits) / (vocabulary * workgroups.x) * (line + 1u) - 1u;
-  LINE = Line(row * vocabulary, arrayLength(&seen) / workgroups.x * line, at.y, at.z);
+  let temperature = bitcast<f32>(rules[TEMPERATURE]);
+  let drawn = temperature > 0.0;
+  LINE = Line(
+    row * vocabulary, arrayLength(&seen) / workgroups.x * line, at.y, at.z, rules[END],
+    rules[SUPPRESS], rules[MINIMUM], bitcast<f32>(rules[REPETITION_PENALTY]),
+    select(1.0, temperature, drawn)
+  );
   var top = NEVER;
   var bad = 0.0;
-  for (var first = me; first < vocabulary; first += 4u * WORKGROUP) {
-    var four = vec4<f32>();
-    for (var i = 0u; i < 4u; i++) {  // loads that are under way together
-      four[i] = logits[LINE.logits + min(first + i * WORKGROUP, vocabulary - 1u)];
-    }
-    for (var i = 0u; i < 4u; i++) {
-      let id = min(first + i * WORKGROUP, vocabulary - 1u);
-      let value = score_of(id, four[i]);
-      if (id < KEPT) {
-        kept[id] = value;
-      }
-      top = max(top, value);
-      bad = select(bad, 1.0, broken(four[i]));
-    }
+  for (var id = me; id < vocabulary; id += 4u * WORKGROUP) {
+    let four = vec4<f32>(
+      logit(id), logit(id + WORKGROUP), logit(id + 2u * WORKGROUP), logit(id + 3u * WORKGROUP)
+    );
+    let a = max(keep(id, four.x), keep(id + WORKGROUP, four.y));
+    let b = max(keep(id + 2u * WORKGROUP, four.z), keep(id + 3u * WORKGROUP, four.w));
+    top = max(top, max(a, b));
+    bad = select(bad, 1.0, broken(four.x) || broken(four.y) || broken(four.z) || broken(four.w));
   }
   top = block_max(me, top);
   bad = block_max(me, bad);
-  let drawn = bitcast<f32>(rules[TEMPERATURE]) > 0.0;
   let most = rules[TOP_K];
   let by_count = drawn && most > 0u && most < vocabulary;
   let by_mass = drawn && bitcast<f32>(rules[TOP_P]) < 1.0;

@@ -14,10 +14,9 @@ from oscine.ops import Cache, HeadNorms, Rotary, Utterances
 from oscine.ops.gpu_recorder import Recorder
 
 MOST_HEAD = 512  # values of a head: four an invocation
-FEW_KEYS = 64  # so few are taken by several lanes each, even for one line
-SPLIT_FROM, SPLIT_KEYS, MOST_SPLITS = 256, 64, 16  # a longer cache is read by several workgroups
+FEW_KEYS = 64  # of so few an invocation takes four values at once, else eight
+SPLIT_FROM, SPLIT_KEYS, MOST_SPLITS = 256, 128, 16  # a longer cache is read by several workgroups
 MOST_IDS = 65536  # of a vocabulary: sums of so many masses still fit
-KEPT_SCORES = 2048  # in the memory of a workgroup, of which every device has 16 KiB
 
 
 class GpuSpeech(Recorder):
@@ -64,12 +63,12 @@ class GpuSpeech(Recorder):
             splits = min(MOST_SPLITS, ceil(room / SPLIT_KEYS))
         y = self.new(rows, heads * width)
         sums = self.new(rows, heads, splits, width + 4) if splits > 1 else y
-        several = self.block == "subgroup" and (rows > 1 or room <= FEW_KEYS)
         self.add(
             "attend_rotary", [*tensors, sums], (heads, rows, splits),
             work=2.0 * rows * min(room, window or room) * heads * width,
             SCALE=repr(float(width**-0.5)), APPEND=single, SPLITS=splits > 1,
-            NEIGHBOURS=4 if several else 1, **shape,
+            NEIGHBOURS=4 if self.block == "subgroup" else 1,
+            VALUES=4 if room <= FEW_KEYS else 8, **shape,
         )  # fmt: skip
         if splits > 1:
             self.add(
@@ -115,7 +114,7 @@ class GpuSpeech(Recorder):
             "sample",
             [logits, rules, utterances.rows, utterances.codes, utterances.seen],
             (lines,),
-            GROUPS=groups, KEPT=min(vocabulary, KEPT_SCORES), BLOCK=self.block, BLOCK_LANES=256,
+            GROUPS=groups, BLOCK=self.block, BLOCK_LANES=256,
         )  # fmt: skip
 
     def embed_code(
