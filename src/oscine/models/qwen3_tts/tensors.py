@@ -88,16 +88,19 @@ class Tensors:
         return Linear(weight.reshape(weight.shape[:2]), self.bias(name))
 
     def bias(self, name: str) -> Array | None:
+        """That of a layer [O], float32; None where it has none."""
         return self.wide(f"{name}.bias") if f"{name}.bias" in self.entries else None
 
     def rms(self, name: str, eps: float) -> RmsNorm:
+        """A norm that has a weight alone."""
         return RmsNorm(self.wide(f"{name}.weight"), eps)
 
     def norm(self, name: str, eps: float) -> Norm:
+        """A layer norm."""
         return Norm(self.wide(f"{name}.weight"), self.wide(f"{name}.bias"), eps)
 
     def snake(self, name: str) -> Snake:
-        """Of the logarithms that are stored."""
+        """Its two factors, of which logarithms are stored."""
         with np.errstate(over="ignore"):
             scale = np.exp(self.wide(f"{name}.alpha"))
             gain = np.float32(1) / (np.exp(self.wide(f"{name}.beta")) + np.float32(1e-9))
