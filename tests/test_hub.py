@@ -17,6 +17,7 @@ import pytest
 
 from oscine import download, hub, sources
 from oscine.errors import HubError
+from oscine.models.qwen3_tts.abilities import BASE_OF_SIZE, CODES, INSTRUCTED, RELEASED
 
 REPOSITORY = "openai/whisper-tiny.en"
 FILES = {
@@ -282,6 +283,36 @@ def test_names_that_are_none(empty_home: Path, tmp_path: Path) -> None:
     with pytest.raises(HubError, match=r"no such file or folder"):
         hub.resolve("./not/here.pt")
     assert hub.resolve(tmp_path) == tmp_path
+    with pytest.raises(HubError, match=r"did you mean 'qwen3-tts-0.6b-custom-voice'\?"):
+        hub.resolve("qwen3-tts")  # the default of those that begin so
+    with pytest.raises(HubError, match=r"did you mean 'qwen3-tts-1.7b-base'\? Known: qwen3[^,]*,"):
+        hub.named("qwen3-tts-1.7-base", hub.QWEN3_TTS)
+
+
+def test_what_speech_models_can_do_is_what_their_page_says() -> None:
+    page = (Path(__file__).resolve().parent.parent / "MODELS" / "qwen3_tts.md").read_text("utf-8")
+    rows = [[cell.strip() for cell in line.split("|")[1:-1]] for line in page.splitlines()]
+    stated = {row[0]: row for row in rows if row and row[0] in hub.QWEN3_TTS}
+    assert set(stated) == set(hub.QWEN3_TTS) == set(hub.SPEAKS)
+    for name, (kind, size) in hub.SPEAKS.items():
+        assert stated[name][1] == kind
+        assert size == {"0.6b": "0b6", "1.7b": "1b7"}[name.split("-")[2]]
+        assert stated[name][5] in (str(len(hub.SPEAKERS)), "cloned", "described")
+        assert (kind == "custom_voice") == stated[name][5].isdecimal()
+        assert stated[name][6].split()[0] == str(len(hub.LANGUAGES))
+    for name in (*hub.SPEAKERS, *hub.LANGUAGES, *filter(None, hub.SPEAKERS.values())):
+        assert re.search(rf"\b{name}\b", page)
+    assert set(hub.LANGUAGES) == set(CODES.values())
+    for released in (*RELEASED.values(), INSTRUCTED, *BASE_OF_SIZE.values()):
+        assert released in hub.QWEN3_TTS  # what messages recommend
+
+
+def test_a_model_of_hugging_face_alone_that_cannot_be_fetched(server: Server) -> None:
+    with pytest.raises(HubError) as caught:
+        hub.resolve("qwen3-tts-0.6b-base")
+    told = str(caught.value)
+    assert "https://huggingface.co/Qwen/Qwen3-TTS-12Hz-0.6B-Base in a folder" in told
+    assert "--model FOLDER" in told and "package index" not in told
 
 
 def test_every_alias_and_every_wheel_is_pinned() -> None:

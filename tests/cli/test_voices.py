@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from oscine import hub
 from oscine.cli import run
 from oscine.errors import UsageError
 from oscine.models.qwen3_tts.voices import Voice, read_voice
@@ -64,7 +65,9 @@ def test_a_voice_is_saved_listed_and_removed(
     assert listed(capsys) == []
     assert save("anna", "--audio", "ref.wav", "--text", "What she says.", "--device", "cpu") == 0
     file = empty_home / "voices" / "anna.safetensors"
-    assert capsys.readouterr() == (f"{file}\n", "")
+    out, error = capsys.readouterr()
+    assert out == f"{file}\n"
+    assert error == "oscine: voice 'anna' saved; speak with it: --voice 'anna'\n"
     assert cloner.asked == [("weights", "cpu", "auto", False), ("ref.wav", "What she says.")]
     voice = read_voice(file)
     assert (voice.text, voice.size) == ("What she says.", "0b6")
@@ -72,8 +75,30 @@ def test_a_voice_is_saved_listed_and_removed(
     capsys.readouterr()
     assert listed(capsys) == ["anna", "bert"]
     assert run(["voices", "remove", "anna"]) == 0
-    assert capsys.readouterr() == ("", "")
+    assert capsys.readouterr() == ("", "oscine: voice 'anna' removed\n")
     assert listed(capsys) == ["bert"]
+
+
+def test_no_voices_are_told(cloner: Cloner, capsys: Capture) -> None:
+    for more in ([], ["--model", "qwen3-tts-1.7b-base"]):
+        assert run(["voices", "list", *more]) == 0
+        out, error = capsys.readouterr()
+        assert out == "" and error.startswith("oscine: no voices are saved; oscine voices save")
+
+
+def test_a_voice_is_replaced_only_by_force(
+    cloner: Cloner, empty_home: Path, capsys: Capture
+) -> None:
+    assert save("anna", "--audio", "ref.wav") == 0
+    file = empty_home / "voices" / "anna.safetensors"
+    first = file.read_bytes()
+    capsys.readouterr()
+    assert save("anna", "--audio", "ref.wav", "--text", "More.") == 2
+    assert "there is a voice 'anna' already; --force" in capsys.readouterr().err
+    assert file.read_bytes() == first and len(cloner.asked) == 2  # loaded once, asked once
+    assert save("anna", "--audio", "ref.wav", "--text", "More.", "--force") == 0
+    assert "voice 'anna' replaced" in capsys.readouterr().err
+    assert read_voice(file).text == "More."
 
 
 @pytest.mark.parametrize(
@@ -123,14 +148,43 @@ def test_speakers_of_a_model_without_its_weights(
         assert [line.split()[0] for line in out.splitlines()[1:]] == [
             "dylan", "eric", "ryan", "serena", "vivian",
         ]  # fmt: skip
-        assert "(beijing_dialect)" in out
-    assert error.startswith("languages: chinese, english, ")
+        assert "dylan   beijing_dialect" in out
+    assert error.startswith("languages: auto, chinese, english, ")
+    assert "dialect" not in error
+
+
+def test_what_released_models_take_is_told_without_them(
+    cloner: Cloner, capsys: Capture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("oscine.hub.resolve", None)  # nothing is fetched
+    for model in ("qwen3-tts-1.7b-custom-voice", "Qwen/Qwen3-TTS-12Hz-1.7B-CustomVoice"):
+        assert run(["speak", "--voice", "help", "--model", model]) == 0
+        out, error = capsys.readouterr()
+        assert [line.split()[0] for line in out.splitlines()[1:]] == list(hub.SPEAKERS)
+        assert error == f"languages: auto, {', '.join(hub.LANGUAGES)}\n"
+    assert run(["speak", "--voice", "help"]) == 0
+    assert "ryan" in capsys.readouterr().out
+    assert run(["speak", "--voice", "help", "--model", "qwen3-tts-1.7b-voice-design"]) == 0
+    out, error = capsys.readouterr()
+    assert out == "" and "has no voices: describe one with --instruct" in error
+    assert run(["voices", "list", "--model", "qwen3-tts-0.6b-custom-voice"]) == 0
+    assert "vivian" in capsys.readouterr().out
+    assert run(["voices", "list", "--model", "base"]) == 2
+    assert "base writes down and does not speak" in capsys.readouterr().err
+
+
+def test_a_released_model_that_clones_nobody_is_not_fetched(
+    cloner: Cloner, capsys: Capture
+) -> None:
+    assert save("anna", "--audio", "ref.wav", model="qwen3-tts-0.6b-custom-voice") == 2
+    assert "cannot clone others; use a base model, such as" in capsys.readouterr().err
+    assert cloner.asked == []
 
 
 @pytest.mark.parametrize(
     ("model", "problem"),
     [
-        ("qwen3-tts-0.6b-base", "is not on this machine; oscine models pull qwen3-tts-0.6b-base"),
+        ("some/speaker", "is not on this machine; oscine models pull some/speaker"),
         ("qwen3", "no model is called 'qwen3'"),
         (str(GOLDENS.parent / "whisper_formats"), ""),
     ],

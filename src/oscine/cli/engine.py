@@ -36,7 +36,7 @@ def number(text: str | float | None) -> float | None:
     try:
         return float(text)
     except ValueError:
-        raise typer.BadParameter(f"{text!r} is not a number or None") from None
+        raise typer.BadParameter(f"{text!r} is not a number") from None
 
 
 def whole(text: str | int | None) -> int | None:
@@ -46,7 +46,7 @@ def whole(text: str | int | None) -> int | None:
     try:
         return int(text)
     except ValueError:
-        raise typer.BadParameter(f"{text!r} is not a whole number or None") from None
+        raise typer.BadParameter(f"{text!r} is not a whole number") from None
 
 
 def option(help_text: str, parser: Any = None, metavar: str | None = None) -> Any:
@@ -122,6 +122,19 @@ def tell_times(model: Model) -> None:
 def refuse_speaker(name: str) -> UsageError:
     """For a command that writes down."""
     return UsageError(f"{name} speaks and does not write down; oscine speak is its command")
+
+
+def check_speaks(name: str) -> None:
+    """Refuse a name that is no model's, or one's that only writes down, before it is fetched.
+
+    Raises UsageError, HubError.
+    """
+    from oscine import hub
+
+    own = hub.known(name)
+    if own is not None and own not in hub.QWEN3_TTS:
+        raise refuse_listener(name)
+    hub.named(name, hub.QWEN3_TTS)
 
 
 def refuse_listener(name: str) -> UsageError:

@@ -57,7 +57,7 @@ def download_bars() -> Iterator[download.Progress]:
 def languages(name: str, model: hub.Model) -> str:
     """How many, or which: Whisper's vocabularies tell, Parakeet's version does."""
     if name in hub.QWEN3_TTS:
-        return "10"
+        return str(len(hub.LANGUAGES))
     if name in hub.PARAKEET:
         return "25" if "-v3" in name else "English"
     return _LANGUAGES[model.n_vocab]
@@ -65,17 +65,24 @@ def languages(name: str, model: hub.Model) -> str:
 
 @app.command("list")
 def list_models() -> None:
-    """List the models known by name, with the default marked and where each lies."""
-    table = Table("name", "languages", "download", "here", box=None)
-    for name, model in (hub.MODELS | hub.PARAKEET | hub.QWEN3_TTS).items():
+    """List the models known by name: what each does, and where it lies if it is here."""
+    table = Table("name", "does", "languages", "download", "here", box=None)
+    for name, model in hub.EVERY.items():
         folder = hub.find(name)
+        does = "text to speech" if name in hub.QWEN3_TTS else "speech to text"
+        if name in (hub.DEFAULT_MODEL, hub.DEFAULT_VOICE_MODEL):
+            does += " (default)"
         table.add_row(
-            f"{name} (default)" if name == hub.DEFAULT_MODEL else name,
-            languages(name, model),
-            f"{model.megabytes} MB",
-            str(folder) if folder else "",
+            name, does, languages(name, model), size(model), str(folder) if folder else ""
         )
     Console(width=None if sys.stdout.isatty() else 200).print(table)  # a pipe gets whole paths
+
+
+def size(model: hub.Model) -> str:
+    """Of its download, for people."""
+    if model.megabytes < 1000:
+        return f"{model.megabytes} MB"
+    return f"{model.megabytes / 1000:.1f} GB"
 
 
 @app.command()

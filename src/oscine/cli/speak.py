@@ -19,6 +19,7 @@ from oscine.cli.engine import (
     Precision,
     Threads,
     check_device,
+    check_speaks,
     given,
     load_model,
     number,
@@ -31,7 +32,9 @@ from oscine.cli.engine import (
 )
 from oscine.cli.openai_style import OpenAIStyle
 from oscine.cli.outputs import STANDARD_INPUT
+from oscine.cli.voices import released, saved, show_voices
 from oscine.errors import UsageError
+from oscine.models.qwen3_tts.abilities import DEFAULT_VOICE
 from oscine.models.qwen3_tts.options import SpeakOptions
 
 if TYPE_CHECKING:
@@ -39,12 +42,10 @@ if TYPE_CHECKING:
 
 app = typer.Typer(add_completion=False, pretty_exceptions_enable=False, rich_markup_mode=None)
 
-#: Who speaks where nobody is named: of the released speakers the first whose mother tongue is
-#: English.
-DEFAULT_VOICE = "ryan"
 #: What is said of the speech besides SpeakOptions.
 CONDITIONING = ("voice", "language", "instruct", "reference", "reference_text")
 HELP = "help"
+EXAMPLE = 'oscine speak "Hello there." -o hello.wav'
 
 
 @app.command(cls=OpenAIStyle, no_args_is_help=True)
@@ -161,27 +162,29 @@ def speak(
     # A mistake is told before anything slow begins.
     said = given(context)
     options = {name: context.params[name] for name in (*CONDITIONING, *OPTIONS) if name in said}
-    SpeakOptions.of(**{name: options[name] for name in options if name in OPTIONS})
-    for_speech = voice != HELP
-    if for_speech and text is None:
-        raise UsageError("Missing argument 'TEXT'.")
+    chosen = SpeakOptions.of(**{name: options[name] for name in options if name in OPTIONS})
+    model = model or hub.DEFAULT_VOICE_MODEL
+    if voice == HELP:
+        start_log(verbose)
+        show_voices(model)
+        return
+    if text is None:
+        raise UsageError(f"there is no text; for example: {EXAMPLE}")
     if text == str(reference) == STANDARD_INPUT:
         raise UsageError("standard input cannot be both the text and the reference")
     set_threads(threads)
     check_device(device)
-    words = text_in.open_text(text) if for_speech and text is not None else ""
+    words = text_in.open_text(text)
     if reference is not None:
         from oscine.audio.io import open_source  # av is slow to import
 
         open_source(reference)
-    out = sound_out.choose(output, form, play) if for_speech else None
+    if (abilities := released(model)) is not None:
+        how = {name: options[name] for name in CONDITIONING if name in options}
+        abilities.check(saved(), chosen, **how)
+    out = sound_out.choose(output, form, play)
     start_log(verbose)
-    if out is None:
-        from oscine.cli.voices import show_voices
-
-        show_voices(model or hub.DEFAULT_VOICE_MODEL)
-        return
-    loaded = load_speaker(model or hub.DEFAULT_VOICE_MODEL, device, dtype.value, offline=offline)
+    loaded = load_speaker(model, device, dtype.value, offline=offline)
     say_text(loaded, words, out, options)
     tell_times(loaded)
 
@@ -194,8 +197,6 @@ def say_text(
     model: Qwen3Tts, text: str | Iterator[str], out: sound_out.Out, options: dict[str, Any]
 ) -> None:
     """One text, with somebody's voice."""
-    if model.kind == "custom_voice" and "voice" not in options and DEFAULT_VOICE in model.voices:
-        options["voice"] = DEFAULT_VOICE
     if (reference := options.pop("reference", None)) is not None:
         options["reference"] = str(reference)
     stream = model.stream(text, **options)
@@ -205,8 +206,8 @@ def say_text(
 
 def load_speaker(name: str, device: str, dtype: str, *, offline: bool) -> Qwen3Tts:
     """A model that speaks; UsageError for one that writes down, before it is fetched if known."""
-    if not os.path.exists(name) and name in hub.MODELS | hub.PARAKEET | hub.ALIASES:
-        raise refuse_listener(name)
+    if not os.path.exists(hub.expanded(name)):
+        check_speaks(name)
     loaded: Any = load_model(name, device, dtype, offline=offline)
     if not hasattr(loaded, "speak"):
         raise refuse_listener(name)

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from oscine.cli import tell
 from oscine.cli.engine import (
     Device,
     Dtype,
@@ -16,13 +17,14 @@ from oscine.cli.engine import (
     Precision,
     Threads,
     check_device,
+    check_speaks,
     set_threads,
     start_log,
 )
 from oscine.errors import HubError, UsageError
 
 if TYPE_CHECKING:
-    from oscine.models.qwen3_tts.config import Qwen3TtsConfig
+    from oscine.models.qwen3_tts.abilities import Abilities
     from oscine.models.qwen3_tts.voices import VoiceFolder
 
 app = typer.Typer(
@@ -53,7 +55,12 @@ def save(
     text: Annotated[
         str | None, typer.Option(help="What it says, word for word: the voice gets nearer to it.")
     ] = None,
-    model: Annotated[str, typer.Option(help="A base model, by name or path.")] = DEFAULT_MODEL,
+    force: Annotated[
+        bool, typer.Option("--force", help="Replace a voice that has the name already.")
+    ] = False,
+    model: Annotated[
+        str, typer.Option(metavar="MODEL", help="A base model, by name or path.")
+    ] = DEFAULT_MODEL,
     device: Device = "auto",
     dtype: Precision = Dtype.AUTO,
     threads: Threads = None,
@@ -66,68 +73,119 @@ def save(
     from oscine.audio.io import open_source
     from oscine.cli.speak import load_speaker
 
-    saved().file(name)  # a name that cannot be is told before anything slow begins
+    file = saved().file(name)  # a name that cannot be is told before anything slow begins
+    there = file.exists()
+    if there and not force:
+        raise UsageError(f"there is a voice {name!r} already; --force takes its place")
     if text is not None and not text.strip():
         raise UsageError("text is empty; leave it out where nobody knows what is said")
     open_source(audio)
+    if (abilities := released(model)) is not None:
+        abilities.refuse_cloning()
     set_threads(threads)
     check_device(device)
     start_log(verbose=False)
     voice = load_speaker(model, device, dtype.value, offline=offline).voice_of(str(audio), text)
     typer.echo(saved().save(name, voice))
+    tell(f"voice {name!r} {'replaced' if there else 'saved'}; speak with it: --voice {name!r}")
 
 
 @app.command("list")
 def list_voices(
     model: Annotated[
-        str | None, typer.Option(help="Only what this model can speak with, by name or path.")
+        str | None,
+        typer.Option(metavar="MODEL", help="Only what it can speak with, by name or path."),
     ] = None,
 ) -> None:
     """List the saved voices, or with --model those that it can speak with."""
-    config = None if model is None else config_of(model)
-    show(config, model or "")
+    if model is None:
+        show_saved()
+    else:
+        show(abilities_of(model))
 
 
 @app.command()
 def remove(name: Name) -> None:
     """Delete a saved voice."""
     saved().remove(name)
+    tell(f"voice {name!r} removed")
 
 
 def show_voices(model: str) -> None:
-    """What `speak --voice` takes with a model, and its languages."""
-    config = config_of(model)
-    show(config, model)
-    print("languages:", ", ".join(config.languages), file=sys.stderr)
+    """What `speak --voice` and `--language` take with a model."""
+    abilities = abilities_of(model)
+    show(abilities)
+    print("languages:", ", ".join(("auto", *abilities.languages)), file=sys.stderr)
 
 
-def show(config: Qwen3TtsConfig | None, model: str) -> None:
-    """A line a voice on stdout."""
+def show(abilities: Abilities) -> None:
+    """The voices of a model, a line each on stdout; a line on stderr where it has none."""
+    if abilities.kind == "base":
+        show_saved()
+    elif abilities.kind == "voice_design":
+        tell(f"{abilities.name} has no voices: describe one with --instruct")
+    else:
+        print_table(
+            ("voice", "speaks Chinese as"),
+            [(name, dialect or "") for name, dialect in abilities.speakers.items()],
+        )
+
+
+def show_saved() -> None:
+    """The voices of this machine's user."""
+    folder = saved()
+    if names := folder.names():
+        print_table(("voice", "file"), [(name, str(folder.file(name))) for name in names])
+    else:
+        tell("no voices are saved; oscine voices save NAME --audio FILE saves one")
+
+
+def print_table(head: tuple[str, str], lines: list[tuple[str, str]]) -> None:
+    """On stdout; columns without anything in them are left out."""
     from rich.console import Console
     from rich.table import Table
 
-    folder = saved()
-    table = Table("voice", "of", box=None)
-    for name in sorted(config.speakers) if config is not None else ():
-        dialect = config.dialects.get(name) if config is not None else None
-        table.add_row(name, f"{model} ({dialect})" if dialect else model)
-    for name in folder.names() if config is None or config.kind == "base" else ():
-        table.add_row(name, str(folder.file(name)))
+    count = 2 if any(second for _, second in lines) else 1
+    table = Table(*head[:count], box=None)
+    for line in lines:
+        table.add_row(*line[:count])
     Console(width=None if sys.stdout.isatty() else 200, markup=False).print(table)
 
 
-def config_of(model: str) -> Qwen3TtsConfig:
-    """What a model that is on this machine says of itself, without its weights.
+def released(model: str) -> Abilities | None:
+    """What a released model can be asked for, whether or not it is here; None for any other."""
+    from oscine import hub
+    from oscine.models.qwen3_tts.abilities import Abilities
 
-    Raises HubError where it is not here, CheckpointError where it is none that speaks.
+    if os.path.exists(hub.expanded(model)):
+        return None
+    name = hub.known(model)
+    if name not in hub.SPEAKS:
+        return None
+    kind, size = hub.SPEAKS[name]
+    speakers = hub.SPEAKERS if kind == "custom_voice" else {}
+    return Abilities(name, kind, size, speakers, hub.LANGUAGES)
+
+
+def abilities_of(model: str) -> Abilities:
+    """What a model can be asked for: of a released one, or of one on this machine by its files.
+
+    Raises HubError where it is not here, CheckpointError and UsageError where it does not speak.
     """
     from oscine import hub
+    from oscine.models.qwen3_tts.abilities import Abilities
     from oscine.models.qwen3_tts.sizes import read_config
     from oscine.models.qwen3_tts.weights import CODEC_FOLDER
     from oscine.weights import read_checkpoint
 
-    path = hub.expanded(model) if os.path.exists(hub.expanded(model)) else hub.find(model)
+    if (found := released(model)) is not None:
+        return found
+    path: Path | None = hub.expanded(model)
+    if not os.path.exists(hub.expanded(model)):
+        check_speaks(model)
+        path = hub.find(model)
     if path is None:
         raise HubError(f"model {model!r} is not on this machine; oscine models pull {model}")
     checkpoint = read_checkpoint(path)
-    return read_config(checkpoint, read_checkpoint(checkpoint.folder / CODEC_FOLDER))
+    config = read_config(checkpoint, read_checkpoint(checkpoint.folder / CODEC_FOLDER))
+    return Abilities.of(config, model)
