@@ -293,7 +293,7 @@ def test_a_wrong_call_is_one_line_and_nothing_is_loaded_to_speak(
         (
             "0.6b-custom-voice",
             "--language klingon",
-            "does not speak 'klingon'; it speaks chinese, ",
+            "does not speak 'klingon'; it speaks chinese",
         ),
         ("0.6b-custom-voice", "--instruct slowly", "heeds no instruct; leave it out, or use qwen"),
         ("0.6b-custom-voice", "--reference said.txt", "takes no reference; leave that out, or use"),

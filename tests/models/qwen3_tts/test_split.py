@@ -109,8 +109,8 @@ def test_lines_and_lists() -> None:
     expected = ["A title", "first line\nof a paragraph.", "Second", "- one", "- two", "1. three"]
     found = list(incremental_pieces([text]))
     assert [piece.text for piece in found] == [*expected, "last"]
-    assert [piece.pause for piece in found[:2]] == [PARAGRAPH, SENTENCE]
-    assert found[5].pause == PARAGRAPH
+    assert [piece.pause for piece in found[:3]] == [0.0, PARAGRAPH, SENTENCE]
+    assert [piece.pause for piece in found[3:]] == [SENTENCE] * 3 + [PARAGRAPH]
 
 
 def test_mixed_scripts() -> None:
@@ -129,7 +129,8 @@ def test_long_sentences_are_cut_at_clauses_then_at_words() -> None:
     clause = "and then the rain came down upon the roofs of the town"
     found = pieces(", ".join([clause] * 12) + ".")
     assert len(found) > 2
-    assert all(piece.text.endswith(",") and piece.pause == CLAUSE for piece in found[:-1])
+    assert all(piece.text.endswith(",") for piece in found[:-1])
+    assert all(piece.pause == CLAUSE for piece in found)
     words = pieces("word " * 300)
     assert all(set(piece.text.split()) == {"word"} for piece in words)
     chinese = pieces("我们走过了很长的路，" * 30)
@@ -182,7 +183,7 @@ def odd(text: str) -> bool:
 def test_how_a_text_comes_does_not_change_its_sentences(text: str, data: st.DataObject) -> None:
     cuts = sorted(data.draw(st.lists(st.integers(0, len(text)), max_size=8)))
     parts = [text[a:b] for a, b in zip([0, *cuts], [*cuts, len(text)], strict=True)]
-    assert [p.text for p in incremental_pieces(parts)] == sentences(text)
+    assert list(incremental_pieces(parts)) == list(incremental_pieces([text]))
 
 
 def test_sentences_come_as_soon_as_they_are_whole() -> None:
@@ -197,3 +198,21 @@ def test_sentences_come_as_soon_as_they_are_whole() -> None:
     assert next(stream).text == "Hello there." and len(read) == 2
     assert next(stream).text == "How are you?" and len(read) == 3
     assert next(stream).text == "I am well."
+
+
+@pytest.mark.parametrize("line", ["Hello there.", "Is it so?", "“Go!”", "好。", "And so…"])
+def test_a_sentence_at_the_end_of_its_line_does_not_wait_for_the_next(line: str) -> None:
+    read: list[str] = []
+
+    def typed() -> object:
+        for part in (line, "\n", "and so on.\n", "\nNew paragraph.\n", "Met Dr.\n", "Who?\n"):
+            read.append(part)
+            yield part
+
+    stream = incremental_pieces(typed())  # type: ignore[arg-type]
+    assert next(stream).text == line and len(read) == 2
+    assert next(stream).text == "and so on." and len(read) == 3
+    later = next(stream)
+    assert (later.text, later.pause, len(read)) == ("New paragraph.", PARAGRAPH, 4)
+    assert next(stream).text == "Met Dr.\nWho?" and len(read) == 6
+    assert list(stream) == []

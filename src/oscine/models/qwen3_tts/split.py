@@ -3,7 +3,8 @@
 A model that is given minutes of text at once drifts off into gibberish; of a sentence or two it
 does not. Sentences end where the ten languages end them. Where that is in doubt (after an
 abbreviation or a number, before a small letter) none ends, as a piece that is too long can still be
-cut: at a clause, else between words, else between characters as a reader sees them.
+cut: at a clause, else between words, else between characters as a reader sees them. At the end of a
+line there is no doubt but after an abbreviation: who types at a terminal is answered at once.
 
 The text may come bit by bit. What is whole is known as soon as what follows shows it, and how the
 text was cut up on its way never changes the sentences.
@@ -56,7 +57,7 @@ _ABBREVIATIONS = frozenset(
 
 @dataclass(frozen=True, slots=True)
 class Piece:
-    """What is spoken in one go. `pause`: seconds of quiet due between it and what follows;
+    """What is spoken in one go. `pause`: seconds of quiet due between it and what was before;
     `before`: the white space that the text has ahead of it."""
 
     text: str
@@ -65,7 +66,7 @@ class Piece:
 
     def with_next(self, other: Piece) -> Piece:
         """Both, one after the other."""
-        return Piece(self.text + other.before + other.text, other.pause, self.before)
+        return Piece(self.text + other.before + other.text, self.pause, self.before)
 
 
 @lru_cache(maxsize=4096)
@@ -92,7 +93,7 @@ def pieces(text: str) -> list[Piece]:
     size = 0.0
     for piece in incremental_pieces([text]):
         size += letters(piece.before + piece.text)
-        if packed and packed[-1].pause == SENTENCE and size <= LIMIT:
+        if packed and piece.pause == SENTENCE and size <= LIMIT:
             packed[-1] = packed[-1].with_next(piece)
         else:
             packed.append(piece)
@@ -105,28 +106,30 @@ def incremental_pieces(parts: Iterable[str]) -> Iterator[Piece]:
 
     A sentence longer than MOST comes in several pieces, the first before all of it is there.
     """
-    held = ""
+    held, pause = "", 0.0
     for part in parts:
-        held = yield from _whole(held + part, final=False)
-    yield from _whole(held, final=True)
+        held, pause = yield from _whole(held + part, pause, final=False)
+    yield from _whole(held, pause, final=True)
 
 
-def _whole(text: str, final: bool) -> Generator[Piece, None, str]:
+def _whole(text: str, pause: float, final: bool) -> Generator[Piece, None, tuple[str, float]]:
     """The pieces that are whole; returns what is left over for more of the text to come.
 
-    What is decided here hangs only on text that is there, never on how much more there is.
+    `pause`: what is due before the first; returned is that before what is left over. What is
+    decided here hangs only on text that is there, never on how much more there is.
     """
     done = 0
     while (start := _skip_space(text, done)) < len(text):
         over = _reach(text, start, MOST)
-        end, pause = _sentence_end(text, start, over, final)
+        end, next_pause = _sentence_end(text, start, over, final)
         if end is None:
-            return text[done:]
+            break
         if end > over:
-            end, pause = _cut(text, start), CLAUSE
-        yield Piece(text[start:end].rstrip(), pause, text[done:start])
-        done = end
-    return text[done:]
+            end, next_pause = _cut(text, start), CLAUSE
+        said, before = text[start:end].rstrip(), text[done:start]
+        yield Piece(said, PARAGRAPH if before.count("\n") > 1 else pause, before)
+        done, pause = start + len(said), next_pause
+    return text[done:], pause
 
 
 def _skip_space(text: str, start: int) -> int:
@@ -171,9 +174,7 @@ def _sentence_end(text: str, start: int, over: int, final: bool) -> tuple[int | 
 
 def _after_line(text: str, line: re.Match[str], final: bool) -> float | None:
     """A blank line ends a sentence, and so does an entry of a list; a single new line does not."""
-    if _BLANK.match(text, line.end()):
-        return PARAGRAPH
-    if _ITEM.match(text, line.end()):
+    if _BLANK.match(text, line.end()) or _ITEM.match(text, line.end()):
         return SENTENCE
     if not final and _PART_OF_ITEM.fullmatch(text, line.end()):
         return None
@@ -185,8 +186,10 @@ def _after_marks(text: str, start: int, mark: re.Match[str], final: bool) -> flo
     end = mark.end()
     following = _skip_space(text, end)
     gap = text[end:following]
-    if gap.count("\n") > 1:
-        return PARAGRAPH
+    bare = mark["marks"] == "." and not mark["closers"]
+    doubtful = bare and _is_abbreviated(text[start : mark.start()])
+    if gap.count("\n") > doubtful:
+        return SENTENCE
     if following == len(text):
         return SENTENCE if final else None
     if _WIDE_MARKS.intersection(mark["marks"]):
@@ -200,11 +203,7 @@ def _after_marks(text: str, start: int, mark: re.Match[str], final: bool) -> flo
     first = following if opened is None else opened.end()
     if first == len(text):
         return SENTENCE if final else None
-    if text[first].islower():
-        return NO_END
-    if mark["marks"] == "." and not mark["closers"] and _is_abbreviated(text[start : mark.start()]):
-        return NO_END
-    return SENTENCE
+    return NO_END if text[first].islower() or doubtful else SENTENCE
 
 
 def _is_abbreviated(sentence: str) -> bool:

@@ -60,7 +60,6 @@ class Synthesis:
         """All of it."""
         with self.model.turn():
             self.before = dict(self.model.decoder.timings)
-            pause = 0.0
             for piece in self.pieces:
                 if self.count and not any(map(str.isalnum, piece.text)):
                     continue  # a stray quotation mark
@@ -68,10 +67,9 @@ class Synthesis:
                 joined = False
                 for samples in self.piece(piece):
                     if not joined and self.samples:
-                        yield from self.heard(bridge(self.tail, samples, pause, self.rate))
+                        yield from self.heard(bridge(self.tail, samples, piece.pause, self.rate))
                     joined = True
                     yield from self.heard(samples)
-                pause = piece.pause
                 if self.left == 0:
                     break
             if not self.count:
