@@ -22,6 +22,7 @@ from oscine.audio.encode import pcm16
 from oscine.audio.io import decode
 from oscine.audio.write import FORMATS
 from oscine.cli import run
+from oscine.cli.sound_out import as_speed, so_far
 from oscine.errors import OscineError, UsageError
 from oscine.models.qwen3_tts.voices import Voice, VoiceFolder
 from oscine.types import Audio
@@ -55,7 +56,8 @@ class Stream:
         self.finish_reason: str | None = None
         self.first_audio: float | None = None
         self.seed = 7
-        self.hold = False
+        self.hold = self.limited = False
+        self.share = 0.5 if isinstance(text, str) else None
 
     def __iter__(self) -> Iterator[Audio]:
         pieces = [self.text] if isinstance(self.text, str) else self.text
@@ -67,7 +69,10 @@ class Stream:
             if word == "EXHAUST":
                 raise MemoryError
             if word == "ENDLESS":
-                self.finish_reason = "length"
+                self.finish_reason, self.limited = "length", True
+                return
+            if word == "SILENT":  # the stream itself has logged that
+                self.finish_reason = "silence"
                 return
             if re.fullmatch("SIG[A-Z]+", word):
                 os.kill(os.getpid(), getattr(signal, word))
@@ -460,11 +465,29 @@ def test_what_the_model_refuses_is_one_line(speaker: Speaker, capsysbinary: Capt
     assert files() == []
 
 
-def test_an_end_that_did_not_come_is_told(speaker: Speaker, capsysbinary: Capture) -> None:
+def test_an_end_that_did_not_come_is_told_once(speaker: Speaker, capsysbinary: Capture) -> None:
     assert speak("one ENDLESS", "-o", "a.wav") == 0
     assert capsysbinary.readouterr().err == (
-        b"oscine: a.wav: the speech did not end by itself but at 00:00.100 (length)\n"
+        b"oscine: a.wav: stopped at 00:00.100, the most it may have; see --max-seconds, "
+        b"--max-frames\n"
     )
+    assert speak("one SILENT", "-o", "a.wav") == 0
+    assert capsysbinary.readouterr().err == b""
+
+
+def test_how_far_and_how_fast_it_is() -> None:
+    assert so_far(1.0, 0.256, 20.0) == "26% of the text, 1.0 s of speech, 0.05x real time"
+    assert so_far(30.0, None, 2.0) == "30.0 s of speech, 15.0x real time"
+    assert [as_speed(1.0, spent) for spent in (0.0, 300.0, 1.25)] == ["0x", "0.0033x", "0.8x"]
+
+
+def test_a_format_that_the_suffix_contradicts(speaker: Speaker, capsysbinary: Capture) -> None:
+    assert speak("Hello", "-o", "a.wav", "-f", "mp3") == 2
+    assert capsysbinary.readouterr().err == (
+        b"oscine: a.wav is no name for mp3: leave --format out, or end in .mp3\n"
+    )
+    for name, form in (("a.opus", "ogg"), ("a.flac", "FLAC"), ("a.2", "wav")):
+        assert speak("Hello", "-o", name, "-f", form) == 0
 
 
 def test_verbose_tells_latency_and_speed(speaker: Speaker) -> None:
@@ -473,7 +496,8 @@ def test_verbose_tells_latency_and_speed(speaker: Speaker) -> None:
     assert (process.returncode, out) == (0, b"")
     assert "oscine: first audio after 250 ms\n" in error.decode()
     assert re.search(
-        r"oscine: a\.wav: 0\.2 s of speech in \d+\.\d s, \d+\.\dx, seed 7\n", error.decode()
+        r"oscine: a\.wav: 0\.2 s of speech in \d+\.\d s, [\d.]+x real time, seed 7\n",
+        error.decode(),
     )
 
 
@@ -495,7 +519,8 @@ def test_a_terminal_is_told_how_it_goes(
     monkeypatch.setattr(sys.stderr, "isatty", lambda: True)
     assert speak("one two", "-o", "a.wav") == 0
     told = capsysbinary.readouterr().err.decode()
-    assert re.search(r"0\.2 s in \d+\.\d s \(\d+\.\dx\) -> a\.wav\n\Z", told)
+    pattern = r"0\.2 s of speech in \d+\.\d s \([\d.]+x real time\) -> a\.wav\n\Z"
+    assert re.search(pattern, told)
 
 
 def test_models_that_do_not_speak_and_those_that_do_nothing_else(

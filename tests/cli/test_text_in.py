@@ -32,8 +32,7 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path
 
 
-def test_text_is_itself_unless_it_is_a_file(folder: Path) -> None:
-    (folder / "Hello").mkdir()
+def test_text_is_itself_unless_it_is_a_file() -> None:
     for text in ("Hello", "See notes.txt", "x" * 5000, "a\0b", "-5 degrees"):
         assert open_text(text) == text
     Path("See notes.txt").write_text("their contents", "utf-8")
@@ -78,6 +77,8 @@ def test_a_file_without_text_is_one_line(data: bytes, problem: str) -> None:
     [
         ("", "there is no text to speak"),
         (" \n", "there is no text to speak"),
+        ("...", "there is nothing to say in '...': no letter and no digit"),
+        (".", "\\. is a folder; name a file in it, or give this text through -"),
         ("missing.txt", "missing.txt: no such file"),
         ("folder/READ.MD", "folder/READ.MD: no such file"),
     ],

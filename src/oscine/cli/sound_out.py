@@ -32,7 +32,9 @@ class Voiced(Protocol):
     seed: int
 
     @property
-    def finish_reason(self) -> str | None: ...
+    def limited(self) -> bool: ...
+    @property
+    def share(self) -> float | None: ...
     @property
     def first_audio(self) -> float | None: ...
     def __iter__(self) -> Iterator[Audio]: ...
@@ -123,12 +125,18 @@ def choose(output: str | None, form: str | None, play: bool) -> Out:
 
 def checked_file(output: str, form: str | None) -> str:
     """The format of a file that can be written."""
-    from oscine.audio.write import format_of
+    from oscine.audio.encode import CODINGS
+    from oscine.audio.write import FORMATS, format_of
 
     path = Path(output)
     if os.path.isdir(output):
         raise UsageError(f"{output} is a folder; name a file in it")
     chosen = format_of(path, form)
+    suffix = path.suffix.lower().removeprefix(".")
+    if suffix in FORMATS and CODINGS.get(suffix, suffix) != CODINGS.get(chosen, chosen):
+        raise UsageError(
+            f"{output} is no name for {chosen}: leave --format out, or end in .{chosen}"
+        )
     if not is_special(path):
         try_folder(path.parent)
     return chosen
@@ -148,7 +156,7 @@ def say(stream: Voiced, out: Out) -> None:
                 writers = writers or out.open(piece.rate)
                 for writer in writers:
                     writer.write(piece.samples)
-                report(writers[0].duration)
+                report(writers[0].duration, stream.share)
         spent = perf_counter() - started
         for writer in writers:
             writer.close()
@@ -179,25 +187,32 @@ def abandon(writers: list[Writer]) -> None:
 
 
 def tell_end(stream: Voiced, out: Out, duration: float, spent: float) -> None:
-    """How it went: a line for people, more of it in the log, a warning if it did not end itself."""
-    speed = duration / spent if spent else 0.0
+    """How it went: a line for people, more of it in the log, a warning where a limit cut it off."""
+    speed = as_speed(duration, spent)
     if stream.first_audio is not None:
         log.info("first audio after %.0f ms", 1000 * stream.first_audio)
-    told = "%s: %.1f s of speech in %.1f s, %.1fx, seed %d"
+    told = "%s: %.1f s of speech in %.1f s, %s real time, seed %d"
     log.info(told, out.name, duration, spent, speed, stream.seed)
-    if stream.finish_reason not in (None, "end"):
+    if stream.limited:
         end = timestamp(duration, hours=False, marker=".")
-        tell(f"{out.name}: the speech did not end by itself but at {end} ({stream.finish_reason})")
-    if out.path not in (None, STANDARD_OUTPUT) and sys.stderr.isatty():
-        told = f"{duration:.1f} s in {spent:.1f} s ({speed:.1f}x) -> {out.path}"
+        tell(f"{out.name}: stopped at {end}, the most it may have; see --max-seconds, --max-frames")
+    quiet = not log.isEnabledFor(logging.INFO)
+    if quiet and out.path not in (None, STANDARD_OUTPUT) and sys.stderr.isatty():
+        told = f"{duration:.1f} s of speech in {spent:.1f} s ({speed} real time) -> {out.path}"
         print(printable(told), file=sys.stderr)
 
 
+def as_speed(duration: float, spent: float) -> str:
+    """Seconds of speech a second; two digits of what is slower than speech itself."""
+    speed = duration / spent if spent > 0 else 0.0
+    return f"{speed:.1f}x" if speed >= 1 else f"{speed:.2g}x"
+
+
 @contextmanager
-def progress(out: Out) -> Iterator[Callable[[float], None]]:
-    """Seconds of speech and how many of them a second, on stderr where people look at it."""
+def progress(out: Out) -> Iterator[Callable[[float, float | None], None]]:
+    """Where people look at stderr: the share of the text, seconds of speech and their speed."""
     if not sys.stderr.isatty():
-        yield lambda _: None
+        yield lambda _, __: None
         return
     from rich.console import Console  # costs start-up time
     from rich.progress import Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
@@ -212,8 +227,13 @@ def progress(out: Out) -> Iterator[Callable[[float], None]]:
         task = bars.add_task(printable(out.name), total=None, made="")
         started = perf_counter()
 
-        def report(seconds: float) -> None:
-            speed = seconds / max(perf_counter() - started, 1e-6)
-            bars.update(task, made=f"{seconds:.1f} s of speech, {speed:.1f}x")
+        def report(seconds: float, share: float | None) -> None:
+            bars.update(task, made=so_far(seconds, share, perf_counter() - started))
 
         yield report
+
+
+def so_far(seconds: float, share: float | None, spent: float) -> str:
+    """Of speech that is under way."""
+    part = "" if share is None else f"{share:.0%} of the text, "
+    return f"{part}{seconds:.1f} s of speech, {as_speed(seconds, spent)} real time"

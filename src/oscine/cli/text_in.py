@@ -30,10 +30,14 @@ def open_text(argument: str) -> str | Iterator[str]:
         return standard_input(sys.stdin.buffer)
     if not argument.strip():
         raise UsageError("there is no text to speak")
-    if os.path.exists(argument) and not os.path.isdir(argument):
+    if os.path.isdir(argument):
+        raise UsageError(f"{argument} is a folder; name a file in it, or give this text through -")
+    if os.path.exists(argument):
         return read_file(Path(argument))
     if argument.lower().endswith(SUFFIXES) and len(argument.split()) == 1:
         raise UsageError(f"{argument}: no such file; to speak this name, give it through -")
+    if not any(map(str.isalnum, argument)):
+        raise UsageError(f"there is nothing to say in {argument!r}: no letter and no digit")
     return argument
 
 

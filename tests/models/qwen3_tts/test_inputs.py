@@ -155,6 +155,13 @@ def test_no_text(custom: Qwen3Tts, text: str) -> None:
     assert refused(custom, text, voice="ryan") == "there is no text to speak"
 
 
+@pytest.mark.parametrize("text", ["...", "?!", "\u2013 \u2013"])
+def test_nothing_to_say(custom: Qwen3Tts, text: str) -> None:
+    assert "no letter and no digit" in refused(custom, text)
+    with pytest.raises(UsageError, match="there is no text to speak"):
+        custom.speak(iter([text, "\n"]))
+
+
 @pytest.mark.parametrize("text", [None, 5, b"Hello."])
 def test_what_is_no_text(custom: Qwen3Tts, text: Any) -> None:
     assert "text must be a str" in refused(custom, text, voice="ryan")

@@ -145,6 +145,7 @@ def test_what_goes_wrong_twice_is_told_and_the_rest_is_spoken(
     assert speech.duration < 30  # of 320 s that the script would say
     assert firsts(speech.samples[-5 * HOP :]) == GOOD
     assert len(caplog.records) == 1 and "'Hello there" in caplog.text
+    assert "another seed may do better" in caplog.text
     stream = scripted(failing(frames))[0].stream(LONG, seed=3, **LOUD)
     heard = np.concatenate([audio.samples for audio in stream])  # nothing is taken back
     assert (stream.finish_reason, stream.retries) == (reason, 0)
@@ -318,3 +319,21 @@ def test_very_long_texts_keep_nothing() -> None:
         synthesis = stream._synthesis
         largest = max(largest, len(synthesis.tail), sys.getsizeof(synthesis.__dict__))
     assert stream.duration > 500 * 0.4 and largest < 0.7 * 24_000
+
+
+def test_what_is_cut_short_by_a_limit_is_known(caplog: pytest.LogCaptureFixture) -> None:
+    model, _ = scripted(failing(ENDLESS))
+    stream = model.stream(LONG, max_seconds=1, **LOUD)
+    stream.speech()
+    assert (stream.finish_reason, stream.limited, caplog.text) == ("length", True, "")
+    stream = model.stream(LONG, **LOUD)
+    stream.speech()
+    assert not stream.limited and "did not come to an end" in caplog.text
+
+
+def test_how_much_of_the_text_is_spoken() -> None:
+    model, _ = scripted(good)
+    stream = model.stream("One sentence is here. " * 30, **LOUD)
+    shares = [stream.share for _ in stream]
+    assert shares == sorted(shares) and 0 < shares[0] < 0.1 and stream.share == 1
+    assert model.stream(iter(["One."]), **LOUD).share is None

@@ -151,6 +151,8 @@ class Qwen3Tts(Resident[Decoder]):
         if isinstance(text, str):
             if not text.strip():
                 raise UsageError("there is no text to speak")
+            if not any(map(str.isalnum, text)):
+                raise UsageError("there is nothing to say in the text: no letter and no digit")
             parts: Iterable[Any] = pieces(text)
         elif isinstance(text, Iterable) and not isinstance(text, bytes | bytearray):
             parts = incremental_pieces(map(checked_text, text))

@@ -14,9 +14,9 @@ import numpy as np
 
 from oscine.errors import Cancelled, DeviceLostError, UsageError
 from oscine.models.qwen3_tts.attempt import NOTHING, Attempt, Settings
-from oscine.models.qwen3_tts.guard import bridge
+from oscine.models.qwen3_tts.guard import USUAL, bridge
 from oscine.models.qwen3_tts.options import next_seed
-from oscine.models.qwen3_tts.split import Piece
+from oscine.models.qwen3_tts.split import Piece, letters
 from oscine.models.speech import Speech
 from oscine.types import Audio, Samples
 
@@ -54,6 +54,10 @@ class Synthesis:
         self.samples = self.count = self.retries = self.frames = 0
         self.tail = NOTHING
         self.trouble: str | None = None
+        self.limited = False  # stopped at a bound that nobody has been told of
+        self.letters = sum(letters(each.text) for each in pieces) if isinstance(pieces, list) else 0
+        self.said = self.under_way = 0.0  # letters: of whole pieces, of the one that is spoken
+        self.began = 0  # of that one, in samples
         self.before = dict(model.decoder.timings)
 
     def run(self) -> Generator[Samples, None, None]:
@@ -61,9 +65,11 @@ class Synthesis:
         with self.model.turn():
             self.before = dict(self.model.decoder.timings)
             for piece in self.pieces:
-                if self.count and not any(map(str.isalnum, piece.text)):
+                if not any(map(str.isalnum, piece.text)):
                     continue  # a stray quotation mark
                 self.count += 1
+                self.said += self.under_way
+                self.under_way, self.began = letters(piece.text), self.samples
                 joined = False
                 for samples in self.piece(piece):
                     if not joined and self.samples:
@@ -74,6 +80,7 @@ class Synthesis:
                     break
             if not self.count:
                 raise UsageError("there is no text to speak")
+            self.said, self.under_way = self.said + self.under_way, 0.0
             self.finish_reason = self.trouble or "end"
 
     @property
@@ -116,7 +123,8 @@ class Synthesis:
                 given = True
                 yield samples
         if self.is_wrong(attempt) and not given:
-            log.info("%r: %s; once more, with another seed", piece.text[:40], attempt.reason)
+            told = "%r: %s; it is said once more, with another seed"
+            log.info(told, piece.text[:40], self.why(attempt))
             self.retries += 1
             other = self.attempt(piece, next_seed(self.settings.seed))
             again: list[Samples] = []
@@ -129,7 +137,11 @@ class Synthesis:
         if attempt.reason != "end":
             self.trouble = self.trouble or attempt.reason
         if self.is_wrong(attempt):
-            log.warning("%r: stopped after %s: %s", piece.text[:40], *self.why(attempt))
+            told = "%r: stopped after %.1f s, as %s; another seed may do better"
+            seconds = attempt.frames * self.model.decoder.config.codec.hop / self.rate
+            log.warning(told, piece.text[:40], seconds, self.why(attempt))
+        elif attempt.reason != "end":
+            self.limited = True
         yield from held
 
     def attempt(self, piece: Piece, seed: int) -> Attempt:
@@ -144,15 +156,22 @@ class Synthesis:
             or not attempt.frames
         )
 
-    def why(self, attempt: Attempt) -> tuple[str, str]:
-        """How long it went on, and what it was stopped for."""
-        seconds = attempt.frames * self.model.decoder.config.codec.hop / self.rate
+    def why(self, attempt: Attempt) -> str:
+        """What is wrong with it."""
         reasons = {
-            "length": "as many frames as it may have",
+            "length": "it did not come to an end",
             "silence": "nothing was heard any more",
             "repetition": "it said the same over and over",
         }
-        return f"{seconds:.1f} s", reasons.get(attempt.reason or "", "there was no audio")
+        return reasons.get(attempt.reason or "", "there was no sound")
+
+    @property
+    def share(self) -> float | None:
+        """How much of the text is spoken, as far as its length and usual speed tell."""
+        if not self.letters:
+            return None
+        usual = USUAL * (self.samples - self.began) / self.rate
+        return (self.said + min(usual, self.under_way)) / self.letters
 
     def surviving(self, attempt: Attempt) -> Iterator[Samples]:
         """The samples of an attempt.
@@ -250,6 +269,17 @@ class SpeechStream(Iterator[Audio]):
     def finish_reason(self) -> str | None:
         """As in Speech; None while it is not known, and where it was stopped."""
         return self._synthesis.finish_reason
+
+    @property
+    def limited(self) -> bool:
+        """Whether speech was cut short by max_frames, max_seconds or the model's own bound, and not
+        by a guard, which logs a warning."""
+        return self._synthesis.limited
+
+    @property
+    def share(self) -> float | None:
+        """How much of the text is spoken, 0 to 1, more or less; None for a text in parts."""
+        return self._synthesis.share
 
     @property
     def first_audio(self) -> float | None:
