@@ -4,9 +4,9 @@
     python benchmarks/peer_torch_speech.py [--size 0.6b,1.7b] [--seconds 6] [--runs 3]
         [--device cuda:0] [--folder DIR]
 
-Needs torch, accelerate, transformers==4.57.3 and qwen-tts==0.1.1; what only its reading of recordings needs is
-stood in for. The same random weights as speech.py's. It does not stream: its first audio is its
-last. Prints one JSON line a size.
+Needs torch, accelerate, transformers==4.57.3 and qwen-tts==0.1.1; what only its reading of
+recordings needs is stood in for. The same random weights as speech.py's. It does not stream: its
+first audio is its last. Prints one JSON line a size.
 """
 
 from __future__ import annotations

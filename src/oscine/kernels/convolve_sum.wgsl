@@ -2,7 +2,7 @@
 // y and add [R, OUTPUTS], OUTPUTS a multiple of 4; R and the parts are those of the bindings.
 // Launch ceil(R · OUTPUTS / 512), folded at 65,535.
 // use _activation
-const OUTPUTS: u32 = 1u;
+const OUTPUTS: u32 = 4u;
 const BIAS: bool = false;
 const ADD: bool = false;
 
