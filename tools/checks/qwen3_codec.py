@@ -9,7 +9,7 @@ import numpy as np
 from checks.report import Report
 from oscine.audio.mel import mel_filters
 from oscine.audio.mel_speaker import SAMPLE_RATE, TRANSFORM, speaker_mel
-from oscine.models.qwen3_tts.codec_engine import CodecDecoder, CodecEncoder, Listening
+from oscine.models.qwen3_tts.codec_engine import CodecDecoder, CodecEncoder, EncoderCall
 from oscine.models.qwen3_tts.codec_weights import load_codec
 from oscine.models.qwen3_tts.speaker import SpeakerEncoder
 from oscine.models.qwen3_tts.weights import Qwen3TtsWeights
@@ -122,7 +122,7 @@ def check_encoder(encoder: CodecEncoder, arrays: Arrays, report: Report) -> set[
     encoder.encode(samples[:1])  # makes the room that plans need
     encoder.memory.clear()
     note = Stages(encoder.backend)
-    listening = Listening(encoder, len(samples), note)
+    listening = EncoderCall(encoder, len(samples), note)
     rows = listening.run(samples, 0)()[0]
     note.slots[f"tf_layer{encoder.config.encoder.stack.layers - 1}"] = listening.rows
     encoder.describe(rows, note)

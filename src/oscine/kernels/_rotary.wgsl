@@ -3,7 +3,7 @@
 // (of position p times frequency i, [.., W / 2]) and W4 = W/4. No barrier: each invocation sums the
 // squares of all of the head, which comes to as much time as waiting for others.
 const NORMS: bool = false;
-const EPSILON: f32 = 1e-6;
+const EPS: f32 = 1e-6;
 
 fn component(head: u32, norm: u32, at: u32) -> f32 {
   let value = qkv[head + at / 4u][at % 4u];
@@ -35,7 +35,7 @@ fn rotary(me: u32, head: u32, norm: u32, place: u32, width4: u32) -> vec4<f32> {
         + square(head, i + 3u) + square(head, i + 4u) + square(head, i + 5u)
         + square(head, i + 6u) + square(head, i + 7u);
     }
-    scale = inverseSqrt(dot(squares, vec4<f32>(1.0)) / f32(4u * W4) + EPSILON);
+    scale = inverseSqrt(dot(squares, vec4<f32>(1.0)) / f32(4u * W4) + EPS);
   }
   let at = 4u * me;
   return scale * vec4<f32>(

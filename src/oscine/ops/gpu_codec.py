@@ -13,12 +13,11 @@ from oscine.gpu.kernels import Parameter
 from oscine.gpu.tensor import Tensor
 from oscine.ops import Activation, Linear, Snake, Taps
 from oscine.ops.gpu_products import ACTIVATIONS
-from oscine.ops.gpu_recorder import MOST_GROUPS, Recorder, weights_of
+from oscine.ops.gpu_recorder import MOST_GROUPS, WORKGROUP, Recorder, weights_of
 
 PADDINGS = ("zero", "edge", "reflect")  # kernels/lengthen.wgsl
 NARROW_OUTPUTS = 4  # up to so many, and where they are no fours, a team takes a row of the input
-FEW_ROWS = 32  # up to so many a team takes four rows of the weight
-WORKGROUP = 128  # of these
+SHORT = 32  # rows up to which a team takes four rows of the weight
 TILE_ROWS = 64
 COLUMNS, SPLITS = (64, 96, 128), (1, 2, 3, 4, 6, 8, 12, 16)
 SPLIT_DEPTH = 64  # of a sum, that a workgroup takes at least
@@ -57,7 +56,7 @@ class GpuCodec(Recorder):
             "STEP4": taps.stride * inputs // 4, "WEIGHTS": weights_of(weight), **ends,
         }  # fmt: skip
         operands, work = [seen, weight, conv.bias, add], 8.0 * rows * depth4 * outputs
-        if outputs > NARROW_OUTPUTS and rows <= FEW_ROWS:
+        if outputs > NARROW_OUTPUTS and rows <= SHORT:
             tile, lanes = few(rows, outputs, depth4)
             grid = ceil(rows / tile), ceil(outputs / (4 * WORKGROUP // lanes))
             self.add(

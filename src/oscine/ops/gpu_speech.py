@@ -50,7 +50,7 @@ class GpuSpeech(Recorder):
         shape: dict[str, Any] = {
             "HEADS": heads, "KEY_HEADS": key_heads, "W4": width // 4, "WINDOW": window or 0,
             "INNER": inner, "NORMS": norms is not None, "BLOCK": self.block,
-            "EPSILON": repr(norms.eps if norms else 0.0),
+            "EPS": repr(norms.eps if norms else 0.0),
         }  # fmt: skip
         tensors = [
             qkv, rotary.cos, rotary.sin, self.joined(norms), utterances.rows,

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from math import prod
 from typing import Any
@@ -179,7 +179,7 @@ class CodecDecoder:
 
     # -- calls --------------------------------------------------------------------------------
 
-    def run(self, codes: NDArray[Any]) -> Any:
+    def run(self, codes: NDArray[Any]) -> Iterator[Call]:
         """Run the calls that frames are cut into; yields each once its work is under way."""
         codes = self.checked(codes)
         if self.position + len(codes) > self.positions:
@@ -261,7 +261,7 @@ class CodecEncoder:
         self.row = prod(config.encoder.ratios)  # samples of a row of the transformer
         self.most = frames * config.hop  # samples of a call
         self.room = 0
-        self.whole: Listening | None = None
+        self.whole: EncoderCall | None = None
 
     def encode(self, samples: Samples | Audio) -> NDArray[np.uint32]:
         """Mono samples [n] at the codec's rate -> codes [ceil(n / hop), G].
@@ -278,7 +278,7 @@ class CodecEncoder:
         pieces = []
         for start in range(0, len(samples), self.most):
             part = samples[start : start + self.most]
-            pieces.append(self.listening(len(part)).run(part, start // self.row))
+            pieces.append(self.encoder_call(len(part)).run(part, start // self.row))
         return self.describe(np.concatenate([piece()[0] for piece in pieces]))
 
     def make_room(self, count: int) -> None:
@@ -288,12 +288,12 @@ class CodecEncoder:
         self.memory.make_room(room, room)
         self.room = room
 
-    def listening(self, length: int) -> Listening:
+    def encoder_call(self, length: int) -> EncoderCall:
         """The plan of a call: that of whole calls is kept, the last one of a recording is not."""
         if length < self.most:
-            return Listening(self, length)
+            return EncoderCall(self, length)
         if self.whole is None:
-            self.whole = Listening(self, length)
+            self.whole = EncoderCall(self, length)
         return self.whole
 
     def describe(self, rows: NDArray[np.float32], note: Note = ignore) -> NDArray[np.uint32]:
@@ -301,14 +301,17 @@ class CodecEncoder:
         heard = self.backend.slot(rows.shape)
         codes = self.backend.slot((-(-len(rows) // 2), self.config.groups), np.uint32)
         self.backend.write(heard, rows)
-        trace = lambda: codec.quantise(self.backend, self.w, heard, codes, note)  # noqa: E731
+
+        def trace() -> None:
+            codec.quantise(self.backend, self.w, heard, codes, note)
+
         self.backend.record(trace, name="quantise").run()
         found: NDArray[np.uint32] = self.backend.read(codes)
         self.backend.release(heard, codes)
         return found
 
 
-class Listening:
+class EncoderCall:
     """A call of the encoder over `length` samples, up to the transformer's last layer."""
 
     def __init__(self, encoder: CodecEncoder, length: int, note: Note = ignore) -> None:
