@@ -226,17 +226,29 @@ def test_sizes_no_kernel_takes_fall_to_numpy(lines: Any, gpu: Any) -> None:
 def test_a_model_that_speaks(empty_home: Path) -> None:
     model = oscine.load(SPEAKING, "cpu")
     assert isinstance(model, Qwen3Tts)
-    assert (model.name, model.device, model.kind) == ("ckpt", "NumPy", "custom_voice")
+    assert (model.name, model.device, model.kind) == (str(SPEAKING), "NumPy", "custom_voice")
+    assert repr(model) == f"<Qwen3Tts {SPEAKING} on NumPy>"
     assert model.folder.path == empty_home / "voices"
     speech = oscine.speak("Hello.", SPEAKING, "cpu", voice="ryan", max_frames=2, seed=1)
     assert speech.duration == 2 * model.config.codec.hop / 24_000
 
 
 def test_the_wrong_way_round() -> None:
-    with pytest.raises(UsageError, match="ckpt speaks and cannot write down"):
+    speaks = r"transcribe: .*ckpt speaks and cannot write down; oscine.load\('base'\) can"
+    with pytest.raises(UsageError, match=speaks):
         oscine.transcribe(np.zeros(16_000, np.float32), SPEAKING, "cpu")
-    with pytest.raises(UsageError, match="whisper_multi writes down and cannot speak"):
+    writes = r"speak: whisper_multi writes down and cannot speak; oscine.load\('qwen3-tts-"
+    with pytest.raises(UsageError, match=writes):
         oscine.speak("Hello.", GOLDEN, "cpu")
+    listener: Any = oscine.load(GOLDEN, "cpu")
+    with pytest.raises(UsageError, match=writes):
+        listener.speak("Hello.")
+    assert not hasattr(listener, "speak") and not hasattr(listener, "sing")
+
+
+def test_a_codec_alone_is_told_from_a_model() -> None:
+    with pytest.raises(CheckpointError, match="is only the codec of a Qwen3-TTS; give the folder"):
+        oscine.load(SPEAKING / "speech_tokenizer", "cpu")
 
 
 def test_auto_falls_to_numpy_where_the_gpu_cannot_speak(

@@ -60,10 +60,9 @@ def transcribe(
     models.parakeet.options.ParakeetOptions.of takes. Raises what `load` and the model's
     `transcribe` raise.
     """
-    loaded = load(model, device, dtype)
-    if not hasattr(loaded, "transcribe"):
-        raise _other_way(loaded.name, "speaks", "transcribe", "write down; use a Whisper")
-    return loaded.transcribe(audio, **options)
+    loaded: Any = load(model, device, dtype)
+    transcript: Transcript = loaded.transcribe(audio, **options)
+    return transcript
 
 
 def speak(
@@ -82,13 +81,6 @@ def speak(
         from oscine.hub import DEFAULT_VOICE_MODEL
 
         model = DEFAULT_VOICE_MODEL
-    loaded = load(model, device, dtype)
-    if not hasattr(loaded, "speak"):
-        raise _other_way(loaded.name, "writes down", "speak", "speak; use a Qwen3-TTS")
-    return loaded.speak(text, **options)
-
-
-def _other_way(name: str, does: str, call: str, wanted: str) -> Exception:
-    from oscine.errors import UsageError
-
-    return UsageError(f"{call}: {name} {does} and cannot {wanted}")
+    loaded: Any = load(model, device, dtype)
+    speech: Speech = loaded.speak(text, **options)
+    return speech

@@ -2,6 +2,7 @@
 
     OscineError
     ├── UsageError (ValueError)          an option or argument is wrong             exit code 2
+    │   └── OtherModelError (AttributeError)   asked of a model what others do
     ├── AudioError                       a recording cannot be read or used
     ├── CheckpointError                  weights, config or tokenizer are not what they should be
     ├── HubError                         a model is not here and cannot be fetched
@@ -35,6 +36,10 @@ class UsageError(OscineError, ValueError):
     """An option, argument or combination of them that cannot be carried out."""
 
     exit_code = 2
+
+
+class OtherModelError(UsageError, AttributeError):
+    """A method that only models of another family have, so that hasattr says no."""
 
 
 class AudioError(OscineError):

@@ -18,6 +18,7 @@ from oscine.models.parakeet.decode import Decoder as ParakeetDecoder
 from oscine.models.parakeet.pipeline import Parakeet
 from oscine.models.parakeet.weights import ParakeetWeights
 from oscine.models.parakeet.weights import load_weights as load_parakeet_weights
+from oscine.models.qwen3_tts.codec_sizes import CODEC_TYPE
 from oscine.models.qwen3_tts.decode import BURST
 from oscine.models.qwen3_tts.decode import Decoder as Qwen3TtsDecoder
 from oscine.models.qwen3_tts.pipeline import Qwen3Tts
@@ -52,7 +53,7 @@ def load(
     """See oscine.load."""
     if dtype not in DTYPES:
         raise UsageError(f"dtype {dtype!r} is not one of {', '.join(DTYPES)}")
-    name = str(model or hub.DEFAULT_MODEL)
+    given = name = str(model or hub.DEFAULT_MODEL)
     path = hub.resolve(name, offline=offline)
     device = wanted_device(device)
     backend = choose_backend(device)
@@ -61,8 +62,11 @@ def load(
         name = path.name if path.is_dir() else path.stem
     if is_parakeet(checkpoint):
         return load_parakeet(checkpoint, backend, path, name, device, dtype)
+    if checkpoint.config.get("model_type") == CODEC_TYPE:
+        problem = "is only the codec of a Qwen3-TTS"
+        raise CheckpointError(path, problem, "give the folder of the whole model, which it is in")
     if is_qwen3_tts(checkpoint):
-        return load_qwen3_tts(checkpoint, backend, path, name, device, dtype)
+        return load_qwen3_tts(checkpoint, backend, path, given, device, dtype)
     weights = load_weights(path)
     decoder = build(with_matrices(weights, dtype), backend, device)
     tokenizer = tokenizer_of(weights, offline)

@@ -5,11 +5,18 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable
 from threading import RLock
-from typing import Generic, Protocol, TypeVar
+from typing import TYPE_CHECKING, Any, Generic, Protocol, TypeVar
 
-from oscine.errors import DeviceLostError
+from oscine.errors import DeviceLostError, OtherModelError
 
 log = logging.getLogger(__name__)
+
+
+#: What only models of the other direction do: why this one does not, and which does.
+ELSEWHERE = {
+    "speak": "writes down and cannot speak; oscine.load('qwen3-tts-0.6b-custom-voice') can",
+    "transcribe": "speaks and cannot write down; oscine.load('base') can",
+}
 
 
 class Engine(Protocol):
@@ -35,6 +42,16 @@ class Resident(Generic[Held]):
         self.decoder, self.name = decoder, name
         self.lock = RLock()
         self._rebuild = rebuild
+
+    def __repr__(self) -> str:
+        return f"<{type(self).__name__} {self.name} on {self.device}>"
+
+    if not TYPE_CHECKING:  # to whoever checks types there is no such method
+
+        def __getattr__(self, name: str) -> Any:
+            if name in ELSEWHERE:
+                raise OtherModelError(f"{name}: {self.__dict__.get('name')} {ELSEWHERE[name]}")
+            raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}")
 
     @property
     def device(self) -> str:

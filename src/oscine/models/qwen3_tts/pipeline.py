@@ -13,7 +13,10 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from oscine.audio.io import SourceLike, decode
+from oscine.audio.io import SourceLike, decode, open_source
+from oscine.audio.silero import available
+from oscine.audio.speech import survey
+from oscine.audio.vad import VadOptions
 from oscine.errors import NonFiniteError, UsageError
 from oscine.models.qwen3_tts.abilities import Abilities, checked_reference_text
 from oscine.models.qwen3_tts.attempt import Settings
@@ -31,7 +34,8 @@ from oscine.types import Samples
 
 log = logging.getLogger(__name__)
 
-LONG_REFERENCE = 30.0  # seconds; 5 to 15 are best, and each slows the beginning down
+#: Seconds; 5 to 15 are best, and each slows the beginning down.
+SHORT_REFERENCE, LONG_REFERENCE = 2.0, 30.0
 
 
 class Qwen3Tts(Resident[Decoder]):
@@ -214,7 +218,8 @@ class Qwen3Tts(Resident[Decoder]):
         """
         self.abilities.refuse_cloning()
         checked_reference_text(text)
-        samples = reference_samples(reference, self.config.codec.rate)
+        least = self.decoder.speaker.least_samples
+        samples = reference_samples(reference, self.config.codec.rate, least)
 
         def work() -> tuple[NDArray[np.float32], NDArray[np.uint32] | None]:
             vector = self.decoder.speaker.embed(samples)
@@ -287,17 +292,29 @@ def checked_text(part: Any) -> str:
     return part
 
 
-def reference_samples(reference: SourceLike, rate: int) -> Samples:
-    """A recording as mono samples [n] at `rate`, for cloning.
+def reference_samples(reference: SourceLike, rate: int, least: int) -> Samples:
+    """A recording as mono samples [n] at `rate`, n at least `least`, for cloning.
 
-    Raises UsageError for an array without its rate, NaN or infinity; AudioError.
+    What cannot make a good voice is told. Raises UsageError for an array without its rate, NaN,
+    infinity or too little of it; AudioError.
     """
     if isinstance(reference, np.ndarray):
         raise UsageError("a reference that is an array needs its rate: give (samples, rate)")
+    source = open_source(reference)
     try:
-        samples = decode(reference, rate).samples
+        samples = decode(source, rate).samples
     except NonFiniteError as error:
         raise UsageError(str(error)) from None
-    if len(samples) > LONG_REFERENCE * rate:
-        log.warning("a reference of %.0f s is long; 5 to 15 s are best", len(samples) / rate)
+    seconds = len(samples) / rate
+    if len(samples) < least:
+        raise UsageError(
+            f"{source.name}: {seconds:.3f} s are too short for a reference; "
+            f"{least / rate:.3f} s are the least, 5 to 15 s are best"
+        )
+    if seconds > LONG_REFERENCE:
+        log.warning("%s: a reference of %.0f s is long; 5 to 15 s are best", source.name, seconds)
+    if available() and not survey(source, vad=VadOptions()).spans:
+        log.warning("%s: no speech is heard in it, so the voice will be nobody's", source.name)
+    elif seconds < SHORT_REFERENCE:
+        log.warning("%s: a reference of %.1f s is short; 5 to 15 s are best", source.name, seconds)
     return samples

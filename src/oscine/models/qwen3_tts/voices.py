@@ -43,6 +43,10 @@ class Voice:
     text: str | None = None
     size: str = ""
 
+    def __repr__(self) -> str:
+        frames = "" if self.codes is None else f", {len(self.codes)} frames of {self.text!r:.40}"
+        return f"<Voice {self.name!r}, made with {size_of(self)}{frames}>"
+
     def reference(self, config: Qwen3TtsConfig, x_vector_only: bool | None = None) -> Reference:
         """As a prompt takes it. Raises UsageError where the voice is not for this model.
 
