@@ -2,7 +2,7 @@
 """The official Qwen3-TTS in PyTorch on the same card: a call of the public API, bfloat16, CUDA.
 
     python benchmarks/peer_torch_speech.py [--size 0.6b,1.7b] [--seconds 6] [--runs 3]
-        [--device cuda:0] [--folder DIR]
+        [--device cuda:0] [--keep DIR]
 
 Needs torch, accelerate, transformers==4.57.3 and qwen-tts==0.1.1; what only its reading of
 recordings needs is stood in for. The same random weights as speech.py's. It does not stream: its
@@ -16,7 +16,6 @@ import importlib.machinery
 import json
 import statistics
 import sys
-import tempfile
 import types
 from pathlib import Path
 from time import perf_counter
@@ -50,13 +49,11 @@ def main() -> None:
     parser.add_argument("--seconds", type=float, default=6)
     parser.add_argument("--runs", type=int, default=3)
     parser.add_argument("--device", default="cuda:0")
-    parser.add_argument("--folder", type=Path, help="with 6 GB to spare")
+    parser.add_argument("--keep", type=Path, help="where checkpoints lie, or are made and kept")
     options = parser.parse_args()
     frames = round(options.seconds * 12.5)
     for size in options.size.split(","):
-        with tempfile.TemporaryDirectory(dir=options.folder) as scratch:
-            folder = Path(scratch) / size
-            speech_checkpoint.write(folder, size)
+        with speech_checkpoint.checkpoint(size, options.keep) as folder:
             model = Qwen3TTSModel.from_pretrained(
                 str(folder),
                 dtype=torch.bfloat16,

@@ -2,7 +2,7 @@
 """Qwen3-TTS in its released sizes on a GPU: milliseconds a frame, and to the first audio.
 
     python benchmarks/speech.py [--size 0.6b,1.7b] [--device gpu] [--seconds 15] [--runs 5]
-        [--folder DIR] [--trace] [--json FILE]
+        [--dtype auto] [--keep DIR] [--trace] [--json FILE]
 
 Random weights made on the spot and read as a released checkpoint is (bfloat16 talker, float32
 codec). Timed as a user has it: `model.stream` from the text to the last sample, sampling on, frames
@@ -19,7 +19,6 @@ import argparse
 import json
 import os
 import statistics
-import tempfile
 from collections.abc import Callable
 from pathlib import Path
 from time import perf_counter
@@ -127,11 +126,9 @@ def traffic(decoder: Decoder) -> float:
 
 def case(size: str, options: argparse.Namespace) -> dict[str, Any]:
     """All that is measured of one size."""
-    with tempfile.TemporaryDirectory(dir=options.folder) as scratch:
-        folder = Path(scratch) / size
-        speech_checkpoint.write(folder, size)
+    with speech_checkpoint.checkpoint(size, options.keep) as folder:
         started = perf_counter()
-        model: Any = oscine.load(folder, device=options.device)
+        model: Any = oscine.load(folder, device=options.device, dtype=options.dtype)
         loaded = perf_counter() - started
         frames = round(options.seconds * FRAMES_PER_SECOND)
         started = perf_counter()
@@ -142,7 +139,8 @@ def case(size: str, options: argparse.Namespace) -> dict[str, Any]:
         decoder: Decoder = model.decoder
         record: dict[str, Any] = {
             "case": f"qwen3-tts {size}", "device": decoder.device,
-            "implementation": os.environ.get("OSCINE_WEBGPU", ""), "load_s": loaded,
+            "implementation": os.environ.get("OSCINE_WEBGPU", ""), "dtype": options.dtype,
+            "load_s": loaded,
             "first_call_s": cold,
         }  # fmt: skip
         record |= {name: statistics.median(run[name] for run in heard) for name in heard[0]}
@@ -165,7 +163,8 @@ def main() -> None:
     parser.add_argument("--seconds", type=float, default=15)
     parser.add_argument("--runs", type=int, default=5)
     parser.add_argument("--bandwidth", type=float, default=4.2)
-    parser.add_argument("--folder", type=Path, help="with 6 GB to spare")
+    parser.add_argument("--keep", type=Path, help="where checkpoints lie, or are made and kept")
+    parser.add_argument("--dtype", default="auto", help="auto: bfloat16 as stored; f16, f32")
     parser.add_argument("--trace", action="store_true")
     parser.add_argument("--json", type=Path)
     options = parser.parse_args()

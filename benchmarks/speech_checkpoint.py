@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
+import tempfile
 from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -25,6 +27,19 @@ LANGUAGES = {"chinese": 2055, "english": 2050, "german": 2053, "italian": 2070, 
              "beijing_dialect": 2074, "sichuan_dialect": 2062}  # fmt: skip
 NOISE = 1 << 22  # values that all tensors are cut from: to draw billions takes longer than all else
 END = 2150
+
+
+@contextmanager
+def checkpoint(size: str, keep: Path | None) -> Iterator[Path]:
+    """The folder of a size below `keep`, made where it is not there; without it, for now only."""
+    if keep is not None:
+        if not (keep / size).exists():
+            write(keep / size, size)
+        yield keep / size
+        return
+    with tempfile.TemporaryDirectory() as scratch:
+        write(Path(scratch) / size, size)
+        yield Path(scratch) / size
 
 
 def write(folder: Path, size: str) -> None:
