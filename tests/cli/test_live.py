@@ -149,7 +149,7 @@ def test_no_microphone(
 ) -> None:
     monkeypatch.setitem(sys.modules, "sounddevice", None)
     assert live() == 2
-    assert b"pip install 'oscine[live]'" in capsysbinary.readouterr().err
+    assert b"pip install 'sounddevice>=0.4'" in capsysbinary.readouterr().err
 
     def fail() -> None:
         raise RuntimeError("no device")

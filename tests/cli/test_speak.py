@@ -274,7 +274,10 @@ def test_a_reference_is_told_before_the_model_loads(
         (["Hello", "-o", "a.wav", "--device", "cuda"], "oscine needs no CUDA"),
         (["Hello", "-o", "a.wav", "--threads", "-1"], "threads must be a whole number"),
         (["Hello", "-o", "a.wav", "--dtype", "f8"], "Invalid value for '--dtype'"),
-        (["Hello", "world", "-o", "a.wav"], "unexpected extra argument"),
+        (["Hello", "world", "-o", "a.wav"], 'put the text in quotes, as in oscine speak "Hello'),
+        (["Hello", "-o", "a.wav", "--speed", "2"], "no option speed: the model sets its own pace"),
+        (["Hello", "--ref_text=x"], "no option ref_text: it is called reference_text here"),
+        (["weights", "-o", "a.wav"], "weights is a folder; name a file in it"),
         (["-", "-o", "a.wav", "--reference", "-"], "cannot be both the text and the reference"),
     ],
 )
@@ -341,7 +344,7 @@ def test_play_needs_its_extra(
 ) -> None:
     monkeypatch.setitem(sys.modules, "sounddevice", None)
     assert speak("Hello", "--play") == 2
-    assert b"pip install 'oscine[play]'" in capsysbinary.readouterr().err
+    assert b"pip install 'sounddevice>=0.4'" in capsysbinary.readouterr().err
     assert speaker.loaded == []
 
 
@@ -455,6 +458,17 @@ def test_a_folder_that_takes_no_sound_is_told_before_the_model_loads(
     assert speaker.loaded == []
     assert speak("Hello", "-o", "/dev/null", "-f", "wav") == 0
     assert not Path("/dev/null").is_file()
+
+
+def test_a_text_may_begin_with_a_dash(speaker: Speaker) -> None:
+    assert speak("-o", "a.wav", "--", "-5 degrees") == 0
+    assert speaker.asked[0][0] == "-5 degrees"
+
+
+def test_help_says_what_every_option_takes(capsysbinary: Capture) -> None:
+    assert run(["speak", "--help"]) == 0
+    told = capsysbinary.readouterr().out.decode()
+    assert not re.findall(r"--[\w-]+ +(?:INT|FLOAT|PATH|<str>)", told)
 
 
 def test_what_the_model_refuses_is_one_line(speaker: Speaker, capsysbinary: Capture) -> None:

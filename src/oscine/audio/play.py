@@ -24,7 +24,7 @@ def load_player() -> ModuleType:
     try:
         import sounddevice
     except ImportError:
-        raise UsageError("--play needs: pip install 'oscine[play]'") from None
+        raise UsageError("--play needs: pip install 'sounddevice>=0.4'") from None
     except OSError as error:  # its wheel for Linux has no PortAudio inside
         remedy = "install PortAudio (on Debian: apt install libportaudio2)"
         raise AudioError("loudspeaker", f"cannot be used ({error})", remedy) from error

@@ -54,10 +54,13 @@ def option(help_text: str, parser: Any = None, metavar: str | None = None) -> An
     return typer.Option(help=help_text, parser=parser, metavar=metavar)
 
 
-Device = Annotated[str, typer.Option(help="auto, cpu, gpu, gpu:N, or part of an adapter's name.")]
+Device = Annotated[
+    str, option("auto, cpu, gpu, gpu:N, or part of an adapter's name.", metavar="DEVICE")
+]
 Precision = Annotated[Dtype, typer.Option(help="How weights are held.")]
 Threads = Annotated[
-    int | None, option("Cores that NumPy work takes; 0: all (also OSCINE_THREADS).", whole, "INT")
+    int | None,
+    option("Cores that NumPy work takes; 0: all (also OSCINE_THREADS).", whole, "NUMBER"),
 ]
 Offline = Annotated[bool, typer.Option("--offline", help="Fetch nothing (also OSCINE_OFFLINE=1).")]
 

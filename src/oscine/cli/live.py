@@ -129,7 +129,8 @@ def microphone(stop: Event) -> Iterator[Any]:
     try:
         import sounddevice
     except ImportError:
-        raise UsageError("--live hears a microphone with: pip install 'oscine[live]'") from None
+        remedy = "pip install 'sounddevice>=0.4'"
+        raise UsageError(f"--live hears a microphone with: {remedy}") from None
     except OSError as error:  # without PortAudio
         raise AudioError("microphone", f"cannot be used: {error}") from error
     heard: SimpleQueue[Any] = SimpleQueue()

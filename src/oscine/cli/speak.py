@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from oscine import hub
-from oscine.cli import sound_out, text_in
+from oscine.cli import ArgumentError, sound_out, text_in
 from oscine.cli.engine import (
     Device,
     Dtype,
@@ -35,7 +35,7 @@ from oscine.cli.outputs import STANDARD_INPUT
 from oscine.cli.voices import released, saved, show_voices
 from oscine.errors import UsageError
 from oscine.models.qwen3_tts.abilities import DEFAULT_VOICE
-from oscine.models.qwen3_tts.options import SpeakOptions
+from oscine.models.qwen3_tts.options import ELSEWHERE, SpeakOptions
 
 if TYPE_CHECKING:
     from oscine.models.qwen3_tts.pipeline import Qwen3Tts
@@ -48,13 +48,31 @@ HELP = "help"
 EXAMPLE = 'oscine speak "Hello there." -o hello.wav'
 
 
-@app.command(cls=OpenAIStyle, no_args_is_help=True)
+class SpeakStyle(OpenAIStyle):
+    """Answers what is likely to be typed by mistake."""
+
+    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
+        """As OpenAIStyle. Raises UsageError for text without quotes and options of elsewhere."""
+        try:
+            return super().parse_args(ctx, args)
+        except ArgumentError as error:
+            name = str(getattr(error, "option_name", "")).strip("-").replace("-", "_")
+            if name in ELSEWHERE:
+                raise UsageError(f"there is no option {name}: {ELSEWHERE[name]}") from None
+            if "unexpected extra argument" in error.format_message():
+                raise UsageError(f"put the text in quotes, as in {EXAMPLE}") from None
+            raise
+
+
+@app.command(cls=SpeakStyle, no_args_is_help=True)
 def speak(
     context: typer.Context,
     text: Annotated[
         str | None,
         typer.Argument(
-            metavar="TEXT", help="What to say; a file that says it; or - for stdin, as it comes."
+            metavar="TEXT",
+            help="What to say, in quotes; or a file that holds it; or - for what comes through "
+            "standard input. After -- it may begin with a dash.",
         ),
     ] = None,
     output: Annotated[
@@ -62,96 +80,153 @@ def speak(
         typer.Option(
             "--output",
             "-o",
-            help="A file (.wav .raw .mp3 .flac .opus .ogg .m4a .aac), or - for stdout, which it "
-            "also is without this where that is no terminal.",
+            metavar="FILE",
+            help="Where the speech goes: a file (.wav .raw .mp3 .flac .opus .ogg .m4a .aac), or - "
+            "for standard output.  [default: standard output, if that is no terminal]",
         ),
     ] = None,
     form: Annotated[
         str | None,
         typer.Option(
-            "--format", "-f", help="Instead of what the suffix says; on stdout wav or another."
+            "--format",
+            "-f",
+            metavar="FORMAT",
+            help="wav, raw, mp3 ...  [default: what FILE ends in; wav on standard output]",
         ),
     ] = None,
-    play: Annotated[
-        bool, typer.Option("--play", help="Let it be heard while it is made (extra `play`).")
-    ] = False,
+    play: Annotated[bool, typer.Option("--play", help="Play the speech while it is made.")] = False,
     model: Annotated[
         str | None,
         option(
-            "A name of `oscine models list`, or a path.  [default: qwen3-tts-0.6b-custom-voice]"
+            "A name of `oscine models list`, or a folder.  [default: qwen3-tts-0.6b-custom-voice]",
+            metavar="MODEL",
         ),
     ] = None,
     voice: Annotated[
         str | None,
         option(
-            "One of the model's speakers, or a voice that was saved; help: list them.  "
-            f"[default: {DEFAULT_VOICE}, where the model has speakers]"
+            "A voice of the model's own, or for base models one that was saved; help lists them.  "
+            f"[default: {DEFAULT_VOICE}, if the model has voices]",
+            metavar="NAME",
         ),
     ] = None,
     language: Annotated[
-        str | None, option("Code or English name.  [default: auto, the text's own]")
+        str | None,
+        option(
+            "Of the text: a code or an English name.  [default: auto, which is for the model to "
+            "find out]",
+            metavar="LANGUAGE",
+        ),
     ] = None,
     instruct: Annotated[
-        str | None, option("How to say it; for voice design: what voice says it.")
+        str | None,
+        option(
+            "How to say it, in words (1.7b-custom-voice); what the voice is like (voice-design).",
+            metavar="TEXT",
+        ),
     ] = None,
     reference: Annotated[
-        Path | None, option("A recording to take the voice of (base models).")
+        Path | None,
+        option("A recording whose voice is cloned; 5 to 15 s (base models).", metavar="FILE"),
     ] = None,
     reference_text: Annotated[
-        str | None, option("What it says: the voice gets nearer to it.")
+        str | None,
+        option("The words that are said in the reference: the voice gets nearer.", metavar="TEXT"),
     ] = None,
     x_vector_only: Annotated[
-        bool | None, option("Take only the sound of the voice.  [default: without its text]")
+        bool | None,
+        option(
+            "Take only the sound of the reference's voice, and not how it speaks.  [default: on "
+            "without --reference-text]"
+        ),
     ] = None,
     reference_silence: Annotated[
-        float | None, option("Seconds of silence put after it.  [default: 0]", number, "FLOAT")
+        float | None,
+        option(
+            "Silence after the reference, 0 to 5: against its last words being said again.  "
+            "[default: 0]",
+            number,
+            "SECONDS",
+        ),
     ] = None,
     seed: Annotated[
-        int | None, option("The same seed, the same speech.  [default: drawn]", whole, "INT")
+        int | None,
+        option("With the same number the same speech.  [default: drawn]", whole, "NUMBER"),
     ] = None,
     temperature: Annotated[
-        float | None, option("Above 0: how freely to choose.  [default: 0.9]", number, "FLOAT")
+        float | None,
+        option(
+            "How varied the speech is: more above 1, less below.  [default: 0.9]", number, "NUMBER"
+        ),
     ] = None,
     top_k: Annotated[
-        int | None, option("Of so many likeliest; 0: all.  [default: 50]", whole, "INT")
+        int | None,
+        option(
+            "Choose among so many likeliest codes; 0: among all.  [default: 50]", whole, "NUMBER"
+        ),
     ] = None,
     top_p: Annotated[
-        float | None, option("Of the likeliest with this share.  [default: 1]", number, "FLOAT")
+        float | None,
+        option(
+            "Choose among the likeliest codes that have this share, up to 1, of the "
+            "probability.  [default: 1, all]",
+            number,
+            "NUMBER",
+        ),
     ] = None,
     repetition_penalty: Annotated[
-        float | None, option("Above 1: less of the same.  [default: 1.05]", number, "FLOAT")
+        float | None,
+        option("Above 1: avoid codes that have been used.  [default: 1.05]", number, "NUMBER"),
     ] = None,
     do_sample: Annotated[
-        bool | None, option("Off: always the likeliest, which sounds worse.  [default: on]")
+        bool | None,
+        option(
+            "Choose by chance. Without it always the likeliest code, which sounds worse.  "
+            "[default: on]"
+        ),
     ] = None,
     subtalker_temperature: Annotated[
-        float | None, option("The same for the fine codes.", number, "FLOAT")
+        float | None,
+        option("--temperature of the fine codes.  [default: 0.9]", number, "NUMBER"),
     ] = None,
     subtalker_top_k: Annotated[
-        int | None, option("The same for the fine codes.", whole, "INT")
+        int | None, option("--top-k of the fine codes.  [default: 50]", whole, "NUMBER")
     ] = None,
     subtalker_top_p: Annotated[
-        float | None, option("The same for the fine codes.", number, "FLOAT")
+        float | None, option("--top-p of the fine codes.  [default: 1]", number, "NUMBER")
     ] = None,
-    subtalker_do_sample: Annotated[bool | None, option("The same for the fine codes.")] = None,
+    subtalker_do_sample: Annotated[
+        bool | None, option("--do-sample of the fine codes.  [default: on]")
+    ] = None,
     max_seconds: Annotated[
         float | None,
-        option("Most speech in all.  [default: bounded by the text]", number, "FLOAT"),
+        option(
+            "Stop after so much speech.  [default: as much as the text can take]", number, "SECONDS"
+        ),
     ] = None,
-    max_frames: Annotated[int | None, option("The same in frames of 80 ms.", whole, "INT")] = None,
+    max_frames: Annotated[
+        int | None, option("The same in frames of 80 ms.", whole, "NUMBER")
+    ] = None,
     streamed_text: Annotated[
         bool | None,
-        option("Hear the text while speaking.  [default: when cloning]"),
+        option(
+            "Show the model the text word by word while it speaks, not at once.  [default: on "
+            "when cloning]"
+        ),
     ] = None,
     guard: Annotated[
-        bool, option("Watch for an end that never comes, silence, repetition.")
+        bool,
+        option(
+            "Notice speech that never ends, falls silent or repeats itself: say it once more, "
+            "or stop there."
+        ),
     ] = True,
     device: Device = "auto",
     dtype: Precision = Dtype.AUTO,
     threads: Threads = None,
     offline: Offline = False,
     verbose: Annotated[
-        bool, typer.Option(help="Log to stderr: time to the first audio, speed, seed.")
+        bool, typer.Option(help="Tell time to the first audio, speed and seed on stderr.")
     ] = False,
 ) -> None:
     """Say a text.
