@@ -110,5 +110,5 @@ def test_no_loudspeaker(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_not_installed(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "sounddevice", None)
-    with pytest.raises(UsageError, match=r"--play needs: pip install 'oscine\[play\]'"):
+    with pytest.raises(UsageError, match=r"--play needs: pip install 'sounddevice>=0.4'"):
         Player(24_000)

@@ -60,7 +60,7 @@ Device = Annotated[
 Precision = Annotated[Dtype, typer.Option(help="How weights are held.")]
 Threads = Annotated[
     int | None,
-    option("Cores that NumPy work takes; 0: all (also OSCINE_THREADS).", whole, "NUMBER"),
+    option("Cores that NumPy work takes; 0: all (or OSCINE_THREADS).", whole, "NUMBER"),
 ]
 Offline = Annotated[bool, typer.Option("--offline", help="Fetch nothing (also OSCINE_OFFLINE=1).")]
 
