@@ -29,8 +29,8 @@ MAY_IMPORT = {
     "formats": ("types", "errors", "files", "subtitles"),
     "threads": ("errors",),
     "audio": ("types", "errors", "files", "threads"),
-    "text": ("types", "errors"),
-    "weights": ("types", "errors", "bfloat16"),
+    "text": ("types", "errors", "files"),
+    "weights": ("types", "errors", "files", "bfloat16"),
     "gpu": ("types", "errors", "bfloat16"),
     "ops": (
         *("errors", "bfloat16", "ops.conformer_ops", "ops.transducer_ops", "ops.speech_ops"),

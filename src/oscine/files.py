@@ -1,7 +1,9 @@
-"""Files that get their name when they are whole, so that there is never half a file under it."""
+"""Files that get their name when they are whole, so that there is never half a file under it; and
+small files that are read whole, whatever lies in their place."""
 
 from __future__ import annotations
 
+import errno
 import os
 import stat
 from contextlib import suppress
@@ -30,6 +32,24 @@ def is_special(path: Path) -> bool:
         return not stat.S_ISREG(path.stat().st_mode)
     except (OSError, ValueError):
         return False
+
+
+def contents(path: Path, most: int) -> bytes:
+    """All of a file of at most so many bytes.
+
+    Raises OSError also for more than that, and for what is no file: a device may never end, and a
+    pipe wait for ever. Its strerror says so.
+    """
+    found = path.stat()
+    if not stat.S_ISREG(found.st_mode):
+        raise OSError(errno.EINVAL, "it is a folder, a pipe or a device, not a file")
+    data = b""
+    if found.st_size <= most:
+        with path.open("rb") as file:
+            data = file.read(most + 1)  # it may have grown, or state no size at all, as in /proc
+    if max(found.st_size, len(data)) > most:
+        raise OSError(errno.EFBIG, f"it has more than {most} bytes")
+    return data
 
 
 class NewFile:

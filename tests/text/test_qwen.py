@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import shutil
 import unicodedata
 from collections.abc import Callable
@@ -97,6 +98,16 @@ def without(tokens: dict[str, int], *names: str) -> dict[str, int]:
     return {token: id for token, id in tokens.items() if token not in names}
 
 
+def cut(share: float) -> Callable[[Path], object]:
+    """merges.txt as far as a whole line."""
+
+    def apply(folder: Path) -> None:
+        lines = (folder / "merges.txt").read_text("utf-8").splitlines(keepends=True)
+        (folder / "merges.txt").write_text("".join(lines[: round(share * len(lines))]), "utf-8")
+
+    return apply
+
+
 def added(tokens: dict[str, Any]) -> Callable[[Any], Any]:
     return lambda settings: (
         settings | {"added_tokens_decoder": settings["added_tokens_decoder"] | tokens}
@@ -119,6 +130,10 @@ FAULTS: dict[str, tuple[Callable[[Path], object], str]] = {
     "huge": (changed("vocab.json", lambda v: v | {"x": 10**30}), r"token 'x' has id"),
     "merge": (written("merges.txt", b"a b c\n"), r"line 1 joins 'a' and 'b c'"),
     "half": (written("merges.txt", b"#version: 0.2\nab\n"), r"line 2 joins 'ab' and ''"),
+    "empty": (written("merges.txt", b""), r"merges.txt: has merges for only 0 of 53 tokens"),
+    "header": (written("merges.txt", b"#version: 0.2\n"), r"merges for only 0 of 53 tokens"),
+    "cut": (cut(0.5), r"merges for only 2\d of 53 tokens; the file is cut off"),
+    "last": (cut(0.98), r"merges for only 52 of 53 tokens"),
     "added": (changed("tokenizer_config.json", lambda c: {}), r"no added_tokens_decoder"),
     "number": (
         changed("tokenizer_config.json", added({"-5": {"content": "<x>"}})),
@@ -142,3 +157,33 @@ def test_damaged_files_are_named(tmp_path: Path, fault: str) -> None:
     with pytest.raises(CheckpointError, match=message) as refused:
         QwenTokenizer.load(folder)
     assert str(folder) in str(refused.value) and "\n" not in str(refused.value)
+
+
+def test_tokens_of_their_own_need_no_merge(tmp_path: Path) -> None:
+    folder = tmp_path / "model"
+    shutil.copytree(SHIPPED, folder)
+    changed("vocab.json", lambda v: v | {"<mine>": 900})(folder)
+    changed("tokenizer_config.json", added({"900": {"content": "<mine>"}}))(folder)
+    assert QwenTokenizer.load(folder).special("<mine>") == 900
+
+
+@pytest.mark.skipif(not Path("/dev/zero").exists(), reason="no such device here")
+@pytest.mark.parametrize("name", ["vocab.json", "merges.txt", "tokenizer_config.json"])
+@pytest.mark.parametrize("place", ["device", "pipe", "folder", "huge"])
+def test_what_never_ends_is_not_read(tmp_path: Path, name: str, place: str) -> None:
+    folder = tmp_path / "model"
+    shutil.copytree(SHIPPED, folder)
+    path = folder / name
+    path.unlink()
+    if place == "device":
+        path.symlink_to("/dev/zero")
+    elif place == "pipe":
+        os.mkfifo(path)
+    elif place == "folder":
+        path.mkdir()
+    else:
+        with path.open("wb") as file:
+            file.truncate(1 << 40)  # no bytes of it are on the disk
+    with pytest.raises(CheckpointError, match=rf"{name}: cannot be read \(it (is|has) ") as refused:
+        QwenTokenizer.load(folder)
+    assert "\n" not in str(refused.value)

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import os
+import shutil
 import zipfile
 from pathlib import Path
 from typing import Any
@@ -142,3 +144,22 @@ def test_quantisation_that_does_not_fit(copy_of: Any, quantization: Any, problem
     (folder / "config.json").write_text(json.dumps(config))
     with pytest.raises(CheckpointError, match=problem):
         read_checkpoint(folder)
+
+
+@pytest.mark.skipif(not Path("/dev/zero").exists(), reason="no such device here")
+@pytest.mark.parametrize("place", ["device", "pipe"])
+@pytest.mark.parametrize("name", ["config.json", "model.safetensors.index.json"])
+def test_what_never_ends_is_not_read(formats: Path, tmp_path: Path, name: str, place: str) -> None:
+    folder = tmp_path / "model"
+    shutil.copytree(formats / "hf_bf16_sharded", folder)
+    (folder / name).unlink()
+    if place == "pipe":
+        os.mkfifo(folder / name)
+    else:
+        (folder / name).symlink_to("/dev/zero")
+    with pytest.raises(CheckpointError) as refused:
+        read_checkpoint(folder)
+    if name == "config.json":
+        assert str(refused.value) == (
+            f"{folder / name}: cannot be read (it is a folder, a pipe or a device, not a file)"
+        )

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from oscine.errors import CheckpointError
+from oscine.files import contents
 from oscine.text.pieces import BYTE, CONTROL, NORMAL, UNKNOWN, Pieces, kind_of, nfkc, unchanged
 from oscine.text.sentencepiece import read_sentencepiece
 
@@ -62,9 +63,7 @@ def _sources(
 
 def _beside(file: Path) -> bytes | None:
     try:
-        if file.stat().st_size > _MOST_BYTES:
-            raise CheckpointError(file, f"has more than {_MOST_BYTES} bytes")
-        return file.read_bytes()
+        return contents(file, _MOST_BYTES)
     except FileNotFoundError:
         return None
     except OSError as error:

@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from oscine.errors import CheckpointError, UsageError
+from oscine.files import contents
 from oscine.text.whisper import unicode_to_byte
 
 if TYPE_CHECKING:
@@ -27,6 +28,7 @@ PATTERN = (
 VOCABULARY, MERGES, SETTINGS = "vocab.json", "merges.txt", "tokenizer_config.json"
 _MOST_BYTES = 100_000_000
 _MOST_IDS = 1 << 22
+_MOST_UNREACHED = 0.001  # of the tokens that merges make; of released models none
 
 
 class QwenTokenizer:
@@ -45,11 +47,12 @@ class QwenTokenizer:
 
         Raises:
             CheckpointError: a file is missing or no such file, a byte has no token, a merge makes
-                no token, or two tokens have one id.
+                no token, tokens that no merge makes, or two tokens have one id.
         """
         vocabulary = _vocabulary(folder / VOCABULARY)
         merges = _merges(folder / MERGES, vocabulary)
         specials = _specials(folder / SETTINGS, vocabulary)
+        _refuse_unreached(folder / MERGES, vocabulary, merges, specials)
         size = max([*vocabulary.values(), *specials.values()]) + 1
         return cls(_library(vocabulary, merges), specials, folder, size)
 
@@ -100,9 +103,7 @@ def _library(vocabulary: dict[str, int], merges: list[tuple[str, str]]) -> Libra
 
 def _text(path: Path) -> str:
     try:
-        if path.stat().st_size > _MOST_BYTES:
-            raise CheckpointError(path, "is too large to be a part of a tokenizer")
-        return path.read_text("utf-8")
+        return contents(path, _MOST_BYTES).decode("utf-8")
     except FileNotFoundError:
         raise CheckpointError(path, "no such file", "fetch the whole folder") from None
     except OSError as error:
@@ -150,6 +151,21 @@ def _merges(path: Path, vocabulary: Mapping[str, int]) -> list[tuple[str, str]]:
             raise CheckpointError(path, problem, "fetch it again")
         merges.append((left, right))
     return merges
+
+
+def _refuse_unreached(
+    path: Path,
+    vocabulary: Mapping[str, int],
+    merges: Sequence[tuple[str, str]],
+    specials: Mapping[str, int],
+) -> None:
+    """Merges that were cut off would do: every text has ids then, but not those of training."""
+    made = {left + right for left, right in merges}
+    longer = {token for token in vocabulary if len(token) > 1} - specials.keys()
+    unreached = longer - made
+    if len(unreached) > _MOST_UNREACHED * len(longer):
+        problem = f"has merges for only {len(longer) - len(unreached)} of {len(longer)} tokens"
+        raise CheckpointError(path, problem, "the file is cut off: fetch it again")
 
 
 def _specials(path: Path, vocabulary: Mapping[str, int]) -> dict[str, int]:

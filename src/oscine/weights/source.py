@@ -14,6 +14,7 @@ import numpy as np
 from numpy.typing import DTypeLike, NDArray
 
 from oscine.errors import CheckpointError
+from oscine.files import contents
 
 Array = NDArray[Any]
 
@@ -127,9 +128,7 @@ def read_json(path: Path) -> dict[str, Any]:
         CheckpointError: the file is not a JSON object.
     """
     try:
-        if path.stat().st_size > _MAX_JSON:
-            raise CheckpointError(path, "is too large to be a configuration")
-        return parse_json(path, path.read_bytes())
+        return parse_json(path, contents(path, _MAX_JSON))
     except FileNotFoundError:
         return {}
     except OSError as error:
