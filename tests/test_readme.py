@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 import shlex
+import shutil
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -71,25 +72,31 @@ def test_python_blocks_print_what_stands_below_them(
 
 
 def test_speech_blocks_print_what_stands_below_them(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+    tmp_path: Path,
+    empty_home: Path,
 ) -> None:
     """With a small random model in place of the one that is named."""
-    small = ROOT / "tests" / "goldens" / "qwen3_tts" / "custom_voice" / "ckpt"
+    small = ROOT / "tests" / "goldens" / "qwen3_tts"
     load = oscine.load
 
     def load_small(name: str) -> Any:
-        assert name in hub.QWEN3_TTS
-        return load(small, "cpu")
+        return load(small / hub.SPEAKS[name][0] / "ckpt", "cpu")
 
     monkeypatch.setattr(oscine, "load", load_small)
     monkeypatch.chdir(tmp_path)
+    shutil.copytree(ROOT / "examples", "examples")
     names: dict[str, Any] = {"oscine": oscine}
-    assert len(SPEECH) == 2
+    assert len(SPEECH) == 3
     for code, printed in SPEECH:
         exec(compile(code, "README.md", "exec"), names)
         assert capsys.readouterr().out == printed
-    saved = {file.name for file in tmp_path.iterdir()}
-    assert saved == {"hello.flac", "pieces.wav"}
+    saved = {file.name for file in tmp_path.iterdir() if file.is_file()}
+    assert saved == {"hello.flac", "pieces.wav", "cloned.wav"}
+    ignored = set((ROOT / ".gitignore").read_text().split())
+    assert {f"/*{Path(name).suffix}" for name in saved} <= ignored
+    assert [file.stem for file in (empty_home / "voices").iterdir()] == ["computer"]
 
 
 @pytest.mark.weights
