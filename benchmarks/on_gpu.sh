@@ -35,6 +35,9 @@ for implementation in ${IMPLEMENTATIONS:-wgpu dawn}; do
         python3 "benchmarks/$script.py" >"$logs/${script}_$implementation.txt" 2>&1
         tail -n 2 "$logs/${script}_$implementation.txt"
     done
+    python3 benchmarks/speech.py --keep "$logs/checkpoints" --json "$logs/times.jsonl" \
+        >"$logs/speech_$implementation.txt" 2>&1
+    grep '^{' "$logs/speech_$implementation.txt" | cut -c 1-400
 done
 if python3 -c 'import torch, transformers' 2>/dev/null; then
     for size in ${SIZES:-turbo}; do
@@ -43,3 +46,8 @@ if python3 -c 'import torch, transformers' 2>/dev/null; then
     done
     python3 benchmarks/peer_torch_parakeet.py 2>&1 | tee "$logs/torch_parakeet.txt" | tail -n 2
 fi
+if python3 -c 'import torch, qwen_tts' 2>/dev/null; then
+    python3 benchmarks/peer_torch_speech.py --keep "$logs/checkpoints" >"$logs/torch_speech.txt" 2>&1
+    grep '^{' "$logs/torch_speech.txt"
+fi
+rm -rf "$logs/checkpoints"
