@@ -43,13 +43,15 @@ def contents(path: Path, most: int) -> bytes:
     found = path.stat()
     if not stat.S_ISREG(found.st_mode):
         raise OSError(errno.EINVAL, "it is a folder, a pipe or a device, not a file")
-    data = b""
-    if found.st_size <= most:
-        with path.open("rb") as file:
-            data = file.read(most + 1)  # it may have grown, or state no size at all, as in /proc
+    data, end = bytearray(), found.st_size > most
+    with path.open("rb") as file:
+        while not end and len(data) <= most:  # what is stated may be too little, as in /proc
+            block = file.read(1 << 20)
+            data += block
+            end = not block
     if max(found.st_size, len(data)) > most:
         raise OSError(errno.EFBIG, f"it has more than {most} bytes")
-    return data
+    return bytes(data)
 
 
 class NewFile:
