@@ -152,6 +152,29 @@ def test_probabilities_are_those_of_transformers() -> None:
         assert filtered(logits, rules[0], len(history), seen).argmax() == greedy
 
 
+@pytest.mark.parametrize("temperature", [0.0, 1e-3, 1.0, 1e3])
+@pytest.mark.parametrize("penalty", [1e-3, 1.0, 1e3])
+@pytest.mark.parametrize("largest", [20.0, 1e25, 1e37, 3e38, -3e38])
+def test_a_score_above_all_numbers_is_told_from_a_choice(
+    temperature: float, penalty: float, largest: float
+) -> None:
+    rules = sampling(40, end=3, suppress=30, top_k=20, top_p=0.9, temperature=temperature)
+    rules["repetition_penalty"] = penalty
+    logits = np.linspace(-5, 5, 40, dtype=np.float32)
+    logits[7] = largest
+    line = utterances(1, vocabulary=40, seed=1, count=2)
+    line.seen[:, 7] = 1
+    Reference().sample(logits[None], rules, line)
+    with np.errstate(over="ignore"):
+        score = np.float32(largest) / np.float32(penalty if largest > 0 else 1 / penalty)
+        score = score if temperature == 0 else score / np.float32(temperature)
+    if score == np.inf:
+        assert line.rows["done"][0] == ops.STOP_NONFINITE
+    else:
+        assert line.rows["done"][0] == 0 and line.codes[0, 2, 0] < 30
+        assert line.codes[0, 2, 0] == 7 or score < 1e6
+
+
 def test_samples_come_as_often_as_they_should() -> None:
     rng = np.random.default_rng(1)
     logits = rng.standard_normal(40).astype(np.float32) * 2

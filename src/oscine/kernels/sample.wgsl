@@ -282,6 +282,7 @@ fn main(
     top = max(top, max(a, b));
     bad = select(bad, 1.0, broken(four.x) || broken(four.y) || broken(four.z) || broken(four.w));
   }
+  bad = select(bad, 1.0, broken(top));  // divided, it may be above all numbers
   top = block_max(me, top);
   bad = block_max(me, bad);
   let most = rules[TOP_K];

@@ -123,7 +123,7 @@ def sample_case(
         state = utterances(rng, lines, 99, 5, groups)
         state["group"] = group
         broken = rng.random(len(logits)) < (0.1 if lines > 1 else 0.0)
-        logits[broken, rng.integers(0, vocabulary)] = rng.choice([np.nan, np.inf, -np.inf])
+        logits[broken, rng.integers(0, vocabulary)] = rng.choice([np.nan, np.inf, -np.inf, 1e38])
         return {
             "logits": logits,
             "rules": rule,
@@ -218,6 +218,7 @@ CASES: tuple[Case, ...] = (
         8, 70, 4, 0, temperature=0.7, top_k=20, top_p=0.6, end=30, repetition_penalty=1.2
     ),
     sample_case(8, 5, 4, 3, rows=2),
+    sample_case(8, 300, 4, 0, end=77, suppress=200, temperature=0.001, repetition_penalty=1000),
     sample_case(3, 1000, 4, 1, temperature=1.0, top_k=2000),
     embed_case(1, 2048, 1024, ("bfloat16", "float32"), True, True),
     embed_case(3, 36, 80, ("float16", "bfloat16"), False, False),

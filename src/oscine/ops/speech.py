@@ -76,19 +76,24 @@ def filtered(logits: Array, rule: Any, count: int, seen: Array | None) -> Array:
     """The scores [V] whose softmax `sample` draws from, -inf for what is out.
 
     logits [V]; rule: one of SAMPLING; count: frames so far; seen [V] as in Utterances at group 0,
-    None at other groups. Greedy rules (temperature 0) end after the suppression.
+    None at other groups. Greedy rules (temperature 0) end after the suppression, and all do where
+    a score is above all of float32's: infinity is among them then.
     """
     scores = logits.astype(np.float32)
     if seen is not None:
         penalty, end = np.float32(rule["repetition_penalty"]), int(rule["end"])
         known = seen[: len(scores)] > 0
-        scores[known] = np.where(scores > 0, scores / penalty, scores * penalty)[known]
+        with np.errstate(over="ignore"):
+            scores[known] = np.where(scores > 0, scores / penalty, scores * penalty)[known]
         kept = scores[end : end + 1].copy() if count >= rule["minimum"] else -np.inf
         scores[rule["suppress"] :] = -np.inf
         scores[end : end + 1] = kept
     if rule["temperature"] == 0:
         return scores
-    scores /= np.float32(rule["temperature"])
+    with np.errstate(over="ignore"):
+        scores /= np.float32(rule["temperature"])
+    if scores.max() == np.inf:
+        return scores
     if 0 < rule["top_k"] < len(scores):
         border = np.partition(scores, -int(rule["top_k"]))[-int(rule["top_k"])]
         scores[scores < border] = -np.inf
@@ -160,6 +165,9 @@ class Speaking:
             count, group = int(line["count"]), int(line["group"])
             seen = utterances.seen[b] if group == 0 else None
             scores = filtered(last[b], rule, count, seen)
+            if scores.max() == np.inf:
+                line["done"] = STOP_NONFINITE
+                continue
             if rule["temperature"] > 0:
                 scores += gumbel(int(line["seed"]), count * groups + group, np.arange(len(scores)))
             code = int(np.argmax(scores))

@@ -130,7 +130,8 @@ class SpeechOps(Protocol):
         The id goes to codes[b, count, group], `code` and, at group 0, seen[b, id]; then group + 1.
         After the last group: count + 1, group 0, position + length, length 1, and STOP_LENGTH where
         count reaches limit or F. At group 0, `end` is not written and stops the line (STOP_END); a
-        logit that is not finite stops it at any group (STOP_NONFINITE).
+        logit that is not finite stops it at any group (STOP_NONFINITE), and so does a score above
+        all of float32's, as division by a small temperature may make one.
         Source: transformers generation/logits_process.py; order: MODELS/qwen3_tts.md, 5.
         """
         ...

@@ -11,7 +11,9 @@ from oscine.errors import UsageError
 from oscine.models.qwen3_tts.config import Generation, Sampling
 from oscine.models.qwen3_tts.options import SEEDS, SpeakOptions, next_seed
 
+FACTORS = ("temperature", "subtalker_temperature", "repetition_penalty")
 WRONG = [
+    *((name, value) for name in FACTORS for value in (1e39, 1e300, 1001, 1e-3, 1e-45, 1e-300)),
     *(("temperature", value) for value in (0, -1, "hot", float("nan"), float("inf"), True)),
     *(("subtalker_temperature", value) for value in (0.0, -0.1)),
     *(("top_p", value) for value in (0, -0.5, 1.01, "x")),

@@ -112,7 +112,8 @@ def test_generation(model: Copy, tmp_path: Path) -> None:
 
 
 GENERATION = [
-    ("temperature", 0), ("temperature", "warm"), ("temperature", True), ("top_k", -1),
+    ("temperature", 0), ("temperature", 1e-45), ("repetition_penalty", 1e-3),
+    ("repetition_penalty", 1e39), ("temperature", "warm"), ("temperature", True), ("top_k", -1),
     ("top_k", 2.5), ("top_p", 0), ("top_p", 1.1), ("repetition_penalty", -1), ("do_sample", 1),
     ("max_new_tokens", 0), ("max_new_tokens", HUGE), ("subtalker_temperature", 1e9),
 ]  # fmt: skip

@@ -117,6 +117,11 @@ class SpeakerConfig:
     rate: int = 24000
 
 
+#: Above and up to what temperatures and repetition penalties are taken, asked for or stated by a
+#: checkpoint: beyond, scores overflow float32 or are all alike.
+LEAST_FACTOR, MOST_FACTOR = 1e-3, 1e3
+
+
 @dataclass(frozen=True, slots=True)
 class Sampling:
     """How one head chooses; the released defaults. `repetition_penalty` is the talker's alone."""

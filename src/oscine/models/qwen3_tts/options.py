@@ -18,7 +18,7 @@ from types import MappingProxyType
 from typing import Any
 
 from oscine.errors import UsageError
-from oscine.models.qwen3_tts.config import Generation, Sampling
+from oscine.models.qwen3_tts.config import LEAST_FACTOR, MOST_FACTOR, Generation, Sampling
 
 FRAME_RATE = 12.5  # of the family: frames a second
 SEEDS = 1 << 32
@@ -145,7 +145,14 @@ def _number(wanted: str, fits: Callable[[float], bool]) -> Callable[[str, Any], 
 
 
 _above_zero = _number("a number above 0", lambda x: x > 0)
-_temperature = _number("a number above 0 (do_sample off: the likeliest)", lambda x: x > 0)
+_factor = _number(
+    f"a number above {LEAST_FACTOR:g}, up to {MOST_FACTOR:g}",
+    lambda x: LEAST_FACTOR < x <= MOST_FACTOR,
+)
+_temperature = _number(
+    f"a number above {LEAST_FACTOR:g}, up to {MOST_FACTOR:g} (do_sample off: the likeliest)",
+    lambda x: LEAST_FACTOR < x <= MOST_FACTOR,
+)
 _share = _number("above 0 and at most 1", lambda x: 0 < x <= 1)
 
 _CHECKS: Mapping[str, Callable[[str, Any], Any]] = MappingProxyType(
@@ -155,7 +162,7 @@ _CHECKS: Mapping[str, Callable[[str, Any], Any]] = MappingProxyType(
         "temperature": _temperature,
         "top_k": _whole(0),
         "top_p": _share,
-        "repetition_penalty": _above_zero,
+        "repetition_penalty": _factor,
         "subtalker_do_sample": _flag,
         "subtalker_temperature": _temperature,
         "subtalker_top_k": _whole(0),

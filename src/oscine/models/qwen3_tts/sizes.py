@@ -20,6 +20,8 @@ from oscine.models.qwen3_tts.codec_sizes import (
     stack,
 )
 from oscine.models.qwen3_tts.config import (
+    LEAST_FACTOR,
+    MOST_FACTOR,
     CodecConfig,
     CodecIds,
     Generation,
@@ -99,10 +101,13 @@ def _sampling(stated: Stated, switch: str, prefix: str) -> Sampling:
     usual, top_k = Sampling(), f"{prefix}top_k"
     penalty = 1.0  # the predictor has none
     if not prefix:
-        penalty = stated.number("repetition_penalty", 0, 1e3, usual.repetition_penalty)
+        usual_penalty = usual.repetition_penalty
+        penalty = stated.number("repetition_penalty", LEAST_FACTOR, MOST_FACTOR, usual_penalty)
     return Sampling(
         do_sample=stated.flag(switch, usual.do_sample),
-        temperature=stated.number(f"{prefix}temperature", 0, 1e3, usual.temperature),
+        temperature=stated.number(
+            f"{prefix}temperature", LEAST_FACTOR, MOST_FACTOR, usual.temperature
+        ),
         top_k=0 if stated.get(top_k) == 0 else stated.size(top_k, VOCABULARY, usual.top_k),
         top_p=stated.number(f"{prefix}top_p", 0, 1, usual.top_p),
         repetition_penalty=penalty,
