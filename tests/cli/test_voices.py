@@ -67,7 +67,7 @@ def test_a_voice_is_saved_listed_and_removed(
     file = empty_home / "voices" / "anna.safetensors"
     out, error = capsys.readouterr()
     assert out == f"{file}\n"
-    assert error == "oscine: voice 'anna' saved; speak with it: --voice 'anna'\n"
+    assert error == "oscine: voice 'anna' saved; speak with it: --model weights --voice 'anna'\n"
     assert cloner.asked == [("weights", "cpu", "auto", False), ("ref.wav", "What she says.")]
     voice = read_voice(file)
     assert (voice.text, voice.size) == ("What she says.", "0b6")

@@ -87,7 +87,8 @@ def save(
     start_log(verbose=False)
     voice = load_speaker(model, device, dtype.value, offline=offline).voice_of(str(audio), text)
     typer.echo(saved().save(name, voice))
-    tell(f"voice {name!r} {'replaced' if there else 'saved'}; speak with it: --voice {name!r}")
+    done = "replaced" if there else "saved"
+    tell(f"voice {name!r} {done}; speak with it: --model {model} --voice {name!r}")
 
 
 @app.command("list")
