@@ -9,7 +9,9 @@ import struct
 import subprocess
 import sys
 import wave
+from contextlib import suppress
 from pathlib import Path
+from threading import Thread
 from typing import Any
 
 import av
@@ -352,3 +354,110 @@ def test_a_reader_that_has_gone_is_a_broken_pipe() -> None:
         process.stdout = None
         process.communicate(b"")
         assert process.returncode == 7
+
+
+class Interrupted(Pipe):
+    """Takes some bytes and then, once, Ctrl-C instead."""
+
+    def __init__(self, room: int) -> None:
+        super().__init__()
+        self.room: int | None = room
+
+    def write(self, data: Any) -> int:
+        if self.room is None:
+            return super().write(data)
+        if not self.room:
+            self.room = None
+            raise KeyboardInterrupt
+        taken = super().write(bytes(data)[: self.room])
+        self.room -= taken
+        return taken
+
+
+class InterruptedFile(io.BytesIO):
+    """The same where one can go back; nobody knows then where it stands."""
+
+    def __init__(self, room: int) -> None:
+        super().__init__()
+        self.room: int | None = room
+
+    def write(self, data: Any) -> int:
+        if self.room is not None and self.tell() + len(data) > self.room:
+            super().write(bytes(data)[:-1])
+            self.room = None
+            raise KeyboardInterrupt
+        return super().write(data)
+
+
+@pytest.mark.parametrize("kind", [Interrupted, InterruptedFile])
+@pytest.mark.parametrize("room", [0, 1, 60, 5_000])
+@pytest.mark.parametrize("name", FORMATS)
+def test_what_an_interrupt_stops_half_way_is_finished_by_closing(
+    name: str, room: int, kind: Any
+) -> None:
+    audio = speechlike(3.0)
+    file = kind(room)
+    interrupts = 0
+    try:
+        writer = AudioWriter(file, RATE, name)
+    except KeyboardInterrupt:  # in the header: there is no speech to keep
+        return
+    for piece in np.split(audio.samples, 6):
+        try:
+            writer.write(piece)
+        except KeyboardInterrupt:
+            interrupts += 1
+            break
+    count = writer.count
+    while writer.open:  # in the last bytes
+        try:
+            writer.close()
+        except KeyboardInterrupt:
+            interrupts += 1
+            return
+    data = file.data if kind is Interrupted else file.getvalue()
+    assert interrupts == 1 and file.room is None
+    if name == "raw":
+        assert data == pcm16(audio.samples[:count]).tobytes()
+    elif name == "wav":
+        assert data[44:] == pcm16(audio.samples[:count]).tobytes()
+    else:
+        assert likeness(audio.samples[:count], heard(data)) > 0.99
+
+
+def test_an_interrupt_while_finishing_leaves_no_file(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    class Stopped(write.NewFile):
+        def keep(self) -> None:
+            raise KeyboardInterrupt
+
+    monkeypatch.setattr(write, "NewFile", Stopped)
+    for name in FORMATS:
+        with pytest.raises(KeyboardInterrupt):
+            save(speechlike(0.1), tmp_path / f"a.{name}")
+    assert os.listdir(tmp_path) == []
+
+
+@pytest.mark.skipif(os.name != "posix", reason="Windows has no such pipes")
+@pytest.mark.parametrize("name", FORMATS)
+def test_a_pipe_that_does_not_wait_is_waited_for(name: str) -> None:
+    audio = speechlike(4.0)
+    found: list[bytes] = []
+    source, target = os.pipe()
+    os.set_blocking(target, False)
+    filled = 0
+    with open(source, "rb") as reading, open(target, "wb") as writing:
+        with suppress(BlockingIOError):
+            while True:
+                filled += os.write(target, bytes(4096))
+        reader = Thread(target=lambda: found.append(reading.read()))
+        reader.start()
+        save(audio, writing, name)
+        writing.close()
+        reader.join()
+    data = found[0][filled:]
+    if name in ("wav", "raw"):
+        assert data.endswith(pcm16(audio.samples).tobytes())
+    else:
+        assert likeness(audio.samples, heard(data)) > 0.99

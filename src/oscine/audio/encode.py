@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import struct
 from contextlib import suppress
 from dataclasses import dataclass
@@ -82,10 +81,11 @@ class Plain:
 
     def close(self) -> None:
         if self._header and self._sink.seekable():
+            header = wave_header(self._rate, self._bytes)
             with self._sink.told():
                 self._sink.seek(0)
-                self._sink.write(wave_header(self._rate, self._bytes))
-                self._sink.seek(0, os.SEEK_END)
+                self._sink.write(header)
+                self._sink.seek(len(header) + self._bytes)
 
     def abandon(self) -> None:
         pass

@@ -1,11 +1,13 @@
-"""Where a sound file's bytes go, with errors kept for Python: FFmpeg calls it from C."""
+"""Where a sound file's bytes go. FFmpeg's are noted first: it calls from C, which loses errors."""
 
 from __future__ import annotations
 
+import io
 import os
+import select
 import stat
-from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from typing import BinaryIO
 
 import av
@@ -19,80 +21,123 @@ try:
 except ImportError:  # Windows
     fcntl = None  # type: ignore[assignment]
 
+#: A pipe takes as much as this wholly or not at all, also when Ctrl-C ends the wait for room.
+WHOLE = getattr(select, "PIPE_BUF", 512)
+
 
 class Sink:
     """Where bytes go, counted from where the file stood.
 
-    FFmpeg calls it from C, which exceptions do not pass: the first is kept for `told` to raise, and
-    what comes after it is dropped.
+    FFmpeg calls it from C, which exceptions do not pass, Ctrl-C neither. So `write` and `seek` only
+    note what is to be done, and `told` does it. What Ctrl-C stops is done by the next `told`.
     """
 
     def __init__(self, file: BinaryIO, name: str) -> None:
         self.name = name
-        self.error: OSError | None = None
+        self._calls: list[bytes | int] = []  # to be written, or the place of what follows
+        #: Not a method of ours: a signal is handled where Python's code begins, so in the callback.
+        self.write: Callable[[bytes], None] = self._calls.append
         self._file = file
         self._returns = goes_back(file)
         self._start = file.tell() if self._returns else 0
-        self._place = self._end = 0
+        raw = getattr(file, "raw", file)
+        self._pipe = raw if isinstance(raw, io.FileIO) and not self._returns else None
+        self._place = 0  # of the first call
+        self._stands: int | None = 0  # where the file stands; None: unknown
+        self._done = 0  # bytes of the first call that are written
+        self._lost = False
 
     def seekable(self) -> bool:
         """Whether what was written can be written over."""
         return self._returns
 
-    def write(self, data: bytes) -> int:
-        """All of it."""
-        waiting = memoryview(data)
-        with self._kept():
-            while len(waiting):
-                taken = self._file.write(waiting)
-                waiting = waiting[len(waiting) if taken is None else taken :]
-        self._place += len(data)
-        self._end = max(self._end, self._place)
-        return len(data)
-
     def seek(self, offset: int, whence: int = os.SEEK_SET) -> int:
-        """As a file."""
-        base = {os.SEEK_SET: 0, os.SEEK_CUR: self._place, os.SEEK_END: self._end}[whence]
-        self._place = base + offset
-        with self._kept():
-            self._file.seek(self._start + self._place)
-        return self._place
+        """To a place; from others FFmpeg asks for a size, and goes without."""
+        if whence != os.SEEK_SET:
+            return -1
+        self._calls.append(offset)
+        return offset
 
     def tell(self) -> int:
-        """As a file."""
+        """There must be one; FFmpeg counts for itself."""
         return self._place
-
-    @contextmanager
-    def _kept(self) -> Iterator[None]:
-        if self.error is None:
-            try:
-                yield
-            except OSError as error:
-                self.error = error
-        else:
-            with suppress(OSError):
-                yield
 
     def flush(self) -> None:
         """What was written goes to its reader now."""
-        with self.told(), self._kept():
+        with self.told():
+            pass
+        with self._named():
             if callable(flush := getattr(self._file, "flush", None)):
                 flush()
 
     @contextmanager
     def told(self) -> Iterator[None]:
-        """Errors of the file and of FFmpeg as one line; a reader that has gone stays as it is."""
+        """Do what is asked for inside; errors of the file and of FFmpeg as one line.
+
+        A reader that has gone stays BrokenPipeError. After an error nothing more is written.
+        """
         problem: Exception | None = None
         try:
             yield
         except (OSError, ValueError, av.error.FFmpegError) as error:
             problem = error
-        if isinstance(self.error, BrokenPipeError):
-            raise self.error
-        if self.error is not None:
-            raise cannot_write(self.name, self.error) from self.error
+        with self._named():
+            self._do()
         if problem is not None:
             raise OscineError(f"{self.name}: cannot be written ({reason(problem)})") from problem
+
+    @contextmanager
+    def _named(self) -> Iterator[None]:
+        try:
+            yield
+        except BrokenPipeError:
+            self._lost = True
+            raise
+        except OSError as error:
+            self._lost = True
+            raise cannot_write(self.name, error) from error
+        except ValueError as error:  # it is closed
+            self._lost = True
+            raise OscineError(f"{self.name}: cannot be written ({reason(error)})") from error
+
+    def _do(self) -> None:
+        """All calls in turn. Ctrl-C may come at any call of ours: what counts is then as it was."""
+        if self._lost:
+            self._calls.clear()
+        if self._pipe is not None:
+            self._file.flush()  # what others have written to it
+        while self._calls:
+            call = self._calls[0]
+            if isinstance(call, int):
+                self._place = call
+            else:
+                self._go_to(self._place)
+                size, rest = len(call), memoryview(call)[self._done :]
+                while rest:
+                    self._stands = None
+                    count = self._put(rest)
+                    self._done += count
+                    rest = rest[count:]
+                self._place = self._stands = self._place + size
+                self._done = 0
+            del self._calls[0]
+        self._go_to(self._place)
+
+    def _put(self, data: memoryview) -> int:
+        """Some of it; how many bytes."""
+        if self._pipe is None:
+            taken = self._file.write(data)
+            return len(data) if taken is None else taken
+        taken = self._pipe.write(data[:WHOLE])
+        if taken is None:  # it does not wait by itself
+            select.select([], [self._pipe], [])
+            return 0
+        return taken
+
+    def _go_to(self, place: int) -> None:
+        if self._returns and self._stands != place + self._done:
+            self._file.seek(self._start + place + self._done)
+            self._stands = place + self._done
 
 
 def goes_back(file: BinaryIO) -> bool:

@@ -102,7 +102,7 @@ class AudioWriter:
         self._coder: Coder | None = None
         try:
             self._coder = coder(self._sink, self.format, rate)
-        except OscineError:
+        except BaseException:
             self.abandon()
             raise
 
@@ -137,8 +137,8 @@ class AudioWriter:
         try:
             for start in range(0, len(numbers), PIECE):
                 piece = numbers[start : start + PIECE]
+                self.count += len(piece)  # first: what Ctrl-C stops half-way is finished by `close`
                 self._coder.write(piece)
-                self.count += len(piece)
             self._sink.flush()
         except (OscineError, BrokenPipeError):
             self.abandon()  # nothing can follow what is lost
