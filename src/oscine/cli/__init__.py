@@ -5,7 +5,8 @@ from __future__ import annotations
 import os
 import signal
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, redirect_stderr, suppress
 from importlib import import_module
 from importlib.util import find_spec
 from typing import Annotated, Any
@@ -55,7 +56,7 @@ app = typer.Typer(
 
 def _print_version(wanted: bool) -> None:
     if wanted:
-        print(f"oscine {oscine.__version__}")
+        emit(f"oscine {oscine.__version__}\n")
         raise typer.Exit
 
 
@@ -77,7 +78,52 @@ def printable(message: str) -> str:
 
 def tell(message: str) -> None:
     """One line on stderr."""
-    print("oscine:", printable(message), file=sys.stderr)
+    remark(f"oscine: {message}")
+
+
+def remark(message: str) -> None:
+    """The same without the program's name. Where nobody takes it the work goes on."""
+    with suppress(OSError):
+        print(printable(message), file=sys.stderr)
+
+
+class OutputError(OscineError):
+    """Standard output is full or closed: nothing else would fare better."""
+
+
+def emit(text: str) -> None:
+    """UTF-8 on standard output, whatever the terminal or locale claims to be.
+
+    Raises BrokenPipeError where the reader has gone, OutputError where nothing more fits.
+    """
+    if sys.stdout is None:  # closed by the caller, as `>&-` does
+        raise OutputError("standard output is closed")
+    try:
+        sys.stdout.buffer.write(text.encode("utf-8", "backslashreplace"))
+        sys.stdout.buffer.flush()
+    except BrokenPipeError:
+        raise
+    except OSError as error:
+        raise full(error) from error
+
+
+def full(error: OSError) -> OutputError:
+    """What is still inside does not go out either: Python would try that as it ends, and fail."""
+    with suppress(OSError, AttributeError):  # there is no such thing where stdout is in memory
+        nowhere = os.open(os.devnull, os.O_WRONLY)
+        os.dup2(nowhere, sys.stdout.fileno())
+        os.close(nowhere)
+    return OutputError(f"standard output: cannot write: {error.strerror or error}")
+
+
+@contextmanager
+def some_stderr() -> Iterator[None]:
+    """Messages go nowhere where stderr is closed, as by `2>&-`; else print chooses stdout."""
+    if sys.stderr is not None:
+        yield
+        return
+    with open(os.devnull, "w", encoding="utf-8") as nowhere, redirect_stderr(nowhere):
+        yield
 
 
 def run(arguments: Sequence[str] | None = None) -> int:
@@ -85,6 +131,12 @@ def run(arguments: Sequence[str] | None = None) -> int:
 
     A user's mistake is one line on stderr, never a traceback.
     """
+    with some_stderr():
+        return run_command(arguments)
+
+
+def run_command(arguments: Sequence[str] | None) -> int:
+    """`run` where there is a stderr."""
     try:
         code = typer.main.get_command(app).main(
             args=None if arguments is None else list(arguments),
@@ -98,7 +150,8 @@ def run(arguments: Sequence[str] | None = None) -> int:
         message: str = error.format_message().replace("Value error, ", "")  # pydantic's, in Typer
         # A command line without arguments is answered with the help, which begins with its usage.
         if message.startswith("Usage:"):
-            print(message, file=sys.stderr)
+            with suppress(OSError):
+                print(message, file=sys.stderr)
         else:
             tell(message)
         return 2
@@ -107,12 +160,27 @@ def run(arguments: Sequence[str] | None = None) -> int:
     except MemoryError:
         tell("there is not enough memory; use a smaller model, or less --batch-size or --best-of")
         return 1
-    except BrokenPipeError:  # the reader of our output has gone, as `head` does
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+    except BrokenPipeError as error:  # the reader of our output has gone, as `head` does
+        full(error)
+        return 1
+    except OSError as error:
+        if error.filename is not None:
+            raise
+        tell(str(full(error)))  # it is the help, which Typer writes; what else we write is `emit`
         return 1
     if code == INTERRUPTED:  # newer Typers turn the interrupt into this code themselves
         tell("interrupted")
     return code if isinstance(code, int) else 0
+
+
+def occupy() -> None:
+    """Give closed standard streams' numbers to the null device.
+
+    Else a file that is opened gets one, and what native libraries tell on stderr goes into it.
+    """
+    while (number := os.open(os.devnull, os.O_RDWR)) <= 2:
+        pass
+    os.close(number)
 
 
 def main() -> None:
@@ -121,6 +189,7 @@ def main() -> None:
     What ends a program kindly is taken as Ctrl-C is, so that what is done is kept; the exit code is
     then 128 and the signal's number, as of a program that the signal ended.
     """
+    occupy()
     ended = 0
 
     def end(number: int, _: object) -> None:

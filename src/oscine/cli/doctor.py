@@ -9,6 +9,7 @@ import typer
 from rich.console import Console
 from rich.table import Table
 
+from oscine.cli import emit
 from oscine.errors import DeviceError
 from oscine.gpu import device as gpu_device
 from oscine.gpu.device import Adapter
@@ -127,8 +128,11 @@ def doctor(
     choice = wanted_device(device)
     found = report(choice)
     if as_json:
-        print(json.dumps(found, indent=2))
+        emit(json.dumps(found, indent=2) + "\n")
     else:
-        show(found, Console(soft_wrap=True, highlight=False, markup=False, emoji=False))
+        console = Console(soft_wrap=True, highlight=False, markup=False, emoji=False)
+        with console.capture() as shown:
+            show(found, console)
+        emit(shown.get())
     if not found["passed"] or (found["chosen"] is None and choice not in ("auto", "cpu")):
         raise typer.Exit(1)

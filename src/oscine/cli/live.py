@@ -13,9 +13,8 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from oscine.cli import printable
+from oscine.cli import emit, printable
 from oscine.cli.outputs import STANDARD_INPUT
-from oscine.cli.work import emit
 from oscine.errors import AudioError, UsageError
 from oscine.subtitles import one_line
 from oscine.types import Update, Word
@@ -65,7 +64,7 @@ def listen(
 
 def show(updates: Iterator[Update]) -> None:
     """Final words go to stdout, partial ones over each other to stderr where people look at it."""
-    guess = sys.stderr is not None and sys.stderr.isatty()
+    guess = sys.stderr.isatty()
     begun = False
     for update in updates:
         if guess:

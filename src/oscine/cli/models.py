@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Annotated
@@ -17,10 +16,11 @@ from rich.progress import (
     TextColumn,
     TransferSpeedColumn,
 )
-from rich.table import Table
 
 from oscine import download, hub
+from oscine.cli import emit
 from oscine.cli.engine import Offline
+from oscine.cli.outputs import print_table
 
 app = typer.Typer(help="List, fetch and find models.", no_args_is_help=True, rich_markup_mode=None)
 
@@ -66,16 +66,15 @@ def languages(name: str, model: hub.Model) -> str:
 @app.command("list")
 def list_models() -> None:
     """List the models known by name: what each does, and where it lies if it is here."""
-    table = Table("name", "does", "languages", "download", "here", box=None)
+    lines = []
     for name, model in hub.EVERY.items():
         folder = hub.find(name)
         does = "text to speech" if name in hub.QWEN3_TTS else "speech to text"
         if name in (hub.DEFAULT_MODEL, hub.DEFAULT_VOICE_MODEL):
             does += " (default)"
-        table.add_row(
-            name, does, languages(name, model), size(model), str(folder) if folder else ""
-        )
-    Console(width=None if sys.stdout.isatty() else 200).print(table)  # a pipe gets whole paths
+        here = str(folder) if folder else ""
+        lines.append((name, does, languages(name, model), size(model), here))
+    print_table(("name", "does", "languages", "download", "here"), lines)
 
 
 def size(model: hub.Model) -> str:
@@ -90,7 +89,7 @@ def pull(name: Name, offline: Offline = False) -> None:
     """Fetch a model and print its folder; go on where an earlier attempt was cut."""
     with download_bars() as report:
         folder = hub.resolve(name, offline=offline, progress=report)
-    typer.echo(folder)
+    emit(f"{folder}\n")
 
 
 @app.command()

@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 import os
+import sys
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from oscine.cli import tell
+from oscine.cli import emit, tell
 from oscine.errors import OscineError, UsageError
 from oscine.files import unfinished
 
 STANDARD_INPUT = "-"
+WIDEST = 1 << 16  # columns: more than any path has
 #: What is taken from a folder; a file that is named is always tried.
 SUFFIXES = frozenset(
     ".3gp .aac .ac3 .aif .aifc .aiff .amr .ape .au .avi .caf .flac .flv .m4a .m4b .mka .mkv .mov "
@@ -125,3 +127,18 @@ def try_folder(folder: Path) -> None:
         trial.unlink()
     except OSError as error:
         raise OscineError(f"{folder}: cannot write there: {error.strerror or error}") from error
+
+
+def print_table(head: Sequence[str], lines: Sequence[Sequence[str]]) -> None:
+    """On stdout, folded where that is a terminal; a pipe gets every line and path whole."""
+    from rich.console import Console  # costs start-up time
+    from rich.table import Table
+
+    table = Table(*head, box=None)
+    for line in lines:
+        table.add_row(*line)
+    terminal = sys.stdout is not None and sys.stdout.isatty()
+    console = Console(width=None if terminal else WIDEST, markup=False, emoji=False)
+    with console.capture() as shown:
+        console.print(table)
+    emit(shown.get())

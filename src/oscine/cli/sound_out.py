@@ -12,7 +12,7 @@ from pathlib import Path
 from time import perf_counter
 from typing import TYPE_CHECKING, Protocol
 
-from oscine.cli import printable, tell
+from oscine.cli import printable, remark, tell
 from oscine.cli.outputs import try_folder
 from oscine.errors import OscineError, UsageError
 from oscine.files import is_special
@@ -199,7 +199,7 @@ def tell_end(stream: Voiced, out: Out, duration: float, spent: float) -> None:
     quiet = not log.isEnabledFor(logging.INFO)
     if quiet and out.path not in (None, STANDARD_OUTPUT) and sys.stderr.isatty():
         told = f"{duration:.1f} s of speech in {spent:.1f} s ({speed} real time) -> {out.path}"
-        print(printable(told), file=sys.stderr)
+        remark(told)
 
 
 def as_speed(duration: float, spent: float) -> str:

@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import os
-import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from oscine.cli import tell
+from oscine.cli import emit, remark, tell
 from oscine.cli.engine import (
     Device,
     Dtype,
@@ -21,6 +20,7 @@ from oscine.cli.engine import (
     set_threads,
     start_log,
 )
+from oscine.cli.outputs import print_table
 from oscine.errors import HubError, UsageError
 
 if TYPE_CHECKING:
@@ -72,13 +72,14 @@ def save(
     """
     from oscine.audio.io import open_source
     from oscine.cli.speak import load_speaker
+    from oscine.models.qwen3_tts.voices import checked_words
 
-    file = saved().file(name)  # a name that cannot be is told before anything slow begins
+    file = saved().place(name)  # a name that cannot be is told before anything slow begins
     there = file.exists()
     if there and not force:
         raise UsageError(f"there is a voice {name!r} already; --force takes its place")
-    if text is not None and not text.strip():
-        raise UsageError("text is empty; leave it out where nobody knows what is said")
+    if text is not None:
+        checked_words(text, "text")
     open_source(audio)
     if (abilities := released(model)) is not None:
         abilities.refuse_cloning()
@@ -86,9 +87,10 @@ def save(
     check_device(device)
     start_log(verbose=False)
     voice = load_speaker(model, device, dtype.value, offline=offline).voice_of(str(audio), text)
-    typer.echo(saved().save(name, voice))
+    file = saved().save(name, voice)
     done = "replaced" if there else "saved"
     tell(f"voice {name!r} {done}; speak with it: --model {model} --voice {name!r}")
+    emit(f"{file}\n")
 
 
 @app.command("list")
@@ -116,7 +118,7 @@ def show_voices(model: str) -> None:
     """What `speak --voice` and `--language` take with a model."""
     abilities = abilities_of(model)
     show(abilities)
-    print("languages:", ", ".join(("auto", *abilities.languages)), file=sys.stderr)
+    remark(f"languages: {', '.join(('auto', *abilities.languages))}")
 
 
 def show(abilities: Abilities) -> None:
@@ -126,10 +128,10 @@ def show(abilities: Abilities) -> None:
     elif abilities.kind == "voice_design":
         tell(f"{abilities.name} has no voices: describe one with --instruct")
     else:
-        print_table(
-            ("voice", "speaks Chinese as"),
-            [(name, dialect or "") for name, dialect in abilities.speakers.items()],
-        )
+        dialects = any(abilities.speakers.values())
+        head = ("voice", "speaks Chinese as") if dialects else ("voice",)
+        lines = [(name, dialect or "") for name, dialect in abilities.speakers.items()]
+        print_table(head, [line[: len(head)] for line in lines])
 
 
 def show_saved() -> None:
@@ -139,18 +141,6 @@ def show_saved() -> None:
         print_table(("voice", "file"), [(name, str(folder.file(name))) for name in names])
     else:
         tell("no voices are saved; oscine voices save NAME --audio FILE saves one")
-
-
-def print_table(head: tuple[str, str], lines: list[tuple[str, str]]) -> None:
-    """On stdout; columns without anything in them are left out."""
-    from rich.console import Console
-    from rich.table import Table
-
-    count = 2 if any(second for _, second in lines) else 1
-    table = Table(*head[:count], box=None)
-    for line in lines:
-        table.add_row(*line[:count])
-    Console(width=None if sys.stdout.isatty() else 200, markup=False).print(table)
 
 
 def released(model: str) -> Abilities | None:

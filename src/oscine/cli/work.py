@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from time import perf_counter
 from typing import TYPE_CHECKING, Any
 
-from oscine.cli import printable, tell
+from oscine.cli import OutputError, emit, remark, tell
 from oscine.cli.outputs import STANDARD_INPUT, Job
 from oscine.errors import OscineError, UsageError
 from oscine.formats import LINES, render, timestamp, write_result
@@ -26,10 +26,6 @@ log = logging.getLogger(__name__)
 MISSING_SECONDS, MISSING_SHARE = 2.0, 0.05  # of speech without text: up to these it is no news
 
 Report = Callable[[float, float], None]
-
-
-class OutputError(OscineError):
-    """Standard output is full or closed: no other recording would fare better."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,7 +68,7 @@ def finish(model: Listener, job: Job, asked: Asked) -> bool:
     tell_gaps(job.source, transcript)
     if written and job.targets and sys.stderr.isatty():
         files = ", ".join(str(path) for path in job.targets.values())
-        print(printable(f"{job.source} -> {files}"), file=sys.stderr)
+        remark(f"{job.source} -> {files}")
     return written
 
 
@@ -150,22 +146,8 @@ def shown(stream: Iterable[Segment]) -> Iterator[Segment]:
         language = f"({segment.language}) " if segment.language else ""
         flags = f" [{', '.join(segment.flags)}]" if segment.flags else ""
         text = f"{language}{channel_name(segment.channel)}{segment.text.strip()}{flags}"
-        print(printable(f"[{start} --> {end}] {text}"), file=sys.stderr)
+        remark(f"[{start} --> {end}] {text}")
         yield segment
-
-
-def emit(text: str) -> None:
-    """UTF-8 on standard output, whatever the terminal or locale claims to be.
-
-    Raises BrokenPipeError where the reader has gone, OutputError where nothing more fits.
-    """
-    try:
-        sys.stdout.buffer.write(text.encode("utf-8", "backslashreplace"))
-        sys.stdout.buffer.flush()
-    except BrokenPipeError:
-        raise
-    except OSError as error:
-        raise OutputError(f"standard output: cannot write: {error.strerror or error}") from error
 
 
 @contextmanager
