@@ -57,16 +57,18 @@ def contents(path: Path, most: int) -> bytes:
 class NewFile:
     """A file to be: `file` is written beside `path`; `keep` names it, `discard` takes it away.
 
-    A pipe or device is written at once. Raises OscineError where there cannot be such a file.
+    A pipe or device is written at once. A link is written through, as /dev/stdout is one, or with
+    `over_link` replaced. Raises OscineError where there cannot be such a file.
     """
 
-    def __init__(self, path: Path) -> None:
+    def __init__(self, path: Path, over_link: bool = False) -> None:
         self.path = path
-        # Through a link, not over it: /dev/stdout is one.
-        self._place = Path(os.path.realpath(path))
-        self._part = None if is_special(self._place) else unfinished(self._place.parent)
+        self._place = path if over_link else Path(os.path.realpath(path))
+        replaced = over_link and self._place.is_symlink()
+        special = is_special(self._place) and not replaced
+        self._part = None if special else unfinished(self._place.parent)
         try:
-            if self._place.is_dir():
+            if self._place.is_dir() and not replaced:
                 raise IsADirectoryError(21, "it is a folder")
             self.file: BinaryIO = (self._part or self._place).open("xb" if self._part else "wb")
         except OSError as error:

@@ -66,10 +66,7 @@ class QwenTokenizer:
         Raises:
             UsageError: half a surrogate pair, which is no text.
         """
-        try:
-            text.encode()
-        except UnicodeEncodeError as error:
-            raise UsageError(f"the text is no valid Unicode ({error.reason})") from None
+        checked_unicode(text)
         parts = self._split.split(text) if specials and self._split else [text]
         return [id for at, part in enumerate(parts) for id in self._ids(part, at % 2 == 1)]
 
@@ -84,6 +81,15 @@ class QwenTokenizer:
             return (self.specials[part],)
         ids: list[int] = self._library.encode(part, add_special_tokens=False).ids
         return ids
+
+
+def checked_unicode(text: str, name: str = "the text") -> str:
+    """The text itself. Raises UsageError for half a surrogate pair, which is none."""
+    try:
+        text.encode()
+    except UnicodeEncodeError as error:
+        raise UsageError(f"{name} is no valid Unicode ({error.reason})") from None
+    return text
 
 
 def _library(vocabulary: dict[str, int], merges: list[tuple[str, str]]) -> Library:

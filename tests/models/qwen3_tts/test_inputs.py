@@ -170,9 +170,12 @@ def test_what_is_no_text(custom: Qwen3Tts, text: Any) -> None:
     assert "text must be a str" in refused(custom, text, voice="ryan")
 
 
-def test_half_a_character(custom: Qwen3Tts) -> None:
-    with pytest.raises(ValueError, match="no valid Unicode"):
-        custom.speak("Hello \ud800", voice="ryan", **SHORT)
+def test_half_a_character(models: dict[str, Qwen3Tts], custom: Qwen3Tts) -> None:
+    assert "the text is no valid Unicode" in refused(custom, "Hello \ud800", voice="ryan")
+    with pytest.raises(UsageError, match="the text is no valid Unicode"):
+        custom.speak(iter(["Hello.", "\udfff"]), voice="ryan", **SHORT)
+    design = models["voice_design"]
+    assert "instruct is no valid Unicode" in refused(design, instruct="low \ud800")
 
 
 def test_newlines_around_a_text_change_nothing(custom: Qwen3Tts) -> None:
@@ -186,6 +189,13 @@ def test_special_tokens_in_a_text_are_plain_text(custom: Qwen3Tts, special: str)
     ids = custom.tokenizer.encode(f"a {special} b")
     assert not set(ids) & set(custom.tokenizer.specials.values())  # type: ignore[attr-defined]
     assert custom.speak(f"a {special} b", voice="ryan", **SHORT).finish_reason == "length"
+
+
+@pytest.mark.parametrize("voice", [3, 3.5, b"ryan", ["ryan"], object])
+def test_what_is_no_voice(models: dict[str, Qwen3Tts], voice: Any) -> None:
+    for kind in ("custom_voice", "base"):
+        line = refused(models[kind], voice=voice)
+        assert line.startswith("voice must be a name, a path or a Voice, not ")
 
 
 # -- references -------------------------------------------------------------------------------
@@ -202,6 +212,39 @@ def test_in_context_without_text(base: Qwen3Tts, text: str) -> None:
     assert "a reference without reference_text" in refused(
         base, reference=REFERENCE, x_vector_only=False
     )
+
+
+NO_WORDS = {
+    "3": (3, "reference_text must be text, not 3"),
+    "bytes": (b"words", "reference_text must be text, not b'words'"),
+    "half": ("a \ud800", "reference_text is no valid Unicode"),
+    "endless": ("a" * 100_001, "reference_text has 100001 characters"),
+    "empty": (" ", "reference_text is empty"),
+}
+
+
+@pytest.mark.parametrize("name", NO_WORDS)
+def test_what_cannot_have_been_said_is_refused_before_the_work(
+    base: Qwen3Tts, name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def work(*_: Any) -> None:
+        raise AssertionError("nothing is to be heard")
+
+    monkeypatch.setattr(base.decoder.speaker, "embed", work)
+    words, message = NO_WORDS[name]
+    assert message in refused(base, reference=REFERENCE, reference_text=words)
+    for call in (base.voice_of, lambda *given: base.save_voice("anna", *given)):
+        with pytest.raises(UsageError, match=message):
+            call(REFERENCE, words)
+
+
+@pytest.mark.parametrize("value", [np.nan, -1, np.inf, 1e9, 5.01, "x", None, True, []])
+def test_silence_that_is_none(base: Qwen3Tts, value: Any) -> None:
+    with pytest.raises(UsageError, match="silence must be seconds from 0 to 5, not "):
+        base.voice_of(REFERENCE, "words", silence=value)
+    if value is not None:  # which is the default there
+        line = refused(base, reference=REFERENCE, reference_text="a", reference_silence=value)
+        assert line.startswith("reference_silence must be seconds from 0 to 5, not ")
 
 
 def test_an_array_without_its_rate(base: Qwen3Tts) -> None:
@@ -292,7 +335,10 @@ def test_voices_of_another_size_or_codec(base: Qwen3Tts) -> None:
     assert "a 1.7B model; " in refused(base, voice=large)
     wide = Voice("wide", np.zeros(2 * width, np.float32))
     line = refused(base, voice=wide)
-    assert f"another model, {2 * width} wide" in line and f"{width} wide" in line
+    assert f"vector of {2 * width} values, this model's have {width};" in line
+    for value in (3e38, np.nan):
+        absurd = Voice("absurd", np.full(width, value, np.float32))
+        assert "voice 'absurd' has a speaker's vector" in refused(base, voice=absurd)
     groups, codes = base.config.groups, base.config.codec.codes
     for wrong in (np.zeros((5, groups + 1)), np.full((5, groups), codes)):
         voice = Voice("x", np.zeros(width, np.float32), wrong.astype(np.uint32), "words")

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
+import os
 import struct
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +15,16 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from oscine.errors import CheckpointError, OscineError, UsageError
-from oscine.models.qwen3_tts.voices import Voice, VoiceFolder, is_name, read_voice, write_voice
+from oscine.models.qwen3_tts.voices import (
+    MOST_BYTES,
+    MOST_TEXT,
+    MOST_VALUE,
+    Voice,
+    VoiceFolder,
+    is_name,
+    read_voice,
+    write_voice,
+)
 
 RNG = np.random.default_rng(0)
 
@@ -112,17 +123,49 @@ def not_finite(header: dict[str, Any], data: bytes) -> bytes:
     return b"\x00\x00\xc0\x7f" + data[4:]
 
 
+def absurd(header: dict[str, Any], data: bytes) -> bytes:
+    return struct.pack("<f", -3e38) + data[4:]
+
+
+def numbers(header: dict[str, Any], data: bytes) -> bytes:
+    header["__metadata__"]["version"] = 1
+    return data
+
+
+def half_a_character(header: dict[str, Any], data: bytes) -> bytes:
+    header["__metadata__"]["text"] = "a \ud800"
+    return data
+
+
+def endless(header: dict[str, Any], data: bytes) -> bytes:
+    header["__metadata__"]["text"] = "a" * (MOST_TEXT + 1)
+    return data
+
+
 def no_speaker(header: dict[str, Any], data: bytes) -> bytes:
     header["other"] = header.pop("speaker")
     return data
 
 
-@pytest.mark.parametrize("change", [no_format, newer, negative, not_finite, no_speaker])
+DAMAGES = {
+    no_format: "holds no saved voice",
+    newer: r"holds a voice of version '9', not 1; update oscine",
+    numbers: "describes its voice with other things than texts",
+    negative: "has codes that are none",
+    not_finite: "vector that is not finite",
+    absurd: r"vector of values up to 3e\+38, as no model makes them",
+    half_a_character: "its text is no valid Unicode",
+    endless: "its text has 100001 characters",
+    no_speaker: "has no speaker's vector",
+}
+
+
+@pytest.mark.parametrize("change", DAMAGES)
 def test_damaged_files_are_one_line(tmp_path: Path, change: Any) -> None:
     path = tmp_path / "v.safetensors"
     write_voice(path, voice())
     altered(path, change)
-    with pytest.raises(CheckpointError) as caught:
+    with pytest.raises(CheckpointError, match=DAMAGES[change]) as caught:
         read_voice(path)
     assert str(path) in str(caught.value) and "\n" not in str(caught.value)
 
@@ -149,3 +192,91 @@ def test_a_folder_that_cannot_be_made(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
     with pytest.raises(OscineError, match="cannot write"):
         VoiceFolder(tmp_path / "file" / "voices").save("a", voice())
+
+
+def with_speaker(*values: float) -> Voice:
+    return Voice("x", np.array(values, np.float32), text=None)
+
+
+def with_text(text: str, frames: int = 2) -> Voice:
+    return Voice("x", np.ones(4, np.float32), np.ones((frames, 16), np.uint32), text)
+
+
+UNREADABLE = {
+    "half": (with_text("a \ud800"), "Unicode"),
+    "empty": (with_text(" "), "is empty"),
+    "long": (with_text("a" * (MOST_TEXT + 1)), "has 100001 characters"),
+    "nan": (with_speaker(1, np.nan), "not finite"),
+    "inf": (with_speaker(1, -np.inf), "not finite"),
+    "absurd": (with_speaker(1, 3e38), r"up to 3e\+38"),
+    "none": (with_speaker(), "has no speaker's vector"),
+    "kind": (Voice("x", np.ones(4)), "has no speaker's vector"),  # type: ignore[arg-type]
+    "large": (with_text("a", MOST_BYTES // 64), "are the most"),
+}
+
+
+@pytest.mark.parametrize("name", UNREADABLE)
+def test_what_could_not_be_read_again_is_not_saved(tmp_path: Path, name: str) -> None:
+    made, message = UNREADABLE[name]
+    with pytest.raises(UsageError, match=message) as refused:
+        VoiceFolder(tmp_path).save("anna", made)
+    assert "\n" not in str(refused.value) and len(str(refused.value)) < 200
+    assert not list(tmp_path.iterdir())
+
+
+@given(st.text(max_size=20), st.floats(width=32))
+def test_what_is_saved_can_be_read(text: str, value: float) -> None:
+    import tempfile
+
+    made = Voice("x", np.array([value], np.float32), np.ones((2, 16), np.uint32), text)
+    with tempfile.TemporaryDirectory() as folder:
+        saved = VoiceFolder(Path(folder))
+        try:
+            saved.save("anna", made)
+        except UsageError:
+            surrogates = any(0xD800 <= ord(letter) < 0xE000 for letter in text)
+            assert not text.strip() or surrogates or not abs(value) <= MOST_VALUE
+            assert not list(saved.path.iterdir())
+        else:
+            read = saved.load("anna")
+            assert (read.text, read.speaker[0]) == (text, np.float32(value))
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="no such files there")
+@pytest.mark.parametrize("kind", ["pipe", "folder"])
+def test_what_is_no_file_is_not_waited_for(tmp_path: Path, kind: str) -> None:
+    folder = VoiceFolder(tmp_path)
+    there = folder.file("ff")
+    if kind == "pipe":
+        os.mkfifo(there)
+    else:
+        there.mkdir()
+    with pytest.raises(UsageError, match=rf"{there.name}: is there and is no file"):
+        folder.save("ff", voice())
+    with pytest.raises(UsageError, match="no voice is saved as 'ff'"):
+        folder.load("ff")
+    assert [path.name for path in tmp_path.iterdir()] == [there.name]
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="links need rights there")
+@pytest.mark.parametrize("target", ["outside", "nowhere", "folder", "pipe", "/dev/null"])
+def test_a_link_is_replaced_and_what_it_leads_to_stays(tmp_path: Path, target: str) -> None:
+    folder = VoiceFolder(tmp_path / "voices")
+    folder.path.mkdir()
+    outside = tmp_path / target if target != "/dev/null" else Path(target)
+    if target == "outside":
+        outside.write_text("somebody's")
+    elif target == "folder":
+        outside.mkdir()
+    elif target == "pipe":
+        os.mkfifo(outside)
+    link = folder.file("anna")
+    link.symlink_to(outside)
+    made = voice()
+    folder.save("anna", made)
+    assert not link.is_symlink() and np.array_equal(folder.load("anna").speaker, made.speaker)
+    assert [path.name for path in folder.path.iterdir()] == [link.name]
+    if target == "outside":
+        assert outside.read_text() == "somebody's"
+    elif target == "nowhere":
+        assert not outside.exists()

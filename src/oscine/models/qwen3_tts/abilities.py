@@ -9,13 +9,15 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from reprlib import repr as shortened
 from typing import Any
 
 from oscine.errors import UsageError
 from oscine.models.qwen3_tts.config import Kind, Qwen3TtsConfig
 from oscine.models.qwen3_tts.options import SpeakOptions
 from oscine.models.qwen3_tts.prompt import NO_INSTRUCTION
-from oscine.models.qwen3_tts.voices import Voice, VoiceFolder, size_of
+from oscine.models.qwen3_tts.voices import Voice, VoiceFolder, checked_words, size_of
+from oscine.text.qwen import checked_unicode
 
 #: Who speaks where nobody is named: the first of the released speakers whose mother tongue is
 #: English.
@@ -108,7 +110,10 @@ class Abilities:
                 f"{self.name} does not speak {language!r}; it speaks {known} (or auto)"
             )
         if instruct is not None and not isinstance(instruct, str):
-            raise UsageError(f"instruct must be text, not {instruct!r}")
+            raise UsageError(f"instruct must be text, not {shortened(instruct)}")
+        checked_unicode(instruct or "", "instruct")
+        if voice is not None and not isinstance(voice, str | Path | Voice):
+            raise UsageError(f"voice must be a name, a path or a Voice, not {shortened(voice)}")
         instruct = instruct if instruct and instruct.strip() else None
         self._refuse(
             voice=voice, instruct=instruct, reference=reference, reference_text=reference_text,
@@ -179,7 +184,8 @@ class Abilities:
                     "a reference without reference_text, the words that are said in it, can only "
                     "be used with x_vector_only"
                 )
-            checked_reference_text(text)
+            if text is not None:
+                checked_words(text, "reference_text")
             return None
         given = "reference_text" if text is not None else "reference_silence"
         if text is not None or options.reference_silence:
@@ -197,15 +203,6 @@ class Abilities:
                 "size: save the voice again with it"
             )
         return found
-
-
-def checked_reference_text(text: str | None) -> None:
-    """Raise UsageError for a text that says nothing."""
-    if text is not None and (not isinstance(text, str) or not text.strip()):
-        raise UsageError(
-            "reference_text is empty: give the words that are said in the reference, or leave "
-            "it out to take the voice alone"
-        )
 
 
 def language_name(language: str | None) -> str:

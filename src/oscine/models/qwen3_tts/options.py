@@ -155,6 +155,8 @@ _temperature = _number(
 )
 _share = _number("above 0 and at most 1", lambda x: 0 < x <= 1)
 
+checked_silence = _number("seconds from 0 to 5", lambda x: 0 <= x <= 5)
+
 _CHECKS: Mapping[str, Callable[[str, Any], Any]] = MappingProxyType(
     {
         "seed": _whole(0, SEEDS - 1),
@@ -171,7 +173,7 @@ _CHECKS: Mapping[str, Callable[[str, Any], Any]] = MappingProxyType(
         "max_seconds": _above_zero,
         "x_vector_only": _flag,
         "streamed_text": _flag,
-        "reference_silence": _number("seconds from 0 to 5", lambda x: 0 <= x <= 5),
+        "reference_silence": checked_silence,
         "guard": _flag,
     }
 )

@@ -18,18 +18,19 @@ from oscine.audio.silero import available
 from oscine.audio.speech import survey
 from oscine.audio.vad import VadOptions
 from oscine.errors import NonFiniteError, UsageError
-from oscine.models.qwen3_tts.abilities import Abilities, checked_reference_text
+from oscine.models.qwen3_tts.abilities import Abilities
 from oscine.models.qwen3_tts.attempt import Settings
 from oscine.models.qwen3_tts.codec_engine import CodecDecoder, Saved
 from oscine.models.qwen3_tts.conditioning import Conditioning
 from oscine.models.qwen3_tts.decode import Decoder
-from oscine.models.qwen3_tts.options import SpeakOptions
+from oscine.models.qwen3_tts.options import SpeakOptions, checked_silence
 from oscine.models.qwen3_tts.prompt import Tokenizer
 from oscine.models.qwen3_tts.split import incremental_pieces, pieces
 from oscine.models.qwen3_tts.stream import Cancel, SpeechStream, Synthesis
-from oscine.models.qwen3_tts.voices import Voice, VoiceFolder
+from oscine.models.qwen3_tts.voices import Voice, VoiceFolder, checked_words
 from oscine.models.resident import Resident
 from oscine.models.speech import Speech
+from oscine.text.qwen import checked_unicode
 from oscine.types import Samples
 
 log = logging.getLogger(__name__)
@@ -153,7 +154,7 @@ class Qwen3Tts(Resident[Decoder]):
                 f"{self.config.context} positions; use max_seconds to bound long texts"
             )
         if isinstance(text, str):
-            if not text.strip():
+            if not checked_unicode(text).strip():
                 raise UsageError("there is no text to speak")
             if not any(map(str.isalnum, text)):
                 raise UsageError("there is nothing to say in the text: no letter and no digit")
@@ -217,7 +218,9 @@ class Qwen3Tts(Resident[Decoder]):
         rate; AudioError.
         """
         self.abilities.refuse_cloning()
-        checked_reference_text(text)
+        if text is not None:
+            checked_words(text, "reference_text")
+        silence = checked_silence("silence", silence)
         least = self.decoder.speaker.least_samples
         samples = reference_samples(reference, self.config.codec.rate, least)
 
@@ -237,7 +240,7 @@ class Qwen3Tts(Resident[Decoder]):
 
         `reference`: what voice_of gives, or what it takes, with `text`. Raises as voice_of.
         """
-        self.folder.file(name)  # before the work
+        self.folder.place(name)  # before the work
         if isinstance(reference, Voice):
             if text is not None:
                 raise UsageError("a voice has its text already: give it to voice_of")
@@ -289,7 +292,7 @@ def checked_text(part: Any) -> str:
     """A part of a text. Raises UsageError for anything else."""
     if not isinstance(part, str):
         raise UsageError(f"parts of a text must be str, not {type(part).__name__}")
-    return part
+    return checked_unicode(part)
 
 
 def reference_samples(reference: SourceLike, rate: int, least: int) -> Samples:

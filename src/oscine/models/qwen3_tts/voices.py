@@ -7,17 +7,19 @@ int32; its metadata say what it is. Reading it executes nothing.
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
+from reprlib import repr as shortened
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from oscine.errors import CheckpointError, OscineError, UsageError
-from oscine.files import NewFile, cannot_write
+from oscine.files import NewFile, cannot_write, is_special
 from oscine.models.qwen3_tts.config import Qwen3TtsConfig
 from oscine.models.qwen3_tts.prompt import Reference
+from oscine.text.qwen import checked_unicode
 from oscine.weights.safetensors import encoded, read_metadata, read_safetensors
 from oscine.weights.source import MappedFile
 
@@ -26,6 +28,7 @@ FORMAT, VERSION = "oscine voice", "1"
 SIZES = {"0b6": "0.6B", "1b7": "1.7B"}
 MOST_BYTES = 64 << 20  # a reference of an hour is 3 MB
 MOST_TEXT = 100_000  # characters
+MOST_VALUE = 1e6  # of a speaker's vector; those of released models stay far below
 REMEDY = "save the voice again"
 #: Names that Windows keeps for itself, with any suffix.
 _RESERVED = re.compile(r"(con|prn|aux|nul|com\d|lpt\d)(\..*)?", re.IGNORECASE)
@@ -52,11 +55,13 @@ class Voice:
 
         x_vector_only: True without codes, False not without; None: with them where there are any.
         """
+        if (problem := problem_of(self)) is not None:
+            raise UsageError(f"voice {self.name!r} {problem}; save it again")
         width = len(self.speaker)
         if width != config.talker.width:
             raise UsageError(
-                f"voice {self.name!r} was made with {size_of(self)}, {width} wide; this one is "
-                f"{config.talker.width} wide: save the voice again with it"
+                f"voice {self.name!r} has a speaker's vector of {width} values, this model's have "
+                f"{config.talker.width}; save the voice again with it"
             )
         if self.codes is None and x_vector_only is False:
             raise UsageError(
@@ -102,12 +107,23 @@ class VoiceFolder:
             )
         return self.path / f"{name}{SUFFIX}"
 
+    def place(self, name: str) -> Path:
+        """The same, where a voice can be put or is to be replaced.
+
+        Raises UsageError also where something else has that name: a folder, pipe or device.
+        """
+        path = self.file(name)
+        if not path.is_symlink() and is_special(path):
+            raise UsageError(f"{path}: is there and is no file; take it away, or give another name")
+        return path
+
     def save(self, name: str, voice: Voice) -> Path:
         """Write a voice under a name, in place of one that had it. Returns the file.
 
-        Raises UsageError for what is no name, OscineError where the disk does not allow it.
+        Raises UsageError for what is no name or no voice that could be read again, OscineError
+        where the disk does not allow it.
         """
-        path = self.file(name)
+        path = self.place(name)
         try:
             self.path.mkdir(parents=True, exist_ok=True)
         except OSError as error:
@@ -146,17 +162,55 @@ def is_name(name: str) -> bool:
     return _NAME.fullmatch(name) is not None and _RESERVED.fullmatch(name) is None
 
 
+def checked_words(text: object, name: str = "the text of a voice") -> str:
+    """What is said in a reference, as a file can hold it.
+
+    Raises UsageError for what is no text, says nothing, or is as long as no recording.
+    """
+    if not isinstance(text, str):
+        raise UsageError(f"{name} must be text, not {shortened(text)}")
+    if not text.strip():
+        raise UsageError(
+            f"{name} is empty: give the words that are said in the reference, or leave it out to "
+            "take the voice alone"
+        )
+    if len(text) > MOST_TEXT:
+        raise UsageError(f"{name} has {len(text)} characters; a reference says {MOST_TEXT} at most")
+    return checked_unicode(text, name)
+
+
+def problem_of(voice: Voice) -> str | None:
+    """What no model makes, if it is in a voice: numbers that would drown the others."""
+    speaker = voice.speaker
+    if speaker.dtype != np.float32 or speaker.ndim != 1 or not len(speaker):
+        return "has no speaker's vector"
+    if not np.isfinite(speaker).all():
+        return "has a speaker's vector that is not finite"
+    largest = float(np.abs(speaker).max())
+    if largest > MOST_VALUE:
+        return f"has a speaker's vector of values up to {largest:.3g}, as no model makes them"
+    return None
+
+
 def write_voice(path: Path, voice: Voice) -> None:
-    """A voice as a file, which has its name once it is whole. Raises OscineError."""
+    """A voice as a file, which has its name once it is whole; a link of that name is replaced.
+
+    Raises UsageError for a voice that could not be read again, OscineError.
+    """
+    if (problem := problem_of(voice)) is not None:
+        raise UsageError(f"voice {voice.name!r} {problem}; it is not saved")
     tensors: dict[str, NDArray[Any]] = {"speaker": voice.speaker.astype("<f4")}
     details = {"format": FORMAT, "version": VERSION, "size": voice.size}
     if voice.codes is not None and voice.text is not None:
         tensors["codes"] = voice.codes.astype("<i4")
-        details["text"] = voice.text
-    new = NewFile(path)
+        details["text"] = checked_words(voice.text)
+    data = encoded(tensors, details)
+    if len(data) > MOST_BYTES:
+        raise UsageError(f"voice {voice.name!r} takes {len(data)} bytes; {MOST_BYTES} are the most")
+    new = NewFile(path, over_link=True)
     try:
         try:
-            new.file.write(encoded(tensors, details))
+            new.file.write(data)
         except OSError as error:
             raise cannot_write(path, error) from error
         new.keep()
@@ -170,24 +224,35 @@ def read_voice(path: Path) -> Voice:
         raise UsageError(f"{path}: no such file; give a saved voice's name or the path of its file")
     if MappedFile(path).size > MOST_BYTES:
         raise CheckpointError(path, "is too large for a saved voice")
+    details = details_of(path)
+    tensors = {name: entry.read() for name, entry in read_safetensors(path).tensors.items()}
+    codes, text = tensors.get("codes"), details.get("text", "")
+    if "speaker" not in tensors:
+        raise CheckpointError(path, "has no speaker's vector", REMEDY)
+    speaker = tensors["speaker"].copy()  # not the file's pages, which may be replaced under us
+    bare = Voice(path.stem, speaker, size=details.get("size", ""))
+    wrong = problem_of(bare)
+    if wrong is not None:
+        raise CheckpointError(path, wrong, REMEDY)
+    if codes is None or not text.strip():
+        return bare
+    if codes.dtype != np.int32 or codes.ndim != 2 or not codes.size or codes.min() < 0:
+        raise CheckpointError(path, "has codes that are none", REMEDY)
+    try:
+        checked_words(text, "its text")
+    except UsageError as error:
+        raise CheckpointError(path, str(error), REMEDY) from None
+    return replace(bare, codes=codes.astype(np.uint32), text=text)
+
+
+def details_of(path: Path) -> dict[str, str]:
+    """What a voice's file says of it. Raises CheckpointError for any other file."""
     details = read_metadata(path)
     if details.get("format") != FORMAT:
         raise CheckpointError(path, "holds no saved voice", "make one with `oscine voices save`")
+    if not all(isinstance(value, str) for value in details.values()):
+        raise CheckpointError(path, "describes its voice with other things than texts", REMEDY)
     if details.get("version") != VERSION:
         problem = f"holds a voice of version {details.get('version')!r}, not {VERSION}"
         raise CheckpointError(path, problem, "update oscine, or " + REMEDY)
-    tensors = {name: entry.read() for name, entry in read_safetensors(path).tensors.items()}
-    speaker, codes, text = tensors.get("speaker"), tensors.get("codes"), details.get("text")
-    if speaker is None or speaker.dtype != np.float32 or speaker.ndim != 1 or not len(speaker):
-        raise CheckpointError(path, "has no speaker's vector", REMEDY)
-    if not np.isfinite(speaker).all():
-        raise CheckpointError(path, "has a speaker's vector that is not finite", REMEDY)
-    speaker = speaker.copy()  # not the file's pages, which may be replaced under us
-    if codes is None or not isinstance(text, str) or not text.strip():
-        return Voice(path.stem, speaker, size=str(details.get("size", "")))
-    if codes.dtype != np.int32 or codes.ndim != 2 or not codes.size or codes.min() < 0:
-        raise CheckpointError(path, "has codes that are none", REMEDY)
-    if len(text) > MOST_TEXT:
-        raise CheckpointError(path, f"has a text of {len(text)} characters", REMEDY)
-    heard = codes.astype(np.uint32)
-    return Voice(path.stem, speaker, heard, text, str(details.get("size", "")))
+    return details
