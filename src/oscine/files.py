@@ -34,6 +34,15 @@ def is_special(path: Path) -> bool:
         return False
 
 
+def is_device(path: Path) -> bool:
+    """Whether a path is there and is what may never end, such as /dev/zero; a pipe is none."""
+    try:
+        mode = path.stat().st_mode
+    except (OSError, ValueError):
+        return False
+    return stat.S_ISCHR(mode) or stat.S_ISBLK(mode)
+
+
 def contents(path: Path, most: int) -> bytes:
     """All of a file of at most so many bytes.
 

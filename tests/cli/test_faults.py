@@ -341,3 +341,44 @@ def test_an_interrupt_while_the_command_is_imported_is_no_traceback() -> None:
     )
     ended = subprocess.run([sys.executable, "-c", script], capture_output=True, check=False)
     assert (ended.returncode, ended.stdout, ended.stderr) == (130, b"", b"")
+
+
+@pytest.mark.parametrize("way", ["path", "link"])
+def test_a_recording_is_not_written_over(
+    model: Any, recordings: Recordings, capsysbinary: Capture, way: str
+) -> None:
+    recordings("talk.txt", "other.wav")
+    Path("out").mkdir()
+    if way == "link":
+        Path("out/talk.txt").symlink_to("../talk.txt")
+        assert transcribe("talk.txt", "-o", "out") == 2
+    else:
+        assert transcribe("out/../talk.txt", "-o", ".") == 2
+    assert b"talk.txt would be overwritten by its own transcript" in capsysbinary.readouterr().err
+    Path("out/other.txt").symlink_to("../talk.txt")
+    assert transcribe("other.wav", "talk.txt", "-o", "out", "-f", "txt") == 2
+    assert b"talk.txt would be overwritten by that of other.wav" in capsysbinary.readouterr().err
+    assert model.loaded == [] and Path("talk.txt").read_bytes() == b"sound"
+
+
+@pytest.mark.skipif(os.name != "posix", reason="Windows has other names and links")
+def test_a_transcript_that_cannot_be_is_told_before_the_model_loads(
+    model: Any, recordings: Recordings, capsysbinary: Capture
+) -> None:
+    long = recordings("x" * 251 + ".wav")
+    assert transcribe(*long, "-o", "out", "-f", "json") == 1
+    assert b"cannot write: File name too long" in capsysbinary.readouterr().err
+    Path("out/a.txt").symlink_to("none/a.txt")
+    assert transcribe(*recordings("a.wav"), "-o", "out") == 1
+    assert b"none: cannot write there: No such file" in capsysbinary.readouterr().err
+    assert model.loaded == []
+
+
+@pytest.mark.skipif(not os.path.exists("/dev/zero"), reason="there are no such devices here")
+@pytest.mark.parametrize("device", ["/dev/zero", "/dev/urandom", "/dev/null"])
+def test_a_device_is_no_recording(model: Any, capsysbinary: Capture, device: str) -> None:
+    assert transcribe(device, "-o", "out") == 1
+    assert capsysbinary.readouterr().err.decode() == (
+        f"oscine: {device}: is a device; give a file, or pipe a part of it in\n"
+    )
+    assert model.loaded == []

@@ -557,3 +557,69 @@ def test_models_that_do_not_speak_and_those_that_do_nothing_else(
         assert capsysbinary.readouterr().err == (
             b"oscine: weights speaks and does not write down; oscine speak is its command\n"
         )
+
+
+@pytest.mark.parametrize("way", ["itself", "path", "link", "hard link"])
+def test_what_is_read_is_not_written_over(
+    speaker: Speaker, capsysbinary: Capture, way: str
+) -> None:
+    voice = VoiceFolder(Path("voices")).save("anna", Voice("", np.ones(4, np.float32)))
+    for name, arguments in [
+        ("ref.wav", ["Hello", "--reference", "ref.wav"]),
+        ("said.txt", ["said.txt", "-f", "wav"]),
+        (str(voice), ["Hello", "--voice", str(voice), "-f", "wav"]),
+    ]:
+        if name != str(voice):
+            Path(name).write_bytes(b"precious")
+        before = Path(name).read_bytes()
+        target = Path("other.wav")
+        target.unlink(missing_ok=True)
+        if way == "link":
+            target.symlink_to(name)
+        elif way == "hard link":
+            target.hardlink_to(name)
+        else:
+            target = Path(name) if way == "itself" else Path("weights", "..", name)
+        assert speak(*arguments, "-o", str(target)) == 2
+        error = capsysbinary.readouterr().err.decode()
+        assert error.startswith(f"oscine: {name} would be overwritten by the speech")
+        assert error.count("\n") == 1
+        assert Path(name).read_bytes() == before
+    assert speaker.loaded == []
+
+
+@pytest.mark.skipif(os.name != "posix", reason="Windows has other names and links")
+@pytest.mark.parametrize(
+    ("name", "code", "problem"),
+    [
+        ("none.wav/", 2, "none.wav/ is a folder; name a file in it"),
+        ("weights/", 2, "weights/ is a folder"),
+        ("x" * 300 + ".wav", 1, "cannot write: File name too long"),
+        ("weights/../" * 500 + "a.wav", 1, "cannot write: File name too long"),
+        ("lost.wav", 1, "none: cannot write there: No such file or directory"),
+    ],
+)
+def test_a_file_that_cannot_be_is_told_before_the_model_loads(
+    speaker: Speaker, capsysbinary: Capture, name: str, code: int, problem: str
+) -> None:
+    Path("lost.wav").symlink_to("none/a.wav")
+    Path("found.wav").symlink_to("new.wav")
+    assert speak("Hello", "-o", name) == code
+    error = capsysbinary.readouterr().err.decode()
+    assert problem in error and error.count("\n") == 1
+    assert speaker.loaded == []
+    assert speak("Hello", "-o", "found.wav") == 0
+    assert Path("found.wav").is_symlink() and Path("new.wav").stat().st_size > 44
+
+
+@pytest.mark.skipif(not os.path.exists("/dev/zero"), reason="there are no such devices here")
+@pytest.mark.parametrize("device", ["/dev/zero", "/dev/urandom", "/dev/null", "link"])
+def test_a_device_is_neither_text_nor_reference(
+    speaker: Speaker, capsysbinary: Capture, device: str
+) -> None:
+    Path("link").symlink_to("/dev/zero")
+    for arguments, code in [([device], 2), (["Hello", "--reference", device], 1)]:
+        assert speak(*arguments, "-o", "a.wav") == code
+        error = capsysbinary.readouterr().err.decode()
+        assert "is a device" in error and error.count("\n") == 1
+    assert speaker.loaded == []

@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import io
+import os
 import sys
+from contextlib import nullcontext
 from pathlib import Path
+from threading import Thread
 from types import SimpleNamespace
 from typing import Any
 
@@ -12,7 +15,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from oscine.cli.text_in import NO_TEXT, open_text, standard_input
+from oscine.cli.text_in import MOST_BYTES, NO_TEXT, open_text, standard_input
 from oscine.errors import OscineError, UsageError
 
 
@@ -33,7 +36,16 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def test_text_is_itself_unless_it_is_a_file() -> None:
-    for text in ("Hello", "See notes.txt", "x" * 5000, "a\0b", "-5 degrees"):
+    for text in (
+        "Hello",
+        "See notes.txt",
+        "e.g.",
+        "v1.2",
+        "and/or",
+        "x" * 5000,
+        "a\0b",
+        "-5 degrees",
+    ):
         assert open_text(text) == text
     Path("See notes.txt").write_text("their contents", "utf-8")
     assert open_text("See notes.txt") == "their contents"
@@ -81,6 +93,8 @@ def test_a_file_without_text_is_one_line(data: bytes, problem: str) -> None:
         (".", "\\. is a folder; name a file in it, or give this text through -"),
         ("missing.txt", "missing.txt: no such file"),
         ("folder/READ.MD", "folder/READ.MD: no such file"),
+        ("hello.wav", "hello.wav: no such file; to speak this name, give it through -"),
+        ("book.Pdf", "book.Pdf: no such file"),
     ],
 )
 def test_arguments_that_cannot_be_meant(argument: str, problem: str) -> None:
@@ -91,10 +105,10 @@ def test_arguments_that_cannot_be_meant(argument: str, problem: str) -> None:
 def test_a_file_that_may_not_be_read(monkeypatch: pytest.MonkeyPatch) -> None:
     Path("a.txt").write_text("text", "utf-8")
 
-    def refuse(_: Path) -> bytes:
+    def refuse(*_: object) -> bytes:
         raise PermissionError(13, "Permission denied")
 
-    monkeypatch.setattr(Path, "read_bytes", refuse)
+    monkeypatch.setattr(Path, "open", refuse)
     with pytest.raises(OscineError, match=r"a\.txt: cannot be read: Permission denied"):
         open_text("a.txt")
 
@@ -120,3 +134,44 @@ def test_standard_input_that_is_closed(monkeypatch: pytest.MonkeyPatch) -> None:
     found: Any = SimpleNamespace(buffer=io.BytesIO(b"said"))
     monkeypatch.setattr(sys, "stdin", found)
     assert "".join(open_text("-")) == "said"
+
+
+class Endless:
+    """A pipe whose writer never stops."""
+
+    def __init__(self) -> None:
+        self.taken = 0
+
+    def read(self, size: int) -> bytes:
+        self.taken += size
+        return b"y" * size
+
+
+def test_a_file_or_pipe_is_read_with_a_bound(monkeypatch: pytest.MonkeyPatch) -> None:
+    endless = Endless()
+    Path("a.txt").write_bytes(b"y" * (MOST_BYTES + 1))
+    with pytest.raises(OscineError, match=r"a\.txt: is larger than 16 MiB; give it in parts"):
+        open_text("a.txt")
+    Path("a.txt").write_bytes(b"y" * MOST_BYTES)
+    assert len(str(open_text("a.txt"))) == MOST_BYTES
+    monkeypatch.setattr(Path, "open", lambda *_: nullcontext(endless))
+    with pytest.raises(OscineError, match="is larger than 16 MiB"):
+        open_text("a.txt")
+    assert endless.taken == MOST_BYTES + 1
+
+
+@pytest.mark.skipif(os.name != "posix", reason="Windows has no such pipes")
+def test_a_pipe_in_a_files_place_is_its_text() -> None:
+    os.mkfifo("pipe")
+    writer = Thread(target=lambda: Path("pipe").write_text("from a pipe", "utf-8"))
+    writer.start()
+    assert open_text("pipe") == "from a pipe"
+    writer.join()
+
+
+def test_standard_input_that_fails() -> None:
+    def refuse(_: int) -> bytes:
+        raise OSError(5, "Input/output error")
+
+    with pytest.raises(OscineError, match="standard input: cannot be read: Input/output error"):
+        list(standard_input(SimpleNamespace(read1=refuse)))

@@ -32,6 +32,7 @@ from oscine.audio.container import reason
 from oscine.audio.mel import SAMPLE_RATE
 from oscine.audio.resample import HIGHEST_RATE, LOWEST_RATE, Resampler, mono_frame, to_float
 from oscine.errors import AudioError, NonFiniteError, UsageError
+from oscine.files import is_device
 from oscine.types import Audio, Samples
 
 _log = logging.getLogger(__name__)
@@ -175,7 +176,11 @@ class _Spool:
             chunk = _read_bytes(self._name, read, 1 << 20)
             if not chunk:
                 break
-            self._file.write(chunk)
+            try:
+                self._file.write(chunk)
+            except OSError as error:
+                problem = f"cannot be kept aside in {tempfile.gettempdir()} ({reason(error)})"
+                raise AudioError(self._name, problem, "free some room there") from None
         self._file.seek(0)
         return self._file  # type: ignore[return-value]
 
@@ -187,7 +192,7 @@ def open_source(
 
     All channels are mixed unless one, counted from 1, is asked for.
 
-    - str, Path: a file; "-" is standard input. A pipe or device is read once and kept aside.
+    - str, Path: a file; "-" is standard input. A pipe is read once and kept aside.
     - bytes, binary file object: the contents of a file. An object that can seek is read in place.
     - Audio; (array, rate); an array alone, taken as 16 kHz: samples [n], [n, channels] or
       [channels, n] (the shorter axis is the channels, the last when equal), float with full scale 1
@@ -260,6 +265,8 @@ def _file(path: Path, label: str) -> Source:
         raise AudioError(label, "is a folder", "give the files in it")
     if not os.access(path, os.R_OK):
         raise AudioError(label, "may not be read", "check its permissions")
+    if is_device(path):  # it may never end
+        raise AudioError(label, "is a device", "give a file, or pipe a part of it in")
     if not stat.S_ISREG(found.st_mode):
         return _MediaSource(label, _Spool(label, _OpenLater(path).read))
     if not found.st_size:

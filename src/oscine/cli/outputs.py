@@ -5,13 +5,14 @@ from __future__ import annotations
 import os
 import sys
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
 from oscine.cli import emit, tell
 from oscine.errors import OscineError, UsageError
-from oscine.files import unfinished
+from oscine.files import is_special, unfinished
 
 STANDARD_INPUT = "-"
 WIDEST = 1 << 16  # columns: more than any path has
@@ -48,6 +49,7 @@ def plan(inputs: Sequence[str], formats: Sequence[str], output_dir: Path | None)
         return (Job(sources[0], {}),)
     stems = {source: _base(source, output_dir, whole=False) for source in sources}
     shared = Counter(stems.values())
+    read = identities(each for each in sources if each != STANDARD_INPUT)
     jobs: list[Job] = []
     owners: dict[Path, str] = {}
     for source, stem in stems.items():
@@ -56,8 +58,9 @@ def plan(inputs: Sequence[str], formats: Sequence[str], output_dir: Path | None)
         for target in targets.values():
             if target in owners:
                 raise UsageError(f"{owners[target]} and {source} would both be written to {target}")
-            if source != STANDARD_INPUT and target == Path(source):
-                raise UsageError(f"{source} would be overwritten by its own transcript")
+            if (lost := overwritten(target, read)) is not None:
+                whose = "its own transcript" if lost == source else f"that of {source}"
+                raise UsageError(f"{lost} would be overwritten by {whose}")
             owners[target] = source
         jobs.append(Job(source, targets))
     return tuple(jobs)
@@ -105,15 +108,45 @@ def is_readable(source: str) -> bool:
     return True
 
 
+def identities(inputs: Iterable[str]) -> dict[tuple[int, int], str]:
+    """Those of the inputs that are files, by what a file is known by whatever its path."""
+    found = {}
+    for each in inputs:
+        with suppress(OSError, ValueError):  # a text, say
+            status = os.stat(each)
+            found[status.st_dev, status.st_ino] = each
+    return found
+
+
+def overwritten(target: Path, read: Mapping[tuple[int, int], str]) -> str | None:
+    """Which of the inputs, by `identities`, a result would take the place of."""
+    return next((read[each] for each in identities([str(target)]) if each in read), None)
+
+
 def are_writable(targets: Mapping[str, Path]) -> bool:
     """Whether there may be new files where results go; if not, it is reported."""
     try:
-        for folder in {path.parent for path in targets.values()}:
-            try_folder(folder)
+        for path in targets.values():
+            try_file(path)
     except OscineError as error:
         tell(str(error))
         return False
     return True
+
+
+def try_file(path: Path) -> None:
+    """OscineError where there can be no such file, as where the name is too long."""
+    try:
+        os.lstat(path)
+    except FileNotFoundError:
+        pass
+    except (OSError, ValueError) as error:
+        if not isinstance(error, NotADirectoryError):  # told of the folder
+            problem = getattr(error, "strerror", None) or error
+            raise OscineError(f"{path}: cannot write: {problem}") from error
+    if not is_special(path):
+        place = Path(os.path.realpath(path)) if path.is_symlink() else path
+        try_folder(place.parent)
 
 
 def try_folder(folder: Path) -> None:

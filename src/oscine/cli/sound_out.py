@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import os
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -13,9 +13,8 @@ from time import perf_counter
 from typing import TYPE_CHECKING, Protocol
 
 from oscine.cli import printable, remark, tell
-from oscine.cli.outputs import try_folder
+from oscine.cli.outputs import identities, overwritten, try_file
 from oscine.errors import OscineError, UsageError
-from oscine.files import is_special
 from oscine.formats import timestamp
 
 if TYPE_CHECKING:
@@ -93,8 +92,8 @@ class Out:
         return writers
 
 
-def choose(output: str | None, form: str | None, play: bool) -> Out:
-    """What the options ask for, looked at before anything slow begins.
+def choose(output: str | None, form: str | None, play: bool, inputs: Iterable[str] = ()) -> Out:
+    """What the options ask for, looked at before anything slow begins; `inputs`: what is read.
 
     Without -o and --play speech goes to standard output, but not onto a terminal.
     Raises UsageError for what cannot be meant or written, OscineError where it could not be put.
@@ -115,7 +114,7 @@ def choose(output: str | None, form: str | None, play: bool) -> Out:
     if output is None:
         return Out(None, None, play)
     if output != STANDARD_OUTPUT:
-        return Out(output, checked_file(output, form), play)
+        return Out(output, checked_file(output, form, inputs), play)
     if sys.stdout is None:
         raise OscineError("standard output is closed; name a file with --output")
     if sys.stdout.isatty():
@@ -123,13 +122,14 @@ def choose(output: str | None, form: str | None, play: bool) -> Out:
     return Out(output, format_of(sys.stdout.buffer, form or "wav"), play)
 
 
-def checked_file(output: str, form: str | None) -> str:
+def checked_file(output: str, form: str | None, inputs: Iterable[str]) -> str:
     """The format of a file that can be written."""
     from oscine.audio.encode import CODINGS
     from oscine.audio.write import FORMATS, format_of
 
     path = Path(output)
-    if os.path.isdir(output):
+    separators = tuple(filter(None, (os.sep, os.altsep)))
+    if os.path.isdir(output) or output.endswith(separators):
         raise UsageError(f"{output} is a folder; name a file in it")
     chosen = format_of(path, form)
     suffix = path.suffix.lower().removeprefix(".")
@@ -137,8 +137,9 @@ def checked_file(output: str, form: str | None) -> str:
         raise UsageError(
             f"{output} is no name for {chosen}: leave --format out, or end in .{chosen}"
         )
-    if not is_special(path):
-        try_folder(path.parent)
+    if (lost := overwritten(path, identities(inputs))) is not None:
+        raise UsageError(f"{lost} would be overwritten by the speech; choose another --output")
+    try_file(path)
     return chosen
 
 

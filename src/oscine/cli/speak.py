@@ -257,7 +257,8 @@ def speak(
     if (abilities := released(model)) is not None:
         how = {name: options[name] for name in CONDITIONING if name in options}
         abilities.check(saved(), chosen, **how)
-    out = sound_out.choose(output, form, play)
+    read = [str(each) for each in (text, reference, voice) if each is not None]
+    out = sound_out.choose(output, form, play, read)
     start_log(verbose)
     loaded = load_speaker(model, device, dtype.value, offline=offline)
     say_text(loaded, words, out, options)

@@ -11,11 +11,17 @@ from pathlib import Path
 from typing import Any
 
 from oscine.cli.outputs import STANDARD_INPUT
+from oscine.cli.outputs import SUFFIXES as SOUND
 from oscine.errors import OscineError, UsageError
+from oscine.files import is_device
 
 NO_TEXT = "is not text in UTF-8; save or convert it as that"
-#: An argument that ends so and is no file was meant as one.
-SUFFIXES = (".txt", ".md", ".text")
+MOST_BYTES = 16 << 20  # two weeks of speech
+#: An argument of one word that ends so and is no file was meant as one.
+SUFFIXES = SOUND | frozenset(
+    ".csv .doc .docx .epub .htm .html .json .log .md .odt .pdf .rst .rtf .srt .text .txt .vtt "
+    ".xml".split()
+)
 
 
 def open_text(argument: str) -> str | Iterator[str]:
@@ -34,7 +40,8 @@ def open_text(argument: str) -> str | Iterator[str]:
         raise UsageError(f"{argument} is a folder; name a file in it, or give this text through -")
     if os.path.exists(argument):
         return read_file(Path(argument))
-    if argument.lower().endswith(SUFFIXES) and len(argument.split()) == 1:
+    suffix = os.path.splitext(argument)[1].lower()
+    if suffix in SUFFIXES and len(argument.split()) == 1:
         raise UsageError(f"{argument}: no such file; to speak this name, give it through -")
     if not any(map(str.isalnum, argument)):
         raise UsageError(f"there is nothing to say in {argument!r}: no letter and no digit")
@@ -42,11 +49,16 @@ def open_text(argument: str) -> str | Iterator[str]:
 
 
 def read_file(path: Path) -> str:
-    """All of a file, line ends as \\n."""
+    """All of a file or pipe, line ends as \\n."""
     try:
-        data = path.read_bytes()
+        if is_device(path):
+            raise UsageError(f"{path} is a device and not a text; give a text through -")
+        with path.open("rb") as file:
+            data = file.read(MOST_BYTES + 1)
     except OSError as error:
         raise OscineError(f"{path}: cannot be read: {error.strerror or error}") from error
+    if len(data) > MOST_BYTES:
+        raise OscineError(f"{path}: is larger than {MOST_BYTES >> 20} MiB; give it in parts")
     decoder = Decoder(str(path))
     text = decoder.decode(data) + decoder.decode(b"", last=True)
     if not text.strip():
@@ -58,7 +70,7 @@ def standard_input(file: Any) -> Iterator[str]:
     """What comes, as it comes; not empty as a whole, else OscineError."""
     decoder = Decoder("standard input")
     spoken = False
-    while data := file.read1(1 << 16):
+    while data := read_some(file):
         if text := decoder.decode(data):
             spoken = spoken or not text.isspace()
             yield text
@@ -66,6 +78,16 @@ def standard_input(file: Any) -> Iterator[str]:
     if not spoken and not text.strip():
         raise OscineError("standard input: is empty; there is no text to speak")
     yield text
+
+
+def read_some(file: Any) -> bytes:
+    """What is there of standard input, at least a byte of it before its end."""
+    try:
+        data: bytes = file.read1(1 << 16)
+    except OSError as error:
+        problem = f"standard input: cannot be read: {error.strerror or error}"
+        raise OscineError(problem) from error
+    return data
 
 
 class Decoder:
