@@ -6,7 +6,6 @@ import logging
 from abc import abstractmethod
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
-from threading import Event
 from time import perf_counter
 from typing import Any, Protocol, TypeAlias
 
@@ -17,13 +16,13 @@ from oscine.audio.speech import Speech
 from oscine.audio.timeline import Timeline
 from oscine.audio.vad import VadOptions
 from oscine.errors import Cancelled
+from oscine.models.cancel import Cancel, asked_to_stop
 from oscine.models.resident import Resident
 from oscine.types import Coverage, Segment, Transcript, Word
 
 log = logging.getLogger(__name__)
 
 Progress = Callable[[float, float], None]
-Cancel = Callable[[], bool] | Event
 Clip: TypeAlias = tuple[float, float | None]
 
 
@@ -74,7 +73,7 @@ class Transcription(Iterator[Segment]):
         self.duration = 0.0
         self._probability: float | None = None
         self._progress = progress
-        self._cancelled = cancel.is_set if isinstance(cancel, Event) else cancel
+        self._cancelled = asked_to_stop(cancel)
         self._done: list[Segment] = []
         self._heard: list[tuple[int | None, Speech]] = []
         self._stages_before = dict(model.decoder.timings)

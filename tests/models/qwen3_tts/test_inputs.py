@@ -55,7 +55,7 @@ def refused(model: Qwen3Tts, text: Any = "Hello.", **given: Any) -> str:
         lines.add(str(caught.value))
     (line,) = lines
     assert "\n" not in line
-    assert not model._turn.locked()
+    assert model.turns.owner is None
     return line
 
 

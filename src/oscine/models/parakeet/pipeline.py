@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from threading import Event
 from typing import Any, Protocol
 
 import numpy as np
@@ -13,6 +12,7 @@ from numpy.typing import NDArray
 from oscine.audio.io import SourceLike, open_source
 from oscine.errors import UsageError
 from oscine.models import resident
+from oscine.models.cancel import Cancel, asked_to_stop
 from oscine.models.parakeet.boost import Phrases, phrase_tree
 from oscine.models.parakeet.chunks import Lengths
 from oscine.models.parakeet.config import ParakeetConfig
@@ -24,7 +24,7 @@ from oscine.models.parakeet.options import ParakeetOptions
 from oscine.models.parakeet.request import Decoded, Span
 from oscine.models.parakeet.stream import Stream
 from oscine.models.resident import Resident
-from oscine.models.transcription import Cancel, Progress
+from oscine.models.transcription import Progress
 from oscine.text.pieces import SPACE, Pieces
 from oscine.types import Transcript, Update
 
@@ -121,7 +121,7 @@ class Parakeet(Resident[Engine]):
         """
         options = ParakeetOptions.of(language=language, hotwords=hotwords)
         self.check(options)
-        cancelled = cancel.is_set if isinstance(cancel, Event) else cancel
+        cancelled = asked_to_stop(cancel)
         return listen(self, pieces, latency, self.phrases(options.phrases), cancelled)
 
     def encode(self, audio: SourceLike, layers: int | None = None) -> NDArray[np.float32]:

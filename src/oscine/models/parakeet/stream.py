@@ -9,12 +9,12 @@ from typing import TYPE_CHECKING
 
 from oscine.audio.io import Source
 from oscine.audio.speech import survey
+from oscine.models.cancel import Cancel
 from oscine.models.parakeet.chunks import Passage
 from oscine.models.parakeet.features import Features
 from oscine.models.parakeet.options import ParakeetOptions
 from oscine.models.parakeet.words import Segmenter, Timing
 from oscine.models.transcription import (
-    Cancel,
     Progress,
     Transcription,
     restored_word,

@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Iterable
 from pathlib import Path
-from threading import Lock, get_ident
 from time import perf_counter
 from typing import Any
 
@@ -18,6 +16,7 @@ from oscine.audio.silero import available
 from oscine.audio.speech import survey
 from oscine.audio.vad import VadOptions
 from oscine.errors import NonFiniteError, UsageError
+from oscine.models.cancel import Cancel, asked_to_stop
 from oscine.models.qwen3_tts.abilities import Abilities
 from oscine.models.qwen3_tts.attempt import Settings
 from oscine.models.qwen3_tts.codec_engine import CodecDecoder, Saved
@@ -26,7 +25,8 @@ from oscine.models.qwen3_tts.decode import Decoder
 from oscine.models.qwen3_tts.options import SpeakOptions, checked_silence
 from oscine.models.qwen3_tts.prompt import Tokenizer
 from oscine.models.qwen3_tts.split import incremental_pieces, pieces
-from oscine.models.qwen3_tts.stream import Cancel, SpeechStream, Synthesis
+from oscine.models.qwen3_tts.stream import SpeechStream, Synthesis
+from oscine.models.qwen3_tts.turns import Turn, Turns
 from oscine.models.qwen3_tts.voices import Voice, VoiceFolder, checked_words
 from oscine.models.resident import Resident
 from oscine.models.speech import Speech
@@ -42,8 +42,8 @@ SHORT_REFERENCE, LONG_REFERENCE = 2.0, 30.0
 class Qwen3Tts(Resident[Decoder]):
     """A loaded model: custom_voice, voice_design or base (`kind`).
 
-    One call speaks at a time: others, in other threads, wait for their turn. `folder` is where
-    saved voices are found by name.
+    One call speaks at a time: others, in other threads, wait for their turn (turns.py). `folder` is
+    where saved voices are found by name.
     """
 
     def __init__(
@@ -58,7 +58,7 @@ class Qwen3Tts(Resident[Decoder]):
         self.tokenizer = tokenizer
         self.folder = folder or VoiceFolder(Path("voices"))
         self.config = decoder.config
-        self._turn, self._taker = Lock(), 0
+        self.turns = Turns(name)
         self._primed: tuple[CodecDecoder, bytes, Saved] | None = None
 
     @property
@@ -147,6 +147,7 @@ class Qwen3Tts(Resident[Decoder]):
         options: dict[str, Any],
         **how: Any,
     ) -> SpeechStream:
+        cancelled = asked_to_stop(cancel)
         checked = SpeakOptions.of(**options).with_seed()
         if checked.max_frames is not None and checked.max_frames >= self.config.context:
             raise UsageError(
@@ -169,7 +170,7 @@ class Qwen3Tts(Resident[Decoder]):
         settings = Settings(
             conditioning, talker, predictor, checked.seed, checked.frames(), checked.guard
         )
-        return SpeechStream(Synthesis(self, parts, settings, started, cancel))
+        return SpeechStream(Synthesis(self, parts, settings, started, cancelled))
 
     def conditioning(
         self,
@@ -231,7 +232,7 @@ class Qwen3Tts(Resident[Decoder]):
             rest = np.zeros(round(silence * self.config.codec.rate), np.float32)
             return vector, self.decoder.codec_encoder.encode(np.concatenate([samples, rest]))
 
-        with self.turn():
+        with self.turns.taken(Turn()):
             vector, codes = self.surviving(work)
         return Voice(name, vector, codes, text, self.config.size)
 
@@ -248,24 +249,6 @@ class Qwen3Tts(Resident[Decoder]):
         return self.folder.save(name, self.voice_of(reference, text, name=name))
 
     # -- the engine ---------------------------------------------------------------------------
-
-    @contextmanager
-    def turn(self) -> Iterator[None]:
-        """The engine for one call alone.
-
-        Raises UsageError where this thread has it already, as it would wait for itself.
-        """
-        if self._taker == get_ident():
-            raise UsageError(
-                f"{self.name} is still speaking: iterate over the stream to its end, or close() "
-                "it, before the next call"
-            )
-        with self._turn:
-            self._taker = get_ident()
-            try:
-                yield
-            finally:
-                self._taker = 0
 
     def prime(self, codec: CodecDecoder, codes: NDArray[np.uint32] | None) -> None:
         """Have the codec begin anew, after a reference where there is one.

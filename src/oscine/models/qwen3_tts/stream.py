@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Generator, Iterable, Iterator
-from contextlib import suppress
-from threading import Event
+from inspect import GEN_CLOSED, getgeneratorstate
+from threading import Lock
 from time import perf_counter
 from types import TracebackType
-from typing import TYPE_CHECKING, TypeAlias
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -17,6 +17,7 @@ from oscine.models.qwen3_tts.attempt import NOTHING, Attempt, Settings
 from oscine.models.qwen3_tts.guard import USUAL, bridge
 from oscine.models.qwen3_tts.options import next_seed
 from oscine.models.qwen3_tts.split import Piece, letters
+from oscine.models.qwen3_tts.turns import Turn
 from oscine.models.speech import Speech
 from oscine.types import Audio, Samples
 
@@ -24,8 +25,6 @@ if TYPE_CHECKING:
     from oscine.models.qwen3_tts.pipeline import Qwen3Tts
 
 log = logging.getLogger(__name__)
-
-Cancel: TypeAlias = Event | Callable[[], bool]
 
 TAIL = 0.6  # seconds of what was heard last that are kept, to join the next piece to
 
@@ -43,10 +42,11 @@ class Synthesis:
         pieces: Iterable[Piece],
         settings: Settings,
         started: float,
-        cancel: Cancel | None,
+        cancelled: Callable[[], bool] | None,
     ) -> None:
         self.model, self.pieces, self.settings, self.started = model, pieces, settings, started
-        self.cancelled = cancel.is_set if isinstance(cancel, Event) else cancel
+        self.cancelled = cancelled
+        self.turn, self.began, self.closed = Turn(), False, False
         self.rate = model.decoder.config.codec.rate
         self.hold = False  # a piece until it is whole, so that it can be tried once more
         self.finish_reason: str | None = None
@@ -57,19 +57,20 @@ class Synthesis:
         self.limited = False  # stopped at a bound that nobody has been told of
         self.letters = sum(letters(each.text) for each in pieces) if isinstance(pieces, list) else 0
         self.said = self.under_way = 0.0  # letters: of whole pieces, of the one that is spoken
-        self.began = 0  # of that one, in samples
+        self.piece_began = 0  # of that one, in samples
         self.before = dict(model.decoder.timings)
 
     def run(self) -> Generator[Samples, None, None]:
         """All of it."""
-        with self.model.turn():
+        with self.model.turns.taken(self.turn, self.check):
+            self.began = True
             self.before = dict(self.model.decoder.timings)
-            for piece in self.pieces:
+            for piece in self.texts():
                 if not any(map(str.isalnum, piece.text)):
                     continue  # a stray quotation mark
                 self.count += 1
                 self.said += self.under_way
-                self.under_way, self.began = letters(piece.text), self.samples
+                self.under_way, self.piece_began = letters(piece.text), self.samples
                 joined = False
                 for samples in self.piece(piece):
                     if not joined and self.samples:
@@ -82,6 +83,16 @@ class Synthesis:
                 raise UsageError("there is no text to speak")
             self.said, self.under_way = self.said + self.under_way, 0.0
             self.finish_reason = self.trouble or "end"
+
+    def texts(self) -> Iterator[Piece]:
+        """The pieces, for which somebody may let us wait."""
+        pieces = iter(self.pieces)
+        while True:
+            with self.turn.resting():
+                piece = next(pieces, None)
+            if piece is None:
+                return
+            yield piece
 
     @property
     def left(self) -> int | None:
@@ -101,7 +112,7 @@ class Synthesis:
 
     def check(self) -> None:
         """Stop here if the caller wants to."""
-        if self.cancelled is not None and self.cancelled():
+        if self.closed or (self.cancelled is not None and self.cancelled()):
             raise Cancelled("speaking was cancelled")
 
     # -- one piece ----------------------------------------------------------------------------
@@ -170,7 +181,7 @@ class Synthesis:
         """How much of the text is spoken, as far as its length and usual speed tell."""
         if not self.letters:
             return None
-        usual = USUAL * (self.samples - self.began) / self.rate
+        usual = USUAL * (self.samples - self.piece_began) / self.rate
         return (self.said + min(usual, self.under_way)) / self.letters
 
     def surviving(self, attempt: Attempt) -> Iterator[Samples]:
@@ -212,29 +223,62 @@ class SpeechStream(Iterator[Audio]):
     """Speech under way: iterate for pieces of audio as they come.
 
     To stop, stop iterating, or `close`, or leave its `with`: the engine is free then for others,
-    which wait until this one is finished. `seed` is what it is spoken with. While it runs
-    `finish_reason` is None and `first_audio`, seconds from the call to the first piece, None until
-    there is one. What was iterated over is not kept.
+    which wait until this one is finished. Another thread may go on with it, but no two at a time.
+    `seed` is what it is spoken with. While it runs `finish_reason` is None and `first_audio`,
+    seconds from the call to the first piece, None until there is one. What was iterated over is not
+    kept.
+
+    Iterating raises what speak raises, and UsageError where another stream of this thread has the
+    engine; once that is closed, this one can begin.
     """
 
     def __init__(self, synthesis: Synthesis) -> None:
         self._synthesis = synthesis
         self._audio = synthesis.run()
-        self._closed = False
+        self._in_use = Lock()
         self._seconds: float | None = None
         self.seed = synthesis.settings.seed
         self.rate = synthesis.rate
 
     def __next__(self) -> Audio:
-        if self._closed:
-            self._audio.close()
+        synthesis = self._synthesis
+        if synthesis.closed:
+            self.close()
             raise StopIteration
+        if not self._in_use.acquire(blocking=False):
+            raise UsageError("the stream is being iterated over already; two at a time cannot")
         try:
-            return Audio(next(self._audio), self.rate)
-        except StopIteration:
-            if self._seconds is None:
-                self._seconds = perf_counter() - self._synthesis.started
+            if synthesis.finish_reason is not None:
+                raise StopIteration
+            if self._is_over():
+                synthesis.check()
+                raise UsageError("the stream has ended with an error; make another one")
+            return Audio(self._advance(), self.rate)
+        finally:
+            self._in_use.release()
+            if synthesis.closed:  # meanwhile
+                self.close()
+
+    def _advance(self) -> Samples:
+        """The next piece, and a new beginning where it was not its turn."""
+        synthesis = self._synthesis
+        synthesis.turn.go_on()
+        try:
+            return next(self._audio)
+        except Cancelled:
+            if synthesis.closed:
+                raise StopIteration from None
             raise
+        except StopIteration:
+            self._seconds = perf_counter() - synthesis.started
+            raise
+        finally:
+            synthesis.turn.rest()
+            if not synthesis.began and self._is_over():
+                self._audio = synthesis.run()
+
+    def _is_over(self) -> bool:
+        return getgeneratorstate(self._audio) == GEN_CLOSED
 
     def __enter__(self) -> SpeechStream:
         return self
@@ -249,9 +293,12 @@ class SpeechStream(Iterator[Audio]):
 
     def close(self) -> None:
         """Say no more, and free the engine; at the next burst if another thread is iterating."""
-        self._closed = True
-        with suppress(ValueError):  # it is running, in another thread
-            self._audio.close()
+        self._synthesis.closed = True
+        if self._in_use.acquire(blocking=False):  # else whoever has it closes it
+            try:
+                self._audio.close()
+            finally:
+                self._in_use.release()
 
     @property
     def hold(self) -> bool:
@@ -312,11 +359,13 @@ class SpeechStream(Iterator[Audio]):
         """Run to the end; all that was not iterated over before, as one.
 
         A piece of the text that goes wrong is spoken a second time here, as nobody has heard it.
-        Raises what iterating raises.
+        Raises what iterating raises, and UsageError where it was closed and nothing is left.
         """
         self.hold = True
         samples = [audio.samples for audio in self]
         synthesis = self._synthesis
+        if not samples and synthesis.finish_reason is None:
+            raise UsageError("the stream was closed, so there is no speech; make another one")
         return Speech(
             np.concatenate(samples) if samples else NOTHING,
             self.rate,

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from threading import Event
 from typing import Any, Protocol
 
 import numpy as np
@@ -16,8 +15,9 @@ from oscine.audio.vad import VadOptions
 from oscine.audio.windows import Features, Recording
 from oscine.errors import DeviceMemoryError, UsageError
 from oscine.models import agreement, resident
+from oscine.models.cancel import Cancel, asked_to_stop
 from oscine.models.resident import Resident
-from oscine.models.transcription import Cancel, Progress
+from oscine.models.transcription import Progress
 from oscine.models.whisper.config import WhisperConfig
 from oscine.models.whisper.decode import Check
 from oscine.models.whisper.language import vote, window_starts
@@ -125,7 +125,7 @@ class Whisper(Resident[Engine]):
         for name in ("clip_timestamps", "split_channels", "without_timestamps", "multilingual"):
             if name in options:
                 raise UsageError(f"{name} does not go with listening; leave it out")
-        cancelled = cancel.is_set if isinstance(cancel, Event) else cancel
+        cancelled = asked_to_stop(cancel)
         return agreement.listen(self, pieces, latency, cancelled, options)
 
     def detect_language(

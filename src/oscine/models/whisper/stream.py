@@ -14,8 +14,8 @@ from oscine.audio.speech import survey
 from oscine.audio.timeline import Timeline
 from oscine.audio.vad import VadOptions
 from oscine.audio.windows import Features
+from oscine.models.cancel import Cancel
 from oscine.models.transcription import (
-    Cancel,
     Progress,
     Transcription,
     restored_word,
