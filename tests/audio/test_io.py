@@ -8,6 +8,8 @@ import struct
 import sys
 import threading
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import numpy as np
 import pytest
@@ -279,3 +281,14 @@ def test_files_that_are_no_media(tmp_path, data):
     for source in (path, data):
         with pytest.raises(AudioError, match=r"(is not a recording|no audio track).*give a rec"):
             decode(source)
+
+
+def test_a_pipe_that_no_disk_has_room_for_is_one_line(monkeypatch: pytest.MonkeyPatch) -> None:
+    class Full(io.BytesIO):
+        def write(self, _: Any) -> int:
+            raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr("tempfile.SpooledTemporaryFile", lambda **_: Full())
+    source = open_source(SimpleNamespace(read=lambda size: bytes(size)), name="pipe")
+    with pytest.raises(AudioError, match=r"pipe: cannot be kept aside in .*No space left"):
+        list(source.blocks())

@@ -253,6 +253,42 @@ def test_what_is_no_rate(rate: Any) -> None:
         AudioWriter(io.BytesIO(), rate)
 
 
+@pytest.mark.parametrize(
+    ("target", "problem"),
+    [
+        (None, "NoneType is no place for sound; give a path or a binary file object"),
+        (3, "int is no place"),
+        (b"a.wav", "bytes is no place"),
+        (io.StringIO(), "open as text; open it with mode 'wb'"),
+        ("a\0.wav", r"'a\\x00\.wav' is no name for a file"),
+        (Path("a\0.wav"), "is no name for a file"),
+        ("\ud800.wav", r"'\\ud800\.wav' is no name for a file"),
+    ],
+)
+@pytest.mark.parametrize("form", [None, "wav", "mp3"])
+def test_what_is_no_place_for_sound(target: Any, problem: str, form: str | None) -> None:
+    with pytest.raises(UsageError, match=problem):
+        save(speechlike(0.1), target, form)
+
+
+@pytest.mark.parametrize("name", FORMATS)
+def test_file_objects_that_take_no_sound(name: str, tmp_path: Path) -> None:
+    class Text:
+        def write(self, data: str) -> int:
+            return len(data + "\n")
+
+    (tmp_path / "a").touch()
+    with (tmp_path / "a").open("rb") as read_only:
+        with pytest.raises(OscineError, match=r"a: cannot write: (write|File not)"):
+            save(speechlike(0.1), read_only, name)  # type: ignore[arg-type]
+    with pytest.raises(OscineError, match=r"a: cannot be written .*closed"):
+        save(speechlike(0.1), read_only, name)  # type: ignore[arg-type]
+    with pytest.raises(OscineError, match="file object: cannot be written"):
+        save(speechlike(0.1), Text(), name)  # type: ignore[arg-type]
+    with pytest.raises(UsageError, match="a format is a name, not 3; known are wav"):
+        save(speechlike(0.1), io.BytesIO(), 3)  # type: ignore[arg-type]
+
+
 @pytest.mark.parametrize("name", FORMATS)
 def test_no_samples_at_all_are_a_file(name: str, tmp_path: Path) -> None:
     save(Audio(np.zeros(0, np.float32), RATE), tmp_path / f"a.{name}")

@@ -96,7 +96,7 @@ class Sink:
         except OSError as error:
             self._lost = True
             raise cannot_write(self.name, error) from error
-        except ValueError as error:  # it is closed
+        except (TypeError, ValueError) as error:  # it is open as text, or closed
             self._lost = True
             raise OscineError(f"{self.name}: cannot be written ({reason(error)})") from error
 

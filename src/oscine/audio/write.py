@@ -11,6 +11,8 @@ leaves the length open.
 
 from __future__ import annotations
 
+import io
+import os
 from pathlib import Path
 from typing import Any, BinaryIO, TypeAlias
 
@@ -39,6 +41,8 @@ def format_of(target: Target, name: str | None = None) -> str:
     Raises UsageError for one that is not known, or that this machine's PyAV cannot encode.
     """
     known = f"known are {', '.join(FORMATS)}"
+    if name is not None and not isinstance(name, str):
+        raise UsageError(f"a format is a name, not {name!r}; {known}")
     if name is not None:
         chosen = name.lower().removeprefix(".")
         problem = f"there is no audio format {name!r}"
@@ -63,6 +67,22 @@ def format_of(target: Target, name: str | None = None) -> str:
     return chosen
 
 
+def check_target(target: object) -> None:
+    """Raise UsageError for what is no place for sound."""
+    if isinstance(target, str | Path):
+        try:
+            name = os.fsencode(target)
+        except UnicodeEncodeError:
+            name = b"\0"  # half a surrogate
+        if b"\0" in name:
+            raise UsageError(f"{str(target)!r} is no name for a file")
+    elif isinstance(target, io.TextIOBase):
+        raise UsageError("the file object is open as text; open it with mode 'wb'")
+    elif not callable(getattr(target, "write", None)):
+        kind = type(target).__name__
+        raise UsageError(f"{kind} is no place for sound; give a path or a binary file object")
+
+
 def save(audio: Audio, target: Target, format: str | None = None) -> None:
     """Write all of it to a file or a binary file object, in `format` or as the suffix says.
 
@@ -85,6 +105,7 @@ class AudioWriter:
     ) -> None:
         if isinstance(rate, bool) or not isinstance(rate, int) or not 0 < rate < 1 << 22:
             raise UsageError(f"a sample rate is whole hertz, not {rate!r}")
+        check_target(target)
         self.format = format_of(target, format)
         self.rate = rate
         self.count = 0  # samples so far
