@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
+from dataclasses import fields, is_dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -192,6 +192,44 @@ def test_what_is_no_reference_is_refused(
     with pytest.raises(error, match=message) as caught:
         CodecEncoder(ENCODER, CONFIG, Reference()).encode(samples)
     assert "\n" not in str(caught.value)
+
+
+def leaves(tree: Any, path: tuple[Any, ...] = ()) -> list[tuple[Any, ...]]:
+    """Where the arrays of a tree are."""
+    if isinstance(tree, np.ndarray):
+        return [path]
+    if isinstance(tree, tuple):
+        return [leaf for i, part in enumerate(tree) for leaf in leaves(part, (*path, i))]
+    if is_dataclass(tree):
+        names = [field.name for field in fields(tree)]
+        return [leaf for n in names for leaf in leaves(getattr(tree, n), (*path, n))]
+    return []
+
+
+def changed(tree: Any, path: tuple[Any, ...], value: float) -> Any:
+    """The same with the last number of one array changed."""
+    if not path:
+        array = tree.copy()
+        array.flat[-1] = value
+        return array
+    if isinstance(tree, tuple):
+        return tuple(changed(t, path[1:], value) if i == path[0] else t for i, t in enumerate(tree))
+    return replace(tree, **{path[0]: changed(getattr(tree, path[0]), path[1:], value)})
+
+
+@pytest.mark.parametrize("path", leaves(ENCODER), ids=str)
+def test_damaged_weights_make_no_codes(path: tuple[Any, ...]) -> None:
+    for value in (np.nan, np.inf, -np.inf):
+        damaged = changed(ENCODER, path, value)
+        with pytest.raises(NonFiniteError, match="the codec's encoder has weights that are not"):
+            CodecEncoder(damaged, CONFIG, Reference())
+
+
+@pytest.mark.filterwarnings("ignore:overflow", "ignore:invalid value")
+def test_what_overflows_makes_no_codes() -> None:
+    damaged = changed(ENCODER, ("first", "weight"), 3e38)
+    with pytest.raises(NonFiniteError, match="makes no numbers; its weights are damaged"):
+        CodecEncoder(damaged, CONFIG, Reference()).encode(np.ones(4000, np.float32))
 
 
 # -- widths that are no multiple of four ------------------------------------------------------

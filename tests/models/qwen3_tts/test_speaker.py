@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -89,3 +90,19 @@ def test_a_gpu_gives_the_same_vector(gpu: Any, arrays: dict[str, np.ndarray]) ->
     want = arrays["spk_b/embedding"]
     found = encoder(gpu).embed(arrays["spk_b/wav"])
     np.testing.assert_allclose(found, want, rtol=0, atol=1e-3 * float(np.abs(want).max()))
+
+
+def test_damaged_weights_make_no_voice() -> None:
+    weights = load_weights(GOLDEN / "ckpt")
+    assert weights.speaker is not None and weights.config.speaker is not None
+    second = weights.speaker.blocks[0].second
+    for part in (second.weight, second.bias):
+        assert part is not None
+        array = part.copy()
+        array.flat[0] = np.nan
+        name = "weight" if part is second.weight else "bias"
+        linear = replace(second, **{name: array})
+        block = replace(weights.speaker.blocks[0], second=linear)
+        damaged = replace(weights.speaker, blocks=(block, *weights.speaker.blocks[1:]))
+        with pytest.raises(NonFiniteError, match="the speaker encoder has weights that are not"):
+            SpeakerEncoder(damaged, weights.config.speaker, Reference())

@@ -15,7 +15,7 @@ from oscine.errors import NonFiniteError, UsageError
 from oscine.models.qwen3_tts import codec
 from oscine.models.qwen3_tts.codec import Past
 from oscine.models.qwen3_tts.config import CodecConfig, Stack
-from oscine.models.qwen3_tts.fitted import fit_decoder, fit_encoder
+from oscine.models.qwen3_tts.fitted import check_finite, fit_decoder, fit_encoder
 from oscine.models.qwen3_tts.model import Note, ignore
 from oscine.models.qwen3_tts.reference import checked_samples
 from oscine.models.qwen3_tts.rotary import rotary
@@ -245,7 +245,8 @@ class CodecDecoder:
 class CodecEncoder:
     """Waveform to codes: what a cloned voice's reference becomes.
 
-    Raises DeviceError if the backend cannot hold or compute a codec of these sizes.
+    Raises DeviceError if the backend cannot hold or compute a codec of these sizes, NonFiniteError
+    for weights that are no numbers.
     """
 
     def __init__(
@@ -255,6 +256,7 @@ class CodecEncoder:
         backend: Backend,
         frames: int = ENCODED_FRAMES,
     ) -> None:
+        check_finite(weights, "the codec's encoder")
         self.config, self.backend = config, backend
         self.w: CodecEncoderWeights = ops.upload(backend, fit_encoder(weights))
         self.memory = Memory(backend, config.encoder.stack)
@@ -268,7 +270,8 @@ class CodecEncoder:
 
         A last frame that the recording does not fill is completed with zeros, as upstream has it.
         Raises UsageError for an array that is not one-dimensional or empty, or audio of another
-        rate; NonFiniteError for NaN or infinity; DeviceMemoryError for a recording too long.
+        rate; NonFiniteError for NaN or infinity in it, or in what is made of it; DeviceMemoryError
+        for a recording too long.
         """
         samples = checked_samples(samples, self.config.rate, 1)
         count = -(-len(samples) // self.row)
@@ -279,7 +282,10 @@ class CodecEncoder:
         for start in range(0, len(samples), self.most):
             part = samples[start : start + self.most]
             pieces.append(self.encoder_call(len(part)).run(part, start // self.row))
-        return self.describe(np.concatenate([piece()[0] for piece in pieces]))
+        rows = np.concatenate([piece()[0] for piece in pieces])
+        if not np.isfinite(rows).all():
+            raise NonFiniteError("the codec's encoder makes no numbers; its weights are damaged")
+        return self.describe(rows)
 
     def make_room(self, count: int) -> None:
         """Room for so many rows of the transformer; plans are made anew."""

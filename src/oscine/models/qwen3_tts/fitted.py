@@ -8,8 +8,12 @@ it is: zeros would change it. Released sizes only have the encoder's one input c
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import replace
+from dataclasses import fields, is_dataclass, replace
+from typing import Any
 
+import numpy as np
+
+from oscine.errors import NonFiniteError
 from oscine.models.padding import fill, filled
 from oscine.models.qwen3_tts.weights import (
     CodecDecoderWeights,
@@ -59,6 +63,23 @@ def fit_stage(stage: DecoderStage, rate: int) -> DecoderStage:
         for unit in stage.units
     )
     return DecoderStage(fill_snake(stage.snake), fill(stage.up, rate=rate), units)
+
+
+def check_finite(weights: Any, name: str) -> None:
+    """Raise NonFiniteError for weights of which any are no numbers.
+
+    What comes of them need not show it: a codebook's nearest entry is always a code, and kernels
+    may take the larger of 0 and NaN for 0.
+    """
+    if isinstance(weights, np.ndarray):
+        if not np.isfinite(weights).all():
+            raise NonFiniteError(f"{name} has weights that are not finite: they are damaged")
+    elif isinstance(weights, tuple):
+        for part in weights:
+            check_finite(part, name)
+    elif is_dataclass(weights):
+        for field in fields(weights):
+            check_finite(getattr(weights, field.name), name)
 
 
 def fit_encoder(w: CodecEncoderWeights) -> CodecEncoderWeights:

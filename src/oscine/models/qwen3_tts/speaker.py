@@ -19,7 +19,7 @@ from oscine.audio.mel_speaker import HOP, LEAST_SAMPLES, speaker_mel
 from oscine.errors import NonFiniteError
 from oscine.models.qwen3_tts.codec import pointwise
 from oscine.models.qwen3_tts.config import SpeakerConfig
-from oscine.models.qwen3_tts.fitted import fit_speaker
+from oscine.models.qwen3_tts.fitted import check_finite, fit_speaker
 from oscine.models.qwen3_tts.model import Note, ignore
 from oscine.models.qwen3_tts.reference import checked_samples
 from oscine.models.qwen3_tts.weights import SpeakerBlock, SpeakerWeights
@@ -157,10 +157,12 @@ def pooled(ops: Ops, x: Tensor, w: Cut) -> Tensor:
 class SpeakerEncoder:
     """Resident weights; a plan is recorded for each recording, as lengths seldom come again.
 
-    Raises DeviceError if the backend cannot hold or compute an encoder of these sizes.
+    Raises DeviceError if the backend cannot hold or compute an encoder of these sizes,
+    NonFiniteError for weights that are no numbers.
     """
 
     def __init__(self, weights: SpeakerWeights, config: SpeakerConfig, backend: Backend) -> None:
+        check_finite(weights, "the speaker encoder")
         self.config, self.backend = config, backend
         self.w: Cut = ops.upload(backend, cut_weights(fit_speaker(weights)))
         reaches = (d * (k - 1) for d, k in zip(config.dilations, config.kernels, strict=True))
