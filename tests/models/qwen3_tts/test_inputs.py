@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -379,6 +380,58 @@ def test_a_prompt_that_fills_all_positions(custom: Qwen3Tts) -> None:
     text = "x" + "\u0301" * custom.config.context
     with pytest.raises(ValueError, match="do not fit into"):
         custom.speak(text, voice="ryan", max_frames=2)
+
+
+def never(*_: Any, **__: Any) -> None:
+    raise AssertionError("nothing is to be computed")
+
+
+def test_what_cannot_fit_is_refused_before_the_work(
+    models: dict[str, Qwen3Tts], base: Qwen3Tts, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    long = "x" + "\u0301" * base.config.context
+    for model in models.values():
+        monkeypatch.setattr(model.decoder, "begin", never)
+    monkeypatch.setattr(base.decoder.speaker, "embed", never)
+    voice: dict[str, Any] = {"voice": "ryan"}
+    for text in (long, "Hello there. " * 50 + long):  # in the middle of what could be said
+        assert "do not fit into" in refused(models["custom_voice"], text, **voice)
+    assert "do not fit into" in refused(models["custom_voice"], instruct=long, **voice)
+    assert "do not fit into" in refused(models["voice_design"], instruct=long)
+    given = {"reference": REFERENCE, "reference_text": long}
+    assert "do not fit into" in refused(base, streamed_text=False, **given)
+    endless = np.resize(SAMPLES, (base.config.context + 1) * base.config.codec.hop), 24_000
+    line = refused(base, reference=endless, reference_text="words")
+    assert line.startswith("array: ") and "s are too long for a reference with its text; " in line
+    for call in (base.voice_of, lambda *given: base.save_voice("anna", *given)):
+        with pytest.raises(UsageError, match="are too long for a reference"):
+            call(endless, "words")
+
+
+@pytest.mark.parametrize("streamed", [True, False])
+def test_the_longest_reference_that_fits(
+    base: Qwen3Tts, streamed: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    small = replace(base.config, context=60)
+    monkeypatch.setattr(base, "config", small)
+    monkeypatch.setattr(base.decoder, "config", small)
+    requests: list[Any] = []
+    begin = base.decoder.begin
+    monkeypatch.setattr(base.decoder, "begin", lambda asked: requests.append(asked) or begin(asked))
+    fits = []
+    for frames in range(30, 61):
+        samples = np.resize(SAMPLES, (frames - 1) * small.codec.hop)
+        try:
+            base.speak(
+                "Hello.", reference=(samples, 24_000), reference_text="words",
+                reference_silence=0.004, streamed_text=streamed, seed=1,
+            )  # fmt: skip
+        except UsageError as error:
+            assert "are too long for a reference" in str(error)
+        else:
+            fits.append(frames)
+    assert fits == list(range(30, 30 + len(fits))) and 0 < len(fits) < 30
+    assert len(requests[-1].prompt.rows) == small.context - 1  # not one frame more
 
 
 def test_a_budget_that_is_reached_is_told(custom: Qwen3Tts) -> None:

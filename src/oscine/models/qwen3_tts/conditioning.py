@@ -2,9 +2,30 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
 
-from oscine.models.qwen3_tts.prompt import Prompt, PromptBuilder, Reference
+import numpy as np
+from numpy.typing import NDArray
+
+from oscine.models.qwen3_tts.config import Qwen3TtsConfig
+from oscine.models.qwen3_tts.prompt import Prompt, PromptBuilder, Reference, Rows, Tokenizer
+
+
+class Blank:
+    """Rows of one zero each: as many as there would be, and nothing else of them."""
+
+    def embed_text(self, ids: Sequence[int]) -> Rows:
+        """[n, 1]."""
+        return np.zeros((len(ids), 1), np.float32)
+
+    def code_row(self, code: int) -> Rows:
+        """[1]."""
+        return np.zeros(1, np.float32)
+
+    def reference_rows(self, codes: NDArray[np.uint32]) -> Rows:
+        """[R, 1]."""
+        return np.zeros((len(codes), 1), np.float32)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -19,6 +40,14 @@ class Conditioning:
     instruct: str | None = None
     reference: Reference | None = None
     streamed: bool | None = None
+
+    def positions(self, config: Qwen3TtsConfig, tokenizer: Tokenizer, text: str) -> int:
+        """How many the prompt of one piece has, without the work of making it."""
+        narrow = replace(config, talker=replace(config.talker, width=1))
+        bare = self
+        if self.reference is not None:
+            bare = replace(self, reference=replace(self.reference, speaker=np.zeros(1, np.float32)))
+        return len(bare.prompt(PromptBuilder(narrow, tokenizer, Blank()), text).rows)
 
     def prompt(self, builder: PromptBuilder, text: str) -> Prompt:
         """The prompt of one piece of the text."""

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import replace
 from pathlib import Path
 from time import perf_counter
 from typing import Any
@@ -23,8 +24,8 @@ from oscine.models.qwen3_tts.codec_engine import CodecDecoder, Saved
 from oscine.models.qwen3_tts.conditioning import Conditioning
 from oscine.models.qwen3_tts.decode import Decoder
 from oscine.models.qwen3_tts.options import SpeakOptions, checked_silence
-from oscine.models.qwen3_tts.prompt import Tokenizer
-from oscine.models.qwen3_tts.split import incremental_pieces, pieces
+from oscine.models.qwen3_tts.prompt import Reference, Tokenizer
+from oscine.models.qwen3_tts.split import Piece, incremental_pieces, pieces
 from oscine.models.qwen3_tts.stream import SpeechStream, Synthesis
 from oscine.models.qwen3_tts.turns import Turn, Turns
 from oscine.models.qwen3_tts.voices import Voice, VoiceFolder, checked_words
@@ -164,7 +165,7 @@ class Qwen3Tts(Resident[Decoder]):
             parts = incremental_pieces(map(checked_text, text))
         else:
             raise UsageError(f"text must be a str, or several of them, not {type(text).__name__}")
-        conditioning = self.conditioning(checked, **how)
+        conditioning = self.conditioning(checked, parts if isinstance(parts, list) else [], **how)
         talker, predictor = checked.sampling(self.config.generation)
         assert checked.seed is not None
         settings = Settings(
@@ -175,6 +176,7 @@ class Qwen3Tts(Resident[Decoder]):
     def conditioning(
         self,
         options: SpeakOptions,
+        pieces: Sequence[Piece] = (),
         *,
         voice: str | Path | Voice | None,
         language: str | None,
@@ -182,25 +184,45 @@ class Qwen3Tts(Resident[Decoder]):
         reference: SourceLike | None,
         reference_text: str | None,
     ) -> Conditioning:
-        """Who speaks and how, checked. Raises UsageError for what does not go with this model."""
+        """Who speaks and how, checked; `pieces`: what of the text is known.
+
+        Raises UsageError for what does not go with this model, or does not fit into it.
+        """
         asked = self.abilities.check(
             self.folder, options, voice=voice, language=language, instruct=instruct,
             reference=reference, reference_text=reference_text,
         )  # fmt: skip
-        streamed = options.streamed_text
-        if self.kind == "base":
-            cloned = asked.voice
-            if cloned is None:
-                assert reference is not None
-                heard = None if options.x_vector_only else reference_text
-                cloned = self.voice_of(reference, heard, silence=options.reference_silence)
-            found = cloned.reference(self.config, options.x_vector_only)
-            return Conditioning(asked.language, reference=found, streamed=streamed)
-        if self.kind == "voice_design" and asked.instruct is None:
-            log.warning("no voice is described, so any is made up: describe it with instruct")
-        return Conditioning(
-            asked.language, voice=asked.speaker, instruct=asked.instruct, streamed=streamed
+        found = Conditioning(
+            asked.language, asked.speaker, asked.instruct, streamed=options.streamed_text
         )
+        if self.kind != "base":
+            self.room(found, pieces)
+            if self.kind == "voice_design" and asked.instruct is None:
+                log.warning("no voice is described, so any is made up: describe it with instruct")
+            return found
+        cloned = asked.voice
+        if cloned is None:
+            assert reference is not None
+            heard = None if options.x_vector_only else reference_text
+            cloned = self._cloned(reference, heard, options.reference_silence, found, pieces)
+        found = replace(found, reference=cloned.reference(self.config, options.x_vector_only))
+        self.room(found, pieces)
+        return found
+
+    def room(self, conditioning: Conditioning, pieces: Sequence[Piece]) -> int:
+        """Frames that there is room for after the prompt of the longest piece, at least 1.
+
+        Raises UsageError where there is none.
+        """
+        texts = [piece.text for piece in pieces] or ["a"]
+        longest = max(texts, key=lambda text: len(text.encode()))
+        needed = conditioning.positions(self.config, self.tokenizer, longest)
+        if needed >= self.config.context:
+            raise UsageError(
+                f"a prompt of {needed} positions and a frame do not fit into the model's "
+                f"{self.config.context} positions; shorten the text, or what goes with it"
+            )
+        return self.config.context - needed
 
     # -- voices -------------------------------------------------------------------------------
 
@@ -222,19 +244,36 @@ class Qwen3Tts(Resident[Decoder]):
         if text is not None:
             checked_words(text, "reference_text")
         silence = checked_silence("silence", silence)
+        return replace(self._cloned(reference, text, silence, Conditioning("auto"), ()), name=name)
+
+    def _cloned(
+        self,
+        reference: SourceLike,
+        text: str | None,
+        silence: float,
+        conditioning: Conditioning,
+        pieces: Sequence[Piece],
+    ) -> Voice:
+        """The voice of a recording, where there is room for it in prompts of these pieces."""
+        codec, width = self.config.codec, self.config.talker.width
+        rest, most = np.zeros(round(silence * codec.rate), np.float32), None
+        if text is not None:
+            frame = np.zeros((1, self.config.groups), np.uint32)
+            short = Reference(np.zeros(width, np.float32), frame, text)
+            room = self.room(replace(conditioning, reference=short), pieces)
+            most = room * codec.hop - len(rest)
         least = self.decoder.speaker.least_samples
-        samples = reference_samples(reference, self.config.codec.rate, least)
+        samples = reference_samples(reference, codec.rate, least, most)
 
         def work() -> tuple[NDArray[np.float32], NDArray[np.uint32] | None]:
             vector = self.decoder.speaker.embed(samples)
             if text is None:
                 return vector, None
-            rest = np.zeros(round(silence * self.config.codec.rate), np.float32)
             return vector, self.decoder.codec_encoder.encode(np.concatenate([samples, rest]))
 
         with self.turns.taken(Turn()):
             vector, codes = self.surviving(work)
-        return Voice(name, vector, codes, text, self.config.size)
+        return Voice("", vector, codes, text, self.config.size)
 
     def save_voice(self, name: str, reference: SourceLike | Voice, text: str | None = None) -> Path:
         """Keep a voice under a name, in place of one that had it. Returns its file.
@@ -278,11 +317,13 @@ def checked_text(part: Any) -> str:
     return checked_unicode(part)
 
 
-def reference_samples(reference: SourceLike, rate: int, least: int) -> Samples:
-    """A recording as mono samples [n] at `rate`, n at least `least`, for cloning.
+def reference_samples(
+    reference: SourceLike, rate: int, least: int, most: int | None = None
+) -> Samples:
+    """A recording as mono samples [n] at `rate`, n from `least` to `most`, for cloning.
 
     What cannot make a good voice is told. Raises UsageError for an array without its rate, NaN,
-    infinity or too little of it; AudioError.
+    infinity, too little or too much of it; AudioError.
     """
     if isinstance(reference, np.ndarray):
         raise UsageError("a reference that is an array needs its rate: give (samples, rate)")
@@ -296,6 +337,11 @@ def reference_samples(reference: SourceLike, rate: int, least: int) -> Samples:
         raise UsageError(
             f"{source.name}: {seconds:.3f} s are too short for a reference; "
             f"{least / rate:.3f} s are the least, 5 to 15 s are best"
+        )
+    if most is not None and len(samples) > most:
+        raise UsageError(
+            f"{source.name}: {seconds:.1f} s are too long for a reference with its text; "
+            f"{max(0.0, most / rate):.1f} s fit into the model, 5 to 15 s are best"
         )
     if seconds > LONG_REFERENCE:
         log.warning("%s: a reference of %.0f s is long; 5 to 15 s are best", source.name, seconds)
