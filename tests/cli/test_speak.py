@@ -24,6 +24,7 @@ from oscine.audio.write import FORMATS
 from oscine.cli import run
 from oscine.cli.sound_out import as_speed, so_far
 from oscine.errors import OscineError, UsageError
+from oscine.models.qwen3_tts.abilities import Abilities
 from oscine.models.qwen3_tts.voices import Voice, VoiceFolder
 from oscine.types import Audio
 
@@ -85,8 +86,8 @@ class Stream:
 class Speaker:
     """Notes what it was asked."""
 
-    kind = "custom_voice"
     voices = ("vivian", "ryan")
+    abilities = Abilities("weights", "custom_voice", "1b7", dict.fromkeys(voices), ("english",))
     decoder = SimpleNamespace(
         timings={"prompt": 1.0, "codec": 2.0}, trace=lambda: {"frames": (3, 4.0)}
     )
@@ -150,7 +151,7 @@ def test_a_text_becomes_a_file_and_nothing_is_said(speaker: Speaker, capsysbinar
     assert data == pcm16(spoken("Hello, world")).tobytes()
     assert files() == ["a.wav"]
     assert speaker.loaded == [("weights", "auto", "auto", False)]
-    assert speaker.asked == [("Hello, world", {})]
+    assert speaker.asked == [("Hello, world", {"voice": "ryan"})]
     assert speaker.streams[0].hold  # nobody hears it before it is whole
 
 
@@ -238,7 +239,8 @@ def test_a_reference_is_told_before_the_model_loads(
     assert speak("Hello", "-o", "a.wav", "--reference", "ref.wav") == 1
     assert capsysbinary.readouterr().err == b"oscine: ref.wav: no such file; check the path\n"
     assert speaker.loaded == []
-    monkeypatch.setattr(speaker, "kind", "base", raising=False)
+    cloner = Abilities("weights", "base", "1b7", {}, ("english",))
+    monkeypatch.setattr(speaker, "abilities", cloner, raising=False)
     Path("ref.wav").write_bytes(b"sound")
     arguments = ["--reference", "ref.wav", "--reference-text", "hi", "--reference-silence", "0.5"]
     assert speak("Hello", "-o", "a.wav", *arguments, "--x-vector-only") == 0
@@ -303,7 +305,6 @@ def test_a_wrong_call_is_one_line_and_nothing_is_loaded_to_speak(
             "--language klingon",
             "does not speak 'klingon'; it speaks chinese",
         ),
-        ("0.6b-custom-voice", "--instruct slowly", "heeds no instruct; leave it out, or use qwen"),
         ("0.6b-custom-voice", "--reference said.txt", "takes no reference; leave that out, or use"),
         ("0.6b-custom-voice", "--x-vector-only", "takes no x_vector_only"),
         ("1.7b-voice-design", "--voice ryan", "takes no voice; leave that out, or use a custom"),

@@ -34,7 +34,7 @@ from oscine.cli.openai_style import OpenAIStyle
 from oscine.cli.outputs import STANDARD_INPUT
 from oscine.cli.voices import released, saved, show_voices
 from oscine.errors import UsageError
-from oscine.models.qwen3_tts.abilities import DEFAULT_VOICE
+from oscine.models.qwen3_tts.abilities import DEFAULT_VOICE, Abilities
 from oscine.models.qwen3_tts.options import ELSEWHERE, SpeakOptions
 
 if TYPE_CHECKING:
@@ -255,18 +255,26 @@ def speak(
 
         open_source(reference)
     if (abilities := released(model)) is not None:
+        name_somebody(abilities, options)
         how = {name: options[name] for name in CONDITIONING if name in options}
         abilities.check(saved(), chosen, **how)
     read = [str(each) for each in (text, reference, voice) if each is not None]
     out = sound_out.choose(output, form, play, read)
     start_log(verbose)
     loaded = load_speaker(model, device, dtype.value, offline=offline)
+    name_somebody(loaded.abilities, options)
     say_text(loaded, words, out, options)
     tell_times(loaded)
 
 
 #: Names of the options that go to the model as they are.
 OPTIONS = tuple(each.name for each in fields(SpeakOptions))
+
+
+def name_somebody(abilities: Abilities, options: dict[str, Any]) -> None:
+    """A voice for a model with its own, where none is asked for: a command should not need one."""
+    if abilities.kind == "custom_voice":
+        options.setdefault("voice", abilities.default_voice)
 
 
 def say_text(

@@ -6,6 +6,7 @@ read. The checks are the same for both, so that no mistake costs a download.
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -18,6 +19,8 @@ from oscine.models.qwen3_tts.options import SpeakOptions
 from oscine.models.qwen3_tts.prompt import NO_INSTRUCTION
 from oscine.models.qwen3_tts.voices import Voice, VoiceFolder, checked_words, size_of
 from oscine.text.qwen import checked_unicode
+
+log = logging.getLogger(__name__)
 
 #: Who speaks where nobody is named: the first of the released speakers whose mother tongue is
 #: English.
@@ -85,7 +88,7 @@ class Abilities:
 
     @property
     def default_voice(self) -> str | None:
-        """Who speaks where nobody is named: ryan, else the first; None without own voices."""
+        """Whom the command has speak where nobody is named: ryan, else the first; None without."""
         return DEFAULT_VOICE if DEFAULT_VOICE in self.speakers else next(iter(self.speakers), None)
 
     def check(
@@ -125,8 +128,8 @@ class Abilities:
             return Asked(name, voice=cloned)
         if self.kind == "voice_design":
             return Asked(name, instruct)
-        if instruct and self.size == NO_INSTRUCTION:
-            raise UsageError(f"{self.name} heeds no instruct; leave it out, or use {INSTRUCTED}")
+        if instruct and self.size == NO_INSTRUCTION:  # as upstream: it is left out of the prompt
+            log.warning("%s heeds no instruct: it is left out; use %s", self.name, INSTRUCTED)
         return Asked(name, instruct, self._speaker(saved, voice))
 
     def refuse_cloning(self) -> None:
@@ -153,9 +156,9 @@ class Abilities:
         known = ", ".join(self.speakers)
         if isinstance(voice, Voice | Path):
             raise UsageError(f"{self.name} speaks with its own voices: {known}")
-        if voice is None and self.default_voice is not None:
-            return self.default_voice
-        name = (voice or "").strip().lower()
+        if voice is None:
+            raise UsageError(f"a voice is needed; {self.name} has {known}")
+        name = voice.strip().lower()
         if name in self.speakers:
             return name
         if voice in saved.names():
