@@ -246,9 +246,45 @@ def test_the_wrong_way_round() -> None:
     assert not hasattr(listener, "speak") and not hasattr(listener, "sing")
 
 
-def test_a_codec_alone_is_told_from_a_model() -> None:
+CODEC = "speech_tokenizer"
+STATED = {
+    "none": None,
+    "nothing": {},
+    "other": {"model_type": "llama"},
+    "untyped": {"model_type": [3]},
+}
+
+
+@pytest.mark.parametrize("stated", STATED)
+@pytest.mark.parametrize("part", ["", CODEC])
+def test_a_configuration_that_says_nothing_of_the_model(
+    tmp_path: Path, part: str, stated: str
+) -> None:
+    folder = tmp_path / "model"
+    shutil.copytree(SPEAKING, folder)
+    path = folder / part / "config.json"
+    path.unlink()
+    if STATED[stated] is not None:
+        path.write_text(json.dumps(STATED[stated]), "utf-8")
+    problems = {"none": "no such file; put it", "nothing": "states nothing of a model; fetch it"}
+    problem = problems.get(stated, "its configuration has model_type = ")
+    for given in (folder, folder / "model.safetensors"):
+        with pytest.raises(CheckpointError) as refused:
+            oscine.load(given, "cpu")
+        assert str(refused.value).startswith(f"{path}: {problem}")
+        assert "\n" not in str(refused.value)
+
+
+@pytest.mark.parametrize("stated", ["whole", *STATED])
+def test_a_codec_alone_is_told_from_a_model(tmp_path: Path, stated: str) -> None:
+    codec = tmp_path / CODEC
+    shutil.copytree(SPEAKING / CODEC, codec)
+    if stated != "whole":
+        (codec / "config.json").unlink()
+        if STATED[stated] is not None:
+            (codec / "config.json").write_text(json.dumps(STATED[stated]), "utf-8")
     with pytest.raises(CheckpointError, match="is only the codec of a Qwen3-TTS; give the folder"):
-        oscine.load(SPEAKING / "speech_tokenizer", "cpu")
+        oscine.load(codec, "cpu")
 
 
 def test_auto_falls_to_numpy_where_the_gpu_cannot_speak(
@@ -265,7 +301,7 @@ def test_a_tokenizer_of_another_model(tmp_path: Path) -> None:
     folder = tmp_path / "model"
     shutil.copytree(SPEAKING, folder)
     vocabulary = json.loads((folder / "vocab.json").read_text("utf-8"))
-    vocabulary["another"] = 100_000
+    vocabulary["中"] = 100_000  # of one letter, so that no merge need make it
     (folder / "vocab.json").write_text(json.dumps(vocabulary), "utf-8")
     with pytest.raises(CheckpointError, match="its tokenizer has ids up to 100000"):
         oscine.load(folder, "cpu")

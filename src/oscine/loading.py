@@ -22,6 +22,8 @@ from oscine.models.qwen3_tts.codec_sizes import CODEC_TYPE
 from oscine.models.qwen3_tts.decode import BURST
 from oscine.models.qwen3_tts.decode import Decoder as Qwen3TtsDecoder
 from oscine.models.qwen3_tts.pipeline import Qwen3Tts
+from oscine.models.qwen3_tts.shapes import TALKER
+from oscine.models.qwen3_tts.sizes import MODEL_TYPE
 from oscine.models.qwen3_tts.voices import VoiceFolder
 from oscine.models.qwen3_tts.weights import Qwen3TtsWeights
 from oscine.models.qwen3_tts.weights import load_weights as load_qwen3_tts_weights
@@ -62,7 +64,7 @@ def load(
         name = path.name if path.is_dir() else path.stem
     if is_parakeet(checkpoint):
         return load_parakeet(checkpoint, backend, path, name, device, dtype)
-    if checkpoint.config.get("model_type") == CODEC_TYPE:
+    if is_codec(checkpoint):
         problem = "is only the codec of a Qwen3-TTS"
         raise CheckpointError(path, problem, "give the folder of the whole model, which it is in")
     if is_qwen3_tts(checkpoint):
@@ -94,8 +96,16 @@ def load_parakeet(
 
 
 def is_qwen3_tts(checkpoint: Checkpoint) -> bool:
-    """Whether a configuration is that of a Qwen3-TTS, of whatever rate."""
-    return checkpoint.config.get("model_type") == "qwen3_tts"
+    """Whether a configuration is that of a Qwen3-TTS, of whatever rate, or else its tensors are: a
+    configuration that is missing or of another model is then told as such."""
+    talks = any(name.startswith(f"{TALKER}.") for name in checkpoint.tensors)
+    return talks or checkpoint.config.get("model_type") == MODEL_TYPE
+
+
+def is_codec(checkpoint: Checkpoint) -> bool:
+    """The same of the codec that is a part of every Qwen3-TTS."""
+    decodes = any(name.startswith("decoder.pre_transformer.") for name in checkpoint.tensors)
+    return decodes or checkpoint.config.get("model_type") == CODEC_TYPE
 
 
 def load_qwen3_tts(

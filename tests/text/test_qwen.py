@@ -132,7 +132,7 @@ FAULTS: dict[str, tuple[Callable[[Path], object], str]] = {
     "half": (written("merges.txt", b"#version: 0.2\nab\n"), r"line 2 joins 'ab' and ''"),
     "empty": (written("merges.txt", b""), r"merges.txt: has merges for only 0 of 53 tokens"),
     "header": (written("merges.txt", b"#version: 0.2\n"), r"merges for only 0 of 53 tokens"),
-    "cut": (cut(0.5), r"merges for only 2\d of 53 tokens; the file is cut off"),
+    "cut": (cut(0.5), r"merges for only 2\d of 53 tokens; it is cut off, or"),
     "last": (cut(0.98), r"merges for only 52 of 53 tokens"),
     "added": (changed("tokenizer_config.json", lambda c: {}), r"no added_tokens_decoder"),
     "number": (

@@ -171,7 +171,7 @@ def _refuse_unreached(
     unreached = longer - made
     if len(unreached) > _MOST_UNREACHED * len(longer):
         problem = f"has merges for only {len(longer) - len(unreached)} of {len(longer)} tokens"
-        raise CheckpointError(path, problem, "the file is cut off: fetch it again")
+        raise CheckpointError(path, problem, f"it is cut off, or that of another {VOCABULARY}")
 
 
 def _specials(path: Path, vocabulary: Mapping[str, int]) -> dict[str, int]:

@@ -45,8 +45,10 @@ _BUILT: dict[str, tuple[object, ...]] = {
 
 
 def configuration(checkpoint: Checkpoint) -> Stated:
-    """The config.json beside the weights. Raises CheckpointError where there is none."""
+    """The config.json beside the weights. Raises CheckpointError where there is none in it."""
     path = checkpoint.folder / "config.json"
+    if not checkpoint.config and path.is_file():
+        raise CheckpointError(path, "states nothing of a model", "fetch it again")
     if not checkpoint.config:
         raise CheckpointError(path, "no such file", "put it beside the weights")
     return Stated(path, checkpoint.config)
