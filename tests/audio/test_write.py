@@ -450,7 +450,6 @@ def test_what_an_interrupt_stops_half_way_is_finished_by_closing(
             writer.close()
         except KeyboardInterrupt:
             interrupts += 1
-            return
     data = file.data if kind is Interrupted else file.getvalue()
     assert interrupts == 1 and file.room is None
     if name == "raw":

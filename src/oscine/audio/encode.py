@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import struct
+from collections.abc import Iterator
 from contextlib import suppress
 from dataclasses import dataclass
 from fractions import Fraction
@@ -48,7 +49,12 @@ def pcm16(samples: Samples) -> NDArray[np.int16]:
 
 
 class Coder(Protocol):
-    """Samples to the bytes of one format."""
+    """Samples to the bytes of one format.
+
+    Where Ctrl-C ends `write` or `close`, nothing is lost: another `close` does the rest.
+    """
+
+    count: int  # samples so far
 
     def write(self, samples: Samples) -> None:
         """Float32 [n], finite."""
@@ -70,29 +76,28 @@ class Plain:
 
     def __init__(self, sink: Sink, name: str, rate: int) -> None:
         self._sink, self._rate = sink, rate
+        self.count = 0
         self._header = name == "wav"
-        self._bytes = 0
         if self._header:
-            self._put(wave_header(rate, None))
+            with sink.told():
+                sink.write(wave_header(rate, None))
 
     def write(self, samples: Samples) -> None:
-        self._bytes += 2 * len(samples)
-        self._put(pcm16(samples).tobytes())
+        data = pcm16(samples).tobytes()
+        with self._sink.told():
+            self.count += len(samples)
+            self._sink.write(data)
 
     def close(self) -> None:
         if self._header and self._sink.seekable():
-            header = wave_header(self._rate, self._bytes)
+            header = wave_header(self._rate, 2 * self.count)
             with self._sink.told():
                 self._sink.seek(0)
                 self._sink.write(header)
-                self._sink.seek(len(header) + self._bytes)
+                self._sink.seek(len(header) + 2 * self.count)
 
     def abandon(self) -> None:
         pass
-
-    def _put(self, data: bytes) -> None:
-        with self._sink.told():
-            self._sink.write(data)
 
 
 def wave_header(rate: int, size: int | None) -> bytes:
@@ -120,7 +125,8 @@ class Coded:
             if coding.container == "ogg":
                 options["page_duration"] = "200000"
         self._whole = coding.codec == "flac"  # 16-bit numbers, those of wav
-        self._place = 0
+        self.count = 0
+        self._ended = False
         with sink.told():
             self._container: Any = av.open(sink, "w", format=coding.container, options=options)
             self._stream: Any = self._container.add_stream(
@@ -143,16 +149,23 @@ class Coded:
             frame = av.AudioFrame.from_ndarray(clipped, format="flt", layout="mono")
         frame.sample_rate = self._rate
         frame.time_base = Fraction(1, self._rate)
-        frame.pts = self._place
-        self._place += len(samples)
+        frame.pts = self.count
+        work = self._work(frame)
         with self._sink.told():
-            self._container.mux(self._stream.encode(frame))
+            self.count += len(samples)
+            list(work)
 
     def close(self) -> None:
+        work = self._work(None)
         with self._sink.told():
-            if self._place:
-                self._container.mux(self._stream.encode(None))
+            if self.count and not self._ended:
+                self._ended = True
+                list(work)
             self._container.close()
+
+    def _work(self, frame: av.AudioFrame | None) -> Iterator[object]:
+        """To be done by `list`, in C: a signal is not handled where packets could get lost."""
+        return map(self._container.mux, map(self._stream.encode, (frame,)))
 
     def abandon(self) -> None:
         # Else PyAV does so when it is collected, and then nobody can catch what it raises.

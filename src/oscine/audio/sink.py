@@ -42,9 +42,10 @@ class Sink:
         self._start = file.tell() if self._returns else 0
         raw = getattr(file, "raw", file)
         self._pipe = raw if isinstance(raw, io.FileIO) and not self._returns else None
+        self._put = file.write if self._pipe is None else self._pipe.write
         self._place = 0  # of the first call
         self._stands: int | None = 0  # where the file stands; None: unknown
-        self._done = 0  # bytes of the first call that are written
+        self._counts: list[int | None] = []  # bytes of the first call that are written, in parts
         self._lost = False
 
     def seekable(self) -> bool:
@@ -101,7 +102,7 @@ class Sink:
             raise OscineError(f"{self.name}: cannot be written ({reason(error)})") from error
 
     def _do(self) -> None:
-        """All calls in turn. Ctrl-C may come at any call of ours: what counts is then as it was."""
+        """All calls in turn. Ctrl-C may end any call of ours: what counts is then as it was."""
         if self._lost:
             self._calls.clear()
         if self._pipe is not None:
@@ -111,33 +112,37 @@ class Sink:
             if isinstance(call, int):
                 self._place = call
             else:
-                self._go_to(self._place)
-                size, rest = len(call), memoryview(call)[self._done :]
-                while rest:
-                    self._stands = None
-                    count = self._put(rest)
-                    self._done += count
-                    rest = rest[count:]
-                self._place = self._stands = self._place + size
-                self._done = 0
+                end = self._place + len(call)
+                self._write_all(call)
+                self._place = self._stands = end
             del self._calls[0]
+            self._counts = []
         self._go_to(self._place)
 
-    def _put(self, data: memoryview) -> int:
-        """Some of it; how many bytes."""
-        if self._pipe is None:
-            taken = self._file.write(data)
-            return len(data) if taken is None else taken
-        taken = self._pipe.write(data[:WHOLE])
-        if taken is None:  # it does not wait by itself
-            select.select([], [self._pipe], [])
-            return 0
-        return taken
+    def _write_all(self, data: bytes) -> None:
+        """What is missing of the first call."""
+        while (done := self._written(len(data))) < len(data):
+            if self._counts and self._counts[-1] is None and self._pipe is not None:
+                select.select([], [self._pipe], [])  # it does not wait by itself
+            self._go_to(self._place + done)
+            self._stands = None
+            part = memoryview(data)[done:] if self._pipe is None else data[done : done + WHOLE]
+            # C writes and counts: a signal is not handled between the two.
+            self._counts.extend(map(self._put, (part,)))
+
+    def _written(self, size: int) -> int:
+        """How much of it is; None is nothing of a pipe's and all of others'."""
+        done = 0
+        for count in self._counts:
+            if count is None:
+                count = 0 if self._pipe is not None else size - done
+            done += count
+        return done
 
     def _go_to(self, place: int) -> None:
-        if self._returns and self._stands != place + self._done:
-            self._file.seek(self._start + place + self._done)
-            self._stands = place + self._done
+        if self._returns and self._stands != place:
+            self._file.seek(self._start + place)
+            self._stands = place
 
 
 def goes_back(file: BinaryIO) -> bool:

@@ -108,7 +108,6 @@ class AudioWriter:
         check_target(target)
         self.format = format_of(target, format)
         self.rate = rate
-        self.count = 0  # samples so far
         self._open = True
         self._new: NewFile | None = None
         if isinstance(target, str | Path):
@@ -131,6 +130,11 @@ class AudioWriter:
     def open(self) -> bool:
         """Whether more can be written."""
         return self._open
+
+    @property
+    def count(self) -> int:
+        """Samples written."""
+        return 0 if self._coder is None else self._coder.count
 
     @property
     def duration(self) -> float:
@@ -157,16 +161,17 @@ class AudioWriter:
             raise NonFiniteError(f"{self.name}: samples are not finite; nothing of them is written")
         try:
             for start in range(0, len(numbers), PIECE):
-                piece = numbers[start : start + PIECE]
-                self.count += len(piece)  # first: what Ctrl-C stops half-way is finished by `close`
-                self._coder.write(piece)
+                self._coder.write(numbers[start : start + PIECE])
             self._sink.flush()
         except (OscineError, BrokenPipeError):
             self.abandon()  # nothing can follow what is lost
             raise
 
     def close(self) -> None:
-        """Finish the file and give it its name. A second time does nothing."""
+        """Finish the file and give it its name. A second time does nothing.
+
+        Where Ctrl-C ends this, or `write`, another `close` goes on with all that was given.
+        """
         if not self._open or self._coder is None:
             return
         try:
@@ -174,9 +179,10 @@ class AudioWriter:
             self._sink.flush()
             if self._new is not None:
                 self._new.keep()
-            self._open = False
-        finally:
+        except (OscineError, BrokenPipeError):
             self.abandon()
+            raise
+        self._open = False
 
     def abandon(self) -> None:
         """Leave no file, unless it is closed; nothing is undone in a file object. Never raises."""
@@ -190,7 +196,8 @@ class AudioWriter:
         return self
 
     def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
-        if kind is None:
-            self.close()
-        else:
+        try:
+            if kind is None:
+                self.close()
+        finally:
             self.abandon()

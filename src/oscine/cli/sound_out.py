@@ -172,13 +172,15 @@ def say(stream: Voiced, out: Out) -> None:
 
 def keep(writers: list[Writer]) -> None:
     """Finish the file with what there is; the loudspeaker falls silent."""
-    for writer in writers:
-        if writer.name != "loudspeaker" and writer.open and writer.duration:
-            with suppress(OscineError, BrokenPipeError):  # the first problem is told already
-                writer.close()
-                end = timestamp(writer.duration, hours=False, marker=".")
-                tell(f"{writer.name}: written as far as {end}")
-    abandon(writers)
+    try:
+        for writer in writers:
+            if writer.name != "loudspeaker" and writer.open and writer.duration:
+                with suppress(OscineError, BrokenPipeError):  # the first problem is told already
+                    writer.close()
+                    end = timestamp(writer.duration, hours=False, marker=".")
+                    tell(f"{writer.name}: written as far as {end}")
+    finally:
+        abandon(writers)
 
 
 def abandon(writers: list[Writer]) -> None:
