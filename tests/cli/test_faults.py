@@ -376,8 +376,10 @@ def test_a_transcript_that_cannot_be_is_told_before_the_model_loads(
 
 @pytest.mark.skipif(not os.path.exists("/dev/zero"), reason="there are no such devices here")
 @pytest.mark.parametrize("device", ["/dev/zero", "/dev/urandom", "/dev/null"])
-def test_a_device_is_no_recording(model: Any, capsysbinary: Capture, device: str) -> None:
-    assert transcribe(device, "-o", "out") == 1
+def test_a_device_is_no_recording(
+    model: Any, capsysbinary: Capture, device: str, tmp_path: Path
+) -> None:
+    assert transcribe(device, "-o", str(tmp_path)) == 1
     assert capsysbinary.readouterr().err.decode() == (
         f"oscine: {device}: is a device; give a file, or pipe a part of it in\n"
     )
