@@ -589,6 +589,32 @@ def test_what_is_read_is_not_written_over(
     assert speaker.loaded == []
 
 
+@pytest.mark.parametrize("way", ["itself", "link"])
+def test_a_voice_by_name_and_a_model_are_not_written_over(
+    speaker: Speaker, capsysbinary: Capture, empty_home: Path, way: str
+) -> None:
+    voice = VoiceFolder(empty_home / "voices").save("anna", Voice("", np.ones(4, np.float32)))
+    Path("weights", "speech_tokenizer").mkdir()
+    names = ("model.safetensors", "config.json", "speech_tokenizer/model.safetensors")
+    for file in (voice, *(Path("weights", name) for name in names)):
+        if file is not voice:
+            file.write_bytes(b"precious")
+        before = file.read_bytes()
+        target = file
+        if way == "link":
+            target = Path("other.wav")
+            target.unlink(missing_ok=True)
+            target.symlink_to(file)
+        arguments = ("--voice", "anna") if file is voice else ()
+        assert speak("Hello", *arguments, "-o", str(target), "-f", "wav") == 2
+        error = capsysbinary.readouterr().err.decode()
+        assert error.startswith(f"oscine: {file} would be overwritten by the speech")
+        assert error.count("\n") == 1 and file.read_bytes() == before
+    assert speaker.loaded == []
+    for _ in range(2):  # sound that lies beside a model is no part of it
+        assert speak("Hello", "-o", "weights/hello.wav") == 0
+
+
 @pytest.mark.skipif(os.name != "posix", reason="Windows has other names and links")
 @pytest.mark.parametrize(
     ("name", "code", "problem"),

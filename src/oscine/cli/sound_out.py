@@ -137,7 +137,8 @@ def checked_file(output: str, form: str | None, inputs: Iterable[str]) -> str:
         raise UsageError(
             f"{output} is no name for {chosen}: leave --format out, or end in .{chosen}"
         )
-    if (lost := overwritten(path, identities(inputs))) is not None:
+    lost = overwritten(path, identities(inputs)) if os.path.exists(output) else None
+    if lost is not None:
         raise UsageError(f"{lost} would be overwritten by the speech; choose another --output")
     try_file(path)
     return chosen

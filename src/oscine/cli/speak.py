@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator
+from contextlib import suppress
 from dataclasses import fields
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -31,11 +32,12 @@ from oscine.cli.engine import (
     whole,
 )
 from oscine.cli.openai_style import OpenAIStyle
-from oscine.cli.outputs import STANDARD_INPUT
+from oscine.cli.outputs import STANDARD_INPUT, SUFFIXES
 from oscine.cli.voices import released, saved, show_voices
 from oscine.errors import UsageError
 from oscine.models.qwen3_tts.abilities import DEFAULT_VOICE, Abilities
 from oscine.models.qwen3_tts.options import ELSEWHERE, SpeakOptions
+from oscine.models.qwen3_tts.voices import is_name
 
 if TYPE_CHECKING:
     from oscine.models.qwen3_tts.pipeline import Qwen3Tts
@@ -258,13 +260,34 @@ def speak(
         name_somebody(abilities, options)
         how = {name: options[name] for name in CONDITIONING if name in options}
         abilities.check(saved(), chosen, **how)
-    read = [str(each) for each in (text, reference, voice) if each is not None]
-    out = sound_out.choose(output, form, play, read)
+    out = sound_out.choose(output, form, play, read_files(model, text, reference, voice))
     start_log(verbose)
     loaded = load_speaker(model, device, dtype.value, offline=offline)
     name_somebody(loaded.abilities, options)
     say_text(loaded, words, out, options)
     tell_times(loaded)
+
+
+def read_files(model: str, text: str, reference: Path | None, voice: str | None) -> Iterator[str]:
+    """What the speech must not take the place of: its text, its voice, the model's own files.
+
+    Sound that lies in a model's folder is none of these. Raises HubError for what is no model.
+    """
+    from oscine.models.qwen3_tts.weights import CODEC_FOLDER  # slow to import
+
+    yield from (str(each) for each in (text, reference, voice) if each is not None)
+    if voice is not None and is_name(voice):
+        yield str(saved().file(voice))
+    place: Path | None = hub.expanded(model)
+    if not os.path.exists(hub.expanded(model)):
+        check_speaks(model)
+        place = hub.find(model)
+    if place is not None:
+        folder = place if os.path.isdir(place) else place.parent
+        for inside in (folder, folder / CODEC_FOLDER):
+            with suppress(OSError):  # what cannot be listed is told as it is loaded
+                files = (each for each in inside.iterdir() if each.is_file())
+                yield from (str(each) for each in files if each.suffix.lower() not in SUFFIXES)
 
 
 #: Names of the options that go to the model as they are.
