@@ -126,8 +126,8 @@ class Qwen3Tts(Resident[Decoder]):
 
         `text`: all of it, or parts of it as somebody writes them: each sentence is spoken once it
         is whole. A long text is cut at sentences; every piece has the same voice and seed.
-        `voice`: of a custom_voice model one of its own (None: ryan, else the first), of a base
-        model a saved one, by name or path, or what voice_of gives. `language`: a name or code;
+        `voice`: of a custom_voice model one of its own, which must be named, of a base model a
+        saved one, by name or path, or what voice_of gives. `language`: a name or code;
         "auto": the model finds out. `instruct`: how to speak, or of a voice_design model what voice
         to make up. `reference`: for base models a recording to sound like (an array as (samples,
         rate)); with `reference_text`, the words that are said in it, it is gone on from, without
