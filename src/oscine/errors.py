@@ -54,6 +54,7 @@ class CheckpointError(OscineError):
 
     def __init__(self, path: Path | str, problem: str, remedy: str = "") -> None:
         super().__init__(f"{path}: {problem}" + (f"; {remedy}" if remedy else ""))
+        self.path, self.problem, self.remedy = path, problem, remedy
 
     @classmethod
     def tensors(

@@ -106,6 +106,7 @@ def test_a_voice_is_replaced_only_by_force(
     [
         (["../x", "--audio", "ref.wav"], 2, "'../x' is no name for a voice"),
         (["", "--audio", "ref.wav"], 2, "'' is no name for a voice"),
+        (["help", "--audio", "ref.wav"], 2, "'help' as a voice lists those there are; give anothe"),
         (["anna", "--audio", "none.wav"], 1, "none.wav: no such file"),
         (["anna", "--audio", "ref.wav", "--text", " "], 2, "text is empty"),
         (["anna", "--audio", "ref.wav", "--device", "cuda"], 2, "oscine needs no CUDA"),
@@ -151,6 +152,30 @@ def test_speakers_of_a_model_without_its_weights(
         assert "dylan   beijing_dialect" in out
     assert error.startswith("languages: auto, chinese, english, ")
     assert "dialect" not in error
+
+
+def test_damaged_voices_and_those_of_another_size_are_no_models(
+    cloner: Cloner, empty_home: Path, capsys: Capture
+) -> None:
+    for name in ("anna", "bert"):
+        assert save(name, "--audio", "ref.wav") == 0
+    file = empty_home / "voices" / "bert.safetensors"
+    file.write_bytes(file.read_bytes()[:-4])
+    capsys.readouterr()
+    for arguments, names in [
+        ([], ["anna", "bert"]),  # so that it is known what can be removed
+        (["--model", "qwen3-tts-0.6b-base"], ["anna"]),
+        (["--model", "qwen3-tts-1.7b-base"], []),
+    ]:
+        assert run(["voices", "list", *arguments]) == 0
+        out, error = capsys.readouterr()
+        assert [line.split()[0] for line in out.splitlines()[1:]] == names
+        told = error.splitlines()
+        assert told[0].startswith(f"oscine: {file}: ")
+        assert told[0].endswith("; save the voice again")
+        assert told[1:] == (
+            [] if names else ["oscine: qwen3-tts-1.7b-base can speak with none of the saved voices"]
+        )
 
 
 def test_what_released_models_take_is_told_without_them(

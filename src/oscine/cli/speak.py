@@ -37,7 +37,7 @@ from oscine.cli.voices import released, saved, show_voices
 from oscine.errors import UsageError
 from oscine.models.qwen3_tts.abilities import DEFAULT_VOICE, Abilities
 from oscine.models.qwen3_tts.options import ELSEWHERE, SpeakOptions
-from oscine.models.qwen3_tts.voices import is_name
+from oscine.models.qwen3_tts.voices import LISTS, is_name
 
 if TYPE_CHECKING:
     from oscine.models.qwen3_tts.pipeline import Qwen3Tts
@@ -46,7 +46,6 @@ app = typer.Typer(add_completion=False, pretty_exceptions_enable=False, rich_mar
 
 #: What is said of the speech besides SpeakOptions.
 CONDITIONING = ("voice", "language", "instruct", "reference", "reference_text")
-HELP = "help"
 EXAMPLE = 'oscine speak "Hello there." -o hello.wav'
 
 
@@ -241,7 +240,7 @@ def speak(
     options = {name: context.params[name] for name in (*CONDITIONING, *OPTIONS) if name in said}
     chosen = SpeakOptions.of(**{name: options[name] for name in options if name in OPTIONS})
     model = model or hub.DEFAULT_VOICE_MODEL
-    if voice == HELP:
+    if voice == LISTS:
         start_log(verbose)
         show_voices(model)
         return

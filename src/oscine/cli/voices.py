@@ -21,7 +21,7 @@ from oscine.cli.engine import (
     start_log,
 )
 from oscine.cli.outputs import print_table
-from oscine.errors import HubError, UsageError
+from oscine.errors import HubError, OscineError, UsageError
 
 if TYPE_CHECKING:
     from oscine.models.qwen3_tts.abilities import Abilities
@@ -50,7 +50,7 @@ def saved() -> VoiceFolder:
 def save(
     name: Name,
     audio: Annotated[
-        Path, typer.Option(help="A recording of the voice alone; 5 to 20 seconds are best.")
+        Path, typer.Option(help="A recording of the voice alone; 5 to 15 seconds are best.")
     ],
     text: Annotated[
         str | None, typer.Option(help="What it says, word for word: the voice gets nearer to it.")
@@ -124,7 +124,7 @@ def show_voices(model: str) -> None:
 def show(abilities: Abilities) -> None:
     """The voices of a model, a line each on stdout; a line on stderr where it has none."""
     if abilities.kind == "base":
-        show_saved()
+        show_saved(abilities)
     elif abilities.kind == "voice_design":
         tell(f"{abilities.name} has no voices: describe one with --instruct")
     else:
@@ -134,13 +134,28 @@ def show(abilities: Abilities) -> None:
         print_table(head, [line[: len(head)] for line in lines])
 
 
-def show_saved() -> None:
-    """The voices of this machine's user."""
+def show_saved(abilities: Abilities | None = None) -> None:
+    """The voices of this machine's user, or those that a base model can speak with.
+
+    What is damaged is told on stderr; it is listed only where no model is asked about.
+    """
     folder = saved()
-    if names := folder.names():
-        print_table(("voice", "file"), [(name, str(folder.file(name))) for name in names])
-    else:
+    names, shown = folder.names(), []
+    for name in names:
+        try:
+            voice = folder.load(name)
+            usable = abilities is None or abilities.understands(voice)
+        except OscineError as error:
+            tell(str(error))
+            usable = abilities is None
+        if usable:
+            shown.append((name, str(folder.file(name))))
+    if shown:
+        print_table(("voice", "file"), shown)
+    elif not names:
         tell("no voices are saved; oscine voices save NAME --audio FILE saves one")
+    elif abilities is not None:
+        tell(f"{abilities.name} can speak with none of the saved voices")
 
 
 def released(model: str) -> Abilities | None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import struct
 import sys
 from pathlib import Path
@@ -168,6 +169,28 @@ def test_damaged_files_are_one_line(tmp_path: Path, change: Any) -> None:
     with pytest.raises(CheckpointError, match=DAMAGES[change]) as caught:
         read_voice(path)
     assert str(path) in str(caught.value) and "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize("size", [0, 4, 40, -4, None])
+def test_a_file_that_is_cut_short_or_too_large_is_to_be_saved_again(
+    tmp_path: Path, size: int | None
+) -> None:
+    path = tmp_path / "v.safetensors"
+    write_voice(path, voice())
+    if size is None:
+        os.truncate(path, MOST_BYTES + 1)
+    else:
+        path.write_bytes(path.read_bytes()[:size])
+    with pytest.raises(CheckpointError, match=re.escape(str(path)) + ".*; save the voice again$"):
+        read_voice(path)
+
+
+def test_help_is_no_name_for_a_new_voice(tmp_path: Path) -> None:
+    for name in ("help", "Help"):
+        with pytest.raises(UsageError, match=f"'{name}' as a voice lists those there are"):
+            VoiceFolder(tmp_path).save(name, voice())
+    write_voice(tmp_path / "help.safetensors", voice())  # of an older oscine
+    VoiceFolder(tmp_path).remove("help")
 
 
 @given(st.integers(0, 2000), st.binary(min_size=0, max_size=8))

@@ -132,6 +132,11 @@ class Abilities:
             log.warning("%s heeds no instruct: it is left out; use %s", self.name, INSTRUCTED)
         return Asked(name, instruct, self._speaker(saved, voice))
 
+    def understands(self, voice: Voice) -> bool:
+        """Whether a saved voice was made by a base model of the same size, as far as is known."""
+        known = voice.size in BASE_OF_SIZE and self.size in BASE_OF_SIZE
+        return voice.size == self.size or not known
+
     def refuse_cloning(self) -> None:
         """Raise UsageError for a model that takes the voice of no recording."""
         if self.kind != "base":
@@ -200,7 +205,7 @@ class Abilities:
                 f"recording, or a voice that was saved (saved: {known})"
             )
         found = voice if isinstance(voice, Voice) else saved.load(voice)
-        if found.size in BASE_OF_SIZE and self.size in BASE_OF_SIZE and found.size != self.size:
+        if not self.understands(found):
             raise UsageError(
                 f"voice {found.name!r} was made with {size_of(found)}; {self.name} is of another "
                 "size: save the voice again with it"

@@ -7,6 +7,8 @@ int32; its metadata say what it is. Reading it executes nothing.
 from __future__ import annotations
 
 import re
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
 from reprlib import repr as shortened
@@ -30,6 +32,7 @@ MOST_BYTES = 64 << 20  # a reference of an hour is 3 MB
 MOST_TEXT = 100_000  # characters
 MOST_VALUE = 1e6  # of a speaker's vector; those of released models stay far below
 REMEDY = "save the voice again"
+LISTS = "help"  # the command's --voice of that name lists the voices
 #: Names that Windows keeps for itself, with any suffix.
 _RESERVED = re.compile(r"(con|prn|aux|nul|com\d|lpt\d)(\..*)?", re.IGNORECASE)
 _NAME = re.compile(r"\w(?:[\w .()-]{0,62}[\w()-])?")
@@ -110,9 +113,11 @@ class VoiceFolder:
     def place(self, name: str) -> Path:
         """The same, where a voice can be put or is to be replaced.
 
-        Raises UsageError also where something else has that name: a folder, pipe or device.
+        Raises UsageError also for LISTS, and where something else is called so: a folder, say.
         """
         path = self.file(name)
+        if name.lower() == LISTS:
+            raise UsageError(f"{name!r} as a voice lists those there are; give another name")
         if not path.is_symlink() and is_special(path):
             raise UsageError(f"{path}: is there and is no file; take it away, or give another name")
         return path
@@ -222,10 +227,11 @@ def read_voice(path: Path) -> Voice:
     """A voice from a file. Raises CheckpointError for anything else, UsageError for no file."""
     if not path.is_file():
         raise UsageError(f"{path}: no such file; give a saved voice's name or the path of its file")
-    if MappedFile(path).size > MOST_BYTES:
-        raise CheckpointError(path, "is too large for a saved voice")
-    details = details_of(path)
-    tensors = {name: entry.read() for name, entry in read_safetensors(path).tensors.items()}
+    with what_to_do(path):
+        if MappedFile(path).size > MOST_BYTES:
+            raise CheckpointError(path, "is too large for a saved voice", REMEDY)
+        details = details_of(path)
+        tensors = {name: entry.read() for name, entry in read_safetensors(path).tensors.items()}
     codes, text = tensors.get("codes"), details.get("text", "")
     if "speaker" not in tensors:
         raise CheckpointError(path, "has no speaker's vector", REMEDY)
@@ -243,6 +249,17 @@ def read_voice(path: Path) -> Voice:
     except UsageError as error:
         raise CheckpointError(path, str(error), REMEDY) from None
     return replace(bare, codes=codes.astype(np.uint32), text=text)
+
+
+@contextmanager
+def what_to_do(path: Path) -> Iterator[None]:
+    """Damage that any such file may have, with the remedy for a voice's."""
+    try:
+        yield
+    except CheckpointError as error:
+        if error.path != path or not error.remedy or "voice" in error.remedy:
+            raise
+        raise CheckpointError(path, error.problem, REMEDY) from None
 
 
 def details_of(path: Path) -> dict[str, str]:
