@@ -279,6 +279,9 @@ def test_a_reference_is_told_before_the_model_loads(
         (["Hello", "world", "-o", "a.wav"], 'put the text in quotes, as in oscine speak "Hello'),
         (["Hello", "-o", "a.wav", "--speed", "2"], "no option speed: the model sets its own pace"),
         (["Hello", "--ref_text=x"], "no option ref_text: it is called reference_text here"),
+        (["-5 degrees", "-o", "a.wav"], "No such option: -5; a text that begins with a dash comes"),
+        (["-x", "-o", "a.wav"], 'comes after --, as in oscine speak -o cold.wav -- "-5 degrees"'),
+        (["--5 degrees", "-o", "a.wav"], "a text that begins with a dash comes after --"),
         (["weights", "-o", "a.wav"], "weights is a folder; name a file in it"),
         (["-", "-o", "a.wav", "--reference", "-"], "cannot be both the text and the reference"),
     ],
@@ -329,6 +332,20 @@ def test_what_a_released_model_cannot_do_is_told_before_it_is_fetched(
     assert problem in error and error.count("\n") == 1
     assert "=" not in error  # in words of the command, not of Python
     assert speaker.loaded == []
+
+
+def test_an_instruction_that_is_left_out_is_told_once_by_the_command(
+    speaker: Speaker, empty_home: Path
+) -> None:
+    model = "qwen3-tts-0.6b-custom-voice"
+    arguments = f"Hi. -o a.wav --offline --instruct happily --model {model}".split()
+    process = start(*arguments, stdout=subprocess.PIPE)
+    _, error = process.communicate()
+    assert (process.returncode, error.decode()) == (
+        0, f"oscine: {model} heeds no instruct: it is left out; use qwen3-tts-1.7b-custom-voice\n",
+    )  # fmt: skip
+    assert speak(*arguments) == 0
+    assert speaker.asked[0][1] == {"voice": "ryan"}  # the model has nothing to tell once more
 
 
 def test_names_of_models_that_speak_are_suggested_where_one_is_needed(

@@ -47,6 +47,9 @@ app = typer.Typer(add_completion=False, pretty_exceptions_enable=False, rich_mar
 #: What is said of the speech besides SpeakOptions.
 CONDITIONING = ("voice", "language", "instruct", "reference", "reference_text")
 EXAMPLE = 'oscine speak "Hello there." -o hello.wav'
+AFTER_DASHES = (
+    'a text that begins with a dash comes after --, as in oscine speak -o cold.wav -- "-5 degrees"'
+)
 
 
 class SpeakStyle(OpenAIStyle):
@@ -57,9 +60,13 @@ class SpeakStyle(OpenAIStyle):
         try:
             return super().parse_args(ctx, args)
         except ArgumentError as error:
-            name = str(getattr(error, "option_name", "")).strip("-").replace("-", "_")
+            typed = str(getattr(error, "option_name", ""))
+            name = typed.strip("-").replace("-", "_")
             if name in ELSEWHERE:
                 raise UsageError(f"there is no option {name}: {ELSEWHERE[name]}") from None
+            if typed and (not typed.startswith("--") or len(typed.split()) > 1):
+                problem = error.format_message().removesuffix(".")
+                raise UsageError(f"{problem}; {AFTER_DASHES}") from None
             if "unexpected extra argument" in error.format_message():
                 raise UsageError(f"put the text in quotes, as in {EXAMPLE}") from None
             raise
@@ -240,8 +247,8 @@ def speak(
     options = {name: context.params[name] for name in (*CONDITIONING, *OPTIONS) if name in said}
     chosen = SpeakOptions.of(**{name: options[name] for name in options if name in OPTIONS})
     model = model or hub.DEFAULT_VOICE_MODEL
+    start_log(verbose)
     if voice == LISTS:
-        start_log(verbose)
         show_voices(model)
         return
     if text is None:
@@ -258,9 +265,9 @@ def speak(
     if (abilities := released(model)) is not None:
         name_somebody(abilities, options)
         how = {name: options[name] for name in CONDITIONING if name in options}
-        abilities.check(saved(), chosen, **how)
+        if abilities.check(saved(), chosen, **how).instruct is None:
+            options.pop("instruct", None)  # or the model would tell once more that it is left out
     out = sound_out.choose(output, form, play, read_files(model, text, reference, voice))
-    start_log(verbose)
     loaded = load_speaker(model, device, dtype.value, offline=offline)
     name_somebody(loaded.abilities, options)
     say_text(loaded, words, out, options)

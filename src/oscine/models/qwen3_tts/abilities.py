@@ -130,6 +130,7 @@ class Abilities:
             return Asked(name, instruct)
         if instruct and self.size == NO_INSTRUCTION:  # as upstream: it is left out of the prompt
             log.warning("%s heeds no instruct: it is left out; use %s", self.name, INSTRUCTED)
+            instruct = None
         return Asked(name, instruct, self._speaker(saved, voice))
 
     def understands(self, voice: Voice) -> bool:
