@@ -248,6 +248,13 @@ def test_a_reference_is_told_before_the_model_loads(
         "reference": "ref.wav", "reference_text": "hi", "reference_silence": 0.5,
         "x_vector_only": True,
     }  # fmt: skip
+    Path("said.txt").write_text("The words.\n")
+    for value, words in [("said.txt", "The words."), ("said.", "said.")]:
+        arguments = ["--reference", "ref.wav", "--reference-text", value]
+        assert speak("Hello", "-o", "a.wav", *arguments) == 0
+        assert speaker.asked[-1][1] == {"reference": "ref.wav", "reference_text": words}
+    assert speak("Hello", *arguments[:3], "said.txt", "-o", "said.txt", "-f", "wav") == 2
+    assert b"said.txt would be overwritten by the speech" in capsysbinary.readouterr().err
 
 
 @pytest.mark.parametrize(
@@ -279,6 +286,7 @@ def test_a_reference_is_told_before_the_model_loads(
         (["Hello", "world", "-o", "a.wav"], 'put the text in quotes, as in oscine speak "Hello'),
         (["Hello", "-o", "a.wav", "--speed", "2"], "no option speed: the model sets its own pace"),
         (["Hello", "--ref_text=x"], "no option ref_text: it is called reference_text here"),
+        (["Hello", "--reference-text", "said.txt"], "said.txt: no such file; give the words that"),
         (["-5 degrees", "-o", "a.wav"], "No such option: -5; a text that begins with a dash comes"),
         (["-x", "-o", "a.wav"], 'comes after --, as in oscine speak -o cold.wav -- "-5 degrees"'),
         (["--5 degrees", "-o", "a.wav"], "a text that begins with a dash comes after --"),

@@ -79,6 +79,14 @@ def test_a_voice_is_saved_listed_and_removed(
     assert listed(capsys) == ["bert"]
 
 
+def test_the_words_of_a_voice_may_lie_in_a_file(cloner: Cloner, empty_home: Path) -> None:
+    Path("said.txt").write_bytes(b"\xef\xbb\xbfWhat she\r\nsays.\r\n")
+    assert save("anna", "--audio", "ref.wav", "--text", "said.txt") == 0
+    assert read_voice(empty_home / "voices" / "anna.safetensors").text == "What she\nsays."
+    Path("said.txt").write_bytes(b"\xff")
+    assert save("bert", "--audio", "ref.wav", "--text", "said.txt") == 1
+
+
 def test_no_voices_are_told(cloner: Cloner, capsys: Capture) -> None:
     for more in ([], ["--model", "qwen3-tts-1.7b-base"]):
         assert run(["voices", "list", *more]) == 0
@@ -109,6 +117,17 @@ def test_a_voice_is_replaced_only_by_force(
         (["help", "--audio", "ref.wav"], 2, "'help' as a voice lists those there are; give anothe"),
         (["anna", "--audio", "none.wav"], 1, "none.wav: no such file"),
         (["anna", "--audio", "ref.wav", "--text", " "], 2, "text is empty"),
+        (
+            ["anna", "--audio", "ref.wav", "--text", "said.txt"],
+            2,
+            "said.txt: no such file; give the",
+        ),
+        (
+            ["anna", "--audio", "ref.wav", "--text", "weights"],
+            2,
+            "weights is a folder; name a file",
+        ),
+        (["anna", "--audio", "ref.wav", "--text", "-"], 2, "standard input cannot be the words"),
         (["anna", "--audio", "ref.wav", "--device", "cuda"], 2, "oscine needs no CUDA"),
         (["anna"], 2, "Missing option '--audio'"),
     ],

@@ -139,7 +139,11 @@ def speak(
     ] = None,
     reference_text: Annotated[
         str | None,
-        option("The words that are said in the reference: the voice gets nearer.", metavar="TEXT"),
+        option(
+            "The words that are said in the reference, or a file that holds them: the voice gets "
+            "nearer.",
+            metavar="TEXT",
+        ),
     ] = None,
     x_vector_only: Annotated[
         bool | None,
@@ -258,6 +262,8 @@ def speak(
     set_threads(threads)
     check_device(device)
     words = text_in.open_text(text)
+    if reference_text is not None:
+        options["reference_text"] = text_in.open_words(reference_text)
     if reference is not None:
         from oscine.audio.io import open_source  # av is slow to import
 
@@ -267,21 +273,22 @@ def speak(
         how = {name: options[name] for name in CONDITIONING if name in options}
         if abilities.check(saved(), chosen, **how).instruct is None:
             options.pop("instruct", None)  # or the model would tell once more that it is left out
-    out = sound_out.choose(output, form, play, read_files(model, text, reference, voice))
+    read = [str(each) for each in (text, reference, reference_text, voice) if each is not None]
+    out = sound_out.choose(output, form, play, read_files(model, voice, read))
     loaded = load_speaker(model, device, dtype.value, offline=offline)
     name_somebody(loaded.abilities, options)
     say_text(loaded, words, out, options)
     tell_times(loaded)
 
 
-def read_files(model: str, text: str, reference: Path | None, voice: str | None) -> Iterator[str]:
-    """What the speech must not take the place of: its text, its voice, the model's own files.
+def read_files(model: str, voice: str | None, arguments: list[str]) -> Iterator[str]:
+    """What the speech must not take the place of: arguments, a saved voice, the model's own files.
 
     Sound that lies in a model's folder is none of these. Raises HubError for what is no model.
     """
     from oscine.models.qwen3_tts.weights import CODEC_FOLDER  # slow to import
 
-    yield from (str(each) for each in (text, reference, voice) if each is not None)
+    yield from arguments
     if voice is not None and is_name(voice):
         yield str(saved().file(voice))
     place: Path | None = hub.expanded(model)

@@ -16,6 +16,7 @@ from oscine.errors import OscineError, UsageError
 from oscine.files import is_device
 
 NO_TEXT = "is not text in UTF-8; save or convert it as that"
+SAID = "give the words that are said, in quotes, or a file that holds them"
 MOST_BYTES = 16 << 20  # two weeks of speech
 #: An argument of one word that ends so and is no file was meant as one.
 SUFFIXES = SOUND | frozenset(
@@ -36,16 +37,38 @@ def open_text(argument: str) -> str | Iterator[str]:
         return standard_input(sys.stdin.buffer)
     if not argument.strip():
         raise UsageError("there is no text to speak")
+    found = contents(argument, "give this text through -", "to speak this name, give it through -")
+    if found is not None:
+        return found
+    if not any(map(str.isalnum, argument)):
+        raise UsageError(f"there is nothing to say in {argument!r}: no letter and no digit")
+    return argument
+
+
+def open_words(argument: str) -> str:
+    """What is said in a reference: the words themselves, or the contents of a file that is there.
+
+    Raises UsageError for what looks like a file and is none, OscineError as open_text.
+    """
+    if argument == STANDARD_INPUT:
+        raise UsageError(f"standard input cannot be the words of a reference; {SAID}")
+    found = contents(argument, SAID, SAID)
+    return argument if found is None else found.strip()
+
+
+def contents(argument: str, instead_of_folder: str, instead_of_file: str) -> str | None:
+    """What is in the file of that name; None for what is called as no file.
+
+    Raises UsageError, with what to do instead, for a folder and where there is no such file.
+    """
     if os.path.isdir(argument):
-        raise UsageError(f"{argument} is a folder; name a file in it, or give this text through -")
+        raise UsageError(f"{argument} is a folder; name a file in it, or {instead_of_folder}")
     if os.path.exists(argument):
         return read_file(Path(argument))
     suffix = os.path.splitext(argument)[1].lower()
     if suffix in SUFFIXES and len(argument.split()) == 1:
-        raise UsageError(f"{argument}: no such file; to speak this name, give it through -")
-    if not any(map(str.isalnum, argument)):
-        raise UsageError(f"there is nothing to say in {argument!r}: no letter and no digit")
-    return argument
+        raise UsageError(f"{argument}: no such file; {instead_of_file}")
+    return None
 
 
 def read_file(path: Path) -> str:

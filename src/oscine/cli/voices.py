@@ -21,6 +21,7 @@ from oscine.cli.engine import (
     start_log,
 )
 from oscine.cli.outputs import print_table
+from oscine.cli.text_in import open_words
 from oscine.errors import HubError, OscineError, UsageError
 
 if TYPE_CHECKING:
@@ -53,7 +54,10 @@ def save(
         Path, typer.Option(help="A recording of the voice alone; 5 to 15 seconds are best.")
     ],
     text: Annotated[
-        str | None, typer.Option(help="What it says, word for word: the voice gets nearer to it.")
+        str | None,
+        typer.Option(
+            help="What it says, word for word, or a file that holds that: the voice gets nearer."
+        ),
     ] = None,
     force: Annotated[
         bool, typer.Option("--force", help="Replace a voice that has the name already.")
@@ -79,7 +83,7 @@ def save(
     if there and not force:
         raise UsageError(f"there is a voice {name!r} already; --force takes its place")
     if text is not None:
-        checked_words(text, "text")
+        text = checked_words(open_words(text), "text")
     open_source(audio)
     if (abilities := released(model)) is not None:
         abilities.refuse_cloning()
