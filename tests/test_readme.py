@@ -88,7 +88,7 @@ def test_speech_blocks_print_what_stands_below_them(
     monkeypatch.chdir(tmp_path)
     shutil.copytree(ROOT / "examples", "examples")
     names: dict[str, Any] = {"oscine": oscine}
-    assert len(SPEECH) == 3
+    assert len(SPEECH) == 4
     for code, printed in SPEECH:
         exec(compile(code, "README.md", "exec"), names)
         assert capsys.readouterr().out == printed

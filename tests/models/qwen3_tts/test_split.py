@@ -200,6 +200,26 @@ def test_sentences_come_as_soon_as_they_are_whole() -> None:
     assert next(stream).text == "I am well."
 
 
+@pytest.mark.parametrize(
+    ("parts", "known"),
+    [
+        (["Hello there.", " ", "N", "ext one."], 3),  # a mark within a line: by the next character
+        (["好。", "再", "见。"], 2),
+        (["Hello there", "\n", "and more", "\n", "\n", "Last."], 5),  # no mark: an empty line
+    ],
+)
+def test_what_shows_that_a_sentence_is_over(parts: list[str], known: int) -> None:
+    read: list[str] = []
+
+    def typed() -> object:
+        for part in parts:
+            read.append(part)
+            yield part
+
+    next(incremental_pieces(typed()))  # type: ignore[arg-type]
+    assert len(read) == known
+
+
 @pytest.mark.parametrize("line", ["Hello there.", "Is it so?", "“Go!”", "好。", "And so…"])
 def test_a_sentence_at_the_end_of_its_line_does_not_wait_for_the_next(line: str) -> None:
     read: list[str] = []
