@@ -41,6 +41,12 @@ def test_unknown_options_are_refused_with_a_hint() -> None:
         SpeakOptions.of(temprature=1.0)
     with pytest.raises(UsageError, match="use max_frames"):
         SpeakOptions.of(max_new_tokens=100)
+    with pytest.raises(UsageError, match="did you mean reference_text"):
+        SpeakOptions.of(reference_txt="Hello.")
+    with pytest.raises(UsageError, match=r"known: voice, language, .*cancel, seed, .*guard$"):
+        SpeakOptions.of(xyz=1)
+    with pytest.raises(UsageError, match="voice is no SpeakOptions: give it to speak or stream"):
+        SpeakOptions.of(voice="ryan")
 
 
 def test_none_is_the_default_and_numbers_of_numpy_are_numbers() -> None:

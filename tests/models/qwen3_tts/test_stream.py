@@ -145,6 +145,7 @@ def test_what_goes_wrong_twice_is_told_and_the_rest_is_spoken(
     assert speech.duration < 30  # of 320 s that the script would say
     assert firsts(speech.samples[-5 * HOP :]) == GOOD
     assert len(caplog.records) == 1 and "'Hello there" in caplog.text
+    assert "…': stopped after" in caplog.text  # it is more than is quoted
     assert "another seed may do better" in caplog.text
     stream = scripted(failing(frames))[0].stream(LONG, seed=3, **LOUD)
     heard = np.concatenate([audio.samples for audio in stream])  # nothing is taken back

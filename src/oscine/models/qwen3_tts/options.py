@@ -23,6 +23,8 @@ from oscine.models.qwen3_tts.config import LEAST_FACTOR, MOST_FACTOR, Generation
 FRAME_RATE = 12.5  # of the family: frames a second
 SEEDS = 1 << 32
 
+#: What speak and stream take besides: who speaks, how, and how long.
+BESIDES = ("voice", "language", "instruct", "reference", "reference_text", "cancel")
 _SETTLED = "there is one seed for all of an utterance: seed"
 #: Options of upstream and of other programs that are settled elsewhere, and where.
 ELSEWHERE: Mapping[str, str] = MappingProxyType(
@@ -73,9 +75,12 @@ class SpeakOptions:
         for name in options:
             if name in ELSEWHERE:
                 raise UsageError(f"{name} is not an option of speech: {ELSEWHERE[name]}")
+            if name in BESIDES:
+                raise UsageError(f"{name} is no SpeakOptions: give it to speak or stream")
             if name not in checks:
-                close = get_close_matches(name, checks, n=1)
-                hint = f"; did you mean {close[0]}?" if close else f"; known: {', '.join(checks)}"
+                known = (*BESIDES, *checks)
+                close = get_close_matches(name, known, n=1)
+                hint = f"; did you mean {close[0]}?" if close else f"; known: {', '.join(known)}"
                 raise UsageError(f"there is no option {name!r} of speech{hint}")
         given = {name: value for name, value in options.items() if value is not None}
         return cls(**{name: checks[name](name, value) for name, value in given.items()})

@@ -135,7 +135,7 @@ class Synthesis:
                 yield samples
         if self.is_wrong(attempt) and not given:
             told = "%r: %s; it is said once more, with another seed"
-            log.info(told, piece.text[:40], self.why(attempt))
+            log.info(told, cut_short(piece.text), self.why(attempt))
             self.retries += 1
             other = self.attempt(piece, next_seed(self.settings.seed))
             again: list[Samples] = []
@@ -150,7 +150,7 @@ class Synthesis:
         if self.is_wrong(attempt):
             told = "%r: stopped after %.1f s, as %s; another seed may do better"
             seconds = attempt.frames * self.model.decoder.config.codec.hop / self.rate
-            log.warning(told, piece.text[:40], seconds, self.why(attempt))
+            log.warning(told, cut_short(piece.text), seconds, self.why(attempt))
         elif attempt.reason != "end":
             self.limited = True
         yield from held
@@ -208,6 +208,11 @@ class Synthesis:
                 self.first_audio = perf_counter() - self.started
             given += len(samples)
             yield samples
+
+
+def cut_short(text: str, most: int = 40) -> str:
+    """A text as messages quote it."""
+    return text if len(text) <= most else text[: most - 1].rstrip() + "…"
 
 
 def without(pieces: Iterator[Samples], count: int) -> Iterator[Samples]:
