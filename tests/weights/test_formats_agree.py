@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 import json
-from dataclasses import fields, is_dataclass
+from dataclasses import fields
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
 
 from oscine.models.whisper.weights import load_weights
 from oscine.weights import read_checkpoint
+
+from ..models.trees import leaves
 
 HALF = ("hf", "openai.pt", "ggml-f16.bin", "ct2_float16", "mlx_npz")
 SINGLE = ("ct2_float32", "ggml-f32.bin")
@@ -27,19 +28,6 @@ STEPS = {
     "mlx_q4": 1 / 15,
     "mlx_q3": 1 / 7,
 }
-
-
-def leaves(tree: Any, at: str = "") -> dict[str, np.ndarray]:
-    """Every array of a tree of dataclasses and tuples by its place."""
-    if isinstance(tree, np.ndarray):
-        return {at: tree}
-    if isinstance(tree, tuple):
-        return {k: v for i, item in enumerate(tree) for k, v in leaves(item, f"{at}.{i}").items()}
-    found: dict[str, np.ndarray] = {}
-    if is_dataclass(tree):
-        for field in fields(tree):
-            found |= leaves(getattr(tree, field.name), f"{at}.{field.name}")
-    return found
 
 
 def arrays(path: Path) -> dict[str, np.ndarray]:
