@@ -4,16 +4,20 @@ from __future__ import annotations
 
 import logging
 import os
+from abc import ABC, abstractmethod
 from collections import Counter
+from collections.abc import Callable
 from dataclasses import fields, is_dataclass, replace
+from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Generic, Protocol, TypeVar
 
 import numpy as np
 
 from oscine import hub
 from oscine.bfloat16 import BFLOAT16, widen
 from oscine.errors import CheckpointError, DeviceError, UsageError
+from oscine.models import resident
 from oscine.models.parakeet.decode import Decoder as ParakeetDecoder
 from oscine.models.parakeet.pipeline import Parakeet
 from oscine.models.parakeet.weights import ParakeetWeights
@@ -43,6 +47,16 @@ log = logging.getLogger(__name__)
 
 Model = Whisper | Parakeet | Qwen3Tts
 
+
+class Engine(resident.Engine, Protocol):
+    """A family's decode.Decoder, as it is made here."""
+
+    backend: Backend
+
+
+Weights = TypeVar("Weights")
+Held = TypeVar("Held", bound=Engine)
+
 DTYPES = ("auto", "f32", "f16")
 #: How often each device was lost in this process, by name. From the third time on it is no glitch.
 LOSSES: Counter[str] = Counter()
@@ -70,7 +84,7 @@ def load(
     if is_qwen3_tts(checkpoint):
         return load_qwen3_tts(checkpoint, backend, path, given, device, dtype)
     weights = load_weights(path)
-    decoder = build(with_matrices(weights, dtype), backend, device)
+    decoder = build(partial(Decoder, with_matrices(weights, dtype)), backend, device)
     tokenizer = tokenizer_of(weights, offline)
     return Whisper(decoder, tokenizer, name, Rebuild(path, dtype, device, decoder))
 
@@ -87,10 +101,7 @@ def load_parakeet(
 ) -> Parakeet:
     """A checkpoint that is open already as a model. Raises CheckpointError, DeviceError."""
     weights = parakeet_with_matrices(load_parakeet_weights(checkpoint), dtype)
-    try:
-        decoder = ParakeetDecoder(weights, backend)
-    except DeviceError as problem:
-        decoder = ParakeetDecoder(weights, fall_back(device, problem))
+    decoder = build(partial(ParakeetDecoder, weights), backend, device)
     assert weights.spelling is not None
     return Parakeet(decoder, weights.spelling, name, RebuildParakeet(path, dtype, device, decoder))
 
@@ -121,10 +132,7 @@ def load_qwen3_tts(
             f"{weights.config.text_vocabulary}",
             "fetch the whole folder again",
         )
-    try:
-        decoder = speaking(weights, backend)
-    except DeviceError as problem:
-        decoder = speaking(weights, fall_back(device, problem))
+    decoder = build(partial(speaking, weights), backend, device)
     rebuild = RebuildQwen3Tts(path, dtype, device, decoder)
     return Qwen3Tts(decoder, tokenizer, name, rebuild, VoiceFolder(hub.home() / "voices"))
 
@@ -136,16 +144,24 @@ def speaking(weights: Qwen3TtsWeights, backend: Backend) -> Qwen3TtsDecoder:
     return decoder
 
 
-class Rebuild:
+class Reopening(ABC, Generic[Weights, Held]):
     """Makes a model's engine anew where its device was lost: on the device, else with NumPy.
 
     The weights are read from their file again, so that no second copy lies in memory until then.
     """
 
-    def __init__(self, path: Path, dtype: str, device: str, decoder: Decoder) -> None:
+    def __init__(self, path: Path, dtype: str, device: str, decoder: Held) -> None:
         self.path, self.dtype, self.device, self.decoder = path, dtype, device, decoder
 
-    def __call__(self) -> Decoder:
+    @abstractmethod
+    def read(self) -> Weights:
+        """The weights, their matrices as asked for. Raises CheckpointError."""
+
+    @abstractmethod
+    def make(self, weights: Weights, backend: Backend) -> Held:
+        """An engine like the one that was lost. Raises DeviceError."""
+
+    def __call__(self) -> Held:
         """The new engine; the old one can be used no more.
 
         The device is chosen as before, unless it was lost more than MOST_LOSSES times: what a GPU
@@ -153,53 +169,44 @@ class Rebuild:
         Raises CheckpointError if the file cannot be read any more.
         """
         close(self.decoder.backend)  # a lost device holds its memory until then
-        weights = with_matrices(load_weights(self.path), self.dtype)
+        weights = self.read()
         try:
-            self.decoder = self.like_before(weights, reopen(self.decoder.device, self.device))
+            self.decoder = self.make(weights, reopen(self.decoder.device, self.device))
         except DeviceError as problem:
-            self.decoder = self.like_before(weights, give_up(self.decoder.device, problem))
+            self.decoder = self.make(weights, give_up(self.decoder.device, problem))
         return self.decoder
 
-    def like_before(self, weights: WhisperWeights, backend: Backend) -> Decoder:
-        """With room for as many windows and lines as the engine that was lost."""
+
+class Rebuild(Reopening[WhisperWeights, Decoder]):
+    """Whisper's, with room for as many windows and lines as there was."""
+
+    def read(self) -> WhisperWeights:
+        return with_matrices(load_weights(self.path), self.dtype)
+
+    def make(self, weights: WhisperWeights, backend: Backend) -> Decoder:
         made = Decoder(weights, backend)
         made.reserve(self.decoder.windows, self.decoder.most_lines)
         return made
 
 
-class RebuildParakeet:
-    """The same for Parakeet, whose engine makes room as it is asked for it."""
+class RebuildParakeet(Reopening[ParakeetWeights, ParakeetDecoder]):
+    """Parakeet's, whose engine makes room as it is asked for it."""
 
-    def __init__(self, path: Path, dtype: str, device: str, decoder: ParakeetDecoder) -> None:
-        self.path, self.dtype, self.device, self.decoder = path, dtype, device, decoder
+    def read(self) -> ParakeetWeights:
+        return parakeet_with_matrices(load_parakeet_weights(self.path), self.dtype)
 
-    def __call__(self) -> ParakeetDecoder:
-        """As Rebuild."""
-        close(self.decoder.backend)
-        weights = parakeet_with_matrices(load_parakeet_weights(self.path), self.dtype)
-        try:
-            backend = reopen(self.decoder.device, self.device)
-            self.decoder = ParakeetDecoder(weights, backend)
-        except DeviceError as problem:
-            self.decoder = ParakeetDecoder(weights, give_up(self.decoder.device, problem))
-        return self.decoder
+    def make(self, weights: ParakeetWeights, backend: Backend) -> ParakeetDecoder:
+        return ParakeetDecoder(weights, backend)
 
 
-class RebuildQwen3Tts:
-    """The same for Qwen3-TTS."""
+class RebuildQwen3Tts(Reopening[Qwen3TtsWeights, Qwen3TtsDecoder]):
+    """Qwen3-TTS's, likewise."""
 
-    def __init__(self, path: Path, dtype: str, device: str, decoder: Qwen3TtsDecoder) -> None:
-        self.path, self.dtype, self.device, self.decoder = path, dtype, device, decoder
+    def read(self) -> Qwen3TtsWeights:
+        return qwen3_tts_with_matrices(load_qwen3_tts_weights(self.path), self.dtype)
 
-    def __call__(self) -> Qwen3TtsDecoder:
-        """As Rebuild."""
-        close(self.decoder.backend)
-        weights = qwen3_tts_with_matrices(load_qwen3_tts_weights(self.path), self.dtype)
-        try:
-            self.decoder = speaking(weights, reopen(self.decoder.device, self.device))
-        except DeviceError as problem:
-            self.decoder = speaking(weights, give_up(self.decoder.device, problem))
-        return self.decoder
+    def make(self, weights: Qwen3TtsWeights, backend: Backend) -> Qwen3TtsDecoder:
+        return speaking(weights, backend)
 
 
 def reopen(lost: str, device: str) -> Backend:
@@ -262,15 +269,15 @@ def choose_backend(device: str) -> Backend:
         return fall_back(device, problem)
 
 
-def build(weights: WhisperWeights, backend: Backend, device: str) -> Decoder:
+def build(make: Callable[[Backend], Held], backend: Backend, device: str) -> Held:
     """The engine; on NumPy where `auto` has chosen a GPU that cannot do this model.
 
     Raises DeviceError where a GPU was asked for.
     """
     try:
-        return Decoder(weights, backend)
+        return make(backend)
     except DeviceError as problem:
-        return Decoder(weights, fall_back(device, problem))
+        return make(fall_back(device, problem))
 
 
 def fall_back(device: str, problem: DeviceError) -> Backend:
