@@ -292,7 +292,7 @@ def read_files(model: str, voice: str | None, arguments: list[str]) -> Iterator[
     if voice is not None and is_name(voice):
         yield str(saved().file(voice))
     place: Path | None = hub.expanded(model)
-    if not os.path.exists(hub.expanded(model)):
+    if not os.path.exists(place):
         check_speaks(model)
         place = hub.find(model)
     if place is not None:

@@ -9,7 +9,7 @@ from dataclasses import replace
 from time import perf_counter
 from typing import Any, Protocol, TypeAlias
 
-from oscine.audio.io import Source, channel_count, open_source
+from oscine.audio.io import Source, SourceLike, channel_count, open_source
 from oscine.audio.mel import FRAMES_PER_SECOND, SAMPLE_RATE
 from oscine.audio.silero import available
 from oscine.audio.speech import Speech
@@ -17,7 +17,7 @@ from oscine.audio.timeline import Timeline
 from oscine.audio.vad import VadOptions
 from oscine.errors import Cancelled
 from oscine.models.cancel import Cancel, asked_to_stop
-from oscine.models.resident import Resident
+from oscine.models.resident import Held, Resident
 from oscine.types import Coverage, Segment, Transcript, Word
 
 log = logging.getLogger(__name__)
@@ -175,6 +175,42 @@ class Transcription(Iterator[Segment]):
 
     def _clock(self, stage: str, started: float) -> None:
         self._timings[stage] += 1000 * (perf_counter() - started)
+
+
+class Transcriber(Resident[Held]):
+    """A model that writes down what recordings say."""
+
+    @abstractmethod
+    def stream(
+        self,
+        audio: SourceLike,
+        *,
+        progress: Progress | None = None,
+        cancel: Cancel | None = None,
+        **options: Any,
+    ) -> Transcription:
+        """Segments as they are finished; to cancel, stop iterating. Otherwise as transcribe."""
+
+    def transcribe(
+        self,
+        audio: SourceLike,
+        *,
+        progress: Progress | None = None,
+        cancel: Cancel | None = None,
+        **options: Any,
+    ) -> Transcript:
+        """The whole recording as text.
+
+        `audio`: a path, "-", bytes, a binary file, an array at 16 kHz, (array, rate).
+        `options`: those of `stream`. `progress(done, total)` gets seconds, never falling.
+        `cancel` is asked between the bursts of a window or piece; when it says so, Cancelled is
+        raised, whose `partial` is what was finished.
+        Raises UsageError, AudioError, NonFiniteError, DeviceError, Cancelled.
+        """
+        stream = self.stream(audio, progress=progress, cancel=cancel, **options)
+        for _ in stream:
+            pass
+        return stream.transcript()
 
 
 def vad_options(options: Listening) -> VadOptions | None:

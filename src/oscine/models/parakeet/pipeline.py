@@ -23,10 +23,9 @@ from oscine.models.parakeet.listen import LATENCY, listen
 from oscine.models.parakeet.options import ParakeetOptions
 from oscine.models.parakeet.request import Decoded, Span
 from oscine.models.parakeet.stream import Stream
-from oscine.models.resident import Resident
-from oscine.models.transcription import Progress
+from oscine.models.transcription import Progress, Transcriber
 from oscine.text.pieces import SPACE, Pieces
-from oscine.types import Transcript, Update
+from oscine.types import Update
 
 log = logging.getLogger(__name__)
 
@@ -53,7 +52,7 @@ class Engine(resident.Engine, Protocol):
     def hears_phrases(self) -> bool: ...
 
 
-class Parakeet(Resident[Engine]):
+class Parakeet(Transcriber[Engine]):
     """A loaded model. `lengths`: into what pieces long recordings are cut."""
 
     def __init__(
@@ -69,27 +68,6 @@ class Parakeet(Resident[Engine]):
         self.lengths = lengths or Lengths()
         self.multilingual = is_multilingual(spelling)
 
-    def transcribe(
-        self,
-        audio: SourceLike,
-        *,
-        progress: Progress | None = None,
-        cancel: Cancel | None = None,
-        **options: Any,
-    ) -> Transcript:
-        """The whole recording as text.
-
-        `audio`: a path, "-", bytes, a binary file, an array at 16 kHz, (array, rate).
-        `options`: those that options.ParakeetOptions.of takes. `progress(done, total)` gets
-        seconds, never falling. `cancel` is asked between the bursts of a piece; when it says so,
-        Cancelled is raised, whose `partial` is what was finished.
-        Raises UsageError, AudioError, NonFiniteError, DeviceError, Cancelled.
-        """
-        stream = self.stream(audio, progress=progress, cancel=cancel, **options)
-        for _ in stream:
-            pass
-        return stream.transcript()
-
     def stream(
         self,
         audio: SourceLike,
@@ -98,7 +76,10 @@ class Parakeet(Resident[Engine]):
         cancel: Cancel | None = None,
         **options: Any,
     ) -> Stream:
-        """Segments as they are finished; to cancel, stop iterating. Otherwise as transcribe."""
+        """Segments as they are finished; to cancel, stop iterating. Otherwise as transcribe.
+
+        `options`: those that options.ParakeetOptions.of takes.
+        """
         checked = ParakeetOptions.of(**options)
         return Stream(self, open_source(audio), checked, progress, cancel)
 

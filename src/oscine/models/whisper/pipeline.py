@@ -16,8 +16,7 @@ from oscine.audio.windows import Features, Recording
 from oscine.errors import DeviceMemoryError, UsageError
 from oscine.models import agreement, resident
 from oscine.models.cancel import Cancel, asked_to_stop
-from oscine.models.resident import Resident
-from oscine.models.transcription import Progress
+from oscine.models.transcription import Progress, Transcriber
 from oscine.models.whisper.config import WhisperConfig
 from oscine.models.whisper.decode import Check
 from oscine.models.whisper.language import vote, window_starts
@@ -26,7 +25,7 @@ from oscine.models.whisper.request import Alignment, Decoded, Request
 from oscine.models.whisper.stream import Stream
 from oscine.models.whisper.tokens import Tokens, resolve, suppressed
 from oscine.text.whisper import Tokenizer
-from oscine.types import Transcript, Update
+from oscine.types import Update
 
 log = logging.getLogger(__name__)
 
@@ -49,7 +48,7 @@ class Engine(resident.Engine, Protocol):
     def detect(self, request: Request, ids: Sequence[int]) -> tuple[int, NDArray[np.float32]]: ...
 
 
-class Whisper(Resident[Engine]):
+class Whisper(Transcriber[Engine]):
     """A loaded model."""
 
     def __init__(
@@ -69,27 +68,6 @@ class Whisper(Resident[Engine]):
         """Whether it knows languages other than English."""
         return self.tokens is not None and self.tokens.multilingual
 
-    def transcribe(
-        self,
-        audio: SourceLike,
-        *,
-        progress: Progress | None = None,
-        cancel: Cancel | None = None,
-        **options: Any,
-    ) -> Transcript:
-        """The whole recording as text.
-
-        `audio`: a path, "-", bytes, a binary file, an array at 16 kHz, (array, rate).
-        `options`: fields of TranscribeOptions, in openai-whisper's forms.
-        `progress(done, total)` gets seconds, never falling. `cancel` is asked between the bursts of
-        a window; when it says so, Cancelled is raised, whose `partial` is what was finished.
-        Raises UsageError, AudioError, NonFiniteError, DeviceError, Cancelled.
-        """
-        stream = self.stream(audio, progress=progress, cancel=cancel, **options)
-        for _ in stream:
-            pass
-        return stream.transcript()
-
     def stream(
         self,
         audio: SourceLike,
@@ -100,7 +78,8 @@ class Whisper(Resident[Engine]):
     ) -> Stream:
         """Segments as windows are finished; to cancel, stop iterating. Otherwise as transcribe.
 
-        With split_channels, the segments of one channel after those of the other.
+        `options`: fields of TranscribeOptions, in openai-whisper's forms. With split_channels, the
+        segments of one channel come after those of the other.
         """
         checked = TranscribeOptions.of(**options)
         return Stream(self, open_source(audio), checked, progress, cancel)
