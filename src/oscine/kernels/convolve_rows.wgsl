@@ -5,6 +5,7 @@
 // between neighbours (a lane keeps one row of four or eight), then added by way of shared memory.
 // Launch (ceil(R / TILE), ceil(OUTPUTS / (4 · WORKGROUP / LANES))).
 // use _exchange_subgroup
+// use _halve
 // use _weights_f32
 // use _activation
 // use _convolved
@@ -20,19 +21,6 @@ const LANES: u32 = 128u;
 const ACROSS: u32 = WORKGROUP / LANES * 4u;  // outputs of a workgroup
 
 var<workgroup> sums: array<vec4<f32>, WORKGROUP / 4u * TILE>;  // [lanes, by the four or eight][TILE]
-
-fn step(sum: vec4<f32>, v: vec4<f32>, m: mat4x4<f32>) -> vec4<f32> {
-  var s = fma(vec4<f32>(v.x), m[0], sum);
-  s = fma(vec4<f32>(v.y), m[1], s);
-  s = fma(vec4<f32>(v.z), m[2], s);
-  return fma(vec4<f32>(v.w), m[3], s);
-}
-
-// Two rows' sums of two lanes to one of each: a lane whose `bit` is set keeps the odd row.
-fn halve(even: vec4<f32>, odd: vec4<f32>, bit: u32, me: u32) -> vec4<f32> {
-  let up = (me & bit) != 0u;
-  return select(even, odd, up) + exchange(select(odd, even, up), bit, me);
-}
 
 fn run(workgroup: vec3<u32>, me: u32) {
   let rows = arrayLength(&y) / OUTPUTS;

@@ -7,6 +7,7 @@
 // rows: then LANES <= WORKGROUP / 4, or half of it for TILE <= 8.
 // Launch (ceil(ROWS / TILE), ceil(OUTPUTS / (4 · WORKGROUP / LANES))).
 // use _exchange_subgroup
+// use _halve
 // use _weights_f32
 // use _state
 // use _guard
@@ -56,22 +57,9 @@ fn turn(w0: Packed, w1: Packed, w2: Packed, w3: Packed, k: u32) -> mat4x4<f32> {
   return transpose(mat4x4<f32>(unpack(w0), unpack(w1), unpack(w2), unpack(w3)));
 }
 
-fn step(sum: vec4<f32>, v: vec4<f32>, m: mat4x4<f32>) -> vec4<f32> {
-  var s = fma(vec4<f32>(v.x), m[0], sum);
-  s = fma(vec4<f32>(v.y), m[1], s);
-  s = fma(vec4<f32>(v.z), m[2], s);
-  return fma(vec4<f32>(v.w), m[3], s);
-}
-
 // Σ v and Σ v².
 fn sums_of(v: vec4<f32>) -> vec2<f32> {
   return vec2<f32>(dot(v, vec4<f32>(1.0)), dot(v, v));
-}
-
-// Two rows' sums of two lanes to one of each: a lane whose `bit` is set keeps the odd row.
-fn halve(even: vec4<f32>, odd: vec4<f32>, bit: u32, me: u32) -> vec4<f32> {
-  let up = (me & bit) != 0u;
-  return select(even, odd, up) + exchange(select(odd, even, up), bit, me);
 }
 
 // What the q-th result of the workgroup needs besides its sum: fetched ahead.
