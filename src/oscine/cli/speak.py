@@ -291,8 +291,9 @@ def read_files(model: str, voice: str | None, arguments: list[str]) -> Iterator[
     yield from arguments
     if voice is not None and is_name(voice):
         yield str(saved().file(voice))
-    place: Path | None = hub.expanded(model)
-    if not os.path.exists(place):
+    local = hub.expanded(model)
+    place: Path | None = local
+    if not os.path.exists(local):
         check_speaks(model)
         place = hub.find(model)
     if place is not None:
