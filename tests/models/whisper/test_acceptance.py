@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from difflib import SequenceMatcher
 from functools import cache
 from itertools import pairwise
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -15,6 +16,7 @@ import pytest
 from oscine import load
 from oscine.audio.io import decode
 from oscine.models.whisper.pipeline import Whisper
+from oscine.models.whisper.request import Request
 from oscine.types import Transcript
 
 pytestmark = pytest.mark.weights
@@ -182,3 +184,24 @@ def test_a_loop_is_cut_and_flagged(model: Models, shared_audio: Path) -> None:
     assert flagged
     assert not re.search(r"\b(\w+(?: \w+){0,5})(?: \1){2}", " ".join(plain(result.text).split()))
     assert len(result.text) > 100  # and goes on to what is said
+
+
+def test_a_poor_window_does_not_run_to_its_limit(
+    model: Models, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Noise without the detector: base repeats itself until something ends it."""
+    decoder, attempts = model("base").decoder, []
+    decode_windows = decoder.decode
+
+    def recorded(requests: Sequence[Request], check: Any = None) -> Any:
+        found = decode_windows(requests, check)
+        attempts.extend((request, rows) for request, rows in zip(requests, found, strict=True))
+        return found
+
+    monkeypatch.setattr(decoder, "decode", recorded)
+    found = model("base").transcribe(noise(30, 0.3), vad_filter=False, temperature=(0, 0.2))
+    assert all("repetition" in segment.flags for segment in found.segments)
+    assert [len(rows) for _, rows in attempts] == [1, 5]
+    stops = [(row.stop, len(row.tokens)) for _, rows in attempts for row in rows]
+    assert "repeat" in dict(stops)
+    assert max(count for _, count in stops) < attempts[0][0].limit / 2

@@ -2,11 +2,21 @@
 
 from __future__ import annotations
 
+import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
+from oscine import ops
 from oscine.models.whisper.cut import cut
-from oscine.models.whisper.guard import LOOP, ROUNDS, cut_repetition
+from oscine.models.whisper.guard import (
+    ENDLESS,
+    ENDLESS_ROUNDS,
+    LOOP,
+    ROUNDS,
+    Loops,
+    cut_repetition,
+    is_endless,
+)
 from oscine.models.whisper.request import REPEAT_LIMIT
 
 END, BEGIN = 1000, 1100
@@ -79,3 +89,40 @@ def test_the_phrase_that_stays_says_all_of_it(phrase: list[int], rounds: int) ->
         assert len(found) <= len(phrase)
     else:
         assert len(phrase) * rounds < max(LOOP, ROUNDS * len(phrase))
+
+
+@given(
+    phrase=st.lists(st.integers(0, 900), min_size=1, max_size=20),
+    before=st.lists(st.integers(0, 900), max_size=20),
+)
+def test_a_loop_is_endless_after_some_rounds(phrase: list[int], before: list[int]) -> None:
+    rounds = max(ENDLESS_ROUNDS, -(-ENDLESS // len(phrase)), -(-len(before) // len(phrase)))
+    spaced = [token for id in phrase * rounds for token in (id, BEGIN + 3)]
+    assert is_endless([*before, *spaced], END)
+
+
+@given(tokens=TOKENS)
+def test_what_is_endless_is_also_cut(tokens: list[int]) -> None:
+    if is_endless(tokens, END):
+        assert cut_tokens(tokens)[1]
+
+
+def test_speech_is_not_endless() -> None:
+    line = list(range(30))
+    for tokens in (line, line * 2, [*line, *line, *[5] * ENDLESS, 6], [*range(70), *[1, 2] * 16]):
+        assert not is_endless(tokens, END)
+
+
+def test_a_loop_keeps_its_state_whatever_other_rows_do() -> None:
+    rows, tokens = np.zeros(2, ops.STATE), np.zeros((2, 100), np.uint32)
+    tokens[0], tokens[1] = np.tile([4, 5], 50), np.arange(100)
+    rows["count"], rows["sum_logprob"] = (40, 30), (-4, -9)
+    loops = Loops(END)
+    first = loops.stopped(rows, tokens)
+    assert first["done"].tolist() == [ops.STOP_REPEAT, 0]
+    rows["count"], rows["sum_logprob"] = (90, 80), (-6, -12)
+    rows["done"][1] = ops.STOP_END
+    later = loops.stopped(rows, tokens)
+    assert later["done"].tolist() == [ops.STOP_REPEAT, ops.STOP_END]
+    assert later["count"].tolist() == [40, 80]
+    assert later["sum_logprob"].tolist() == [-4, -12]

@@ -121,6 +121,8 @@ class Attempts:
             pool=round(beams * (options.patience or 1.0)),
             repetition_penalty=options.repetition_penalty,
             no_repeat_ngram=min(options.no_repeat_ngram_size, context),
+            # Only where a repetitive result is rejected: the rest of a loop then has no use.
+            stop_loops=options.compression_ratio_threshold is not None and beams == 1,
             # Another window or attempt, other random numbers; the same run again, the same.
             seed=(options.seed * 0x9E3779B1 + job.seek * 16 + attempt) & 0xFFFFFFFF,
             window=window,

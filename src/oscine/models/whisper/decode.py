@@ -12,6 +12,7 @@ from oscine import ops
 from oscine.errors import DeviceMemoryError, NonFiniteError, UsageError
 from oscine.models.whisper import model
 from oscine.models.whisper.align import Aligner
+from oscine.models.whisper.guard import Loops
 from oscine.models.whisper.lines import Lines, Shape
 from oscine.models.whisper.request import Alignment, Decoded, Request
 from oscine.models.whisper.weights import WhisperWeights
@@ -211,6 +212,7 @@ class Decoder:
         lines = self.lines(Shape(groups, first.width, pool, first.penalised))
         lines.prefill(requests)
         slots, limit = lines.slots(), max(request.limit for request in requests)
+        loops = Loops(first.end)
         pending = self.backend.snapshot(*slots)
         while True:
             lines.step.run(BURST)
@@ -218,6 +220,8 @@ class Decoder:
             rows, *rest = pending()
             if check is not None:
                 check(int(rows["count"].max()), limit)
+            if first.stop_loops:
+                rows = loops.stopped(rows, rest[0])
             if rows["done"].all():
                 break
             pending = ahead

@@ -5,12 +5,18 @@ from __future__ import annotations
 from collections.abc import Sequence
 from itertools import groupby
 
+import numpy as np
+from numpy.typing import NDArray
+
+from oscine import ops
 from oscine.models.whisper.request import REPEAT_LIMIT
 
 LONGEST_PHRASE = 60  # tokens of a phrase that may be said again and again
 ROUNDS = 3  # in a row make a loop,
 LOOP = 12  # if they are so many tokens: "no, no, no" is speech;
 # of one token alone, as many as end a window.
+ENDLESS = 32  # text tokens of a loop, at least half of the text, after which decoding stops
+ENDLESS_ROUNDS = 4  # of its phrase
 
 
 def cut_repetition(
@@ -38,6 +44,24 @@ def cut_repetition(
     return tuple(_without_empty_pairs(kept, timestamp_begin)), True
 
 
+def is_endless(tokens: Sequence[int], end: int) -> bool:
+    """Whether the text ids (below `end`) end in a loop that only the limit of tokens would stop.
+
+    The loop must be at least half of the text, so that the window counts as repetitive anyway.
+    """
+    text = [token for token in tokens if token < end]
+    if len(text) < ENDLESS:
+        return False
+    for length in range(1, min(LONGEST_PHRASE, len(text) // ENDLESS_ROUNDS) + 1):
+        start = len(text) - length
+        while start and text[start - 1] == text[start - 1 + length]:
+            start -= 1
+        looping = len(text) - start
+        if looping >= max(ENDLESS, ENDLESS_ROUNDS * length, len(text) / 2):
+            return True
+    return False
+
+
 def _loop(text: Sequence[int], start: int) -> tuple[int, int]:
     """The shortest phrase that is said again and again from `start`, and where that ends; 0, 0."""
     for length in range(1, min(LONGEST_PHRASE, (len(text) - start) // ROUNDS) + 1):
@@ -60,3 +84,28 @@ def _without_empty_pairs(tokens: Sequence[int], timestamp_begin: int) -> list[in
     while kept[-2:] and all(token >= timestamp_begin for token in kept[-2:]) and len(kept) > 1:
         kept.pop()  # nothing opens at the end
     return kept
+
+
+class Loops:
+    """The rows of one decoding pass that ended early because their text became an endless loop.
+
+    A row keeps its state from the moment it is found, so that the result does not depend on how
+    long other rows of the batch take.
+    """
+
+    def __init__(self, end: int) -> None:
+        self._end = end  # ids below are text
+        self._found: dict[int, NDArray[np.void]] = {}
+
+    def stopped(self, rows: NDArray[np.void], tokens: NDArray[np.uint32]) -> NDArray[np.void]:
+        """The states [rows] of ops.STATE with every looping row ended; `tokens`: [rows, C]."""
+        rows = rows.copy()
+        for number in np.flatnonzero(rows["done"] == 0).tolist():
+            if number not in self._found:
+                picked = tokens[number, : rows[number]["count"]].tolist()
+                if is_endless(picked, self._end):
+                    self._found[number] = rows[number].copy()
+        for number, row in self._found.items():
+            rows[number] = row
+            rows[number]["done"] = ops.STOP_REPEAT
+        return rows

@@ -36,6 +36,7 @@ class Request:
     pool: int = 1  # beams that must have ended before the search does
     repetition_penalty: float = 1.0
     no_repeat_ngram: int = 0
+    stop_loops: bool = False  # end a row early whose text has become a loop; never with beams
     seed: int = 0
     window: int = 0  # which of the encoded windows
 
