@@ -29,8 +29,9 @@ MAY_IMPORT = {
     "formats": ("types", "errors", "files", "subtitles"),
     "threads": ("errors",),
     "audio": ("types", "errors", "files", "threads"),
-    "text": ("types", "errors", "files"),
-    "weights": ("types", "errors", "files", "bfloat16"),
+    "model_files": ("errors", "files"),
+    "text": ("types", "errors", "files", "model_files"),
+    "weights": ("types", "errors", "files", "model_files", "bfloat16"),
     "gpu": ("types", "errors", "bfloat16"),
     "ops": (
         *("errors", "bfloat16", "ops.conformer_ops", "ops.transducer_ops", "ops.speech_ops"),
@@ -67,7 +68,8 @@ MAY_IMPORT = {
     },
     "ops.shadow": ("ops", "errors", "gpu", "ops.gpu", "ops.reference", "ops.check"),
     "models": (
-        *("types", "errors", "files", "bfloat16", "ops", "weights", "audio", "text", "models"),
+        *("types", "errors", "files", "model_files", "bfloat16", "ops", "weights", "audio"),
+        *("text", "models"),
     ),
 }
 #: The files of a model that come later in its data's way; none may be imported by an earlier one.

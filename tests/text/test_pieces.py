@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import struct
 from pathlib import Path
 
@@ -215,7 +216,10 @@ def test_damaged_json_is_refused_in_one_line(tmp_path: Path, data: bytes) -> Non
     (tmp_path / "tokenizer.json").write_bytes(data)
     with pytest.raises(CheckpointError) as caught:
         read(tmp_path, 1)
-    assert "tokenizer.json: not a tokenizer" in str(caught.value) and "\n" not in str(caught.value)
+    assert re.search(
+        r"tokenizer\.json: (not a tokenizer|is not valid JSON|holds no)", str(caught.value)
+    )
+    assert "\n" not in str(caught.value)
 
 
 def test_a_json_with_a_hole_has_the_labels_before_it(tmp_path: Path) -> None:

@@ -136,10 +136,10 @@ def test_a_missing_tokenizer_is_asked_for_elsewhere_or_named(tmp_path: Path) -> 
 @pytest.mark.parametrize(
     ("name", "content", "problem"),
     [
-        ("tokenizer.json", "{", "not a tokenizer"),
-        ("tokenizer.json", "\ud800" * 5000, "not a tokenizer"),
+        ("tokenizer.json", "{", "not valid JSON"),
+        ("tokenizer.json", "\ud800" * 5000, "not valid JSON"),
         ("tokenizer.json", '{"model": {}, "added_tokens": []}', "not a tokenizer"),
-        ("tokenizer.json", "[]", "not a tokenizer"),
+        ("tokenizer.json", "[]", "holds no JSON object"),
         ("vocab.json", '{"a": 0}', "no <|endoftext|>"),
         ("vocab.json", '{"a": 0, "b": 2, "<|endoftext|>": 4}', "no token has id 1"),
         ("vocab.json", '{"日": 0, "<|endoftext|>": 1}', "not a tokenizer"),

@@ -93,7 +93,7 @@ def test_an_empty_tensor_between_others_hides_no_overlap(tmp_path: Path) -> None
         "b": tensor(shape=(0,), offsets=(8, 8)),
         "c": tensor(shape=(1,), offsets=(12, 16)),
     }
-    with pytest.raises(CheckpointError, match="'a' and 'c' overlap"):
+    with pytest.raises(CheckpointError, match="'a' and 'b' overlap"):
         read_checkpoint(write(tmp_path / "m.safetensors", header, b"\0" * 16))
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -74,7 +73,8 @@ class Stated:
     def number(self, key: str, low: float, high: float, default: float | None = None) -> float:
         """A finite number with low < number <= high."""
         value = self._or(key, default)
-        if type(value) not in (int, float) or not math.isfinite(value) or not low < value <= high:
+        # Compared, not converted: a whole number of JSON may be larger than any float.
+        if type(value) not in (int, float) or not low < value <= high:
             raise self.wrong(key, value, f"a number above {low:g}, up to {high:g}, is needed there")
         return float(value)
 
@@ -105,5 +105,5 @@ def _alike(value: object, one: object) -> bool:
     numbers = (int, float)
     if type(value) in numbers and type(one) in numbers:
         assert isinstance(value, numbers) and isinstance(one, numbers)
-        return abs(value - one) <= 1e-6 * abs(one)
+        return one - 1e-6 * abs(one) <= value <= one + 1e-6 * abs(one)
     return type(value) is type(one) and value == one

@@ -6,18 +6,17 @@ configuration's, or vocab.txt. Whichever it is must have as many labels as the n
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
 from oscine.errors import CheckpointError
-from oscine.files import contents
+from oscine.model_files import small_file
 from oscine.text.pieces import BYTE, CONTROL, NORMAL, UNKNOWN, Pieces, kind_of, nfkc, unchanged
 from oscine.text.sentencepiece import read_sentencepiece
+from oscine.text.vocabulary import REMEDY, check_count, lines_of, read_tokenizer_json
 
 MODEL, JSON, LIST = "tokenizer.model", "tokenizer.json", "vocab.txt"
-_MOST_BYTES = 64 << 20  # of any of them
 
 
 def read_pieces(
@@ -45,7 +44,9 @@ def _sources(
     folder: Path, packed: Mapping[str, bytes], listed: object, count: int, path: Path
 ) -> Iterator[tuple[str, Pieces]]:
     def data_of(name: str) -> tuple[bytes | None, Path]:
-        return (packed[name], path) if name in packed else (_beside(folder / name), folder / name)
+        if name in packed:
+            return packed[name], path
+        return small_file(folder / name), folder / name
 
     data, where = data_of(MODEL)
     if data is not None:
@@ -57,61 +58,60 @@ def _sources(
         yield "its configuration", _from_list(listed, path)
     data, where = data_of(LIST)
     if data is not None:
-        lines = data.decode("utf-8", "replace").replace("\r\n", "\n").split("\n")
-        yield LIST, _from_list(lines[:-1] if lines[-1] == "" else lines, where)
-
-
-def _beside(file: Path) -> bytes | None:
-    try:
-        return contents(file, _MOST_BYTES)
-    except FileNotFoundError:
-        return None
-    except OSError as error:
-        raise CheckpointError(file, f"cannot be read ({error.strerror})") from None
+        yield LIST, Pieces.of(lines_of(data.replace(b"\r\n", b"\n"), where))
 
 
 def _from_list(listed: object, path: Path) -> Pieces:
     if not isinstance(listed, list) or not all(isinstance(label, str) for label in listed):
         raise CheckpointError(path, "its labels are no list of texts")
+    check_count(len(listed), path)
     return Pieces.of(listed)
 
 
 def _from_json(data: bytes, path: Path, count: int) -> Pieces:
     """Byte-pair merges as scores: the earlier a merge, the higher. Ids from `count` on: blank."""
-    try:
-        settings = json.loads(data)
-        model = settings["model"]
-        merges = [pair if isinstance(pair, list) else pair.split(" ") for pair in model["merges"]]
-        added = {token["id"]: token for token in settings.get("added_tokens") or ()}
-        names = {id: name for name, id in model["vocab"].items()}
-        names |= {id: token["content"] for id, token in added.items()}
-        special = {id for id, token in added.items() if token.get("special")}
-        rank = {left + right: -float(at) for at, (left, right) in reversed([*enumerate(merges)])}
-        labels = _in_order(names, count)
-        unknown = model.get("unk_token")
-    except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
-        problem = f"not a tokenizer of BPE pieces ({type(error).__name__}: {str(error)[:80]})"
-        raise CheckpointError(path, problem, "fetch it again") from None
+    tokenizer = read_tokenizer_json(data, path)
+    model = tokenizer.model
+    merged = _merged(model, path)
+    rank = {name: -float(at) for at, name in reversed([*enumerate(merged)])}
+    names = {id: name for name, id in tokenizer.vocabulary.items()}
+    names |= {id: name for name, id in tokenizer.added.items()}
+    labels = _in_order(names, count)
     kinds: list[int] = []
     for at, label in enumerate(labels):
         kind = kind_of(label)
-        if label == unknown:
+        if label == model.get("unk_token"):
             kind = UNKNOWN
-        elif at in special:
+        elif at in tokenizer.special:
             kind = CONTROL
         elif kind == BYTE and not model.get("byte_fallback"):
             kind = NORMAL
         kinds.append(kind)
-    scores = tuple(rank.get(name, -float(len(merges))) for name in labels)
-    normalise = unchanged if settings.get("normalizer") is None else nfkc
+    scores = tuple(rank.get(name, -float(len(merged))) for name in labels)
+    normalise = unchanged if tokenizer.settings.get("normalizer") is None else nfkc
     return Pieces(tuple(labels), tuple(kinds), scores, normalise)
 
 
-def _in_order(names: dict[Any, Any], count: int) -> list[str]:
+def _merged(model: Mapping[str, Any], path: Path) -> list[str]:
+    """What each merge makes, in the order of their ranks; a merge is "a b" or ["a", "b"]."""
+    merges = model.get("merges")
+    if not isinstance(merges, list):
+        raise CheckpointError(path, "not a tokenizer of BPE pieces: it has no merges", REMEDY)
+    merged = []
+    for pair in merges:
+        parts = pair.split(" ") if isinstance(pair, str) else pair
+        if not isinstance(parts, list) or [type(part) for part in parts] != [str, str]:
+            problem = f"not a tokenizer of BPE pieces: a merge is {str(pair)[:40]!r}"
+            raise CheckpointError(path, problem, REMEDY)
+        merged.append(parts[0] + parts[1])
+    return merged
+
+
+def _in_order(names: Mapping[int, str], count: int) -> list[str]:
     """Labels 0, 1, ... as far as they go without a gap."""
     labels = []
-    for id in range(min(count, len(names))):
-        if not isinstance(names.get(id), str):
+    for id in range(count):
+        if id not in names:
             break
         labels.append(names[id])
     return labels

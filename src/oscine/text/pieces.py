@@ -15,6 +15,8 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from heapq import heapify, heappop, heappush
 
+from oscine.text.longest import LongestMatch
+
 SPACE = "\u2581"  # stands for a space inside pieces
 NORMAL, UNKNOWN, CONTROL, USER, UNUSED, BYTE = range(1, 7)  # ModelProto.SentencePiece.Type
 
@@ -117,10 +119,10 @@ class Pieces:
 
     def _cut(self, text: str) -> list[str]:
         """Characters, and the user's pieces whole, longest first."""
-        if not self._user:
-            return list(text)
-        pattern = "|".join(map(re.escape, sorted(self._user, key=len, reverse=True)))
-        return re.findall(f"(?s:{pattern}|.)", text)
+        symbols: list[str] = []
+        for part, whole in self._users_names.split(text):
+            symbols += [part] if whole else part
+        return symbols
 
     @cached_property
     def _silent(self) -> tuple[bool, ...]:
@@ -149,6 +151,10 @@ class Pieces:
             for id, name in enumerate(self.names)
             if self.kinds[id] == USER and name and not self._silent[id]
         )
+
+    @cached_property
+    def _users_names(self) -> LongestMatch:
+        return LongestMatch(self._user)
 
     @cached_property
     def _ids(self) -> dict[str, int]:

@@ -8,14 +8,14 @@ the Hub it does not, and neither is it done here.)
 
 from __future__ import annotations
 
-import json
-import re
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from oscine.errors import CheckpointError, UsageError
-from oscine.files import contents
+from oscine.model_files import parse_json, small_file
+from oscine.text.longest import LongestMatch
+from oscine.text.vocabulary import MAX_TOKENS, checked_ids, lines_of
 from oscine.text.whisper import unicode_to_byte
 
 if TYPE_CHECKING:
@@ -26,8 +26,6 @@ PATTERN = (
     r"|\s*[\r\n]+|\s+(?!\S)|\s+"
 )
 VOCABULARY, MERGES, SETTINGS = "vocab.json", "merges.txt", "tokenizer_config.json"
-_MOST_BYTES = 100_000_000
-_MOST_IDS = 1 << 22
 _MOST_UNREACHED = 0.001  # of the tokens that merges make; of released models none
 
 
@@ -38,8 +36,7 @@ class QwenTokenizer:
         """`size`: one more than the largest id."""
         self.specials, self.path, self.size = dict(specials), path, size
         self._library = library
-        names = sorted(self.specials, key=len, reverse=True)
-        self._split = re.compile("(" + "|".join(map(re.escape, names)) + ")") if names else None
+        self._names = LongestMatch(self.specials)
 
     @classmethod
     def load(cls, folder: Path) -> QwenTokenizer:
@@ -67,8 +64,8 @@ class QwenTokenizer:
             UsageError: half a surrogate pair, which is no text.
         """
         checked_unicode(text)
-        parts = self._split.split(text) if specials and self._split else [text]
-        return [id for at, part in enumerate(parts) for id in self._ids(part, at % 2 == 1)]
+        parts = self._names.split(text) if specials else [(text, False)]
+        return [id for part, special in parts for id in self._ids(part, special)]
 
     def special(self, name: str) -> int:
         """The id of an added token such as <|im_start|>. Raises CheckpointError."""
@@ -107,33 +104,15 @@ def _library(vocabulary: dict[str, int], merges: list[tuple[str, str]]) -> Libra
     return library
 
 
-def _text(path: Path) -> str:
-    try:
-        return contents(path, _MOST_BYTES).decode("utf-8")
-    except FileNotFoundError:
-        raise CheckpointError(path, "no such file", "fetch the whole folder") from None
-    except OSError as error:
-        raise CheckpointError(path, f"cannot be read ({error.strerror})") from None
-    except UnicodeDecodeError:
-        raise CheckpointError(path, "is not UTF-8", "fetch it again") from None
-
-
-def _object(path: Path) -> dict[str, Any]:
-    try:
-        found = json.loads(_text(path))
-    except (ValueError, RecursionError) as error:
-        problem = f"is not valid JSON ({str(error)[:120]})"
-        raise CheckpointError(path, problem, "fetch it again") from None
-    if not isinstance(found, dict):
-        raise CheckpointError(path, "holds no JSON object", "fetch it again")
-    return found
+def _data(path: Path) -> bytes:
+    data = small_file(path)
+    if data is None:
+        raise CheckpointError(path, "no such file", "fetch the whole folder")
+    return data
 
 
 def _vocabulary(path: Path) -> dict[str, int]:
-    vocabulary = _object(path)
-    for token, id in vocabulary.items():
-        if type(id) is not int or not 0 <= id < _MOST_IDS:
-            raise CheckpointError(path, f"token {token!r} has id {str(id)[:40]!r}")
+    vocabulary = checked_ids(parse_json(path, _data(path)), path)
     if len(set(vocabulary.values())) != len(vocabulary):
         raise CheckpointError(path, "two tokens have one id", "fetch it again")
     # A byte without a token would be left out silently.
@@ -147,7 +126,7 @@ def _vocabulary(path: Path) -> dict[str, int]:
 def _merges(path: Path, vocabulary: Mapping[str, int]) -> list[tuple[str, str]]:
     """In the order of their ranks."""
     merges = []
-    for number, line in enumerate(_text(path).split("\n"), 1):
+    for number, line in enumerate(lines_of(_data(path), path), 1):
         line = line.rstrip("\r")
         if not line or (number == 1 and line.startswith("#version")):
             continue
@@ -176,21 +155,18 @@ def _refuse_unreached(
 
 def _specials(path: Path, vocabulary: Mapping[str, int]) -> dict[str, int]:
     """The added tokens; no other token may have the id of one of them."""
-    added = _object(path).get("added_tokens_decoder")
+    added = parse_json(path, _data(path)).get("added_tokens_decoder")
     if not isinstance(added, dict):
         raise CheckpointError(path, "has no added_tokens_decoder", "fetch it again")
     owners = {id: token for token, id in vocabulary.items()}
     specials: dict[str, int] = {}
     for key, token in added.items():
         name = token.get("content") if isinstance(token, dict) else None
-        if not (key.isascii() and key.isdecimal() and len(key) < 8 and name):
+        number = key.isascii() and key.isdecimal() and len(key) < 8 and int(key) < MAX_TOKENS
+        if not number or not isinstance(name, str) or not name:
             raise CheckpointError(path, f"added token {key[:40]!r} is none", "fetch it again")
-        if (
-            not isinstance(name, str)
-            or name in specials
-            or owners.setdefault(int(key), name) != name
-        ):
-            problem = f"added token {key} ({str(name)[:40]!r}) is another one too"
+        if name in specials or owners.setdefault(int(key), name) != name:
+            problem = f"added token {key} ({name[:40]!r}) is another one too"
             raise CheckpointError(path, problem, "fetch it again")
         specials[name] = int(key)
     return specials

@@ -6,12 +6,14 @@ bounded by the bytes that are there; fields of no interest are passed over.
 
 from __future__ import annotations
 
+import math
 import struct
 from collections.abc import Iterator
 from pathlib import Path
 
 from oscine.errors import CheckpointError
 from oscine.text.pieces import BYTE, NORMAL, Pieces, kind_of, nfkc, unchanged
+from oscine.text.vocabulary import check_count
 
 _PIECES, _TRAINER, _NORMALISER = 1, 2, 3
 _BPE = 2
@@ -34,6 +36,7 @@ def read_sentencepiece(data: bytes, path: Path) -> Pieces:
                 names.append(name)
                 scores.append(score)
                 kinds.append(kind)
+                check_count(len(names), path)
             elif number == _TRAINER and isinstance(value, bytes):
                 model = next((int(v) for n, v in _fields(value) if n == 3 and type(v) is int), 1)
             elif number == _NORMALISER and isinstance(value, bytes):
@@ -59,6 +62,8 @@ def _piece(data: bytes) -> tuple[str, float, int]:
             score = value
         elif number == 3 and type(value) is int:
             kind = value
+    if not math.isfinite(score):
+        raise ValueError(f"a piece has score {score}")
     if not NORMAL <= kind <= BYTE:
         raise ValueError(f"a piece has type {kind}")
     if kind == BYTE and kind_of(name) != BYTE:

@@ -8,15 +8,21 @@ educational.py for merging by rank.
 
 from __future__ import annotations
 
-import json
 from codecs import utf_8_decode
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import cached_property, lru_cache
 from itertools import accumulate, pairwise
 from pathlib import Path
-from typing import Any
 
 from oscine.errors import CheckpointError
+from oscine.model_files import parse_json, parse_value, read_json, small_file
+from oscine.text.vocabulary import (
+    REMEDY,
+    checked_ids,
+    checked_list,
+    lines_of,
+    read_tokenizer_json,
+)
 
 END_OF_TEXT = "<|endoftext|>"
 SECONDS_PER_TIMESTAMP = 0.02
@@ -109,13 +115,7 @@ def load_tokenizer(
         raise CheckpointError(
             folder, "no tokenizer", f"put one of {', '.join(FILES)} beside the weights"
         )
-    try:
-        return _from_ids(_read_vocabulary(path), path)
-    except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
-        kind = type(error).__name__
-        raise CheckpointError(
-            path, f"not a tokenizer ({kind}: {error})", "fetch it again"
-        ) from error
+    return _from_ids(_read_vocabulary(path), path)
 
 
 def _find(folder: Path) -> Path | None:
@@ -124,20 +124,18 @@ def _find(folder: Path) -> Path | None:
 
 def _read_vocabulary(path: Path) -> dict[str, int]:
     """Token text (byte-unicode form) to id, special tokens among them."""
+    data = small_file(path)
+    if data is None:
+        raise CheckpointError(path, "no such file", "fetch the whole folder")
     if path.suffix == ".txt":
-        lines = path.read_text("utf-8").split("\n")
-        if lines[-1] == "":
-            lines.pop()
-        return _first_ids(lines)
-    content: Any = json.loads(path.read_text("utf-8"))
+        return _first_ids(lines_of(data, path))
     if path.name == "tokenizer.json":
-        added = {token["content"]: int(token["id"]) for token in content["added_tokens"]}
-        return {**content["model"]["vocab"], **added}
+        tokenizer = read_tokenizer_json(data, path)
+        return tokenizer.vocabulary | tokenizer.added
     if path.name == "vocabulary.json":
-        return _first_ids(content)
-    added_path = path.with_name("added_tokens.json")
-    added = json.loads(added_path.read_text("utf-8")) if added_path.is_file() else {}
-    return {**content, **added}
+        return _first_ids(checked_list(parse_value(path, data), path))
+    added = path.with_name("added_tokens.json")
+    return checked_ids(parse_json(path, data), path) | checked_ids(read_json(added), added)
 
 
 def _first_ids(tokens: Sequence[str]) -> dict[str, int]:
@@ -148,23 +146,26 @@ def _from_ids(ids: Mapping[str, int], path: Path) -> Tokenizer:
     if END_OF_TEXT not in ids:
         raise CheckpointError(path, f"no {END_OF_TEXT} in the vocabulary")
     end = ids[END_OF_TEXT]
-    texts: list[str | None] = [None] * end
+    texts: dict[int, str] = {}
     for token, id in ids.items():
-        if 0 <= id < end:
-            texts[id] = token
-    holes = [id for id, text in enumerate(texts[:-1]) if text is None]
-    if holes:  # the last may be missing: it is the empty string of multilingual vocabularies
-        raise CheckpointError(path, f"no token has id {holes[0]} ({len(holes)} are missing)")
+        if id < end and texts.setdefault(id, token) != token:
+            problem = f"tokens {texts[id][:40]!r} and {token[:40]!r} have one id, {id}"
+            raise CheckpointError(path, problem, REMEDY)
+    last = end - 1  # may be missing: it is the empty string of multilingual vocabularies
+    hole = next((id for id in range(last) if id not in texts), None)
+    if hole is not None:
+        missing = last - len(texts.keys() - {last})
+        raise CheckpointError(path, f"no token has id {hole} ({missing} are missing)")
     special = {token: id for token, id in ids.items() if id >= end}
-    return Tokenizer(_to_bytes([text or "" for text in texts]), special, path)
+    return Tokenizer(_to_bytes([texts.get(id, "") for id in range(end)], path), special, path)
 
 
-def _to_bytes(texts: Sequence[str]) -> Iterator[bytes]:
+def _to_bytes(texts: Sequence[str], path: Path) -> Iterator[bytes]:
     """The bytes that byte-unicode texts stand for; all are translated at once, for speed."""
     joined = "".join(texts)
     table = unicode_to_byte()
     if strays := set(joined) - table.keys():
-        raise ValueError(f"{min(strays)!r} stands for no byte")
+        raise CheckpointError(path, f"not a tokenizer: {min(strays)!r} stands for no byte", REMEDY)
     places = {ord(character): byte for character, byte in table.items()}
     data = joined.translate(places).encode("latin-1")
     ends = accumulate(map(len, texts))

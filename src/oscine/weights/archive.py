@@ -10,11 +10,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from oscine.errors import CheckpointError
-from oscine.weights.source import MappedFile
+from oscine.weights.source import MAX_TENSORS, MappedFile
 
 if TYPE_CHECKING:
     from _typeshed import WriteableBuffer
 
+#: Bytes that zipfile may read: the table of contents of MAX_TENSORS members, and its surroundings.
+_MAX_READ = 256 * MAX_TENSORS
 _LOCAL_HEADER = 30  # bytes before the name, in PKWARE's APPNOTE 4.3.7
 
 
@@ -27,10 +29,10 @@ class Member:
 
 
 class _Readable(io.RawIOBase):
-    """A MappedFile as zipfile reads one."""
+    """A MappedFile as zipfile reads one. Raises ValueError after _MAX_READ bytes."""
 
     def __init__(self, file: MappedFile) -> None:
-        self._file, self._at = file, 0
+        self._file, self._at, self._left = file, 0, _MAX_READ
 
     def readable(self) -> bool:
         return True
@@ -48,6 +50,9 @@ class _Readable(io.RawIOBase):
     def readinto(self, buffer: WriteableBuffer) -> int:
         room = memoryview(buffer)
         count = max(0, min(len(room), self._file.size - self._at))
+        self._left -= count
+        if self._left < 0:
+            raise ValueError(f"its table of contents has more than {_MAX_READ} bytes")
         if count:
             room[:count] = self._file.part(self._at, count, "the archive")
         self._at += count
@@ -77,6 +82,8 @@ class Archive(MappedFile):
             struct.error,
         ) as error:
             raise self.damaged(f"no readable zip archive ({str(error)[:80]})") from None
+        if len(records) > MAX_TENSORS:
+            raise self.damaged(f"holds {len(records)} members, more than {MAX_TENSORS}")
         self.members: dict[str, Member] = {}
         for record in records:
             if record.filename in self.members:

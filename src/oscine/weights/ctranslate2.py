@@ -14,8 +14,9 @@ import numpy as np
 
 from oscine.bfloat16 import BFLOAT16
 from oscine.errors import CheckpointError
+from oscine.model_files import read_json
 from oscine.weights.checkpoint import FLOAT32, Checkpoint, Entry, stored_entry
-from oscine.weights.source import Array, Cursor, MappedFile, checked_shape, read_json
+from oscine.weights.source import MAX_TENSORS, Array, Cursor, MappedFile, checked_shape
 
 VERSION, SPEC = 6, "WhisperSpec"
 _KINDS: tuple[np.dtype[Any], ...] = (
@@ -26,7 +27,6 @@ _KINDS: tuple[np.dtype[Any], ...] = (
     np.dtype("<f2"),
     BFLOAT16,
 )
-_MAX_VARIABLES = 100_000
 
 
 def is_ctranslate2(head: bytes) -> bool:
@@ -51,7 +51,7 @@ def read_ctranslate2(path: Path) -> Checkpoint:
             path, f"has CTranslate2 container version {version}, not {VERSION}", "convert it again"
         )
     _, count = cursor.unpack("2I", "the number of variables")
-    if count > _MAX_VARIABLES:
+    if count > MAX_TENSORS:
         raise file.damaged(f"claims {count} variables")
     stored: dict[str, Entry] = {}
     for _ in range(count):
@@ -96,7 +96,7 @@ def _variable(cursor: Cursor) -> tuple[str, Entry]:
 
 def _aliases(cursor: Cursor, stored: dict[str, Entry]) -> None:
     (count,) = cursor.unpack("I", "the number of aliases")
-    if count > _MAX_VARIABLES:
+    if count > MAX_TENSORS:
         raise cursor.file.damaged(f"claims {count} aliases")
     for _ in range(count):
         alias = _string(cursor, "an alias")

@@ -15,7 +15,7 @@ import numpy as np
 
 from oscine.errors import CheckpointError
 from oscine.weights.checkpoint import FLOAT16, FLOAT32, Checkpoint, Entry, stored_entry
-from oscine.weights.source import Array, Cursor, MappedFile, checked_shape
+from oscine.weights.source import MAX_TENSORS, Array, Cursor, MappedFile, checked_shape
 
 MAGIC: Final = b"lmgg"  # 0x67676d6c, little endian
 SIZES: Final = (
@@ -30,6 +30,7 @@ SIZES: Final = (
     "n_text_layer",
     "n_mels",
 )
+_MAX_TOKENS: Final = 1 << 20
 _BLOCK: Final = 32
 _CHUNK: Final = 1 << 15  # blocks turned to float32 at a time, so that the scratch stays in cache
 
@@ -80,12 +81,14 @@ def read_ggml(path: Path) -> Checkpoint:
         if name in tensors:
             raise file.damaged(f"tensor {name!r} occurs twice")
         tensors[name] = entry
+        if len(tensors) > MAX_TENSORS:
+            raise file.damaged(f"holds more than {MAX_TENSORS} tensors")
     return Checkpoint("ggml", path, path.parent, tensors, config, vocabulary)
 
 
 def _vocabulary(cursor: Cursor) -> tuple[bytes, ...]:
     (count,) = cursor.unpack("i", "the size of the vocabulary")
-    if not 0 <= count <= (cursor.file.size - cursor.offset) // 4:
+    if not 0 <= count <= min(_MAX_TOKENS, (cursor.file.size - cursor.offset) // 4):
         raise cursor.file.damaged(f"claims {count} tokens")
     tokens = []
     for number in range(count):

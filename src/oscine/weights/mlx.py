@@ -14,9 +14,10 @@ from typing import Final
 import numpy as np
 
 from oscine.errors import CheckpointError
+from oscine.model_files import read_json
 from oscine.weights.archive import Archive, Member
 from oscine.weights.checkpoint import FLOAT32, Checkpoint, Entry, stored_entry
-from oscine.weights.source import Array, checked_shape, read_json
+from oscine.weights.source import Array, checked_shape
 
 _HEADER: Final = re.compile(
     rb"\{'descr': '([<|][fiub]\d)', 'fortran_order': (True|False), "

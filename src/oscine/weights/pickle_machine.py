@@ -12,6 +12,11 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, Final
 
+from oscine.weights.source import MAX_RANK
+
+#: Whisper large's state takes 45,000.
+MAX_OPCODES: Final = 1_000_000
+
 
 class Refused(Exception):  # noqa: N818 - it says what happened
     """The stream holds something that is not on the list, or is damaged."""
@@ -73,7 +78,7 @@ class Machine:
         Raises:
             Refused: anything that torch.save of a state dict does not write.
         """
-        while True:
+        for _ in range(MAX_OPCODES):
             code = self._take(1)
             if code == b".":
                 return self._pop()
@@ -81,6 +86,7 @@ class Machine:
             if action is None:
                 raise Refused(f"pickle opcode {code!r} is not allowed")
             action(self)
+        raise Refused(f"the pickle has more than {MAX_OPCODES} opcodes")
 
     def _take(self, count: int) -> bytes:
         end = self._at + count
@@ -192,6 +198,7 @@ class Machine:
         record = self._pop()
         if (
             type(record) is not tuple
+            or len(record) != 5  # before a long one, which may be recalled often, is gone through
             or [type(part) for part in record] != [str, Global, str, str, int]
             or record[0] != "storage"
             or record[1].name not in STORAGES
@@ -223,7 +230,9 @@ def _tensor(arguments: tuple[Any, ...]) -> StridedTensor:
         raise Refused("the pickle describes no tensor")
     storage, offset, shape, strides = arguments[:4]
     for numbers in (shape, strides):
-        if type(numbers) is not tuple or any(type(number) is not int for number in numbers):
+        if type(numbers) is not tuple or len(numbers) > MAX_RANK:
+            raise Refused(f"a tensor in the pickle has no shape of {MAX_RANK} axes or fewer")
+        if any(type(number) is not int for number in numbers):
             raise Refused("a tensor in the pickle has no shape")
     if len(shape) != len(strides):
         raise Refused("a tensor's shape and strides differ in length")

@@ -16,10 +16,11 @@ import numpy as np
 
 from oscine.bfloat16 import BFLOAT16
 from oscine.errors import CheckpointError
+from oscine.model_files import MAX_BYTES, parse_json, read_json
 from oscine.weights.checkpoint import Checkpoint, Entry, stored_entry
-from oscine.weights.source import Cursor, MappedFile, checked_shape, parse_json, read_json, shown
+from oscine.weights.source import MAX_TENSORS, Cursor, MappedFile, checked_shape, shown
 
-MAX_HEADER = 100_000_000
+MAX_HEADER = 100_000_000  # bytes that the format allows; read are MAX_BYTES
 
 _KINDS: dict[str, np.dtype[Any]] = {
     "F64": np.dtype("<f8"),
@@ -112,8 +113,8 @@ def read_sharded(index: Path) -> Checkpoint:
 def _header(cursor: Cursor) -> dict[str, Any]:
     """The table of contents; the cursor is at the data then."""
     (length,) = cursor.unpack("Q", "the header's length")
-    if length > MAX_HEADER:
-        raise cursor.file.damaged(f"its header claims {length} bytes, more than {MAX_HEADER}")
+    if length > MAX_BYTES:
+        raise cursor.file.damaged(f"its header claims {length} bytes, more than {MAX_BYTES}")
     return parse_json(cursor.file.path, cursor.take(length, "the header"))
 
 
@@ -122,23 +123,33 @@ def _entries(path: Path) -> dict[str, Entry]:
     cursor = Cursor(file)
     header = _header(cursor)
     header.pop("__metadata__", None)
+    if len(header) > MAX_TENSORS:
+        raise file.damaged(f"holds {len(header)} tensors, more than {MAX_TENSORS}")
     entries = {}
     spans = []
     for name, record in header.items():
         begin, end, entry = _entry(file, cursor.offset, name, record)
         entries[name] = entry
         spans.append((begin, end, name))
-    _refuse_overlap(file, spans)
+    _check_layout(file, file.size - cursor.offset, spans)
     return entries
 
 
-def _refuse_overlap(file: MappedFile, spans: list[tuple[int, int, str]]) -> None:
+def _check_layout(file: MappedFile, size: int, spans: list[tuple[int, int, str]]) -> None:
+    """The tensors fill all `size` bytes of data, one after another.
+
+    Hugging Face's reader asks for the same (`Metadata::validate`): a file with other bytes in it
+    may be read in two ways.
+    """
     reached, owner = 0, ""
     for begin, end, name in sorted(spans):
-        if begin < min(reached, end):
+        if begin < reached:
             raise file.damaged(f"tensors {owner!r} and {name!r} overlap")
-        if end > reached:
-            reached, owner = end, name
+        if begin > reached:
+            raise file.damaged(f"{begin - reached} bytes before tensor {name!r} belong to none")
+        reached, owner = end, name
+    if reached != size:
+        raise file.damaged(f"{size - reached} bytes follow the last tensor")
 
 
 def _entry(file: MappedFile, base: int, name: str, record: object) -> tuple[int, int, Entry]:

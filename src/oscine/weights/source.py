@@ -2,25 +2,24 @@
 
 from __future__ import annotations
 
-import json
 import math
 import mmap
 import struct
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any, Final
+from typing import Any
 
 import numpy as np
 from numpy.typing import DTypeLike, NDArray
 
 from oscine.errors import CheckpointError
-from oscine.files import contents
 
 Array = NDArray[Any]
 
 #: No released tensor comes near these; beyond them NumPy's own arithmetic could overflow.
 MAX_RANK, MAX_ELEMENTS = 8, 1 << 40
-_MAX_JSON: Final = 100_000_000  # bytes; also the limit of the safetensors format for its header
+#: Of one file; the largest released model that is read here has 3,000.
+MAX_TENSORS = 1 << 16
 
 
 class MappedFile:
@@ -119,38 +118,3 @@ def checked_shape(file: MappedFile, name: str, dims: Sequence[object]) -> tuple[
     if math.prod(max(d, 1) for d in shape) > MAX_ELEMENTS:
         raise file.damaged(f"tensor {name!r} has impossible dimensions {list(shape)}")
     return shape
-
-
-def read_json(path: Path) -> dict[str, Any]:
-    """An object from a JSON file; {} where there is no such file.
-
-    Raises:
-        CheckpointError: the file is not a JSON object.
-    """
-    try:
-        return parse_json(path, contents(path, _MAX_JSON))
-    except FileNotFoundError:
-        return {}
-    except OSError as error:
-        raise CheckpointError(path, f"cannot be read ({error.strerror})") from None
-
-
-def parse_json(path: Path, text: bytes) -> dict[str, Any]:
-    """A JSON object in which no name occurs twice."""
-
-    def once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-        found = dict(pairs)
-        if len(found) != len(pairs):
-            names = [name for name, _ in pairs]
-            twice = next(name for name in names if names.count(name) > 1)
-            raise ValueError(f"{twice!r} occurs twice")
-        return found
-
-    try:
-        value = json.loads(text.decode("utf-8"), object_pairs_hook=once)
-    except (ValueError, RecursionError) as error:
-        problem = f"is not valid JSON ({str(error)[:120]})"
-        raise CheckpointError(path, problem, "fetch it again") from None
-    if not isinstance(value, dict):
-        raise CheckpointError(path, "holds no JSON object", "fetch it again")
-    return value

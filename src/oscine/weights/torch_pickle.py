@@ -14,10 +14,11 @@ import numpy as np
 
 from oscine.bfloat16 import BFLOAT16
 from oscine.errors import CheckpointError
+from oscine.model_files import read_json
 from oscine.weights.archive import Archive
 from oscine.weights.checkpoint import Checkpoint, Entry, number_entry
 from oscine.weights.pickle_machine import Machine, Refused, StridedTensor
-from oscine.weights.source import Array, checked_shape, read_json
+from oscine.weights.source import MAX_TENSORS, Array, checked_shape
 
 _KINDS: dict[str, np.dtype[Any]] = {
     "HalfStorage": np.dtype("<f2"),
@@ -31,7 +32,7 @@ _KINDS: dict[str, np.dtype[Any]] = {
     "ByteStorage": np.dtype("u1"),
     "BoolStorage": np.dtype("?"),
 }
-_MAX_PICKLE = 64 << 20  # Whisper large's has 200 KB
+_MAX_PICKLE = 16 << 20  # bytes; Whisper large's has 200 KB
 
 
 def is_torch(archive: Archive) -> bool:
@@ -76,11 +77,10 @@ def read_state(archive: Archive) -> tuple[dict[str, Entry], object]:
     state = value.get("model_state_dict", value)
     if type(state) is not dict:
         raise CheckpointError(path, "its model_state_dict is no dictionary")
-    tensors = {
-        str(name): _entry(archive, root, str(name), tensor)
-        for name, tensor in state.items()
-        if type(tensor) is StridedTensor
-    }
+    found = {str(name): one for name, one in state.items() if type(one) is StridedTensor}
+    if len(found) > MAX_TENSORS:
+        raise archive.damaged(f"holds {len(found)} tensors, more than {MAX_TENSORS}")
+    tensors = {name: _entry(archive, root, name, tensor) for name, tensor in found.items()}
     return tensors, value.get("dims")
 
 
@@ -104,18 +104,24 @@ def _entry(archive: Archive, root: str, name: str, tensor: StridedTensor) -> Ent
     if min(tensor.strides, default=0) < 0 or tensor.offset < 0:
         raise archive.damaged(f"tensor {name!r} has negative strides or offset")
     count = math.prod(shape)
-    last = sum((size - 1) * stride for size, stride in zip(shape, tensor.strides, strict=True))
+    # The stride of an axis of one is never stepped: any number may be there.
+    own = _row_major(shape)
+    strides = tuple(
+        mine if size == 1 else stride
+        for size, stride, mine in zip(shape, tensor.strides, own, strict=True)
+    )
+    last = sum((size - 1) * stride for size, stride in zip(shape, strides, strict=True))
     if count and (tensor.offset + last >= storage.count or count > storage.count):
         raise archive.damaged(f"tensor {name!r} reaches beyond its storage")
     start = member.offset + tensor.offset * width
 
     def raw(dtype: np.dtype[Any]) -> Array:
         what = f"tensor {name!r}"
-        if count == 0 or tensor.strides == _row_major(shape):
+        if count == 0 or strides == own:
             return archive.array(start if count else 0, dtype, shape, what)
         span = archive.array(start, dtype, (last + 1,), what)
-        strides = tuple(stride * dtype.itemsize for stride in tensor.strides)
-        view = np.lib.stride_tricks.as_strided(span, shape, strides, writeable=False)
+        steps = tuple(stride * dtype.itemsize for stride in strides)
+        view = np.lib.stride_tricks.as_strided(span, shape, steps, writeable=False)
         return np.ascontiguousarray(view)
 
     return number_entry(shape, kind, raw)

@@ -155,7 +155,7 @@ DAMAGES = {
     negative: "has codes that are none",
     not_finite: "vector that is not finite",
     absurd: r"vector of values up to 3e\+38, as no model makes them",
-    half_a_character: "its text is no valid Unicode",
+    half_a_character: "surrogates not allowed",
     endless: "its text has 100001 characters",
     no_speaker: "has no speaker's vector",
 }

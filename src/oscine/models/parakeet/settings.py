@@ -12,9 +12,9 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from oscine.errors import CheckpointError
+from oscine.model_files import read_json
 from oscine.models.stated import ABSENT, Stated
 from oscine.weights import Checkpoint
-from oscine.weights.source import read_json
 
 log = logging.getLogger(__name__)
 

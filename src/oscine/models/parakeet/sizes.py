@@ -10,6 +10,8 @@ from oscine.models.parakeet.names import Names
 from oscine.models.parakeet.settings import CTC, Settings
 from oscine.weights import Entry
 
+#: Filters are computed for every one of them; released models have 80 or 128.
+MAX_MELS = 1 << 10
 _BLOCK = "encoder.layers.0"
 _LSTM = "decoder.prediction.dec_rnn.lstm"
 EMBEDDING, HEAD = "decoder.prediction.embed.weight", "joint.joint_net.2.weight"
@@ -93,6 +95,8 @@ class _Sizes:
             return self.find(stated, "encoder.pre_encode.out.weight", 1, "features")
         seen = columns // channels
         mels = seen * factor if stated is None else stated
+        if mels > MAX_MELS:
+            raise self.error(f"has features of {mels} mels, more than {MAX_MELS}")
         if frequencies(mels, factor) != seen:
             raise self.error(
                 f"its features have {mels} mels, its network is made for {seen * factor}"

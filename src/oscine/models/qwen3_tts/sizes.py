@@ -9,6 +9,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Final, cast
 
+from oscine.model_files import read_json
 from oscine.models.qwen3_tts.codec_sizes import (
     CODEC_TYPE,
     GROUPS,
@@ -34,7 +35,6 @@ from oscine.models.qwen3_tts.config import (
 )
 from oscine.models.stated import Stated
 from oscine.weights import Checkpoint
-from oscine.weights.source import read_json
 
 MODEL_TYPE = "qwen3_tts"
 KINDS: Final = ("base", "custom_voice", "voice_design")

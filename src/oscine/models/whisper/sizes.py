@@ -6,13 +6,17 @@ import logging
 from typing import Any
 
 from oscine.errors import CheckpointError
+from oscine.model_files import read_json
 from oscine.models.whisper.config import WhisperConfig
 from oscine.weights import Checkpoint, Entry
-from oscine.weights.source import read_json
 
 log = logging.getLogger(__name__)
 
 Pairs = tuple[tuple[int, int], ...]
+
+#: Filters are computed for every mel, positions for every frame and attention for every pair of
+#: them, so that a number in a file could ask for any memory. Released: 128 and 1500.
+MAX_MELS, MAX_CONTEXT = 1 << 10, 1 << 13
 
 
 def read_config(checkpoint: Checkpoint, entries: dict[str, Entry]) -> WhisperConfig:
@@ -30,9 +34,11 @@ def read_config(checkpoint: Checkpoint, entries: dict[str, Entry]) -> WhisperCon
     )
     state = sizes.find(("n_audio_state", "d_model", "hidden_size"), "encoder.conv2.weight", 0)
     config = WhisperConfig(
-        n_mels=sizes.find(("n_mels", "num_mel_bins"), "encoder.conv1.weight", sizes.mel_axis),
+        n_mels=sizes.find(
+            ("n_mels", "num_mel_bins"), "encoder.conv1.weight", sizes.mel_axis, MAX_MELS
+        ),
         n_audio_ctx=sizes.find(
-            ("n_audio_ctx", "max_source_positions"), "encoder.positional_embedding", 0
+            ("n_audio_ctx", "max_source_positions"), "encoder.positional_embedding", 0, MAX_CONTEXT
         ),
         n_audio_state=state,
         n_audio_head=sizes.heads("encoder", ("n_audio_head", "encoder_attention_heads"), state),
@@ -54,7 +60,9 @@ def _with_decoder(encoder: WhisperConfig, sizes: _Sizes, checkpoint: Checkpoint)
     vocabulary = sizes.find(("n_vocab", "vocab_size"), embedding, 0)
     layers = sizes.layers("decoder", ("n_text_layer", "decoder_layers"))
     heads = sizes.heads("decoder", ("n_text_head", "decoder_attention_heads"), state)
-    context = sizes.find(("n_text_ctx", "max_target_positions"), "decoder.positional_embedding", 0)
+    context = sizes.find(
+        ("n_text_ctx", "max_target_positions"), "decoder.positional_embedding", 0, MAX_CONTEXT
+    )
     stated = dict(checkpoint.config)
     stated |= {
         k: v
@@ -123,16 +131,19 @@ class _Sizes:
             return value
         return None
 
-    def find(self, names: tuple[str, ...], tensor: str, axis: int) -> int:
+    def find(self, names: tuple[str, ...], tensor: str, axis: int, most: int = 1 << 24) -> int:
+        """The size that is stated, or else that of a tensor's axis; at most `most`."""
         found = self.stated(names)
-        if found is not None:
-            return found
-        shape = self.entries[tensor].shape if tensor in self.entries else ()
-        if len(shape) <= axis or shape[axis] < 1:
-            raise CheckpointError.tensors(
-                self.path, missing=[f"{tensor} (or {names[-1]} in config.json)"]
-            )
-        return shape[axis]
+        if found is None:
+            shape = self.entries[tensor].shape if tensor in self.entries else ()
+            if len(shape) <= axis or shape[axis] < 1:
+                raise CheckpointError.tensors(
+                    self.path, missing=[f"{tensor} (or {names[-1]} in config.json)"]
+                )
+            found = shape[axis]
+        if found > most:
+            raise self.error(f"has {names[0]} = {found}, more than {most}")
+        return found
 
     def layers(self, side: str, names: tuple[str, ...]) -> int:
         found = self.stated(names)
@@ -141,7 +152,9 @@ class _Sizes:
         numbers = {
             int(part)
             for name in self.entries
-            if name.startswith(f"{side}.blocks.") and (part := name.split(".")[2]).isdecimal()
+            if name.startswith(f"{side}.blocks.")
+            and (part := name.split(".")[2]).isdecimal()
+            and len(part) < 6
         }
         if found is None:
             found = max(numbers, default=-1) + 1
@@ -194,6 +207,7 @@ class _Sizes:
             value is None
             and entry is not None
             and entry.dtype.kind in "iu"
+            and len(entry.shape) == 2
             and entry.shape[0] < 4096
         ):
             value = entry.read().tolist()
@@ -207,4 +221,4 @@ class _Sizes:
             # Distilled models ship their teacher's list.
             log.info("%s: alignment_heads name layers that are not there; ignored", self.path)
             return None
-        return tuple((layer, head) for layer, head in value) or None
+        return tuple(dict.fromkeys((layer, head) for layer, head in value)) or None

@@ -133,15 +133,16 @@ def resolve(tokenizer: Tokenizer, config: WhisperConfig) -> Tokens:
     }
     found = {name: named.get(name, id) for name, id in by_order.items()}
     timestamp_begin = named.get("<|0.00|>", found["<|notimestamps|>"] + 1)
-    covered = max(timestamp_begin + stamps, max(named.values(), default=0) + 1)
+    codes = list(LANGUAGES)[:count]
+    languages = {code: named.get(f"<|{code}|>", end + 2 + at) for at, code in enumerate(codes)}
+    last = max(*found.values(), *languages.values(), *named.values(), 0)
+    covered = max(timestamp_begin + stamps, last + 1)
     if covered != config.n_vocab:
         raise CheckpointError(
             path,
             f"the tokenizer covers {covered} ids, the weights have {config.n_vocab}",
             "use the tokenizer that belongs to these weights",
         )
-    codes = list(LANGUAGES)[:count]
-    languages = {code: named.get(f"<|{code}|>", end + 2 + at) for at, code in enumerate(codes)}
     return Tokens(
         config.n_vocab,
         end,

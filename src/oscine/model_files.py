@@ -1,0 +1,102 @@
+"""The small files of a model: configurations, vocabularies and tables of contents, within bounds.
+
+The bounds are far above those of released models, and low enough that a hostile file costs seconds
+and some hundred MB at most: a few bytes of JSON can take fifty times their size in memory.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from pathlib import Path
+from typing import Any, Final
+
+from oscine.errors import CheckpointError
+from oscine.files import contents
+
+MAX_BYTES: Final = 16 << 20  # of one file; Qwen's tokenizer.json has 11 MB
+MAX_VALUES: Final = 1 << 21  # of one JSON document, names among them
+MAX_DEPTH: Final = 64  # of containers; what walks or prints a value may then recurse
+_MARKS: Final = (b"[", b"{", b",", b":")  # no value comes without one of them before it
+_SURROGATE: Final = re.compile(rb"\\u[dD][89a-fA-F]")
+
+
+def small_file(path: Path) -> bytes | None:
+    """All of a file of at most MAX_BYTES; None where there is none.
+
+    Raises:
+        CheckpointError: it is larger, a folder, a pipe or a device, or cannot be read.
+    """
+    try:
+        return contents(path, MAX_BYTES)
+    except FileNotFoundError:
+        return None
+    except OSError as error:
+        raise CheckpointError(path, f"cannot be read ({error.strerror})") from None
+
+
+def read_json(path: Path) -> dict[str, Any]:
+    """An object from a JSON file; {} where there is no such file.
+
+    Raises:
+        CheckpointError: the file is not a JSON object, or one that parse_json refuses.
+    """
+    text = small_file(path)
+    return {} if text is None else parse_json(path, text)
+
+
+def parse_json(path: Path, text: bytes) -> dict[str, Any]:
+    """A JSON object; see parse_value. `path` is named in errors."""
+    value = parse_value(path, text)
+    if not isinstance(value, dict):
+        raise CheckpointError(path, "holds no JSON object", "fetch it again")
+    return value
+
+
+def parse_value(path: Path, text: bytes) -> Any:
+    """Any JSON value in UTF-8.
+
+    Raises:
+        CheckpointError: invalid JSON, nested too deep, a name that occurs twice in one object, half
+            a surrogate pair in a text, or more than MAX_BYTES or MAX_VALUES.
+    """
+    if len(text) > MAX_BYTES:
+        raise CheckpointError(path, f"holds {len(text)} bytes of JSON, more than {MAX_BYTES}")
+    # An upper bound, as texts may hold these characters too.
+    if sum(map(text.count, _MARKS)) > MAX_VALUES:
+        raise CheckpointError(path, f"holds more than {MAX_VALUES} JSON values")
+    try:
+        value = json.loads(text.decode("utf-8"), object_pairs_hook=_object)
+        _check_depth(value)
+        if _SURROGATE.search(text):
+            json.dumps(value, ensure_ascii=False).encode()
+    except (ValueError, RecursionError) as error:
+        problem = f"is not valid JSON ({str(error)[:120]})"
+        raise CheckpointError(path, problem, "fetch it again") from None
+    return value
+
+
+def _object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    found = dict(pairs)
+    if len(found) != len(pairs):
+        seen: set[str] = set()
+        for name, _ in pairs:
+            if name in seen:
+                raise ValueError(f"{name[:60]!r} occurs twice")
+            seen.add(name)
+    return found
+
+
+def _check_depth(value: Any) -> None:
+    level = [value]
+    for _ in range(MAX_DEPTH):
+        level = [
+            inner
+            for outer in level
+            if isinstance(outer, dict | list)
+            for inner in (outer.values() if isinstance(outer, dict) else outer)
+            if isinstance(inner, dict | list)
+        ]
+        if not level:
+            return
+    raise ValueError(f"nested more than {MAX_DEPTH} deep")
