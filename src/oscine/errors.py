@@ -26,6 +26,9 @@ if TYPE_CHECKING:
     from oscine.types import Transcript
 
 
+MAX_PROBLEM = 1000  # characters of what a message says of a file
+
+
 class OscineError(Exception):
     """Root of the tree: catch this to catch everything oscine raises on purpose."""
 
@@ -53,6 +56,9 @@ class CheckpointError(OscineError):
     """Weights, configuration or tokenizer files that are damaged, incomplete or contradictory."""
 
     def __init__(self, path: Path | str, problem: str, remedy: str = "") -> None:
+        # A problem quotes names and numbers of the file, which may be of any length.
+        if len(problem) > MAX_PROBLEM:
+            problem = f"{problem[: MAX_PROBLEM - 20]} ... {problem[-15:]}"
         super().__init__(f"{path}: {problem}" + (f"; {remedy}" if remedy else ""))
         self.path, self.problem, self.remedy = path, problem, remedy
 
@@ -116,6 +122,14 @@ class DeviceMemoryError(DeviceError):
 
 class NonFiniteError(OscineError):
     """NaN or infinity in audio samples or logits; never turned into text."""
+
+    @classmethod
+    def of_network(cls, what: str, device: str) -> NonFiniteError:
+        """The error for `what` a network has computed on a device, "NumPy" or a GPU's name."""
+        weights = "the weights are damaged or not those of this model: fetch them again"
+        if device != "NumPy":
+            weights = f"try --device cpu, or --dtype f32; if that fails too, {weights}"
+        return cls(f"non-finite {what} on {device}; {weights}")
 
 
 class Cancelled(OscineError):  # noqa: N818  # a wish that was met

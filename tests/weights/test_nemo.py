@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import gzip
 import io
-import os
+import shutil
 import tarfile
+import tempfile
 import zipfile
 from collections.abc import Callable
 from pathlib import Path
@@ -202,16 +203,46 @@ def test_a_size_beyond_the_archive_is_refused(tmp_path: Path, golden: Files, fie
     refused(written(tmp_path, resized(packed(golden), WEIGHTS.encode(), field)))
 
 
-def test_a_gzip_stream_may_not_swell(tmp_path: Path) -> None:
-    bomb = gzip.compress(b"\0" * (80 << 20))
+def test_a_gzip_stream_may_not_swell(tmp_path: Path, golden: Files) -> None:
+    bomb = gzip.compress(packed(golden) + b"\0" * (80 << 20))
     assert len(bomb) < 1 << 20
     assert "unpacks to more than 67108864 bytes" in refused(written(tmp_path, bomb))
 
 
-def test_gzip_of_something_else_is_refused(tmp_path: Path) -> None:
-    assert "no tar archive" in refused(written(tmp_path, gzip.compress(b"x" * 5000)))
+def test_a_gzip_stream_may_not_fill_the_temporary_folder(
+    tmp_path: Path, golden: Files, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    data = packed(golden)
+    archive = written(tmp_path, gzip.compress(data))
+    usage = shutil.disk_usage(tmp_path)
+
+    def room(free: int) -> None:
+        monkeypatch.setattr(shutil, "disk_usage", lambda folder: usage._replace(free=free))
+
+    room(len(data))
+    assert load_weights(archive).config.layers > 0
+    room(len(data) - 1)
+    folder = tempfile.gettempdir()
+    assert refused(archive) == (
+        f"unpacks to more than the {len(data) - 1} bytes that are free in {folder}; "
+        "set TMPDIR to a folder with more room, or unpack it: gzip -dc OLD > NEW"
+    )
+
+
+def test_gzip_of_something_else_is_refused_before_it_is_unpacked(
+    tmp_path: Path, golden: Files, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    class Full(io.BytesIO):
+        def write(self, data: object) -> int:
+            raise OSError(28, "No space left on device")
+
+    with monkeypatch.context() as patched:
+        patched.setattr(tempfile, "TemporaryFile", lambda **_: Full())
+        assert "No space left" in refused(written(tmp_path, gzip.compress(packed(golden))))
+        assert "no tar archive" in refused(written(tmp_path, gzip.compress(b"x" * (80 << 20))))
+    assert "no tar archive" in refused(written(tmp_path, gzip.compress(b"ustar")))
     assert "gzip stream" in refused(written(tmp_path, gzip.compress(b"")))
-    spoilt = bytearray(gzip.compress(os.urandom(5000)))
+    spoilt = bytearray(gzip.compress(packed(golden)))
     spoilt[2000:2100] = bytes(100)
     assert "gzip stream" in refused(written(tmp_path, bytes(spoilt)))
 

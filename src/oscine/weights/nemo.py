@@ -36,8 +36,6 @@ def read_nemo(file: MappedFile) -> Checkpoint:
             weights, or weights that are more than tensors.
     """
     file = unpacked(file) if is_gzip(file) else file
-    if not is_tar(file):
-        raise CheckpointError(file.path, "is compressed, but no tar archive")
     found = members(file)
     checkpoints = [name for name in found if name.endswith(".ckpt")]
     if CONFIG not in found:

@@ -8,6 +8,7 @@ sparse file is refused.
 from __future__ import annotations
 
 import mmap
+import shutil
 import tempfile
 import zlib
 from collections.abc import Iterator
@@ -23,14 +24,15 @@ _MOST_HEADER: Final = 1 << 20  # bytes of a long name or of pax records
 _PLAIN, _FOLDER, _PAX, _PAX_ALL, _LONG_NAME = b"0", b"5", b"x", b"g", b"L"
 _KINDS: Final = {b"1": "a hard link", b"2": "a link", b"S": "a sparse file"}
 
-#: Weights do not shrink to a thirty-second; what grows more is made to fill memory.
-_MOST_GROWTH: Final = 32
+#: Weights do not shrink to an eighth; what grows more is made to fill a disk or memory.
+_MOST_GROWTH: Final = 8
 _LEAST_LIMIT: Final = 64 << 20
+_MAGIC: Final = slice(257, 262)  # of the first member's header
 
 
 def is_tar(file: MappedFile) -> bool:
     """Whether a file is a tar archive, by the magic number of its first member."""
-    return file.size >= _BLOCK and file.bytes(257, 5, "the first header") == b"ustar"
+    return file.size >= _BLOCK and file.bytes(0, _BLOCK, "the first header")[_MAGIC] == b"ustar"
 
 
 def is_gzip(file: MappedFile) -> bool:
@@ -39,20 +41,31 @@ def is_gzip(file: MappedFile) -> bool:
 
 
 def unpacked(file: MappedFile) -> MappedFile:
-    """What a gzip file holds, in a temporary file without a name, so that pages may leave memory.
+    """The tar archive that a gzip file holds, in a temporary file without a name, so that pages may
+    leave memory. Nothing is written for anything but a tar archive.
 
     Raises:
-        CheckpointError: damaged, truncated or swollen beyond reason, or no room for it.
+        CheckpointError: no tar archive, damaged, truncated or swollen beyond reason, or no room.
     """
     limit = max(_LEAST_LIMIT, _MOST_GROWTH * file.size)
     written = 0
     try:
-        with tempfile.TemporaryFile() as target:
+        folder = tempfile.gettempdir()
+        free = shutil.disk_usage(folder).free
+        with tempfile.TemporaryFile(dir=folder) as target:
             for data in _inflated(file):
+                if not written and data[_MAGIC] != b"ustar":
+                    raise CheckpointError(file.path, "is compressed, but no tar archive")
                 written += len(data)
                 if written > limit:
                     raise CheckpointError(
                         file.path, f"unpacks to more than {limit} bytes, which no weights do"
+                    )
+                if written > free:
+                    raise CheckpointError(
+                        file.path,
+                        f"unpacks to more than the {free} bytes that are free in {folder}",
+                        "set TMPDIR to a folder with more room, or unpack it: gzip -dc OLD > NEW",
                     )
                 target.write(data)
             if not written:
@@ -69,15 +82,21 @@ def unpacked(file: MappedFile) -> MappedFile:
 
 
 def _inflated(file: MappedFile) -> Iterator[bytes]:
-    """What a gzip stream holds, at most 4 MiB at a time."""
+    """What a gzip stream holds: its first header at once, then at most 4 MiB at a time."""
     machine = zlib.decompressobj(wbits=31)
+    front = b""
     for start in range(0, file.size, 1 << 20):
         piece: bytes | memoryview = file.part(start, min(1 << 20, file.size - start), "the stream")
         data = b"more"
         while data and not machine.eof:
             data = machine.decompress(piece, 1 << 22)
             piece = machine.unconsumed_tail
-            yield data
+            front += data
+            if len(front) >= _BLOCK:
+                yield front
+                front = b""
+    if front:
+        yield front
     if not machine.eof:
         raise file.damaged("its gzip stream ends too early")
 

@@ -13,7 +13,8 @@ from typing import Any, Final
 
 from oscine.errors import CheckpointError
 
-MAX_YAML: Final = 16 << 20  # bytes; v3's, with 8192 labels twice, has 0.4 MB
+MAX_YAML: Final = 4 << 20  # bytes; v3's, with 8192 labels twice, has 0.4 MB
+_MAX_EVENTS: Final = 500_000  # scalars, beginnings and ends; of v3 some 20,000
 _MAX_DEPTH: Final = 64
 _MAX_HOPS: Final = 16
 _WHOLE = re.compile(r"[-+]?(0|[1-9]\d{0,17})")
@@ -39,7 +40,9 @@ def parse_yaml(path: Path, name: str, data: bytes) -> dict[str, Any]:
     loader = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
     builder = _Builder()
     try:
-        for event in yaml.parse(data.decode("utf-8"), Loader=loader):
+        for number, event in enumerate(yaml.parse(data.decode("utf-8"), Loader=loader)):
+            if number >= _MAX_EVENTS:
+                raise ValueError(f"has more than {_MAX_EVENTS} values")
             builder.take(event)
     except yaml.YAMLError as error:
         problem = getattr(error, "problem", None) or str(error)

@@ -16,6 +16,7 @@ from hypothesis import strategies as st
 from oscine.bfloat16 import BFLOAT16, widen
 from oscine.errors import CheckpointError
 from oscine.models.qwen3_tts.codec_weights import load_codec
+from oscine.models.qwen3_tts.config import SIZES
 from oscine.models.qwen3_tts.shapes import codec_shapes, talker_shapes, unused_codec_shapes
 from oscine.models.qwen3_tts.weights import Qwen3TtsWeights, load_weights
 from oscine.ops import Linear
@@ -103,6 +104,33 @@ def test_a_codec_alone_and_in_its_model() -> None:
     for one, two in zip(inner[1:], (whole.decoder, whole.encoder), strict=True):
         assert all(np.array_equal(a, leaves(two)[at]) for at, a in leaves(one).items())
     assert leaves(parts[0]).keys() == leaves(whole.decoder).keys()
+
+
+@pytest.mark.parametrize("name", CASES)
+@pytest.mark.parametrize("sign", ["tokenizer", "quantization", "tensors"])
+def test_mlx_conversions_are_named_with_what_to_take(model: Copy, name: str, sign: str) -> None:
+    copy = model(name)
+    if sign == "tokenizer":
+        (copy.folder / "vocab.json").unlink()
+        (copy.folder / "merges.txt").unlink()
+        (copy.folder / "tokenizer.json").write_text("{}")
+    elif sign == "quantization":
+        copy.set("quantization", {"group_size": 64, "bits": 4})
+    else:  # quantised ones, whose configuration says how
+        copy.set("quantization", {"group_size": 8, "bits": 8})
+        tensors = copy.tensors()
+        name_of = f"{LAYER}.mlp.gate_proj"
+        rows = len(tensors[f"{name_of}.weight"])
+        columns = tensors[f"{name_of}.weight"].shape[1]
+        tensors[f"{name_of}.weight"] = np.zeros((rows, columns // 4), "<u4")
+        tensors[f"{name_of}.scales"] = np.ones((rows, columns // 8), "<f2")
+        tensors[f"{name_of}.biases"] = np.zeros((rows, columns // 8), "<f2")
+        copy.rewrite(tensors)
+    kind = {"base": "Base", "custom_voice": "CustomVoice", "voice_design": "VoiceDesign"}[name]
+    size = json.loads((copy.folder / "config.json").read_text())["tts_model_size"]
+    released = f"Qwen/Qwen3-TTS-12Hz-{SIZES[size]}-{kind}"
+    said = refused(copy.folder)
+    assert said == f"{copy.folder}: MLX's Qwen3-TTS is not read; take {released}"
 
 
 # -- what is folded --------------------------------------------------------------------------------

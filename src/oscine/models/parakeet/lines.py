@@ -69,9 +69,7 @@ class Lines:
 
     def nonfinite(self) -> NonFiniteError:
         """What to raise where a logit is no number."""
-        return NonFiniteError(
-            f"non-finite logits on {self.decoder.device}; try --device cpu, or --dtype f32"
-        )
+        return NonFiniteError.of_network("logits", self.decoder.device)
 
     def slots(self) -> tuple[ops.Tensor, ...]:
         """All that these lines hold."""

@@ -9,6 +9,8 @@ from dataclasses import dataclass, field
 from typing import Literal
 
 Kind = Literal["base", "custom_voice", "voice_design"]
+#: As a configuration states them, and as names have them.
+SIZES = {"0b6": "0.6B", "1b7": "1.7B"}
 
 
 @dataclass(frozen=True, slots=True)

@@ -197,9 +197,7 @@ class Run:
         self.seen_frames = count
         if done == ops.STOP_NONFINITE:
             self.stop()
-            raise NonFiniteError(
-                f"non-finite logits on {self.decoder.device}; try --device cpu, or --dtype f32"
-            )
+            raise NonFiniteError.of_network("logits", self.decoder.device)
         self.finish_reason = STOPS.get(done)
         if self.finish_reason is not None:
             self.drain()

@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 
 from oscine.errors import CheckpointError, OscineError, UsageError
 from oscine.files import NewFile, cannot_write, is_special
-from oscine.models.qwen3_tts.config import Qwen3TtsConfig
+from oscine.models.qwen3_tts.config import SIZES, Qwen3TtsConfig
 from oscine.models.qwen3_tts.prompt import Reference
 from oscine.text.qwen import checked_unicode
 from oscine.weights.safetensors import encoded, read_metadata, read_safetensors
@@ -27,7 +27,6 @@ from oscine.weights.source import MappedFile
 
 SUFFIX = ".safetensors"
 FORMAT, VERSION = "oscine voice", "1"
-SIZES = {"0b6": "0.6B", "1b7": "1.7B"}
 MOST_BYTES = 64 << 20  # a reference of an hour is 3 MB
 MOST_TEXT = 100_000  # characters
 MOST_VALUE = 1e6  # of a speaker's vector; those of released models stay far below

@@ -28,12 +28,13 @@ from oscine.models.qwen3_tts.codec_weights import EncoderUnit as EncoderUnit
 from oscine.models.qwen3_tts.codec_weights import ResidualUnit as ResidualUnit
 from oscine.models.qwen3_tts.codec_weights import Upsample as Upsample
 from oscine.models.qwen3_tts.codec_weights import codec_weights
-from oscine.models.qwen3_tts.config import Qwen3TtsConfig, SpeakerConfig
+from oscine.models.qwen3_tts.config import SIZES, Qwen3TtsConfig, SpeakerConfig
 from oscine.models.qwen3_tts.shapes import PREDICTOR, SPEAKER, TALKER, talker_shapes
 from oscine.models.qwen3_tts.sizes import read_config
 from oscine.models.qwen3_tts.tensors import Block as Block
 from oscine.models.qwen3_tts.tensors import Tensors
 from oscine.ops import Linear, RmsNorm
+from oscine.text.qwen import VOCABULARY
 from oscine.weights import Checkpoint, read_checkpoint
 from oscine.weights.source import Array
 
@@ -127,6 +128,7 @@ def load_weights(path: Checkpoint | Path | str) -> Qwen3TtsWeights:
             configuration of another model, or one that contradicts the tensors or the codec's.
     """
     checkpoint = path if isinstance(path, Checkpoint) else read_checkpoint(path)
+    _refuse_mlx(checkpoint)
     codec = _codec_beside(checkpoint)
     config = read_config(checkpoint, codec)
     # A model fine-tuned to one voice may still carry the encoder of its base, unused.
@@ -146,6 +148,18 @@ def load_weights(path: Checkpoint | Path | str) -> Qwen3TtsWeights:
         folder=checkpoint.folder,
         stored=_mostly(talker),
     )
+
+
+def _refuse_mlx(checkpoint: Checkpoint) -> None:
+    """MLX's conversions have other axes and files; name the repository that a conversion is of."""
+    folder, config = checkpoint.folder, checkpoint.config
+    packed = (folder / "tokenizer.json").is_file() and not (folder / VOCABULARY).is_file()
+    if packed or checkpoint.format == "mlx" or "quantization" in config:
+        size = SIZES.get(str(config.get("tts_model_size")), "0.6B")
+        kind = str(config.get("tts_model_type", "custom_voice")).title().replace("_", "")
+        raise CheckpointError(
+            folder, "MLX's Qwen3-TTS is not read", f"take Qwen/Qwen3-TTS-12Hz-{size}-{kind[:20]}"
+        )
 
 
 def _codec_beside(checkpoint: Checkpoint) -> Checkpoint:

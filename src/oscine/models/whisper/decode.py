@@ -226,9 +226,7 @@ class Decoder:
                 break
             pending = ahead
         if (rows["done"] == ops.STOP_NONFINITE).any():
-            raise NonFiniteError(
-                f"non-finite logits on {self.device}; try --device cpu, or --dtype f32"
-            )
+            raise NonFiniteError.of_network("logits", self.device)
         return lines.results((rows, *rest), len(requests))
 
     def align(self, prompt: Sequence[int], end: int, frames: int, window: int = 0) -> Alignment:
@@ -272,7 +270,7 @@ class Decoder:
         lines.prefill([request])
         rows, logits = self.backend.snapshot(lines.state.rows, lines.logits)()
         if rows["done"][0] == ops.STOP_NONFINITE:
-            raise NonFiniteError(f"non-finite logits on {self.device}; try --device cpu")
+            raise NonFiniteError.of_network("logits", self.device)
         scores = logits[0, list(ids)]
         shares = np.exp(scores - scores.max())
         return int(rows["token"][0]), shares / shares.sum()
