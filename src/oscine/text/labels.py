@@ -65,6 +65,10 @@ def _from_list(listed: object, path: Path) -> Pieces:
     if not isinstance(listed, list) or not all(isinstance(label, str) for label in listed):
         raise CheckpointError(path, "its labels are no list of texts")
     check_count(len(listed), path)
+    try:
+        "".join(listed).encode()
+    except UnicodeEncodeError as error:
+        raise CheckpointError(path, f"its labels are no valid Unicode ({error.reason})") from None
     return Pieces.of(listed)
 
 

@@ -198,7 +198,6 @@ class Machine:
         record = self._pop()
         if (
             type(record) is not tuple
-            or len(record) != 5  # before a long one, which may be recalled often, is gone through
             or [type(part) for part in record] != [str, Global, str, str, int]
             or record[0] != "storage"
             or record[1].name not in STORAGES

@@ -14,7 +14,7 @@ from typing import Any, Final
 from oscine.errors import CheckpointError
 
 MAX_YAML: Final = 4 << 20  # bytes; v3's, with 8192 labels twice, has 0.4 MB
-_MAX_EVENTS: Final = 500_000  # scalars, beginnings and ends; of v3 some 20,000
+_MAX_EVENTS: Final = 200_000  # scalars, beginnings and ends; of v3 some 20,000
 _MAX_DEPTH: Final = 64
 _MAX_HOPS: Final = 16
 _WHOLE = re.compile(r"[-+]?(0|[1-9]\d{0,17})")
