@@ -97,6 +97,38 @@ def test_an_empty_tensor_between_others_hides_no_overlap(tmp_path: Path) -> None
         read_checkpoint(write(tmp_path / "m.safetensors", header, b"\0" * 16))
 
 
+@pytest.mark.parametrize(
+    ("spans", "size", "problem"),
+    [
+        ([], 0, None),
+        ([(0, 8), (8, 16)], 16, None),
+        ([(8, 16), (0, 8)], 16, None),
+        ([(0, 0), (0, 8), (8, 8)], 8, None),
+        ([], 1, "1 bytes follow the last tensor"),
+        ([(0, 8)], 9, "1 bytes follow the last tensor"),
+        ([(4, 12)], 12, "4 bytes before tensor 't0' belong to none"),
+        ([(0, 8), (12, 20)], 20, "4 bytes before tensor 't1' belong to none"),
+        ([(12, 20), (0, 8)], 20, "4 bytes before tensor 't0' belong to none"),
+        ([(0, 8), (8, 8), (9, 17)], 17, "1 bytes before tensor 't2' belong to none"),
+        ([(0, 8), (4, 4)], 8, "tensors 't0' and 't1' overlap"),
+        ([(0, 8), (0, 8)], 8, "tensors 't0' and 't1' overlap"),
+    ],
+)
+def test_tensors_fill_the_file_as_hugging_faces_reader_asks(
+    tmp_path: Path, spans: list[tuple[int, int]], size: int, problem: str | None
+) -> None:
+    header = {
+        f"t{at}": tensor("U8", (end - begin,), (begin, end))
+        for at, (begin, end) in enumerate(spans)
+    }
+    path = write(tmp_path / "m.safetensors", header, bytes(size))
+    if problem is None:
+        assert len(read_checkpoint(path).tensors) == len(spans)
+    else:
+        with pytest.raises(CheckpointError, match=problem):
+            read_checkpoint(path)
+
+
 @pytest.mark.parametrize("length", (MAX_HEADER, MAX_HEADER + 1, 2**63))
 def test_a_huge_header_is_not_believed(tmp_path: Path, length: int) -> None:
     path = write(tmp_path / "m.safetensors", {"a": tensor()}, b"\0" * 8, length)

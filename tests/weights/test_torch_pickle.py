@@ -92,7 +92,16 @@ def test_reads_what_torch_writes(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(
     ("offset", "shape", "strides"),
-    [(0, (3, 2), (1, 3)), (1, (2, 2), (2, 1)), (5, (1,), (1,)), (2, (), ()), (0, (0, 9), (9, 1))],
+    [
+        *[
+            (0, (3, 2), (1, 3)),
+            (1, (2, 2), (2, 1)),
+            (5, (1,), (1,)),
+            (2, (), ()),
+            (0, (0, 9), (9, 1)),
+        ],
+        *[(0, (2, 1, 2), (1, 5, 3)), (1, (1, 1), (0, 0)), (0, (1, 1, 6), (7, 8, 1))],
+    ],
 )
 def test_strides_are_honoured(
     tmp_path: Path, offset: int, shape: tuple[int, ...], strides: tuple[int, ...]
@@ -103,6 +112,27 @@ def test_strides_are_honoured(
     steps = tuple(4 * stride for stride in strides)
     wanted = np.lib.stride_tricks.as_strided(SIX[offset:], shape, steps)
     np.testing.assert_array_equal(read_checkpoint(path).tensors["a"].read(), wanted)
+
+
+@pytest.mark.parametrize("stride", [0, 1, 6, 1 << 31, 1 << 62, 1 << 100, 1 << 2000])
+@pytest.mark.parametrize("shape", [(1, 6), (2, 1, 3), (3, 2, 1), (1,), (0, 1), (1, 2, 1, 3, 1)])
+def test_the_stride_of_an_axis_of_one_may_be_any(
+    tmp_path: Path, shape: tuple[int, ...], stride: int
+) -> None:
+    own = np.empty(shape, "<f4").strides
+    strides = tuple(stride if size == 1 else own[at] // 4 for at, size in enumerate(shape))
+    value = {"a": tensor(GOOD, 0, shape, strides)}
+    path = write(tmp_path / "m.pt", value, data__0=SIX.tobytes())
+    found = read_checkpoint(path).tensors["a"].read()
+    np.testing.assert_array_equal(found, SIX[: np.prod(shape, dtype=int)].reshape(shape))
+    assert not found.flags.owndata, "the file itself"
+
+
+@pytest.mark.parametrize("stride", [6, 1 << 62, 1 << 100])
+def test_the_stride_of_a_longer_axis_stays_in_its_storage(tmp_path: Path, stride: int) -> None:
+    value = {"a": tensor(GOOD, 0, (2, 1), (stride, 1))}
+    with pytest.raises(CheckpointError, match="reaches beyond its storage"):
+        read_checkpoint(write(tmp_path / "m.pt", value, data__0=SIX.tobytes()))
 
 
 def test_bfloat16_is_widened(tmp_path: Path) -> None:

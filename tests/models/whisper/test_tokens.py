@@ -89,6 +89,14 @@ def test_a_tokenizer_of_another_size_is_refused(size: int) -> None:
         resolve(bare(50257, True, {"<|en|>": 50259}), replace(CONFIG, n_vocab=size))
 
 
+def test_ids_that_the_weights_lack_are_refused() -> None:
+    """Named timestamps end the vocabulary; what is not named would be beyond it by its order."""
+    special = {"<|endoftext|>": 10, "<|notimestamps|>": 11, "<|0.00|>": 12, "<|en|>": 11}
+    config = replace(CONFIG, n_audio_ctx=4, n_vocab=17)
+    with pytest.raises(CheckpointError, match="covers 18 ids, the weights have 17"):
+        resolve(bare(10, True, special), config)
+
+
 def test_languages_by_code_and_name() -> None:
     assert len(LANGUAGES) == 100
     assert language_code("German") == language_code(" DE ") == "de"

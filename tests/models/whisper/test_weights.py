@@ -267,6 +267,34 @@ def test_a_configuration_that_does_not_fit(
     assert all(word in message for word in words), message
 
 
+@pytest.mark.parametrize("shape", [(), (3,), (0,), (2, 3), (2, 2, 2)])
+def test_alignment_heads_that_are_no_pairs(
+    tmp_path: Path, arrays: Arrays, config: dict, shape: tuple[int, ...]
+) -> None:
+    arrays["alignment_heads"] = np.zeros(shape, np.int32)
+    folder = write_safetensors(tmp_path / "m", arrays, config | {"alignment_heads": None})
+    if len(shape) == 2:
+        assert "no pairs of layer and head" in refused(folder)
+    else:
+        assert load_weights(folder).config.alignment_heads is None
+
+
+def test_alignment_heads_that_are_named_often_count_once(
+    tmp_path: Path, arrays: Arrays, config: dict
+) -> None:
+    stated = config | {"alignment_heads": [[0, 1], [0, 0]] * 1000}
+    weights = load_weights(write_safetensors(tmp_path / "m", arrays, stated))
+    assert weights.config.alignment_heads == ((0, 1), (0, 0))
+
+
+@pytest.mark.parametrize(("key", "size"), [("num_mel_bins", 1025), ("max_source_positions", 8193)])
+def test_sizes_that_ask_for_much(
+    tmp_path: Path, arrays: Arrays, config: dict, key: str, size: int
+) -> None:
+    message = refused(write_safetensors(tmp_path / "m", arrays, config | {key: size}))
+    assert f"= {size}, more than {size - 1}" in message
+
+
 def test_sizes_come_from_shapes_where_nothing_states_them(tmp_path: Path, arrays: Arrays) -> None:
     heads = {"encoder_attention_heads": 2, "decoder_attention_heads": 2}
     found = load_weights(write_safetensors(tmp_path / "m", arrays, heads)).config
