@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import os
+import warnings
 from enum import StrEnum
 from typing import TYPE_CHECKING, Annotated, Any, TypeAlias
 
@@ -75,7 +76,8 @@ def given(context: typer.Context) -> frozenset[str]:
 
 
 def start_log(verbose: bool) -> None:
-    """What the library logs, on stderr."""
+    """What the library logs, on stderr; numbers that overflow are told by an error of ours."""
+    warnings.filterwarnings("ignore", ".* encountered in ", RuntimeWarning)  # NumPy's
     level = logging.INFO if verbose else logging.WARNING
     logging.basicConfig(level=level, format="oscine: %(message)s")
 

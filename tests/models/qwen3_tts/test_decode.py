@@ -187,7 +187,7 @@ def test_numbers_that_are_none(decoder: Decoder) -> None:
     head = WEIGHTS.talker.head.weight.copy()
     head.view("<u2")[7] = 0x7FC0
     broken = replace(WEIGHTS, talker=replace(WEIGHTS.talker, head=Linear(head, None)))
-    with pytest.raises(NonFiniteError, match="--device cpu"):
+    with pytest.raises(NonFiniteError, match="NumPy; the weights are damaged"):
         list(Decoder(broken, Reference()).begin(asked()))
 
 
