@@ -10,6 +10,7 @@ from __future__ import annotations
 from typing import Any, Final
 
 from oscine.errors import CheckpointError
+from oscine.model_files import MAX_BYTES
 from oscine.weights.archive import Archive, Member
 from oscine.weights.checkpoint import Checkpoint
 from oscine.weights.source import MappedFile, shown
@@ -18,7 +19,6 @@ from oscine.weights.torch_pickle import is_torch, read_state
 from oscine.weights.yaml_subset import MAX_YAML, parse_yaml
 
 CONFIG, WEIGHTS = "model_config.yaml", "model_weights.ckpt"
-_MOST_TOKENIZER: Final = 64 << 20
 #: File names of `Checkpoint.files`, and where the configuration says which member that is.
 _TOKENIZER: Final = {"tokenizer.model": "model_path", "vocab.txt": "vocab_path"}
 
@@ -73,7 +73,7 @@ def _tokenizer_files(
             alike = [other for other in found if other.endswith(f"_{name}") or other == name]
             member = alike[0] if len(alike) == 1 else ""
         if member:
-            files[name] = _read(file, found, member, _MOST_TOKENIZER)
+            files[name] = _read(file, found, member, MAX_BYTES)
     return files
 
 
