@@ -20,7 +20,7 @@ from oscine.text.labels import read_pieces
 from oscine.text.longest import LongestMatch
 from oscine.text.qwen import QwenTokenizer
 from oscine.text.sentencepiece import read_sentencepiece
-from oscine.text.vocabulary import MAX_TOKENS
+from oscine.text.vocabulary import MAX_LENGTH, MAX_TOKENS
 from oscine.text.whisper import load_tokenizer
 
 GOLDENS = Path(__file__).resolve().parents[1] / "goldens"
@@ -167,6 +167,25 @@ def test_two_texts_of_one_id_are_told(tmp_path: Path) -> None:
     (tmp_path / "vocab.json").write_text(json.dumps(tokenizer), "utf-8")
     with pytest.raises(CheckpointError, match="have one id, 0; fetch it again"):
         load_tokenizer(tmp_path)
+
+
+@pytest.mark.parametrize("length", [MAX_LENGTH, MAX_LENGTH + 1])
+def test_a_token_is_as_long_as_its_bound_and_no_longer(tmp_path: Path, length: int) -> None:
+    token = "a" * length
+    (tmp_path / "vocabulary.json").write_text(json.dumps([token, "b", "", "<|endoftext|>"]))
+    (tmp_path / "vocab.txt").write_text(f"{token}\nb\n")
+    packed = [token.encode(), b"b"]
+    for read in (
+        lambda: load_tokenizer(tmp_path),
+        lambda: load_tokenizer(tmp_path, packed),
+        lambda: read_pieces(tmp_path, {}, None, 2, tmp_path / "weights"),
+        lambda: read_pieces(tmp_path, {}, [token, "b"], 2, tmp_path / "weights"),
+    ):
+        if length <= MAX_LENGTH:
+            read()
+        else:
+            with pytest.raises(CheckpointError, match=f"a token of {length} bytes, more than"):
+                read()
 
 
 @pytest.mark.parametrize("score", [float("nan"), float("inf"), float("-inf")])

@@ -15,6 +15,8 @@ from tokenizers import decoders, models, pre_tokenizers
 from oscine.errors import CheckpointError
 from oscine.text.whisper import Tokenizer, load_tokenizer, split_words, unicode_to_byte
 
+from ..bounded import run_bounded
+
 BYTE_TO_UNICODE = {byte: character for character, byte in unicode_to_byte().items()}
 MERGES = [
     (b" ", b"t"), (b"h", b"e"), (b" t", b"he"), (b"i", b"n"), (b"e", b"r"), (b"\xc3", b"\xa9"),
@@ -53,6 +55,17 @@ def test_encodes_as_the_library_does(library: Library, text: str) -> None:
     ids = TOKENIZER.encode(text)
     assert list(ids) == library.encode(text).ids
     assert TOKENIZER.decode(ids) == text
+
+
+def test_a_word_of_any_length_is_merged_in_time() -> None:
+    code = """
+from oscine.text.whisper import Tokenizer
+pieces = [bytes([byte]) for byte in range(256)] + [b"ab", b"abab", b"ba"]
+ids = Tokenizer(pieces, {}, "made up").encode("ab" * GIVEN)
+print(json.dumps({"ids": len(ids), "first": ids[0], "last": ids[-1]}))
+"""
+    (line,) = run_bounded(code, 100_001, seconds=60)  # quadratic: many minutes
+    assert line == {"ids": 50_001, "first": 257, "last": 256}
 
 
 def test_what_looks_special_is_text() -> None:

@@ -14,7 +14,7 @@ from oscine.errors import CheckpointError
 from oscine.model_files import small_file
 from oscine.text.pieces import BYTE, CONTROL, NORMAL, UNKNOWN, Pieces, kind_of, nfkc, unchanged
 from oscine.text.sentencepiece import read_sentencepiece
-from oscine.text.vocabulary import REMEDY, check_count, lines_of, read_tokenizer_json
+from oscine.text.vocabulary import REMEDY, check_count, check_lengths, lines_of, read_tokenizer_json
 
 MODEL, JSON, LIST = "tokenizer.model", "tokenizer.json", "vocab.txt"
 
@@ -31,6 +31,7 @@ def read_pieces(
     counts: list[str] = []
     for source, pieces in _sources(folder, packed, listed, count, path):
         if len(pieces) == count:
+            check_lengths(pieces.names, path)
             return pieces
         counts.append(f"{source} has {len(pieces)} labels")
     if counts:

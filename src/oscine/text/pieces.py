@@ -10,12 +10,12 @@ from __future__ import annotations
 
 import re
 import unicodedata
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
-from heapq import heapify, heappop, heappush
 
 from oscine.text.longest import LongestMatch
+from oscine.text.merging import merge
 
 SPACE = "\u2581"  # stands for a space inside pieces
 NORMAL, UNKNOWN, CONTROL, USER, UNUSED, BYTE = range(1, 7)  # ModelProto.SentencePiece.Type
@@ -104,7 +104,7 @@ class Pieces:
         if not words:
             return ()
         symbols = self._cut("".join(SPACE + word for word in words))
-        merged = _merge(symbols, self._mergeable, self._user)
+        merged = merge(symbols, self._merge_ranks, self._user)
         ids: list[int] = []
         for symbol in merged:
             id = self._ids.get(symbol)
@@ -167,8 +167,8 @@ class Pieces:
         }
 
     @cached_property
-    def _mergeable(self) -> dict[str, float]:
-        return {name: self.scores[id] for name, id in self._ids.items() if name not in self._user}
+    def _merge_ranks(self) -> dict[str, float]:
+        return {name: -self.scores[id] for name, id in self._ids.items() if name not in self._user}
 
 
 def kind_of(name: str) -> int:
@@ -178,33 +178,3 @@ def kind_of(name: str) -> int:
     if _BYTE.fullmatch(name):
         return BYTE
     return CONTROL if _MARKUP.fullmatch(name) else NORMAL
-
-
-def _merge(symbols: list[str], scores: Mapping[str, float], frozen: frozenset[str]) -> list[str]:
-    """Byte-pair merging by score, in n log n: a heap of pairs over a list with links."""
-    following = list(range(1, len(symbols) + 1))
-    before = list(range(-1, len(symbols) - 1))
-    symbols = list(symbols)
-
-    def pair(left: int) -> tuple[float, int, str, str] | None:
-        right = following[left]
-        if right >= len(symbols) or symbols[left] in frozen or symbols[right] in frozen:
-            return None
-        score = scores.get(symbols[left] + symbols[right])
-        return None if score is None else (-score, left, symbols[left], symbols[right])
-
-    heap = [found for left in range(len(symbols) - 1) if (found := pair(left))]
-    heapify(heap)
-    while heap:
-        _, left, first, second = heappop(heap)
-        right = following[left]
-        if symbols[left] != first or right >= len(symbols) or symbols[right] != second:
-            continue  # one of the two has been merged since
-        symbols[left], symbols[right] = first + second, ""
-        following[left] = following[right]
-        if following[left] < len(symbols):
-            before[following[left]] = left
-        for start in (before[left], left):
-            if start >= 0 and (found := pair(start)):
-                heappush(heap, found)
-    return [symbol for symbol in symbols if symbol]

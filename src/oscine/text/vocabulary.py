@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
@@ -11,6 +11,7 @@ from oscine.errors import CheckpointError
 from oscine.model_files import parse_json
 
 MAX_TOKENS: Final = 1 << 20  # of any one vocabulary, so that ids are below it; Qwen's has 152,000
+MAX_LENGTH: Final = 1024  # of a token; of Whisper's the longest has 128 bytes
 REMEDY: Final = "fetch it again"
 
 
@@ -88,3 +89,10 @@ def check_count(count: int, path: Path) -> None:
     """Raise CheckpointError for more tokens than any model has."""
     if count > MAX_TOKENS:
         raise CheckpointError(path, f"holds {count} tokens, more than {MAX_TOKENS}")
+
+
+def check_lengths(tokens: Sequence[str | bytes], path: Path) -> None:
+    """Raise CheckpointError for a token that would make a text of any length of one id."""
+    longest = max(map(len, tokens), default=0)
+    if longest > MAX_LENGTH:
+        raise CheckpointError(path, f"holds a token of {longest} bytes, more than {MAX_LENGTH}")

@@ -11,13 +11,15 @@ from __future__ import annotations
 from codecs import utf_8_decode
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import cached_property, lru_cache
-from itertools import accumulate, pairwise
+from itertools import accumulate
 from pathlib import Path
 
 from oscine.errors import CheckpointError
 from oscine.model_files import parse_json, parse_value, read_json, small_file
+from oscine.text.merging import merge
 from oscine.text.vocabulary import (
     REMEDY,
+    check_lengths,
     checked_ids,
     checked_list,
     lines_of,
@@ -30,7 +32,7 @@ FILES = ("tokenizer.json", "vocab.json", "vocabulary.json", "vocabulary.txt")
 
 
 class Tokenizer:
-    """Text to ids and back.
+    """Text to ids and back. Raises CheckpointError for a token that is longer than any model's.
 
     `pieces[id]` are the bytes of each text token; ids from `end` on are special. `special` has
     those the vocabulary names, by text: it may lack timestamps, or be empty (ggml).
@@ -40,6 +42,7 @@ class Tokenizer:
         self.pieces = tuple(pieces)
         self.special = dict(special)
         self.path = path
+        check_lengths(self.pieces, path)
 
     @property
     def end(self) -> int:
@@ -197,17 +200,8 @@ def split_words(text: str) -> list[bytes]:
 
 
 def merge_by_rank(word: bytes, ranks: Mapping[bytes, int], path: Path) -> list[int]:
-    """Join the adjacent pair of lowest rank until none is in the vocabulary."""
-    never = len(ranks) + 1
-    parts = [word[at : at + 1] for at in range(len(word))]
-    scores = [ranks.get(left + right, never) for left, right in pairwise(parts)]
-    while scores and (best := min(scores)) < never:
-        at = scores.index(best)
-        parts[at : at + 2] = [parts[at] + parts[at + 1]]
-        del scores[at]
-        for pair in (at - 1, at):
-            if 0 <= pair < len(scores):
-                scores[pair] = ranks.get(parts[pair] + parts[pair + 1], never)
+    """Ids of a word, whose pairs of lowest rank are joined until none is in the vocabulary."""
+    parts = merge([word[at : at + 1] for at in range(len(word))], ranks)
     unknown = next((part for part in parts if part not in ranks), None)
     if unknown is not None:
         raise CheckpointError(path, f"the vocabulary has no token for the byte {unknown!r}")
