@@ -39,8 +39,7 @@ from oscine.text.whisper import load_tokenizer
 from oscine.weights import read_checkpoint
 
 logging.disable(logging.CRITICAL)
-LIES = [None, True, -1, 0, 3, 1 << 31, 10**400, -(10**400), 0.5, float("nan"), float("inf"), "x",
-        [], [1 << 63, 2], [[0, 1 << 40]], {}, {"a": [1]}, "a" * 5000]
+LIES = [None, True, -1, 0, 1 << 31, 10**400, 0.5, float("nan"), "x" * 5000, [], [[0, 1 << 40]], {}]
 
 def places(value, at=()):
     yield at
