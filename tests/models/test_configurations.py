@@ -28,9 +28,11 @@ FILES = (
 
 LOAD = """
 import copy, logging, shutil, tempfile
+from dataclasses import replace
 from pathlib import Path
 from oscine.errors import CheckpointError
 from oscine.loading import is_parakeet, is_qwen3_tts
+from oscine.model_files import read_json
 from oscine.models.parakeet.weights import load_weights as parakeet
 from oscine.models.qwen3_tts.sizes import read_config as speaking
 from oscine.models.whisper import tokens
@@ -59,11 +61,12 @@ def replaced(value, at, lie):
     return changed
 
 def load(folder):
-    checkpoint = read_checkpoint(folder)
+    checkpoint = replace(FIRST, config=read_json(folder / "config.json"))
     if is_parakeet(checkpoint):
         parakeet(checkpoint)
     elif is_qwen3_tts(checkpoint):
-        speaking(checkpoint, read_checkpoint(folder / "speech_tokenizer"))
+        settings = read_json(folder / "speech_tokenizer" / "config.json")
+        speaking(checkpoint, replace(CODEC, config=settings))
     else:
         weights = whisper(folder)
         if (folder / "tokenizer.json").exists():
@@ -73,6 +76,10 @@ def load(folder):
 source, name = GIVEN
 folder = Path(tempfile.mkdtemp()) / "model"
 shutil.copytree(source, folder)
+FIRST = read_checkpoint(folder)  # whose tensors stay
+CODEC = FIRST
+if (folder / "speech_tokenizer").exists():
+    CODEC = read_checkpoint(folder / "speech_tokenizer")
 good = json.loads((folder / name).read_text("utf-8"))
 for at in places(good):
     for lie in LIES:
