@@ -7,13 +7,15 @@ model = oscine.load("qwen3-tts-0.6b-custom-voice")
 model.speak("Hello there.", voice="ryan").save("hello.wav")
 """
 
-from __future__ import annotations
-
-from collections.abc import Iterable
-from pathlib import Path
-from typing import TYPE_CHECKING, Any
+# Nothing is imported here, so that `python -m oscine` takes no module from the current folder:
+# oscine/__main__.py. Type checkers take this name to be true.
+TYPE_CHECKING = False
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable
+    from pathlib import Path
+    from typing import Any
+
     from oscine.loading import Model
     from oscine.models.speech import Speech
     from oscine.types import Transcript
@@ -30,12 +32,12 @@ def __getattr__(name: str) -> str:
 
 
 def load(
-    model: str | Path | None = None,
+    model: "str | Path | None" = None,
     device: str = "auto",
     dtype: str = "auto",
     *,
     offline: bool = False,
-) -> Model:
+) -> "Model":
     """Load a model by name, fetching it if need be, or from a file or folder.
 
     `device`: auto (a hardware GPU, else NumPy), cpu, gpu, gpu:N, or part of an adapter's name.
@@ -48,12 +50,12 @@ def load(
 
 
 def transcribe(
-    audio: Any,
-    model: str | Path | None = None,
+    audio: "Any",
+    model: "str | Path | None" = None,
     device: str = "auto",
     dtype: str = "auto",
-    **options: Any,
-) -> Transcript:
+    **options: "Any",
+) -> "Transcript":
     """Load a model and transcribe one recording; for more than one, keep what `load` gives.
 
     `options`: fields of models.whisper.options.TranscribeOptions, or what
@@ -66,12 +68,12 @@ def transcribe(
 
 
 def speak(
-    text: str | Iterable[str],
-    model: str | Path | None = None,
+    text: "str | Iterable[str]",
+    model: "str | Path | None" = None,
     device: str = "auto",
     dtype: str = "auto",
-    **options: Any,
-) -> Speech:
+    **options: "Any",
+) -> "Speech":
     """Load a model and have it say one text; for more than one, keep what `load` gives.
 
     `options`: what models.qwen3_tts.pipeline.Qwen3Tts.speak takes, and the fields of
