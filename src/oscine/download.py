@@ -5,26 +5,34 @@ Also the way to a wheel on the Python package index, by the index that pip is co
 
 from __future__ import annotations
 
-import hashlib
+import html
 import http.client
-import importlib.util
 import json
 import logging
 import os
 import re
-import ssl
 import subprocess
 import sys
+import tempfile
 import time
-import urllib.error
-import urllib.request
 from collections.abc import Callable
-from html.parser import HTMLParser
+from contextlib import suppress
 from pathlib import Path
-from typing import Any, TypeAlias
+from typing import TypeAlias
 from urllib.parse import urldefrag, urljoin, urlsplit
 
 from oscine.errors import HubError
+from oscine.files import settle
+from oscine.inventory import Entry, agrees, file_digest
+from oscine.transport import (
+    BLOCK,
+    SLOWEST,
+    Pace,
+    ServerError,
+    open_url,
+    read_block,
+    read_page,
+)
 
 log = logging.getLogger(__name__)
 
@@ -32,11 +40,8 @@ log = logging.getLogger(__name__)
 Progress: TypeAlias = Callable[[str, int, int], None]
 
 DEFAULT_INDEX = "https://pypi.org/simple"
-TIMEOUT = 15.0  # seconds without a byte before a connection counts as dead
 ATTEMPTS = 4  # in a row that bring nothing new
-BLOCK = 1 << 20
-#: What urllib raises when the network fails, as against the disk (other OSErrors).
-NETWORK_ERRORS = (urllib.error.URLError, http.client.HTTPException, TimeoutError, ConnectionError)
+PIP_SECONDS = 120  # in which pip starts, and lists its configuration
 
 
 def fetch(
@@ -50,91 +55,109 @@ def fetch(
 ) -> None:
     """Download url to target; `digest` is "sha256:…" or "git-sha1:…", `size` is in bytes.
 
-    What has come so far lies in `target.part` and is continued, also by a later call. Raises
+    What has come so far is kept in `target.part` and is continued, also by a later call. Raises
     HubError when the server cannot be reached or the bytes are not those that were promised.
     """
     part = target.with_name(target.name + ".part")
     target.parent.mkdir(parents=True, exist_ok=True)
-    failures = 0
+    while True:
+        resumed = bool(_length(part))
+        try:
+            _complete(url, part, size, token, progress)
+        except ServerError as error:
+            raise HubError(f"{target.name}: cannot be downloaded: {error}") from error
+        found = file_digest(part, digest.partition(":")[0])
+        if found == digest:
+            break
+        part.unlink()
+        problem = f"{target.name}: damaged or altered ({found}, expected {digest}); discarded"
+        if not resumed:
+            raise HubError(problem)
+        log.info("%s; starting again, as a part of it is of an earlier call", problem)
+    settle(part, target)
+
+
+def _complete(
+    url: str, part: Path, size: int, token: str | None, progress: Progress | None
+) -> None:
+    """Bring part to its size, by as many answers as that takes.
+
+    Raises ServerError when ATTEMPTS of them in a row bring nothing new, and when they are slow.
+    """
+    pace, failures, restarted = Pace(SLOWEST), 0, False
+    best = _length(part) or 0
     while (have := _length(part)) != size:
         if have is not None and have > size:  # left by some other file of that name
             part.unlink()
-            have = None
+            best, have = 0, None
         try:
-            _continue(url, part, have or 0, size, token, progress)
-            problem = "the connection closed early"
-        except NETWORK_ERRORS as error:
-            problem = _reason(error)
-            if isinstance(error, urllib.error.HTTPError) and error.code < 500:
-                failures = ATTEMPTS  # the server has understood us, and refuses
+            _continue(url, part, have or 0, size, token, pace, progress)
+            problem = ServerError("the connection closed early")
+        except ServerError as error:
+            problem = error
+        if problem.code == 416 and have and not restarted:  # there the file is not so long
+            part.unlink()
+            best, restarted = 0, True
+            continue
         now = _length(part) or 0
-        failures = 0 if (have or 0) < now <= size else failures + 1
-        if failures >= ATTEMPTS:
-            raise HubError(f"{target.name}: cannot be downloaded: {problem}")
+        failures = 0 if now > best else failures + 1
+        best = max(best, now)
+        if problem.final or failures >= ATTEMPTS:
+            raise problem
         if now != size:
-            log.info("%s: %s; going on from byte %d", target.name, problem, now)
+            log.info("%s: %s; resuming at byte %d", part.stem, problem, now)
             time.sleep(min(2.0**failures, 8.0) / 4)
-    found = file_digest(part, digest.partition(":")[0])
-    if found != digest:
-        part.unlink()
-        raise HubError(f"{target.name}: damaged or altered ({found}, expected {digest}); discarded")
-    part.replace(target)
 
 
 def _length(path: Path) -> int | None:
     return path.stat().st_size if path.exists() else None
 
 
-def file_digest(path: Path, kind: str) -> str:
-    """Digest of a file as "kind:hex": sha256, or git-sha1 (of a git blob, as hubs list it)."""
-    if kind == "git-sha1":
-        summer = hashlib.sha1(b"blob %d\0" % path.stat().st_size, usedforsecurity=False)
-    else:
-        summer = hashlib.sha256()
-    with path.open("rb") as file:
-        while block := file.read(BLOCK):
-            summer.update(block)
-    return f"{kind}:{summer.hexdigest()}"
-
-
 def _continue(
-    url: str, part: Path, have: int, size: int, token: str | None, progress: Progress | None
+    url: str,
+    part: Path,
+    have: int,
+    size: int,
+    token: str | None,
+    pace: Pace,
+    progress: Progress | None,
 ) -> None:
-    """Append to part from byte `have` on; start again where the server cannot continue."""
-    request = urllib.request.Request(url, headers={"User-Agent": "oscine"})
-    if have:
-        request.add_header("Range", f"bytes={have}-")
-    if token:
-        # Hubs redirect to a content network that must not see the token.
-        request.add_unredirected_header("Authorization", f"Bearer {token}")
-    with _open(request) as response:
-        start = re.match(r"bytes (\d+)-", response.headers.get("Content-Range", ""))
+    """Append to part from byte `have` on; start again where the server cannot continue.
+
+    Never writes more than `size` bytes. Raises ServerError, also where the server has more.
+    """
+    headers = {"Range": f"bytes={have}-"} if have else {}
+    with open_url(url, headers, most=size, token=token) as response:
+        start = re.match(r"bytes (\d{1,18})-", response.headers.get("Content-Range", ""))
         resumed = response.status == 206 and start is not None and int(start[1]) == have
+        if response.status == 206 and not resumed:
+            raise ServerError("the server answers another range than it was asked for", code=416)
+        if response.headers.get_content_type() == "text/html":
+            raise ServerError("the server answers a web page; a network's login?", final=True)
         done = have if resumed else 0
+        stated = response.length
+        if stated is not None and done + stated != size:
+            problem = f"the server's file has {done + stated} bytes, where {size} were promised"
+            raise ServerError(problem, final=True)
         with part.open("ab" if resumed else "wb") as file:
-            while block := response.read(BLOCK):
+            while done < size and (block := read_block(response, min(BLOCK, size - done))):
                 file.write(block)
                 done += len(block)
+                pace.count(len(block))
                 if progress:
                     progress(part.name.removesuffix(".part"), done, size)
+        pace.count(0)
+        if done == size and stated is None and _has_more(response):
+            part.unlink()
+            raise ServerError(f"the server sends more than the promised {size} bytes", final=True)
 
 
-def _open(request: urllib.request.Request) -> Any:
-    return urllib.request.urlopen(request, timeout=TIMEOUT, context=_tls())
-
-
-def _tls() -> ssl.SSLContext:
-    """The system's certificates; where Python has none (macOS, python.org), certifi's."""
-    paths = ssl.get_default_verify_paths()
-    if paths.cafile is None and paths.capath is None and importlib.util.find_spec("certifi"):
-        return ssl.create_default_context(cafile=importlib.import_module("certifi").where())
-    return ssl.create_default_context()
-
-
-def _reason(error: BaseException) -> str:
-    if isinstance(error, urllib.error.HTTPError):
-        return f"the server answers {error.code} {error.reason}"
-    return str(getattr(error, "reason", "") or error) or type(error).__name__
+def _has_more(response: http.client.HTTPResponse) -> bool:
+    """Whether one byte more comes. The hash judges a file whose connection does not end well."""
+    try:
+        return bool(read_block(response, 1))
+    except ServerError:
+        return False
 
 
 def fetch_wheel(
@@ -142,25 +165,27 @@ def fetch_wheel(
 ) -> None:
     """Download the wheel `target.name` of a project from the package index to target.
 
-    Raises HubError. Where its page cannot be read (an index behind a login, say), pip is asked to
+    Raises HubError. Where no index's page can be read (one behind a login, say), pip is asked to
     download it: it knows the same indexes and more ways in.
     """
-    problem = "the package index does not have it"
+    entry = Entry(size, f"sha256:{sha256}")
+    problem = HubError(f"{target.name}: the package index does not have it")
+    ask_pip = True
     for index in package_indexes():
         try:
-            url = _find_in_index(index, project, target.name)
-        except NETWORK_ERRORS as error:
-            problem = f"the package index cannot be reached: {_reason(error)}"
-            continue
-        if url:
-            fetch(url, target, size=size, digest=f"sha256:{sha256}", progress=progress)
-            return
-    log.info("%s: %s; asking pip", target.name, problem)
-    if not _pip_download(project, target):
-        raise HubError(f"{target.name}: {problem}")
-    if (found := file_digest(target, "sha256")) != f"sha256:{sha256}":
+            if url := _find_in_index(index, project, target.name):
+                ask_pip = False
+                fetch(url, target, size=size, digest=entry.digest, progress=progress)
+                return
+        except HubError as error:
+            problem = error
+    if ask_pip:
+        log.info("%s; asking pip", problem)
+    if not ask_pip or not _pip_download(project, target, size):
+        raise problem
+    if not agrees(target, entry):
         target.unlink()
-        raise HubError(f"{target.name}: damaged or altered ({found}); discarded")
+        raise HubError(f"{target.name}: damaged or altered; discarded")
 
 
 def package_indexes() -> list[str]:
@@ -172,52 +197,102 @@ def package_indexes() -> list[str]:
         settings[key.rpartition(".")[2]] = value.strip("'\"")
     main = os.environ.get("PIP_INDEX_URL") or settings.get("index-url") or DEFAULT_INDEX
     extra = os.environ.get("PIP_EXTRA_INDEX_URL") or settings.get("extra-index-url") or ""
-    return [url for url in (main, *extra.split()) if urlsplit(url).scheme in ("http", "https")]
+    return [url for url in (main, *extra.split()) if url.lower().startswith(("http:", "https:"))]
 
 
 def _find_in_index(index: str, project: str, file: str) -> str | None:
-    """Address of a file by the simple repository API, in JSON or HTML (PEP 503, PEP 691)."""
+    """Address of a file by the simple repository API, in JSON or HTML (PEP 503, PEP 691).
+
+    None where the index lacks it. Raises HubError where that cannot be told.
+    """
     page = f"{index.rstrip('/')}/{project}/"
-    kinds = "application/vnd.pypi.simple.v1+json, text/html;q=0.5"
-    request = urllib.request.Request(page, headers={"Accept": kinds, "User-Agent": "oscine"})
     try:
-        with _open(request) as response:
-            body, kind, base = response.read(), response.headers.get_content_type(), response.url
-    except urllib.error.HTTPError as error:
+        body, kind, base = read_page(page, "application/vnd.pypi.simple.v1+json, text/html;q=0.5")
+    except ServerError as error:
         if error.code == 404:
             return None
-        raise
-    if kind.endswith("json"):
-        links = {entry["filename"]: entry["url"] for entry in json.loads(body)["files"]}
-    else:
-        links = _links(body.decode("utf-8", "replace"))
-    return urljoin(base, links[file]) if file in links else None
+        raise HubError(f"{file}: the package index cannot be reached: {error}") from error
+    try:
+        if kind.endswith("json"):
+            links = {entry["filename"]: entry["url"] for entry in json.loads(body)["files"]}
+            link = links.get(file)
+        else:
+            link = _link(body.decode("utf-8", "replace"), file)
+        return None if link is None else urljoin(base, link)
+    except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
+        problem = "the package index cannot be read: its answer lists no files"
+        raise HubError(f"{file}: {problem}") from error
 
 
-def _links(page: str) -> dict[str, str]:
-    found: dict[str, str] = {}
-
-    class Anchors(HTMLParser):
-        def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
-            address = urldefrag(dict(attrs).get("href") or "").url
-            if tag == "a" and address:
-                found[urlsplit(address).path.rpartition("/")[2]] = address
-
-    Anchors().feed(page)
-    return found
+def _link(page: str, file: str) -> str | None:
+    """Address of a file that a page of HTML refers to, in time linear in the page's length."""
+    for double, single in re.findall(r"""(?i)\bhref\s*=\s*(?:"([^"]*)"|'([^']*)')""", page):
+        address = html.unescape(double or single).strip()
+        if file in address and urlsplit(address).path.rpartition("/")[2] == file:
+            return urldefrag(address).url
+    return None
 
 
-def _pip_download(project: str, target: Path) -> bool:
+def _pip_download(project: str, target: Path, size: int) -> bool:
+    """Have pip download a wheel of about `size` bytes; whether it could."""
     version = target.name.split("-")[1]
-    _run_pip(
-        *("download", "--quiet", "--no-deps", "--only-binary", ":all:", "--retries", "1"),
-        *("--dest", str(target.parent), f"{project}=={version}"),
-    )
-    return target.exists()
+    target.parent.mkdir(parents=True, exist_ok=True)
+    with tempfile.TemporaryDirectory(dir=target.parent) as work:
+        _run_pip(
+            *("download", "--quiet", "--no-deps", "--only-binary", ":all:", "--retries", "1"),
+            *("--no-cache-dir", "--dest", work, f"{project}=={version}"),
+            work=Path(work),
+            size=size,
+        )
+        found = Path(work) / target.name
+        if found.exists():
+            settle(found, target)
+            return True
+    return False
 
 
-def _run_pip(*arguments: str) -> str:
-    """What pip prints; nothing where there is no pip (a uv environment, say)."""
-    command = [sys.executable, "-m", "pip", *arguments]
-    result = subprocess.run(command, capture_output=True, text=True, stdin=subprocess.DEVNULL)
-    return result.stdout if result.returncode == 0 else ""
+def _run_pip(*arguments: str, work: Path | None = None, size: int = 0) -> str:
+    """What pip prints; nothing where there is no pip (a uv environment, say), or it fails.
+
+    It runs outside the current folder and with -P, as `python -m` would run a pip.py of that. It is
+    ended when it takes too long, or writes much more than `size` bytes into `work`.
+    """
+    command = [sys.executable, "-P", "-m", "pip", *arguments]
+    environment = {**os.environ, "PYTHONSAFEPATH": "1"}  # for what pip starts
+    if work is not None:
+        environment |= dict.fromkeys(("TMPDIR", "TEMP", "TMP"), str(work))
+    end = time.monotonic() + PIP_SECONDS + size / SLOWEST
+    try:
+        process = subprocess.Popen(
+            command,
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.DEVNULL,
+            text=True,
+            encoding="utf-8",
+            errors="replace",
+            cwd=sys.prefix,
+            env=environment,
+        )
+    except OSError:  # an interpreter inside another program has no name of its own
+        return ""
+    with process:
+        try:
+            while True:
+                try:
+                    output, _ = process.communicate(timeout=0.5)
+                    return output if process.returncode == 0 else ""
+                except subprocess.TimeoutExpired:
+                    # pip has a wheel twice for a moment: as it came, and where it is wanted.
+                    if time.monotonic() > end or _bytes_in(work) > 2 * size + (16 << 20):
+                        return ""
+        finally:
+            process.kill()
+
+
+def _bytes_in(folder: Path | None) -> int:
+    total = 0
+    for file in folder.rglob("*") if folder is not None else ():
+        with suppress(OSError):  # pip has removed it meanwhile
+            total += file.stat().st_size
+    return total

@@ -1,10 +1,11 @@
-"""Files that get their name when they are whole, so that there is never half a file under it; and
-small files that are read whole, whatever lies in their place."""
+"""Files and folders that get their name when they are whole, so that there is never half of one
+under it; and small files that are read whole, whatever lies in their place."""
 
 from __future__ import annotations
 
 import errno
 import os
+import shutil
 import stat
 from contextlib import suppress
 from pathlib import Path
@@ -61,6 +62,45 @@ def contents(path: Path, most: int) -> bytes:
     if max(found.st_size, len(data)) > most:
         raise OSError(errno.EFBIG, f"it has more than {most} bytes")
     return bytes(data)
+
+
+def settle(part: Path, place: Path) -> None:
+    """Name a whole file or folder once its bytes are on the disk, in place of what is there.
+
+    After a power cut there is then either nothing of that name or all of it. Raises OSError.
+    """
+    for inside in (*part.rglob("*"), part):
+        synchronise(inside)
+    old = place.with_name(place.name + ".old")
+    remove(old)  # of a call that was interrupted
+    if os.path.lexists(place) and (
+        part.is_dir() or place.is_dir()
+    ):  # no folder is replaced at once
+        place.rename(old)
+    part.replace(place)
+    synchronise(place.parent)
+    remove(old)
+
+
+def synchronise(path: Path) -> None:
+    """Put what a file or folder holds on the disk. Raises OSError where the disk fails."""
+    if path.is_dir():
+        if os.name == "posix":  # elsewhere a folder cannot be opened
+            number = os.open(path, os.O_RDONLY)
+            with suppress(OSError):  # some file systems refuse that for folders
+                os.fsync(number)
+            os.close(number)
+        return
+    with path.open("rb+") as file:
+        os.fsync(file.fileno())
+
+
+def remove(path: Path) -> None:
+    """Remove a file, a link or a folder with all that is in it, if it is there. Raises OSError."""
+    if path.is_dir() and not path.is_symlink():
+        shutil.rmtree(path)
+    else:
+        path.unlink(missing_ok=True)
 
 
 class NewFile:

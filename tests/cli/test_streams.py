@@ -224,10 +224,13 @@ def test_lists_in_a_pipe_have_every_path_whole(
     tmp_path: Path, capsysbinary: Capture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     home = tmp_path.joinpath(*["a long name of a folder [bold] :smile: "] * 8)
-    (home / "models" / "base").mkdir(parents=True)
+    base = home / "models" / "base"
+    base.mkdir(parents=True)
+    for name in ("config.json", "tokenizer.json", "model.bin"):
+        (base / name).write_bytes(b"{}")
     monkeypatch.setenv("OSCINE_HOME", str(home))
     monkeypatch.setenv("COLUMNS", "80")
     file = VoiceFolder(home / "voices").save("anna", Voice("", np.ones(4, np.float32)))
-    for command, path in (("voices", file), ("models", home / "models" / "base")):
+    for command, path in (("voices", file), ("models", base)):
         assert run([command, "list"]) == 0
         assert str(path) in capsysbinary.readouterr().out.decode()

@@ -18,12 +18,16 @@ from rich.progress import (
 )
 
 from oscine import download, hub
-from oscine.cli import emit
-from oscine.cli.engine import Offline
+from oscine.cli import emit, tell
+from oscine.cli.engine import Offline, start_log
 from oscine.cli.outputs import print_table
 
 app = typer.Typer(help="List, fetch and find models.", no_args_is_help=True, rich_markup_mode=None)
 
+Check = Annotated[
+    bool,
+    typer.Option("--check", help="Check each file's bytes, and fetch again what is damaged."),
+]
 Name = Annotated[str, typer.Argument(help="A name of `oscine models list`, or a Hub's org/name.")]
 
 _LANGUAGES = {hub.ENGLISH: "English", hub.MULTILINGUAL: "99", hub.MULTILINGUAL_V3: "100"}
@@ -85,14 +89,22 @@ def size(model: hub.Model) -> str:
 
 
 @app.command()
-def pull(name: Name, offline: Offline = False) -> None:
-    """Fetch a model and print its folder; go on where an earlier attempt was cut."""
+def pull(name: Name, check: Check = False, offline: Offline = False) -> None:
+    """Fetch a model and print its folder; continue where an earlier attempt was cut."""
+    from oscine.verify import verify
+
+    start_log(verbose=False)
     with download_bars() as report:
-        folder = hub.resolve(name, offline=offline, progress=report)
+        if check:
+            folder, count = verify(name, offline, report)
+        else:
+            folder, count = hub.resolve(name, offline, report), 0
+    if check:
+        tell(f"{name}: {count} files are as they should be")
     emit(f"{folder}\n")
 
 
 @app.command()
 def path(name: Name, offline: Offline = False) -> None:
     """Print a model's folder; where it is not here it is fetched first, unless --offline."""
-    pull(name, offline)
+    pull(name, offline=offline)

@@ -1,0 +1,162 @@
+"""Whether a model's folder has all that a model needs, and whether its bytes are still right.
+
+What was fetched into a folder is written down beside it, `models/base.inventory` for `models/base`:
+each file's size, which `is_whole` looks at, and hash, which `damaged` does. Folders that an older
+oscine or another program has filled have none and are judged by the names of their files.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import re
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+from oscine.files import contents, settle
+
+SHARD_INDEX = "model.safetensors.index.json"
+WEIGHTS_FILES = ("model.safetensors", SHARD_INDEX, "model.bin", "weights.safetensors")
+#: Qwen3-TTS's codec, a model of its own in a folder below.
+CODEC = "speech_tokenizer"
+ARCHIVE = ".nemo"  # of NVIDIA: weights, configuration and tokenizer in one
+MOST_JSON = 1 << 26  # bytes
+BLOCK = 1 << 20
+_DIGEST = re.compile(r"sha256:[0-9a-f]{64}|git-sha1:[0-9a-f]{40}")
+
+
+@dataclass(frozen=True, slots=True)
+class Entry:
+    """What a file should be: its bytes, and "sha256:…" or "git-sha1:…" in hexadecimal."""
+
+    size: int
+    digest: str
+
+    def __post_init__(self) -> None:
+        """Raise ValueError for what no file can be: entries come from servers and from disks."""
+        if type(self.size) is not int or self.size < 0:
+            raise ValueError("a size that is no number of bytes")
+        if type(self.digest) is not str or not _DIGEST.fullmatch(self.digest):
+            raise ValueError("a hash that is none")
+
+
+def file_digest(path: Path, kind: str) -> str:
+    """Digest of a file as "kind:hex": sha256, or git-sha1 (of a git blob, as hubs list it)."""
+    if kind == "git-sha1":
+        summer = hashlib.sha1(b"blob %d\0" % path.stat().st_size, usedforsecurity=False)
+    else:
+        summer = hashlib.sha256()
+    with path.open("rb") as file:
+        while block := file.read(BLOCK):
+            summer.update(block)
+    return f"{kind}:{summer.hexdigest()}"
+
+
+def agrees(path: Path, entry: Entry) -> bool:
+    """Whether a file is there and has the size and hash that it should. Raises OSError."""
+    if _size(path) != entry.size:
+        return False
+    return file_digest(path, entry.digest.partition(":")[0]) == entry.digest
+
+
+def damaged(folder: Path, entries: Mapping[str, Entry]) -> list[str]:
+    """The files of a folder that are missing or are not what they should be. Raises OSError."""
+    return [name for name, entry in entries.items() if not agrees(folder / name, entry)]
+
+
+def write_inventory(folder: Path, entries: Mapping[str, Entry]) -> None:
+    """Write down beside a folder what is in it, or is about to be. Raises OSError."""
+    place = _place(folder)
+    part = place.with_name(place.name + ".part")
+    listed = {name: asdict(entry) for name, entry in entries.items()}
+    part.write_text(json.dumps(listed, indent=1), "utf-8")
+    settle(part, place)
+
+
+def read_inventory(folder: Path) -> dict[str, Entry]:
+    """What was written down of a folder; nothing where that is not there or damaged."""
+    listed = _json(_place(folder))
+    try:
+        return {name: Entry(**entry) for name, entry in listed.items()}
+    except (AttributeError, TypeError, ValueError):
+        return {}
+
+
+def _place(folder: Path) -> Path:
+    return folder.with_name(folder.name + ".inventory")
+
+
+def is_whole(folder: Path) -> bool:
+    """Whether a folder that oscine filled has every file, each as long as it was."""
+    sizes = {name: entry.size for name, entry in read_inventory(folder).items()}
+    if any(_size(folder / name) != size for name, size in sizes.items()):
+        return False
+    return is_complete(folder)
+
+
+def is_complete(folder: Path) -> bool:
+    """Whether a folder has, by the names of its files, all that a model needs; none may be empty.
+
+    Files of Hugging Face's cache are links, which may be broken.
+    """
+    try:
+        archives = [file for file in folder.iterdir() if file.suffix == ARCHIVE]
+    except OSError:
+        return False
+    if any(_size(file) for file in archives):
+        return True
+    if not _size(folder / "config.json") or not _has_weights(folder):
+        return False
+    if has_tokenizer(folder):
+        return True
+    settings = _json(folder / "config.json")
+    return isinstance(settings, dict) and (_has_labels(settings) or _speaks(folder, settings))
+
+
+def _has_weights(folder: Path) -> bool:
+    index = folder / SHARD_INDEX
+    if _size(index) and not _size(folder / "model.safetensors"):
+        listed = _json(index)
+        shards = listed.get("weight_map") if isinstance(listed, dict) else None
+        if not isinstance(shards, dict) or not shards:
+            return False
+        return all(isinstance(name, str) and _size(folder / name) for name in shards.values())
+    return any(_size(folder / name) for name in WEIGHTS_FILES)
+
+
+def has_tokenizer(folder: Path) -> bool:
+    """Whether a folder has a tokenizer of one file."""
+    return bool(_size(folder / "tokenizer.json"))
+
+
+def _has_labels(settings: dict[str, Any]) -> bool:
+    """Whether a configuration is of MLX's Parakeet, which is NeMo's, labels included."""
+    return "target" in settings
+
+
+def _speaks(folder: Path, settings: dict[str, Any]) -> bool:
+    """Whether a folder is of Qwen3-TTS, with its codec and a tokenizer in two files."""
+    files = ("vocab.json", "merges.txt", "tokenizer_config.json", f"{CODEC}/config.json")
+    return (
+        settings.get("model_type") == "qwen3_tts"
+        and all(_size(folder / file) for file in files)
+        and _has_weights(folder / CODEC)
+    )
+
+
+def _size(path: Path) -> int | None:
+    """Bytes of a file; None of what is none, or cannot be looked at."""
+    try:
+        return path.stat().st_size if path.is_file() else None
+    except (OSError, ValueError):  # a name with a NUL, or too long
+        return None
+
+
+def _json(path: Path) -> Any:
+    """What a JSON file holds; None where it cannot be read, or is none."""
+    try:
+        return json.loads(contents(path, MOST_JSON))
+    except (OSError, ValueError, RecursionError):
+        return None

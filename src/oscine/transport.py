@@ -1,0 +1,241 @@
+"""Answers of HTTP servers, none of which is trusted: what is read is bounded in bytes and time.
+
+Only http and https are spoken, also where a server redirects. What fails is a ServerError of one
+line, whichever class it has in Python's own library.
+"""
+
+from __future__ import annotations
+
+import http.client
+import importlib
+import importlib.util
+import io
+import ssl
+import time
+import urllib.error
+import urllib.request
+from functools import partial
+from typing import IO, Any
+from urllib.parse import urlsplit
+
+from oscine.errors import HubError
+
+TIMEOUT = 15.0  # seconds without a byte before a connection counts as dead
+WINDOW = 30.0  # seconds over which the speed of a server is measured
+SLOWEST = 1024.0  # bytes a second; slower than that, a small model would take days
+HEAD_BYTES = 1 << 18  # of a status line, headers and what else surrounds a body
+PAGE_BYTES = 1 << 24  # of a listing
+BLOCK = 1 << 20
+#: What Python raises for a connection, an address or an answer that is wrong.
+PROBLEMS = (OSError, http.client.HTTPException, ValueError)
+
+
+class ServerError(HubError):
+    """A server that cannot be reached, or an answer that cannot be used.
+
+    `code` is that of HTTP, if there is one. `final`: asking again would bring the same.
+    """
+
+    def __init__(self, problem: str, *, code: int = 0, final: bool = False) -> None:
+        super().__init__(problem)
+        self.code, self.final = code, final
+
+
+class Pace:
+    """The speed of a server: a window of time that brings too few bytes ends the connection."""
+
+    def __init__(self, slowest: float) -> None:
+        self._slowest = slowest
+        self._since, self._bytes = time.monotonic(), 0
+
+    def count(self, length: int) -> None:
+        """Add bytes that came. Raises ServerError at the end of a window with too few of them."""
+        self._bytes += length
+        seconds = time.monotonic() - self._since
+        if seconds < WINDOW:
+            return
+        if self._bytes < self._slowest * seconds:
+            raise ServerError("the server sends too slowly; try again later", final=True)
+        self._since, self._bytes = time.monotonic(), 0
+
+
+class _Wire(io.RawIOBase):
+    """The bytes of a socket, of which there may be `left` more, headers included."""
+
+    def __init__(self, raw: io.RawIOBase, slowest: float) -> None:
+        self._raw, self._pace, self.left = raw, Pace(slowest), HEAD_BYTES
+
+    def readable(self) -> bool:
+        return True
+
+    def readinto(self, buffer: Any) -> int | None:
+        count = self._raw.readinto(buffer)
+        self.left -= count or 0
+        if self.left < 0:
+            raise ServerError("the server sends more than such an answer can have", final=True)
+        self._pace.count(count or 0)
+        return count
+
+    def close(self) -> None:
+        self._raw.close()
+        super().close()
+
+
+class _Response(http.client.HTTPResponse):
+    """An answer whose headers are bounded, and whose body has at most about `most` bytes."""
+
+    def __init__(self, sock: Any, *rest: Any, most: int, slowest: float, **more: Any) -> None:
+        super().__init__(sock, *rest, **more)
+        self._most, self._wire = most, _Wire(self.fp.detach(), slowest)
+        self.fp = io.BufferedReader(self._wire)
+
+    def begin(self) -> None:
+        super().begin()
+        self._wire.left = HEAD_BYTES + 8 * self._most  # a chunk of one byte is sent as six
+
+
+class _Connector(urllib.request.AbstractHTTPHandler):
+    """http and https with such answers."""
+
+    def __init__(self, most: int, slowest: float) -> None:
+        super().__init__()
+        self._answer = partial(_Response, most=most, slowest=slowest)
+
+    def _connection(self, kind: Any, host: str, **settings: Any) -> Any:
+        connection = kind(host, **settings)
+        connection.response_class = self._answer
+        return connection
+
+    def http_open(self, request: urllib.request.Request) -> Any:
+        return self.do_open(partial(self._connection, http.client.HTTPConnection), request)
+
+    def https_open(self, request: urllib.request.Request) -> Any:
+        kind = partial(self._connection, http.client.HTTPSConnection)
+        return self.do_open(kind, request, context=_tls())
+
+    http_request = https_request = urllib.request.AbstractHTTPHandler.do_request_
+
+
+class _Redirects(urllib.request.HTTPRedirectHandler):
+    """Redirections to http and https alone; Python's own follows ftp too, and reads any body."""
+
+    def http_error_302(
+        self,
+        req: urllib.request.Request,
+        fp: IO[bytes],
+        code: int,
+        msg: str,
+        headers: http.client.HTTPMessage,
+    ) -> Any:
+        fp.close()  # so that nothing of the body is read
+        return super().http_error_302(req, fp, code, msg, headers)
+
+    http_error_301 = http_error_303 = http_error_307 = http_error_308 = http_error_302
+
+    def redirect_request(self, req: Any, fp: Any, *rest: Any) -> Any:
+        _check(rest[-1])
+        return super().redirect_request(req, fp, *rest)
+
+
+def open_url(
+    url: str,
+    headers: dict[str, str],
+    *,
+    most: int,
+    token: str | None = None,
+    timeout: float = TIMEOUT,
+    slowest: float = SLOWEST,
+) -> http.client.HTTPResponse:
+    """A server's answer of at most about `most` bytes, which `read_block` reads.
+
+    Raises ServerError.
+    """
+    opener = urllib.request.OpenerDirector()
+    for handler in (
+        urllib.request.ProxyHandler(),
+        _Connector(most, slowest),
+        urllib.request.HTTPDefaultErrorHandler(),
+        urllib.request.HTTPErrorProcessor(),
+        _Redirects(),
+    ):
+        opener.add_handler(handler)
+    try:
+        _check(url)
+        request = urllib.request.Request(url, headers={"User-Agent": "oscine", **headers})
+        if token:
+            # Hubs redirect to a content network that must not see the token.
+            request.add_unredirected_header("Authorization", f"Bearer {token}")
+        answer = opener.open(request, timeout=timeout)
+        if not isinstance(answer, http.client.HTTPResponse):
+            raise ServerError("no answer", final=True)
+        return answer
+    except urllib.error.HTTPError as error:
+        error.close()
+        problem = f"the server answers {error.code} {shown(error.reason)}"
+        raise ServerError(problem, code=error.code, final=error.code < 500) from error
+    except PROBLEMS as error:
+        raise _server_error(error) from error
+
+
+def read_block(response: http.client.HTTPResponse, most: int = BLOCK) -> bytes:
+    """What has come of a body, at most so many bytes; none at its end. Raises ServerError."""
+    try:
+        return response.read1(most)
+    except PROBLEMS as error:
+        raise _server_error(error) from error
+
+
+def read_page(
+    url: str, accept: str, *, token: str | None = None, timeout: float = TIMEOUT
+) -> tuple[bytes, str, str]:
+    """A page of at most PAGE_BYTES, its type, and its address after redirections.
+
+    Raises ServerError, also for a page that takes more than WINDOW seconds.
+    """
+    with open_url(
+        url,
+        {"Accept": accept},
+        most=PAGE_BYTES,
+        token=token,
+        timeout=timeout,
+        slowest=float("inf"),
+    ) as response:
+        stated, page = response.length, bytearray()
+        while len(page) != stated and (block := read_block(response)):
+            page += block
+            if len(page) > PAGE_BYTES:
+                raise ServerError("the server sends more than a listing can have", final=True)
+        if stated is not None and len(page) < stated:
+            raise ServerError("the connection closed early")
+        return bytes(page), response.headers.get_content_type(), response.url
+
+
+def _check(url: str) -> None:
+    """Raise ServerError for an address that is not of http or https, or that holds a login."""
+    parts = urlsplit(url)
+    if parts.scheme not in ("http", "https"):
+        problem = f"{shown(url)} is no address that oscine fetches from; only http and https are"
+        raise ServerError(problem, final=True)
+    if "@" in parts.netloc:
+        raise ServerError(f"{shown(parts.hostname or '')} wants a login", final=True)
+
+
+def _tls() -> ssl.SSLContext:
+    """The system's certificates; where Python has none (macOS, python.org), certifi's."""
+    paths = ssl.get_default_verify_paths()
+    if paths.cafile is None and paths.capath is None and importlib.util.find_spec("certifi"):
+        return ssl.create_default_context(cafile=importlib.import_module("certifi").where())
+    return ssl.create_default_context()
+
+
+def _server_error(error: BaseException) -> ServerError:
+    reason = getattr(error, "reason", None)  # of an URLError, the error inside
+    if isinstance(reason, ServerError):
+        return reason
+    return ServerError(shown(reason or error) or type(error).__name__)
+
+
+def shown(text: object) -> str:
+    """What a server said as a part of one line: no line breaks, no commands to a terminal."""
+    words = " ".join(str(text).split())
+    return "".join(c if c.isprintable() else "�" for c in words)[:200]

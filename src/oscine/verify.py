@@ -1,0 +1,101 @@
+"""A model that is here, held against the hashes of its files; what is damaged is fetched again."""
+
+from __future__ import annotations
+
+import logging
+import os
+import shutil
+from contextlib import suppress
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from oscine import hub
+from oscine.errors import HubError, UsageError
+from oscine.inventory import Entry, damaged, read_inventory, write_inventory
+from oscine.sources import entries_of_hub_cache, entry_of, hub_listing
+
+if TYPE_CHECKING:
+    from oscine.download import Progress
+
+log = logging.getLogger(__name__)
+
+
+def verify(name: str, offline: bool = False, progress: Progress | None = None) -> tuple[Path, int]:
+    """Check every byte of a model that is here, and fetch what is damaged.
+
+    Files of oscine's own folder are held against what was written down when they were fetched, or
+    else what is known of them (`_expected`), those of Hugging Face's cache against the names of its
+    blobs. That cache is other programs' too: of a model that is damaged there, a copy is fetched
+    into oscine's folder, which is looked at first. What is not here is fetched, which checks it.
+
+    Returns the model's folder and how many files were checked. Raises UsageError for a path,
+    HubError for files of which no hash is known, and where damage cannot be mended.
+    """
+    if os.path.exists(hub.expanded(name)):
+        raise UsageError(f"{name} is a path: there is nothing to check it against; give a name")
+    name, model = hub.named(name)
+    own = hub.model_folder(name)
+    if hub.find(name) is None and not read_inventory(own):  # not here, or too little to tell of
+        folder = hub.resolve(name, offline, progress)
+        return folder, len(read_inventory(folder))
+    with hub.locked(own, f"model {name!r}"):
+        folder = hub.find(name) or own
+        entries = _expected(name, model, folder, offline)
+        bad = damaged(folder, entries)
+        if not bad:
+            if folder == own and not read_inventory(own):
+                write_inventory(own, entries)
+            return folder, len(entries)
+        problem = f"{folder}: damaged or missing: {', '.join(bad)}"
+        if hub.is_offline(offline):
+            remedy = f"run `oscine models pull {name} --check` with a connection"
+            raise HubError(f"{problem}; fetching is switched off: {remedy}")
+        log.warning("%s; fetching again", problem)
+        if folder == own:
+            _keep_good(own, entries, bad)
+        hub.fetch_model(name, model, own, progress)
+    return own, len(read_inventory(own))
+
+
+def _expected(name: str, model: hub.Model, folder: Path, offline: bool) -> dict[str, Entry]:
+    """What the files of a model's folder should be. Raises HubError where that is not known."""
+    if folder != hub.model_folder(name):
+        entries = entries_of_hub_cache(folder)
+    else:
+        entries = read_inventory(folder) or _pinned(model, folder)
+        if not entries and not hub.is_offline(offline):  # an older oscine fetched it
+            _, listed = hub_listing(model.repository)
+            entries = {
+                file: entry_of(file, listed[file]) for file in _files(folder) if file in listed
+            }
+    if not entries:
+        raise HubError(f"{folder}: no hashes of its files are known; remove it and pull it again")
+    return entries
+
+
+def _pinned(model: hub.Model, folder: Path) -> dict[str, Entry]:
+    """The wheels' files, where it is these that a folder has."""
+    files = _files(folder)
+    if not model.files or not set(files) <= model.files.keys():
+        return {}
+    sizes = {file: (folder / file).stat().st_size if file in files else 0 for file in model.files}
+    return {file: Entry(sizes[file], f"sha256:{model.files[file]}") for file in model.files}
+
+
+def _files(folder: Path) -> list[str]:
+    found = (path for path in folder.rglob("*") if path.is_file())
+    return sorted(path.relative_to(folder).as_posix() for path in found)
+
+
+def _keep_good(folder: Path, entries: dict[str, Entry], bad: list[str]) -> None:
+    """Put the files that are right where the next fetch continues. Raises OSError."""
+    part = folder.with_name(folder.name + ".part")
+    for name in entries.keys() - set(bad):
+        (part / name).parent.mkdir(parents=True, exist_ok=True)
+        with suppress(FileExistsError):
+            try:
+                os.link(folder / name, part / name)
+            except OSError as error:
+                if isinstance(error, FileExistsError):
+                    raise
+                shutil.copyfile(folder / name, part / name)
