@@ -17,6 +17,8 @@ from hypothesis import settings
 from oscine import hub
 from oscine.errors import DeviceError, HubError
 
+from .hub_server import server, wheels  # noqa: F401  # fixtures
+
 ROOT = Path(__file__).resolve().parent.parent
 EXAMPLES = ROOT / "examples"
 WEIGHTS = ("tiny.en", "base")

@@ -107,12 +107,10 @@ def is_complete(folder: Path) -> bool:
         return False
     if any(_size(file) for file in archives):
         return True
-    if not _size(folder / "config.json") or not _has_weights(folder):
-        return False
-    if has_tokenizer(folder):
-        return True
     settings = _json(folder / "config.json")
-    return isinstance(settings, dict) and (_has_labels(settings) or _speaks(folder, settings))
+    if not isinstance(settings, dict) or not _has_weights(folder):
+        return False
+    return has_tokenizer(folder) or _has_labels(settings) or _speaks(folder, settings)
 
 
 def _has_weights(folder: Path) -> bool:

@@ -179,7 +179,8 @@ def _token() -> str | None:
     except Exception as error:  # a library of others, over files of others
         log.debug("no token of Hugging Face: %s: %s", type(error).__name__, error)
         return None
-    return token if token and token.isascii() and token.isprintable() else None
+    fits = token and token.isascii() and token.isprintable() and len(token) < 4096
+    return token if fits else None
 
 
 def hub_listing(repository: str) -> tuple[str, dict[str, Any]]:

@@ -24,9 +24,10 @@ def verify(name: str, offline: bool = False, progress: Progress | None = None) -
     """Check every byte of a model that is here, and fetch what is damaged.
 
     Files of oscine's own folder are held against what was written down when they were fetched, or
-    else what is known of them (`_expected`), those of Hugging Face's cache against the names of its
-    blobs. That cache is other programs' too: of a model that is damaged there, a copy is fetched
-    into oscine's folder, which is looked at first. What is not here is fetched, which checks it.
+    else the hashes of the table or of Hugging Face's listing; those of Hugging Face's cache against
+    the names of its blobs. That cache is other programs' too: of a model that is damaged there, a
+    copy is fetched into oscine's folder, which is looked at first. A model that is not here is
+    fetched, which checks it.
 
     Returns the model's folder and how many files were checked. Raises UsageError for a path,
     HubError for files of which no hash is known, and where damage cannot be mended.
@@ -35,7 +36,7 @@ def verify(name: str, offline: bool = False, progress: Progress | None = None) -
         raise UsageError(f"{name} is a path: there is nothing to check it against; give a name")
     name, model = hub.named(name)
     own = hub.model_folder(name)
-    if hub.find(name) is None and not read_inventory(own):  # not here, or too little to tell of
+    if hub.find(name) is None and not _known(model, own):  # not here, or hardly
         folder = hub.resolve(name, offline, progress)
         return folder, len(read_inventory(folder))
     with hub.locked(own, f"model {name!r}"):
@@ -62,7 +63,7 @@ def _expected(name: str, model: hub.Model, folder: Path, offline: bool) -> dict[
     if folder != hub.model_folder(name):
         entries = entries_of_hub_cache(folder)
     else:
-        entries = read_inventory(folder) or _pinned(model, folder)
+        entries = _known(model, folder)
         if not entries and not hub.is_offline(offline):  # an older oscine fetched it
             _, listed = hub_listing(model.repository)
             entries = {
@@ -73,10 +74,12 @@ def _expected(name: str, model: hub.Model, folder: Path, offline: bool) -> dict[
     return entries
 
 
-def _pinned(model: hub.Model, folder: Path) -> dict[str, Entry]:
-    """The wheels' files, where it is these that a folder has."""
+def _known(model: hub.Model, folder: Path) -> dict[str, Entry]:
+    """What was written down of a folder, or else the table's hashes where its files are those."""
+    if kept := read_inventory(folder):
+        return kept
     files = _files(folder)
-    if not model.files or not set(files) <= model.files.keys():
+    if not files or not set(files) <= model.files.keys():
         return {}
     sizes = {file: (folder / file).stat().st_size if file in files else 0 for file in model.files}
     return {file: Entry(sizes[file], f"sha256:{model.files[file]}") for file in model.files}
