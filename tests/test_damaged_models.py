@@ -15,9 +15,10 @@ from typing import Any
 import pytest
 from filelock import FileLock
 
+import oscine
 from oscine import hub
 from oscine.cli import run
-from oscine.errors import HubError
+from oscine.errors import CheckpointError, HubError
 from oscine.inventory import read_inventory
 
 from .hub_server import FILES, REPOSITORY, Server, cache_of_another_program, contents, offer_all
@@ -580,3 +581,23 @@ def test_a_home_that_is_a_file_is_one_line(server: Server, empty_home: Path) -> 
     for call in (lambda: hub.resolve("tiny.en"), lambda: hub.tokenizer_folder(hub.ENGLISH)):
         with pytest.raises(HubError, match="cannot be stored in"):
             call()
+
+
+@pytest.mark.parametrize("file", ["config.json", "model.safetensors", "tokenizer.json"])
+def test_a_damaged_model_that_is_loaded_by_its_name_says_how_to_mend_it(
+    empty_home: Path, file: str
+) -> None:
+    """A path is the user's own, and keeps the remedy of the file's reader."""
+    golden = Path(__file__).resolve().parent / "goldens" / "whisper_formats" / "hf"
+    folder = empty_home / "models" / "tiny.en"
+    shutil.copytree(golden, folder)
+    whole = (folder / file).read_bytes()
+    (folder / file).write_bytes(b"{" + whole[: len(whole) // 2])
+    if file == "config.json":  # known to be no model, so that a path is needed to load it
+        assert hub.find("tiny.en") is None
+    else:
+        with pytest.raises(CheckpointError, match=r"`oscine models pull tiny.en --check`"):
+            oscine.load("tiny.en", "cpu", offline=True)
+    with pytest.raises(CheckpointError) as caught:
+        oscine.load(folder, "cpu", offline=True)
+    assert "--check" not in str(caught.value)

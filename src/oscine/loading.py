@@ -69,12 +69,27 @@ def load(
     """See oscine.load."""
     if dtype not in DTYPES:
         raise UsageError(f"dtype {dtype!r} is not one of {', '.join(DTYPES)}")
-    given = name = str(model or hub.DEFAULT_MODEL)
+    name = str(model or hub.DEFAULT_MODEL)
     path = hub.resolve(name, offline=offline)
     device = wanted_device(device)
     backend = choose_backend(device)
+    try:
+        return load_path(path, name, backend, device, dtype, offline=offline)
+    except CheckpointError as error:
+        if os.path.exists(hub.expanded(name)):
+            raise
+        mend = f"`oscine models pull {name} --check` fetches what is damaged again"
+        remedy = f"{error.remedy}; {mend}" if error.remedy else mend
+        raise CheckpointError(error.path, error.problem, remedy) from error
+
+
+def load_path(
+    path: Path, given: str, backend: Backend, device: str, dtype: str, *, offline: bool
+) -> Model:
+    """The model in a folder or file, `given` by that path or a name. Raises as oscine.load."""
     checkpoint = read_checkpoint(path)
-    if os.path.exists(name):
+    name = given
+    if os.path.exists(given):
         name = path.name if path.is_dir() else path.stem
     if is_parakeet(checkpoint):
         return load_parakeet(checkpoint, backend, path, name, device, dtype)
