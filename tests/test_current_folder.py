@@ -24,7 +24,10 @@ ROOT = Path(__file__).resolve().parent.parent
 CONSOLE_SCRIPT = str(Path(sys.executable).with_name("oscine"))
 
 #: Modules that a command takes if they are there, installed or not.
-OPTIONAL = {"sounddevice", "keyring", "certifi", "socks", "brotli", "usercustomize", "h2", "rustc"}
+OPTIONAL = {"sounddevice", "keyring", "certifi", "socks", "brotli", "usercustomize", "h2"}
+
+#: Programs that pip, ctypes and others look for by their names alone.
+PROGRAMS = ("gcc", "cc", "ld", "objdump", "ldconfig", "rustc", "keyring", "ffmpeg", "git")
 
 MODULE = """\
 open({canary!r}, "w")
@@ -54,7 +57,7 @@ def plant(folder: Path, names: set[str]) -> None:
     canaries.mkdir()
     for number, name in enumerate(sorted(names)):
         text = MODULE.format(canary=str(canaries / name), name=name, folder=str(folder))
-        if number % 2:
+        if number % 2 and name not in PROGRAMS:
             (folder / name).mkdir()
             (folder / name / "__init__.py").write_text(text)
             (folder / name / "__main__.py").write_text(text)
@@ -72,7 +75,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     (folder / "empty_package" / "__init__.py").touch()
     (folder / "empty_package" / "__main__.py").touch()
     canaries = folder.parent / "canaries"
-    for program in ("gcc", "cc", "ld", "objdump", "ldconfig", "rustc", "keyring", "ffmpeg", "git"):
+    for program in PROGRAMS:
         (folder / program).write_text(f"#!/bin/sh\ntouch {canaries}/{program}.program\n")
         (folder / program).chmod(0o755)
     for settings in ("pip.conf", "pip.ini", ".env", "setup.cfg", "pyproject.toml", ".netrc"):
@@ -174,7 +177,8 @@ def test_the_canaries_live_in_a_place_where_they_can_die(run: Run) -> None:
 def test_an_import_of_the_package_imports_nothing(run: Run) -> None:
     """So that `python -m oscine` can take the current folder away before its first import."""
     died, done = run(sys.executable, "-c", "import oscine, oscine.__main__")
-    assert died <= {"oscine"}, done.stderr
+    pythons, _ = run(sys.executable, "-c", "pass")
+    assert died <= pythons, done.stderr
 
 
 @pytest.mark.parametrize("entry", [None, ".", ":", "/nowhere:", ":/nowhere"])
