@@ -5,10 +5,14 @@ from __future__ import annotations
 import re
 import shlex
 import shutil
-from collections.abc import Iterator
+import sys
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from types import ModuleType
 from typing import Any
 
+import numpy as np
 import pytest
 import typer
 
@@ -71,6 +75,40 @@ def test_python_blocks_print_what_stands_below_them(
         assert capsys.readouterr().out == printed
 
 
+class FakeFastApi(ModuleType):
+    """In place of FastAPI, which is not installed here: routes, and responses as iterators."""
+
+    class FastAPI:
+        def __init__(self) -> None:
+            self.routes: dict[str, Callable[..., Any]] = {}
+
+        def get(self, path: str) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
+            return lambda route: self.routes.setdefault(path, route)
+
+    class StreamingResponse:
+        def __init__(self, content: Iterator[bytes], media_type: str) -> None:
+            assert media_type.startswith("audio/pcm;rate=24000")
+            self.content = content
+
+
+def assert_serves(route: Callable[..., Any], speaker: Any) -> None:
+    """Two clients that take turns in one worker, which is the narrowest pool, hear what `speak`
+    says."""
+    clients = [route("Hello there.\n\nAnd more.", seed=seed).content for seed in range(2)]
+    heard = [b"", b""]
+    left = [0, 1]
+    with ThreadPoolExecutor(1) as pool:
+        while left:
+            for client in list(left):
+                sound = pool.submit(next, clients[client], None).result()
+                heard[client] += sound or b""
+                if sound is None:
+                    left.remove(client)
+    for seed in range(2):
+        samples = speaker.speak("Hello there.\n\nAnd more.", voice="ryan", seed=seed).samples
+        assert heard[seed] == (samples * 32767).astype(np.dtype("<i2")).tobytes()
+
+
 def test_speech_blocks_print_what_stands_below_them(
     monkeypatch: pytest.MonkeyPatch,
     capsys: pytest.CaptureFixture[str],
@@ -87,11 +125,14 @@ def test_speech_blocks_print_what_stands_below_them(
     monkeypatch.setattr(oscine, "load", load_small)
     monkeypatch.chdir(tmp_path)
     shutil.copytree(ROOT / "examples", "examples")
+    monkeypatch.setitem(sys.modules, "fastapi", FakeFastApi("fastapi"))
+    monkeypatch.setitem(sys.modules, "fastapi.responses", FakeFastApi("fastapi.responses"))
     names: dict[str, Any] = {"oscine": oscine}
-    assert len(SPEECH) == 4
+    assert len(SPEECH) == 5
     for code, printed in SPEECH:
         exec(compile(code, "README.md", "exec"), names)
         assert capsys.readouterr().out == printed
+    assert_serves(names["app"].routes["/speech"], names["speaker"])
     saved = {file.name for file in tmp_path.iterdir() if file.is_file()}
     assert saved == {"hello.flac", "pieces.wav", "cloned.wav"}
     ignored = set((ROOT / ".gitignore").read_text().split())

@@ -56,7 +56,7 @@ def refused(model: Qwen3Tts, text: Any = "Hello.", **given: Any) -> str:
         lines.add(str(caught.value))
     (line,) = lines
     assert "\n" not in line
-    assert model.turns.owner is None
+    assert model.turns.current is None
     return line
 
 

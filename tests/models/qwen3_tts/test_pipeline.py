@@ -7,6 +7,7 @@ import json
 import sys
 import weakref
 from dataclasses import replace
+from itertools import zip_longest
 from pathlib import Path
 from typing import Any
 
@@ -201,8 +202,42 @@ def test_a_gpu_says_what_numpy_says(gpu: Any) -> None:
     speech = model.speak(run["text"], **given)
     assert speech.samples.shape == expected.shape
     assert np.abs(speech.samples - expected).max() < 1e-3
-    streamed = np.concatenate([audio.samples for audio in model.stream(run["text"], **given)])
-    assert np.abs(streamed - speech.samples).max() < 1e-5
+    for streamed in by_turns([model.stream(run["text"], **given) for _ in range(2)]):
+        assert np.abs(streamed - speech.samples).max() < 1e-5
+
+
+def by_turns(streams: list[Any]) -> list[np.ndarray]:
+    """The samples of streams, a piece of audio of each at a time."""
+    heard: list[list[Any]] = [[] for _ in streams]
+    for audios in zip_longest(*streams):
+        for samples, audio in zip(heard, audios, strict=True):
+            samples += [] if audio is None else [audio.samples]
+    return [np.concatenate(samples) for samples in heard]
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_streams_side_by_side(kind: str) -> None:
+    """Their pieces interrupt each other, and a voice is taken between, yet they say the same."""
+    model = counted(kind)[0]
+    given: dict[str, Any] = {"max_frames": 200}
+    if kind == "custom_voice":
+        given["voice"] = "ryan"
+    elif kind == "base":
+        noise = (0.2 * np.random.default_rng(1).standard_normal(3000)).astype(np.float32)
+        given |= {"reference": (noise, 24_000), "reference_text": "some words"}
+    else:
+        given["instruct"] = "A calm voice."
+    text = "One.\n\nTwo."
+    expected = [model.speak(text, seed=seed, **given) for seed in range(2)]
+    streams = [model.stream(text, seed=seed, **given) for seed in range(2)]
+    first = next(streams[0]).samples
+    if kind == "base":
+        model.voice_of(given["reference"])
+    heard = by_turns(streams)
+    heard[0] = np.concatenate([first, heard[0]])
+    for stream, samples, whole in zip(streams, heard, expected, strict=True):
+        assert np.array_equal(samples, whole.samples) and stream.pieces == whole.pieces
+        assert set(stream.timings) == {"prompt", "frames", "codec"}
 
 
 @pytest.mark.parametrize("dtype", ["auto", "f32", "f16"])

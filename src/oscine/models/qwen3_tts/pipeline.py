@@ -27,7 +27,7 @@ from oscine.models.qwen3_tts.options import SpeakOptions, checked_silence
 from oscine.models.qwen3_tts.prompt import Reference, Tokenizer
 from oscine.models.qwen3_tts.split import Piece, incremental_pieces, pieces
 from oscine.models.qwen3_tts.stream import SpeechStream, Synthesis
-from oscine.models.qwen3_tts.turns import Turn, Turns
+from oscine.models.qwen3_tts.turns import Turns
 from oscine.models.qwen3_tts.voices import Voice, VoiceFolder, checked_words
 from oscine.models.resident import Resident
 from oscine.models.speech import Speech
@@ -43,8 +43,8 @@ SHORT_REFERENCE, LONG_REFERENCE = 2.0, 30.0
 class Qwen3Tts(Resident[Decoder]):
     """A loaded model: custom_voice, voice_design or base (`kind`).
 
-    One call speaks at a time: others, in other threads, wait for their turn (turns.py). `folder` is
-    where saved voices are found by name.
+    One piece of text is spoken at a time: calls and streams take turns, in whatever threads they
+    are (turns.py). `folder` is where saved voices are found by name.
     """
 
     def __init__(
@@ -59,7 +59,7 @@ class Qwen3Tts(Resident[Decoder]):
         self.tokenizer = tokenizer
         self.folder = folder or VoiceFolder(Path("voices"))
         self.config = decoder.config
-        self.turns = Turns(name)
+        self.turns = Turns(name, self.surviving)
         self._primed: tuple[CodecDecoder, bytes, Saved] | None = None
 
     @property
@@ -271,8 +271,7 @@ class Qwen3Tts(Resident[Decoder]):
                 return vector, None
             return vector, self.decoder.codec_encoder.encode(np.concatenate([samples, rest]))
 
-        with self.turns.taken(Turn()):
-            vector, codes = self.surviving(work)
+        vector, codes = self.turns.run(work)
         return Voice("", vector, codes, text, self.config.size)
 
     def save_voice(self, name: str, reference: SourceLike | Voice, text: str | None = None) -> Path:

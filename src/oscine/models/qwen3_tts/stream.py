@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Generator, Iterable, Iterator
+from functools import partial
 from inspect import GEN_CLOSED, getgeneratorstate
 from threading import Lock
 from time import perf_counter
@@ -12,12 +13,12 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from oscine.errors import Cancelled, DeviceLostError, UsageError
+from oscine.errors import Cancelled, UsageError
 from oscine.models.qwen3_tts.attempt import NOTHING, Attempt, Settings
 from oscine.models.qwen3_tts.guard import USUAL, bridge
 from oscine.models.qwen3_tts.options import next_seed
 from oscine.models.qwen3_tts.split import Piece, letters
-from oscine.models.qwen3_tts.turns import Turn
+from oscine.models.qwen3_tts.turns import Job
 from oscine.models.speech import Speech
 from oscine.types import Audio, Samples
 
@@ -32,8 +33,9 @@ TAIL = 0.6  # seconds of what was heard last that are kept, to join the next pie
 class Synthesis:
     """One call under way, and what is known of it so far.
 
+    Each piece of the text takes its own turn (turns.py); between two of them the engine is free.
     Apart from SpeechStream, so that the generator which runs it holds no stream: one that nobody
-    iterates over any more goes away at once, and frees the engine.
+    iterates over any more goes away at once, and what was under way for it stops.
     """
 
     def __init__(
@@ -46,7 +48,7 @@ class Synthesis:
     ) -> None:
         self.model, self.pieces, self.settings, self.started = model, pieces, settings, started
         self.cancelled = cancelled
-        self.turn, self.began, self.closed = Turn(), False, False
+        self.closed = False
         self.rate = model.decoder.config.codec.rate
         self.hold = False  # a piece until it is whole, so that it can be tried once more
         self.finish_reason: str | None = None
@@ -58,41 +60,28 @@ class Synthesis:
         self.letters = sum(letters(each.text) for each in pieces) if isinstance(pieces, list) else 0
         self.said = self.under_way = 0.0  # letters: of whole pieces, of the one that is spoken
         self.piece_began = 0  # of that one, in samples
-        self.before = dict(model.decoder.timings)
+        self.timings: dict[str, float] = {}
 
     def run(self) -> Generator[Samples, None, None]:
         """All of it."""
-        with self.model.turns.taken(self.turn, self.check):
-            self.began = True
-            self.before = dict(self.model.decoder.timings)
-            for piece in self.texts():
-                if not any(map(str.isalnum, piece.text)):
-                    continue  # a stray quotation mark
-                self.count += 1
-                self.said += self.under_way
-                self.under_way, self.piece_began = letters(piece.text), self.samples
-                joined = False
-                for samples in self.piece(piece):
-                    if not joined and self.samples:
-                        yield from self.heard(bridge(self.tail, samples, piece.pause, self.rate))
-                    joined = True
-                    yield from self.heard(samples)
-                if self.left == 0:
-                    break
-            if not self.count:
-                raise UsageError("there is no text to speak")
-            self.said, self.under_way = self.said + self.under_way, 0.0
-            self.finish_reason = self.trouble or "end"
-
-    def texts(self) -> Iterator[Piece]:
-        """The pieces, for which somebody may let us wait."""
-        pieces = iter(self.pieces)
-        while True:
-            with self.turn.resting():
-                piece = next(pieces, None)
-            if piece is None:
-                return
-            yield piece
+        for piece in self.pieces:
+            if not any(map(str.isalnum, piece.text)):
+                continue  # a stray quotation mark
+            self.count += 1
+            self.said += self.under_way
+            self.under_way, self.piece_began = letters(piece.text), self.samples
+            joined = False
+            for samples in self.piece(piece):
+                if not joined and self.samples:
+                    yield from self.heard(bridge(self.tail, samples, piece.pause, self.rate))
+                joined = True
+                yield from self.heard(samples)
+            if self.left == 0:
+                break
+        if not self.count:
+            raise UsageError("there is no text to speak")
+        self.said, self.under_way = self.said + self.under_way, 0.0
+        self.finish_reason = self.trouble or "end"
 
     @property
     def left(self) -> int | None:
@@ -126,10 +115,9 @@ class Synthesis:
         attempt = self.attempt(piece, self.settings.seed)
         held: list[Samples] = []
         given = False
-        for samples in self.surviving(attempt):
+        for samples in self.audio(attempt):
             if self.hold:
                 held.append(samples)
-                self.check()
             else:
                 given = True
                 yield samples
@@ -138,10 +126,7 @@ class Synthesis:
             log.info(told, cut_short(piece.text), self.why(attempt))
             self.retries += 1
             other = self.attempt(piece, next_seed(self.settings.seed))
-            again: list[Samples] = []
-            for samples in self.surviving(other):
-                again.append(samples)
-                self.check()
+            again = list(self.audio(other))
             if not self.is_wrong(other) or not held:
                 attempt, held = other, again
         self.frames += attempt.frames
@@ -184,29 +169,29 @@ class Synthesis:
         usual = USUAL * (self.samples - self.piece_began) / self.rate
         return (self.said + min(usual, self.under_way)) / self.letters
 
-    def surviving(self, attempt: Attempt) -> Iterator[Samples]:
-        """The samples of an attempt.
+    def audio(self, attempt: Attempt) -> Iterator[Samples]:
+        """The samples of an attempt, in its turn."""
+        turns, job = self.model.turns, Job(partial(self.timed, attempt))
+        try:
+            while (samples := turns.next(job, self.check)) is not None:
+                if self.first_audio is None:
+                    self.first_audio = perf_counter() - self.started
+                yield samples
+        finally:
+            turns.drop(job)
 
-        Where the device is lost it is made again, as the same seed says the same, and what was
-        given already is left out.
-        """
-        given = 0
-        running: Iterator[Samples] | None = None
-
-        def advance() -> Samples | None:
-            nonlocal running
-            if running is None:
-                running = without(iter(attempt), given)
-            try:
-                return next(running, None)
-            except DeviceLostError:
-                running = None
-                raise
-
-        while (samples := self.model.surviving(advance)) is not None:
-            if self.first_audio is None:
-                self.first_audio = perf_counter() - self.started
-            given += len(samples)
+    def timed(self, attempt: Attempt, skipped: int) -> Iterator[Samples]:
+        """The samples of an attempt from its beginning, but for the first `skipped`; how long each
+        stage takes is counted."""
+        running = without(iter(attempt), skipped)
+        while True:
+            before = dict(self.model.decoder.timings)
+            samples = next(running, None)
+            for name, spent in self.model.decoder.timings.items():
+                passed = spent - before.get(name, 0.0)
+                self.timings[name] = self.timings.get(name, 0.0) + passed
+            if samples is None:
+                return
             yield samples
 
 
@@ -227,14 +212,14 @@ def without(pieces: Iterator[Samples], count: int) -> Iterator[Samples]:
 class SpeechStream(Iterator[Audio]):
     """Speech under way: iterate for pieces of audio as they come.
 
-    To stop, stop iterating, or `close`, or leave its `with`: the engine is free then for others,
-    which wait until this one is finished. Another thread may go on with it, but no two at a time.
-    `seed` is what it is spoken with. While it runs `finish_reason` is None and `first_audio`,
-    seconds from the call to the first piece, None until there is one. What was iterated over is not
-    kept.
+    To stop, stop iterating, or `close`, or leave its `with`. Other calls need not wait for that:
+    they get their turn after the piece of text that is under way, in whatever threads they are, and
+    what of that piece was not asked for yet is kept until it is. Another thread may go on with the
+    stream, but no two at a time. `seed` is what it is spoken with. While it runs `finish_reason` is
+    None and `first_audio`, seconds from the call to the first piece, None until there is one. What
+    was iterated over is not kept.
 
-    Iterating raises what speak raises, and UsageError where another stream of this thread has the
-    engine; once that is closed, this one can begin.
+    Iterating raises what speak raises.
     """
 
     def __init__(self, synthesis: Synthesis) -> None:
@@ -265,22 +250,16 @@ class SpeechStream(Iterator[Audio]):
                 self.close()
 
     def _advance(self) -> Samples:
-        """The next piece, and a new beginning where it was not its turn."""
-        synthesis = self._synthesis
-        synthesis.turn.go_on()
+        """The next piece."""
         try:
             return next(self._audio)
         except Cancelled:
-            if synthesis.closed:
+            if self._synthesis.closed:
                 raise StopIteration from None
             raise
         except StopIteration:
-            self._seconds = perf_counter() - synthesis.started
+            self._seconds = perf_counter() - self._synthesis.started
             raise
-        finally:
-            synthesis.turn.rest()
-            if not synthesis.began and self._is_over():
-                self._audio = synthesis.run()
 
     def _is_over(self) -> bool:
         return getgeneratorstate(self._audio) == GEN_CLOSED
@@ -297,7 +276,7 @@ class SpeechStream(Iterator[Audio]):
         self.close()
 
     def close(self) -> None:
-        """Say no more, and free the engine; at the next burst if another thread is iterating."""
+        """Say no more, and stop what is under way; at the next burst if a thread is iterating."""
         self._synthesis.closed = True
         if self._in_use.acquire(blocking=False):  # else whoever has it closes it
             try:
@@ -356,9 +335,7 @@ class SpeechStream(Iterator[Audio]):
     @property
     def timings(self) -> dict[str, float]:
         """Milliseconds a stage so far: prompt, frames (talker and predictor), codec."""
-        before = self._synthesis.before
-        now = self._synthesis.model.decoder.timings
-        return {name: round(spent - before.get(name, 0.0), 3) for name, spent in now.items()}
+        return {name: round(spent, 3) for name, spent in self._synthesis.timings.items()}
 
     def speech(self) -> Speech:
         """Run to the end; all that was not iterated over before, as one.
