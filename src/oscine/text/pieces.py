@@ -21,6 +21,7 @@ SPACE = "\u2581"  # stands for a space inside pieces
 NORMAL, UNKNOWN, CONTROL, USER, UNUSED, BYTE = range(1, 7)  # ModelProto.SentencePiece.Type
 
 _MARKUP = re.compile(r"<[^<>\s]+>")
+_NO_MARKS = re.compile(r"\[.*\]$|<.*>$|##|\u2581|\s*$")  # how pieces begin whose marks do not count
 _BYTE = re.compile(r"<0x([0-9A-Fa-f]{2})>")
 
 Normaliser = Callable[[str], str]
@@ -72,6 +73,38 @@ class Pieces:
         if self.is_control(id) or self.kinds[id] == BYTE:
             return ""
         return self.names[id].replace(SPACE, " ")
+
+    def is_blank(self, id: int) -> bool:
+        """Whether a label is a space alone."""
+        return not self.is_control(id) and self.names[id] == SPACE
+
+    def is_mark(self, id: int) -> bool:
+        """Whether a label is one of `marks`, with a space in front or without."""
+        return not self.is_control(id) and self.names[id].removeprefix(SPACE) in self.marks
+
+    @cached_property
+    def marks(self) -> frozenset[str]:
+        """The characters that NeMo takes for punctuation with this vocabulary.
+
+        They are those of Unicode's category P in all pieces but special ones and those that begin
+        with a space. Source: NeMo nemo/collections/asr/parts/utils/tokenizer_utils.py
+        (extract_punctuation_from_vocab).
+        """
+        characters = {c for name in self.names if not _NO_MARKS.match(name) for c in name}
+        return frozenset(c for c in characters if unicodedata.category(c).startswith("P"))
+
+    def without_space_before_marks(self, text: str) -> str:
+        """The text without one white space before each of `marks`; more than one is the model's.
+
+        Source: NeMo nemo/collections/asr/parts/submodules/rnnt_decoding.py and ctc_decoding.py
+        (decode_tokens_to_str_with_strip_punctuation).
+        """
+        return text if self._before_mark is None else self._before_mark.sub(r"\1", text)
+
+    @cached_property
+    def _before_mark(self) -> re.Pattern[str] | None:
+        marks = "".join(map(re.escape, sorted(self.marks)))
+        return re.compile(rf"\s([{marks}])") if marks else None
 
     def decode(self, ids: Iterable[int]) -> str:
         """The text of a sequence, without the space in front of its first word.

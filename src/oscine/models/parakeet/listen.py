@@ -123,11 +123,17 @@ class Listener:
         return tokens_of(emissions, spelling, first * factor, factor, limit)
 
     def settled(self, spoken: list[Spoken], final: bool) -> int:
-        """How many words go on no more: all but the last, and that too after a pause."""
+        """How many words go on no more: all but the last, and that too after a pause.
+
+        Spaces at the end may belong to a mark that is still to come, and so to the word before.
+        """
         if not spoken:
             return 0
         quiet = self.done * self.factor - spoken[-1][-1].end >= SETTLED
-        return len(spoken) if final or quiet else len(spoken) - 1
+        if final or quiet:
+            return len(spoken)
+        blank = all(self.model.spelling.is_blank(token.id) for token in spoken[-1])
+        return max(0, len(spoken) - 1 - blank)
 
     def guessed(self, tokens: list[Token]) -> tuple[Word, ...]:
         """Words that may change yet; the next ones are timed as if these had not been."""

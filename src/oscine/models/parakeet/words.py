@@ -1,7 +1,8 @@
 """Labels with frames to words with seconds, and words to segments.
 
-Source: NeMo nemo/collections/asr/parts/submodules/rnnt_decoding.py (words, and
-_refine_timestamps_tdt for punctuation); parakeet-mlx alignment.py for where sentences end.
+Source: NeMo nemo/collections/asr/parts/utils/timestamp_utils.py (get_words_offsets) for words,
+nemo/collections/asr/parts/submodules/rnnt_decoding.py (_refine_timestamps_tdt) for the times of
+punctuation; parakeet-mlx alignment.py for where sentences end.
 Times inside here are mel frames of 10 ms of what is listened to.
 """
 
@@ -16,11 +17,9 @@ from oscine.audio.mel import FRAMES_PER_SECOND
 from oscine.models.parakeet.options import Segmenting
 from oscine.models.parakeet.request import Emission
 from oscine.models.whisper.fallback import compression_ratio
-from oscine.text.pieces import SPACE, Pieces
+from oscine.text.pieces import Pieces
 from oscine.types import Segment, Word
 
-#: Labels that take no time with TDT: they begin and end where the label before them ends.
-TIMELESS = frozenset("?'¡¿-:,%/.!")
 SENTENCE_ENDS = tuple(".!?。？！")
 CLOSING = "\"'”’»)]」』"  # may follow the end of a sentence and still belong to it
 LEAST_PROBABILITY = 1e-10  # below which the logarithm is of no use to anybody
@@ -62,14 +61,22 @@ def tokens_of(
 def spoken_words(tokens: Iterable[Token], spelling: Pieces) -> list[Spoken]:
     """A word begins with a label that begins with a space; the first with whatever comes first.
 
-    Spaces alone are no word, but begin the one after them.
+    A punctuation mark belongs to the word before it, with the space in front of it. Other spaces
+    alone are no word, but begin the one after them.
     """
     words: list[list[Token]] = []
+    blanks: list[Token] = []  # whose word depends on the label after them
     for token in tokens:
-        blank = words and all(spelling.names[before.id] == SPACE for before in words[-1])
-        if not words or (spelling.starts_word(token.id) and not blank):
+        if spelling.is_blank(token.id):
+            blanks.append(token)
+            continue
+        begins = bool(blanks) or spelling.starts_word(token.id)
+        if not words or (begins and not spelling.is_mark(token.id)):
             words.append([])
-        words[-1].append(token)
+        words[-1] += [*blanks, token]
+        blanks = []
+    if blanks:
+        words.append(blanks)
     return [tuple(word) for word in words]
 
 
@@ -77,21 +84,23 @@ class Timing:
     """Words one after another, each told what came before it."""
 
     def __init__(self, spelling: Pieces, *, timeless: bool) -> None:
-        self._spelling = spelling
-        self._timeless = TIMELESS if timeless else frozenset()
+        self._spelling, self._timeless = spelling, timeless
         self._before: Token | None = None
 
     def word(self, spoken: Spoken) -> Word:
         """The word with its text and seconds.
 
         It begins no earlier than the word before it ends, unless both begin with the same frame,
-        as some words of RNN-T do. With `timeless` punctuation takes no time. The first
-        word of a recording has no space in front. The probability is the mean of its labels'.
+        as some words of RNN-T do. With `timeless` punctuation takes no time: it begins and ends
+        where the label before it ends, and so does a space in front of it. The first word of a
+        recording has no space in front, and neither has one that begins with a mark. The
+        probability is the mean of its labels'.
         """
         text = self._spelling.decode(token.id for token in spoken)
         if self._before is not None and self._spelling.starts_word(spoken[0].id):
             text = " " + text
-        placed = [self._placed(token) for token in spoken]
+        text = self._spelling.without_space_before_marks(text)
+        placed = [self._placed(token, is_mark) for token, is_mark in self._with_marks(spoken)]
         return Word(
             start=placed[0].start / FRAMES_PER_SECOND,
             end=placed[-1].end / FRAMES_PER_SECOND,
@@ -103,13 +112,24 @@ class Timing:
         """Another that goes on from here."""
         return copy(self)
 
-    def _placed(self, token: Token) -> Token:
+    def _with_marks(self, spoken: Spoken) -> Iterator[tuple[Token, bool]]:
+        """The labels of a word, and whether each is a mark, or spaces before one."""
+        is_mark = False
+        flags = []
+        for token in reversed(spoken):
+            is_mark = self._spelling.is_mark(token.id) or (
+                is_mark and self._spelling.is_blank(token.id)
+            )
+            flags.append(is_mark)
+        yield from zip(spoken, reversed(flags), strict=True)
+
+    def _placed(self, token: Token, is_mark: bool) -> Token:
         if (before := self._before) is not None:
             start = token.start
             if start != before.start:
                 start = max(start, before.end)
             end = max(start, token.end, before.end)
-            if self._spelling.names[token.id] in self._timeless:
+            if self._timeless and is_mark:
                 start = end = before.end
             token = replace(token, start=start, end=end)
         self._before = token
