@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+from dataclasses import replace
 from itertools import pairwise
 from typing import Any
 
@@ -15,8 +16,9 @@ from oscine.audio.speech import Speech
 from oscine.audio.timeline import Held, Timeline
 from oscine.audio.vad import CHUNK, Span, VadOptions
 from oscine.errors import Cancelled, DeviceMemoryError
-from oscine.models.parakeet.chunks import Lengths, Passage, plan
+from oscine.models.parakeet.chunks import Lengths, Passage, Window, plan
 from oscine.models.parakeet.pipeline import Parakeet
+from oscine.models.parakeet.request import Decoded, Emission, no_decisions
 from oscine.models.parakeet.words import Spoken
 
 from .conftest import FACTOR, GO_ON, SPELLING, STOP, Hearing, Numbered, said
@@ -62,14 +64,26 @@ def story(count: int, seed: int = 0, *, repeats: bool = False) -> list[Spoken]:
     return words
 
 
+class Plain(Passage):
+    """The engine tells windows by their first number, so nothing is normalised."""
+
+    def mel(self, window: Window) -> Any:
+        return self.features.rows(*window)
+
+
 def passage(
-    engine: Any, frames: int, speech: Speech | None = None, batch: int = 1, check: Any = None
+    engine: Any,
+    frames: int,
+    speech: Speech | None = None,
+    batch: int = 1,
+    check: Any = None,
+    kind: type[Passage] = Plain,
 ) -> Passage:
     model = Parakeet(engine, SPELLING, "script", lengths=SHORT)
     silent = Timeline.identity(frames * 160)
     everything = Speech(frames / 100, frames * 160, None, None, silent, Held("x", np.zeros(0)))
     features: Any = Numbered(frames)
-    return Passage(model, speech or everything, features, None, batch, check or (lambda *_: None))
+    return kind(model, speech or everything, features, None, batch, check or (lambda *_: None))
 
 
 @pytest.mark.parametrize("batch", [1, 3])
@@ -122,6 +136,67 @@ def test_speech_without_words_is_heard_once_more(batch: int) -> None:
         assert abs(word[0].start - true[0].start) < FACTOR
     assert one.again > (high - low) / 100
     assert one.found_again == len(missing)
+
+
+class Deaf(Hearing):
+    """It says one word in windows whose features are normalised by themselves, else nothing."""
+
+    def __init__(self) -> None:
+        super().__init__([])
+        self.mels: list[Any] = []
+
+    def encode(self, mels: Any, band: Any = None, layers: Any = None) -> Any:
+        self.mels += mels
+        self.batches.append([(0, len(mel)) for mel in mels])
+        return tuple(-(-len(mel) // FACTOR) for mel in mels)
+
+    def heard(self, low: int, high: int) -> Decoded:
+        alone = abs(float(np.mean(self.mels[-1]))) < 1e-3
+        said = (Emission(4, 2, 2, 0.9),) if alone else ()
+        return Decoded(said, no_decisions(), None)
+
+
+def surrounded(frames: int, low: int, high: int) -> Speech:
+    """Speech from one frame to another, and silence around it."""
+    speech = heard(frames)
+    chunks = CHUNK * np.arange(len(speech.probabilities))  # type: ignore[arg-type]
+    spoken = (chunks >= 160 * low) & (chunks < 160 * high)
+    spans = [Span(160 * low, 160 * high)]
+    return replace(speech, spans=spans, probabilities=spoken.astype(np.float32))
+
+
+@pytest.mark.parametrize(("frames", "low", "high"), [(260, 0, 220), (260, 40, 260), (900, 55, 700)])
+def test_a_recording_that_is_one_window_is_heard_once_more_without_its_silence(
+    frames: int, low: int, high: int
+) -> None:
+    """A second time with the very same frames would give the very same nothing."""
+    engine = Deaf()
+    one = passage(engine, frames, surrounded(frames, low, high), kind=Passage)
+    (word,) = one.words(0, frames, lambda _: None)
+    assert (word[0].start, word[0].id) == (low + 2 * FACTOR, 4)
+    assert [len(mel) for mel in engine.mels] == [frames, high - low]
+    assert one.again > 1 and one.found_again == 1
+    assert np.allclose(np.std(engine.mels[1], axis=0, ddof=1), 1, atol=1e-3)
+
+
+def test_what_would_be_the_same_is_not_heard_once_more() -> None:
+    for start, frames in ((0, 260), (0, 900), (100, 260)):
+        engine = Deaf()
+        one = passage(engine, frames, heard(frames), kind=Passage)
+        assert list(one.words(start, frames, lambda _: None)) == []
+        windows = [len(mel) for mel in engine.mels]
+        assert len(windows) == len(set(windows)) == (2 if start else 1)
+        assert (one.again > 0) == (start > 0) and one.found_again == 0
+
+
+@given(st.integers(130, 4000), st.integers(0, 3900), st.integers(0, 4000), st.integers(0, 7))
+def test_no_window_is_decoded_twice(frames: int, low: int, length: int, words: int) -> None:
+    low = min(low, frames - 110)
+    high = min(frames, low + 110 + length)
+    engine = Hearing([said(n, 24 + 104 * n) for n in range(words)])
+    one = passage(engine, frames, surrounded(frames, low, high))
+    list(one.words(0, frames, lambda _: None))
+    assert len(one.decoded) == sum(map(len, engine.batches))
 
 
 def plain(word: Spoken) -> list[int]:

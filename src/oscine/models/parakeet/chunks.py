@@ -13,7 +13,11 @@ from functools import partial
 from itertools import pairwise
 from typing import TYPE_CHECKING
 
-from oscine.audio.mel import FRAMES_PER_SECOND
+import numpy as np
+from numpy.typing import NDArray
+
+from oscine.audio.mel import FRAMES_PER_SECOND, SAMPLE_RATE
+from oscine.audio.mel_nemo import Statistics
 from oscine.audio.speech import Speech
 from oscine.errors import DeviceMemoryError
 from oscine.models.parakeet.boost import Phrases
@@ -72,6 +76,8 @@ class Passage:
     ) -> None:
         self.model, self.speech, self.features = model, speech, features
         self.phrases, self.batch, self.check = phrases, batch, check
+        self.decoded: set[Window] = set()
+        self.apart: set[Window] = set()  # windows that are normalised by their own frames
         self.again = 0.0  # seconds of speech that were listened to once more
         self.found_again = 0  # words that this gave
 
@@ -111,6 +117,7 @@ class Passage:
 
     def decode(self, windows: Sequence[Window]) -> list[list[Spoken]]:
         """What windows say, side by side as far as the device has room for them."""
+        self.decoded.update(windows)
         found: list[list[Spoken]] = []
         while len(found) < len(windows):
             part = windows[len(found) : len(found) + self.batch]
@@ -125,7 +132,7 @@ class Passage:
 
     def decode_together(self, windows: Sequence[Window]) -> list[list[Spoken]]:
         """What windows say, in one batch."""
-        mels = [self.features.rows(low, high) for low, high in windows]
+        mels = [self.mel(window) for window in windows]
         with self.model.lock:
             self.check()
             decoder, spelling = self.model.decoder, self.model.spelling
@@ -137,6 +144,11 @@ class Passage:
             for one, (low, high) in zip(decoded, windows, strict=True)
         ]
 
+    def mel(self, window: Window) -> NDArray[np.float32]:
+        """Normalised features of a window, [frames, n_mels]."""
+        rows = self.features.rows(*window)
+        return Statistics.of([rows]).normalised(rows) if window in self.apart else rows
+
     # -- speech without words -----------------------------------------------------------------
 
     def without_gaps(
@@ -144,13 +156,21 @@ class Passage:
     ) -> Iterator[Spoken]:
         """The words of frames `start` to `stop`, and those that speech between them gives.
 
-        Speech of more than MISSED seconds without a word is decoded once more, alone, in windows
-        whose encoder frames lie between those counted from the frame `origin`.
+        Speech of more than MISSED seconds without a word is decoded once more, alone, in another
+        window than before. Where there is no other, as all of the recording is speech without a
+        word, it is not decoded again: the result would be the same.
         """
-        gaps = list(self.gaps(words, start, stop))
+        again: list[tuple[Window, Window]] = []
+        for gap in self.gaps(words, start, stop):
+            if (window := self.other_window(gap, origin)) is not None:
+                again.append((gap, window))
+                missed = self.spoken_seconds(*gap)
+                self.again += missed
+                log.info("%.1f s of speech without a word: heard once more", missed)
+        decoded = self.decode([window for _, window in again])
         missing = [
             word
-            for (low, high), found in zip(gaps, self.decode_alone(gaps, origin), strict=True)
+            for ((low, high), _), found in zip(again, decoded, strict=True)
             for word in found
             if word[0].start >= low
             and word[-1].end <= high
@@ -169,10 +189,7 @@ class Passage:
                 continue
             for at in range(low, high, LONGEST_GAP):
                 end = min(at + LONGEST_GAP, high)
-                missed = self.spoken_seconds(at, end)
-                if missed > MISSED:
-                    self.again += missed
-                    log.info("%.1f s of speech without a word: heard once more", missed)
+                if self.spoken_seconds(at, end) > MISSED:
                     yield at, end
 
     def spoken_seconds(self, low: int, high: int) -> float:
@@ -182,12 +199,38 @@ class Passage:
         end = line.original(high / FRAMES_PER_SECOND, end=True)
         return self.speech.speech_seconds(start, end)
 
-    def decode_alone(self, gaps: Sequence[Window], origin: int) -> list[list[Spoken]]:
-        """What is said in gaps, with some of what is around."""
+    def other_window(self, gap: Window, origin: int) -> Window | None:
+        """A window around a gap that was not decoded yet, or None.
+
+        It has AROUND frames on both sides, and its encoder frames begin between those counted from
+        the frame `origin`. Where that window was decoded (a short recording is one window), the
+        speech alone is taken, from its first to its last frame, normalised by itself: silence
+        around speech shifts the statistics of all features, and a TDT may then give no label
+        (NVIDIA-NeMo/NeMo issue 15757).
+        """
         factor = self.model.decoder.config.factor
-        windows = []
-        for low, high in gaps:
-            first = low - AROUND
-            first -= (first - origin - factor // 2) % factor
-            windows.append((max(first, 0), min(high + AROUND, self.features.frames)))
-        return self.decode(windows)
+        low, high = gap
+        first = low - AROUND
+        first -= (first - origin - factor // 2) % factor
+        window = max(first, 0), min(high + AROUND, self.features.frames)
+        if window in self.decoded:
+            window = self.speech_alone(gap)
+            if window in self.decoded:
+                return None
+            self.apart.add(window)
+        return window
+
+    def speech_alone(self, gap: Window) -> Window:
+        """From the first frame of speech in a gap to the last, without the detector's padding."""
+        line = self.speech.timeline
+        low, high = gap
+        begin = line.original(low / FRAMES_PER_SECOND)
+        stop = line.original(high / FRAMES_PER_SECOND, end=True)
+        edges = [
+            line.condensed(edge / SAMPLE_RATE) * FRAMES_PER_SECOND
+            for span in self.speech.spans or ()
+            if span.start < stop * SAMPLE_RATE and span.end > begin * SAMPLE_RATE
+            for edge in span
+        ]
+        first, last = min(edges, default=low), max(edges, default=high)
+        return max(low, round(first)), min(high, round(last))
