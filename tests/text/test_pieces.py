@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from tokenizers import Tokenizer
+from tokenizers import Tokenizer, models
 
 from oscine.errors import CheckpointError
 from oscine.models.parakeet.weights import load_weights
@@ -106,6 +106,65 @@ def test_compatibility_forms_are_normalised_where_the_model_was_trained_so() -> 
     assert names(normalised, "ｈｅ") == ["\u2581he"]
 
 
+UNIGRAM, WORD, CHARACTER = b"\x18\x01", b"\x18\x03", b"\x18\x04"
+
+
+def scored(model: bytes, *pieces: tuple[str, float, int]) -> Pieces:
+    """A model of these pieces; the unknown one is the first."""
+    data = piece("<unk>", 0.0, UNKNOWN) + b"".join(piece(*one) for one in pieces)
+    return read_sentencepiece(data + field(2, model), HERE)
+
+
+def test_unigram_takes_the_pieces_of_the_highest_sum() -> None:
+    names_of = ("\u2581", "h", "e", "l", "o", "\u2581he", "hel", "lo", "llo")
+    rows = list(zip(names_of, (-2.0, -3.0, -3.0, -3.0, -3.0, -4.0, -2.0, -2.5, -5.0), strict=True))
+    pieces = scored(UNIGRAM, *((name, score, NORMAL) for name, score in rows))
+    assert names(pieces, "hello") == ["\u2581", "hel", "lo"]  # -6.5; BPE's way is worse
+    assert names(pieces, "he llo") == ["\u2581he", "\u2581", "llo"]
+    assert pieces.encode("hex") is None
+    user = scored(UNIGRAM, *((name, score, NORMAL) for name, score in rows[:5]), ("ell", 0.0, USER))
+    assert names(user, "hello") == ["\u2581", "h", "ell", "o"]
+    spelled = [(f"<0x{byte:02X}>", 0.0, BYTE) for byte in "ж".encode()]
+    with_bytes = scored(UNIGRAM, ("\u2581", -2.0, NORMAL), *spelled)
+    assert names(with_bytes, "ж") == ["\u2581", "<0xD0>", "<0xB6>"]
+    assert with_bytes.decode(with_bytes.encode("ж") or ()) == "ж"
+
+
+def test_words_and_characters_are_encoded_as_such() -> None:
+    rows = [("\u2581he", -1.0, NORMAL), ("\u2581hello", -2.0, NORMAL), ("llo", -1.0, NORMAL)]
+    words = scored(WORD, *rows)
+    assert names(words, "hello he") == ["\u2581hello", "\u2581he"]
+    assert words.encode("hellohe") is None
+    characters = scored(CHARACTER, *((c, -1.0, NORMAL) for c in "\u2581hel"))
+    assert names(characters, "he el") == ["\u2581", "h", "e", "\u2581", "e", "l"]
+    assert characters.encode("ho") is None
+    assert characters.decode(characters.encode("he el") or ()) == "he el"
+
+
+@settings(max_examples=100, deadline=None)
+@given(
+    st.lists(st.tuples(st.text("abc", min_size=2, max_size=4), st.integers(-90, -1)), max_size=12),
+    st.text("abc ", max_size=24),
+)
+def test_unigram_is_that_of_tokenizers(vocabulary: list[tuple[str, int]], text: str) -> None:
+    """Also where the labels come from tokenizer.json."""
+    text = " ".join(text.split())
+    letters = [(letter, -50 - index / 7) for index, letter in enumerate("\u2581abc")]
+    listed = list({name: score for name, score in [*letters, *vocabulary]}.items())
+    rows = [
+        ("<unk>", 0.0),
+        *((name, score + index / 1000) for index, (name, score) in enumerate(listed)),
+    ]
+    upstream = Tokenizer(models.Unigram(rows, unk_id=0))
+    pieces = scored(UNIGRAM, *((name, score, NORMAL) for name, score in rows[1:]))
+    spelled = "".join("\u2581" + word for word in text.split())
+    ids = pieces.encode(text)
+    assert ids is not None and list(ids) == upstream.encode(spelled).ids
+    packed = {"tokenizer.json": upstream.to_str().encode()}
+    found = read_pieces(HERE.parent, packed, None, len(rows), HERE)
+    assert found.encode(text) == ids and found.kinds[0] == UNKNOWN
+
+
 @pytest.fixture(scope="module")
 def golden() -> tuple[Pieces, Tokenizer]:
     spelling = load_weights(FORMATS / "hf").spelling
@@ -178,7 +237,7 @@ def test_a_checkpoint_without_labels_says_what_to_add(tmp_path: Path) -> None:
         b"\x15\x00",
         field(1, field(1, b"\xff\xfe")),
         field(1, field(1, b"a") + b"\x18\x09"),
-        made(model=b"\x18\x01"),  # unigram
+        made(model=b"\x18\x05"),
     ],
 )
 def test_damaged_models_are_refused_in_one_line(data: bytes) -> None:
@@ -207,6 +266,10 @@ def test_random_damage_is_read_or_refused(at: int, put: bytes) -> None:
         b"[]",
         b'{"model": {}}',
         b'{"model": {"vocab": ["a"], "merges": []}}',
+        b'{"model": {"vocab": [["a", "b"]]}}',
+        b'{"model": {"vocab": [["a", NaN]]}}',
+        b'{"model": {"vocab": [["a", 0]], "unk_id": 1}}',
+        b'{"model": {"vocab": [["a", 1' + b"0" * 400 + b']], "unk_id": 0}}',
         b'{"model": {"vocab": {"a": 0}, "merges": [["a"]]}}',
         b'{"model": {"vocab": {"a": 0}, "merges": []}, "added_tokens": [1]}',
         b"[" * 100_000,

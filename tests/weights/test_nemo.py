@@ -9,13 +9,17 @@ import tarfile
 import tempfile
 import zipfile
 from collections.abc import Callable
+from dataclasses import fields, replace
 from pathlib import Path
+from typing import Any
 
 import pytest
+import yaml
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from oscine.errors import CheckpointError
+from oscine.models.parakeet.settings import read_settings
 from oscine.models.parakeet.weights import load_weights
 from oscine.weights import read_checkpoint
 from oscine.weights.yaml_subset import parse_yaml
@@ -131,6 +135,13 @@ def test_duplicates_are_refused(tmp_path: Path, golden: Files) -> None:
     assert "model_config.yaml occurs twice" in refused(written(tmp_path, twice))
 
 
+#: Ten times more at every line, and deeper at every line.
+LAUGHS = "\n".join(
+    f"a{n + 1}: &a{n + 1} [{', '.join([f'*a{n}'] * 10)}]" for n in range(30)
+).encode()
+DEEP = b"a0: &a0 [1]\n" + "\n".join(f"a{n + 1}: &a{n + 1} [*a{n}]" for n in range(300)).encode()
+
+
 @pytest.mark.parametrize(
     ("change", "said"),
     [
@@ -141,7 +152,13 @@ def test_duplicates_are_refused(tmp_path: Path, golden: Files) -> None:
         ({WEIGHTS: b"PK\x03\x04 and nothing"}, "no readable zip archive"),
         ({CONFIG: b"a: !!python/object/apply:os.system ['true']"}, "has a tag"),
         ({CONFIG: b"a: !custom x"}, "has a tag"),
-        ({CONFIG: b"a: &x [1]\nb: *x"}, "anchor or alias"),
+        ({CONFIG: b"a: &x [1, *x]"}, "alias 'x' inside of what it stands for"),
+        ({CONFIG: b"a: &x {b: {c: *x}}"}, "alias 'x' inside of what it stands for"),
+        ({CONFIG: b"a: *x"}, "an alias 'x' of nothing"),
+        ({CONFIG: b"a: &x b\n? *x\n: 1"}, "a name that is no text"),
+        ({CONFIG: b"a: &x {b: 1}\nc:\n  <<: *x"}, "merge key"),
+        ({CONFIG: b"a0: &a0 [1, 1, 1, 1, 1, 1, 1, 1]\n" + LAUGHS}, "aliases that repeat more than"),
+        ({CONFIG: DEEP}, "nested more than"),
         ({CONFIG: b"a: 1\na: 2"}, "the name 'a' twice"),
         ({CONFIG: b"- 1"}, "holds no mapping"),
         ({CONFIG: b""}, "holds no mapping"),
@@ -287,3 +304,118 @@ j: ${a}
     assert [found[name] for name in "def"] == [3, 3, [1, 2]]
     assert [found[name] for name in "ij"] == ["${nowhere}", "${a}"]
     assert found["g"].startswith("${") and found["h"].startswith("${")
+
+
+def test_what_aliases_repeat_is_there_in_every_place() -> None:
+    text = b"""
+a: &list [1, {b: two}]
+c: *list
+d: &text x
+e: [*text, *list, &n null, *n]
+f: &empty {}
+g: {h: *empty}
+k: ${c}
+"""
+    found = parse_yaml(Path("x"), "y", text)
+    shared = [1, {"b": "two"}]
+    assert found["a"] == found["c"] == found["k"] == shared
+    assert found["e"] == ["x", shared, None, None]
+    assert found["g"] == {"h": {}}
+    assert found == yaml.safe_load(text) | {"k": shared}
+
+
+@given(
+    st.recursive(
+        st.none() | st.booleans() | st.integers(-9, 9) | st.sampled_from(["x", "no", "1", "<<"]),
+        lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.sampled_from("abc"), inner),
+        max_leaves=8,
+    )
+)
+def test_what_pyyaml_writes_of_shared_values_is_read(value: object) -> None:
+    data = yaml.dump({"one": value, "other": [value, {"more": value}]})
+    assert parse_yaml(Path("x"), "y", data.encode()) == yaml.safe_load(data)
+
+
+# -- models that NeMo saved again -----------------------------------------------------------------
+
+
+def changed(golden: Files, change: Callable[[Any], None]) -> Files:
+    config = yaml.safe_load(golden[CONFIG])
+    change(config)
+    return golden | {CONFIG: yaml.dump(config, allow_unicode=True).encode()}
+
+
+def saved_again(config: Any) -> None:
+    """As change_decoding_strategy writes it: all of RNNTDecodingConfig, most of it unset."""
+    greedy = {"max_symbols": None, "max_symbols_per_step": None, "ngram_lm_model": None}
+    config["decoding"] = {
+        "model_type": "rnnt",
+        "strategy": "greedy_batch",
+        "durations": [],
+        "big_blank_durations": [],
+        "greedy": greedy,
+        "beam": {"max_symbols_per_step": None},
+        "rnnt_timestamp_type": "all",
+        "temperature": None,
+    }
+    config["labels"] = None
+    config["decoder"]["vocabulary"] = config["joint"]["vocabulary"]  # one list in two places
+
+
+def test_a_model_that_nemo_saved_again_is_the_same(
+    tmp_path: Path, golden: Files, caplog: pytest.LogCaptureFixture
+) -> None:
+    path = written(tmp_path, packed(changed(golden, saved_again)))
+    found, before = load_weights(path), load_weights(FORMATS / "model.nemo")
+    assert found.config == before.config and found.config.most_symbols == 10
+    assert caplog.text.count("sets no limit to the labels of one frame; 10 are taken") == 1
+
+
+def transducer(config: Any) -> None:
+    """A model without durations; its joint network has no outputs for them."""
+    saved_again(config)
+    config["model_defaults"].pop("tdt_durations", None)
+    config["joint"]["num_extra_outputs"] = 0
+    config["loss"] = {"loss_name": "default", "tdt_kwargs": {"durations": []}}
+
+
+def test_a_transducer_without_durations_that_nemo_saved_again(
+    tmp_path: Path, golden: Files
+) -> None:
+    checkpoint = read_checkpoint(written(tmp_path, packed(changed(golden, transducer))))
+    settings = read_settings(checkpoint)
+    assert (settings.kind, settings.durations, settings.most_symbols) == ("RNN-T", (), 10)
+
+
+@pytest.mark.parametrize("unset", [None, "???"])
+def test_what_is_unset_is_as_usual(tmp_path: Path, golden: Files, unset: object) -> None:
+    """Every key that is read: null, and what OmegaConf writes for a value that was never set."""
+    config = yaml.safe_load(golden[CONFIG])
+    path = written(tmp_path, packed(golden))
+    checkpoint = read_checkpoint(path)
+    plain = read_settings(checkpoint)
+    for part, values in config.items():
+        for key in values if isinstance(values, dict) else ():
+            if f"{part}.{key}" in REQUIRED:
+                continue
+            text = yaml.dump(config | {part: {**values, key: unset}}, allow_unicode=True)
+            changed = parse_yaml(path, CONFIG, text.encode())
+            if unset is None and f"{part}.{key}" in NULL_IS_A_VALUE:
+                with pytest.raises(CheckpointError, match=key):
+                    read_settings(replace(checkpoint, config=changed))
+                continue
+            found = read_settings(replace(checkpoint, config=changed))
+            assert found.kind == plain.kind, key
+            for field in fields(found):
+                now, before = getattr(found, field.name), getattr(plain, field.name)
+                assert now in (before, None) or field.name in ("scaled", "inner", "channels"), key
+
+
+#: Without these a network is another one.
+REQUIRED = {"joint.num_extra_outputs", "model_defaults.tdt_durations"}
+NULL_IS_A_VALUE = {
+    *(f"preprocessor.{key}" for key in ("window", "preemph", "log", "mel_norm", "normalize")),
+    "encoder.subsampling",
+    "encoder.untie_biases",
+    "decoder.blank_as_pad",
+}

@@ -6,16 +6,28 @@ configuration's, or vocab.txt. Whichever it is must have as many labels as the n
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
 from oscine.errors import CheckpointError
 from oscine.model_files import small_file
-from oscine.text.pieces import BYTE, CONTROL, NORMAL, UNKNOWN, Pieces, kind_of, nfkc, unchanged
+from oscine.text.pieces import (
+    BPE,
+    BYTE,
+    CONTROL,
+    NORMAL,
+    UNIGRAM,
+    UNKNOWN,
+    Pieces,
+    kind_of,
+    nfkc,
+    unchanged,
+)
 from oscine.text.sentencepiece import read_sentencepiece
 from oscine.text.vocabulary import REMEDY, check_count, check_lengths, lines_of, read_tokenizer_json
 
+MOST_SCORE = 1e30  # of a unigram piece, either way; they are logarithms of probabilities
 MODEL, JSON, LIST = "tokenizer.model", "tokenizer.json", "vocab.txt"
 
 
@@ -74,27 +86,54 @@ def _from_list(listed: object, path: Path) -> Pieces:
 
 
 def _from_json(data: bytes, path: Path, count: int) -> Pieces:
-    """Byte-pair merges as scores: the earlier a merge, the higher. Ids from `count` on: blank."""
+    """Its labels and scores. Ids from `count` on: blank."""
     tokenizer = read_tokenizer_json(data, path)
     model = tokenizer.model
-    merged = _merged(model, path)
-    rank = {name: -float(at) for at, name in reversed([*enumerate(merged)])}
+    is_unigram = isinstance(model["vocab"], list)
+    score = (_unigram_score if is_unigram else _merge_score)(model, path)
     names = {id: name for name, id in tokenizer.vocabulary.items()}
     names |= {id: name for name, id in tokenizer.added.items()}
     labels = _in_order(names, count)
+    unknown = _unknown(model, names, path) if is_unigram else model.get("unk_token")
     kinds: list[int] = []
     for at, label in enumerate(labels):
         kind = kind_of(label)
-        if label == model.get("unk_token"):
+        if label == unknown:
             kind = UNKNOWN
         elif at in tokenizer.special:
             kind = CONTROL
         elif kind == BYTE and not model.get("byte_fallback"):
             kind = NORMAL
         kinds.append(kind)
-    scores = tuple(rank.get(name, -float(len(merged))) for name in labels)
+    scores = tuple(map(score, labels))
     normalise = unchanged if tokenizer.settings.get("normalizer") is None else nfkc
-    return Pieces(tuple(labels), tuple(kinds), scores, normalise)
+    return Pieces(tuple(labels), tuple(kinds), scores, normalise, UNIGRAM if is_unigram else BPE)
+
+
+def _merge_score(model: Mapping[str, Any], path: Path) -> Callable[[str], float]:
+    """Byte-pair merges as scores: the earlier a merge, the higher."""
+    merged = _merged(model, path)
+    rank = {name: -float(at) for at, name in reversed([*enumerate(merged)])}
+    return lambda name: rank.get(name, -float(len(merged)))
+
+
+def _unigram_score(model: Mapping[str, Any], path: Path) -> Callable[[str], float]:
+    """The scores beside the names; of two alike the first."""
+    scores: dict[str, float] = {}
+    for name, score in reversed(model["vocab"]):
+        if type(score) not in (int, float) or not abs(score) <= MOST_SCORE:
+            problem = f"not a tokenizer of pieces: the score of {name[:40]!r} is {str(score)[:40]}"
+            raise CheckpointError(path, problem, REMEDY)
+        scores[name] = float(score)
+    return lambda name: scores.get(name, 0.0)
+
+
+def _unknown(model: Mapping[str, Any], names: Mapping[int, str], path: Path) -> str | None:
+    """The unknown piece of a unigram model, which states its id."""
+    id = model.get("unk_id")
+    if id is not None and (type(id) is not int or id not in names):
+        raise CheckpointError(path, f"not a tokenizer of pieces: unk_id is {str(id)[:40]}", REMEDY)
+    return None if id is None else names[id]
 
 
 def _merged(model: Mapping[str, Any], path: Path) -> list[str]:

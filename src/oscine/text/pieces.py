@@ -3,22 +3,26 @@
 Four sources give the same `Pieces`: tokenizer.model (its own reader: sentencepiece.py),
 tokenizer.json, vocab.txt and the list of labels in a configuration. Decoding needs the spelling
 alone; encoding, for hotwords, also the scores, which in a BPE vocabulary fall with the id.
-Source: google/sentencepiece src/bpe_model.cc, src/sentencepiece_processor.cc (Decode).
+Source: google/sentencepiece src/bpe_model.cc, src/unigram_model.cc (EncodeOptimized),
+src/sentencepiece_processor.cc (Decode).
 """
 
 from __future__ import annotations
 
 import re
 import unicodedata
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
+from math import inf
 
 from oscine.text.longest import LongestMatch
 from oscine.text.merging import merge
 
 SPACE = "\u2581"  # stands for a space inside pieces
 NORMAL, UNKNOWN, CONTROL, USER, UNUSED, BYTE = range(1, 7)  # ModelProto.SentencePiece.Type
+UNIGRAM, BPE, WORDS, CHARACTERS = range(1, 5)  # TrainerSpec.ModelType
+_UNKNOWN_PENALTY, _USER_LOSS = 10.0, 0.1  # of scores: unigram_model.cc
 
 _MARKUP = re.compile(r"<[^<>\s]+>")
 _NO_MARKS = re.compile(r"\[.*\]$|<.*>$|##|\u2581|\s*$")  # how pieces begin whose marks do not count
@@ -40,13 +44,14 @@ def unchanged(text: str) -> str:
 @dataclass(frozen=True, eq=False)
 class Pieces:
     """V labels. `kinds` and `scores` are SentencePiece's, one a label; `normalise` is what text
-    goes through before it is encoded.
+    goes through before it is encoded; `model` is the type, which says how.
     """
 
     names: tuple[str, ...]
     kinds: tuple[int, ...]
     scores: tuple[float, ...]
     normalise: Normaliser = field(default=unchanged)
+    model: int = BPE
 
     @classmethod
     def of(cls, names: Sequence[str]) -> Pieces:
@@ -129,17 +134,21 @@ class Pieces:
     def encode(self, text: str) -> tuple[int, ...] | None:
         """Ids of a phrase as the model would write it; None where it has no piece for a character.
 
-        Of all neighbours the pair whose merged piece has the highest score is merged, the leftmost
-        of equals, until no pair is a piece. Symbols that are pieces of the user's (v3's digits)
-        are never merged.
+        BPE: of all neighbours the pair whose merged piece has the highest score is merged, the
+        leftmost of equals, until no pair is a piece. Symbols that are pieces of the user's (v3's
+        digits) are never merged. Unigram and characters: the pieces whose scores have the highest
+        sum. Words: each is a piece.
         """
         words = self.normalise(text).split()
         if not words:
             return ()
-        symbols = self._cut("".join(SPACE + word for word in words))
-        merged = merge(symbols, self._merge_ranks, self._user)
+        symbols = [SPACE + word for word in words]
+        if self.model == BPE:
+            symbols = merge(self._cut("".join(symbols)), self._merge_ranks, self._user)
+        elif self.model != WORDS:
+            symbols = _best_path("".join(symbols), self._weights, self._unknown_weight)
         ids: list[int] = []
-        for symbol in merged:
+        for symbol in symbols:
             id = self._ids.get(symbol)
             if id is not None:
                 ids.append(id)
@@ -203,6 +212,18 @@ class Pieces:
     def _merge_ranks(self) -> dict[str, float]:
         return {name: -self.scores[id] for name, id in self._ids.items() if name not in self._user}
 
+    @cached_property
+    def _weights(self) -> dict[str, float]:
+        """Scores of text pieces; those of the user's hang on the highest of the others."""
+        scores = {name: -rank for name, rank in self._merge_ranks.items()}
+        highest = max(scores.values(), default=0.0)
+        user = {name: len(name.encode()) * highest - _USER_LOSS for name in self._user}
+        return scores | user
+
+    @cached_property
+    def _unknown_weight(self) -> float:
+        return -max(self._merge_ranks.values(), default=0.0) - _UNKNOWN_PENALTY
+
 
 def kind_of(name: str) -> int:
     """What a piece is, by its spelling."""
@@ -211,3 +232,21 @@ def kind_of(name: str) -> int:
     if _BYTE.fullmatch(name):
         return BYTE
     return CONTROL if _MARKUP.fullmatch(name) else NORMAL
+
+
+def _best_path(text: str, weights: Mapping[str, float], unknown: float) -> list[str]:
+    """The pieces of the highest sum of weights; a character that is none costs `unknown`."""
+    longest = max(map(len, weights), default=1)
+    best = [0.0, *[-inf] * len(text)]  # of the text up to there
+    start = [0] * (len(text) + 1)  # where the last piece of it begins
+    for at in range(len(text)):
+        for end in range(at + 1, min(at + longest, len(text)) + 1):
+            weight = weights.get(text[at:end], unknown if end == at + 1 else -inf)
+            if best[at] + weight > best[end]:
+                best[end], start[end] = best[at] + weight, at
+    symbols: list[str] = []
+    end = len(text)
+    while end:
+        symbols.append(text[start[end] : end])
+        end = start[end]
+    return symbols[::-1]

@@ -12,23 +12,31 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from oscine.errors import CheckpointError
-from oscine.text.pieces import BYTE, NORMAL, Pieces, kind_of, nfkc, unchanged
+from oscine.text.pieces import (
+    BYTE,
+    CHARACTERS,
+    NORMAL,
+    UNIGRAM,
+    Pieces,
+    kind_of,
+    nfkc,
+    unchanged,
+)
 from oscine.text.vocabulary import check_count
 
 _PIECES, _TRAINER, _NORMALISER = 1, 2, 3
-_BPE = 2
 _VARINT, _FIXED64, _BYTES, _FIXED32 = 0, 1, 2, 5
 
 
 def read_sentencepiece(data: bytes, path: Path) -> Pieces:
-    """The pieces of a BPE model.
+    """The pieces of a model of any of SentencePiece's four types.
 
-    `path` is named in errors. Raises CheckpointError for damaged data and other models than BPE.
+    `path` is named in errors. Raises CheckpointError for damaged data and other types.
     """
     names: list[str] = []
     kinds: list[int] = []
     scores: list[float] = []
-    normaliser, model = "identity", _BPE
+    normaliser, model = "identity", UNIGRAM  # where it says nothing of its type
     try:
         for number, value in _fields(data):
             if number == _PIECES and isinstance(value, bytes):
@@ -38,7 +46,8 @@ def read_sentencepiece(data: bytes, path: Path) -> Pieces:
                 kinds.append(kind)
                 check_count(len(names), path)
             elif number == _TRAINER and isinstance(value, bytes):
-                model = next((int(v) for n, v in _fields(value) if n == 3 and type(v) is int), 1)
+                stated = [v for n, v in _fields(value) if n == 3 and type(v) is int]
+                model = stated[-1] if stated else UNIGRAM
             elif number == _NORMALISER and isinstance(value, bytes):
                 found = [v for n, v in _fields(value) if n == 1 and isinstance(v, bytes)]
                 normaliser = found[0].decode("utf-8") if found else normaliser
@@ -47,10 +56,10 @@ def read_sentencepiece(data: bytes, path: Path) -> Pieces:
         raise CheckpointError(path, problem, "the file is damaged or truncated") from None
     if not names:
         raise CheckpointError(path, "the tokenizer's model holds no pieces")
-    if model != _BPE:
-        raise CheckpointError(path, f"the tokenizer's model has type {model}, not {_BPE} (BPE)")
+    if not UNIGRAM <= model <= CHARACTERS:
+        raise CheckpointError(path, f"the tokenizer's model has type {model}, which is not known")
     normalise = unchanged if normaliser in ("identity", "") else nfkc
-    return Pieces(tuple(names), tuple(kinds), tuple(scores), normalise)
+    return Pieces(tuple(names), tuple(kinds), tuple(scores), normalise, model)
 
 
 def _piece(data: bytes) -> tuple[str, float, int]:

@@ -36,7 +36,13 @@ def read_tokenizer_json(data: bytes, path: Path) -> TokenizerJson:
     model, listed = settings.get("model"), settings.get("added_tokens") or []
     if not isinstance(model, dict) or "vocab" not in model or not isinstance(listed, list):
         raise CheckpointError(path, "not a tokenizer: it holds no vocabulary", REMEDY)
-    vocabulary = checked_ids(model["vocab"], path)
+    listed_pieces = model["vocab"]
+    if isinstance(
+        listed_pieces, list
+    ):  # of a unigram model: names and scores in order of their ids
+        vocabulary = checked_pairs(listed_pieces, path)
+    else:
+        vocabulary = checked_ids(listed_pieces, path)
     added: dict[str, int] = {}
     special = set()
     for token in listed:
@@ -56,6 +62,14 @@ def checked_ids(vocabulary: object, path: Path) -> dict[str, int]:
         raise CheckpointError(path, "not a tokenizer: its vocabulary is no object", REMEDY)
     check_count(len(vocabulary), path)
     return dict(checked_token(name, id, path) for name, id in vocabulary.items())
+
+
+def checked_pairs(pieces: list[Any], path: Path) -> dict[str, int]:
+    """Texts, each beside its score, by id. Raises CheckpointError for anything else."""
+    check_count(len(pieces), path)
+    if not all(isinstance(piece, list) and len(piece) == 2 for piece in pieces):
+        raise CheckpointError(path, "not a tokenizer: its vocabulary is no object", REMEDY)
+    return dict(checked_token(name, id, path) for id, (name, _) in enumerate(pieces))
 
 
 def checked_token(name: object, id: object, path: Path) -> tuple[str, int]:

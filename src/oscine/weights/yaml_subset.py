@@ -1,8 +1,9 @@
 """The part of YAML that a model_config.yaml needs: mappings, sequences and plain scalars.
 
-PyYAML only cuts the text into events; what they build is decided here. Tags, anchors and aliases
-are refused, so nothing can be constructed, and nothing grows. Numbers are JSON's, true and false
-are the only truth values: `no` may well be a piece of a vocabulary.
+PyYAML only cuts the text into events; what they build is decided here. Tags are refused, so nothing
+can be constructed. What aliases repeat (`yaml.dump` writes them for a list that is in two places)
+is counted and bounded, so nothing grows. Numbers are JSON's, true and false are the only truth
+values: `no` may well be a piece of a vocabulary.
 """
 
 from __future__ import annotations
@@ -17,9 +18,11 @@ MAX_YAML: Final = 4 << 20  # bytes; v3's, with 8192 labels twice, has 0.4 MB
 _MAX_EVENTS: Final = 200_000  # scalars, beginnings and ends; of v3 some 20,000
 _MAX_DEPTH: Final = 64
 _MAX_HOPS: Final = 16
+_MAX_REPEATED: Final = 1 << 17  # values that aliases repeat in all; v3's labels are 8192
 _WHOLE = re.compile(r"[-+]?(0|[1-9]\d{0,17})")
 _FRACTION = re.compile(r"[-+]?(\d{1,40}\.\d{0,40}|\.\d{1,40}|\d{1,40}(?=[eE]))([eE][-+]?\d{1,4})?")
 _REFERENCE = re.compile(r"\$\{([\w.-]{1,200})\}")
+_NOWHERE: Final = object()
 _WORDS: Final[dict[str, Any]] = {
     **dict.fromkeys(("", "~", "null", "Null", "NULL")),
     **dict.fromkeys(("true", "True", "TRUE"), True),
@@ -33,7 +36,8 @@ def parse_yaml(path: Path, name: str, data: bytes) -> dict[str, Any]:
     `path` and `name`, a member of it, are named in errors.
 
     Raises:
-        CheckpointError: no YAML, no mapping, a tag, an anchor, an alias, a name twice, too deep.
+        CheckpointError: no YAML, no mapping, a tag, a name twice, too deep, aliases that repeat
+            much, themselves or a name.
     """
     import yaml  # only .nemo archives need it
 
@@ -69,12 +73,15 @@ class _Builder:
         self._open: list[dict[str, Any] | list[Any]] = []
         self._keys: list[str | None] = []  # the key that waits for its value, of each open one
         self._documents = 0
+        self._anchors: dict[str, Any] = {}
+        self._repeated = 0
 
     def take(self, event: Any) -> None:
         """One event. Raises ValueError for what is not allowed."""
         kind = type(event).__name__
-        if kind == "AliasEvent" or getattr(event, "anchor", None) is not None:
-            raise ValueError("has an anchor or alias, which is not allowed")
+        if kind == "AliasEvent":
+            self._put(self._alias(event.anchor))
+            return
         if getattr(event, "tag", None) is not None:
             raise ValueError(f"has a tag {str(event.tag)[:60]!r}, which is not allowed")
         if kind == "DocumentStartEvent":
@@ -82,10 +89,12 @@ class _Builder:
             if self._documents > 1:
                 raise ValueError("holds several documents")
         elif kind == "ScalarEvent":
-            self._scalar(event.value, plain=not event.style)  # libyaml's "" is PyYAML's None
+            value = self._scalar(event.value, plain=not event.style)  # libyaml's "" is None
+            self._anchor(event.anchor, value)
         elif kind in ("MappingStartEvent", "SequenceStartEvent"):
             made: dict[str, Any] | list[Any] = {} if kind == "MappingStartEvent" else []
             self._put(made)
+            self._anchor(event.anchor, made)
             self._open.append(made)
             self._keys.append(None)
             if len(self._open) > _MAX_DEPTH:
@@ -94,15 +103,45 @@ class _Builder:
             self._open.pop()
             self._keys.pop()
 
-    def _scalar(self, text: str, plain: bool) -> None:
+    def _anchor(self, name: str | None, value: Any) -> None:
+        if name is not None:
+            self._anchors[name] = value
+
+    def _alias(self, name: str) -> Any:
+        """What an anchor names. Raises ValueError where it is too much, or not complete."""
+        if name not in self._anchors:
+            raise ValueError(f"has an alias {name[:60]!r} of nothing")
+        value = self._anchors[name]
+        if any(value is one for one in self._open):
+            raise ValueError(f"has an alias {name[:60]!r} inside of what it stands for")
+        self._measure(value, len(self._open))
+        return value
+
+    def _measure(self, value: Any, depth: int) -> None:
+        """Count what is repeated by an alias."""
+        self._repeated += 1
+        if self._repeated > _MAX_REPEATED:
+            raise ValueError(f"has aliases that repeat more than {_MAX_REPEATED} values")
+        if not isinstance(value, dict | list):
+            return
+        if depth >= _MAX_DEPTH:
+            raise ValueError(f"is nested more than {_MAX_DEPTH} deep")
+        for item in value.values() if isinstance(value, dict) else value:
+            self._measure(item, depth + 1)
+
+    def _scalar(self, text: str, plain: bool) -> Any:
         inside = self._open[-1] if self._open else None
         if isinstance(inside, dict) and self._keys[-1] is None:
             if text in inside:
                 raise ValueError(f"has the name {text[:60]!r} twice")
+            if text == "<<" and plain:
+                raise ValueError("has a merge key <<, which is not allowed")
             inside[text] = None
             self._keys[-1] = text
-        else:
-            self._put(_value(text) if plain else text)
+            return text
+        value = _value(text) if plain else text
+        self._put(value)
+        return value
 
     def _put(self, value: Any) -> None:
         inside = self._open[-1] if self._open else None
@@ -142,11 +181,11 @@ def _followed(value: Any, root: dict[str, Any]) -> Any:
             return found
         names = match[1].split(".")
         target = _at(root, names)
-        if target is None and names[0] == "model":  # as written before the model had its own file
+        if target is _NOWHERE and names[0] == "model":  # from before the model had its own file
             target = _at(root, names[1:])
-        if target is None or isinstance(target, dict):
+        if target is _NOWHERE or isinstance(target, dict):
             return found
-        if isinstance(target, list):
+        if target is None or isinstance(target, list):
             return target
         found = target
     return value
@@ -155,7 +194,7 @@ def _followed(value: Any, root: dict[str, Any]) -> Any:
 def _at(root: dict[str, Any], names: list[str]) -> Any:
     value: Any = root
     for name in names:
-        if not isinstance(value, dict):
-            return None
-        value = value.get(name)
+        if not isinstance(value, dict) or name not in value:
+            return _NOWHERE
+        value = value[name]
     return value

@@ -286,7 +286,9 @@ def put(config: Config, key: str, value: object) -> None:
         ("tokenizer.type", "agg", "'agg'"),
         ("decoder.vocab_size", 47, "decoder.vocab_size = 47 and joint.num_classes = 48"),
         ("decoding.greedy.max_symbols", 0, "max_symbols = '0'"),
-        ("decoding.greedy.max_symbols", None, "max_symbols = 'None'"),
+        ("preprocessor.normalize", None, "preprocessor.normalize = 'None'"),
+        ("preprocessor.n_window_size", 320, "n_window_size = '320'"),
+        ("encoder.att_context_size", [[70, 13], [70, 6]], "att_context_size"),
         ("decoding.durations", [0, 1, 2, 3, 5], "durations disagree"),
         ("decoding.durations", [0, -1], "durations = '[0, -1]'"),
         ("joint.num_extra_outputs", 4, "num_extra_outputs = '4'"),
@@ -299,6 +301,41 @@ def test_what_is_not_built_is_refused_by_name(
     arrays, config = mlx
     put(config, key, value)
     assert said in refused(write(tmp_path / "m", arrays, config, "mlx"))
+
+
+@pytest.mark.parametrize(
+    ("key", "value"),
+    [
+        ("encoder.att_context_size", None),
+        ("encoder.att_context_size", []),
+        ("encoder.att_context_size", [[-1, -1]]),
+        ("decoding.durations", []),
+        ("decoding.big_blank_durations", []),
+        ("loss.tdt_kwargs", None),
+        ("decoding", None),
+        ("aux_ctc", None),
+        ("model_type", None),
+        ("tokenizer.langs", {}),
+        ("preprocessor.window_size", None),
+        ("preprocessor.n_window_size", 400),
+    ],
+)
+def test_empty_values_state_nothing(tmp_path: Path, mlx: Any, key: str, value: object) -> None:
+    arrays, config = mlx
+    folder = write(tmp_path / "before", arrays, config, "mlx")
+    before = load_weights(folder).config
+    put(config, key, value)
+    assert load_weights(write(tmp_path / "m", arrays, config, "mlx")).config == before
+
+
+@pytest.mark.parametrize("like", ["mlx", "hf"])
+def test_no_limit_of_labels_is_taken_for_the_usual_one(
+    tmp_path: Path, mlx: Any, hugging: Any, like: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    arrays, config = mlx if like == "mlx" else hugging
+    put(config, "decoding.greedy.max_symbols" if like == "mlx" else "max_symbols_per_step", None)
+    found = load_weights(write(tmp_path / "m", arrays, config, like)).config
+    assert found.most_symbols == 10 and "sets no limit" in caplog.text
 
 
 def all_durations(value: object) -> Callable[[Config], None]:
@@ -347,7 +384,7 @@ def test_numbers_that_contradict_each_other_are_named(
         ("durations", "absent", "durations"),
         ("durations", [0, 1, 2], "49 rows of the embedding, 54 rows"),
         ("vocab_size", 60, "60 labels"),
-        ("max_symbols_per_step", None, "max_symbols_per_step = 'None'"),
+        ("max_symbols_per_step", 0, "max_symbols_per_step = '0'"),
         ("encoder_config.num_mel_bins", 80, "takes 80 mels"),
         ("encoder_config.scale_input", 1, "scale_input = '1'"),
     ],

@@ -206,7 +206,7 @@ class Passage:
         the frame `origin`. Where that window was decoded (a short recording is one window), the
         speech alone is taken, from its first to its last frame, normalised by itself: silence
         around speech shifts the statistics of all features, and a TDT may then give no label
-        (NVIDIA-NeMo/NeMo issue 15757).
+        (NVIDIA-NeMo/Speech issue 15757).
         """
         factor = self.model.decoder.config.factor
         low, high = gap

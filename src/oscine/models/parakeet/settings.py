@@ -10,6 +10,7 @@ import logging
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from oscine.errors import CheckpointError
 from oscine.model_files import read_json
@@ -28,6 +29,7 @@ _HUGGING_FACE_TYPES = {"parakeet_ctc": CTC, "parakeet_rnnt": RNNT, "parakeet_tdt
 _STREAMING_TYPES = ("nemotron_asr_streaming", "parakeet_realtime_eou")
 
 _LOCAL = "rel_pos_local_attn"
+MOST_SYMBOLS = 10  # of a frame where nothing is stated, as in NeMo
 
 #: The front end that is built; a configuration may repeat it, and state nothing else.
 _NEMO_FRONT_END: dict[str, tuple[object, ...]] = {
@@ -35,6 +37,8 @@ _NEMO_FRONT_END: dict[str, tuple[object, ...]] = {
     "n_fft": (512,),
     "window_size": (0.025,),
     "window_stride": (0.01,),
+    "n_window_size": (400,),
+    "n_window_stride": (160,),
     "window": ("hann",),
     "preemph": (0.97,),
     "mag_power": (2,),
@@ -55,6 +59,17 @@ _HUGGING_FACE_FRONT_END: dict[str, tuple[object, ...]] = {
     "win_length": (400,),
     "preemphasis": (0.97,),
 }
+
+#: Where null is a value of its own for NeMo: no window, no scaling and so on.
+_NULL_IS_A_VALUE = frozenset(
+    {
+        *(f"preprocessor.{key}" for key in ("window", "preemph", "log", "mel_norm", "normalize")),
+        "encoder.subsampling",
+        "encoder.untie_biases",
+        "decoder.blank_as_pad",
+    }
+)
+_MISSING = "???"  # how OmegaConf writes a value that was never set
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,7 +98,18 @@ class Settings:
 
 
 class ParakeetStated(Stated):
-    """The same with looks that only these models need."""
+    """The same with looks that only these models need.
+
+    Null and OmegaConf's missing value count as not stated: NeMo writes all fields of its decoding's
+    configuration into a model that it saves again, and most of them are unset.
+    """
+
+    def get(self, key: str, default: Any = None) -> Any:
+        """The value at a key; `default` where there is none, or none that means anything."""
+        value = super().get(key, default)
+        if value == _MISSING or (value is None and key not in _NULL_IS_A_VALUE):
+            return default
+        return value
 
     def streaming(self, key: str, allowed: Sequence[object]) -> None:
         """Raise if the model is one of those that are trained to be streamed."""
@@ -96,8 +122,11 @@ class ParakeetStated(Stated):
             )
 
     def durations(self, *keys: str) -> tuple[int, ...]:
-        """Those of TDT, in frames; all places that state them must agree."""
-        found = {key: value for key in keys if (value := self.get(key)) is not None}
+        """Those of TDT, in frames; all places that state them must agree.
+
+        An empty list states nothing: NeMo writes it into transducers without durations.
+        """
+        found = {key: value for key in keys if (value := self.get(key)) not in (None, [])}
         for key, value in found.items():
             if (
                 not isinstance(value, list)
@@ -112,15 +141,21 @@ class ParakeetStated(Stated):
         return tuple(next(iter(found.values()), ()))
 
     def most_symbols(self, *keys: str) -> int:
-        """Labels at one frame, 10 where nothing is stated; without a limit decoding might hang."""
+        """Labels at one frame, MOST_SYMBOLS where nothing is stated.
+
+        Null means no limit for NeMo, but without one decoding might hang.
+        """
         for key in keys:
-            value = self.get(key, ABSENT)
-            if value is ABSENT:
+            value = self.get(key)
+            if value is None:
                 continue
             if type(value) is not int or not 0 < value < 1 << 16:
                 raise self.wrong(key, value, "a transducer needs a limit above 0")
             return value
-        return 10
+        if any(super(ParakeetStated, self).get(key, ABSENT) is None for key in keys):
+            told = "%s: sets no limit to the labels of one frame; %d are taken at most"
+            log.warning(told, self.path, MOST_SYMBOLS)
+        return MOST_SYMBOLS
 
 
 def read_settings(checkpoint: Checkpoint) -> Settings:
@@ -135,7 +170,7 @@ def read_settings(checkpoint: Checkpoint) -> Settings:
         raise CheckpointError(
             checkpoint.path, "has no configuration", "put its config.json beside the weights"
         )
-    if "model_type" in checkpoint.config:
+    if stated.get("model_type") is not None:
         return _hugging_face(stated, checkpoint.folder)
     return _nemo(stated)
 
@@ -234,7 +269,7 @@ def _nemo(stated: ParakeetStated) -> Settings:
         ),
         None,
     )
-    context = stated.get("encoder.att_context_size", [-1, -1])
+    context = _context(stated)
     return Settings(
         kind=kind,
         has_ctc=has_ctc,
@@ -259,15 +294,15 @@ def _nemo(stated: ParakeetStated) -> Settings:
             "decoding.greedy.max_symbols_per_step",
         ),
         listed=listed,
-        context=None if context == [-1, -1] else (context[0], context[1]),
+        context=context,
     )
 
 
 def _nemo_class(stated: ParakeetStated) -> tuple[bool, bool]:
     """Whether there is a transducer, and whether there is a CTC head."""
     target = str(stated.get("target", ""))
-    if not target and "joint" in stated.config:  # some conversions keep the parts alone
-        return True, "aux_ctc" in stated.config
+    if not target and stated.get("joint"):  # some conversions keep the parts alone
+        return True, bool(stated.get("aux_ctc"))
     found = _NEMO_CLASSES.get(target.rpartition(".")[2])
     if found is None:
         raise stated.wrong("target", target, f"supported: {', '.join(_NEMO_CLASSES)}")
@@ -299,14 +334,22 @@ def _refuse_nemo(stated: ParakeetStated) -> None:
     stated.only("joint.jointnet.activation", ("relu",))
     if stated.get("tokenizer.type") == "agg" or stated.get("tokenizer.langs"):
         raise stated.wrong("tokenizer.type", "agg", "aggregate tokenizers are not supported")
-    context = stated.get("encoder.att_context_size", [-1, -1])
+
+
+def _context(stated: ParakeetStated) -> tuple[int, int] | None:
+    """Frames that attention sees on either side; None: all. NeMo also writes a list of one pair."""
+    key = "encoder.att_context_size"
+    context = stated.get(key) or [-1, -1]
+    if isinstance(context, list) and len(context) == 1:
+        context = context[0]
     if (
         not isinstance(context, list)
         or len(context) != 2
         or any(type(frames) is not int or frames < -1 for frames in context)
         or (context != [-1, -1] and stated.get("encoder.self_attention_model") != _LOCAL)
     ):
-        raise stated.wrong("encoder.att_context_size", context, "supported: [-1, -1]")
+        raise stated.wrong(key, context, "supported: [-1, -1]")
+    return None if context == [-1, -1] else (context[0], context[1])
 
 
 def _nemo_labels(stated: ParakeetStated, transducer: bool) -> int | None:
@@ -330,8 +373,14 @@ def _factor(stated: ParakeetStated, key: str) -> int:
 
 
 def _scaled(stated: ParakeetStated, key: str, kind: str) -> bool:
-    """Both programs take true where nothing is said, yet no released TDT model is so."""
-    if stated.get(key) is None and kind == TDT:
+    """Both programs take true where nothing is said, yet no released TDT model is so.
+
+    Null is false for both.
+    """
+    value = Stated.get(stated, key, ABSENT)
+    if value is None:
+        return False
+    if value is ABSENT and kind == TDT:
         log.warning("%s: says nothing of %s; taking true, as NeMo does", stated.path, key)
         return True
     return stated.flag(key, True)
