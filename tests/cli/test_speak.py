@@ -257,6 +257,23 @@ def test_a_reference_is_told_before_the_model_loads(
     assert b"said.txt would be overwritten by the speech" in capsysbinary.readouterr().err
 
 
+def test_a_reference_through_standard_input(
+    speaker: Speaker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    cloner = Abilities("weights", "base", "1b7", {}, ("english",))
+    monkeypatch.setattr(speaker, "abilities", cloner, raising=False)
+    samples = (8000 * np.sin(np.arange(24_000) / 9)).astype("<i2")
+    with wave.open("ref.wav", "wb") as file:
+        file.setparams((1, 2, RATE, 0, "NONE", ""))
+        file.writeframes(samples.tobytes())
+    data = Path("ref.wav").read_bytes()
+    monkeypatch.setattr("sys.stdin", io.TextIOWrapper(io.BytesIO(data)))
+    assert speak("Hello", "-o", "a.wav", "--reference", "-") == 0
+    source = speaker.asked[0][1]["reference"]
+    for _ in range(2):
+        assert np.abs(decode(source, 24_000).samples - samples / 32768).max() < 1e-3
+
+
 @pytest.mark.parametrize(
     ("arguments", "problem"),
     [

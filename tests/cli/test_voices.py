@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 from pathlib import Path
 from typing import Any
 
@@ -77,6 +78,18 @@ def test_a_voice_is_saved_listed_and_removed(
     assert run(["voices", "remove", "anna"]) == 0
     assert capsys.readouterr() == ("", "oscine: voice 'anna' removed\n")
     assert listed(capsys) == ["bert"]
+
+
+def test_a_voice_is_taken_of_standard_input_and_found_in_any_case(
+    cloner: Cloner, capsys: Capture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("sys.stdin", io.TextIOWrapper(io.BytesIO(b"sound")))
+    assert save("Anna", "--audio", "-") == 0
+    assert cloner.asked[1][0].name == "standard input"
+    assert save("anna", "--audio", "ref.wav") == 2
+    assert "there is a voice 'Anna' already; --force" in capsys.readouterr().err
+    assert run(["voices", "remove", "ANNA"]) == 0
+    assert listed(capsys) == []
 
 
 def test_the_words_of_a_voice_may_lie_in_a_file(cloner: Cloner, empty_home: Path) -> None:

@@ -121,8 +121,8 @@ def speak(
     language: Annotated[
         str | None,
         option(
-            "Of the text: a code or an English name.  [default: auto, which is for the model to "
-            "find out]",
+            "Of the text: a code, or its name in English or in itself.  [default: auto, which is "
+            "for the model to find out]",
             metavar="LANGUAGE",
         ),
     ] = None,
@@ -134,8 +134,11 @@ def speak(
         ),
     ] = None,
     reference: Annotated[
-        Path | None,
-        option("A recording whose voice is cloned; 5 to 15 s (base models).", metavar="FILE"),
+        str | None,
+        option(
+            "A recording whose voice is cloned, or - for stdin; 5 to 15 s (base models).",
+            metavar="FILE",
+        ),
     ] = None,
     reference_text: Annotated[
         str | None,
@@ -213,11 +216,13 @@ def speak(
     max_seconds: Annotated[
         float | None,
         option(
-            "Stop after so much speech.  [default: as much as the text can take]", number, "SECONDS"
+            "Stop after so much audio, pauses too.  [default: as much as the text can take]",
+            number,
+            "SECONDS",
         ),
     ] = None,
     max_frames: Annotated[
-        int | None, option("The same in frames of 80 ms.", whole, "NUMBER")
+        int | None, option("Stop after so many frames, of 80 ms.", whole, "NUMBER")
     ] = None,
     streamed_text: Annotated[
         bool | None,
@@ -257,7 +262,7 @@ def speak(
         return
     if text is None:
         raise UsageError(f"there is no text; for example: {EXAMPLE}")
-    if text == str(reference) == STANDARD_INPUT:
+    if text == reference == STANDARD_INPUT:
         raise UsageError("standard input cannot be both the text and the reference")
     set_threads(threads)
     check_device(device)
@@ -267,7 +272,9 @@ def speak(
     if reference is not None:
         from oscine.audio.io import open_source  # av is slow to import
 
-        open_source(reference)
+        opened = open_source(reference)
+        if reference == STANDARD_INPUT:  # which can be opened once
+            options["reference"] = opened
     if (abilities := released(model)) is not None:
         name_somebody(abilities, options)
         how = {name: options[name] for name in CONDITIONING if name in options}
@@ -318,8 +325,6 @@ def say_text(
     model: Qwen3Tts, text: str | Iterator[str], out: sound_out.Out, options: dict[str, Any]
 ) -> None:
     """One text, with somebody's voice."""
-    if (reference := options.pop("reference", None)) is not None:
-        options["reference"] = str(reference)
     stream = model.stream(text, **options)
     stream.hold = out.waits  # a piece of the text that goes wrong can then be said once more
     sound_out.say(stream, out)

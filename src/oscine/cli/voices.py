@@ -20,7 +20,7 @@ from oscine.cli.engine import (
     set_threads,
     start_log,
 )
-from oscine.cli.outputs import print_table
+from oscine.cli.outputs import STANDARD_INPUT, print_table
 from oscine.cli.text_in import open_words
 from oscine.errors import HubError, OscineError, UsageError
 
@@ -51,7 +51,11 @@ def saved() -> VoiceFolder:
 def save(
     name: Name,
     audio: Annotated[
-        Path, typer.Option(help="A recording of the voice alone; 5 to 15 seconds are best.")
+        str,
+        typer.Option(
+            metavar="FILE",
+            help="A recording of the voice alone, or - for stdin; 5 to 15 seconds are best.",
+        ),
     ],
     text: Annotated[
         str | None,
@@ -81,16 +85,17 @@ def save(
     file = saved().place(name)  # a name that cannot be is told before anything slow begins
     there = file.exists()
     if there and not force:
-        raise UsageError(f"there is a voice {name!r} already; --force takes its place")
+        raise UsageError(f"there is a voice {file.stem!r} already; --force takes its place")
     if text is not None:
         text = checked_words(open_words(text), "text")
-    open_source(audio)
+    opened = open_source(audio)
+    recording = opened if audio == STANDARD_INPUT else audio  # standard input can be opened once
     if (abilities := released(model)) is not None:
         abilities.refuse_cloning()
     set_threads(threads)
     check_device(device)
     start_log(verbose=False)
-    voice = load_speaker(model, device, dtype.value, offline=offline).voice_of(str(audio), text)
+    voice = load_speaker(model, device, dtype.value, offline=offline).voice_of(recording, text)
     file = saved().save(name, voice)
     done = "replaced" if there else "saved"
     tell(f"voice {name!r} {done}; speak with it: --model {model} --voice {name!r}")

@@ -89,6 +89,13 @@ def checked_unicode(text: str, name: str = "the text") -> str:
     return text
 
 
+def checked_text(text: str, name: str = "the text") -> str:
+    """A text that a person may write. Raises UsageError for what is none, as in a binary file."""
+    if "\0" in text:
+        raise UsageError(f"{name} has a NUL character, which no text has; take it out")
+    return checked_unicode(text, name)
+
+
 def _library(vocabulary: dict[str, int], merges: list[tuple[str, str]]) -> Library:
     # Costs start-up time.
     from tokenizers import Regex, Tokenizer, models, normalizers, pre_tokenizers

@@ -33,10 +33,11 @@ def tone(count: int, level: float = 0.3) -> np.ndarray:
 
 def test_the_budget_is_generous_in_every_script() -> None:
     slow = 12.5  # frames a second
-    assert budget("Hi.") > 3 * slow
-    assert 25 * slow < budget("x" * 100) < 60 * slow  # 7 s at a usual pace
-    assert budget("字" * 40) == budget("x" * 100)
-    assert budget("2026") == budget("x" * 16)
+    assert budget("Hi.", slow) > 3 * slow
+    assert 25 * slow < budget("x" * 100, slow) < 60 * slow  # 7 s at a usual pace
+    assert budget("x" * 100, 2 * slow) == 2 * budget("x" * 100, slow)
+    assert budget("字" * 40, slow) == budget("x" * 100, slow)
+    assert budget("2026", slow) == budget("x" * 16, slow)
 
 
 def test_a_loop_is_repetition() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import unicodedata
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -13,7 +14,7 @@ import oscine
 from oscine.audio.io import decode
 from oscine.audio.write import save
 from oscine.errors import UsageError
-from oscine.models.qwen3_tts.abilities import Abilities
+from oscine.models.qwen3_tts.abilities import CODES, Abilities, language_name
 from oscine.models.qwen3_tts.options import SpeakOptions
 from oscine.models.qwen3_tts.pipeline import Qwen3Tts
 from oscine.models.qwen3_tts.voices import Voice, VoiceFolder
@@ -152,7 +153,29 @@ def test_languages_by_name_and_code(custom: Qwen3Tts, language: str) -> None:
     assert np.array_equal(said.samples, same.samples)
 
 
+def test_languages_by_their_own_names(custom: Qwen3Tts) -> None:
+    own = {
+        "Deutsch": "german", "中文": "chinese", "漢語": "chinese", "Français": "french",
+        "FRANC\u0327AIS": "french", "italiano": "italian", "日本語": "japanese", "한국어": "korean",
+        "Português": "portuguese", "Русский": "russian", "Español": "spanish",
+        "Espan\u0303ol": "spanish", "English": "english",
+        unicodedata.normalize("NFD", "한국어"): "korean",
+    }  # fmt: skip
+    assert {name: language_name(name) for name in own} == own
+    assert set(own.values()) == set(CODES.values())
+
+
 # -- text -------------------------------------------------------------------------------------
+
+
+def test_nul_is_no_text_wherever_it_comes_from(custom: Qwen3Tts, base: Qwen3Tts) -> None:
+    for text in ("Hello\0 there.", "\0"):
+        assert "NUL" in refused(custom, text, voice="ryan")
+    with pytest.raises(UsageError, match="NUL"):
+        custom.speak(["Hello ", "there\0."], voice="ryan")
+    assert "NUL" in refused(custom, "Hello.", voice="ryan", instruct="happily\0")
+    assert "NUL" in refused(base, reference=REFERENCE, reference_text="words\0")
+    assert list(custom.stream("Hi.", voice="ryan", max_frames=2))  # the engine is free
 
 
 @pytest.mark.parametrize("text", ["", " ", "\n\t \u3000"])

@@ -69,11 +69,9 @@ def test_what_is_not_given_is_the_models() -> None:
 
 
 def test_length() -> None:
-    assert SpeakOptions().frames() is None
-    assert SpeakOptions.of(max_frames=10).frames() == 10
-    assert SpeakOptions.of(max_seconds=0.01).frames() == 1
-    assert SpeakOptions.of(max_seconds=8).frames() == 100
-    assert SpeakOptions.of(max_seconds=8, max_frames=7).frames() == 7
+    assert SpeakOptions().samples(24_000) is None
+    assert SpeakOptions.of(max_seconds=0.1).samples(24_000) == 2400
+    assert SpeakOptions.of(max_seconds=8).samples(16_000) == 128_000
 
 
 def test_seeds() -> None:

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import os
+import subprocess
+import sys
 import unicodedata
 
 import pytest
@@ -236,3 +239,31 @@ def test_a_sentence_at_the_end_of_its_line_does_not_wait_for_the_next(line: str)
     assert (later.text, later.pause, len(read)) == ("New paragraph.", PARAGRAPH, 4)
     assert next(stream).text == "Met Dr.\nWho?" and len(read) == 6
     assert list(stream) == []
+
+
+FLAG = "\U0001f1e9"
+#: Texts that are one thing repeated.
+KINDS = [
+    FLAG, FLAG * 3 + " ", "a", " ", "\n", "\r\n", "\u3000", ".", ". ", "…", "字", "。", "\u200d",
+    "a\u0301", "\u0301", "\u1100", "1.", "1. a\n", "Dr. ", '"', "(", "- ", "a-", ", ", '."', "\n. ",
+    "\U000e0061", "\U0001f3fb", "\x01", "Is it? ", '"Yes." ',
+]  # fmt: skip
+LINEAR = """
+import sys
+from oscine.models.qwen3_tts.split import incremental_pieces, pieces
+for kind in eval(sys.stdin.read()):
+    for before, size in (("", int(sys.argv[1])), ("a", 5000)):
+        text = before + kind * (size // len(kind))
+        assert "".join(p.before + p.text for p in pieces(text)).rstrip() == text.rstrip()
+blank = " \\n" * 100_000  # bit by bit: only white space could be looked at time and again
+assert [p.text for p in incremental_pieces(iter("Hi." + blank + "You."))] == ["Hi.", "You."]
+"""
+
+
+def test_no_text_takes_more_than_its_length() -> None:
+    """What looks back over all of it takes minutes with the long ones."""
+    for kinds, size in ((KINDS[:2], "300000"), (KINDS[2:], "20000")):
+        subprocess.run(
+            [sys.executable, "-c", LINEAR, size], input=repr(kinds), check=True, timeout=60,
+            encoding="utf-8", env={**os.environ, "PYTHONUTF8": "1"},
+        )  # fmt: skip

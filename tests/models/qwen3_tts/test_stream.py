@@ -8,6 +8,7 @@ import logging
 import sys
 import threading
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -323,3 +324,35 @@ def test_how_much_of_the_text_is_spoken() -> None:
     shares = [stream.share for _ in stream]
     assert shares == sorted(shares) and 0 < shares[0] < 0.1 and stream.share == 1
     assert model.stream(iter(["One."]), **LOUD).share is None
+
+
+@pytest.mark.parametrize("seconds", [0.01, 0.3, 1, 1.5, 2, 3.33, 5])
+@pytest.mark.parametrize("apart", [" ", "\n\n"])
+def test_the_quiet_between_pieces_counts(seconds: float, apart: str) -> None:
+    """No more audio than was asked for, and hardly less; that it is cut short is told."""
+    model, _ = scripted(failing(GOOD))
+    text = apart.join(
+        ["One sentence is here, which is long enough to be a piece of its own." * 3] * 9
+    )
+    whole = model.speak(text, **LOUD)
+    assert whole.duration > 5.1
+    stream = model.stream(text, max_seconds=seconds, **LOUD)
+    speech = stream.speech()
+    assert min(0.08, seconds) <= speech.duration <= max(seconds, 0.08)
+    assert seconds - speech.duration < 0.08 + (0.2 if apart == " " else 0.5)
+    assert (speech.finish_reason, stream.limited) == ("length", True)
+    assert np.array_equal(speech.samples, whole.samples[: len(speech.samples)])
+    longer = model.stream(text, max_seconds=whole.duration + 0.6, **LOUD)
+    assert longer.speech().finish_reason == "end" and not longer.limited
+
+
+def test_the_length_of_frames_is_the_codecs() -> None:
+    """Seconds are counted in samples, whatever the configuration makes of a frame."""
+    model, _ = scripted(failing(ENDLESS))
+    codec = replace(model.config.codec, rate=12_000)  # frames of 160 ms
+    model.config = model.decoder.config = replace(model.config, codec=codec)
+    assert model.speak("Hello.", max_seconds=1.6, **LOUD).duration == 1.6
+    stream = model.stream("Hello.", **LOUD)
+    slow = stream.speech().duration
+    model, _ = scripted(failing(ENDLESS))
+    assert abs(slow - model.speak("Hello.", **LOUD).duration) < 0.2

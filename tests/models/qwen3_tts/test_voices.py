@@ -7,6 +7,7 @@ import os
 import re
 import struct
 import sys
+import unicodedata
 from pathlib import Path
 from typing import Any
 
@@ -84,7 +85,46 @@ def test_names_that_are_refused(tmp_path: Path, name: str) -> None:
 def test_no_name_leads_out_of_the_folder(name: str) -> None:
     if is_name(name):
         file = VoiceFolder(Path("voices")).file(name)
-        assert file.parent == Path("voices") and file.stem == name
+        assert file.parent == Path("voices")
+        assert file.stem == unicodedata.normalize("NFC", name)
+
+
+NAMES = ["हिन्दी", "José", "தமிழ்", "ไทยที่", "Ελληνικά", "שָׁלוֹם", "ශ්\u200dරී", "Nguyễn Văn", "李 雷"]
+
+
+@pytest.mark.parametrize("form", ["NFC", "NFD"])
+@pytest.mark.parametrize("name", NAMES)
+def test_names_in_any_script_and_form(tmp_path: Path, name: str, form: str) -> None:
+    """As a Mac types and lists them, letters and marks apart, too."""
+    folder, other = VoiceFolder(tmp_path), "NFD" if form == "NFC" else "NFC"
+    folder.save(unicodedata.normalize(form, name), voice())
+    assert folder.names() == [unicodedata.normalize("NFC", name)]
+    (file,) = tmp_path.iterdir()
+    file.rename(tmp_path / unicodedata.normalize(form, file.name))
+    for typed in (name, unicodedata.normalize(other, name).upper(), name.lower()):
+        assert folder.has(typed) and folder.load(typed).speaker.shape == voice().speaker.shape
+    folder.remove(unicodedata.normalize(other, name))
+    assert folder.names() == []
+
+
+def test_a_mark_alone_is_no_name(tmp_path: Path) -> None:
+    for name in ("\u0301", "\u0301a", "a\u200e", "a\u202e", "\u200d", "e\u0301" * 65):
+        assert not is_name(name) and not VoiceFolder(tmp_path).has(name)
+
+
+def test_names_that_differ_in_case_are_one_voice(tmp_path: Path) -> None:
+    """As those of a model's own are, and as some systems take them."""
+    folder = VoiceFolder(tmp_path)
+    first = folder.save("Anna", voice())
+    assert folder.save("aNNa", voice()) == first
+    assert [file.name for file in tmp_path.iterdir()] == ["Anna.safetensors"]
+    assert folder.load("ANNA").name == "Anna" and folder.has("anna")
+    first.with_name("anna.safetensors").write_bytes(first.read_bytes())  # of before, or by hand
+    if len(list(tmp_path.iterdir())) == 2:
+        assert folder.file("anna") != folder.file("Anna") == folder.file("ANNA") == first
+        folder.remove("anna")
+    folder.remove("anna")
+    assert folder.names() == []
 
 
 def test_voices_that_are_not_there(tmp_path: Path) -> None:
@@ -258,7 +298,8 @@ def test_what_is_saved_can_be_read(text: str, value: float) -> None:
             saved.save("anna", made)
         except UsageError:
             surrogates = any(0xD800 <= ord(letter) < 0xE000 for letter in text)
-            assert not text.strip() or surrogates or not abs(value) <= MOST_VALUE
+            wrong = not text.strip() or surrogates or "\0" in text
+            assert wrong or not abs(value) <= MOST_VALUE
             assert not list(saved.path.iterdir())
         else:
             read = saved.load("anna")

@@ -7,6 +7,7 @@ read. The checks are the same for both, so that no mistake costs a download.
 from __future__ import annotations
 
 import logging
+import unicodedata
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -18,7 +19,7 @@ from oscine.models.qwen3_tts.config import Kind, Qwen3TtsConfig
 from oscine.models.qwen3_tts.options import SpeakOptions
 from oscine.models.qwen3_tts.prompt import NO_INSTRUCTION
 from oscine.models.qwen3_tts.voices import Voice, VoiceFolder, checked_words, size_of
-from oscine.text.qwen import checked_unicode
+from oscine.text.qwen import checked_text
 
 log = logging.getLogger(__name__)
 
@@ -29,6 +30,15 @@ DEFAULT_VOICE = "ryan"
 CODES = {
     **{"zh": "chinese", "en": "english", "fr": "french", "de": "german", "it": "italian"},
     **{"ja": "japanese", "ko": "korean", "pt": "portuguese", "ru": "russian", "es": "spanish"},
+}
+#: And by the names that their speakers have for them.
+OWN_NAMES = {
+    **dict.fromkeys(("中文", "汉语", "漢語", "普通话", "普通話", "国语", "國語"), "chinese"),
+    **dict.fromkeys(("français", "francais"), "french"),
+    **dict.fromkeys(("português", "portugues"), "portuguese"),
+    **dict.fromkeys(("español", "espanol", "castellano"), "spanish"),
+    **{"deutsch": "german", "italiano": "italian", "русский": "russian"},
+    **{"日本語": "japanese", "한국어": "korean"},
 }
 PURPOSE: Mapping[Kind, str] = {
     "custom_voice": "speaks with its own voices",
@@ -114,7 +124,7 @@ class Abilities:
             )
         if instruct is not None and not isinstance(instruct, str):
             raise UsageError(f"instruct must be text, not {shortened(instruct)}")
-        checked_unicode(instruct or "", "instruct")
+        checked_text(instruct or "", "instruct")
         if voice is not None and not isinstance(voice, str | Path | Voice):
             raise UsageError(f"voice must be a name, a path or a Voice, not {shortened(voice)}")
         instruct = instruct if instruct and instruct.strip() else None
@@ -167,7 +177,7 @@ class Abilities:
         name = voice.strip().lower()
         if name in self.speakers:
             return name
-        if voice in saved.names():
+        if saved.has(voice):
             base = BASE_OF_SIZE.get(saved.load(voice).size, RELEASED["base"])
             raise UsageError(
                 f"{voice!r} is a saved voice, which needs a base model: {base}; {self.name} has "
@@ -215,7 +225,8 @@ class Abilities:
 
 
 def language_name(language: str | None) -> str:
-    """A language as models know it, of its name or code in any case: "en-GB" is "english".
+    """A language as models know it, of its name (in English or its own) or code in any case:
+    "en-GB" is "english", "Deutsch" is "german".
 
     What nobody knows is left as it is, to be refused where the languages are known.
     """
@@ -223,5 +234,7 @@ def language_name(language: str | None) -> str:
         return "auto"
     if not isinstance(language, str):
         raise UsageError(f"language must be text such as english, en or auto, not {language!r}")
-    name = language.strip().lower()
+    name = unicodedata.normalize("NFC", language).strip().lower()
+    if name in OWN_NAMES:
+        return OWN_NAMES[name]
     return CODES.get(name.replace("_", "-").partition("-")[0], name) or "auto"

@@ -36,13 +36,15 @@ class Model(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Settings:
-    """What all attempts of a call have in common. `most_frames`: of all pieces; None: any."""
+    """What all attempts of a call have in common. `most_frames`: of all pieces; `most_samples`: of
+    all audio, the quiet between pieces too; None: any."""
 
     conditioning: Conditioning
     talker: Sampling
     predictor: Sampling
     seed: int
     most_frames: int | None
+    most_samples: int | None
     guard: bool
 
 
@@ -96,7 +98,7 @@ class Attempt:
         """Most frames of this attempt: as asked for, as the text allows, as there are positions."""
         most = [config.generation.max_new_tokens - 1, config.context - len(prompt.rows)]
         if self._settings.guard:
-            most.append(budget(self.text))
+            most.append(budget(self.text, config.codec.rate / config.codec.hop))
         if self.left is not None:
             most.append(self.left)
         return max(1, min(most))  # 1 is refused with the reason where there is no room at all

@@ -15,7 +15,6 @@ import math
 import numpy as np
 from numpy.typing import NDArray
 
-from oscine.models.qwen3_tts.options import FRAME_RATE
 from oscine.models.qwen3_tts.split import letters
 from oscine.types import Samples
 
@@ -35,9 +34,9 @@ RAMP = 0.005  # seconds in which an edge is led to zero
 Codes = NDArray[np.uint32]
 
 
-def budget(text: str) -> int:
-    """Most frames that the text may take."""
-    return math.ceil(FRAME_RATE * (ASIDE + letters(text) / SLOWEST))
+def budget(text: str, frame_rate: float) -> int:
+    """Most frames that the text may take, `frame_rate` a second."""
+    return math.ceil(frame_rate * (ASIDE + letters(text) / SLOWEST))
 
 
 class Repetition:
@@ -142,6 +141,11 @@ def bridge(before: Samples, after: Samples, pause: float, rate: int) -> Samples:
     if ramps and rises:
         gap[-ramp:] += first * slope[::-1]
     return gap
+
+
+def longest_bridge(pause: float, rate: int) -> int:
+    """Samples that `bridge` puts at most."""
+    return max(round(pause * rate), 2 * round(RAMP * rate))
 
 
 def _quiet(samples: Samples, rate: int) -> int:

@@ -20,7 +20,6 @@ from typing import Any
 from oscine.errors import UsageError
 from oscine.models.qwen3_tts.config import LEAST_FACTOR, MOST_FACTOR, Generation, Sampling
 
-FRAME_RATE = 12.5  # of the family: frames a second
 SEEDS = 1 << 32
 
 #: What speak and stream take besides: who speaks, how, and how long.
@@ -61,8 +60,8 @@ class SpeakOptions:
     subtalker_temperature: float | None = None
     subtalker_top_k: int | None = None
     subtalker_top_p: float | None = None
-    max_frames: int | None = None  # of 80 ms, in all; None: bounded by the text alone
-    max_seconds: float | None = None  # the same in seconds
+    max_frames: int | None = None  # in all, released models' are of 80 ms; None: by the text alone
+    max_seconds: float | None = None  # of audio in all, the quiet between sentences too
     x_vector_only: bool | None = None  # None: where the reference comes without text
     streamed_text: bool | None = None  # heard while speaking; None: as upstream, when cloning
     reference_silence: float = 0.0  # seconds put after a reference, against its leaking
@@ -102,12 +101,9 @@ class SpeakOptions:
         }
         return replace(defaults, **{n: value for n, value in values.items() if value is not None})
 
-    def frames(self) -> int | None:
-        """Most frames in all; None: no bound but the text's."""
-        given = [] if self.max_frames is None else [self.max_frames]
-        if self.max_seconds is not None:
-            given.append(max(1, math.floor(self.max_seconds * FRAME_RATE + 1e-9)))
-        return min(given, default=None)
+    def samples(self, rate: int) -> int | None:
+        """Most samples in all at a rate; None: no bound but the text's and max_frames."""
+        return None if self.max_seconds is None else math.floor(self.max_seconds * rate + 1e-6)
 
 
 def next_seed(seed: int) -> int:

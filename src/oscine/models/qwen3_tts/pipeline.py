@@ -31,7 +31,7 @@ from oscine.models.qwen3_tts.turns import Turns
 from oscine.models.qwen3_tts.voices import Voice, VoiceFolder, checked_words
 from oscine.models.resident import Resident
 from oscine.models.speech import Speech
-from oscine.text.qwen import checked_unicode
+from oscine.text.qwen import checked_text
 from oscine.types import Samples
 
 log = logging.getLogger(__name__)
@@ -156,21 +156,23 @@ class Qwen3Tts(Resident[Decoder]):
                 f"{self.config.context} positions; use max_seconds to bound long texts"
             )
         if isinstance(text, str):
-            if not checked_unicode(text).strip():
+            if not checked_text(text).strip():
                 raise UsageError("there is no text to speak")
             if not any(map(str.isalnum, text)):
                 raise UsageError("there is nothing to say in the text: no letter and no digit")
             parts: Iterable[Any] = pieces(text)
         elif isinstance(text, Iterable) and not isinstance(text, bytes | bytearray):
-            parts = incremental_pieces(map(checked_text, text))
+            parts = incremental_pieces(map(checked_part, text))
         else:
             raise UsageError(f"text must be a str, or several of them, not {type(text).__name__}")
         conditioning = self.conditioning(checked, parts if isinstance(parts, list) else [], **how)
         talker, predictor = checked.sampling(self.config.generation)
         assert checked.seed is not None
+        samples = checked.samples(self.config.codec.rate)
         settings = Settings(
-            conditioning, talker, predictor, checked.seed, checked.frames(), checked.guard
-        )
+            conditioning, talker, predictor, checked.seed, checked.max_frames, samples,
+            checked.guard,
+        )  # fmt: skip
         return SpeechStream(Synthesis(self, parts, settings, started, cancelled))
 
     def conditioning(
@@ -309,11 +311,11 @@ class Qwen3Tts(Resident[Decoder]):
         self._primed = None
 
 
-def checked_text(part: Any) -> str:
+def checked_part(part: Any) -> str:
     """A part of a text. Raises UsageError for anything else."""
     if not isinstance(part, str):
         raise UsageError(f"parts of a text must be str, not {type(part).__name__}")
-    return checked_unicode(part)
+    return checked_text(part)
 
 
 def reference_samples(

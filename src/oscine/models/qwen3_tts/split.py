@@ -107,9 +107,16 @@ def incremental_pieces(parts: Iterable[str]) -> Iterator[Piece]:
     A sentence longer than MOST comes in several pieces, the first before all of it is there.
     """
     held, pause = "", 0.0
+    blanks: list[str] = []  # white space ahead of a sentence, which is not looked at time and again
     for part in parts:
-        held, pause = yield from _whole(held + part, pause, final=False)
-    yield from _whole(held, pause, final=True)
+        if not held and part.isspace():
+            blanks.append(part)
+            continue
+        held, pause = yield from _whole("".join([*blanks, held, part]), pause, final=False)
+        blanks = []
+        if held.isspace():
+            blanks, held = [held], ""
+    yield from _whole("".join([*blanks, held]), pause, final=True)
 
 
 def _whole(text: str, pause: float, final: bool) -> Generator[Piece, None, tuple[str, float]]:
@@ -232,24 +239,25 @@ def _cut(text: str, start: int) -> int:
             return ends[-1]
     for whole in (_is_within_word, _is_within_character):
         for index in range(stop, least, -1):
-            if not whole(text, index):
+            if not whole(text, index, start):
                 return index
-    while stop < len(text) and _is_within_character(text, stop):
+    while stop < len(text) and _is_within_character(text, stop, start):
         stop += 1
     return stop
 
 
-def _is_within_word(text: str, index: int) -> bool:
+def _is_within_word(text: str, index: int, start: int) -> bool:
     before, after = text[index - 1], text[index]
     plain = all(
         c.isalnum() and unicodedata.east_asian_width(c) not in "WF" for c in (before, after)
     )
-    return plain or _is_within_character(text, index)
+    return plain or _is_within_character(text, index, start)
 
 
-def _is_within_character(text: str, index: int) -> bool:
+def _is_within_character(text: str, index: int, start: int) -> bool:
     """Whether a cut here would part what a reader sees as one character.
 
+    `start` is between two characters, and at most some hundred before `index`.
     Unicode's rules for grapheme clusters (annex 29), but for scripts that no model here speaks.
     """
     before, after = text[index - 1], text[index]
@@ -266,7 +274,7 @@ def _is_within_character(text: str, index: int) -> bool:
     if not _is_regional(before) or not _is_regional(after):
         return False
     ahead = index
-    while ahead > 0 and _is_regional(text[ahead - 1]):
+    while ahead > start and _is_regional(text[ahead - 1]):
         ahead -= 1
     return (index - ahead) % 2 == 1  # two letters are a flag
 

@@ -15,7 +15,7 @@ import numpy as np
 
 from oscine.errors import Cancelled, UsageError
 from oscine.models.qwen3_tts.attempt import NOTHING, Attempt, Settings
-from oscine.models.qwen3_tts.guard import USUAL, bridge
+from oscine.models.qwen3_tts.guard import USUAL, bridge, longest_bridge
 from oscine.models.qwen3_tts.options import next_seed
 from oscine.models.qwen3_tts.split import Piece, letters
 from oscine.models.qwen3_tts.turns import Job
@@ -56,6 +56,7 @@ class Synthesis:
         self.samples = self.count = self.retries = self.frames = 0
         self.tail = NOTHING
         self.trouble: str | None = None
+        self.is_full = False  # no more frames may be made
         self.limited = False  # stopped at a bound that nobody has been told of
         self.letters = sum(letters(each.text) for each in pieces) if isinstance(pieces, list) else 0
         self.said = self.under_way = 0.0  # letters: of whole pieces, of the one that is spoken
@@ -67,6 +68,9 @@ class Synthesis:
         for piece in self.pieces:
             if not any(map(str.isalnum, piece.text)):
                 continue  # a stray quotation mark
+            if self.left(piece) == 0:
+                self.trouble, self.limited = self.trouble or "length", True
+                break
             self.count += 1
             self.said += self.under_way
             self.under_way, self.piece_began = letters(piece.text), self.samples
@@ -76,18 +80,24 @@ class Synthesis:
                     yield from self.heard(bridge(self.tail, samples, piece.pause, self.rate))
                 joined = True
                 yield from self.heard(samples)
-            if self.left == 0:
+            if self.is_full:
                 break
         if not self.count:
             raise UsageError("there is no text to speak")
         self.said, self.under_way = self.said + self.under_way, 0.0
         self.finish_reason = self.trouble or "end"
 
-    @property
-    def left(self) -> int | None:
-        """Frames that may still be made; None: any number."""
-        most = self.settings.most_frames
-        return None if most is None else max(0, most - self.frames)
+    def left(self, piece: Piece) -> int | None:
+        """Frames that a piece may have, the quiet before it being counted too; None: any number."""
+        settings, hop = self.settings, self.model.decoder.config.codec.hop
+        bounds: list[int] = []
+        if settings.most_frames is not None:
+            bounds.append(max(0, settings.most_frames - self.frames))
+        if settings.most_samples is not None:
+            quiet = longest_bridge(piece.pause, self.rate) if self.samples else 0
+            least = 0 if self.samples else 1
+            bounds.append(max(least, (settings.most_samples - self.samples - quiet) // hop))
+        return min(bounds, default=None)
 
     def heard(self, samples: Samples) -> Iterator[Samples]:
         """Give it out."""
@@ -130,6 +140,7 @@ class Synthesis:
             if not self.is_wrong(other) or not held:
                 attempt, held = other, again
         self.frames += attempt.frames
+        self.is_full = attempt.capped
         if attempt.reason != "end":
             self.trouble = self.trouble or attempt.reason
         if self.is_wrong(attempt):
@@ -142,7 +153,7 @@ class Synthesis:
 
     def attempt(self, piece: Piece, seed: int) -> Attempt:
         """One try."""
-        return Attempt(self.model, self.settings, piece.text, seed, self.left)
+        return Attempt(self.model, self.settings, piece.text, seed, self.left(piece))
 
     def is_wrong(self, attempt: Attempt) -> bool:
         """Whether another try may be better."""

@@ -7,6 +7,7 @@ int32; its metadata say what it is. Reading it executes nothing.
 from __future__ import annotations
 
 import re
+import unicodedata
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
@@ -21,7 +22,7 @@ from oscine.errors import CheckpointError, OscineError, UsageError
 from oscine.files import NewFile, cannot_write, is_special
 from oscine.models.qwen3_tts.config import SIZES, Qwen3TtsConfig
 from oscine.models.qwen3_tts.prompt import Reference
-from oscine.text.qwen import checked_unicode
+from oscine.text.qwen import checked_text
 from oscine.weights.safetensors import encoded, read_metadata, read_safetensors
 from oscine.weights.source import MappedFile
 
@@ -34,7 +35,8 @@ REMEDY = "save the voice again"
 LISTS = "help"  # the command's --voice of that name lists the voices
 #: Names that Windows keeps for itself, with any suffix.
 _RESERVED = re.compile(r"(con|prn|aux|nul|com\d|lpt\d)(\..*)?", re.IGNORECASE)
-_NAME = re.compile(r"\w(?:[\w .()-]{0,62}[\w()-])?")
+_NAME = re.compile(r"\w(?:[\w .()-]{0,62}[\w()-])?")  # after `_without_marks`
+_JOINERS = "\u200c\u200d"  # that some scripts need within a word
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -95,19 +97,35 @@ class VoiceFolder:
 
     def names(self) -> list[str]:
         """Of all that are there, sorted."""
-        try:
-            found = [p.stem for p in self.path.iterdir() if p.suffix == SUFFIX and p.is_file()]
-        except OSError:
-            return []
-        return sorted(name for name in found if is_name(name))
+        return sorted(self._files())
+
+    def has(self, name: str) -> bool:
+        """Whether a voice of that name is there, in whatever case it is written."""
+        return is_name(name) and self.file(name).is_file()
 
     def file(self, name: str) -> Path:
-        """Where a voice of that name lies. Raises UsageError for what is no name."""
+        """Where a voice of that name lies: one that is there, in whatever case it is written.
+
+        Some systems take names that differ in case alone for one, so all of them do here. Raises
+        UsageError for what is no name.
+        """
         if not is_name(name):
             raise UsageError(
                 f"{name!r} is no name for a voice: give 1 to 64 letters, digits, spaces or ._-()"
             )
-        return self.path / f"{name}{SUFFIX}"
+        name, files = composed(name), self._files()
+        if name not in files:
+            alike = (other for other in sorted(files) if other.casefold() == name.casefold())
+            name = next(alike, name)
+        return files.get(name, self.path / f"{name}{SUFFIX}")
+
+    def _files(self) -> dict[str, Path]:
+        """Files of voices by name."""
+        try:
+            found = [p for p in self.path.iterdir() if p.suffix == SUFFIX and p.is_file()]
+        except OSError:
+            return {}
+        return {composed(path.stem): path for path in sorted(found) if is_name(path.stem)}
 
     def place(self, name: str) -> Path:
         """The same, where a voice can be put or is to be replaced.
@@ -163,7 +181,19 @@ class VoiceFolder:
 
 def is_name(name: str) -> bool:
     """Whether a voice may be called so: no path, nothing hidden, nothing a system keeps."""
-    return _NAME.fullmatch(name) is not None and _RESERVED.fullmatch(name) is None
+    name = composed(name)
+    return _NAME.fullmatch(_without_marks(name)) is not None and _RESERVED.fullmatch(name) is None
+
+
+def composed(name: str) -> str:
+    """The same name in Unicode's form NFC: some systems write and give others."""
+    return unicodedata.normalize("NFC", name)
+
+
+def _without_marks(name: str) -> str:
+    """As the pattern of names takes it: what combines with a letter before it stands as one."""
+    rest = ("x" if c in _JOINERS or unicodedata.category(c)[0] == "M" else c for c in name[1:])
+    return name[:1] + "".join(rest)
 
 
 def checked_words(text: object, name: str = "the text of a voice") -> str:
@@ -180,7 +210,7 @@ def checked_words(text: object, name: str = "the text of a voice") -> str:
         )
     if len(text) > MOST_TEXT:
         raise UsageError(f"{name} has {len(text)} characters; a reference says {MOST_TEXT} at most")
-    return checked_unicode(text, name)
+    return checked_text(text, name)
 
 
 def problem_of(voice: Voice) -> str | None:
