@@ -107,7 +107,9 @@ class NewFile:
     """A file to be: `file` is written beside `path`; `keep` names it, `discard` takes it away.
 
     A pipe or device is written at once. A link is written through, as /dev/stdout is one, or with
-    `over_link` replaced. Raises OscineError where there cannot be such a file.
+    `over_link` replaced. A file that is replaced leaves its mode to the new one, so that what was
+    private stays private; any other follows the umask. Raises OscineError where there cannot be
+    such a file.
     """
 
     def __init__(self, path: Path, over_link: bool = False) -> None:
@@ -122,6 +124,7 @@ class NewFile:
             self.file: BinaryIO = (self._part or self._place).open("xb" if self._part else "wb")
         except OSError as error:
             raise cannot_write(path, error) from error
+        self._take_mode()  # before anything is in it that others might read
 
     def keep(self) -> None:
         """Put it on the disk and give it its name, in place of what had it.
@@ -134,6 +137,7 @@ class NewFile:
                 os.fsync(self.file.fileno())
             self.file.close()
             if self._part is not None:
+                self._take_mode()  # which may have changed meanwhile
                 self._part.replace(self._place)
         except BrokenPipeError:
             raise
@@ -141,6 +145,26 @@ class NewFile:
             raise cannot_write(self.path, error) from error
         finally:
             self.discard()
+
+    def _take_mode(self) -> None:
+        """Give the new file the permissions and the group of the regular file that it replaces.
+
+        Where the group cannot be given, the file's own group may do no more than everybody may.
+        File systems without permissions are left alone.
+        """
+        if self._part is None:
+            return
+        with suppress(OSError):
+            old = os.lstat(self._place)
+            if not stat.S_ISREG(old.st_mode):
+                return
+            mode = stat.S_IMODE(old.st_mode) & 0o777
+            if old.st_gid != self._part.stat().st_gid:
+                try:
+                    os.chown(self._part, -1, old.st_gid)
+                except (OSError, AttributeError):  # there is no chown on Windows
+                    mode &= 0o707 | (mode & 0o007) << 3
+            os.chmod(self._part, mode)
 
     def discard(self) -> None:
         """Take it away unless it was kept. Never raises."""
