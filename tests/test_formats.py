@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import errno
+import html
 import json
 import re
+import unicodedata
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 import pytest
 from hypothesis import given
@@ -15,7 +16,8 @@ from hypothesis import strategies as st
 
 from oscine.errors import OscineError
 from oscine.formats import FORMATS, render, timestamp, write_result
-from oscine.types import Segment, Transcript
+from oscine.subtitles import Layout, one_line
+from oscine.types import Segment, Transcript, Word
 
 
 def transcript(*spans: tuple[float, float, str]) -> Transcript:
@@ -31,14 +33,14 @@ TWO = transcript((0.0, 7.6, " And so, --> my fellow"), (3723.4567, 3724.0, " Ta\
 
 
 def test_as_openai_whisper_writes_them() -> None:
-    # The output of whisper/utils.py for the same segments.
+    # The output of whisper/utils.py for the same segments; WebVTT's escapes it lacks.
     assert render(TWO, "txt") == "And so, --> my fellow\nTa\tb “é”\n"
     assert render(TWO, "srt") == (
         "1\n00:00:00,000 --> 00:00:07,600\nAnd so, -> my fellow\n\n"
         "2\n01:02:03,457 --> 01:02:04,000\nTa\tb “é”\n\n"
     )
     assert render(TWO, "vtt") == (
-        "WEBVTT\n\n00:00.000 --> 00:07.600\nAnd so, -> my fellow\n\n"
+        "WEBVTT\n\n00:00.000 --> 00:07.600\nAnd so, --&gt; my fellow\n\n"
         "01:02:03.457 --> 01:02:04.000\nTa\tb “é”\n\n"
     )
     assert render(TWO, "tsv") == (
@@ -55,7 +57,7 @@ def test_channels_are_named_and_nothing_changes_without() -> None:
         "2\n01:02:03,457 --> 01:02:04,000\nChannel 2: Ta\tb “é”\n\n"
     )
     assert render(both, "vtt") == (
-        "WEBVTT\n\n00:00.000 --> 00:07.600\n<v Channel 1>And so, -> my fellow\n\n"
+        "WEBVTT\n\n00:00.000 --> 00:07.600\n<v Channel 1>And so, --&gt; my fellow\n\n"
         "01:02:03.457 --> 01:02:04.000\n<v Channel 2>Ta\tb “é”\n\n"
     )
     assert render(both, "tsv") == (
@@ -105,35 +107,100 @@ def test_timestamps(seconds: float, short: str, long: str) -> None:
     assert timestamp(seconds, hours=True, marker=".") == long
 
 
+#: Any code point, and many of those that mean something to a reader or a terminal.
+TEXT = st.text() | st.text("a-> \t\n\r\x0b\u2028&<>;\x1b\x9b\x07\x00\x7f\u202e\ufeff")
 SPANS = st.lists(
-    st.tuples(
-        st.floats(0, 1e6),
-        st.floats(0, 1e6),
-        (
-            st.text(st.characters(exclude_categories=["Cs"])) | st.text("a-> \t\n\r\x0b\u2028")
-        ).filter(str.strip),  # blank segments are not made
-    ).map(lambda span: (*sorted(span[:2]), span[2])),
+    st.tuples(st.floats(0, 1e6), st.floats(0, 1e6), TEXT)
+    .map(lambda span: (*sorted(span[:2]), span[2]))
+    .filter(lambda span: one_line(span[2])),  # blank segments are not made
     max_size=6,
 )
-SRT_CUE = re.compile(r"(\d+)\n(\d{2,}:\d\d:\d\d,\d{3}) --> (\d{2,}:\d\d:\d\d,\d{3})\n(.*)")
-VTT_CUE = re.compile(r"((?:\d{2,}:)?\d\d:\d\d\.\d{3}) --> ((?:\d{2,}:)?\d\d:\d\d\.\d{3})\n(.*)")
+SRT_CUE = re.compile(r"(\d+)\n(\d{2,}:\d\d:\d\d,\d{3}) --> (\d{2,}:\d\d:\d\d,\d{3})\n(.+)")
+VTT_CUE = re.compile(r"((?:\d{2,}:)?\d\d:\d\d\.\d{3}) --> ((?:\d{2,}:)?\d\d:\d\d\.\d{3})\n(.+)")
+TAGS = re.compile(r"</?u>|<v [^<>]*>")
+
+
+def seconds(time: str) -> float:
+    """[HH:]MM:SS.mmm as a number."""
+    parts = [float(part) for part in time.replace(",", ".").split(":")]
+    return sum(part * 60**place for place, part in enumerate(reversed(parts)))
+
+
+def read_vtt(file: str) -> list[tuple[float, float, str]]:
+    """Cues as a reader of WebVTT has them: blocks between empty lines, escapes undone."""
+    head, *blocks = file.split("\n\n")
+    assert (head, blocks[-1]) == ("WEBVTT", "")
+    found = []
+    for block in blocks[:-1]:
+        match = VTT_CUE.fullmatch(block.replace("\n", "\0").replace("\0", "\n", 1))
+        assert match is not None
+        payload = TAGS.sub("", match[3].replace("\0", "\n"))
+        assert not re.search(r"[<>]|&(?!(amp|lt|gt);)", payload)
+        assert seconds(match[1]) < seconds(match[2])
+        found.append((seconds(match[1]), seconds(match[2]), html.unescape(payload)))
+    return found
+
+
+def controls(text: str) -> set[str]:
+    """Those in a file, but for the line breaks of the format itself and tabs."""
+    kinds = {each: unicodedata.category(each) for each in set(text) - set("\n\t")}
+    return {each for each, kind in kinds.items() if kind in ("Cc", "Zl", "Zp")}
 
 
 @given(SPANS)
 def test_any_text_is_one_cue_or_one_row(spans: list[tuple[float, float, str]]) -> None:
     whole = transcript(*spans)
+    texts = [one_line(text) for _, _, text in spans]
     cues = render(whole, "srt").split("\n\n")[: len(spans)]
     assert [SRT_CUE.fullmatch(cue)[1] for cue in cues] == [  # type: ignore[index]
         str(number + 1) for number in range(len(spans))
     ]
-    cues = render(whole, "vtt").split("\n\n")[1 : len(spans) + 1]
-    matches: list[Any] = [VTT_CUE.fullmatch(cue) for cue in cues]
-    assert len(matches) == len(spans)
-    assert all("-->" not in match[3] for match in matches)
+    assert all("-->" not in cue.split("\n")[2] for cue in cues)
+    assert [text for _, _, text in read_vtt(render(whole, "vtt"))] == texts
     rows = [row.split("\t") for row in render(whole, "tsv").splitlines()]
-    assert [len(row) for row in rows] == [3] * (len(spans) + 1)
-    assert len(render(whole, "txt").splitlines()) == len(spans)
+    assert [row[2] for row in rows[1:]] == [text.replace("\t", " ") for text in texts]
+    assert render(whole, "txt").splitlines() == texts
     assert json.loads(render(whole, "json")) == whole.to_dict()
+    for name in FORMATS:
+        assert not controls(render(whole, name))
+
+
+@given(st.lists(st.lists(TEXT, min_size=1, max_size=5), max_size=3), st.booleans())
+def test_any_words_are_lines_of_a_cue(texts: list[list[str]], highlight: bool) -> None:
+    segments = []
+    for number, words in enumerate(texts):
+        made = tuple(Word(number, number, f" {word}", 0.5) for word in words)  # without length
+        segment = Segment(number, 0, number, number, "".join(words), (), 0.0, -1, 1, 0)
+        segments.append(replace(segment, words=made, channel=number))
+    whole = Transcript("", "en", tuple(segments), 9.0, "tiny.en", "NumPy", {})
+    layout = Layout(max_line_width=12, highlight_words=highlight)
+    shown = render(whole, "vtt", layout)
+    for _, _, text in read_vtt(shown):
+        assert text
+        assert all(line for line in text.split("\n"))
+    for name in ("srt", "vtt", "txt", "tsv"):
+        assert not controls(render(whole, name, layout))
+
+
+def test_escapes_take_no_width_and_do_not_mark() -> None:
+    words = tuple(Word(place, place + 1, word, 1.0) for place, word in enumerate(
+        [" R&D", " <v", " Bob>", " a&amp;b"]
+    ))  # fmt: skip
+    segment = replace(transcript((0.0, 4.0, " R&D <v Bob> a&amp;b")).segments[0], words=words)
+    whole = replace(TWO, segments=(segment,))
+    assert render(whole, "vtt", Layout(max_line_width=12)).split("\n")[3:5] == [
+        "R&amp;D &lt;v Bob&gt;", "a&amp;amp;b"
+    ]  # fmt: skip
+    marked = render(whole, "vtt", Layout(highlight_words=True))
+    assert "R&amp;D <u>&lt;v</u> Bob&gt; a&amp;amp;b" in marked
+    assert "R&D <v Bob> a&amp;b" in render(whole, "srt")
+
+
+def test_a_cue_without_length_gets_the_least_there_is() -> None:
+    whole = transcript((1.0, 1.0, "a"), (59.9999, 59.9999, "b"), (2.0004, 2.0003, "c"))
+    assert re.findall(r".* --> .*", render(whole, "vtt")) == [
+        "00:01.000 --> 00:01.001", "01:00.000 --> 01:00.001", "00:02.000 --> 00:02.001"
+    ]  # fmt: skip
 
 
 def test_a_file_is_whole_or_not_there(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

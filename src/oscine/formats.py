@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import replace
 from itertools import chain
 from pathlib import Path
 from types import MappingProxyType
@@ -42,11 +43,21 @@ def srt(segments: Iterable[Segment], layout: Layout = PLAIN) -> Iterator[str]:
 
 
 def vtt(segments: Iterable[Segment], layout: Layout = PLAIN) -> Iterator[str]:
-    """WebVTT; channels are voices."""
+    """WebVTT; channels are voices.
+
+    Source: https://www.w3.org/TR/webvtt1, 4.1 and 4.2: `&`, `<` and `>` are escaped, and a cue ends
+    after it starts, which is why one without length gets the least that there is.
+    """
     yield "WEBVTT\n\n"
-    for cue in cues(segments, layout):
-        voice = "" if cue.channel is None else f"<v Channel {cue.channel}>"
+    for cue in cues(segments, layout, spell=_vtt_text):
+        if milliseconds(cue.end) <= milliseconds(cue.start):
+            cue = replace(cue, end=(milliseconds(cue.start) + 1) / 1000)
+        voice = "" if cue.channel is None else f"<v {_vtt_text(f'Channel {cue.channel}')}>"
         yield f"{_cue(cue, voice, hours=False, marker='.')}\n\n"
+
+
+def _vtt_text(text: str) -> str:
+    return text.replace("&", "&amp;").replace("<", "&lt;").replace(">", "&gt;")
 
 
 def tsv(segments: Iterable[Segment], _: Layout = PLAIN) -> Iterator[str]:

@@ -7,11 +7,12 @@ one by one, and a cue is given as soon as nothing can be added to it any more.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field, fields
 from typing import Any
 
 from oscine.errors import UsageError
+from oscine.terminal import without_controls
 from oscine.types import Segment, Word
 
 LONG_PAUSE = 3.0  # seconds between the starts of two words, over which no cue reaches
@@ -63,9 +64,13 @@ class Cue:
 
 @dataclass(slots=True)
 class _Page:
-    """The words of a cue by lines. `indent` is what stands before the first one, in characters."""
+    """The words of a cue by lines. `indent` is what stands before the first one, in characters.
+
+    `spell` gives a word as the format writes it, which takes no more of the width than the word.
+    """
 
     indent: int
+    spell: Callable[[str], str]
     lines: list[list[Word]] = field(default_factory=list)
     length: int = 0  # of the last line
     channel: int | None = None
@@ -105,21 +110,29 @@ class _Page:
 
     def _text(self, marked: Word | None) -> str:
         return "\n".join(
-            "".join(_underlined(word.word) if word is marked else word.word for word in line)
+            "".join(
+                _underlined(self.spell(word.word)) if word is marked else self.spell(word.word)
+                for word in line
+            )
             for line in self.lines
         )
 
 
 def cues(
-    segments: Iterable[Segment], layout: Layout = PLAIN, *, named: bool = False
+    segments: Iterable[Segment],
+    layout: Layout = PLAIN,
+    *,
+    named: bool = False,
+    spell: Callable[[str], str] = str,
 ) -> Iterator[Cue]:
     """Cues in order of time; words drive them where segments have any.
 
-    `named`: the name of a channel will stand in the first line and takes of its width. Raises
+    `named`: the name of a channel will stand in the first line and takes of its width. `spell`
+    escapes what the format has a meaning for; widths are those of the text before. Raises
     UsageError if the layout asks for what needs words and a segment comes without.
     """
     flowing = layout.max_line_count is not None  # cues reach over segments
-    page = _Page(0)
+    page = _Page(0, spell)
     last = 0.0
     for segment in segments:
         if segment.words is None and layout.asked:
@@ -128,20 +141,20 @@ def cues(
         indent = len(channel_name(segment.channel)) if named else 0
         if not flowing or not words or segment.channel != page.channel:
             yield from page.cues(layout.highlight_words)
-            page = _Page(indent, channel=segment.channel)
+            page = _Page(indent, spell, channel=segment.channel)
         if not words and (text := one_line(segment.text)):
-            yield Cue(segment.start, segment.end, text, segment.channel)
+            yield Cue(segment.start, segment.end, spell(text), segment.channel)
         for number, word in enumerate(words):
             full = layout.max_words_per_line and number and not number % layout.max_words_per_line
             pause = flowing and page.lines and word.start - last > LONG_PAUSE
             if full or pause or not page.takes(word, layout):
                 yield from page.cues(layout.highlight_words)
-                page = _Page(indent, channel=segment.channel)
+                page = _Page(indent, spell, channel=segment.channel)
                 page.takes(word, layout)
             last = word.start
         if not flowing:
             yield from page.cues(layout.highlight_words)
-            page = _Page(0)
+            page = _Page(0, spell)
     yield from page.cues(layout.highlight_words)
 
 
@@ -151,8 +164,12 @@ def channel_name(channel: int | None) -> str:
 
 
 def one_line(text: str) -> str:
-    """Text without line breaks, which would end a row or a cue."""
-    return _LINE_BREAKS.sub(" ", text.strip())
+    """Text without line breaks, which would end a row or a cue, and other controls but tabs."""
+    return _unbroken(text).strip()
+
+
+def _unbroken(text: str) -> str:
+    return _LINE_BREAKS.sub(" ", without_controls(text))
 
 
 def milliseconds(seconds: float) -> int:
@@ -161,11 +178,11 @@ def milliseconds(seconds: float) -> int:
 
 
 def _words(segment: Segment) -> list[Word]:
-    """Words that can be seen, none of which holds a line break."""
+    """Words that can be seen, none of which holds a line break or another control."""
     return [
-        Word(word.start, word.end, _LINE_BREAKS.sub(" ", word.word), word.probability)
+        Word(word.start, word.end, text, word.probability)
         for word in segment.words or ()
-        if word.word.strip()
+        if (text := _unbroken(word.word)).strip()
     ]
 
 

@@ -144,7 +144,7 @@ SHOWN: dict[str, tuple[str, str]] = {
     "max_line_width": (f"{WORDS} -f srt --max_line_width 5", ",500\n世界\n->\nx.\n"),
     "max_line_count": (
         f"{WORDS} -f vtt --max_line_width 8 --max_line_count 1",
-        "00:00.000 --> 00:01.167\nOlá, 世界\n\n00:01.167 --> 00:01.500\n-> x.\n\n",
+        "00:00.000 --> 00:01.167\nOlá, 世界\n\n00:01.167 --> 00:01.500\n--&gt; x.\n\n",
     ),
     "max_words_per_line": (
         f"{WORDS} -f srt --max_words_per_line 2",

@@ -6,13 +6,19 @@ import os
 import signal
 import sys
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager, redirect_stderr, suppress
+from contextlib import ExitStack, contextmanager, redirect_stderr, suppress
 from importlib import import_module
 from importlib.util import find_spec
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, TextIO
 
 import oscine
 from oscine.errors import OscineError
+from oscine.terminal import Guarded, printable
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from rich.progress import Progress, ProgressColumn
 
 INTERRUPTED = 130
 
@@ -70,12 +76,6 @@ def options(
     """Options that stand before the subcommand."""
 
 
-def printable(message: str) -> str:
-    """One line, whatever is in it: file names may be no text, or hold line breaks."""
-    line = message.replace("\r", "\\r").replace("\n", "\\n")
-    return line.encode("utf-8", "backslashreplace").decode()
-
-
 def tell(message: str) -> None:
     """One line on stderr."""
     remark(f"oscine: {message}")
@@ -107,6 +107,12 @@ def emit(text: str) -> None:
         raise full(error) from error
 
 
+def emit_path(path: Path) -> None:
+    """A path as a line on standard output: as it is for a program, printable on a terminal."""
+    on_terminal = sys.stdout is not None and sys.stdout.isatty()
+    emit(f"{printable(str(path)) if on_terminal else path}\n")
+
+
 def full(error: OSError) -> OutputError:
     """What is still inside does not go out either: Python would try that as it ends, and fail."""
     with suppress(OSError, AttributeError):  # there is no such thing where stdout is in memory
@@ -116,13 +122,40 @@ def full(error: OSError) -> OutputError:
     return OutputError(f"standard output: cannot write: {error.strerror or error}")
 
 
+def screen() -> TextIO:
+    """stderr for what commands a terminal on purpose; all that is shown there is `printable`."""
+    raw: TextIO = getattr(sys.stderr, "raw", sys.stderr)
+    return raw
+
+
+def bars(*columns: ProgressColumn, transient: bool = False) -> Progress:
+    """Progress bars on stderr. What others print meanwhile does not pass through them: they would
+    take escape sequences in it for colours and links."""
+    from rich.console import Console  # costs start-up time
+    from rich.progress import Progress
+
+    console = Console(file=screen())
+    return Progress(
+        *columns,
+        console=console,
+        transient=transient,
+        redirect_stdout=False,
+        redirect_stderr=False,
+    )
+
+
 @contextmanager
-def some_stderr() -> Iterator[None]:
-    """Messages go nowhere where stderr is closed, as by `2>&-`; else print chooses stdout."""
-    if sys.stderr is not None:
-        yield
-        return
-    with open(os.devnull, "w", encoding="utf-8") as nowhere, redirect_stderr(nowhere):
+def guarded_stderr() -> Iterator[None]:
+    """Nothing that is printed meanwhile, by whatever library, commands a terminal.
+
+    Messages go nowhere where stderr is closed, as by `2>&-`; else print chooses stdout.
+    """
+    with ExitStack() as stack:
+        stream = sys.stderr
+        if stream is None:
+            stream = stack.enter_context(open(os.devnull, "w", encoding="utf-8"))
+        if not isinstance(stream, Guarded):
+            stack.enter_context(redirect_stderr(Guarded(stream)))
         yield
 
 
@@ -131,8 +164,12 @@ def run(arguments: Sequence[str] | None = None) -> int:
 
     A user's mistake is one line on stderr, never a traceback.
     """
-    with some_stderr():
-        return run_command(arguments)
+    with guarded_stderr():
+        try:
+            return run_command(arguments)
+        finally:
+            if (noise := sys.modules.get("oscine.cli.noise")) is not None:
+                noise.let_drivers_speak()
 
 
 def run_command(arguments: Sequence[str] | None) -> int:
@@ -190,6 +227,9 @@ def main() -> None:
     then 128 and the signal's number, as of a program that the signal ended.
     """
     occupy()
+    if sys.stderr is not None:  # for good: a traceback of our own mistake is printed at the end
+        sys.stderr = Guarded(sys.stderr)
+        os.environ["PYTHON_COLORS"] = "0"  # or it would come in colours, which are escapes
     ended = 0
 
     def end(number: int, _: object) -> None:

@@ -10,12 +10,14 @@ from rich.console import Console
 from rich.table import Table
 
 from oscine.cli import emit
+from oscine.cli.engine import start_log
 from oscine.errors import DeviceError
 from oscine.gpu import device as gpu_device
 from oscine.gpu.device import Adapter
 from oscine.loading import wanted_device
 from oscine.ops.check import CASES, Result, run_case
 from oscine.ops.gpu import Gpu
+from oscine.terminal import printable
 
 app = typer.Typer(help="Check this machine's GPUs against NumPy.", rich_markup_mode=None)
 
@@ -87,6 +89,17 @@ def report(choice: str) -> dict[str, Any]:
     }
 
 
+def all_printable(found: Any) -> Any:
+    """The same with each text in it printable: a driver may call itself anything."""
+    if isinstance(found, str):
+        return printable(found)
+    if isinstance(found, list):
+        return [all_printable(each) for each in found]
+    if isinstance(found, dict):
+        return {all_printable(key): all_printable(value) for key, value in found.items()}
+    return found
+
+
 def show(found: dict[str, Any], console: Console) -> None:
     """The report for people."""
     adapters = Table("adapter", "kind", "API", "implementation", "driver", box=None)
@@ -126,13 +139,14 @@ def doctor(
     Exit code 1 if the chosen adapter computes anything wrong.
     """
     choice = wanted_device(device)
+    start_log(verbose=False)
     found = report(choice)
     if as_json:
         emit(json.dumps(found, indent=2) + "\n")
     else:
         console = Console(soft_wrap=True, highlight=False, markup=False, emoji=False)
         with console.capture() as shown:
-            show(found, console)
+            show(all_printable(found), console)
         emit(shown.get())
     if not found["passed"] or (found["chosen"] is None and choice not in ("auto", "cpu")):
         raise typer.Exit(1)

@@ -12,6 +12,7 @@ import typer
 
 from oscine.cli import tell
 from oscine.errors import UsageError
+from oscine.terminal import printable
 from oscine.threads import count, set_count
 
 if TYPE_CHECKING:
@@ -75,11 +76,27 @@ def given(context: typer.Context) -> frozenset[str]:
     )
 
 
+class OneLine(logging.Formatter):
+    """A record's message as one line. Of a traceback, if there is one, each line stays a line."""
+
+    def formatMessage(self, record: logging.LogRecord) -> str:  # noqa: N802
+        return printable(super().formatMessage(record))
+
+
 def start_log(verbose: bool) -> None:
-    """What the library logs, on stderr; numbers that overflow are told by an error of ours."""
-    warnings.filterwarnings("ignore", ".* encountered in ", RuntimeWarning)  # NumPy's
+    """What any library logs, on stderr; what drivers print there only where much is wanted.
+
+    NumPy's warnings of overflow are not shown: an error of ours tells of it.
+    """
+    warnings.filterwarnings("ignore", ".* encountered in ", RuntimeWarning)
+    if not verbose and not traces():
+        from oscine.cli.noise import keep_drivers_quiet  # which imports what speaks to GPUs
+
+        keep_drivers_quiet()
+    handler = logging.StreamHandler()
+    handler.setFormatter(OneLine("oscine: %(message)s"))
     level = logging.INFO if verbose else logging.WARNING
-    logging.basicConfig(level=level, format="oscine: %(message)s")
+    logging.basicConfig(level=level, handlers=[handler])
 
 
 def set_threads(number: int | None) -> None:
@@ -114,9 +131,14 @@ def load_model(name: str, device: str, dtype: str, *, offline: bool) -> Model:
     return oscine.load(name, device=device, dtype=dtype, offline=offline)
 
 
+def traces() -> bool:
+    """Whether OSCINE_TRACE is set."""
+    return os.environ.get("OSCINE_TRACE", "0") not in ("", "0")
+
+
 def tell_times(model: Model) -> None:
     """OSCINE_TRACE: milliseconds by stage since loading; on a GPU also those it measures itself."""
-    if os.environ.get("OSCINE_TRACE", "0") in ("", "0"):
+    if not traces():
         return
     for stage, spent in model.decoder.timings.items():
         tell(f"{stage}: {spent:.1f} ms")

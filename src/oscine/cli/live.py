@@ -13,10 +13,11 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from oscine.cli import emit, printable
+from oscine.cli import emit, screen
 from oscine.cli.outputs import STANDARD_INPUT
 from oscine.errors import AudioError, UsageError
 from oscine.subtitles import one_line
+from oscine.terminal import printable
 from oscine.types import Update, Word
 
 if TYPE_CHECKING:
@@ -68,7 +69,7 @@ def show(updates: Iterator[Update]) -> None:
     begun = False
     for update in updates:
         if guess:
-            print("\r\033[K", end="", file=sys.stderr, flush=True)
+            print("\r\033[K", end="", file=screen(), flush=True)
         for word in update.final:
             text = one_line(word.word)
             emit(f" {text}" if begun and word.word[:1].isspace() else text)

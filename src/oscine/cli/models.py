@@ -7,20 +7,13 @@ from contextlib import contextmanager
 from typing import Annotated
 
 import typer
-from rich.console import Console
-from rich.progress import (
-    BarColumn,
-    DownloadColumn,
-    Progress,
-    TaskID,
-    TextColumn,
-    TransferSpeedColumn,
-)
+from rich.progress import BarColumn, DownloadColumn, TaskID, TextColumn, TransferSpeedColumn
 
 from oscine import download, hub
-from oscine.cli import emit, tell
+from oscine.cli import bars, emit_path, tell
 from oscine.cli.engine import Offline, start_log
 from oscine.cli.outputs import print_table
+from oscine.terminal import printable
 
 app = typer.Typer(help="List, fetch and find models.", no_args_is_help=True, rich_markup_mode=None)
 
@@ -37,25 +30,25 @@ _LANGUAGES = {hub.ENGLISH: "English", hub.MULTILINGUAL: "99", hub.MULTILINGUAL_V
 def download_bars() -> Iterator[download.Progress]:
     """A bar a file on stderr, for `hub.resolve(..., progress=...)`; no bar for what is here."""
     columns = (
-        TextColumn("{task.description}"),
+        TextColumn("{task.description}", markup=False),
         BarColumn(),
         DownloadColumn(),
         TransferSpeedColumn(),
     )
-    bars = Progress(*columns, console=Console(stderr=True))
+    shown = bars(*columns)
     tasks: dict[str, TaskID] = {}
 
     def report(file: str, done: int, total: int) -> None:
         if file not in tasks:
-            bars.start()  # not before: bars without a file are an empty line
-            tasks[file] = bars.add_task(file, total=total)
-        bars.update(tasks[file], completed=done)
+            shown.start()  # not before: bars without a file are an empty line
+            tasks[file] = shown.add_task(printable(file), total=total)
+        shown.update(tasks[file], completed=done)
 
     try:
         yield report
     finally:
         if tasks:
-            bars.stop()
+            shown.stop()
 
 
 def languages(name: str, model: hub.Model) -> str:
@@ -101,7 +94,7 @@ def pull(name: Name, check: Check = False, offline: Offline = False) -> None:
             folder, count = hub.resolve(name, offline, report), 0
     if check:
         tell(f"{name}: {count} files are as they should be")
-    emit(f"{folder}\n")
+    emit_path(folder)
 
 
 @app.command()

@@ -13,6 +13,7 @@ from pathlib import Path
 from oscine.cli import emit, tell
 from oscine.errors import OscineError, UsageError
 from oscine.files import is_special, unfinished
+from oscine.terminal import printable
 
 STANDARD_INPUT = "-"
 WIDEST = 1 << 16  # columns: more than any path has
@@ -169,7 +170,7 @@ def print_table(head: Sequence[str], lines: Sequence[Sequence[str]]) -> None:
 
     table = Table(*head, box=None)
     for line in lines:
-        table.add_row(*line)
+        table.add_row(*map(printable, line))
     terminal = sys.stdout is not None and sys.stdout.isatty()
     console = Console(width=None if terminal else WIDEST, markup=False, emoji=False)
     with console.capture() as shown:

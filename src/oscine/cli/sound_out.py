@@ -12,10 +12,11 @@ from pathlib import Path
 from time import perf_counter
 from typing import TYPE_CHECKING, Protocol
 
-from oscine.cli import printable, remark, tell
+from oscine.cli import bars, remark, tell
 from oscine.cli.outputs import identities, overwritten, try_file
 from oscine.errors import OscineError, UsageError
 from oscine.formats import timestamp
+from oscine.terminal import printable
 
 if TYPE_CHECKING:
     from oscine.types import Audio, Samples
@@ -218,8 +219,7 @@ def progress(out: Out) -> Iterator[Callable[[float, float | None], None]]:
     if not sys.stderr.isatty():
         yield lambda _, __: None
         return
-    from rich.console import Console  # costs start-up time
-    from rich.progress import Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
+    from rich.progress import SpinnerColumn, TextColumn, TimeElapsedColumn  # costs start-up time
 
     columns = (
         SpinnerColumn(),
@@ -227,12 +227,12 @@ def progress(out: Out) -> Iterator[Callable[[float, float | None], None]]:
         TextColumn("{task.fields[made]}"),
         TimeElapsedColumn(),
     )
-    with Progress(*columns, console=Console(stderr=True), transient=True) as bars:
-        task = bars.add_task(printable(out.name), total=None, made="")
+    with bars(*columns, transient=True) as bar:
+        task = bar.add_task(printable(out.name), total=None, made="")
         started = perf_counter()
 
         def report(seconds: float, share: float | None) -> None:
-            bars.update(task, made=so_far(seconds, share, perf_counter() - started))
+            bar.update(task, made=so_far(seconds, share, perf_counter() - started))
 
         yield report
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from oscine.cli import emit, remark, tell
+from oscine.cli import emit_path, remark, tell
 from oscine.cli.engine import (
     Device,
     Dtype,
@@ -99,7 +99,7 @@ def save(
     file = saved().save(name, voice)
     done = "replaced" if there else "saved"
     tell(f"voice {name!r} {done}; speak with it: --model {model} --voice {name!r}")
-    emit(f"{file}\n")
+    emit_path(file)
 
 
 @app.command("list")

@@ -10,11 +10,12 @@ from dataclasses import dataclass
 from time import perf_counter
 from typing import TYPE_CHECKING, Any
 
-from oscine.cli import OutputError, emit, remark, tell
+from oscine.cli import OutputError, bars, emit, remark, tell
 from oscine.cli.outputs import STANDARD_INPUT, Job
 from oscine.errors import OscineError, UsageError
 from oscine.formats import LINES, render, timestamp, write_result
 from oscine.subtitles import Layout, channel_name
+from oscine.terminal import printable
 from oscine.types import Segment, Transcript
 
 if TYPE_CHECKING:
@@ -157,8 +158,8 @@ def progress(job: Job) -> Iterator[Report | None]:
     if disturbs or not sys.stderr.isatty():
         yield None
         return
-    from rich.console import Console  # costs start-up time
-    from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn, TimeElapsedColumn
+    # costs start-up time
+    from rich.progress import BarColumn, TaskProgressColumn, TextColumn, TimeElapsedColumn
 
     columns = (
         TextColumn("{task.description}", markup=False),
@@ -168,12 +169,12 @@ def progress(job: Job) -> Iterator[Report | None]:
         TextColumn("{task.fields[speed]}"),
     )
     name = "standard input" if job.source == STANDARD_INPUT else job.source
-    with Progress(*columns, console=Console(stderr=True)) as bars:
-        task = bars.add_task(name, total=None, speed="")
+    with bars(*columns) as bar:
+        task = bar.add_task(printable(name), total=None, speed="")
         started = perf_counter()
 
         def report(done: float, total: float) -> None:
             speed = done / (perf_counter() - started)
-            bars.update(task, completed=done, total=total, speed=f"{speed:.1f}x")
+            bar.update(task, completed=done, total=total, speed=f"{speed:.1f}x")
 
         yield report

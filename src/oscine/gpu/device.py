@@ -28,7 +28,7 @@ import logging
 import os
 import traceback
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass, replace
 from functools import cache
 from typing import Any
@@ -68,6 +68,11 @@ LIMITS = (
     "max-compute-invocations-per-workgroup",
     "max-compute-workgroup-size-x",
 )
+
+
+#: Made and entered around calls in which drivers print to stderr. A command puts something here
+#: that keeps it back; a library leaves its process's stderr alone.
+surroundings: Callable[[], AbstractContextManager[object]] = nullcontext
 
 
 @dataclass(frozen=True, slots=True)
@@ -310,11 +315,11 @@ def load_api(implementation: str) -> Any:
 
 def adapters(implementation: str) -> list[Adapter]:
     """All adapters of one implementation, best first, each once (not again through OpenGL)."""
-    api = load_api(implementation)
-    if api is None:
-        return []
+    with surroundings():
+        api = load_api(implementation)
+        handles = [] if api is None else api.gpu.enumerate_adapters_sync()
     found = []
-    for handle in api.gpu.enumerate_adapters_sync():
+    for handle in handles:
         info = handle.info
         backend = str(info["backend_type"])
         if backend in ("OpenGL", "OpenGLES", "Null"):
@@ -360,7 +365,8 @@ def candidates(choice: str) -> list[Adapter]:
 
     `auto` takes hardware only; `gpu` the best there is. Raises DeviceError if there is none.
     """
-    seen = {name: adapters(name) for name in implementations()}
+    with surroundings():
+        seen = {name: adapters(name) for name in implementations()}
     if choice.startswith("gpu:"):  # a number of the list that `oscine doctor` shows first
         first = next((listed for listed in seen.values() if listed), [])
         seen = {"": first}
@@ -405,10 +411,11 @@ def open_device(adapter: Adapter, without: frozenset[str] = frozenset()) -> Devi
                 for fresh in adapters("dawn")
                 if (fresh.name, fresh.backend) == (adapter.name, adapter.backend)
             )
-        device = handle.request_device_sync(
-            required_features=[names[feature] for feature in sorted(features)],
-            required_limits={**adapter.limits},
-        )
+        with surroundings():
+            device = handle.request_device_sync(
+                required_features=[names[feature] for feature in sorted(features)],
+                required_limits={**adapter.limits},
+            )
     except (RuntimeError, StopIteration) as problem:
         raise DeviceError(f"{adapter.name} cannot be opened: {one_line(problem)}") from problem
     return Device(replace(adapter, features=features), api, device)
