@@ -300,12 +300,12 @@ def set_toggles(extras: Any) -> None:
 def load_api(implementation: str) -> Any:
     """The WebGPU module, or None where it is not installed or its library does not load."""
     try:
-        api = importlib.import_module(MODULES[implementation])
-        if implementation == "dawn":
-            extras = importlib.import_module("wgpudawn.backends.dawn.extras")
-            set_toggles(extras)
-        else:
-            importlib.import_module("wgpu.backends.wgpu_native")
+        with surroundings():
+            api = importlib.import_module(MODULES[implementation])
+            if implementation == "dawn":
+                set_toggles(importlib.import_module("wgpudawn.backends.dawn.extras"))
+            else:
+                importlib.import_module("wgpu.backends.wgpu_native")
     except (ImportError, OSError, RuntimeError) as problem:
         log.debug("%s cannot be used: %s", implementation, problem)
         return None
@@ -411,11 +411,10 @@ def open_device(adapter: Adapter, without: frozenset[str] = frozenset()) -> Devi
                 for fresh in adapters("dawn")
                 if (fresh.name, fresh.backend) == (adapter.name, adapter.backend)
             )
+        wanted = [names[feature] for feature in sorted(features)]
+        limits = {**adapter.limits}
         with surroundings():
-            device = handle.request_device_sync(
-                required_features=[names[feature] for feature in sorted(features)],
-                required_limits={**adapter.limits},
-            )
+            device = handle.request_device_sync(required_features=wanted, required_limits=limits)
     except (RuntimeError, StopIteration) as problem:
         raise DeviceError(f"{adapter.name} cannot be opened: {one_line(problem)}") from problem
     return Device(replace(adapter, features=features), api, device)
