@@ -194,3 +194,70 @@ def test_samples_may_be_cut_between_two_reads(monkeypatch: pytest.MonkeyPatch) -
         os.close(write)
         assert next(pieces).tolist() == [1027, 1541]
         assert list(pieces) == []
+
+
+def encoded(container: str, codec: str) -> bytes:
+    """Three seconds of a rising tone as a file."""
+    import av
+
+    file = io.BytesIO()
+    with av.open(file, "w", format=container) as out:
+        stream = out.add_stream(codec, rate=48_000)
+        times = np.arange(48_000 * 3) / 48_000
+        samples = (np.sin(2 * np.pi * 200 * times * (1 + times)) * 9_000).astype(np.int16)
+        layout, form = "mono", "s16"
+        frame = av.AudioFrame.from_ndarray(samples[None], format=form, layout=layout)
+        frame.sample_rate = 48_000
+        resampler = av.AudioResampler(stream.format, stream.layout, 48_000, 960)
+        for each in [*resampler.resample(frame), *resampler.resample(None)]:
+            out.mux(stream.encode(each))
+        out.mux(stream.encode(None))
+    return file.getvalue()
+
+
+@pytest.mark.parametrize(
+    ("container", "codec", "named"),
+    [
+        ("mp3", "libmp3lame", "looks like mp3"),
+        ("wav", "pcm_s16le", "looks like a wav file"),
+        ("ogg", "libopus", "looks like ogg"),
+        ("matroska", "aac", "looks like mkv"),
+        ("flac", "flac", "looks like flac"),
+    ],
+)
+def test_a_file_instead_of_samples_is_told_once(
+    listening: Listening, monkeypatch: pytest.MonkeyPatch, capsysbinary: Capture,
+    container: str, codec: str, named: str,
+) -> None:  # fmt: skip
+    stdin(monkeypatch, encoded(container, codec))
+    assert live("-") == 0
+    error = capsysbinary.readouterr().err.decode()
+    assert error.count("\n") == 1
+    assert named in error
+    assert "16-bit little-endian mono samples at 16 kHz" in error
+
+
+def test_a_stream_without_a_name_is_known_by_its_noise(
+    listening: Listening, monkeypatch: pytest.MonkeyPatch, capsysbinary: Capture
+) -> None:
+    random = np.random.default_rng(0)
+    floats = (random.standard_normal(20_000) * 0.1).astype("<f4").tobytes()
+    for data in (random.bytes(60_000), floats, encoded("mp3", "libmp3lame")[3_001:]):
+        stdin(monkeypatch, data)
+        assert live("-") == 0
+        error = capsysbinary.readouterr().err
+        assert error.count(b"looks like another format") == error.count(b"\n") == 1
+
+
+def test_recordings_and_silence_are_samples(
+    listening: Listening, example: Path, monkeypatch: pytest.MonkeyPatch, capsysbinary: Capture
+) -> None:
+    from oscine.audio.io import decode
+
+    speech = decode(example).samples[:80_000]
+    loud = np.clip(speech * 30, -1, 1)
+    noise = np.random.default_rng(0).normal(0, 0.1, 80_000)
+    for samples in (speech, loud, noise, np.zeros(80_000), np.ones(80_000), speech[:100]):
+        stdin(monkeypatch, (samples * 32767).astype("<i2").tobytes())
+        assert live("-") == 0
+        assert capsysbinary.readouterr().err == b""

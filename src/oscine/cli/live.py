@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from oscine.cli import emit, screen
+from oscine.cli import emit, screen, tell
 from oscine.cli.outputs import STANDARD_INPUT
 from oscine.errors import AudioError, UsageError
 from oscine.subtitles import one_line
@@ -26,6 +26,27 @@ if TYPE_CHECKING:
 RATE = 16_000
 PIECE = 1_600  # samples at a time
 MOMENT = 0.2  # seconds to wait for samples before Ctrl-C is looked for
+JUDGED = 32_000  # bytes, a second: at their end it is said if they are no samples
+NOISE = 0.15  # mean square of samples at full scale 1; even numbers by chance have 1/3
+UNLIKE = 0.6  # of that, the mean product of neighbours: of speech, nearly all
+MAGIC = (
+    (b"ID3", 0, "mp3"),
+    (b"\xff\xfb\x90", 0, "mp3"),
+    (b"RIFF", 0, "a wav file"),
+    (b"RF64", 0, "a wav file"),
+    (b"FORM", 0, "an aiff file"),
+    (b"fLaC", 0, "flac"),
+    (b"OggS", 0, "ogg"),
+    (b"ftyp", 4, "mp4"),
+    (b"\x1aE\xdf\xa3", 0, "mkv or webm"),
+    (b"caff", 0, "a caf file"),
+    (b".snd", 0, "an au file"),
+    (b"#!AMR", 0, "amr"),
+)
+RAW = (
+    "--live - takes 16-bit little-endian mono samples at 16 kHz without a header, as of: "
+    "ffmpeg -i FILE -f s16le -ac 1 -ar 16000 -"
+)
 SENTENCE_ENDS = tuple(".!?。？！")
 #: Parameters that go with --live; others are refused by name if they are given.
 ALLOWED = frozenset("live latency files model device dtype fp16 offline threads verbose".split())
@@ -96,11 +117,15 @@ def standard_input(stop: Event) -> Iterator[Any]:
     if sys.stdin is None:
         raise AudioError("standard input", "is closed", "give it samples, 16-bit at 16 kHz")
     file: Any = sys.stdin.buffer
-    rest = b""
+    rest = begin = b""
     while not stop.is_set():
         if not has_data(file):
             continue
         data = file.read1(2 * PIECE)
+        if len(begin) < JUDGED:
+            begin += data
+            if (not data or len(begin) >= JUDGED) and (other := what_else(begin)):
+                tell(f"standard input looks like {other}, not like samples; {RAW}")
         if not data:
             return
         data = rest + data
@@ -108,6 +133,23 @@ def standard_input(stop: Event) -> Iterator[Any]:
         rest = data[even:]
         if even:
             yield np.frombuffer(data[:even], "<i2").astype(np.int16)
+
+
+def what_else(begin: bytes) -> str | None:
+    """What the beginning of a stream seems to be instead of samples; None where it may be those.
+
+    Files of most kinds say what they are. Compressed and 32-bit samples taken for 16-bit ones are
+    noise of full scale in which no sample is like the one before; no recording is that.
+    """
+    for magic, offset, name in MAGIC:
+        if begin.startswith(magic, offset):
+            return name
+    samples = np.frombuffer(begin[: len(begin) // 2 * 2], "<i2") / 32768
+    if len(samples) < PIECE:
+        return None
+    power = float(np.mean(samples**2))
+    likeness = float(np.mean(samples[1:] * samples[:-1])) / max(power, 1e-9)
+    return "another format" if power > NOISE and abs(likeness) < UNLIKE else None
 
 
 def has_data(file: Any) -> bool:

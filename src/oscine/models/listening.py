@@ -4,11 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
 from itertools import takewhile
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 from oscine.audio.io import open_source
 from oscine.errors import UsageError
-from oscine.types import Samples, Update
+from oscine.types import Samples, Transcript, Update
+
+if TYPE_CHECKING:
+    from oscine.models.transcription import Transcriber
 
 
 class Listener(Protocol):
@@ -33,8 +36,29 @@ def updates(
     What was heard is then finished. Raises AudioError, NonFiniteError and what the listener raises.
     """
     go_on = (lambda _: True) if cancelled is None else (lambda _: not cancelled())
+    told = False  # what is odd about a piece is so about all of them, and is said once
     for piece in takewhile(go_on, pieces):
         if len(piece):
-            for block in open_source(piece, name="a piece of audio").blocks():
+            source = open_source(piece, name="a piece of audio")
+            source.told = told
+            for block in source.blocks():
                 yield from listener.push(block)
+            told = source.told
     yield from listener.finish()
+
+
+class Stepwise:
+    """A model that transcribes the last seconds of live audio again and again.
+
+    What is said of a recording, such as that nobody speaks in it, would be said of every step; here
+    silence is the usual state, so it is said of none.
+    """
+
+    def __init__(self, model: Transcriber[Any]) -> None:
+        self.model = model
+
+    def transcribe(self, audio: Samples, **options: Any) -> Transcript:
+        """As the model's, of samples [n] at 16 kHz."""
+        source = open_source(audio, name="live audio")
+        source.told = True
+        return self.model.transcribe(source, **options)

@@ -161,7 +161,8 @@ class Transcription(Iterator[Segment]):
             elif speech.spans is not None and speech.duration > 0:
                 why = "no speech is heard in it; to look anyway: --no-vad, vad_filter=False"
             name = self._source.name + ("" if channel is None else f", channel {channel}")
-            log.warning("%s: nothing to transcribe: %s", name, why)
+            if not self._source.told:
+                log.warning("%s: nothing to transcribe: %s", name, why)
         return ranges
 
     def _check(self, *_: int) -> None:

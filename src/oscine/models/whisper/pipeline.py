@@ -16,7 +16,8 @@ from oscine.audio.windows import Features, Recording
 from oscine.errors import DeviceMemoryError, UsageError
 from oscine.models import agreement, resident
 from oscine.models.cancel import Cancel, asked_to_stop
-from oscine.models.transcription import Progress, Transcriber
+from oscine.models.listening import Stepwise
+from oscine.models.transcription import Progress, Transcriber, vad_options
 from oscine.models.whisper.config import WhisperConfig
 from oscine.models.whisper.decode import Check
 from oscine.models.whisper.language import vote, window_starts
@@ -100,12 +101,15 @@ class Whisper(Transcriber[Engine]):
         Raises UsageError, AudioError, NonFiniteError, DeviceError.
         """
         options.pop("word_timestamps", None)
-        self.check(TranscribeOptions.of(**options, word_timestamps=True))
+        checked = TranscribeOptions.of(**options, word_timestamps=True)
+        self.check(checked)
         for name in ("clip_timestamps", "split_channels", "without_timestamps", "multilingual"):
             if name in options:
                 raise UsageError(f"{name} does not go with listening; leave it out")
+        if vad_options(checked) is None:
+            options["vad_filter"] = False  # where that is not our choice, it is told once
         cancelled = asked_to_stop(cancel)
-        return agreement.listen(self, pieces, latency, cancelled, options)
+        return agreement.listen(Stepwise(self), pieces, latency, cancelled, options)
 
     def detect_language(
         self, audio: SourceLike, segments: int = 4, threshold: float | None = 0.5
