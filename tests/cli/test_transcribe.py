@@ -83,11 +83,52 @@ def test_all_formats_go_beside_one_recording(
     assert capsysbinary.readouterr().out == b""
 
 
-def test_a_folder_is_all_its_recordings(model: Any, recordings: Recordings) -> None:
-    recordings("in/b.WAV", "in/a.flac", "in/notes.txt", "in/deeper/c.wav")
-    assert transcribe("in") == 0
+def test_a_folder_is_all_its_recordings(
+    model: Any, recordings: Recordings, capsysbinary: Capture
+) -> None:
+    recordings("in/b.WAV", "in/a.flac", "in/notes.txt", "in/page.html", "in/deeper/c.wav")
+    for _ in range(2):  # what was written is no news
+        assert transcribe("in") == 0
+        assert capsysbinary.readouterr().err.decode() == (
+            "oscine: in: left out: 2 files, 1 folder; a file that is named is tried\n"
+        )
     assert sorted(path.name for path in Path("in").glob("*.txt")) == ["a.txt", "b.txt", "notes.txt"]
     assert Path("in/notes.txt").read_bytes() == b"sound"
+
+
+def test_hidden_files_of_a_folder_are_passed_over(
+    model: Any, recordings: Recordings, capsysbinary: Capture
+) -> None:
+    recordings("in/a.wav", "in/._a.wav", "in/.trash.wav", "in/.hidden/b.wav", "in/.DS_Store")
+    assert transcribe("in", "-o", "out") == 0
+    assert os.listdir("out") == ["a.txt"]
+    assert capsysbinary.readouterr().err == b""
+    assert transcribe("in/.trash.wav") == 0  # it is named
+    recordings("none/._a.wav", "none/b.pdf", "none/deeper/c.wav")
+    assert transcribe("none") == 2
+    error = capsysbinary.readouterr().err
+    assert error == b"oscine: none: no recordings in this folder, but 1 file, 1 folder\n"
+
+
+def test_what_cameras_and_phones_write_is_taken_from_a_folder(
+    model: Any, recordings: Recordings
+) -> None:
+    names = "m4v MTS m2ts mxf vob ogv m4r mpga spx asf f4v 3g2 dv wav Mp3 mp4 webm opus".split()
+    recordings(*(f"in/{name}.{name}" for name in names))
+    assert transcribe("in", "-o", "out") == 0
+    assert sorted(os.listdir("out")) == sorted(f"{name}.txt" for name in names)
+
+
+def test_names_that_differ_in_case_alone_are_told_apart(
+    model: Any, recordings: Recordings, monkeypatch: pytest.MonkeyPatch, capsysbinary: Capture
+) -> None:
+    assert transcribe(*recordings("B.MP3", "b.mp4", "\u00e9.wav", "e\u0301.mp3"), "-o", "out") == 0
+    assert set(os.listdir("out")) == {
+        "B.MP3.txt", "b.mp4.txt", "\u00e9.wav.txt", "e\u0301.mp3.txt"
+    }  # fmt: skip
+    monkeypatch.setattr(sys, "platform", "darwin")
+    assert transcribe(*recordings("x/C.wav", "y/c.WAV"), "-o", "out") == 2
+    assert b"x/C.wav and y/c.WAV would both be written to" in capsysbinary.readouterr().err
 
 
 def test_the_same_stem_twice_keeps_the_suffix(model: Any, recordings: Recordings) -> None:

@@ -4,24 +4,22 @@ from __future__ import annotations
 
 import os
 import sys
+import unicodedata
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
+from oscine.audio.suffixes import SUFFIXES
 from oscine.cli import emit, tell
 from oscine.errors import OscineError, UsageError
 from oscine.files import is_special, unfinished
+from oscine.formats import FORMATS
 from oscine.terminal import printable
 
 STANDARD_INPUT = "-"
 WIDEST = 1 << 16  # columns: more than any path has
-#: What is taken from a folder; a file that is named is always tried.
-SUFFIXES = frozenset(
-    ".3gp .aac .ac3 .aif .aifc .aiff .amr .ape .au .avi .caf .flac .flv .m4a .m4b .mka .mkv .mov "
-    ".mp2 .mp3 .mp4 .mpeg .mpg .oga .ogg .opus .snd .ts .w64 .wav .webm .wma .wmv .wv".split()
-)
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,8 +35,9 @@ def plan(inputs: Sequence[str], formats: Sequence[str], output_dir: Path | None)
 
     One input, one format and no `output_dir`: standard output. Otherwise files named after the
     recording, in `output_dir` or beside it; two recordings that differ in the suffix only keep it
-    (talk.wav.srt, talk.mp3.srt). Raises UsageError if two would write the same file, or one itself,
-    for a folder without recordings and for an empty name, which Path takes for this folder.
+    (talk.wav.srt, talk.mp3.srt), also where they differ in case as well, since that is no
+    difference on macOS and Windows. Raises UsageError if two would write the same file, or one
+    itself, for a folder without recordings and for an empty name, which Path takes for this folder.
     """
     if "" in inputs:
         raise UsageError("the name of a recording is empty")
@@ -49,37 +48,61 @@ def plan(inputs: Sequence[str], formats: Sequence[str], output_dir: Path | None)
     if len(inputs) == 1 and not folders and len(formats) == 1 and output_dir is None:
         return (Job(sources[0], {}),)
     stems = {source: _base(source, output_dir, whole=False) for source in sources}
-    shared = Counter(stems.values())
+    shared = Counter(map(folded, stems.values()))
     read = identities(each for each in sources if each != STANDARD_INPUT)
     jobs: list[Job] = []
-    owners: dict[Path, str] = {}
+    owners: dict[object, str] = {}
     for source, stem in stems.items():
-        base = _base(source, output_dir, whole=True) if shared[stem] > 1 else stem
+        base = _base(source, output_dir, whole=True) if shared[folded(stem)] > 1 else stem
         targets = {each: base.with_name(f"{base.name}.{each}") for each in formats}
         for target in targets.values():
-            if target in owners:
-                raise UsageError(f"{owners[target]} and {source} would both be written to {target}")
+            place = folded(target) if sys.platform in ("darwin", "win32") else target
+            if place in owners:
+                raise UsageError(f"{owners[place]} and {source} would both be written to {target}")
             if (lost := overwritten(target, read)) is not None:
                 whose = "its own transcript" if lost == source else f"that of {source}"
                 raise UsageError(f"{lost} would be overwritten by {whose}")
-            owners[target] = source
+            owners[place] = source
         jobs.append(Job(source, targets))
     return tuple(jobs)
 
 
 def _inside(folder: str) -> list[str]:
-    """Recordings in a folder, by name; those in folders inside it are not taken."""
+    """Recordings in a folder, by name; a line tells how much of it is none.
+
+    Folders inside it are not taken. Hidden names are passed over: they are thumbnails, bins, and
+    what macOS keeps about a recording under the recording's own suffix (._talk.wav).
+    """
     try:
-        files = sorted(
-            path
-            for path in Path(folder).iterdir()
-            if path.suffix.lower() in SUFFIXES and os.path.isfile(path)
-        )
+        there = sorted(path for path in Path(folder).iterdir() if not path.name.startswith("."))
     except OSError as error:
         raise UsageError(f"{folder}: cannot be listed: {error.strerror or error}") from error
-    if not files:
-        raise UsageError(f"{folder}: no recordings in this folder")
-    return [str(path) for path in files]
+    files = [path for path in there if not os.path.isdir(path)]
+    taken = [path for path in files if path.suffix.lower() in SUFFIXES and os.path.isfile(path)]
+    written = {f"{name}.{each}" for path in taken for name in (path.name, path.stem)
+               for each in FORMATS}  # fmt: skip
+    others = len({path.name for path in files} - {path.name for path in taken} - written)
+    left = counted(others, len(there) - len(files))
+    if not taken:
+        raise UsageError(
+            f"{folder}: no recordings in this folder" + (f", but {left}" if left else "")
+        )
+    if left:
+        tell(f"{folder}: left out: {left}; a file that is named is tried")
+    return [str(path) for path in taken]
+
+
+def counted(files: int, folders: int) -> str:
+    """As in "3 files, 1 folder"; nothing for none of either."""
+    numbers = {"file": files, "folder": folders}
+    return ", ".join(
+        f"{number} {name}{'s' if number > 1 else ''}" for name, number in numbers.items() if number
+    )
+
+
+def folded(path: Path) -> tuple[Path, str]:
+    """The same for all names that are one where case and the form of accents are not told apart."""
+    return path.parent, unicodedata.normalize("NFC", path.name).casefold()
 
 
 def _base(source: str, output_dir: Path | None, *, whole: bool) -> Path:

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from oscine import hub
+from oscine.audio.suffixes import SUFFIXES
 from oscine.cli import ArgumentError, sound_out, text_in
 from oscine.cli.engine import (
     Device,
@@ -32,7 +33,7 @@ from oscine.cli.engine import (
     whole,
 )
 from oscine.cli.openai_style import OpenAIStyle
-from oscine.cli.outputs import STANDARD_INPUT, SUFFIXES
+from oscine.cli.outputs import STANDARD_INPUT
 from oscine.cli.voices import released, saved, show_voices
 from oscine.errors import UsageError
 from oscine.models.qwen3_tts.abilities import DEFAULT_VOICE, Abilities

@@ -10,8 +10,8 @@ from io import IncrementalNewlineDecoder
 from pathlib import Path
 from typing import Any
 
+from oscine.audio.suffixes import SUFFIXES as SOUND
 from oscine.cli.outputs import STANDARD_INPUT
-from oscine.cli.outputs import SUFFIXES as SOUND
 from oscine.errors import OscineError, UsageError
 from oscine.files import is_device
 
