@@ -131,6 +131,22 @@ def test_names_that_differ_in_case_alone_are_told_apart(
     assert b"x/C.wav and y/c.WAV would both be written to" in capsysbinary.readouterr().err
 
 
+def test_formats_given_again_are_all_written(
+    model: Any, recordings: Recordings, capsysbinary: Capture
+) -> None:
+    assert transcribe(*recordings("a.wav"), "-f", "srt", "--output_format", "vtt") == 0
+    assert capsysbinary.readouterr().out == b""
+    assert Path("a.srt").read_text("utf-8").startswith("1\n")
+    assert Path("a.vtt").read_text("utf-8").startswith("WEBVTT")
+    assert not Path("a.txt").exists()
+    assert transcribe(*recordings("b.wav"), "-f", "tsv", "-f", "tsv") == 0
+    assert capsysbinary.readouterr().out.startswith(b"start\tend")
+    assert transcribe(*recordings("c.wav"), "-f", "txt", "-f", "all") == 0
+    assert all(Path(f"c.{each}").exists() for each in FORMATS)
+    layout = ["--word-timestamps", "--max-line-width", "20", "-f", "txt", "-f", "srt"]
+    assert transcribe("c.wav", *layout) == 0
+
+
 def test_the_same_stem_twice_keeps_the_suffix(model: Any, recordings: Recordings) -> None:
     assert transcribe(*recordings("a.wav", "a.mp3", "b.wav")) == 0
     assert {"a.wav.txt", "a.mp3.txt", "b.txt"} < set(os.listdir())
@@ -139,6 +155,13 @@ def test_the_same_stem_twice_keeps_the_suffix(model: Any, recordings: Recordings
 @pytest.mark.parametrize(
     ("arguments", "problem"),
     [
+        (["-f", "SRT", "a.wav"], "'SRT' is not one of txt, vtt, srt, tsv, json, all; write -f srt"),
+        (["-f", "srt,vtt", "a.wav"], "write -f srt -f vtt"),
+        (["-f", "srt, Doc", "a.wav"], "is not one of txt, vtt, srt, tsv, json, all"),
+        (["--language", "en", "a.wav", "--language=de"], "--language is given twice"),
+        (["--hotwords", "a", "--hotwords", "a", "a.wav"], "--hotwords is given twice"),
+        (["--clip_timestamps", "1", "--clip-timestamps", "2", "a.wav"], "is given twice"),
+        (["-o", "x", "--output-dir", "y", "a.wav"], "--output-dir is given twice"),
         (["x/a.wav", "y/a.wav", "-o", "out"], "would both be written to out/a.wav.txt"),
         (["a.txt", "b.wav"], "a.txt would be overwritten by its own transcript"),
         (["empty"], "empty: no recordings in this folder"),

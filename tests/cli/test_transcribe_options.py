@@ -152,7 +152,7 @@ SHOWN: dict[str, tuple[str, str]] = {
     ),
     "highlight_words": (
         f"{WORDS} -f vtt --highlight_words True",
-        "00:01.333 --> 00:01.500\n世界 -> <u>x.</u>\n\n",
+        "00:01.333 --> 00:01.500\n世界 --&gt; <u>x.</u>\n\n",
     ),
     "split_channels": (
         "--split_channels True",

@@ -9,6 +9,11 @@ from typer.core import TyperCommand
 
 from oscine.errors import UsageError
 
+#: Options of which two could both be meant. The last one wins of others, as aliases rely on.
+ONCE = frozenset(
+    "clip_timestamps form hotwords initial_prompt language output output_dir reference "
+    "suppress_tokens temperature voice".split()
+)
 BOOLEANS = {"true": True, "false": False}
 
 
@@ -23,7 +28,12 @@ class OpenAIStyle(TyperCommand):
             if getattr(option, "is_flag", False)
             for name in (*option.opts, *option.secondary_opts)
         }
-        return super().parse_args(ctx, rewrite(args, flags))
+        rewritten = rewrite(args, flags)
+        _, _, said = self.make_parser(ctx).parse_args([*rewritten])
+        for option in said:
+            if option.name in ONCE and said.count(option) > 1:
+                raise UsageError(f"{option.opts[0]} is given twice; leave one out")
+        return super().parse_args(ctx, rewritten)
 
 
 def rewrite(arguments: Sequence[str], flags: Collection[str]) -> list[str]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import os
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import fields
 from enum import StrEnum
 from pathlib import Path
@@ -72,6 +72,17 @@ def _maybe(text: str | None) -> str | None:
     return None if text == "None" else text
 
 
+def a_format(text: str) -> str:
+    """One of the formats, by its name."""
+    names = [each.value for each in OutputFormat]
+    if text in names:
+        return text
+    parts = [part.strip().lower() for part in text.split(",")]
+    meant = [f"-f {part}" for part in parts if part in names]
+    remedy = f"; write {' '.join(meant)}" if len(meant) == len(parts) else ""
+    raise typer.BadParameter(f"{text!r} is not one of {', '.join(names)}{remedy}")
+
+
 SMALLEST_STEP = 0.01  # of temperature: more attempts at one window are a mistake
 
 
@@ -113,9 +124,16 @@ def transcribe(
     offline: Offline = False,
     model_dir: Annotated[str | None, option("Refused: set OSCINE_HOME instead.")] = None,
     output_format: Annotated[
-        OutputFormat,
-        typer.Option("--output-format", "-f", help="`all` always writes files."),
-    ] = OutputFormat.TXT,
+        list[str] | None,
+        typer.Option(
+            "--output-format",
+            "-f",
+            help="txt, vtt, srt, tsv, json or all; may be given again. More than one are always "
+            "written to files.  [default: txt]",
+            parser=a_format,
+            metavar="FORMAT",
+        ),
+    ] = None,
     output_dir: Annotated[
         Path | None,
         typer.Option(
@@ -252,11 +270,12 @@ def transcribe(
     layout = Layout(**{each.name: options.pop(each.name) for each in fields(Layout)})
     increment = options.pop("temperature_increment_on_fallback")
     options["temperature"] = temperatures(temperature, increment)
-    check_layout(layout, output_format, word_timestamps)
+    formats = tuple(dict.fromkeys(output_format or [OutputFormat.TXT.value]))
+    check_layout(layout, formats, word_timestamps)
     check_options(options)
     stored = precision(dtype, fp16)
-    chosen = output_format.value
-    jobs = () if live else plan(files or [], FORMATS if chosen == "all" else (chosen,), output_dir)
+    written = FORMATS if OutputFormat.ALL in formats else formats
+    jobs = () if live else plan(files or [], written, output_dir)
     set_threads(threads)
     check_device(device)
     if output_dir is not None:
@@ -270,7 +289,7 @@ def transcribe(
     done = []
     if able:
         loaded = load_listener(model, device, stored, offline=offline)
-        asked = Asked(chosen, layout, options, verbose=verbose)
+        asked = Asked(written[0], layout, options, verbose=verbose)
         done = [finish(loaded, job, asked) for job in able]
         tell_times(loaded)
     raise typer.Exit(0 if all(done) and len(able) == len(jobs) else 1)
@@ -290,10 +309,10 @@ def check_options(options: Mapping[str, Any]) -> None:
     TranscribeOptions.of(**{name: options[name] for name in options.keys() - segmenting.keys()})
 
 
-def check_layout(layout: Layout, output_format: OutputFormat, word_timestamps: bool) -> None:
+def check_layout(layout: Layout, formats: Sequence[str], word_timestamps: bool) -> None:
     """Refuse a layout that nothing would be seen of, or that lacks the words."""
     for name in layout.asked:
-        if output_format not in (*SUBTITLES, OutputFormat.ALL):
+        if not set(formats) & {*SUBTITLES, OutputFormat.ALL}:
             raise UsageError(f"{name} is for subtitles; add --output-format srt, vtt or all")
         if not word_timestamps:
             raise UsageError(f"{name} needs word_timestamps; add --word-timestamps")

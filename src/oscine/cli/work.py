@@ -31,7 +31,10 @@ Report = Callable[[float, float], None]
 
 @dataclass(frozen=True, slots=True)
 class Asked:
-    """What is wanted of every recording: `options` go to the model, the rest is done here."""
+    """What is wanted of every recording: `options` go to the model, the rest is done here.
+
+    `output_format` is that of standard output, where there is only one.
+    """
 
     output_format: str
     layout: Layout

