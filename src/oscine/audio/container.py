@@ -1,4 +1,4 @@
-"""A media file -> mono float32 pieces of its first audio track, by FFmpeg's libraries (PyAV)."""
+"""A media file -> mono float32 pieces of one audio track (tracks.py), by FFmpeg's libraries (PyAV)."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from typing import Any, BinaryIO
 
 import av
 
+from oscine.audio import tracks
 from oscine.audio.chain import Part, links
 from oscine.audio.resample import Resampler
 from oscine.audio.riff import Lengths, lengths
@@ -38,7 +39,8 @@ _TAGS: Any = {"metadata_errors": "ignore"} if int(av.__version__.split(".")[0]) 
 def decoded(
     name: str, file: str | BinaryIO, rate: int, channel: int | None = None
 ) -> Iterator[Samples]:
-    """Pieces float32 [n] at `rate` of the first audio track of a path or file object.
+    """Pieces float32 [n] at `rate` of one audio track of a path or file object; a warning says
+    which, where there are several.
 
     All channels are mixed, unless one `channel`, from 1, is asked for. Raises AudioError in the
     name of `name`; what a damaged file still gives comes first, and is not an error when it is any
@@ -51,6 +53,8 @@ def decoded(
     with _opened(name, file, ignore_length=beyond) as container:
         if channel is not None:
             check_channel(name, channel, _channels(container))
+        if (line := tracks.told(container)) is not None:
+            _log.warning("%s: %s", name, line)
         if "ogg" not in container.format.name:
             yield from _track(name, container, resampler, damage)
             if header and beyond:
@@ -74,7 +78,7 @@ def decoded(
 
 
 def channel_count(name: str, file: str | BinaryIO) -> int:
-    """Channels of the first audio track, as its beginning has them. Raises AudioError."""
+    """Channels of the audio track that is taken, as its beginning has them. Raises AudioError."""
     with _opened(name, file) as container:
         return _channels(container)
 
@@ -103,7 +107,7 @@ def _opened(name: str, file: str | BinaryIO | Part, *, ignore_length: bool = Fal
         if not container.streams.audio:
             kinds = ", ".join(sorted({stream.type for stream in container.streams}))
             raise AudioError(name, f"has no audio track (only {kinds or 'no tracks'})", _MEDIA)
-        if container.streams.audio[0].codec_context is None:
+        if tracks.chosen(container).codec_context is None:
             problem = "has audio of a kind that FFmpeg has no decoder for"
             raise AudioError(name, problem, "convert it to wav or flac")
     except AudioError:
@@ -113,11 +117,11 @@ def _opened(name: str, file: str | BinaryIO | Part, *, ignore_length: bool = Fal
 
 
 def _channels(container: Any) -> int:
-    return max(1, int(container.streams.audio[0].codec_context.layout.nb_channels))
+    return max(1, int(tracks.chosen(container).codec_context.layout.nb_channels))
 
 
 def _track(name: str, container: Any, resampler: Resampler, damage: _Damage) -> Iterator[Samples]:
-    stream = container.streams.audio[0]
+    stream = tracks.chosen(container)
     try:
         for frame in _frames(container, stream, damage):
             damage.seconds += frame.samples / max(frame.sample_rate, 1)

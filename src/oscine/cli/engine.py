@@ -83,6 +83,20 @@ class OneLine(logging.Formatter):
         return printable(super().formatMessage(record))
 
 
+class Once(logging.Filter):
+    """What is odd about a recording is said once, also where it is read twice, as long ones are."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.said: set[str] = set()
+
+    def filter(self, record: logging.LogRecord) -> bool:
+        message = record.getMessage()
+        again = record.name.startswith("oscine.audio") and message in self.said
+        self.said.add(message)
+        return not again
+
+
 def start_log(verbose: bool) -> None:
     """What any library logs, on stderr; what drivers print there only where much is wanted.
 
@@ -95,6 +109,7 @@ def start_log(verbose: bool) -> None:
         keep_drivers_quiet()
     handler = logging.StreamHandler()
     handler.setFormatter(OneLine("oscine: %(message)s"))
+    handler.addFilter(Once())
     level = logging.INFO if verbose else logging.WARNING
     logging.basicConfig(level=level, handlers=[handler])
 

@@ -1,0 +1,134 @@
+"""Of several audio tracks the one that ffmpeg takes is heard, and a line says which."""
+
+from __future__ import annotations
+
+import io
+import logging
+from pathlib import Path
+from types import SimpleNamespace
+
+import av
+import numpy as np
+import pytest
+
+from oscine.audio import tracks
+from oscine.audio.io import channel_count, decode, open_source
+from oscine.cli.engine import Once
+
+FLAGS = pytest.mark.skipif(
+    not hasattr(av.stream, "Disposition"), reason="this PyAV cannot write flags of tracks"
+)
+SECONDS = 1
+#: (language, channels, default, hertz of its tone)
+Track = tuple[str, int, bool, float]
+
+
+def film(container: str, *listed: Track, video: bool = False) -> bytes:
+    """A file with these audio tracks, each a tone of its own; 0 Hz is silence."""
+    file = io.BytesIO()
+    with av.open(file, "w", format=container) as out:
+        if video:
+            picture = out.add_stream("mpeg4", rate=10)
+            picture.width = picture.height = 32
+        streams = []
+        for language, channels, default, _ in listed:
+            stream = out.add_stream("aac", rate=16_000)
+            stream.codec_context.layout = {1: "mono", 2: "stereo"}[channels]
+            stream.metadata["language"] = language
+            if default:
+                stream.disposition = av.stream.Disposition.default
+            streams.append(stream)
+        if video:
+            frame = av.VideoFrame(32, 32, "yuv420p")
+            frame.pts = 0
+            out.mux(picture.encode(frame))
+            out.mux(picture.encode(None))
+        for start in range(0, 16_000 * SECONDS, 1024):
+            times = np.arange(start, start + 1024) / 16_000
+            for stream, (_, channels, _, hertz) in zip(streams, listed, strict=True):
+                tone = (0.3 * np.sin(2 * np.pi * hertz * times)).astype(np.float32)
+                frame = av.AudioFrame.from_ndarray(
+                    np.stack([tone] * channels), format="fltp", layout=stream.layout.name
+                )
+                frame.sample_rate, frame.pts = 16_000, start
+                out.mux(stream.encode(frame))
+        for stream in streams:
+            out.mux(stream.encode(None))
+    return file.getvalue()
+
+
+def pitch(recording: bytes) -> float:
+    """Hertz of the loudest tone."""
+    samples = decode(recording).samples[4_000:12_000]
+    spectrum = np.abs(np.fft.rfft(samples * np.hanning(len(samples))))
+    return float(np.argmax(spectrum)) * 16_000 / len(samples)
+
+
+@FLAGS
+@pytest.mark.parametrize("container", ["matroska", "mp4", "mov"])
+@pytest.mark.parametrize(
+    ("listed", "taken"),
+    [
+        ([("fra", 1, False, 400.0), ("eng", 1, True, 1000.0)], 2),
+        ([("fra", 1, True, 400.0), ("eng", 1, False, 1000.0)], 1),
+        ([("fra", 1, True, 400.0), ("eng", 1, True, 1000.0)], 1),
+        ([("fra", 2, False, 400.0), ("eng", 1, True, 1000.0), ("deu", 1, False, 2000.0)], 2),
+        ([("fra", 1, True, 400.0), ("eng", 2, True, 1000.0), ("deu", 2, True, 2000.0)], 2),
+    ],
+)
+@pytest.mark.parametrize("video", [False, True])
+def test_the_default_track_then_the_most_channels_then_the_first(
+    caplog: pytest.LogCaptureFixture, container: str, listed: list[Track], taken: int, video: bool
+) -> None:
+    recording = film(container, *listed, video=video)
+    assert pitch(recording) == pytest.approx(listed[taken - 1][3], abs=5)
+    assert len(caplog.messages) == 1
+    assert f"has {len(listed)} audio tracks (1 fra, 2 eng" in caplog.text
+    assert f"taking number {taken};" in caplog.text
+    assert channel_count(recording) == listed[taken - 1][1]
+
+
+def test_one_track_is_no_news(caplog: pytest.LogCaptureFixture) -> None:
+    assert pitch(film("matroska", ("fra", 1, False, 400.0), video=True)) == pytest.approx(
+        400, abs=5
+    )
+    assert caplog.messages == []
+
+
+@FLAGS
+def test_a_silent_track_is_named(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    """As OBS writes them: the first track silent, and the default."""
+    path = tmp_path / "obs.mkv"
+    path.write_bytes(film("matroska", ("und", 2, True, 0.0), ("eng", 1, False, 400.0), video=True))
+    samples = np.concatenate(list(open_source(path).blocks()))
+    assert np.abs(samples).max() < 1e-3
+    assert caplog.messages == [
+        f"{path}: has 2 audio tracks (1 und, 2 eng); taking number 1; "
+        "to take another: ffmpeg -i FILE -map 0:a:1 -c copy OTHER.mka"
+    ]
+
+
+@pytest.mark.parametrize("best", [0, 1, None])
+def test_a_pyav_without_flags_is_asked_for_the_choice_of_ffmpeg(best: int | None) -> None:
+    """And what has no decoder is not taken."""
+    codec = SimpleNamespace(layout=SimpleNamespace(nb_channels=1))
+    listed = [SimpleNamespace(index=n, codec_context=codec, metadata={}) for n in range(2)]
+    undecodable = SimpleNamespace(index=2, codec_context=None, metadata={"title": "x"})
+    found = None if best is None else listed[best]
+    streams = SimpleNamespace(audio=[undecodable, *listed], best=lambda kind: found)
+    container = SimpleNamespace(streams=streams)
+    assert tracks.chosen(container) is listed[best or 0]
+    assert "3 audio tracks (1 und x, 2 und, 3 und)" in str(tracks.told(container))
+
+
+def test_a_command_says_once_what_is_odd_about_a_recording() -> None:
+    once = Once()
+
+    def passes(name: str, message: str) -> bool:
+        return once.filter(logging.LogRecord(name, logging.WARNING, "", 0, message, None, None))
+
+    assert passes("oscine.audio.container", "a.mkv: has 2 audio tracks")
+    assert not passes("oscine.audio.container", "a.mkv: has 2 audio tracks")
+    assert passes("oscine.audio.container", "b.mkv: has 2 audio tracks")
+    assert passes("oscine.models.resident", "lost")
+    assert passes("oscine.models.resident", "lost")
