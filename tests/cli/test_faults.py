@@ -75,6 +75,9 @@ def test_a_folder_that_cannot_be_written_is_named(
     files = recordings("a.wav", "file")
     assert transcribe(files[0], "-o", "file/out") == 1
     assert "oscine: file/out: cannot be made: " in capsysbinary.readouterr().err.decode()
+    assert transcribe(files[0], "-o", "file") == 1
+    error = capsysbinary.readouterr().err
+    assert error == b"oscine: file: is a file; name the folder that results go to\n"
     assert model.loaded == []
     Path("out/a.txt").mkdir(parents=True)
     assert transcribe(files[0], "-o", "out") == 1

@@ -1,4 +1,4 @@
-"""A media file -> mono float32 pieces of one audio track (tracks.py), by FFmpeg's libraries (PyAV)."""
+"""A media file -> mono float32 pieces of one of its audio tracks, by FFmpeg's libraries (PyAV)."""
 
 from __future__ import annotations
 

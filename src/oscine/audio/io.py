@@ -4,8 +4,8 @@
     channel_count(what) -> int         open_source(what, channel=1) gives the first of them alone
     decode(what, rate) -> Audio        the whole at once
 
-Containers and codecs are FFmpeg's, through PyAV: no system tool is needed. Of a video the first
-audio track is taken. Damaged parts are skipped and a cut-off file gives what it has, each with a
+Containers and codecs are FFmpeg's, through PyAV: no system tool is needed. Of a video one audio
+track is taken (tracks.py). Damaged parts are skipped and a cut-off file gives what it has, each with a
 warning.
 """
 

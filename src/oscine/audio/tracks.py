@@ -10,7 +10,7 @@ from typing import Any
 
 
 def chosen(container: Any) -> Any:
-    """The audio track to take of an open container that has one; one that can be decoded, if any."""
+    """The audio track to take of an open container; one that can be decoded, if there is any."""
     tracks = container.streams.audio
     able = [track for track in tracks if track.codec_context is not None]
     return max(able or tracks, key=lambda track: (_is_default(container, track), _channels(track)))

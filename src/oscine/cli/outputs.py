@@ -113,6 +113,8 @@ def _base(source: str, output_dir: Path | None, *, whole: bool) -> Path:
 
 def make_folder(folder: Path) -> None:
     """The output folder, made if it is not there; OscineError where files cannot be put there."""
+    if os.path.isfile(folder):
+        raise OscineError(f"{folder}: is a file; name the folder that results go to")
     try:
         folder.mkdir(parents=True, exist_ok=True)
     except OSError as error:

@@ -126,5 +126,5 @@ def test_phrases_have_weights(text: str, phrases: list[tuple[str, float]]) -> No
 
 @pytest.mark.parametrize("name", ["max_words", "silence_gap", "max_duration"])
 def test_whisper_refuses_what_is_of_parakeet(name: str) -> None:
-    with pytest.raises(UsageError, match=f"{name} is not an option of transcribe; only Parakeet"):
+    with pytest.raises(UsageError, match=f"{name} is not an option of Whisper; only Parakeet"):
         TranscribeOptions.of(**{name: 3})

@@ -172,11 +172,20 @@ def _clips(name: str, value: Any) -> tuple[Clip, ...]:
         parts = [time for pair in pairs for time in pair or ()]
     if parts and parts[-1] is None:
         parts = parts[:-1]
-    times = [_seconds(name, part) for part in parts if str(part).strip()] or [0.0]
+    times = [_clip_end(name, part) for part in parts if str(part).strip()] or [0.0]
     if any(later < earlier for earlier, later in pairwise(times)):
         raise UsageError(f"{name} must be in order of time, not {shortened(value)}")
     ends: list[float | None] = [*times[1::2]]
     return tuple(zip(times[::2], ends + [None] * (len(times) % 2), strict=True))
+
+
+def _clip_end(name: str, value: Any) -> float:
+    try:
+        _number(name, value)
+    except UsageError:
+        problem = f"{name} must be a number of seconds, such as 70.5, not {shortened(value)}"
+        raise UsageError(problem) from None
+    return _seconds(name, value)
 
 
 def _pair(part: Any) -> list[Any] | None:

@@ -23,7 +23,8 @@ BEST_OF = 5
 PREPEND_PUNCTUATIONS = "\"'“¿([{-"
 APPEND_PUNCTUATIONS = "\"'.。,，!！?？:：”)]}、"
 
-_OF_PARAKEET = "only Parakeet's segments are made of words; Whisper's are its own"
+OF_PARAKEET = frozenset({"max_words", "silence_gap", "max_duration"})
+_WORDS = "only Parakeet's segments are made of words; Whisper's are its own"
 _WRITER = "give it to formats.Layout, or to the command"
 #: Options of openai-whisper and faster-whisper that are settled elsewhere, and where.
 ELSEWHERE: Mapping[str, str] = MappingProxyType(
@@ -36,9 +37,9 @@ ELSEWHERE: Mapping[str, str] = MappingProxyType(
         "vad_parameters": "use vad_threshold=, vad_min_silence_duration_ms= and so on",
         "max_new_tokens": "use sample_len",
         "temperature_increment_on_fallback": "use temperature=(0, 0.2, 0.4, 0.6, 0.8, 1)",
-        "max_words": _OF_PARAKEET + "; subtitles have max_words_per_line",
-        "silence_gap": _OF_PARAKEET,
-        "max_duration": _OF_PARAKEET,
+        "max_words": _WORDS + "; subtitles have max_words_per_line",
+        "silence_gap": _WORDS,
+        "max_duration": _WORDS,
         "highlight_words": _WRITER,
         "max_line_width": _WRITER,
         "max_line_count": _WRITER,
@@ -106,7 +107,8 @@ class TranscribeOptions:
                 hint = f"; did you mean {near[0]}?" if near else ""
                 raise UsageError(f"unknown option {name}{hint}")
             elif value is not None:
-                raise UsageError(f"{name} is not an option of transcribe; {ELSEWHERE[name]}")
+                whose = "Whisper" if name in OF_PARAKEET else "transcribe"
+                raise UsageError(f"{name} is not an option of {whose}; {ELSEWHERE[name]}")
         checked = cls(**given)
         checked._check_search()
         checked._check_languages()
