@@ -80,7 +80,7 @@ def test_names_reach_a_terminal_as_escapes(recordings: Recordings, format: str) 
         ["transcribe", "a.wav", f"--vad-filter={HOSTILE}"],
         ["transcribe", "a.wav", "--clip-timestamps", HOSTILE],
         ["transcribe", "a.wav", "--model", HOSTILE],
-        ["transcribe", "a.wav", "--device", HOSTILE],
+        ["transcribe", "a.wav", "--device", HOSTILE, "--model", "weights"],
         ["transcribe", "a.wav", "-o", f"a.wav/{HOSTILE}"],
         ["speak", HOSTILE, "--voice", HOSTILE, "-o", "x.wav"],
         ["speak", "-o", "x.wav", "--", HOSTILE, HOSTILE],
@@ -202,6 +202,7 @@ def listed():
     {then}
     return []
 sys.modules["noisy"] = SimpleNamespace(gpu=SimpleNamespace(enumerate_adapters_sync=listed))
+sys.modules["wgpu.backends.wgpu_native"] = SimpleNamespace()
 device.MODULES = dict(wgpu="noisy")
 os.environ["OSCINE_WEBGPU"] = "wgpu"
 from oscine.cli import main
