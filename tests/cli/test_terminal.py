@@ -54,12 +54,11 @@ def on_a_terminal(script: str, *arguments: str) -> bytes:
 
 
 @POSIX
-@pytest.mark.parametrize("format", ["txt", "srt"])
-def test_names_reach_a_terminal_as_escapes(recordings: Recordings, format: str) -> None:
+def test_names_reach_a_terminal_as_escapes(recordings: Recordings) -> None:
     """In the bar, in the line for files that were written, and in messages."""
     names = recordings(f"{HOSTILE}.wav", f"broken{HOSTILE}.wav", f"gaps{HOSTILE}.wav")
     shown = on_a_terminal(
-        COMMAND + "main()", "transcribe", "--model", "weights", *names, "-f", format, "--verbose"
+        COMMAND + "main()", "transcribe", "--model", "weights", *names, "--verbose"
     ).decode()
     assert f"broken{SHOWN}.wav: is damaged" in shown
     assert f"gaps{SHOWN}.wav: 2.5 of 10.0 s" in shown
@@ -240,7 +239,6 @@ def test_noise_of_drivers_is_shown_where_much_is_asked_for() -> None:
     ("then", "code"),
     [
         ("os.abort()", -6),
-        ("os.kill(os.getpid(), 11)", -11),
         ("os._exit(3)", 3),
     ],
 )
@@ -250,6 +248,18 @@ def test_a_driver_that_ends_the_process_is_heard(then: str, code: int) -> None:
     assert done.returncode == code
     assert b"error: XDG_RUNTIME_DIR is invalid?[31m!!!" in done.stderr
     assert done.stderr.startswith(b"a message\n")
+
+
+@POSIX
+@pytest.mark.skipif(not Path("/proc/self/task").exists(), reason="children are not listed here")
+def test_a_keeper_that_is_ended_by_others_ends_nothing() -> None:
+    children = "open(f'/proc/self/task/{os.getpid()}/children').read().split()"
+    done = doctor(
+        f"[os.kill(int(each), 9) for each in {children}]",
+        stderr=subprocess.PIPE,
+        env={"OSCINE_TRACE": ""},
+    )
+    assert (done.returncode, b"No WebGPU adapter" in done.stdout) == (0, True)
 
 
 @POSIX

@@ -12,7 +12,7 @@ import os
 import subprocess
 import sys
 from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager, nullcontext
+from contextlib import ExitStack, contextmanager, nullcontext, suppress
 from typing import IO
 
 from oscine.gpu import device
@@ -50,12 +50,13 @@ def let_drivers_speak() -> None:
 def quiet() -> Iterator[None]:
     """Lead descriptor 2 to the keeper; messages of our own still go where it led before.
 
-    Where that cannot be done, as without a descriptor 2 or on Windows, nothing is changed.
+    Where that cannot be done, as without a descriptor 2, on Windows, or in a program that is frozen
+    with its interpreter, nothing is changed.
     """
     with ExitStack() as stack:
         device.surroundings = nullcontext  # calls inside are surrounded already
         stack.callback(keep_drivers_quiet)
-        if os.name == "posix" and sys.executable:
+        if os.name == "posix" and sys.executable and not getattr(sys, "frozen", False):
             try:
                 before = os.dup(STDERR)
             except OSError:
@@ -93,7 +94,8 @@ def led_to(keeper: subprocess.Popen[bytes], before: int) -> Iterator[None]:
         try:
             yield
         finally:
-            os.write(STDERR, DONE)
+            with suppress(OSError):  # the keeper has been ended by others
+                os.write(STDERR, DONE)
             os.dup2(before, STDERR)
 
 

@@ -252,11 +252,11 @@ def vad_options(options: Listening) -> VadOptions | None:
 
 
 def channels_cancel(source: Source) -> bool:
-    """Whether the first two channels are loud and their mix is not, as one is wired the wrong way.
+    """Whether both channels of stereo are loud and their mix is not: one is wired the wrong way.
 
     Reads the beginning of the source three times. Raises what the source raises.
     """
-    if channel_count(source) < 2:
+    if channel_count(source) != 2:
         return False
     apart = [power(open_source(source, channel=channel)) for channel in (1, 2)]
     return min(apart) > AUDIBLE and power(source) < CANCELLED * min(apart)
