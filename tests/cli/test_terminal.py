@@ -255,7 +255,8 @@ def test_a_driver_that_ends_the_process_is_heard(then: str, code: int) -> None:
 def test_a_keeper_that_is_ended_by_others_ends_nothing() -> None:
     children = "open(f'/proc/self/task/{os.getpid()}/children').read().split()"
     done = doctor(
-        f"[os.kill(int(each), 9) for each in {children}]",
+        f"[(os.kill(int(each), 9), os.waitid(os.P_PID, int(each), os.WEXITED | os.WNOWAIT))"
+        f" for each in {children}]",
         stderr=subprocess.PIPE,
         env={"OSCINE_TRACE": ""},
     )
