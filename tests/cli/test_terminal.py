@@ -145,7 +145,7 @@ def test_lists_hold_no_controls(
     out = capsysbinary.readouterr().out
     assert no_controls(out)
     assert rf"{tmp_path}/h\x1b[31m[red]" in out.decode()
-    monkeypatch.setattr("oscine.hub.resolve", lambda name, **_: place)
+    monkeypatch.setattr("oscine.hub.resolve", lambda *_, **__: place)
     assert run(["models", "path", hub.DEFAULT_MODEL]) == 0  # for a program: as it is
     assert capsysbinary.readouterr().out.decode() == f"{place}\n"
     monkeypatch.setattr(sys.stdout, "isatty", lambda: True, raising=False)
