@@ -10,17 +10,20 @@ import av
 
 from oscine.audio import tracks
 from oscine.audio.chain import Part, links
+from oscine.audio.clock import JITTER, MOST_SILENCE, Clock, Stamped
 from oscine.audio.resample import Resampler
 from oscine.audio.riff import Lengths, lengths
+from oscine.audio.stamps import stamps, start, wrap
 from oscine.errors import AudioError
 from oscine.types import Samples
 
 _log = logging.getLogger(__name__)
 
 # These containers state their length; for others it is guessed from the bit rate.
-_STATES_LENGTH = {"wav", "w64", "aiff", "flac", "caf", "au", "mov", "matroska"}
+_STATES_LENGTH = {"wav", "w64", "aiff", "flac", "caf", "au", "mov"}
 _MEDIA = "give a recording such as wav, mp3, flac, ogg, m4a or mp4"
 _AGAIN = "record it or convert it again"
+_FAILURES = 16  # in a row, after which a file has no more packets to give
 
 
 class _Reader:
@@ -56,7 +59,7 @@ def decoded(
         if (line := tracks.told(container)) is not None:
             _log.warning("%s: %s", name, line)
         if "ogg" not in container.format.name:
-            yield from _track(name, container, resampler, damage)
+            yield from _track(name, container, file, resampler, damage)
             if header and beyond:
                 if header.data:
                     damage.warn("says that it holds less than it does")
@@ -74,7 +77,7 @@ def decoded(
                 damage.warn("goes on with what is not a recording")
                 return
             with container:
-                yield from _track(name, container, resampler, damage)
+                yield from _track(name, container, part, resampler, damage)
 
 
 def channel_count(name: str, file: str | BinaryIO) -> int:
@@ -120,76 +123,157 @@ def _channels(container: Any) -> int:
     return max(1, int(tracks.chosen(container).codec_context.layout.nb_channels))
 
 
-def _track(name: str, container: Any, resampler: Resampler, damage: _Damage) -> Iterator[Samples]:
+def _track(
+    name: str, container: Any, file: str | BinaryIO | Part, resampler: Resampler, damage: _Damage
+) -> Iterator[Samples]:
     stream = tracks.chosen(container)
+    clock = damage.clock
+    begin = clock.position
+    frames = _frames(container, stream, file, damage)
     try:
-        for frame in _frames(container, stream, damage):
+        for silence, frame in clock.placed(frames, start(container), wrap(container, stream)):
             damage.seconds += frame.samples / max(frame.sample_rate, 1)
+            if silence:
+                yield from resampler.silence(silence)
             yield from resampler.push(frame)
+        if damage.lost > JITTER:  # the time of a player ends with the last packet
+            yield from resampler.silence(clock.fill(damage.lost))
         yield from resampler.flush()
     except (av.error.FFmpegError, ValueError) as error:
         raise AudioError(name, f"cannot be decoded ({reason(error)})", _AGAIN) from None
     if not damage.seconds and damage.count:
         problem = f"nothing of its {_codec(stream)} track can be decoded ({damage.first})"
         raise AudioError(name, problem, _AGAIN)
-    stated = _stated_length(container, stream)
-    if damage.count:
-        damage.warn(f"is damaged in {damage.count} places ({damage.first})")
-    elif stated is not None and damage.seconds < stated - 1.0:
-        damage.warn(f"ends before the {stated:.1f} s that it says it holds")
+    damage.tell(clock.position - begin, _stated_length(container, stream))
 
 
 class _Damage:
-    """What could not be read of a file, for one warning."""
+    """What could not be read of a file and what its clock leaves out, for one warning."""
 
     def __init__(self, name: str) -> None:
         self.name = name
+        self.clock = Clock()
         self.count = 0
         self.first = ""
         self.cut = False
+        self.lost = 0.0
         self.seconds = 0.0
 
     def add(self, error: Exception) -> None:
         self.count += 1
         self.first = self.first or reason(error)
 
+    def tell(self, length: float, stated: tuple[float, bool] | None) -> None:
+        """Warn once of a track that was read to its end, if need be; it is `length` seconds long.
+
+        `stated`: how long the file says it is, and whether that includes silence at its beginning.
+        """
+        clock = self.clock
+        late = clock.late
+        if clock.refused is not None:
+            self._warn_of_clock(*clock.refused)
+        if self.count:
+            places = f"{self.count} places" if self.count > 1 else "one place"
+            self.warn(f"is damaged in {places} ({self.first}){_filled(clock, 0.0)}")
+        elif clock.gap_count > bool(late):
+            self.warn(f"lacks some of its sound{_filled(clock, late)}")
+        elif stated is not None and length - late * (not stated[1]) < stated[0] - 1.0:
+            self.warn(f"ends before the {stated[0]:.1f} s that it says it holds")
+        self.count, self.first = 0, ""
+        clock.forget()
+
+    def _warn_of_clock(self, begin: float, seconds: float) -> None:
+        hours = MOST_SILENCE / 3600
+        _log.warning(
+            "%s: its clock leaves out %.1f s at %.1f s, and at most %.0f h of silence are put in; "
+            "times from there on count the sound alone",
+            *(self.name, seconds, begin, hours),
+        )
+
     def warn(self, problem: str) -> None:
         self.cut = False
         _log.warning("%s: %s; using the %.1f s that can be read", self.name, problem, self.seconds)
 
 
-def _frames(container: Any, stream: Any, damage: _Damage) -> Iterator[Any]:
-    """Decoded frames; damaged packets are skipped, and a file that breaks off ends there."""
-    packets = container.demux(stream)
-    while True:
+def _filled(clock: Clock, late: float) -> str:
+    """Where silence was put in, without the `late` seconds at the beginning that lack nothing."""
+    gaps = [f"{begin:.1f} to {end:.1f} s" for begin, end in clock.gaps[bool(late) :]]
+    if not gaps:
+        return ""
+    more = clock.gap_count - len(clock.gaps)
+    times = ", ".join(gaps) + (f" and {more} times more" if more else "")
+    return f"; silence stands from {times} ({clock.gap_seconds - late:.1f} s in all)"
+
+
+def _frames(
+    container: Any, stream: Any, file: str | BinaryIO | Part, damage: _Damage
+) -> Iterator[Stamped]:
+    """Decoded frames with their times; damaged packets are left out."""
+    codec = stream.codec_context
+    with stamps(container, stream, file) as times:
+        for packet in _packets(container, stream, damage):
+            frames = _decoded(codec, packet, damage)
+            if frames is None:
+                times.skip(packet)
+            else:
+                yield from (times.stamp(packet, frame) for frame in frames)
+        damage.lost = times.lost
+        yield from (times.stamp(None, frame) for frame in _decoded(codec, None, damage) or ())
+
+
+def _packets(container: Any, stream: Any, damage: _Damage) -> Iterator[Any]:
+    """Packets with content, also those after damage; a file that breaks off ends there."""
+    failures = 0
+    while failures < _FAILURES:
         try:
-            packet = next(packets)
-        except (StopIteration, IndexError):
-            break  # IndexError: PyAV's own flush at the end, when a track appeared on the way
+            for packet in container.demux(stream):
+                failures = 0
+                if packet.size:
+                    damage.cut = packet.is_corrupt  # of the last: fewer bytes came than it has
+                    yield packet
+            return
+        except IndexError:  # PyAV's own flush at the end, when a track appeared on the way
+            return
         except av.error.FFmpegError as error:
             damage.add(error)
-            break
-        if packet.size:
-            damage.cut = packet.is_corrupt  # of the last packet: fewer bytes came than belong to it
-            yield from _decoded(stream.codec_context, packet, damage)
-    yield from _decoded(stream.codec_context, None, damage)
+            failures += 1
 
 
-def _decoded(codec: Any, packet: Any, damage: _Damage) -> list[Any]:
+def _decoded(codec: Any, packet: Any, damage: _Damage) -> list[Any] | None:
+    """The frames of a packet, None: it is damaged."""
     try:
         return list(codec.decode(packet))
     except av.error.EOFError:
         return []
     except av.error.FFmpegError as error:
         damage.add(error)
-        return []
-
-
-def _stated_length(container: Any, stream: Any) -> float | None:
-    """Seconds that the file says it holds, where it really says so."""
-    if not _STATES_LENGTH & set(container.format.name.split(",")) or not stream.duration:
         return None
-    return float(stream.duration * stream.time_base)
+
+
+def _stated_length(container: Any, stream: Any) -> tuple[float, bool] | None:
+    """Seconds that the file says it holds, where it really says so, and whether from its beginning.
+
+    The length of a Matroska file is that of its longest track.
+    """
+    names = set(container.format.name.split(","))
+    if "matroska" in names:
+        stated = _tagged_length(stream)
+        if stated is None and len(container.streams) == 1 and container.duration:
+            stated = container.duration / av.time_base
+        return None if stated is None else (stated - max(0.0, start(container) or 0.0), True)
+    if not _STATES_LENGTH & names or not stream.duration:
+        return None
+    return float(stream.duration * stream.time_base), "mov" not in names
+
+
+def _tagged_length(stream: Any) -> float | None:
+    """What mkvmerge and FFmpeg write for each track: 01:02:03.456000000."""
+    parts = str(stream.metadata.get("DURATION", "")).split(":")
+    try:
+        hours, minutes, seconds = map(float, parts)
+    except ValueError:
+        return None
+    return 3600 * hours + 60 * minutes + seconds
 
 
 def _header(name: str, file: str | BinaryIO) -> Lengths | None:

@@ -11,6 +11,8 @@ from numpy.typing import NDArray
 # Slower or faster than any recording; a filter for such a ratio could fill the memory.
 LOWEST_RATE, HIGHEST_RATE = 1_000, 3_072_000
 
+_SILENT_SAMPLES = 1 << 16  # of silence in one piece
+
 # Whole numbers as recorders store them: (zero level, full scale).
 _INTEGER_SCALE = {
     np.dtype(np.int8): (0.0, 2.0**7),
@@ -50,27 +52,49 @@ class Resampler:
         self._channel = channel
         self._kind: tuple[int, str, str] | None = None
         self._graph: av.filter.Graph | None = None
+        self._seconds = 0.0  # that were taken
+        self._given = 0  # samples that are out of the filter
 
     def push(self, frame: av.AudioFrame) -> Iterator[NDArray[np.float32]]:
         """Take a frame, give what is ready. Raises ValueError when its rate is not plausible."""
+        for samples in self._pushed(frame):
+            self._given += len(samples)
+            yield samples
+
+    def silence(self, seconds: float) -> Iterator[NDArray[np.float32]]:
+        """What is still inside the filter, and then silence to where the next frame begins."""
+        yield from self.flush()
+        self._seconds += seconds
+        while (missing := round(self._seconds * self._rate) - self._given) > 0:
+            samples = np.zeros(min(missing, _SILENT_SAMPLES), np.float32)
+            self._given += len(samples)
+            yield samples
+
+    def _pushed(self, frame: av.AudioFrame) -> Iterator[NDArray[np.float32]]:
         if self._channel is not None:
             frame = _one_channel(frame, self._channel)
         kind = (frame.sample_rate, frame.format.name, frame.layout.name)
         if kind != self._kind:
-            yield from self.flush()
+            yield from self._flushed()
             if not LOWEST_RATE <= frame.sample_rate <= HIGHEST_RATE:
                 raise ValueError(f"a sample rate of {frame.sample_rate} Hz is not plausible")
             self._kind = kind
             self._graph = self._chain(*kind)
+        self._seconds += frame.samples / frame.sample_rate
         if self._graph is None:
             yield from self._average(frame)
             return
-        frame.pts = None  # a broken clock must not matter: samples follow each other
+        frame.pts = None  # audio.clock knows its time: here samples follow each other
         self._graph.push(frame)
         yield from self._ready()
 
     def flush(self) -> Iterator[NDArray[np.float32]]:
-        """The samples still inside the filter; afterwards the resampler is as new."""
+        """The samples still inside the filter, which then is remade by the next frame."""
+        for samples in self._flushed():
+            self._given += len(samples)
+            yield samples
+
+    def _flushed(self) -> Iterator[NDArray[np.float32]]:
         if self._graph is not None:
             self._graph.push(None)
             yield from self._ready()

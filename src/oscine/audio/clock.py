@@ -1,0 +1,156 @@
+"""When the frames of a recording are heard: what its clock leaves out becomes silence.
+
+A container states the time of each packet (pts). A player begins with the earliest of all tracks
+and is silent where the clock of the audio track leaves time out: before a track that starts late,
+and where packets are missing. A clock that jumps backwards leaves nothing out: recordings that are
+put one after another follow each other, and no sample is dropped.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Iterable, Iterator
+from typing import NamedTuple
+
+import av
+
+from oscine.audio.resample import HIGHEST_RATE
+
+JITTER = 0.05  # seconds by which a clock may be wrong: containers round, recorders are late
+SETTLED = 0.5  # seconds of sound for which a clock that jumps must keep its new time
+MOST_SILENCE = 6 * 3600.0  # seconds of a recording that are filled; a clock that asks more is wrong
+SHOWN = 5  # gaps that a message tells one by one
+_FASTER = 1.05  # the speed at which sound is caught up with that has more samples than time
+
+
+class Stamped(NamedTuple):
+    """A decoded frame, and its time in seconds by the container's clock if that states one."""
+
+    frame: av.AudioFrame
+    seconds: float | None
+
+    @property
+    def length(self) -> float:
+        """Seconds of sound."""
+        return self.frame.samples / max(self.frame.sample_rate, 1)
+
+
+class Clock:
+    """The time of one recording, whose parts may each have a clock of their own.
+
+    `position`: seconds from the beginning to where the next frame belongs, silence included.
+    `gaps`: from when to when silence was put in, the first few; `gap_count`, `gap_seconds`: of all.
+    `refused`: where the first gap begins that was not filled, and its length in seconds.
+    """
+
+    def __init__(self) -> None:
+        self.position = 0.0
+        self.gaps: list[tuple[float, float]] = []
+        self.gap_count = 0
+        self.gap_seconds = 0.0
+        self.refused: tuple[float, float] | None = None
+        self._left = MOST_SILENCE
+        self._origin: float | None = None  # what the container's clock says at position 0
+        self._wrap: float | None = None
+        self._last = 0.0  # by how much the clock was ahead at the last frame
+        self._hurried = False
+
+    def placed(
+        self, frames: Iterable[Stamped], start: float | None, wrap: float | None = None
+    ) -> Iterator[tuple[float, av.AudioFrame]]:
+        """The frames of one part, each with the seconds of silence that belong before it.
+
+        `start`: what the part's clock says where it begins; None: as its first frame says. `wrap`:
+        after how many seconds the clock is at 0 again. A frame whose time does not follow waits for
+        half a second of sound after it, which tells a gap from a time that is damaged.
+        """
+        self._origin = None if start is None else start - self.position
+        self._wrap, self._last, self._hurried = wrap, 0.0, False
+        held: deque[Stamped] = deque()
+        ahead = 0.0
+        for stamped in frames:
+            held.append(stamped)
+            ahead += stamped.length
+            while held and (ahead > SETTLED or self._follows(held[0])):
+                ahead -= held[0].length
+                yield self._next(held)
+        while held:
+            yield self._next(held)
+
+    def fill(self, seconds: float) -> float:
+        """Put silence in at `position`: how much of `seconds` that is, which is all or nothing."""
+        if seconds > self._left:
+            if self._left:
+                self.refused = (self.position, seconds)
+            self._left = 0.0
+            return 0.0
+        self._left -= seconds
+        begin, self.position = self.position, self.position + seconds
+        if len(self.gaps) < SHOWN:
+            self.gaps.append((begin, self.position))
+        self.gap_count += 1
+        self.gap_seconds += seconds
+        return seconds
+
+    @property
+    def late(self) -> float:
+        """Seconds of silence before the first sound of all; 0 where that was told."""
+        return self.gaps[0][1] if self.gaps and not self.gaps[0][0] else 0.0
+
+    def forget(self) -> None:
+        """What was filled is told: `gaps` and `refused` are of what comes."""
+        self.gaps, self.gap_count, self.gap_seconds, self.refused = [], 0, 0.0, None
+
+    def _lead(self, seconds: float, position: float) -> float:
+        """By how much the clock is ahead of the samples, negative where it is behind."""
+        if self._origin is None:
+            self._origin = seconds - position
+        lead = seconds - self._origin - position
+        if self._wrap is not None:
+            lead = (lead + self._wrap / 2) % self._wrap - self._wrap / 2
+        return lead
+
+    def _leads(self, held: Iterable[Stamped]) -> Iterator[float]:
+        """The same for all frames that are held, if nothing is put in between."""
+        position = self.position
+        for stamped in held:
+            if stamped.seconds is not None:
+                yield self._lead(stamped.seconds, position)
+            position += stamped.length
+
+    def _follows(self, stamped: Stamped) -> bool:
+        seconds = stamped.seconds
+        return seconds is None or abs(self._lead(seconds, self.position)) <= JITTER
+
+    def _next(self, held: deque[Stamped]) -> tuple[float, av.AudioFrame]:
+        """The first of the held frames, and the silence before it."""
+        frame, seconds = held[0]
+        silence = 0.0 if seconds is None else self._adjusted(seconds, held)
+        held.popleft()
+        if self._hurried:
+            frame.sample_rate = min(round(frame.sample_rate * _FASTER), HIGHEST_RATE)
+        self.position += Stamped(frame, None).length
+        return silence, frame
+
+    def _adjusted(self, seconds: float, held: deque[Stamped]) -> float:
+        """Follow the clock to the first frame's time: the silence that this takes.
+
+        The frames after it say whether the clock stays where it jumps to. A jump backwards begins a
+        new clock. A clock that is slower than the samples by little each time is caught up with.
+        """
+        lead = self._lead(seconds, self.position)
+        assert self._origin is not None
+        silence = 0.0
+        if lead > JITTER:
+            gap = min(self._leads(held))
+            if gap > JITTER:
+                silence = self.fill(gap)
+                self._origin += gap - silence
+        elif lead < -JITTER and max(self._leads(held)) < -JITTER:
+            if lead - self._last < -JITTER:
+                self._origin += lead
+            else:
+                self._hurried = True
+        self._last = self._lead(seconds, self.position)
+        self._hurried = self._hurried and self._last < 0
+        return silence

@@ -1,0 +1,179 @@
+"""The times of decoded frames: by the clock of their container, or by bytes where it has none.
+
+Raw streams (mp3, adts) know no time: FFmpeg numbers the packets that it finds. There the bytes
+between two packets are counted, at the mean bit rate so far. Sources: id3.org (ID3v1, ID3v2.4),
+APE tags 2.0 for what lies between recordings that are put one after another.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any, BinaryIO, Protocol
+
+import av
+
+from oscine.audio.chain import Part
+from oscine.audio.clock import Stamped
+
+#: Raw streams whose packets lie one after another without a word on time.
+_COUNTED = {"mp3", "aac", "loas", "ac3", "eac3", "dts", "dtshd", "mlp", "truehd"}
+#: Bits of the clocks that begin with 0 again. FFmpeg adds a turn wherever one jumps backwards.
+_CLOCK_BITS = {"mpegts": 33, "mpeg": 33, "flv": 32, "asf": 32}
+_CHUNK = 1 << 16  # bytes of the file that are looked at together
+_SEARCHED = 1 << 20  # bytes through which one packet is searched for
+_NO_TIME = -(1 << 63)  # how FFmpeg says so
+_AVI_HEAD = 8  # bytes of a chunk before its packet
+
+
+class Stamps(Protocol):
+    """Gives the frames of one track their times. `lost`: seconds of packets without sound since."""
+
+    lost: float
+
+    def skip(self, packet: Any) -> None:
+        """Take a packet that cannot be decoded."""
+
+    def stamp(self, packet: Any | None, frame: Any) -> Stamped:
+        """A frame that came out of the decoder after this packet, None: at the end."""
+
+
+@contextmanager
+def stamps(container: Any, stream: Any, file: str | BinaryIO | Part) -> Iterator[Stamps]:
+    """What suits an opened container; `file` is what FFmpeg reads, and stays where it is."""
+    if container.format.name not in _COUNTED:
+        yield _ByClock(stream, _indexed(container, stream))
+    elif isinstance(file, str):
+        with open(file.removeprefix("file:"), "rb") as opened:
+            yield _ByBytes(opened)
+    else:
+        yield _ByBytes(file)
+
+
+def start(container: Any) -> float | None:
+    """What the container's clock says where its earliest track begins."""
+    begin = container.start_time
+    return None if begin is None or begin == _NO_TIME else float(begin / av.time_base)
+
+
+def wrap(container: Any, stream: Any) -> float | None:
+    """After how many seconds the container's clock begins with 0 again."""
+    bits = _CLOCK_BITS.get(container.format.name)
+    return None if bits is None else float(2**bits * stream.time_base)
+
+
+def _indexed(container: Any, stream: Any) -> Any:
+    """The index of an AVI file, which alone says where chunks are missing (from PyAV 14 on)."""
+    entries = getattr(stream, "index_entries", None) if container.format.name == "avi" else None
+    return entries or None
+
+
+class _ByClock:
+    """Times as the container's packets have them."""
+
+    def __init__(self, stream: Any, index: Any) -> None:
+        self.lost = 0.0
+        self._base = stream.time_base
+        self._index = index
+        self._shift = 0.0
+
+    def skip(self, packet: Any) -> None:
+        self.lost += float((packet.duration or 0) * self._base)
+
+    def stamp(self, packet: Any | None, frame: Any) -> Stamped:
+        self.lost = 0.0
+        if self._index is not None and packet is not None:
+            self._shift = self._behind_index(packet)
+        if frame.pts is None or not frame.time_base:
+            return Stamped(frame, None)
+        return Stamped(frame, float(frame.pts * frame.time_base) + self._shift)
+
+    def _behind_index(self, packet: Any) -> float:
+        """By how much FFmpeg's count is behind the index, which lists the missing packets too."""
+        if packet.pos is None or packet.pts is None:
+            return self._shift
+        number = bisect_right(self._index, packet.pos, key=lambda entry: entry.pos) - 1
+        if number < 0:
+            return self._shift
+        entry = self._index[number]
+        if packet.pos - entry.pos > _AVI_HEAD:
+            return self._shift
+        return float((entry.timestamp - packet.pts) * self._base)
+
+
+class _ByBytes:
+    """Times of a raw stream: what was heard, and the bytes between, at the rate of what was heard.
+
+    FFmpeg neither tells where it skips bytes nor, after it did, where a packet lies. So each is
+    found in the file, at the end of the one before it as long as nothing is skipped.
+    """
+
+    def __init__(self, file: BinaryIO | Part) -> None:
+        self.lost = 0.0  # what comes after the last packet may be anything but sound
+        self._file = file
+        self._chunk, self._chunk_at = b"", 0
+        self._end: int | None = None  # of the last packet that was found
+        self._searched = 0  # from there on nothing is known
+        self._heard = self._skipped = 0.0
+        self._bytes = 0
+        self._packet: Any = None
+
+    def skip(self, packet: Any) -> None:
+        pass
+
+    def stamp(self, packet: Any | None, frame: Any) -> Stamped:
+        if packet is not None and packet is not self._packet:
+            self._packet = packet
+            self._find(bytes(packet))
+        stamped = Stamped(frame, self._heard + self._skipped)
+        self._heard += stamped.length
+        return stamped
+
+    def _find(self, data: bytes) -> None:
+        """Advance to a packet, and count what lies before it."""
+        at = self._place(data)
+        if at is None:
+            self._searched += _SEARCHED
+            return
+        if self._end is not None and at > self._end and self._bytes:
+            missing = max(0, at - self._end - self._tags(self._end))
+            self._skipped += missing * self._heard / self._bytes
+        self._bytes += len(data)
+        self._end = self._searched = at + len(data)
+
+    def _place(self, data: bytes) -> int | None:
+        at = self._searched
+        while at < self._searched + _SEARCHED:
+            view = self._view(at, len(data))
+            found = view.find(data)
+            if found >= 0:
+                return at + found
+            if len(view) <= len(data):
+                return None
+            at += len(view) - len(data) + 1
+        return None
+
+    def _view(self, at: int, least: int) -> bytes:
+        """Bytes of the file from `at` on, at least so many unless it ends."""
+        begin = at - self._chunk_at
+        if not 0 <= begin <= len(self._chunk) - least:
+            place = self._file.tell()
+            self._file.seek(at)
+            self._chunk, self._chunk_at, begin = self._file.read(least + _CHUNK), at, 0
+            self._file.seek(place)
+        return self._chunk[begin:]
+
+    def _tags(self, at: int) -> int:
+        """Bytes of the tags that begin here, of the recording before or of the one after."""
+        begin = at
+        while True:
+            head = self._view(at, 32)[:32]
+            if head[:3] == b"ID3" and len(head) >= 10:
+                at += 10 + sum((byte & 127) << 7 * (3 - n) for n, byte in enumerate(head[6:10]))
+            elif head[:8] == b"APETAGEX" and len(head) == 32:
+                at += int.from_bytes(head[12:16], "little") + 32 * bool(head[23] & 0x20)
+            elif head[:3] == b"TAG":
+                at += 128
+            else:
+                return at - begin
