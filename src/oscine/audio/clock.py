@@ -20,6 +20,7 @@ JITTER = 0.05  # seconds by which a clock may be wrong: containers round, record
 SETTLED = 0.5  # seconds of sound for which a clock that jumps must keep its new time
 MOST_SILENCE = 6 * 3600.0  # seconds of a recording that are filled; a clock that asks more is wrong
 SHOWN = 5  # gaps that a message tells one by one
+_DRIFTS = 2.5  # seconds in which a clock that drifts is not behind by as much as JITTER
 _FASTER = 1.05  # the speed at which sound is caught up with that has more samples than time
 
 
@@ -53,6 +54,7 @@ class Clock:
         self._origin: float | None = None  # what the container's clock says at position 0
         self._wrap: float | None = None
         self._last = 0.0  # by how much the clock was ahead at the last frame
+        self._on_time = 0.0  # the last position at which it was not behind
         self._hurried = False
 
     def placed(
@@ -66,6 +68,7 @@ class Clock:
         """
         self._origin = None if start is None else start - self.position
         self._wrap, self._last, self._hurried = wrap, 0.0, False
+        self._on_time = self.position
         held: deque[Stamped] = deque()
         ahead = 0.0
         for stamped in frames:
@@ -147,10 +150,12 @@ class Clock:
                 silence = self.fill(gap)
                 self._origin += gap - silence
         elif lead < -JITTER and max(self._leads(held)) < -JITTER:
-            if lead - self._last < -JITTER:
+            if lead - self._last < -JITTER or self.position - self._on_time < _DRIFTS:
                 self._origin += lead
             else:
                 self._hurried = True
         self._last = self._lead(seconds, self.position)
-        self._hurried = self._hurried and self._last < 0
+        if self._last >= 0:
+            self._on_time = self.position
+            self._hurried = False
         return silence

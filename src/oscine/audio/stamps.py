@@ -10,6 +10,7 @@ from __future__ import annotations
 from bisect import bisect_right
 from collections.abc import Iterator
 from contextlib import contextmanager
+from fractions import Fraction
 from typing import Any, BinaryIO, Protocol
 
 import av
@@ -23,6 +24,7 @@ _COUNTED = {"mp3", "aac", "loas", "ac3", "eac3", "dts", "dtshd", "mlp", "truehd"
 _CLOCK_BITS = {"mpegts": 33, "mpeg": 33, "flv": 32, "asf": 32}
 _CHUNK = 1 << 16  # bytes of the file that are looked at together
 _SEARCHED = 1 << 20  # bytes through which one packet is searched for
+_MISSES = 16  # packets that are not found, after which the search moves on
 _NO_TIME = -(1 << 63)  # how FFmpeg says so
 _AVI_HEAD = 8  # bytes of a chunk before its packet
 
@@ -54,7 +56,9 @@ def stamps(container: Any, stream: Any, file: str | BinaryIO | Part) -> Iterator
 def start(container: Any) -> float | None:
     """What the container's clock says where its earliest track begins."""
     begin = container.start_time
-    return None if begin is None or begin == _NO_TIME else float(begin / av.time_base)
+    if container.format.name in _COUNTED or begin is None or begin == _NO_TIME:
+        return None
+    return float(begin / av.time_base)
 
 
 def wrap(container: Any, stream: Any) -> float | None:
@@ -64,7 +68,10 @@ def wrap(container: Any, stream: Any) -> float | None:
 
 
 def _indexed(container: Any, stream: Any) -> Any:
-    """The index of an AVI file, which alone says where chunks are missing (from PyAV 14 on)."""
+    """The index of an AVI file, which alone says where chunks are missing.
+
+    Older releases of PyAV do not show it: there, damage to an AVI file shifts what follows.
+    """
     entries = getattr(stream, "index_entries", None) if container.format.name == "avi" else None
     return entries or None
 
@@ -76,6 +83,7 @@ class _ByClock:
         self.lost = 0.0
         self._base = stream.time_base
         self._index = index
+        self._ratio = 0
         self._shift = 0.0
 
     def skip(self, packet: Any) -> None:
@@ -90,16 +98,25 @@ class _ByClock:
         return Stamped(frame, float(frame.pts * frame.time_base) + self._shift)
 
     def _behind_index(self, packet: Any) -> float:
-        """By how much FFmpeg's count is behind the index, which lists the missing packets too."""
-        if packet.pos is None or packet.pts is None:
+        """By how much FFmpeg's count is behind the index, which lists the missing packets too.
+
+        The index counts bytes where the packets count samples, so their ratio comes first.
+        """
+        if not packet.pos or not packet.pts:
             return self._shift
-        number = bisect_right(self._index, packet.pos, key=lambda entry: entry.pos) - 1
-        if number < 0:
+        entry = self._index[max(0, bisect_right(self._index, packet.pos, key=_position) - 1)]
+        if not 0 <= packet.pos - entry.pos <= _AVI_HEAD:
             return self._shift
-        entry = self._index[number]
-        if packet.pos - entry.pos > _AVI_HEAD:
-            return self._shift
-        return float((entry.timestamp - packet.pts) * self._base)
+        if not self._ratio:
+            self._ratio, rest = divmod(entry.timestamp, packet.pts)
+            if rest or not self._ratio:  # packets are missing already
+                self._index = None
+                return 0.0
+        return float((Fraction(entry.timestamp, self._ratio) - packet.pts) * self._base)
+
+
+def _position(entry: Any) -> int:
+    return int(entry.pos)
 
 
 class _ByBytes:
@@ -114,7 +131,7 @@ class _ByBytes:
         self._file = file
         self._chunk, self._chunk_at = b"", 0
         self._end: int | None = None  # of the last packet that was found
-        self._searched = 0  # from there on nothing is known
+        self._searched = self._misses = 0  # from where to search, and how often in vain
         self._heard = self._skipped = 0.0
         self._bytes = 0
         self._packet: Any = None
@@ -133,8 +150,9 @@ class _ByBytes:
     def _find(self, data: bytes) -> None:
         """Advance to a packet, and count what lies before it."""
         at = self._place(data)
-        if at is None:
-            self._searched += _SEARCHED
+        if at is None:  # FFmpeg joined what lies on both sides of a gap; or the gap is long
+            self._misses += 1
+            self._searched += _SEARCHED * (self._misses % _MISSES == 0)
             return
         if self._end is not None and at > self._end and self._bytes:
             missing = max(0, at - self._end - self._tags(self._end))
