@@ -95,11 +95,6 @@ class Clock:
         self.gap_seconds += seconds
         return seconds
 
-    @property
-    def late(self) -> float:
-        """Seconds of silence before the first sound of all; 0 where that was told."""
-        return self.gaps[0][1] if self.gaps and not self.gaps[0][0] else 0.0
-
     def forget(self) -> None:
         """What was filled is told: `gaps` and `refused` are of what comes."""
         self.gaps, self.gap_count, self.gap_seconds, self.refused = [], 0, 0.0, None

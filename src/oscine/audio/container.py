@@ -132,6 +132,8 @@ def _track(
     frames = _frames(container, stream, file, damage)
     try:
         for silence, frame in clock.placed(frames, start(container), wrap(container, stream)):
+            if damage.late is None:
+                damage.late = 0.0 if damage.count else silence
             damage.seconds += frame.samples / max(frame.sample_rate, 1)
             if silence:
                 yield from resampler.silence(silence)
@@ -156,6 +158,9 @@ class _Damage:
         self.count = 0
         self.first = ""
         self.cut = False
+        self.late: float | None = (
+            None  # seconds of silence before the first sound where nothing is lost
+        )
         self.lost = 0.0
         self.seconds = 0.0
 
@@ -169,17 +174,17 @@ class _Damage:
         `stated`: how long the file says it is, and whether that includes silence at its beginning.
         """
         clock = self.clock
-        late = clock.late
+        late = self.late or 0.0
         if clock.refused is not None:
             self._warn_of_clock(*clock.refused)
         if self.count:
             places = f"{self.count} places" if self.count > 1 else "one place"
-            self.warn(f"is damaged in {places} ({self.first}){_filled(clock, 0.0)}")
+            self.warn(f"is damaged in {places} ({self.first}){_filled(clock, late)}")
         elif clock.gap_count > bool(late):
             self.warn(f"lacks some of its sound{_filled(clock, late)}")
         elif stated is not None and length - late * (not stated[1]) < stated[0] - 1.0:
             self.warn(f"ends before the {stated[0]:.1f} s that it says it holds")
-        self.count, self.first = 0, ""
+        self.count, self.first, self.late = 0, "", None
         clock.forget()
 
     def _warn_of_clock(self, begin: float, seconds: float) -> None:
@@ -196,7 +201,7 @@ class _Damage:
 
 
 def _filled(clock: Clock, late: float) -> str:
-    """Where silence was put in, without the `late` seconds at the beginning that lack nothing."""
+    """Where silence was put in, but for the `late` seconds before a track that starts late."""
     gaps = [f"{begin:.1f} to {end:.1f} s" for begin, end in clock.gaps[bool(late) :]]
     if not gaps:
         return ""
