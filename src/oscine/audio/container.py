@@ -102,7 +102,7 @@ def _opened(name: str, file: str | BinaryIO | Part, *, ignore_length: bool = Fal
         container = av.open(
             file if isinstance(file, str) else _Reader(file),
             **_TAGS,
-            options=options,
+            container_options=options,  # `options` are the streams' too, which crashes PyAV 13
         )
     except (av.error.FFmpegError, OSError, ValueError) as error:
         raise AudioError(name, f"is not a recording ({reason(error)})", _MEDIA) from None
