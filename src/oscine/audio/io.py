@@ -5,7 +5,7 @@
     decode(what, rate) -> Audio        the whole at once
 
 Containers and codecs are FFmpeg's, through PyAV: no system tool is needed. Of a video one audio
-track is taken (tracks.py). Damaged parts are skipped and a cut-off file gives what it has, each
+track is taken (tracks.py). Damaged parts become silence and a cut-off file gives what it has, each
 with a warning.
 """
 
