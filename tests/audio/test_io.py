@@ -248,7 +248,7 @@ def test_unreadable_objects():
         (Counting(), "gives int instead of bytes"),
         (Broken(), r"cannot be read \(Input/output error\)"),
         (Unready(), "has no data ready"),
-        (Pipe(b""), "is not a recording"),
+        (Pipe(b""), "is empty"),
     ]:
         with pytest.raises(AudioError, match=words):
             list(open_source(file).blocks())
@@ -271,9 +271,8 @@ def test_a_terminal_is_no_recording(monkeypatch):
 
 @pytest.mark.parametrize(
     "data",
-    [b"hello world\n" * 50, b"PK\x03\x04" + bytes(400), WAV[:30], b"\x89PNG\r\n\x1a\n" + bytes(64),
-     b"#EXTM3U\n#EXTINF:9,\nhttp://127.0.0.1:9/a.wav\n"],
-    ids=["text", "zip", "half a header", "png", "playlist"],
+    [b"hello world\n" * 50, b"PK\x03\x04" + bytes(400), WAV[:30], b"\x89PNG\r\n\x1a\n" + bytes(64)],
+    ids=["text", "zip", "half a header", "png"],
 )  # fmt: skip
 def test_files_that_are_no_media(tmp_path, data):
     path = tmp_path / "thing.wav"

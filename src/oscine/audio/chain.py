@@ -6,8 +6,7 @@ pages of the one before).
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 from typing import BinaryIO
 
 _HEADER = 27  # bytes of a page before its table of lengths
@@ -17,7 +16,7 @@ _BEGINS = 2  # the flag of a page that begins a stream
 class Part:
     """The bytes `start` to `end` of a file object, as one."""
 
-    def __init__(self, file: BinaryIO, start: int, end: int) -> None:
+    def __init__(self, file: BinaryIO | Part, start: int, end: int) -> None:
         self._file, self._start, self._end = file, start, end
         self._place = 0
 
@@ -37,18 +36,8 @@ class Part:
         return self._place
 
 
-@contextmanager
-def links(file: str | BinaryIO) -> Iterator[Sequence[Part]]:
-    """The parts of a chained Ogg file, opened if it is a path; none where there is no chain."""
-    if not isinstance(file, str):
-        yield _parts(file)
-        file.seek(0)
-        return
-    with open(file.removeprefix("file:"), "rb") as opened:
-        yield _parts(opened)
-
-
-def _parts(file: BinaryIO) -> list[Part]:
+def links(file: BinaryIO | Part) -> Sequence[Part]:
+    """The parts of a chained Ogg file; none where there is no chain."""
     starts = []
     place, began = 0, False
     file.seek(0)

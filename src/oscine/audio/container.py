@@ -11,6 +11,7 @@ import av
 from oscine.audio import tracks
 from oscine.audio.chain import Part, links
 from oscine.audio.clock import JITTER, MOST_SILENCE, Clock, Stamped
+from oscine.audio.demuxer import channels, opened, reason
 from oscine.audio.resample import Resampler
 from oscine.audio.riff import Lengths, lengths
 from oscine.audio.stamps import stamps, start, wrap
@@ -21,29 +22,15 @@ _log = logging.getLogger(__name__)
 
 # These containers state their length; for others it is guessed from the bit rate.
 _STATES_LENGTH = {"wav", "w64", "aiff", "flac", "caf", "au", "mov"}
-_MEDIA = "give a recording such as wav, mp3, flac, ogg, m4a or mp4"
 _AGAIN = "record it or convert it again"
 _FAILURES = 16  # in a row, after which a file has no more packets to give
 
 
-class _Reader:
-    """Only what FFmpeg needs of a file object; PyAV trips over odd `name` attributes otherwise."""
-
-    def __init__(self, file: BinaryIO | Part) -> None:
-        self.read = file.read
-        self.seek = file.seek
-        self.tell = file.tell
-
-
-#: Tags that are not UTF-8 are no reason to refuse a recording; PyAV 19 no longer decodes them here.
-_TAGS: Any = {"metadata_errors": "ignore"} if int(av.__version__.split(".")[0]) < 19 else {}
-
-
 def decoded(
-    name: str, file: str | BinaryIO, rate: int, channel: int | None = None
+    name: str, file: BinaryIO | Part, rate: int, channel: int | None = None
 ) -> Iterator[Samples]:
-    """Pieces float32 [n] at `rate` of one audio track of a path or file object; a warning says
-    which, where there are several.
+    """Pieces float32 [n] at `rate` of one audio track of a file object at its beginning; a warning
+    says which, where there are several.
 
     All channels are mixed, unless one `channel`, from 1, is asked for. Raises AudioError in the
     name of `name`; what a damaged file still gives comes first, and is not an error when it is any
@@ -53,9 +40,9 @@ def decoded(
     resampler = Resampler(rate, channel)
     header = _header(name, file)
     beyond = header is not None and header.understated
-    with _opened(name, file, ignore_length=beyond) as container:
+    with opened(name, file, ignore_length=beyond) as container:
         if channel is not None:
-            check_channel(name, channel, _channels(container))
+            check_channel(name, channel, channels(container))
         if (line := tracks.told(container)) is not None:
             _log.warning("%s: %s", name, line)
         if "ogg" not in container.format.name:
@@ -66,24 +53,23 @@ def decoded(
             elif damage.cut and not (header and header.streamed):
                 damage.warn("breaks off")
             return
-    with links(file) as parts:
-        for number, part in enumerate(list[str | BinaryIO | Part](parts) or [file]):
-            try:
-                container = _opened(name, part)
-            except AudioError as error:
-                if not number:
-                    raise
-                damage.add(error)
-                damage.warn("goes on with what is not a recording")
-                return
-            with container:
-                yield from _track(name, container, part, resampler, damage)
+    for number, part in enumerate(list[BinaryIO | Part](links(file)) or [file]):
+        try:
+            container = opened(name, part)
+        except AudioError as error:
+            if not number:
+                raise
+            damage.add(error)
+            damage.warn("goes on with what is not a recording")
+            return
+        with container:
+            yield from _track(name, container, part, resampler, damage)
 
 
-def channel_count(name: str, file: str | BinaryIO) -> int:
+def channel_count(name: str, file: BinaryIO | Part) -> int:
     """Channels of the audio track that is taken, as its beginning has them. Raises AudioError."""
-    with _opened(name, file) as container:
-        return _channels(container)
+    with opened(name, file) as container:
+        return channels(container)
 
 
 def check_channel(name: str, channel: int, count: int) -> None:
@@ -93,38 +79,8 @@ def check_channel(name: str, channel: int, count: int) -> None:
         raise AudioError(name, problem, "choose another, or all of them mixed")
 
 
-def _opened(name: str, file: str | BinaryIO | Part, *, ignore_length: bool = False) -> Any:
-    """The container, to be closed by `with`; it has an audio track."""
-    options = {"protocol_whitelist": "file"}  # a playlist must not reach into the network
-    if ignore_length:
-        options["ignore_length"] = "1"
-    try:
-        container = av.open(
-            file if isinstance(file, str) else _Reader(file),
-            **_TAGS,
-            container_options=options,  # `options` are the streams' too, which crashes PyAV 13
-        )
-    except (av.error.FFmpegError, OSError, ValueError) as error:
-        raise AudioError(name, f"is not a recording ({reason(error)})", _MEDIA) from None
-    try:
-        if not container.streams.audio:
-            kinds = ", ".join(sorted({stream.type for stream in container.streams}))
-            raise AudioError(name, f"has no audio track (only {kinds or 'no tracks'})", _MEDIA)
-        if tracks.chosen(container).codec_context is None:
-            problem = "has audio of a kind that FFmpeg has no decoder for"
-            raise AudioError(name, problem, "convert it to wav or flac")
-    except AudioError:
-        container.close()
-        raise
-    return container
-
-
-def _channels(container: Any) -> int:
-    return max(1, int(tracks.chosen(container).codec_context.layout.nb_channels))
-
-
 def _track(
-    name: str, container: Any, file: str | BinaryIO | Part, resampler: Resampler, damage: _Damage
+    name: str, container: Any, file: BinaryIO | Part, resampler: Resampler, damage: _Damage
 ) -> Iterator[Samples]:
     stream = tracks.chosen(container)
     clock = damage.clock
@@ -211,19 +167,19 @@ def _filled(clock: Clock, late: float) -> str:
 
 
 def _frames(
-    container: Any, stream: Any, file: str | BinaryIO | Part, damage: _Damage
+    container: Any, stream: Any, file: BinaryIO | Part, damage: _Damage
 ) -> Iterator[Stamped]:
     """Decoded frames with their times; damaged packets are left out."""
     codec = stream.codec_context
-    with stamps(container, stream, file) as times:
-        for packet in _packets(container, stream, damage):
-            frames = _decoded(codec, packet, damage)
-            if frames is None:
-                times.skip(packet)
-            else:
-                yield from (times.stamp(packet, frame) for frame in frames)
-        damage.lost = times.lost
-        yield from (times.stamp(None, frame) for frame in _decoded(codec, None, damage) or ())
+    times = stamps(container, stream, file)
+    for packet in _packets(container, stream, damage):
+        frames = _decoded(codec, packet, damage)
+        if frames is None:
+            times.skip(packet)
+        else:
+            yield from (times.stamp(packet, frame) for frame in frames)
+    damage.lost = times.lost
+    yield from (times.stamp(None, frame) for frame in _decoded(codec, None, damage) or ())
 
 
 def _packets(container: Any, stream: Any, damage: _Damage) -> Iterator[Any]:
@@ -281,7 +237,7 @@ def _tagged_length(stream: Any) -> float | None:
     return 3600 * hours + 60 * minutes + seconds
 
 
-def _header(name: str, file: str | BinaryIO) -> Lengths | None:
+def _header(name: str, file: BinaryIO | Part) -> Lengths | None:
     try:
         return lengths(file)
     except (OSError, ValueError) as error:
@@ -290,8 +246,3 @@ def _header(name: str, file: str | BinaryIO) -> Lengths | None:
 
 def _codec(stream: Any) -> str:
     return getattr(stream.codec_context, "name", None) or "unknown"
-
-
-def reason(error: Exception) -> str:
-    """The one line of an error that says what went wrong."""
-    return getattr(error, "strerror", None) or str(error).split("\n")[0]

@@ -21,6 +21,8 @@ import tempfile
 import weakref
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
+from functools import partial
 from pathlib import Path
 from typing import Any, BinaryIO, Protocol, TypeAlias
 
@@ -28,9 +30,17 @@ import numpy as np
 from numpy.typing import NDArray
 
 from oscine.audio import container
-from oscine.audio.container import reason
+from oscine.audio.chain import Part
+from oscine.audio.demuxer import reason
 from oscine.audio.mel import SAMPLE_RATE
-from oscine.audio.resample import HIGHEST_RATE, LOWEST_RATE, Resampler, mono_frame, to_float
+from oscine.audio.resample import (
+    HIGHEST_RATE,
+    LOWEST_RATE,
+    MOST_CHANNELS,
+    Resampler,
+    mono_frame,
+    to_float,
+)
 from oscine.errors import AudioError, NonFiniteError, UsageError
 from oscine.files import is_device
 from oscine.types import Audio, Samples
@@ -41,7 +51,6 @@ BLOCK_SAMPLES = 1 << 16  # 4 s at 16 kHz: large enough for NumPy, small enough f
 SPOOL_BYTES = 32 << 20  # what a pipe may hold in memory before it goes to a temporary file
 WRONG_SCALE = 100.0  # in full scales: no recording, but other numbers
 LOUDEST = 1e12  # in full scales: it is damage, and not far below where power overflows
-MOST_CHANNELS = 64  # an array with more is not samples but, say, a spectrogram
 
 
 class Readable(Protocol):
@@ -112,22 +121,27 @@ SourceLike: TypeAlias = (
 
 
 class _MediaSource(Source):
-    """A container that FFmpeg reads, from a path or from a file object at its beginning."""
+    """A container that FFmpeg reads; `opened` gives its bytes from their beginning each time."""
 
     def __init__(
-        self, name: str, rewound: Callable[[], str | BinaryIO], channel: int | None = None
+        self,
+        name: str,
+        opened: Callable[[], AbstractContextManager[BinaryIO | Part]],
+        channel: int | None = None,
     ) -> None:
         super().__init__(name, channel)
-        self._rewound = rewound
+        self._opened = opened
 
     def channels(self) -> int:
-        return container.channel_count(self.name, self._rewound())
+        with self._opened() as file:
+            return container.channel_count(self.name, file)
 
     def only(self, channel: int) -> Source:
-        return _MediaSource(self.name, self._rewound, channel)
+        return _MediaSource(self.name, self._opened, channel)
 
     def _pieces(self, rate: int) -> Iterator[Samples]:
-        return container.decoded(self.name, self._rewound(), rate, self.channel)
+        with self._opened() as file:
+            yield from container.decoded(self.name, file, rate, self.channel)
 
 
 class _ArraySource(Source):
@@ -170,7 +184,8 @@ class _Spool:
         self._file = tempfile.SpooledTemporaryFile(max_size=SPOOL_BYTES)
         weakref.finalize(self, self._file.close)
 
-    def __call__(self) -> BinaryIO:
+    @contextmanager
+    def __call__(self) -> Iterator[BinaryIO]:
         read, self._read = self._read, None
         while read is not None:
             chunk = _read_bytes(self._name, read, 1 << 20)
@@ -181,8 +196,10 @@ class _Spool:
             except OSError as error:
                 problem = f"cannot be kept aside in {tempfile.gettempdir()} ({reason(error)})"
                 raise AudioError(self._name, problem, "free some room there") from None
+        if not self._file.seek(0, os.SEEK_END):
+            raise AudioError(self._name, "is empty", "record or copy it again")
         self._file.seek(0)
-        return self._file  # type: ignore[return-value]
+        yield self._file  # type: ignore[misc]
 
 
 def open_source(
@@ -193,7 +210,8 @@ def open_source(
     All channels are mixed unless one, counted from 1, is asked for.
 
     - str, Path: a file; "-" is standard input. A pipe is read once and kept aside.
-    - bytes, binary file object: the contents of a file. An object that can seek is read in place.
+    - bytes, binary file object: the contents of a file. An object that can seek is read in place
+      from where it stands, and stands there again afterwards; what cannot is read to its end once.
     - Audio; (array, rate); an array alone, taken as 16 kHz: samples [n], [n, channels] or
       [channels, n] (the shorter axis is the channels, the last when equal), float with full scale 1
       or PCM int8, uint8, int16, int32 by its type; channels are averaged.
@@ -226,7 +244,7 @@ def _open(source: SourceLike, name: str | None) -> Source:
         label = name or "bytes"
         if not len(source):
             raise AudioError(label, "is empty", "give the contents of an audio file")
-        return _MediaSource(label, lambda: io.BytesIO(source))
+        return _MediaSource(label, lambda: nullcontext(io.BytesIO(source)))
     if isinstance(source, Audio):
         return _array(name or "audio", source.samples, source.rate)
     if isinstance(source, np.ndarray):
@@ -271,8 +289,18 @@ def _file(path: Path, label: str) -> Source:
         return _MediaSource(label, _Spool(label, _OpenLater(path).read))
     if not found.st_size:
         raise AudioError(label, "is empty", "record or copy it again")
-    # "file:" keeps FFmpeg from seeing a protocol in a name such as concat:a or http:b.
-    return _MediaSource(label, lambda: f"file:{path}")
+    return _MediaSource(label, partial(_opened_file, label, path))
+
+
+@contextmanager
+def _opened_file(label: str, path: Path) -> Iterator[BinaryIO]:
+    try:
+        file = path.open("rb")
+    except OSError as error:
+        remedy = "record it or convert it again"
+        raise AudioError(label, f"cannot be read ({reason(error)})", remedy) from None
+    with file:
+        yield file
 
 
 class _OpenLater:
@@ -304,20 +332,34 @@ def _file_object(file: Any, name: str | None) -> Source:
     if isinstance(file, io.TextIOBase):
         raise AudioError(label, "is open as text", "open it with mode 'rb'")
     try:
-        in_place = file.seekable() and file.tell() == 0
+        start = file.tell() if file.seekable() else None
+        end = file.seek(0, os.SEEK_END) if start is not None else None
+        if start is not None:
+            file.seek(start)
     except (AttributeError, OSError, ValueError):
-        in_place = False
-    if not in_place:
+        start = None
+    if start is None or not isinstance(end, int):
         return _MediaSource(label, _Spool(label, file.read))
+    if not end:
+        raise AudioError(label, "is empty", "record or copy it again")
+    if start >= end:
+        raise AudioError(label, "is at its end", "seek(0) first")
+    return _MediaSource(label, partial(_in_place, label, file, start))
 
-    def rewound() -> BinaryIO:
-        try:
-            file.seek(0)
-        except (OSError, ValueError) as error:
-            raise AudioError(label, f"cannot be read again ({reason(error)})") from None
-        return file  # type: ignore[no-any-return]
 
-    return _MediaSource(label, rewound)
+@contextmanager
+def _in_place(label: str, file: Any, start: int) -> Iterator[BinaryIO | Part]:
+    """A file object from where it stood, and stands again afterwards."""
+    try:
+        end = file.seek(0, os.SEEK_END)
+        file.seek(start)
+    except (OSError, ValueError) as error:
+        raise AudioError(label, f"cannot be read again ({reason(error)})") from None
+    try:
+        yield Part(file, start, end) if start else file
+    finally:
+        with suppress(OSError, ValueError):
+            file.seek(start)
 
 
 def _read_bytes(name: str, read: Callable[[int], Any], size: int) -> bytes:

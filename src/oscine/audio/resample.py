@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 
 # Slower or faster than any recording; a filter for such a ratio could fill the memory.
 LOWEST_RATE, HIGHEST_RATE = 1_000, 3_072_000
+MOST_CHANNELS = 64  # no recording has more, and every one costs memory
 
 _SILENT_SAMPLES = 1 << 16  # of silence in one piece
 
@@ -54,6 +55,7 @@ class Resampler:
         self._graph: av.filter.Graph | None = None
         self._seconds = 0.0  # that were taken
         self._given = 0  # samples that are out of the filter
+        self._packer = _Packer()
 
     def push(self, frame: av.AudioFrame) -> Iterator[NDArray[np.float32]]:
         """Take a frame, give what is ready. Raises ValueError when its rate is not plausible."""
@@ -72,14 +74,14 @@ class Resampler:
 
     def _pushed(self, frame: av.AudioFrame) -> Iterator[NDArray[np.float32]]:
         if self._channel is not None:
-            frame = _one_channel(frame, self._channel)
+            frame = self._one_channel(frame, self._channel)
         kind = (frame.sample_rate, frame.format.name, frame.layout.name)
         if kind != self._kind:
             yield from self._flushed()
             if not LOWEST_RATE <= frame.sample_rate <= HIGHEST_RATE:
                 raise ValueError(f"a sample rate of {frame.sample_rate} Hz is not plausible")
             self._kind = kind
-            self._graph = self._chain(*kind)
+            self._graph = self._mix(*kind)
         self._seconds += frame.samples / frame.sample_rate
         if self._graph is None:
             yield from self._average(frame)
@@ -107,24 +109,24 @@ class Resampler:
     def _average(self, frame: av.AudioFrame) -> Iterator[NDArray[np.float32]]:
         if self._averaged is None:
             self._averaged = Resampler(self._rate)
-        mean = to_float(_planes(frame)).mean(axis=0)
+        mean = self._packer.channels(frame).mean(axis=1)
         yield from self._averaged.push(mono_frame(mean, frame.sample_rate))
 
-    def _chain(self, rate: int, sample_format: str, layout: str) -> av.filter.Graph | None:
+    def _one_channel(self, frame: av.AudioFrame, channel: int) -> av.AudioFrame:
+        samples = self._packer.channels(frame)
+        count = samples.shape[1]
+        chosen = 0 if count == 1 else channel - 1
+        silence = np.zeros(frame.samples, np.float32)
+        return mono_frame(samples[:, chosen] if chosen < count else silence, frame.sample_rate)
+
+    def _mix(self, rate: int, sample_format: str, layout: str) -> av.filter.Graph | None:
         """The filter chain, or None for a channel layout that has no known mix."""
-        graph = av.filter.Graph()
         # Without rematrix_maxval float output is not normalised: stereo comes out 3 dB too loud.
         options = f"osr={self._rate}:osf=flt:ochl=mono:rematrix_maxval=1"
         try:
-            entry = graph.add_abuffer(sample_rate=rate, format=sample_format, layout=layout)
-            mix = graph.add("aresample", options)
-            exit_ = graph.add("abuffersink")
-            entry.link_to(mix)
-            mix.link_to(exit_)
-            graph.configure()
+            return _chain(rate, sample_format, layout, "aresample", options)
         except (av.error.ArgumentError, ValueError):
             return None
-        return graph
 
     def _ready(self) -> Iterator[NDArray[np.float32]]:
         assert self._graph is not None
@@ -136,21 +138,42 @@ class Resampler:
             yield frame.to_ndarray().reshape(-1).astype(np.float32, copy=False)
 
 
-def _planes(frame: av.AudioFrame) -> NDArray[np.generic]:
-    """Samples [channels, n] of a frame, of its own type."""
-    samples: NDArray[np.generic] = frame.to_ndarray()
-    if frame.format.is_planar:
-        return samples
-    return samples.reshape(-1, frame.layout.nb_channels).T
+class _Packer:
+    """Frames of any format as arrays of their channels.
+
+    PyAV counts the planes of a frame by reading pointers up to a zero, which from eight planes on
+    is not there (13.0.0 to 18.1.0: AudioFrame.planes, to_ndarray, from_ndarray). So swresample
+    interleaves them first: a packed frame has one plane.
+    """
+
+    def __init__(self) -> None:
+        self._kind: tuple[int, str, str] | None = None
+        self._graph = av.filter.Graph()
+
+    def channels(self, frame: av.AudioFrame) -> NDArray[np.float32]:
+        """Samples float32 [n, channels]. Raises ValueError for more than MOST_CHANNELS."""
+        kind = (frame.sample_rate, frame.format.name, frame.layout.name)
+        count = frame.layout.nb_channels
+        if count > MOST_CHANNELS:
+            raise ValueError(f"{count} channels, and {MOST_CHANNELS} are the most that are read")
+        if kind != self._kind:
+            self._graph = _chain(*kind, "aformat", "sample_fmts=flt")
+            self._kind = kind
+        self._graph.push(frame)
+        packed: av.AudioFrame = self._graph.pull()  # type: ignore[assignment]
+        return np.asarray(packed.to_ndarray(), np.float32).reshape(-1, count)
 
 
-def _one_channel(frame: av.AudioFrame, channel: int) -> av.AudioFrame:
-    planes = _planes(frame)
-    chosen = planes[0] if len(planes) == 1 else planes[channel - 1 : channel]
-    samples = to_float(chosen).reshape(-1)
-    if not len(samples):
-        samples = np.zeros(frame.samples, np.float32)
-    return mono_frame(samples, frame.sample_rate)
+def _chain(rate: int, sample_format: str, layout: str, name: str, options: str) -> av.filter.Graph:
+    """Frames of a kind through one filter. Raises av.error.ArgumentError, ValueError."""
+    graph = av.filter.Graph()
+    entry = graph.add_abuffer(sample_rate=rate, format=sample_format, layout=layout)
+    change = graph.add(name, options)
+    exit_ = graph.add("abuffersink")
+    entry.link_to(change)
+    change.link_to(exit_)
+    graph.configure()
+    return graph
 
 
 def mono_frame(samples: NDArray[np.float32], rate: int) -> av.AudioFrame:

@@ -7,6 +7,8 @@ from __future__ import annotations
 
 from typing import BinaryIO, NamedTuple
 
+from oscine.audio.chain import Part
+
 _TAIL = 4096  # bytes that may be a tag or padding
 _OPEN_END = 0x7FFF0000  # writers into pipes put such a length, or 0: they cannot go back
 
@@ -25,17 +27,14 @@ class Lengths(NamedTuple):
         return self.rest - self.data > _TAIL and not self.chunks_follow
 
 
-def lengths(file: str | BinaryIO) -> Lengths | None:
-    """Of a path or file object that holds RIFF or RF64 with samples; else None."""
-    if not isinstance(file, str):
-        found = _lengths(file)
-        file.seek(0)
-        return found
-    with open(file.removeprefix("file:"), "rb") as opened:
-        return _lengths(opened)
+def lengths(file: BinaryIO | Part) -> Lengths | None:
+    """Of a file object that holds RIFF or RF64 with samples; else None."""
+    found = _lengths(file)
+    file.seek(0)
+    return found
 
 
-def _lengths(file: BinaryIO) -> Lengths | None:
+def _lengths(file: BinaryIO | Part) -> Lengths | None:
     end = file.seek(0, 2)
     file.seek(0)
     head = file.read(12)
@@ -57,7 +56,7 @@ def _lengths(file: BinaryIO) -> Lengths | None:
     return None
 
 
-def _chunk(file: BinaryIO, place: int) -> tuple[bytes, int] | None:
+def _chunk(file: BinaryIO | Part, place: int) -> tuple[bytes, int] | None:
     file.seek(place)
     head = file.read(8)
     if len(head) < 8:
@@ -65,7 +64,7 @@ def _chunk(file: BinaryIO, place: int) -> tuple[bytes, int] | None:
     return head[:4], int.from_bytes(head[4:], "little")
 
 
-def _follow(file: BinaryIO, place: int, end: int) -> bool:
+def _follow(file: BinaryIO | Part, place: int, end: int) -> bool:
     """Whether chunks follow from `place` on, as far as the file goes."""
     place += place % 2
     while place < end:

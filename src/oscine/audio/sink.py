@@ -12,7 +12,7 @@ from typing import BinaryIO
 
 import av
 
-from oscine.audio.container import reason
+from oscine.audio.demuxer import reason
 from oscine.errors import OscineError
 from oscine.files import cannot_write
 

@@ -8,8 +8,6 @@ APE tags 2.0 for what lies between recordings that are put one after another.
 from __future__ import annotations
 
 from bisect import bisect_right
-from collections.abc import Iterator
-from contextlib import contextmanager
 from fractions import Fraction
 from typing import Any, BinaryIO, Protocol
 
@@ -41,16 +39,11 @@ class Stamps(Protocol):
         """A frame that came out of the decoder after this packet, None: at the end."""
 
 
-@contextmanager
-def stamps(container: Any, stream: Any, file: str | BinaryIO | Part) -> Iterator[Stamps]:
+def stamps(container: Any, stream: Any, file: BinaryIO | Part) -> Stamps:
     """What suits an opened container; `file` is what FFmpeg reads, and stays where it is."""
     if container.format.name not in _COUNTED:
-        yield _ByClock(stream, _indexed(container, stream))
-    elif isinstance(file, str):
-        with open(file.removeprefix("file:"), "rb") as opened:
-            yield _ByBytes(opened)
-    else:
-        yield _ByBytes(file)
+        return _ByClock(stream, _indexed(container, stream))
+    return _ByBytes(file)
 
 
 def start(container: Any) -> float | None:

@@ -1,0 +1,160 @@
+"""A media file -> FFmpeg's demuxer with an audio track, which reads that file alone.
+
+FFmpeg never opens a path here. It is given a file object, so that it needs no protocol, and none
+is allowed: neither a playlist nor a reference inside a container reaches another file or a server.
+Formats that do nothing but name other files are not on the list of formats either.
+"""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+from typing import Any, BinaryIO
+
+import av
+
+from oscine.audio import tracks
+from oscine.audio.chain import Part
+from oscine.audio.resample import MOST_CHANNELS
+from oscine.errors import AudioError
+
+#: FFmpeg's names of the containers that are read: those of recorders, players and broadcasters.
+#: Not here: playlists and manifests (concat, hls, dash, imf, sdp), what opens files beside it
+#: (vobsub, image2, mlv, avs), pictures, subtitles, devices and the formats of games.
+FORMATS = (
+    *("wav", "w64", "aiff", "au", "caf", "voc", "sox", "ircam", "avr", "pvf", "nistsphere", "iff"),
+    *("mp3", "aac", "loas", "ac3", "eac3", "dts", "dtshd", "truehd", "mlp", "flac", "ogg", "wv"),
+    *("ape", "tta", "tak", "shn", "mpc", "mpc8", "oma", "dsf", "iamf", "sbc", "aptx", "aptx_hd"),
+    *("mov", "matroska", "avi", "asf", "xwma", "flv", "live_flv", "mpegts", "mpeg", "pva", "mxf"),
+    *("gxf", "dv", "nut", "rm", "wtv", "ty", "amr", "amrnb", "amrwb", "qcp", "dss", "act", "aea"),
+    *("ilbc", "lc3", "codec2", "bit", "gsm", "g722", "g723_1", "g728", "g729"),
+    *("alaw", "mulaw", "sln", "wve", "spdif", "s337m"),
+)
+PLAYLIST_SUFFIXES = frozenset(
+    ".asx .cpl .cue .f4m .ffconcat .ism .ismc .m3u .m3u8 .mpd .pls .sdp .smil .wax .wpl .wvx "
+    ".xspf".split()
+)
+_PLAYLIST = re.compile(
+    r"\s*(#EXTM3U|ffconcat\b|\[playlist\]|\[reference\]|<asx|<smil|<\?wpl|RTSPtext|v=0\r?\no=|"
+    r"(<\?xml.*?>\s*)?(<!--.*?-->\s*)*"
+    r"<(\w+:)?(asx|smil|MPD|playlist|SmoothStreamingMedia|CompositionPlaylist|manifest)\b|"
+    r"((REM|PERFORMER|TITLE|CATALOG|CDTEXTFILE)\b[^\n]*\n\s*)*FILE\s[^\n]*"
+    r"\b(WAVE|MP3|AIFF|FLAC|BINARY|MOTOROLA)\s*\n)",
+    re.IGNORECASE | re.DOTALL,
+)
+_HEAD = 4096  # bytes that tell text and playlists
+_MEDIA = "give a recording such as wav, mp3, flac, ogg, m4a or mp4"
+_SAMPLES = "samples without a header can be given as an array, or to --live -"
+_SUFFIX = re.compile(r"\.[a-z0-9_]{1,8}")
+
+#: Tags that are not UTF-8 are no reason to refuse a recording; PyAV 19 no longer decodes them here.
+_TAGS: Any = {"metadata_errors": "ignore"} if int(av.__version__.split(".")[0]) < 19 else {}
+
+
+class _Reader:
+    """Only what FFmpeg needs of a file object; PyAV trips over odd `name` attributes otherwise.
+
+    Of its name the suffix is kept, by which FFmpeg knows formats that have no header, such as gsm.
+    """
+
+    def __init__(self, file: BinaryIO | Part) -> None:
+        self.read = file.read
+        self.seek = file.seek
+        self.tell = file.tell
+        self.name = "recording" + suffix(file)
+
+
+def suffix(file: object) -> str:
+    """That of a file object's name, in lower case, if it is an ordinary one; else nothing."""
+    name = getattr(file, "name", None)
+    found = Path(name).suffix.lower() if isinstance(name, str | Path) else ""
+    return found if _SUFFIX.fullmatch(found) else ""
+
+
+def opened(name: str, file: BinaryIO | Part, *, ignore_length: bool = False) -> Any:
+    """The container, to be closed by `with`; it has an audio track with a decoder.
+
+    `file` is at its beginning. `name` is what messages call it. Raises AudioError.
+    """
+    options = {"protocol_whitelist": "", "format_whitelist": ",".join(FORMATS)}
+    if ignore_length:
+        options["ignore_length"] = "1"
+    refuse_playlist(name, file)
+    try:
+        # `options` are the streams' too, which crashes PyAV 13.
+        container = av.open(_Reader(file), **_TAGS, container_options=options)
+    except (av.error.FFmpegError, OSError, ValueError) as error:
+        raise _refusal(name, file, error) from None
+    try:
+        _check_tracks(name, container)
+    except AudioError:
+        container.close()
+        raise
+    return container
+
+
+def _check_tracks(name: str, container: Any) -> None:
+    if not container.streams.audio:
+        kinds = ", ".join(sorted({stream.type for stream in container.streams}))
+        raise AudioError(name, f"has no audio track (only {kinds or 'no tracks'})", _MEDIA)
+    if tracks.chosen(container).codec_context is None:
+        problem = "has audio of a kind that FFmpeg has no decoder for"
+        raise AudioError(name, problem, "convert it to wav or flac")
+    if (count := channels(container)) > MOST_CHANNELS:
+        problem = f"has {count} channels, and {MOST_CHANNELS} are the most that are read"
+        raise AudioError(name, problem, "keep those that are needed")
+
+
+def channels(container: Any) -> int:
+    """Of the audio track that is taken."""
+    return max(1, int(tracks.chosen(container).codec_context.layout.nb_channels))
+
+
+def refuse_playlist(name: str, file: BinaryIO | Part) -> None:
+    """Raise AudioError for a list of files or addresses; the file is then at its beginning."""
+    text = _text(_head(file))
+    if text is None or not (suffix(file) in PLAYLIST_SUFFIXES or _PLAYLIST.match(text)):
+        return
+    listed = name if suffix(file) in PLAYLIST_SUFFIXES else "LIST"
+    raise AudioError(
+        name,
+        "is a playlist, not a recording",
+        f"give the recordings that it names, or join them: ffmpeg -i {listed} -c copy joined.mkv",
+    )
+
+
+def _refusal(name: str, file: BinaryIO | Part, error: Exception) -> AudioError:
+    """Why FFmpeg does not read it. EINVAL says that the format is not on the list."""
+    try:
+        head = _head(file)
+    except (OSError, ValueError) as failed:
+        return AudioError(name, f"cannot be read ({reason(failed)})", "copy it again")
+    if _text(head) is not None:
+        return AudioError(name, "is not a recording but text", _MEDIA)
+    why = "an unknown format" if isinstance(error, av.error.ArgumentError) else reason(error)
+    return AudioError(name, f"is not a recording ({why})", f"{_MEDIA}; {_SAMPLES}")
+
+
+def _head(file: BinaryIO | Part) -> bytes:
+    file.seek(0)
+    head = file.read(_HEAD)
+    file.seek(0)
+    return head
+
+
+def _text(head: bytes) -> str | None:
+    """What the beginning of a file says if it is text; else None."""
+    wide = head[:2] in (b"\xff\xfe", b"\xfe\xff")
+    try:
+        text = head.decode("utf-16" if wide else "utf-8-sig")
+    except UnicodeDecodeError as error:
+        if error.start < len(head) - 4 or not head:  # a character that is cut is none
+            return None
+        text = head[: error.start].decode("utf-16" if wide else "utf-8-sig")
+    plain = text and all(each.isprintable() or each in "\t\n\r\f\v" for each in text)
+    return text if plain else None
+
+
+def reason(error: Exception) -> str:
+    """The one line of an error that says what went wrong."""
+    return getattr(error, "strerror", None) or str(error).split("\n")[0]
