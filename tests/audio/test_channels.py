@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib.util
 import io
+import struct
 import sys
 from pathlib import Path
 
@@ -12,6 +13,7 @@ import numpy as np
 import pytest
 
 from oscine.audio.io import channel_count, decode, open_source
+from oscine.audio.resample import MOST_CHANNELS, Resampler
 from oscine.errors import AudioError, UsageError
 from oscine.types import Audio
 
@@ -141,3 +143,98 @@ def test_a_stretch_with_fewer_channels_is_silent_unless_it_is_mono():
     joined = encode("adts", "aac", 48_000, 2) + encode("adts", "aac", 48_000, 1)
     second = decode(open_source(joined, 2)).samples
     assert np.abs(second[-16_000:-4000]).max() > 0.2
+
+
+NAMES = {1: "mono", 2: "stereo", 3: "2.1", 6: "5.1", 7: "6.1", 8: "7.1"}
+FORMATS = ("u8", "s16", "s32", "s64", "flt", "dbl")
+
+
+def converted(samples: np.ndarray, form: str, layout: str, rate: int = RATE) -> av.AudioFrame:
+    """A frame of any format; swresample parts planes, which PyAV's from_ndarray miscounts."""
+    graph = av.filter.Graph()
+    entry = graph.add_abuffer(sample_rate=rate, format="flt", layout=layout)
+    change, exit_ = graph.add("aformat", f"sample_fmts={form}"), graph.add("abuffersink")
+    entry.link_to(change)
+    change.link_to(exit_)
+    graph.configure()
+    frame = av.AudioFrame.from_ndarray(samples.reshape(1, -1), "flt", layout)
+    frame.sample_rate = rate
+    graph.push(frame)
+    return graph.pull()
+
+
+@pytest.mark.parametrize("channels", [1, 2, 3, 6, 7, 8, 9, 10, 11, 12, 13, 16, 24, 32, 44, 63, 64])
+@pytest.mark.parametrize("planar", [False, True])
+def test_any_number_of_channels_in_any_format(channels, planar):
+    """PyAV counts the planes of a frame past their end, from eight on: memory that is not its."""
+    layout = NAMES.get(channels, f"{channels} channels")
+    levels = (1 + np.arange(channels)) / 80
+    samples = np.tile(levels.astype("f4"), (1000, 1))
+    for form in FORMATS:
+        frame = converted(samples, form + "p" * planar, layout)
+        assert frame.format.is_planar == planar
+        for number in {1, channels // 2 + 1, channels}:
+            resampler = Resampler(RATE, number)
+            heard = np.concatenate([*resampler.push(frame), *resampler.flush()])
+            assert np.abs(heard - levels[number - 1]).max() < 0.01
+            assert len(heard) == 1000
+        resampler = Resampler(RATE)
+        mixed = np.concatenate([*resampler.push(frame), *resampler.flush()])
+        assert len(mixed) == 1000
+        if channels in (9, 11, 13, 32, 44, 63, 64):  # FFmpeg has no mix for them: the average
+            assert np.abs(mixed - levels.mean()).max() < 0.01
+
+
+def test_more_channels_than_any_recording_has():
+    frame = av.AudioFrame.from_ndarray(np.zeros((1, 650), "f4"), "flt", "65 channels")
+    frame.sample_rate = RATE
+    for channel in (None, 1):
+        with pytest.raises(ValueError, match="65 channels, and 64 are the most"):
+            list(Resampler(RATE, channel).push(frame))
+
+
+@pytest.mark.parametrize("channels", [65, 255, 1024, 65_535])
+def test_a_header_of_far_too_many_channels(channels):
+    data = bytes(2 * channels * 60)
+    form = (16, 1, channels, RATE, min(2 * RATE * channels, 2**32 - 1), 2 * channels & 0xFFFF, 16)
+    header = b"RIFF" + (36 + len(data)).to_bytes(4, "little") + b"WAVEfmt "
+    header += struct.pack("<IHHIIHH", *form) + b"data" + len(data).to_bytes(4, "little")
+    with pytest.raises(AudioError, match=r"^bytes: has .* channels, not 1 to 64; keep those"):
+        decode(header + data)
+
+
+SURROUND = [
+    ("mp4", "aac", "7.1", 8),
+    ("ogg", "libopus", "7.1", 8),
+    ("matroska", "aac", "7.1", 8),
+    ("flac", "flac", "7.1", 8),
+    ("wav", "pcm_s16le", "12 channels", 12),
+    ("w64", "pcm_f32le", "64 channels", MOST_CHANNELS),
+]
+
+
+@pytest.mark.parametrize(("container", "codec", "layout", "channels"), SURROUND)
+def test_every_channel_of_surround_sound(container, codec, layout, channels):
+    rate = 48_000
+    file = io.BytesIO()
+    levels = np.where(np.arange(channels) == 1, 0.4, 0.0)  # in the second channel alone
+    with av.open(file, "w", format=container) as output:
+        stream = output.add_stream(codec, rate=rate)
+        stream.codec_context.layout = layout
+        stream.codec_context.bit_rate = 512_000
+        form = stream.codec_context.codec.audio_formats[0].name
+        stream.codec_context.format = form
+        for start in range(0, 960 * 50, 960 if codec != "aac" else 1024):
+            time = (start + np.arange(960 if codec != "aac" else 1024)) / rate
+            tone = np.sin(2 * np.pi * 300 * time)[:, None] * levels
+            frame = converted(tone.astype("f4"), form, layout, rate)
+            frame.pts = start
+            output.mux(stream.encode(frame))
+        output.mux(stream.encode(None))
+    data = file.getvalue()
+    assert channel_count(data) == channels
+    loud = [np.abs(decode(open_source(data, each + 1)).samples).max() for each in range(channels)]
+    assert np.argmax(loud) == 1
+    assert loud[1] == pytest.approx(0.4, abs=0.05)
+    assert max(np.delete(loud, 1)) < 0.05
+    assert 0 < np.abs(decode(data).samples).max() < 0.3

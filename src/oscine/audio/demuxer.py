@@ -7,6 +7,7 @@ Formats that do nothing but name other files are not on the list of formats eith
 
 from __future__ import annotations
 
+import errno
 import re
 from pathlib import Path
 from typing import Any, BinaryIO
@@ -77,6 +78,7 @@ def opened(name: str, file: BinaryIO | Part, *, ignore_length: bool = False) -> 
     `file` is at its beginning. `name` is what messages call it. Raises AudioError.
     """
     options = {"protocol_whitelist": "", "format_whitelist": ",".join(FORMATS)}
+    options["max_size"] = str(1 << 16)  # bytes of a wave file at a time; else a second, however much
     if ignore_length:
         options["ignore_length"] = "1"
     refuse_playlist(name, file)
@@ -97,11 +99,13 @@ def _check_tracks(name: str, container: Any) -> None:
     if not container.streams.audio:
         kinds = ", ".join(sorted({stream.type for stream in container.streams}))
         raise AudioError(name, f"has no audio track (only {kinds or 'no tracks'})", _MEDIA)
-    if tracks.chosen(container).codec_context is None:
+    codec = tracks.chosen(container).codec_context
+    if codec is None:
         problem = "has audio of a kind that FFmpeg has no decoder for"
         raise AudioError(name, problem, "convert it to wav or flac")
-    if (count := channels(container)) > MOST_CHANNELS:
-        problem = f"has {count} channels, and {MOST_CHANNELS} are the most that are read"
+    count = int(codec.layout.nb_channels)
+    if count > MOST_CHANNELS or (not count and codec.name.startswith("pcm")):  # 0: above 512
+        problem = f"has {count or 'no or far too many'} channels, not 1 to {MOST_CHANNELS}"
         raise AudioError(name, problem, "keep those that are needed")
 
 
@@ -131,7 +135,8 @@ def _refusal(name: str, file: BinaryIO | Part, error: Exception) -> AudioError:
         return AudioError(name, f"cannot be read ({reason(failed)})", "copy it again")
     if _text(head) is not None:
         return AudioError(name, "is not a recording but text", _MEDIA)
-    why = "an unknown format" if isinstance(error, av.error.ArgumentError) else reason(error)
+    refused = getattr(error, "errno", None) == errno.EINVAL  # PyAV 13 calls its class otherwise
+    why = "an unknown format" if refused else reason(error)
     return AudioError(name, f"is not a recording ({why})", f"{_MEDIA}; {_SAMPLES}")
 
 

@@ -125,7 +125,7 @@ class Resampler:
         options = f"osr={self._rate}:osf=flt:ochl=mono:rematrix_maxval=1"
         try:
             return _chain(rate, sample_format, layout, "aresample", options)
-        except (av.error.ArgumentError, ValueError):
+        except (av.error.FFmpegError, ValueError):
             return None
 
     def _ready(self) -> Iterator[NDArray[np.float32]]:
@@ -165,7 +165,7 @@ class _Packer:
 
 
 def _chain(rate: int, sample_format: str, layout: str, name: str, options: str) -> av.filter.Graph:
-    """Frames of a kind through one filter. Raises av.error.ArgumentError, ValueError."""
+    """Frames of a kind through one filter. Raises av.error.FFmpegError, ValueError."""
     graph = av.filter.Graph()
     entry = graph.add_abuffer(sample_rate=rate, format=sample_format, layout=layout)
     change = graph.add(name, options)
