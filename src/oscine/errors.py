@@ -50,6 +50,7 @@ class AudioError(OscineError):
 
     def __init__(self, source: object, problem: str, remedy: str = "") -> None:
         super().__init__(f"{source}: {problem}" + (f"; {remedy}" if remedy else ""))
+        self.source, self.problem, self.remedy = source, problem, remedy
 
 
 class CheckpointError(OscineError):

@@ -78,7 +78,9 @@ def opened(name: str, file: BinaryIO | Part, *, ignore_length: bool = False) -> 
     `file` is at its beginning. `name` is what messages call it. Raises AudioError.
     """
     options = {"protocol_whitelist": "", "format_whitelist": ",".join(FORMATS)}
-    options["max_size"] = str(1 << 16)  # bytes of a wave file at a time; else a second, however much
+    options["max_size"] = str(
+        1 << 16
+    )  # bytes of a wave file at a time; else a second, however much
     if ignore_length:
         options["ignore_length"] = "1"
     refuse_playlist(name, file)

@@ -29,7 +29,7 @@ from typing import Any, BinaryIO, Protocol, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
-from oscine.audio import container
+from oscine.audio import container, decoder_pool
 from oscine.audio.chain import Part
 from oscine.audio.demuxer import reason
 from oscine.audio.mel import SAMPLE_RATE
@@ -134,14 +134,14 @@ class _MediaSource(Source):
 
     def channels(self) -> int:
         with self._opened() as file:
-            return container.channel_count(self.name, file)
+            return decoder_pool.channel_count(self.name, file)
 
     def only(self, channel: int) -> Source:
         return _MediaSource(self.name, self._opened, channel)
 
     def _pieces(self, rate: int) -> Iterator[Samples]:
         with self._opened() as file:
-            yield from container.decoded(self.name, file, rate, self.channel)
+            yield from decoder_pool.decoded(self.name, file, rate, self.channel)
 
 
 class _ArraySource(Source):

@@ -1,0 +1,230 @@
+"""The program of a process that decodes recordings for another one, and can do nothing else.
+
+FFmpeg is C that reads files from strangers. Here a crash, a hang or a demand for all memory costs
+one recording. The process has no file of it: it asks its parent for bytes, through the pipes that
+it was started with (decoder_messages), and may open neither files nor connections.
+"""
+
+from __future__ import annotations
+
+import codecs
+import importlib
+import json
+import logging
+import os
+import pkgutil
+import signal
+import sys
+import threading
+import time
+import traceback
+from collections.abc import Iterator
+from contextlib import suppress
+from typing import Any, BinaryIO, cast
+
+import av
+import numpy as np
+
+from oscine.audio import container
+from oscine.audio import decoder_messages as messages
+from oscine.audio.demuxer import reason
+from oscine.errors import AudioError
+from oscine.types import Samples
+
+try:
+    import resource
+except ImportError:  # Windows
+    resource = None  # type: ignore[assignment]
+
+READ_BYTES = 1 << 18  # asked for at a time: a wave file needs few turns, a seek wastes little
+BLOCK_SAMPLES = 1 << 15  # samples sent at a time
+_PARENT_SECONDS = 5.0  # between looks at whether the parent is there
+_log = logging.getLogger(__name__)
+
+
+class Stopped(Exception):  # noqa: N818  # a wish, no error
+    """The parent wants nothing more of this recording."""
+
+
+class Link:
+    """The two pipes; where the parent has gone, the process ends."""
+
+    def __init__(self, incoming: BinaryIO, outgoing: BinaryIO) -> None:
+        self._incoming, self._outgoing = incoming, outgoing
+
+    def send(self, kind: bytes, value: Any) -> None:
+        """A message with a value as JSON, or with bytes."""
+        try:
+            if isinstance(value, bytes):
+                messages.send(self._outgoing, kind, value)
+            else:
+                messages.send_json(self._outgoing, kind, value)
+        except OSError:
+            os._exit(0)
+
+    def receive(self) -> tuple[bytes, bytearray]:
+        try:
+            return messages.receive(self._incoming)
+        except (EOFError, OSError):
+            os._exit(0)
+
+
+class RemoteFile:
+    """The parent's recording as a file object. Raises Stopped where the parent has had enough."""
+
+    def __init__(self, link: Link, size: int, suffix: str) -> None:
+        self.name = "recording" + suffix
+        self._link, self._size = link, size
+        self._place = 0
+        self._held, self._held_from = b"", 0
+        self.stopped = False
+
+    def read(self, size: int = -1) -> bytes:
+        wanted = max(0, self._size - self._place) if size < 0 else size
+        parts = []
+        while wanted > 0:
+            skipped = self._place - self._held_from
+            part = self._held[skipped : skipped + wanted] if skipped >= 0 else b""
+            if not part:
+                self._held, self._held_from = self._ask(), self._place
+                part = self._held[:wanted]
+                if not part:
+                    break
+            parts.append(part)
+            self._place += len(part)
+            wanted -= len(part)
+        return parts[0] if len(parts) == 1 else b"".join(parts)
+
+    def _ask(self) -> bytes:
+        if not self.stopped:
+            self._link.send(messages.READ, messages.PLACE.pack(self._place, READ_BYTES))
+            kind, body = self._link.receive()
+            if kind == messages.DATA:
+                return bytes(body)
+        self.stopped = True
+        raise Stopped
+
+    def seek(self, place: int, whence: int = os.SEEK_SET) -> int:
+        base = (0, self._place, self._size)[whence]
+        self._place = min(max(0, base + place), 2**63)
+        return self._place
+
+    def tell(self) -> int:
+        return self._place
+
+
+class _Told(logging.Handler):
+    """What is logged here is logged by the parent."""
+
+    def __init__(self, link: Link) -> None:
+        super().__init__()
+        self._link = link
+
+    def emit(self, record: logging.LogRecord) -> None:
+        self._link.send(messages.LOG, [record.name, record.levelno, record.getMessage()])
+
+
+def perform(link: Link, job: dict[str, Any]) -> None:
+    """One job, to its END or ERROR."""
+    file = RemoteFile(link, job["size"], job["suffix"])
+    recording = cast(BinaryIO, file)
+    result: int | None = None
+    try:
+        if job["task"] == "channels":
+            result = container.channel_count(job["name"], recording)
+        else:
+            for block in _blocks(job, recording):
+                link.send(messages.BLOCK, block.tobytes())
+    except Stopped:
+        pass
+    except AudioError as error:
+        link.send(messages.ERROR, [error.problem, error.remedy])
+        return
+    except MemoryError:
+        problem = "its decoder needs more memory than it may take"
+        link.send(messages.ERROR, [problem, "convert it to wav or flac"])
+        return
+    except Exception as error:  # of PyAV or ours: it is told with the recording's name
+        _log.debug("%s", traceback.format_exc())
+        problem = f"cannot be decoded ({type(error).__name__}: {reason(error)})"
+        link.send(messages.ERROR, [problem, "convert it to wav or flac"])
+        return
+    link.send(messages.END, result)
+
+
+def _blocks(job: dict[str, Any], file: BinaryIO) -> Iterator[Samples]:
+    """Pieces put together and cut to BLOCK_SAMPLES; what comes before an error is not lost."""
+    waiting: list[Samples] = []
+    count = 0
+    try:
+        for piece in container.decoded(job["name"], file, job["rate"], job["channel"]):
+            waiting.append(piece)
+            count += len(piece)
+            if count >= BLOCK_SAMPLES:
+                yield from _cut(waiting)
+                waiting, count = [], 0
+    except AudioError:
+        yield from _cut(waiting)
+        raise
+    yield from _cut(waiting)
+
+
+def _cut(pieces: list[Samples]) -> Iterator[Samples]:
+    whole = np.concatenate(pieces) if pieces else np.zeros(0, np.float32)
+    for start in range(0, len(whole), BLOCK_SAMPLES):
+        yield whole[start : start + BLOCK_SAMPLES]
+
+
+def restrict(memory: int) -> None:
+    """Take away what decoding needs not: memory beyond `memory` bytes, new files and sockets.
+
+    Where the system has no such limits (Windows), only the crash is kept apart.
+    """
+    if resource is None:
+        return
+    _load_all()
+    opened = max(os.dup(0), 3)  # the lowest free descriptor: nothing is open beyond it
+    os.close(opened)
+    for name, most in (("RLIMIT_CORE", 0), ("RLIMIT_AS", memory), ("RLIMIT_NOFILE", opened)):
+        with suppress(AttributeError, ValueError, OSError):  # macOS knows no limit of the second
+            kind = getattr(resource, name)
+            hard = resource.getrlimit(kind)[1]
+            most = most if hard == resource.RLIM_INFINITY else min(most, hard)
+            resource.setrlimit(kind, (most, most))
+
+
+def _load_all() -> None:
+    """What would open a file at its first use."""
+    for name in ("utf-8-sig", "utf-16", "latin-1"):
+        codecs.lookup(name)
+    for module in pkgutil.walk_packages(av.__path__, "av."):
+        if not module.name.endswith(("__main__", "datasets")):
+            with suppress(ImportError):
+                importlib.import_module(module.name)
+
+
+def _end_with_parent(parent: int) -> None:
+    """A parent that was killed cannot end a decoder that hangs."""
+    while os.getppid() == parent:
+        time.sleep(_PARENT_SECONDS)
+    os._exit(0)
+
+
+def main() -> None:
+    """`sys.argv[1]` is the number of bytes that this process may take."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is for the parent, which ends this
+    outgoing = os.fdopen(os.dup(1), "wb", 0)
+    os.dup2(2, 1)  # what libraries print is no message
+    link = Link(os.fdopen(0, "rb", 0, closefd=False), outgoing)
+    logger = logging.getLogger("oscine")
+    logger.setLevel(logging.DEBUG)
+    logger.propagate = False
+    logger.addHandler(_Told(link))
+    if sys.platform != "win32":
+        threading.Thread(target=_end_with_parent, args=(os.getppid(),), daemon=True).start()
+    restrict(int(sys.argv[1]))
+    link.send(messages.HELLO, b"")
+    while True:
+        kind, body = link.receive()
+        if kind == messages.JOB:
+            perform(link, json.loads(body))
