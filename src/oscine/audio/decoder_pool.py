@@ -17,7 +17,7 @@ import threading
 import time
 from collections import deque
 from collections.abc import Generator, Iterator
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any, BinaryIO
 
@@ -32,13 +32,12 @@ from oscine.types import Samples
 
 _log = logging.getLogger(__name__)
 
-MEMORY_BYTES = 2 << 30  # that a process may take in all; it starts with a quarter of it
+MEMORY_BYTES = 2 << 30  # of addresses that a process may take; FFmpeg and NumPy are 0.3 of it
 SILENT_SECONDS = 60  # without a word of a process that is waited for: it hangs
 MOST_IDLE = 4  # processes that wait for the next recording
 _TICK = 1.0  # seconds; they are counted, so that a machine that slept ends nothing
-_ABANDON_SECONDS = 2  # to stop in the middle of a recording; else the process is ended
-_ABANDON_MESSAGES = 16
-_TURNS = 8  # times that a recording may be read before any sound comes of it
+_ABANDON_SECONDS = 0.5  # to stop in the middle of a recording; a new process takes as long
+_TURNS, _MORE_BYTES = 8, 64 << 20  # that it may be read, and more, before any sound comes of it
 _PROGRAM = (
     "import sys; sys.path[:] = sys.argv[2:]; from oscine.audio.decoder_process import main; main()"
 )
@@ -53,19 +52,22 @@ def decoded(
     `file` is read from its beginning while samples are asked for; it is left wherever it is. Raises
     AudioError also where the decoder crashes, hangs or needs more than MEMORY_BYTES.
     """
+    size = _size(name, file)
     decoder = _take()
     if decoder is None:
         yield from container.decoded(name, file, rate, channel)
         return
-    yield from decoder.perform(file, task="decode", name=name, rate=rate, channel=channel)
+    job = {"task": "decode", "name": name, "size": size, "rate": rate, "channel": channel}
+    yield from decoder.perform(file, job)
 
 
 def channel_count(name: str, file: BinaryIO | Part) -> int:
     """As container.channel_count, in another process."""
+    size = _size(name, file)
     decoder = _take()
     if decoder is None:
         return container.channel_count(name, file)
-    work = decoder.perform(file, task="channels", name=name)
+    work = decoder.perform(file, {"task": "channels", "name": name, "size": size})
     try:
         next(work)
     except StopIteration as end:
@@ -84,7 +86,8 @@ class _Decoder:
 
     def __init__(self) -> None:
         self.overdue = False  # it was ended because it kept silent
-        self.ticks: int | None = None  # that it is waited for; None: it is not
+        self._waiting, self._turn = False, 0  # for which message of it, if for any
+        self._seen, self._ticks = 0, 0  # the turn that the watch saw last, and how often
         self.patience = SILENT_SECONDS
         self._ready = False
         self._whole = True  # no message was interrupted half-way
@@ -105,27 +108,33 @@ class _Decoder:
         _live.add(self)
 
     def ready(self) -> bool:
-        """Wait until it is started; whether it is there."""
+        """Wait until it is started; where it is not there, it is ended."""
         if self.process.poll() is not None:
+            self.end()
             return False
-        with suppress(EOFError, OSError, ValueError):
-            self._ready = self._ready or self._receive()[0] == messages.HELLO
+        if self._ready:
+            return True
+        try:
+            with suppress(EOFError, OSError, ValueError):
+                self._ready = self._receive()[0] == messages.HELLO
+        finally:
+            if not self._ready:
+                self.end()
         return self._ready
 
-    def perform(self, file: BinaryIO | Part, **job: Any) -> Generator[Samples, None, Any]:
+    def perform(self, file: BinaryIO | Part, job: dict[str, Any]) -> Generator[Samples, None, Any]:
         """Samples of a recording as they come; returns the result of the task."""
         name, finished = job["name"], False
         self._asked = 0
         try:
-            size = file.seek(0, os.SEEK_END)
-            self._send_json(messages.JOB, job | {"size": size, "suffix": suffix(file)})
+            self._send_json(messages.JOB, job | {"suffix": suffix(file)})
             while True:
                 kind, body = self._receive()
                 if kind == messages.BLOCK:
                     self._asked = 0
                     yield np.frombuffer(body, np.float32)
                 elif kind == messages.READ:
-                    self._answer(name, file, size, *messages.PLACE.unpack(body))
+                    self._answer(name, file, job["size"], *messages.PLACE.unpack(body))
                 elif kind == messages.LOG:
                     logger, level, text = json.loads(body)
                     logging.getLogger(logger).log(level, "%s", text)
@@ -147,38 +156,48 @@ class _Decoder:
         """What it asks for; STOP, and an AudioError, where that cannot be read."""
         self._asked += size
         try:
-            if self._asked > _TURNS * whole + (64 << 20):
+            if self._asked > _TURNS * whole + _MORE_BYTES:
                 raise AudioError(name, "its decoder reads without an end", _REMEDY)
             data = _bytes_at(name, file, place, min(size, messages.MOST_BYTES))
-        except AudioError:
+        except BaseException:  # whatever a file object raises, and Ctrl-C
             self._send(messages.STOP)
             raise
         self._send(messages.DATA, data)
 
     def _send(self, kind: bytes, body: bytes = b"") -> None:
-        self._whole, self.ticks = False, 0
-        _watch.wake()
-        messages.send(self._to, kind, body)
-        self._whole, self.ticks = True, None
+        with self._watched():
+            messages.send(self._to, kind, body)
 
     def _send_json(self, kind: bytes, value: Any) -> None:
         self._send(kind, json.dumps(value).encode("ascii"))
 
     def _receive(self) -> tuple[bytes, bytearray]:
-        self._whole, self.ticks = False, 0
-        _watch.wake()
-        message = messages.receive(self._from)
-        self._whole, self.ticks = True, None
-        return message
+        with self._watched():
+            return messages.receive(self._from)
 
-    def tick(self) -> None:
-        """A second has gone by."""
-        if self.ticks is not None:
-            self.ticks += 1
-            if self.ticks > self.patience:
-                self.overdue = True
-                with suppress(OSError):
-                    self.process.kill()
+    @contextmanager
+    def _watched(self) -> Iterator[None]:
+        """One message; where this is interrupted, the process is of no use any more."""
+        self._turn += 1
+        self._whole, self._waiting = False, True
+        _watch.wake()
+        try:
+            yield
+            self._whole = True
+        finally:
+            self._waiting = False
+
+    def tick(self) -> bool:
+        """A second has gone by; whether it is waited for."""
+        turn = self._turn
+        if not self._waiting:
+            return False
+        self._seen, self._ticks = turn, self._ticks + 1 if turn == self._seen else 0
+        if self._ticks > self.patience:
+            self.overdue = True
+            with suppress(OSError):
+                self.process.kill()
+        return True
 
     def _lost(self, name: str) -> AudioError:
         """It has gone in the middle of a recording: why."""
@@ -197,10 +216,11 @@ class _Decoder:
         """Have it stop where it is; whether it can be used again."""
         if not self._whole or sys.is_finalizing() or self.process.returncode is not None:
             return False
-        self.patience = _ABANDON_SECONDS
+        self.patience = 1
+        until = time.monotonic() + _ABANDON_SECONDS
         with suppress(EOFError, OSError, ValueError):
-            for _ in range(_ABANDON_MESSAGES):
-                kind, _body = self._receive()
+            while time.monotonic() < until:
+                kind, _ = self._receive()
                 if kind in (messages.END, messages.ERROR):
                     return True
                 if kind == messages.READ:
@@ -216,20 +236,18 @@ class _Decoder:
 
     def end(self, wait: bool = False) -> None:
         """End the process; with `wait`, if it is about to end it may do so by itself."""
-        self.ticks = None
         _live.discard(self)
         for pipe in (self._to, self._from):
             with suppress(OSError):
                 pipe.close()
         if wait:
             with suppress(subprocess.TimeoutExpired):
-                self.process.wait(_ABANDON_SECONDS)
+                self.process.wait(2 * _TICK)
         self.process.kill()
         self.process.wait()
 
     def forget(self) -> None:
         """In a process that was forked: it is the other one's."""
-        self.ticks = None
         self.process.returncode = _FORKED
         for pipe in (self._to, self._from):
             with suppress(OSError):
@@ -237,6 +255,13 @@ class _Decoder:
 
 
 _FORKED = 1 << 20  # no exit code
+
+
+def _size(name: str, file: BinaryIO | Part) -> int:
+    try:
+        return file.seek(0, os.SEEK_END)
+    except (OSError, ValueError) as error:
+        raise _unreadable(name, error) from None
 
 
 def _bytes_at(name: str, file: BinaryIO | Part, place: int, size: int) -> bytes:
@@ -252,9 +277,12 @@ def _bytes_at(name: str, file: BinaryIO | Part, place: int, size: int) -> bytes:
                 break
             data += part
     except (OSError, ValueError) as error:
-        problem = f"cannot be read ({reason(error)})"
-        raise AudioError(name, problem, "record it or convert it again") from None
+        raise _unreadable(name, error) from None
     return data[:size]
+
+
+def _unreadable(name: str, error: Exception) -> AudioError:
+    return AudioError(name, f"cannot be read ({reason(error)})", "record it or convert it again")
 
 
 class _Watch:
@@ -278,8 +306,7 @@ class _Watch:
             self._waiting.clear()
             time.sleep(_TICK)
             for decoder in list(_live):
-                decoder.tick()
-                if decoder.ticks is not None:
+                if decoder.tick():
                     self._waiting.set()
 
 
@@ -295,12 +322,10 @@ def _take() -> _Decoder | None:
             decoder = _idle.pop()
             if decoder.ready():
                 return decoder
-            decoder.end()
     if (started := _started()) is None:
         return None
     if started.ready():
         return started
-    started.end()
     _log.debug("no decoder process (it ended with %s): decoding here", started.process.returncode)
     return None
 
