@@ -52,6 +52,12 @@ class AudioError(OscineError):
         super().__init__(f"{source}: {problem}" + (f"; {remedy}" if remedy else ""))
         self.source, self.problem, self.remedy = source, problem, remedy
 
+    @classmethod
+    def too_long(cls, source: object, most_seconds: float) -> AudioError:
+        """A recording longer than the caller allows."""
+        problem = f"is longer than the {most_seconds:g} s of max_audio_seconds"
+        return cls(source, problem, "cut it, or raise --max-audio-seconds")
+
 
 class CheckpointError(OscineError):
     """Weights, configuration or tokenizer files that are damaged, incomplete or contradictory."""

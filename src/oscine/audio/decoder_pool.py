@@ -45,7 +45,11 @@ _REMEDY = "convert it to wav or flac"
 
 
 def decoded(
-    name: str, file: BinaryIO | Part, rate: int, channel: int | None = None
+    name: str,
+    file: BinaryIO | Part,
+    rate: int,
+    channel: int | None = None,
+    most_seconds: float | None = None,
 ) -> Iterator[Samples]:
     """As container.decoded, in another process.
 
@@ -55,10 +59,11 @@ def decoded(
     size = _size(name, file)
     decoder = _take()
     if decoder is None:
-        yield from container.decoded(name, file, rate, channel)
+        yield from container.decoded(name, file, rate, channel, most_seconds)
         return
-    job = {"task": "decode", "name": name, "size": size, "rate": rate, "channel": channel}
-    yield from decoder.perform(file, job)
+    job = {"task": "decode", "name": name, "size": size}
+    how = {"rate": rate, "channel": channel, "most_seconds": most_seconds}
+    yield from decoder.perform(file, job | how)
 
 
 def channel_count(name: str, file: BinaryIO | Part) -> int:

@@ -17,11 +17,10 @@ import math
 import os
 import stat
 import sys
-import tempfile
-import weakref
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
+from contextlib import AbstractContextManager, nullcontext
+from copy import copy
 from functools import partial
 from pathlib import Path
 from typing import Any, BinaryIO, Protocol, TypeAlias
@@ -31,6 +30,7 @@ from numpy.typing import NDArray
 
 from oscine.audio import container, decoder_pool
 from oscine.audio.chain import Part
+from oscine.audio.container import PADDING_SECONDS
 from oscine.audio.demuxer import reason
 from oscine.audio.mel import SAMPLE_RATE
 from oscine.audio.resample import (
@@ -41,14 +41,14 @@ from oscine.audio.resample import (
     mono_frame,
     to_float,
 )
+from oscine.audio.spool import OpenLater, Spool, in_place, opened_file
 from oscine.errors import AudioError, NonFiniteError, UsageError
-from oscine.files import is_device
+from oscine.files import expanded, is_device
 from oscine.types import Audio, Samples
 
 _log = logging.getLogger(__name__)
 
 BLOCK_SAMPLES = 1 << 16  # 4 s at 16 kHz: large enough for NumPy, small enough for a cache
-SPOOL_BYTES = 32 << 20  # what a pipe may hold in memory before it goes to a temporary file
 WRONG_SCALE = 100.0  # in full scales: no recording, but other numbers
 LOUDEST = 1e12  # in full scales: it is damage, and not far below where power overflows
 
@@ -65,23 +65,34 @@ class Source(ABC):
     def __init__(self, name: str, channel: int | None = None) -> None:
         self.name = name
         self.channel = channel  # from 1; None: all are mixed
+        self.most_seconds: float | None = None  # a longer recording is refused
         self.told = False  # what is odd about it is said already, and is not said again
 
     @abstractmethod
     def channels(self) -> int:
         """How many channels the recording has. Raises AudioError when it cannot be read."""
 
-    @abstractmethod
     def only(self, channel: int) -> Source:
         """The same recording, of which one channel is heard."""
+        same = copy(self)
+        same.channel = channel
+        return same
+
+    def within(self, seconds: float | None) -> Source:
+        """The same recording, which is refused where it is longer; None: however long it is."""
+        same = copy(self)
+        same.most_seconds = seconds
+        return same
 
     def blocks(self, rate: int = SAMPLE_RATE) -> Iterator[Samples]:
         """Mono float32 blocks [n] at `rate` hertz, full scale = 1, each at least one sample long.
 
-        Raises AudioError when the recording cannot be read and NonFiniteError for NaN or infinity.
+        Raises AudioError when the recording cannot be read or is longer than `most_seconds`, and
+        NonFiniteError for NaN or infinity.
         """
         waiting: list[Samples] = []
-        count = 0
+        count = total = 0
+        most = math.inf if self.most_seconds is None else self.most_seconds + PADDING_SECONDS
         for piece in self._pieces(rate):
             if not np.isfinite(piece).all():
                 raise NonFiniteError(f"{self.name}: audio contains non-finite samples")
@@ -93,6 +104,9 @@ class Source(ABC):
                 raise AudioError(self.name, problem, "scale floats to -1 … 1")
             waiting.append(piece)
             count += len(piece)
+            total += len(piece)
+            if total > most * rate:  # whatever the header says
+                raise AudioError.too_long(self.name, most - PADDING_SECONDS)
             if count >= BLOCK_SAMPLES:
                 yield np.concatenate(waiting)
                 waiting, count = [], 0
@@ -136,12 +150,9 @@ class _MediaSource(Source):
         with self._opened() as file:
             return decoder_pool.channel_count(self.name, file)
 
-    def only(self, channel: int) -> Source:
-        return _MediaSource(self.name, self._opened, channel)
-
     def _pieces(self, rate: int) -> Iterator[Samples]:
         with self._opened() as file:
-            yield from decoder_pool.decoded(self.name, file, rate, self.channel)
+            yield from decoder_pool.decoded(self.name, file, rate, self.channel, self.most_seconds)
 
 
 class _ArraySource(Source):
@@ -159,9 +170,12 @@ class _ArraySource(Source):
 
     def only(self, channel: int) -> Source:
         container.check_channel(self.name, channel, self.channels())
-        return _ArraySource(self.name, self._samples, self._rate, channel)
+        return super().only(channel)
 
     def _pieces(self, rate: int) -> Iterator[Samples]:
+        most = self.most_seconds
+        if most is not None and len(self._samples) > (most + PADDING_SECONDS) * self._rate:
+            raise AudioError.too_long(self.name, most)
         resampler = Resampler(rate)
         for start in range(0, len(self._samples), BLOCK_SAMPLES):
             piece = to_float(self._samples[start : start + BLOCK_SAMPLES])
@@ -173,33 +187,6 @@ class _ArraySource(Source):
             else:
                 yield from resampler.push(mono_frame(piece, self._rate))
         yield from resampler.flush()
-
-
-class _Spool:
-    """What cannot be rewound, copied once: in memory while small, in a temporary file beyond."""
-
-    def __init__(self, name: str, read: Callable[[int], Any]) -> None:
-        self._name = name
-        self._read: Callable[[int], Any] | None = read
-        self._file = tempfile.SpooledTemporaryFile(max_size=SPOOL_BYTES)
-        weakref.finalize(self, self._file.close)
-
-    @contextmanager
-    def __call__(self) -> Iterator[BinaryIO]:
-        read, self._read = self._read, None
-        while read is not None:
-            chunk = _read_bytes(self._name, read, 1 << 20)
-            if not chunk:
-                break
-            try:
-                self._file.write(chunk)
-            except OSError as error:
-                problem = f"cannot be kept aside in {tempfile.gettempdir()} ({reason(error)})"
-                raise AudioError(self._name, problem, "free some room there") from None
-        if not self._file.seek(0, os.SEEK_END):
-            raise AudioError(self._name, "is empty", "record or copy it again")
-        self._file.seek(0)
-        yield self._file  # type: ignore[misc]
 
 
 def open_source(
@@ -239,7 +226,9 @@ def _open(source: SourceLike, name: str | None) -> Source:
     if isinstance(source, Source):
         return source
     if isinstance(source, str | Path):
-        return _standard_input(name) if source == "-" else _file(Path(source), name or str(source))
+        return (
+            _standard_input(name) if source == "-" else _file(expanded(source), name or str(source))
+        )
     if isinstance(source, bytes | bytearray | memoryview):
         label = name or "bytes"
         if not len(source):
@@ -286,37 +275,10 @@ def _file(path: Path, label: str) -> Source:
     if is_device(path):  # it may never end
         raise AudioError(label, "is a device", "give a file, or pipe a part of it in")
     if not stat.S_ISREG(found.st_mode):
-        return _MediaSource(label, _Spool(label, _OpenLater(path).read))
+        return _MediaSource(label, Spool(label, OpenLater(path).read))
     if not found.st_size:
         raise AudioError(label, "is empty", "record or copy it again")
-    return _MediaSource(label, partial(_opened_file, label, path))
-
-
-@contextmanager
-def _opened_file(label: str, path: Path) -> Iterator[BinaryIO]:
-    try:
-        file = path.open("rb")
-    except OSError as error:
-        remedy = "record it or convert it again"
-        raise AudioError(label, f"cannot be read ({reason(error)})", remedy) from None
-    with file:
-        yield file
-
-
-class _OpenLater:
-    """A pipe opened at the first read, so that making a Source does not wait for a writer."""
-
-    def __init__(self, path: Path) -> None:
-        self._path = path
-        self._file: BinaryIO | None = None
-
-    def read(self, size: int) -> bytes:
-        if self._file is None:
-            self._file = self._path.open("rb")
-        chunk = self._file.read(size)
-        if not chunk:
-            self._file.close()
-        return chunk
+    return _MediaSource(label, partial(opened_file, label, path))
 
 
 def _standard_input(name: str | None) -> Source:
@@ -339,41 +301,12 @@ def _file_object(file: Any, name: str | None) -> Source:
     except (AttributeError, OSError, ValueError):
         start = None
     if start is None or not isinstance(end, int):
-        return _MediaSource(label, _Spool(label, file.read))
+        return _MediaSource(label, Spool(label, file.read))
     if not end:
         raise AudioError(label, "is empty", "record or copy it again")
     if start >= end:
         raise AudioError(label, "is at its end", "seek(0) first")
-    return _MediaSource(label, partial(_in_place, label, file, start))
-
-
-@contextmanager
-def _in_place(label: str, file: Any, start: int) -> Iterator[BinaryIO | Part]:
-    """A file object from where it stood, and stands again afterwards."""
-    try:
-        end = file.seek(0, os.SEEK_END)
-        file.seek(start)
-    except (OSError, ValueError) as error:
-        raise AudioError(label, f"cannot be read again ({reason(error)})") from None
-    try:
-        yield Part(file, start, end) if start else file
-    finally:
-        with suppress(OSError, ValueError):
-            file.seek(start)
-
-
-def _read_bytes(name: str, read: Callable[[int], Any], size: int) -> bytes:
-    try:
-        chunk = read(size)
-    except (OSError, ValueError) as error:
-        raise AudioError(name, f"cannot be read ({reason(error)})") from None
-    if chunk is None:
-        raise AudioError(name, "has no data ready", "open it in blocking mode")
-    if isinstance(chunk, str):
-        raise AudioError(name, "is open as text", "open it with mode 'rb'")
-    if not isinstance(chunk, bytes | bytearray | memoryview):  # bytes(5) would be zeros, for ever
-        raise AudioError(name, f"gives {type(chunk).__name__} instead of bytes", "open a file")
-    return bytes(chunk)
+    return _MediaSource(label, partial(in_place, label, file, start))
 
 
 def _time_first(name: str, samples: NDArray[Any]) -> NDArray[Any]:

@@ -12,6 +12,7 @@ import typer
 
 from oscine.cli import tell
 from oscine.errors import UsageError
+from oscine.files import expanded
 from oscine.terminal import printable
 from oscine.threads import count, set_count
 
@@ -130,6 +131,13 @@ def check_device(device: str) -> None:
         wanted_device(device)
 
 
+def prepare_decoder() -> None:
+    """Start the process that decodes recordings, so that it is there once the model is."""
+    from oscine.audio.decoder_pool import prepare  # slow to import
+
+    prepare()
+
+
 def load_model(name: str, device: str, dtype: str, *, offline: bool) -> Model:
     """Load by name or path, showing what is fetched.
 
@@ -138,7 +146,11 @@ def load_model(name: str, device: str, dtype: str, *, offline: bool) -> Model:
     import oscine
     from oscine import hub
 
-    if not os.path.exists(name) and hub.find(name) is None and not hub.is_offline(offline):
+    if (
+        not os.path.exists(expanded(name))
+        and hub.find(name) is None
+        and not hub.is_offline(offline)
+    ):
         from oscine.cli.models import download_bars
 
         with download_bars() as report:

@@ -14,7 +14,7 @@ from pathlib import Path
 from oscine.audio.suffixes import SUFFIXES
 from oscine.cli import emit, tell
 from oscine.errors import OscineError, UsageError
-from oscine.files import is_special, unfinished
+from oscine.files import expanded, is_special, unfinished
 from oscine.formats import FORMATS
 from oscine.terminal import printable
 
@@ -65,6 +65,11 @@ def plan(inputs: Sequence[str], formats: Sequence[str], output_dir: Path | None)
             owners[place] = source
         jobs.append(Job(source, targets))
     return tuple(jobs)
+
+
+def at_home(argument: str) -> str:
+    """A path with ~ replaced, which shells do not do after `--option=`."""
+    return str(expanded(argument)) if argument.startswith("~") else argument
 
 
 def _inside(folder: str) -> list[str]:

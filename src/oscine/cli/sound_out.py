@@ -13,7 +13,7 @@ from time import perf_counter
 from typing import TYPE_CHECKING, Protocol
 
 from oscine.cli import bars, remark, tell
-from oscine.cli.outputs import identities, overwritten, try_file
+from oscine.cli.outputs import at_home, identities, overwritten, try_file
 from oscine.errors import OscineError, UsageError
 from oscine.formats import timestamp
 from oscine.terminal import printable
@@ -108,6 +108,7 @@ def choose(output: str | None, form: str | None, play: bool, inputs: Iterable[st
         output = STANDARD_OUTPUT
     if output == "":
         raise UsageError("the name of the output file is empty")
+    output = output and at_home(output)
     if output is None and form is not None:
         raise UsageError("format is for a file; add --output")
     if play:

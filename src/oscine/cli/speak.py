@@ -26,6 +26,7 @@ from oscine.cli.engine import (
     load_model,
     number,
     option,
+    prepare_decoder,
     refuse_listener,
     set_threads,
     start_log,
@@ -33,9 +34,10 @@ from oscine.cli.engine import (
     whole,
 )
 from oscine.cli.openai_style import OpenAIStyle
-from oscine.cli.outputs import STANDARD_INPUT
+from oscine.cli.outputs import STANDARD_INPUT, at_home
 from oscine.cli.voices import released, saved, show_voices
 from oscine.errors import UsageError
+from oscine.files import expanded
 from oscine.models.qwen3_tts.abilities import DEFAULT_VOICE, Abilities
 from oscine.models.qwen3_tts.options import ELSEWHERE, SpeakOptions
 from oscine.models.qwen3_tts.voices import LISTS, is_name
@@ -276,12 +278,14 @@ def speak(
         opened = open_source(reference)
         if reference == STANDARD_INPUT:  # which can be opened once
             options["reference"] = opened
+        prepare_decoder()
     if (abilities := released(model)) is not None:
         name_somebody(abilities, options)
         how = {name: options[name] for name in CONDITIONING if name in options}
         if abilities.check(saved(), chosen, **how).instruct is None:
             options.pop("instruct", None)  # or the model would tell once more that it is left out
-    read = [str(each) for each in (text, reference, reference_text, voice) if each is not None]
+    named = (text, reference, reference_text, voice)
+    read = [at_home(str(each)) for each in named if each is not None]
     out = sound_out.choose(output, form, play, read_files(model, voice, read))
     loaded = load_speaker(model, device, dtype.value, offline=offline)
     name_somebody(loaded.abilities, options)
@@ -299,7 +303,7 @@ def read_files(model: str, voice: str | None, arguments: list[str]) -> Iterator[
     yield from arguments
     if voice is not None and is_name(voice):
         yield str(saved().file(voice))
-    local = hub.expanded(model)
+    local = expanded(model)
     place: Path | None = local
     if not os.path.exists(local):
         check_speaks(model)
@@ -333,7 +337,7 @@ def say_text(
 
 def load_speaker(name: str, device: str, dtype: str, *, offline: bool) -> Qwen3Tts:
     """A model that speaks; UsageError for one that writes down, before it is fetched if known."""
-    if not os.path.exists(hub.expanded(name)):
+    if not os.path.exists(expanded(name)):
         check_speaks(name)
     loaded: Any = load_model(name, device, dtype, offline=offline)
     if not hasattr(loaded, "speak"):

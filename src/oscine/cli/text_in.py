@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from oscine.audio.suffixes import SUFFIXES as SOUND
-from oscine.cli.outputs import STANDARD_INPUT
+from oscine.cli.outputs import STANDARD_INPUT, at_home
 from oscine.errors import OscineError, UsageError
 from oscine.files import is_device
 
@@ -61,6 +61,7 @@ def contents(argument: str, instead_of_folder: str, instead_of_file: str) -> str
 
     Raises UsageError, with what to do instead, for a folder and where there is no such file.
     """
+    argument = at_home(argument)
     if os.path.isdir(argument):
         raise UsageError(f"{argument} is a folder; name a file in it, or {instead_of_folder}")
     if os.path.exists(argument):

@@ -23,6 +23,7 @@ from oscine.cli.engine import (
     load_model,
     number,
     option,
+    prepare_decoder,
     refuse_speaker,
     set_threads,
     start_log,
@@ -31,9 +32,10 @@ from oscine.cli.engine import (
 )
 from oscine.cli.live import LISTENING, check_live, listen
 from oscine.cli.openai_style import OpenAIStyle
-from oscine.cli.outputs import are_writable, is_readable, make_folder, plan
+from oscine.cli.outputs import are_writable, at_home, is_readable, make_folder, plan
 from oscine.cli.work import Asked, finish
 from oscine.errors import UsageError
+from oscine.files import expanded
 from oscine.formats import FORMATS, SUBTITLES
 from oscine.models.parakeet.options import Segmenting
 from oscine.models.whisper.options import (
@@ -156,6 +158,9 @@ def transcribe(
     ] = 0.5,
     task: Annotated[Task, option("Same language, or English.")] = Task.TRANSCRIBE,
     split_channels: Annotated[bool, option("Transcribe every channel apart.")] = False,
+    max_audio_seconds: Annotated[
+        float | None, option("Refuse recordings that are longer, s.", number, "FLOAT")
+    ] = None,
     clip_timestamps: Annotated[
         str, option("Seconds start,end,start,...; the last end may be left out.")
     ] = "0",
@@ -260,8 +265,10 @@ def transcribe(
     """
     # A mistake is told before anything slow begins.
     said = given(context)
+    files = [at_home(each) for each in files or []]
+    output_dir = output_dir and expanded(output_dir)
     if live:
-        check_live(files or [], said)
+        check_live(files, said)
     elif latency is not None:
         raise UsageError("latency needs --live")
     elif not files:
@@ -275,7 +282,7 @@ def transcribe(
     check_options(options)
     stored = precision(dtype, fp16)
     written = FORMATS if OutputFormat.ALL in formats else formats
-    jobs = () if live else plan(files or [], written, output_dir)
+    jobs = () if live else plan(files, written, output_dir)
     set_threads(threads)
     check_device(device)
     if output_dir is not None:
@@ -283,8 +290,9 @@ def transcribe(
     start_log(verbose)
     if live:
         loaded = load_listener(model, device, stored, offline=offline)
-        listen(loaded, files or [], latency, {name: options[name] for name in LISTENING & said})
+        listen(loaded, files, latency, {name: options[name] for name in LISTENING & said})
         raise typer.Exit(0)
+    prepare_decoder()
     able = [job for job in jobs if is_readable(job.source) and are_writable(job.targets)]
     done = []
     if able:
@@ -347,7 +355,7 @@ def load_listener(name: str | None, device: str, dtype: str, *, offline: bool) -
     from oscine import hub
 
     name = name or hub.DEFAULT_MODEL
-    if name in hub.QWEN3_TTS and not os.path.exists(name):
+    if name in hub.QWEN3_TTS and not os.path.exists(expanded(name)):
         raise refuse_speaker(name)
     loaded: Any = load_model(name, device, dtype, offline=offline)
     if hasattr(loaded, "speak"):

@@ -17,12 +17,14 @@ from oscine.cli.engine import (
     Threads,
     check_device,
     check_speaks,
+    prepare_decoder,
     set_threads,
     start_log,
 )
 from oscine.cli.outputs import STANDARD_INPUT, print_table
 from oscine.cli.text_in import open_words
 from oscine.errors import HubError, OscineError, UsageError
+from oscine.files import expanded
 
 if TYPE_CHECKING:
     from oscine.models.qwen3_tts.abilities import Abilities
@@ -90,6 +92,7 @@ def save(
         text = checked_words(open_words(text), "text")
     opened = open_source(audio)
     recording = opened if audio == STANDARD_INPUT else audio  # standard input can be opened once
+    prepare_decoder()
     if (abilities := released(model)) is not None:
         abilities.refuse_cloning()
     set_threads(threads)
@@ -172,7 +175,7 @@ def released(model: str) -> Abilities | None:
     from oscine import hub
     from oscine.models.qwen3_tts.abilities import Abilities
 
-    if os.path.exists(hub.expanded(model)):
+    if os.path.exists(expanded(model)):
         return None
     name = hub.known(model)
     if name not in hub.SPEAKS:
@@ -195,8 +198,8 @@ def abilities_of(model: str) -> Abilities:
 
     if (found := released(model)) is not None:
         return found
-    path: Path | None = hub.expanded(model)
-    if not os.path.exists(hub.expanded(model)):
+    path: Path | None = expanded(model)
+    if not os.path.exists(expanded(model)):
         check_speaks(model)
         path = hub.find(model)
     if path is None:

@@ -39,6 +39,8 @@ class Listening(Protocol):
     @property
     def split_channels(self) -> bool: ...
     @property
+    def max_audio_seconds(self) -> float | None: ...
+    @property
     def clip_timestamps(self) -> Sequence[Clip]: ...
     @property
     def vad_filter(self) -> bool: ...
@@ -75,7 +77,8 @@ class Transcription(Iterator[Segment]):
         progress: Progress | None = None,
         cancel: Cancel | None = None,
     ) -> None:
-        self._resident, self._source, self._asked = model, source, asked
+        self._resident, self._asked = model, asked
+        self._source = source.within(asked.max_audio_seconds)
         self.language = ""
         self.duration = 0.0
         self._probability: float | None = None

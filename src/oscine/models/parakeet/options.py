@@ -19,7 +19,8 @@ from oscine.models.whisper.options import TranscribeOptions
 
 #: Options of Whisper that Parakeet has too, besides all that begins with vad_.
 SHARED = frozenset(
-    "language hotwords word_timestamps clip_timestamps batch_size split_channels".split()
+    "language hotwords word_timestamps clip_timestamps batch_size split_channels "
+    "max_audio_seconds".split()
 )
 #: Values of others that say what is the case anyway, besides their defaults.
 SAME: Mapping[str, tuple[object, ...]] = MappingProxyType(

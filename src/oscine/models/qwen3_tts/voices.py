@@ -19,7 +19,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from oscine.errors import CheckpointError, OscineError, UsageError
-from oscine.files import NewFile, cannot_write, is_special
+from oscine.files import NewFile, cannot_write, expanded, is_special
 from oscine.models.qwen3_tts.config import SIZES, Qwen3TtsConfig
 from oscine.models.qwen3_tts.prompt import Reference
 from oscine.text.qwen import checked_text
@@ -160,7 +160,7 @@ class VoiceFolder:
         """
         text = str(name)
         if isinstance(name, Path) or text.endswith(SUFFIX) or "/" in text or "\\" in text:
-            return read_voice(Path(name))
+            return read_voice(expanded(name))
         path = self.file(text)
         if not path.is_file():
             known = ", ".join(self.names()) or "none yet"

@@ -245,6 +245,7 @@ CHECKS: Mapping[str, Check] = MappingProxyType(
         "vad_speech_pad_ms": _whole,
         "batch_size": _optional(_batch_size),
         "split_channels": _flag,
+        "max_audio_seconds": _optional(_positive),
         "seed": _whole,
     }
 )

@@ -92,6 +92,7 @@ class TranscribeOptions:
     vad_speech_pad_ms: int = 400  # kept on either side of speech
     batch_size: int | str | None = None  # windows at once; None or 1: one after another; "auto"
     split_channels: bool = False  # every channel apart
+    max_audio_seconds: float | None = None  # a longer recording is refused; None: none is
     seed: int = 0
 
     @classmethod
