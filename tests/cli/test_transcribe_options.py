@@ -38,6 +38,7 @@ REACHES: dict[str, list[tuple[str, Any]]] = {
     ],
     "task": [("--task=translate", "translate")],
     "split_channels": [("--split_channels True", True)],
+    "max_audio_seconds": [("--max_audio_seconds 3600", 3600.0), ("--max-audio-seconds=None", None)],
     "clip_timestamps": [("--clip_timestamps 1,2", ((1.0, 2.0),))],
     "without_timestamps": [("--without_timestamps True", True)],
     "word_timestamps": [(WORDS, True), ("--word-timestamps", True)],

@@ -83,8 +83,9 @@ def test_what_it_takes() -> None:
     options = ParakeetOptions.of(
         language="English", hotwords="oscine", word_timestamps=True, clip_timestamps="1,2",
         batch_size=4, split_channels=True, vad_threshold=0.4, max_words=5, silence_gap=1,
-        max_duration=float("inf"),
+        max_duration=float("inf"), max_audio_seconds=60,
     )  # fmt: skip
+    assert options.shared.max_audio_seconds == 60
     assert options.shared.language == "en"
     assert options.shared.clip_timestamps == ((1.0, 2.0),)
     assert options.phrases == (("oscine", 1.0),)

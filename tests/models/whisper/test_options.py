@@ -151,6 +151,8 @@ def test_defaults_need_no_checking() -> None:
             "hallucination_silence_threshold does not go with batch_size=2",
         ),
         ({"split_channels": "yes"}, "split_channels must be True or False"),
+        ({"max_audio_seconds": 0}, "max_audio_seconds must be above 0, not 0"),
+        ({"max_audio_seconds": "an hour"}, "max_audio_seconds must be a number"),
     ],
 )  # fmt: skip
 def test_refused_by_name(options: dict[str, Any], problem: str) -> None:
