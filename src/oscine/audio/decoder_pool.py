@@ -33,6 +33,7 @@ from oscine.types import Samples
 _log = logging.getLogger(__name__)
 
 MEMORY_BYTES = 2 << 30  # of addresses that a process may take; FFmpeg and NumPy are 0.3 of it
+START_SECONDS = 60  # until a process is ready; it takes a third of one on a machine at rest
 SILENT_SECONDS = 60  # without a word of a process that is waited for: it hangs
 MOST_IDLE = 4  # processes that wait for the next recording
 _TICK = 1.0  # seconds; they are counted, so that a machine that slept ends nothing
@@ -93,7 +94,7 @@ class _Decoder:
         self.overdue = False  # it was ended because it kept silent
         self._waiting, self._turn = False, 0  # for which message of it, if for any
         self._seen, self._ticks = 0, 0  # the turn that the watch saw last, and how often
-        self.patience = SILENT_SECONDS
+        self.patience = START_SECONDS
         self._ready = False
         self._whole = True  # no message was interrupted half-way
         self._asked = 0  # bytes, since the last sound
@@ -130,7 +131,7 @@ class _Decoder:
     def perform(self, file: BinaryIO | Part, job: dict[str, Any]) -> Generator[Samples, None, Any]:
         """Samples of a recording as they come; returns the result of the task."""
         name, finished = job["name"], False
-        self._asked = 0
+        self._asked, self.patience = 0, SILENT_SECONDS
         try:
             self._send_json(messages.JOB, job | {"suffix": suffix(file)})
             while True:
@@ -233,7 +234,6 @@ class _Decoder:
         return False
 
     def _keep(self) -> None:
-        self.patience = SILENT_SECONDS
         if len(_idle) < MOST_IDLE:
             _idle.append(self)
         else:
