@@ -18,6 +18,7 @@ import sys
 import threading
 import time
 import traceback
+from collections import deque
 from collections.abc import Iterator
 from contextlib import suppress
 from typing import Any, BinaryIO, cast
@@ -37,6 +38,7 @@ except ImportError:  # Windows
     resource = None  # type: ignore[assignment]
 
 READ_BYTES = 1 << 18  # asked for at a time: a wave file needs few turns, a seek wastes little
+_WINDOWS = 2  # of so many bytes are held: FFmpeg and audio.container read at two places in turn
 BLOCK_SAMPLES = 1 << 15  # samples sent at a time
 _PARENT_SECONDS = 5.0  # between looks at whether the parent is there
 _log = logging.getLogger(__name__)
@@ -76,24 +78,27 @@ class RemoteFile:
         self.name = "recording" + suffix
         self._link, self._size = link, size
         self._place = 0
-        self._held, self._held_from = b"", 0
+        self._windows: deque[tuple[int, bytes]] = deque(maxlen=_WINDOWS)
         self.stopped = False
 
     def read(self, size: int = -1) -> bytes:
         wanted = max(0, self._size - self._place) if size < 0 else size
         parts = []
-        while wanted > 0:
-            skipped = self._place - self._held_from
-            part = self._held[skipped : skipped + wanted] if skipped >= 0 else b""
-            if not part:
-                self._held, self._held_from = self._ask(), self._place
-                part = self._held[:wanted]
-                if not part:
-                    break
-            parts.append(part)
+        while wanted > 0 and (part := self._window()[:wanted]):
+            parts.append(bytes(part))
             self._place += len(part)
             wanted -= len(part)
         return parts[0] if len(parts) == 1 else b"".join(parts)
+
+    def _window(self) -> memoryview:
+        """What is held of the recording from here on, at least a byte of it before its end."""
+        for number, (start, data) in enumerate(self._windows):
+            if start <= self._place < start + len(data):
+                self._windows.rotate(-number)  # the last one used is dropped last
+                return memoryview(data)[self._place - start :]
+        if data := self._ask():
+            self._windows.appendleft((self._place, data))
+        return memoryview(data)
 
     def _ask(self) -> bytes:
         if not self.stopped:
