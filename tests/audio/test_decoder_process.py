@@ -43,9 +43,9 @@ def wav(samples: np.ndarray) -> bytes:
 WAV = wav(LONG)
 
 
-@pytest.fixture(autouse=True)
+@pytest.fixture
 def fresh() -> Any:
-    """No process of another test's settings."""
+    """No process of another test."""
     decoder_pool._end_all()
     yield
     decoder_pool._end_all()
@@ -59,7 +59,7 @@ def whole(samples: np.ndarray) -> bool:
     return np.array_equal(samples, LONG / np.float32(32768))
 
 
-def test_a_process_is_used_again_and_again():
+def test_a_process_is_used_again_and_again(fresh):
     assert whole(decode(WAV).samples)
     (first,) = pids()
     assert channel_count(WAV) == 1
@@ -71,7 +71,7 @@ def test_a_process_is_used_again_and_again():
 
 @posix
 @pytest.mark.parametrize("number", [signal.SIGSEGV, signal.SIGABRT, signal.SIGKILL])
-def test_a_crash_costs_one_recording(number):
+def test_a_crash_costs_one_recording(fresh, number):
     blocks = open_source(WAV, name="talk.aac").blocks()
     next(blocks)
     (pid,) = pids()
@@ -85,7 +85,7 @@ def test_a_crash_costs_one_recording(number):
 
 
 @posix
-def test_a_crash_while_channels_are_counted(monkeypatch):
+def test_a_crash_while_channels_are_counted(fresh, monkeypatch):
     def crash(*_: Any) -> bytes:
         os.kill(pids()[0], signal.SIGSEGV)
         return b""
@@ -98,7 +98,7 @@ def test_a_crash_while_channels_are_counted(monkeypatch):
 
 
 @posix
-def test_an_idle_process_that_was_killed_costs_nothing():
+def test_an_idle_process_that_was_killed_costs_nothing(fresh):
     decode(WAV)
     (pid,) = pids()
     os.kill(pid, signal.SIGKILL)
@@ -108,15 +108,15 @@ def test_an_idle_process_that_was_killed_costs_nothing():
 
 
 @posix
-def test_a_decoder_that_hangs_is_ended(monkeypatch):
+def test_a_decoder_that_hangs_is_ended(fresh, monkeypatch):
     decode(WAV)  # the process is started in its own time
-    monkeypatch.setattr(decoder_pool, "SILENT_SECONDS", 10)
-    monkeypatch.setattr(decoder_pool, "_TICK", 0.05)
+    monkeypatch.setattr(decoder_pool, "SILENT_SECONDS", 20)
+    monkeypatch.setattr(decoder_pool, "_TICK", 0.1)
     blocks = open_source(WAV, name="talk.aac").blocks()
     next(blocks)
     os.kill(pids()[0], signal.SIGSTOP)
     with pytest.raises(
-        AudioError, match=r"^talk.aac: its decoder hangs: nothing came of it in 10 s"
+        AudioError, match=r"^talk.aac: its decoder hangs: nothing came of it in 20 s"
     ):
         list(blocks)
     assert not pids()
@@ -160,7 +160,7 @@ def huge_sample(path: Path, size: int) -> None:
 
 
 @linux
-def test_a_demand_for_all_memory_costs_one_recording(tmp_path, monkeypatch):
+def test_a_demand_for_all_memory_costs_one_recording(fresh, tmp_path, monkeypatch):
     monkeypatch.setattr(decoder_pool, "MEMORY_BYTES", 450 << 20)
     path = tmp_path / "bomb.m4a"
     huge_sample(path, 400 << 20)
@@ -173,7 +173,7 @@ def test_a_demand_for_all_memory_costs_one_recording(tmp_path, monkeypatch):
 
 
 @linux
-def test_a_process_may_open_nothing():
+def test_a_process_may_open_nothing(fresh):
     decode(WAV)
     (pid,) = pids()
     opened = len(os.listdir(f"/proc/{pid}/fd"))
@@ -187,7 +187,7 @@ def test_a_process_may_open_nothing():
 
 
 @linux
-def test_the_memory_of_a_process_does_not_grow_with_length():
+def test_the_memory_of_a_process_does_not_grow_with_length(fresh):
     def peak(seconds: int) -> int:
         decode(wav(np.tile(LONG[: 10 * RATE], seconds // 10)))
         (pid,) = pids()
@@ -206,7 +206,7 @@ def test_a_process_knows_nothing_of_models_and_commands():
     assert not [each for each in loaded.stdout.split() if each.startswith(strange)]
 
 
-def test_leaving_early_keeps_the_process():
+def test_leaving_early_keeps_the_process(fresh):
     source = open_source(WAV)
     for _ in range(3):
         blocks = source.blocks()
@@ -218,7 +218,7 @@ def test_leaving_early_keeps_the_process():
     assert pids() == [pid]
 
 
-def test_many_threads_at_once():
+def test_many_threads_at_once(fresh):
     found: list[bool] = []
     threads = [
         threading.Thread(target=lambda: found.append(whole(decode(WAV).samples))) for _ in range(6)
@@ -286,7 +286,9 @@ def fake(tmp_path: Path, text: str) -> str:
     "program",
     [None, "", "missing", "#!/bin/sh\nexit 3\n", "#!/bin/sh\necho hello, I am no Python\n"],
 )
-def test_where_no_process_can_be_started_it_is_decoded_here(tmp_path, monkeypatch, caplog, program):
+def test_where_no_process_can_be_started_it_is_decoded_here(
+    fresh, tmp_path, monkeypatch, caplog, program
+):
     path = program and (
         fake(tmp_path, program) if program[0] == "#" else str(tmp_path / "python-missing")
     )
