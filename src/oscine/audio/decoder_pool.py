@@ -38,6 +38,7 @@ SILENT_SECONDS = 60  # without a word of a process that is waited for: it hangs
 MOST_IDLE = 4  # processes that wait for the next recording
 _TICK = 1.0  # seconds; they are counted, so that a machine that slept ends nothing
 _ABANDON_SECONDS = 0.5  # to stop in the middle of a recording; a new process takes as long
+_TURN_BYTES = 1 << 12  # that an answer counts for at least, as at the end of a recording
 _TURNS, _MORE_BYTES = 8, 64 << 20  # that it may be read, and more, before any sound comes of it
 _PROGRAM = (
     "import sys; sys.path[:] = sys.argv[2:]; from oscine.audio.decoder_process import main; main()"
@@ -160,11 +161,11 @@ class _Decoder:
 
     def _answer(self, name: str, file: BinaryIO | Part, whole: int, place: int, size: int) -> None:
         """What it asks for; STOP, and an AudioError, where that cannot be read."""
-        self._asked += size
         try:
             if self._asked > _TURNS * whole + _MORE_BYTES:
                 raise AudioError(name, "its decoder reads without an end", _REMEDY)
             data = _bytes_at(name, file, place, min(size, messages.MOST_BYTES))
+            self._asked += max(len(data), _TURN_BYTES)
         except BaseException:  # whatever a file object raises, and Ctrl-C
             self._send(messages.STOP)
             raise

@@ -139,6 +139,7 @@ def _refusal(name: str, file: BinaryIO | Part, error: Exception) -> AudioError:
         return AudioError(name, "is not a recording but text", _MEDIA)
     refused = getattr(error, "errno", None) == errno.EINVAL  # PyAV 13 calls its class otherwise
     why = "an unknown format" if refused else reason(error)
+    why = "its header is damaged" if why.startswith("Error number") else why
     return AudioError(name, f"is not a recording ({why})", f"{_MEDIA}; {_SAMPLES}")
 
 
