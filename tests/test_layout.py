@@ -26,7 +26,7 @@ MAY_IMPORT = {
     "download": ("errors", "files", "inventory", "transport"),
     "sources": ("errors", "files", "download", "inventory", "transport"),
     "hub": ("errors", "files", "download", "inventory", "sources"),
-    "verify": ("errors", "download", "hub", "inventory", "sources"),
+    "verify": ("errors", "files", "download", "hub", "inventory", "sources"),
     "terminal": (),
     "subtitles": ("types", "errors", "terminal"),
     "files": ("errors",),

@@ -17,6 +17,7 @@ import numpy as np
 from oscine import hub
 from oscine.bfloat16 import BFLOAT16, widen
 from oscine.errors import CheckpointError, DeviceError, UsageError
+from oscine.files import expanded
 from oscine.models import resident
 from oscine.models.parakeet.decode import Decoder as ParakeetDecoder
 from oscine.models.parakeet.pipeline import Parakeet
@@ -76,7 +77,7 @@ def load(
     try:
         return load_path(path, name, backend, device, dtype, offline=offline)
     except CheckpointError as error:
-        if os.path.exists(hub.expanded(name)):
+        if os.path.exists(expanded(name)):
             raise
         mend = f"`oscine models pull {name} --check` fetches what is damaged again"
         remedy = f"{error.remedy}; {mend}" if error.remedy else mend

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 
 from oscine import hub
 from oscine.errors import HubError, UsageError
+from oscine.files import expanded
 from oscine.inventory import Entry, damaged, read_inventory, write_inventory
 from oscine.sources import entries_of_hub_cache, entry_of, hub_listing
 
@@ -32,7 +33,7 @@ def verify(name: str, offline: bool = False, progress: Progress | None = None) -
     Returns the model's folder and how many files were checked. Raises UsageError for a path,
     HubError for files of which no hash is known, and where damage cannot be mended.
     """
-    if os.path.exists(hub.expanded(name)):
+    if os.path.exists(expanded(name)):
         raise UsageError(f"{name} is a path: there is nothing to check it against; give a name")
     name, model = hub.named(name)
     own = hub.model_folder(name)
