@@ -247,7 +247,7 @@ def test_a_gap_of_the_clock_becomes_silence(warnings, container, codec):
     audio = check(muxed(container, codec, shift=gap(4.5, 20)), codec, least=9)
     assert audio.duration == pytest.approx(30, abs=0.15)
     (message,) = warnings()
-    assert message.startswith("bytes: lacks some of its sound; silence stands from ")
+    assert message.startswith("bytes: lacks some of its sound; silence replaces ")
     assert message.endswith("; using the 10.0 s that can be read") or container == "asf"
     ((begin, end),) = silences(message)
     assert end - begin == pytest.approx(20, abs=0.11) and begin == pytest.approx(4.5, abs=0.8)
@@ -288,7 +288,7 @@ def test_damage_becomes_silence(warnings, container, codec):
     audio = check(data, codec, least=4)
     assert audio.duration == pytest.approx(10, abs=0.1)
     (message,) = warnings()
-    assert "silence stands from" in message
+    assert "silence replaces" in message
     assert sum(end - begin for begin, end in silences(message)) > 1.5
 
 
@@ -300,7 +300,7 @@ def test_damage_without_a_clock_is_counted_in_bytes(warnings, tmp_path, containe
     path.write_bytes(damaged(whole, seed=seed))
     audio = decode(path)
     (message,) = warnings()
-    assert "silence stands from" in message
+    assert "silence replaces" in message
     assert np.array_equal(decode(path.read_bytes()).samples, audio.samples)
     assert audio.duration == pytest.approx(10, abs=0.15)
     found = onsets(audio.samples, [1, 2, 7, 8, 9])
@@ -415,6 +415,13 @@ def test_many_gaps_are_one_line(warnings):
     assert "and 24 times more (8.7 s in all)" in message
 
 
+def test_a_recording_that_is_read_again_warns_once(warnings):
+    source = open_source(muxed("matroska", "aac", shift=gap(4.5, 2)))
+    for reading in (source, source, source.only(1), source.within(60)):
+        assert sum(map(len, reading.blocks())) == pytest.approx(12 * 16_000, abs=3000)
+    assert len(warnings()) == 1
+
+
 def test_a_video_longer_than_its_sound(warnings):
     for container in ("matroska", "mp4", "mpegts"):
         data = muxed(container, "aac", 4, video=12)
@@ -438,6 +445,18 @@ def test_a_late_track_that_is_cut_off_is_told_by_its_length(warnings, tmp_path, 
     assert late < audio.duration < late + 9
     stated = 10 + late * (container == "matroska")
     assert f"ends before the {stated:.1f} s that it says it holds" in " ".join(warnings())
+
+
+@pytest.mark.parametrize("counted", [True, False])
+def test_an_mp3_that_is_cut_is_told_by_its_count_of_frames(warnings, tmp_path, counted):
+    """Without a count nothing says how long it was."""
+    options = {"write_xing": str(int(counted))}
+    data = muxed("mp3", "libmp3lame", 12, options=options, path=tmp_path / "whole.mp3")
+    decode(data)
+    assert not warnings()
+    assert decode(data[: len(data) // 2]).duration == pytest.approx(6, abs=0.2)
+    found = [message for message in warnings() if "ends before the 12." in message]
+    assert len(found) == counted
 
 
 def test_gaps_of_every_channel_and_rate(warnings):

@@ -14,7 +14,7 @@ from oscine.audio.clock import JITTER, MOST_SILENCE, Clock, Stamped
 from oscine.audio.demuxer import channels, opened, reason
 from oscine.audio.resample import Resampler
 from oscine.audio.riff import Lengths, lengths
-from oscine.audio.stamps import stamps, start, wrap
+from oscine.audio.stamps import counts_frames, stamps, start, wrap
 from oscine.errors import AudioError
 from oscine.types import Samples
 
@@ -50,7 +50,7 @@ def decoded(
             check_channel(name, channel, channels(container))
         if (line := tracks.told(container)) is not None:
             _log.warning("%s: %s", name, line)
-        _refuse_longer(name, container, header, most_seconds)
+        _refuse_longer(name, container, file, header, most_seconds)
         if "ogg" not in container.format.name:
             yield from _track(name, container, file, resampler, damage)
             if header and beyond:
@@ -108,7 +108,7 @@ def _track(
     if not damage.seconds and damage.count:
         problem = f"nothing of its {_codec(stream)} track can be decoded ({damage.first})"
         raise AudioError(name, problem, _AGAIN)
-    damage.tell(clock.position - begin, _stated_length(container, stream))
+    damage.tell(clock.position - begin, _stated_length(container, stream, file))
 
 
 class _Damage:
@@ -169,7 +169,7 @@ def _filled(clock: Clock, late: float) -> str:
         return ""
     more = clock.gap_count - len(clock.gaps)
     times = ", ".join(gaps) + (f" and {more} times more" if more else "")
-    return f"; silence stands from {times} ({clock.gap_seconds - late:.1f} s in all)"
+    return f"; silence replaces {times} ({clock.gap_seconds - late:.1f} s in all)"
 
 
 def _frames(
@@ -217,7 +217,7 @@ def _decoded(codec: Any, packet: Any, damage: _Damage) -> list[Any] | None:
         return None
 
 
-def _stated_length(container: Any, stream: Any) -> tuple[float, bool] | None:
+def _stated_length(container: Any, stream: Any, file: BinaryIO | Part) -> tuple[float, bool] | None:
     """Seconds that the file says it holds, where it really says so, and whether from its beginning.
 
     The length of a Matroska file is that of its longest track.
@@ -228,7 +228,8 @@ def _stated_length(container: Any, stream: Any) -> tuple[float, bool] | None:
         if stated is None and len(container.streams) == 1 and container.duration:
             stated = container.duration / av.time_base
         return None if stated is None else (stated - max(0.0, start(container) or 0.0), True)
-    if not _STATES_LENGTH & names or not stream.duration:
+    states = names & _STATES_LENGTH or (names == {"mp3"} and counts_frames(file))
+    if not states or not stream.duration:
         return None
     return float(stream.duration * stream.time_base), "mov" not in names
 
@@ -243,10 +244,16 @@ def _tagged_length(stream: Any) -> float | None:
     return 3600 * hours + 60 * minutes + seconds
 
 
-def _refuse_longer(name: str, container: Any, header: Lengths | None, most: float | None) -> None:
+def _refuse_longer(
+    name: str,
+    container: Any,
+    file: BinaryIO | Part,
+    header: Lengths | None,
+    most: float | None,
+) -> None:
     if most is None or (header and (header.streamed or header.data > header.rest)):
         return
-    stated = _stated_length(container, tracks.chosen(container))
+    stated = _stated_length(container, tracks.chosen(container), file)
     if stated is not None and stated[0] > most + PADDING_SECONDS:
         raise AudioError.too_long(name, most)
 

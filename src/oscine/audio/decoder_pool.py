@@ -52,9 +52,12 @@ def decoded(
     rate: int,
     channel: int | None = None,
     most_seconds: float | None = None,
+    warned: set[str] | None = None,
 ) -> Iterator[Samples]:
     """As container.decoded, in another process.
 
+    `warned` holds the messages about this recording that earlier readings of it logged. They are
+    not logged again, and new ones are added.
     `file` is read from its beginning while samples are asked for; it is left wherever it is. Raises
     AudioError also where the decoder crashes, hangs or needs more than MEMORY_BYTES.
     """
@@ -65,7 +68,7 @@ def decoded(
         return
     job = {"task": "decode", "name": name, "size": size}
     how = {"rate": rate, "channel": channel, "most_seconds": most_seconds}
-    yield from decoder.perform(file, job | how)
+    yield from decoder.perform(file, job | how, warned)
 
 
 def channel_count(name: str, file: BinaryIO | Part) -> int:
@@ -129,8 +132,11 @@ class _Decoder:
                 self.end()
         return self._ready
 
-    def perform(self, file: BinaryIO | Part, job: dict[str, Any]) -> Generator[Samples, None, Any]:
+    def perform(
+        self, file: BinaryIO | Part, job: dict[str, Any], warned: set[str] | None = None
+    ) -> Generator[Samples, None, Any]:
         """Samples of a recording as they come; returns the result of the task."""
+        warned = set() if warned is None else warned
         name, finished = job["name"], False
         self._asked, self.patience = 0, SILENT_SECONDS
         try:
@@ -144,7 +150,9 @@ class _Decoder:
                     self._answer(name, file, job["size"], *messages.PLACE.unpack(body))
                 elif kind == messages.LOG:
                     logger, level, text = json.loads(body)
-                    logging.getLogger(logger).log(level, "%s", text)
+                    if text not in warned:
+                        logging.getLogger(logger).log(level, "%s", text)
+                    warned.add(text)
                 elif kind == messages.ERROR:
                     finished = True
                     raise AudioError(name, *json.loads(body))

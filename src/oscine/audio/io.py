@@ -145,6 +145,7 @@ class _MediaSource(Source):
     ) -> None:
         super().__init__(name, channel)
         self._opened = opened
+        self._warned: set[str] = set()  # shared with copies: a long recording is read twice
 
     def channels(self) -> int:
         with self._opened() as file:
@@ -152,7 +153,9 @@ class _MediaSource(Source):
 
     def _pieces(self, rate: int) -> Iterator[Samples]:
         with self._opened() as file:
-            yield from decoder_pool.decoded(self.name, file, rate, self.channel, self.most_seconds)
+            yield from decoder_pool.decoded(
+                self.name, file, rate, self.channel, self.most_seconds, self._warned
+            )
 
 
 class _ArraySource(Source):

@@ -60,6 +60,28 @@ def wrap(container: Any, stream: Any) -> float | None:
     return None if bits is None else float(2**bits * stream.time_base)
 
 
+def counts_frames(file: BinaryIO | Part) -> bool:
+    """Whether an mp3 file states how many frames it has, which an encoder's first frame may do.
+
+    Source: the Xing and VBRI headers, as FFmpeg's libavformat/mp3dec.c reads them.
+    """
+    place = file.tell()
+    try:
+        file.seek(0)
+        file.seek(_id3_length(file.read(10)))
+        head = file.read(256)
+    finally:
+        file.seek(place)
+    return any(name in head for name in (b"Xing", b"Info", b"VBRI"))
+
+
+def _id3_length(head: bytes) -> int:
+    """Bytes of the ID3v2 tag that begins with these 10; 0: it is none."""
+    if head[:3] != b"ID3" or len(head) < 10:
+        return 0
+    return 10 + sum((byte & 127) << 7 * (3 - n) for n, byte in enumerate(head[6:10]))
+
+
 def _indexed(container: Any, stream: Any) -> Any:
     """The index of an AVI file, which alone says where chunks are missing.
 
@@ -180,8 +202,8 @@ class _ByBytes:
         begin = at
         while True:
             head = self._view(at, 32)[:32]
-            if head[:3] == b"ID3" and len(head) >= 10:
-                at += 10 + sum((byte & 127) << 7 * (3 - n) for n, byte in enumerate(head[6:10]))
+            if length := _id3_length(head):
+                at += length
             elif head[:8] == b"APETAGEX" and len(head) == 32:
                 at += int.from_bytes(head[12:16], "little") + 32 * bool(head[23] & 0x20)
             elif head[:3] == b"TAG":
