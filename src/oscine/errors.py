@@ -2,7 +2,8 @@
 
     OscineError
     ├── UsageError (ValueError)          an option or argument is wrong             exit code 2
-    │   └── OtherModelError (AttributeError)   asked of a model what others do
+    │   ├── OtherModelError (AttributeError)   asked of a model what others do
+    │   └── PackageError                 a package that this needs is not installed
     ├── AudioError                       a recording cannot be read or used
     ├── CheckpointError                  weights, config or tokenizer are not what they should be
     ├── HubError                         a model is not here and cannot be fetched
@@ -18,7 +19,8 @@ more than one place raises the same kind, so that they read alike.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -43,6 +45,27 @@ class UsageError(OscineError, ValueError):
 
 class OtherModelError(UsageError, AttributeError):
     """A method that only models of another family have, so that hasattr says no."""
+
+
+class PackageError(UsageError):
+    """A package that this work needs, and other work does not, cannot be imported."""
+
+
+@contextmanager
+def needed(package: str, purpose: str, otherwise: str = "") -> Iterator[None]:
+    """Imports within that may fail, as `package` may not be there.
+
+    Raises PackageError, whose line says what needs it, and `otherwise` what does without.
+    """
+    try:
+        yield
+    except ImportError as error:
+        missing = isinstance(error, ModuleNotFoundError)
+        state = "is not installed here" if missing else f"cannot be loaded ({error})"
+        remedy = f"pip install {package}" + (f", or {otherwise}" if otherwise else "")
+        raise PackageError(
+            f"{purpose} needs the package {package}, which {state}; {remedy}"
+        ) from None
 
 
 class AudioError(OscineError):

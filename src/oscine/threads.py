@@ -10,7 +10,7 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Iterable
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import AbstractContextManager
+from contextlib import AbstractContextManager, nullcontext
 from functools import lru_cache
 from typing import Any, TypeVar
 
@@ -88,12 +88,18 @@ def each(work: Callable[[Piece], None], pieces: Iterable[Piece]) -> None:
 
 @lru_cache(1)
 def _libraries() -> Any:
-    from threadpoolctl import ThreadpoolController  # costs start-up time
-
+    """What sets the threads of BLAS, or None where threadpoolctl is not there."""
+    try:
+        from threadpoolctl import ThreadpoolController  # costs start-up time
+    except ModuleNotFoundError:
+        return None  # a BLAS of one thread, as in a browser; another one is only slower
     return ThreadpoolController()
 
 
 def single_threaded_blas() -> AbstractContextManager[Any]:
     """While it is entered, every product runs on the thread that asked for it."""
-    limits: AbstractContextManager[Any] = _libraries().limit(limits=1, user_api="blas")
+    libraries = _libraries()
+    if libraries is None:
+        return nullcontext()
+    limits: AbstractContextManager[Any] = libraries.limit(limits=1, user_api="blas")
     return limits

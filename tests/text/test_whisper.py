@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import json
-from itertools import pairwise
+import unicodedata
+from itertools import accumulate, pairwise
 from pathlib import Path
 
 import pytest
@@ -176,3 +177,29 @@ def test_words_are_split_before_merging() -> None:
     assert split_words("I'm here,  now 12") == [
         b"I", b"'m", b" here", b",", b" ", b" now", b" 12"
     ]  # fmt: skip
+
+
+def by_the_library(text: str) -> list[bytes]:
+    table = unicode_to_byte()
+    words = pre_tokenizers.ByteLevel(add_prefix_space=False).pre_tokenize_str(text)
+    return [bytes(table[character] for character in word) for word, _ in words]
+
+
+@given(st.text(st.characters(exclude_categories=["Cs", "Cn"])))
+def test_words_are_those_of_the_library(text: str) -> None:
+    assert split_words(text) == by_the_library(text)
+
+
+@given(st.text(st.sampled_from("'strevmld ISTLl1½²\t\n\x85\xa0\u2028\x1c-_é日")))
+def test_words_of_spaces_and_contractions_are_those_of_the_library(text: str) -> None:
+    assert split_words(text) == by_the_library(text)
+
+
+def test_every_character_is_of_the_kind_that_the_library_has_it() -> None:
+    """But for those that this Python's or the library's edition of Unicode lacks."""
+    known = [chr(code) for code in range(0x110000) if unicodedata.category(chr(code))[0] != "C"]
+    text = "".join(f"a{character}1{character}-" for character in [*known, *map(chr, range(160))])
+    ours, theirs = split_words(text), by_the_library(text)
+    assert b"".join(ours) == b"".join(theirs) == text.encode()
+    ends, others = set(accumulate(map(len, ours))), set(accumulate(map(len, theirs)))
+    assert len(ends ^ others) < 100

@@ -12,8 +12,7 @@ from collections import deque
 from collections.abc import Iterable, Iterator
 from typing import NamedTuple
 
-import av
-
+from oscine.audio.ffmpeg import av
 from oscine.audio.resample import HIGHEST_RATE
 
 JITTER = 0.05  # seconds by which a clock may be wrong: containers round, recorders are late

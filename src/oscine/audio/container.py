@@ -6,12 +6,11 @@ import logging
 from collections.abc import Iterator
 from typing import Any, BinaryIO
 
-import av
-
 from oscine.audio import tracks
 from oscine.audio.chain import Part, links
 from oscine.audio.clock import JITTER, MOST_SILENCE, Clock, Stamped
 from oscine.audio.demuxer import channels, opened, reason
+from oscine.audio.ffmpeg import av
 from oscine.audio.resample import Resampler
 from oscine.audio.riff import Lengths, lengths
 from oscine.audio.stamps import counts_frames, stamps, start, wrap

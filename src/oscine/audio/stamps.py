@@ -11,10 +11,9 @@ from bisect import bisect_right
 from fractions import Fraction
 from typing import Any, BinaryIO, Protocol
 
-import av
-
 from oscine.audio.chain import Part
 from oscine.audio.clock import Stamped
+from oscine.audio.ffmpeg import av
 
 #: Raw streams whose packets lie one after another without a word on time.
 _COUNTED = {"mp3", "aac", "loas", "ac3", "eac3", "dts", "dtshd", "mlp", "truehd"}

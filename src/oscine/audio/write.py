@@ -16,11 +16,11 @@ import os
 from pathlib import Path
 from typing import Any, BinaryIO, TypeAlias
 
-import av
 import numpy as np
 from numpy.typing import NDArray
 
 from oscine.audio.encode import CODINGS, Coder, coder
+from oscine.audio.ffmpeg import av
 from oscine.audio.resample import to_float
 from oscine.audio.sink import Sink
 from oscine.errors import NonFiniteError, OscineError, UsageError

@@ -375,6 +375,8 @@ def candidates(choice: str) -> list[Adapter]:
     if found:
         return [adapter for adapter in found if adapter.kind == found[0].kind]
     everything = [adapter for listed in seen.values() for adapter in listed]
+    if not any(load_api(name) for name in implementations()):
+        raise DeviceError("the package wgpu cannot be loaded; pip install wgpu, or --device cpu")
     if not everything:
         remedy = "install your GPU's Vulkan driver (libvulkan and an ICD), or use --device cpu"
         raise DeviceError(f"no WebGPU adapter; {remedy}")

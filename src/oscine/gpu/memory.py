@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterable
 from typing import Any
 from weakref import WeakSet
@@ -165,7 +166,7 @@ class Memory:
             spare.append(staging)
             arrays, start = [], 0
             for slot in slots:
-                size = int(np.prod(slot.shape)) * slot.dtype.itemsize
+                size = math.prod(slot.shape) * slot.dtype.itemsize
                 arrays.append(data[start : start + size].view(slot.dtype).reshape(slot.shape))
                 start += slot.nbytes
             return tuple(arrays)

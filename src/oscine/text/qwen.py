@@ -12,7 +12,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from oscine.errors import CheckpointError, UsageError
+from oscine.errors import CheckpointError, UsageError, needed
 from oscine.model_files import parse_json, small_file
 from oscine.text.longest import LongestMatch
 from oscine.text.vocabulary import MAX_TOKENS, checked_ids, lines_of
@@ -97,8 +97,8 @@ def checked_text(text: str, name: str = "the text") -> str:
 
 
 def _library(vocabulary: dict[str, int], merges: list[tuple[str, str]]) -> Library:
-    # Costs start-up time.
-    from tokenizers import Regex, Tokenizer, models, normalizers, pre_tokenizers
+    with needed("tokenizers", "a text to speak"):  # costs start-up time
+        from tokenizers import Regex, Tokenizer, models, normalizers, pre_tokenizers
 
     library = Tokenizer(models.BPE(vocab=vocabulary, merges=merges))
     library.normalizer = normalizers.NFC()

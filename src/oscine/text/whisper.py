@@ -8,6 +8,8 @@ educational.py for merging by rank.
 
 from __future__ import annotations
 
+import re
+import unicodedata
 from codecs import utf_8_decode
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import cached_property, lru_cache
@@ -27,6 +29,8 @@ from oscine.text.vocabulary import (
 )
 
 END_OF_TEXT = "<|endoftext|>"
+_CONTRACTION = re.compile("'(?:s|t|re|ve|m|ll|d)")
+_RUN = re.compile(r" ?L+| ?N+| ?P+|[ S]+(?![LNP])|[ S]+")  # of the kinds of characters
 SECONDS_PER_TIMESTAMP = 0.02
 FILES = ("tokenizer.json", "vocab.json", "vocabulary.json", "vocabulary.txt")
 
@@ -191,12 +195,29 @@ def unicode_to_byte() -> dict[str, int]:
 
 
 def split_words(text: str) -> list[bytes]:
-    """GPT-2's split before merging; the library's, as its Unicode classes are not in `re`."""
-    from tokenizers.pre_tokenizers import ByteLevel  # costs start-up time, and is seldom needed
+    """GPT-2's split before merging, by a pattern over the kinds of characters.
 
-    table = unicode_to_byte()
-    words = ByteLevel(add_prefix_space=False).pre_tokenize_str(text)
-    return [bytes(table[character] for character in word) for word, _ in words]
+    Source: openai/gpt-2, src/encoder.py: `'s|'t|'re|'ve|'m|'ll|'d| ?\\p{L}+| ?\\p{N}+|
+    ?[^\\s\\p{L}\\p{N}]+|\\s+(?!\\S)|\\s+`, whose classes `re` does not have.
+    """
+    kinds = "".join(map(_kind, text))
+    words, at = [], 0
+    while at < len(text):
+        found = _CONTRACTION.match(text, at) or _RUN.match(kinds, at)
+        assert found is not None  # every kind is in the pattern
+        words.append(text[at : found.end()].encode())
+        at = found.end()
+    return words
+
+
+def _kind(character: str) -> str:
+    """L for letters, N for numbers, S for white space but the space itself, P for all others."""
+    if character == " ":
+        return character
+    if character.isspace() and not "\x1c" <= character <= "\x1f":  # of Python's alone
+        return "S"
+    category = unicodedata.category(character)[0]
+    return category if category in "LN" else "P"
 
 
 def merge_by_rank(word: bytes, ranks: Mapping[bytes, int], path: Path) -> list[int]:

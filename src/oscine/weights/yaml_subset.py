@@ -12,7 +12,7 @@ import re
 from pathlib import Path
 from typing import Any, Final
 
-from oscine.errors import CheckpointError
+from oscine.errors import CheckpointError, needed
 
 MAX_YAML: Final = 4 << 20  # bytes; v3's, with 8192 labels twice, has 0.4 MB
 _MAX_EVENTS: Final = 200_000  # scalars, beginnings and ends; of v3 some 20,000
@@ -39,7 +39,8 @@ def parse_yaml(path: Path, name: str, data: bytes) -> dict[str, Any]:
         CheckpointError: no YAML, no mapping, a tag, a name twice, too deep, aliases that repeat
             much, themselves or a name.
     """
-    import yaml  # only .nemo archives need it
+    with needed("pyyaml", f"the configuration in {path}"):
+        import yaml  # only .nemo archives need it
 
     loader = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
     builder = _Builder()

@@ -94,7 +94,8 @@ def initial_state(requests: Sequence[Request], groups: int, width: int) -> NDArr
         lines["after_pair"] = 1  # the opening timestamp is to be followed by text
         lines["sot"] = request.sot
         lines["temperature"] = request.temperature
-        lines["seed"] = (request.seed + np.arange(width) * 0x9E3779B9) & 0xFFFFFFFF
+        # Of Python's integers: NumPy's have 32 bits in a browser, and on Windows before NumPy 2.
+        lines["seed"] = [(request.seed + line * 0x9E3779B9) & 0xFFFFFFFF for line in range(width)]
         lines["window"] = request.window
     return state.reshape(-1)
 

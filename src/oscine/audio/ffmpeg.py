@@ -1,0 +1,22 @@
+"""PyAV, and FFmpeg with it, imported at first use: arrays at 16 kHz need neither."""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+from oscine.errors import needed
+
+
+class _AtFirstUse:
+    """Stands for the module `av` until an attribute of it is asked for."""
+
+    def __getattr__(self, name: str) -> Any:
+        with needed("av", "sound of another kind or rate", "give samples at 16 kHz as an array"):
+            return getattr(import_module("av"), name)
+
+
+if TYPE_CHECKING:
+    import av as av
+else:
+    av = _AtFirstUse()
