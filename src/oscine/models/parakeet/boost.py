@@ -38,6 +38,19 @@ class Phrases:
     nodes: NDArray[np.void]
     arcs: NDArray[np.void]
 
+    def check(self) -> None:
+        """Refuse tables that lead beside themselves, or round in circles. Raises UsageError."""
+        own = np.arange(len(self.nodes))
+        ends = self.nodes["first"].astype(np.int64) + self.nodes["count"]
+        falls = (self.nodes["fail"] < own) | ((own == 0) & (self.nodes["fail"] == 0))
+        if (
+            not len(self.nodes)
+            or not falls.all()
+            or (ends > len(self.arcs)).any()
+            or (self.arcs["node"] >= len(self.nodes)).any()
+        ):
+            raise UsageError("the tables of phrases lead nowhere; make them with phrase_tree")
+
 
 def phrase_tree(
     phrases: Iterable[tuple[Sequence[int], float]], labels: int, scaling: float = DEPTH_SCALING

@@ -129,6 +129,9 @@ class Decoder:
             inside = 0 <= span.utterance < len(self.lengths)
             if not inside or not 0 <= span.start <= span.stop <= self.lengths[span.utterance]:
                 raise UsageError(f"no such encoded frames: {span.start} to {span.stop}")
+            if span.carried is not None:
+                nodes = len(phrases.nodes) if phrases else span.carried.node + 1  # else not read
+                span.carried.check(self.config.labels, nodes)
         boost = None if phrases is None else self.listen_for(phrases)
         found = lines.decode(spans, boost, carry, check)
         self.clock("decode", started)
@@ -138,6 +141,8 @@ class Decoder:
         """The phrases on the device, in memory that is made anew only when it gets too small."""
         if self.ctc is not None:
             raise UsageError("this model's CTC head cannot listen for phrases")
+        if self.phrases is not phrases:
+            phrases.check()
         counts = len(phrases.nodes), max(1, len(phrases.arcs))
         held = (0, 0)
         if self.boost is not None:

@@ -9,6 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from oscine import ops
+from oscine.errors import UsageError
 from oscine.models.parakeet.config import ParakeetConfig
 from oscine.ops import DECISION, TRACK
 
@@ -25,6 +26,17 @@ class Carried:
     token: int  # the label emitted last, the blank if none was
     skip: int  # frames of the next piece that the last duration reaches over
     node: int  # of the tree of boosted phrases; only good for the same tree
+
+    def check(self, labels: int, nodes: int) -> None:
+        """Refuse what is neither a label nor the blank, or no node of a tree of `nodes`.
+
+        Raises UsageError.
+        """
+        for what, value, end in (("label", self.token, labels + 1), ("node", self.node, nodes)):
+            if not 0 <= value < end:
+                raise UsageError(f"{what} {value} was carried on; there are 0 to {end - 1}")
+        if self.skip < 0:
+            raise UsageError(f"{self.skip} frames cannot be skipped")
 
 
 @dataclass(frozen=True, slots=True)

@@ -185,7 +185,7 @@ class Decoder:
         Requests differ in prompt, seed, window and limit alone. As many as there is room for go
         together, the others after them. `check(emitted, budget)` is called at least once a burst
         and may raise to stop. Raises NonFiniteError if the logits hold NaN or infinity, UsageError
-        for a prompt that leaves no room.
+        for a prompt that leaves no room, an id that is no token, a window that is not there.
         """
         for request in requests:
             self.check_request(request)
@@ -241,6 +241,8 @@ class Decoder:
                 f"{len(prompt)} tokens cannot be aligned; the model has room for "
                 f"{self.config.n_text_ctx}"
             )
+        self.check_ids((*prompt, end))
+        self.check_window(window)
         if self.aligner is None:
             self.aligner = Aligner(self)
         found = self.aligner.run(prompt, end, min(frames, self.config.n_audio_ctx), window)
@@ -248,7 +250,7 @@ class Decoder:
         return found
 
     def check_request(self, request: Request) -> None:
-        """Refuse what the caches cannot hold."""
+        """Refuse what the caches cannot hold, and what kernels would read beside their arrays."""
         room = self.config.n_text_ctx - len(request.prompt)
         if not request.prompt or room < 1:
             raise UsageError(
@@ -260,12 +262,31 @@ class Decoder:
                 f"{request.limit} new tokens after a prompt of {len(request.prompt)} "
                 f"do not fit; the model has room for {room}"
             )
+        named = (*request.prompt, request.end, request.no_speech)
+        self.check_ids((*named, *request.suppress, *request.suppress_first))
+        if not 0 <= request.sot < len(request.prompt):
+            raise UsageError(f"row {request.sot} of a prompt of {len(request.prompt)} is none")
+        self.check_window(request.window)
+
+    def check_ids(self, ids: Sequence[int]) -> None:
+        """Refuse what is no token of this model."""
+        vocabulary = self.config.n_vocab
+        if min(ids) < 0 or max(ids) >= vocabulary:
+            wrong = next(id for id in ids if not 0 <= id < vocabulary)
+            raise UsageError(f"{wrong} is no token; this model has 0 to {vocabulary - 1}")
+
+    def check_window(self, window: int) -> None:
+        """Refuse a window that there is no room for."""
+        if not 0 <= window < max(1, self.windows):
+            raise UsageError(f"there is no window {window}; there is room for {self.windows}")
 
     def detect(self, request: Request, ids: Sequence[int]) -> tuple[int, NDArray[np.float32]]:
         """The likeliest of `ids` after the request's prompt, and the share of each [len(ids)].
 
         The request suppresses all other ids, so the choice is made on the device.
         """
+        self.check_request(request)
+        self.check_ids(ids)
         lines = self.lines(Shape(1))
         lines.prefill([request])
         rows, logits = self.backend.snapshot(lines.state.rows, lines.logits)()

@@ -1,0 +1,368 @@
+"""Kernels run without index checks: docs/indexes.md says what bounds each index, and it does."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import subprocess
+import sys
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from oscine import ops
+from oscine.errors import UsageError
+from oscine.gpu import device as devices
+from oscine.models.parakeet.boost import Phrases, phrase_tree
+from oscine.models.parakeet.decode import Decoder as ParakeetDecoder
+from oscine.models.parakeet.request import Carried, Span
+from oscine.models.parakeet.weights import load_weights as load_parakeet
+from oscine.models.whisper.decode import Decoder
+from oscine.models.whisper.request import Request
+from oscine.models.whisper.weights import load_weights
+from oscine.ops.check import CASES
+from oscine.ops.gpu import Gpu
+from oscine.ops.reference import Reference
+
+ROOT = Path(__file__).resolve().parent.parent
+KERNELS = ROOT / "src" / "oscine" / "kernels"
+GOLDENS = ROOT / "tests" / "goldens"
+PAGE = (ROOT / "docs" / "indexes.md").read_text("utf-8")
+ROWS = [line.strip("|").split("|") for line in PAGE.splitlines() if line.startswith("| `")]
+FAR = 0x7FFFFFF0  # beside every array
+
+Array = np.ndarray[Any, Any]
+
+
+# -- the page -------------------------------------------------------------------------------------
+
+
+def test_every_kernel_that_reads_whole_numbers_has_a_row() -> None:
+    bound = re.compile(r"var<storage, \w+> \w+: array<(?:u32|vec\d<u32>)>")
+    reading = {
+        file.stem for file in KERNELS.glob("[!_]*.wgsl") if bound.search(file.read_text("utf-8"))
+    }
+    named = {name for row in ROWS for name in re.findall(r"`(\w+)`", row[0])}
+    assert named == reading
+
+
+def test_every_row_names_tests_that_are_there() -> None:
+    code = "\n".join(file.read_text("utf-8") for file in (ROOT / "tests").rglob("test_*.py"))
+    there = set(re.findall(r"^def (test_\w+)\(", code, re.M))
+    assert set(re.findall(r"`(test_\w+)`", PAGE)) <= there
+    assert all(re.search(r"`test_\w+`", row[-1]) for row in ROWS)
+
+
+# -- the host -------------------------------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def decoder() -> Decoder:
+    return Decoder(load_weights(GOLDENS / "whisper_en"), Reference())
+
+
+def plain(decoder: Decoder) -> Request:
+    return Request(
+        prompt=(1, 2), sot=0, suppress=(3,), suppress_first=(), end=4, timestamp_begin=6,
+        no_timestamps=5, no_speech=3, timestamps=False, max_initial_timestamp=None, limit=3,
+    )  # fmt: skip
+
+
+@pytest.mark.parametrize("value", [-1, "vocabulary", FAR, 1 << 40])
+@pytest.mark.parametrize("field", ["prompt", "suppress", "suppress_first", "end", "no_speech"])
+def test_a_request_beside_the_vocabulary_is_refused(
+    decoder: Decoder, field: str, value: int | str
+) -> None:
+    id = decoder.config.n_vocab if value == "vocabulary" else int(value)
+    wrong: Any = id if field in ("end", "no_speech") else (1, id)
+    with pytest.raises(UsageError, match=f"^{id} is no token; this model has 0 to "):
+        decoder.decode([replace(plain(decoder), **{field: wrong})])
+    with pytest.raises(UsageError, match=f"^{id} is no token; this model has 0 to "):
+        decoder.detect(replace(plain(decoder), **{field: wrong}), [1])
+    for wrong, told in (({"sot": 2}, "row 2"), ({"sot": -1}, "row -1"), ({"window": 1}, "window")):
+        with pytest.raises(UsageError, match=told):
+            decoder.decode([replace(plain(decoder), **wrong)])
+
+
+def test_what_is_aligned_is_checked(decoder: Decoder) -> None:
+    beside = decoder.config.n_vocab
+    for prompt, end, window, told in (
+        ((1, beside), 4, 0, "is no token"), ((-1,), 4, 0, "is no token"),
+        ((1, 2), beside, 0, "is no token"), ((1, 2), 4, 1, "no window 1"),
+        ((1, 2), 4, -1, "no window -1"),
+    ):  # fmt: skip
+        with pytest.raises(UsageError, match=told):
+            decoder.align(prompt, end, 4, window)
+    with pytest.raises(UsageError, match="is no token"):
+        decoder.detect(plain(decoder), [beside])
+
+
+@pytest.fixture(scope="module")
+def transducer() -> ParakeetDecoder:
+    made = ParakeetDecoder(load_parakeet(GOLDENS / "parakeet_tdt"), Reference())
+    made.take([np.zeros((6, made.config.width), np.float32)])
+    return made
+
+
+@pytest.mark.parametrize(
+    ("token", "skip", "node", "told"),
+    [
+        (-1, 0, 0, "label -1"), (FAR, 0, 0, f"label {FAR}"), (None, 0, 0, "label"),
+        (0, -1, 0, "-1 frames"), (0, 0, 3, "node 3"), (0, 0, -1, "node -1"),
+    ],
+)  # fmt: skip
+def test_what_is_carried_on_is_checked(
+    transducer: ParakeetDecoder, token: int | None, skip: int, node: int, told: str
+) -> None:
+    config = transducer.config
+    state = np.zeros((config.predictor_layers, config.predictor), np.float32)
+    first_beside = config.labels + 1 if token is None else token
+    carried = Carried(state, state, first_beside, skip, node)
+    tree = phrase_tree([((1, 2), 1.0)], config.labels)
+    with pytest.raises(UsageError, match=told):
+        transducer.decode([Span(0, 0, 6, carried)], tree)
+    good = replace(carried, token=config.labels, skip=0, node=2)  # the blank, the last node
+    assert transducer.decode([Span(0, 0, 6, good)], tree)
+
+
+@pytest.mark.parametrize(
+    ("table", "field", "row", "value"),
+    [
+        ("nodes", "first", 1, FAR), ("nodes", "count", 0, 4), ("nodes", "count", 2, 0xFFFFFFFF),
+        ("nodes", "fail", 1, 1), ("nodes", "fail", 2, 3), ("nodes", "fail", 0, 1),
+        ("arcs", "node", 0, 4),
+    ],
+)  # fmt: skip
+def test_tables_of_phrases_are_checked(
+    transducer: ParakeetDecoder, table: str, field: str, row: int, value: int
+) -> None:
+    tree = phrase_tree([((1, 2), 1.0), ((3,), 1.0)], transducer.config.labels)
+    tables = {"nodes": tree.nodes.copy(), "arcs": tree.arcs.copy()}
+    tables[table][field][row] = value
+    with pytest.raises(UsageError, match="the tables of phrases lead nowhere"):
+        transducer.decode(phrases=Phrases(**tables))
+    assert transducer.decode(phrases=tree)
+
+
+# -- the kernels ----------------------------------------------------------------------------------
+
+
+class Bench:
+    """Runs ops on a GPU with state that lies beside everything."""
+
+    def __init__(self, gpu: Gpu) -> None:
+        self.gpu, self.rng = gpu, np.random.default_rng(0)
+
+    def noise(self, *shape: int) -> tuple[Array, Any]:
+        made = self.rng.standard_normal(shape).astype(np.float32)
+        return made, self.up(made)
+
+    def up(self, array: Array) -> Any:
+        slot = self.gpu.slot(array.shape, array.dtype)
+        self.gpu.write(slot, array)
+        return slot
+
+    def state(self, kind: Any = ops.STATE, **fields: int) -> Any:
+        rows = np.zeros(2, kind)
+        for name, value in fields.items():
+            rows[name] = value
+        return self.up(rows)
+
+    def run(self, call: Callable[[], Any], shape: tuple[int, ...]) -> Array:
+        out = self.gpu.slot(shape)
+        self.gpu.record(lambda: self.gpu.keep(call(), out)).run()
+        found: Array = self.gpu.read(out)
+        return found
+
+
+def embed(b: Bench) -> None:
+    (table, table_), (places, places_) = b.noise(5, 8), b.noise(3, 8)
+    state = ops.State(b.state(position=FAR, length=2), b.up(np.zeros((2, 3), np.uint32)))
+    prompt = b.up(np.array([[1, 4], [0, FAR]], np.uint32))
+    found = b.run(lambda: b.gpu.embed(table_, places_, state, prompt), (4, 8))
+    np.testing.assert_allclose(found[:3], table[[1, 4, 0]] + places[2], rtol=1e-6)
+
+
+def take_rows(b: Bench) -> None:
+    x, x_ = b.noise(6, 8)
+    state = ops.State(b.state(length=FAR, sot=FAR), b.up(np.zeros((2, 3), np.uint32)))
+    found = b.run(lambda: b.gpu.take_rows(x_, state), (4, 8))
+    np.testing.assert_array_equal(found, x[[2, 5, 2, 5]])
+
+
+def attend_self(b: Bench) -> None:
+    (keys, keys_), (values, values_) = b.noise(2, 4, 8), b.noise(2, 4, 8)
+    for length, position in ((1, FAR), (1, 4), (3, FAR), (3, 2)):
+        _, qkv = b.noise(2 * length, 24)
+        state = ops.State(
+            b.state(length=length, position=position), b.up(np.zeros((2, 4), np.uint32))
+        )
+        cache = ops.Cache(keys_, values_)
+        b.run(lambda: b.gpu.attend_self(qkv, cache, state, 2), (2 * length, 8))  # noqa: B023
+        untouched = slice(0, min(position, 4))
+        np.testing.assert_array_equal(b.gpu.read(keys_)[:, untouched], keys[:, untouched])
+        np.testing.assert_array_equal(b.gpu.read(values_)[:, untouched], values[:, untouched])
+
+
+def cross_weights(b: Bench) -> None:
+    (_, q), (_, kv) = b.noise(2, 8), b.noise(1, 5, 16)
+    state = ops.State(b.state(frames=FAR), b.up(np.zeros((2, 4), np.uint32)))
+    found = b.run(lambda: b.gpu.cross_weights(q, kv, state, 2, (1,)), (1, 2, 5))
+    np.testing.assert_allclose(found.sum(-1), 1, rtol=1e-5)
+
+
+def rules(b: Bench, vocabulary: int) -> Any:
+    made = np.zeros(1, ops.RULES)
+    made["vocabulary"], made["end"], made["timestamp_begin"] = vocabulary, vocabulary - 1, FAR
+    made["repetition_penalty"], made["no_repeat_ngram"] = 2, 2
+    return b.up(made)
+
+
+def penalise(b: Bench) -> None:
+    logits, logits_ = b.noise(2, 7)
+    tokens = b.up(np.array([[2, FAR, FAR], [FAR, 3, 0xFFFFFFFF]], np.uint32))
+    state = ops.State(b.state(count=FAR), tokens)
+    found = b.run(lambda: b.gpu.penalise(logits_, rules(b, 7), state), (2, 7))
+    changed = found != logits
+    assert changed[0, 2] and changed[1, 3] and changed.sum() == 2
+
+
+def probability(b: Bench) -> None:
+    _, logits = b.noise(3, 7)
+    prompt = b.up(np.array([[1, FAR, 2]], np.uint32))
+    found = b.run(lambda: b.gpu.probability(logits, prompt, rules(b, 7)), (3,))
+    assert found[0] == 0 and 0 < found[1] < 1 and found[2] == 0
+
+
+def pick(b: Bench) -> None:
+    (_, logits), mask = b.noise(2, 7), b.up(np.zeros(7, np.uint32))
+    state = ops.State(b.state(count=FAR, limit=9), b.up(np.zeros((2, 3), np.uint32)))
+    given = rules(b, 7)
+    b.gpu.record(lambda: b.gpu.pick(logits, mask, given, state)).run()
+    assert (b.gpu.read(state.rows)["done"] != 0).all()
+
+
+def utterances(b: Bench, **fields: int) -> ops.Utterances:
+    return ops.Utterances(
+        b.state(ops.UTTERANCE, **fields),
+        b.up(np.zeros((2, 3, 4), np.uint32)),
+        b.up(np.zeros((2, 9), np.uint32)),
+    )
+
+
+def last_rows(b: Bench) -> None:
+    x, x_ = b.noise(6, 8)
+    told = utterances(b, length=FAR)
+    found = b.run(lambda: b.gpu.last_rows(x_, told), (2, 8))
+    np.testing.assert_array_equal(found, x[[2, 5]])
+
+
+def attend_rotary(b: Bench) -> None:
+    (keys, keys_), (values, values_) = b.noise(2, 4, 8), b.noise(2, 4, 8)
+    (_, cosines), (_, sines) = b.noise(4, 4), b.noise(4, 4)
+    for length in (1, 3):
+        _, qkv = b.noise(2 * length, 24)
+        told = utterances(b, position=FAR, length=length)
+        rotary, cache = ops.Rotary(cosines, sines), ops.Cache(keys_, values_)
+        b.run(lambda: b.gpu.attend_rotary(qkv, cache, rotary, told, 1), (2 * length, 8))  # noqa: B023
+        np.testing.assert_array_equal(b.gpu.read(keys_), keys)
+        np.testing.assert_array_equal(b.gpu.read(values_), values)
+
+
+def look_up(b: Bench) -> None:
+    tables, tables_ = b.noise(2, 5, 8)
+    codes = b.up(np.array([[0, FAR, 4], [3, 0xFFFFFFFF, FAR]], np.uint32))
+    found = b.run(lambda: b.gpu.look_up(codes, tables_, 1), (2, 8))
+    expected = tables[0, [4, 4]] + tables[1, [4, 4]]
+    np.testing.assert_allclose(found, expected, rtol=1e-6)
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize(
+    "bounded",
+    [
+        embed, take_rows, attend_self, cross_weights, penalise, probability, pick, last_rows,
+        attend_rotary, look_up,
+    ],
+)  # fmt: skip
+def test_kernels_bound_what_they_read(gpu: Gpu, bounded: Callable[[Bench], None]) -> None:
+    bounded(Bench(gpu))
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize(
+    ("start", "most"),
+    [("attend_relative 3", 320), ("gated_convolution 3", 70)],
+)
+def test_frames_past_an_utterance_are_those_that_there_are(gpu: Gpu, start: str, most: int) -> None:
+    case = next(case for case in CASES if case.name.startswith(start))
+    rng = np.random.default_rng(0)
+    weights, values = case.weights(rng), case.inputs(rng)
+    whole = values | {"frames": np.full_like(values["frames"], most)}
+    reference = Reference()
+    ours = {name: ops.upload(reference, value) for name, value in weights.items()}
+    theirs = {name: ops.upload(gpu, value) for name, value in weights.items()}
+    expected = case.call(reference, whole, ours)
+    slots = {name: gpu.slot(value.shape, value.dtype) for name, value in values.items()}
+    out = gpu.slot(expected.shape)
+    for name, value in (values | {"frames": np.full_like(values["frames"], FAR)}).items():
+        gpu.write(slots[name], value)
+    gpu.record(lambda: gpu.keep(case.call(gpu, slots, theirs), out)).run()
+    assert np.abs(gpu.read(out) - expected).max() <= case.limit * np.abs(expected).max()
+
+
+# -- the checks of the implementations -------------------------------------------------------------
+
+
+@pytest.mark.parametrize(("asked", "checks"), [("", False), ("0", False), ("1", True)])
+def test_robust_is_asked_of_the_implementation(
+    monkeypatch: pytest.MonkeyPatch, asked: str, checks: bool
+) -> None:
+    """Of Dawn by its toggles, of wgpu-native by which of its functions compiles."""
+    monkeypatch.setenv("OSCINE_ROBUST", asked)
+    toggled: list[tuple[str, ...]] = []
+
+    class Extras:
+        @staticmethod
+        def set_instance_extras(*, enable_toggles: tuple[str, ...]) -> None:
+            toggled.append(enable_toggles)
+
+    devices.set_toggles.__wrapped__(Extras)
+    assert ("disable_robustness" not in toggled[0]) == checks
+    entered: list[bool] = []
+
+    class Trusted:
+        def __enter__(self) -> None:
+            entered.append(True)
+
+        def __exit__(self, *problem: object) -> None:
+            pass
+
+    class Handle:
+        @staticmethod
+        def create_shader_module(label: str, code: str) -> str:
+            return code
+
+    monkeypatch.setattr(devices, "trusted_shaders", Trusted)
+    adapter = devices.Adapter("wgpu", "x", "CPU", "Vulkan", "", frozenset(), {}, None)
+    devices.Device(adapter, None, Handle()).compile("label", "code")
+    assert entered == ([] if checks else [True])
+
+
+@pytest.mark.gpu
+def test_robust_checks_change_no_result(adapter: Any) -> None:
+    """And a code beside its table, which a kernel trusts, then reads an entry of it, or zero."""
+    ran = subprocess.run(
+        [sys.executable, str(ROOT / "tests" / "on_robust_gpu.py")],
+        env=os.environ | {"OSCINE_ROBUST": "1"}, capture_output=True, text=True, timeout=600,
+    )  # fmt: skip
+    assert ran.returncode == 0, ran.stderr
+    told = json.loads(ran.stdout.splitlines()[-1])
+    assert told["error"] <= 1
+    assert told["checked"] in ((True,) if adapter.implementation == "dawn" else (None,))
+    assert told["found"] and set(told["found"]) <= {0.0, *told["table"]}
