@@ -1,5 +1,6 @@
 # Targets that build, check and measure; `make` alone lists them.
 # Variables: PYTHON (3.11 to 3.14), VENV (its environment), JOBS (test workers), TESTS (which),
+# SECONDS and SEED (of fuzz),
 # UPSTREAM (a Python with torch and transformers), PEER (a Python with faster-whisper).
 
 PYTHON ?= $(shell for python in python3 python3.14 python3.13 python3.12 python3.11; do \
@@ -7,13 +8,14 @@ PYTHON ?= $(shell for python in python3 python3.14 python3.13 python3.12 python3
 VENV ?= .venv
 JOBS ?= 2
 TESTS ?= tests
+SECONDS ?= 60
 
 PY = $(VENV)/bin/python
 GPU = PYTHON=$(PY) tools/with_gpu.sh
 # Workers share the cores already; BLAS threads on top of them only wait for each other.
 PYTEST = OPENBLAS_NUM_THREADS=1 $(GPU) $(PY) -m pytest -q -n $(JOBS) $(TESTS)
 
-.PHONY: help install check format test test-gpu goldens bench clean
+.PHONY: help install check format test test-gpu fuzz goldens bench clean
 
 help: ## list the targets
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):[^#]*## /\1\t/' | expand -t 12
@@ -44,6 +46,9 @@ test: $(VENV)/ready ## every test under wgpu, then those that need a GPU once mo
 test-gpu: $(VENV)/ready ## only the tests that need a GPU, under both
 	OSCINE_WEBGPU=wgpu $(PYTEST) -rs -m gpu
 	OSCINE_WEBGPU=dawn $(PYTEST) -rs -m gpu
+
+fuzz: $(VENV)/ready ## damaged files at random, for SECONDS; SEED makes the same ones again
+	$(PY) tools/fuzz.py --seconds $(SECONDS) $(if $(SEED),--seed $(SEED))
 
 goldens: ## make the committed goldens again, with UPSTREAM=path/to/python
 	@test -n "$(UPSTREAM)" || { echo "name a Python with torch and transformers: make goldens UPSTREAM=..." >&2; exit 1; }

@@ -1,0 +1,1 @@
+"""Damaged checkpoints and recordings, and processes that try to read them."""
