@@ -9,13 +9,20 @@ VENV ?= .venv
 JOBS ?= 2
 TESTS ?= tests
 SECONDS ?= 60
+OLDEST ?= python3.11
+LOWEST_VENV ?= .cache/lowest-venv
+# What touches each of the packages, in a few minutes.
+LOWEST_TESTS = tests/audio tests/text tests/test_formats.py tests/test_hub.py tests/test_threads.py \
+	tests/test_numpy_alone.py tests/cli/test_main.py tests/cli/test_transcribe.py \
+	tests/gpu/test_device.py tests/gpu/test_kernels.py tests/models/whisper/test_decode.py \
+	tests/models/parakeet/test_pipeline.py tests/models/qwen3_tts/test_decode.py
 
 PY = $(VENV)/bin/python
 GPU = PYTHON=$(PY) tools/with_gpu.sh
 # Workers share the cores already; BLAS threads on top of them only wait for each other.
 PYTEST = OPENBLAS_NUM_THREADS=1 $(GPU) $(PY) -m pytest -q -n $(JOBS) $(TESTS)
 
-.PHONY: help install check format test test-gpu fuzz goldens bench clean
+.PHONY: help install check format test test-gpu test-lowest tested fuzz goldens bench clean
 
 help: ## list the targets
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):[^#]*## /\1\t/' | expand -t 12
@@ -46,6 +53,19 @@ test: $(VENV)/ready ## every test under wgpu, then those that need a GPU once mo
 test-gpu: $(VENV)/ready ## only the tests that need a GPU, under both
 	OSCINE_WEBGPU=wgpu $(PYTEST) -rs -m gpu
 	OSCINE_WEBGPU=dawn $(PYTEST) -rs -m gpu
+
+test-lowest: ## a quick part of the tests on Python 3.11 with the lowest versions that are allowed
+	$(OLDEST) -m venv --clear $(LOWEST_VENV)
+	@$(LOWEST_VENV)/bin/python -m pip install --quiet --disable-pip-version-check \
+		-c requirements/lowest.txt -e '.[test,dawn]' >$(LOWEST_VENV)/pip.log 2>&1 \
+		|| { tail -n 20 $(LOWEST_VENV)/pip.log >&2; exit 1; }
+	OPENBLAS_NUM_THREADS=1 PYTHON=$(LOWEST_VENV)/bin/python tools/with_gpu.sh \
+		$(LOWEST_VENV)/bin/python -m pytest -q -n $(JOBS) -m "not weights" $(LOWEST_TESTS)
+
+tested: $(VENV)/ready ## write down the versions of this environment, once all tests have passed in it
+	@{ echo "# What the tests were last run with, on Python $$($(PY) -c \
+		'import platform; print(platform.python_version())'); \`make tested\` writes it."; \
+		$(PY) -m pip freeze --exclude-editable | grep -v '^#\|^-e\| @ '; } >requirements/tested.txt
 
 fuzz: $(VENV)/ready ## damaged files at random, for SECONDS; SEED makes the same ones again
 	$(PY) tools/fuzz.py --seconds $(SECONDS) $(if $(SEED),--seed $(SEED))

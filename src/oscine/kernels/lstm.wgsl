@@ -20,6 +20,7 @@ const P4: u32 = 1u;
 @group(0) @binding(6) var<storage, read_write> cell: array<f32>;
 
 const P: u32 = 4u * P4;
+const BELOW: u32 = max(LAYER, 1u) - 1u;  // some compilers look at what is never run
 
 fn wanted(line: u32) -> bool {
   let at = min(line, LINES - 1u) * TRACK_WORDS;
@@ -39,7 +40,7 @@ fn input(line: u32, i: u32) -> vec4<f32> {
   if (LAYER == 0u) {
     return unpack(table[track[line * TRACK_WORDS + TOKEN] * P4 + i]);
   }
-  return held(place(LAYER - 1u, 1u - track[line * TRACK_WORDS + HALF], line) + 4u * i);
+  return held(place(BELOW, 1u - track[line * TRACK_WORDS + HALF], line) + 4u * i);
 }
 
 // What four of the inputs and four of the hidden values add to each gate; a column a gate.
