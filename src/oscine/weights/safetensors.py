@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import json
 import math
+import os
 import struct
 from collections.abc import Mapping
 from pathlib import Path
@@ -95,7 +96,7 @@ def read_sharded(index: Path) -> Checkpoint:
         if not isinstance(shard, str) or Path(shard).name != shard:
             raise CheckpointError(index, f"names a shard outside its folder: {shown(str(shard))}")
         if shard not in shards:
-            if not (index.parent / shard).is_file():
+            if not os.path.isfile(index.parent / shard):  # Path's own raises for a long name
                 raise CheckpointError(
                     index, f"shard {shown(shard)} is missing", "fetch the whole folder"
                 )

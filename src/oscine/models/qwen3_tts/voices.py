@@ -6,6 +6,7 @@ int32; its metadata say what it is. Reading it executes nothing.
 
 from __future__ import annotations
 
+import os
 import re
 import unicodedata
 from collections.abc import Iterator
@@ -254,7 +255,7 @@ def write_voice(path: Path, voice: Voice) -> None:
 
 def read_voice(path: Path) -> Voice:
     """A voice from a file. Raises CheckpointError for anything else, UsageError for no file."""
-    if not path.is_file():
+    if not os.path.isfile(path):  # Path's own raises for a name that is too long
         raise UsageError(f"{path}: no such file; give a saved voice's name or the path of its file")
     with what_to_do(path):
         if MappedFile(path).size > MOST_BYTES:
