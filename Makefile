@@ -12,7 +12,9 @@ SECONDS ?= 60
 OLDEST ?= python3.11
 LOWEST_VENV ?= .cache/lowest-venv
 # What touches each of the packages, in a few minutes.
-LOWEST_TESTS = tests/audio tests/text tests/test_formats.py tests/test_hub.py tests/test_threads.py \
+LOWEST_TESTS = tests/audio/test_io.py tests/audio/test_wav.py tests/audio/test_container.py \
+	tests/audio/test_channels.py tests/audio/test_write.py tests/audio/test_silero.py tests/text \
+	tests/test_formats.py tests/test_hub.py tests/test_threads.py \
 	tests/test_numpy_alone.py tests/cli/test_main.py tests/cli/test_transcribe.py \
 	tests/gpu/test_device.py tests/gpu/test_kernels.py tests/models/whisper/test_decode.py \
 	tests/models/parakeet/test_pipeline.py tests/models/qwen3_tts/test_decode.py

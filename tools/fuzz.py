@@ -6,8 +6,9 @@
 
 A crash, an answer that takes longer than 30 s, memory beyond 3 GiB, an error that is none of
 oscine's, or one of several lines is a finding: it is kept in a folder of its own under `--keep`,
-once for each cause, and the exit code is 1. One that is mended moves to tests/fuzz_corpus, which
-tests/test_fuzz.py reads. A number of an input and the seed make the same input again.
+once for each cause, and the exit code is 1. A decoder that crashes in a process of its own is told
+and kept too, and is none, as it costs one recording. What is mended moves to tests/fuzz_corpus,
+which tests/test_fuzz.py reads. A number of an input and the seed make the same input again.
 """
 
 from __future__ import annotations
@@ -81,12 +82,13 @@ def again(place: Path, folder: Path, reader: Reader) -> Answer:
     return reader.read(seed.kind, folder / seed.main)
 
 
-def hunt(asked: argparse.Namespace, folder: Path, reader: Reader) -> tuple[Counter[str], set[str]]:
+def hunt(asked: argparse.Namespace, folder: Path, reader: Reader) -> tuple[Counter[str], int]:
     """Damage and read until the time is over: how many had which outcome, and the findings."""
     seeds = [] if asked.only == "recordings" else checkpoints()
     seeds += [] if asked.only == "checkpoints" else recordings()
     outcomes: Counter[str] = Counter()
-    findings: set[str] = set()
+    seen: set[str] = set()
+    findings = 0
     largest, number = 0, asked.first
     end = time.monotonic() + asked.seconds
     while time.monotonic() < end:
@@ -96,8 +98,10 @@ def hunt(asked: argparse.Namespace, folder: Path, reader: Reader) -> tuple[Count
         number += 1
         outcomes[f"{seed.kind} {answer.outcome}"] += 1
         largest = max(largest, answer.mebibytes)
-        if answer.outcome == "finding" and answer.signature not in findings:
-            findings.add(answer.signature)
+        told = answer.outcome in ("finding", "contained") and answer.signature not in seen
+        seen |= {answer.signature} if told else set()
+        if told:
+            findings += answer.outcome == "finding"
             place = asked.keep / f"{asked.seed}-{number - 1}"
             keep(place, seed, name, folder, answer, label)
             print(f"{label}: {seed.name}, {name}: {answer.what}\n  kept in {place}", flush=True)
@@ -122,7 +126,7 @@ def main() -> int:
             reader.close()
     for outcome, count in sorted(outcomes.items()):
         print(f"{count:8} {outcome}")
-    print(f"{sum(outcomes.values())} inputs, {len(findings)} findings")
+    print(f"{sum(outcomes.values())} inputs, {findings} findings")
     return int(bool(findings))
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import select
 import subprocess
 import sys
@@ -20,7 +21,7 @@ MOST_INPUTS = 500  # of one process
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """outcome: "read", "refused" or "finding"."""
+    """outcome: "read", "refused", "contained" or "finding"."""
 
     outcome: str
     what: str
@@ -88,7 +89,9 @@ class Reader:
         self.errors.seek(0)
         trace = self.errors.read()[-4000:].decode("utf-8", "replace")
         self.close()
-        return Answer("finding", f"the process ended with {code}", trace)
+        where = re.search(r'oscine/(\S+\.py)", line \d+ in (\w+)', trace)
+        place = f" in {where[1]}, {where[2]}" if where else ""
+        return Answer("finding", f"the process ended with {code}{place}", trace)
 
     def close(self) -> None:
         """End it."""

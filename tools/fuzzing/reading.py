@@ -3,7 +3,8 @@
     python -m fuzzing.reading MEMORY       (in tools/)
 
 A line names a kind and a path. The answer has `outcome`: "read"; "refused", with the message that
-an OscineError has; or "finding", with the trace of any other error. A crash answers nothing.
+an OscineError has; "contained", where that tells of a decoder in a process of its own that broke
+down; or "finding", with the trace of any other error. A crash answers nothing.
 """
 
 from __future__ import annotations
@@ -11,6 +12,7 @@ from __future__ import annotations
 import faulthandler
 import json
 import logging
+import re
 import resource
 import sys
 import traceback
@@ -19,6 +21,9 @@ from typing import Any
 
 import numpy as np
 
+BROKEN = re.compile("its decoder (crashed|hangs|needs more memory|reads without an end)")
+#: A mistake of ours that is told as if it were one of the file.
+MISTAKE = re.compile(r"\((Key|Type|Index|Name|Attribute|Assertion|Overflow|ZeroDivision)Error\b")
 MOST_MESSAGE = 2000  # characters of one line: longer, somebody's file is printed
 SOUND = (0.1 * np.sin(0.05 * np.arange(8000))).astype(np.float32)
 REFERENCE = np.tile(SOUND, 6)  # two seconds
@@ -78,7 +83,9 @@ def answer(kind: str, path: Path) -> dict[str, str]:
         message = str(error)
         if "\n" in message or len(message) > MOST_MESSAGE:
             return {"outcome": "finding", "what": f"a message of many lines: {message[:3000]!r}"}
-        return {"outcome": "refused", "what": message}
+        if MISTAKE.search(message):
+            return {"outcome": "finding", "what": f"a mistake of ours: {message}"}
+        return {"outcome": "contained" if BROKEN.search(message) else "refused", "what": message}
     except BaseException as error:
         trace = traceback.extract_tb(error.__traceback__)
         ours = [frame for frame in trace if "/oscine/" in frame.filename]
