@@ -143,6 +143,15 @@ def test_index_names_a_missing_shard(copy_of: Any) -> None:
         read_checkpoint(folder)
 
 
+@pytest.mark.parametrize("shard", ["a" * 5000, "a\0b"], ids=["long", "nul"])
+def test_a_shard_whose_name_cannot_be_is_missing(copy_of: Any, shard: str) -> None:
+    index = copy_of("hf_bf16_sharded") / "model.safetensors.index.json"
+    index.write_text(json.dumps({"weight_map": {"a": shard}}))
+    with pytest.raises(CheckpointError, match=r"shard .* is missing") as caught:
+        read_checkpoint(index)
+    assert len(str(caught.value)) < 1500
+
+
 def test_index_names_a_missing_tensor(copy_of: Any) -> None:
     index = copy_of("hf_bf16_sharded") / "model.safetensors.index.json"
     content = json.loads(index.read_text())

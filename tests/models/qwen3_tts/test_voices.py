@@ -135,6 +135,8 @@ def test_voices_that_are_not_there(tmp_path: Path) -> None:
         folder.remove("a")
     with pytest.raises(UsageError, match="no such file"):
         folder.load(tmp_path / "a.safetensors")
+    with pytest.raises(UsageError, match="no such file"):
+        folder.load(f"{'a' * 5000}.safetensors")
 
 
 def altered(path: Path, change: Any) -> None:
