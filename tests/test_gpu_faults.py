@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import logging
 import threading
+import time
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -160,6 +161,30 @@ def test_a_device_closed_while_a_read_waits_ends_the_wait(own: Gpu) -> None:
     closing.join()
     with pytest.raises(DeviceLostError):
         own.read(out)
+
+
+@pytest.mark.gpu
+def test_a_read_ends_where_the_device_is_closed_before_its_work_is_done(own: Gpu) -> None:
+    """As with a kernel that takes a second to compile: nothing asks wgpu-native for it any more."""
+    if own.device.adapter.implementation != "wgpu":
+        pytest.skip("Dawn ends the wait itself")
+    _, _, out = work(own)
+    own.device.handle._poller._poll_func = lambda block: time.sleep(0.01)  # it is never done
+    told: list[Exception] = []
+
+    def read() -> None:
+        try:
+            own.read(out)
+        except DeviceLostError as lost:
+            told.append(lost)
+
+    reading = threading.Thread(target=read, daemon=True)
+    reading.start()
+    time.sleep(0.1)
+    own.device.handle.destroy()
+    reading.join(timeout=30)
+    assert not reading.is_alive()
+    assert own.name in str(told[0])
 
 
 @pytest.mark.gpu

@@ -221,6 +221,10 @@ class Device:
                 waits += 1
                 if waits % WAITS == 0:  # in a tick a loss comes to light
                     dawn().libf.wgpuDeviceTick(self.handle._internal)
+        if self.adapter.implementation == "wgpu":
+            while promise._state == "pending" and not promise._thread_event.wait(0.1):
+                if self.lost():  # closed by another thread, which has ended the one that polls
+                    raise DeviceLostError(self.name, self.lost())
         promise.sync_wait()
 
     def tick(self) -> float:
