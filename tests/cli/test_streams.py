@@ -8,7 +8,6 @@ import signal
 import subprocess
 import sys
 import time
-from importlib.util import module_from_spec, spec_from_file_location
 from pathlib import Path
 from typing import Any
 
@@ -20,13 +19,15 @@ from oscine.audio.write import FORMATS
 from oscine.cli import run
 from oscine.models.qwen3_tts.voices import Voice, VoiceFolder
 
+from .speaking import Speaker
+
 Capture = pytest.CaptureFixture[bytes]
 
 UNIX = pytest.mark.skipif(os.name != "posix", reason="a Unix shell closes streams")
 #: The command in a process of its own, with models that say, or write, what they are told.
 COMMAND = (
     "import sys, oscine; sys.path.insert(0, sys.argv.pop(1))\n"
-    "from conftest import FakeModel; from test_speak import Speaker\n"
+    "from conftest import FakeModel; from speaking import Speaker\n"
     "oscine.load = (Speaker if sys.argv[1] == 'speak' else FakeModel)().load\n"
     "from oscine.cli import main; main()\n"
 )
@@ -42,16 +43,6 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, empty_home: Path) ->
     (tmp_path / "a.wav").write_bytes(b"sound")
     VoiceFolder(empty_home / "voices").save("anna", Voice("", np.ones(4, np.float32), size="0b6"))
     return tmp_path
-
-
-def speaker() -> Any:
-    """That of test_speak, which is not on the path of imports."""
-    place = Path(__file__).with_name("test_speak.py")
-    spec = spec_from_file_location("speaking", place)
-    assert spec is not None and spec.loader is not None
-    module = module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module.Speaker()
 
 
 class Full:
@@ -105,7 +96,7 @@ def test_standard_output_that_takes_nothing_is_one_line(
     arguments: list[str], full: bool,
 ) -> None:  # fmt: skip
     if arguments[0] == "speak" and "weights" in arguments:
-        monkeypatch.setattr("oscine.load", speaker().load)
+        monkeypatch.setattr("oscine.load", Speaker().load)
     monkeypatch.setattr(sys, "stdout", Full() if full else None)
     assert run(arguments) == 1
     error = capsysbinary.readouterr().err.decode()
@@ -119,7 +110,7 @@ def test_messages_that_nobody_takes_stop_nothing(
     model: Any, capsysbinary: Capture, monkeypatch: pytest.MonkeyPatch, arguments: list[str]
 ) -> None:
     if arguments[0] == "speak" and "weights" in arguments:
-        monkeypatch.setattr("oscine.load", speaker().load)
+        monkeypatch.setattr("oscine.load", Speaker().load)
     assert run(arguments) == 0
     expected = capsysbinary.readouterr().out
     for stderr in (None, FullAtOnce()):
