@@ -344,6 +344,7 @@ def test_a_grid_no_device_takes_is_refused(gpu: Gpu) -> None:
         gpu.add("take_rows", [gpu.nothing] * 3, (1, 70000))
 
 
+@pytest.mark.gpu
 def test_views_of_one_slot_are_bound_each_by_its_size(gpu: Gpu) -> None:
     """Kernels take lengths from their bindings: equal buffers are not yet the same group."""
     x, y = gpu.slot((64,)), gpu.slot((64,), np.float16)
