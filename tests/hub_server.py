@@ -25,6 +25,10 @@ FILES = {
     "pytorch_model.bin": b"the same weights once more",
     "README.md": b"words",
 }
+#: Of these what a model is made of.
+NEEDED = {name: FILES[name] for name in ("config.json", "tokenizer.json", "model.safetensors")}
+#: JSON that no parser follows to its end.
+DEEP = b"[" * 100_000
 
 
 @dataclass

@@ -21,10 +21,16 @@ from oscine.cli import run
 from oscine.errors import CheckpointError, HubError
 from oscine.inventory import read_inventory
 
-from .hub_server import FILES, REPOSITORY, Server, cache_of_another_program, contents, offer_all
-
-NEEDED = {name: FILES[name] for name in ("config.json", "tokenizer.json", "model.safetensors")}
-DEEP = b"[" * 100_000
+from .hub_server import (
+    DEEP,
+    FILES,
+    NEEDED,
+    REPOSITORY,
+    Server,
+    cache_of_another_program,
+    contents,
+    offer_all,
+)
 
 
 def flip(path: Path) -> None:
@@ -400,115 +406,6 @@ def test_a_cache_of_copies_cannot_be_checked(
     cache_of_another_program(tmp_path / "hub", REPOSITORY, NEEDED)
     assert check("tiny.en") == 1
     assert "no hashes of its files are known" in capsys.readouterr().err
-
-
-CONFIGS = [b"", b"{", b'{"a": 1', b"\xff\xfe{", DEEP, b"[]", b"null", b"1", b'"x"', b"9" * 5000]
-INDEXES = [
-    *(b"", b"{}", b"[]", b"null", DEEP, b"\xff", b'{"weight_map": null}', b'{"weight_map": 1}'),
-    *(b'{"weight_map": []}', b'{"weight_map": {}}', b'{"weight_map": {"a": 1}}'),
-    *(b'{"weight_map": {"a": null}}', b'{"weight_map": {"a": ["b"]}}'),
-    *(b'{"weight_map": {"a": "\\u0000"}}', b'{"weight_map": {"a": "' + b"x" * 5000 + b'"}}'),
-]
-WITHOUT_TOKENIZER = {name: NEEDED[name] for name in ("config.json", "model.safetensors")}
-SHARDED = {name: NEEDED[name] for name in ("config.json", "tokenizer.json")}
-
-
-def list_models(capsys: pytest.CaptureFixture[str]) -> str:
-    assert run(["models", "list"]) == 0
-    told = capsys.readouterr()
-    assert told.err == ""
-    return told.out
-
-
-@pytest.mark.parametrize("place", ["cache", "own"])
-@pytest.mark.parametrize("number", range(2 * len(CONFIGS) + len(INDEXES)))
-def test_damaged_files_of_a_cache_are_no_model_and_no_traceback(
-    empty_home: Path,
-    tmp_path: Path,
-    capsys: pytest.CaptureFixture[str],
-    number: int,
-    place: str,
-) -> None:
-    rests = (NEEDED, WITHOUT_TOKENIZER)
-    damaged = [
-        *({**rest, "config.json": config} for config in CONFIGS for rest in rests),
-        *({**SHARDED, "model.safetensors.index.json": index} for index in INDEXES),
-    ]
-    if place == "cache":
-        cache_of_another_program(tmp_path / "hub", REPOSITORY, damaged[number])
-    else:
-        folder = empty_home / "models" / "tiny.en"
-        folder.mkdir(parents=True)
-        for name, body in damaged[number].items():
-            (folder / name).write_bytes(body)
-    assert str(tmp_path) not in list_models(capsys)
-    assert hub.find("tiny.en") is None
-
-
-def pipe(path: Path) -> None:
-    path.unlink()
-    os.mkfifo(path)
-
-
-def device(path: Path) -> None:
-    path.unlink()
-    path.symlink_to("/dev/zero")
-
-
-def loop(path: Path) -> None:
-    path.unlink()
-    path.symlink_to(path.name)
-
-
-@pytest.mark.parametrize("change", [pipe, device, loop])
-@pytest.mark.parametrize("name", ["config.json", "model.safetensors", "tokenizer.json"])
-def test_what_is_no_file_in_a_cache_is_not_waited_for(
-    empty_home: Path,
-    tmp_path: Path,
-    capsys: pytest.CaptureFixture[str],
-    change: Callable[[Path], None],
-    name: str,
-) -> None:
-    snapshot = cache_of_another_program(tmp_path / "hub", REPOSITORY, NEEDED)
-    change(snapshot / name)
-    assert str(snapshot) not in list_models(capsys)
-
-
-@pytest.mark.parametrize("text", [b"", b"\xff\xfe", b"\x00", b"../../..", b"x" * 5000, b"a\nb"])
-def test_a_damaged_reference_of_a_cache_is_no_model(
-    empty_home: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], text: bytes
-) -> None:
-    snapshot = cache_of_another_program(tmp_path / "hub", REPOSITORY, NEEDED)
-    (snapshot.parent.parent / "refs" / "main").write_bytes(text)
-    assert str(snapshot) not in list_models(capsys)
-
-
-@pytest.mark.parametrize("name", ["a/b..c", "a--b/c", "-a/-b", "a/b.git", "a/b-", "ä/ö"])
-def test_names_that_hugging_face_refuses_are_one_line(server: Server, name: str) -> None:
-    with pytest.raises(HubError, match=r"Hugging Face has no public repository|no such file"):
-        hub.resolve(name)
-
-
-@pytest.mark.parametrize("text", [b"[]", b"{", DEEP, b"\xff", b"null", b'{"a": []}'])
-@pytest.mark.parametrize(
-    "name", [".agent_harnesses.json", "token", "stored_tokens", ".check_for_update_done"]
-)
-def test_what_huggingface_hub_remembers_does_not_stop_a_fetch(
-    server: Server, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str, text: bytes
-) -> None:
-    for variable, file in (
-        ("HF_HOME", ""),
-        ("AGENT_HARNESSES_PATH", ".agent_harnesses.json"),
-        ("HF_TOKEN_PATH", "token"),
-        ("HF_STORED_TOKENS_PATH", "stored_tokens"),
-    ):
-        place = str(tmp_path / "hf" / file)
-        monkeypatch.setattr(f"huggingface_hub.constants.{variable}", place, raising=False)
-    (tmp_path / "hf").mkdir()
-    (tmp_path / "hf" / name).write_bytes(text)
-    monkeypatch.delenv("HF_TOKEN", raising=False)
-    server.offer_hub(REPOSITORY, FILES)
-    assert contents(hub.resolve("tiny.en")) == NEEDED
 
 
 @pytest.mark.parametrize(
