@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import tomllib
 from pathlib import Path
 
 import pytest
@@ -10,6 +11,16 @@ import pytest
 ROOT = Path(__file__).resolve().parent.parent
 SOURCE = ROOT / "src" / "oscine"
 FILES = sorted(SOURCE.rglob("*.py"))
+
+#: The limits of length, everywhere; CONTRIBUTING.md states them too.
+FILE_LINES, FUNCTION_LINES = 600, 70
+#: All that people write, in every language of the tree.
+WRITTEN = sorted(
+    file
+    for folder in ("src", "tests", "tools", "benchmarks", "examples", ".ci")
+    for file in (ROOT / folder).rglob("*")
+    if file.suffix in (".py", ".wgsl", ".sh", ".c") or file.parent.name == ".ci"
+)
 
 CASES = (
     *("ops.check_cases", "ops.check_layers", "ops.check_decisions"),
@@ -135,11 +146,38 @@ def test_one_file_knows_webgpu_and_no_gpu_file_knows_a_model(file: Path) -> None
         assert "whisper" not in text
 
 
-@pytest.mark.parametrize("file", FILES, ids=module)
+def below_root(file: Path) -> str:
+    return file.relative_to(ROOT).as_posix()
+
+
+def is_command(node: ast.FunctionDef | ast.AsyncFunctionDef) -> bool:
+    """Whether Typer runs it: its signature is a table of options, with their help."""
+    return any(
+        isinstance(decorator, ast.Call)
+        and isinstance(decorator.func, ast.Attribute)
+        and decorator.func.attr in ("command", "callback")
+        for decorator in node.decorator_list
+    )
+
+
+@pytest.mark.parametrize("file", WRITTEN, ids=below_root)
 def test_nothing_grows_without_end(file: Path) -> None:
-    assert len(file.read_text("utf-8").splitlines()) <= 600, "split the file by stage"
-    for node in ast.walk(ast.parse(file.read_text("utf-8"))):
+    text = file.read_text("utf-8")
+    assert len(text.splitlines()) <= FILE_LINES, "split the file by stage"
+    if file.suffix != ".py":
+        return
+    for node in ast.walk(ast.parse(text)):
         if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
-            # Of the body: a command's signature is a table of its options.
-            lines = (node.end_lineno or node.lineno) - node.body[0].lineno + 1
-            assert lines <= 70, f"{node.name} has {lines} lines"
+            first = node.body[0] if is_command(node) else node
+            lines = (node.end_lineno or node.lineno) - first.lineno + 1
+            assert lines <= FUNCTION_LINES, f"{node.name} has {lines} lines"
+
+
+def test_one_pair_of_limits_is_stated_everywhere() -> None:
+    told = " ".join((ROOT / "CONTRIBUTING.md").read_text("utf-8").split())
+    pair = f"files of at most {FILE_LINES} lines, functions of at most {FUNCTION_LINES}"
+    assert told.count("of at most") == 2 and pair in told
+    with (ROOT / "pyproject.toml").open("rb") as file:
+        ruff = tomllib.load(file)["tool"]["ruff"]["lint"]["pylint"]
+    added = f"at most {ruff['max-statements']} statements and {ruff['max-args']} parameters"
+    assert added in told

@@ -56,11 +56,9 @@ def nemo_state(state: dict[str, torch.Tensor]) -> dict[str, torch.Tensor]:
     return found
 
 
-def nemo_config(p: dict[str, Any], pieces: list[str], tag: str) -> dict[str, Any]:
-    """What model_config.yaml says, as much as the releases say of what matters."""
-    labels, hidden = len(pieces), p["hid"]
+def nemo_front(p: dict[str, Any]) -> dict[str, Any]:
+    """Of model_config.yaml, what turns sound into encoded frames."""
     return {
-        "sample_rate": 16000,
         "preprocessor": {
             "_target_": "nemo.collections.asr.modules.AudioToMelSpectrogramPreprocessor",
             "sample_rate": 16000,
@@ -98,6 +96,15 @@ def nemo_config(p: dict[str, Any], pieces: list[str], tag: str) -> dict[str, Any
             "conv_kernel_size": p["kernel"],
             "conv_norm_type": "batch_norm",
         },
+    }
+
+
+def nemo_config(p: dict[str, Any], pieces: list[str], tag: str) -> dict[str, Any]:
+    """What model_config.yaml says, as much as the releases say of what matters."""
+    labels, hidden = len(pieces), p["hid"]
+    return {
+        "sample_rate": 16000,
+        **nemo_front(p),
         "decoder": {
             "_target_": "nemo.collections.asr.modules.RNNTDecoder",
             "normalization_mode": None,
