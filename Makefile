@@ -1,7 +1,7 @@
 # Targets that build, check and measure; `make` alone lists them.
 # Variables: PYTHON (3.11 to 3.14), VENV (its environment), JOBS (test workers), TESTS (which),
-# SECONDS and SEED (of fuzz),
-# UPSTREAM (a Python with torch and transformers), PEER (a Python with faster-whisper).
+# SECONDS (of fuzz and soak), SEED (of fuzz), UPSTREAM and UPSTREAM_SPEECH (Pythons with the programs
+# of tools/goldens; that of speech pins another transformers), PEER (a Python with faster-whisper).
 
 PYTHON ?= $(shell for python in python3 python3.14 python3.13 python3.12 python3.11; do \
 	$$python -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null && echo $$python && break; done)
@@ -22,9 +22,12 @@ LOWEST_TESTS = tests/audio/test_io.py tests/audio/test_wav.py tests/audio/test_c
 PY = $(VENV)/bin/python
 GPU = PYTHON=$(PY) tools/with_gpu.sh
 # Workers share the cores already; BLAS threads on top of them only wait for each other.
-PYTEST = OPENBLAS_NUM_THREADS=1 $(GPU) $(PY) -m pytest -q -n $(JOBS) $(TESTS)
+# A worker begins with a stretch of the list, whose tests share kernels and models, and takes from
+# the other's stretch when its own is done.
+PYTEST = OPENBLAS_NUM_THREADS=1 $(GPU) $(PY) -m pytest -q -n $(JOBS) --dist worksteal $(TESTS)
 
-.PHONY: help install check format test test-gpu test-lowest tested fuzz goldens bench clean
+.PHONY: help install check format test test-gpu test-lowest tested fuzz soak chroot goldens bench \
+	clean
 
 help: ## list the targets
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):[^#]*## /\1\t/' | expand -t 12
@@ -38,11 +41,11 @@ $(VENV)/ready: pyproject.toml
 		|| { tail -n 20 $(VENV)/pip.log >&2; exit 1; }
 	@touch $@
 
-check: $(VENV)/ready ## formatting, lint, types and the layout of the tree
+check: $(VENV)/ready ## the layout of the tree, formatting, lint and types
+	$(PY) -m pytest -q tests/test_layout.py
 	$(VENV)/bin/ruff format --check .
 	$(VENV)/bin/ruff check .
 	$(VENV)/bin/mypy
-	$(PY) -m pytest -q tests/test_layout.py
 
 format: $(VENV)/ready ## put the files into shape
 	$(VENV)/bin/ruff format .
@@ -72,10 +75,23 @@ tested: $(VENV)/ready ## write down the versions of this environment, once all t
 fuzz: $(VENV)/ready ## damaged files at random, for SECONDS; SEED makes the same ones again
 	$(PY) tools/fuzz.py --seconds $(SECONDS) $(if $(SEED),--seed $(SEED))
 
-goldens: ## make the committed goldens again, with UPSTREAM=path/to/python
-	@test -n "$(UPSTREAM)" || { echo "name a Python with torch and transformers: make goldens UPSTREAM=..." >&2; exit 1; }
+# Each device has a third of the time.
+SOAK = OPENBLAS_NUM_THREADS=1 $(GPU) $(PY) tools/soak.py --seconds $$(( $(SECONDS) / 3 ))
+
+soak: $(VENV)/ready ## every family called again and again for SECONDS: the same results, and nothing grows
+	$(SOAK) --device cpu
+	OSCINE_WEBGPU=wgpu $(SOAK) --device gpu
+	OSCINE_WEBGPU=dawn $(SOAK) --device gpu
+
+chroot: ## the README's two commands on a bare Debian 12 and 13, timed; root and debootstrap
+	tools/chroot.sh
+
+goldens: ## make the committed goldens again, with UPSTREAM= and UPSTREAM_SPEECH=path/to/python
+	@test -n "$(UPSTREAM)" -a -n "$(UPSTREAM_SPEECH)" || { echo "name two Pythons, one with torch and" \
+		"transformers, one with qwen-tts: make goldens UPSTREAM=... UPSTREAM_SPEECH=..." >&2; exit 1; }
 	$(UPSTREAM) tools/goldens/whisper.py --out tests/goldens
 	$(UPSTREAM) tools/goldens/parakeet.py --out tests/goldens
+	$(UPSTREAM_SPEECH) tools/goldens/qwen3_tts.py --out tests/goldens/qwen3_tts
 
 bench: $(VENV)/ready ## speed and memory on this machine; with PEER=path/to/python beside faster-whisper
 	$(PY) benchmarks/command_speed.py $(if $(PEER),--peer-python $(PEER))

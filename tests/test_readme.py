@@ -155,7 +155,7 @@ def test_the_first_command_prints_what_stands_below_it(
 def test_the_second_command_is_what_ci_runs() -> None:
     ci = (ROOT / ".ci" / "run").read_text("utf-8").splitlines()
     assert SHELL[1] == "make test"
-    assert SHELL[1] in ci
+    assert f"step {SHELL[1]}" in ci
 
 
 def test_every_option_is_named_and_every_name_is_an_option() -> None:

@@ -91,6 +91,8 @@ if ! icd="$(installed_driver)"; then
 fi
 printf 'export VK_ICD_FILENAMES=%q\n' "$icd"
 printf 'export VK_DRIVER_FILES=%q\n' "$icd"  # the newer name, which wins where both are set
-# Vectors of four lanes: the compiler takes a third of the time that it takes for the eight of AVX2,
-# and compiling is most of what the tests do. Kernels see subgroups of four (tests/ops/in_eights.py).
+# Tests compile a thousand kernels and run each for milliseconds. Vectors of four lanes take the
+# compiler a third of the time of AVX2's eight, and no optimisation a fifth less still. So kernels see
+# subgroups of four; what differs in eight: tests/ops/in_eights.py.
 printf 'export LP_NATIVE_VECTOR_WIDTH="${LP_NATIVE_VECTOR_WIDTH:-128}"\n'
+printf 'export GALLIVM_PERF="${GALLIVM_PERF:-nopt}"\n'

@@ -151,7 +151,14 @@ def write_manifest(out: Path, seed: int, size: str) -> None:
             "sha256": hashlib.sha256(path.read_bytes()).hexdigest(),
         }
         for path in sorted(out.rglob("*"))
-        if path.is_file() and path.name not in ("manifest.json", "README.md")
+        if path.is_file()
+        and path.name not in ("manifest.json", "README.md")
+        # Speech is made by other versions, which its own manifest names.
+        and not any(
+            (folder / "manifest.json").exists()
+            for folder in path.parents[:-1]
+            if folder.is_relative_to(out) and folder != out
+        )
     }
     versions = {"numpy": np.__version__, "torch": torch.__version__}
     versions["transformers"] = transformers.__version__
