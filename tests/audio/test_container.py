@@ -121,6 +121,49 @@ def test_a_cut_recording_keeps_its_beginning(caplog, container, codec, rate):
         assert "bytes: " in caplog.records[0].getMessage()
 
 
+@pytest.mark.parametrize(
+    ("container", "codec"), [("mp4", "aac"), ("ipod", "alac"), ("mov", "pcm_s16le")]
+)
+def test_a_film_that_is_cut_before_its_index_is_told(container, codec):
+    """Its index is the last that a recorder writes; mdat's size may have 4 or 8 bytes."""
+    whole = encode(container, codec, 48_000, 1)
+    index, sound = whole.index(b"moov") - 4, whole.index(b"mdat") - 4
+    assert sound < index
+    size = int.from_bytes(whole[sound : sound + 4], "big")
+    long = whole[:sound] + b"\0\0\0\1mdat" + (size + 8).to_bytes(8, "big")
+    long += whole[sound + 8 : index]
+    unended = whole[:sound] + bytes(4) + whole[sound + 4 : index]
+    places = (sound + 8, sound + 500, index, index + 4, index + 40)
+    for data in [*(whole[:place] for place in places), whole[sound:index], long, unended]:
+        with pytest.raises(AudioError) as raised:
+            list(open_source(data, name="talk.mp4").blocks())
+        assert str(raised.value) == (
+            "talk.mp4: has no whole index (moov), as an mp4 or mov that is cut off; "
+            "copy it again, or repair it with a tool such as untrunc"
+        )
+
+
+@pytest.mark.parametrize("size", [2, 7, 1 << 31, (1 << 32) - 1, 1 << 63, (1 << 64) - 1])
+def test_a_box_of_any_size_is_one_line(size):
+    """The walk over boxes ends, and seeks to no place that no file has."""
+    head = b"\0\0\0\x10ftypisom\0\0\0\0"
+    large = size >= 1 << 32
+    box = (1 if large else size).to_bytes(4, "big") + b"mdat"
+    box += size.to_bytes(8, "big") if large else b""
+    with pytest.raises(AudioError, match=r"^a\.mp4: (is not a recording|has no whole index)"):
+        list(open_source(head + box + bytes(64), name="a.mp4").blocks())
+
+
+def test_an_index_behind_damage_is_not_called_missing():
+    whole = bytearray(encode("mp4", "aac", 48_000, 1))
+    index = whole.index(b"moov")
+    whole[index + 8 : index + 12] = b"\xff\xff\xff\xff"  # the boxes in it are damaged, it is whole
+    try:
+        decode(bytes(whole))
+    except AudioError as error:
+        assert "index" not in str(error)
+
+
 def test_damage_in_the_middle_is_stepped_over(caplog):
     data = bytearray(encode("mp3", "libmp3lame", 44_100, 1))
     middle = len(data) // 2

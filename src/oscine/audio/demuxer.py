@@ -44,6 +44,8 @@ _PLAYLIST = re.compile(
     re.IGNORECASE | re.DOTALL,
 )
 _HEAD = 4096  # bytes that tell text and playlists
+_MOST_BOXES = 1000  # of an mp4, looked at for its index
+_BOX = re.compile(rb"[ -~]{4}")
 _MEDIA = "give a recording such as wav, mp3, flac, ogg, m4a or mp4"
 _SAMPLES = "samples without a header can be given as an array, or to --live -"
 _SUFFIX = re.compile(r"\.[a-z0-9_]{1,8}")
@@ -93,6 +95,8 @@ def opened(name: str, file: BinaryIO | Part, *, ignore_length: bool = False) -> 
     except (av.error.FFmpegError, OSError, ValueError) as error:
         raise _refusal(name, file, error) from None
     try:
+        if not len(container.streams):  # as FFmpeg opens an mp4 that is cut in its index
+            raise _refusal(name, file, ValueError("no tracks"))
         _check_tracks(name, container)
     except AudioError:
         container.close()
@@ -103,7 +107,7 @@ def opened(name: str, file: BinaryIO | Part, *, ignore_length: bool = False) -> 
 def _check_tracks(name: str, container: Any) -> None:
     if not container.streams.audio:
         kinds = ", ".join(sorted({stream.type for stream in container.streams}))
-        raise AudioError(name, f"has no audio track (only {kinds or 'no tracks'})", _MEDIA)
+        raise AudioError(name, f"has no audio track (only {kinds})", _MEDIA)
     codec = tracks.chosen(container).codec_context
     if codec is None:
         problem = "has audio of a kind that FFmpeg has no decoder for"
@@ -136,14 +140,41 @@ def _refusal(name: str, file: BinaryIO | Part, error: Exception) -> AudioError:
     """Why FFmpeg does not read it. EINVAL says that the format is not on the list."""
     try:
         head = _head(file)
+        lacks_index = _lacks_index(file, head)
     except (OSError, ValueError) as failed:
         return AudioError(name, f"cannot be read ({reason(failed)})", "copy it again")
     if _text(head) is not None:
         return AudioError(name, "is not a recording but text", _MEDIA)
+    if lacks_index:
+        problem = "has no whole index (moov), as an mp4 or mov that is cut off"
+        return AudioError(name, problem, "copy it again, or repair it with a tool such as untrunc")
     refused = getattr(error, "errno", None) == errno.EINVAL  # PyAV 13 calls its class otherwise
     why = "an unknown format" if refused else reason(error)
     why = "its header is damaged" if why.startswith("Error number") else why
     return AudioError(name, f"is not a recording ({why})", f"{_MEDIA}; {_SAMPLES}")
+
+
+def _lacks_index(file: BinaryIO | Part, head: bytes) -> bool:
+    """Whether it is an mp4, m4a or mov without the whole box that says where its sound is.
+
+    A box begins with its size, kind and, where that size is 1, a longer one: ISO/IEC 14496-12, 4.2.
+    """
+    if head[4:8] not in (b"ftyp", b"wide", b"mdat"):
+        return False
+    start, end = 0, file.seek(0, 2)
+    for _ in range(_MOST_BOXES):
+        if start + 8 > end:
+            return True
+        file.seek(start)
+        header = file.read(16)
+        size, kind = int.from_bytes(header[:4], "big"), header[4:8]
+        size = int.from_bytes(header[8:], "big") if size == 1 else size or end - start
+        if kind == b"moov":
+            return start + size > end
+        if size < 8 or not _BOX.fullmatch(kind):  # damage, behind which it may be
+            return False
+        start += size
+    return False
 
 
 def _head(file: BinaryIO | Part) -> bytes:
