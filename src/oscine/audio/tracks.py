@@ -23,7 +23,8 @@ def told(container: Any) -> str | None:
         return None
     taken = chosen(container)
     number = next(place for place, track in enumerate(tracks) if track.index == taken.index)
-    listed = ", ".join(f"{place} {_named(track)}" for place, track in enumerate(tracks, start=1))
+    named = [f"{place} {_named(track)}".rstrip() for place, track in enumerate(tracks, start=1)]
+    listed = ", ".join(named)
     return (
         f"has {len(tracks)} audio tracks ({listed}); taking number {number + 1}; "
         f"to take another: ffmpeg -i FILE -map 0:a:{1 if number == 0 else 0} -c copy OTHER.mka"
@@ -31,9 +32,9 @@ def told(container: Any) -> str | None:
 
 
 def _named(track: Any) -> str:
-    """Language and title, as far as the file says."""
-    words = [track.metadata.get("language", "und"), track.metadata.get("title", "")]
-    return " ".join(word for word in words if word)
+    """Language and title, as far as the file says: und stands for a language it does not tell."""
+    words = [track.metadata.get("language", ""), track.metadata.get("title", "")]
+    return " ".join(word for word in words if word not in ("", "und"))
 
 
 def _is_default(container: Any, track: Any) -> bool:
