@@ -33,6 +33,12 @@ def test_nothing_to_do_is_answered_with_help(capsys: Capture, arguments: list[st
     assert error.startswith("Usage: oscine")
 
 
+@pytest.mark.parametrize("command", ["transcribe", "speak", "voices", "models", "doctor"])
+def test_a_command_offers_its_own_options_alone(capsys: Capture, command: str) -> None:
+    assert run([command, "--help"]) == 0
+    assert "completion" not in capsys.readouterr().out
+
+
 def test_an_unknown_command_is_one_line(capsys: Capture) -> None:
     assert run(["transcribble"]) == 2
     error = capsys.readouterr().err

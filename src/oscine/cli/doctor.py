@@ -19,7 +19,9 @@ from oscine.ops.check import CASES, Result, run_case
 from oscine.ops.gpu import Gpu
 from oscine.terminal import printable
 
-app = typer.Typer(help="Check this machine's GPUs against NumPy.", rich_markup_mode=None)
+app = typer.Typer(
+    help="Check this machine's GPUs against NumPy.", add_completion=False, rich_markup_mode=None
+)
 
 
 def describe(adapter: Adapter) -> dict[str, Any]:
@@ -49,6 +51,11 @@ def decide(choice: str) -> tuple[Adapter | None, str]:
     return adapter, f"the best hardware adapter: discrete before integrated; {order}"
 
 
+def lacks_adapter(choice: str, adapter: object) -> bool:
+    """Whether a GPU is asked for and none is chosen, where the other commands stop."""
+    return not adapter and choice not in ("auto", "cpu")
+
+
 def check_kernels(adapter: Adapter) -> list[Result]:
     """Every case on the adapter."""
     gpu = Gpu(gpu_device.open_device(adapter))
@@ -61,7 +68,9 @@ def report(choice: str) -> dict[str, Any]:
     adapter, reason = decide(choice)
     results = check_kernels(adapter) if adapter else []
     passed = all(result.passed for result in results)
-    if adapter is None:
+    if lacks_adapter(choice, adapter):
+        verdict = "the GPU asked for is not there: use --device auto or --device cpu"
+    elif adapter is None:
         verdict = "no GPU to use: oscine runs on the CPU, in NumPy"
     elif passed:
         verdict = f"{adapter.name} computes what NumPy computes"
@@ -100,7 +109,7 @@ def all_printable(found: Any) -> Any:
     return found
 
 
-def show(found: dict[str, Any], console: Console) -> None:
+def show(found: dict[str, Any], choice: str, console: Console) -> None:
     """The report for people."""
     adapters = Table("adapter", "kind", "API", "implementation", "driver", box=None)
     for a in found["adapters"]:
@@ -111,7 +120,8 @@ def show(found: dict[str, Any], console: Console) -> None:
         extra = " (pip install 'wgpudawn>=0.32')" if name == "dawn" else ""
         console.print(f"{name} is not installed or does not load{extra}")
     chosen = found["chosen"]
-    console.print(f"\nchosen: {chosen['name'] if chosen else 'NumPy'}: {found['reason']}")
+    taken = "nothing" if lacks_adapter(choice, chosen) else "NumPy"
+    console.print(f"\nchosen: {chosen['name'] if chosen else taken}: {found['reason']}")
     if chosen:
         console.print(f"features: {', '.join(chosen['features']) or 'none'}")
         limits = ", ".join(f"{name} {value}" for name, value in chosen["limits"].items())
@@ -136,7 +146,7 @@ def doctor(
 ) -> None:
     """List adapters, say which is used and why, and hold every kernel against NumPy.
 
-    Exit code 1 if the chosen adapter computes anything wrong.
+    Exit code 1 if the chosen adapter computes anything wrong, or the one asked for is not there.
     """
     choice = wanted_device(device)
     start_log(verbose=False)
@@ -146,7 +156,7 @@ def doctor(
     else:
         console = Console(soft_wrap=True, highlight=False, markup=False, emoji=False)
         with console.capture() as shown:
-            show(all_printable(found), console)
+            show(all_printable(found), choice, console)
         emit(shown.get())
-    if not found["passed"] or (found["chosen"] is None and choice not in ("auto", "cpu")):
+    if not found["passed"] or lacks_adapter(choice, found["chosen"]):
         raise typer.Exit(1)

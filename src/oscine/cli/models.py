@@ -15,7 +15,12 @@ from oscine.cli.engine import Offline, start_log
 from oscine.cli.outputs import print_table
 from oscine.terminal import printable
 
-app = typer.Typer(help="List, fetch and find models.", no_args_is_help=True, rich_markup_mode=None)
+app = typer.Typer(
+    help="List, fetch and find models.",
+    no_args_is_help=True,
+    add_completion=False,
+    rich_markup_mode=None,
+)
 
 Check = Annotated[
     bool,

@@ -33,6 +33,7 @@ if TYPE_CHECKING:
 app = typer.Typer(
     help="Keep voices that were taken of recordings, list and remove them.",
     no_args_is_help=True,
+    add_completion=False,
     rich_markup_mode=None,
 )
 
