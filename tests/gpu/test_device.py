@@ -93,6 +93,28 @@ def test_no_adapter_at_all(machine: Machine, choice: str) -> None:
         choose(choice)
 
 
+@pytest.mark.parametrize(
+    ("wanted", "told"),
+    [
+        ("", "the package wgpu cannot be loaded; pip install wgpu, or --device cpu"),
+        (
+            "dawn",
+            "the package wgpudawn cannot be loaded; pip install wgpudawn, or --device cpu; "
+            "OSCINE_WEBGPU=dawn lets no other be used",
+        ),
+    ],
+)
+def test_the_package_that_is_missing_is_the_one_that_is_asked_for(
+    machine: Machine, monkeypatch: pytest.MonkeyPatch, wanted: str, told: str
+) -> None:
+    machine()
+    monkeypatch.setattr("oscine.gpu.device.load_api", lambda name: None)
+    monkeypatch.setenv("OSCINE_WEBGPU", wanted)
+    with pytest.raises(DeviceError) as raised:
+        choose("gpu")
+    assert str(raised.value) == told
+
+
 def test_dawn_comes_before_wgpu_and_need_not_be_there(machine: Machine) -> None:
     faster = adapter("GeForce RTX 4090", implementation="dawn")
     machine(dawn=[faster], wgpu=[FAST])

@@ -390,7 +390,11 @@ def candidates(choice: str) -> list[Adapter]:
         return [adapter for adapter in found if adapter.kind == found[0].kind]
     everything = [adapter for listed in seen.values() for adapter in listed]
     if not any(load_api(name) for name in implementations()):
-        raise DeviceError("the package wgpu cannot be loaded; pip install wgpu, or --device cpu")
+        package = MODULES[implementations()[-1]]  # the one that OSCINE_WEBGPU names, or wgpu
+        remedy = f"pip install {package}, or --device cpu"
+        if os.environ.get("OSCINE_WEBGPU"):
+            remedy += f"; OSCINE_WEBGPU={os.environ['OSCINE_WEBGPU']} lets no other be used"
+        raise DeviceError(f"the package {package} cannot be loaded; {remedy}")
     if not everything:
         remedy = "install your GPU's Vulkan driver (libvulkan and an ICD), or use --device cpu"
         raise DeviceError(f"no WebGPU adapter; {remedy}")
