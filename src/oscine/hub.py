@@ -191,8 +191,13 @@ def resolve(
     if (here := find(name)) is not None:
         return here
     if is_offline(offline):
+        found = (
+            "is damaged or not whole"
+            if _has_files(model_folder(name))
+            else "is not on this machine"
+        )
         raise HubError(
-            f"model {name!r} is not on this machine and fetching is switched off; "
+            f"model {name!r} {found} and fetching is switched off; "
             f"run `oscine models pull {name}` once with a connection"
         )
     folder = model_folder(name)
@@ -200,6 +205,14 @@ def resolve(
         if not is_whole(folder):  # another process may just have fetched it
             fetch_model(name, model, folder, progress)
     return folder
+
+
+def _has_files(folder: Path) -> bool:
+    """Whether something of a model is there."""
+    try:
+        return any(folder.iterdir())
+    except OSError:
+        return False
 
 
 def find(name: str) -> Path | None:
