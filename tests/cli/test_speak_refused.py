@@ -141,7 +141,7 @@ def test_a_folder_that_takes_no_sound_is_told_before_the_model_loads(
 ) -> None:
     assert speak("Hello", "-o", "none/a.wav") == 1
     assert capsysbinary.readouterr().err == (
-        b"oscine: none: cannot write there: No such file or directory\n"
+        b"oscine: none: cannot write there: No such file or directory; make this folder first\n"
     )
     assert speaker.loaded == []
     assert speak("Hello", "-o", "/dev/null", "-f", "wav") == 0

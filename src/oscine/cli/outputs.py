@@ -190,7 +190,9 @@ def try_folder(folder: Path) -> None:
         trial.touch(exist_ok=False)
         trial.unlink()
     except OSError as error:
-        raise OscineError(f"{folder}: cannot write there: {error.strerror or error}") from error
+        problem = f"{folder}: cannot write there: {error.strerror or error}"
+        remedy = "; make this folder first" if isinstance(error, FileNotFoundError) else ""
+        raise OscineError(problem + remedy) from error
 
 
 def print_table(head: Sequence[str], lines: Sequence[Sequence[str]]) -> None:
