@@ -148,6 +148,9 @@ def test_offline_asks_nobody_and_gives_the_remedy(
 def test_names_that_are_none(empty_home: Path, tmp_path: Path) -> None:
     with pytest.raises(HubError, match=r"'tny.en'; did you mean 'tiny.en'\?"):
         hub.resolve("tny.en")
+    for name, meant in (("Tiny.EN", "tiny.en"), ("whisper-large-v3", "large-v3")):
+        with pytest.raises(HubError, match=rf"'{name}'; did you mean '{meant}'\?"):
+            hub.resolve(name)
     with pytest.raises(HubError, match=r"known: tiny, .*org/name"):
         hub.resolve("quite-another")
     with pytest.raises(HubError, match=r"no such file or folder"):

@@ -281,6 +281,9 @@ def named(name: str, among: Mapping[str, Model] | None = None) -> tuple[str, Mod
 
 def _closest(name: str, names: list[str]) -> str | None:
     """What was most likely meant: of names that begin so a default one first."""
+    name = name.lower().removeprefix("whisper-")  # as Hugging Face calls its repositories
+    if name in names:
+        return name
     begun = [full for full in names if len(name) > 3 and full.startswith(name)]
     defaults = [full for full in begun if full in (DEFAULT_MODEL, DEFAULT_VOICE_MODEL)]
     close = difflib.get_close_matches(name, names, n=1)
