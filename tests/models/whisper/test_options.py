@@ -62,7 +62,7 @@ def test_defaults_need_no_checking() -> None:
 @pytest.mark.parametrize(
     ("options", "problem"),
     [
-        ({"language": "xx"}, "unknown language 'xx'; valid are en"),
+        ({"language": "xx"}, "unknown language 'xx'; valid are English names and codes: en"),
         ({"task": "sing"}, "unknown task 'sing'; valid are transcribe, translate"),
         ({"temperature": ()}, "temperature must be"),
         ({"temperature": -1}, "temperature must not be negative"),

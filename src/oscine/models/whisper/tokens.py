@@ -67,7 +67,8 @@ def language_code(name: str) -> str:
         return key
     if key in ALIASES:
         return ALIASES[key]
-    raise UsageError(f"unknown language {name!r}; valid are {', '.join(LANGUAGES)}")
+    codes = ", ".join(LANGUAGES)
+    raise UsageError(f"unknown language {name!r}; valid are English names and codes: {codes}")
 
 
 @dataclass(frozen=True, slots=True)
