@@ -7,7 +7,6 @@ import os
 from collections.abc import Mapping, Sequence
 from dataclasses import fields
 from enum import StrEnum
-from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -137,10 +136,11 @@ def transcribe(
         ),
     ] = None,
     output_dir: Annotated[
-        Path | None,
+        str | None,
         typer.Option(
             "--output-dir",
             "-o",
+            metavar="FOLDER",
             help="Where files go. Without it one recording is written to stdout, "
             "and several recordings, a folder or `all` to files beside the recordings.",
         ),
@@ -266,7 +266,9 @@ def transcribe(
     # A mistake is told before anything slow begins.
     said = given(context)
     files = [at_home(each) for each in files or []]
-    output_dir = output_dir and expanded(output_dir)
+    if output_dir == "":  # which Path takes for this folder
+        raise UsageError("the name of the output folder is empty")
+    folder = None if output_dir is None else expanded(output_dir)
     if live:
         check_live(files, said)
     elif latency is not None:
@@ -282,11 +284,11 @@ def transcribe(
     check_options(options)
     stored = precision(dtype, fp16)
     written = FORMATS if OutputFormat.ALL in formats else formats
-    jobs = () if live else plan(files, written, output_dir)
+    jobs = () if live else plan(files, written, folder)
     set_threads(threads)
     check_device(device)
-    if output_dir is not None:
-        make_folder(output_dir)
+    if folder is not None:
+        make_folder(folder)
     start_log(verbose)
     if live:
         loaded = load_listener(model, device, stored, offline=offline)
