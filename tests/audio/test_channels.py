@@ -18,7 +18,7 @@ from oscine.errors import AudioError, UsageError
 from oscine.types import Audio
 
 RATE = 16_000
-LEVELS = np.array([0.5, -0.25, 0.125, 0.0625, -0.75, 0.375])
+LEVELS = np.array([0.5, -0.25, 0.125, 0.0625, -0.75, 0.375, 0.3, -0.6])
 
 
 def recording(channels: int, rate: int = RATE, seconds: float = 0.5) -> np.ndarray:
@@ -238,3 +238,33 @@ def test_every_channel_of_surround_sound(container, codec, layout, channels):
     assert loud[1] == pytest.approx(0.4, abs=0.05)
     assert max(np.delete(loud, 1)) < 0.05
     assert 0 < np.abs(decode(data).samples).max() < 0.3
+
+
+def caf(samples: np.ndarray, tag: int, labels: tuple[int, ...] = ()) -> bytes:
+    """Samples [n, channels] with a `chan` chunk (Apple, Core Audio Format Specification 1.0)."""
+    count = samples.shape[1]
+    described = b"".join(struct.pack(">II3f", label, 0, 0, 0, 0) for label in labels)
+    form = struct.pack(">d4s5I", RATE, b"lpcm", 1, 4 * count, 1, count, 32)
+    chan = struct.pack(">III", tag, 0, len(labels)) + described
+    data = bytes(4) + samples.astype(">f4").tobytes()
+    chunks = ((b"desc", form), (b"chan", chan), (b"data", data))
+    whole = b"".join(name + struct.pack(">Q", len(body)) + body for name, body in chunks)
+    return b"caff\0\1\0\0" + whole
+
+
+ORDERS = [
+    (128 << 16 | 8, ()),  # 7.1, whose order PyAV frees twice
+    *((number << 16 | count, ()) for number in range(100, 196, 3) for count in (2, 5, 8)),
+    *((0, labels) for labels in ((2, 1), (4, 3, 2, 1), (9, 3, 10, 1, 4), (44, 40, 38, 39, 1, 2))),
+]
+
+
+def test_channels_in_any_order_of_a_container():
+    for tag, labels in ORDERS:
+        samples = recording(max(len(labels), tag & 0xFFFF, 1))
+        data = caf(samples, tag, labels)
+        assert channel_count(data) == samples.shape[1]
+        assert len(decode(data).samples) == len(samples)
+        for number in (1, samples.shape[1]):
+            heard = decode(open_source(data, number)).samples
+            assert np.abs(heard - samples[:, number - 1]).max() < 1e-4, (tag, labels)

@@ -48,6 +48,7 @@ _MOST_BOXES = 1000  # of an mp4, looked at for its index
 _BOX = re.compile(rb"[ -~]{4}")
 _MEDIA = "give a recording such as wav, mp3, flac, ogg, m4a or mp4"
 _SAMPLES = "samples without a header can be given as an array, or to --live -"
+_COUNT_ALONE = re.compile(r"|\d+ channels")  # all that is known of a layout without an order
 _SUFFIX = re.compile(r"\.[a-z0-9_]{1,8}")
 
 
@@ -94,6 +95,9 @@ def opened(name: str, file: BinaryIO | Part, *, ignore_length: bool = False) -> 
         container = av.open(_Reader(file), **_tags(), container_options=options)
     except (av.error.FFmpegError, OSError, ValueError) as error:
         raise _refusal(name, file, error) from None
+    for stream in container.streams.audio:
+        if stream.codec_context is not None:
+            _leave_order(stream.codec_context)
     try:
         if not len(container.streams):  # as FFmpeg opens an mp4 that is cut in its index
             raise _refusal(name, file, ValueError("no tracks"))
@@ -102,6 +106,18 @@ def opened(name: str, file: BinaryIO | Part, *, ignore_length: bool = False) -> 
         container.close()
         raise
     return container
+
+
+def _leave_order(codec: Any) -> None:
+    """Have a decoder, which is not open yet, forget an order of channels that has no name.
+
+    PyAV shares the list of such an order (7.1 in aiff, caf and mov) between all that refer to it,
+    and each frees it (18.1, AudioLayout). So it is read once here, and gets a layout without one.
+    """
+    layout = codec.layout
+    count, name = layout.nb_channels, layout.name if layout.nb_channels else ""
+    if not _COUNT_ALONE.fullmatch(name):
+        codec.layout = f"{count} channels" if "+" in name or "channels" in name else name
 
 
 def _check_tracks(name: str, container: Any) -> None:
