@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import logging
+import struct
 import tracemalloc
 from functools import lru_cache
 
@@ -253,3 +254,18 @@ def test_decoding_is_flat_in_memory(tmp_path):
 
     peak(5)
     assert peak(300) < peak(20) + 500_000  # 300 s are 19.2 MB
+
+
+def test_a_place_beyond_any_file_is_the_end(tmp_path):
+    """A system refuses to seek there, in a file; a container may name any place."""
+    path = tmp_path / "joined.caf"
+    chunks = b"".join(
+        name + struct.pack(">Q", len(body)) + body
+        for name, body in (
+            (b"desc", struct.pack(">d4s5I", 16_000, b"lpcm", 0, 2, 1, 1, 16)),
+            (b"data", bytes(4 + 32_000)),
+        )
+    )
+    for place in (1 << 44, 1 << 48, 1 << 62):
+        path.write_bytes(b"caff\0\1\0\0" + chunks + b"junk" + struct.pack(">Q", place) + bytes(9))
+        assert len(decode(path).samples) == 16_000

@@ -300,7 +300,7 @@ def test_damage_without_a_clock_is_counted_in_bytes(warnings, tmp_path, containe
     path.write_bytes(damaged(whole, seed=seed))
     audio = decode(path)
     (message,) = warnings()
-    assert "silence replaces" in message
+    assert "silence replaces" in message and "Error number" not in message
     assert np.array_equal(decode(path.read_bytes()).samples, audio.samples)
     assert audio.duration == pytest.approx(10, abs=0.15)
     found = onsets(audio.samples, [1, 2, 7, 8, 9])

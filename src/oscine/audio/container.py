@@ -13,7 +13,7 @@ from oscine.audio.demuxer import channels, opened, reason
 from oscine.audio.ffmpeg import av
 from oscine.audio.resample import Resampler
 from oscine.audio.riff import Lengths, lengths
-from oscine.audio.stamps import counts_frames, stamps, start, wrap
+from oscine.audio.stamps import begins_with_tag, counts_frames, stamps, start, wrap
 from oscine.errors import AudioError
 from oscine.types import Samples
 
@@ -21,6 +21,7 @@ _log = logging.getLogger(__name__)
 
 # These containers state their length; for others it is guessed from the bit rate.
 _STATES_LENGTH = {"wav", "w64", "aiff", "flac", "caf", "au", "mov"}
+_STATES_LONGEST = {"matroska", "flv", "rm"}
 PADDING_SECONDS = 0.1  # that codecs add, and that no limit of length is strict about
 _AGAIN = "record it or convert it again"
 _FAILURES = 16  # in a row, after which a file has no more packets to give
@@ -127,7 +128,7 @@ class _Damage:
 
     def add(self, error: Exception) -> None:
         self.count += 1
-        self.first = self.first or reason(error)
+        self.first = self.first or _damage(error)
 
     def tell(self, length: float, stated: tuple[float, bool] | None) -> None:
         """Warn once of a track that was read to its end, if need be; it is `length` seconds long.
@@ -212,17 +213,18 @@ def _decoded(codec: Any, packet: Any, damage: _Damage) -> list[Any] | None:
     except av.error.EOFError:
         return []
     except av.error.FFmpegError as error:
-        damage.add(error)
+        if packet is None or not begins_with_tag(packet):  # of a recording put after another
+            damage.add(error)
         return None
 
 
 def _stated_length(container: Any, stream: Any, file: BinaryIO | Part) -> tuple[float, bool] | None:
     """Seconds that the file says it holds, where it really says so, and whether from its beginning.
 
-    The length of a Matroska file is that of its longest track.
+    The length of a Matroska, Flash or RealMedia file is that of its longest track.
     """
     names = set(container.format.name.split(","))
-    if "matroska" in names:
+    if names & _STATES_LONGEST:
         stated = _tagged_length(stream)
         if stated is None and len(container.streams) == 1 and container.duration:
             stated = container.duration / av.time_base
@@ -262,6 +264,14 @@ def _header(name: str, file: BinaryIO | Part) -> Lengths | None:
         return lengths(file)
     except (OSError, ValueError) as error:
         raise AudioError(name, f"cannot be read ({reason(error)})", _AGAIN) from None
+
+
+def _damage(error: Exception) -> str:
+    """What a decoder says of damage. Some have numbers of their own for it, and some say -1, which
+    reads as a lack of permission."""
+    why = reason(error)
+    own = why.startswith("Error number") or isinstance(error, av.error.PermissionError)
+    return "Invalid data found when processing input" if own else why
 
 
 def _codec(stream: Any) -> str:

@@ -172,7 +172,8 @@ class _Decoder:
         try:
             if self._asked > _TURNS * whole + _MORE_BYTES:
                 raise AudioError(name, "its decoder reads without an end", _REMEDY)
-            data = _bytes_at(name, file, place, min(size, messages.MOST_BYTES))
+            size = min(size, messages.MOST_BYTES) if place < whole else 0
+            data = _bytes_at(name, file, place, size)
             self._asked += max(len(data), _TURN_BYTES)
         except BaseException:  # whatever a file object raises, and Ctrl-C
             self._send(messages.STOP)
@@ -279,10 +280,14 @@ def _size(name: str, file: BinaryIO | Part) -> int:
 
 
 def _bytes_at(name: str, file: BinaryIO | Part, place: int, size: int) -> bytes:
-    """Bytes of a recording; fewer than `size` at its end alone."""
+    """Bytes of a recording; fewer than `size` at its end alone.
+
+    For none there is no seek: a system refuses places beyond its largest file (EINVAL).
+    """
     data = b""
     try:
-        file.seek(place)
+        if size:
+            file.seek(place)
         while len(data) < size:
             part = file.read(size - len(data))
             if not isinstance(part, bytes | bytearray | memoryview):

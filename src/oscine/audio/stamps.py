@@ -21,6 +21,7 @@ _COUNTED = {"mp3", "aac", "loas", "ac3", "eac3", "dts", "dtshd", "mlp", "truehd"
 _CLOCK_BITS = {"mpegts": 33, "mpeg": 33, "flv": 32, "asf": 32}
 _CHUNK = 1 << 16  # bytes of the file that are looked at together
 _SEARCHED = 1 << 20  # bytes through which one packet is searched for
+_SWOLLEN = 8  # times as large as usual: FFmpeg took damage for a part of a packet
 _MISSES = 16  # packets that are not found, after which the search moves on
 _NO_TIME = -(1 << 63)  # how FFmpeg says so
 _AVI_HEAD = 8  # bytes of a chunk before its packet
@@ -42,7 +43,7 @@ def stamps(container: Any, stream: Any, file: BinaryIO | Part) -> Stamps:
     """What suits an opened container; `file` is what FFmpeg reads, and stays where it is."""
     if container.format.name not in _COUNTED:
         return _ByClock(stream, _indexed(container, stream))
-    return _ByBytes(file)
+    return ByBytes(file)
 
 
 def start(container: Any) -> float | None:
@@ -72,6 +73,12 @@ def counts_frames(file: BinaryIO | Part) -> bool:
     finally:
         file.seek(place)
     return any(name in head for name in (b"Xing", b"Info", b"VBRI"))
+
+
+def begins_with_tag(packet: Any) -> bool:
+    """Whether FFmpeg took the whole tag before an mp3 recording for a part of its first packet."""
+    data = bytes(packet)
+    return 0 < _id3_length(data) < len(data)
 
 
 def _id3_length(head: bytes) -> int:
@@ -133,7 +140,7 @@ def _position(entry: Any) -> int:
     return int(entry.pos)
 
 
-class _ByBytes:
+class ByBytes:
     """Times of a raw stream: what was heard, and the bytes between, at the rate of what was heard.
 
     FFmpeg neither tells where it skips bytes nor, after it did, where a packet lies. So each is
@@ -147,11 +154,12 @@ class _ByBytes:
         self._end: int | None = None  # of the last packet that was found
         self._searched = self._misses = 0  # from where to search, and how often in vain
         self._heard = self._skipped = 0.0
-        self._bytes = 0
+        self._bytes = self._count = 0  # of the packets that were found
         self._packet: Any = None
 
     def skip(self, packet: Any) -> None:
-        pass
+        if begins_with_tag(packet) and (at := self._place(bytes(packet))) is not None:
+            self._end = self._searched = at + packet.size
 
     def stamp(self, packet: Any | None, frame: Any) -> Stamped:
         if packet is not None and packet is not self._packet:
@@ -171,8 +179,11 @@ class _ByBytes:
         if self._end is not None and at > self._end and self._bytes:
             missing = max(0, at - self._end - self._tags(self._end))
             self._skipped += missing * self._heard / self._bytes
-        self._bytes += len(data)
-        self._end = self._searched = at + len(data)
+        usual = self._bytes // max(self._count, 1)
+        length = usual if 0 < _SWOLLEN * usual < len(data) else len(data)
+        self._bytes += length
+        self._count += 1
+        self._end, self._searched = at + length, at + len(data)
 
     def _place(self, data: bytes) -> int | None:
         at = self._searched
