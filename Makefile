@@ -51,13 +51,13 @@ format: $(VENV)/ready ## put the files into shape
 	$(VENV)/bin/ruff format .
 	$(VENV)/bin/ruff check --fix .
 
-test: $(VENV)/ready ## every test under wgpu, then those that need a GPU once more under Dawn
+test: $(VENV)/ready ## every test under wgpu, then under Dawn what depends on the implementation
 	OSCINE_WEBGPU=wgpu $(PYTEST) -rs
-	OSCINE_WEBGPU=dawn $(PYTEST) -rs -m gpu
+	OSCINE_WEBGPU=dawn $(PYTEST) -rs -m "gpu and not host"
 
-test-gpu: $(VENV)/ready ## only the tests that need a GPU, under both
+test-gpu: $(VENV)/ready ## of these only the tests that need a GPU
 	OSCINE_WEBGPU=wgpu $(PYTEST) -rs -m gpu
-	OSCINE_WEBGPU=dawn $(PYTEST) -rs -m gpu
+	OSCINE_WEBGPU=dawn $(PYTEST) -rs -m "gpu and not host"
 
 test-lowest: ## a quick part of the tests on Python 3.11 with the lowest versions that are allowed
 	$(OLDEST) -m venv --clear $(LOWEST_VENV)

@@ -19,7 +19,7 @@ from oscine.ops.gpu import Gpu
 from oscine.ops.reference import Reference
 from oscine.ops.shadow import OPS, VOID, WRITERS, WRITTEN, Shadow
 
-pytestmark = pytest.mark.gpu
+pytestmark = [pytest.mark.gpu, pytest.mark.host]
 
 GOLDEN = Path(__file__).resolve().parent.parent / "goldens" / "whisper_multi"
 REQUEST = Request(

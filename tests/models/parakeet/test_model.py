@@ -175,6 +175,7 @@ def test_layers_stop_where_they_are_told_to() -> None:
     np.testing.assert_array_equal(stopped(2), stopped(None))
 
 
+@pytest.mark.host
 @pytest.mark.gpu
 @pytest.mark.parametrize("band", [None, (3, 2)])
 def test_the_gpu_agrees(gpu: Any, band: tuple[int, int] | None) -> None:

@@ -286,6 +286,7 @@ def test_a_fitted_stage_is_the_same_stage() -> None:
 # -- on a GPU ---------------------------------------------------------------------------------
 
 
+@pytest.mark.host
 @pytest.mark.gpu
 def test_a_gpu_decodes_frame_by_frame(gpu: Any) -> None:
     d, codes = CodecDecoder(DECODER, CONFIG, gpu, (1,)), ARRAYS["dec_codes"]
@@ -298,6 +299,7 @@ def test_a_gpu_decodes_frame_by_frame(gpu: Any) -> None:
     near(d.decode(codes), ARRAYS["dec_wav"], 1e-3)
 
 
+@pytest.mark.host
 @pytest.mark.gpu
 def test_a_gpu_hears_the_same_codes(gpu: Any) -> None:
     encoder = CodecEncoder(ENCODER, CONFIG, gpu, 3)

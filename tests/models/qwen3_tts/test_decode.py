@@ -295,6 +295,7 @@ def gpu_decoder(device: Any) -> Decoder:
     return Decoder(WEIGHTS, Gpu(device))
 
 
+@pytest.mark.host
 @pytest.mark.gpu
 def test_a_gpu_says_the_same(gpu_decoder: Decoder, decoder: Decoder) -> None:
     assert codes_of(gpu_decoder.begin(asked())) == golden()

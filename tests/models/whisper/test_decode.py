@@ -109,6 +109,7 @@ def test_greedy_tokens_of_the_upstream_program(
     assert found.stop == "end"
 
 
+@pytest.mark.host
 @pytest.mark.gpu
 @pytest.mark.parametrize(
     "request_",
@@ -192,6 +193,7 @@ def crowd(
     return build
 
 
+@pytest.mark.host
 @backends
 def test_windows_side_by_side_are_as_each_alone(crowd: Engines, name: str) -> None:
     decoder = crowd(name)
@@ -226,6 +228,7 @@ SEARCHES = [
 ]
 
 
+@pytest.mark.host
 @pytest.mark.gpu
 @pytest.mark.parametrize("request_", SEARCHES)
 def test_a_gpu_finds_what_numpy_finds(crowd: Engines, request_: Request) -> None:
@@ -267,6 +270,7 @@ def test_no_run_of_tokens_comes_twice(crowd: Engines, name: str) -> None:
     assert len(pairs) == len(set(pairs)) > 10
 
 
+@pytest.mark.host
 @backends
 def test_room_grows_and_what_is_encoded_stays(crowd: Engines, name: str) -> None:
     decoder = crowd(name)
@@ -291,6 +295,7 @@ def test_keys_and_values_are_float16_where_weights_and_windows_say_so(
     assert {slot.dtype for slot in decoder.memory} == {np.dtype(np.float32)}
 
 
+@pytest.mark.host
 @backends
 def test_more_requests_than_lines_take_turns(crowd: Engines, name: str) -> None:
     decoder = crowd(name)
@@ -325,6 +330,7 @@ def test_alignment_is_the_upstream_programs(
         decoder.align([1] * 73, PLAIN.end, 5)
 
 
+@pytest.mark.host
 @pytest.mark.gpu
 def test_a_gpu_aligns_other_windows_as_numpy_does(
     crowd: Callable[..., Decoder], weights: WhisperWeights
