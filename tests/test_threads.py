@@ -2,8 +2,13 @@
 
 from __future__ import annotations
 
+import gc
+import signal
+import subprocess
+import sys
 from collections.abc import Iterator
 from threading import Barrier
+from threading import enumerate as enumerate_threads
 
 import numpy as np
 import pytest
@@ -32,7 +37,7 @@ def two() -> None:
 def test_as_many_as_there_are_cores_unless_told(monkeypatch: pytest.MonkeyPatch) -> None:
     assert threads.count() == min(threads.cores(), threads.MOST_THREADS)
     threads.set_count(3)
-    assert (threads.count(), threads.pool()._max_workers) == (3, 3)
+    assert (threads.count(), threads.pool().size) == (3, 3)
     threads.set_count(0)
     assert threads.count() == min(threads.cores(), threads.MOST_THREADS)
     monkeypatch.setenv("OSCINE_THREADS", " 5 ")
@@ -87,3 +92,60 @@ def test_blas_has_its_threads_back_afterwards() -> None:
     with threads.single_threaded_blas():
         assert set(counts()) <= {1}
     assert counts() == before
+
+
+def test_pieces_after_one_that_fails_are_left_out() -> None:
+    begun: list[int] = []
+    pool = threads.Pool(1)
+
+    def work(piece: int) -> None:
+        begun.append(piece)
+        raise ValueError(piece)
+
+    with pytest.raises(ValueError, match="0"):
+        pool.run(work, range(1000))
+    pool.run(begun.append, [-1])
+    assert begun[0] == 0 and begun[-1] == -1 and len(begun) < 1000
+
+
+def test_threads_end_with_their_pool() -> None:
+    pool = threads.Pool(3)
+    pool.run(lambda piece: None, range(9))
+    mine = [thread for thread in enumerate_threads() if thread.name.startswith("oscine_")][-3:]
+    del pool
+    gc.collect()
+    for thread in mine:
+        thread.join(10)
+    assert len(mine) == 3 and not any(thread.is_alive() for thread in mine)
+
+
+@pytest.mark.skipif(not hasattr(signal, "setitimer"), reason="this system has no such timer")
+def test_an_interrupt_at_any_moment_leaves_the_pool_usable() -> None:
+    """2000 of them, in a process of its own; locks of Python would be left held by some."""
+    ran = subprocess.run(
+        [sys.executable, "-c", INTERRUPTED], capture_output=True, text=True, timeout=120
+    )
+    assert (ran.returncode, ran.stdout) == (0, "2000\n"), ran.stderr
+
+
+INTERRUPTED = """
+import random, signal
+from oscine.threads import Pool
+
+def interrupt(*_):
+    raise KeyboardInterrupt
+
+pool, stopped = Pool(2), 0
+pool.run(str, range(4))
+signal.signal(signal.SIGALRM, interrupt)
+for number in range(2000):
+    try:
+        signal.setitimer(signal.ITIMER_REAL, random.uniform(1e-5, 1e-3))
+        while True:
+            pool.run(str, range(4))
+    except KeyboardInterrupt:
+        stopped += 1
+    signal.setitimer(signal.ITIMER_REAL, 0)
+    pool.run(str, range(4))
+print(stopped)
+"""

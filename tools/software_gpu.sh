@@ -94,5 +94,5 @@ printf 'export VK_DRIVER_FILES=%q\n' "$icd"  # the newer name, which wins where 
 # Tests compile a thousand kernels and run each for milliseconds. Vectors of four lanes take the
 # compiler a third of the time of AVX2's eight, and no optimisation a fifth less still. So kernels see
 # subgroups of four; what differs in eight: tests/ops/in_eights.py.
-printf 'export LP_NATIVE_VECTOR_WIDTH="${LP_NATIVE_VECTOR_WIDTH:-128}"\n'
-printf 'export GALLIVM_PERF="${GALLIVM_PERF:-nopt}"\n'
+printf 'export LP_NATIVE_VECTOR_WIDTH="${LP_NATIVE_VECTOR_WIDTH-128}"\n'
+printf 'export GALLIVM_PERF="${GALLIVM_PERF-nopt}"\n'

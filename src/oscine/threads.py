@@ -8,11 +8,13 @@ than one thread does.
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterable
-from concurrent.futures import ThreadPoolExecutor
+import weakref
+from collections.abc import Callable, Iterable, Sequence
 from contextlib import AbstractContextManager, nullcontext
-from functools import lru_cache
-from typing import Any, TypeVar
+from functools import lru_cache, partial
+from queue import SimpleQueue
+from threading import Thread
+from typing import Any, TypeAlias, TypeVar
 
 from oscine.errors import UsageError
 
@@ -62,10 +64,72 @@ def set_count(number: int) -> None:
     pool.cache_clear()  # threads of the old one end when nothing holds it
 
 
+_Queue: TypeAlias = "SimpleQueue[Callable[[], None] | None]"
+
+
+class Pool:
+    """`size` threads that take pieces of work from one queue, until nothing holds the pool.
+
+    The queue is written in C. The locks of ThreadPoolExecutor are written in Python: the exception
+    of a signal (Ctrl-C) between two of their steps leaves one held, and later calls wait for ever.
+    """
+
+    def __init__(self, size: int) -> None:
+        self.size = size
+        self._queue: _Queue = SimpleQueue()
+        for number in range(size):
+            name = f"oscine_{number}"
+            Thread(target=_work, args=(self._queue,), name=name, daemon=True).start()
+        weakref.finalize(self, _dismiss, self._queue, size)
+
+    def run(self, work: Callable[[Piece], None], pieces: Sequence[Piece]) -> None:
+        """Call `work` on every piece and wait. Raises what the first of them raises that fails."""
+        ended: SimpleQueue[BaseException | None] = SimpleQueue()
+        given_up: list[bool] = []
+        try:
+            for piece in pieces:
+                self._queue.put(partial(_do, work, piece, ended, given_up))
+            for _ in pieces:
+                if (error := ended.get()) is not None:
+                    raise error
+        except BaseException:
+            given_up.append(True)  # pieces that have not begun are left out
+            raise
+        finally:
+            error = None  # or it would hold this frame, which holds it
+
+
+def _do(
+    work: Callable[[Piece], None],
+    piece: Piece,
+    ended: SimpleQueue[BaseException | None],
+    given_up: list[bool],
+) -> None:
+    error: BaseException | None = None
+    if not given_up:
+        try:
+            work(piece)
+        except BaseException as raised:
+            error = raised
+            given_up.append(True)
+    ended.put(error)
+
+
+def _work(queue: _Queue) -> None:
+    while (piece := queue.get()) is not None:
+        piece()
+        del piece  # it holds arrays
+
+
+def _dismiss(queue: _Queue, size: int) -> None:
+    for _ in range(size):
+        queue.put(None)
+
+
 @lru_cache(1)
-def pool() -> ThreadPoolExecutor:
+def pool() -> Pool:
     """The threads, started on first use."""
-    return ThreadPoolExecutor(count(), "oscine")
+    return Pool(count())
 
 
 if hasattr(os, "register_at_fork"):
@@ -82,8 +146,7 @@ def each(work: Callable[[Piece], None], pieces: Iterable[Piece]) -> None:
         for piece in listed:
             work(piece)
         return
-    for _ in pool().map(work, listed):
-        pass  # raises what a piece raised
+    pool().run(work, listed)
 
 
 @lru_cache(1)

@@ -291,7 +291,7 @@ def test_threads(
     monkeypatch.setenv("OSCINE_THREADS", variable)
     threads.count.cache_clear()
     assert transcribe(*arguments.split(), *recordings("a.wav")) == 0
-    assert threads.count() == threads.pool()._max_workers == count
+    assert threads.count() == threads.pool().size == count
 
 
 def test_a_wrong_number_of_threads_in_the_environment(

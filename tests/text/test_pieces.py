@@ -160,12 +160,13 @@ def test_unigram_is_that_of_tokenizers(vocabulary: list[tuple[str, int]], text: 
     spelled = "".join("\u2581" + word for word in text.split())
     ids = pieces.encode(text)
     assert ids is not None
-    best = upstream.encode(spelled).ids
-    assert "".join(rows[id][0] for id in ids) == spelled
-    assert sum(rows[id][1] for id in ids) == pytest.approx(sum(rows[id][1] for id in best))
+    best = sum(rows[id][1] for id in upstream.encode(spelled).ids)
     packed = {"tokenizer.json": upstream.to_str().encode()}
     found = read_pieces(HERE.parent, packed, None, len(rows), HERE)
-    assert found.encode(text) == ids and found.kinds[0] == UNKNOWN
+    assert found.kinds[0] == UNKNOWN
+    for split in (ids, found.encode(text) or ()):
+        assert "".join(rows[id][0] for id in split) == spelled
+        assert sum(rows[id][1] for id in split) == pytest.approx(best)
 
 
 @pytest.fixture(scope="module")
