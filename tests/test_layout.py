@@ -50,8 +50,9 @@ MAY_IMPORT = {
     "gpu": ("types", "errors", "bfloat16"),
     "ops": (
         *("errors", "bfloat16", "ops.conformer_ops", "ops.transducer_ops", "ops.speech_ops"),
-        "ops.codec_ops",
+        *("ops.codec_ops", "ops.types"),
     ),
+    "ops.types": (),
     "ops.reference": (
         *("ops", "errors", "threads", "bfloat16", "ops.activations", "ops.codec", "ops.conformer"),
         *("ops.decisions", "ops.speech", "ops.transducer"),

@@ -15,7 +15,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, fields, is_dataclass, replace
-from typing import Any, Literal, Protocol, TypeAlias
+from typing import Any, Protocol
 
 import numpy as np
 
@@ -39,9 +39,12 @@ from oscine.ops.transducer_ops import Boost as Boost
 from oscine.ops.transducer_ops import Memory as Memory
 from oscine.ops.transducer_ops import Track as Track
 from oscine.ops.transducer_ops import TransducerOps
-
-Tensor: TypeAlias = Any  # numpy.ndarray on the reference side, gpu.tensor.Tensor on the other
-Activation: TypeAlias = Literal["gelu", "silu", "relu", "elu", "tanh", "sigmoid"] | None
+from oscine.ops.types import Activation as Activation
+from oscine.ops.types import Cache as Cache
+from oscine.ops.types import Linear as Linear
+from oscine.ops.types import Norm as Norm
+from oscine.ops.types import RmsNorm as RmsNorm
+from oscine.ops.types import Tensor as Tensor
 
 #: One row of decoding state, 4 bytes a field. Kernels read it by index: kernels/_state.wgsl.
 STATE_FIELDS: tuple[tuple[str, type], ...] = (
@@ -95,39 +98,6 @@ NEVER = -1e30  # a score that nothing reaches: WGSL may assume that there is no 
 
 #: Bits of the mask, one word a vocabulary entry.
 SUPPRESS, SUPPRESS_FIRST = 1, 2
-
-
-@dataclass(frozen=True, slots=True)
-class Norm:
-    """Layer normalisation over the last axis: weight [D], bias [D]."""
-
-    weight: Tensor
-    bias: Tensor
-    eps: float = 1e-5
-
-
-@dataclass(frozen=True, slots=True)
-class RmsNorm:
-    """Root-mean-square normalisation over the last axis: weight [D]."""
-
-    weight: Tensor
-    eps: float = 1e-6
-
-
-@dataclass(frozen=True, slots=True)
-class Linear:
-    """y = x Wᵀ + b: weight [out, in], bias [out] or None."""
-
-    weight: Tensor
-    bias: Tensor | None
-
-
-@dataclass(frozen=True, slots=True)
-class Cache:
-    """Keys and values of one layer, each [B, room, D]; the room of a line is at least C."""
-
-    keys: Tensor
-    values: Tensor
 
 
 @dataclass(frozen=True, slots=True)

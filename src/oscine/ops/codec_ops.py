@@ -11,10 +11,9 @@ models/mimi; Desplanques et al. 2020, arXiv:2005.07143 (ECAPA-TDNN).
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Literal, Protocol, TypeAlias
+from typing import Literal, Protocol, TypeAlias
 
-if TYPE_CHECKING:
-    from oscine.ops import Activation, Linear, Tensor
+from oscine.ops.types import Activation, Linear, Tensor
 
 Padding: TypeAlias = Literal["zero", "edge", "reflect"]
 

@@ -7,13 +7,12 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import Any, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
 
-if TYPE_CHECKING:
-    from oscine.ops import Linear, Tensor
+from oscine.ops.types import Linear, Tensor
 
 
 @dataclass(frozen=True, slots=True)

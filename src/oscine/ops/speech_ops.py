@@ -12,12 +12,11 @@ Source: Qwen3-TTS, qwen_tts/core/models/modeling_qwen3_tts.py; transformers mode
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Protocol
+from typing import Protocol
 
 import numpy as np
 
-if TYPE_CHECKING:
-    from oscine.ops import Cache, Linear, Norm, RmsNorm, Tensor
+from oscine.ops.types import Cache, Linear, Norm, RmsNorm, Tensor
 
 #: Where an utterance stands, 4 bytes a field: kernels/_utterance.wgsl. `done` is first: see STATE.
 UTTERANCE_FIELDS: tuple[tuple[str, type], ...] = (

@@ -13,12 +13,11 @@ Source: NeMo rnnt_greedy_decoding.py and tdt_label_looping.py (label looping, ar
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Protocol
+from typing import Protocol
 
 import numpy as np
 
-if TYPE_CHECKING:
-    from oscine.ops import Linear, Tensor
+from oscine.ops.types import Linear, Tensor
 
 #: Where a line stands, 4 bytes a field: kernels/_track.wgsl. `done` is first, as in STATE.
 TRACK_FIELDS: tuple[tuple[str, type], ...] = (
