@@ -9,29 +9,23 @@ from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager, redirect_stderr, suppress
 from importlib import import_module
 from importlib.util import find_spec
-from typing import TYPE_CHECKING, Annotated, Any, TextIO
+from typing import Annotated, Any
 
 import oscine
 from oscine.errors import OscineError
-from oscine.terminal import Guarded, printable
-
-if TYPE_CHECKING:
-    from pathlib import Path
-
-    from rich.progress import Progress, ProgressColumn
+from oscine.terminal import Guarded
 
 INTERRUPTED = 130
 
 try:
     import typer
     from typer.core import TyperGroup
+
+    from oscine.cli.console import ArgumentError, emit, full, tell
 except KeyboardInterrupt:  # these take a while; a traceback would be no answer to Ctrl-C
     sys.exit(INTERRUPTED)
 
 COMMANDS = ("transcribe", "speak", "voices", "models", "doctor")
-
-#: A mistake in the arguments, which Typer (with its own Click or the real one) finds itself.
-ArgumentError: type[Any] = typer.BadParameter.__mro__[1]
 
 
 class Commands(TyperGroup):
@@ -74,74 +68,6 @@ def options(
     ] = False,
 ) -> None:
     """Options that stand before the subcommand."""
-
-
-def tell(message: str) -> None:
-    """One line on stderr."""
-    remark(f"oscine: {message}")
-
-
-def remark(message: str) -> None:
-    """The same without the program's name. Where nobody takes it the work goes on."""
-    with suppress(OSError):
-        print(printable(message), file=sys.stderr)
-
-
-class OutputError(OscineError):
-    """Standard output is full or closed: nothing else would fare better."""
-
-
-def emit(text: str) -> None:
-    """UTF-8 on standard output, whatever the terminal or locale claims to be.
-
-    Raises BrokenPipeError where the reader has gone, OutputError where nothing more fits.
-    """
-    if sys.stdout is None:  # closed by the caller, as `>&-` does
-        raise OutputError("standard output is closed")
-    try:
-        sys.stdout.buffer.write(text.encode("utf-8", "backslashreplace"))
-        sys.stdout.buffer.flush()
-    except BrokenPipeError:
-        raise
-    except OSError as error:
-        raise full(error) from error
-
-
-def emit_path(path: Path) -> None:
-    """A path as a line on standard output: as it is for a program, printable on a terminal."""
-    on_terminal = sys.stdout is not None and sys.stdout.isatty()
-    emit(f"{printable(str(path)) if on_terminal else path}\n")
-
-
-def full(error: OSError) -> OutputError:
-    """What is still inside does not go out either: Python would try that as it ends, and fail."""
-    with suppress(OSError, AttributeError):  # there is no such thing where stdout is in memory
-        nowhere = os.open(os.devnull, os.O_WRONLY)
-        os.dup2(nowhere, sys.stdout.fileno())
-        os.close(nowhere)
-    return OutputError(f"standard output: cannot write: {error.strerror or error}")
-
-
-def screen() -> TextIO:
-    """stderr for what commands a terminal on purpose; all that is shown there is `printable`."""
-    raw: TextIO = getattr(sys.stderr, "raw", sys.stderr)
-    return raw
-
-
-def bars(*columns: ProgressColumn, transient: bool = False) -> Progress:
-    """Progress bars on stderr. What others print meanwhile does not pass through them: they would
-    take escape sequences in it for colours and links."""
-    from rich.console import Console  # costs start-up time
-    from rich.progress import Progress
-
-    console = Console(file=screen())
-    return Progress(
-        *columns,
-        console=console,
-        transient=transient,
-        redirect_stdout=False,
-        redirect_stderr=False,
-    )
 
 
 @contextmanager

@@ -9,7 +9,7 @@ import typer
 from rich.console import Console
 from rich.table import Table
 
-from oscine.cli import emit
+from oscine.cli.console import emit
 from oscine.cli.engine import start_log
 from oscine.errors import DeviceError
 from oscine.gpu import device as gpu_device

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any, TypeAlias
 
 import typer
 
-from oscine.cli import tell
+from oscine.cli.console import tell
 from oscine.errors import UsageError
 from oscine.files import expanded
 from oscine.terminal import printable
@@ -19,6 +19,7 @@ from oscine.threads import count, set_count
 if TYPE_CHECKING:
     from oscine.loading import Model
     from oscine.models.parakeet.pipeline import Parakeet
+    from oscine.models.qwen3_tts.pipeline import Qwen3Tts
     from oscine.models.whisper.pipeline import Whisper
 
     Listener: TypeAlias = Whisper | Parakeet  # those that write down
@@ -151,7 +152,7 @@ def load_model(name: str, device: str, dtype: str, *, offline: bool) -> Model:
         and hub.find(name) is None
         and not hub.is_offline(offline)
     ):
-        from oscine.cli.models import download_bars
+        from oscine.cli.download_bars import download_bars  # slow to import
 
         with download_bars() as report:
             hub.resolve(name, progress=report)
@@ -194,3 +195,14 @@ def check_speaks(name: str) -> None:
 def refuse_listener(name: str) -> UsageError:
     """For a command that speaks."""
     return UsageError(f"{name} writes down and does not speak; oscine transcribe is its command")
+
+
+def load_speaker(name: str, device: str, dtype: str, *, offline: bool) -> Qwen3Tts:
+    """A model that speaks; UsageError for one that writes down, before it is fetched if known."""
+    if not os.path.exists(expanded(name)):
+        check_speaks(name)
+    loaded: Any = load_model(name, device, dtype, offline=offline)
+    if not hasattr(loaded, "speak"):
+        raise refuse_listener(name)
+    speaker: Qwen3Tts = loaded
+    return speaker

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from oscine.cli import emit, screen, tell
+from oscine.cli.console import emit, screen, tell
 from oscine.cli.outputs import STANDARD_INPUT
 from oscine.errors import AudioError, UsageError
 from oscine.subtitles import one_line

@@ -2,18 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from contextlib import contextmanager
 from typing import Annotated
 
 import typer
-from rich.progress import BarColumn, DownloadColumn, TaskID, TextColumn, TransferSpeedColumn
 
-from oscine import download, hub
-from oscine.cli import bars, emit_path, tell
+from oscine import hub
+from oscine.cli.console import emit_path, tell
+from oscine.cli.download_bars import download_bars
 from oscine.cli.engine import Offline, start_log
 from oscine.cli.outputs import print_table
-from oscine.terminal import printable
 
 app = typer.Typer(
     help="List, fetch and find models.",
@@ -29,31 +26,6 @@ Check = Annotated[
 Name = Annotated[str, typer.Argument(help="A name of `oscine models list`, or a Hub's org/name.")]
 
 _LANGUAGES = {hub.ENGLISH: "English", hub.MULTILINGUAL: "99", hub.MULTILINGUAL_V3: "100"}
-
-
-@contextmanager
-def download_bars() -> Iterator[download.Progress]:
-    """A bar a file on stderr, for `hub.resolve(..., progress=...)`; no bar for what is here."""
-    columns = (
-        TextColumn("{task.description}", markup=False),
-        BarColumn(),
-        DownloadColumn(),
-        TransferSpeedColumn(),
-    )
-    shown = bars(*columns)
-    tasks: dict[str, TaskID] = {}
-
-    def report(file: str, done: int, total: int) -> None:
-        if file not in tasks:
-            shown.start()  # not before: bars without a file are an empty line
-            tasks[file] = shown.add_task(printable(file), total=total)
-        shown.update(tasks[file], completed=done)
-
-    try:
-        yield report
-    finally:
-        if tasks:
-            shown.stop()
 
 
 def languages(name: str, model: hub.Model) -> str:

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from oscine.audio.suffixes import SUFFIXES
-from oscine.cli import emit, tell
+from oscine.cli.console import emit, tell
 from oscine.errors import OscineError, UsageError
 from oscine.files import expanded, is_special, unfinished
 from oscine.formats import FORMATS

@@ -12,7 +12,7 @@ from pathlib import Path
 from time import perf_counter
 from typing import TYPE_CHECKING, Protocol
 
-from oscine.cli import bars, remark, tell
+from oscine.cli.console import bars, remark, tell
 from oscine.cli.outputs import at_home, identities, overwritten, try_file
 from oscine.errors import OscineError, UsageError
 from oscine.formats import timestamp

@@ -13,7 +13,8 @@ import typer
 
 from oscine import hub
 from oscine.audio.suffixes import SUFFIXES
-from oscine.cli import ArgumentError, sound_out, text_in
+from oscine.cli import sound_out, text_in
+from oscine.cli.console import ArgumentError
 from oscine.cli.engine import (
     Device,
     Dtype,
@@ -23,11 +24,10 @@ from oscine.cli.engine import (
     check_device,
     check_speaks,
     given,
-    load_model,
+    load_speaker,
     number,
     option,
     prepare_decoder,
-    refuse_listener,
     set_threads,
     start_log,
     tell_times,
@@ -333,14 +333,3 @@ def say_text(
     stream = model.stream(text, **options)
     stream.hold = out.waits  # a piece of the text that goes wrong can then be said once more
     sound_out.say(stream, out)
-
-
-def load_speaker(name: str, device: str, dtype: str, *, offline: bool) -> Qwen3Tts:
-    """A model that speaks; UsageError for one that writes down, before it is fetched if known."""
-    if not os.path.exists(expanded(name)):
-        check_speaks(name)
-    loaded: Any = load_model(name, device, dtype, offline=offline)
-    if not hasattr(loaded, "speak"):
-        raise refuse_listener(name)
-    speaker: Qwen3Tts = loaded
-    return speaker

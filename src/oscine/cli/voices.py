@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from oscine.cli import emit_path, remark, tell
+from oscine.cli.console import emit_path, remark, tell
 from oscine.cli.engine import (
     Device,
     Dtype,
@@ -17,6 +17,7 @@ from oscine.cli.engine import (
     Threads,
     check_device,
     check_speaks,
+    load_speaker,
     prepare_decoder,
     set_threads,
     start_log,
@@ -82,7 +83,6 @@ def save(
     Only of people who have agreed to it. Models of another size cannot use it.
     """
     from oscine.audio.io import open_source
-    from oscine.cli.speak import load_speaker
     from oscine.models.qwen3_tts.voices import checked_words
 
     file = saved().place(name)  # a name that cannot be is told before anything slow begins

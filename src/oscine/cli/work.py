@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from time import perf_counter
 from typing import TYPE_CHECKING, Any
 
-from oscine.cli import OutputError, bars, emit, remark, tell
+from oscine.cli.console import OutputError, bars, emit, remark, tell
 from oscine.cli.outputs import STANDARD_INPUT, Job
 from oscine.errors import OscineError, UsageError
 from oscine.formats import LINES, render, timestamp, write_result

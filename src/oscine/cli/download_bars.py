@@ -1,0 +1,37 @@
+"""What a terminal shows of a download."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from rich.progress import BarColumn, DownloadColumn, TaskID, TextColumn, TransferSpeedColumn
+
+from oscine import download
+from oscine.cli.console import bars
+from oscine.terminal import printable
+
+
+@contextmanager
+def download_bars() -> Iterator[download.Progress]:
+    """A bar a file on stderr, for `hub.resolve(..., progress=...)`; no bar for what is here."""
+    columns = (
+        TextColumn("{task.description}", markup=False),
+        BarColumn(),
+        DownloadColumn(),
+        TransferSpeedColumn(),
+    )
+    shown = bars(*columns)
+    tasks: dict[str, TaskID] = {}
+
+    def report(file: str, done: int, total: int) -> None:
+        if file not in tasks:
+            shown.start()  # not before: bars without a file are an empty line
+            tasks[file] = shown.add_task(printable(file), total=total)
+        shown.update(tasks[file], completed=done)
+
+    try:
+        yield report
+    finally:
+        if tasks:
+            shown.stop()
