@@ -4,14 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
 from itertools import takewhile
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import Any, Protocol
 
 from oscine.audio.io import open_source
 from oscine.errors import UsageError
+from oscine.models.transcription import Transcriber
 from oscine.types import Samples, Transcript, Update
-
-if TYPE_CHECKING:
-    from oscine.models.transcription import Transcriber
 
 
 class Listener(Protocol):

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from threading import RLock
 from typing import TYPE_CHECKING, Any, Generic, Protocol, TypeVar
 
@@ -29,7 +29,25 @@ class Engine(Protocol):
 
 
 Held = TypeVar("Held", bound=Engine)
+Held_co = TypeVar("Held_co", bound=Engine, covariant=True)
 Result = TypeVar("Result")
+
+
+class RunOnEngine(Protocol[Held_co]):
+    """Resident.run, for code that needs the engine and nothing else of the model."""
+
+    def __call__(self, work: Callable[[Held_co], Result]) -> Result: ...
+
+
+class Loaded(Protocol):
+    """What a result tells of the model that made it."""
+
+    name: str
+
+    @property
+    def device(self) -> str: ...
+    @property
+    def timings(self) -> Mapping[str, float]: ...
 
 
 class Resident(Generic[Held]):
@@ -57,6 +75,24 @@ class Resident(Generic[Held]):
     def device(self) -> str:
         """Where it runs."""
         return self.decoder.device
+
+    @property
+    def timings(self) -> Mapping[str, float]:
+        """Milliseconds that each stage took in all, since the model was loaded."""
+        return self.decoder.timings
+
+    def engine(self) -> Held:
+        """The engine as it is now: another one once its device was lost."""
+        return self.decoder
+
+    def run(self, work: Callable[[Held], Result]) -> Result:
+        """The result of `work(engine)`, which has the engine to itself, as in `surviving`."""
+
+        def alone() -> Result:
+            with self.lock:
+                return work(self.decoder)
+
+        return self.surviving(alone)
 
     def forget(self) -> None:
         """Called when the engine is lost, with all that it held; lock held."""

@@ -20,7 +20,7 @@ from oscine.audio.timeline import Timeline
 from oscine.audio.vad import VadOptions
 from oscine.errors import Cancelled
 from oscine.models.cancel import Cancel, asked_to_stop
-from oscine.models.resident import Held, Resident
+from oscine.models.resident import Held, Loaded, Resident
 from oscine.types import Coverage, Segment, Transcript, Word
 
 log = logging.getLogger(__name__)
@@ -71,13 +71,13 @@ class Transcription(Iterator[Segment]):
 
     def __init__(
         self,
-        model: Resident[Any],
+        model: Loaded,
         source: Source,
         asked: Listening,
         progress: Progress | None = None,
         cancel: Cancel | None = None,
     ) -> None:
-        self._resident, self._asked = model, asked
+        self._model, self._asked = model, asked
         self._source = source.within(asked.max_audio_seconds)
         self.language = ""
         self.duration = 0.0
@@ -86,7 +86,7 @@ class Transcription(Iterator[Segment]):
         self._cancelled = asked_to_stop(cancel)
         self._done: list[Segment] = []
         self._heard: list[tuple[int | None, Speech]] = []
-        self._stages_before = dict(model.decoder.timings)
+        self._stages_before = dict(model.timings)
         self._timings = {"audio": 0.0, "total": 0.0}
         self._segments = self._run()
 
@@ -111,8 +111,7 @@ class Transcription(Iterator[Segment]):
         """What is finished so far; timings in milliseconds."""
         before = self._stages_before
         stages = {
-            name: spent - before.get(name, 0.0)
-            for name, spent in self._resident.decoder.timings.items()
+            name: spent - before.get(name, 0.0) for name, spent in self._model.timings.items()
         }
         done = self._done
         if self._asked.split_channels:
@@ -123,8 +122,8 @@ class Transcription(Iterator[Segment]):
             language=self.language,
             segments=tuple(done),
             duration=self.duration,
-            model=self._resident.name,
-            device=self._resident.device,
+            model=self._model.name,
+            device=self._model.device,
             timings={name: round(spent, 3) for name, spent in (stages | self._timings).items()},
             language_probability=self._probability,
             coverage=self._coverage(),

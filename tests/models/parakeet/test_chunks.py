@@ -19,7 +19,7 @@ from oscine.errors import Cancelled, DeviceMemoryError
 from oscine.models.parakeet.chunks import Lengths, Passage, Window, plan
 from oscine.models.parakeet.pipeline import Parakeet
 from oscine.models.parakeet.request import Decoded, Emission, no_decisions
-from oscine.models.parakeet.words import Spoken
+from oscine.models.parakeet.words import Spoken, TextSide
 
 from .conftest import FACTOR, GO_ON, SPELLING, STOP, Hearing, Numbered, said
 
@@ -79,11 +79,15 @@ def passage(
     check: Any = None,
     kind: type[Passage] = Plain,
 ) -> Passage:
-    model = Parakeet(engine, SPELLING, "script", lengths=SHORT)
+    model = Parakeet(engine, SPELLING, "script")
     silent = Timeline.identity(frames * 160)
     everything = Speech(frames / 100, frames * 160, None, None, silent, Held("x", np.zeros(0)))
     features: Any = Numbered(frames)
-    return kind(model, speech or everything, features, None, batch, check or (lambda *_: None))
+    text = TextSide(SPELLING, engine.config, multilingual=False)
+    return kind(
+        model.run, text, SHORT, speech or everything, features, None, batch,
+        check or (lambda *_: None),
+    )  # fmt: skip
 
 
 @pytest.mark.parametrize("batch", [1, 3])

@@ -15,6 +15,7 @@ from oscine.audio.mel_nemo import Statistics, raw_log_mel
 from oscine.errors import AudioError, NonFiniteError, UsageError
 from oscine.models.parakeet import listen as listening
 from oscine.models.parakeet.pipeline import Parakeet
+from oscine.models.parakeet.words import TextSide
 from oscine.types import Update, Word
 
 GOLDENS = Path(__file__).resolve().parents[2] / "goldens"
@@ -92,7 +93,8 @@ def test_words_come_in_time_and_in_order(latency: float) -> None:
 
 def test_memory_does_not_grow() -> None:
     model = load("parakeet_ctc")
-    listener = listening.Listener(model, 1.0, None)
+    text = TextSide(model.spelling, model.decoder.config, model.multilingual)
+    listener = listening.Listener(model.run, text, 1.0, None)
     samples = audio("parakeet_ctc")
     most = 0
     for _ in range(8):

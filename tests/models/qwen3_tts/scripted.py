@@ -90,6 +90,7 @@ class Engine:
         self.timings: dict[str, float] = {}
         self.backend = SimpleNamespace(runs_ahead=False)
         self.codec = Codec()
+        self.primed: Any = None
         self.requests: list[Request] = []
         self.runs: list[Run] = []
         self.lose_at: int | None = None

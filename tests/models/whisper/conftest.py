@@ -41,6 +41,7 @@ class ScriptedDecoder:
     def __init__(self, config: WhisperConfig, begin: int, rows: Sequence[Any]) -> None:
         self.config, self.begin, self.rows = config, begin, list(rows)
         self.timings = {"encode": 5.0}
+        self.held: object = None
         self.mels: list[Any] = []
         self.reserved: list[tuple[int, int]] = []
         self.requests: list[Request] = []

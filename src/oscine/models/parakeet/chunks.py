@@ -11,7 +11,6 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
 from itertools import pairwise
-from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import NDArray
@@ -23,10 +22,9 @@ from oscine.errors import DeviceMemoryError
 from oscine.models.parakeet.boost import Phrases
 from oscine.models.parakeet.features import Features
 from oscine.models.parakeet.join import alike, joined
-from oscine.models.parakeet.words import Spoken, spoken_words, tokens_of
-
-if TYPE_CHECKING:
-    from oscine.models.parakeet.pipeline import Parakeet
+from oscine.models.parakeet.request import Engine
+from oscine.models.parakeet.words import Spoken, TextSide, spoken_words, tokens_of
+from oscine.models.resident import RunOnEngine
 
 log = logging.getLogger(__name__)
 
@@ -42,6 +40,7 @@ class Lengths:
     overlap: int = 15 * FRAMES_PER_SECOND  # that two pieces share, at least
 
 
+AUTO_BATCH = 4  # pieces of two minutes at once that a GPU is given if nobody says how many
 MISSED = 1.0  # seconds of speech without a word that are listened to once more
 AROUND = 300  # frames around them that are heard too
 LONGEST_GAP = 30 * FRAMES_PER_SECOND  # of one window; longer gaps are several
@@ -62,19 +61,31 @@ def plan(start: int, end: int, lengths: Lengths, factor: int) -> list[Window]:
     return [(at, min(at + size, end)) for at in starts]
 
 
+def batch_size(wanted: int | str | None, device: str) -> int:
+    """How many pieces of a long recording are decoded side by side; auto: many on a GPU."""
+    if wanted in (None, "auto"):
+        return 1 if device == "NumPy" else AUTO_BATCH
+    return int(wanted or 1)
+
+
 class Passage:
-    """One recording under way on one model."""
+    """One recording under way: `on_engine` runs what decodes its windows, `batch` at once."""
 
     def __init__(
         self,
-        model: Parakeet,
+        on_engine: RunOnEngine[Engine],
+        text: TextSide,
+        lengths: Lengths,
         speech: Speech,
         features: Features,
         phrases: Phrases | None,
         batch: int,
         check: Callable[..., None],
     ) -> None:
-        self.model, self.speech, self.features = model, speech, features
+        self.on_engine, self.lengths = on_engine, lengths
+        self.spelling, self.factor = text.spelling, text.config.factor
+        self.context = text.config.context
+        self.speech, self.features = speech, features
         self.phrases, self.batch, self.check = phrases, batch, check
         self.decoded: set[Window] = set()
         self.apart: set[Window] = set()  # windows that are normalised by their own frames
@@ -83,7 +94,7 @@ class Passage:
 
     def words(self, start: int, end: int, report: Callable[[int], None]) -> Iterator[Spoken]:
         """The words of frames `start` to `end` in order of time, as they become certain."""
-        windows = plan(start, end, self.model.lengths, self.model.decoder.config.factor)
+        windows = plan(start, end, self.lengths, self.factor)
         pending: list[Spoken] = []
         done = start  # frames before it are certain
         size = self.batch
@@ -92,9 +103,9 @@ class Passage:
             for number, found in enumerate(self.decode(windows[at : at + size]), start=at):
                 if number:
                     middle = (windows[number][0] + windows[number - 1][1]) // 2
-                    half = self.model.lengths.overlap // 2
+                    half = self.lengths.overlap // 2
                     before, found = joined(
-                        pending, found, middle - half, middle + half, self.model.spelling
+                        pending, found, middle - half, middle + half, self.spelling
                     )
                     found = before + found
                 count, stop = len(found), end
@@ -121,8 +132,9 @@ class Passage:
         found: list[list[Spoken]] = []
         while len(found) < len(windows):
             part = windows[len(found) : len(found) + self.batch]
+            mels = [self.mel(window) for window in part]
             try:
-                found += self.model.surviving(partial(self.decode_together, part))
+                found += self.on_engine(partial(self.decode_together, part, mels))
             except DeviceMemoryError as problem:
                 if len(part) == 1:
                     raise
@@ -130,15 +142,14 @@ class Passage:
                 log.warning("%s; going on with batches of %d", problem, self.batch)
         return found
 
-    def decode_together(self, windows: Sequence[Window]) -> list[list[Spoken]]:
-        """What windows say, in one batch."""
-        mels = [self.mel(window) for window in windows]
-        with self.model.lock:
-            self.check()
-            decoder, spelling = self.model.decoder, self.model.spelling
-            decoder.encode(mels, decoder.config.context)
-            decoded = decoder.decode(phrases=self.phrases, check=self.check)
-        factor = decoder.config.factor
+    def decode_together(
+        self, windows: Sequence[Window], mels: Sequence[NDArray[np.float32]], engine: Engine
+    ) -> list[list[Spoken]]:
+        """What windows say, in one batch; a mel [frames, n_mels] of each."""
+        self.check()
+        engine.encode(mels, self.context)
+        decoded = engine.decode(phrases=self.phrases, check=self.check)
+        spelling, factor = self.spelling, self.factor
         return [
             spoken_words(tokens_of(one.emissions, spelling, low, factor, high), spelling)
             for one, (low, high) in zip(decoded, windows, strict=True)
@@ -174,7 +185,7 @@ class Passage:
             for word in found
             if word[0].start >= low
             and word[-1].end <= high
-            and not any(alike(word, other, self.model.spelling) for other in words)
+            and not any(alike(word, other, self.spelling) for other in words)
         ]
         self.found_again += len(missing)
         yield from sorted([*words, *missing], key=lambda word: word[0].start)
@@ -208,7 +219,7 @@ class Passage:
         around speech shifts the statistics of all features, and a TDT may then give no label
         (NVIDIA-NeMo/Speech issue 15757).
         """
-        factor = self.model.decoder.config.factor
+        factor = self.factor
         low, high = gap
         first = low - AROUND
         first -= (first - origin - factor // 2) % factor

@@ -12,14 +12,12 @@ from oscine import ops
 from oscine.errors import DeviceMemoryError, UsageError
 from oscine.models.parakeet import model, transducer
 from oscine.models.parakeet.boost import Phrases
-from oscine.models.parakeet.lines import Check, CtcLines, Lines, Shape, TransducerLines
-from oscine.models.parakeet.request import Decoded, Span
+from oscine.models.parakeet.lines import CtcLines, Lines, Shape, TransducerLines
+from oscine.models.parakeet.request import Band, Check, Decoded, Span
 from oscine.models.parakeet.weights import EncoderWeights, ParakeetWeights
 from oscine.ops import ARC, NODE, Boost
 
 MOST_SHAPES = 12  # whose plans are kept; each holds its encodings
-
-Band = tuple[int, int] | None
 
 
 class Decoder:

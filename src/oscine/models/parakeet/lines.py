@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -14,6 +14,7 @@ from oscine.errors import NonFiniteError
 from oscine.models.parakeet import transducer
 from oscine.models.parakeet.request import (
     Carried,
+    Check,
     Decoded,
     Span,
     collapse,
@@ -28,8 +29,6 @@ from oscine.ops import DECISION, TRACK, Boost, Memory, Track
 
 if TYPE_CHECKING:
     from oscine.models.parakeet.decode import Decoder
-
-Check = Callable[[int, int], None]
 
 BURST = 16  # steps between two looks at the state; the next burst runs while the host looks
 BLOCK = 8  # frames that a step looks at, as long as all lines together have at most MOST_ROWS

@@ -8,20 +8,26 @@ that goes on from where it was. Each buffer is normalised by itself, as upstream
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
-from typing import TYPE_CHECKING, Any
+from functools import partial
+from typing import Any
 
 import numpy as np
 
 from oscine.audio.mel import HOP, SAMPLE_RATE
 from oscine.audio.mel_nemo import log_mel
 from oscine.models.listening import check_latency, updates
-from oscine.models.parakeet.request import Carried, Emission, Span
-from oscine.models.parakeet.words import Spoken, Timing, Token, spoken_words, tokens_of
+from oscine.models.parakeet.boost import Phrases
+from oscine.models.parakeet.request import Carried, Emission, Engine, Span
+from oscine.models.parakeet.words import (
+    Spoken,
+    TextSide,
+    Timing,
+    Token,
+    spoken_words,
+    tokens_of,
+)
+from oscine.models.resident import RunOnEngine
 from oscine.types import Samples, Update, Word
-
-if TYPE_CHECKING:
-    from oscine.models.parakeet.boost import Phrases
-    from oscine.models.parakeet.pipeline import Parakeet
 
 LATENCY = 2.0  # seconds
 LEAST_LATENCY, MOST_LATENCY = 0.16, 30.0  # two encoder frames; what a buffer can be
@@ -36,9 +42,15 @@ class Listener:
     each chunk do not grow.
     """
 
-    def __init__(self, model: Parakeet, latency: float, phrases: Phrases | None) -> None:
-        config = model.decoder.config
-        self.model, self.phrases, self.factor = model, phrases, config.factor
+    def __init__(
+        self,
+        on_engine: RunOnEngine[Engine],
+        text: TextSide,
+        latency: float,
+        phrases: Phrases | None,
+    ) -> None:
+        self.on_engine, self.phrases = on_engine, phrases
+        self.spelling, self.config, self.factor = text.spelling, text.config, text.config.factor
         frame = self.factor * HOP / SAMPLE_RATE
         self.chunk = max(1, int(latency / 2 / frame))  # encoder frames
         self.after = max(1, int(latency / frame) - self.chunk)
@@ -49,7 +61,7 @@ class Listener:
         self.carried: Carried | None = None
         self.last: Emission | None = None  # of a CTC head, at the end of what is decoded
         self.pending: list[Token] = []  # of a word that may go on
-        self.timing = Timing(model.spelling, timeless=bool(config.durations))
+        self.timing = Timing(text.spelling, timeless=bool(text.config.durations))
 
     @property
     def heard(self) -> int:
@@ -74,7 +86,7 @@ class Listener:
 
     def hear(self, chunk: int | None) -> Update:
         """Decode so many encoder frames after what is done; None: all that there are, finally."""
-        mel = log_mel(self.samples, self.model.decoder.config.n_mels)
+        mel = log_mel(self.samples, self.config.n_mels)
         limit = self.begin * self.factor + len(mel)
         total = -(-len(mel) // self.factor)
         start = min(self.done - self.begin, total)
@@ -82,10 +94,10 @@ class Listener:
         final: list[Emission] = []
         guess: list[Emission] = []
         if start < stop:
-            final, guess = self.model.surviving(lambda: self.decode(mel, start, stop, total))
+            final, guess = self.on_engine(partial(self.decode, mel, start, stop, total))
         tokens = self.placed(final, self.begin + start, limit)
         self.done = self.begin + stop
-        spoken = spoken_words([*self.pending, *tokens], self.model.spelling)
+        spoken = spoken_words([*self.pending, *tokens], self.spelling)
         ahead = self.placed(guess, self.done, limit)
         settled = self.settled(spoken, chunk is None)
         self.pending = [token for word in spoken[settled:] for token in word]
@@ -98,18 +110,16 @@ class Listener:
         return update
 
     def decode(
-        self, mel: Samples, start: int, stop: int, total: int
+        self, mel: Samples, start: int, stop: int, total: int, engine: Engine
     ) -> tuple[list[Emission], list[Emission]]:
         """The labels of frames `start` to `stop` of a buffer, and a guess at those after them."""
-        with self.model.lock:
-            decoder = self.model.decoder
-            decoder.encode([mel], decoder.config.context)
-            span = Span(0, start, stop, self.carried)
-            (found,) = decoder.decode([span], self.phrases, carry=True)
-            ahead: tuple[Emission, ...] = ()
-            if stop < total:
-                (guess,) = decoder.decode([Span(0, stop, total, found.carried)], self.phrases)
-                ahead = guess.emissions
+        engine.encode([mel], self.config.context)
+        span = Span(0, start, stop, self.carried)
+        (found,) = engine.decode([span], self.phrases, carry=True)
+        ahead: tuple[Emission, ...] = ()
+        if stop < total:
+            (guess,) = engine.decode([Span(0, stop, total, found.carried)], self.phrases)
+            ahead = guess.emissions
         final = continued(self.last, found.emissions, found.carried)
         last = final[-1] if final else None
         self.carried = found.carried
@@ -119,8 +129,7 @@ class Listener:
 
     def placed(self, emissions: Iterable[Emission], first: int, limit: int) -> list[Token]:
         """Emissions of frames that begin with `first`, in frames of the whole stream."""
-        factor, spelling = self.factor, self.model.spelling
-        return tokens_of(emissions, spelling, first * factor, factor, limit)
+        return tokens_of(emissions, self.spelling, first * self.factor, self.factor, limit)
 
     def settled(self, spoken: list[Spoken], final: bool) -> int:
         """How many words go on no more: all but the last, and that too after a pause.
@@ -132,13 +141,13 @@ class Listener:
         quiet = self.done * self.factor - spoken[-1][-1].end >= SETTLED
         if final or quiet:
             return len(spoken)
-        blank = all(self.model.spelling.is_blank(token.id) for token in spoken[-1])
+        blank = all(self.spelling.is_blank(token.id) for token in spoken[-1])
         return max(0, len(spoken) - 1 - blank)
 
     def guessed(self, tokens: list[Token]) -> tuple[Word, ...]:
         """Words that may change yet; the next ones are timed as if these had not been."""
         timing = self.timing.copy()
-        return tuple(timing.word(word) for word in spoken_words(tokens, self.model.spelling))
+        return tuple(timing.word(word) for word in spoken_words(tokens, self.spelling))
 
     def forget(self) -> None:
         """Let go of samples that are heard no more."""
@@ -158,7 +167,8 @@ def continued(
 
 
 def listen(
-    model: Parakeet,
+    on_engine: RunOnEngine[Engine],
+    text: TextSide,
     pieces: Iterable[Any],
     latency: float,
     phrases: Phrases | None,
@@ -166,4 +176,4 @@ def listen(
 ) -> Iterator[Update]:
     """See Parakeet.listen."""
     check_latency(latency, LEAST_LATENCY, MOST_LATENCY)
-    yield from updates(Listener(model, latency, phrases), pieces, cancelled)
+    yield from updates(Listener(on_engine, text, latency, phrases), pieces, cancelled)

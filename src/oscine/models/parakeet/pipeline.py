@@ -4,52 +4,29 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from oscine.audio.io import SourceLike, open_source
 from oscine.errors import UsageError
-from oscine.models import resident
 from oscine.models.cancel import Cancel, asked_to_stop
 from oscine.models.parakeet.boost import Phrases, phrase_tree
 from oscine.models.parakeet.chunks import Lengths
-from oscine.models.parakeet.config import ParakeetConfig
-from oscine.models.parakeet.decode import Band
 from oscine.models.parakeet.features import Features
-from oscine.models.parakeet.lines import Check
 from oscine.models.parakeet.listen import LATENCY, listen
 from oscine.models.parakeet.options import ParakeetOptions
-from oscine.models.parakeet.request import Decoded, Span
+from oscine.models.parakeet.request import Engine
 from oscine.models.parakeet.stream import Stream
+from oscine.models.parakeet.words import TextSide
 from oscine.models.transcription import Progress, Transcriber
 from oscine.text.pieces import SPACE, Pieces
 from oscine.types import Update
 
 log = logging.getLogger(__name__)
 
-AUTO_BATCH = 4  # pieces of two minutes at once that a GPU is given if nobody says how many
 FOREIGN = 0.02  # share of labels with letters beyond ASCII up to which a model is an English one
-
-
-class Engine(resident.Engine, Protocol):
-    """What the pipeline needs of models.parakeet.decode.Decoder."""
-
-    config: ParakeetConfig
-
-    def encode(
-        self, mels: Sequence[NDArray[np.float32]], band: Band = None, layers: int | None = None
-    ) -> tuple[int, ...]: ...
-    def encoded(self) -> tuple[NDArray[np.float32], ...]: ...
-    def decode(
-        self,
-        spans: Sequence[Span] | None = None,
-        phrases: Phrases | None = None,
-        carry: bool = False,
-        check: Check | None = None,
-    ) -> tuple[Decoded, ...]: ...
-    def hears_phrases(self) -> bool: ...
 
 
 class Parakeet(Transcriber[Engine]):
@@ -81,7 +58,12 @@ class Parakeet(Transcriber[Engine]):
         `options`: those that options.ParakeetOptions.of takes.
         """
         checked = ParakeetOptions.of(**options)
-        return Stream(self, open_source(audio), checked, progress, cancel)
+        source = open_source(audio)
+        self.check(checked)
+        phrases = self.phrases(checked.phrases)
+        return Stream(
+            self, self._text_side(), self.lengths, source, checked, phrases, progress, cancel
+        )
 
     def listen(
         self,
@@ -103,7 +85,8 @@ class Parakeet(Transcriber[Engine]):
         options = ParakeetOptions.of(language=language, hotwords=hotwords)
         self.check(options)
         cancelled = asked_to_stop(cancel)
-        return listen(self, pieces, latency, self.phrases(options.phrases), cancelled)
+        phrases = self.phrases(options.phrases)
+        return listen(self.run, self._text_side(), pieces, latency, phrases, cancelled)
 
     def encode(self, audio: SourceLike, layers: int | None = None) -> NDArray[np.float32]:
         """The encoder's output for a whole recording, [T, width], a row every 80 ms.
@@ -115,6 +98,9 @@ class Parakeet(Transcriber[Engine]):
             mel = features.rows(0, features.frames)
             self.decoder.encode([mel], self.decoder.config.context, layers)
             return self.decoder.encoded()[0]
+
+    def _text_side(self) -> TextSide:
+        return TextSide(self.spelling, self.decoder.config, self.multilingual)
 
     def check(self, options: ParakeetOptions) -> None:
         """Refuse what this model cannot do."""
@@ -145,12 +131,6 @@ class Parakeet(Transcriber[Engine]):
             else:
                 log.warning("hotword %r is left out: this model has no labels for it", phrase)
         return phrase_tree(encoded, self.decoder.config.labels) if encoded else None
-
-    def batch(self, wanted: int | str | None) -> int:
-        """How many pieces of a long recording are decoded side by side; auto: many on a GPU."""
-        if wanted in (None, "auto"):
-            return 1 if self.device == "NumPy" else AUTO_BATCH
-        return int(wanted or 1)
 
 
 def is_multilingual(spelling: Pieces) -> bool:

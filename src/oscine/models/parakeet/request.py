@@ -2,16 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from typing import Protocol
 
 import numpy as np
 from numpy.typing import NDArray
 
 from oscine import ops
 from oscine.errors import UsageError
+from oscine.models import resident
+from oscine.models.parakeet.boost import Phrases
 from oscine.models.parakeet.config import ParakeetConfig
 from oscine.ops import DECISION, TRACK
+
+Band = tuple[int, int] | None
+Check = Callable[[int, int], None]
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -66,6 +72,25 @@ class Decoded:
     emissions: tuple[Emission, ...]
     decisions: NDArray[np.void]
     carried: Carried | None  # None for CTC, and where it was not asked for
+
+
+class Engine(resident.Engine, Protocol):
+    """What long-form and streaming decoding need of decode.Decoder."""
+
+    config: ParakeetConfig
+
+    def encode(
+        self, mels: Sequence[NDArray[np.float32]], band: Band = None, layers: int | None = None
+    ) -> tuple[int, ...]: ...
+    def encoded(self) -> tuple[NDArray[np.float32], ...]: ...
+    def decode(
+        self,
+        spans: Sequence[Span] | None = None,
+        phrases: Phrases | None = None,
+        carry: bool = False,
+        check: Check | None = None,
+    ) -> tuple[Decoded, ...]: ...
+    def hears_phrases(self) -> bool: ...
 
 
 def initial_track(

@@ -14,6 +14,7 @@ from dataclasses import dataclass, replace
 from math import log
 
 from oscine.audio.mel import FRAMES_PER_SECOND
+from oscine.models.parakeet.config import ParakeetConfig
 from oscine.models.parakeet.options import Segmenting
 from oscine.models.parakeet.request import Emission
 from oscine.models.whisper.fallback import compression_ratio
@@ -23,6 +24,15 @@ from oscine.types import Segment, Word
 SENTENCE_ENDS = tuple(".!?。？！")
 CLOSING = "\"'”’»)]」』"  # may follow the end of a sentence and still belong to it
 LEAST_PROBABILITY = 1e-10  # below which the logarithm is of no use to anybody
+
+
+@dataclass(frozen=True, slots=True)
+class TextSide:
+    """What turns a checkpoint's labels into words: their spelling, and the network's sizes."""
+
+    spelling: Pieces
+    config: ParakeetConfig
+    multilingual: bool  # the labels are those of more than English
 
 
 @dataclass(frozen=True, slots=True)

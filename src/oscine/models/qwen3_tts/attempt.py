@@ -5,12 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from time import perf_counter
-from typing import Protocol
 
 import numpy as np
 from numpy.typing import NDArray
 
-from oscine.models.qwen3_tts.codec_engine import CodecDecoder
 from oscine.models.qwen3_tts.conditioning import Conditioning
 from oscine.models.qwen3_tts.config import Qwen3TtsConfig, Sampling
 from oscine.models.qwen3_tts.decode import Decoder
@@ -23,22 +21,12 @@ Codes = NDArray[np.uint32]
 NOTHING: Samples = np.zeros(0, np.float32)
 
 
-class Model(Protocol):
-    """What an attempt needs of pipeline.Qwen3Tts."""
-
-    decoder: Decoder
-    tokenizer: Tokenizer
-
-    def prime(self, codec: CodecDecoder, codes: Codes | None) -> None:
-        """Have the codec begin anew, after a reference where there is one."""
-        ...
-
-
 @dataclass(frozen=True, slots=True)
 class Settings:
     """What all attempts of a call have in common. `most_frames`: of all pieces; `most_samples`: of
     all audio, the quiet between pieces too; None: any."""
 
+    tokenizer: Tokenizer
     conditioning: Conditioning
     talker: Sampling
     predictor: Sampling
@@ -49,36 +37,36 @@ class Settings:
 
 
 class Attempt:
-    """Iterate for samples [n]; `reason` then says how it ended, `frames` how many there were.
+    """Iterate over `samples` for arrays [n]; `reason` then says how it ended, `frames` how many
+    there were.
 
     `left`: most frames, None for any. `capped`: that many were reached, so that another try would
     be no better.
     """
 
-    def __init__(
-        self, model: Model, settings: Settings, text: str, seed: int, left: int | None
-    ) -> None:
-        self._model, self._settings = model, settings
+    def __init__(self, settings: Settings, text: str, seed: int, left: int | None) -> None:
+        self._settings = settings
         self.text, self.seed, self.left = text, seed, left
         self.reason: str | None = None
         self.frames = 0
         self.capped = False
 
-    def __iter__(self) -> Iterator[Samples]:
-        decoder, settings = self._model.decoder, self._settings
+    def samples(self, decoder: Decoder) -> Iterator[Samples]:
+        """The audio, from its beginning."""
+        settings = self._settings
         prompt = settings.conditioning.prompt(
-            PromptBuilder(decoder.config, self._model.tokenizer, decoder), self.text
+            PromptBuilder(decoder.config, settings.tokenizer, decoder), self.text
         )
         limit = self._limit(decoder.config, prompt)
         request = Request(prompt, settings.talker, settings.predictor, self.seed, limit)
         reference = settings.conditioning.reference
         codes = None if reference is None else reference.codes
-        self._model.prime(decoder.codec, codes)
+        prime(decoder, codes)
         silence = Silence(decoder.config.codec.rate, decoder.config.codec.hop)
         self.reason, self.frames = None, 0
         run = decoder.begin(request)
         try:
-            for samples in self._decoded(decoder, self._own(run, codes), run.go_on):
+            for samples in self._decoded(decoder, self._own(decoder, run, codes), run.go_on):
                 heard = silence.push(samples) if settings.guard else samples
                 if len(heard):
                     yield heard
@@ -103,7 +91,9 @@ class Attempt:
             most.append(self.left)
         return max(1, min(most))  # 1 is refused with the reason where there is no room at all
 
-    def _own(self, run: Iterable[Codes], reference: Codes | None) -> Iterator[Codes]:
+    def _own(
+        self, decoder: Decoder, run: Iterable[Codes], reference: Codes | None
+    ) -> Iterator[Codes]:
         """Bursts of frames but for those of a reference at their beginning, until they loop."""
         leak = Leak(reference) if reference is not None and self._settings.guard else None
         repetition = Repetition()
@@ -118,7 +108,7 @@ class Attempt:
                 codes = np.concatenate(early)
                 early = []
                 if leaked:
-                    self._model.decoder.codec.prime(codes[:leaked])
+                    decoder.codec.prime(codes[:leaked])
                     codes = codes[leaked:]
             if len(codes):
                 yield codes
@@ -156,3 +146,21 @@ class Attempt:
         samples = pending()
         decoder.clock("codec", 1000 * (perf_counter() - started))
         return samples
+
+
+def prime(decoder: Decoder, codes: Codes | None) -> None:
+    """Have the codec begin again, after a reference's codes [n, G] where there are some.
+
+    Their audio is not returned. The state after them is kept for the next piece with this voice.
+    """
+    codec = decoder.codec
+    if codes is None:
+        codec.reset()
+        return
+    mark = codes.tobytes()
+    if decoder.primed is not None and decoder.primed[0] == mark:
+        codec.restore(decoder.primed[1])
+        return
+    codec.reset()
+    codec.prime(codes)
+    decoder.primed = mark, codec.saved()

@@ -20,7 +20,6 @@ from oscine.errors import NonFiniteError, UsageError
 from oscine.models.cancel import Cancel, asked_to_stop
 from oscine.models.qwen3_tts.abilities import Abilities
 from oscine.models.qwen3_tts.attempt import Settings
-from oscine.models.qwen3_tts.codec_engine import CodecDecoder, Saved
 from oscine.models.qwen3_tts.conditioning import Conditioning
 from oscine.models.qwen3_tts.decode import Decoder
 from oscine.models.qwen3_tts.options import SpeakOptions, checked_silence
@@ -60,7 +59,6 @@ class Qwen3Tts(Resident[Decoder]):
         self.folder = folder or VoiceFolder(Path("voices"))
         self.config = decoder.config
         self.turns = Turns(name, self.surviving)
-        self._primed: tuple[CodecDecoder, bytes, Saved] | None = None
 
     @property
     def kind(self) -> str:
@@ -170,10 +168,13 @@ class Qwen3Tts(Resident[Decoder]):
         assert checked.seed is not None
         samples = checked.samples(self.config.codec.rate)
         settings = Settings(
-            conditioning, talker, predictor, checked.seed, checked.max_frames, samples,
-            checked.guard,
+            self.tokenizer, conditioning, talker, predictor, checked.seed, checked.max_frames,
+            samples, checked.guard,
         )  # fmt: skip
-        return SpeechStream(Synthesis(self, parts, settings, started, cancelled))
+        return SpeechStream(
+            Synthesis(self, self.engine, self.turns, self.config.codec, parts, settings, started,
+                      cancelled)
+        )  # fmt: skip
 
     def conditioning(
         self,
@@ -287,28 +288,6 @@ class Qwen3Tts(Resident[Decoder]):
                 raise UsageError("a voice has its text already: give it to voice_of")
             return self.folder.save(name, reference)
         return self.folder.save(name, self.voice_of(reference, text, name=name))
-
-    # -- the engine ---------------------------------------------------------------------------
-
-    def prime(self, codec: CodecDecoder, codes: NDArray[np.uint32] | None) -> None:
-        """Have the codec begin anew, after a reference where there is one.
-
-        Its audio is not heard. The state after it is kept for the next piece with this voice.
-        """
-        if codes is None:
-            codec.reset()
-            return
-        mark = codes.tobytes()
-        if self._primed is not None and self._primed[0] is codec and self._primed[1] == mark:
-            codec.restore(self._primed[2])
-            return
-        codec.reset()
-        codec.prime(codes)
-        self._primed = codec, mark, codec.saved()
-
-    def forget(self) -> None:
-        """As Resident."""
-        self._primed = None
 
 
 def checked_part(part: Any) -> str:

@@ -9,21 +9,20 @@ from inspect import GEN_CLOSED, getgeneratorstate
 from threading import Lock
 from time import perf_counter
 from types import TracebackType
-from typing import TYPE_CHECKING
 
 import numpy as np
 
 from oscine.errors import Cancelled, UsageError
 from oscine.models.qwen3_tts.attempt import NOTHING, Attempt, Settings
+from oscine.models.qwen3_tts.config import CodecConfig
+from oscine.models.qwen3_tts.decode import Decoder
 from oscine.models.qwen3_tts.guard import USUAL, bridge, longest_bridge
 from oscine.models.qwen3_tts.options import next_seed
 from oscine.models.qwen3_tts.split import Piece, letters
-from oscine.models.qwen3_tts.turns import Job
+from oscine.models.qwen3_tts.turns import Job, Turns
+from oscine.models.resident import Loaded
 from oscine.models.speech import Speech
 from oscine.types import Audio, Samples
-
-if TYPE_CHECKING:
-    from oscine.models.qwen3_tts.pipeline import Qwen3Tts
 
 log = logging.getLogger(__name__)
 
@@ -33,23 +32,28 @@ TAIL = 0.6  # seconds of what was heard last that are kept, to join the next pie
 class Synthesis:
     """One call under way, and what is known of it so far.
 
-    Each piece of the text takes its own turn (turns.py); between two of them the engine is free.
+    Each piece of the text takes its own turn of `turns`; between two of them the engine is free.
+    `engine` gives it: another one once its device was lost.
     Apart from SpeechStream, so that the generator which runs it holds no stream: one that nobody
     iterates over any more goes away at once, and what was under way for it stops.
     """
 
     def __init__(
         self,
-        model: Qwen3Tts,
+        model: Loaded,
+        engine: Callable[[], Decoder],
+        turns: Turns,
+        codec: CodecConfig,
         pieces: Iterable[Piece],
         settings: Settings,
         started: float,
         cancelled: Callable[[], bool] | None,
     ) -> None:
-        self.model, self.pieces, self.settings, self.started = model, pieces, settings, started
+        self.model, self.engine, self.turns, self.codec = model, engine, turns, codec
+        self.pieces, self.settings, self.started = pieces, settings, started
         self.cancelled = cancelled
         self.closed = False
-        self.rate = model.decoder.config.codec.rate
+        self.rate = codec.rate
         self.hold = False  # a piece until it is whole, so that it can be tried once more
         self.finish_reason: str | None = None
         self.first_audio: float | None = None
@@ -89,7 +93,7 @@ class Synthesis:
 
     def left(self, piece: Piece) -> int | None:
         """Frames that a piece may have, the quiet before it being counted too; None: any number."""
-        settings, hop = self.settings, self.model.decoder.config.codec.hop
+        settings, hop = self.settings, self.codec.hop
         bounds: list[int] = []
         if settings.most_frames is not None:
             bounds.append(max(0, settings.most_frames - self.frames))
@@ -145,7 +149,7 @@ class Synthesis:
             self.trouble = self.trouble or attempt.reason
         if self.is_wrong(attempt):
             told = "%r: stopped after %.1f s, as %s; another seed may do better"
-            seconds = attempt.frames * self.model.decoder.config.codec.hop / self.rate
+            seconds = attempt.frames * self.codec.hop / self.rate
             log.warning(told, cut_short(piece.text), seconds, self.why(attempt))
         elif attempt.reason != "end":
             self.limited = True
@@ -153,7 +157,7 @@ class Synthesis:
 
     def attempt(self, piece: Piece, seed: int) -> Attempt:
         """One try."""
-        return Attempt(self.model, self.settings, piece.text, seed, self.left(piece))
+        return Attempt(self.settings, piece.text, seed, self.left(piece))
 
     def is_wrong(self, attempt: Attempt) -> bool:
         """Whether another try may be better."""
@@ -182,23 +186,23 @@ class Synthesis:
 
     def audio(self, attempt: Attempt) -> Iterator[Samples]:
         """The samples of an attempt, in its turn."""
-        turns, job = self.model.turns, Job(partial(self.timed, attempt))
+        job = Job(partial(self.timed, attempt))
         try:
-            while (samples := turns.next(job, self.check)) is not None:
+            while (samples := self.turns.next(job, self.check)) is not None:
                 if self.first_audio is None:
                     self.first_audio = perf_counter() - self.started
                 yield samples
         finally:
-            turns.drop(job)
+            self.turns.drop(job)
 
     def timed(self, attempt: Attempt, skipped: int) -> Iterator[Samples]:
         """The samples of an attempt from its beginning, but for the first `skipped`; how long each
         stage takes is counted."""
-        running = without(iter(attempt), skipped)
+        running = without(attempt.samples(self.engine()), skipped)
         while True:
-            before = dict(self.model.decoder.timings)
+            before = dict(self.model.timings)
             samples = next(running, None)
-            for name, spent in self.model.decoder.timings.items():
+            for name, spent in self.model.timings.items():
                 passed = spent - before.get(name, 0.0)
                 self.timings[name] = self.timings.get(name, 0.0) + passed
             if samples is None:

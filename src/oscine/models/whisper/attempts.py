@@ -5,22 +5,19 @@ Source: whisper/transcribe.py, decode_with_fallback.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from oscine.audio.mel import FRAMES_PER_SECOND
-from oscine.models.whisper.config import WhisperConfig
 from oscine.models.whisper.cut import SECONDS_PER_TIMESTAMP
 from oscine.models.whisper.fallback import Outcome, best, compression_ratio, is_poor, least_poor
 from oscine.models.whisper.options import BEST_OF, TranscribeOptions
 from oscine.models.whisper.prompt import History, build_prompt, fit_prefix
-from oscine.models.whisper.request import Decoded, Request
-from oscine.models.whisper.tokens import Tokens, suppressed, suppressed_first
+from oscine.models.whisper.request import Check, Decoded, Engine, Request
+from oscine.models.whisper.tokens import TextSide, suppressed, suppressed_first
 from oscine.text.whisper import Tokenizer
 
 MOST_TOKENS = 440  # picked in one window, whatever the text context allows
-
-Decode = Callable[[Sequence[Request]], Sequence[Sequence[Decoded]]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,13 +33,8 @@ class Job:
 class Attempts:
     """What all windows of one recording have in common."""
 
-    def __init__(
-        self,
-        options: TranscribeOptions,
-        tokenizer: Tokenizer,
-        tokens: Tokens,
-        config: WhisperConfig,
-    ) -> None:
+    def __init__(self, options: TranscribeOptions, text: TextSide) -> None:
+        tokenizer, tokens, config = text.tokenizer, text.tokens, text.config
         self._options, self._tokenizer = options, tokenizer
         self._tokens, self._config = tokens, config
         self._suppress = suppressed(options.suppress_tokens, tokenizer, tokens, config)
@@ -62,16 +54,17 @@ class Attempts:
             self._options.carry_initial_prompt,
         )
 
-    def run(self, jobs: Sequence[Job], decode: Decode) -> list[Outcome]:
+    def run(self, jobs: Sequence[Job], engine: Engine, check: Check) -> list[Outcome]:
         """Each window's tokens at the first temperature whose result is not poor.
 
-        Job n listens to the encoded window n.
+        Job n listens to the engine's encoded window n. `check` is called while it decodes, and may
+        raise to stop.
         """
         tried: list[list[Outcome]] = [[] for _ in jobs]
         open_jobs = list(range(len(jobs)))
         for attempt, temperature in enumerate(self._options.temperature):
             requests = [self._request(jobs[at], at, temperature, attempt) for at in open_jobs]
-            for at, rows in zip(open_jobs, decode(requests), strict=True):
+            for at, rows in zip(open_jobs, engine.decode(requests, check), strict=True):
                 tried[at].append(self._outcome(rows, temperature))
             open_jobs = [at for at in open_jobs if is_poor(tried[at][-1], self._options)]
             if not open_jobs:

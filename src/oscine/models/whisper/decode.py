@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from time import perf_counter
 
 import numpy as np
@@ -14,12 +14,10 @@ from oscine.models.whisper import model
 from oscine.models.whisper.align import Aligner
 from oscine.models.whisper.guard import Loops
 from oscine.models.whisper.lines import Lines, Shape
-from oscine.models.whisper.request import Alignment, Decoded, Request
+from oscine.models.whisper.request import Alignment, Check, Decoded, Request
 from oscine.models.whisper.weights import WhisperWeights
 
 BURST = 16  # steps between two looks at the state; the next burst runs while the host looks
-
-Check = Callable[[int, int], None]
 
 
 class Decoder:
@@ -40,6 +38,7 @@ class Decoder:
         self.audio = backend.slot((config.n_audio_ctx, config.n_audio_state))
         self.partial: dict[int | None, ops.Plan] = {}
         self.memory: list[ops.Tensor] = []  # of each layer, keys and values of all windows
+        self.held: object = None  # names what is in it; None: nothing that can be used again
         self.caches: list[ops.Cache] = []
         self.recorded: dict[Shape, Lines] = {}
         self.aligner: Aligner | None = None
@@ -87,7 +86,7 @@ class Decoder:
         self.forget_plans()
         if memory is not self.memory:
             self.backend.release(*self.memory)
-            self.memory = memory
+            self.memory, self.held = memory, None
             self.window = self.backend.record(self.trace_window, name="encode")
         if keys:
             self.backend.release(*(slot for c in self.caches for slot in (c.keys, c.values)))
@@ -142,7 +141,7 @@ class Decoder:
 
     def encode(self, mels: Sequence[NDArray[np.float32]]) -> None:
         """Encode windows: each a complete mel [2S, n_mels], at most as many as are reserved."""
-        started = perf_counter()
+        started, self.held = perf_counter(), None
         # The plan fills the first place; whatever belongs elsewhere is copied on from there.
         for index in reversed(range(len(mels))):
             self.check_mel(mels[index])

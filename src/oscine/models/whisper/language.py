@@ -1,4 +1,4 @@
-"""Which language is spoken: one window that is sure, or the vote of several.
+"""Which language is spoken: each window's probabilities, one that is sure, or a vote of several.
 
 Source: faster_whisper/transcribe.py, detect_language.
 """
@@ -7,6 +7,11 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Sequence
+
+from oscine.audio.windows import Features
+from oscine.models.whisper.request import Engine, Request
+from oscine.models.whisper.tokens import Tokens
+from oscine.models.whisper.windows import ensure_encoded
 
 
 def window_starts(ranges: Sequence[tuple[int, int]], window_frames: int, most: int) -> list[int]:
@@ -21,6 +26,38 @@ def window_starts(ranges: Sequence[tuple[int, int]], window_frames: int, most: i
         if seek == start or end - seek > window_frames // 2
     ]
     return starts[:most]
+
+
+def language_probs(engine: Engine, tokens: Tokens, window: int = 0) -> dict[str, float]:
+    """The probability of each language code in an encoded window.
+
+    `tokens` are those of a multilingual model.
+    """
+    ids = set(tokens.languages.values())
+    request = Request(
+        prompt=(tokens.start,),
+        sot=0,
+        suppress=tuple(id for id in range(tokens.vocabulary) if id not in ids),
+        suppress_first=(),
+        end=tokens.end,
+        timestamp_begin=tokens.timestamp_begin,
+        no_timestamps=tokens.no_timestamps,
+        no_speech=tokens.no_speech,
+        timestamps=False,
+        max_initial_timestamp=None,
+        limit=1,
+        window=window,
+    )
+    _, shares = engine.detect(request, list(tokens.languages.values()))
+    return dict(zip(tokens.languages, map(float, shares), strict=True))
+
+
+def window_language_probs(
+    features: Features, tokens: Tokens, seek: int, size: int, engine: Engine
+) -> dict[str, float]:
+    """The probability of each language code in `size` frames from `seek` on, at most a window."""
+    ensure_encoded(engine, features, [(seek, min(size, features.window_frames))])
+    return language_probs(engine, tokens)
 
 
 def likeliest(shares: dict[str, float]) -> str:

@@ -9,11 +9,12 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING
+from functools import partial
 
 from oscine.audio.mel import FRAMES_PER_SECOND
 from oscine.audio.speech import Speech, silences
 from oscine.audio.windows import Features
+from oscine.models.resident import RunOnEngine
 from oscine.models.whisper.attempts import Attempts, Job
 from oscine.models.whisper.cut import (
     FRAMES_PER_TIMESTAMP,
@@ -23,15 +24,15 @@ from oscine.models.whisper.cut import (
 )
 from oscine.models.whisper.fallback import Outcome, is_repetitive, is_silence
 from oscine.models.whisper.guard import cut_repetition
-from oscine.models.whisper.language import likeliest
+from oscine.models.whisper.language import language_probs, likeliest, window_language_probs
 from oscine.models.whisper.options import TranscribeOptions
+from oscine.models.whisper.request import Alignment, Engine
 from oscine.models.whisper.silence import skip_silences
 from oscine.models.whisper.timing import WordTiming, align_words
+from oscine.models.whisper.tokens import TextSide
+from oscine.models.whisper.windows import ensure_encoded
 from oscine.models.whisper.words import add_words, last_word_end, share_out
 from oscine.types import Segment
-
-if TYPE_CHECKING:
-    from oscine.models.whisper.pipeline import Whisper
 
 log = logging.getLogger(__name__)
 
@@ -41,6 +42,9 @@ LEAST_ADVANCE = 100  # frames that such a window must be ahead
 # pause (seconds) and over so much speech after that is where it stops.
 USUAL_RATE, PAUSE, HOLE = 3.0, 0.3, 3.0
 HOT = 0.5  # text made above this temperature is no context for what follows
+
+#: Engine.align for one window: of all forced tokens, the first id that is not text, and positions.
+Align = Callable[[Sequence[int], int, int], Alignment]
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,23 +57,25 @@ class Found:
 
 
 class Passage:
-    """One recording under way on one model."""
+    """One recording under way: `on_engine` runs what decodes its windows."""
 
     def __init__(
         self,
-        model: Whisper,
+        on_engine: RunOnEngine[Engine],
+        text: TextSide,
         options: TranscribeOptions,
         attempts: Attempts,
         speech: Speech,
         features: Features,
         check: Callable[..., None],
     ) -> None:
-        tokenizer, tokens = model.text_side()
-        self.model, self.options, self.speech, self.features = model, options, speech, features
+        self.options, self.speech, self.features = options, speech, features
         self.check = check
         self.language = ""
         self.attempts = attempts
-        self._tokenizer, self._tokens = tokenizer, tokens
+        self._on_engine = on_engine
+        self._tokenizer, self._tokens = text.tokenizer, text.tokens
+        self._context = text.config.n_text_ctx
 
     @property
     def frames(self) -> int:
@@ -88,30 +94,35 @@ class Passage:
         `last`: seconds where audio or clip ends. `before`: where the text before the first of the
         windows ends. `final`: windows end in pauses, so the text at their end is whole.
         """
-        return self.model.surviving(lambda: self._decode(jobs, last, before, final))
+        return self._on_engine(partial(self._decode, jobs, last, before, final))
 
-    def _decode(self, jobs: Sequence[Job], last: float, before: float, final: bool) -> list[Found]:
-        with self.model.lock:
-            self.check()
-            places = [(job.seek, job.size) for job in jobs]
-            self.model.hold(self.features, places, self, silence=final)
-            if self.options.multilingual:
-                jobs = [
-                    replace(job, language=likeliest(self.model.language_in(window)))
-                    for window, job in enumerate(jobs)
-                ]
-            outcomes = self.attempts.run(
-                jobs, lambda requests: self.model.decoder.decode(requests, self.check)
-            )
-            found = []
-            for window, (job, outcome) in enumerate(zip(jobs, outcomes, strict=True)):
-                found.append(self._found(window, job, outcome, last, before, final))
-                if found[-1].segments:
-                    before = found[-1].segments[-1].end
-            return found
+    def _decode(
+        self, jobs: Sequence[Job], last: float, before: float, final: bool, engine: Engine
+    ) -> list[Found]:
+        self.check()
+        places = [(job.seek, job.size) for job in jobs]
+        ensure_encoded(engine, self.features, places, silence=final)
+        if self.options.multilingual:
+            jobs = [
+                replace(job, language=likeliest(language_probs(engine, self._tokens, window)))
+                for window, job in enumerate(jobs)
+            ]
+        outcomes = self.attempts.run(jobs, engine, self.check)
+        found = []
+        for window, (job, outcome) in enumerate(zip(jobs, outcomes, strict=True)):
+            align = partial(engine.align, window=window)
+            found.append(self._found(align, job, outcome, last, before, final))
+            if found[-1].segments:
+                before = found[-1].segments[-1].end
+        return found
+
+    def language_probs(self, seek: int, size: int) -> dict[str, float]:
+        """The probability of each language code in one window of frames, `size` at most."""
+        probs = partial(window_language_probs, self.features, self._tokens, seek, size)
+        return self._on_engine(probs)
 
     def _found(
-        self, window: int, job: Job, outcome: Outcome, last: float, before: float, final: bool
+        self, align: Align, job: Job, outcome: Outcome, last: float, before: float, final: bool
     ) -> Found:
         """One window's tokens as segments."""
         if is_silence(outcome, self.options):
@@ -124,10 +135,10 @@ class Passage:
         pieces, advance = cut(outcome.tokens, job.size, begin, final=whole)
         segments = self._segments(job, outcome, pieces, last, before, looping)
         if not self.options.without_timestamps:
-            segments, advance = self._without_holes(window, job, segments, advance)
+            segments, advance = self._without_holes(align, job, segments, advance)
         single = whole or ends_in_single_timestamp(outcome.tokens, begin)
         if self.options.word_timestamps and segments:
-            segments = self._with_words(window, job, segments, last, before)
+            segments = self._with_words(align, job, segments, last, before)
             segments, advance = self._seek_by_words(job, segments, advance, last, before, single)
         if not self.options.without_timestamps:
             advance = self._early_stop(job, segments, advance)
@@ -173,11 +184,11 @@ class Passage:
         return segments
 
     def _with_words(
-        self, window: int, job: Job, segments: Sequence[Segment], last: float, before: float
+        self, align: Align, job: Job, segments: Sequence[Segment], last: float, before: float
     ) -> list[Segment]:
         """The same segments, with each word's time."""
         options = self.options
-        timings = self._timings(window, job, segments)
+        timings = self._timings(align, job, segments)
         timed, _ = add_words(
             segments,
             timings,
@@ -190,17 +201,15 @@ class Passage:
         )
         return timed
 
-    def _timings(self, window: int, job: Job, segments: Sequence[Segment]) -> list[WordTiming]:
+    def _timings(self, align: Align, job: Job, segments: Sequence[Segment]) -> list[WordTiming]:
         """The words of all segments, in seconds from the window's beginning."""
         tokens, task = self._tokens, self.options.task
         text = [id for segment in segments for id in segment.tokens if id < tokens.end]
         start = tokens.start_sequence(job.language, task, timestamps=False)
-        room = self.model.decoder.config.n_text_ctx - len(start) - 1
+        room = self._context - len(start) - 1
         text = text[:room]  # more than the decoder picks in one window
         frames = job.size // FRAMES_PER_TIMESTAMP
-        alignment = self.model.decoder.align(
-            (*start, *text, tokens.end), tokens.end, frames, window
-        )
+        alignment = align((*start, *text, tokens.end), tokens.end, frames)
         language = "en" if task == "translate" else job.language
         return align_words(alignment, text, len(start), self._tokenizer, language)
 
@@ -235,14 +244,14 @@ class Passage:
         return segments, frames if frames > 0 else advance
 
     def _without_holes(
-        self, window: int, job: Job, segments: list[Segment], advance: int
+        self, align: Align, job: Job, segments: list[Segment], advance: int
     ) -> tuple[list[Segment], int]:
         """Up to where speech is passed over, in a segment or between two; on from there."""
         offset = job.seek / FRAMES_PER_SECOND
         groups: list[list[WordTiming]] = [[] for _ in segments]
         if any(map(self._is_thin, segments)):
             counts = [self._text_count(segment) for segment in segments]
-            timings = self._timings(window, job, segments)
+            timings = self._timings(align, job, segments)
             groups = share_out(timings, counts, [segment.text for segment in segments])
         for at, (segment, words) in enumerate(zip(segments, groups, strict=True)):
             kept, resume = list(segments[: at + 1]), None

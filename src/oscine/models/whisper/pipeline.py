@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import logging
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from typing import Any, Protocol
+from collections.abc import Callable, Iterable, Iterator
+from functools import partial
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -13,40 +13,18 @@ from oscine.audio.io import SourceLike, open_source
 from oscine.audio.speech import survey
 from oscine.audio.vad import VadOptions
 from oscine.audio.windows import Features, Recording
-from oscine.errors import DeviceMemoryError, UsageError
-from oscine.models import agreement, resident
+from oscine.errors import UsageError
+from oscine.models import agreement
 from oscine.models.cancel import Cancel, asked_to_stop
 from oscine.models.listening import Stepwise
 from oscine.models.transcription import Progress, Transcriber, vad_options
-from oscine.models.whisper.config import WhisperConfig
-from oscine.models.whisper.decode import Check
-from oscine.models.whisper.language import vote, window_starts
+from oscine.models.whisper.language import vote, window_language_probs, window_starts
 from oscine.models.whisper.options import TranscribeOptions
-from oscine.models.whisper.request import Alignment, Decoded, Request
+from oscine.models.whisper.request import Engine
 from oscine.models.whisper.stream import Stream
-from oscine.models.whisper.tokens import Tokens, resolve, suppressed
+from oscine.models.whisper.tokens import TextSide, Tokens, resolve, suppressed
 from oscine.text.whisper import Tokenizer
 from oscine.types import Update
-
-log = logging.getLogger(__name__)
-
-
-class Engine(resident.Engine, Protocol):
-    """What the pipeline needs of models.whisper.decode.Decoder."""
-
-    config: WhisperConfig
-
-    def reserve(self, windows: int, lines: int) -> None: ...
-    def batch_that_fits(self) -> int: ...
-    def encode(self, mels: Sequence[NDArray[np.float32]]) -> None: ...
-    def encode_audio(
-        self, mel: NDArray[np.float32], layers: int | None = None
-    ) -> NDArray[np.float32]: ...
-    def decode(
-        self, requests: Sequence[Request], check: Check | None = None
-    ) -> tuple[tuple[Decoded, ...], ...]: ...
-    def align(self, prompt: Sequence[int], end: int, frames: int, window: int = 0) -> Alignment: ...
-    def detect(self, request: Request, ids: Sequence[int]) -> tuple[int, NDArray[np.float32]]: ...
 
 
 class Whisper(Transcriber[Engine]):
@@ -62,7 +40,6 @@ class Whisper(Transcriber[Engine]):
         super().__init__(decoder, name, rebuild)
         self.tokenizer = tokenizer
         self.tokens: Tokens | None = resolve(tokenizer, decoder.config) if tokenizer else None
-        self._encoded: object = None  # which windows the device holds
 
     @property
     def multilingual(self) -> bool:
@@ -83,7 +60,9 @@ class Whisper(Transcriber[Engine]):
         segments of one channel come after those of the other.
         """
         checked = TranscribeOptions.of(**options)
-        return Stream(self, open_source(audio), checked, progress, cancel)
+        source = open_source(audio)
+        self.check(checked)
+        return Stream(self, self._text_side(), source, checked, progress, cancel)
 
     def listen(
         self,
@@ -120,12 +99,17 @@ class Whisper(Transcriber[Engine]):
         probability above `threshold` settles it, else they vote. Raises UsageError if the model
         knows only English.
         """
+        tokens = self._text_side().tokens
+        if not tokens.multilingual:
+            raise self._english_only("cannot detect languages")
         speech = survey(open_source(audio), vad=VadOptions())
         features = self._features(speech.recording)
         starts = window_starts([(0, features.frames)], features.window_frames, segments)
-        return vote(
-            (self.language_of(features, seek, features.frames - seek) for seek in starts), threshold
+        heard = (
+            partial(window_language_probs, features, tokens, seek, features.frames - seek)
+            for seek in starts
         )
+        return vote(map(self.run, heard), threshold)
 
     def encode(self, audio: SourceLike, layers: int | None = None) -> NDArray[np.float32]:
         """The encoder's output for the first window: [n_audio_ctx, n_audio_state].
@@ -134,26 +118,28 @@ class Whisper(Transcriber[Engine]):
         """
         features = self._features(open_source(audio))
         with self.lock:
-            self._encoded = None
             return self.decoder.encode_audio(features.window(0, features.frames), layers)
 
     def _features(self, recording: Recording) -> Features:
         config = self.decoder.config
         return Features(recording, config.n_mels, config.window_frames)
 
-    def text_side(self) -> tuple[Tokenizer, Tokens]:
-        """Tokenizer and special ids; UsageError if the checkpoint is an encoder alone."""
+    def _text_side(self) -> TextSide:
+        """What its text decoder reads and writes; UsageError where it has none."""
         if self.tokenizer is None or self.tokens is None:
             raise UsageError(f"{self.name} has no text decoder; only encode() can be used")
-        return self.tokenizer, self.tokens
+        return TextSide(self.tokenizer, self.tokens, self.decoder.config)
 
     def check(self, options: TranscribeOptions) -> None:
         """Refuse what this model cannot do."""
-        tokenizer, tokens = self.text_side()
-        suppressed(options.suppress_tokens, tokenizer, tokens, self.decoder.config)
+        text = self._text_side()
+        tokens = text.tokens
+        suppressed(options.suppress_tokens, text.tokenizer, tokens, text.config)
         if not tokens.multilingual:
             if options.task == "translate":
                 raise self._english_only("cannot translate")
+            if options.multilingual:
+                raise self._english_only("cannot detect languages")
             if options.language not in (None, "en"):
                 raise self._english_only(f"does not know language {options.language}")
         elif options.language is not None and options.language not in tokens.languages:
@@ -166,79 +152,3 @@ class Whisper(Transcriber[Engine]):
         return UsageError(
             f"{self.name} is English-only and {problem}; use a multilingual model, such as base"
         )
-
-    def forget(self) -> None:
-        self._encoded = None
-
-    def reserve(self, wanted: int | str | None, width: int) -> int:
-        """Room for a batch of windows with `width` lines each; how many there is room for.
-
-        `wanted` may be "auto". Where the device has not enough for a number, less is made do with
-        and said so. Raises DeviceMemoryError if not even one window fits.
-        """
-        most = self.decoder.batch_that_fits() if wanted == "auto" else int(wanted or 1)
-        count = most
-        while True:
-            try:
-                with self.lock:
-                    self._encoded = None
-                    self.decoder.reserve(count, count * width)
-            except DeviceMemoryError as problem:
-                if count == 1:
-                    raise
-                count //= 2
-                log.warning("%s; going on with batches of %d", problem, count)
-            else:
-                return count
-
-    def hold(
-        self,
-        features: Features,
-        windows: Sequence[tuple[int, int]],
-        key: object,
-        *,
-        silence: bool = False,
-    ) -> None:
-        """Have the device hold windows of (seek, size), encoding them unless it does; lock held.
-
-        `silence`: after a window that ends before the recording does, the model hears silence.
-        """
-        wanted = (key, silence, tuple(windows))
-        if self._encoded != wanted:
-            self._encoded = None
-            self.decoder.encode(
-                [features.window(seek, size, silence=silence) for seek, size in windows]
-            )
-            self._encoded = wanted
-
-    def language_of(
-        self, features: Features, seek: int, size: int, key: object = None
-    ) -> dict[str, float]:
-        """The probability of each language in one window; `key` is that of `hold`."""
-        with self.lock:
-            window = (seek, min(size, features.window_frames))
-            self.hold(features, [window], object() if key is None else key)
-            return self.language_in(0)
-
-    def language_in(self, window: int) -> dict[str, float]:
-        """The probability of each language in a window that the device holds; lock held."""
-        _, tokens = self.text_side()
-        if not tokens.multilingual:
-            raise self._english_only("cannot detect languages")
-        ids = set(tokens.languages.values())
-        request = Request(
-            prompt=(tokens.start,),
-            sot=0,
-            suppress=tuple(id for id in range(self.decoder.config.n_vocab) if id not in ids),
-            suppress_first=(),
-            end=tokens.end,
-            timestamp_begin=tokens.timestamp_begin,
-            no_timestamps=tokens.no_timestamps,
-            no_speech=tokens.no_speech,
-            timestamps=False,
-            max_initial_timestamp=None,
-            limit=1,
-            window=window,
-        )
-        _, shares = self.decoder.detect(request, list(tokens.languages.values()))
-        return dict(zip(tokens.languages, map(float, shares), strict=True))

@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, fields
+from typing import Protocol
 
 import numpy as np
 from numpy.typing import NDArray
 
 from oscine import ops
+from oscine.models import resident
+from oscine.models.whisper.config import WhisperConfig
 
 REPEAT_LIMIT = 8  # equal tokens in a row that end a window: never speech
 ANY_TIMESTAMP = 0xFFFFFFFF >> 1
+Check = Callable[[int, int], None]
 STOPS = {ops.STOP_END: "end", ops.STOP_REPEAT: "repeat", ops.STOP_LENGTH: "length"}
 
 
@@ -78,6 +82,25 @@ class Alignment:
 
     weights: NDArray[np.float32]  # [A, R, F], of A alignment heads; each row sums to 1
     probabilities: NDArray[np.float32]  # [R - 1]: of token r + 1 at row r, among text ids
+
+
+class Engine(resident.Engine, Protocol):
+    """What the window loop needs of decode.Decoder."""
+
+    config: WhisperConfig
+    held: object  # names the windows that are encoded on the device; None: no known ones
+
+    def reserve(self, windows: int, lines: int) -> None: ...
+    def batch_that_fits(self) -> int: ...
+    def encode(self, mels: Sequence[NDArray[np.float32]]) -> None: ...
+    def encode_audio(
+        self, mel: NDArray[np.float32], layers: int | None = None
+    ) -> NDArray[np.float32]: ...
+    def decode(
+        self, requests: Sequence[Request], check: Check | None = None
+    ) -> tuple[tuple[Decoded, ...], ...]: ...
+    def align(self, prompt: Sequence[int], end: int, frames: int, window: int = 0) -> Alignment: ...
+    def detect(self, request: Request, ids: Sequence[int]) -> tuple[int, NDArray[np.float32]]: ...
 
 
 def initial_state(requests: Sequence[Request], groups: int, width: int) -> NDArray[np.void]:

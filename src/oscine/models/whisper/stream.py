@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
+from functools import partial
 from time import perf_counter
-from typing import TYPE_CHECKING
 
 from oscine.audio.io import Source
 from oscine.audio.mel import FRAMES_PER_SECOND
@@ -15,6 +15,7 @@ from oscine.audio.timeline import Timeline
 from oscine.audio.vad import VadOptions
 from oscine.audio.windows import Features
 from oscine.models.cancel import Cancel
+from oscine.models.resident import Resident
 from oscine.models.transcription import (
     Progress,
     Transcription,
@@ -26,12 +27,12 @@ from oscine.models.whisper.batched import side_by_side
 from oscine.models.whisper.language import vote, window_starts
 from oscine.models.whisper.options import TranscribeOptions
 from oscine.models.whisper.passage import Passage
+from oscine.models.whisper.request import Engine
 from oscine.models.whisper.sequential import one_after_another
+from oscine.models.whisper.tokens import TextSide
+from oscine.models.whisper.windows import reserve
 from oscine.models.whisper.words import BELIEVABLE
 from oscine.types import Segment
-
-if TYPE_CHECKING:
-    from oscine.models.whisper.pipeline import Whisper
 
 HARDLY = 0.3  # seconds of speech: a word has more, a breath or a late ending less
 
@@ -41,18 +42,17 @@ class Stream(Transcription):
 
     def __init__(
         self,
-        model: Whisper,
+        model: Resident[Engine],
+        text: TextSide,
         source: Source,
         options: TranscribeOptions,
         progress: Progress | None = None,
         cancel: Cancel | None = None,
     ) -> None:
-        model.check(options)
         super().__init__(model, source, options, progress, cancel)
-        tokenizer, tokens = model.text_side()
-        self._attempts = Attempts(options, tokenizer, tokens, model.decoder.config)
-        self._model, self._options = model, options
-        self.language = options.language or ("" if model.multilingual else "en")
+        self._on_engine, self._text, self._options = model.run, text, options
+        self._attempts = Attempts(options, text)
+        self.language = options.language or ("" if text.tokens.multilingual else "en")
         # Aligned words leave out some speech around them; of that, nothing is missing.
         self.slack = BELIEVABLE if options.word_timestamps else 0.0
 
@@ -63,12 +63,20 @@ class Stream(Transcription):
         if vad is None and self._options.batched and available():
             vad, keep_all = VadOptions(), True  # only to cut windows at pauses
         speech = survey(source, vad=vad, keep_all=keep_all, check=self._check)
-        config = self._model.decoder.config
+        config = self._text.config
         features = Features(
             speech.recording, config.n_mels, config.window_frames, check=self._check
         )
         self._listened(speech, channel, started)
-        passage = Passage(self._model, self._options, self._attempts, speech, features, self._check)
+        passage = Passage(
+            self._on_engine,
+            self._text,
+            self._options,
+            self._attempts,
+            speech,
+            features,
+            self._check,
+        )
         ranges = self._ranges(speech, passage.frames, channel)
         share = (channel or 1) - 1
         if not ranges:
@@ -81,7 +89,7 @@ class Stream(Transcription):
 
         if self._options.batched:
             width = max(self._options.beams, 1)
-            size = self._model.reserve(self._options.batch_size, width)
+            size = self._on_engine(partial(reserve, self._options.batch_size, width))
             segments = side_by_side(passage, ranges, size, report)
         else:
             segments = one_after_another(passage, ranges, report)
@@ -101,9 +109,7 @@ class Stream(Transcription):
             def listen(seek: int) -> dict[str, float]:
                 self._check()
                 end = min(end for end in ends.values() if end > seek)
-                return self._model.surviving(
-                    lambda: self._model.language_of(features, seek, end - seek, passage)
-                )
+                return passage.language_probs(seek, end - seek)
 
             heard = map(listen, starts)
             self.language, shares = vote(heard, options.language_detection_threshold)

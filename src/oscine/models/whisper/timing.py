@@ -11,15 +11,12 @@ from codecs import utf_8_decode
 from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import accumulate, pairwise
-from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import NDArray
 
+from oscine.models.whisper.request import Alignment
 from oscine.text.whisper import Tokenizer
-
-if TYPE_CHECKING:
-    from oscine.models.whisper.request import Alignment
 
 POSITIONS_PER_SECOND = 50
 MEDIAN_WIDTH = 7

@@ -159,6 +159,15 @@ def resolve(tokenizer: Tokenizer, config: WhisperConfig) -> Tokens:
     )
 
 
+@dataclass(frozen=True, slots=True)
+class TextSide:
+    """What turns text into a checkpoint's ids and back: tokenizer, special ids, sizes."""
+
+    tokenizer: Tokenizer
+    tokens: Tokens
+    config: WhisperConfig
+
+
 def _language_count(tokenizer: Tokenizer, by_size: int) -> int:
     """How many language ids there are: those named, or what the vocabulary's size leaves."""
     matches = (re.fullmatch(r"<\|(\w+)\|>", name) for name in tokenizer.special)
