@@ -8,12 +8,14 @@ is that Python runs a package's `__init__` before a module in it.
 from __future__ import annotations
 
 import ast
+import re
 from collections.abc import Collection, Mapping
 from functools import cache
+from pathlib import Path
 
 import pytest
 
-from .test_layout import FILES, module
+from .test_layout import FILES, SOURCE, module
 
 Graph = Mapping[str, Collection[str]]
 
@@ -183,3 +185,18 @@ def test_floors_that_lean_on_each_other_are_found() -> None:
     graph = {"audio.x": {"models.y"}, "models.z": {"audio.w"}, "audio.w": {}, "models.y": {}}
     assert not circles(graph)
     assert circles(between_folders(graph)) == [["audio", "models"]]
+
+
+#: A name that holds a model, and what is reached for through it: an engine, or its parts' parts.
+REACH = re.compile(r"\b_?model\.(decoder|engine\(\))|\bself\._?model\.\w+[.(]")
+#: Of protocols: all that the code which says so knows of a model.
+ALLOWED_CALLS = ("self.model.transcribe(", "self._model.timings.", "self.model.timings.")
+
+
+@pytest.mark.parametrize("file", sorted((SOURCE / "models").rglob("*.py")), ids=module)
+def test_no_part_of_a_model_reaches_through_it(file: Path) -> None:
+    if file.stem in ("pipeline", "resident"):  # the model itself
+        return
+    text = file.read_text("utf-8")
+    reached = [m[0] for m in REACH.finditer(text) if m[0] not in ALLOWED_CALLS]
+    assert not reached, "give it what it needs"

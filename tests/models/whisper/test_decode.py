@@ -543,3 +543,27 @@ def test_time_is_kept_by_stage(engine: Engines) -> None:
     assert decoder.timings["decode"] > before > 0
     assert decoder.timings["encode"] > 0
     assert decoder.trace() == {}
+
+
+def test_an_engine_that_encodes_or_makes_new_room_holds_nothing(weights: WhisperWeights) -> None:
+    decoder = Decoder(weights, Reference())
+    decoder.held = "these"
+    decoder.reserve(1, 3)  # more lines, the same windows
+    assert decoder.held == "these"
+    decoder.encode([np.zeros((weights.config.window_frames, weights.config.n_mels), np.float32)])
+    assert decoder.held is None
+    decoder.held = "these"
+    decoder.reserve(2, 2)
+    assert decoder.held is None
+
+
+@pytest.mark.host
+@backends
+def test_the_encoder_alone_leaves_the_held_windows(
+    engine: Engines, golden: dict[str, Any], name: str
+) -> None:
+    decoder, mel = engine(name), time_first(golden["mel"])
+    before = decoder.decode([TIMED])
+    for layers in (None, 1):
+        decoder.encode_audio(np.roll(mel, 80, axis=0), layers)
+    assert decoder.decode([TIMED]) == before

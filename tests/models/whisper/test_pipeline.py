@@ -243,6 +243,7 @@ def test_asked_language_and_task_are_in_the_prompt(scripted: Scripted) -> None:
     [
         (0, {"language": "de"}, "script is English-only and does not know language de"),
         (0, {"task": "translate"}, "script is English-only and cannot translate"),
+        (0, {"multilingual": True}, "script is English-only and cannot detect languages"),
         (3, {"language": "fr"}, "script does not know language fr; it knows en, zh, de"),
         (0, {"suppress_tokens": "99999"}, "suppress_tokens: 99999 is not an id"),
         (0, {"prefix": "a", "sample_len": 40}, "sample_len=40 leaves no room for a prefix"),

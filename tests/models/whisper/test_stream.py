@@ -354,6 +354,25 @@ def test_a_device_lost_on_the_way_is_replaced(scripted: Scripted) -> None:
     assert len(healthy.mels) == 1  # the window that was lost, encoded again
 
 
+@pytest.mark.parametrize("lose", ["detect", "reserve"])
+def test_a_device_lost_before_the_first_window_is_replaced(scripted: Scripted, lose: str) -> None:
+    model = scripted((0.0, " a", 0.5), languages=3)
+    healthy = model.decoder
+    model.decoder = scripted(languages=3).decoder
+
+    def unplugged(*_: Any) -> Any:
+        raise DeviceLostError("script", "unplugged")
+
+    setattr(model.decoder, lose, unplugged)
+    model._rebuild = lambda: healthy
+    if lose == "detect":
+        assert model.detect_language(sound(1.0))[0] == "zh"
+    else:
+        assert model.transcribe(sound(1.0), batch_size=2).text == " a"
+        assert healthy.reserved == [(2, 2)]
+    assert model.decoder is healthy
+
+
 def test_without_the_detector_the_default_goes_on_and_wishes_are_refused(
     scripted: Scripted, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
