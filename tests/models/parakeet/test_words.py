@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 import unicodedata
-from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -133,7 +132,7 @@ def test_marks_after_a_border_of_live_chunks_belong_to_the_word_before() -> None
     """The last word waits for what follows, and so does the one before spaces at the end."""
     spelling = Pieces.of(["<unk>", "\u2581va", "\u2581", "?", "\u2581?"])
     listener: Any = object.__new__(Listener)
-    listener.model, listener.done, listener.factor = SimpleNamespace(spelling=spelling), 0, 8
+    listener.spelling, listener.done, listener.factor = spelling, 0, 8
     for whole in ([1, 2, 3], [1, 2, 2, 3, 1, 4], [2, 1, 4, 3], [4, 1, 2], [1, 1, 2, 3, 2]):
         for cut in range(len(whole) + 1):
             settled, pending = [], []
