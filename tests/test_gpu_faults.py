@@ -326,12 +326,12 @@ def test_a_device_is_opened_as_it_was_and_with_the_same_weights(
 ) -> None:
     asked: list[str] = []
     types: list[str] = []
-    second, convert = Closing(), loading.with_matrices
+    second, read = Closing(), loading.load_weights
     monkeypatch.setattr(loading, "open_gpu", lambda choice: asked.append(choice) or second)
     monkeypatch.setattr(
         loading,
-        "with_matrices",
-        lambda weights, dtype: types.append(dtype) or convert(weights, dtype),
+        "load_weights",
+        lambda path, dtype: types.append(dtype) or read(path, dtype),
     )
     model = Decoder(load_weights(GOLDEN), Closing())
     rebuild = Rebuild(GOLDEN, "f16", "gpu:1", model)

@@ -31,6 +31,7 @@ CASES = (
 MAY_IMPORT = {
     "types": (),
     "bfloat16": (),
+    "tree": (),
     "errors": ("types",),
     "transport": ("errors",),
     "inventory": ("files",),
@@ -49,8 +50,8 @@ MAY_IMPORT = {
     "weights": ("types", "errors", "files", "model_files", "bfloat16"),
     "gpu": ("types", "errors", "bfloat16"),
     "ops": (
-        *("errors", "bfloat16", "ops.conformer_ops", "ops.transducer_ops", "ops.speech_ops"),
-        *("ops.codec_ops", "ops.types"),
+        *("errors", "bfloat16", "tree", "ops.conformer_ops", "ops.transducer_ops"),
+        *("ops.speech_ops", "ops.codec_ops", "ops.types"),
     ),
     "ops.types": (),
     "ops.reference": (
@@ -82,10 +83,10 @@ MAY_IMPORT = {
         cases: ("ops", "ops.check_cases", "ops.check_layers", "ops.decisions", "bfloat16")
         for cases in CASES
     },
-    "ops.shadow": ("ops", "errors", "gpu", "ops.gpu", "ops.reference", "ops.check"),
+    "ops.shadow": ("ops", "errors", "gpu", "tree", "ops.gpu", "ops.reference", "ops.check"),
     "models": (
-        *("types", "errors", "files", "model_files", "bfloat16", "ops", "weights", "audio"),
-        *("text", "models"),
+        *("types", "errors", "files", "model_files", "bfloat16", "tree", "ops", "weights"),
+        *("audio", "text", "models"),
     ),
 }
 #: The files of a model that come later in its data's way; none may be imported by an earlier one.

@@ -99,8 +99,8 @@ def load_path(
         raise CheckpointError(path, problem, "give the folder of the whole model, which it is in")
     if is_qwen3_tts(checkpoint):
         return load_qwen3_tts(checkpoint, backend, path, given, device, dtype)
-    weights = load_weights(path)
-    decoder = build(partial(Decoder, with_matrices(weights, dtype)), backend, device)
+    weights = load_weights(checkpoint, dtype)
+    decoder = build(partial(Decoder, weights), backend, device)
     tokenizer = tokenizer_of(weights, offline)
     return Whisper(decoder, tokenizer, name, Rebuild(path, dtype, device, decoder))
 
@@ -116,7 +116,7 @@ def load_parakeet(
     checkpoint: Checkpoint, backend: Backend, path: Path, name: str, device: str, dtype: str
 ) -> Parakeet:
     """A checkpoint that is open already as a model. Raises CheckpointError, DeviceError."""
-    weights = parakeet_with_matrices(load_parakeet_weights(checkpoint), dtype)
+    weights = load_parakeet_weights(checkpoint, dtype)
     decoder = build(partial(ParakeetDecoder, weights), backend, device)
     assert weights.spelling is not None
     return Parakeet(decoder, weights.spelling, name, RebuildParakeet(path, dtype, device, decoder))
@@ -197,7 +197,7 @@ class Rebuild(Reopening[WhisperWeights, Decoder]):
     """Whisper's, with room for as many windows and lines as there was."""
 
     def read(self) -> WhisperWeights:
-        return with_matrices(load_weights(self.path), self.dtype)
+        return load_weights(self.path, self.dtype)
 
     def make(self, weights: WhisperWeights, backend: Backend) -> Decoder:
         made = Decoder(weights, backend)
@@ -209,7 +209,7 @@ class RebuildParakeet(Reopening[ParakeetWeights, ParakeetDecoder]):
     """Parakeet's, whose engine makes room as it is asked for it."""
 
     def read(self) -> ParakeetWeights:
-        return parakeet_with_matrices(load_parakeet_weights(self.path), self.dtype)
+        return load_parakeet_weights(self.path, self.dtype)
 
     def make(self, weights: ParakeetWeights, backend: Backend) -> ParakeetDecoder:
         return ParakeetDecoder(weights, backend)
@@ -334,49 +334,6 @@ def checked(adapter: Adapter) -> Backend:
 
         return Shadow(gpu)
     return gpu
-
-
-def with_matrices(weights: WhisperWeights, dtype: str) -> WhisperWeights:
-    """The weights with every matrix as float32 or float16; auto leaves what is stored.
-
-    float16 stays as it is because it is exact there: kernels sum in float32 either way.
-    """
-    if dtype == "auto":
-        return weights
-    kind = np.dtype(np.float16 if dtype == "f16" else np.float32)
-    decoder = weights.decoder and cast(weights.decoder, kind)
-    if decoder is not None:
-        decoder = replace(decoder, embedding=decoder.embedding.astype(kind, copy=False))
-    return replace(weights, encoder=cast(weights.encoder, kind), decoder=decoder)
-
-
-def parakeet_with_matrices(weights: ParakeetWeights, dtype: str) -> ParakeetWeights:
-    """The same for Parakeet, whose convolutions of more than one place stay float32."""
-    if dtype == "auto":
-        return weights
-    kind = np.dtype(np.float16 if dtype == "f16" else np.float32)
-    encoder, transducer = weights.encoder, weights.transducer
-    blocks = tuple(
-        replace(
-            cast(block, kind),
-            convolution=replace(
-                cast(block.convolution, kind), depthwise=block.convolution.depthwise
-            ),
-        )
-        for block in encoder.blocks
-    )
-    halvings = tuple(
-        replace(halving, pointwise=cast(halving.pointwise, kind)) for halving in encoder.halvings
-    )
-    encoder = replace(
-        encoder, halvings=halvings, project=cast(encoder.project, kind), blocks=blocks
-    )
-    if transducer is not None:
-        transducer = replace(
-            cast(transducer, kind), embedding=transducer.embedding.astype(kind, copy=False)
-        )
-    ctc = weights.ctc and cast(weights.ctc, kind)
-    return replace(weights, encoder=encoder, transducer=transducer, ctc=ctc)
 
 
 def qwen3_tts_with_matrices(weights: Qwen3TtsWeights, dtype: str) -> Qwen3TtsWeights:

@@ -1,4 +1,4 @@
-"""Trees of dataclasses and tuples: the one walk over weights that casts, checks and uploads them."""
+"""Trees of dataclasses, tuples and lists: the one walk that uploads, pads and checks weights."""
 
 from __future__ import annotations
 
@@ -13,21 +13,31 @@ def tree_map(function: Callable[[Any], Any], tree: Any, leaf: type = np.ndarray)
     """The same tree with `function` applied to each instance of `leaf`; the rest is kept."""
     if isinstance(tree, leaf):
         return function(tree)
-    if isinstance(tree, tuple):
-        return tuple(tree_map(function, item, leaf) for item in tree)
+    if isinstance(tree, tuple | list):
+        return type(tree)(tree_map(function, item, leaf) for item in tree)
     if is_dataclass(tree) and not isinstance(tree, type):
-        mapped = {f.name: tree_map(function, getattr(tree, f.name), leaf) for f in fields(tree)}
-        return replace(tree, **mapped)
+        return replace(tree, **{n: tree_map(function, v, leaf) for n, v in _children(tree)})
     return tree
 
 
-def tree_leaves(tree: Any, leaf: type = np.ndarray) -> Iterator[Any]:
-    """Each instance of `leaf` in a tree, in the order of the fields."""
+def tree_paths(tree: Any, leaf: type = np.ndarray, at: str = "") -> dict[str, Any]:
+    """Each instance of `leaf` by its path, such as blocks.0.qkv.weight, in the order of fields."""
     if isinstance(tree, leaf):
-        yield tree
-    elif isinstance(tree, tuple):
-        for item in tree:
-            yield from tree_leaves(item, leaf)
-    elif is_dataclass(tree) and not isinstance(tree, type):
-        for f in fields(tree):
-            yield from tree_leaves(getattr(tree, f.name), leaf)
+        return {at: tree}
+    found: dict[str, Any] = {}
+    for name, child in _children(tree):
+        found |= tree_paths(child, leaf, f"{at}.{name}" if at else name)
+    return found
+
+
+def tree_leaves(tree: Any, leaf: type = np.ndarray) -> Iterator[Any]:
+    """Each instance of `leaf`, in the order of fields."""
+    return iter(tree_paths(tree, leaf).values())
+
+
+def _children(tree: Any) -> list[tuple[str, Any]]:
+    if isinstance(tree, tuple | list):
+        return [(str(index), item) for index, item in enumerate(tree)]
+    if is_dataclass(tree) and not isinstance(tree, type):
+        return [(field.name, getattr(tree, field.name)) for field in fields(tree)]
+    return []

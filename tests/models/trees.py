@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import fields, is_dataclass
 from pathlib import Path
 from typing import Any
 
@@ -11,19 +10,12 @@ import numpy as np
 import pytest
 
 from oscine.errors import CheckpointError
+from oscine.tree import tree_paths
 
 
-def leaves(tree: Any, at: str = "") -> dict[str, np.ndarray]:
-    """Every array of a tree of dataclasses and tuples by its place."""
-    if isinstance(tree, np.ndarray):
-        return {at: tree}
-    if isinstance(tree, tuple):
-        return {k: v for i, item in enumerate(tree) for k, v in leaves(item, f"{at}.{i}").items()}
-    found: dict[str, np.ndarray] = {}
-    if is_dataclass(tree):
-        for field in fields(tree):
-            found |= leaves(getattr(tree, field.name), f"{at}.{field.name}")
-    return found
+def leaves(tree: Any) -> dict[str, np.ndarray]:
+    """Every array of a tree of dataclasses and tuples by its path, with a dot before it."""
+    return {f".{path}": array for path, array in tree_paths(tree).items()}
 
 
 def refused_by(load: Callable[[Path], Any], folder: Path) -> str:

@@ -10,9 +10,8 @@ import numpy as np
 import pytest
 
 from oscine.models.whisper.weights import load_weights
+from oscine.tree import tree_paths
 from oscine.weights import read_checkpoint
-
-from ..models.trees import leaves
 
 HALF = ("hf", "openai.pt", "ggml-f16.bin", "ct2_float16", "mlx_npz")
 SINGLE = ("ct2_float32", "ggml-f32.bin")
@@ -32,7 +31,7 @@ STEPS = {
 
 def arrays(path: Path) -> dict[str, np.ndarray]:
     weights = load_weights(path)
-    return leaves((weights.encoder, weights.decoder))
+    return tree_paths((weights.encoder, weights.decoder))
 
 
 @pytest.fixture(scope="module")

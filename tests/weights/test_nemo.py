@@ -19,7 +19,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from oscine.errors import CheckpointError
-from oscine.models.parakeet.settings import read_settings
+from oscine.models.parakeet.config import read_settings
 from oscine.models.parakeet.weights import load_weights
 from oscine.weights import read_checkpoint
 from oscine.weights.yaml_subset import parse_yaml

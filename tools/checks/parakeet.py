@@ -7,7 +7,7 @@ it arises.
 from __future__ import annotations
 
 import json
-from dataclasses import dataclass, fields, is_dataclass
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -21,6 +21,7 @@ from oscine.audio.mel import mel_filters
 from oscine.audio.mel_nemo import TRANSFORM, log_mel, raw_log_mel
 from oscine.models.parakeet.weights import ParakeetWeights, load_weights
 from oscine.ops import Backend
+from oscine.tree import tree_paths
 
 BANK, RAW_MEL, MEL = 1e-7, 5e-4, 2e-3
 
@@ -101,7 +102,7 @@ def check_formats(
     for key, name in meta["files"].items():
         file = name.split(" ")[0]
         weights = load_weights(folder / file)
-        trees[key] = leaves((weights.encoder, weights.transducer))
+        trees[key] = tree_paths((weights.encoder, weights.transducer))
         report.same(f"{key}: labels", list(weights.pieces), meta["pieces"])
         compared |= check_joint(key, weights, arrays, backend, report)
         if "_q" not in key:
@@ -113,17 +114,3 @@ def check_formats(
             different = [at for at in first if not np.array_equal(tree[at], first[at])]
             report.same(f"{key}: values", different, [])
     report.not_yet(name for name in arrays if name not in compared)
-
-
-def leaves(tree: Any, at: str = "") -> dict[str, np.ndarray]:
-    """Every array of a tree of dataclasses and tuples by its place."""
-    if isinstance(tree, np.ndarray):
-        return {at: tree}
-    found: dict[str, np.ndarray] = {}
-    if isinstance(tree, tuple):
-        for index, item in enumerate(tree):
-            found |= leaves(item, f"{at}.{index}")
-    elif is_dataclass(tree):
-        for field in fields(tree):
-            found |= leaves(getattr(tree, field.name), f"{at}.{field.name}")
-    return found

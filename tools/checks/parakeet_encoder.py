@@ -26,7 +26,7 @@ class Encoder:
 
     def __init__(self, weights: ParakeetWeights, backend: Backend, reach: int) -> None:
         self.config, self.backend = weights.config, backend
-        self.w = ops.upload(backend, model.fitted(weights.encoder))
+        self.w = ops.upload(backend, weights.encoder)
         shape = 2 * reach - 1, self.config.width
         self.distances = [backend.slot(shape) for _ in range(self.config.layers)]
         projected = lambda: model.positions(backend, self.w, self.config, reach)  # noqa: E731

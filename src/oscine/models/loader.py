@@ -32,7 +32,10 @@ Shape = tuple[int, ...]
 
 #: What `load` takes as dtype of the matrices; auto: as they are stored.
 DTYPES = ("auto", "f32", "f16")
-_NUMPY_TYPES = {"f32": np.dtype(np.float32), "f16": np.dtype(np.float16)}
+_NUMPY_TYPES: dict[str, np.dtype[Any]] = {
+    "f32": np.dtype(np.float32),
+    "f16": np.dtype(np.float16),
+}
 #: What the first run gives in place of every array.
 _NOTHING: Any = np.empty(0, np.float32)
 
@@ -179,8 +182,7 @@ class Expect(Loader):
         """
         known = self.optional | self.expected
         misshapen = [
-            f"{self.original_name(name)} {list(entry.shape)} {entry.dtype}, "
-            f"not {list(known[name])}"
+            f"{self.original_name(name)} {list(entry.shape)} {entry.dtype}, not {list(known[name])}"
             for name, entry in self.entries.items()
             if (name in known and entry.shape != known[name])
             or (name in self.expected and entry.dtype.kind != "f")
@@ -287,13 +289,10 @@ def concat(*parts: Array) -> Array:
     """
     kinds = {part.dtype for part in parts}
     if len(kinds) > 1:
-        parts = [
-            widen(part) if part.dtype == BFLOAT16 else part.astype(np.float32, copy=False)
-            for part in parts
-        ]
-    elif (whole := _neighbours(parts)) is not None:
+        return np.concatenate([astype(part, np.dtype(np.float32)) for part in parts])
+    if (whole := _neighbours(parts)) is not None:
         return whole
-    elif kinds == {BFLOAT16}:  # NumPy copies records one by one
+    if kinds == {BFLOAT16}:  # NumPy copies records one by one
         return np.concatenate([part.view(np.uint16) for part in parts]).view(BFLOAT16)
     return np.concatenate(parts)
 

@@ -14,7 +14,7 @@ float16.
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, fields, is_dataclass, replace
+from dataclasses import dataclass
 from typing import Any, Protocol
 
 import numpy as np
@@ -45,6 +45,7 @@ from oscine.ops.types import Linear as Linear
 from oscine.ops.types import Norm as Norm
 from oscine.ops.types import RmsNorm as RmsNorm
 from oscine.ops.types import Tensor as Tensor
+from oscine.tree import tree_map
 
 #: One row of decoding state, 4 bytes a field. Kernels read it by index: kernels/_state.wgsl.
 STATE_FIELDS: tuple[tuple[str, type], ...] = (
@@ -324,12 +325,4 @@ class Backend(Ops, Protocol):
 
 def upload(backend: Backend, tree: Any) -> Any:
     """The same tree of dataclasses and tuples with every NumPy array uploaded."""
-    if isinstance(tree, np.ndarray):
-        return backend.upload(tree)
-    if isinstance(tree, tuple):
-        return tuple(upload(backend, item) for item in tree)
-    if is_dataclass(tree) and not isinstance(tree, type):
-        return replace(
-            tree, **{f.name: upload(backend, getattr(tree, f.name)) for f in fields(tree)}
-        )
-    return tree
+    return tree_map(backend.upload, tree)

@@ -8,8 +8,9 @@ a difference belongs to the op it is found in.
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import fields, is_dataclass, replace
+from dataclasses import fields
 from inspect import signature
+from operator import attrgetter
 from typing import Any
 
 import numpy as np
@@ -21,6 +22,7 @@ from oscine.ops import Cache, Memory, Pool, State, Track, Utterances
 from oscine.ops.check import MATRIX_LIMIT, difference
 from oscine.ops.gpu import Gpu
 from oscine.ops.reference import Reference, ReferencePlan
+from oscine.tree import tree_map
 
 LIMIT = MATRIX_LIMIT  # a wrong kernel is wrong by far more, rounding by less
 
@@ -57,13 +59,7 @@ class Pair:
 
 def side(tree: Any, name: str) -> Any:
     """The operands with every pair replaced by one of its sides."""
-    if isinstance(tree, Pair):
-        return getattr(tree, name)
-    if isinstance(tree, tuple | list):
-        return type(tree)(side(item, name) for item in tree)
-    if is_dataclass(tree) and not isinstance(tree, type):
-        return replace(tree, **{f.name: side(getattr(tree, f.name), name) for f in fields(tree)})
-    return tree
+    return tree_map(attrgetter(name), tree, Pair)
 
 
 def pairs_written(tree: Any) -> list[Pair]:

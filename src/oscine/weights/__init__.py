@@ -38,12 +38,16 @@ _READERS: tuple[tuple[Callable[[bytes], bool], Callable[[Path], Checkpoint]], ..
 )
 
 
-def read_checkpoint(path: Path | str) -> Checkpoint:
+def read_checkpoint(path: Checkpoint | Path | str) -> Checkpoint:
     """Open a checkpoint; what it is, is told from its content, not from its name.
+
+    One that is open already is returned as it is.
 
     Raises:
         CheckpointError: nothing there, of no known format, damaged or truncated.
     """
+    if isinstance(path, Checkpoint):
+        return path
     file = Path(path)
     if file.is_dir():
         file = _weights_in(file)

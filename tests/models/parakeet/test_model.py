@@ -18,6 +18,7 @@ from oscine.models.parakeet.weights import (
     EncoderWeights,
     FeedForward,
     Halving,
+    fill_channels,
 )
 from oscine.ops import Linear, Norm
 from oscine.ops.reference import Reference
@@ -93,7 +94,7 @@ def encoded(
     weights: EncoderWeights | None = None,
 ) -> list[Array]:
     """Utterances padded with noise to n frames, encoded side by side; each one's own rows."""
-    w = ops.upload(backend, weights or model.fitted(made_up(CONFIG)))
+    w = ops.upload(backend, weights or fill_channels(made_up(CONFIG)))
     rows = -(-n // CONFIG.factor)
     mel = np.full((len(mels), n, CONFIG.n_mels), 9, np.float32)
     for b, one in enumerate(mels):
@@ -154,10 +155,10 @@ def test_a_band_hides_what_is_far() -> None:
 
 def test_channels_of_zeros_change_nothing() -> None:
     mels, weights = sounds(75), made_up(CONFIG)
-    assert model.fitted(weights).first.weight.shape == (3, 3, 8)
+    assert fill_channels(weights).first.weight.shape == (3, 3, 8)
     alike(encoded(Reference(), mels, 75, weights=weights), encoded(Reference(), mels, 75))
-    fours = model.fitted(weights)
-    assert model.fitted(fours) is fours
+    fours = fill_channels(weights)
+    assert fill_channels(fours) is fours
 
 
 def test_layers_stop_where_they_are_told_to() -> None:

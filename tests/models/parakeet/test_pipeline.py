@@ -17,6 +17,7 @@ from oscine.audio.io import decode as decode_audio
 from oscine.errors import Cancelled, DeviceError, DeviceLostError, UsageError
 from oscine.models.parakeet.chunks import Lengths
 from oscine.models.parakeet.pipeline import Parakeet, is_multilingual
+from oscine.models.parakeet.weights import load_weights
 from oscine.models.parakeet.words import Token, spoken_words
 from oscine.ops.reference import Reference
 from oscine.text.pieces import Pieces
@@ -109,9 +110,7 @@ def test_every_format_is_loaded_as_a_parakeet(name: str) -> None:
 
 @pytest.mark.parametrize("dtype", ["f32", "f16"])
 def test_matrices_are_held_as_asked_for(tdt: Parakeet, dtype: str) -> None:
-    weights = loading.load_parakeet_weights(FOLDERS[0] / "parakeet_tdt")
-    assert loading.parakeet_with_matrices(weights, "auto") is weights
-    changed = loading.parakeet_with_matrices(weights, dtype)
+    changed = load_weights(FOLDERS[0] / "parakeet_tdt", dtype)
     kind = np.dtype(np.float16 if dtype == "f16" else np.float32)
     block = changed.encoder.blocks[0]
     assert changed.transducer is not None
@@ -328,7 +327,7 @@ def test_a_device_that_stays_lost_is_replaced_by_numpy(
 
     monkeypatch.setattr(loading, "open_gpu", open_gpu)
     folder = FOLDERS[0] / "parakeet_tdt"
-    lost = loading.ParakeetDecoder(loading.load_parakeet_weights(folder), Reference())
+    lost = loading.ParakeetDecoder(load_weights(folder), Reference())
     rebuild = loading.RebuildParakeet(folder, "f32", "gpu:1", lost)
     again = rebuild()
     assert asked == ["gpu:1"]

@@ -14,10 +14,11 @@ import pytest
 
 from oscine.audio.mel import mel_filters
 from oscine.models.parakeet.weights import load_weights
+from oscine.tree import tree_paths
 from oscine.weights import read_checkpoint
 from oscine.weights.safetensors import encoded
 
-from ..trees import leaves, refused_by
+from ..trees import refused_by
 
 GOLDENS = Path(__file__).resolve().parents[2] / "goldens"
 FORMATS = GOLDENS / "parakeet_formats"
@@ -61,7 +62,7 @@ def mlx() -> tuple[Arrays, Config]:
 
 def arrays_of(path: Path) -> Arrays:
     weights = load_weights(path)
-    return leaves((weights.encoder, weights.transducer))
+    return tree_paths((weights.encoder, weights.transducer))
 
 
 def refused(folder: Path) -> str:

@@ -11,8 +11,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from oscine.models.whisper.names import Names
-from oscine.models.whisper.weights import load_weights, sinusoids
+from oscine.models.whisper.weights import Names, load_weights, sinusoids
 from oscine.weights import read_checkpoint
 from oscine.weights.safetensors import encoded
 

@@ -1,11 +1,82 @@
-"""Sizes of a Parakeet checkpoint.
+"""Sizes of a Parakeet checkpoint: what its configuration states, held against its tensors.
 
-Source: NeMo's model_config.yaml and transformers' configuration_parakeet.py.
+A configuration is in NeMo's words or in transformers'. Keys and defaults: NeMo conformer_encoder.py
+and the model_config.yaml of the releases; transformers configuration_parakeet.py. What would change
+the network and is not built is refused by name here.
 """
 
 from __future__ import annotations
 
+import logging
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from oscine.errors import CheckpointError
+from oscine.model_files import read_json
+from oscine.models.stated import ABSENT, Stated
+from oscine.weights import Checkpoint, Entry
+
+log = logging.getLogger(__name__)
+
+CTC, RNNT, TDT = "CTC", "RNN-T", "TDT"
+_NEMO_CLASSES = {
+    "EncDecCTCModelBPE": (False, True),
+    "EncDecRNNTBPEModel": (True, False),
+    "EncDecHybridRNNTCTCBPEModel": (True, True),
+}
+_HUGGING_FACE_TYPES = {"parakeet_ctc": CTC, "parakeet_rnnt": RNNT, "parakeet_tdt": TDT}
+_STREAMING_TYPES = ("nemotron_asr_streaming", "parakeet_realtime_eou")
+
+_LOCAL = "rel_pos_local_attn"
+MOST_SYMBOLS = 10  # of a frame where nothing is stated, as in NeMo
+
+#: The front end that is built; a configuration may repeat it, and state nothing else.
+_NEMO_FRONT_END: dict[str, tuple[object, ...]] = {
+    "sample_rate": (16000,),
+    "n_fft": (512,),
+    "window_size": (0.025,),
+    "window_stride": (0.01,),
+    "n_window_size": (400,),
+    "n_window_stride": (160,),
+    "window": ("hann",),
+    "preemph": (0.97,),
+    "mag_power": (2,),
+    "log": (True,),
+    "log_zero_guard_type": ("add",),
+    "log_zero_guard_value": (2.0**-24,),
+    "lowfreq": (0,),
+    "highfreq": (None, 8000),
+    "mel_norm": ("slaney",),
+    "frame_splicing": (1,),
+    "exact_pad": (False,),
+    "normalize": ("per_feature",),
+}
+_HUGGING_FACE_FRONT_END: dict[str, tuple[object, ...]] = {
+    "sampling_rate": (16000,),
+    "n_fft": (512,),
+    "hop_length": (160,),
+    "win_length": (400,),
+    "preemphasis": (0.97,),
+}
+
+#: Where null is a value of its own for NeMo: no window, no scaling and so on.
+_NULL_IS_A_VALUE = frozenset(
+    {
+        *(f"preprocessor.{key}" for key in ("window", "preemph", "log", "mel_norm", "normalize")),
+        "encoder.subsampling",
+        "encoder.untie_biases",
+        "decoder.blank_as_pad",
+    }
+)
+_MISSING = "???"  # how OmegaConf writes a value that was never set
+
+#: Filters are computed for every one of them; released models have 80 or 128.
+MAX_MELS = 1 << 10
+_BLOCK = "encoder.layers.0"
+LSTM = "decoder.prediction.dec_rnn.lstm"
+EMBEDDING, HEAD = "decoder.prediction.embed.weight", "joint.joint_net.2.weight"
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,3 +116,448 @@ class ParakeetConfig:
     def frame_seconds(self) -> float:
         """Length of an encoder frame: mel frames are 10 ms."""
         return self.factor / 100
+
+
+def read_config(
+    path: Path,
+    settings: Settings,
+    entries: Mapping[str, Entry],
+    original_name: Callable[[str], str],
+) -> ParakeetConfig:
+    """Sizes that are stated or else seen in the shapes of tensors, of NeMo's names.
+
+    Raises:
+        CheckpointError: a size is neither stated nor to be seen, or two contradict each other in a
+            way that a comparison of shapes would not explain.
+    """
+    sizes = _Sizes(path, entries, original_name)
+    conv = "encoder.pre_encode.conv.0.weight"
+    channels = sizes.find(settings.channels, conv, 0, "subsampling_conv_channels")
+    n_mels = sizes.mels(settings.n_mels, channels, settings.factor)
+    width = sizes.find(settings.width, "encoder.pre_encode.out.weight", 0, "d_model")
+    heads = sizes.find(settings.heads, f"{_BLOCK}.self_attn.pos_bias_u", 0, "n_heads")
+    if width % heads or width % 2:
+        raise sizes.error(f"{heads} heads do not divide width {width}, which must be even")
+    kernel = sizes.find(settings.kernel, f"{_BLOCK}.conv.depthwise_conv.weight", 2, "conv kernel")
+    if kernel % 2 == 0:
+        raise sizes.error(f"a convolution kernel of {kernel} has no middle")
+    transducer = settings.kind != CTC
+    predictor = predictor_layers = joint = 0
+    if transducer:
+        predictor = sizes.find(settings.predictor, EMBEDDING, 1, "pred_hidden")
+        predictor_layers = sizes.layers(settings.predictor_layers, f"{LSTM}.weight_ih_l", "LSTM")
+        joint = sizes.find(settings.joint, "joint.enc.weight", 0, "joint_hidden")
+    return ParakeetConfig(
+        n_mels=n_mels,
+        width=width,
+        heads=heads,
+        layers=sizes.layers(settings.layers, "encoder.layers.", "encoder"),
+        inner=sizes.find(settings.inner, f"{_BLOCK}.feed_forward1.linear1.weight", 0, "inner"),
+        kernel=kernel,
+        channels=channels,
+        factor=settings.factor,
+        scaled=settings.scaled,
+        labels=sizes.labels(settings, transducer),
+        predictor=predictor,
+        predictor_layers=predictor_layers,
+        joint=joint,
+        durations=settings.durations,
+        most_symbols=settings.most_symbols,
+        has_ctc=settings.has_ctc,
+        context=settings.context,
+    )
+
+
+def frequencies(mels: int, factor: int) -> int:
+    """Bins left of `mels` once time and frequency have been halved to 1/factor, rounding up."""
+    return -(-mels // factor)
+
+
+class _Sizes:
+    def __init__(
+        self, path: Path, entries: Mapping[str, Entry], original_name: Callable[[str], str]
+    ) -> None:
+        self.path, self.entries, self.original_name = path, entries, original_name
+
+    def error(self, problem: str) -> CheckpointError:
+        return CheckpointError(self.path, problem)
+
+    def axis(self, tensor: str, axis: int) -> int | None:
+        """A tensor's size along one axis; None where there is no such tensor or axis."""
+        shape = self.entries[tensor].shape if tensor in self.entries else ()
+        return shape[axis] if len(shape) > axis and shape[axis] > 0 else None
+
+    def find(self, stated: int | None, tensor: str, axis: int, what: str) -> int:
+        found = stated if stated is not None else self.axis(tensor, axis)
+        if found is None:
+            missing = f"{self.original_name(tensor)} (or {what} in the configuration)"
+            raise CheckpointError.tensors(self.path, missing=[missing])
+        return found
+
+    def mels(self, stated: int | None, channels: int, factor: int) -> int:
+        columns = self.axis("encoder.pre_encode.out.weight", 1)
+        if columns is None or columns % channels:
+            # The comparison of all tensors says more.
+            return self.find(stated, "encoder.pre_encode.out.weight", 1, "features")
+        seen = columns // channels
+        mels = seen * factor if stated is None else stated
+        if mels > MAX_MELS:
+            raise self.error(f"has features of {mels} mels, more than {MAX_MELS}")
+        if frequencies(mels, factor) != seen:
+            raise self.error(
+                f"its features have {mels} mels, its network is made for {seen * factor}"
+            )
+        return mels
+
+    def layers(self, stated: int | None, prefix: str, what: str) -> int:
+        numbers = {
+            int(part)
+            for name in self.entries
+            if name.startswith(prefix)
+            and (part := name.removeprefix(prefix).split(".")[0]).isdecimal()
+            and len(part) < 6
+        }
+        found = max(numbers, default=-1) + 1 if stated is None else stated
+        if not 0 < found <= len(self.entries):  # before anything is made for each of them
+            raise self.error(f"{found} {what} layers cannot lie in {len(self.entries)} tensors")
+        return found
+
+    def labels(self, settings: Settings, transducer: bool) -> int:
+        """V, on which the configuration, the embedding and the joint network must agree."""
+        if not transducer:
+            rows = self.axis("ctc.weight", 0)
+            labels = (rows or 0) - 1 if settings.labels is None else settings.labels
+            if rows is not None and labels + 1 != rows:
+                raise self.error(
+                    f"a vocabulary of {labels} labels and the blank, {rows} rows of the CTC head"
+                )
+        else:
+            embedded, joined = self.axis(EMBEDDING, 0), self.axis(HEAD, 0)
+            labels = (embedded or 0) - 1 if settings.labels is None else settings.labels
+            counts = len(settings.durations)
+            if (
+                embedded is not None
+                and joined is not None
+                and not embedded == joined - counts == labels + 1
+            ):
+                raise self.error(
+                    f"a vocabulary of {labels} labels and the blank, {embedded} rows of the "
+                    f"embedding, {joined} rows of the joint network for it and {counts} durations"
+                )
+        if not 0 < labels < 1 << 24:
+            raise self.error(f"a vocabulary of {labels} labels")
+        return labels
+
+
+@dataclass(frozen=True, slots=True)
+class Settings:
+    """None: not stated, to be told from the shapes of tensors."""
+
+    kind: str  # CTC, RNN-T or TDT
+    has_ctc: bool
+    n_mels: int | None
+    width: int | None
+    heads: int | None
+    layers: int | None
+    inner: int | None
+    kernel: int | None
+    channels: int | None
+    factor: int
+    scaled: bool
+    labels: int | None
+    predictor: int | None
+    predictor_layers: int | None
+    joint: int | None
+    durations: tuple[int, ...]
+    most_symbols: int
+    listed: object  # the labels themselves
+    context: tuple[int, int] | None
+
+
+class ParakeetStated(Stated):
+    """The same with looks that only these models need.
+
+    Null and OmegaConf's missing value count as not stated: NeMo writes all fields of its decoding's
+    configuration into a model that it saves again, and most of them are unset.
+    """
+
+    def get(self, key: str, default: Any = None) -> Any:
+        """The value at a key; `default` where there is none, or none that means anything."""
+        value = super().get(key, default)
+        if value == _MISSING or (value is None and key not in _NULL_IS_A_VALUE):
+            return default
+        return value
+
+    def streaming(self, key: str, allowed: Sequence[object]) -> None:
+        """Raise if the model is one of those that are trained to be streamed."""
+        value = self.get(key, allowed[0])
+        if value not in allowed:
+            raise CheckpointError(
+                self.path,
+                f"is a cache-aware streaming model ({key} = {str(value)[:40]!r})",
+                "these are not supported yet",
+            )
+
+    def durations(self, *keys: str) -> tuple[int, ...]:
+        """Those of TDT, in frames; all places that state them must agree.
+
+        An empty list states nothing: NeMo writes it into transducers without durations.
+        """
+        found = {key: value for key in keys if (value := self.get(key)) not in (None, [])}
+        for key, value in found.items():
+            if (
+                not isinstance(value, list)
+                or any(type(frames) is not int or not 0 <= frames < 1000 for frames in value)
+                or sorted(set(value)) != value
+                or not any(value)
+            ):
+                raise self.wrong(key, value, "durations are frames, rising, at least one above 0")
+        if len({tuple(value) for value in found.values()}) > 1:
+            stated = " and ".join(f"{key} = {value}" for key, value in found.items())
+            raise CheckpointError(self.path, f"its durations disagree: {stated[:200]}")
+        return tuple(next(iter(found.values()), ()))
+
+    def most_symbols(self, *keys: str) -> int:
+        """Labels at one frame, MOST_SYMBOLS where nothing is stated.
+
+        Null means no limit for NeMo, but without one decoding might hang.
+        """
+        for key in keys:
+            value = self.get(key)
+            if value is None:
+                continue
+            if type(value) is not int or not 0 < value < 1 << 16:
+                raise self.wrong(key, value, "a transducer needs a limit above 0")
+            return value
+        if any(super(ParakeetStated, self).get(key, ABSENT) is None for key in keys):
+            told = "%s: sets no limit to the labels of one frame; %d are taken at most"
+            log.warning(told, self.path, MOST_SYMBOLS)
+        return MOST_SYMBOLS
+
+
+def read_settings(checkpoint: Checkpoint) -> Settings:
+    """What config.json or model_config.yaml states.
+
+    Raises:
+        CheckpointError: none there, of no Parakeet, of a streaming one, or with a value that asks
+            for another network or front end than the one that is built.
+    """
+    stated = ParakeetStated(checkpoint.path, checkpoint.config)
+    if not checkpoint.config:
+        raise CheckpointError(
+            checkpoint.path, "has no configuration", "put its config.json beside the weights"
+        )
+    if stated.get("model_type") is not None:
+        return _hugging_face(stated, checkpoint.folder)
+    return _nemo(stated)
+
+
+def _hugging_face(stated: ParakeetStated, folder: Path) -> Settings:
+    model_type = stated.get("model_type")
+    if model_type in _STREAMING_TYPES or stated.get("encoder_config.sliding_window"):
+        raise CheckpointError(
+            stated.path,
+            f"is a cache-aware streaming model ({model_type})",
+            "these are not supported yet",
+        )
+    kind = _HUGGING_FACE_TYPES.get(str(model_type))
+    if kind is None:
+        known = ", ".join(_HUGGING_FACE_TYPES)
+        raise stated.wrong("model_type", model_type, f"supported: {known}")
+    at = "encoder_config"
+    stated.only(f"{at}.hidden_act", ("silu",))
+    stated.only(f"{at}.subsampling_conv_kernel_size", (3,))
+    stated.only(f"{at}.subsampling_conv_stride", (2,))
+    _front_end_beside(stated, folder)
+    transducer = kind != CTC
+    if transducer:
+        stated.only("hidden_act", ("relu",))
+    vocabulary = stated.whole("vocab_size")
+    blank = stated.get("blank_token_id" if transducer else "pad_token_id")
+    if vocabulary is not None and blank is not None and blank != vocabulary - 1:
+        key = "blank_token_id" if transducer else "pad_token_id"
+        raise stated.wrong(key, blank, f"the blank is the last of its {vocabulary} labels")
+    durations = stated.durations("durations") if kind == TDT else ()
+    if kind == TDT and not durations:
+        raise stated.wrong("durations", stated.get("durations"), "TDT needs them")
+    width = stated.whole("decoder_hidden_size") if transducer else None
+    return Settings(
+        kind=kind,
+        has_ctc=not transducer,
+        n_mels=stated.whole(f"{at}.num_mel_bins"),
+        width=stated.whole(f"{at}.hidden_size"),
+        heads=stated.whole(f"{at}.num_attention_heads"),
+        layers=stated.whole(f"{at}.num_hidden_layers"),
+        inner=stated.whole(f"{at}.intermediate_size"),
+        kernel=stated.whole(f"{at}.conv_kernel_size"),
+        channels=stated.whole(f"{at}.subsampling_conv_channels"),
+        factor=_factor(stated, f"{at}.subsampling_factor"),
+        scaled=_scaled(stated, f"{at}.scale_input", kind),
+        labels=None if vocabulary is None else vocabulary - 1,
+        predictor=width,
+        predictor_layers=stated.whole("num_decoder_layers") if transducer else None,
+        joint=width,
+        durations=durations,
+        most_symbols=_most_symbols(stated, transducer, "max_symbols_per_step"),
+        listed=stated.get("labels"),
+        context=None,
+    )
+
+
+def _front_end_beside(stated: ParakeetStated, folder: Path) -> None:
+    """transformers keeps the front end's numbers in a file of their own, newer ones in another."""
+    for name in ("processor_config.json", "preprocessor_config.json"):
+        settings = read_json(folder / name)
+        settings = settings.get("feature_extractor", settings)
+        if not isinstance(settings, dict):
+            raise CheckpointError(folder / name, "its feature_extractor is no object")
+        beside = Stated(folder / name, settings)
+        for key, allowed in _HUGGING_FACE_FRONT_END.items():
+            beside.only(key, allowed)
+        size, mels = beside.whole("feature_size"), stated.whole("encoder_config.num_mel_bins")
+        if size is not None and mels is not None and size != mels:
+            raise beside.wrong("feature_size", size, f"the network takes {mels} mels")
+
+
+def _nemo(stated: ParakeetStated) -> Settings:
+    transducer, has_ctc = _nemo_class(stated)
+    _refuse_nemo(stated)
+    kind = CTC
+    durations: tuple[int, ...] = ()
+    if transducer:
+        durations = stated.durations(
+            "model_defaults.tdt_durations", "decoding.durations", "loss.tdt_kwargs.durations"
+        )
+        extra = stated.get("joint.num_extra_outputs") or 0
+        model_type = stated.get("decoding.model_type")
+        kind = TDT if durations or extra or model_type == "tdt" else RNNT
+        if kind == TDT and not durations:
+            raise stated.wrong("model_defaults.tdt_durations", None, "TDT needs its durations")
+        if extra != len(durations):
+            raise stated.wrong("joint.num_extra_outputs", extra, f"durations: {len(durations)}")
+    width, expansion = stated.whole("encoder.d_model"), stated.get("encoder.ff_expansion_factor", 4)
+    if type(expansion) is not int or not 0 < expansion < 64:
+        raise stated.wrong("encoder.ff_expansion_factor", expansion)
+    listed = next(
+        (
+            stated.get(key)
+            for key in ("joint.vocabulary", "decoder.vocabulary", "labels")
+            if stated.get(key)
+        ),
+        None,
+    )
+    context = _context(stated)
+    return Settings(
+        kind=kind,
+        has_ctc=has_ctc,
+        n_mels=stated.whole("preprocessor.features", "encoder.feat_in"),
+        width=width,
+        heads=stated.whole("encoder.n_heads"),
+        layers=stated.whole("encoder.n_layers"),
+        inner=None if width is None else width * expansion,
+        kernel=stated.whole("encoder.conv_kernel_size"),
+        channels=stated.whole("encoder.subsampling_conv_channels") or width,
+        factor=_factor(stated, "encoder.subsampling_factor"),
+        scaled=_scaled(stated, "encoder.xscaling", kind),
+        labels=_nemo_labels(stated, transducer),
+        predictor=stated.whole("decoder.prednet.pred_hidden") if transducer else None,
+        predictor_layers=stated.whole("decoder.prednet.pred_rnn_layers") if transducer else None,
+        joint=stated.whole("joint.jointnet.joint_hidden") if transducer else None,
+        durations=durations,
+        most_symbols=_most_symbols(
+            stated,
+            transducer,
+            "decoding.greedy.max_symbols",
+            "decoding.greedy.max_symbols_per_step",
+        ),
+        listed=listed,
+        context=context,
+    )
+
+
+def _nemo_class(stated: ParakeetStated) -> tuple[bool, bool]:
+    """Whether there is a transducer, and whether there is a CTC head."""
+    target = str(stated.get("target", ""))
+    if not target and stated.get("joint"):  # some conversions keep the parts alone
+        return True, bool(stated.get("aux_ctc"))
+    found = _NEMO_CLASSES.get(target.rpartition(".")[2])
+    if found is None:
+        raise stated.wrong("target", target, f"supported: {', '.join(_NEMO_CLASSES)}")
+    return found
+
+
+def _refuse_nemo(stated: ParakeetStated) -> None:
+    stated.streaming("encoder.causal_downsampling", (False,))
+    stated.streaming("encoder.conv_norm_type", ("batch_norm", "group_norm", "instance_norm"))
+    stated.streaming("encoder.att_context_style", ("regular",))
+    kernel = stated.get("encoder.conv_kernel_size")
+    half = (kernel - 1) // 2 if type(kernel) is int else -1
+    stated.streaming("encoder.conv_context_size", (None, [half, half]))
+    stated.streaming("preprocessor.normalize", ("per_feature", "all_features"))
+    for key, allowed in _NEMO_FRONT_END.items():
+        stated.only(f"preprocessor.{key}", allowed)
+    stated.only("encoder.conv_norm_type", ("batch_norm",))
+    stated.only("encoder.subsampling", ("dw_striding",))
+    stated.only("encoder.self_attention_model", ("rel_pos", "rel_pos_local_attn"))
+    stated.only("encoder.untie_biases", (True,))
+    stated.only("encoder.reduction", (None,))
+    stated.only("encoder.global_tokens", (0,))
+    stated.only("encoder.feat_out", (-1, stated.get("encoder.d_model", -1)))
+    encoder = str(stated.get("encoder._target_", "ConformerEncoder"))
+    if encoder.rpartition(".")[2] != "ConformerEncoder":
+        raise stated.wrong("encoder._target_", encoder, "supported: ConformerEncoder")
+    stated.only("decoder.blank_as_pad", (True,))
+    stated.only("decoder.normalization_mode", (None,))
+    stated.only("joint.jointnet.activation", ("relu",))
+    if stated.get("tokenizer.type") == "agg" or stated.get("tokenizer.langs"):
+        raise stated.wrong("tokenizer.type", "agg", "aggregate tokenizers are not supported")
+
+
+def _context(stated: ParakeetStated) -> tuple[int, int] | None:
+    """Frames that attention sees on either side; None: all. NeMo also writes a list of one pair."""
+    key = "encoder.att_context_size"
+    context = stated.get(key) or [-1, -1]
+    if isinstance(context, list) and len(context) == 1:
+        context = context[0]
+    if (
+        not isinstance(context, list)
+        or len(context) != 2
+        or any(type(frames) is not int or frames < -1 for frames in context)
+        or (context != [-1, -1] and stated.get("encoder.self_attention_model") != _LOCAL)
+    ):
+        raise stated.wrong(key, context, "supported: [-1, -1]")
+    return None if context == [-1, -1] else (context[0], context[1])
+
+
+def _nemo_labels(stated: ParakeetStated, transducer: bool) -> int | None:
+    keys = ("decoder.vocab_size", "joint.num_classes") if transducer else ("decoder.num_classes",)
+    found = {key: value for key in keys if (value := stated.whole(key)) is not None}
+    if len(set(found.values())) > 1:
+        numbers = " and ".join(f"{key} = {value}" for key, value in found.items())
+        raise CheckpointError(stated.path, f"its vocabularies disagree: {numbers}")
+    return next(iter(found.values()), None)
+
+
+def _most_symbols(stated: ParakeetStated, transducer: bool, *keys: str) -> int:
+    return stated.most_symbols(*keys) if transducer else 0
+
+
+def _factor(stated: ParakeetStated, key: str) -> int:
+    factor = stated.get(key, 8)
+    if type(factor) is not int or factor not in (4, 8):
+        raise stated.wrong(key, factor, "supported: 4 and 8")
+    return factor
+
+
+def _scaled(stated: ParakeetStated, key: str, kind: str) -> bool:
+    """Both programs take true where nothing is said, yet no released TDT model is so.
+
+    Null is false for both.
+    """
+    value = Stated.get(stated, key, ABSENT)
+    if value is None:
+        return False
+    if value is ABSENT and kind == TDT:
+        log.warning("%s: says nothing of %s; taking true, as NeMo does", stated.path, key)
+        return True
+    return stated.flag(key, True)

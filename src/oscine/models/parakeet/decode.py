@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from oscine import ops
 from oscine.errors import DeviceMemoryError, UsageError
-from oscine.models.parakeet import model, transducer
+from oscine.models.parakeet import model
 from oscine.models.parakeet.boost import Phrases
 from oscine.models.parakeet.lines import CtcLines, Lines, Shape, TransducerLines
 from oscine.models.parakeet.request import Band, Check, Decoded, Span
@@ -36,12 +36,12 @@ class Decoder:
         self.timings: dict[str, float] = {}
         self.ctc = self.transducer = None
         if weights.transducer is not None and head != "ctc":
-            self.transducer = ops.upload(backend, transducer.fitted(weights.transducer))
+            self.transducer = ops.upload(backend, weights.transducer)
         elif weights.ctc is not None:
             self.ctc = ops.upload(backend, weights.ctc)
         else:
             raise UsageError(f"{weights.path.name} has no {head or 'transducer or CTC'} head")
-        self.encoder: EncoderWeights = ops.upload(backend, model.fitted(weights.encoder))
+        self.encoder: EncoderWeights = ops.upload(backend, weights.encoder)
         self.distances: list[ops.Tensor] = []  # of each layer, [2M - 1, d]
         self.reach = 0  # M
         self.recorded: dict[Shape, Lines] = {}

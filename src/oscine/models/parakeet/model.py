@@ -9,9 +9,7 @@ layer before it.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import replace
 
-from oscine.models.padding import fill, filled
 from oscine.models.parakeet.config import ParakeetConfig
 from oscine.models.parakeet.weights import (
     Attention,
@@ -19,9 +17,8 @@ from oscine.models.parakeet.weights import (
     EncoderBlock,
     EncoderWeights,
     FeedForward,
-    Halving,
 )
-from oscine.ops import Lengths, Linear, Ops, Tensor
+from oscine.ops import Lengths, Ops, Tensor
 
 
 def feed_forward(ops: Ops, x: Tensor, w: FeedForward) -> Tensor:
@@ -104,28 +101,3 @@ def encode(
     for block, layer_positions in zip(w.blocks[:layers], distances[:layers], strict=True):
         x = encoder_block(ops, x, block, config.heads, lengths, layer_positions, band)
     return x
-
-
-def fitted(w: EncoderWeights) -> EncoderWeights:
-    """The same encoder with channels of zeros in the subsampling, up to a multiple of four.
-
-    Kernels read four numbers at a time. Before the upload; the output is the same.
-    """
-    channels = w.first.weight.shape[-1]
-    if channels % 4 == 0:
-        return w
-    groups = w.project.weight.shape[1] // channels
-    return replace(
-        w,
-        first=fill_last(w.first),
-        halvings=tuple(
-            Halving(fill_last(halving.depthwise), fill(halving.pointwise)) for halving in w.halvings
-        ),
-        project=Linear(filled(w.project.weight, 1, groups), w.project.bias),
-    )
-
-
-def fill_last(conv: Linear) -> Linear:
-    """Channels of a weight [..., channels] and of its bias, filled."""
-    bias = None if conv.bias is None else filled(conv.bias, 0)
-    return Linear(filled(conv.weight, conv.weight.ndim - 1), bias)

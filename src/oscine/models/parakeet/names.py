@@ -12,6 +12,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from oscine.errors import CheckpointError
+from oscine.models.parakeet.config import LSTM
 from oscine.weights import Checkpoint, Entry
 from oscine.weights.source import Array
 
@@ -39,8 +40,7 @@ _NEMO: _Table = (
     ("ctc_decoder.decoder_layers.0.", "ctc."),
     ("decoder.decoder_layers.0.", "ctc."),
 )
-_LSTM = "decoder.prediction.dec_rnn.lstm."
-_MLX_LSTM = re.compile(re.escape(_LSTM) + r"(\d{1,3})\.(Wx|Wh|bias)")
+_MLX_LSTM = re.compile(re.escape(LSTM) + r"\.(\d{1,3})\.(Wx|Wh|bias)")
 _MLX_PARTS = {"Wx": "weight_ih", "Wh": "weight_hh", "bias": "bias_ih"}
 
 #: May be there and say nothing that is not known otherwise: training's, or computed here.
@@ -97,7 +97,7 @@ class Names:
     @property
     def one_bias(self) -> bool:
         """Whether each LSTM layer has the sum of its two biases only, as MLX keeps it."""
-        return self.origin.get(f"{_LSTM}bias_ih_l0", "").endswith("lstm.0.bias")
+        return self.origin.get(f"{LSTM}.bias_ih_l0", "").endswith("lstm.0.bias")
 
     def own(self, name: str) -> str:
         """How the file spells, or would spell, one of NeMo's names."""
@@ -114,7 +114,7 @@ def _canonical(name: str, table: _Table) -> str:
     for theirs, ours in table:
         name = name.replace(theirs, ours)
     if (mlx := _MLX_LSTM.fullmatch(name)) is not None:
-        return f"{_LSTM}{_MLX_PARTS[mlx[2]]}_l{mlx[1]}"
+        return f"{LSTM}.{_MLX_PARTS[mlx[2]]}_l{mlx[1]}"
     # Without dropout in its configuration, NeMo's joint network is one layer shorter.
     return name.replace("joint.joint_net.1.", "joint.joint_net.2.")
 

@@ -6,31 +6,8 @@ block, d width of the encoder, J of the joint network, V labels, n durations.
 
 from __future__ import annotations
 
-from dataclasses import replace
-
-import numpy as np
-
-from oscine.models.parakeet.weights import Cell, TransducerWeights
+from oscine.models.parakeet.weights import TransducerWeights
 from oscine.ops import Boost, Linear, Memory, Ops, Tensor, Track
-
-
-def fitted(w: TransducerWeights) -> TransducerWeights:
-    """The same weights with the prediction network's matrices all of one kind, as kernels want it.
-
-    Before the upload.
-    """
-    matrices = [
-        w.embedding,
-        *(part.weight for cell in w.cells for part in (cell.input, cell.hidden)),
-    ]
-    if len({matrix.dtype for matrix in matrices}) == 1:
-        return w
-
-    def wide(linear: Linear) -> Linear:
-        return Linear(linear.weight.astype(np.float32), linear.bias)
-
-    cells = tuple(Cell(wide(cell.input), wide(cell.hidden)) for cell in w.cells)
-    return replace(w, embedding=w.embedding.astype(np.float32), cells=cells)
 
 
 def project(ops: Ops, w: TransducerWeights, encoded: Tensor) -> Tensor:

@@ -5,13 +5,16 @@ nemo/collections/asr/modules/conformer_encoder.py, rnnt.py; transformers models/
 What is folded into the weights here, so that the forward knows nothing of it: the halves of the
 half-step feed-forwards (down.weight and .bias times 1/2, exact in any format), batch normalisation
 (into the depthwise convolution), √d of scaled inputs (into the projection after subsampling), the
-order of that projection's inputs (channels last), the sum of the LSTM's two biases.
+order of that projection's inputs (channels last), the sum of the LSTM's two biases. Channels of the
+subsampling are filled up with zeros to a multiple of four, which kernels read at a time.
 """
 
 from __future__ import annotations
 
 import logging
-from dataclasses import dataclass
+from collections.abc import Collection
+from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -19,16 +22,23 @@ import numpy as np
 from oscine.audio.mel import mel_filters
 from oscine.audio.mel_nemo import TRANSFORM
 from oscine.errors import CheckpointError
-from oscine.models.parakeet.config import ParakeetConfig
+from oscine.models.loader import Loader, load, stored_type
+from oscine.models.padding import fill, filled
+from oscine.models.parakeet.config import (
+    EMBEDDING,
+    LSTM,
+    ParakeetConfig,
+    frequencies,
+    read_config,
+    read_settings,
+)
 from oscine.models.parakeet.names import FILTERS, Names
-from oscine.models.parakeet.settings import read_settings
-from oscine.models.parakeet.shapes import ATTENTION, LSTM, expected_shapes, halvings
-from oscine.models.parakeet.sizes import EMBEDDING, frequencies, read_config
 from oscine.ops import Linear, Norm
 from oscine.text.labels import read_pieces
 from oscine.text.pieces import Pieces
-from oscine.weights import Checkpoint, read_checkpoint
-from oscine.weights.source import Array, shown
+from oscine.tree import tree_map
+from oscine.weights import Checkpoint, Entry, read_checkpoint
+from oscine.weights.source import Array
 
 log = logging.getLogger(__name__)
 
@@ -88,7 +98,8 @@ class Halving:
 
 @dataclass(frozen=True, slots=True)
 class EncoderWeights:
-    """first.weight [3, 3, C]: one input channel; project [d, F·C], inputs frequency first."""
+    """first.weight [3, 3, C]: one input channel; project [d, F·C], inputs frequency first; C is a
+    multiple of four."""
 
     first: Linear
     halvings: tuple[Halving, ...]
@@ -108,7 +119,7 @@ class Cell:
 @dataclass(frozen=True, slots=True)
 class TransducerWeights:
     """embedding [V + 1, P], the blank's row zero (it starts a transcript); head [V + 1 + n, joint]:
-    tokens, then durations."""
+    tokens, then durations. Embedding and cells are all of one type."""
 
     embedding: Array
     cells: tuple[Cell, ...]
@@ -119,7 +130,7 @@ class TransducerWeights:
 
 @dataclass(frozen=True, slots=True)
 class ParakeetWeights:
-    """Matrices as stored: float16 or else float32; vectors and convolutions float32.
+    """Matrices as asked for, else as stored (float16 or float32); vectors and convolutions float32.
 
     Arrays may be read-only views of the file.
     """
@@ -132,230 +143,311 @@ class ParakeetWeights:
     folder: Path
     format: str
     pieces: tuple[str, ...]  # V labels, as SentencePiece spells them
-    stored: str  # "f16" only where every matrix is
+    stored: str  # in the file; "f16" only where every matrix is
     spelling: Pieces | None = None  # the labels with what decodes and encodes them
 
 
-def load_weights(path: Checkpoint | Path | str) -> ParakeetWeights:
+def load_weights(path: Checkpoint | Path | str, dtype: str = "auto") -> ParakeetWeights:
     """Read a checkpoint: a .nemo archive, a folder of transformers or of MLX, or their files.
 
-    One that is open already is taken as it is.
+    Args:
+        path: The file or folder, or the checkpoint if it is open already.
+        dtype: "f16" or "f32" for all matrices; "auto": as they are stored. Convolutions over more
+            than one place are float32 always.
 
     Raises:
         CheckpointError: damaged files; tensors that are missing, unexpected or of wrong shape; a
             configuration of another network, or one that contradicts the tensors; no labels.
     """
-    checkpoint = path if isinstance(path, Checkpoint) else read_checkpoint(path)
+    checkpoint = read_checkpoint(path)
     settings = read_settings(checkpoint)
     names = Names.of(checkpoint)
-    config = read_config(checkpoint.path, settings, names)
-    reader = _Reader(checkpoint.path, names, config)
-    reader.check()
-    _check_filters(checkpoint.path, names, config.n_mels)
+    config = read_config(checkpoint.path, settings, names.entries, names.own)
     pieces = read_pieces(
         checkpoint.folder, checkpoint.files, settings.listed, config.labels, checkpoint.path
     )
-    matrices = [
-        entry.dtype == np.float16
+    encoder, transducer, ctc = load(
+        partial(network, config=config, names=names),
+        checkpoint.path,
+        names.entries,
+        dtype,
+        original_name=names.own,
+    )
+    matrices = (
+        entry
         for name, entry in names.entries.items()
         if name.endswith(".weight") and len(entry.shape) == 2
-    ]
+    )
     return ParakeetWeights(
         config=config,
-        encoder=reader.encoder(),
-        transducer=reader.transducer() if config.transducer else None,
-        ctc=reader.ctc() if config.has_ctc else None,
+        encoder=encoder,
+        transducer=transducer,
+        ctc=ctc,
         path=checkpoint.path,
         folder=checkpoint.folder,
         format=names.format,
         pieces=pieces.names,
-        stored="f16" if all(matrices) else "f32",
+        stored="f16" if all(stored_type(entry) == "f16" for entry in matrices) else "f32",
         spelling=pieces,
     )
 
 
-def _check_filters(path: Path, names: Names, n_mels: int) -> None:
+def network(
+    t: Loader, config: ParakeetConfig, names: Names
+) -> tuple[EncoderWeights, TransducerWeights | None, Linear | None]:
+    """All tensors of a checkpoint of these sizes: the encoder and the heads that it has."""
+    if names.filters is not None:
+        t.derived(_check_filters, t.path, names.filters, config.n_mels)
+    return (
+        encoder(t, config),
+        transducer(t, config, names.one_bias) if config.transducer else None,
+        t.pointwise("ctc", config.labels + 1, config.width, 1) if config.has_ctc else None,
+    )
+
+
+def _check_filters(path: Path, filters: Entry, n_mels: int) -> None:
     """A mel bank that comes with the weights must be the one that is computed here."""
-    if names.filters is None:
-        return
     known = mel_filters(n_mels, TRANSFORM)
     shape = (1, *known.shape)
-    if names.filters.shape != shape:
+    if filters.shape != shape:
         raise CheckpointError.tensors(
-            path, misshapen=[f"{FILTERS} {list(names.filters.shape)}, not {list(shape)}"]
+            path, misshapen=[f"{FILTERS} {list(filters.shape)}, not {list(shape)}"]
         )
-    if not np.allclose(names.filters.read()[0], known, atol=0.01 * float(known.max())):
+    if not np.allclose(filters.read()[0], known, atol=0.01 * float(known.max())):
         raise CheckpointError(path, f"{FILTERS} is not Slaney's mel bank, the one built in")
 
 
-class _Reader:
-    """Holds what is expected, compares, then builds; nothing large is read before it compared."""
+# -- the encoder ----------------------------------------------------------------------------------
 
-    def __init__(self, path: Path, names: Names, config: ParakeetConfig) -> None:
-        self.path = path
-        self.names = names
-        self.entries = names.entries
-        self.config = config
-        self.expected = expected_shapes(config, names.entries.keys(), names.one_bias)
 
-    def check(self) -> None:
-        missing = self.expected.keys() - self.entries.keys()
-        extra = self.entries.keys() - self.expected.keys()
-        misshapen = [
-            f"{self.own(name)} {list(entry.shape)} {entry.dtype}, not {list(self.expected[name])}"
-            for name, entry in self.entries.items()
-            if name in self.expected
-            and (entry.shape != self.expected[name] or entry.dtype.kind != "f")
-        ]
-        if missing or extra or misshapen:
-            raise CheckpointError.tensors(
-                self.path,
-                missing=map(self.own, missing),
-                extra=map(self.own, extra),
-                misshapen=misshapen,
+@dataclass(frozen=True, slots=True)
+class Biased:
+    """Which layers of the blocks have biases: by kind, so that where one has them all must."""
+
+    linear: bool
+    convolution: bool
+
+    @classmethod
+    def seen(cls, present: Collection[str]) -> Biased:
+        """What the names that are present tell; one bias makes the others expected."""
+        biases = [n for n in present if n.startswith("encoder.layers.") and n.endswith(".bias")]
+        convolution = any("_conv" in n.split(".")[-2] and ".norm" not in n for n in biases)
+        return cls(any(".linear" in n for n in biases), convolution)
+
+
+def encoder(t: Loader, config: ParakeetConfig) -> EncoderWeights:
+    """The subsampling and the blocks."""
+    at, c, biased = "encoder.pre_encode", config.channels, Biased.seen(t.entries)
+    weights = EncoderWeights(
+        first=image(t, f"{at}.conv.0", c),
+        halvings=tuple(
+            Halving(
+                image(t, f"{at}.conv.{index}", c),
+                t.pointwise(f"{at}.conv.{index + 1}", c, c, 1, 1),
             )
+            # NeMo's list has a ReLU after each.
+            for index in range(2, 2 + 3 * (config.factor.bit_length() - 2), 3)
+        ),
+        project=project(t, f"{at}.out", config),
+        blocks=tuple(
+            block(t, f"encoder.layers.{layer}", config, biased) for layer in range(config.layers)
+        ),
+    )
+    return t.derived(fill_channels, weights)
 
-    def own(self, name: str) -> str:
-        """A name as the file spells it, fit for a message."""
-        return shown(self.names.own(name))
 
-    def encoder(self) -> EncoderWeights:
-        config, at = self.config, "encoder.pre_encode"
-        halved = tuple(
-            Halving(self._image(f"{at}.conv.{index}"), self._pointwise(f"{at}.conv.{index + 1}"))
-            for index in halvings(config)
-        )
-        return EncoderWeights(
-            first=self._image(f"{at}.conv.0"),
-            halvings=halved,
-            project=self._project(f"{at}.out"),
-            blocks=tuple(self._block(f"encoder.layers.{i}") for i in range(config.layers)),
-        )
+def image(t: Loader, name: str, channels: int) -> Linear:
+    """A convolution of each channel for itself, [C, 1, 3, 3] as [3, 3, C]: time, frequency."""
+    weight = t.f32(f"{name}.weight", channels, 1, 3, 3)
+    return Linear(t.derived(_channels_last, weight), t.bias(name, channels))
 
-    def transducer(self) -> TransducerWeights:
-        return TransducerWeights(
-            embedding=self._embedding(),
-            cells=tuple(self._cell(layer) for layer in range(self.config.predictor_layers)),
-            encoder=self._linear("joint.enc"),
-            predictor=self._linear("joint.pred"),
-            head=self._linear("joint.joint_net.2"),
-        )
 
-    def ctc(self) -> Linear:
-        return self._pointwise("ctc")
+def project(t: Loader, name: str, config: ParakeetConfig) -> Linear:
+    """The subsampling's output to the encoder's width; √d where inputs are scaled."""
+    d, c = config.width, config.channels
+    weight = t.raw(f"{name}.weight", d, c * frequencies(config.n_mels, config.factor))
+    weight, bias = t.derived(_frequency_first, weight, c), t.f32(f"{name}.bias", d)
+    if config.scaled:
+        root = float(np.sqrt(np.float64(d)))
+        weight, bias = t.derived(_scaled, weight, root), t.derived(_scaled, bias, root)
+    return Linear(t.cast(weight), bias)
 
-    def _block(self, at: str) -> EncoderBlock:
-        attention = f"{at}.self_attn"
-        return EncoderBlock(
-            first=self._feed_forward(at, "feed_forward1"),
-            attention=Attention(
-                norm=self._norm(f"{at}.norm_self_att"),
-                qkv=self._joined(attention),
-                out=self._linear(f"{attention}.linear_out"),
-                position=self._linear(f"{attention}.linear_pos"),
-                bias_u=self._vector(f"{attention}.pos_bias_u").reshape(-1),
-                bias_v=self._vector(f"{attention}.pos_bias_v").reshape(-1),
+
+def block(t: Loader, at: str, config: ParakeetConfig, biased: Biased) -> EncoderBlock:
+    """One conformer block."""
+    d = config.width
+    return EncoderBlock(
+        first=feed_forward(t, at, "feed_forward1", config, biased.linear),
+        attention=Attention(
+            norm=t.norm(f"{at}.norm_self_att", d),
+            qkv=t.fused(
+                [f"{at}.self_attn.linear_{part}" for part in "qkv"],
+                [d, d, d],
+                d,
+                bias=biased.linear,
             ),
-            convolution=Convolution(
-                norm=self._norm(f"{at}.norm_conv"),
-                expand=self._pointwise(f"{at}.conv.pointwise_conv1"),
-                depthwise=self._depthwise(f"{at}.conv"),
-                shrink=self._pointwise(f"{at}.conv.pointwise_conv2"),
-            ),
-            second=self._feed_forward(at, "feed_forward2"),
-            norm=self._norm(f"{at}.norm_out"),
+            out=t.linear(f"{at}.self_attn.linear_out", d, d, bias=biased.linear),
+            position=t.linear(f"{at}.self_attn.linear_pos", d, d, bias=False),
+            bias_u=heads_bias(t, f"{at}.self_attn.pos_bias_u", config),
+            bias_v=heads_bias(t, f"{at}.self_attn.pos_bias_v", config),
+        ),
+        convolution=Convolution(
+            norm=t.norm(f"{at}.norm_conv", d),
+            expand=t.pointwise(f"{at}.conv.pointwise_conv1", 2 * d, d, 1, bias=biased.convolution),
+            depthwise=depthwise(t, f"{at}.conv", config, biased.convolution),
+            shrink=t.pointwise(f"{at}.conv.pointwise_conv2", d, d, 1, bias=biased.convolution),
+        ),
+        second=feed_forward(t, at, "feed_forward2", config, biased.linear),
+        norm=t.norm(f"{at}.norm_out", d),
+    )
+
+
+def feed_forward(t: Loader, at: str, name: str, config: ParakeetConfig, bias: bool) -> FeedForward:
+    """Half a step: the half is in the second layer."""
+    d, inner = config.width, config.inner
+    down = t.bias(f"{at}.{name}.linear2", d, present=bias)
+    # In float16 halving loses the last bit of numbers below 6e-5: 3e-8, less than any rounding.
+    half = t.derived(_scaled, t.raw(f"{at}.{name}.linear2.weight", d, inner), 0.5)
+    return FeedForward(
+        norm=t.norm(f"{at}.norm_{name}", d),
+        up=t.linear(f"{at}.{name}.linear1", inner, d, bias=bias),
+        down=Linear(t.cast(half), None if down is None else t.derived(_scaled, down, 0.5)),
+    )
+
+
+def heads_bias(t: Loader, name: str, config: ParakeetConfig) -> Array:
+    """A bias of every head, one after another."""
+    return t.derived(_flat, t.f32(name, config.heads, config.width // config.heads))
+
+
+def depthwise(t: Loader, at: str, config: ParakeetConfig, bias: bool) -> Linear:
+    """The convolution in time with the batch normalisation after it folded in."""
+    d = config.width
+    return t.derived(
+        _normalised,
+        t,
+        at,
+        t.f32(f"{at}.depthwise_conv.weight", d, 1, config.kernel),
+        t.bias(f"{at}.depthwise_conv", d, present=bias),
+        *(t.f32(f"{at}.batch_norm.{part}", d) for part in ("weight", "bias")),
+        *(t.f32(f"{at}.batch_norm.running_{part}", d) for part in ("mean", "var")),
+    )
+
+
+def fill_channels(w: EncoderWeights) -> EncoderWeights:
+    """The same encoder with channels of zeros in the subsampling, up to a multiple of four.
+
+    Kernels read four numbers at a time. The output is the same.
+    """
+    channels = w.first.weight.shape[-1]
+    if channels % 4 == 0:
+        return w
+    groups = w.project.weight.shape[1] // channels
+    return replace(
+        w,
+        first=_fill_last(w.first),
+        halvings=tuple(
+            Halving(_fill_last(halving.depthwise), fill(halving.pointwise))
+            for halving in w.halvings
+        ),
+        project=Linear(filled(w.project.weight, 1, groups), w.project.bias),
+    )
+
+
+def _fill_last(conv: Linear) -> Linear:
+    """Channels of a weight [..., channels] and of its bias, filled."""
+    bias = None if conv.bias is None else filled(conv.bias, 0)
+    return Linear(filled(conv.weight, conv.weight.ndim - 1), bias)
+
+
+def _flat(array: Array) -> Array:
+    return array.reshape(-1)
+
+
+def _channels_last(weight: Array) -> Array:
+    return np.ascontiguousarray(weight[:, 0].transpose(1, 2, 0))
+
+
+def _frequency_first(weight: Array, channels: int) -> Array:
+    """[d, C·F] as [d, F·C]."""
+    split = weight.reshape(len(weight), channels, -1)
+    return np.ascontiguousarray(split.transpose(0, 2, 1)).reshape(weight.shape)
+
+
+def _scaled(array: Array, factor: float) -> Array:
+    """In the array's type; float16 that other factors than powers of two would round as float32."""
+    if array.dtype == np.float16 and not np.log2(factor).is_integer():
+        array = array.astype(np.float32)
+    product: Array = array * array.dtype.type(factor)
+    return product
+
+
+def _normalised(
+    t: Loader,
+    at: str,
+    weight: Array,
+    bias: Array | None,
+    *norm: Array,
+) -> Linear:
+    """w' = w γ / √(var + eps), b' = β + (b - mean) γ / √(var + eps), in float64; [K, d]."""
+    scale, shift, mean, variance = (part.astype(np.float64) for part in norm)
+    if not (variance >= 0).all():
+        name = t.original_name(f"{at}.batch_norm.running_var")
+        raise CheckpointError(t.path, f"tensor {name} holds a negative variance")
+    gain = scale / np.sqrt(variance + _BATCH_NORM_EPS)
+    folded = shift + ((0.0 if bias is None else bias) - mean) * gain
+    return Linear(
+        np.ascontiguousarray((weight[:, 0] * gain[:, None]).T.astype(np.float32)),
+        folded.astype(np.float32),
+    )
+
+
+# -- the transducer -------------------------------------------------------------------------------
+
+
+def transducer(t: Loader, config: ParakeetConfig, one_bias: bool) -> TransducerWeights:
+    """The prediction and the joint network."""
+    p, labels, joint = config.predictor, config.labels + 1, config.joint
+    embedding = t.derived(_silent_blank, t, t.raw(EMBEDDING, labels, p), config.blank)
+    weights = TransducerWeights(
+        embedding=t.cast(embedding),
+        cells=tuple(cell(t, layer, p, one_bias) for layer in range(config.predictor_layers)),
+        encoder=t.linear("joint.enc", joint, config.width),
+        predictor=t.linear("joint.pred", joint, p),
+        head=t.linear("joint.joint_net.2", labels + len(config.durations), joint),
+    )
+    return t.derived(one_type, weights)
+
+
+def cell(t: Loader, layer: int, p: int, one_bias: bool) -> Cell:
+    """One layer of the LSTM."""
+    bias = t.f32(f"{LSTM}.bias_ih_l{layer}", 4 * p)
+    if not one_bias:
+        bias = t.derived(_sum, bias, t.f32(f"{LSTM}.bias_hh_l{layer}", 4 * p))
+    return Cell(
+        Linear(t.cast(t.raw(f"{LSTM}.weight_ih_l{layer}", 4 * p, p)), bias),
+        Linear(t.cast(t.raw(f"{LSTM}.weight_hh_l{layer}", 4 * p, p)), None),
+    )
+
+
+def one_type(w: TransducerWeights) -> TransducerWeights:
+    """The same weights with the prediction network's matrices all of one type, as kernels want."""
+    layers = [layer for cell in w.cells for layer in (cell.input, cell.hidden)]
+    if len({w.embedding.dtype, *(layer.weight.dtype for layer in layers)}) == 1:
+        return w
+    wide = partial(tree_map, lambda array: array.astype(np.float32, copy=False))
+    return replace(w, embedding=wide(w.embedding), cells=wide(w.cells))
+
+
+def _silent_blank(t: Loader, embedding: Array, blank: int) -> Array:
+    if embedding[blank].any():
+        log.warning(
+            "%s: the blank's row of the embedding is not zero; taking zeros, as NeMo does", t.path
         )
+        embedding = embedding.copy()
+        embedding[blank] = 0
+    return embedding
 
-    def _feed_forward(self, at: str, name: str) -> FeedForward:
-        down = self._linear(f"{at}.{name}.linear2")
-        # In float16 halving loses the last bit of numbers below 6e-5: 3e-8, less than any rounding.
-        half = Linear(
-            down.weight * down.weight.dtype.type(0.5),
-            None if down.bias is None else down.bias * np.float32(0.5),
-        )
-        return FeedForward(
-            self._norm(f"{at}.norm_{name}"), self._linear(f"{at}.{name}.linear1"), half
-        )
 
-    def _vector(self, name: str) -> Array:
-        with np.errstate(invalid="ignore"):
-            return self.entries[name].read().astype(np.float32, copy=False)
-
-    def _bias(self, name: str) -> Array | None:
-        return self._vector(f"{name}.bias") if f"{name}.bias" in self.entries else None
-
-    def _norm(self, name: str) -> Norm:
-        return Norm(self._vector(f"{name}.weight"), self._vector(f"{name}.bias"))
-
-    def _linear(self, name: str) -> Linear:
-        return Linear(self.entries[f"{name}.weight"].read(), self._bias(name))
-
-    def _pointwise(self, name: str) -> Linear:
-        """A convolution that sees one place is a matrix."""
-        weight = self.entries[f"{name}.weight"].read()
-        return Linear(weight.reshape(weight.shape[:2]), self._bias(name))
-
-    def _image(self, name: str) -> Linear:
-        """[C, 1, 3, 3] as [3, 3, C]: time, frequency, channel."""
-        weight = self._vector(f"{name}.weight")[:, 0].transpose(1, 2, 0)
-        return Linear(np.ascontiguousarray(weight), self._bias(name))
-
-    def _project(self, name: str) -> Linear:
-        """Inputs from channel by channel to frequency by frequency; √d where inputs are scaled."""
-        weight, bias, config = self.entries[f"{name}.weight"].read(), self._bias(name), self.config
-        bins = frequencies(config.n_mels, config.factor)
-        split = weight.reshape(config.width, config.channels, bins)
-        weight = np.ascontiguousarray(split.transpose(0, 2, 1)).reshape(weight.shape)
-        if not config.scaled:
-            return Linear(weight, bias)
-        root = np.sqrt(np.float64(config.width))
-        if weight.dtype == np.float16 and not np.log2(root).is_integer():
-            weight = weight.astype(np.float32)  # no power of two: float16 would round it
-        scaled = (weight * root.astype(weight.dtype)).astype(weight.dtype, copy=False)
-        return Linear(scaled, None if bias is None else bias * root.astype(np.float32))
-
-    def _joined(self, at: str) -> Linear:
-        parts = [self._linear(f"{at}.{part}") for part in ATTENTION[:3]]
-        biases = [part.bias for part in parts if part.bias is not None]
-        return Linear(
-            np.concatenate([part.weight for part in parts]),
-            np.concatenate(biases) if biases else None,
-        )
-
-    def _depthwise(self, at: str) -> Linear:
-        """w' = w γ / √(var + eps), b' = β + (b - mean) γ / √(var + eps), in float64; [K, d]."""
-        scale, shift, mean, variance = (
-            self.entries[f"{at}.batch_norm.{part}"].read().astype(np.float64)
-            for part in ("weight", "bias", "running_mean", "running_var")
-        )
-        if not (variance >= 0).all():
-            name = self.own(f"{at}.batch_norm.running_var")
-            raise CheckpointError(self.path, f"tensor {name} holds a negative variance")
-        gain = scale / np.sqrt(variance + _BATCH_NORM_EPS)
-        weight = self.entries[f"{at}.depthwise_conv.weight"].read()[:, 0].astype(np.float64)
-        bias = self._bias(f"{at}.depthwise_conv")
-        folded = shift + ((0.0 if bias is None else bias) - mean) * gain
-        return Linear(
-            np.ascontiguousarray((weight * gain[:, None]).T.astype(np.float32)),
-            folded.astype(np.float32),
-        )
-
-    def _embedding(self) -> Array:
-        embedding = self.entries[EMBEDDING].read()
-        if embedding[self.config.blank].any():
-            log.warning(
-                "%s: the blank's row of the embedding is not zero; taking zeros, as NeMo does",
-                self.path,
-            )
-            embedding = embedding.copy()
-            embedding[self.config.blank] = 0
-        return embedding
-
-    def _cell(self, layer: int) -> Cell:
-        bias = self._vector(f"{LSTM}.bias_ih_l{layer}")
-        if not self.names.one_bias:
-            bias = bias + self._vector(f"{LSTM}.bias_hh_l{layer}")
-        return Cell(
-            Linear(self.entries[f"{LSTM}.weight_ih_l{layer}"].read(), bias),
-            Linear(self.entries[f"{LSTM}.weight_hh_l{layer}"].read(), None),
-        )
+def _sum(first: Array, second: Array) -> Array:
+    return first + second

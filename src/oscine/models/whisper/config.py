@@ -1,8 +1,25 @@
-"""Sizes of a Whisper checkpoint, named as in openai/whisper (whisper/model.py: ModelDimensions)."""
+"""Sizes and lists of a Whisper checkpoint, from its configuration and the shapes of its tensors.
+
+Names are those of openai/whisper (whisper/model.py: ModelDimensions).
+"""
 
 from __future__ import annotations
 
+import logging
 from dataclasses import dataclass
+from typing import Any
+
+from oscine.errors import CheckpointError
+from oscine.model_files import read_json
+from oscine.weights import Checkpoint, Entry
+
+log = logging.getLogger(__name__)
+
+Pairs = tuple[tuple[int, int], ...]
+
+#: Filters are computed for every mel, positions for every frame and attention for every pair of
+#: them, so that a number in a file could ask for any memory. Released: 128 and 1500.
+MAX_MELS, MAX_CONTEXT = 1 << 10, 1 << 13
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,3 +47,208 @@ class WhisperConfig:
     def window_frames(self) -> int:
         """Mel frames (10 ms) of one window: 3000 in released models."""
         return 2 * self.n_audio_ctx
+
+
+def read_config(checkpoint: Checkpoint, entries: dict[str, Entry]) -> WhisperConfig:
+    """What the configuration states, and where it is silent what the tensors' shapes say.
+
+    `entries` are the tensors under openai/whisper's names (weights.Names).
+
+    Raises:
+        CheckpointError: a size is stated nowhere, is no positive number, or the network is not
+            Whisper's (another activation, scaled embeddings).
+    """
+    sizes = _Sizes(checkpoint, entries)
+    decoder = any(name.startswith("decoder.") for name in entries) or _promises_decoder(
+        sizes.config
+    )
+    state = sizes.find(("n_audio_state", "d_model", "hidden_size"), "encoder.conv2.weight", 0)
+    config = WhisperConfig(
+        n_mels=sizes.find(
+            ("n_mels", "num_mel_bins"), "encoder.conv1.weight", sizes.mel_axis, MAX_MELS
+        ),
+        n_audio_ctx=sizes.find(
+            ("n_audio_ctx", "max_source_positions"), "encoder.positional_embedding", 0, MAX_CONTEXT
+        ),
+        n_audio_state=state,
+        n_audio_head=sizes.heads("encoder", ("n_audio_head", "encoder_attention_heads"), state),
+        n_audio_layer=sizes.layers("encoder", ("n_audio_layer", "encoder_layers")),
+        n_vocab=0,
+        n_text_ctx=0,
+        n_text_state=0,
+        n_text_head=0,
+        n_text_layer=0,
+    )
+    return _with_decoder(config, sizes, checkpoint) if decoder else config
+
+
+def _with_decoder(encoder: WhisperConfig, sizes: _Sizes, checkpoint: Checkpoint) -> WhisperConfig:
+    embedding = "decoder.token_embedding.weight"
+    state = sizes.find(("n_text_state", "d_model"), embedding, 1)
+    if state != encoder.n_audio_state:
+        raise sizes.error(f"encoder width {encoder.n_audio_state}, decoder width {state}")
+    vocabulary = sizes.find(("n_vocab", "vocab_size"), embedding, 0)
+    layers = sizes.layers("decoder", ("n_text_layer", "decoder_layers"))
+    heads = sizes.heads("decoder", ("n_text_head", "decoder_attention_heads"), state)
+    context = sizes.find(
+        ("n_text_ctx", "max_target_positions"), "decoder.positional_embedding", 0, MAX_CONTEXT
+    )
+    stated = dict(checkpoint.config)
+    stated |= {
+        k: v
+        for k, v in read_json(checkpoint.folder / "generation_config.json").items()
+        if v is not None
+    }
+    return WhisperConfig(
+        n_mels=encoder.n_mels,
+        n_audio_ctx=encoder.n_audio_ctx,
+        n_audio_state=encoder.n_audio_state,
+        n_audio_head=encoder.n_audio_head,
+        n_audio_layer=encoder.n_audio_layer,
+        n_vocab=vocabulary,
+        n_text_ctx=context,
+        n_text_state=state,
+        n_text_head=heads,
+        n_text_layer=layers,
+        alignment_heads=sizes.alignment_heads(stated.get("alignment_heads"), layers, heads),
+        suppress_tokens=sizes.ids(stated, ("suppress_tokens", "suppress_ids"), vocabulary),
+        begin_suppress_tokens=sizes.ids(
+            stated, ("begin_suppress_tokens", "suppress_ids_begin"), vocabulary
+        ),
+        max_initial_timestamp_index=sizes.optional(stated, "max_initial_timestamp_index"),
+    )
+
+
+def _promises_decoder(config: dict[str, Any]) -> bool:
+    """Whether the configuration is of a whole Whisper, so that a missing decoder is a fault."""
+    architectures = config.get("architectures")
+    named = isinstance(architectures, list) and any(
+        name in ("WhisperForConditionalGeneration", "WhisperModel") for name in architectures
+    )
+    return named or "n_text_layer" in config
+
+
+class _Sizes:
+    def __init__(self, checkpoint: Checkpoint, entries: dict[str, Entry]) -> None:
+        self.path = checkpoint.path
+        self.entries = entries
+        self.folder_config = checkpoint.folder / "config.json"
+        config = checkpoint.config
+        # Speech LLMs keep their tower's sizes one level down, some two.
+        for key in ("thinker_config", "audio_config", "encoder_config"):
+            if isinstance(config.get(key), dict):
+                config = config[key]
+        self.config = config
+        conv1 = entries["encoder.conv1.weight"].shape if "encoder.conv1.weight" in entries else ()
+        self.mel_axis = 2 if len(conv1) == 3 and conv1[1] == 3 else 1
+        if config.get("scale_embedding"):
+            raise self.error("scale_embedding is set; Whisper's embeddings are not scaled")
+        activation = config.get("activation_function", "gelu")
+        if activation != "gelu" or self.scalar("decoder.activation", 3) != 3:
+            raise self.error("its activation is not the exact GELU of Whisper")
+
+    def error(self, problem: str, remedy: str = "") -> CheckpointError:
+        return CheckpointError(self.path, problem, remedy)
+
+    def stated(self, names: tuple[str, ...]) -> int | None:
+        """The first of these that the configuration gives."""
+        for name in names:
+            value = self.config.get(name)
+            if value is None:
+                continue
+            if type(value) is not int or not 0 < value < 1 << 24:
+                raise self.error(f"its configuration has {name} = {str(value)[:40]!r}")
+            return value
+        return None
+
+    def find(self, names: tuple[str, ...], tensor: str, axis: int, most: int = 1 << 24) -> int:
+        """The size that is stated, or else that of a tensor's axis; at most `most`."""
+        found = self.stated(names)
+        if found is None:
+            shape = self.entries[tensor].shape if tensor in self.entries else ()
+            if len(shape) <= axis or shape[axis] < 1:
+                raise CheckpointError.tensors(
+                    self.path, missing=[f"{tensor} (or {names[-1]} in config.json)"]
+                )
+            found = shape[axis]
+        if found > most:
+            raise self.error(f"has {names[0]} = {found}, more than {most}")
+        return found
+
+    def layers(self, side: str, names: tuple[str, ...]) -> int:
+        found = self.stated(names)
+        if found is None and side == "encoder":
+            found = self.stated(("num_hidden_layers",))
+        numbers = {
+            int(part)
+            for name in self.entries
+            if name.startswith(f"{side}.blocks.")
+            and (part := name.split(".")[2]).isdecimal()
+            and len(part) < 6
+        }
+        if found is None:
+            found = max(numbers, default=-1) + 1
+        if not 0 < found <= len(self.entries):  # before anything is made for each of them
+            raise self.error(f"{found} {side} layers cannot lie in {len(self.entries)} tensors")
+        return found
+
+    def heads(self, side: str, names: tuple[str, ...], width: int) -> int:
+        found = self.stated(names) or self.scalar(f"{side}.num_heads", 0)
+        if not found and side == "encoder":
+            found = self.stated(("num_attention_heads",)) or 0
+        if not found:
+            raise self.error(
+                f"the number of {side} attention heads is not known",
+                f"{self.folder_config} should give {names[-1]}",
+            )
+        if found < 0 or width % found:
+            raise self.error(f"{found} {side} heads do not divide width {width}")
+        return found
+
+    def scalar(self, name: str, absent: int) -> int:
+        entry = self.entries.get(name)
+        if entry is None:
+            return absent
+        if entry.shape != () or entry.dtype.kind != "i":
+            raise self.error(f"{name} is no whole number")
+        return int(entry.read())
+
+    def ids(
+        self, stated: dict[str, Any], names: tuple[str, ...], vocabulary: int
+    ) -> tuple[int, ...] | None:
+        """A list of token ids; [-1] asks for the computed list and counts as none given."""
+        value = next((stated[name] for name in names if stated.get(name) is not None), None)
+        if value is None or value == [-1]:
+            return None
+        if not isinstance(value, list) or any(type(i) is not int for i in value):
+            raise self.error(f"its {names[0]} is no list of token ids")
+        return tuple(sorted({i for i in value if 0 <= i < vocabulary}))
+
+    def optional(self, stated: dict[str, Any], name: str) -> int | None:
+        value = stated.get(name)
+        if value is not None and (type(value) is not int or value < 0):
+            raise self.error(f"its {name} is {str(value)[:40]!r}")
+        return value
+
+    def alignment_heads(self, value: Any, layers: int, heads: int) -> Pairs | None:
+        """Pairs (layer, head); MLX keeps them as a tensor."""
+        entry = self.entries.get("alignment_heads")
+        if (
+            value is None
+            and entry is not None
+            and entry.dtype.kind in "iu"
+            and len(entry.shape) == 2
+            and entry.shape[0] < 4096
+        ):
+            value = entry.read().tolist()
+        if value is None:
+            return None
+        if not isinstance(value, list) or not all(
+            isinstance(pair, list) and [type(i) for i in pair] == [int, int] for pair in value
+        ):
+            raise self.error("its alignment_heads are no pairs of layer and head")
+        if not all(0 <= layer < layers and 0 <= head < heads for layer, head in value):
+            # Distilled models ship their teacher's list.
+            log.info("%s: alignment_heads name layers that are not there; ignored", self.path)
+            return None
+        return tuple(dict.fromkeys((layer, head) for layer, head in value)) or None

@@ -1,24 +1,27 @@
 """Any checkpoint of Whisper as one tree of arrays, checked against its configuration first.
 
-Sizes, names and quirks: MODELS/whisper.md. Source of the network: openai/whisper whisper/model.py.
+Sizes, names and quirks: MODELS/whisper.md. Source of the network: openai/whisper whisper/model.py,
+whose names every format's are turned into. Two exceptions serve CTranslate2, which stores
+projections packed: `attn.qkv` (query, key and value rows, in this order) and `cross_attn.kv`.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Literal
 
 import numpy as np
 
 from oscine.errors import CheckpointError
-from oscine.models.whisper.config import WhisperConfig
-from oscine.models.whisper.names import IGNORED, Names
-from oscine.models.whisper.sizes import read_config
+from oscine.models.loader import Loader, load, stored_type
+from oscine.models.whisper.config import WhisperConfig, read_config
 from oscine.ops import Linear, Norm
-from oscine.weights import Entry, read_checkpoint
-from oscine.weights.source import Array, shown
+from oscine.weights import Checkpoint, Entry, read_checkpoint
+from oscine.weights.source import Array
 
+EMBEDDING = "decoder.token_embedding.weight"
 #: The projection to logits, which is the token embedding.
 PROJECTIONS = frozenset({"proj_out.weight", "decoder.projection.weight"})
 
@@ -74,7 +77,7 @@ class DecoderWeights:
 
 @dataclass(frozen=True, slots=True)
 class WhisperWeights:
-    """Matrices as stored: float16 or else float32; vectors and position tables float32.
+    """Matrices as asked for, else as stored (float16 or float32); vectors and positions float32.
 
     Arrays may be read-only views of the file.
     """
@@ -86,33 +89,143 @@ class WhisperWeights:
     folder: Path  # where tokenizer files lie
     format: str
     vocabulary: tuple[bytes, ...] | None  # raw token bytes, where the file carries them (ggml)
-    stored: Literal["f16", "f32"]  # f16 only where every matrix is
+    stored: Literal["f16", "f32"]  # in the file; f16 only where every matrix is
 
 
-def load_weights(path: Path | str) -> WhisperWeights:
+def load_weights(path: Checkpoint | Path | str, dtype: str = "auto") -> WhisperWeights:
     """Read a checkpoint in any format that `oscine.weights` knows.
+
+    Args:
+        path: The file or folder, or the checkpoint if it is open already.
+        dtype: "f16" or "f32" for all matrices and convolutions; "auto": as they are stored.
 
     Raises:
         CheckpointError: damaged files, or tensors that are missing, unexpected or of wrong shape.
     """
     checkpoint = read_checkpoint(path)
     names = Names(checkpoint)
-    entries = names.entries
-    config = read_config(checkpoint, entries)
-    reader = _Reader(checkpoint.path, names, config)
-    reader.check()
-    _check_projection(checkpoint.path, entries)
-    matrices = [e for n, e in entries.items() if n in reader.expected and _is_matrix(n)]
+    config = read_config(checkpoint, names.entries)
+    encoder, decoder = load(
+        partial(network, config=config),
+        checkpoint.path,
+        names.entries,
+        dtype,
+        original_name=names.own,
+        ignored=IGNORED.__contains__,
+    )
+    matrices = (
+        entry
+        for name, entry in names.entries.items()
+        if name.endswith(".weight") and len(entry.shape) > 1 and name not in IGNORED
+    )
     return WhisperWeights(
         config=config,
-        encoder=reader.encoder(),
-        decoder=reader.decoder() if config.n_vocab else None,
+        encoder=encoder,
+        decoder=decoder,
         path=checkpoint.path,
         folder=checkpoint.folder,
         format=checkpoint.format,
         vocabulary=checkpoint.vocabulary,
-        stored="f16" if all(e.dtype == np.float16 for e in matrices) else "f32",
+        stored="f16" if all(stored_type(entry) == "f16" for entry in matrices) else "f32",
     )
+
+
+def network(t: Loader, config: WhisperConfig) -> tuple[EncoderWeights, DecoderWeights | None]:
+    """All tensors of a checkpoint of these sizes."""
+    return encoder(t, config), decoder(t, config) if config.n_vocab else None
+
+
+def encoder(t: Loader, config: WhisperConfig) -> EncoderWeights:
+    """The encoder, also one that is a tower of another model: these may lack the last norm."""
+    d, layers = config.n_audio_state, range(config.n_audio_layer)
+    has_norm = config.n_vocab > 0 or t.has("encoder.ln_post.weight")
+    return EncoderWeights(
+        conv1=convolution(t, "encoder.conv1", d, config.n_mels),
+        conv2=convolution(t, "encoder.conv2", d, d),
+        positions=encoder_positions(t, config.n_audio_ctx, d),
+        blocks=tuple(encoder_block(t, f"encoder.blocks.{layer}", d) for layer in layers),
+        norm=t.norm("encoder.ln_post", d) if has_norm else None,
+    )
+
+
+def decoder(t: Loader, config: WhisperConfig) -> DecoderWeights:
+    """The decoder."""
+    d, layers = config.n_text_state, range(config.n_text_layer)
+    embedding = t.raw(EMBEDDING, config.n_vocab, d)
+    return DecoderWeights(
+        embedding=t.cast(t.derived(_tied, t, embedding)),
+        positions=t.f32("decoder.positional_embedding", config.n_text_ctx, d),
+        blocks=tuple(decoder_block(t, f"decoder.blocks.{layer}", d) for layer in layers),
+        norm=t.norm("decoder.ln", d),
+    )
+
+
+def encoder_block(t: Loader, at: str, d: int) -> EncoderBlock:
+    """One layer of the encoder."""
+    inner = inner_width(t, at, d)
+    return EncoderBlock(
+        attention_norm=t.norm(f"{at}.attn_ln", d),
+        qkv=projection(t, f"{at}.attn", "qkv", d),
+        out=t.linear(f"{at}.attn.out", d, d),
+        mlp_norm=t.norm(f"{at}.mlp_ln", d),
+        up=t.linear(f"{at}.mlp.0", inner, d),
+        down=t.linear(f"{at}.mlp.2", d, inner),
+    )
+
+
+def decoder_block(t: Loader, at: str, d: int) -> DecoderBlock:
+    """One layer of the decoder."""
+    inner = inner_width(t, at, d)
+    return DecoderBlock(
+        attention_norm=t.norm(f"{at}.attn_ln", d),
+        qkv=projection(t, f"{at}.attn", "qkv", d),
+        out=t.linear(f"{at}.attn.out", d, d),
+        cross_norm=t.norm(f"{at}.cross_attn_ln", d),
+        cross_q=t.linear(f"{at}.cross_attn.query", d, d),
+        cross_kv=projection(t, f"{at}.cross_attn", "kv", d),
+        cross_out=t.linear(f"{at}.cross_attn.out", d, d),
+        mlp_norm=t.norm(f"{at}.mlp_ln", d),
+        up=t.linear(f"{at}.mlp.0", inner, d),
+        down=t.linear(f"{at}.mlp.2", d, inner),
+    )
+
+
+def inner_width(t: Loader, at: str, d: int) -> int:
+    """The width of a layer's MLP, as its tensor has it; 4d, as in released models, without one."""
+    return (t.shape(f"{at}.mlp.0.weight") or (4 * d,))[0]
+
+
+def projection(t: Loader, at: str, parts: str, d: int) -> Linear:
+    """Queries, keys and values ("qkv" or "kv") as one layer, as CTranslate2 stores them.
+
+    Whisper's keys have no bias; a packed file has zeros in its place.
+    """
+    if t.has("encoder.blocks.0.attn.qkv.weight"):
+        return t.linear(f"{at}.{parts}", len(parts) * d, d)
+    names = [f"{at}.{name}" for name in ("query", "key", "value") if name[0] in parts]
+    return t.fused(names, [d] * len(parts), d, bias=[part != "k" for part in parts])
+
+
+def convolution(t: Loader, name: str, out: int, inputs: int) -> Linear:
+    """A convolution over three places, [O, 3, I].
+
+    MLX stores it so, the others [O, I, 3]; in any real model I is not 3. ggml stores biases [O, 1],
+    ready to broadcast.
+    """
+    first = t.shape("encoder.conv1.weight")
+    if first[1:2] == (3,) and first[2:] != (3,):
+        weight = t.raw(f"{name}.weight", out, 3, inputs)
+    else:
+        weight = t.derived(_time_first, t.raw(f"{name}.weight", out, inputs, 3))
+    column = t.shape(f"{name}.bias") == (out, 1)
+    bias = t.f32(f"{name}.bias", *((out, 1) if column else (out,)))
+    return Linear(t.cast(weight), t.derived(_flat, bias))
+
+
+def encoder_positions(t: Loader, length: int, width: int) -> Array:
+    """The table in the file, or sinusoids where it has none."""
+    name = "encoder.positional_embedding"
+    return t.f32(name, length, width) if t.has(name) else t.derived(sinusoids, length, width)
 
 
 def sinusoids(length: int, width: int) -> Array:
@@ -122,201 +235,160 @@ def sinusoids(length: int, width: int) -> Array:
     return np.concatenate([np.sin(angles), np.cos(angles)], axis=1).astype(np.float32)
 
 
-def _is_matrix(name: str) -> bool:
-    return name.endswith(".weight") and "ln" not in name.split(".")[-2]
-
-
-def _check_projection(path: Path, entries: dict[str, Entry]) -> None:
-    """The projection to logits is tied; a file may repeat it, but not differ."""
+def _tied(t: Loader, embedding: Array) -> Array:
+    """The projection to logits is the embedding; a file may repeat it, but not differ."""
     for name in PROJECTIONS:
-        extra, tied = entries.get(name), entries.get("decoder.token_embedding.weight")
-        if extra is None or extra is tied:
+        extra = t.entries.get(name)
+        if extra is None or extra is t.entries[EMBEDDING]:
             continue
-        if (
-            tied is None
-            or extra.shape != tied.shape
-            or not np.array_equal(extra.read(), tied.read())
-        ):
-            raise CheckpointError(path, f"{name} differs from the token embedding it is tied to")
+        if extra.shape != embedding.shape or not np.array_equal(extra.read(), embedding):
+            raise CheckpointError(t.path, f"{name} differs from the token embedding it is tied to")
+    return embedding
 
 
-class _Reader:
-    """Holds what is expected, compares, then builds; nothing large is read before it compared."""
+def _time_first(weight: Array) -> Array:
+    return np.ascontiguousarray(weight.transpose(0, 2, 1))
 
-    def __init__(self, path: Path, names: Names, config: WhisperConfig) -> None:
-        self.path = path
-        self.names = names
-        self.entries = names.entries
-        self.config = config
-        self.time_first = self._time_first()
-        self.packed = "encoder.blocks.0.attn.qkv.weight" in self.entries
-        self.expected = self._encoder_shapes()
-        if config.n_vocab:
-            self.expected |= self._decoder_shapes()
 
-    def check(self) -> None:
-        missing = self.expected.keys() - self.entries.keys() - {"encoder.positional_embedding"}
-        extra = self.entries.keys() - self.expected.keys() - IGNORED - PROJECTIONS
-        misshapen = [
-            f"{self.own(name)} {list(entry.shape)} {entry.dtype}, not {list(self.expected[name])}"
-            for name, entry in self.entries.items()
-            if name in self.expected
-            and (entry.shape != self.expected[name] or entry.dtype.kind != "f")
-        ]
-        if missing or extra or misshapen:
-            raise CheckpointError.tensors(
-                self.path,
-                missing=map(self.own, missing),
-                extra=map(self.own, extra),
-                misshapen=misshapen,
-            )
+def _flat(bias: Array) -> Array:
+    return bias.reshape(-1)
+
+
+# -- names ----------------------------------------------------------------------------------------
+
+_Table = tuple[tuple[str, str], ...]
+
+# Applied in order to a name, and backwards from the end to give a name as its file has it.
+_HUGGING_FACE: _Table = (
+    (".layers.", ".blocks."),
+    ("encoder.layer_norm.", "encoder.ln_post."),
+    ("decoder.layer_norm.", "decoder.ln."),
+    (".self_attn_layer_norm.", ".attn_ln."),
+    (".encoder_attn_layer_norm.", ".cross_attn_ln."),
+    (".final_layer_norm.", ".mlp_ln."),
+    (".self_attn.", ".attn."),
+    (".encoder_attn.", ".cross_attn."),
+    (".q_proj.", ".query."),
+    (".k_proj.", ".key."),
+    (".v_proj.", ".value."),
+    (".out_proj.", ".out."),
+    (".fc1.", ".mlp.0."),
+    (".fc2.", ".mlp.2."),
+    (".embed_tokens.weight", ".token_embedding.weight"),
+    (".embed_positions.weight", ".positional_embedding"),
+)
+_MLX: _Table = ((".mlp1.", ".mlp.0."), (".mlp2.", ".mlp.2."))
+_CTRANSLATE2: _Table = (
+    ("/layer_norm/", "/norm/"),
+    ("/layer_", "/blocks/"),
+    ("/norm/gamma", "/norm/weight"),
+    ("/norm/beta", "/norm/bias"),
+    ("/self_attention/norm/", "/attn_ln/"),
+    ("/attention/norm/", "/cross_attn_ln/"),
+    ("/ffn/norm/", "/mlp_ln/"),
+    ("encoder/norm/", "encoder/ln_post/"),
+    ("decoder/norm/", "decoder/ln/"),
+    ("/self_attention/linear_0/", "/attn/qkv/"),
+    ("/self_attention/linear_1/", "/attn/out/"),
+    ("/attention/linear_0/", "/cross_attn/query/"),
+    ("/attention/linear_1/", "/cross_attn/kv/"),
+    ("/attention/linear_2/", "/cross_attn/out/"),
+    ("/ffn/linear_0/", "/mlp/0/"),
+    ("/ffn/linear_1/", "/mlp/2/"),
+    ("/embeddings/weight", "/token_embedding/weight"),
+    ("/position_encodings/encodings", "/positional_embedding"),
+    ("/", "."),
+)
+
+#: Tensors that may be there and say nothing that is not known otherwise.
+IGNORED = PROJECTIONS | frozenset(
+    {
+        "alignment_heads",
+        "encoder.num_heads",
+        "decoder.num_heads",
+        "decoder.activation",
+        "decoder.alibi",
+        "decoder.pre_norm",
+        "decoder.scale_embeddings",
+        "decoder.start_from_zero_embedding",
+        "decoder.alignment_heads",
+        "decoder.alignment_layer",
+    }
+)
+
+
+class Names:
+    """A checkpoint's tensors under openai/whisper's names, and the way back to its own.
+
+    An encoder may lie under any prefix (`model.encoder.`, `audio_tower.`); where no decoder lies
+    beside it, tensors outside that prefix belong to another model and are left out.
+
+    Raises:
+        CheckpointError: no encoder, more than one, or two tensors of one meaning.
+    """
+
+    def __init__(self, checkpoint: Checkpoint) -> None:
+        names = checkpoint.tensors
+        self._prefix, self._beside, self._table = "encoder.", "", _CTRANSLATE2
+        if checkpoint.format != "ctranslate2":
+            self._prefix = _encoder_prefix(checkpoint)
+            self._beside = self._prefix.removesuffix("encoder.")
+            hugging = any("layers." in name and "_proj" in name for name in names)
+            self._table = _HUGGING_FACE if hugging else _MLX if _is_mlx(names) else ()
+        decoder = f"{self._beside}decoder."
+        beside = self._beside != self._prefix and any(n.startswith(decoder) for n in names)
+        self.entries: dict[str, Entry] = {}
+        origin: dict[str, str] = {}
+        for name, entry in names.items():
+            found = self._canonical(name, beside or checkpoint.format == "ctranslate2")
+            if found is None:
+                continue
+            if found in origin:
+                problem = f"tensors {origin[found]!r} and {name!r} are the same one"
+                raise CheckpointError(checkpoint.path, problem)
+            self.entries[found], origin[found] = entry, name
+        if "proj_out.weight" in self.entries:  # some writers keep this one of the tied two
+            projection = self.entries["proj_out.weight"]
+            self.entries.setdefault("decoder.token_embedding.weight", projection)
 
     def own(self, name: str) -> str:
-        """A name as the file spells it, fit for a message."""
-        return shown(self.names.own(name))
+        """How the file spells, or would spell, one of openai/whisper's names."""
+        for ours, theirs in reversed(self._table):
+            name = name.replace(theirs, ours)
+        if name.startswith("encoder."):
+            return self._prefix + name.removeprefix("encoder.")
+        return self._beside + name if name.startswith("decoder.") else name
 
-    def encoder(self) -> EncoderWeights:
-        config = self.config
-        if "encoder.positional_embedding" in self.entries:
-            positions = self._vector("encoder.positional_embedding")
-        else:
-            positions = sinusoids(config.n_audio_ctx, config.n_audio_state)
-        return EncoderWeights(
-            conv1=self._convolution("encoder.conv1"),
-            conv2=self._convolution("encoder.conv2"),
-            positions=positions,
-            blocks=tuple(self._encoder_block(i) for i in range(config.n_audio_layer)),
-            norm=self._norm("encoder.ln_post")
-            if "encoder.ln_post.weight" in self.expected
-            else None,
+    def _canonical(self, name: str, has_decoder: bool) -> str | None:
+        if name.startswith(self._prefix) and self._table is not _CTRANSLATE2:
+            name = "encoder." + name.removeprefix(self._prefix)
+        elif has_decoder:
+            name = name.removeprefix(self._beside)
+        elif self._prefix not in ("", "encoder."):
+            return None
+        for theirs, ours in self._table:
+            name = name.replace(theirs, ours)
+        return name
+
+
+def _is_mlx(names: dict[str, Entry]) -> bool:
+    return any(".mlp1." in name for name in names)
+
+
+def _encoder_prefix(checkpoint: Checkpoint) -> str:
+    prefixes = [
+        name.removesuffix("conv1.weight")
+        for name, entry in checkpoint.tensors.items()
+        if name.endswith("conv1.weight")
+        and len(entry.shape) == 3
+        and f"{name.removesuffix('conv1.weight')}conv2.weight" in checkpoint.tensors
+    ]
+    if len(prefixes) != 1:
+        found = " and ".join(repr(f"{prefix}conv1.weight") for prefix in prefixes[:5])
+        raise CheckpointError(
+            checkpoint.path,
+            f"holds several encoders: {found}"
+            if prefixes
+            else "holds no Whisper encoder (missing conv1.weight or conv2.weight of three axes)",
         )
-
-    def decoder(self) -> DecoderWeights:
-        return DecoderWeights(
-            embedding=self.entries["decoder.token_embedding.weight"].read(),
-            positions=self._vector("decoder.positional_embedding"),
-            blocks=tuple(self._decoder_block(i) for i in range(self.config.n_text_layer)),
-            norm=self._norm("decoder.ln"),
-        )
-
-    def _encoder_block(self, layer: int) -> EncoderBlock:
-        at = f"encoder.blocks.{layer}"
-        return EncoderBlock(
-            attention_norm=self._norm(f"{at}.attn_ln"),
-            qkv=self._joined(f"{at}.attn", "qkv", ("query", "key", "value")),
-            out=self._linear(f"{at}.attn.out"),
-            mlp_norm=self._norm(f"{at}.mlp_ln"),
-            up=self._linear(f"{at}.mlp.0"),
-            down=self._linear(f"{at}.mlp.2"),
-        )
-
-    def _decoder_block(self, layer: int) -> DecoderBlock:
-        at = f"decoder.blocks.{layer}"
-        return DecoderBlock(
-            attention_norm=self._norm(f"{at}.attn_ln"),
-            qkv=self._joined(f"{at}.attn", "qkv", ("query", "key", "value")),
-            out=self._linear(f"{at}.attn.out"),
-            cross_norm=self._norm(f"{at}.cross_attn_ln"),
-            cross_q=self._linear(f"{at}.cross_attn.query"),
-            cross_kv=self._joined(f"{at}.cross_attn", "kv", ("key", "value")),
-            cross_out=self._linear(f"{at}.cross_attn.out"),
-            mlp_norm=self._norm(f"{at}.mlp_ln"),
-            up=self._linear(f"{at}.mlp.0"),
-            down=self._linear(f"{at}.mlp.2"),
-        )
-
-    def _vector(self, name: str) -> Array:
-        with np.errstate(invalid="ignore"):
-            return self.entries[name].read().astype(np.float32, copy=False)
-
-    def _norm(self, name: str) -> Norm:
-        return Norm(self._vector(f"{name}.weight"), self._vector(f"{name}.bias"))
-
-    def _linear(self, name: str) -> Linear:
-        return Linear(self.entries[f"{name}.weight"].read(), self._vector(f"{name}.bias"))
-
-    def _joined(self, at: str, name: str, parts: tuple[str, ...]) -> Linear:
-        if self.packed:
-            return self._linear(f"{at}.{name}")
-        weights = [self.entries[f"{at}.{part}.weight"].read() for part in parts]
-        biases = [
-            np.zeros(weights[i].shape[0], np.float32)
-            if part == "key"
-            else self._vector(f"{at}.{part}.bias")
-            for i, part in enumerate(parts)
-        ]
-        return Linear(np.concatenate(weights), np.concatenate(biases))
-
-    def _convolution(self, name: str) -> Linear:
-        weight = self.entries[f"{name}.weight"].read()
-        if not self.time_first:
-            weight = np.ascontiguousarray(weight.transpose(0, 2, 1))
-        return Linear(weight, self._vector(f"{name}.bias").reshape(-1))
-
-    def _time_first(self) -> bool:
-        """MLX stores [O, K, I], the others [O, I, K]; K is 3 and I, in any real model, is not."""
-        shape = self.entries["encoder.conv1.weight"].shape
-        return shape[1] == 3 and shape[2] != 3
-
-    def _encoder_shapes(self) -> dict[str, tuple[int, ...]]:
-        config = self.config
-        d = config.n_audio_state
-        shapes: dict[str, tuple[int, ...]] = {
-            "encoder.positional_embedding": (config.n_audio_ctx, d)
-        }
-        for name, inputs in (("conv1", config.n_mels), ("conv2", d)):
-            shapes[f"encoder.{name}.weight"] = (d, 3, inputs) if self.time_first else (d, inputs, 3)
-            bias = (d,)
-            if self._shape(f"encoder.{name}.bias") == (d, 1):
-                bias = (d, 1)  # type: ignore[assignment]  # ggml keeps them ready to broadcast
-            shapes[f"encoder.{name}.bias"] = bias
-        if config.n_vocab or "encoder.ln_post.weight" in self.entries:
-            shapes |= _norm_shapes("encoder.ln_post", d)
-        for layer in range(config.n_audio_layer):
-            shapes |= self._block_shapes(f"encoder.blocks.{layer}", d)
-        return shapes
-
-    def _decoder_shapes(self) -> dict[str, tuple[int, ...]]:
-        config = self.config
-        d = config.n_text_state
-        shapes: dict[str, tuple[int, ...]] = {
-            "decoder.token_embedding.weight": (config.n_vocab, d),
-            "decoder.positional_embedding": (config.n_text_ctx, d),
-        }
-        shapes |= _norm_shapes("decoder.ln", d)
-        for layer in range(config.n_text_layer):
-            at = f"decoder.blocks.{layer}"
-            shapes |= self._block_shapes(at, d)
-            shapes |= _norm_shapes(f"{at}.cross_attn_ln", d)
-            shapes |= self._attention_shapes(f"{at}.cross_attn", d, "kv", ("key", "value"))
-            shapes |= _linear_shapes(f"{at}.cross_attn.query", d, d)
-        return shapes
-
-    def _block_shapes(self, at: str, d: int) -> dict[str, tuple[int, ...]]:
-        inner = (self._shape(f"{at}.mlp.0.weight") or (4 * d,))[0]
-        shapes = _norm_shapes(f"{at}.attn_ln", d) | _norm_shapes(f"{at}.mlp_ln", d)
-        shapes |= self._attention_shapes(f"{at}.attn", d, "qkv", ("query", "key", "value"))
-        shapes |= _linear_shapes(f"{at}.mlp.0", inner, d) | _linear_shapes(f"{at}.mlp.2", d, inner)
-        return shapes
-
-    def _attention_shapes(
-        self, at: str, d: int, joined: str, parts: tuple[str, ...]
-    ) -> dict[str, tuple[int, ...]]:
-        shapes = _linear_shapes(f"{at}.out", d, d)
-        if self.packed:
-            return shapes | _linear_shapes(f"{at}.{joined}", len(parts) * d, d)
-        for part in parts:
-            shapes |= _linear_shapes(f"{at}.{part}", d, d)
-        del shapes[f"{at}.key.bias"]  # Whisper's keys have none
-        return shapes
-
-    def _shape(self, name: str) -> tuple[int, ...]:
-        return self.entries[name].shape if name in self.entries else ()
-
-
-def _norm_shapes(name: str, d: int) -> dict[str, tuple[int, ...]]:
-    return {f"{name}.weight": (d,), f"{name}.bias": (d,)}
-
-
-def _linear_shapes(name: str, out: int, inputs: int) -> dict[str, tuple[int, ...]]:
-    return {f"{name}.weight": (out, inputs), f"{name}.bias": (out,)}
+    return prefixes[0]
