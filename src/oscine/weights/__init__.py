@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import dataclass
 from pathlib import Path
 
 from oscine.errors import CheckpointError
@@ -16,7 +17,7 @@ from oscine.weights.safetensors import is_safetensors, read_safetensors, read_sh
 from oscine.weights.source import MappedFile
 from oscine.weights.torch_pickle import is_torch, read_torch
 
-__all__ = ["Checkpoint", "Entry", "read_checkpoint"]
+__all__ = ["READERS", "Checkpoint", "Entry", "Reader", "read_checkpoint"]
 
 #: What a folder's weights are called, best first.
 FOLDER_FILES = (
@@ -27,15 +28,19 @@ FOLDER_FILES = (
     "model.bin",
     "pytorch_model.bin",
 )
-#: One file so named, alone in a folder, is taken as its weights.
-SUFFIXES = (".safetensors", ".npz", ".bin", ".pt", ".nemo")
 REMEDY = "give a safetensors, CTranslate2, OpenAI .pt, whisper.cpp .bin, MLX or .nemo checkpoint"
 
-_READERS: tuple[tuple[Callable[[bytes], bool], Callable[[Path], Checkpoint]], ...] = (
-    (is_ggml, read_ggml),
-    (is_safetensors, read_safetensors),
-    (is_ctranslate2, read_ctranslate2),
-)
+
+@dataclass(frozen=True, slots=True)
+class Reader:
+    """A format of weights. `matches` tells a file of it by its content, `read` opens such a file.
+
+    One file with one of its `suffixes`, alone in a folder, is taken as the folder's weights.
+    """
+
+    matches: Callable[[MappedFile], bool]
+    read: Callable[[MappedFile], Checkpoint]
+    suffixes: tuple[str, ...]
 
 
 def read_checkpoint(path: Checkpoint | Path | str) -> Checkpoint:
@@ -56,16 +61,19 @@ def read_checkpoint(path: Checkpoint | Path | str) -> Checkpoint:
     if file.name.endswith(".index.json"):
         return _as_mlx(read_sharded(file))
     mapped = MappedFile(file)
-    if is_nemo(mapped):
-        return read_nemo(mapped)
-    head = mapped.head
-    if head[:4] == b"PK\x03\x04":
-        archive = Archive(file)
-        return read_torch(archive) if is_torch(archive) else read_npz(archive)
-    for belongs, read in _READERS:
-        if belongs(head):
-            return _as_mlx(read(file))
-    raise CheckpointError(file, f"is {_guess(head)}", REMEDY)
+    for reader in READERS:
+        if reader.matches(mapped):
+            return reader.read(mapped)
+    raise CheckpointError(file, f"is {_guess(mapped.head)}", REMEDY)
+
+
+def _is_zip(file: MappedFile) -> bool:
+    return file.head[:4] == b"PK\x03\x04"
+
+
+def _read_zip(file: MappedFile) -> Checkpoint:
+    archive = Archive(file.path)
+    return read_torch(archive) if is_torch(archive) else read_npz(archive)
 
 
 def _as_mlx(checkpoint: Checkpoint) -> Checkpoint:
@@ -88,10 +96,27 @@ def _weights_in(folder: Path) -> Path:
     for name in FOLDER_FILES:
         if (folder / name).is_file():
             return folder / name
-    single = [p for p in sorted(folder.iterdir()) if p.suffix in SUFFIXES and p.is_file()]
+    suffixes = {suffix for reader in READERS for suffix in reader.suffixes}
+    single = [p for p in sorted(folder.iterdir()) if p.suffix in suffixes and p.is_file()]
     if len(single) == 1:
         return single[0]
     if single:
         found = ", ".join(path.name for path in single[:5])
         raise CheckpointError(folder, f"holds several files of weights: {found}", "name one")
     raise CheckpointError(folder, "holds no weights", "looked for " + ", ".join(FOLDER_FILES))
+
+
+#: Every format, in the order in which they are tried.
+READERS = [
+    Reader(is_nemo, read_nemo, (".nemo",)),
+    Reader(_is_zip, _read_zip, (".npz", ".pt")),
+    Reader(lambda file: is_ggml(file.head), lambda file: read_ggml(file.path), (".bin",)),
+    Reader(
+        lambda file: is_safetensors(file.head),
+        lambda file: _as_mlx(read_safetensors(file.path)),
+        (".safetensors",),
+    ),
+    Reader(
+        lambda file: is_ctranslate2(file.head), lambda file: read_ctranslate2(file.path), (".bin",)
+    ),
+]
