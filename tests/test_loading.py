@@ -15,7 +15,7 @@ import numpy as np
 import pytest
 
 import oscine
-from oscine import loading
+from oscine import loading, weights
 from oscine.errors import CheckpointError, DeviceError, UsageError
 from oscine.loading import build, choose_backend
 from oscine.models.qwen3_tts.pipeline import Qwen3Tts
@@ -140,6 +140,24 @@ def test_every_matrix_has_the_type_that_was_asked_for(dtype: str, kind: Any) -> 
         assert matrix.bias is not None and matrix.bias.dtype == np.float32
     assert changed.decoder.embedding.dtype == kind
     assert changed.decoder.positions.dtype == np.float32
+
+
+@pytest.mark.parametrize(
+    "model",
+    [GOLDEN, GOLDEN.parent / "parakeet_tdt", GOLDEN.parent / "parakeet_formats" / "model.nemo"],
+    ids=lambda path: path.name,
+)
+def test_no_checkpoint_is_opened_twice(monkeypatch: pytest.MonkeyPatch, model: Path) -> None:
+    opened: list[Path] = []
+    find = weights._weights_in  # where each opening of a folder passes
+    monkeypatch.setattr(weights, "_weights_in", lambda path: opened.append(path) or find(path))
+    readers = [
+        replace(reader, read=lambda file, read=reader.read: opened.append(file.path) or read(file))
+        for reader in weights.READERS
+    ]
+    monkeypatch.setattr(weights, "READERS", readers)
+    oscine.load(model, "cpu")
+    assert 0 < len(opened) == len(set(opened))
 
 
 @dataclass(frozen=True)
