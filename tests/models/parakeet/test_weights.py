@@ -159,6 +159,45 @@ def test_folds_are_those_of_the_formulas() -> None:
     assert np.array_equal(encoder.blocks[0].attention.qkv.weight[2 * config.width :], v)
 
 
+def test_channels_are_filled_with_zeros_to_a_multiple_of_four(tmp_path: Path, hugging: Any) -> None:
+    arrays, config = hugging
+    at = "encoder.subsampling"
+    c, bins = 3, arrays[f"{at}.linear.weight"].shape[1] // 4
+    arrays[f"{at}.linear.weight"] = arrays[f"{at}.linear.weight"][:, : c * bins].copy()
+    for name in [name for name in arrays if name.startswith(f"{at}.layers.")]:
+        array = arrays[name][:c]
+        arrays[name] = (array[:, :c] if array.ndim == 4 else array).copy()
+    config["encoder_config"]["subsampling_conv_channels"] = c
+    weights = load_weights(write(tmp_path / "m", arrays, config))
+    assert weights.config.channels == c
+    first, project = weights.encoder.first, weights.encoder.project.weight
+    assert first.weight.shape == (3, 3, 4) and not first.weight[..., c].any()
+    assert first.bias is not None and first.bias.shape == (4,) and first.bias[c] == 0
+    for halving in weights.encoder.halvings:
+        assert halving.depthwise.weight.shape == (3, 3, 4)
+        assert halving.pointwise.weight.shape == (4, 4)
+        assert not halving.pointwise.weight[c].any() and not halving.pointwise.weight[:, c].any()
+    split = project.reshape(len(project), bins, 4)
+    assert not split[..., c].any()
+    raw = arrays[f"{at}.linear.weight"].reshape(len(project), c, bins).transpose(0, 2, 1)
+    np.testing.assert_array_equal(split[..., :c], raw * np.float32(4))  # √16, as inputs are scaled
+
+
+@pytest.mark.parametrize("dtype", ["auto", "f16", "f32"])
+def test_a_prediction_network_of_several_types_is_of_one(
+    tmp_path: Path, hugging: Any, dtype: str
+) -> None:
+    arrays, config = hugging
+    name = "decoder.embedding.weight"
+    arrays[name] = arrays[name].astype(np.float16)
+    weights = load_weights(write(tmp_path / "m", arrays, config), dtype)
+    assert weights.transducer is not None and weights.stored == "f32"
+    matrices = [weights.transducer.embedding] + [
+        layer.weight for cell in weights.transducer.cells for layer in (cell.input, cell.hidden)
+    ]
+    assert {m.dtype for m in matrices} == {np.dtype(np.float16 if dtype == "f16" else np.float32)}
+
+
 @pytest.mark.parametrize(
     ("case", "sizes"),
     [

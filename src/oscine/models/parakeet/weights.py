@@ -375,20 +375,14 @@ def _frequency_first(weight: Array, channels: int) -> Array:
 
 
 def _scaled(array: Array, factor: float) -> Array:
-    """In the array's type; float16 that other factors than powers of two would round as float32."""
+    """The product in the array's type; float16 becomes float32 where the factor would round it."""
     if array.dtype == np.float16 and not np.log2(factor).is_integer():
         array = array.astype(np.float32)
     product: Array = array * array.dtype.type(factor)
     return product
 
 
-def _normalised(
-    t: Loader,
-    at: str,
-    weight: Array,
-    bias: Array | None,
-    *norm: Array,
-) -> Linear:
+def _normalised(t: Loader, at: str, weight: Array, bias: Array | None, *norm: Array) -> Linear:
     """w' = w γ / √(var + eps), b' = β + (b - mean) γ / √(var + eps), in float64; [K, d]."""
     scale, shift, mean, variance = (part.astype(np.float64) for part in norm)
     if not (variance >= 0).all():
@@ -408,7 +402,7 @@ def _normalised(
 def transducer(t: Loader, config: ParakeetConfig, one_bias: bool) -> TransducerWeights:
     """The prediction and the joint network."""
     p, labels, joint = config.predictor, config.labels + 1, config.joint
-    embedding = t.derived(_silent_blank, t, t.raw(EMBEDDING, labels, p), config.blank)
+    embedding = t.derived(_zero_blank, t, t.raw(EMBEDDING, labels, p), config.blank)
     weights = TransducerWeights(
         embedding=t.cast(embedding),
         cells=tuple(cell(t, layer, p, one_bias) for layer in range(config.predictor_layers)),
@@ -439,7 +433,7 @@ def one_type(w: TransducerWeights) -> TransducerWeights:
     return replace(w, embedding=wide(w.embedding), cells=wide(w.cells))
 
 
-def _silent_blank(t: Loader, embedding: Array, blank: int) -> Array:
+def _zero_blank(t: Loader, embedding: Array, blank: int) -> Array:
     if embedding[blank].any():
         log.warning(
             "%s: the blank's row of the embedding is not zero; taking zeros, as NeMo does", t.path
