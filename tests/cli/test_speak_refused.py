@@ -130,7 +130,7 @@ def test_what_a_released_model_cannot_do_is_told_before_it_is_fetched(
 def test_names_of_models_that_speak_are_suggested_where_one_is_needed(
     speaker: Speaker, capsysbinary: Capture
 ) -> None:
-    assert run(["speak", "Hi.", "-o", "a.wav", "--model", "qwen3-tts"]) == 1
+    assert run(["speak", "Hi.", "-o", "a.wav", "--model", "qwen3-tts"]) == 2
     error = capsysbinary.readouterr().err.decode()
     assert "did you mean 'qwen3-tts-0.6b-custom-voice'?" in error
     assert "tiny" not in error and "parakeet" not in error

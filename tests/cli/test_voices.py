@@ -239,17 +239,17 @@ def test_a_released_model_that_clones_nobody_is_not_fetched(
 
 
 @pytest.mark.parametrize(
-    ("model", "problem"),
+    ("model", "code", "problem"),
     [
-        ("some/speaker", "is not on this machine; oscine models pull some/speaker"),
-        ("qwen3", "no model is called 'qwen3'"),
-        (str(GOLDENS.parent / "whisper_formats"), ""),
+        ("some/speaker", 1, "is not on this machine; oscine models pull some/speaker"),
+        ("qwen3", 2, "no model is called 'qwen3'"),
+        (str(GOLDENS.parent / "whisper_formats"), 1, ""),
     ],
 )
 def test_speakers_of_what_is_no_such_model(
-    empty_home: Path, capsys: Capture, model: str, problem: str
+    empty_home: Path, capsys: Capture, model: str, code: int, problem: str
 ) -> None:
-    assert run(["voices", "list", "--model", model]) == 1
+    assert run(["voices", "list", "--model", model]) == code
     out, error = capsys.readouterr()
     assert out == ""
     assert problem in error and error.startswith("oscine: ") and error.count("\n") == 1
