@@ -140,8 +140,11 @@ def test_offline_asks_nobody_and_gives_the_remedy(
         monkeypatch.setenv(switch, "1")
     with pytest.raises(HubError, match=r"'base' is not on this machine.*oscine models pull base"):
         hub.resolve("base", offline=not switch)
-    with pytest.raises(HubError, match=r"switched off"):
+    by = f"switched off by {switch}; " if switch else "switched off; "
+    with pytest.raises(HubError, match=by):
         hub.tokenizer_folder(hub.MULTILINGUAL, offline=not switch)
+    with pytest.raises(HubError, match=by + (f"unset {switch} and run" if switch else "run")):
+        hub.resolve("base", offline=not switch)
     assert server.asked == []
 
 

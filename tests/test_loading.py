@@ -112,6 +112,17 @@ def test_nothing_asked_for_is_auto(monkeypatch: pytest.MonkeyPatch, asked: str) 
     assert loading.wanted_device("GPU:1") == "gpu:1"
 
 
+@pytest.mark.parametrize("device", ["cuda", "ROCM:1", "mps"])
+def test_what_is_not_used_here_is_named_as_it_was_asked_for(
+    monkeypatch: pytest.MonkeyPatch, device: str
+) -> None:
+    with pytest.raises(UsageError, match=f"^--device {device.lower()}: .*use --device gpu$"):
+        loading.wanted_device(device)
+    monkeypatch.setenv("OSCINE_DEVICE", device)
+    with pytest.raises(UsageError, match=f"^OSCINE_DEVICE={device.lower()}: .*OSCINE_DEVICE=gpu$"):
+        loading.wanted_device("auto")
+
+
 @pytest.mark.parametrize("device", [None, 3])
 def test_a_device_that_is_no_text(device: Any) -> None:
     with pytest.raises(UsageError, match="device must be text"):

@@ -30,6 +30,7 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 ENGLISH, MULTILINGUAL, MULTILINGUAL_V3 = 51864, 51865, 51866
+OFF = ("", "0", "false", "no")  # values of a variable that switch nothing on
 
 
 @dataclass(frozen=True, slots=True)
@@ -170,8 +171,24 @@ def home() -> Path:
 
 def is_offline(offline: bool = False) -> bool:
     """Whether nothing may be fetched: the argument, OSCINE_OFFLINE or HF_HUB_OFFLINE."""
-    switches = (os.environ.get(name, "") for name in ("OSCINE_OFFLINE", "HF_HUB_OFFLINE"))
-    return offline or any(value.lower() not in ("", "0", "false", "no") for value in switches)
+    return offline or bool(_offline_variables())
+
+
+def switched_off(offline: bool, command: str = "") -> str:
+    """A message that nothing may be fetched, by which variable if not by an argument, and the
+    command that fetches.
+    """
+    names = " and ".join(() if offline else _offline_variables())
+    problem = "fetching is switched off" + (f" by {names}" if names else "")
+    if not command:
+        return problem
+    return f"{problem}; {f'unset {names} and ' if names else ''}run `{command}` with a connection"
+
+
+def _offline_variables() -> list[str]:
+    """The variables that are set to a value other than 0, false or no."""
+    names = ("OSCINE_OFFLINE", "HF_HUB_OFFLINE")
+    return [name for name in names if os.environ.get(name, "").lower() not in OFF]
 
 
 def resolve(
@@ -197,8 +214,7 @@ def resolve(
             else "is not on this machine"
         )
         raise HubError(
-            f"model {name!r} {found} and fetching is switched off; "
-            f"run `oscine models pull {name}` once with a connection"
+            f"model {name!r} {found} and {switched_off(offline, f'oscine models pull {name}')}"
         )
     folder = model_folder(name)
     with locked(folder, f"model {name!r}"):
@@ -242,7 +258,7 @@ def tokenizer_folder(n_vocab: int, offline: bool = False, progress: Progress | N
             return found
     if is_offline(offline):
         raise HubError(
-            f"the tokenizer of {names[0]!r} is not on this machine and fetching is switched off; "
+            f"the tokenizer of {names[0]!r} is not on this machine and {switched_off(offline)}; "
             "put its tokenizer.json beside the weights"
         )
     with locked(own, f"the tokenizer of {names[0]!r}"):

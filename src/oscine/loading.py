@@ -264,11 +264,14 @@ def wanted_device(device: str) -> str:
     """
     if not isinstance(device, str):
         raise UsageError(f"device must be text such as auto, cpu or gpu, not {device!r}")
-    wanted = device.strip().lower() or "auto"
+    wanted, source = device.strip().lower() or "auto", "--device "
     if wanted == "auto":
-        wanted = os.environ.get("OSCINE_DEVICE", "").strip().lower() or "auto"
+        wanted, source = (
+            os.environ.get("OSCINE_DEVICE", "").strip().lower() or "auto",
+            "OSCINE_DEVICE=",
+        )
     if wanted.partition(":")[0] in ("cuda", "rocm", "mps"):
-        raise UsageError(f"--device {wanted}: oscine needs no CUDA, ROCm or MPS; use --device gpu")
+        raise UsageError(f"{source}{wanted}: oscine needs no CUDA, ROCm or MPS; use {source}gpu")
     return wanted
 
 

@@ -50,8 +50,8 @@ def verify(name: str, offline: bool = False, progress: Progress | None = None) -
             return folder, len(entries)
         problem = f"{folder}: damaged or missing: {', '.join(bad)}"
         if hub.is_offline(offline):
-            remedy = f"run `oscine models pull {name} --check` with a connection"
-            raise HubError(f"{problem}; fetching is switched off: {remedy}")
+            command = f"oscine models pull {name} --check"
+            raise HubError(f"{problem}; {hub.switched_off(offline, command)}")
         log.warning("%s; fetching again", problem)
         if folder == own:
             _keep_good(own, entries, bad)

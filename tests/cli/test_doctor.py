@@ -100,6 +100,33 @@ def test_a_gpu_that_computes_wrong(machine: Any, capsys: Capture, error: float) 
     assert [(row["case"], row["kernels"]) for row in wrong] == [(CASES[0].name, ["layer_norm"])]
 
 
+@pytest.mark.parametrize("choice", ["auto", "cpu", "gpu", "radeon"])
+@pytest.mark.parametrize("there", [[], [CARD]])
+@pytest.mark.parametrize("results", [RIGHT, []])
+def test_what_it_says_and_its_exit_code_agree(
+    machine: Any, capsys: Capture, choice: str, there: list[Adapter], results: list[Result]
+) -> None:
+    machine(there, results)
+    code = run(["doctor", "--json", "--device", choice])
+    assert json.loads(capsys.readouterr().out)["passed"] == (code == 0)
+
+
+@pytest.mark.parametrize("choice", ["radeon", "gpu:7", "gpu:x"])
+def test_a_choice_is_named_as_it_was_made(
+    machine: Any, capsys: Capture, monkeypatch: pytest.MonkeyPatch, choice: str
+) -> None:
+    machine([CARD])
+    monkeypatch.setenv("OSCINE_DEVICE", f" {choice.upper()}")
+    assert run(["doctor"]) == 1
+    out = capsys.readouterr().out
+    assert f"chosen: nothing: OSCINE_DEVICE={choice}: " in out and "--device auto" not in out
+    assert out.endswith(
+        "\nthe GPU asked for is not there: unset OSCINE_DEVICE or use --device cpu\n"
+    )
+    assert run(["doctor", "--device", "voodoo"]) == 1
+    assert "chosen: nothing: --device voodoo: " in capsys.readouterr().out
+
+
 def test_oscine_device_is_what_is_looked_at(
     machine: Any, capsys: Capture, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -68,8 +68,11 @@ def report(choice: str) -> dict[str, Any]:
     adapter, reason = decide(choice)
     results = check_kernels(adapter) if adapter else []
     passed = all(result.passed for result in results)
-    if lacks_adapter(choice, adapter):
-        verdict = "the GPU asked for is not there: use --device auto or --device cpu"
+    lacking = lacks_adapter(choice, adapter)
+    if lacking:
+        by_variable = not gpu_device.said(choice).startswith("--device")
+        remedy = "unset OSCINE_DEVICE or use" if by_variable else "use --device auto or"
+        verdict = f"the GPU asked for is not there: {remedy} --device cpu"
     elif adapter is None:
         verdict = "no GPU to use: oscine runs on the CPU, in NumPy"
     elif passed:

@@ -401,7 +401,13 @@ def candidates(choice: str) -> list[Adapter]:
     names = "; ".join(dict.fromkeys(f"{a.name} [{a.kind}]" for a in everything))
     if choice == "auto":
         raise DeviceError(f"no hardware GPU; there is: {names}, which --device gpu takes")
-    raise DeviceError(f"--device {choice}: no such adapter; there is: {names}")
+    raise DeviceError(f"{said(choice)}: no such adapter; there is: {names}")
+
+
+def said(choice: str) -> str:
+    """A choice of device as the user made it: by OSCINE_DEVICE where that has it, else --device."""
+    by_variable = os.environ.get("OSCINE_DEVICE", "").strip().lower() == choice
+    return f"OSCINE_DEVICE={choice}" if by_variable else f"--device {choice}"
 
 
 def matching(choice: str, listed: list[Adapter]) -> list[Adapter]:
@@ -413,7 +419,7 @@ def matching(choice: str, listed: list[Adapter]) -> list[Adapter]:
     if choice.startswith("gpu:"):
         number = choice[4:]
         if not (number.isascii() and number.isdigit()):
-            raise DeviceError(f"--device {choice}: write gpu:0, gpu:1, …")
+            raise DeviceError(f"{said(choice)}: write gpu:0, gpu:1, …")
         return listed[int(number) : int(number) + 1]
     return [adapter for adapter in listed if choice.lower() in adapter.name.lower()]
 
