@@ -196,6 +196,18 @@ def test_samples_may_be_cut_between_two_reads(monkeypatch: pytest.MonkeyPatch) -
         assert list(pieces) == []
 
 
+@pytest.mark.parametrize("data", [b"", b"x"])
+def test_a_stream_without_samples_is_one_line(
+    listening: Listening, monkeypatch: pytest.MonkeyPatch, capsysbinary: Capture, data: bytes
+) -> None:
+    """The exit code is that of an empty recording."""
+    stdin(monkeypatch, data)
+    assert live("-") == 1
+    out, error = capsysbinary.readouterr()
+    assert (out, error.count(b"\n")) == (b"", 1)
+    assert error.startswith(b"oscine: standard input: is empty: it held no samples; --live - takes")
+
+
 def encoded(container: str, codec: str) -> bytes:
     """Three seconds of a rising tone as a file."""
     import av

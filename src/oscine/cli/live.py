@@ -112,12 +112,14 @@ def line_of(words: tuple[Word, ...]) -> str:
 def standard_input(stop: Event) -> Iterator[Any]:
     """Raw samples of standard input: 16-bit, little endian, mono, 16 kHz.
 
-    Ends where that does, or at `stop`, also while nothing comes.
+    Ends where that does, or at `stop`, also while nothing comes. Raises AudioError where it ends
+    without a sample.
     """
     if sys.stdin is None:
         raise AudioError("standard input", "is closed", "give it samples, 16-bit at 16 kHz")
     file: Any = sys.stdin.buffer
     rest = begin = b""
+    heard = False
     while not stop.is_set():
         if not has_data(file):
             continue
@@ -127,11 +129,14 @@ def standard_input(stop: Event) -> Iterator[Any]:
             if (not data or len(begin) >= JUDGED) and (other := what_else(begin)):
                 tell(f"standard input looks like {other}, not like samples; {RAW}")
         if not data:
+            if not heard:
+                raise AudioError("standard input", "is empty: it held no samples", RAW)
             return
         data = rest + data
         even = len(data) // 2 * 2
         rest = data[even:]
         if even:
+            heard = True
             yield np.frombuffer(data[:even], "<i2").astype(np.int16)
 
 
