@@ -3,12 +3,22 @@
 from __future__ import annotations
 
 import av
+import pytest
 
-from oscine.audio.suffixes import CONTAINERS, SUFFIXES
+from oscine.audio.suffixes import CONTAINERS, SUFFIXES, container_of
 
 
 def test_every_container_is_read_and_every_suffix_is_there_once() -> None:
     assert not [name for name in CONTAINERS if not av.ContainerFormat(name, "r").is_input]
-    listed = [suffix for each in CONTAINERS.values() for suffix in each.split()]
+    listed = [suffix for each in CONTAINERS.values() for suffix in each.suffixes.split()]
     assert len(listed) == len(SUFFIXES)
     assert all(suffix.startswith(".") and suffix == suffix.lower() for suffix in SUFFIXES)
+
+
+@pytest.mark.parametrize("name", [name for name, each in CONTAINERS.items() if each.magic])
+def test_a_container_is_known_by_its_first_bytes(name: str) -> None:
+    container = CONTAINERS[name]
+    for magic in container.magic:
+        assert container_of(bytes(container.at) + magic + b"x") == (container.called or name)
+        assert container_of(bytes(container.at + 1) + magic) is None
+    assert container_of(b"") is None

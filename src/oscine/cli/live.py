@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from oscine.audio.suffixes import container_of
 from oscine.cli.console import emit, screen, tell
 from oscine.cli.outputs import STANDARD_INPUT
 from oscine.errors import AudioError, UsageError
@@ -29,20 +30,6 @@ MOMENT = 0.2  # seconds to wait for samples before Ctrl-C is looked for
 JUDGED = 32_000  # bytes, a second: at their end it is said if they are no samples
 NOISE = 0.15  # mean square of samples at full scale 1; even numbers by chance have 1/3
 UNLIKE = 0.6  # of that, the mean product of neighbours: of speech, nearly all
-MAGIC = (
-    (b"ID3", 0, "mp3"),
-    (b"\xff\xfb\x90", 0, "mp3"),
-    (b"RIFF", 0, "a wav file"),
-    (b"RF64", 0, "a wav file"),
-    (b"FORM", 0, "an aiff file"),
-    (b"fLaC", 0, "flac"),
-    (b"OggS", 0, "ogg"),
-    (b"ftyp", 4, "mp4"),
-    (b"\x1aE\xdf\xa3", 0, "mkv or webm"),
-    (b"caff", 0, "a caf file"),
-    (b".snd", 0, "an au file"),
-    (b"#!AMR", 0, "amr"),
-)
 RAW = (
     "--live - takes 16-bit little-endian mono samples at 16 kHz without a header, as of: "
     "ffmpeg -i FILE -f s16le -ac 1 -ar 16000 -"
@@ -146,9 +133,8 @@ def what_else(begin: bytes) -> str | None:
     Files of most kinds say what they are. Compressed and 32-bit samples taken for 16-bit ones are
     noise of full scale in which no sample is like the one before; no recording is that.
     """
-    for magic, offset, name in MAGIC:
-        if begin.startswith(magic, offset):
-            return name
+    if (container := container_of(begin)) is not None:
+        return container
     samples = np.frombuffer(begin[: len(begin) // 2 * 2], "<i2") / 32768
     if len(samples) < PIECE:
         return None
