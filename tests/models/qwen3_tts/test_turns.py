@@ -55,6 +55,24 @@ def model() -> Qwen3Tts:
     return made  # type: ignore[no-any-return]
 
 
+Held = tuple[threading.Event, threading.Event]
+
+
+@pytest.fixture
+def held(model: Qwen3Tts) -> Held:
+    """Each request of the model says that it has begun (first), and waits to go on (second)."""
+    entered, go_on = threading.Event(), threading.Event()
+    begin = model.decoder.begin
+
+    def slow(request: Any) -> Any:
+        entered.set()
+        assert go_on.wait(LIMIT)
+        return begin(request)
+
+    model.decoder.begin = slow  # type: ignore[method-assign]
+    return entered, go_on
+
+
 class Started:
     """Work in another thread; `result` waits for what it returns or raises."""
 
@@ -207,17 +225,9 @@ def test_streams_alternate_piece_by_piece(model: Qwen3Tts) -> None:
     assert len(first._synthesis.model.decoder.requests) == second.pieces + 1
 
 
-def test_a_call_waits_for_its_turn_in_order(model: Qwen3Tts) -> None:
+def test_a_call_waits_for_its_turn_in_order(model: Qwen3Tts, held: Held) -> None:
     """While a step is made for another thread; who came first goes first."""
-    entered, go_on = threading.Event(), threading.Event()
-    begin = model.decoder.begin
-
-    def slow(request: Any) -> Any:
-        entered.set()
-        assert go_on.wait(LIMIT)
-        return begin(request)
-
-    model.decoder.begin = slow  # type: ignore[method-assign]
+    entered, go_on = held
     calls = [Started(lambda: list(stream_of(model, 0, "One.")))]
     assert entered.wait(LIMIT)
     for index in range(1, 4):
@@ -271,16 +281,8 @@ def test_a_stream_is_handed_on(model: Qwen3Tts) -> None:
     assert np.array_equal(joined(other.result()), alone(model, 1))
 
 
-def test_who_waits_can_be_cancelled_and_closed(model: Qwen3Tts) -> None:
-    entered, go_on = threading.Event(), threading.Event()
-    begin = model.decoder.begin
-
-    def slow(request: Any) -> Any:
-        entered.set()
-        assert go_on.wait(LIMIT)
-        return begin(request)
-
-    model.decoder.begin = slow  # type: ignore[method-assign]
+def test_who_waits_can_be_cancelled_and_closed(model: Qwen3Tts, held: Held) -> None:
+    entered, go_on = held
     first = Started(lambda: list(stream_of(model, 1, "Hello.")))
     assert entered.wait(LIMIT)
     event = threading.Event()
