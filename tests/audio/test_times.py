@@ -23,6 +23,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from oscine.audio import decoder_pool
 from oscine.audio.clock import MOST_SILENCE, Clock, Stamped
 from oscine.audio.io import decode, open_source
 from oscine.audio.resample import Resampler, mono_frame
@@ -415,7 +416,10 @@ def test_many_gaps_are_one_line(warnings):
     assert "and 24 times more (8.7 s in all)" in message
 
 
-def test_a_recording_that_is_read_again_warns_once(warnings):
+@pytest.mark.parametrize("where", ["another process", "this process"])
+def test_a_recording_that_is_read_again_warns_once(warnings, monkeypatch, where):
+    if where == "this process":
+        monkeypatch.setattr(decoder_pool, "_take", lambda: None)
     source = open_source(muxed("matroska", "aac", shift=gap(4.5, 2)))
     for reading in (source, source, source.only(1), source.within(60)):
         assert sum(map(len, reading.blocks())) == pytest.approx(12 * 16_000, abs=3000)

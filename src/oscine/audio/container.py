@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterator
-from typing import Any, BinaryIO
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import Any, BinaryIO, TypeAlias
 
 from oscine.audio import tracks
 from oscine.audio.chain import Part, links
@@ -27,30 +28,41 @@ _AGAIN = "record it or convert it again"
 _FAILURES = 16  # in a row, after which a file has no more packets to give
 
 
-def decoded(
-    name: str,
-    file: BinaryIO | Part,
-    rate: int,
-    channel: int | None = None,
-    most_seconds: float | None = None,
-) -> Iterator[Samples]:
-    """Pieces float32 [n] at `rate` of one audio track of a file object at its beginning; a warning
-    says which, where there are several.
+#: Takes a message about a recording, which is not logged again when the recording is read again.
+Warn: TypeAlias = Callable[[str], None]
 
-    All channels are mixed, unless one `channel`, from 1, is asked for. Raises AudioError in the
-    name of `name`, also where its header states more than `most_seconds`; what a damaged file still
-    gives comes first, and is not an error when it is any sound at all.
+
+@dataclass(frozen=True, slots=True)
+class Wanted:
+    """What is decoded of a recording: samples at `rate` hertz, of all channels mixed unless one
+    `channel`, from 1, is named. A recording longer than `most_seconds` is refused.
     """
-    damage = _Damage(name)
-    resampler = Resampler(rate, channel)
+
+    rate: int
+    channel: int | None = None
+    most_seconds: float | None = None
+
+
+def decoded(
+    name: str, file: BinaryIO | Part, wanted: Wanted, warn: Warn = _log.warning
+) -> Iterator[Samples]:
+    """Pieces float32 [n] of one audio track of a file object at its beginning; a warning says
+    which, where there are several.
+
+    Raises AudioError in the name of `name`, also where the header states more than is wanted; what
+    a damaged file still gives comes first, and is not an error when it is any sound at all.
+    """
+    damage = _Damage(name, warn)
+    channel = wanted.channel
+    resampler = Resampler(wanted.rate, channel)
     header = _header(name, file)
     beyond = header is not None and header.understated
     with opened(name, file, ignore_length=beyond) as container:
         if channel is not None:
             check_channel(name, channel, channels(container))
         if (line := tracks.told(container)) is not None:
-            _log.warning("%s: %s", name, line)
-        _refuse_longer(name, container, file, header, most_seconds)
+            warn(f"{name}: {line}")
+        _refuse_longer(name, container, file, header, wanted.most_seconds)
         if "ogg" not in container.format.name:
             yield from _track(name, container, file, resampler, damage)
             if header and beyond:
@@ -114,8 +126,9 @@ def _track(
 class _Damage:
     """What could not be read of a file and what its clock leaves out, for one warning."""
 
-    def __init__(self, name: str) -> None:
+    def __init__(self, name: str, warn: Warn) -> None:
         self.name = name
+        self._warn = warn
         self.clock = Clock()
         self.count = 0
         self.first = ""
@@ -151,15 +164,14 @@ class _Damage:
 
     def _warn_of_clock(self, begin: float, seconds: float) -> None:
         hours = MOST_SILENCE / 3600
-        _log.warning(
-            "%s: its clock leaves out %.1f s at %.1f s, and at most %.0f h of silence are put in; "
-            "times from there on count the sound alone",
-            *(self.name, seconds, begin, hours),
+        self._warn(
+            f"{self.name}: its clock leaves out {seconds:.1f} s at {begin:.1f} s, and at most "
+            f"{hours:.0f} h of silence are put in; times from there on count the sound alone"
         )
 
     def warn(self, problem: str) -> None:
         self.cut = False
-        _log.warning("%s: %s; using the %.1f s that can be read", self.name, problem, self.seconds)
+        self._warn(f"{self.name}: {problem}; using the {self.seconds:.1f} s that can be read")
 
 
 def _filled(clock: Clock, late: float) -> str:

@@ -13,7 +13,7 @@ import struct
 from typing import Any, BinaryIO, Final
 
 HELLO: Final = b"H"  # of the process, once: it is ready
-JOB: Final = b"J"  # JSON: task, name, suffix, size, and what the task takes
+JOB: Final = b"J"  # JSON: task, name, suffix, size, and what is wanted of a task "decode"
 READ: Final = b"R"  # an offset (8 bytes) and a size (4 bytes) of the recording
 DATA: Final = b"D"  # the bytes there; fewer at its end
 STOP: Final = b"X"  # in place of DATA: nothing more is wanted

@@ -18,6 +18,7 @@ import time
 from collections import deque
 from collections.abc import Generator, Iterator
 from contextlib import contextmanager, suppress
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any, BinaryIO
 
@@ -26,6 +27,7 @@ import numpy as np
 from oscine.audio import container
 from oscine.audio import decoder_messages as messages
 from oscine.audio.chain import Part
+from oscine.audio.container import Wanted, Warn
 from oscine.audio.demuxer import reason, suffix
 from oscine.errors import AudioError
 from oscine.types import Samples
@@ -47,28 +49,20 @@ _REMEDY = "convert it to wav or flac"
 
 
 def decoded(
-    name: str,
-    file: BinaryIO | Part,
-    rate: int,
-    channel: int | None = None,
-    most_seconds: float | None = None,
-    warned: set[str] | None = None,
+    name: str, file: BinaryIO | Part, wanted: Wanted, warn: Warn = _log.warning
 ) -> Iterator[Samples]:
     """As container.decoded, in another process.
 
-    `warned` holds the messages about this recording that earlier readings of it logged. They are
-    not logged again, and new ones are added.
     `file` is read from its beginning while samples are asked for; it is left wherever it is. Raises
     AudioError also where the decoder crashes, hangs or needs more than MEMORY_BYTES.
     """
     size = _size(name, file)
     decoder = _take()
     if decoder is None:
-        yield from container.decoded(name, file, rate, channel, most_seconds)
+        yield from container.decoded(name, file, wanted, warn)
         return
-    job = {"task": "decode", "name": name, "size": size}
-    how = {"rate": rate, "channel": channel, "most_seconds": most_seconds}
-    yield from decoder.perform(file, job | how, warned)
+    job = {"task": "decode", "name": name, "size": size, "wanted": asdict(wanted)}
+    yield from decoder.perform(file, job, warn)
 
 
 def channel_count(name: str, file: BinaryIO | Part) -> int:
@@ -133,10 +127,9 @@ class _Decoder:
         return self._ready
 
     def perform(
-        self, file: BinaryIO | Part, job: dict[str, Any], warned: set[str] | None = None
+        self, file: BinaryIO | Part, job: dict[str, Any], warn: Warn = _log.warning
     ) -> Generator[Samples, None, Any]:
         """Samples of a recording as they come; returns the result of the task."""
-        warned = set() if warned is None else warned
         name, finished = job["name"], False
         self._asked, self.patience = 0, SILENT_SECONDS
         try:
@@ -150,9 +143,10 @@ class _Decoder:
                     self._answer(name, file, job["size"], *messages.PLACE.unpack(body))
                 elif kind == messages.LOG:
                     logger, level, text = json.loads(body)
-                    if text not in warned:
+                    if level == logging.WARNING:
+                        warn(text)
+                    else:
                         logging.getLogger(logger).log(level, "%s", text)
-                    warned.add(text)
                 elif kind == messages.ERROR:
                     finished = True
                     raise AudioError(name, *json.loads(body))

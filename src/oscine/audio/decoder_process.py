@@ -161,9 +161,9 @@ def _blocks(job: dict[str, Any], file: BinaryIO) -> Iterator[Samples]:
     """Pieces put together and cut to BLOCK_SAMPLES; what comes before an error is not lost."""
     waiting: list[Samples] = []
     count = 0
-    how = (job["rate"], job["channel"], job["most_seconds"])
+    wanted = container.Wanted(**job["wanted"])
     try:
-        for piece in container.decoded(job["name"], file, *how):
+        for piece in container.decoded(job["name"], file, wanted):
             waiting.append(piece)
             count += len(piece)
             if count >= BLOCK_SAMPLES:

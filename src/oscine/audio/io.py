@@ -30,7 +30,7 @@ from numpy.typing import NDArray
 
 from oscine.audio import container, decoder_pool
 from oscine.audio.chain import Part
-from oscine.audio.container import PADDING_SECONDS
+from oscine.audio.container import PADDING_SECONDS, Wanted
 from oscine.audio.demuxer import reason
 from oscine.audio.mel import SAMPLE_RATE
 from oscine.audio.resample import (
@@ -66,7 +66,8 @@ class Source(ABC):
         self.name = name
         self.channel = channel  # from 1; None: all are mixed
         self.most_seconds: float | None = None  # a longer recording is refused
-        self.told = False  # what is odd about it is said already, and is not said again
+        self.warned: set[str] = set()  # what was warned of; shared with copies, as all are read
+        self.quiet = False  # warn of nothing
 
     @abstractmethod
     def channels(self) -> int:
@@ -113,16 +114,19 @@ class Source(ABC):
         if count:
             yield np.concatenate(waiting)
 
+    def warn(self, message: str, about: str = "") -> None:
+        """Log what is odd about the recording: each message once, or one `about` each matter."""
+        if not self.quiet and (about or message) not in self.warned:
+            _log.warning("%s", message)
+        self.warned.add(about or message)
+
     def _warn_of_scale(self, peak: float) -> None:
         """Once: the front end would take 16-bit numbers as floats for noise, and give no text."""
-        if not self.told:
-            _log.warning(
-                "%s: samples reach %.0f times full scale, which is 1; "
-                "divide by 32768 if they are 16-bit numbers",
-                self.name,
-                peak,
-            )
-        self.told = True
+        self.warn(
+            f"{self.name}: samples reach {peak:.0f} times full scale, which is 1; "
+            "divide by 32768 if they are 16-bit numbers",
+            about="scale",
+        )
 
     @abstractmethod
     def _pieces(self, rate: int) -> Iterator[Samples]:
@@ -145,7 +149,6 @@ class _MediaSource(Source):
     ) -> None:
         super().__init__(name, channel)
         self._opened = opened
-        self._warned: set[str] = set()  # shared with copies: a long recording is read twice
 
     def channels(self) -> int:
         with self._opened() as file:
@@ -153,9 +156,8 @@ class _MediaSource(Source):
 
     def _pieces(self, rate: int) -> Iterator[Samples]:
         with self._opened() as file:
-            yield from decoder_pool.decoded(
-                self.name, file, rate, self.channel, self.most_seconds, self._warned
-            )
+            wanted = Wanted(rate, self.channel, self.most_seconds)
+            yield from decoder_pool.decoded(self.name, file, wanted, self.warn)
 
 
 class _ArraySource(Source):

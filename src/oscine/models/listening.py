@@ -34,14 +34,13 @@ def updates(
     What was heard is then finished. Raises AudioError, NonFiniteError and what the listener raises.
     """
     go_on = (lambda _: True) if cancelled is None else (lambda _: not cancelled())
-    told = False  # what is odd about a piece is so about all of them, and is said once
+    warned: set[str] = set()  # what is odd about a piece is so about all of them
     for piece in takewhile(go_on, pieces):
         if len(piece):
             source = open_source(piece, name="a piece of audio")
-            source.told = told
+            source.warned = warned
             for block in source.blocks():
                 yield from listener.push(block)
-            told = source.told
     yield from listener.finish()
 
 
@@ -58,5 +57,5 @@ class Stepwise:
     def transcribe(self, audio: Samples, **options: Any) -> Transcript:
         """As the model's, of samples [n] at 16 kHz."""
         source = open_source(audio, name="live audio")
-        source.told = True
+        source.quiet = True
         return self.model.transcribe(source, **options)

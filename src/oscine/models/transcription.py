@@ -164,10 +164,10 @@ class Transcription(Iterator[Segment]):
         """The clips as ranges of frames of what is listened to; why, where there are none."""
         ranges = clip_frames(self._asked.clip_timestamps, frames, speech.timeline)
         if not ranges:
-            if not self._source.told:
-                name = self._source.name + ("" if channel is None else f", channel {channel}")
+            name = self._source.name + ("" if channel is None else f", channel {channel}")
+            if not self._source.quiet:  # to find out why may take a reading
                 why = self._nothing(speech, frames, channel)
-                log.warning("%s: nothing to transcribe: %s", name, why)
+                self._source.warn(f"{name}: nothing to transcribe: {why}")
         return ranges
 
     def _nothing(self, speech: Speech, frames: int, channel: int | None) -> str:
