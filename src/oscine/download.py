@@ -73,7 +73,7 @@ def fetch(
         problem = f"{target.name}: damaged or altered ({found}, expected {digest}); discarded"
         if not resumed:
             raise HubError(problem)
-        log.info("%s; starting again, as a part of it is of an earlier call", problem)
+        log.warning("%s; starting again, as a part of it is of an earlier call", problem)
     settle(part, target)
 
 
@@ -88,6 +88,7 @@ def _complete(
     best = _length(part) or 0
     while (have := _length(part)) != size:
         if have is not None and have > size:  # left by some other file of that name
+            _warn_of_start(part, f"{have} bytes are here, of {size}")
             part.unlink()
             best, have = 0, None
         try:
@@ -96,6 +97,7 @@ def _complete(
         except ServerError as error:
             problem = error
         if problem.code == 416 and have and not restarted:  # there the file is not so long
+            _warn_of_start(part, f"{have} bytes are here, and the server's file is shorter")
             part.unlink()
             best, restarted = 0, True
             continue
@@ -107,6 +109,10 @@ def _complete(
         if now != size:
             log.info("%s: %s; resuming at byte %d", part.stem, problem, now)
             time.sleep(min(2.0**failures, 8.0) / 4)
+
+
+def _warn_of_start(part: Path, problem: str) -> None:
+    log.warning("%s: %s; starting again", part.name.removesuffix(".part"), problem)
 
 
 def _length(path: Path) -> int | None:

