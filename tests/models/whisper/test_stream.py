@@ -320,6 +320,29 @@ def test_channels_apart_come_together_in_order_of_time(scripted: Scripted) -> No
     assert result.text == " two one"
 
 
+@pytest.mark.parametrize("given", [None, "de"])
+def test_every_channel_its_own_language(scripted: Scripted, given: str | None) -> None:
+    """Unless it is given; two people on the phone need not speak the same one."""
+    model = scripted((0.0, " one", 0.4), (0.0, " two", 0.9), languages=3)
+    asked, heard = model.decoder.detect, iter([1, 2])
+
+    def detect(request: Any, ids: Any) -> Any:
+        model.decoder.language = next(heard)
+        return asked(request, ids)
+
+    model.decoder.detect = detect  # type: ignore[method-assign]
+    both = np.stack([sound(1.0), sound(1.0)[::-1]])
+    result = model.transcribe(both, split_channels=True, language=given)
+    found = [(s.channel, s.language) for s in result.segments]
+    assert found == ([(1, None), (2, None)] if given else [(1, "zh"), (2, "de")])
+    assert result.language == (given or "zh")
+    languages = model.tokens.languages
+    prompts = [r.prompt for r in model.decoder.requests if len(r.prompt) > 1]
+    expected = ["de", "de"] if given else ["zh", "de"]
+    assert [languages[code] in prompt for code, prompt in zip(
+        expected, prompts, strict=True)] == [True, True]  # fmt: skip
+
+
 def test_every_window_its_own_language(scripted: Scripted) -> None:
     model = scripted((0.0, " a", 0.9), (0.0, " b", 0.9), languages=3)
     asked, heard = model.decoder.detect, iter([1, 1, 2])  # the vote, then every window

@@ -53,6 +53,7 @@ class Stream(Transcription):
         self._on_engine, self._text, self._options = model.run, text, options
         self._attempts = Attempts(options, text)
         self.language = options.language or ("" if text.tokens.multilingual else "en")
+        self._detects = not self.language
         # Aligned words leave out some speech around them; of that, nothing is missing.
         self.slack = BELIEVABLE if options.word_timestamps else 0.0
 
@@ -93,14 +94,17 @@ class Stream(Transcription):
             segments = side_by_side(passage, ranges, size, report)
         else:
             segments = one_after_another(passage, ranges, report)
+        apart = channel is not None and self._detects
         for segment in segments:
             found = restored(segment, speech.timeline, speech.speech_seconds)
-            yield replace(found, channel=channel)
+            language = found.language or (passage.language if apart else None)
+            yield replace(found, channel=channel, language=language)
         report(passage.frames)
 
     def _find_language(self, passage: Passage, ranges: Sequence[tuple[int, int]]) -> None:
-        """Listen for the language if it is not given."""
-        if not self.language:
+        """Detect a channel's language unless it is given; the transcript has the first one's."""
+        passage.language = self.language
+        if self._detects:
             features, options = passage.features, self._options
             ends = dict(ranges)
             most = options.language_detection_segments
@@ -112,9 +116,10 @@ class Stream(Transcription):
                 return passage.language_probs(seek, end - seek)
 
             heard = map(listen, starts)
-            self.language, shares = vote(heard, options.language_detection_threshold)
-            self._probability = round(shares[self.language], 4)
-        passage.language = self.language
+            passage.language, shares = vote(heard, options.language_detection_threshold)
+            if not self.language:
+                self.language = passage.language
+                self._probability = round(shares[self.language], 4)
 
 
 def restored(
