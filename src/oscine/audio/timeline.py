@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from bisect import bisect_left, bisect_right
 from collections.abc import Iterator, Sequence
-from itertools import accumulate
+from itertools import accumulate, pairwise
 from typing import Protocol
 
 from oscine.audio.mel import SAMPLE_RATE
@@ -71,6 +71,15 @@ class Timeline:
             return 0.0
         piece = self.pieces[number]
         return (self._offsets[number] + min(place, piece.end) - piece.start) / SAMPLE_RATE
+
+    def gaps(self, least: float) -> list[float]:
+        """The joints, in condensed seconds, at which `least` seconds or more are left out."""
+        joints = zip(self._offsets[1:], pairwise(self.pieces), strict=False)
+        return [
+            offset / SAMPLE_RATE
+            for offset, (before, after) in joints
+            if after.start - before.end >= least * SAMPLE_RATE
+        ]
 
     def seconds(self) -> list[tuple[float, float]]:
         """From where to where each piece reaches, in the recording."""

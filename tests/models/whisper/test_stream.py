@@ -310,6 +310,55 @@ def test_clips_and_speech_together(scripted: Scripted, hears: Callable[..., None
     assert result.coverage.speech == pytest.approx(1.0, abs=0.05)
 
 
+@pytest.mark.parametrize(
+    ("times", "parts", "with_words"),
+    [
+        ([0.5, 1.0, 2.2, 3.5, 3.8], [(" a b", 0.0, 2.0), (" c.", 12.0, 14.0)], False),
+        ([0.5, 2.2, 2.6, 3.5, 3.8], [(" a", 0.0, 2.0), (" b c.", 12.0, 14.0)], False),
+        ([0.5, 1.0, 2.2, 3.5, 3.8], [(" a b", 0.0, 2.0), (" c.", 12.0, 14.0)], True),
+        ([0.5, 2.2, 2.6, 3.5, 3.8], [(" a", 0.0, 2.0), (" b c.", 12.0, 14.0)], True),
+        # Speech on either side has words, wherever the alignment puts them.
+        ([0.2, 0.5, 1.0, 1.6, 3.8], [(" a b", 0.0, 2.0), (" c.", 12.0, 14.0)], False),
+        ([2.3, 2.6, 2.9, 3.5, 3.8], [(" a", 0.0, 2.0), (" b c.", 12.0, 14.0)], False),
+    ],
+)
+def test_no_cue_lasts_over_a_gap(
+    scripted: Scripted,
+    hears: Callable[..., None],
+    times: list[float],
+    parts: list[tuple[str, float, float]],
+    with_words: bool,
+) -> None:
+    """A connection that was lost for 10 s in the middle of a sentence."""
+    hears((0.0, 2.0), (12.0, 14.0))
+    model = scripted()
+    model.decoder.config = replace(model.decoder.config, n_audio_ctx=1500)
+    model.decoder.rows = [(0.0, " a b c.", 4.0)]
+    model.decoder.align = looking_at([*np.repeat(times[:3], 2), *times[3:]])
+    result = model.transcribe(sound(14.0), vad_filter=True, word_timestamps=with_words)
+    assert result.text == " a b c."
+    assert [s.text for s in result.segments] == [text for text, _, _ in parts]
+    assert [s.id for s in result.segments] == list(range(len(parts)))
+    for found, (_, start, end) in zip(result.segments, parts, strict=True):
+        assert start <= found.start <= found.end <= end
+        if with_words:
+            assert found.words is not None
+            assert "".join(word.word for word in found.words) == found.text
+        else:
+            assert (found.start, found.end) == (start, end)
+    texts = [chr(id) for s in result.segments for id in s.tokens if id < model.tokens.end]
+    assert "".join(texts) == result.text
+
+
+def test_a_pause_is_no_gap(scripted: Scripted, hears: Callable[..., None]) -> None:
+    hears((0.0, 2.0), (5.0, 7.0))
+    model = scripted()
+    model.decoder.config = replace(model.decoder.config, n_audio_ctx=1500)
+    model.decoder.rows = [(0.0, " a b c.", 4.0)]
+    result = model.transcribe(sound(7.0), vad_filter=True)
+    assert [(s.text, s.start, s.end) for s in result.segments] == [(" a b c.", 0.0, 7.0)]
+
+
 def test_channels_apart_come_together_in_order_of_time(scripted: Scripted) -> None:
     model = scripted((0.0, "", 0.5, 0.5, " one", 0.9), (0.0, " two", 0.4))
     both = np.stack([sound(1.0), sound(1.0)[::-1]])

@@ -7,7 +7,7 @@ stream maps them back.
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 
@@ -25,7 +25,7 @@ from oscine.models.whisper.cut import (
 from oscine.models.whisper.fallback import Outcome, is_repetitive, is_silence
 from oscine.models.whisper.guard import cut_repetition
 from oscine.models.whisper.language import language_probs, likeliest, window_language_probs
-from oscine.models.whisper.options import TranscribeOptions
+from oscine.models.whisper.options import APPEND_PUNCTUATIONS, TranscribeOptions
 from oscine.models.whisper.request import Alignment, Engine
 from oscine.models.whisper.silence import skip_silences
 from oscine.models.whisper.timing import WordTiming, align_words
@@ -41,6 +41,7 @@ LEAST_ADVANCE = 100  # frames that such a window must be ahead
 # A segment of fewer tokens a second may lack some of its speech: a word of it that lasts over a
 # pause (seconds) and over so much speech after that is where it stops.
 USUAL_RATE, PAUSE, HOLE = 3.0, 0.3, 3.0
+GAP = 4.0  # seconds of silence that were cut out, over which no segment lasts
 HOT = 0.5  # text made above this temperature is no context for what follows
 
 #: Engine.align for one window: of all forced tokens, the first id that is not text, and positions.
@@ -76,6 +77,7 @@ class Passage:
         self._on_engine = on_engine
         self._tokenizer, self._tokens = text.tokenizer, text.tokens
         self._context = text.config.n_text_ctx
+        self._gaps = speech.timeline.gaps(GAP)
 
     @property
     def frames(self) -> int:
@@ -136,6 +138,7 @@ class Passage:
         segments = self._segments(job, outcome, pieces, last, before, looping)
         if not self.options.without_timestamps:
             segments, advance = self._without_holes(align, job, segments, advance)
+            segments = self._cut_at_gaps(align, job, segments)
         single = whole or ends_in_single_timestamp(outcome.tokens, begin)
         if self.options.word_timestamps and segments:
             segments = self._with_words(align, job, segments, last, before)
@@ -182,6 +185,57 @@ class Passage:
                 )
             )
         return segments
+
+    def _cut_at_gaps(self, align: Align, job: Job, segments: list[Segment]) -> list[Segment]:
+        """Each segment that spans a gap in parts, by where its words are; the others as they are.
+
+        A sentence may go on after a gap that a lost connection leaves: its cue must not stay.
+        """
+        spans = [any(s.start < gap < s.end for gap in self._gaps) for s in segments]
+        if not any(spans):
+            return segments
+        parts: list[Segment] = []
+        groups = self._words_of(align, job, segments)
+        for segment, words, over in zip(segments, groups, spans, strict=True):
+            parts += self._parts(segment, words, job) if over else [segment]
+        return parts
+
+    def _parts(self, segment: Segment, words: list[WordTiming], job: Job) -> Iterator[Segment]:
+        """A segment cut at every gap in it; a part without words is left out."""
+        for gap in self._gaps:
+            if not segment.start < gap < segment.end:
+                continue
+            count = self._count_before(gap - job.seek / FRAMES_PER_SECOND, words)
+            heard = self._speech_between(segment.start, gap), self._speech_between(gap, segment.end)
+            starts = [n for n, word in enumerate(words) if not n or not _is_mark(word)]
+            if min(heard) >= MISSED and len(starts) > 1:  # each side has some of the text
+                count = min(max(count, starts[1]), starts[-1])
+            if count and count == len(words):
+                segment = replace(segment, end=gap)
+            elif count:
+                head = self._shortened(segment, words[:count], gap)
+                yield head
+                words = words[count:]
+                text, tokens = segment.text[len(head.text) :], segment.tokens[len(head.tokens) :]
+                segment = replace(segment, start=gap, text=text, tokens=tokens)
+            else:
+                segment = replace(segment, start=gap)
+        yield segment
+
+    def _count_before(self, gap: float, words: Sequence[WordTiming]) -> int:
+        """How many words are before a time of the window, each with the marks after it."""
+        count = sum((word.start + word.end) / 2 < gap for word in words)
+        while 0 < count < len(words) and _is_mark(words[count]):
+            count += 1
+        return count
+
+    def _words_of(
+        self, align: Align, job: Job, segments: Sequence[Segment]
+    ) -> list[list[WordTiming]]:
+        """The words of each segment, in seconds from the window's beginning."""
+        counts = [self._text_count(segment) for segment in segments]
+        timings = self._timings(align, job, segments)
+        return share_out(timings, counts, [segment.text for segment in segments])
 
     def _with_words(
         self, align: Align, job: Job, segments: Sequence[Segment], last: float, before: float
@@ -250,9 +304,7 @@ class Passage:
         offset = job.seek / FRAMES_PER_SECOND
         groups: list[list[WordTiming]] = [[] for _ in segments]
         if any(map(self._is_thin, segments)):
-            counts = [self._text_count(segment) for segment in segments]
-            timings = self._timings(align, job, segments)
-            groups = share_out(timings, counts, [segment.text for segment in segments])
+            groups = self._words_of(align, job, segments)
         for at, (segment, words) in enumerate(zip(segments, groups, strict=True)):
             kept, resume = list(segments[: at + 1]), None
             found = self._hole(segment, words, offset) if self._is_thin(segment) else None
@@ -334,3 +386,8 @@ class Passage:
         if self.speech.spans is None or end <= start:
             return 0.0
         return self.speech.speech_seconds(line.original(start), line.original(end, end=True))
+
+
+def _is_mark(word: WordTiming) -> bool:
+    """Whether it is punctuation that belongs to the word before."""
+    return word.word.strip() in APPEND_PUNCTUATIONS
