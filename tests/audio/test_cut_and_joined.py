@@ -10,8 +10,11 @@ from types import SimpleNamespace
 
 import pytest
 
+from oscine.audio import ending
+from oscine.audio.chain import links
 from oscine.audio.io import decode
 from oscine.audio.stamps import ByBytes
+from oscine.errors import AudioError
 
 _SPEC = importlib.util.spec_from_file_location(
     "times_to_cut", Path(__file__).with_name("test_times.py")
@@ -48,3 +51,70 @@ def test_a_file_of_sound_alone_that_is_cut_is_told_by_its_length(
     decode(data[: len(data) // 2])
     (message,) = caplog.messages
     assert re.search(r"ends before the (9\.9|10\.\d) s that it says it holds", message), message
+
+
+FAST = {"movflags": "faststart"}
+KINDS = {
+    "faststart mp4": ("mp4", "aac", FAST),
+    "mp4": ("mp4", "aac", {}),
+    "fragmented mp4": ("mp4", "aac", {"movflags": "frag_keyframe+empty_moov"}),
+    "mov": ("mov", "pcm_s16le", {}),
+    "faststart mov": ("mov", "pcm_s16le", FAST),
+    **{name: (name, codec, {}) for name, codec in (("flac", "flac"), ("mp3", "libmp3lame"))},
+    **{name: (name, "libopus", {}) for name in ("ogg", "webm", "matroska")},
+    **{name: (name, "pcm_s16le", {}) for name in ("wav", "caf", "w64")},
+    **{name: (name, "pcm_s16be", {}) for name in ("aiff", "au")},
+}
+TOLD = re.compile(
+    r"bytes: (breaks off|ends before the [\d.]+ s that it says it holds|is damaged in one place)"
+)
+REFUSED = re.compile(
+    r"bytes: (has no whole index \(moov\), as an mp4 or mov that is cut off; copy it again"
+    r"|begins as [\w ]+, but its header is cut off or damaged; copy it again"
+    r"|nothing of its \w+ track can be decoded)"
+)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_file_cut_anywhere_says_that_it_is_cut(caplog, tmp_path, kind):
+    """Text with a warning, or a line that names the cut, and no other reason."""
+    container, codec, options = KINDS[kind]
+    data = times.muxed(container, codec, options=options, path=tmp_path / "whole")
+    decode(data)
+    assert not caplog.records
+    sound = {"mp4": b"mdat", "mov": b"mdat"}.get(container, b"")
+    head = data.find(sound) if "faststart" in kind else 0
+    for length in [*(len(data) * share // 100 for share in range(5, 100, 5)), *(head - 300, head)]:
+        if length < 24:
+            continue
+        caplog.clear()
+        try:
+            decode(data[:length])
+        except AudioError as error:
+            assert REFUSED.match(str(error)), (length, error)
+        else:
+            assert len(caplog.messages) == 1, (length, caplog.messages)
+            assert TOLD.match(caplog.messages[0]), (length, caplog.messages)
+
+
+@pytest.mark.parametrize("kind", [kind for kind in KINDS if kind != "fragmented mp4"])
+def test_a_header_that_is_cut_is_not_called_no_recording(tmp_path, kind):
+    container, codec, options = KINDS[kind]
+    data = times.muxed(container, codec, options=options, path=tmp_path / "whole")
+    for length in (8, 12, 16, 20):
+        with pytest.raises(AudioError) as raised:
+            decode(data[:length])
+        assert REFUSED.match(str(raised.value)) or container in ("mp3", "au"), raised.value
+
+
+def test_what_states_no_end_does_not_break_off(tmp_path):
+    """Live Matroska, an mp3 without a count, an ogg file that ends with a whole page."""
+    live = times.muxed("matroska", "aac", options={"live": "1"}, path=tmp_path / "live")
+    plain = times.muxed("mp3", "libmp3lame", options={"write_xing": "0"}, path=tmp_path / "mp3")
+    au = b".snd" + (24).to_bytes(4, "big") + b"\xff" * 4 + bytes(100)
+    for data in (live, plain, au, b"", b"\x1aE\xdf\xa3", b"ID3", b"\xff\xfb\x90"):
+        assert not ending.breaks_off(io.BytesIO(data))
+    ogg = times.muxed("ogg", "libopus", path=tmp_path / "ogg")
+    page = ogg.rindex(b"OggS")
+    for length, cut in ((len(ogg), 0), (len(ogg) - 1, 1), (page, 0), (page + 2, 1), (page + 27, 1)):
+        assert links(io.BytesIO(ogg[:length])) == ([], bool(cut))

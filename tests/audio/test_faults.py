@@ -186,7 +186,7 @@ def test_damaged_chains_decode_or_are_refused(damage):
     for place, value in damage:
         data[int(place * (len(data) - 1))] = value
     file = io.BytesIO(data)
-    assert sum(len(part.read()) for part in links(file)) in (0, len(data))
+    assert sum(len(part.read()) for part in links(file)[0]) in (0, len(data))
     try:
         audio = decode(bytes(data))
     except (AudioError, NonFiniteError) as error:

@@ -317,8 +317,8 @@ def test_a_terminal_is_no_recording(monkeypatch):
 
 @pytest.mark.parametrize(
     "data",
-    [b"hello world\n" * 50, b"PK\x03\x04" + bytes(400), WAV[:30], b"\x89PNG\r\n\x1a\n" + bytes(64)],
-    ids=["text", "zip", "half a header", "png"],
+    [b"hello world\n" * 50, b"PK\x03\x04" + bytes(400), b"\x89PNG\r\n\x1a\n" + bytes(64)],
+    ids=["text", "zip", "png"],
 )  # fmt: skip
 def test_files_that_are_no_media(tmp_path, data):
     path = tmp_path / "thing.wav"

@@ -19,6 +19,14 @@ def test_every_container_is_read_and_every_suffix_is_there_once() -> None:
 def test_a_container_is_known_by_its_first_bytes(name: str) -> None:
     container = CONTAINERS[name]
     for magic in container.magic:
-        assert container_of(bytes(container.at) + magic + b"x") == (container.called or name)
+        begin = bytes(container.at) + magic + b"x"
+        assert container_of(begin) == (container.called or name)
         assert container_of(bytes(container.at + 1) + magic) is None
     assert container_of(b"") is None
+
+
+def test_a_picture_in_riff_is_no_recording() -> None:
+    assert container_of(b"RIFF\x10\0\0\0WEBPVP8 ") is None
+    assert container_of(b"RIFF\x10\0\0\0AVI LIST") == "avi"
+    for length in (8, 9, 12, 40):
+        assert container_of((b"RIFF\x10\0\0\0WAVE" + bytes(40))[:length]) == "a wav file"

@@ -36,8 +36,10 @@ class Part:
         return self._place
 
 
-def links(file: BinaryIO | Part) -> Sequence[Part]:
-    """The parts of a chained Ogg file; none where there is no chain."""
+def links(file: BinaryIO | Part) -> tuple[Sequence[Part], bool]:
+    """The parts of a chained Ogg file, none where there is no chain; and whether its last page is
+    cut off.
+    """
     starts = []
     place, began = 0, False
     file.seek(0)
@@ -51,6 +53,7 @@ def links(file: BinaryIO | Part) -> Sequence[Part]:
         file.seek(place)
     end = file.seek(0, 2)
     file.seek(0)
+    cut = place > end or (0 < len(header) <= _HEADER and b"OggS".startswith(header[:4]))
     if len(starts) < 2:
-        return []
-    return [Part(file, *ends) for ends in zip(starts, [*starts[1:], end], strict=True)]
+        return [], cut
+    return [Part(file, *ends) for ends in zip(starts, [*starts[1:], end], strict=True)], cut

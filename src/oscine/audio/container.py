@@ -11,6 +11,7 @@ from oscine.audio import tracks
 from oscine.audio.chain import Part, links
 from oscine.audio.clock import JITTER, MOST_SILENCE, Clock, Stamped
 from oscine.audio.demuxer import channels, opened, reason
+from oscine.audio.ending import breaks_off
 from oscine.audio.ffmpeg import av
 from oscine.audio.resample import Resampler
 from oscine.audio.riff import Lengths, lengths
@@ -65,13 +66,10 @@ def decoded(
         _refuse_longer(name, container, file, header, wanted.most_seconds)
         if "ogg" not in container.format.name:
             yield from _track(name, container, file, resampler, damage)
-            if header and beyond:
-                if header.data:
-                    damage.warn("says that it holds less than it does")
-            elif damage.cut and not (header and header.streamed):
-                damage.warn("breaks off")
+            _tell_ending(file, header, damage)
             return
-    for number, part in enumerate(list[BinaryIO | Part](links(file)) or [file]):
+    parts, cut = links(file)
+    for number, part in enumerate(list[BinaryIO | Part](parts) or [file]):
         try:
             container = opened(name, part)
         except AudioError as error:
@@ -82,6 +80,18 @@ def decoded(
             return
         with container:
             yield from _track(name, container, part, resampler, damage)
+    if cut and not damage.told:
+        damage.warn("breaks off")
+
+
+def _tell_ending(file: BinaryIO | Part, header: Lengths | None, damage: _Damage) -> None:
+    """Warn of a file whose bytes end elsewhere than it says, unless a warning has told it."""
+    if header is not None and header.understated:
+        if header.data:
+            damage.warn("says that it holds less than it does")
+    elif not damage.told and not (header and header.streamed):
+        if damage.cut or breaks_off(file):
+            damage.warn("breaks off")
 
 
 def channel_count(name: str, file: BinaryIO | Part) -> int:
@@ -132,7 +142,7 @@ class _Damage:
         self.clock = Clock()
         self.count = 0
         self.first = ""
-        self.cut = False
+        self.cut = self.told = False
         self.late: float | None = (
             None  # seconds of silence before the first sound where nothing is lost
         )
@@ -170,7 +180,7 @@ class _Damage:
         )
 
     def warn(self, problem: str) -> None:
-        self.cut = False
+        self.told = True
         self._warn(f"{self.name}: {problem}; using the {self.seconds:.1f} s that can be read")
 
 

@@ -17,6 +17,7 @@ from oscine.audio import tracks
 from oscine.audio.chain import Part
 from oscine.audio.ffmpeg import av
 from oscine.audio.resample import MOST_CHANNELS
+from oscine.audio.suffixes import container_of
 from oscine.errors import AudioError
 
 #: FFmpeg's names of the containers that are read: those of recorders, players and broadcasters.
@@ -44,6 +45,7 @@ _PLAYLIST = re.compile(
     re.IGNORECASE | re.DOTALL,
 )
 _HEAD = 4096  # bytes that tell text and playlists
+_SHORTEST = 12  # bytes; what a container begins with may read as text, and no text is so short
 _MOST_BOXES = 1000  # of an mp4, looked at for its index
 _BOX = re.compile(rb"[ -~]{4}")
 _MEDIA = "give a recording such as wav, mp3, flac, ogg, m4a or mp4"
@@ -102,9 +104,9 @@ def opened(name: str, file: BinaryIO | Part, *, ignore_length: bool = False) -> 
         if not len(container.streams):  # as FFmpeg opens an mp4 that is cut in its index
             raise _refusal(name, file, ValueError("no tracks"))
         _check_tracks(name, container)
-    except AudioError:
+    except AudioError as error:
         container.close()
-        raise
+        raise _cut_in_index(name, file) or error from None
     return container
 
 
@@ -159,15 +161,31 @@ def _refusal(name: str, file: BinaryIO | Part, error: Exception) -> AudioError:
         lacks_index = _lacks_index(file, head)
     except (OSError, ValueError) as failed:
         return AudioError(name, f"cannot be read ({reason(failed)})", "copy it again")
-    if _text(head) is not None:
+    begun = container_of(head)
+    if _text(head) is not None and (begun is None or len(head) > _SHORTEST):
         return AudioError(name, "is not a recording but text", _MEDIA)
     if lacks_index:
-        problem = "has no whole index (moov), as an mp4 or mov that is cut off"
-        return AudioError(name, problem, "copy it again, or repair it with a tool such as untrunc")
+        return _without_index(name)
+    if begun is not None:
+        problem = f"begins as {begun}, but its header is cut off or damaged"
+        return AudioError(name, problem, "copy it again, or convert it again")
     refused = getattr(error, "errno", None) == errno.EINVAL  # PyAV 13 calls its class otherwise
     why = "an unknown format" if refused else reason(error)
     why = "its header is damaged" if why.startswith("Error number") else why
     return AudioError(name, f"is not a recording ({why})", f"{_MEDIA}; {_SAMPLES}")
+
+
+def _without_index(name: str) -> AudioError:
+    problem = "has no whole index (moov), as an mp4 or mov that is cut off"
+    return AudioError(name, problem, "copy it again, or repair it with a tool such as untrunc")
+
+
+def _cut_in_index(name: str, file: BinaryIO | Part) -> AudioError | None:
+    """The error of an mp4 or mov whose tracks FFmpeg knows by half, as its index ends too early."""
+    try:
+        return _without_index(name) if _lacks_index(file, _head(file)) else None
+    except (OSError, ValueError):
+        return None
 
 
 def _lacks_index(file: BinaryIO | Part, head: bytes) -> bool:

@@ -65,14 +65,19 @@ def counts_frames(file: BinaryIO | Part) -> bool:
 
     Source: the Xing and VBRI headers, as FFmpeg's libavformat/mp3dec.c reads them.
     """
+    _, head = encoder_frame(file)
+    return any(name in head for name in (b"Xing", b"Info", b"VBRI"))
+
+
+def encoder_frame(file: BinaryIO | Part) -> tuple[int, bytes]:
+    """Where an mp3 file's first frame begins, after a tag, and its first 256 bytes."""
     place = file.tell()
     try:
         file.seek(0)
-        file.seek(_id3_length(file.read(10)))
-        head = file.read(256)
+        start = file.seek(_id3_length(file.read(10)))
+        return start, file.read(256)
     finally:
         file.seek(place)
-    return any(name in head for name in (b"Xing", b"Info", b"VBRI"))
 
 
 def begins_with_tag(packet: Any) -> bool:
