@@ -407,6 +407,61 @@ def test_a_slow_line_that_is_fast_enough_is_not_given_up(
     assert (tmp_path / "file").read_bytes() == BODY
 
 
+def stalls(seconds: float, *blocks: bytes) -> Answer:
+    """Sends a block after each of these spans of time, and nothing more for a while."""
+
+    def answer(request: bytes) -> Iterator[bytes]:
+        for block in blocks:
+            threading.Event().wait(seconds)
+            yield block
+        threading.Event().wait(1)
+
+    return answer
+
+
+@pytest.mark.parametrize(
+    "answer",
+    [
+        stalls(0),
+        stalls(0.15, *(bytes([byte]) for byte in head(Content_Length=len(BODY))[:60])),
+        stalls(0, head(Content_Length=len(BODY))),
+        stalls(0.2, head("302 X", Location="/again", Content_Length=0)),
+    ],
+    ids=["no answer", "a slow head", "no body", "slow redirections"],
+)
+def test_a_server_that_stays_silent_is_given_up_after_a_time_over_all_attempts(
+    liar: Liar, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, answer: Answer
+) -> None:
+    monkeypatch.setattr(transport, "SILENCE", 0.7)
+    monkeypatch.setattr(transport, "LEAST_TIMEOUT", 0.1)
+    monkeypatch.setattr(transport, "TIMEOUT", 0.5)
+    monkeypatch.setattr(transport, "WINDOW", 5.0)
+    liar.answer = answer
+    start = time.monotonic()
+    with pytest.raises(HubError, match=r"file: cannot be downloaded: .*nothing came for 0.7 s"):
+        download.fetch(f"{liar.address}/x", tmp_path / "file", size=len(BODY), digest=DIGEST)
+    assert time.monotonic() - start < 20
+
+
+def test_a_line_that_breaks_and_goes_on_is_not_given_up(
+    liar: Liar, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """All silences together last longer than one may."""
+    monkeypatch.setattr(transport, "SILENCE", 0.3)
+    monkeypatch.setattr(transport, "WINDOW", 5.0)
+
+    def answer(request: bytes) -> Iterator[bytes]:
+        start = int(request.partition(b"bytes=")[2].partition(b"-")[0] or 0)
+        threading.Event().wait(0.1)
+        place = f"bytes {start}-{len(BODY) - 1}/{len(BODY)}"
+        yield head("206 X", Content_Range=place, Content_Length=len(BODY) - start)
+        yield BODY[start : start + 10_000]
+
+    liar.answer = answer
+    download.fetch(f"{liar.address}/x", tmp_path / "file", size=len(BODY), digest=DIGEST)
+    assert len(liar.requests) == 8
+
+
 @pytest.mark.parametrize("index", ["http://user:secret@127.0.0.1:1/simple", "http://[::1/simple"])
 def test_an_index_behind_a_login_is_left_to_pip(
     empty_home: Path, monkeypatch: pytest.MonkeyPatch, index: str, tmp_path: Path

@@ -21,6 +21,7 @@ from pathlib import Path
 from typing import TypeAlias
 from urllib.parse import urldefrag, urljoin, urlsplit
 
+from oscine import transport
 from oscine.errors import HubError
 from oscine.files import settle
 from oscine.inventory import Entry, agrees, file_digest
@@ -82,7 +83,8 @@ def _complete(
 ) -> None:
     """Bring part to its size, by as many answers as that takes.
 
-    Raises ServerError when ATTEMPTS of them in a row bring nothing new, and when they are slow.
+    Raises ServerError when ATTEMPTS of them in a row bring nothing new, when they are slow, and
+    after SILENCE in which no byte came of any.
     """
     pace, failures, restarted = Pace(SLOWEST), 0, False
     best = _length(part) or 0
@@ -106,6 +108,8 @@ def _complete(
         best = max(best, now)
         if problem.final or failures >= ATTEMPTS:
             raise problem
+        if time.monotonic() > pace.until:
+            raise ServerError(f"{problem}; nothing came for {transport.SILENCE:g} s")
         if now != size:
             log.info("%s: %s; resuming at byte %d", part.stem, problem, now)
             time.sleep(min(2.0**failures, 8.0) / 4)
@@ -133,7 +137,7 @@ def _continue(
     Never writes more than `size` bytes. Raises ServerError, also where the server has more.
     """
     headers = {"Range": f"bytes={have}-"} if have else {}
-    with open_url(url, headers, most=size, token=token) as response:
+    with open_url(url, headers, most=size, token=token, until=pace.until) as response:
         start = re.match(r"bytes (\d{1,18})-", response.headers.get("Content-Range", ""))
         resumed = response.status == 206 and start is not None and int(start[1]) == have
         if response.status == 206 and not resumed:

@@ -10,6 +10,7 @@ import http.client
 import importlib
 import importlib.util
 import io
+import math
 import ssl
 import time
 import urllib.error
@@ -21,10 +22,12 @@ from urllib.parse import urlsplit
 from oscine.errors import HubError
 
 TIMEOUT = 15.0  # seconds without a byte before a connection counts as dead
+LEAST_TIMEOUT = 1.0  # of what is left of SILENCE
 WINDOW = 30.0  # seconds over which the speed of a server is measured
 SLOWEST = 1024.0  # bytes a second; slower than that, a small model would take days
 HEAD_BYTES = 1 << 18  # of a status line, headers and what else surrounds a body
 PAGE_BYTES = 1 << 24  # of a listing
+SILENCE = 60.0  # seconds without a byte of a file, over all attempts, after which it is given up
 BLOCK = 1 << 20
 #: What Python raises for a connection, an address or an answer that is wrong.
 PROBLEMS = (OSError, http.client.HTTPException, ValueError)
@@ -42,16 +45,23 @@ class ServerError(HubError):
 
 
 class Pace:
-    """The speed of a server: a window of time that brings too few bytes ends the connection."""
+    """The speed of a server: a window of time that brings too few bytes ends the connection.
+
+    `until`: when SILENCE ends that began with the last byte.
+    """
 
     def __init__(self, slowest: float) -> None:
         self._slowest = slowest
         self._since, self._bytes = time.monotonic(), 0
+        self.until = self._since + SILENCE
 
     def count(self, length: int) -> None:
         """Add bytes that came. Raises ServerError at the end of a window with too few of them."""
         self._bytes += length
-        seconds = time.monotonic() - self._since
+        now = time.monotonic()
+        if length:
+            self.until = now + SILENCE
+        seconds = now - self._since
         if seconds < WINDOW:
             return
         if self._bytes < self._slowest * seconds:
@@ -60,10 +70,10 @@ class Pace:
 
 
 class _Wire(io.RawIOBase):
-    """The bytes of a socket, of which there may be `left` more, headers included."""
+    """The bytes of a socket: `left` more at most, headers included, and none after `until`."""
 
-    def __init__(self, raw: io.RawIOBase, slowest: float) -> None:
-        self._raw, self._pace, self.left = raw, Pace(slowest), HEAD_BYTES
+    def __init__(self, raw: io.RawIOBase, slowest: float, until: float) -> None:
+        self._raw, self._pace, self.left, self.until = raw, Pace(slowest), HEAD_BYTES, until
 
     def readable(self) -> bool:
         return True
@@ -73,6 +83,8 @@ class _Wire(io.RawIOBase):
         self.left -= count or 0
         if self.left < 0:
             raise ServerError("the server sends more than such an answer can have", final=True)
+        if time.monotonic() > self.until:
+            raise ServerError("the server takes too long to answer")
         self._pace.count(count or 0)
         return count
 
@@ -82,24 +94,29 @@ class _Wire(io.RawIOBase):
 
 
 class _Response(http.client.HTTPResponse):
-    """An answer whose headers are bounded, and whose body has at most about `most` bytes."""
+    """An answer whose headers are bounded and here by `until`, with a body of about `most` bytes
+    at most.
+    """
 
-    def __init__(self, sock: Any, *rest: Any, most: int, slowest: float, **more: Any) -> None:
+    def __init__(
+        self, sock: Any, *rest: Any, most: int, slowest: float, until: float, **more: Any
+    ) -> None:
         super().__init__(sock, *rest, **more)
-        self._most, self._wire = most, _Wire(self.fp.detach(), slowest)
+        self._most, self._wire = most, _Wire(self.fp.detach(), slowest, until)
         self.fp = io.BufferedReader(self._wire)
 
     def begin(self) -> None:
         super().begin()
         self._wire.left = HEAD_BYTES + 8 * self._most  # a chunk of one byte is sent as six
+        self._wire.until = math.inf
 
 
 class _Connector(urllib.request.AbstractHTTPHandler):
     """http and https with such answers."""
 
-    def __init__(self, most: int, slowest: float) -> None:
+    def __init__(self, most: int, slowest: float, until: float) -> None:
         super().__init__()
-        self._answer = partial(_Response, most=most, slowest=slowest)
+        self._answer = partial(_Response, most=most, slowest=slowest, until=until)
 
     def _connection(self, kind: Any, host: str, **settings: Any) -> Any:
         connection = kind(host, **settings)
@@ -145,15 +162,17 @@ def open_url(
     token: str | None = None,
     timeout: float = TIMEOUT,
     slowest: float = SLOWEST,
+    until: float = math.inf,
 ) -> http.client.HTTPResponse:
     """A server's answer of at most about `most` bytes, which `read_block` reads.
 
-    Raises ServerError.
+    Raises ServerError, also where its headers, after all redirections, are not here by `until`.
     """
+    timeout = min(timeout, max(LEAST_TIMEOUT, until - time.monotonic()))
     opener = urllib.request.OpenerDirector()
     for handler in (
         urllib.request.ProxyHandler(),
-        _Connector(most, slowest),
+        _Connector(most, slowest, until),
         urllib.request.HTTPDefaultErrorHandler(),
         urllib.request.HTTPErrorProcessor(),
         _Redirects(),
@@ -198,7 +217,8 @@ def read_page(
         most=PAGE_BYTES,
         token=token,
         timeout=timeout,
-        slowest=float("inf"),
+        slowest=math.inf,
+        until=time.monotonic() + WINDOW,
     ) as response:
         stated, page = response.length, bytearray()
         while len(page) != stated and (block := read_block(response)):
