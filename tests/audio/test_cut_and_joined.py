@@ -12,7 +12,7 @@ import pytest
 
 from oscine.audio import ending
 from oscine.audio.chain import links
-from oscine.audio.io import decode
+from oscine.audio.io import decode, open_source
 from oscine.audio.stamps import ByBytes
 from oscine.errors import AudioError
 
@@ -37,6 +37,18 @@ def test_recordings_with_tags_of_their_own_are_not_damaged(caplog, tmp_path):
     part = times.muxed("mp3", "libmp3lame", 3, path=tmp_path / "part.mp3")
     assert part.startswith(b"ID3") and b"Xing" in part[:256] + part[:256].replace(b"Info", b"Xing")
     assert decode(part * 3).duration == pytest.approx(9, abs=0.15)
+    assert not caplog.records
+
+
+@pytest.mark.parametrize("size", [1000, 20_000, 300_000])
+def test_recordings_with_large_tags_are_not_called_cut(caplog, tmp_path, size):
+    """FFmpeg guesses their length from the bytes, those of pictures too."""
+    part = times.muxed("mp3", "libmp3lame", 3, path=tmp_path / "part.mp3")
+    length = bytes([size >> 21 & 127, size >> 14 & 127, size >> 7 & 127, size & 127])
+    tag = b"ID3\x03\0\0" + length + b"PRIV" + (size - 10).to_bytes(4, "big") + bytes(2 + size - 10)
+    for data in ((tag + part) * 3, part + tag + part * 2):
+        blocks = open_source(data).within(10.0).blocks()
+        assert sum(map(len, blocks)) == pytest.approx(9 * 16_000, abs=0.15 * 16_000)
     assert not caplog.records
 
 

@@ -11,7 +11,7 @@ from oscine.audio import tracks
 from oscine.audio.chain import Part, links
 from oscine.audio.clock import JITTER, MOST_SILENCE, Clock, Stamped
 from oscine.audio.demuxer import channels, opened, reason
-from oscine.audio.ending import breaks_off
+from oscine.audio.ending import breaks_off, end_of_frames
 from oscine.audio.ffmpeg import av
 from oscine.audio.resample import Resampler
 from oscine.audio.riff import Lengths, lengths
@@ -251,10 +251,20 @@ def _stated_length(container: Any, stream: Any, file: BinaryIO | Part) -> tuple[
         if stated is None and len(container.streams) == 1 and container.duration:
             stated = container.duration / av.time_base
         return None if stated is None else (stated - max(0.0, start(container) or 0.0), True)
-    states = names & _STATES_LENGTH or (names == {"mp3"} and counts_frames(file))
+    states = names & _STATES_LENGTH or (names == {"mp3"} and _counts_all(file))
     if not states or not stream.duration:
         return None
     return float(stream.duration * stream.time_base), "mov" not in names
+
+
+def _counts_all(file: BinaryIO | Part) -> bool:
+    """Whether an mp3 file's first frame counts all frames; of recordings put one after another it
+    does not, and FFmpeg takes the tags between them for sound.
+    """
+    end, place = end_of_frames(file), file.tell()
+    size = file.seek(0, 2)
+    file.seek(place)  # FFmpeg is reading
+    return counts_frames(file) and (end is None or size - end <= size // 32)
 
 
 def _tagged_length(stream: Any) -> float | None:

@@ -19,7 +19,7 @@ def breaks_off(file: BinaryIO | Part) -> bool:
     """Whether a file states more bytes than it has; False where it states none."""
     try:
         end = file.seek(0, 2)
-        stated = (_end_of_chunks, _end_of_segment, _end_of_frames)
+        stated = (_end_of_chunks, _end_of_segment, end_of_frames)
         return next((found for each in stated if (found := each(file)) is not None), 0) > end
     except (OSError, ValueError):
         return False
@@ -55,7 +55,7 @@ def _end_of_segment(file: BinaryIO | Part) -> int | None:
     return place
 
 
-def _end_of_frames(file: BinaryIO | Part) -> int | None:
+def end_of_frames(file: BinaryIO | Part) -> int | None:
     """Where the frames of an mp3 file end whose first one counts their bytes; None of others."""
     start, head = encoder_frame(file)
     at = max(head.find(b"Xing"), head.find(b"Info"))

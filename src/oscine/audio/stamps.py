@@ -70,11 +70,13 @@ def counts_frames(file: BinaryIO | Part) -> bool:
 
 
 def encoder_frame(file: BinaryIO | Part) -> tuple[int, bytes]:
-    """Where an mp3 file's first frame begins, after a tag, and its first 256 bytes."""
+    """Where an mp3 file's first frame begins, after its tags, and its first 256 bytes."""
     place = file.tell()
     try:
-        file.seek(0)
-        start = file.seek(_id3_length(file.read(10)))
+        start = file.seek(0)
+        while length := _id3_length(file.read(10)):
+            start = file.seek(start + length)
+        file.seek(start)
         return start, file.read(256)
     finally:
         file.seek(place)
