@@ -70,7 +70,9 @@ MAY_IMPORT = {
     "ops.speech": ("ops", "threads", "bfloat16", "ops.speech_ops", "ops.decisions"),
     "ops.codec": ("ops", "threads", "ops.activations", "ops.codec_ops"),
     "ops.gpu_speech": ("ops", "errors", "gpu", "ops.gpu_recorder", "ops.gpu_products"),
-    "ops.gpu_codec": ("ops", "errors", "gpu", "ops.gpu_recorder", "ops.gpu_products"),
+    "ops.gpu_codec": (
+        *("ops", "errors", "gpu", "ops.codec_ops", "ops.gpu_recorder", "ops.gpu_products"),
+    ),
     "ops.gpu_transducer": ("ops", "errors", "gpu", "ops.gpu_recorder", "ops.transducer_ops"),
     "ops.gpu_conformer": ("ops", "errors", "gpu", "ops.gpu_recorder", "ops.conformer_ops"),
     "ops.gpu_decisions": ("ops", "errors", "gpu", "ops.gpu_recorder"),

@@ -200,6 +200,50 @@ def test_activate_leaves_its_input_alone() -> None:
     np.testing.assert_allclose(found, np.where(x > 0, x, np.expm1(x)), atol=1e-6)
 
 
+def test_concat_is_the_parts_side_by_side() -> None:
+    rng = np.random.default_rng(2)
+    parts = [noise(rng, 5, 3), noise(rng, 1, 2), noise(rng, 5, 4)]
+    y = REFERENCE.concat(parts)
+    assert y.shape == (5, 9) and y.dtype == np.float32 and y.flags.c_contiguous
+    for row in range(5):
+        expected = [*parts[0][row], *parts[1][0], *parts[2][row]]
+        assert y[row].tolist() == expected
+    assert REFERENCE.concat(parts[1:2]).tolist() == parts[1].tolist()
+
+
+@given(st.lists(st.integers(1, 6), min_size=1, max_size=9), st.integers(1, 4))
+def test_columns_take_a_concat_apart(widths: list[int], rows: int) -> None:
+    rng = np.random.default_rng(rows)
+    parts = [noise(rng, rows, width) for width in widths]
+    y, first = REFERENCE.concat(parts), 0
+    for part in parts:
+        width = part.shape[1]
+        taken = REFERENCE.columns(y, first, width)
+        np.testing.assert_array_equal(taken, part)
+        assert not np.shares_memory(taken, y)
+        np.testing.assert_array_equal(REFERENCE.columns(y, first, width, add=part), part + part)
+        first += width
+
+
+@pytest.mark.parametrize("shapes", [[], [(2, 3), (4, 3)], [(0, 3), (2, 3)], [(3,)], [(1, 2, 3)]])
+def test_parts_that_do_not_fit_are_refused_by_name(shapes: list[tuple[int, ...]]) -> None:
+    with pytest.raises(ValueError, match=r"^concat takes "):
+        REFERENCE.concat([np.zeros(shape, np.float32) for shape in shapes])
+
+
+@pytest.mark.parametrize(("first", "count"), [(-1, 2), (0, 0), (3, 2), (4, 1), (0, 5)])
+def test_columns_beside_a_matrix_are_refused_by_name(first: int, count: int) -> None:
+    with pytest.raises(ValueError, match=rf"^\[2, 4\] has no columns {first} to {first + count}"):
+        REFERENCE.columns(np.zeros((2, 4), np.float32), first, count)
+
+
+@pytest.mark.parametrize("shape", [(1, 3), (2, 1), (3,), (2, 4)])
+def test_only_as_many_columns_can_be_added(shape: tuple[int, ...]) -> None:
+    x, add = np.zeros((2, 4), np.float32), np.zeros(shape, np.float32)
+    with pytest.raises(ValueError, match=r"cannot be added to \[2, 3\]"):
+        REFERENCE.columns(x, 0, 3, add)
+
+
 def test_scale_channels() -> None:
     x, factors = noise(np.random.default_rng(0), 7, 3), np.array([[1, 0, -2]], np.float32)
     np.testing.assert_array_equal(REFERENCE.scale_channels(x, factors, x), x * factors[0] + x)
@@ -260,3 +304,19 @@ def test_widths_that_kernels_cannot_take_are_refused(device: Device) -> None:
     weight = Linear(gpu.upload(conv.weight), gpu.upload(conv.bias))
     with pytest.raises(DeviceError, match="6 is not a multiple of 4"):
         gpu.convolve(gpu.slot((9, 6)), weight, Taps(2))
+    with pytest.raises(DeviceError, match="width of a part 6 is not a multiple of 4"):
+        gpu.concat([gpu.slot((9, 4)), gpu.slot((9, 6))])
+    for first, count, what in ((2, 4, "first column 2"), (4, 2, "columns 2")):
+        with pytest.raises(DeviceError, match=f"{what} is not a multiple of 4"):
+            gpu.columns(gpu.slot((9, 8)), first, count)
+
+
+@pytest.mark.gpu
+def test_the_gpu_refuses_the_same_parts_and_columns(device: Device) -> None:
+    gpu = Gpu(device)
+    with pytest.raises(ValueError, match=r"^concat takes parts of equal length"):
+        gpu.concat([gpu.slot((2, 4)), gpu.slot((4, 4))])
+    with pytest.raises(ValueError, match="has no columns 4 to 12"):
+        gpu.columns(gpu.slot((2, 8)), 4, 8)
+    with pytest.raises(ValueError, match="cannot be added"):
+        gpu.columns(gpu.slot((2, 8)), 4, 4, gpu.slot((1, 4)))

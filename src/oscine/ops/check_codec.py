@@ -109,6 +109,35 @@ def activate_case(activation: ops.Activation, *shape: int) -> Case:
     )
 
 
+def concat_case(rows: int, *widths: int, ones: tuple[int, ...] = ()) -> Case:
+    """Parts side by side; those that `ones` names have one row."""
+
+    def values(rng: np.random.Generator) -> Values:
+        return {
+            f"part{index}": noise(rng, 1 if index in ones else rows, width)
+            for index, width in enumerate(widths)
+        }
+
+    name = f"concat {rows}x{'‖'.join(map(str, widths))}"
+    name += f", one row of {', '.join(map(str, ones))}" * bool(ones)
+    return Case(name, values, lambda backend, x, w: backend.concat([*x.values()]), limit=0.0)
+
+
+def columns_case(rows: int, width: int, first: int, count: int, add: bool = False) -> Case:
+    """Some columns of many."""
+
+    def values(rng: np.random.Generator) -> Values:
+        found = {"x": noise(rng, rows, width)}
+        return {**found, "add": noise(rng, rows, count)} if add else found
+
+    return Case(
+        f"columns {first} to {first + count} of {rows}x{width}" + ", add" * add,
+        values,
+        lambda backend, x, w: backend.columns(x["x"], first, count, x.get("add")),
+        limit=0.0,
+    )
+
+
 def look_up_case(count: int, groups: int, tables: int, first: int) -> Case:
     """Some groups of codes, the last code among them."""
 
@@ -220,6 +249,13 @@ CASES: tuple[Case, ...] = (
     snake_case(333, 96, 1000.0),
     *(activate_case(a, 7, 9) for a in ("gelu", "silu", "relu", "elu", "tanh", "sigmoid")),
     activate_case("elu", 300, 3, 128),
+    concat_case(1, 4),
+    concat_case(37, 8, 4, 12),
+    concat_case(90, 20, 40, ones=(1,)),
+    concat_case(5, 4, 8, 4, 16, 4, 4, 12, 8, 4, ones=(0, 7)),
+    columns_case(1, 4, 0, 4),
+    columns_case(37, 24, 8, 12, add=True),
+    columns_case(90, 20, 16, 4),
     look_up_case(1, 1, 1, 0),
     look_up_case(37, 6, 4, 2),
     quantise_case(1, 5, 4),

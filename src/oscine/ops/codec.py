@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from math import prod
 from typing import Any
 
@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 
 from oscine.ops import Activation, Linear, Snake, Taps
 from oscine.ops.activations import ACTIVATIONS, blocks, cut
+from oscine.ops.codec_ops import check_columns, concat_shape
 from oscine.threads import each
 
 Array = NDArray[Any]
@@ -118,6 +119,17 @@ class Coding:
         if activation is not None:
             wide = y.reshape(len(y), -1)
             each(lambda rows: ACTIVATIONS[activation](wide[rows]), blocks(len(y), y[:1].nbytes))
+        return y
+
+    def concat(self, parts: Sequence[Array]) -> Array:
+        rows, _ = concat_shape([part.shape for part in parts])
+        return np.concatenate([np.broadcast_to(p, (rows, p.shape[1])) for p in parts], axis=1)
+
+    def columns(self, x: Array, first: int, count: int, add: Array | None = None) -> Array:
+        check_columns(x, first, count, add)
+        y: Array = x[:, first : first + count].copy()
+        if add is not None:
+            y += add
         return y
 
     def look_up(self, codes: Array, tables: Array, first: int) -> Array:

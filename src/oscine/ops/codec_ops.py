@@ -10,6 +10,7 @@ models/mimi; Desplanques et al. 2020, arXiv:2005.07143 (ECAPA-TDNN).
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal, Protocol, TypeAlias
 
@@ -45,6 +46,28 @@ class Taps:
         if self.padding == "reflect" and count <= max(self.left, self.right):
             raise ValueError(f"{count} rows are too few to reflect: {self}")
         return spare // self.stride + 1
+
+
+def concat_shape(shapes: Sequence[tuple[int, ...]]) -> tuple[int, int]:
+    """The shape of parts side by side.
+
+    Raises ValueError for no parts, parts that are not matrices, and rows that neither agree nor are
+    a single one.
+    """
+    if not shapes or any(len(shape) != 2 for shape in shapes):
+        raise ValueError(f"concat takes one or more matrices, not {list(shapes)}")
+    rows = max(shape[0] for shape in shapes)
+    if any(shape[0] not in (1, rows) for shape in shapes):
+        raise ValueError(f"concat takes parts of equal length, or of one row, not {list(shapes)}")
+    return rows, sum(shape[1] for shape in shapes)
+
+
+def check_columns(x: Tensor, first: int, count: int, add: Tensor | None) -> None:
+    """Raises ValueError for columns that x does not have, and for another shape of add."""
+    if len(x.shape) != 2 or first < 0 or count < 1 or first + count > x.shape[1]:
+        raise ValueError(f"{list(x.shape)} has no columns {first} to {first + count}")
+    if add is not None and add.shape != (x.shape[0], count):
+        raise ValueError(f"{list(add.shape)} cannot be added to {[x.shape[0], count]}")
 
 
 class CodecOps(Protocol):
@@ -85,6 +108,22 @@ class CodecOps(Protocol):
 
     def activate(self, x: Tensor, activation: Activation) -> Tensor:
         """The activation of every value, any shape."""
+        ...
+
+    def concat(self, parts: Sequence[Tensor]) -> Tensor:
+        """Parts side by side: [T, c] each -> [T, Σ c]. A part of one row stands in every row.
+
+        Raises ValueError for no parts and for other lengths; a GPU takes widths that are multiples
+        of four.
+        """
+        ...
+
+    def columns(self, x: Tensor, first: int, count: int, add: Tensor | None = None) -> Tensor:
+        """x[:, first : first + count] + add: x [T, C], add [T, count] -> [T, count].
+
+        Raises ValueError for columns that x does not have, and for another shape of add; a GPU
+        takes multiples of four.
+        """
         ...
 
     def look_up(self, codes: Tensor, tables: Tensor, first: int) -> Tensor:

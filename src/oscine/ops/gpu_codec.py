@@ -6,16 +6,18 @@ share their kernels, and only the few shapes of a tile are chosen by length.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from math import ceil, prod
 
 from oscine.gpu.kernels import Parameter
 from oscine.gpu.tensor import Tensor
 from oscine.ops import Activation, Linear, Snake, Taps
+from oscine.ops.codec_ops import check_columns, concat_shape
 from oscine.ops.gpu_products import ACTIVATIONS
 from oscine.ops.gpu_recorder import MOST_GROUPS, WORKGROUP, Recorder, weights_of
 
 PADDINGS = ("zero", "edge", "reflect")  # kernels/lengthen.wgsl
+PARTS = "ABCD"  # that kernels/concat.wgsl takes at once
 NARROW_OUTPUTS = 4  # up to so many, and where they are no fours, a team takes a row of the input
 SHORT = 32  # rows up to which a team takes four rows of the weight
 TILE_ROWS = 64
@@ -118,6 +120,36 @@ class GpuCodec(Recorder):
         y = self.new(*x.shape)
         grid = folded(ceil(prod(x.shape) / 128))
         self.add("activate", [x, y], grid, ACTIVATION=ACTIVATIONS.index(activation))
+        return y
+
+    def concat(self, parts: Sequence[Tensor]) -> Tensor:
+        rows, width = concat_shape([part.shape for part in parts])
+        y, first4 = self.new(rows, width), 0
+        for start in range(0, len(parts), len(PARTS)):
+            taken = parts[start : start + len(PARTS)]
+            widths: dict[str, Parameter] = {}
+            for name, part in zip(PARTS, taken, strict=False):
+                self.fours("width of a part", part.shape[1])
+                width4 = part.shape[1] // 4
+                widths |= {f"{name}4": width4, f"{name}_STEP4": width4 * (part.shape[0] == rows)}
+            taken4 = sum(part.shape[1] for part in taken) // 4
+            self.add(
+                "concat", [*taken, *[None] * (len(PARTS) - len(taken)), y],
+                folded(ceil(rows * taken4 / 128)), work=4.0 * rows * taken4, WIDTH4=width // 4,
+                FIRST4=first4, **widths,
+            )  # fmt: skip
+            first4 += taken4
+        return y
+
+    def columns(self, x: Tensor, first: int, count: int, add: Tensor | None = None) -> Tensor:
+        check_columns(x, first, count, add)
+        for what, number in (("width", x.shape[1]), ("first column", first), ("columns", count)):
+            self.fours(what, number)
+        y = self.new(x.shape[0], count)
+        self.add(
+            "columns", [x, add, y], folded(ceil(prod(y.shape) / 512)), WIDTH4=x.shape[1] // 4,
+            FIRST4=first // 4, COUNT4=count // 4, ADD=add is not None,
+        )  # fmt: skip
         return y
 
     def look_up(self, codes: Tensor, tables: Tensor, first: int) -> Tensor:

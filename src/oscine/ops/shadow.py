@@ -32,8 +32,8 @@ OPS = (
     "subsample", "relative_positions", "attend_relative", "gated_convolution",
     "predict", "join", "pick_labels", "likeliest",
     "rms_norm", "gated_linear", "attend_rotary", "last_rows", "sample", "embed_code", "frame_input",
-    "convolve", "depthwise", "snake", "activate", "look_up", "quantise", "statistics",
-    "scale_channels",
+    "convolve", "depthwise", "snake", "activate", "concat", "columns", "look_up", "quantise",
+    "statistics", "scale_channels",
 )  # fmt: skip
 WRITERS = (  # of a State, Cache and the like
     "attend_self", "no_speech", "pick", "pick_beams", "predict", "join", "pick_labels",
