@@ -22,6 +22,7 @@ from oscine.models.qwen3_tts.pipeline import Qwen3Tts
 from oscine.models.whisper.decode import Decoder
 from oscine.models.whisper.weights import load_weights
 from oscine.ops.reference import Reference
+from oscine.probe import probing
 
 GOLDEN = Path(__file__).resolve().parent / "goldens" / "whisper_multi"
 SPEAKING = GOLDEN.parent / "qwen3_tts" / "custom_voice" / "ckpt"
@@ -129,10 +130,13 @@ def test_a_device_that_is_no_text(device: Any) -> None:
         oscine.load(GOLDEN, device)
 
 
-@pytest.mark.parametrize("layers", [-1, 99, 1.0, "1"])
-def test_layers_that_are_not_there(layers: Any) -> None:
-    with pytest.raises(UsageError, match="layers must be 0 to"):
-        oscine.load(GOLDEN, "cpu").encode(np.zeros(16000, np.float32), layers)
+def test_the_stages_of_a_loaded_model() -> None:
+    stages: dict[str, Any] = {}
+    model = oscine.load(GOLDEN, "cpu")
+    with probing(stages.__setitem__):
+        encoded = model.encode(np.zeros(16000, np.float32))
+    assert list(stages) == ["encoder.stem", "encoder.layer0", "encoder.layer1", "encoder.out"]
+    np.testing.assert_array_equal(stages["encoder.out"], encoded)
 
 
 @pytest.mark.parametrize("dtype", ["f64", "", "float32"])

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from checks.report import Report
+from checks.report import Report, stages
 from oscine import ops
 from oscine.models.parakeet import transducer
 from oscine.models.parakeet.decode import Decoder
@@ -25,27 +25,25 @@ if TYPE_CHECKING:
 NETWORK, LOGITS, SECONDS = 1e-4, 2e-3, 1e-5
 
 
-class Probe(TransducerLines):
-    """The loop a frame at a time, with what it hides: logits and memories."""
+class Loop(TransducerLines):
+    """The transducer's loop, a step at a time."""
 
     def __init__(self, decoder: Decoder, frames: int) -> None:
         assert decoder.transducer is not None
         super().__init__(decoder, Shape(1, frames), decoder.transducer)
 
-    def recorded(self, block: int, pick: bool) -> tuple[ops.Plan, ops.Tensor]:
-        """A plan of one step over so many frames, and where it leaves their logits."""
-        backend, columns = self.decoder.backend, self.w.head.weight.shape[0]
-        out = backend.slot((block, columns))
+    def recorded(self, block: int, pick: bool) -> ops.Plan:
+        """A plan of one step over so many frames."""
+        backend = self.decoder.backend
 
         def trace() -> None:
             scores = transducer.logits(
                 backend, self.w, self.projected, self.memory, self.track, block
             )
-            backend.keep(scores, out)
             if pick:
                 backend.pick_labels(scores, self.rules, self.track)
 
-        return backend.record(trace, name="check"), out
+        return backend.record(trace, name="check")
 
 
 def check_decoding(case: Case, backend: Backend, report: Report) -> set[str]:
@@ -90,25 +88,26 @@ def trace_of(found: Decoded, weights: ParakeetWeights) -> list[list[int]]:
     ]
 
 
-def forced(probe: Probe, tokens: np.ndarray) -> dict[str, np.ndarray]:
-    """What the networks say after each of the tokens [N], over all frames [T] of the probe.
+def forced(loop: Loop, tokens: np.ndarray) -> dict[str, np.ndarray]:
+    """What the networks say after each of the tokens [N], over all frames [T] of the loop.
 
     pred_lstm [N, P], pred_proj [N, J], joint_logits [T, N, V + 1 + n]; pred_state_h and _c [Y, P].
     """
-    backend, frames = probe.decoder.backend, probe.shape.frames
-    (plan, out), row = probe.recorded(frames, pick=False), np.zeros(1, ops.TRACK)
+    backend, frames = loop.decoder.backend, loop.shape.frames
+    plan, row = loop.recorded(frames, pick=False), np.zeros(1, ops.TRACK)
     row["frames"], row["fresh"] = frames, 1
     hidden, projected, logits = [], [], []
     for token in tokens:
         row["token"] = token
-        backend.write(probe.track.rows, row)
-        plan.run()
+        backend.write(loop.track.rows, row)
+        with stages() as seen:
+            plan.run()
         row["half"] ^= 1
-        memory = probe.memory
+        memory = loop.memory
         h, c = (backend.read(x)[:, row["half"][0], 0] for x in (memory.hidden, memory.cell))
         hidden.append(h[-1])
         projected.append(backend.read(memory.joint)[0])
-        logits.append(backend.read(out))
+        logits.append(seen["joint.logits"])
     return {
         "pred_lstm": np.stack(hidden),
         "pred_proj": np.stack(projected),
@@ -121,9 +120,9 @@ def forced(probe: Probe, tokens: np.ndarray) -> dict[str, np.ndarray]:
 def check_networks(case: Case, decoder: Decoder, report: Report) -> set[str]:
     """Prediction and joint network over forced labels."""
     golden = case.arrays
-    probe = Probe(decoder, len(golden["enc_proj"]))
-    decoder.backend.write(probe.projected, golden["enc_proj"])
-    found = forced(probe, golden["pred_tokens"])
+    loop = Loop(decoder, len(golden["enc_proj"]))
+    decoder.backend.write(loop.projected, golden["enc_proj"])
+    found = forced(loop, golden["pred_tokens"])
     found["joint_logits"] = found["joint_logits"][golden["joint_frames"]]
     for name, array in found.items():
         report.array(name, array, golden[name], LOGITS if name == "joint_logits" else NETWORK)
@@ -140,10 +139,10 @@ def check_joint(
     """One of many files of the same weights: its joint network over the golden encoding."""
     own = f"_{key}" if f"joint_logits_{key}" in arrays else ""
     encoded, name = arrays[f"enc_out{own}"], f"joint_logits{own}"
-    probe = Probe(Decoder(weights, backend), len(encoded))
-    backend.write(probe.encoded, encoded)
-    probe.project.run()
-    logits = forced(probe, arrays["tokens"])["joint_logits"]
+    loop = Loop(Decoder(weights, backend), len(encoded))
+    backend.write(loop.encoded, encoded)
+    loop.project.run()
+    logits = forced(loop, arrays["tokens"])["joint_logits"]
     report.array(f"{key}: {name}", logits, arrays[name], LOGITS)
     return {name}
 
@@ -152,17 +151,15 @@ def check_first_logits(case: Case, decoder: Decoder, report: Report) -> set[str]
     """The logits of the first decisions, from the golden encoding."""
     golden, backend, config = case.arrays, decoder.backend, decoder.config
     frames = len(golden["enc_out"])
-    probe = Probe(decoder, frames)
-    backend.write(probe.encoded, golden["enc_out"])
+    loop = Loop(decoder, frames)
+    backend.write(loop.encoded, golden["enc_out"])
     span = Span(0, 0, frames)
-    rows = initial_track([span], 1, frames, probe.room, config.blank)
-    backend.write(probe.track.rows, rows)
-    probe.project.run()
-    (plan, out), found = probe.recorded(1, pick=True), []
-    for _ in golden["trace_logits"]:
-        plan.run()
-        found.append(backend.read(out)[0])
-    report.array("trace_logits", found, golden["trace_logits"], LOGITS)
+    rows = initial_track([span], 1, frames, loop.room, config.blank)
+    backend.write(loop.track.rows, rows)
+    loop.project.run()
+    with stages() as seen:
+        loop.recorded(1, pick=True).run(len(golden["trace_logits"]))
+    report.array("trace_logits", seen["joint.logits"], golden["trace_logits"], LOGITS)
     return {"trace_logits"}
 
 

@@ -7,12 +7,12 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from checks.report import Report
+from checks.report import Report, stages
 from oscine import ops
 from oscine.audio.mel_nemo import log_mel
 from oscine.models.parakeet import model
 from oscine.models.parakeet.weights import ParakeetWeights
-from oscine.ops import Backend, Lengths, Tensor
+from oscine.ops import Backend, Tensor
 
 if TYPE_CHECKING:
     from checks.parakeet import Case
@@ -59,57 +59,41 @@ class Encoder:
         self.keep(lambda: [stage(mel, lengths)], [out])
         return self.backend.read(out).reshape(batch, rows, width)
 
-    def encode(
-        self, mel: Tensor, frames: Tensor, layers: int | None = None, reach: int | None = None
-    ) -> Tensor:
+    def encode(self, mel: Tensor, frames: Tensor, reach: int | None = None) -> Tensor:
         """model.encode, with a band that reaches equally far to both sides."""
         band = None if reach is None else (reach, reach)
-        return model.encode(
-            self.backend, self.w, self.config, mel, frames, self.distances, band, layers
-        )
-
-    def inside(self, mel: Tensor, frames: Tensor, parts: int) -> Tensor:
-        """The first block's first one, two or three parts."""
-        block, lengths = self.w.blocks[0], Lengths(frames, self.config.factor)
-        x = model.subsample(self.backend, self.w, mel, frames)
-        x = model.feed_forward(self.backend, x, block.first)
-        if parts > 1:
-            heads, distances = self.config.heads, self.distances[0]
-            x = model.attend(self.backend, x, block.attention, heads, lengths, distances)
-        if parts > 2:
-            x = model.convolve(self.backend, x, block.convolution, lengths)
-        return x
+        return model.encode(self.backend, self.w, self.config, mel, frames, self.distances, band)
 
 
 def check_encoder(case: Case, backend: Backend, report: Report) -> set[str]:
-    """Subsampling, positions, the inside of a block, layers, bands, a padded batch, the heads."""
+    """Positions, every stage, bands, a padded batch, the heads."""
     golden, config = case.arrays, case.weights.config
     mel, rows = np.ascontiguousarray(golden["mel"])[None], len(golden["enc_out"])
     encoder = Encoder(case.weights, backend, rows + SPARE)
     compared = set()
 
     def compare(
-        name: str,
-        stage: Callable[[Tensor, Tensor], Tensor],
-        limit: float = ENCODER,
-        scale: float = 1.0,
+        name: str, stage: Callable[[Tensor, Tensor], Tensor], limit: float = ENCODER
     ) -> None:
         compared.add(name)
         width = golden[name].shape[1]
         (found,) = encoder.result(mel, [mel.shape[1]], width, stage)
-        report.array(name, found / scale, golden[name], limit)
+        report.array(name, found, golden[name], limit)
 
     table = backend.slot(golden["pos_emb"].shape)
     encoder.keep(lambda: [backend.relative_positions(rows, config.width)], [table])
     report.array("pos_emb", backend.read(table), golden["pos_emb"], POSITIONS)
     compared.add("pos_emb")
+    with stages() as seen:
+        compare("enc_out", encoder.encode)
     scale = config.width**0.5 if config.scaled else 1.0
-    compare("subsampled", lambda m, f: encoder.encode(m, f, layers=0), SUBSAMPLED, scale)
-    for parts, name in enumerate(("ff1", "attn", "conv"), 1):
-        compare(f"blk0_after_{name}", lambda m, f, n=parts: encoder.inside(m, f, n))
-    for layer in range(config.layers):
-        compare(f"enc_layer{layer}", lambda m, f, n=layer: encoder.encode(m, f, layers=n + 1))
-    compare("enc_out", encoder.encode)
+    subsampled = seen["encoder.subsampled"] / scale
+    report.array("subsampled", subsampled, golden["subsampled"], SUBSAMPLED)
+    names = {f"blk0_after_{part}": f"layer0.{part}" for part in ("ff1", "attn", "conv")}
+    names |= {f"enc_layer{layer}": f"layer{layer}" for layer in range(config.layers)}
+    for name, stage in names.items():
+        report.array(name, seen[f"encoder.{stage}"], golden[name], ENCODER)
+    compared |= {"subsampled", *names}
     for name in (name for name in golden if name.startswith("local")):
         reach = int(name.removeprefix("local").removesuffix("_enc_out"))
         compare(name, lambda m, f, r=reach: encoder.encode(m, f, reach=r))

@@ -6,14 +6,14 @@ from pathlib import Path
 
 import numpy as np
 
-from checks.report import Report
+from checks.report import Report, stages
 from oscine.audio.mel import mel_filters
 from oscine.audio.mel_speaker import SAMPLE_RATE, TRANSFORM, speaker_mel
-from oscine.models.qwen3_tts.codec_engine import CodecDecoder, CodecEncoder, EncoderCall
+from oscine.models.qwen3_tts.codec_engine import CodecDecoder, CodecEncoder
 from oscine.models.qwen3_tts.codec_weights import load_codec
 from oscine.models.qwen3_tts.speaker import SpeakerEncoder
 from oscine.models.qwen3_tts.weights import Qwen3TtsWeights
-from oscine.ops import Backend, Tensor
+from oscine.ops import Backend
 
 BANK = 1e-7
 STAGE, DEVICE = 1e-4, 1e-3  # of a stage's largest value, or of 1: in NumPy, and on a GPU
@@ -29,35 +29,23 @@ def limit(report: Report, want: np.ndarray) -> float:
     return DEVICE * peak if report.cosines else STAGE * max(1.0, peak)
 
 
-class Stages:
-    """A Note that has each stage of a plan kept."""
-
-    def __init__(self, backend: Backend) -> None:
-        self.backend = backend
-        self.slots: dict[str, Tensor] = {}
-
-    def __call__(self, name: str, x: Tensor) -> None:
-        if name not in self.slots:
-            self.slots[name] = self.backend.slot(tuple(x.shape))
-        self.backend.keep(x, self.slots[name])
-
-    def compare(self, arrays: Arrays, prefix: str, report: Report) -> set[str]:
-        """Every stage that has a golden, most of which lie channels first; the goldens' names."""
-        compared = set()
-        for stage, slot in self.slots.items():
-            name = prefix + stage
-            if name not in arrays:
-                continue
-            found, want = self.backend.read(slot), arrays[name]
-            if want.ndim == 1:
-                found = found.reshape(-1)
-            elif not stage.startswith("tf_"):
-                found = found.T
-                if not found[len(want) :].any():  # channels that fill up the last four
-                    found = found[: len(want)]
-            report.array(name, found, want, limit(report, want))
-            compared.add(name)
-        return compared
+def compare_stages(seen: Arrays, arrays: Arrays, prefix: str, report: Report) -> set[str]:
+    """Every stage that has a golden, most of which lie channels first; the goldens' names."""
+    compared = set()
+    for stage, found in seen.items():
+        name = prefix + stage.partition(".")[2]
+        if name not in arrays:
+            continue
+        want = arrays[name]
+        if want.ndim == 1:
+            found = found.reshape(-1)
+        elif ".tf_" not in stage:
+            found = found.T
+            if not found[len(want) :].any():  # channels that fill up the last four
+                found = found[: len(want)]
+        report.array(name, found, want, limit(report, want))
+        compared.add(name)
+    return compared
 
 
 def check(folder: Path, backend: Backend, report: Report) -> None:
@@ -82,22 +70,12 @@ def check(folder: Path, backend: Backend, report: Report) -> None:
 
 def check_decoder(decoder: CodecDecoder, arrays: Arrays, report: Report) -> set[str]:
     """Stage by stage, then whole, in upstream's chunks, and past their border."""
-    backend, compared = decoder.backend, {"dec_codes", "long_codes", "xl_codes", "long_wav_whole"}
-
-    def stages(codes: np.ndarray) -> Stages:
-        given = backend.slot(codes.shape, np.uint32)
-        wave = backend.slot((len(codes) * decoder.config.hop, 1))
-        note = Stages(backend)
-        plan = decoder.record(given, wave, note)
-        backend.write(given, codes.astype(np.uint32))
+    compared = {"dec_codes", "long_codes", "xl_codes", "long_wav_whole"}
+    for prefix in ("dec_", "long_"):
         decoder.reset()
-        decoder.memory.stand(0, len(codes))
-        plan.run()
-        note.slots[f"wave{len(decoder.config.decoder.rates) + 2}"] = wave
-        return note
-
-    compared |= stages(arrays["dec_codes"]).compare(arrays, "dec_", report)
-    compared |= stages(arrays["long_codes"]).compare(arrays, "long_", report)
+        with stages() as seen:
+            decoder.decode(arrays[f"{prefix}codes"])
+        compared |= compare_stages(seen, arrays, prefix, report)
 
     def compare(name: str, found: np.ndarray) -> None:
         report.array(name, found, arrays[name], limit(report, arrays[name]))
@@ -118,17 +96,12 @@ def check_decoder(decoder: CodecDecoder, arrays: Arrays, report: Report) -> set[
 
 def check_encoder(encoder: CodecEncoder, arrays: Arrays, report: Report) -> set[str]:
     """Stage by stage; codes must be the very same."""
-    samples = arrays["enc_wav"]
-    encoder.encode(samples[:1])  # makes the room that plans need
-    encoder.memory.clear()
-    note = Stages(encoder.backend)
-    listening = EncoderCall(encoder, len(samples), note)
-    rows = listening.run(samples, 0)()[0]
-    note.slots[f"tf_layer{encoder.config.encoder.stack.layers - 1}"] = listening.rows
-    encoder.describe(rows, note)
-    numbers = [name for name in note.slots if name.startswith("conv")]
-    note.slots["seanet"] = note.slots[numbers[-1]]
-    return note.compare(arrays, "enc_", report) | check_codes(encoder, arrays, report)
+    with stages() as seen:
+        encoder.encode(arrays["enc_wav"])
+    last = [name for name in seen if ".conv" in name][-1]
+    seen["encoder.seanet"] = seen[last]
+    compared = compare_stages(seen, arrays, "enc_", report)
+    return compared | check_codes(encoder, arrays, report)
 
 
 def check_codes(encoder: CodecEncoder, arrays: Arrays, report: Report) -> set[str]:
@@ -171,8 +144,11 @@ def check_references(
 
 def check_speaker(speaker: SpeakerEncoder, arrays: Arrays, at: str, report: Report) -> set[str]:
     """One recording, stage by stage."""
-    mel, note, want = arrays[f"{at}mel"], Stages(speaker.backend), arrays[f"{at}embedding"]
+    mel, want = arrays[f"{at}mel"], arrays[f"{at}embedding"]
     found = speaker_mel(arrays[f"{at}wav"], speaker.config.mels)
     report.array(f"{at}mel", found, mel, STAGE)
-    report.array(f"{at}embedding", speaker.embed_mel(mel, note), want, limit(report, want))
-    return {f"{at}wav", f"{at}mel", f"{at}embedding"} | note.compare(arrays, at, report)
+    with stages() as seen:
+        vector = speaker.embed_mel(mel)
+    report.array(f"{at}embedding", vector, want, limit(report, want))
+    compared = compare_stages(seen, arrays, at, report)
+    return compared | {f"{at}wav", f"{at}mel", f"{at}embedding"}

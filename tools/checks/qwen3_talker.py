@@ -1,7 +1,7 @@
 """Qwen3-TTS runs: prompts, the talker's layers, logits, codes and the waveform of each.
 
-The instrumented plans are fed the golden prompt and fed by themselves from there on; the resident
-engine is then held to the same codes from text alone.
+Plans are fed the golden prompt and are looked into, frame by frame; the resident engine is then
+held to the same codes from text alone.
 """
 
 from __future__ import annotations
@@ -11,13 +11,13 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from checks.report import Report
+from checks.report import Report, stages
 from oscine.models.qwen3_tts import model
 from oscine.models.qwen3_tts.config import Sampling
 from oscine.models.qwen3_tts.decode import Decoder
 from oscine.models.qwen3_tts.prompt import Prompt, PromptBuilder, Reference
 from oscine.models.qwen3_tts.request import Request
-from oscine.ops import STOP_END, Backend
+from oscine.ops import STOP_END, Backend, RmsNorm
 
 if TYPE_CHECKING:
     from checks.qwen3_case import Case
@@ -26,21 +26,6 @@ Arrays = dict[str, np.ndarray]
 
 ABSOLUTE = 1e-4  # on NumPy
 RELATIVE = 1e-3  # of the largest value, on a GPU, beside the cosine
-
-
-class Notes:
-    """Keeps what a plan tells of, and reads it."""
-
-    def __init__(self, backend: Backend) -> None:
-        self.backend = backend
-        self.slots: dict[str, Any] = {}
-
-    def take(self, name: str, x: Any) -> None:
-        self.slots[name] = self.backend.slot(tuple(x.shape))
-        self.backend.keep(x, self.slots[name])
-
-    def read(self, name: str) -> np.ndarray:
-        return np.asarray(self.backend.read(self.slots[name]))
 
 
 def check_talker(case: Case, backend: Backend, report: Report) -> set[str]:
@@ -137,47 +122,54 @@ class RunCheck:
         # And the token that upstream leaves out.
         request = replace(request, max_frames=request.max_frames + 1)
         line = decoder.reserve(len(request.prompt.rows) + request.max_frames, len(text))
-        notes, stepping = Notes(backend), Notes(backend)
         prompt = backend.slot(request.prompt.rows.shape)
         backend.write(prompt, request.prompt.rows)
         line.prepare(request)
-        start = line.record(
-            lambda: model.start(backend, networks, line.buffers, prompt, notes.take), "prompt"
-        )
-        step = line.record(
-            lambda: model.step(backend, networks, line.buffers, stepping.take), "step"
-        )
-        start.run()
-        self.check_prefill(notes)
-        rows = {"logits0": [notes.read("logits")], "step_embeds": [], "step_hidden": []}
+        start = line.record(lambda: model.start(backend, networks, line.buffers, prompt), "prompt")
+        with stages() as seen:
+            start.run()
+        self.check_prefill(seen)
         frames = len(arrays["codes"])
-        for _ in range(frames):
-            step.run()
-            for name, note in (
-                ("logits0", "logits"), ("step_embeds", "input"), ("step_hidden", "hidden"),
-            ):  # fmt: skip
-                rows[name].append(stepping.read(note))
-        for name, parts in rows.items():
+        with stages() as stepping:
+            line.step.run(frames)
+        for name, stage, first in (
+            ("logits0", "talker.logits", [seen["talker.logits"]]),
+            ("step_embeds", "talker.input", []),
+            ("step_hidden", "talker.hidden", []),
+        ):
             empty = np.zeros((0, arrays[name].shape[1]), np.float32)
-            self.array(name, np.concatenate([empty, *parts]))
+            self.array(name, np.concatenate([*first, stepping.get(stage, empty)]))
         row, codes = line.snapshot()()
         ended = int(row["done"][0]) == STOP_END
         tokens = codes[: frames + (not ended), 0].tolist()
         self.same("tokens0", tokens + [decoder.config.codec_ids.eos] * ended)
         self.same("stopped_at_eos", int(ended))
-        backend.release(prompt, *notes.slots.values(), *stepping.slots.values())
+        backend.release(prompt)
 
-    def check_prefill(self, notes: Notes) -> None:
-        """What was noted of the prompt and of the first frame."""
-        config = self.decoder.config
-        layers = [notes.read(f"layer{index}") for index in range(config.talker.layers)]
+    def check_prefill(self, seen: Arrays) -> None:
+        """The stages of the prompt and of the first frame."""
+        config, networks = self.decoder.config, self.decoder.networks
+        layers = [seen[f"talker.layer{index}"] for index in range(config.talker.layers)]
         self.array("prefill_layers", np.stack(layers))
-        self.array("prefill_hidden", notes.read("prompt_hidden"))
-        for name, note in (("cp_inputs_frame0", "input"), ("cp_hidden_frame0", "hidden")):
-            parts = [notes.read(f"predictor_{note}{g}") for g in range(config.groups - 1)]
-            self.array(name, np.concatenate(parts))
-        parts = [notes.read(f"predictor_logits{g}")[-1:] for g in range(config.groups - 1)]
-        self.array("cp_logits_frame0", np.concatenate(parts))
+        self.array("prefill_hidden", self.normed(layers[-1], networks.talker.norm))
+
+        def groups(stage: str) -> list[np.ndarray]:
+            return [seen[f"predictor.{stage}{group}"] for group in range(config.groups - 1)]
+
+        self.array("cp_inputs_frame0", np.concatenate(groups("input")))
+        rows = np.concatenate(groups("rows"))
+        self.array("cp_hidden_frame0", self.normed(rows, networks.predictor.norm))
+        self.array("cp_logits_frame0", np.concatenate([rows[-1:] for rows in groups("logits")]))
+
+    def normed(self, rows: np.ndarray, norm: RmsNorm) -> np.ndarray:
+        """Rows behind a norm that is fused into the layer which follows."""
+        backend = self.decoder.backend
+        x, y = backend.slot(rows.shape), backend.slot(rows.shape)
+        backend.write(x, rows)
+        backend.record(lambda: backend.keep(backend.rms_norm(x, norm), y), name="check").run()
+        found: np.ndarray = backend.read(y)
+        backend.release(x, y)
+        return found
 
     def check_engine(self, prompt: Prompt) -> None:
         """Codes in bursts, from the prompt that oscine makes."""

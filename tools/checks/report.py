@@ -2,13 +2,26 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from typing import Any
 
 import numpy as np
 
+from oscine.probe import probing
+
 COSINE = 0.99999  # least likeness of a GPU's stage to the golden
 MATRIX = 3e-3  # of the largest value: ops.check.MATRIX_LIMIT, for a whole stage
+
+
+@contextmanager
+def stages() -> Iterator[dict[str, np.ndarray]]:
+    """Every stage that networks compute inside, by name; what several calls give is joined."""
+    parts: dict[str, list[np.ndarray]] = {}
+    found: dict[str, np.ndarray] = {}
+    with probing(lambda name, x: parts.setdefault(name, []).append(x)):
+        yield found
+    found |= {name: np.concatenate(pieces) for name, pieces in parts.items()}
 
 
 class Report:

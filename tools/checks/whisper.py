@@ -14,7 +14,7 @@ from typing import Any
 
 import numpy as np
 
-from checks.report import Report
+from checks.report import Report, stages
 from oscine import ops
 from oscine.audio.io import decode as decode_audio
 from oscine.audio.mel import log_mel
@@ -37,55 +37,46 @@ ATTENTION = 2e-3  # deviations from a mean
 request.REPEAT_LIMIT = 0
 
 
-class Probe(Lines):
-    """The decoder's own prompt and step plans, with what they hide: hidden rows and logits."""
+class Forced(Lines):
+    """Lines of one request, and passes over given tokens."""
 
     def __init__(self, decoder: Decoder) -> None:
-        self.step_logits = decoder.backend.slot((1, decoder.config.n_vocab))
         super().__init__(decoder, Shape(1))
 
-    def trace_step(self) -> None:
-        """As Lines.trace_step, keeping the logits."""
-        backend = self.decoder.backend
-        logits = model.logits(backend, self.decoder.weights, self.hidden(self.state))
-        backend.keep(logits, self.step_logits)
-        backend.pick(logits, self.mask, self.rules, self.state)
-
-    def forced(self, tokens: np.ndarray, layers: int | None = None, stage: str = "logits") -> Any:
-        """One pass over given tokens: hidden rows after `layers` blocks, normed rows or logits."""
+    def stages(self, tokens: np.ndarray) -> dict[str, np.ndarray]:
+        """One pass over given tokens [N]: rows [N, d or V] of the decoder's stages by name, and
+        "normed", the rows that the logits are made of."""
         backend, w = self.decoder.backend, self.decoder.weights
         length = min(backend.padded(len(tokens)), self.decoder.config.n_text_ctx)
         prompt = np.zeros((1, length), np.uint32)
         prompt[0, : len(tokens)] = tokens
         state = np.zeros(1, ops.STATE)
         state["length"] = len(tokens)
-        width = w.embedding.shape[0 if stage == "logits" else 1]
-        given, out = backend.slot((1, length), np.uint32), backend.slot((length, width))
+        given = backend.slot((1, length), np.uint32)
         backend.write(given, prompt)
         backend.write(self.state.rows, state)
 
         def trace() -> None:
-            some = replace(w, blocks=w.blocks[:layers])
-            caches, memory = self.caches(1)[:layers], self.decoder.memory[:layers]
-            config = self.decoder.config
-            rows = model.decode(backend, some, config, caches, memory, self.state, given)
-            if stage == "logits":
-                rows = model.logits(backend, w, rows)
-            elif stage == "normed":
-                rows = backend.layer_norm(rows, w.norm)
-            backend.keep(rows, out)
+            rows = self.hidden(self.state, given)
+            backend.probe("normed", backend.layer_norm(rows, w.norm))
+            model.logits(backend, w, rows)
 
-        backend.record(trace).run()
-        return backend.read(out)[: len(tokens)]
+        with stages() as seen:
+            backend.record(trace).run()
+        return {name: rows[: len(tokens)] for name, rows in seen.items()}
+
+    def logits_after(self, tokens: np.ndarray) -> np.ndarray:
+        """What follows each of the tokens [N]: [N, V]."""
+        return self.stages(tokens)["decoder.logits"]
 
     def steps(self, request: Request, count: int) -> np.ndarray:
         """Unfiltered logits of the first picks, each from the cached step that makes it."""
-        self.prefill([request])
-        rows = [self.decoder.backend.read(self.logits)[0]]
-        while len(rows) < count:
-            self.step.run(1)
-            rows.append(self.decoder.backend.read(self.step_logits)[0])
-        return np.stack(rows)
+        with stages() as first:
+            self.prefill([request])
+        with stages() as later:
+            self.step.run(count - 1)
+        rows = [seen["decoder.logits"] for seen in (first, later) if seen]
+        return np.concatenate([rows[0][:1], *rows[1:]])
 
 
 class Case:
@@ -129,7 +120,7 @@ def check_formats(case: Case) -> None:
         decoder.encode([time_first(mel)])
         encoded = decoder.encode_audio(time_first(mel))
         report.array(f"{key}_enc", encoded, case.want(f"{key}_enc"), ENCODER)
-        logits = Probe(decoder).forced(tokens)
+        logits = Forced(decoder).logits_after(tokens)
         report.array(f"{key}_logits", logits, case.want(f"{key}_logits"), LOGITS)
 
 
@@ -140,7 +131,7 @@ class WhisperCase:
         self.case, self.report, self.meta = case, case.report, case.meta
         self.weights = load_weights(case.folder)
         self.decoder = Decoder(self.weights, case.backend)
-        self.probe = Probe(self.decoder)
+        self.lines = Forced(self.decoder)
         self.tokenizer = load_tokenizer(self.weights.folder, self.weights.vocabulary)
         self.ids = self.meta["ids"]
         self.report.begin(case.folder.name, about(self.weights))
@@ -175,15 +166,13 @@ class WhisperCase:
     def encoder(self) -> None:
         mel = time_first(self.case.golden["mel"])
         stride = self.meta.get("frame_stride_of_enc_stem_and_layers", 1)
-        stages = {"enc_stem": 0} | {
-            f"enc_layer{i}": i + 1 for i in range(self.weights.config.n_audio_layer)
-        }
-        for name, layers in stages.items():
-            rows = self.decoder.encode_audio(mel, layers)[::stride]
+        with stages() as seen:
+            encoded = self.decoder.encode_audio(mel)
+        layers = [f"layer{index}" for index in range(self.weights.config.n_audio_layer)]
+        for stage in ("stem", *layers):
+            rows, name = seen[f"encoder.{stage}"][::stride], f"enc_{stage}"
             self.report.array(name, rows, self.case.want(name), ENCODER)
-        self.report.array(
-            "enc_out", self.decoder.encode_audio(mel), self.case.want("enc_out"), ENCODER
-        )
+        self.report.array("enc_out", encoded, self.case.want("enc_out"), ENCODER)
 
     def text(self) -> None:
         """Special ids found in the tokenizer, and lists found in the configuration."""
@@ -215,18 +204,21 @@ class WhisperCase:
         for name in sorted(n for n in self.case.golden if re.fullmatch(r"tf\d+_tokens", n)):
             tokens = self.case.want(name)
             logits = name.replace("tokens", "logits")
-            self.report.array(logits, self.probe.forced(tokens), self.case.want(logits), LOGITS)
-        tokens = self.case.want("tf0_tokens")
-        normed = self.probe.forced(tokens, stage="normed")
+            self.report.array(
+                logits, self.lines.logits_after(tokens), self.case.want(logits), LOGITS
+            )
+        seen = self.lines.stages(self.case.want("tf0_tokens"))
+        normed = seen["normed"]
         self.report.array("tf0_dec_out", normed, self.case.want("tf0_dec_out"), ENCODER)
         hidden = self.case.want("tf0_dec_hidden")  # the last is normed: transformers' convention
-        layers = [self.probe.forced(tokens, n, "hidden") for n in range(len(hidden) - 1)]
+        names = ["embedding", *(f"layer{index}" for index in range(len(hidden) - 2))]
+        layers = [seen[f"decoder.{name}"] for name in names]
         self.report.array("tf0_dec_hidden", np.stack([*layers, normed]), hidden, ENCODER)
 
     def first_position(self) -> None:
         """What follows the start token alone: silence and language."""
         start = self.ids["<|startoftranscript|>"]
-        logits = self.probe.forced(np.array([start]))[0]
+        logits = self.lines.logits_after(np.array([start]))[0]
         self.report.array("sot_logits", logits, self.case.want("sot_logits"), LOGITS)
         request = self.request([start], timestamps=False, limit=1)
         ((picked,),) = self.decoder.decode([request])
@@ -276,7 +268,7 @@ class WhisperCase:
         text = self.tokenizer.decode(id for id in result.tokens if id < request.end)
         self.report.same(f"{name}.text", text, about["text"])
         wanted = self.case.want(f"{name}_step_logits")
-        steps = self.probe.steps(request, len(wanted))
+        steps = self.lines.steps(request, len(wanted))
         self.report.array(f"{name}_step_logits", steps, wanted, LOGITS)
 
     def beams(self) -> None:

@@ -15,6 +15,7 @@ from oscine.gpu.device import Device
 from oscine.gpu.memory import Memory
 from oscine.gpu.profile import Profile
 from oscine.gpu.tensor import Tensor
+from oscine.probe import Probe, current_probe
 
 #: Drivers kill a submit that runs for seconds; this much work is 0.3 s on the slowest GPU in mind
 #: (100 GFLOP/s). A plan is cut into submits of about so many operations.
@@ -30,6 +31,16 @@ class Dispatch:
     tensors: tuple[Tensor, ...]
     grid: tuple[int, int, int]
     operations: float = 0.0  # floating-point operations, for cutting plans into submits
+
+
+@dataclass(frozen=True, eq=False, slots=True)
+class Mark:
+    """A named stage: a tensor, of this shape then, once the first `after` dispatches have run."""
+
+    name: str
+    tensor: Tensor
+    shape: tuple[int, ...]
+    after: int
 
 
 class Pool:
@@ -80,9 +91,11 @@ class Plan:
         dispatches: Sequence[Dispatch],
         name: str = "",
         profile: Profile | None = None,
+        marks: Sequence[Mark] = (),
     ) -> None:
         self.device, self.dispatches = device, list(dispatches)
         self.name, self.profile = name, profile
+        self.marks = sorted(marks, key=lambda mark: mark.after)
         self.memory, self.releases = pool.memory, pool.memory.releases
         pool.assign(self.dispatches)
         groups: dict[tuple[Any, ...], Any] = {}
@@ -115,14 +128,20 @@ class Plan:
     def run(self, times: int = 1) -> None:
         """Submit the whole list so many times, in submits of bounded work.
 
-        Raises DeviceLostError, and DeviceError where memory of it has been released.
+        Inside `probing` a run stops at every mark, whose tensor is copied and shown. Raises
+        DeviceLostError, and DeviceError where memory of it has been released.
         """
         if self.releases != self.memory.releases:
             self.memory.check_alive(t for d in self.dispatches for t in d.tensors)
             self.releases = self.memory.releases
+        probe = current_probe() if self.marks else None
+        if probe is not None:
+            for _ in range(times):
+                self.run_probed(probe)
+            return
         if self.operations > SUBMIT_OPERATIONS:
             for _ in range(times):
-                self.submit_cut()
+                self.submit_cut(0, len(self.dispatches))
             return
         at_once = max(1, int(SUBMIT_OPERATIONS / max(self.operations, 1.0)))
         if self.profile is not None and self.profile.by_kernel:
@@ -131,14 +150,24 @@ class Plan:
             self.submit(self.steps, min(times, at_once))
             times -= at_once
 
-    def submit_cut(self) -> None:
-        """One run in several submits."""
-        start, work = 0, 0.0
-        for index, dispatch in enumerate(self.dispatches):
-            work += dispatch.operations
-            if work >= SUBMIT_OPERATIONS or index == len(self.dispatches) - 1:
+    def submit_cut(self, start: int, stop: int) -> None:
+        """Dispatches of one run, in several submits where they are much work."""
+        work = 0.0
+        for index in range(start, stop):
+            work += self.dispatches[index].operations
+            if work >= SUBMIT_OPERATIONS or index == stop - 1:
                 self.submit(self.steps[start : index + 1], 1)
                 start, work = index + 1, 0.0
+
+    def run_probed(self, probe: Probe) -> None:
+        """One run that stops at every mark."""
+        done = 0
+        for mark in self.marks:
+            self.submit_cut(done, mark.after)
+            done = mark.after
+            tensor = Tensor(mark.shape, mark.tensor.dtype, mark.tensor.buffer)
+            probe(mark.name, self.memory.snapshot(tensor)()[0])
+        self.submit_cut(done, len(self.dispatches))
 
     def submit(self, steps: list[Step], times: int) -> None:
         """Encode and submit: the hot path. Raises DeviceLostError."""

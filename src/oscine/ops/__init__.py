@@ -239,6 +239,11 @@ class Ops(ConformerOps, TransducerOps, SpeechOps, CodecOps, Protocol):
         """Let slot, which outlives the plan, hold x from now on; rounded, if it is float16."""
         ...
 
+    def probe(self, name: str, x: Tensor) -> None:
+        """Name x as a stage, for oscine.probe: no dispatch, no buffer and no copy unless a run is
+        looked into."""
+        ...
+
 
 class Plan(Protocol):
     """A recorded pass: the same work again and again, on whatever the slots hold by then."""

@@ -15,7 +15,7 @@ from oscine.errors import DeviceError
 from oscine.gpu.device import Device
 from oscine.gpu.kernels import Kernels, Parameter
 from oscine.gpu.memory import Memory
-from oscine.gpu.plan import Dispatch, Plan, Pool
+from oscine.gpu.plan import Dispatch, Mark, Plan, Pool
 from oscine.gpu.profile import wanted
 from oscine.gpu.tensor import Tensor
 from oscine.ops import State, Track, Utterances
@@ -41,6 +41,7 @@ class Recorder:
         self.nothing = self.memory.slot((4,), np.float32)  # stands in for operands not given
         self.profile = wanted(device)
         self.dispatches: list[Dispatch] = []
+        self.marks: list[Mark] = []
         self.guard: State | Track | Utterances | None = None
         self.block = "subgroup" if "subgroups" in device.features else "workgroup"
         self.between: Tensor | None = None  # for copies within a slot
@@ -107,17 +108,28 @@ class Recorder:
     ) -> Plan:
         with self.recording(guard) as dispatches:
             trace()
-        return Plan(self.device, self.pool, dispatches, name, self.profile)
+            marks = self.marks
+        return Plan(self.device, self.pool, dispatches, name, self.profile, marks)
 
     @contextmanager
     def recording(self, guard: State | Track | Utterances | None) -> Iterator[list[Dispatch]]:
         """Ops called inside go to the yielded list."""
-        before = self.dispatches, self.guard
-        self.dispatches, self.guard = [], guard
+        before = self.dispatches, self.marks, self.guard
+        self.dispatches, self.marks, self.guard = [], [], guard
         try:
             yield self.dispatches
         finally:
-            self.dispatches, self.guard = before
+            self.dispatches, self.marks, self.guard = before
+
+    def probe(self, name: str, x: Tensor) -> None:
+        after = len(self.dispatches)
+        if x.buffer is None:
+            # Behind the last op so far that takes it, its buffer may become another's.
+            while after and all(t is not x for t in self.dispatches[after - 1].tensors):
+                after -= 1
+            if not after:
+                raise ValueError("probe takes what an op of this plan has computed")
+        self.marks.append(Mark(name, x, x.shape, after))
 
     def keep(self, x: Tensor, slot: Tensor) -> None:
         if slot.dtype == np.float16:

@@ -25,6 +25,7 @@ from oscine.ops.conformer import Conformer
 from oscine.ops.decisions import Decisions
 from oscine.ops.speech import Speaking
 from oscine.ops.transducer import Transducing
+from oscine.probe import current_probe
 from oscine.threads import each, single_threaded_blas
 
 Array = NDArray[Any]
@@ -161,6 +162,11 @@ class Reference(Conformer, Decisions, Transducing, Speaking, Coding):
 
     def keep(self, x: Array, slot: Array) -> None:
         slot[...] = x
+
+    def probe(self, name: str, x: Array) -> None:
+        probe = current_probe()
+        if probe is not None:
+            probe(name, x.copy())
 
     def reshape(self, x: Array, shape: tuple[int, ...]) -> Array:
         return x.reshape(shape)

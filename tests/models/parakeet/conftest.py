@@ -47,7 +47,7 @@ class Hearing:
         self.truth, self.deaf = truth, deaf
         self.batches: list[list[tuple[int, int]]] = []
 
-    def encode(self, mels: Sequence[Any], band: Any = None, layers: int | None = None) -> Any:
+    def encode(self, mels: Sequence[Any], band: Any = None) -> Any:
         self.batches.append([(int(mel[0, 0]), int(mel[0, 0]) + len(mel)) for mel in mels])
         return tuple(-(-len(mel) // FACTOR) for mel in mels)
 

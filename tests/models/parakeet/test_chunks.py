@@ -149,7 +149,7 @@ class Deaf(Hearing):
         super().__init__([])
         self.mels: list[Any] = []
 
-    def encode(self, mels: Any, band: Any = None, layers: Any = None) -> Any:
+    def encode(self, mels: Any, band: Any = None) -> Any:
         self.mels += mels
         self.batches.append([(0, len(mel)) for mel in mels])
         return tuple(-(-len(mel) // FACTOR) for mel in mels)
@@ -217,10 +217,10 @@ def test_nothing_is_found_twice_where_there_is_nothing() -> None:
 
 def test_a_device_without_room_is_given_less() -> None:
     class Small(Hearing):
-        def encode(self, mels: Any, band: Any = None, layers: Any = None) -> Any:
+        def encode(self, mels: Any, band: Any = None) -> Any:
             if len(mels) > 2:
                 raise DeviceMemoryError("small", "no room")
-            return super().encode(mels, band, layers)
+            return super().encode(mels, band)
 
     words = story(200)
     frames = words[-1][-1].end

@@ -22,6 +22,7 @@ from oscine.models.parakeet.weights import (
 )
 from oscine.ops import Linear, Norm
 from oscine.ops.reference import Reference
+from oscine.probe import probing
 
 Array = NDArray[Any]
 
@@ -161,19 +162,21 @@ def test_channels_of_zeros_change_nothing() -> None:
     assert fill_channels(fours) is fours
 
 
-def test_layers_stop_where_they_are_told_to() -> None:
+def test_stages_are_those_of_the_layers() -> None:
     backend, weights = Reference(), made_up(CONFIG)
     (mel,) = sounds(40)
     frames = np.array([40], np.uint32)
     distances = model.positions(backend, weights, CONFIG, 5)
-
-    def stopped(layers: int | None) -> Array:
-        y: Array = model.encode(backend, weights, CONFIG, mel, frames, distances, layers=layers)
-        return y
-
-    np.testing.assert_array_equal(stopped(0), model.subsample(backend, weights, mel, frames))
-    assert np.abs(stopped(1) - stopped(2)).max() > 0.1
-    np.testing.assert_array_equal(stopped(2), stopped(None))
+    seen: dict[str, Array] = {}
+    with probing(seen.__setitem__):
+        whole = model.encode(backend, weights, CONFIG, mel, frames, distances)
+    subsampled = model.subsample(backend, weights, mel, frames)
+    np.testing.assert_array_equal(seen["encoder.subsampled"], subsampled)
+    assert np.abs(seen["encoder.layer0"] - seen["encoder.layer1"]).max() > 0.1
+    np.testing.assert_array_equal(seen["encoder.layer1"], whole)
+    halfway = model.feed_forward(backend, subsampled, weights.blocks[0].first)
+    np.testing.assert_array_equal(seen["encoder.layer0.ff1"], halfway)
+    assert {"encoder.layer0.attn", "encoder.layer1.conv"} <= set(seen)
 
 
 @pytest.mark.host

@@ -259,12 +259,12 @@ def test_encode(tdt: Parakeet) -> None:
 class Failing(Hearing):
     """Loses its device at the second piece."""
 
-    def encode(self, mels: Any, band: Any = None, layers: Any = None) -> Any:
+    def encode(self, mels: Any, band: Any = None) -> Any:
         if len(self.batches) == 1:
             self.batches.append([])
             raise DeviceLostError("script", "for a test")
         rows = [np.repeat(np.arange(len(mel))[:, None], 4, axis=1) for mel in mels]
-        return super().encode(rows, band, layers)
+        return super().encode(rows, band)
 
 
 def test_a_lost_device_is_replaced() -> None:
@@ -275,8 +275,8 @@ def test_a_lost_device_is_replaced() -> None:
         return made[-1]
 
     class Whole(Failing):
-        def encode(self, mels: Any, band: Any = None, layers: Any = None) -> Any:
-            return Hearing.encode(self, [np.zeros((len(mel), 4)) for mel in mels], band, layers)
+        def encode(self, mels: Any, band: Any = None) -> Any:
+            return Hearing.encode(self, [np.zeros((len(mel), 4)) for mel in mels], band)
 
     broken = Failing([])
     broken.batches.append([])

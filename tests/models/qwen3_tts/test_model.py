@@ -16,6 +16,7 @@ from oscine.models.qwen3_tts.request import Request
 from oscine.models.qwen3_tts.rotary import rotary
 from oscine.models.qwen3_tts.weights import load_weights
 from oscine.ops.reference import Reference
+from oscine.probe import probing
 
 GOLDENS = Path(__file__).resolve().parents[2] / "goldens" / "qwen3_tts"
 GREEDY = Sampling(do_sample=False)
@@ -44,12 +45,14 @@ def test_frames_one_by_one_equal_all_rows_at_once(case: str) -> None:
     rows = np.concatenate([arrays["prompt_embeds"], arrays["step_embeds"]])
     line = decoder.reserve(len(rows) + 1, 1)
     line.prepare(request(rows, arrays["tts_pad_embed"][None], 1))
-    noted: dict[str, np.ndarray] = {}
-    model.start(decoder.backend, decoder.networks, line.buffers, rows, noted.__setitem__)
+    seen: dict[str, np.ndarray] = {}
+    with probing(seen.__setitem__):
+        model.start(decoder.backend, decoder.networks, line.buffers, rows)
     hidden = np.concatenate([arrays["prefill_hidden"], arrays["step_hidden"]])
-    near(noted["prompt_hidden"], hidden)
-    near(noted["hidden"], hidden[-1:])
-    assert noted["predictor_input0"].shape == (2, decoder.config.predictor.width)
+    last = seen[f"talker.layer{decoder.config.talker.layers - 1}"]
+    near(decoder.backend.rms_norm(last, decoder.networks.talker.norm), hidden)
+    near(seen["talker.hidden"], hidden[-1:])
+    assert seen["predictor.input0"].shape == (2, decoder.config.predictor.width)
 
 
 def test_rows_behind_the_prompt_are_void() -> None:

@@ -10,9 +10,12 @@ import numpy as np
 import pytest
 
 from oscine.errors import NonFiniteError, UsageError
+from oscine.models.qwen3_tts.config import SpeakerConfig
 from oscine.models.qwen3_tts.speaker import SpeakerEncoder
-from oscine.models.qwen3_tts.weights import SpeakerWeights, load_weights
+from oscine.models.qwen3_tts.weights import SpeakerBlock, SpeakerWeights, load_weights
+from oscine.ops import Linear
 from oscine.ops.reference import Reference
+from oscine.probe import probing
 from oscine.types import Audio
 
 GOLDEN = Path(__file__).resolve().parents[2] / "goldens" / "qwen3_tts" / "base"
@@ -41,10 +44,12 @@ def test_stages_are_upstreams(
     speaker: SpeakerEncoder, arrays: dict[str, np.ndarray], case: str
 ) -> None:
     seen: dict[str, np.ndarray] = {}
-    vector = speaker.embed_mel(arrays[f"{case}/mel"], lambda name, x: seen.update({name: x}))
-    assert set(seen) == {"block0", "block1", "block2", "block3", "mfa", "pooled"}
-    for name, found in seen.items():
-        want = arrays[f"{case}/{name}"]
+    with probing(seen.__setitem__):
+        vector = speaker.embed_mel(arrays[f"{case}/mel"])
+    stages = ["block0", "block1", "block2", "block3", "mfa", "pooled"]
+    assert list(seen) == [f"speaker.{stage}" for stage in stages]
+    for name in stages:
+        found, want = seen[f"speaker.{name}"], arrays[f"{case}/{name}"]
         want = want[None] if want.ndim == 1 else want.T
         limit = 1e-5 * max(1.0, float(np.abs(want).max()))
         np.testing.assert_allclose(found, want, rtol=0, atol=limit)
@@ -90,6 +95,105 @@ def test_a_gpu_gives_the_same_vector(gpu: Any, arrays: dict[str, np.ndarray]) ->
     want = arrays["spk_b/embedding"]
     found = encoder(gpu).embed(arrays["spk_b/wav"])
     np.testing.assert_allclose(found, want, rtol=0, atol=1e-3 * float(np.abs(want).max()))
+
+
+def small(parts: int, part: int, squeeze: int, attention: int) -> tuple[SpeakerWeights, Any]:
+    """A speaker encoder of random weights, two blocks of `parts` parts of `part` channels."""
+    rng = np.random.default_rng(parts * part)
+
+    def linear(outputs: int, inputs: int, *places: int) -> Linear:
+        weight = rng.standard_normal((outputs, *places, inputs)).astype(np.float32)
+        bias = rng.standard_normal(outputs).astype(np.float32) / 8
+        return Linear(weight / np.float32(weight[0].size ** 0.5), bias)
+
+    width = parts * part
+    blocks = tuple(
+        SpeakerBlock(
+            linear(width, width),
+            tuple(linear(part, part, 3) for _ in range(parts - 1)),
+            linear(width, width),
+            linear(squeeze, width),
+            linear(width, squeeze),
+            dilation,
+        )
+        for dilation in (2, 3)
+    )
+    weights = SpeakerWeights(
+        linear(width, 12, 5),
+        blocks,
+        linear(2 * width, 2 * width),
+        linear(attention, 6 * width),
+        linear(2 * width, attention),
+        linear(8, 4 * width),
+    )
+    channels = (width, width, width, 2 * width)
+    return weights, SpeakerConfig(
+        8, 12, channels, (5, 3, 3, 1), (1, 2, 3, 1), attention, parts, squeeze
+    )
+
+
+def by_the_paper(w: SpeakerWeights, mel: np.ndarray) -> np.ndarray:
+    """The network of arXiv:2005.07143, figure 2, in float64 and channels first."""
+
+    def conv(x: np.ndarray, layer: Linear, dilation: int = 1) -> np.ndarray:
+        weight = layer.weight.astype(np.float64).reshape(len(layer.weight), -1, len(x))
+        reach = dilation * (weight.shape[1] - 1)
+        wide = np.pad(x, ((0, 0), (reach // 2, reach - reach // 2)), mode="reflect") if reach else x
+        taps = [
+            weight[:, place] @ wide[:, place * dilation : place * dilation + x.shape[1]]
+            for place in range(weight.shape[1])
+        ]
+        assert layer.bias is not None
+        return np.sum(taps, axis=0) + layer.bias[:, None]
+
+    def tdnn(x: np.ndarray, layer: Linear, dilation: int = 1) -> np.ndarray:
+        return np.maximum(conv(x, layer, dilation), 0)
+
+    def mean_and_deviation(x: np.ndarray, weights: np.ndarray) -> np.ndarray:
+        mean = (x * weights).sum(1, keepdims=True)
+        return np.concatenate([mean, np.sqrt(((x - mean) ** 2 * weights).sum(1, keepdims=True))])
+
+    x = tdnn(mel.T.astype(np.float64), w.first)
+    outputs = []
+    for block in w.blocks:
+        parts = np.split(tdnn(x, block.first), len(block.parts) + 1)
+        for index, layer in enumerate(block.parts, 1):
+            before = parts[index - 1] if index > 1 else 0
+            parts[index] = tdnn(parts[index] + before, layer, block.dilation)
+        y = tdnn(np.concatenate(parts), block.second)
+        gate = conv(tdnn(y.mean(1, keepdims=True), block.squeeze), block.excite)
+        x = x + y / (1 + np.exp(-gate))
+        outputs.append(x)
+    x = tdnn(np.concatenate(outputs), w.mixed)
+    even = np.full_like(x, 1 / x.shape[1])
+    beside = np.concatenate([x, np.repeat(mean_and_deviation(x, even), x.shape[1], axis=1)])
+    scores = conv(np.tanh(tdnn(beside, w.attention)), w.scores)
+    attention = np.exp(scores - scores.max(1, keepdims=True))
+    attention /= attention.sum(1, keepdims=True)
+    return conv(mean_and_deviation(x, attention), w.last)[:, 0]
+
+
+#: Of parts, channels of each, squeeze and attention; kernels take multiples of four.
+SIZES = [(4, 8, 8, 8), (4, 6, 5, 7), (12, 3, 6, 2), (2, 2, 4, 4), (1, 12, 4, 4)]
+
+
+@pytest.mark.parametrize("sizes", SIZES)
+def test_the_network_is_the_papers_whatever_its_sizes(sizes: tuple[int, int, int, int]) -> None:
+    weights, config = small(*sizes)
+    mel = np.random.default_rng(1).standard_normal((41, 12)).astype(np.float32)
+    found = SpeakerEncoder(weights, config, Reference()).embed_mel(mel)
+    want = by_the_paper(weights, mel)
+    np.testing.assert_allclose(found, want, rtol=0, atol=1e-5 * np.abs(want).max())
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize("sizes", SIZES[1:3])
+def test_a_gpu_takes_parts_of_any_width(gpu: Any, sizes: tuple[int, int, int, int]) -> None:
+    weights, config = small(*sizes)
+    mel = np.random.default_rng(1).standard_normal((41, 12)).astype(np.float32)
+    want = by_the_paper(weights, mel)
+    found = SpeakerEncoder(weights, config, gpu).embed_mel(mel)
+    np.testing.assert_allclose(found, want, rtol=0, atol=1e-4 * np.abs(want).max())
 
 
 def test_damaged_weights_make_no_voice() -> None:

@@ -16,6 +16,7 @@ from oscine.models.whisper.decode import BURST, Decoder
 from oscine.models.whisper.request import REPEAT_LIMIT, Request
 from oscine.models.whisper.weights import WhisperWeights, load_weights
 from oscine.ops.reference import Reference
+from oscine.probe import probing
 
 GOLDEN = Path(__file__).resolve().parents[2] / "goldens" / "whisper_multi"
 META = json.loads((GOLDEN / "golden.json").read_text(encoding="utf-8"))
@@ -501,14 +502,16 @@ def test_a_broken_window_is_told_and_forgotten(
 def test_the_encoder_layer_by_layer(engine: Engines, golden: dict[str, Any], name: str) -> None:
     decoder, mel = engine(name), time_first(golden["mel"])
     stride = META["frame_stride_of_enc_stem_and_layers"]
-    for layers, key in ((0, "enc_stem"), (1, "enc_layer0"), (2, "enc_layer1"), (None, "enc_out")):
-        found = decoder.encode_audio(mel, layers)
+    seen: dict[str, np.ndarray] = {}
+    with probing(seen.__setitem__):
+        encoded = decoder.encode_audio(mel)
+    assert list(seen) == ["encoder.stem", "encoder.layer0", "encoder.layer1", "encoder.out"]
+    assert np.array_equal(seen["encoder.out"], encoded)
+    for name, found in seen.items():
         assert found.shape == (decoder.config.n_audio_ctx, decoder.config.n_audio_state)
-        rows = found if layers is None else found[::stride]
-        np.testing.assert_allclose(rows, golden[key], rtol=2e-3, atol=2e-3)
-    for layers in (-1, 3):
-        with pytest.raises(UsageError, match="layers must be 0 to 2"):
-            decoder.encode_audio(mel, layers)
+        rows = found if name == "encoder.out" else found[::stride]
+        wanted = golden[name.replace("encoder.", "enc_")]
+        np.testing.assert_allclose(rows, wanted, rtol=2e-3, atol=2e-3)
 
 
 @backends
@@ -524,7 +527,10 @@ def test_an_encoder_alone_and_one_without_its_last_norm(
     np.testing.assert_allclose(alone.encode_audio(mel), golden["enc_out"], rtol=2e-3, atol=2e-3)
     bare = replace(weights, decoder=None, encoder=replace(weights.encoder, norm=None))
     found = Decoder(bare, backend(name)).encode_audio(mel)
-    assert np.array_equal(found, engine(name).encode_audio(mel, layers=2))
+    seen: dict[str, np.ndarray] = {}
+    with probing(seen.__setitem__):
+        engine(name).encode_audio(mel)
+    assert np.array_equal(found, seen["encoder.layer1"])
 
 
 @pytest.mark.parametrize("shape", [(220, 23), (219, 24), (24, 220)])
@@ -563,7 +569,9 @@ def test_the_encoder_alone_leaves_the_held_windows(
     engine: Engines, golden: dict[str, Any], name: str
 ) -> None:
     decoder, mel = engine(name), time_first(golden["mel"])
-    before = decoder.decode([TIMED])
-    for layers in (None, 1):
-        decoder.encode_audio(np.roll(mel, 80, axis=0), layers)
+    before, stages = decoder.decode([TIMED]), set()
+    decoder.encode_audio(np.roll(mel, 80, axis=0))
+    with probing(lambda stage, values: stages.add(stage)):
+        decoder.encode_audio(np.roll(mel, 80, axis=0))
+    assert len(stages) == 4
     assert decoder.decode([TIMED]) == before

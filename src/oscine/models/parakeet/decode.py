@@ -45,7 +45,7 @@ class Decoder:
         self.distances: list[ops.Tensor] = []  # of each layer, [2M - 1, d]
         self.reach = 0  # M
         self.recorded: dict[Shape, Lines] = {}
-        self.encoders: dict[tuple[Shape, Band, int | None], Encoding] = {}
+        self.encoders: dict[tuple[Shape, Band], Encoding] = {}
         self.current: Lines | None = None
         self.lengths: tuple[int, ...] = ()  # encoder frames of what is encoded
         self.boost: Boost | None = None
@@ -55,23 +55,18 @@ class Decoder:
 
     # -- encoding -----------------------------------------------------------------------------
 
-    def encode(
-        self,
-        mels: Sequence[NDArray[np.float32]],
-        band: Band = None,
-        layers: int | None = None,
-    ) -> tuple[int, ...]:
+    def encode(self, mels: Sequence[NDArray[np.float32]], band: Band = None) -> tuple[int, ...]:
         """Encode utterances side by side, each a mel [n, n_mels]; returns encoder frames of each.
 
-        band: frames before and after a frame that it attends to; None: all. layers as in
-        model.encode. Raises UsageError for a mel of another width, or an empty one.
+        band: frames before and after a frame that it attends to; None: all. Raises UsageError for a
+        mel of another width, or an empty one.
         """
         started = perf_counter()
         for mel in mels:
             if mel.ndim != 2 or mel.shape[1] != self.config.n_mels or not len(mel):
                 raise UsageError(f"a mel must be [1.., {self.config.n_mels}], not {mel.shape}")
         lengths = tuple(-(-len(mel) // self.config.factor) for mel in mels)
-        encoding = self.prepared(self.shape(lengths), band, layers)
+        encoding = self.prepared(self.shape(lengths), band)
         encoding.run(mels)
         self.current, self.lengths = encoding.lines, lengths
         self.backend.snapshot(encoding.frames)()  # wait, so that the time is its own
@@ -177,21 +172,21 @@ class Decoder:
         self.recorded[shape] = lines
         return lines
 
-    def prepared(self, shape: Shape, band: Band, layers: int | None) -> Encoding:
+    def prepared(self, shape: Shape, band: Band) -> Encoding:
         """As prepare; where memory is short, other shapes give back what they hold."""
         try:
-            return self.prepare(shape, band, layers)
+            return self.prepare(shape, band)
         except DeviceMemoryError:
             others = [other for other in self.recorded if other != shape]
             if not others:
                 raise
         for other in others:
             self.forget(other)
-        return self.prepare(shape, band, layers)
+        return self.prepare(shape, band)
 
-    def prepare(self, shape: Shape, band: Band, layers: int | None = None) -> Encoding:
+    def prepare(self, shape: Shape, band: Band) -> Encoding:
         """The plans of a shape, made on first use. Raises DeviceMemoryError, DeviceError."""
-        return self.encoding(self.lines(shape), band, layers)
+        return self.encoding(self.lines(shape), band)
 
     def forget(self, shape: Shape) -> None:
         """Give back what a shape holds."""
@@ -202,14 +197,14 @@ class Decoder:
         for key in [key for key in self.encoders if key[0] == shape]:
             self.encoders.pop(key).release()
 
-    def encoding(self, lines: Lines, band: Band, layers: int | None) -> Encoding:
+    def encoding(self, lines: Lines, band: Band) -> Encoding:
         """The plan of the encoder for a shape, made on first use."""
         reach = lines.shape.frames if band is None else max(band) + 1
         if reach > self.reach:
             self.measure(self.backend.padded(reach))
-        key = lines.shape, band, layers
+        key = lines.shape, band
         if key not in self.encoders:
-            self.encoders[key] = Encoding(self, lines, band, layers)
+            self.encoders[key] = Encoding(self, lines, band)
         return self.encoders[key]
 
     def measure(self, reach: int) -> None:
@@ -246,8 +241,8 @@ class Decoder:
 class Encoding:
     """The encoder's plan for a shape: mel to the encodings of its lines."""
 
-    def __init__(self, decoder: Decoder, lines: Lines, band: Band, layers: int | None) -> None:
-        self.decoder, self.lines, self.band, self.layers = decoder, lines, band, layers
+    def __init__(self, decoder: Decoder, lines: Lines, band: Band) -> None:
+        self.decoder, self.lines, self.band = decoder, lines, band
         config, shape, backend = decoder.config, lines.shape, decoder.backend
         self.mel = backend.slot((shape.rows * config.factor, config.n_mels))
         self.frames = backend.slot((shape.utterances,), np.uint32)
@@ -257,9 +252,8 @@ class Encoding:
         """All of the encoder."""
         d = self.decoder
         encoded = model.encode(
-            d.backend, d.encoder, d.config, self.mel, self.frames, d.distances, self.band,
-            self.layers,
-        )  # fmt: skip
+            d.backend, d.encoder, d.config, self.mel, self.frames, d.distances, self.band
+        )
         d.backend.keep(encoded, self.lines.encoded)
 
     def run(self, mels: Sequence[NDArray[np.float32]]) -> None:

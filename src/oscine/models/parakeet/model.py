@@ -55,14 +55,20 @@ def encoder_block(
     heads: int,
     lengths: Lengths,
     positions: Tensor,
-    band: tuple[int, int] | None = None,
+    band: tuple[int, int] | None,
+    name: str,
 ) -> Tensor:
-    """x [B·T, d] -> [B·T, d]."""
+    """x [B·T, d] -> [B·T, d]; its stages are `name` and what comes after a dot."""
     x = feed_forward(ops, x, w.first)
+    ops.probe(f"{name}.ff1", x)
     x = attend(ops, x, w.attention, heads, lengths, positions, band)
+    ops.probe(f"{name}.attn", x)
     x = convolve(ops, x, w.convolution, lengths)
+    ops.probe(f"{name}.conv", x)
     x = feed_forward(ops, x, w.second)
-    return ops.layer_norm(x, w.norm)
+    x = ops.layer_norm(x, w.norm)
+    ops.probe(name, x)
+    return x
 
 
 def subsample(ops: Ops, w: EncoderWeights, mel: Tensor, frames: Tensor) -> Tensor:
@@ -88,16 +94,16 @@ def encode(
     frames: Tensor,
     distances: Sequence[Tensor],
     band: tuple[int, int] | None = None,
-    layers: int | None = None,
 ) -> Tensor:
     """Log-mel [B·n, n_mels] with frames [B] (uint32) that count -> [B·T, d].
 
     Utterance b's row t is row b·T + t; those from ceil(frames[b] / factor) on are void. distances:
     what `positions` gave, of a count of at least T, or with a band (left, right) above both of it.
-    layers=n stops after n blocks (0: the subsampling alone).
     """
     lengths = Lengths(frames, config.factor)
     x = subsample(ops, w, mel, frames)
-    for block, layer_positions in zip(w.blocks[:layers], distances[:layers], strict=True):
-        x = encoder_block(ops, x, block, config.heads, lengths, layer_positions, band)
+    ops.probe("encoder.subsampled", x)
+    for index, (block, of_layer) in enumerate(zip(w.blocks, distances, strict=True)):
+        name = f"encoder.layer{index}"
+        x = encoder_block(ops, x, block, config.heads, lengths, of_layer, band, name)
     return x

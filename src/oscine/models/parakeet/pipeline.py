@@ -88,15 +88,15 @@ class Parakeet(Transcriber[Engine]):
         phrases = self.phrases(options.phrases)
         return listen(self.run, self._text_side(), pieces, latency, phrases, cancelled)
 
-    def encode(self, audio: SourceLike, layers: int | None = None) -> NDArray[np.float32]:
+    def encode(self, audio: SourceLike) -> NDArray[np.float32]:
         """The encoder's output for a whole recording, [T, width], a row every 80 ms.
 
-        `layers`: how many blocks to run; None for all. Raises UsageError for less than 10 ms.
+        What it computes on the way: oscine.probe. Raises UsageError for less than 10 ms.
         """
         features = Features(open_source(audio), self.decoder.config.n_mels)
         with self.lock:
             mel = features.rows(0, features.frames)
-            self.decoder.encode([mel], self.decoder.config.context, layers)
+            self.decoder.encode([mel], self.decoder.config.context)
             return self.decoder.encoded()[0]
 
     def _text_side(self) -> TextSide:

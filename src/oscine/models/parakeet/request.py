@@ -79,9 +79,7 @@ class Engine(resident.Engine, Protocol):
 
     config: ParakeetConfig
 
-    def encode(
-        self, mels: Sequence[NDArray[np.float32]], band: Band = None, layers: int | None = None
-    ) -> tuple[int, ...]: ...
+    def encode(self, mels: Sequence[NDArray[np.float32]], band: Band = None) -> tuple[int, ...]: ...
     def encoded(self) -> tuple[NDArray[np.float32], ...]: ...
     def decode(
         self,

@@ -20,7 +20,9 @@ def logits(
 ) -> Tensor:
     """What the next frames of each line say after its labels so far: [B·F, V + 1 + n]."""
     ops.predict(w.embedding, w.cells, memory, track)
-    return ops.linear(ops.join(projected, w.predictor, memory, track, block), w.head)
+    scores = ops.linear(ops.join(projected, w.predictor, memory, track, block), w.head)
+    ops.probe("joint.logits", scores)
+    return scores
 
 
 def step(
@@ -41,4 +43,6 @@ def step(
 
 def frame_labels(ops: Ops, head: Linear, encoded: Tensor) -> Tensor:
     """CTC: the likeliest token of each frame and its probability: [R, d] -> [R, 2]."""
-    return ops.likeliest(ops.linear(encoded, head))
+    scores = ops.linear(encoded, head)
+    ops.probe("ctc.logits", scores)
+    return ops.likeliest(scores)

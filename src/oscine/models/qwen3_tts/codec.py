@@ -12,7 +12,6 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from oscine.models.qwen3_tts.config import CodecDecoderConfig, CodecEncoderConfig
-from oscine.models.qwen3_tts.model import Note, ignore
 from oscine.models.qwen3_tts.weights import (
     Block,
     CodecDecoderWeights,
@@ -66,8 +65,8 @@ def causal(
 def pointwise(
     ops: Ops, x: Tensor, layer: Linear, activation: Activation = None, add: Tensor | None = None
 ) -> Tensor:
-    """activation(x Wᵀ + b) + add, weight [O, 1, I]: as `linear`, whose kernels hang on the number
-    of rows while those of convolutions do not, of layers over rows that are many or vary."""
+    """activation(x Wᵀ + b) + add, weight [O, I] or [O, 1, I]: `linear` for rows that are many or
+    vary, as the kernels of convolutions do not depend on the number of rows."""
     return ops.convolve(x, layer, Taps(0), activation=activation, add=add)
 
 
@@ -86,37 +85,38 @@ def decode(
     config: CodecDecoderConfig,
     past: Past,
     codes: Tensor,
-    note: Note = ignore,
 ) -> Tensor:
     """Codes [T, G] uint32 -> waveform [T·hop, 1], before it is clamped to [-1, 1].
 
-    Noted: quantized, preconv, tf_layer{i}, tf_out, up{i}_transconv, up{i}_convnext, wave{i}; the
-    last of these is what is returned.
+    Stages: decoder.quantized, preconv, tf_layer{i}, tf_out, up{i}_transconv, up{i}_convnext and
+    wave{i}.
     """
     x = ops.linear(ops.look_up(codes, w.first_table, 0), w.first_out)
     x = ops.linear(ops.look_up(codes, w.rest_tables, 1), w.rest_out, add=x)
-    note("quantized", x)
+    ops.probe("decoder.quantized", x)
     x = causal(ops, x, w.before, past, "before")
-    note("preconv", x)
+    ops.probe("decoder.preconv", x)
     x = ops.linear(x, w.input)
     for index, block in enumerate(w.blocks):
         x = decoder_block(ops, x, block, config, past, past.caches[index])
-        note(f"tf_layer{index}", x)
+        ops.probe(f"decoder.tf_layer{index}", x)
     x = ops.linear(x, w.output, norm=w.norm)
-    note("tf_out", x)
+    ops.probe("decoder.tf_out", x)
     for index, (rate, stage) in enumerate(zip(config.ratios, w.upsample, strict=True)):
         x = spread(ops, x, stage.up, rate, past, f"up{index}")
-        note(f"up{index}_transconv", x)
+        ops.probe(f"decoder.up{index}_transconv", x)
         x = conv_next(ops, x, stage, past, f"up{index}_depthwise")
-        note(f"up{index}_convnext", x)
+        ops.probe(f"decoder.up{index}_convnext", x)
     x = causal(ops, x, w.first, past, "first")
-    note("wave0", x)
+    ops.probe("decoder.wave0", x)
     for index, (rate, wave) in enumerate(zip(config.rates, w.stages, strict=True), 1):
         x = decoder_stage(ops, x, wave, rate, past, f"wave{index}")
-        note(f"wave{index}", x)
+        ops.probe(f"decoder.wave{index}", x)
     x = ops.snake(x, w.snake)
-    note(f"wave{len(w.stages) + 1}", x)
-    return causal(ops, x, w.last, past, "last")
+    ops.probe(f"decoder.wave{len(w.stages) + 1}", x)
+    x = causal(ops, x, w.last, past, "last")
+    ops.probe(f"decoder.wave{len(w.stages) + 2}", x)
+    return x
 
 
 def decoder_block(
@@ -163,31 +163,29 @@ def listen(
     config: CodecEncoderConfig,
     past: Past,
     samples: Tensor,
-    note: Note = ignore,
 ) -> Tensor:
     """Samples [n, 1] (or with columns of zeros) -> [ceil(n / hop'), d], hop' samples a row.
 
-    Two rows are a frame. Only the last call may have an n that is no multiple of hop'. Noted:
-    conv{i} by upstream's numbers, tf_layer{i}; the last of these is what is returned.
+    Two rows are a frame. Only the last call may have an n that is no multiple of hop'. Stages:
+    encoder.conv{i} by upstream's numbers, tf_layer{i}.
     """
     x = causal(ops, samples, w.first, past, "first")
-    note("conv0", x)
+    ops.probe("encoder.conv0", x)
     number = 0
     for index, stage in enumerate(w.stages):
         for unit_index, unit in enumerate(stage.units):
             x = encoder_unit(ops, x, unit, past, f"stage{index}_unit{unit_index}")
             number += 1
-            note(f"conv{number}", x)
+            ops.probe(f"encoder.conv{number}", x)
         x = ops.activate(x, "elu")
         x = causal(ops, x, stage.down, past, f"stage{index}", stride=stage.stride)
         number += 2
-        note(f"conv{number}", x)
+        ops.probe(f"encoder.conv{number}", x)
     x = causal(ops, ops.activate(x, "elu"), w.last, past, "last")
-    note(f"conv{number + 2}", x)
+    ops.probe(f"encoder.conv{number + 2}", x)
     for index, block in enumerate(w.blocks):
-        if index:
-            note(f"tf_layer{index - 1}", x)
         x = encoder_block(ops, x, block, config.stack.heads, past, past.caches[index])
+        ops.probe(f"encoder.tf_layer{index}", x)
     return x
 
 
@@ -209,10 +207,8 @@ def encoder_block(
     return ops.linear(y, w.shrink, add=x)
 
 
-def quantise(
-    ops: Ops, w: CodecEncoderWeights, rows: Tensor, codes: Tensor, note: Note = ignore
-) -> None:
-    """All of listen's rows [T, d] -> codes, a slot [ceil(T / 2), G]. Noted: latent.
+def quantise(ops: Ops, w: CodecEncoderWeights, rows: Tensor, codes: Tensor) -> None:
+    """All of listen's rows [T, d] -> codes, a slot [ceil(T / 2), G].
 
     The acoustic codebooks start from the same latent as the semantic one, not from what it leaves.
     """
@@ -220,7 +216,7 @@ def quantise(
     stride = taps // 2
     look = Taps(taps - stride, -rows.shape[0] % stride, stride, padding="edge")
     latent = ops.convolve(rows, w.down, look)
-    note("latent", latent)
+    ops.probe("encoder.latent", latent)
     ops.quantise(ops.linear(latent, w.semantic), w.tables[0], codes, 0)
     rest = ops.linear(latent, w.acoustic)
     for group, table in enumerate(w.tables[1:], 1):

@@ -16,7 +16,6 @@ from oscine.models.qwen3_tts import codec
 from oscine.models.qwen3_tts.codec import Past
 from oscine.models.qwen3_tts.config import CodecConfig, Stack
 from oscine.models.qwen3_tts.fitted import check_finite, fit_decoder, fit_encoder
-from oscine.models.qwen3_tts.model import Note, ignore
 from oscine.models.qwen3_tts.reference import checked_samples
 from oscine.models.qwen3_tts.rotary import rotary
 from oscine.models.qwen3_tts.weights import CodecDecoderWeights, CodecEncoderWeights
@@ -223,12 +222,12 @@ class CodecDecoder:
             self.calls[length] = Call(self.record(codes, wave), codes, wave)
         return self.calls[length]
 
-    def record(self, codes: Tensor, wave: Tensor, note: Note = ignore) -> Plan:
-        """A plan from codes to wave; note is told each stage, and may keep it."""
+    def record(self, codes: Tensor, wave: Tensor) -> Plan:
+        """A plan from codes to wave."""
         past, config = self.memory.past(), self.config.decoder
 
         def trace() -> None:
-            found = codec.decode(self.backend, self.w, config, past, codes, note)
+            found = codec.decode(self.backend, self.w, config, past, codes)
             self.backend.keep(found, wave)
 
         return self.backend.record(trace, name="codec")
@@ -302,14 +301,14 @@ class CodecEncoder:
             self.whole = EncoderCall(self, length)
         return self.whole
 
-    def describe(self, rows: NDArray[np.float32], note: Note = ignore) -> NDArray[np.uint32]:
+    def describe(self, rows: NDArray[np.float32]) -> NDArray[np.uint32]:
         """All rows of the transformer [T, d] -> codes [ceil(T / 2), G]."""
         heard = self.backend.slot(rows.shape)
         codes = self.backend.slot((-(-len(rows) // 2), self.config.groups), np.uint32)
         self.backend.write(heard, rows)
 
         def trace() -> None:
-            codec.quantise(self.backend, self.w, heard, codes, note)
+            codec.quantise(self.backend, self.w, heard, codes)
 
         self.backend.record(trace, name="quantise").run()
         found: NDArray[np.uint32] = self.backend.read(codes)
@@ -320,7 +319,7 @@ class CodecEncoder:
 class EncoderCall:
     """A call of the encoder over `length` samples, up to the transformer's last layer."""
 
-    def __init__(self, encoder: CodecEncoder, length: int, note: Note = ignore) -> None:
+    def __init__(self, encoder: CodecEncoder, length: int) -> None:
         self.encoder, backend = encoder, encoder.backend
         w, config = encoder.w, encoder.config.encoder
         count = -(-length // encoder.row)
@@ -329,7 +328,7 @@ class EncoderCall:
         past = encoder.memory.past()
 
         def trace() -> None:
-            found = codec.listen(backend, w, config, past, self.samples, note)
+            found = codec.listen(backend, w, config, past, self.samples)
             backend.keep(found, self.rows)
 
         self.plan = backend.record(trace, name="listen")

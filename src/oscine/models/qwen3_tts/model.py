@@ -7,15 +7,12 @@ codes within the plan that heard it, so that no code goes to the host in between
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from oscine.models.qwen3_tts.config import Qwen3TtsConfig, Stack
 from oscine.models.qwen3_tts.weights import Block, PredictorWeights, TalkerWeights, TextWeights
 from oscine.ops import Cache, HeadNorms, Ops, Rotary, Tensor, Utterances
-
-#: Told of what is computed on the way, by name; for comparisons with other programs.
-Note = Callable[[str, Tensor], None]
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,10 +47,6 @@ class Buffers:
     predictor_rules: Tensor
 
 
-def ignore(name: str, x: Tensor) -> None:
-    """The Note of those who want to know nothing."""
-
-
 def project_text(ops: Ops, w: TextWeights, x: Tensor) -> Tensor:
     """Rows of the text embedding [R, text width] -> [R, D]."""
     return ops.linear(ops.linear(x, w.fc1, activation="silu"), w.fc2)
@@ -83,18 +76,16 @@ def block(
     return ops.linear(gated, w.down, add=x)
 
 
-def talk(ops: Ops, networks: Networks, buffers: Buffers, x: Tensor, note: Note = ignore) -> Tensor:
+def talk(ops: Ops, networks: Networks, buffers: Buffers, x: Tensor) -> Tensor:
     """The talker's layers: x [B·L, D] -> [B·L, D], not yet normalised."""
     stack = networks.config.talker
     for index, (w, cache) in enumerate(zip(networks.talker.blocks, buffers.caches, strict=True)):
         x = block(ops, x, w, stack, cache, buffers.rotary, buffers.utterances)
-        note(f"layer{index}", x)
+        ops.probe(f"talker.layer{index}", x)
     return x
 
 
-def predict(
-    ops: Ops, networks: Networks, buffers: Buffers, hidden: Tensor, note: Note = ignore
-) -> None:
+def predict(ops: Ops, networks: Networks, buffers: Buffers, hidden: Tensor) -> None:
     """Codes 1 to G - 1 of the frame whose code 0 was chosen from hidden [B, D].
 
     Leaves the sum of the rows of all codes but the last in buffers.total.
@@ -111,7 +102,7 @@ def predict(
             first=group == 0,
             before=before if group == 0 else None,
         )
-        note(f"predictor_input{group}", x)
+        ops.probe(f"predictor.input{group}", x)
         for layer, cache in zip(w.blocks, buffers.predictor_caches, strict=True):
             x = block(
                 ops,
@@ -123,36 +114,31 @@ def predict(
                 buffers.utterances,
                 inner=True,
             )
-        if note is not ignore:
-            note(f"predictor_hidden{group}", ops.rms_norm(x, w.norm))
+        ops.probe(f"predictor.rows{group}", x)  # before the norm
         logits = ops.linear(x, head, norm=w.norm)
-        note(f"predictor_logits{group}", logits)
+        ops.probe(f"predictor.logits{group}", logits)
         ops.sample(logits, buffers.predictor_rules, buffers.utterances)
 
 
-def choose(ops: Ops, networks: Networks, buffers: Buffers, x: Tensor, note: Note = ignore) -> None:
+def choose(ops: Ops, networks: Networks, buffers: Buffers, x: Tensor) -> None:
     """All codes of a frame from the talker's last rows [B, D], or the end of the utterance."""
     hidden = ops.rms_norm(x, networks.talker.norm)
-    note("hidden", hidden)
+    ops.probe("talker.hidden", hidden)
     logits = ops.linear(hidden, networks.talker.head)
-    note("logits", logits)
+    ops.probe("talker.logits", logits)
     ops.sample(logits, buffers.rules, buffers.utterances)
-    predict(ops, networks, buffers, hidden, note)
+    predict(ops, networks, buffers, hidden)
 
 
-def start(
-    ops: Ops, networks: Networks, buffers: Buffers, prompt: Tensor, note: Note = ignore
-) -> None:
+def start(ops: Ops, networks: Networks, buffers: Buffers, prompt: Tensor) -> None:
     """Hear the prompt [B·L, D] and choose the first frame."""
-    x = talk(ops, networks, buffers, prompt, note)
-    if note is not ignore:
-        note("prompt_hidden", ops.rms_norm(x, networks.talker.norm))
-    choose(ops, networks, buffers, ops.last_rows(x, buffers.utterances), note)
+    x = talk(ops, networks, buffers, prompt)
+    choose(ops, networks, buffers, ops.last_rows(x, buffers.utterances))
 
 
-def step(ops: Ops, networks: Networks, buffers: Buffers, note: Note = ignore) -> None:
+def step(ops: Ops, networks: Networks, buffers: Buffers) -> None:
     """Hear the frame before and choose the next."""
     last = networks.predictor.embeddings[-1]
     x = ops.frame_input(buffers.total, last, buffers.text, buffers.utterances)
-    note("input", x)
-    choose(ops, networks, buffers, talk(ops, networks, buffers, x, note), note)
+    ops.probe("talker.input", x)
+    choose(ops, networks, buffers, talk(ops, networks, buffers, x))

@@ -88,19 +88,11 @@ class Aligner:
         d = self.decoder
         backend, config = d.backend, d.config
 
-        def watch(layer: int) -> model.Watch:
-            def keep(q: ops.Tensor, kv: ops.Tensor) -> None:
-                chosen = self.heads[layer]
-                found = backend.cross_weights(q, kv, self.state, config.n_text_head, chosen)
-                backend.keep(found, weights[layer])
-
-            return keep
-
         shape = (1, config.n_text_ctx, config.n_text_state)
         caches = [
             ops.Cache(backend.view(c.keys, shape), backend.view(c.values, shape)) for c in d.caches
         ]
-        watched = {layer: watch(layer) for layer in self.heads}
-        x = model.decode(backend, d.weights, config, caches, d.memory, self.state, prompt, watched)
+        kept = {layer: model.KeptWeights(self.heads[layer], weights[layer]) for layer in weights}
+        x = model.decode(backend, d.weights, config, caches, d.memory, self.state, prompt, kept)
         logits = model.logits(backend, d.weights, x)
         backend.keep(backend.probability(logits, prompt, self.rules), shares)

@@ -36,7 +36,7 @@ class Decoder:
         self.encoder = ops.upload(backend, weights.encoder)
         self.mel = backend.slot((config.window_frames, config.n_mels))
         self.audio = backend.slot((config.n_audio_ctx, config.n_audio_state))
-        self.partial: dict[int | None, ops.Plan] = {}
+        self.alone: ops.Plan | None = None  # the encoder without the decoder's memory
         self.memory: list[ops.Tensor] = []  # of each layer, keys and values of all windows
         self.held: object = None  # names what is in it; None: nothing that can be used again
         self.caches: list[ops.Cache] = []
@@ -134,9 +134,9 @@ class Decoder:
         first = [self.backend.view(slot, slot.shape[1:]) for slot in self.memory]
         model.remember(self.backend, self.weights, audio, first)
 
-    def trace_encoder(self, layers: int | None) -> None:
-        """Mel to the encoder's output, or that of its first blocks."""
-        audio = model.encode(self.backend, self.encoder, self.config, self.mel, layers)
+    def trace_encoder(self) -> None:
+        """Mel to the encoder's output."""
+        audio = model.encode(self.backend, self.encoder, self.config, self.mel)
         self.backend.keep(audio, self.audio)
 
     def encode(self, mels: Sequence[NDArray[np.float32]]) -> None:
@@ -153,20 +153,13 @@ class Decoder:
         self.backend.snapshot(self.mel)()  # wait, so that the time is its own
         self.clock("encode", started)
 
-    def encode_audio(
-        self, mel: NDArray[np.float32], layers: int | None = None
-    ) -> NDArray[np.float32]:
-        """The encoder alone: mel [2S, n_mels] -> [S, d]; layers as in model.encode."""
+    def encode_audio(self, mel: NDArray[np.float32]) -> NDArray[np.float32]:
+        """The encoder alone: mel [2S, n_mels] -> [S, d]."""
         self.check_mel(mel)
-        whole = isinstance(layers, int) and 0 <= layers <= self.config.n_audio_layer
-        if layers is not None and not whole:
-            raise UsageError(f"layers must be 0 to {self.config.n_audio_layer}, not {layers}")
-        if layers not in self.partial:
-            self.partial[layers] = self.backend.record(
-                lambda: self.trace_encoder(layers), name="encode"
-            )
+        if self.alone is None:
+            self.alone = self.backend.record(self.trace_encoder, name="encode")
         self.backend.write(self.mel, mel)
-        self.partial[layers].run()
+        self.alone.run()
         encoded: NDArray[np.float32] = self.backend.read(self.audio)
         return encoded
 

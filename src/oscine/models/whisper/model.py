@@ -6,9 +6,9 @@ d width, R rows of the decoder. Every residual sum rides on the linear layer bef
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from types import MappingProxyType
-from typing import TypeAlias
 
 from oscine.models.whisper.config import WhisperConfig
 from oscine.models.whisper.weights import (
@@ -19,8 +19,17 @@ from oscine.models.whisper.weights import (
 )
 from oscine.ops import Cache, Linear, Ops, State, Tensor
 
-Watch: TypeAlias = Callable[[Tensor, Tensor], None]
-NOBODY: Mapping[int, Watch] = MappingProxyType({})
+
+@dataclass(frozen=True, slots=True)
+class KeptWeights:
+    """Of a layer's attention to the audio: some heads [A], and the slot [A, B·L, S] that keeps
+    their weights."""
+
+    heads: tuple[int, ...]
+    slot: Tensor
+
+
+NO_WEIGHTS: Mapping[int, KeptWeights] = MappingProxyType({})
 
 
 def encoder_block(ops: Ops, x: Tensor, w: EncoderBlock, heads: int) -> Tensor:
@@ -31,19 +40,18 @@ def encoder_block(ops: Ops, x: Tensor, w: EncoderBlock, heads: int) -> Tensor:
     return ops.linear(hidden, w.down, add=x)
 
 
-def encode(
-    ops: Ops, w: EncoderWeights, config: WhisperConfig, mel: Tensor, layers: int | None = None
-) -> Tensor:
-    """Log-mel [2S, n_mels] -> [S, d].
-
-    layers=n stops after n blocks and leaves the final norm out (0: the stem alone), to find by
-    bisection where two implementations part. A checkpoint without a final norm goes without.
-    """
+def encode(ops: Ops, w: EncoderWeights, config: WhisperConfig, mel: Tensor) -> Tensor:
+    """Log-mel [2S, n_mels] -> [S, d]; a checkpoint without a final norm is run without it."""
     x = ops.conv1d(mel, w.conv1, activation="gelu")
     x = ops.conv1d(x, w.conv2, stride=2, activation="gelu", add=w.positions)
-    for block in w.blocks[:layers]:
+    ops.probe("encoder.stem", x)
+    for index, block in enumerate(w.blocks):
         x = encoder_block(ops, x, block, config.n_audio_head)
-    return x if w.norm is None or layers is not None else ops.layer_norm(x, w.norm)
+        ops.probe(f"encoder.layer{index}", x)
+    if w.norm is not None:
+        x = ops.layer_norm(x, w.norm)
+    ops.probe("encoder.out", x)
+    return x
 
 
 def remember(ops: Ops, w: DecoderWeights, audio: Tensor, memory: Sequence[Tensor]) -> None:
@@ -60,14 +68,14 @@ def decoder_block(
     cache: Cache,
     kv: Tensor,
     state: State,
-    watch: Watch | None = None,
+    kept: KeptWeights | None = None,
 ) -> Tensor:
-    """x [R, d] -> [R, d]; appends to the cache, and shows `watch` the query and kv it asks."""
+    """x [R, d] -> [R, d]; appends to the cache."""
     qkv = ops.linear(x, w.qkv, norm=w.attention_norm)
     x = ops.linear(ops.attend_self(qkv, cache, state, heads), w.out, add=x)
     q = ops.linear(x, w.cross_q, norm=w.cross_norm)
-    if watch is not None:
-        watch(q, kv)
+    if kept is not None:
+        ops.keep(ops.cross_weights(q, kv, state, heads, kept.heads), kept.slot)
     x = ops.linear(ops.attend_cross(q, kv, state, heads), w.cross_out, add=x)
     hidden = ops.linear(x, w.up, norm=w.mlp_norm, activation="gelu")
     return ops.linear(hidden, w.down, add=x)
@@ -81,20 +89,23 @@ def decode(
     memory: Sequence[Tensor],
     state: State,
     prompt: Tensor | None = None,
-    watch: Mapping[int, Watch] = NOBODY,
+    kept: Mapping[int, KeptWeights] = NO_WEIGHTS,
 ) -> Tensor:
     """Hidden rows before the final norm [B·L, d], for a prompt [B, L] or each state's token.
 
-    `watch`: by layer, who is shown the queries [B·L, d] and keys‖values [W, S, 2d] of its
-    attention to the audio.
+    `kept`: by layer, the attention to the audio that is computed beside and kept.
     """
     x = ops.embed(w.embedding, w.positions, state, prompt)
+    ops.probe("decoder.embedding", x)
     layers = zip(w.blocks, caches, memory, strict=True)
-    for layer, (block, cache, kv) in enumerate(layers):
-        x = decoder_block(ops, x, block, config.n_text_head, cache, kv, state, watch.get(layer))
+    for index, (block, cache, kv) in enumerate(layers):
+        x = decoder_block(ops, x, block, config.n_text_head, cache, kv, state, kept.get(index))
+        ops.probe(f"decoder.layer{index}", x)
     return x
 
 
 def logits(ops: Ops, w: DecoderWeights, x: Tensor) -> Tensor:
     """Hidden rows [R, d] -> [R, V]; the head is the embedding, tied."""
-    return ops.linear(x, Linear(w.embedding, None), norm=w.norm)
+    y = ops.linear(x, Linear(w.embedding, None), norm=w.norm)
+    ops.probe("decoder.logits", y)
+    return y

@@ -111,14 +111,14 @@ class Whisper(Transcriber[Engine]):
         )
         return vote(map(self.run, heard), threshold)
 
-    def encode(self, audio: SourceLike, layers: int | None = None) -> NDArray[np.float32]:
+    def encode(self, audio: SourceLike) -> NDArray[np.float32]:
         """The encoder's output for the first window: [n_audio_ctx, n_audio_state].
 
-        `layers`: how many blocks to run, without the final norm; None for all and the norm.
+        What it computes on the way: oscine.probe.
         """
         features = self._features(open_source(audio))
         with self.lock:
-            return self.decoder.encode_audio(features.window(0, features.frames), layers)
+            return self.decoder.encode_audio(features.window(0, features.frames))
 
     def _features(self, recording: Recording) -> Features:
         config = self.decoder.config
