@@ -1,4 +1,4 @@
-// size[0] = invocations of a team      one workgroup
+// size[0] = invocations of a team      Launch one workgroup.
 // use _team_subgroup
 @group(0) @binding(0) var<storage, read_write> size: array<f32>;
 
