@@ -11,8 +11,10 @@ from typing import Any
 
 import numpy as np
 
-from oscine.models.qwen3_tts.shapes import codec_shapes, talker_shapes, unused_codec_shapes
+from oscine.models.loader import Expect
+from oscine.models.qwen3_tts.codec_weights import build_codec
 from oscine.models.qwen3_tts.sizes import read_config
+from oscine.models.qwen3_tts.weights import build_networks
 from oscine.weights import read_checkpoint
 
 #: Talker width, its feed-forward: MODELS/qwen3_tts.md.
@@ -58,9 +60,12 @@ def write(folder: Path, size: str) -> None:
     for name in ("", "speech_tokenizer"):
         write_tensors(folder / name / "model.safetensors", some, noise, "F32")
     config = read_config(read_checkpoint(folder), read_checkpoint(folder / "speech_tokenizer"))
-    codec = codec_shapes(config.codec) | unused_codec_shapes(config.codec)
-    write_tensors(folder / "model.safetensors", talker_shapes(config), noise, "BF16")
-    write_tensors(folder / "speech_tokenizer" / "model.safetensors", codec, noise, "F32")
+    networks, codec = (Expect(folder / name, {}) for name in ("", "speech_tokenizer"))
+    build_networks(networks, config)
+    build_codec(codec, config.codec)
+    write_tensors(networks.path / "model.safetensors", networks.expected, noise, "BF16")
+    everything = codec.expected | codec.optional
+    write_tensors(codec.path / "model.safetensors", everything, noise, "F32")
 
 
 def dump(path: Path, value: Any) -> None:

@@ -7,15 +7,11 @@ import os
 from abc import ABC, abstractmethod
 from collections import Counter
 from collections.abc import Callable
-from dataclasses import fields, is_dataclass, replace
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Generic, Protocol, TypeVar
-
-import numpy as np
+from typing import TYPE_CHECKING, Generic, Protocol, TypeVar
 
 from oscine import hub
-from oscine.bfloat16 import BFLOAT16, widen
 from oscine.errors import CheckpointError, DeviceError, UsageError
 from oscine.files import expanded
 from oscine.models import resident
@@ -27,15 +23,14 @@ from oscine.models.qwen3_tts.codec_sizes import CODEC_TYPE
 from oscine.models.qwen3_tts.decode import BURST
 from oscine.models.qwen3_tts.decode import Decoder as Qwen3TtsDecoder
 from oscine.models.qwen3_tts.pipeline import Qwen3Tts
-from oscine.models.qwen3_tts.shapes import TALKER
 from oscine.models.qwen3_tts.sizes import MODEL_TYPE
 from oscine.models.qwen3_tts.voices import VoiceFolder
-from oscine.models.qwen3_tts.weights import Qwen3TtsWeights
+from oscine.models.qwen3_tts.weights import TALKER, Qwen3TtsWeights
 from oscine.models.qwen3_tts.weights import load_weights as load_qwen3_tts_weights
 from oscine.models.whisper.decode import Decoder
 from oscine.models.whisper.pipeline import Whisper
 from oscine.models.whisper.weights import WhisperWeights, load_weights
-from oscine.ops import Backend, Linear
+from oscine.ops import Backend
 from oscine.ops.reference import Reference
 from oscine.text.qwen import QwenTokenizer
 from oscine.text.whisper import Tokenizer, load_tokenizer
@@ -139,7 +134,7 @@ def load_qwen3_tts(
     checkpoint: Checkpoint, backend: Backend, path: Path, name: str, device: str, dtype: str
 ) -> Qwen3Tts:
     """A checkpoint that is open already as a model. Raises CheckpointError, DeviceError."""
-    weights = qwen3_tts_with_matrices(load_qwen3_tts_weights(checkpoint), dtype)
+    weights = load_qwen3_tts_weights(checkpoint, dtype)
     tokenizer = QwenTokenizer.load(weights.folder)
     if tokenizer.size > weights.config.text_vocabulary:
         raise CheckpointError(
@@ -219,7 +214,7 @@ class RebuildQwen3Tts(Reopening[Qwen3TtsWeights, Qwen3TtsDecoder]):
     """Qwen3-TTS's, likewise."""
 
     def read(self) -> Qwen3TtsWeights:
-        return qwen3_tts_with_matrices(load_qwen3_tts_weights(self.path), self.dtype)
+        return load_qwen3_tts_weights(self.path, self.dtype)
 
     def make(self, weights: Qwen3TtsWeights, backend: Backend) -> Qwen3TtsDecoder:
         return speaking(weights, backend)
@@ -337,39 +332,3 @@ def checked(adapter: Adapter) -> Backend:
 
         return Shadow(gpu)
     return gpu
-
-
-def qwen3_tts_with_matrices(weights: Qwen3TtsWeights, dtype: str) -> Qwen3TtsWeights:
-    """The same for Qwen3-TTS, whose talker and predictor are stored as bfloat16 by default.
-
-    The codec and the speaker encoder stay float32, and the text embedding, which no device holds,
-    what it is.
-    """
-    if dtype == "auto":
-        return weights
-    kind = np.dtype(np.float16 if dtype == "f16" else np.float32)
-    talker, predictor = cast(weights.talker, kind), cast(weights.predictor, kind)
-    tables = tuple(as_kind(table, kind) for table in predictor.embeddings)
-    return replace(
-        weights,
-        text=cast(weights.text, kind),
-        talker=replace(talker, embedding=as_kind(talker.embedding, kind)),
-        predictor=replace(predictor, embeddings=tables),
-    )
-
-
-def as_kind(array: Any, kind: np.dtype[Any]) -> Any:
-    """A matrix as float16 or float32, of whatever it is stored as."""
-    numbers = widen(array) if array.dtype == BFLOAT16 else array
-    return numbers.astype(kind, copy=False)
-
-
-def cast(tree: Any, kind: np.dtype[Any]) -> Any:
-    """The same tree with the weight of every linear layer as `kind`."""
-    if isinstance(tree, Linear):
-        return replace(tree, weight=as_kind(tree.weight, kind))
-    if isinstance(tree, tuple):
-        return tuple(cast(item, kind) for item in tree)
-    if is_dataclass(tree) and not isinstance(tree, type):
-        return replace(tree, **{f.name: cast(getattr(tree, f.name), kind) for f in fields(tree)})
-    return tree

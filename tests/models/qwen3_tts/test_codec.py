@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import fields, is_dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -12,15 +13,16 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from oscine.errors import NonFiniteError, UsageError
+from oscine.models.loader import Expect, Loader, Read
 from oscine.models.padding import filled
-from oscine.models.qwen3_tts import codec, codec_engine
+from oscine.models.qwen3_tts import codec, codec_engine, layers
 from oscine.models.qwen3_tts.codec_engine import CodecDecoder, CodecEncoder
-from oscine.models.qwen3_tts.codec_weights import DecoderStage, ResidualUnit, load_codec
-from oscine.models.qwen3_tts.fitted import fit_stage, pointwise
+from oscine.models.qwen3_tts.codec_weights import DecoderStage, decoder_stage, load_codec
 from oscine.models.qwen3_tts.rotary import rotary
-from oscine.ops import UTTERANCE, Linear, Snake, Utterances
+from oscine.ops import UTTERANCE, Linear, Utterances
 from oscine.ops.reference import Reference
 from oscine.types import Audio
+from oscine.weights import Entry
 
 GOLDEN = Path(__file__).resolve().parents[2] / "goldens" / "qwen3_tts" / "codec"
 CONFIG, DECODER, ENCODER = load_codec(GOLDEN / "ckpt")
@@ -227,7 +229,9 @@ def test_damaged_weights_make_no_codes(path: tuple[Any, ...]) -> None:
 
 @pytest.mark.filterwarnings("ignore:overflow", "ignore:invalid value")
 def test_what_overflows_makes_no_codes() -> None:
-    damaged = changed(ENCODER, ("first", "weight"), 3e38)
+    weight = ENCODER.first.weight.copy()
+    weight[-1, -1, 0] = 3e38  # what a sample meets; the other inputs fill up a multiple of four
+    damaged = replace(ENCODER, first=Linear(weight, ENCODER.first.bias))
     with pytest.raises(NonFiniteError, match="makes no numbers; its weights are damaged"):
         CodecEncoder(damaged, CONFIG, Reference()).encode(np.ones(4000, np.float32))
 
@@ -247,28 +251,31 @@ def test_zeros_come_at_the_end_of_every_group(width: int, groups: int, axis: int
     assert not parts[:, width:].any()
 
 
-def test_a_fitted_stage_is_the_same_stage() -> None:
-    rng, rate, inputs, outputs = np.random.default_rng(1), 3, 6, 5
+def test_a_padded_stage_is_the_same_stage(monkeypatch: pytest.MonkeyPatch) -> None:
+    rng, rate, inputs, outputs = np.random.default_rng(1), 3, 10, 5
 
-    def noise(*shape: int) -> np.ndarray:
-        return rng.normal(0, 0.4, shape).astype(np.float32)
+    def build(t: Loader) -> DecoderStage:
+        return decoder_stage(t, "stage", inputs, rate)
 
-    def snake(width: int) -> Snake:
-        return Snake(np.exp(noise(width)), np.exp(noise(width)))
-
-    second = Linear(noise(outputs, outputs), noise(outputs))
-    unit = ResidualUnit(
-        snake(outputs),
-        Linear(noise(outputs, 3, outputs), noise(outputs)),
-        snake(outputs),
-        second,
-        2,
+    expect = Expect(Path("made"), {})
+    build(expect)
+    arrays = {
+        name: rng.normal(0, 0.2, shape).astype(np.float32)
+        for name, shape in expect.expected.items()
+    }
+    read = Read(
+        Path("made"),
+        {name: Entry(a.shape, a.dtype, partial(np.copy, a)) for name, a in arrays.items()},
     )
-    up = Linear(noise(rate * outputs, 2, inputs), np.tile(noise(outputs), rate))
-    stage = DecoderStage(snake(inputs), up, (unit,))
-    plain = replace(stage, units=(replace(unit, second=pointwise(second)),))
-    x, found = noise(7, inputs), []
-    for one, taken in ((plain, x), (fit_stage(stage, rate), filled(x, 1))):
+    padded = build(read)
+    assert padded.up.weight.shape == (rate * 8, 2, 12)
+    assert padded.units[0].second.weight.shape == (8, 1, 8)
+    monkeypatch.setattr(layers, "fill", lambda linear, **_: linear)
+    monkeypatch.setattr(layers, "filled", lambda array, axis: array)
+    plain = build(read)
+    assert plain.up.weight.shape == (rate * outputs, 2, inputs)
+    x, found = rng.normal(0, 1, (7, inputs)).astype(np.float32), []
+    for one, taken in ((plain, x), (padded, filled(x, 1))):
         memories: dict[str, np.ndarray] = {}
 
         def rows(name: str, count: int, width: int, kept: Any = memories) -> np.ndarray:
@@ -281,6 +288,7 @@ def test_a_fitted_stage_is_the_same_stage() -> None:
     assert found[1].shape == (21, 8)
     near(found[1][:, :outputs], found[0], 1e-5)
     assert not found[1][:, outputs:].any()
+    assert np.abs(found[0]).max() > 0.1
 
 
 # -- on a GPU ---------------------------------------------------------------------------------

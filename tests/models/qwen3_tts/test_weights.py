@@ -5,6 +5,8 @@ from __future__ import annotations
 import json
 import logging
 from collections.abc import Callable
+from dataclasses import replace
+from math import prod
 from pathlib import Path
 from typing import Any
 
@@ -15,10 +17,19 @@ from hypothesis import strategies as st
 
 from oscine.bfloat16 import BFLOAT16, widen
 from oscine.errors import CheckpointError
-from oscine.models.qwen3_tts.codec_weights import load_codec
-from oscine.models.qwen3_tts.config import SIZES
-from oscine.models.qwen3_tts.shapes import codec_shapes, talker_shapes, unused_codec_shapes
-from oscine.models.qwen3_tts.weights import Qwen3TtsWeights, load_weights
+from oscine.models.loader import Expect, Shape
+from oscine.models.qwen3_tts.codec_weights import build_codec, load_codec
+from oscine.models.qwen3_tts.config import (
+    SIZES,
+    CodecConfig,
+    CodecDecoderConfig,
+    CodecEncoderConfig,
+    Kind,
+    Qwen3TtsConfig,
+    SpeakerConfig,
+    Stack,
+)
+from oscine.models.qwen3_tts.weights import Qwen3TtsWeights, build_networks, load_weights
 from oscine.ops import Linear
 from oscine.weights import read_checkpoint
 
@@ -27,6 +38,24 @@ from ..trees import leaves, refused_by
 GOLDENS = Path(__file__).resolve().parents[2] / "goldens" / "qwen3_tts"
 CASES = ("base", "custom_voice", "voice_design")
 LAYER, CODEC_LAYER = "talker.model.layers.0", "decoder.pre_transformer.layers.0"
+
+# The released sizes.
+TALKER = Stack(28, 2048, 6144, 16, 8, 128, 1e-6, 1e6)
+PREDICTOR = Stack(5, 1024, 3072, 16, 8, 128, 1e-6, 1e6)
+SPEAKER = SpeakerConfig(
+    2048, 128, (512, 512, 512, 512, 1536), (5, 3, 3, 3, 1), (1, 2, 3, 4, 1), 128, 8, 128
+)
+CODEC = CodecConfig(
+    decoder=CodecDecoderConfig(
+        Stack(8, 512, 1024, 16, 16, 64, 1e-5, 1e4), 72, 512, 1024, 1536, (8, 5, 4, 3), (2, 2)
+    ),
+    encoder=CodecEncoderConfig(
+        Stack(8, 512, 2048, 8, 8, 64, 1e-5, 1e4), 64, (4, 5, 6, 8), 7, 3, 3, 2, 1, 2, 256, 32
+    ),
+    groups=16,
+    codes=2048,
+    hop=1920,
+)
 
 Arrays = dict[str, np.ndarray]
 Copy = Callable[[str], Any]
@@ -45,6 +74,21 @@ def bf16(array: np.ndarray) -> np.ndarray:
 
 def refused(folder: Path) -> str:
     return refused_by(load_weights, folder)
+
+
+def networks(config: Qwen3TtsConfig) -> dict[str, Shape]:
+    """All tensors of the model's own file."""
+    expect = Expect(Path("model"), {})
+    build_networks(expect, config)
+    assert not expect.optional
+    return expect.expected
+
+
+def codec(config: CodecConfig) -> tuple[dict[str, Shape], dict[str, Shape]]:
+    """The tensors of the codec's file that are used, and those that may be there besides."""
+    expect = Expect(Path("codec"), {})
+    build_codec(expect, config)
+    return expect.expected, expect.optional
 
 
 @pytest.fixture(scope="module")
@@ -69,12 +113,77 @@ def raw() -> Arrays:
 @pytest.mark.parametrize("case", CASES)
 def test_upstreams_tensors_are_the_expected_ones(case: str) -> None:
     config = load_weights(GOLDENS / case / "ckpt").config
+    used, unused = codec(config.codec)
     for expected, part in (
-        (talker_shapes(config), "ckpt"),
-        (codec_shapes(config.codec) | unused_codec_shapes(config.codec), "ckpt/speech_tokenizer"),
+        (networks(config), "ckpt"),
+        (used | unused, "ckpt/speech_tokenizer"),
     ):
         stored = read_checkpoint(GOLDENS / case / part).tensors
         assert expected == {name: entry.shape for name, entry in stored.items()}
+
+
+def sums(shapes: dict[str, Shape]) -> tuple[int, int]:
+    return len(shapes), sum(map(prod, shapes.values()))
+
+
+@pytest.mark.parametrize(
+    ("kind", "width", "tensors", "numbers"),
+    [
+        ("base", 1024, 478, 914_643_008),
+        ("custom_voice", 1024, 402, 905_788_672),
+        ("base", 2048, 480, 1_928_677_440),
+        ("voice_design", 2048, 404, 1_916_676_352),
+    ],
+)
+def test_released_models(
+    base: Qwen3TtsWeights, kind: Kind, width: int, tensors: int, numbers: int
+) -> None:
+    """As many tensors, of as many numbers, as the official classes have."""
+    config = replace(
+        base.config,
+        kind=kind,
+        talker=replace(TALKER, width=width, inner=3 * width),
+        predictor=PREDICTOR,
+        vocabulary=3072,
+        text_vocabulary=151936,
+        text_width=2048,
+        groups=16,
+        codes=2048,
+        codec=CODEC,
+        speaker=replace(SPEAKER, width=width) if kind == "base" else None,
+    )
+    assert sums(networks(config)) == (tensors, numbers)
+
+
+def test_the_released_codec() -> None:
+    used, unused = codec(CODEC)
+    shapes = used | unused
+    decoder = {name: shape for name, shape in shapes.items() if name.startswith("decoder.")}
+    encoder = {name: shape for name, shape in shapes.items() if name.startswith("encoder.")}
+    assert sums(decoder) == (271, 114_323_137) and sums(encoder) == (225, 56_234_304)
+    assert not used.keys() & unused.keys()
+    assert shapes["decoder.decoder.3.block.1.conv.weight"] == (384, 192, 8)
+    assert shapes["encoder.encoder.layers.12.conv.weight"] == (1024, 512, 16)
+
+
+@pytest.mark.parametrize(
+    ("layers", "ratios", "units", "plain"),
+    [
+        (1, (4, 5, 6, 8), {1, 4, 7, 10}, {0, 3, 6, 9, 12, 14}),
+        (2, (4, 5), {1, 2, 5, 6}, {0, 4, 8, 10}),
+    ],
+)
+def test_places_in_upstreams_list(
+    layers: int, ratios: tuple[int, ...], units: set[int], plain: set[int]
+) -> None:
+    """The encoder's residual units and its convolutions; activations have places of their own."""
+    encoder = replace(CODEC.encoder, residual_layers=layers, ratios=ratios)
+    at, (used, _) = "encoder.encoder.layers.", codec(replace(CODEC, encoder=encoder))
+    found = [name.removeprefix(at).split(".", 1) for name in used if name.startswith(at)]
+    assert {int(index) for index, rest in found if rest.startswith("block.")} == units
+    assert {int(index) for index, rest in found if rest.startswith("conv.")} == plain
+    strides = [used[f"{at}{index}.conv.weight"][2] // 2 for index in sorted(plain)[1:-1]]
+    assert tuple(strides) == ratios
 
 
 def test_types_and_places(base: Qwen3TtsWeights) -> None:
@@ -267,6 +376,24 @@ def test_every_type_is_the_same_tree(model: Copy, kind: str) -> None:
     assert all(array.dtype == np.float32 for array in halved.values())
 
 
+@pytest.mark.parametrize("dtype", ["f32", "f16"])
+def test_matrices_in_the_type_that_is_asked_for(base: Qwen3TtsWeights, dtype: str) -> None:
+    """Those of talker, predictor and text layers; all else is what it is without being asked."""
+    weights = load_weights(GOLDENS / "base" / "ckpt", dtype)
+    found, as_stored = leaves(weights), leaves(base)
+    asked = {"f32": np.float32, "f16": np.float16}[dtype]
+    cast = [
+        at
+        for at, array in as_stored.items()
+        if at.startswith((".text.fc", ".talker", ".predictor")) and array.ndim == 2
+    ]
+    assert len(cast) == sum(array.dtype == BFLOAT16 for array in as_stored.values()) - 1
+    for at, array in as_stored.items():
+        want = wide(array).astype(asked) if at in cast else array
+        assert found[at].dtype == want.dtype and np.array_equal(found[at], want), at
+    assert found.keys() == as_stored.keys() and weights.stored == "bf16"
+
+
 def test_types_may_be_mixed(model: Copy) -> None:
     mixed = model("voice_design")
     arrays, before = mixed.tensors(), leaves(load_weights(mixed.folder))
@@ -316,7 +443,7 @@ def test_tensors_that_do_not_fit_are_named_together(model: Copy, part: str) -> N
 def test_what_the_codec_does_not_use_may_be_away_but_not_strange(model: Copy) -> None:
     less = model("base")
     arrays = less.tensors("codec")
-    unused = unused_codec_shapes(load_weights(less.folder).config.codec)
+    _, unused = codec(load_weights(less.folder).config.codec)
     assert unused.keys() <= arrays.keys() and len(unused) > 10
     kept = {name: array for name, array in arrays.items() if name not in unused}
     less.rewrite(kept, "codec")

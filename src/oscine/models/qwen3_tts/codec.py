@@ -11,9 +11,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from oscine.models.qwen3_tts.config import CodecDecoderConfig, CodecEncoderConfig
-from oscine.models.qwen3_tts.weights import (
-    Block,
+from oscine.models.qwen3_tts.codec_weights import (
     CodecDecoderWeights,
     CodecEncoderWeights,
     DecoderStage,
@@ -22,6 +20,8 @@ from oscine.models.qwen3_tts.weights import (
     ResidualUnit,
     Upsample,
 )
+from oscine.models.qwen3_tts.config import CodecDecoderConfig, CodecEncoderConfig
+from oscine.models.qwen3_tts.layers import Block
 from oscine.ops import Activation, Cache, Linear, Ops, Rotary, Taps, Tensor, Utterances
 
 

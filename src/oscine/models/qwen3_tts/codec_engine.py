@@ -14,11 +14,11 @@ from oscine import ops
 from oscine.errors import NonFiniteError, UsageError
 from oscine.models.qwen3_tts import codec
 from oscine.models.qwen3_tts.codec import Past
+from oscine.models.qwen3_tts.codec_weights import CodecDecoderWeights, CodecEncoderWeights
 from oscine.models.qwen3_tts.config import CodecConfig, Stack
-from oscine.models.qwen3_tts.fitted import check_finite, fit_decoder, fit_encoder
 from oscine.models.qwen3_tts.reference import checked_samples
 from oscine.models.qwen3_tts.rotary import rotary
-from oscine.models.qwen3_tts.weights import CodecDecoderWeights, CodecEncoderWeights
+from oscine.models.qwen3_tts.weights import check_finite
 from oscine.ops import UTTERANCE, Backend, Cache, Plan, Rotary, Tensor, Utterances
 from oscine.types import Audio
 
@@ -115,9 +115,7 @@ class CodecDecoder:
         self.lengths = sorted(calls, reverse=True)
         if self.lengths[-1] != 1:
             raise ValueError("calls must include one frame")
-        self.w: CodecDecoderWeights = ops.upload(
-            backend, fit_decoder(weights, config.decoder.rates)
-        )
+        self.w: CodecDecoderWeights = ops.upload(backend, weights)
         self.memory = Memory(backend, config.decoder.stack)
         self.calls: dict[int, Call] = {}
         self.position = 0
@@ -257,7 +255,7 @@ class CodecEncoder:
     ) -> None:
         check_finite(weights, "the codec's encoder")
         self.config, self.backend = config, backend
-        self.w: CodecEncoderWeights = ops.upload(backend, fit_encoder(weights))
+        self.w: CodecEncoderWeights = ops.upload(backend, weights)
         self.memory = Memory(backend, config.encoder.stack)
         self.row = prod(config.encoder.ratios)  # samples of a row of the transformer
         self.most = frames * config.hop  # samples of a call

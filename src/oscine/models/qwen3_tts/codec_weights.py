@@ -1,35 +1,46 @@
 """The codec of a Qwen3-TTS as trees of float32 arrays, checked against its configuration first.
 
-It lies in a folder of its own, which may also stand alone. Source of the network: qwen_tts/core/
+It is in a folder of its own, which may also stand alone. Source of the network: qwen_tts/core/
 tokenizer_12hz/modeling_qwen3_tts_tokenizer_v2.py and transformers models/mimi. What is folded into
-the weights: see weights.py.
+the weights: see layers.py. Of the waveform's layers, widths are filled up with zeros to multiples
+of four, and layers are convolutions of one place, as their rows are many or vary in number. What a
+norm goes over, or heads are cut from, is left as it is: zeros would change it. Released sizes only
+have the encoder's one input channel to fill.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 
 import numpy as np
 
-from oscine.models.qwen3_tts.codec_sizes import read_codec_config
+from oscine.models.loader import Loader, load
+from oscine.models.qwen3_tts.codec_sizes import LAST_STRIDE, read_codec_config
 from oscine.models.qwen3_tts.config import CodecConfig, CodecDecoderConfig, CodecEncoderConfig
-from oscine.models.qwen3_tts.shapes import (
-    ACOUSTIC,
-    DILATIONS,
-    FIRST_CODES,
-    REST_CODES,
-    SEMANTIC,
-    codec_shapes,
-    encoder_layers,
-    last_layer,
-    unused_codec_shapes,
+from oscine.models.qwen3_tts.layers import (
+    Block,
+    blocks,
+    codebook,
+    convolution,
+    depthwise,
+    padded,
+    pointwise,
+    query_key_value,
+    rescaled,
+    snake,
+    transposed_convolution,
 )
-from oscine.models.qwen3_tts.tensors import Block, Tensors, scaled, stacked
 from oscine.ops import Linear, Norm, RmsNorm, Snake
 from oscine.weights import Checkpoint, read_checkpoint
 from oscine.weights.source import Array
 
+_FIRST_CODES = "decoder.quantizer.rvq_first"
+_REST_CODES = "decoder.quantizer.rvq_rest"
+_SEMANTIC = "encoder.quantizer.semantic_residual_vector_quantizer"
+_ACOUSTIC = "encoder.quantizer.acoustic_residual_vector_quantizer"
+_DILATIONS = (1, 3, 9)  # of the residual units of a stage of the decoder
 _CONVNEXT_EPS = 1e-6
 
 
@@ -53,7 +64,7 @@ class Upsample:
 
 @dataclass(frozen=True, slots=True)
 class ResidualUnit:
-    """x + second(snake(first(snake(x)))): first.weight [C, K, C], second [C, C]."""
+    """x + second(snake(first(snake(x)))): first.weight [C, K, C], second.weight [C, 1, C]."""
 
     before: Snake
     first: Linear
@@ -94,7 +105,8 @@ class CodecDecoderWeights:
 
 @dataclass(frozen=True, slots=True)
 class EncoderUnit:
-    """x + second(elu(first(elu(x)))): first.weight [C/compress, K, C], second [C, C/compress]."""
+    """x + second(elu(first(elu(x)))): first.weight [C / compress, K, C], second.weight
+    [C, 1, C / compress]."""
 
     first: Linear
     second: Linear
@@ -124,7 +136,8 @@ class EncoderBlock:
 
 @dataclass(frozen=True, slots=True)
 class CodecEncoderWeights:
-    """first.weight [filters, K, 1]; last.weight [width, K, C]; down.weight [width, 4, width].
+    """first.weight [filters, K, 4], of which samples meet the first input only; last.weight
+    [width, K, C]; down.weight [width, 4, width].
 
     semantic and acoustic [d, width]; tables: G of them, [N, d], the semantic one first.
     """
@@ -156,152 +169,197 @@ def codec_weights(
     checkpoint: Checkpoint, config: CodecConfig
 ) -> tuple[CodecDecoderWeights, CodecEncoderWeights]:
     """The trees of a codec whose configuration has been read. Raises CheckpointError."""
-    tensors = Tensors(checkpoint, codec_shapes(config), unused_codec_shapes(config))
-    return _decoder(tensors, config), _encoder(tensors, config)
+    build = partial(build_codec, config=config)
+    return load(build, checkpoint.path, checkpoint.tensors, "f32")
 
 
-def _decoder(tensors: Tensors, config: CodecConfig) -> CodecDecoderWeights:
-    decoder = config.decoder
-    at, last = "decoder.pre_transformer", len(decoder.rates) + 1
+def build_codec(t: Loader, config: CodecConfig) -> tuple[CodecDecoderWeights, CodecEncoderWeights]:
+    """Both directions; they share nothing."""
+    return _decoder(t, config), _encoder(t, config)
+
+
+# -- codes to waveform ----------------------------------------------------------------------------
+
+
+def _decoder(t: Loader, config: CodecConfig) -> CodecDecoderWeights:
+    decoder, at = config.decoder, "decoder.pre_transformer"
+    wide, latent, stack = decoder.codebook_width, decoder.latent, decoder.stack
+    first = convolution(t, "decoder.decoder.0.conv", decoder.channels, latent, 7)
+    stages, channels, end = _decoder_stages(t, decoder)
+    last = convolution(t, f"decoder.decoder.{end + 1}.conv", 1, channels, 7)
     return CodecDecoderWeights(
-        first_table=_tables(tensors, FIRST_CODES, 1),
-        rest_tables=_tables(tensors, REST_CODES, config.groups - 1),
-        first_out=tensors.linear(f"{FIRST_CODES}.output_proj"),
-        rest_out=tensors.linear(f"{REST_CODES}.output_proj"),
-        before=tensors.convolution("decoder.pre_conv.conv"),
-        input=tensors.linear(f"{at}.input_proj"),
-        blocks=_decoder_blocks(tensors, at, decoder),
-        norm=tensors.rms(f"{at}.norm", decoder.stack.eps),
-        output=tensors.linear(f"{at}.output_proj"),
+        first_table=_tables(t, _FIRST_CODES, 1, config),
+        rest_tables=_tables(t, _REST_CODES, config.groups - 1, config),
+        first_out=_codes_out(t, _FIRST_CODES, wide),
+        rest_out=_codes_out(t, _REST_CODES, wide),
+        before=convolution(t, "decoder.pre_conv.conv", latent, wide, 3),
+        input=t.linear(f"{at}.input_proj", stack.width, latent),
+        blocks=blocks(t, at, stack, scaled=True),
+        norm=t.rms_norm(f"{at}.norm", stack.width, stack.eps),
+        output=t.linear(f"{at}.output_proj", latent, stack.width),
         upsample=tuple(
-            _upsample(tensors, f"decoder.upsample.{index}", ratio)
+            _upsample(t, f"decoder.upsample.{index}", latent, ratio)
             for index, ratio in enumerate(decoder.ratios)
         ),
-        first=tensors.convolution("decoder.decoder.0.conv"),
-        stages=tuple(
-            _decoder_stage(tensors, f"decoder.decoder.{index}.block", rate)
-            for index, rate in enumerate(decoder.rates, 1)
-        ),
-        snake=tensors.snake(f"decoder.decoder.{last}"),
-        last=tensors.convolution(f"decoder.decoder.{last + 1}.conv"),
+        first=padded(t, first, inputs=False),
+        stages=stages,
+        snake=snake(t, f"decoder.decoder.{end}", channels),
+        last=padded(t, last, outputs=False),
     )
 
 
-def _tables(tensors: Tensors, at: str, count: int) -> Array:
+def _tables(t: Loader, at: str, count: int, config: CodecConfig) -> Array:
+    """All codebooks of a quantizer [count, N, d]."""
+    width = config.decoder.codebook_width // 2
     books = [f"{at}.vq.layers.{index}._codebook" for index in range(count)]
-    return np.stack([tensors.codebook(book, "embedding_sum") for book in books])
+    tables = [codebook(t, book, "embedding_sum", config.codes, width) for book in books]
+    return t.derived(_stack, *tables)
 
 
-def _decoder_blocks(tensors: Tensors, at: str, config: CodecDecoderConfig) -> tuple[Block, ...]:
-    blocks = []
-    for layer in range(config.stack.layers):
-        block = f"{at}.layers.{layer}"
-        gates = [tensors.wide(f"{block}.mlp.{part}_proj.weight") for part in ("gate", "up")]
-        down = tensors.linear(f"{block}.mlp.down_proj")
-        blocks.append(
-            Block(
-                norm=tensors.rms(f"{block}.input_layernorm", config.stack.eps),
-                qkv=_attention_inputs(tensors, block),
-                q_norm=None,
-                k_norm=None,
-                out=_attention_output(tensors, block),
-                mlp_norm=tensors.rms(f"{block}.post_attention_layernorm", config.stack.eps),
-                gate_up=Linear(stacked(gates), None),
-                down=scaled(down, tensors.wide(f"{block}.mlp_layer_scale.scale")),
-            )
-        )
-    return tuple(blocks)
+def _stack(*tables: Array) -> Array:
+    return np.stack(tables)
 
 
-def _attention_inputs(tensors: Tensors, block: str) -> Linear:
-    parts = [tensors.wide(f"{block}.self_attn.{part}_proj.weight") for part in "qkv"]
-    return Linear(stacked(parts), None)
+def _codes_out(t: Loader, at: str, wide: int) -> Linear:
+    """A quantizer's projection to the width of all; the one that trains it is not used."""
+    t.unused(f"{at}.input_proj.weight", wide // 2, wide, 1)
+    return pointwise(t, f"{at}.output_proj", wide, wide // 2, bias=False)
 
 
-def _attention_output(tensors: Tensors, block: str) -> Linear:
-    scale = tensors.wide(f"{block}.self_attn_layer_scale.scale")
-    return scaled(tensors.linear(f"{block}.self_attn.o_proj"), scale)
-
-
-def _upsample(tensors: Tensors, at: str, ratio: int) -> Upsample:
-    shrink = tensors.linear(f"{at}.1.pwconv2")
+def _upsample(t: Loader, at: str, width: int, ratio: int) -> Upsample:
+    shrink = t.linear(f"{at}.1.pwconv2", width, 4 * width)
     return Upsample(
-        up=tensors.upsampling(f"{at}.0.conv", ratio),
+        up=transposed_convolution(t, f"{at}.0.conv", width, width, ratio, ratio),
         block=ConvNext(
-            depthwise=tensors.depthwise(f"{at}.1.dwconv.conv"),
-            norm=tensors.norm(f"{at}.1.norm", _CONVNEXT_EPS),
-            expand=tensors.linear(f"{at}.1.pwconv1"),
-            shrink=scaled(shrink, tensors.wide(f"{at}.1.gamma")),
+            depthwise=depthwise(t, f"{at}.1.dwconv.conv", width, 7),
+            norm=t.norm(f"{at}.1.norm", width, _CONVNEXT_EPS),
+            expand=t.linear(f"{at}.1.pwconv1", 4 * width, width),
+            shrink=rescaled(t, shrink, f"{at}.1.gamma", width),
         ),
     )
 
 
-def _decoder_stage(tensors: Tensors, at: str, rate: int) -> DecoderStage:
+def _decoder_stages(
+    t: Loader, config: CodecDecoderConfig
+) -> tuple[tuple[DecoderStage, ...], int, int]:
+    """The stages, the channels that the last one gives, and the index that follows it."""
+    stages, channels = [], config.channels
+    for index, rate in enumerate(config.rates, 1):
+        stages.append(decoder_stage(t, f"decoder.decoder.{index}.block", channels, rate))
+        channels //= 2
+    return tuple(stages), channels, len(stages) + 1
+
+
+def decoder_stage(t: Loader, at: str, channels: int, rate: int) -> DecoderStage:
+    """A stage that takes so many channels and gives half of them."""
+    half = channels // 2
+    up = transposed_convolution(t, f"{at}.1.conv", channels, half, 2 * rate, rate)
     return DecoderStage(
-        snake=tensors.snake(f"{at}.0"),
-        up=tensors.upsampling(f"{at}.1.conv", rate),
+        snake=snake(t, f"{at}.0", channels),
+        up=padded(t, up, rate=rate),
         units=tuple(
             ResidualUnit(
-                before=tensors.snake(f"{at}.{unit}.act1"),
-                first=tensors.convolution(f"{at}.{unit}.conv1.conv"),
-                between=tensors.snake(f"{at}.{unit}.act2"),
-                second=tensors.linear(f"{at}.{unit}.conv2.conv"),
+                before=snake(t, f"{at}.{unit}.act1", half),
+                first=padded(t, convolution(t, f"{at}.{unit}.conv1.conv", half, half, 7)),
+                between=snake(t, f"{at}.{unit}.act2", half),
+                second=padded(t, convolution(t, f"{at}.{unit}.conv2.conv", half, half, 1)),
                 dilation=dilation,
             )
-            for unit, dilation in enumerate(DILATIONS, 2)
+            for unit, dilation in enumerate(_DILATIONS, 2)
         ),
     )
 
 
-def _encoder(tensors: Tensors, config: CodecConfig) -> CodecEncoderWeights:
+# -- waveform to codes ----------------------------------------------------------------------------
+
+
+def _encoder(t: Loader, config: CodecConfig) -> CodecEncoderWeights:
     encoder, at = config.encoder, "encoder.encoder.layers"
-    books = [f"{SEMANTIC}.layers.0"]
-    books += [f"{ACOUSTIC}.layers.{index}" for index in range(config.groups - 1)]
+    d = encoder.stack.width
+    first = convolution(t, f"{at}.0.conv", encoder.filters, 1, encoder.kernel)
+    stages, channels, end = _encoder_stages(t, at, encoder)
+    last = convolution(t, f"{at}.{end}.conv", d, channels, encoder.last_kernel)
+    semantic, semantic_tables = _quantizer(t, _SEMANTIC, config, 1, 1)
+    stored = encoder.stored_codebooks - 1
+    acoustic, acoustic_tables = _quantizer(t, _ACOUSTIC, config, config.groups - 1, stored)
     return CodecEncoderWeights(
-        first=tensors.convolution(f"{at}.0.conv"),
-        stages=_encoder_stages(tensors, at, encoder),
-        last=tensors.convolution(f"{at}.{last_layer(encoder)}.conv"),
-        blocks=_encoder_blocks(tensors, encoder),
-        down=tensors.convolution("encoder.downsample.conv"),
-        semantic=tensors.linear(f"{SEMANTIC}.input_proj"),
-        acoustic=tensors.linear(f"{ACOUSTIC}.input_proj"),
-        tables=tuple(tensors.codebook(f"{book}.codebook", "embed_sum") for book in books),
+        first=padded(t, first),
+        stages=stages,
+        last=padded(t, last, outputs=False),
+        blocks=_encoder_blocks(t, encoder),
+        down=convolution(t, "encoder.downsample.conv", d, d, 2 * LAST_STRIDE, bias=False),
+        semantic=semantic,
+        acoustic=acoustic,
+        tables=(*semantic_tables, *acoustic_tables),
     )
 
 
 def _encoder_stages(
-    tensors: Tensors, at: str, config: CodecEncoderConfig
-) -> tuple[EncoderStage, ...]:
-    return tuple(
-        EncoderStage(
-            units=tuple(
-                EncoderUnit(
-                    first=tensors.convolution(f"{at}.{unit}.block.1.conv"),
-                    second=tensors.linear(f"{at}.{unit}.block.3.conv"),
-                    dilation=config.dilation_growth**number,
-                )
-                for number, unit in enumerate(units)
-            ),
-            down=tensors.convolution(f"{at}.{down}.conv"),
-            stride=stride,
+    t: Loader, at: str, config: CodecEncoderConfig
+) -> tuple[tuple[EncoderStage, ...], int, int]:
+    """The stages, the channels that the last one gives, and the last convolution's index.
+
+    Indices are those of upstream's list, in which an ELU before a convolution has a place too.
+    """
+    stages, channels, index = [], config.filters, 1
+    for stride in config.ratios:
+        units = tuple(
+            _encoder_unit(t, f"{at}.{index + number}.block", channels, config, number)
+            for number in range(config.residual_layers)
         )
-        for units, down, stride in encoder_layers(config)
+        index += config.residual_layers + 1
+        down = convolution(t, f"{at}.{index}.conv", 2 * channels, channels, 2 * stride)
+        stages.append(EncoderStage(units, padded(t, down), stride))
+        channels *= 2
+        index += 1
+    return tuple(stages), channels, index + 1
+
+
+def _encoder_unit(
+    t: Loader, at: str, channels: int, config: CodecEncoderConfig, number: int
+) -> EncoderUnit:
+    inner, kernel = channels // config.compress, config.residual_kernel
+    return EncoderUnit(
+        first=padded(t, convolution(t, f"{at}.1.conv", inner, channels, kernel)),
+        second=padded(t, convolution(t, f"{at}.3.conv", channels, inner, 1)),
+        dilation=config.dilation_growth**number,
     )
 
 
-def _encoder_blocks(tensors: Tensors, config: CodecEncoderConfig) -> tuple[EncoderBlock, ...]:
-    blocks = []
-    for layer in range(config.stack.layers):
-        block = f"encoder.encoder_transformer.layers.{layer}"
-        shrink = tensors.linear(f"{block}.mlp.fc2")
-        blocks.append(
+def _encoder_blocks(t: Loader, config: CodecEncoderConfig) -> tuple[EncoderBlock, ...]:
+    stack, layers = config.stack, []
+    d = stack.width
+    for layer in range(stack.layers):
+        at = f"encoder.encoder_transformer.layers.{layer}"
+        out = t.linear(f"{at}.self_attn.o_proj", d, stack.query_width, bias=False)
+        shrink = t.linear(f"{at}.mlp.fc2", d, stack.inner, bias=False)
+        layers.append(
             EncoderBlock(
-                norm=tensors.norm(f"{block}.input_layernorm", config.stack.eps),
-                qkv=_attention_inputs(tensors, block),
-                out=_attention_output(tensors, block),
-                mlp_norm=tensors.norm(f"{block}.post_attention_layernorm", config.stack.eps),
-                expand=tensors.linear(f"{block}.mlp.fc1"),
-                shrink=scaled(shrink, tensors.wide(f"{block}.mlp_layer_scale.scale")),
+                norm=t.norm(f"{at}.input_layernorm", d, stack.eps),
+                qkv=query_key_value(t, f"{at}.self_attn", stack),
+                out=rescaled(t, out, f"{at}.self_attn_layer_scale.scale", d),
+                mlp_norm=t.norm(f"{at}.post_attention_layernorm", d, stack.eps),
+                expand=t.linear(f"{at}.mlp.fc1", stack.inner, d, bias=False),
+                shrink=rescaled(t, shrink, f"{at}.mlp_layer_scale.scale", d),
             )
         )
-    return tuple(blocks)
+    return tuple(layers)
+
+
+def _quantizer(
+    t: Loader, at: str, config: CodecConfig, used: int, stored: int
+) -> tuple[Linear, tuple[Array, ...]]:
+    """The projection to the codebooks' width, and the tables of those that are used.
+
+    What the file has of training, and the codebooks beyond the used ones, may be absent.
+    """
+    d, width, codes = config.encoder.codebook_width, config.encoder.stack.width, config.codes
+    books = [f"{at}.layers.{index}.codebook" for index in range(stored)]
+    t.unused(f"{at}.output_proj.weight", width, d, 1)
+    for book in books:
+        t.unused(f"{book}.initialized", 1)
+    for book in books[used:]:
+        t.unused(f"{book}.embed_sum", codes, d)
+        t.unused(f"{book}.cluster_usage", codes)
+    tables = tuple(codebook(t, book, "embed_sum", codes, d) for book in books[:used])
+    return pointwise(t, f"{at}.input_proj", d, width, bias=False), tables

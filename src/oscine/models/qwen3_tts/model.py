@@ -11,7 +11,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from oscine.models.qwen3_tts.config import Qwen3TtsConfig, Stack
-from oscine.models.qwen3_tts.weights import Block, PredictorWeights, TalkerWeights, TextWeights
+from oscine.models.qwen3_tts.layers import Block
+from oscine.models.qwen3_tts.weights import PredictorWeights, TalkerWeights, TextWeights
 from oscine.ops import Cache, HeadNorms, Ops, Rotary, Tensor, Utterances
 
 

@@ -17,9 +17,9 @@ from oscine.audio.mel_speaker import HOP, LEAST_SAMPLES, speaker_mel
 from oscine.errors import NonFiniteError
 from oscine.models.qwen3_tts.codec import pointwise
 from oscine.models.qwen3_tts.config import SpeakerConfig
-from oscine.models.qwen3_tts.fitted import check_finite, fit_speaker
+from oscine.models.qwen3_tts.fitted import fit_speaker
 from oscine.models.qwen3_tts.reference import checked_samples
-from oscine.models.qwen3_tts.weights import SpeakerBlock, SpeakerWeights
+from oscine.models.qwen3_tts.weights import SpeakerBlock, SpeakerWeights, check_finite
 from oscine.ops import Backend, Linear, Ops, Taps, Tensor
 from oscine.types import Audio
 

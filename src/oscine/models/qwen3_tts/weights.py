@@ -1,44 +1,40 @@
 """A Qwen3-TTS checkpoint as trees of arrays, checked against its configuration first.
 
 Sizes, names and quirks: MODELS/qwen3_tts.md. Source of the network: qwen_tts/core/models/
-modeling_qwen3_tts.py and core/tokenizer_12hz/modeling_qwen3_tts_tokenizer_v2.py.
-What is folded into the weights here and in codec_weights.py, so that the forward knows nothing of
-it: q, k and v in one matrix, gate and up in one; layer scales (into the rows of out and down);
-ConvNeXt's gamma (into shrink); transposed convolutions as plain ones with stride times as many
-outputs; codebooks divided by their usage; Snake's logarithms.
+modeling_qwen3_tts.py. What is folded into the weights: layers.py. The codec: codec_weights.py.
 """
 
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import partial
+from math import prod
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
-from oscine.bfloat16 import BFLOAT16
-from oscine.errors import CheckpointError
-from oscine.models.qwen3_tts.codec_weights import CodecDecoderWeights as CodecDecoderWeights
-from oscine.models.qwen3_tts.codec_weights import CodecEncoderWeights as CodecEncoderWeights
-from oscine.models.qwen3_tts.codec_weights import ConvNext as ConvNext
-from oscine.models.qwen3_tts.codec_weights import DecoderStage as DecoderStage
-from oscine.models.qwen3_tts.codec_weights import EncoderBlock as EncoderBlock
-from oscine.models.qwen3_tts.codec_weights import EncoderStage as EncoderStage
-from oscine.models.qwen3_tts.codec_weights import EncoderUnit as EncoderUnit
-from oscine.models.qwen3_tts.codec_weights import ResidualUnit as ResidualUnit
-from oscine.models.qwen3_tts.codec_weights import Upsample as Upsample
-from oscine.models.qwen3_tts.codec_weights import codec_weights
+from oscine.errors import CheckpointError, NonFiniteError
+from oscine.models.loader import Loader, load, stored_type
+from oscine.models.qwen3_tts.codec_weights import (
+    CodecDecoderWeights,
+    CodecEncoderWeights,
+    codec_weights,
+)
 from oscine.models.qwen3_tts.config import SIZES, Qwen3TtsConfig, SpeakerConfig
-from oscine.models.qwen3_tts.shapes import PREDICTOR, SPEAKER, TALKER, talker_shapes
+from oscine.models.qwen3_tts.layers import Block, blocks, convolution, pointwise
 from oscine.models.qwen3_tts.sizes import read_config
-from oscine.models.qwen3_tts.tensors import Block as Block
-from oscine.models.qwen3_tts.tensors import Tensors
 from oscine.ops import Linear, RmsNorm
 from oscine.text.qwen import VOCABULARY
-from oscine.weights import Checkpoint, read_checkpoint
+from oscine.tree import tree_leaves
+from oscine.weights import Checkpoint, Entry, read_checkpoint
 from oscine.weights.source import Array
 
 CODEC_FOLDER = "speech_tokenizer"
+#: What names of tensors begin with.
+TALKER, PREDICTOR, SPEAKER = "talker.model", "talker.code_predictor", "speaker_encoder"
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,8 +99,9 @@ class SpeakerWeights:
 
 @dataclass(frozen=True, slots=True)
 class Qwen3TtsWeights:
-    """Talker and predictor as stored (bfloat16, float16 or float32 matrices; vectors float32);
-    codec and speaker encoder float32. Arrays may be read-only views of the file."""
+    """Matrices of talker, predictor and text layers in the type that was asked for, else as stored
+    (bfloat16, float16 or float32); vectors, codec and speaker encoder float32. Arrays may be
+    read-only views of the file."""
 
     config: Qwen3TtsConfig
     text: TextWeights
@@ -118,10 +115,14 @@ class Qwen3TtsWeights:
     stored: str  # "bf16", "f16" or "f32": what most of the talker is
 
 
-def load_weights(path: Checkpoint | Path | str) -> Qwen3TtsWeights:
+def load_weights(path: Checkpoint | Path | str, dtype: str = "auto") -> Qwen3TtsWeights:
     """Read a checkpoint: a released folder, or the weights in it, its codec in a folder beside.
 
-    One that is open already is taken as it is.
+    Args:
+        path: One that is open already is taken as it is.
+        dtype: "f32", "f16", or "auto": as stored. The type of the matrices of talker, predictor
+            and text layers. The text embedding, which no device holds, stays as it is stored;
+            codec and speaker encoder are float32.
 
     Raises:
         CheckpointError: damaged files; tensors that are missing, unexpected or of wrong shape; a
@@ -131,22 +132,27 @@ def load_weights(path: Checkpoint | Path | str) -> Qwen3TtsWeights:
     _refuse_mlx(checkpoint)
     codec = _codec_beside(checkpoint)
     config = read_config(checkpoint, codec)
-    # A model fine-tuned to one voice may still carry the encoder of its base, unused.
-    unused = "" if config.speaker else f"{SPEAKER}."
-    tensors = Tensors(checkpoint, talker_shapes(config), {}, ignored=unused)
+    text, talker, predictor, speaker = load(
+        partial(build_networks, config=config),
+        checkpoint.path,
+        checkpoint.tensors,
+        dtype,
+        # A model fine-tuned to one voice may still carry the encoder of its base, unused.
+        ignored=lambda name: config.speaker is None and name.startswith(f"{SPEAKER}."),
+        keep_bf16=True,
+    )
     decoder, encoder = codec_weights(codec, config.codec)
-    talker = _talker(tensors, config)
     return Qwen3TtsWeights(
         config=config,
-        text=_text(tensors),
+        text=text,
         talker=talker,
-        predictor=_predictor(tensors, config),
+        predictor=predictor,
         decoder=decoder,
         encoder=encoder,
-        speaker=_speaker(tensors, config.speaker) if config.speaker else None,
+        speaker=speaker,
         path=checkpoint.path,
         folder=checkpoint.folder,
-        stored=_mostly(talker),
+        stored=_stored(checkpoint.tensors),
     )
 
 
@@ -169,69 +175,100 @@ def _codec_beside(checkpoint: Checkpoint) -> Checkpoint:
     return read_checkpoint(folder)
 
 
-def _text(tensors: Tensors) -> TextWeights:
-    fc = "talker.text_projection.linear_fc"
+def build_networks(
+    t: Loader, config: Qwen3TtsConfig
+) -> tuple[TextWeights, TalkerWeights, PredictorWeights, SpeakerWeights | None]:
+    """All that the model's own file holds."""
+    return (
+        _text(t, config),
+        _talker(t, config),
+        _predictor(t, config),
+        _speaker(t, config.speaker) if config.speaker else None,
+    )
+
+
+def _text(t: Loader, config: Qwen3TtsConfig) -> TextWeights:
+    width, fc = config.text_width, "talker.text_projection.linear_fc"
     return TextWeights(
-        embedding=tensors.stored(f"{TALKER}.text_embedding.weight"),
-        fc1=tensors.matrix(f"{fc}1"),
-        fc2=tensors.matrix(f"{fc}2"),
+        embedding=t.raw(f"{TALKER}.text_embedding.weight", config.text_vocabulary, width),
+        fc1=t.linear(f"{fc}1", width, width),
+        fc2=t.linear(f"{fc}2", config.talker.width, width),
     )
 
 
-def _talker(tensors: Tensors, config: Qwen3TtsConfig) -> TalkerWeights:
+def _talker(t: Loader, config: Qwen3TtsConfig) -> TalkerWeights:
+    stack, rows = config.talker, config.vocabulary
     return TalkerWeights(
-        blocks=tensors.blocks(TALKER, config.talker),
-        norm=tensors.rms(f"{TALKER}.norm", config.talker.eps),
-        embedding=tensors.stored(f"{TALKER}.codec_embedding.weight"),
-        head=tensors.matrix("talker.codec_head"),
+        blocks=blocks(t, TALKER, stack),
+        norm=t.rms_norm(f"{TALKER}.norm", stack.width, stack.eps),
+        embedding=t.cast(t.raw(f"{TALKER}.codec_embedding.weight", rows, stack.width)),
+        head=t.linear("talker.codec_head", rows, stack.width, bias=False),
     )
 
 
-def _predictor(tensors: Tensors, config: Qwen3TtsConfig) -> PredictorWeights:
-    at, groups = f"{PREDICTOR}.model", range(config.groups - 1)
+def _predictor(t: Loader, config: Qwen3TtsConfig) -> PredictorWeights:
+    at, groups, codes = f"{PREDICTOR}.model", range(config.groups - 1), config.codes
+    stack, width = config.predictor, config.talker.width
     project = None
-    if config.talker.width != config.predictor.width:
-        project = tensors.matrix(f"{PREDICTOR}.small_to_mtp_projection")
+    if width != stack.width:
+        project = t.linear(f"{PREDICTOR}.small_to_mtp_projection", stack.width, width)
     return PredictorWeights(
-        blocks=tensors.blocks(at, config.predictor),
-        norm=tensors.rms(f"{at}.norm", config.predictor.eps),
-        embeddings=tuple(tensors.stored(f"{at}.codec_embedding.{g}.weight") for g in groups),
-        heads=tuple(tensors.matrix(f"{PREDICTOR}.lm_head.{g}") for g in groups),
+        blocks=blocks(t, at, stack),
+        norm=t.rms_norm(f"{at}.norm", stack.width, stack.eps),
+        embeddings=tuple(
+            t.cast(t.raw(f"{at}.codec_embedding.{g}.weight", codes, width)) for g in groups
+        ),
+        heads=tuple(
+            t.linear(f"{PREDICTOR}.lm_head.{g}", codes, stack.width, bias=False) for g in groups
+        ),
         project=project,
     )
 
 
-def _speaker(tensors: Tensors, config: SpeakerConfig) -> SpeakerWeights:
-    blocks = tuple(
-        SpeakerBlock(
-            first=tensors.linear(f"{at}.tdnn1.conv"),
-            parts=tuple(
-                tensors.convolution(f"{at}.res2net_block.blocks.{number}.conv")
-                for number in range(config.parts - 1)
-            ),
-            second=tensors.linear(f"{at}.tdnn2.conv"),
-            squeeze=tensors.linear(f"{at}.se_block.conv1"),
-            excite=tensors.linear(f"{at}.se_block.conv2"),
-            dilation=config.dilations[index],
-        )
-        for index in range(1, len(config.channels) - 1)
-        if (at := f"{SPEAKER}.blocks.{index}")
-    )
+def _speaker(t: Loader, config: SpeakerConfig) -> SpeakerWeights:
+    channels, mixed = config.channels, config.channels[-1]
     return SpeakerWeights(
-        first=tensors.convolution(f"{SPEAKER}.blocks.0.conv"),
-        blocks=blocks,
-        mixed=tensors.linear(f"{SPEAKER}.mfa.conv"),
-        attention=tensors.linear(f"{SPEAKER}.asp.tdnn.conv"),
-        scores=tensors.linear(f"{SPEAKER}.asp.conv"),
-        last=tensors.linear(f"{SPEAKER}.fc"),
+        first=convolution(
+            t, f"{SPEAKER}.blocks.0.conv", channels[0], config.mels, config.kernels[0]
+        ),
+        blocks=tuple(_speaker_block(t, config, index) for index in range(1, len(channels) - 1)),
+        mixed=pointwise(t, f"{SPEAKER}.mfa.conv", mixed, mixed),
+        attention=pointwise(t, f"{SPEAKER}.asp.tdnn.conv", config.attention, 3 * mixed),
+        scores=pointwise(t, f"{SPEAKER}.asp.conv", mixed, config.attention),
+        last=pointwise(t, f"{SPEAKER}.fc", config.width, 2 * mixed),
     )
 
 
-def _mostly(talker: TalkerWeights) -> str:
-    """The type of most numbers of the layers: "bf16", "f16" or "f32"."""
+def _speaker_block(t: Loader, config: SpeakerConfig, index: int) -> SpeakerBlock:
+    at, width, kernel = f"{SPEAKER}.blocks.{index}", config.channels[index], config.kernels[index]
+    part = width // config.parts
+    return SpeakerBlock(
+        first=pointwise(t, f"{at}.tdnn1.conv", width, width),
+        parts=tuple(
+            convolution(t, f"{at}.res2net_block.blocks.{number}.conv", part, part, kernel)
+            for number in range(config.parts - 1)
+        ),
+        second=pointwise(t, f"{at}.tdnn2.conv", width, width),
+        squeeze=pointwise(t, f"{at}.se_block.conv1", config.squeeze, width),
+        excite=pointwise(t, f"{at}.se_block.conv2", width, config.squeeze),
+        dilation=config.dilations[index],
+    )
+
+
+def _stored(entries: Mapping[str, Entry]) -> str:
+    """The type of most numbers of the talker's layers: "bf16", "f16" or "f32"."""
     sizes: Counter[str] = Counter()
-    names = {BFLOAT16: "bf16", np.dtype(np.float16): "f16"}
-    for block in talker.blocks:
-        for linear in (block.qkv, block.out, block.gate_up, block.down):
-            sizes[names.get(linear.weight.dtype, "f32")] += linear.weight.size
+    for name, entry in entries.items():
+        if name.startswith(f"{TALKER}.layers.") and len(entry.shape) == 2:
+            sizes[stored_type(entry)] += prod(entry.shape)
     return sizes.most_common(1)[0][0]
+
+
+def check_finite(weights: Any, name: str) -> None:
+    """Raise NonFiniteError for a tree of float32 arrays that holds NaN or infinity.
+
+    What is computed with them need not show it: a codebook's nearest entry is always a code, and
+    kernels may take the larger of 0 and NaN for 0.
+    """
+    if not all(np.isfinite(array).all() for array in tree_leaves(weights)):
+        raise NonFiniteError(f"{name} has weights that are not finite: they are damaged")
