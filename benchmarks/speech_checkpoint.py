@@ -13,7 +13,7 @@ import numpy as np
 
 from oscine.models.loader import Expect
 from oscine.models.qwen3_tts.codec_weights import build_codec
-from oscine.models.qwen3_tts.sizes import read_config
+from oscine.models.qwen3_tts.config import read_config
 from oscine.models.qwen3_tts.weights import build_networks
 from oscine.weights import read_checkpoint
 

@@ -19,11 +19,10 @@ from oscine.models.parakeet.decode import Decoder as ParakeetDecoder
 from oscine.models.parakeet.pipeline import Parakeet
 from oscine.models.parakeet.weights import ParakeetWeights
 from oscine.models.parakeet.weights import load_weights as load_parakeet_weights
-from oscine.models.qwen3_tts.codec_sizes import CODEC_TYPE
+from oscine.models.qwen3_tts.config import CODEC_TYPE, MODEL_TYPE
 from oscine.models.qwen3_tts.decode import BURST
 from oscine.models.qwen3_tts.decode import Decoder as Qwen3TtsDecoder
 from oscine.models.qwen3_tts.pipeline import Qwen3Tts
-from oscine.models.qwen3_tts.sizes import MODEL_TYPE
 from oscine.models.qwen3_tts.voices import VoiceFolder
 from oscine.models.qwen3_tts.weights import TALKER, Qwen3TtsWeights
 from oscine.models.qwen3_tts.weights import load_weights as load_qwen3_tts_weights

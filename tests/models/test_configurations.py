@@ -34,7 +34,7 @@ from oscine.errors import CheckpointError
 from oscine.loading import is_parakeet, is_qwen3_tts
 from oscine.model_files import read_json
 from oscine.models.parakeet.weights import load_weights as parakeet
-from oscine.models.qwen3_tts.sizes import read_config as speaking
+from oscine.models.qwen3_tts.config import read_config as speaking
 from oscine.models.whisper import tokens
 from oscine.models.whisper.weights import load_weights as whisper
 from oscine.text.whisper import load_tokenizer

@@ -193,7 +193,7 @@ def abilities_of(model: str) -> Abilities:
     """
     from oscine import hub
     from oscine.models.qwen3_tts.abilities import Abilities
-    from oscine.models.qwen3_tts.sizes import read_config
+    from oscine.models.qwen3_tts.config import read_config
     from oscine.models.qwen3_tts.weights import CODEC_FOLDER
     from oscine.weights import read_checkpoint
 

@@ -17,8 +17,13 @@ from pathlib import Path
 import numpy as np
 
 from oscine.models.loader import Loader, load
-from oscine.models.qwen3_tts.codec_sizes import LAST_STRIDE, read_codec_config
-from oscine.models.qwen3_tts.config import CodecConfig, CodecDecoderConfig, CodecEncoderConfig
+from oscine.models.qwen3_tts.config import (
+    LAST_STRIDE,
+    CodecConfig,
+    CodecDecoderConfig,
+    CodecEncoderConfig,
+    read_codec_config,
+)
 from oscine.models.qwen3_tts.layers import (
     Block,
     blocks,

@@ -23,9 +23,8 @@ from oscine.models.qwen3_tts.codec_weights import (
     CodecEncoderWeights,
     codec_weights,
 )
-from oscine.models.qwen3_tts.config import SIZES, Qwen3TtsConfig, SpeakerConfig
+from oscine.models.qwen3_tts.config import SIZES, Qwen3TtsConfig, SpeakerConfig, read_config
 from oscine.models.qwen3_tts.layers import Block, blocks, convolution, pointwise
-from oscine.models.qwen3_tts.sizes import read_config
 from oscine.ops import Linear, RmsNorm
 from oscine.text.qwen import VOCABULARY
 from oscine.tree import tree_leaves

@@ -11,9 +11,14 @@ from typing import Any
 import pytest
 
 from oscine.errors import CheckpointError
-from oscine.models.qwen3_tts.codec_sizes import read_codec_config
-from oscine.models.qwen3_tts.config import Generation, Qwen3TtsConfig, Sampling
-from oscine.models.qwen3_tts.sizes import read_config, read_generation
+from oscine.models.qwen3_tts.config import (
+    Generation,
+    Qwen3TtsConfig,
+    Sampling,
+    read_codec_config,
+    read_config,
+    read_generation,
+)
 from oscine.weights import read_checkpoint
 
 Copy = Callable[[str], Any]
