@@ -440,6 +440,19 @@ def test_tensors_that_do_not_fit_are_named_together(model: Copy, part: str) -> N
     assert f"{turned} [" in message and f"{strange} [" in message and "int32" in message
 
 
+def test_nothing_is_read_before_the_codec_fits_too(model: Copy) -> None:
+    def read() -> Any:
+        raise AssertionError("read before everything was compared")
+
+    wrong = model("base")
+    wrong.rewrite(wrong.tensors("codec") | {"more": np.zeros(1, np.float32)}, "codec")
+    checkpoint = read_checkpoint(wrong.folder)
+    for name, entry in checkpoint.tensors.items():
+        checkpoint.tensors[name] = replace(entry, load=read, load_bits=read)
+    with pytest.raises(CheckpointError, match=r"speech_tokenizer.*unexpected more"):
+        load_weights(checkpoint)
+
+
 def test_what_the_codec_does_not_use_may_be_away_but_not_strange(model: Copy) -> None:
     less = model("base")
     arrays = less.tensors("codec")

@@ -16,7 +16,7 @@ from pathlib import Path
 
 import numpy as np
 
-from oscine.models.loader import Loader, load
+from oscine.models.loader import Expect, Loader, load
 from oscine.models.qwen3_tts.config import (
     LAST_STRIDE,
     CodecConfig,
@@ -176,6 +176,13 @@ def codec_weights(
     """The trees of a codec whose configuration has been read. Raises CheckpointError."""
     build = partial(build_codec, config=config)
     return load(build, checkpoint.path, checkpoint.tensors, "f32")
+
+
+def check_codec(checkpoint: Checkpoint, config: CodecConfig) -> None:
+    """Compare names and shapes without reading anything. Raises CheckpointError."""
+    expect = Expect(checkpoint.path, checkpoint.tensors)
+    build_codec(expect, config)
+    expect.compare()
 
 
 def build_codec(t: Loader, config: CodecConfig) -> tuple[CodecDecoderWeights, CodecEncoderWeights]:

@@ -21,6 +21,7 @@ from oscine.models.loader import Loader, load, stored_type
 from oscine.models.qwen3_tts.codec_weights import (
     CodecDecoderWeights,
     CodecEncoderWeights,
+    check_codec,
     codec_weights,
 )
 from oscine.models.qwen3_tts.config import SIZES, Qwen3TtsConfig, SpeakerConfig, read_config
@@ -131,6 +132,7 @@ def load_weights(path: Checkpoint | Path | str, dtype: str = "auto") -> Qwen3Tts
     _refuse_mlx(checkpoint)
     codec = _codec_beside(checkpoint)
     config = read_config(checkpoint, codec)
+    check_codec(codec, config.codec)  # before the networks of the other file are read
     text, talker, predictor, speaker = load(
         partial(build_networks, config=config),
         checkpoint.path,
