@@ -24,10 +24,10 @@ def filled(array: Array, axis: int, groups: int = 1) -> Array:
     return np.pad(parts, margins).reshape(*before, groups * (width + spare), *after)
 
 
-def fill(linear: Linear, *, outputs: bool = True, inputs: bool = True, rate: int = 1) -> Linear:
-    """Outputs (`rate` groups of them) and inputs of a layer or convolution, filled."""
+def fill(linear: Linear, outputs: int = 1, inputs: int = 1) -> Linear:
+    """Outputs and inputs of a layer or convolution, filled in that many groups each; 0: none."""
     weight, bias = linear.weight, linear.bias
     if outputs:
-        weight = filled(weight, 0, rate)
-        bias = None if bias is None else filled(bias, 0, rate)
-    return Linear(filled(weight, weight.ndim - 1) if inputs else weight, bias)
+        weight = filled(weight, 0, outputs)
+        bias = None if bias is None else filled(bias, 0, outputs)
+    return Linear(filled(weight, weight.ndim - 1, inputs) if inputs else weight, bias)

@@ -3,20 +3,25 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
+from unittest import mock
 
 import numpy as np
 import pytest
 
 from oscine.errors import NonFiniteError, UsageError
+from oscine.models.loader import Expect, Read
+from oscine.models.qwen3_tts import layers
 from oscine.models.qwen3_tts.config import SpeakerConfig
 from oscine.models.qwen3_tts.speaker import SpeakerEncoder
-from oscine.models.qwen3_tts.weights import SpeakerBlock, SpeakerWeights, load_weights
+from oscine.models.qwen3_tts.weights import SpeakerWeights, build_speaker, load_weights
 from oscine.ops import Linear
 from oscine.ops.reference import Reference
 from oscine.probe import probing
 from oscine.types import Audio
+from oscine.weights import Entry
 
 GOLDEN = Path(__file__).resolve().parents[2] / "goldens" / "qwen3_tts" / "base"
 
@@ -97,39 +102,29 @@ def test_a_gpu_gives_the_same_vector(gpu: Any, arrays: dict[str, np.ndarray]) ->
     np.testing.assert_allclose(found, want, rtol=0, atol=1e-3 * float(np.abs(want).max()))
 
 
-def small(parts: int, part: int, squeeze: int, attention: int) -> tuple[SpeakerWeights, Any]:
-    """A speaker encoder of random weights, two blocks of `parts` parts of `part` channels."""
-    rng = np.random.default_rng(parts * part)
+def small(
+    parts: int, part: int, squeeze: int, attention: int
+) -> tuple[SpeakerWeights, SpeakerWeights, SpeakerConfig]:
+    """A speaker encoder of random weights, two blocks of `parts` parts of `part` channels.
 
-    def linear(outputs: int, inputs: int, *places: int) -> Linear:
-        weight = rng.standard_normal((outputs, *places, inputs)).astype(np.float32)
-        bias = rng.standard_normal(outputs).astype(np.float32) / 8
-        return Linear(weight / np.float32(weight[0].size ** 0.5), bias)
-
+    As it is loaded, and without the zeros that fill up widths.
+    """
     width = parts * part
-    blocks = tuple(
-        SpeakerBlock(
-            linear(width, width),
-            tuple(linear(part, part, 3) for _ in range(parts - 1)),
-            linear(width, width),
-            linear(squeeze, width),
-            linear(width, squeeze),
-            dilation,
-        )
-        for dilation in (2, 3)
-    )
-    weights = SpeakerWeights(
-        linear(width, 12, 5),
-        blocks,
-        linear(2 * width, 2 * width),
-        linear(attention, 6 * width),
-        linear(2 * width, attention),
-        linear(8, 4 * width),
-    )
-    channels = (width, width, width, 2 * width)
-    return weights, SpeakerConfig(
-        8, 12, channels, (5, 3, 3, 1), (1, 2, 3, 1), attention, parts, squeeze
-    )
+    config = SpeakerConfig(
+        8, 12, (width, width, width, 2 * width), (5, 3, 3, 1), (1, 2, 3, 1), attention, parts,
+        squeeze,
+    )  # fmt: skip
+    rng, expect = np.random.default_rng(parts * part), Expect(Path("made"), {})
+    build_speaker(expect, config)
+    entries = {}
+    for name, shape in expect.expected.items():
+        array = rng.standard_normal(shape).astype(np.float32)
+        array /= np.float32(8 if array.ndim == 1 else array[0].size ** 0.5)
+        entries[name] = Entry(shape, array.dtype, partial(np.copy, array))
+    read = Read(Path("made"), entries)
+    with mock.patch.object(layers, "fill", lambda linear, *_: linear):
+        plain = build_speaker(read, config)
+    return build_speaker(read, config), plain, config
 
 
 def by_the_paper(w: SpeakerWeights, mel: np.ndarray) -> np.ndarray:
@@ -179,19 +174,19 @@ SIZES = [(4, 8, 8, 8), (4, 6, 5, 7), (12, 3, 6, 2), (2, 2, 4, 4), (1, 12, 4, 4)]
 
 @pytest.mark.parametrize("sizes", SIZES)
 def test_the_network_is_the_papers_whatever_its_sizes(sizes: tuple[int, int, int, int]) -> None:
-    weights, config = small(*sizes)
+    weights, plain, config = small(*sizes)
     mel = np.random.default_rng(1).standard_normal((41, 12)).astype(np.float32)
     found = SpeakerEncoder(weights, config, Reference()).embed_mel(mel)
-    want = by_the_paper(weights, mel)
+    want = by_the_paper(plain, mel)
     np.testing.assert_allclose(found, want, rtol=0, atol=1e-5 * np.abs(want).max())
 
 
 @pytest.mark.gpu
 @pytest.mark.parametrize("sizes", SIZES[1:3])
 def test_a_gpu_takes_parts_of_any_width(gpu: Any, sizes: tuple[int, int, int, int]) -> None:
-    weights, config = small(*sizes)
+    weights, plain, config = small(*sizes)
     mel = np.random.default_rng(1).standard_normal((41, 12)).astype(np.float32)
-    want = by_the_paper(weights, mel)
+    want = by_the_paper(plain, mel)
     found = SpeakerEncoder(weights, config, gpu).embed_mel(mel)
     np.testing.assert_allclose(found, want, rtol=0, atol=1e-4 * np.abs(want).max())
 

@@ -341,9 +341,34 @@ def test_snakes_and_convolutions(base: Qwen3TtsWeights, raw: Arrays) -> None:
         stage.down.weight, raw["encoder.encoder.layers.9.conv.weight"].transpose(0, 2, 1)
     )
     assert stage.stride == base.config.codec.encoder.ratios[2]
-    part = base.speaker and base.speaker.blocks[1].parts[3].weight
-    at = "speaker_encoder.blocks.2.res2net_block.blocks.3.conv.weight"
-    assert np.array_equal(part, raw[at].transpose(0, 2, 1))
+
+
+def test_parts_of_the_speaker_encoder_are_filled_up_with_zeros(
+    base: Qwen3TtsWeights, raw: Arrays
+) -> None:
+    assert base.speaker is not None and base.config.speaker is not None
+    at, block = "speaker_encoder.blocks.2", base.speaker.blocks[1]
+    want = raw[f"{at}.res2net_block.blocks.3.conv.weight"].transpose(0, 2, 1)
+    width, _, _ = want.shape
+    assert width % 4
+    part = block.parts[3].weight.copy()
+    assert part.shape == (4, want.shape[1], 4) and np.array_equal(part[:width, :, :width], want)
+    part[:width, :, :width] = 0
+    assert not part.any()
+    count = base.config.speaker.parts
+    first = block.first.weight.reshape(count, 4, -1)
+    assert np.array_equal(
+        first[:, :width], raw[f"{at}.tdnn1.conv.weight"].reshape(count, width, -1)
+    )
+    second = block.second.weight.reshape(-1, count, 4)
+    assert np.array_equal(
+        second[:, :, :width], raw[f"{at}.tdnn2.conv.weight"].reshape(-1, count, width)
+    )
+    assert block.first.bias is not None
+    bias = block.first.bias.reshape(count, 4)
+    assert np.array_equal(bias[:, :width].ravel(), raw[f"{at}.tdnn1.conv.bias"])
+    assert not first[:, width:].any() and not second[:, :, width:].any()
+    assert not bias[:, width:].any()
 
 
 # -- types and shards ------------------------------------------------------------------------------

@@ -65,8 +65,8 @@ def causal(
 def pointwise(
     ops: Ops, x: Tensor, layer: Linear, activation: Activation = None, add: Tensor | None = None
 ) -> Tensor:
-    """activation(x Wᵀ + b) + add, weight [O, I] or [O, 1, I]: `linear` for rows that are many or
-    vary, as the kernels of convolutions do not depend on the number of rows."""
+    """activation(x Wᵀ + b) + add, weight [O, I]: `linear` for rows that are many or vary, as the
+    kernels of convolutions do not depend on the number of rows."""
     return ops.convolve(x, layer, Taps(0), activation=activation, add=add)
 
 

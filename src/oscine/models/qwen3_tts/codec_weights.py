@@ -2,10 +2,9 @@
 
 It is in a folder of its own, which may also stand alone. Source of the network: qwen_tts/core/
 tokenizer_12hz/modeling_qwen3_tts_tokenizer_v2.py and transformers models/mimi. What is folded into
-the weights: see layers.py. Of the waveform's layers, widths are filled up with zeros to multiples
-of four, and layers are convolutions of one place, as their rows are many or vary in number. What a
-norm goes over, or heads are cut from, is left as it is: zeros would change it. Released sizes only
-have the encoder's one input channel to fill.
+the weights: see layers.py. Widths of the waveform's layers are filled up with zeros to multiples of
+four. What a norm goes over, or heads are cut from, is left as it is: zeros would change it.
+Released sizes only have the encoder's one input channel to fill.
 """
 
 from __future__ import annotations
@@ -69,7 +68,7 @@ class Upsample:
 
 @dataclass(frozen=True, slots=True)
 class ResidualUnit:
-    """x + second(snake(first(snake(x)))): first.weight [C, K, C], second.weight [C, 1, C]."""
+    """x + second(snake(first(snake(x)))): first.weight [C, K, C], second [C, C]."""
 
     before: Snake
     first: Linear
@@ -110,8 +109,7 @@ class CodecDecoderWeights:
 
 @dataclass(frozen=True, slots=True)
 class EncoderUnit:
-    """x + second(elu(first(elu(x)))): first.weight [C / compress, K, C], second.weight
-    [C, 1, C / compress]."""
+    """x + second(elu(first(elu(x)))): first.weight [C/compress, K, C], second [C, C/compress]."""
 
     first: Linear
     second: Linear
@@ -213,10 +211,10 @@ def _decoder(t: Loader, config: CodecConfig) -> CodecDecoderWeights:
             _upsample(t, f"decoder.upsample.{index}", latent, ratio)
             for index, ratio in enumerate(decoder.ratios)
         ),
-        first=padded(t, first, inputs=False),
+        first=padded(t, first, inputs=0),
         stages=stages,
         snake=snake(t, f"decoder.decoder.{end}", channels),
-        last=padded(t, last, outputs=False),
+        last=padded(t, last, outputs=0),
     )
 
 
@@ -263,18 +261,18 @@ def _decoder_stages(
 
 
 def decoder_stage(t: Loader, at: str, channels: int, rate: int) -> DecoderStage:
-    """A stage that takes so many channels and gives half of them."""
+    """A stage that takes `channels` channels and gives half of them."""
     half = channels // 2
     up = transposed_convolution(t, f"{at}.1.conv", channels, half, 2 * rate, rate)
     return DecoderStage(
         snake=snake(t, f"{at}.0", channels),
-        up=padded(t, up, rate=rate),
+        up=padded(t, up, outputs=rate),
         units=tuple(
             ResidualUnit(
                 before=snake(t, f"{at}.{unit}.act1", half),
                 first=padded(t, convolution(t, f"{at}.{unit}.conv1.conv", half, half, 7)),
                 between=snake(t, f"{at}.{unit}.act2", half),
-                second=padded(t, convolution(t, f"{at}.{unit}.conv2.conv", half, half, 1)),
+                second=padded(t, pointwise(t, f"{at}.{unit}.conv2.conv", half, half)),
                 dilation=dilation,
             )
             for unit, dilation in enumerate(_DILATIONS, 2)
@@ -297,7 +295,7 @@ def _encoder(t: Loader, config: CodecConfig) -> CodecEncoderWeights:
     return CodecEncoderWeights(
         first=padded(t, first),
         stages=stages,
-        last=padded(t, last, outputs=False),
+        last=padded(t, last, outputs=0),
         blocks=_encoder_blocks(t, encoder),
         down=convolution(t, "encoder.downsample.conv", d, d, 2 * LAST_STRIDE, bias=False),
         semantic=semantic,
@@ -333,7 +331,7 @@ def _encoder_unit(
     inner, kernel = channels // config.compress, config.residual_kernel
     return EncoderUnit(
         first=padded(t, convolution(t, f"{at}.1.conv", inner, channels, kernel)),
-        second=padded(t, convolution(t, f"{at}.3.conv", channels, inner, 1)),
+        second=padded(t, pointwise(t, f"{at}.3.conv", channels, inner)),
         dilation=config.dilation_growth**number,
     )
 

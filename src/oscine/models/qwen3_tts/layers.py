@@ -122,11 +122,12 @@ def transposed_convolution(
     return Linear(t.derived(_as_plain, weight, stride), bias)
 
 
-def padded(
-    t: Loader, conv: Linear, *, outputs: bool = True, inputs: bool = True, rate: int = 1
-) -> Linear:
-    """Widths filled up with zeros to multiples of four; see oscine.models.padding."""
-    return t.derived(fill, conv, outputs=outputs, inputs=inputs, rate=rate)
+def padded(t: Loader, linear: Linear, *, outputs: int = 1, inputs: int = 1) -> Linear:
+    """Outputs and inputs filled up with zeros, in that many groups each; 0 leaves them as they are.
+
+    Each group becomes a multiple of four wide, which kernels read at a time.
+    """
+    return t.derived(fill, linear, outputs, inputs)
 
 
 def snake(t: Loader, at: str, channels: int) -> Snake:

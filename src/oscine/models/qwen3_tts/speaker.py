@@ -17,7 +17,6 @@ from oscine.audio.mel_speaker import HOP, LEAST_SAMPLES, speaker_mel
 from oscine.errors import NonFiniteError
 from oscine.models.qwen3_tts.codec import pointwise
 from oscine.models.qwen3_tts.config import SpeakerConfig
-from oscine.models.qwen3_tts.fitted import fit_speaker
 from oscine.models.qwen3_tts.reference import checked_samples
 from oscine.models.qwen3_tts.weights import SpeakerBlock, SpeakerWeights, check_finite
 from oscine.ops import Backend, Linear, Ops, Taps, Tensor
@@ -85,7 +84,7 @@ class SpeakerEncoder:
     def __init__(self, weights: SpeakerWeights, config: SpeakerConfig, backend: Backend) -> None:
         check_finite(weights, "the speaker encoder")
         self.config, self.backend = config, backend
-        self.w: SpeakerWeights = ops.upload(backend, fit_speaker(weights))
+        self.w: SpeakerWeights = ops.upload(backend, weights)
         reaches = (d * (k - 1) for d, k in zip(config.dilations, config.kernels, strict=True))
         frames = max(reach - reach // 2 for reach in reaches) + 1
         self.least_samples = max(LEAST_SAMPLES, frames * HOP)

@@ -25,7 +25,7 @@ from oscine.models.qwen3_tts.codec_weights import (
     codec_weights,
 )
 from oscine.models.qwen3_tts.config import SIZES, Qwen3TtsConfig, SpeakerConfig, read_config
-from oscine.models.qwen3_tts.layers import Block, blocks, convolution, pointwise
+from oscine.models.qwen3_tts.layers import Block, blocks, convolution, padded, pointwise
 from oscine.ops import Linear, RmsNorm
 from oscine.text.qwen import VOCABULARY
 from oscine.tree import tree_leaves
@@ -73,8 +73,8 @@ class PredictorWeights:
 
 @dataclass(frozen=True, slots=True)
 class SpeakerBlock:
-    """A squeeze-excite Res2Net block: first [C, C], parts.weight [c, K, c] each, second [C, C],
-    squeeze [s, C], excite [C, s]."""
+    """A squeeze-excite Res2Net block: first [P, C], parts.weight [p, K, p] each, second [C, P],
+    squeeze [s, C], excite [C, s]. P is all parts of p channels, each p filled up with zeros."""
 
     first: Linear
     parts: tuple[Linear, ...]
@@ -184,7 +184,7 @@ def build_networks(
         _text(t, config),
         _talker(t, config),
         _predictor(t, config),
-        _speaker(t, config.speaker) if config.speaker else None,
+        build_speaker(t, config.speaker) if config.speaker else None,
     )
 
 
@@ -226,32 +226,40 @@ def _predictor(t: Loader, config: Qwen3TtsConfig) -> PredictorWeights:
     )
 
 
-def _speaker(t: Loader, config: SpeakerConfig) -> SpeakerWeights:
+def build_speaker(t: Loader, config: SpeakerConfig) -> SpeakerWeights:
+    """The speaker encoder of a base model."""
     channels, mixed = config.channels, config.channels[-1]
+    attention = pointwise(t, f"{SPEAKER}.asp.tdnn.conv", config.attention, 3 * mixed)
+    scores = pointwise(t, f"{SPEAKER}.asp.conv", mixed, config.attention)
     return SpeakerWeights(
         first=convolution(
             t, f"{SPEAKER}.blocks.0.conv", channels[0], config.mels, config.kernels[0]
         ),
         blocks=tuple(_speaker_block(t, config, index) for index in range(1, len(channels) - 1)),
         mixed=pointwise(t, f"{SPEAKER}.mfa.conv", mixed, mixed),
-        attention=pointwise(t, f"{SPEAKER}.asp.tdnn.conv", config.attention, 3 * mixed),
-        scores=pointwise(t, f"{SPEAKER}.asp.conv", mixed, config.attention),
+        attention=padded(t, attention, inputs=0),
+        scores=padded(t, scores, outputs=0),
         last=pointwise(t, f"{SPEAKER}.fc", config.width, 2 * mixed),
     )
 
 
 def _speaker_block(t: Loader, config: SpeakerConfig, index: int) -> SpeakerBlock:
+    """Each part is filled up; `first` gives all of them side by side, and `second` takes them."""
     at, width, kernel = f"{SPEAKER}.blocks.{index}", config.channels[index], config.kernels[index]
-    part = width // config.parts
+    count, part = config.parts, width // config.parts
+    first = pointwise(t, f"{at}.tdnn1.conv", width, width)
+    second = pointwise(t, f"{at}.tdnn2.conv", width, width)
+    squeeze = pointwise(t, f"{at}.se_block.conv1", config.squeeze, width)
+    excite = pointwise(t, f"{at}.se_block.conv2", width, config.squeeze)
     return SpeakerBlock(
-        first=pointwise(t, f"{at}.tdnn1.conv", width, width),
+        first=padded(t, first, inputs=0, outputs=count),
         parts=tuple(
-            convolution(t, f"{at}.res2net_block.blocks.{number}.conv", part, part, kernel)
-            for number in range(config.parts - 1)
+            padded(t, convolution(t, f"{at}.res2net_block.blocks.{n}.conv", part, part, kernel))
+            for n in range(count - 1)
         ),
-        second=pointwise(t, f"{at}.tdnn2.conv", width, width),
-        squeeze=pointwise(t, f"{at}.se_block.conv1", config.squeeze, width),
-        excite=pointwise(t, f"{at}.se_block.conv2", width, config.squeeze),
+        second=padded(t, second, outputs=0, inputs=count),
+        squeeze=padded(t, squeeze, inputs=0),
+        excite=padded(t, excite, outputs=0),
         dilation=config.dilations[index],
     )
 
