@@ -22,8 +22,8 @@ from oscine.audio import write
 from oscine.cli import app, run
 from oscine.formats import FORMATS
 from oscine.models.qwen3_tts.abilities import CODES, DEFAULT_VOICE
-from oscine.models.qwen3_tts.options import SpeakOptions
-from oscine.models.whisper.options import TranscribeOptions
+from oscine.options.speak import SpeakOptions
+from oscine.options.transcribe import TranscribeOptions
 from oscine.types import Coverage, Segment, Transcript
 
 ROOT = Path(__file__).resolve().parent.parent

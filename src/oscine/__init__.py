@@ -58,9 +58,8 @@ def transcribe(
 ) -> "Transcript":
     """Load a model and transcribe one recording; for more than one, keep what `load` gives.
 
-    `options`: fields of models.whisper.options.TranscribeOptions, or what
-    models.parakeet.options.ParakeetOptions.of takes. Raises what `load` and the model's
-    `transcribe` raise.
+    `options`: fields of oscine.options.transcribe.TranscribeOptions; the model refuses those that
+    its family lacks. Raises what `load` and the model's `transcribe` raise.
     """
     loaded: Any = load(model, device, dtype)
     transcript: Transcript = loaded.transcribe(audio, **options)
@@ -77,7 +76,7 @@ def speak(
     """Load a model and have it say one text; for more than one, keep what `load` gives.
 
     `options`: what models.qwen3_tts.pipeline.Qwen3Tts.speak takes, and the fields of
-    models.qwen3_tts.options.SpeakOptions. Raises what `load` and the model's `speak` raise.
+    oscine.options.speak.SpeakOptions. Raises what `load` and the model's `speak` raise.
     """
     if model is None:
         from oscine.hub import DEFAULT_VOICE_MODEL

@@ -9,14 +9,16 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field, fields
-from typing import Any
 
 from oscine.errors import UsageError
+from oscine.options import Group, option, options_of
+from oscine.options.checks import flag, whole
 from oscine.terminal import without_controls
 from oscine.types import Segment, Word
 
 LONG_PAUSE = 3.0  # seconds between the starts of two words, over which no cue reaches
 
+_WRITER = "give it to formats.Layout, or to the command"
 _LINE_BREAKS = re.compile(r"\s*[\n\r\v\f\x1c-\x1e\x85\u2028\u2029]\s*")
 
 
@@ -28,16 +30,23 @@ class Layout:
     after a long pause. The width is in characters. Raises UsageError for what cannot be done.
     """
 
-    max_line_width: int | None = None
-    max_line_count: int | None = None
-    max_words_per_line: int | None = None
-    highlight_words: bool = False  # a cue for every word, underlined in its line
+    # fmt: off
+    max_line_width: int | None = option(
+        None, whole(1, strict=True), "Most characters per line.", Group.SUBTITLES,
+        elsewhere=_WRITER)
+    max_line_count: int | None = option(
+        None, whole(1, strict=True), "Most lines per cue, across segments; needs a width.",
+        Group.SUBTITLES, elsewhere=_WRITER)
+    max_words_per_line: int | None = option(
+        None, whole(1, strict=True), "Most words per cue; without a width.", Group.SUBTITLES,
+        elsewhere=_WRITER)
+    highlight_words: bool = option(
+        False, flag, "Underline each word as it is spoken.", Group.SUBTITLES, elsewhere=_WRITER)
+    # fmt: on
 
     def __post_init__(self) -> None:
-        for name in ("max_line_width", "max_line_count", "max_words_per_line"):
-            value: Any = getattr(self, name)
-            if value is not None and (not isinstance(value, int) or value < 1):
-                raise UsageError(f"{name} must be a whole number from 1, not {value!r}")
+        for name, record in options_of(Layout).items():
+            record.normal(getattr(self, name))
         if self.max_line_count is not None and self.max_line_width is None:
             raise UsageError("max_line_count needs max_line_width")
         if self.max_words_per_line is not None and self.max_line_width is not None:

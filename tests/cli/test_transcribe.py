@@ -7,13 +7,13 @@ import os
 import sys
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args
 
 import pytest
 
 from oscine.cli import run
-from oscine.cli.transcribe import OutputFormat
 from oscine.formats import FORMATS
+from oscine.options.command import Format
 
 Recordings = Callable[..., list[str]]
 Capture = pytest.CaptureFixture[bytes]
@@ -260,4 +260,4 @@ def test_verbose_shows_what_is_known_of_a_segment(
 
 
 def test_formats_are_those_of_the_writers() -> None:
-    assert {each.value for each in OutputFormat} == {*FORMATS, "all"}
+    assert {*get_args(Format)} == {*FORMATS, "all"}

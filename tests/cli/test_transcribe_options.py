@@ -18,8 +18,9 @@ from oscine import threads
 from oscine.cli import run
 from oscine.cli.transcribe import app, temperatures
 from oscine.errors import UsageError
-from oscine.models.parakeet.options import ParakeetOptions
-from oscine.models.whisper.options import TEMPERATURES, TranscribeOptions
+from oscine.models.parakeet.options import OPTIONS as PARAKEET
+from oscine.options import options_of
+from oscine.options.transcribe import TEMPERATURES, TranscribeOptions
 
 Recordings = Callable[..., list[str]]
 Capture = pytest.CaptureFixture[bytes]
@@ -161,6 +162,7 @@ SHOWN: dict[str, tuple[str, str]] = {
     ),
 }
 
+SEGMENTS = ("max_words", "silence_gap", "max_duration")
 #: Options whose tests are functions below or in test_transcribe.py.
 ELSEWHERE = {
     "files": "test_several_recordings_go_beside_themselves",
@@ -175,9 +177,7 @@ ELSEWHERE = {
     "temperature_increment_on_fallback": "test_temperature_steps",
     "live": "test_words_come_as_they_are_said",
     "latency": "test_words_come_as_they_are_said",
-    "max_words": "test_segments_of_parakeet",
-    "silence_gap": "test_segments_of_parakeet",
-    "max_duration": "test_segments_of_parakeet",
+    **dict.fromkeys(SEGMENTS, "test_segments_of_parakeet"),
 }
 
 
@@ -200,7 +200,7 @@ def test_every_option_has_its_test() -> None:
     tests = "".join(path.read_text("utf-8") for path in Path(__file__).parent.glob("test_*.py"))
     assert [name for name in ELSEWHERE.values() if f"def {name}(" not in tests] == []
     # What the Python API takes, the command takes.
-    assert set(TranscribeOptions.__dataclass_fields__) <= {*REACHES, *REFUSED}
+    assert set(options_of(TranscribeOptions)) <= {*REACHES, *REFUSED, *SEGMENTS}
     assert all([*REACHES.values(), *REFUSED.values()])
 
 
@@ -313,14 +313,14 @@ def test_a_wrong_number_of_threads_in_the_environment(
         ("silence_gap", "--silence-gap 0.5", 0.5),
         ("silence_gap", "--silence_gap inf", float("inf")),
         ("max_duration", "--max-duration 5", 5.0),
-        ("max_duration", "--max-duration None", 30.0),
+        ("max_duration", "--max-duration None", None),
     ],
 )
 def test_segments_of_parakeet(
     model: Any, recordings: Recordings, name: str, arguments: str, value: Any
 ) -> None:
     assert transcribe(*arguments.split(), *recordings("a.wav")) == 0
-    assert getattr(ParakeetOptions.of(**model.asked[0]).segmenting, name) == value
+    assert getattr(PARAKEET.of(**model.asked[0]), name) == value
 
 
 def test_segments_of_parakeet_are_checked_before_anything_is_loaded(
@@ -333,7 +333,7 @@ def test_segments_of_parakeet_are_checked_before_anything_is_loaded(
 
 def test_defaults_are_those_of_parakeet(model: Any, recordings: Recordings) -> None:
     assert transcribe(*recordings("a.wav")) == 0
-    assert ParakeetOptions.of(**model.asked[0]) == ParakeetOptions.of()
+    assert PARAKEET.of(**model.asked[0]) == TranscribeOptions()
 
 
 def test_temperature_steps() -> None:

@@ -5,14 +5,15 @@ from __future__ import annotations
 import logging
 import os
 import warnings
-from enum import StrEnum
 from typing import TYPE_CHECKING, Annotated, Any, TypeAlias
 
 import typer
 
 from oscine.cli.console import tell
+from oscine.cli.parameters import declared
 from oscine.errors import UsageError
 from oscine.files import expanded
+from oscine.options.command import Dtype, LoadOptions
 from oscine.terminal import printable
 from oscine.threads import count, set_count
 
@@ -25,48 +26,11 @@ if TYPE_CHECKING:
     Listener: TypeAlias = Whisper | Parakeet  # those that write down
 
 
-class Dtype(StrEnum):
-    """How weights are held."""
-
-    AUTO = "auto"
-    F32 = "f32"
-    F16 = "f16"
-
-
-def number(text: str | float | None) -> float | None:
-    """A number, or None for the word, as openai-whisper's optional_float."""
-    if text is None or text == "None":
-        return None
-    try:
-        return float(text)
-    except ValueError:
-        raise typer.BadParameter(f"{text!r} is not a number") from None
-
-
-def whole(text: str | int | None) -> int | None:
-    """A whole number, or None for the word."""
-    if text is None or text == "None":
-        return None
-    try:
-        return int(text)
-    except ValueError:
-        raise typer.BadParameter(f"{text!r} is not a whole number") from None
-
-
-def option(help_text: str, parser: Any = None, metavar: str | None = None) -> Any:
-    """An option that is named after its parameter."""
-    return typer.Option(help=help_text, parser=parser, metavar=metavar)
-
-
-Device = Annotated[
-    str, option("auto, cpu, gpu, gpu:N, or part of an adapter's name.", metavar="DEVICE")
-]
-Precision = Annotated[Dtype, typer.Option(help="How weights are held.")]
-Threads = Annotated[
-    int | None,
-    option("Cores that NumPy work takes; 0: all (or OSCINE_THREADS).", whole, "NUMBER"),
-]
-Offline = Annotated[bool, typer.Option("--offline", help="Fetch nothing (also OSCINE_OFFLINE=1).")]
+#: Options of loading, for commands that state their parameters.
+Device = Annotated[str, declared(LoadOptions, "device")]
+Precision = Annotated[Dtype, declared(LoadOptions, "dtype")]
+Threads = Annotated[int | None, declared(LoadOptions, "threads")]
+Offline = Annotated[bool, declared(LoadOptions, "offline")]
 
 
 def given(context: typer.Context) -> frozenset[str]:

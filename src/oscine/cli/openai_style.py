@@ -1,24 +1,26 @@
-"""Option names and values as openai-whisper's command takes them, beside this command's own."""
+"""Option names and values as openai-whisper's command takes them, and the help in groups."""
 
 from __future__ import annotations
 
 from collections.abc import Collection, Sequence
-from typing import Any
+from typing import Any, ClassVar
 
 from typer.core import TyperCommand
 
 from oscine.errors import UsageError
 
-#: Options of which two could both be meant. The last one wins of others, as aliases rely on.
-ONCE = frozenset(
-    "clip_timestamps form hotwords initial_prompt language output output_dir reference "
-    "suppress_tokens temperature voice".split()
-)
+COLUMN = 30  # least width of names in the help, so that all groups have one margin
 BOOLEANS = {"true": True, "false": False}
 
 
 class OpenAIStyle(TyperCommand):
-    """Reads `--output_format` as `--output-format`, and `--fp16 False` as `--no-fp16`."""
+    """Reads `--output_format` as `--output-format`, and `--fp16 False` as `--no-fp16`.
+
+    `once`: names of options of which two could both be meant. The last one wins of others, as
+    aliases rely on.
+    """
+
+    once: ClassVar[Collection[str]] = ()
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
         """Rewrite before parsing."""
@@ -31,9 +33,24 @@ class OpenAIStyle(TyperCommand):
         rewritten = rewrite(args, flags)
         _, _, said = self.make_parser(ctx).parse_args([*rewritten])
         for option in said:
-            if option.name in ONCE and said.count(option) > 1:
+            if option.name in self.once and said.count(option) > 1:
                 raise UsageError(f"{option.opts[0]} is given twice; leave one out")
         return super().parse_args(ctx, rewritten)
+
+    def format_options(self, ctx: Any, formatter: Any) -> None:
+        """Help of the parameters, each group under its heading."""
+        groups: dict[str, list[tuple[str, str]]] = {}
+        for parameter in self.get_params(ctx):
+            is_option = parameter.param_type_name == "option"
+            heading = getattr(parameter, "rich_help_panel", None)
+            record = parameter.get_help_record(ctx)
+            if record is not None:
+                names, help = record
+                group = heading or ("Help" if is_option else "Arguments")
+                groups.setdefault(group, []).append((names.ljust(COLUMN), help))
+        for heading, records in groups.items():
+            with formatter.section(heading):
+                formatter.write_dl(records)
 
 
 def rewrite(arguments: Sequence[str], flags: Collection[str]) -> list[str]:

@@ -11,7 +11,6 @@ import typer
 from oscine.cli.console import emit_path, remark, tell
 from oscine.cli.engine import (
     Device,
-    Dtype,
     Offline,
     Precision,
     Threads,
@@ -74,7 +73,7 @@ def save(
         str, typer.Option(metavar="MODEL", help="A base model, by name or path.")
     ] = DEFAULT_MODEL,
     device: Device = "auto",
-    dtype: Precision = Dtype.AUTO,
+    dtype: Precision = "auto",
     threads: Threads = None,
     offline: Offline = False,
 ) -> None:
@@ -99,7 +98,7 @@ def save(
     set_threads(threads)
     check_device(device)
     start_log(verbose=False)
-    voice = load_speaker(model, device, dtype.value, offline=offline).voice_of(recording, text)
+    voice = load_speaker(model, device, dtype, offline=offline).voice_of(recording, text)
     file = saved().save(name, voice)
     done = "replaced" if there else "saved"
     tell(f"voice {name!r} {done}; speak with it: --model {model} --voice {name!r}")

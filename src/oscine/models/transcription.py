@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from itertools import islice
 from time import perf_counter
-from typing import Any, Protocol, TypeAlias
+from typing import Any
 
 import numpy as np
 
@@ -21,6 +21,8 @@ from oscine.audio.vad import VadOptions
 from oscine.errors import Cancelled
 from oscine.models.cancel import Cancel, asked_to_stop
 from oscine.models.resident import Held, Loaded, Resident
+from oscine.options.checks import Clip
+from oscine.options.transcribe import TranscribeOptions
 from oscine.types import Coverage, Segment, Transcript, Word
 
 log = logging.getLogger(__name__)
@@ -30,32 +32,6 @@ CANCELLED = 0.01  # of a channel's power that its mix has left
 JUDGED_BLOCKS = 150  # of 4 s: the first ten minutes tell
 
 Progress = Callable[[float, float], None]
-Clip: TypeAlias = tuple[float, float | None]
-
-
-class Listening(Protocol):
-    """The options that every family has: models.whisper.options says what they mean."""
-
-    @property
-    def split_channels(self) -> bool: ...
-    @property
-    def max_audio_seconds(self) -> float | None: ...
-    @property
-    def clip_timestamps(self) -> Sequence[Clip]: ...
-    @property
-    def vad_filter(self) -> bool: ...
-    @property
-    def vad_threshold(self) -> float: ...
-    @property
-    def vad_neg_threshold(self) -> float | None: ...
-    @property
-    def vad_min_speech_duration_ms(self) -> int: ...
-    @property
-    def vad_max_speech_duration_s(self) -> float: ...
-    @property
-    def vad_min_silence_duration_ms(self) -> int: ...
-    @property
-    def vad_speech_pad_ms(self) -> int: ...
 
 
 class Transcription(Iterator[Segment]):
@@ -73,7 +49,7 @@ class Transcription(Iterator[Segment]):
         self,
         model: Loaded,
         source: Source,
-        asked: Listening,
+        asked: TranscribeOptions,
         progress: Progress | None = None,
         cancel: Cancel | None = None,
     ) -> None:
@@ -232,7 +208,7 @@ class Transcriber(Resident[Held]):
         return stream.transcript()
 
 
-def vad_options(options: Listening) -> VadOptions | None:
+def vad_options(options: TranscribeOptions) -> VadOptions | None:
     """How to listen for speech; None: not at all.
 
     Where that cannot be done, it is an error only if somebody has asked for more than the default.

@@ -2,19 +2,14 @@
 
 from __future__ import annotations
 
-from dataclasses import fields
 from typing import Any
 
 import pytest
 
 from oscine.errors import UsageError
-from oscine.models.parakeet.options import (
-    SHARED,
-    ParakeetOptions,
-    Segmenting,
-    weighted_phrases,
-)
-from oscine.models.whisper.options import TranscribeOptions
+from oscine.models.parakeet.options import OPTIONS, weighted_phrases
+from oscine.options import PARAKEET, options_of
+from oscine.options.transcribe import TranscribeOptions
 
 #: Options that Parakeet has not, and a value that Whisper takes for each.
 REFUSED: dict[str, dict[str, Any]] = {
@@ -52,44 +47,46 @@ REFUSED: dict[str, dict[str, Any]] = {
 
 
 def test_every_option_of_whisper_is_taken_or_refused() -> None:
-    names = {field.name for field in fields(TranscribeOptions)}
-    taken = SHARED | {name for name in names if name.startswith("vad_")}
-    assert taken | REFUSED.keys() == names
+    records = options_of(TranscribeOptions)
+    taken = {name for name, record in records.items() if OPTIONS.has(record)}
+    assert taken | REFUSED.keys() == records.keys()
     assert not taken & REFUSED.keys()
+    own = {name for name, record in records.items() if record.families == (PARAKEET,)}
+    assert own == {"max_words", "silence_gap", "max_duration"} and own < taken
 
 
 @pytest.mark.parametrize("name", REFUSED)
 def test_what_it_cannot_do_is_refused_by_name(name: str) -> None:
     TranscribeOptions.of(**REFUSED[name])
     with pytest.raises(UsageError) as problem:
-        ParakeetOptions.of(**REFUSED[name])
+        OPTIONS.of(**REFUSED[name])
     named = "translate" if name == "task" else name
     assert named in str(problem.value) or next(iter(REFUSED[name])) in str(problem.value)
 
 
 def test_what_is_the_case_anyway_may_be_said() -> None:
-    defaults = {field.name: field.default for field in fields(TranscribeOptions)}
+    defaults = {name: record.default for name, record in options_of(TranscribeOptions).items()}
     defaults["clip_timestamps"] = "0"  # as a command has it
-    plain = ParakeetOptions.of()
-    assert ParakeetOptions.of(**defaults) == plain
-    anyway = ParakeetOptions.of(
+    assert OPTIONS.of(**defaults) == OPTIONS.of() == TranscribeOptions()
+    anyway = OPTIONS.of(
         temperature=0, beam_size=1, best_of=None, condition_on_previous_text=False, max_words=None
     )
-    assert anyway.segmenting == plain.segmenting == Segmenting()
-    assert anyway.phrases == ()
+    assert (anyway.max_words, anyway.silence_gap, anyway.max_duration) == (None, None, None)
+    assert weighted_phrases(anyway.hotwords) == ()
 
 
 def test_what_it_takes() -> None:
-    options = ParakeetOptions.of(
+    options = OPTIONS.of(
         language="English", hotwords="oscine", word_timestamps=True, clip_timestamps="1,2",
         batch_size=4, split_channels=True, vad_threshold=0.4, max_words=5, silence_gap=1,
         max_duration=float("inf"), max_audio_seconds=60,
     )  # fmt: skip
-    assert options.shared.max_audio_seconds == 60
-    assert options.shared.language == "en"
-    assert options.shared.clip_timestamps == ((1.0, 2.0),)
-    assert options.phrases == (("oscine", 1.0),)
-    assert options.segmenting == Segmenting(max_words=5, silence_gap=1.0, max_duration=float("inf"))
+    assert options.max_audio_seconds == 60
+    assert options.language == "en"
+    assert options.clip_timestamps == ((1.0, 2.0),)
+    assert weighted_phrases(options.hotwords) == (("oscine", 1.0),)
+    segments = (options.max_words, options.silence_gap, options.max_duration)
+    assert segments == (5, 1.0, float("inf"))
 
 
 @pytest.mark.parametrize(
@@ -109,7 +106,7 @@ def test_what_it_takes() -> None:
 )
 def test_mistakes_are_told(options: dict[str, Any], words: str) -> None:
     with pytest.raises(UsageError, match=words):
-        ParakeetOptions.of(**options)
+        OPTIONS.of(**options)
 
 
 @pytest.mark.parametrize(
@@ -123,9 +120,3 @@ def test_mistakes_are_told(options: dict[str, Any], words: str) -> None:
 )
 def test_phrases_have_weights(text: str, phrases: list[tuple[str, float]]) -> None:
     assert list(weighted_phrases(text)) == phrases
-
-
-@pytest.mark.parametrize("name", ["max_words", "silence_gap", "max_duration"])
-def test_whisper_refuses_what_is_of_parakeet(name: str) -> None:
-    with pytest.raises(UsageError, match=f"{name} is not an option of Whisper; only Parakeet"):
-        TranscribeOptions.of(**{name: 3})

@@ -11,7 +11,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from oscine.models.parakeet.listen import Listener
-from oscine.models.parakeet.options import Segmenting
 from oscine.models.parakeet.request import Emission
 from oscine.models.parakeet.words import (
     Segmenter,
@@ -21,6 +20,7 @@ from oscine.models.parakeet.words import (
     spoken_words,
     tokens_of,
 )
+from oscine.options.transcribe import TranscribeOptions
 from oscine.text.pieces import Pieces
 from oscine.types import Segment, Word
 
@@ -182,7 +182,7 @@ def test_what_ends_no_sentence(text: str) -> None:
 
 
 def segments(words: list[tuple[float, float, str]], **rules: Any) -> list[Segment]:
-    segmenter = Segmenter(Segmenting.of(**rules), with_words=True)
+    segmenter = Segmenter(TranscribeOptions.of(**rules), with_words=True)
     found: list[Segment] = []
     for number, (start, end, text) in enumerate(words):
         token = Token(number, round(100 * start), round(100 * end), 0.5)
@@ -222,7 +222,7 @@ def test_where_segments_end(rules: dict[str, Any], texts: list[str]) -> None:
 
 
 def test_words_are_left_out_where_nobody_wants_them() -> None:
-    segmenter = Segmenter(Segmenting(), with_words=False)
+    segmenter = Segmenter(TranscribeOptions(), with_words=False)
     assert list(segmenter.push(Word(0.0, 1.0, "so", 0.0), (Token(SO, 0, 100, 0.0),))) == []
     (segment,) = segmenter.finish()
     assert segment.words is None

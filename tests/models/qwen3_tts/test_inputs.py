@@ -15,9 +15,9 @@ from oscine.audio.io import decode
 from oscine.audio.write import save
 from oscine.errors import UsageError
 from oscine.models.qwen3_tts.abilities import CODES, Abilities, language_name
-from oscine.models.qwen3_tts.options import SpeakOptions
 from oscine.models.qwen3_tts.pipeline import Qwen3Tts
 from oscine.models.qwen3_tts.voices import Voice, VoiceFolder
+from oscine.options.speak import SpeakOptions
 from oscine.types import Audio
 
 GOLDENS = Path(__file__).resolve().parents[2] / "goldens" / "qwen3_tts"

@@ -9,7 +9,8 @@ import pytest
 
 from oscine.errors import UsageError
 from oscine.models.qwen3_tts.config import Generation, Sampling
-from oscine.models.qwen3_tts.options import SEEDS, SpeakOptions, next_seed
+from oscine.models.qwen3_tts.options import next_seed, sampling
+from oscine.options.speak import SEEDS, SpeakOptions
 
 FACTORS = ("temperature", "subtalker_temperature", "repetition_penalty")
 WRONG = [
@@ -59,12 +60,12 @@ def test_what_is_not_given_is_the_models() -> None:
         talker=Sampling(temperature=0.7, top_k=20), predictor=Sampling(top_p=0.8, temperature=0.6)
     )
     options = SpeakOptions.of(temperature=0.5, subtalker_top_k=3, repetition_penalty=1.2)
-    talker, predictor = options.sampling(generation)
+    talker, predictor = sampling(options, generation)
     assert talker == Sampling(temperature=0.5, top_k=20, repetition_penalty=1.2)
     assert predictor == Sampling(temperature=0.6, top_k=3, top_p=0.8)
-    greedy = SpeakOptions.of(do_sample=False).sampling(generation)
+    greedy = sampling(SpeakOptions.of(do_sample=False), generation)
     assert not greedy[0].do_sample and greedy[1].do_sample
-    both = SpeakOptions.of(do_sample=False, subtalker_do_sample=False).sampling(generation)
+    both = sampling(SpeakOptions.of(do_sample=False, subtalker_do_sample=False), generation)
     assert not both[1].do_sample
 
 

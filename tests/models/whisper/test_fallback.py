@@ -7,8 +7,8 @@ from dataclasses import replace
 import pytest
 
 from oscine.models.whisper.fallback import Outcome, best, compression_ratio, is_poor, is_silence
-from oscine.models.whisper.options import TranscribeOptions
 from oscine.models.whisper.request import Decoded
+from oscine.options.transcribe import TranscribeOptions
 
 GOOD = Outcome((1,), 0.0, -0.3, 0.1, 1.5, "end")
 

@@ -10,13 +10,12 @@ import pytest
 from oscine.errors import CheckpointError, UsageError
 from oscine.models.whisper.config import WhisperConfig
 from oscine.models.whisper.tokens import (
-    LANGUAGES,
-    language_code,
     non_speech_tokens,
     resolve,
     suppressed,
     suppressed_first,
 )
+from oscine.text.languages import LANGUAGES, language_code
 from oscine.text.whisper import Tokenizer, load_tokenizer
 
 CONFIG = WhisperConfig(

@@ -7,7 +7,6 @@ from typing import Any
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from oscine.models.whisper.options import APPEND_PUNCTUATIONS, PREPEND_PUNCTUATIONS
 from oscine.models.whisper.timing import WordTiming
 from oscine.models.whisper.words import (
     add_words,
@@ -15,6 +14,7 @@ from oscine.models.whisper.words import (
     last_word_end,
     merge_punctuations,
 )
+from oscine.options.transcribe import APPEND_PUNCTUATIONS, PREPEND_PUNCTUATIONS
 from oscine.types import Segment
 
 END = 1000  # <|endoftext|>; timestamps lie above

@@ -16,11 +16,12 @@ from oscine.models.parakeet.boost import Phrases, phrase_tree
 from oscine.models.parakeet.chunks import Lengths
 from oscine.models.parakeet.features import Features
 from oscine.models.parakeet.listen import LATENCY, listen
-from oscine.models.parakeet.options import ParakeetOptions
+from oscine.models.parakeet.options import OPTIONS, weighted_phrases
 from oscine.models.parakeet.request import Engine
 from oscine.models.parakeet.stream import Stream
 from oscine.models.parakeet.words import TextSide
 from oscine.models.transcription import Progress, Transcriber
+from oscine.options.transcribe import TranscribeOptions
 from oscine.text.pieces import SPACE, Pieces
 from oscine.types import Update
 
@@ -55,12 +56,12 @@ class Parakeet(Transcriber[Engine]):
     ) -> Stream:
         """Segments as they are finished; to cancel, stop iterating. Otherwise as transcribe.
 
-        `options`: those that options.ParakeetOptions.of takes.
+        `options`: those of TranscribeOptions that Parakeet takes (options.OPTIONS).
         """
-        checked = ParakeetOptions.of(**options)
+        checked = OPTIONS.of(**options)
         source = open_source(audio)
         self.check(checked)
-        phrases = self.phrases(checked.phrases)
+        phrases = self.phrases(weighted_phrases(checked.hotwords))
         return Stream(
             self, self._text_side(), self.lengths, source, checked, phrases, progress, cancel
         )
@@ -82,10 +83,10 @@ class Parakeet(Transcriber[Engine]):
         finished. Nobody listens for speech here: noise is what the model makes of it.
         Raises UsageError, AudioError, NonFiniteError, DeviceError.
         """
-        options = ParakeetOptions.of(language=language, hotwords=hotwords)
+        options = OPTIONS.of(language=language, hotwords=hotwords)
         self.check(options)
         cancelled = asked_to_stop(cancel)
-        phrases = self.phrases(options.phrases)
+        phrases = self.phrases(weighted_phrases(options.hotwords))
         return listen(self.run, self._text_side(), pieces, latency, phrases, cancelled)
 
     def encode(self, audio: SourceLike) -> NDArray[np.float32]:
@@ -102,9 +103,9 @@ class Parakeet(Transcriber[Engine]):
     def _text_side(self) -> TextSide:
         return TextSide(self.spelling, self.decoder.config, self.multilingual)
 
-    def check(self, options: ParakeetOptions) -> None:
+    def check(self, options: TranscribeOptions) -> None:
         """Refuse what this model cannot do."""
-        language = options.shared.language
+        language = options.language
         if self.multilingual and language is not None:
             raise UsageError(
                 f"{self.name} finds the language itself and cannot be told one; leave out "
@@ -115,7 +116,7 @@ class Parakeet(Transcriber[Engine]):
                 f"{self.name} is English-only and does not know language {language}; "
                 "use parakeet-tdt-0.6b-v3, or a Whisper model"
             )
-        if options.phrases and not self.decoder.hears_phrases():
+        if weighted_phrases(options.hotwords) and not self.decoder.hears_phrases():
             raise UsageError(f"{self.name} has a CTC head, which cannot listen for hotwords")
 
     def phrases(self, wanted: Sequence[tuple[str, float]]) -> Phrases | None:

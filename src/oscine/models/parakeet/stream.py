@@ -12,7 +12,6 @@ from oscine.models.cancel import Cancel
 from oscine.models.parakeet.boost import Phrases
 from oscine.models.parakeet.chunks import Lengths, Passage, batch_size
 from oscine.models.parakeet.features import Features
-from oscine.models.parakeet.options import ParakeetOptions
 from oscine.models.parakeet.request import Engine
 from oscine.models.parakeet.words import Segmenter, TextSide, Timing
 from oscine.models.resident import Resident
@@ -22,6 +21,7 @@ from oscine.models.transcription import (
     restored_word,
     vad_options,
 )
+from oscine.options.transcribe import TranscribeOptions
 from oscine.types import Segment
 
 
@@ -34,12 +34,12 @@ class Stream(Transcription):
         text: TextSide,
         lengths: Lengths,
         source: Source,
-        options: ParakeetOptions,
+        options: TranscribeOptions,
         phrases: Phrases | None,
         progress: Progress | None = None,
         cancel: Cancel | None = None,
     ) -> None:
-        super().__init__(model, source, options.shared, progress, cancel)
+        super().__init__(model, source, options, progress, cancel)
         self._on_engine, self._text, self._lengths = model.run, text, lengths
         self._options, self._phrases = options, phrases
         self.language = "" if text.multilingual else "en"
@@ -48,7 +48,7 @@ class Stream(Transcription):
     def _channel(self, source: Source, channel: int | None, count: int) -> Iterator[Segment]:
         """One channel, or all of them mixed."""
         started = perf_counter()
-        options = self._options.shared
+        options = self._options
         speech = survey(source, vad=vad_options(options), check=self._check)
         text = self._text
         features = Features(speech.recording, text.config.n_mels, check=self._check)
@@ -66,8 +66,7 @@ class Stream(Transcription):
 
         timing = Timing(text.spelling, timeless=bool(text.config.durations))
         for start, end in self._ranges(speech, features.frames, channel):
-            rules = self._options.segmenting
-            segmenter = Segmenter(rules, with_words=options.word_timestamps)
+            segmenter = Segmenter(options, with_words=options.word_timestamps)
             for spoken in passage.words(start, end, report):
                 word = restored_word(timing.word(spoken), speech.timeline)
                 for segment in segmenter.push(word, spoken):

@@ -15,9 +15,9 @@ from math import log
 
 from oscine.audio.mel import FRAMES_PER_SECOND
 from oscine.models.parakeet.config import ParakeetConfig
-from oscine.models.parakeet.options import Segmenting
 from oscine.models.parakeet.request import Emission
 from oscine.models.whisper.fallback import compression_ratio
+from oscine.options.transcribe import MAX_DURATION, SILENCE_GAP, TranscribeOptions
 from oscine.text.pieces import Pieces
 from oscine.types import Segment, Word
 
@@ -149,8 +149,10 @@ class Timing:
 class Segmenter:
     """Words, in the times of the recording, to segments: push them, then finish."""
 
-    def __init__(self, rules: Segmenting, *, with_words: bool) -> None:
-        self._rules, self._with_words = rules, with_words
+    def __init__(self, rules: TranscribeOptions, *, with_words: bool) -> None:
+        self._max_words, self._with_words = rules.max_words, with_words
+        self._gap = SILENCE_GAP if rules.silence_gap is None else rules.silence_gap
+        self._longest = MAX_DURATION if rules.max_duration is None else rules.max_duration
         self._held: list[tuple[Word, Spoken]] = []
         self._end = 0.0  # of the segment before
 
@@ -171,11 +173,11 @@ class Segmenter:
 
     def _parts(self, word: Word) -> bool:
         """Whether a segment ends before this word."""
-        rules, first, last = self._rules, self._held[0][0], self._held[-1][0]
+        first, last = self._held[0][0], self._held[-1][0]
         return (
-            (rules.max_words is not None and len(self._held) >= rules.max_words)
-            or word.start - last.end >= rules.silence_gap
-            or word.end - first.start > rules.max_duration
+            (self._max_words is not None and len(self._held) >= self._max_words)
+            or word.start - last.end >= self._gap
+            or word.end - first.start > self._longest
         )
 
     def _segment(self) -> Segment:

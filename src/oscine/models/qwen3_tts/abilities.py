@@ -16,16 +16,14 @@ from typing import Any
 
 from oscine.errors import UsageError
 from oscine.models.qwen3_tts.config import Kind, Qwen3TtsConfig
-from oscine.models.qwen3_tts.options import SpeakOptions
 from oscine.models.qwen3_tts.prompt import NO_INSTRUCTION
 from oscine.models.qwen3_tts.voices import Voice, VoiceFolder, checked_words, size_of
+from oscine.options.speak import DEFAULT_VOICE as DEFAULT_VOICE
+from oscine.options.speak import SpeakOptions
 from oscine.text.qwen import checked_text
 
 log = logging.getLogger(__name__)
 
-#: Who speaks where nobody is named: the first of the released speakers whose mother tongue is
-#: English.
-DEFAULT_VOICE = "ryan"
 #: Languages by their ISO 639-1 codes.
 CODES = {
     **{"zh": "chinese", "en": "english", "fr": "french", "de": "german", "it": "italian"},

@@ -30,6 +30,9 @@ LAST_STRIDE = 2
 MAX_WIDTH, MAX_VOCABULARY, MAX_LAYERS, MAX_GROUPS = 1 << 16, 1 << 22, 1 << 10, 1 << 7
 MAX_POSITIONS = 1 << 22
 
+from oscine.options.speak import LEAST_FACTOR as LEAST_FACTOR
+from oscine.options.speak import MOST_FACTOR as MOST_FACTOR
+
 Kind = Literal["base", "custom_voice", "voice_design"]
 KINDS: Final = ("base", "custom_voice", "voice_design")
 #: As a configuration states them, and as names have them.
@@ -140,11 +143,6 @@ class SpeakerConfig:
     parts: int  # of a Res2Net block
     squeeze: int
     rate: int = SAMPLE_RATE
-
-
-#: Above and up to what temperatures and repetition penalties are taken, asked for or stated by a
-#: checkpoint: beyond, scores overflow float32 or are all alike.
-LEAST_FACTOR, MOST_FACTOR = 1e-3, 1e3
 
 
 @dataclass(frozen=True, slots=True)

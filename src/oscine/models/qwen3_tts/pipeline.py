@@ -22,7 +22,7 @@ from oscine.models.qwen3_tts.abilities import Abilities
 from oscine.models.qwen3_tts.attempt import Settings
 from oscine.models.qwen3_tts.conditioning import Conditioning
 from oscine.models.qwen3_tts.decode import Decoder
-from oscine.models.qwen3_tts.options import SpeakOptions, checked_silence
+from oscine.models.qwen3_tts.options import OPTIONS, sampling
 from oscine.models.qwen3_tts.prompt import Reference, Tokenizer
 from oscine.models.qwen3_tts.split import Piece, incremental_pieces, pieces
 from oscine.models.qwen3_tts.stream import SpeechStream, Synthesis
@@ -30,6 +30,7 @@ from oscine.models.qwen3_tts.turns import Turns
 from oscine.models.qwen3_tts.voices import Voice, VoiceFolder, checked_words
 from oscine.models.resident import Resident
 from oscine.models.speech import Speech
+from oscine.options.speak import SpeakOptions, checked_silence
 from oscine.text.qwen import checked_text
 from oscine.types import Samples
 
@@ -147,7 +148,7 @@ class Qwen3Tts(Resident[Decoder]):
         **how: Any,
     ) -> SpeechStream:
         cancelled = asked_to_stop(cancel)
-        checked = SpeakOptions.of(**options).with_seed()
+        checked = OPTIONS.of(**options).with_seed()
         if checked.max_frames is not None and checked.max_frames >= self.config.context:
             raise UsageError(
                 f"max_frames {checked.max_frames} do not fit into the model's "
@@ -164,7 +165,7 @@ class Qwen3Tts(Resident[Decoder]):
         else:
             raise UsageError(f"text must be a str, or several of them, not {type(text).__name__}")
         conditioning = self.conditioning(checked, parts if isinstance(parts, list) else [], **how)
-        talker, predictor = checked.sampling(self.config.generation)
+        talker, predictor = sampling(checked, self.config.generation)
         assert checked.seed is not None
         samples = checked.samples(self.config.codec.rate)
         settings = Settings(
@@ -207,7 +208,7 @@ class Qwen3Tts(Resident[Decoder]):
         if cloned is None:
             assert reference is not None
             heard = None if options.x_vector_only else reference_text
-            cloned = self._cloned(reference, heard, options.reference_silence, found, pieces)
+            cloned = self._cloned(reference, heard, options.reference_silence or 0.0, found, pieces)
         found = replace(found, reference=cloned.reference(self.config, options.x_vector_only))
         self.room(found, pieces)
         return found

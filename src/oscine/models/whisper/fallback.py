@@ -10,8 +10,8 @@ import zlib
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from oscine.models.whisper.options import TranscribeOptions
 from oscine.models.whisper.request import Decoded
+from oscine.options.transcribe import TranscribeOptions
 
 
 @dataclass(frozen=True, slots=True)

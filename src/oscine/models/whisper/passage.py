@@ -25,13 +25,13 @@ from oscine.models.whisper.cut import (
 from oscine.models.whisper.fallback import Outcome, is_repetitive, is_silence
 from oscine.models.whisper.guard import cut_repetition
 from oscine.models.whisper.language import language_probs, likeliest, window_language_probs
-from oscine.models.whisper.options import APPEND_PUNCTUATIONS, TranscribeOptions
 from oscine.models.whisper.request import Alignment, Engine
 from oscine.models.whisper.silence import skip_silences
 from oscine.models.whisper.timing import WordTiming, align_words
 from oscine.models.whisper.tokens import TextSide
 from oscine.models.whisper.windows import ensure_encoded
 from oscine.models.whisper.words import add_words, last_word_end, share_out
+from oscine.options.transcribe import APPEND_PUNCTUATIONS, TranscribeOptions
 from oscine.types import Segment
 
 log = logging.getLogger(__name__)

@@ -19,10 +19,11 @@ from oscine.models.cancel import Cancel, asked_to_stop
 from oscine.models.listening import Stepwise
 from oscine.models.transcription import Progress, Transcriber, vad_options
 from oscine.models.whisper.language import vote, window_language_probs, window_starts
-from oscine.models.whisper.options import TranscribeOptions
+from oscine.models.whisper.options import OPTIONS
 from oscine.models.whisper.request import Engine
 from oscine.models.whisper.stream import Stream
 from oscine.models.whisper.tokens import TextSide, Tokens, resolve, suppressed
+from oscine.options.transcribe import TranscribeOptions
 from oscine.text.whisper import Tokenizer
 from oscine.types import Update
 
@@ -59,7 +60,7 @@ class Whisper(Transcriber[Engine]):
         `options`: fields of TranscribeOptions, in openai-whisper's forms. With split_channels, the
         segments of one channel come after those of the other.
         """
-        checked = TranscribeOptions.of(**options)
+        checked = OPTIONS.of(**options)
         source = open_source(audio)
         self.check(checked)
         return Stream(self, self._text_side(), source, checked, progress, cancel)
@@ -80,7 +81,7 @@ class Whisper(Transcriber[Engine]):
         Raises UsageError, AudioError, NonFiniteError, DeviceError.
         """
         options.pop("word_timestamps", None)
-        checked = TranscribeOptions.of(**options, word_timestamps=True)
+        checked = OPTIONS.of(**options, word_timestamps=True)
         self.check(checked)
         for name in ("clip_timestamps", "split_channels", "without_timestamps", "multilingual"):
             if name in options:

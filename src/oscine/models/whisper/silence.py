@@ -7,8 +7,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from oscine.models.whisper.options import APPEND_PUNCTUATIONS, PREPEND_PUNCTUATIONS
 from oscine.models.whisper.words import last_word_end
+from oscine.options.transcribe import APPEND_PUNCTUATIONS, PREPEND_PUNCTUATIONS
 from oscine.types import Segment, Word
 
 PUNCTUATION = PREPEND_PUNCTUATIONS + APPEND_PUNCTUATIONS

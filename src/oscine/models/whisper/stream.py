@@ -25,13 +25,13 @@ from oscine.models.transcription import (
 from oscine.models.whisper.attempts import Attempts
 from oscine.models.whisper.batched import side_by_side
 from oscine.models.whisper.language import vote, window_starts
-from oscine.models.whisper.options import TranscribeOptions
 from oscine.models.whisper.passage import Passage
 from oscine.models.whisper.request import Engine
 from oscine.models.whisper.sequential import one_after_another
 from oscine.models.whisper.tokens import TextSide
 from oscine.models.whisper.windows import reserve
 from oscine.models.whisper.words import BELIEVABLE
+from oscine.options.transcribe import TranscribeOptions
 from oscine.types import Segment
 
 HARDLY = 0.3  # seconds of speech: a word has more, a breath or a late ending less

@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 
 from oscine.errors import UsageError
-from oscine.models.whisper.checks import CHECKS
-from oscine.models.whisper.options import ELSEWHERE, TranscribeOptions
+from oscine.options import elsewhere, options_of
+from oscine.options.transcribe import TranscribeOptions
 
 
 @pytest.mark.parametrize(
@@ -56,7 +56,15 @@ def test_openai_forms(name: str, value: Any, normal: Any) -> None:
 
 def test_defaults_need_no_checking() -> None:
     assert TranscribeOptions.of() == TranscribeOptions()
-    assert set(CHECKS) == set(TranscribeOptions.__dataclass_fields__)
+    assert set(options_of(TranscribeOptions)) == set(TranscribeOptions.__dataclass_fields__)
+
+
+@pytest.mark.parametrize("name", options_of(TranscribeOptions))
+def test_the_default_is_a_value_that_is_taken(name: str) -> None:
+    record = options_of(TranscribeOptions)[name]
+    assert record.normal(record.default) == record.default
+    if record.typed is not None:
+        assert record.normal(record.typed) in (record.default, (0.0,))  # its steps are apart
 
 
 @pytest.mark.parametrize(
@@ -182,7 +190,7 @@ def test_what_goes_together(options: dict[str, Any]) -> None:
         assert getattr(TranscribeOptions.of(**options), name) in (value, ((1.0, 2.0),))
 
 
-@pytest.mark.parametrize("name", ELSEWHERE)
+@pytest.mark.parametrize("name", elsewhere(TranscribeOptions))
 def test_what_is_settled_elsewhere_may_be_left_alone(name: str) -> None:
     assert TranscribeOptions.of(**{name: None}) == TranscribeOptions()
 

@@ -1,0 +1,150 @@
+"""Parameters of commands, made of the records of their options."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable, Mapping, Sequence
+from itertools import groupby
+from typing import Annotated, Any, TypeVar, get_args, get_origin
+
+import typer
+
+from oscine.cli.openai_style import OpenAIStyle
+from oscine.options import Group, Option, options_of
+
+T = TypeVar("T")
+
+
+def command(
+    app: typer.Typer, *kinds: type[Any], style: type[OpenAIStyle] = OpenAIStyle
+) -> Callable[[Callable[..., None]], Callable[..., None]]:
+    """A decorator: a function becomes the command of `app`, with the options of all `kinds`.
+
+    The function states its arguments and takes the options as keywords, of which `chosen` makes
+    a kind.
+    """
+
+    def register(function: Callable[..., None]) -> Callable[..., None]:
+        stated = inspect.signature(function, eval_str=True).parameters.values()
+        generated = [
+            parameter(record, heading)
+            for heading, records in in_groups(kinds).items()
+            for record in records
+        ]
+        own = [each for each in stated if each.kind is not each.VAR_KEYWORD]
+        function.__dict__["__signature__"] = inspect.Signature([*own, *generated])
+        records = [record for kind in kinds for record in options_of(kind).values()]
+        once = frozenset(record.name for record in records if record.once)
+        styled = type(style.__name__, (style,), {"once": once})
+        app.command(cls=styled, no_args_is_help=True)(function)
+        return function
+
+    return register
+
+
+def chosen(kind: type[T], options: Mapping[str, Any]) -> T:
+    """Of a command's options those of one kind."""
+    return kind(**{name: options[name] for name in options_of(kind)})
+
+
+def in_groups(kinds: Sequence[type[Any]]) -> dict[str, list[Option]]:
+    """The records of all kinds by the heading of their group, in the order of the groups.
+
+    A heading also names the families that alone take the options, where all of them say the same.
+    """
+    records = [record for kind in kinds for record in options_of(kind).values()]
+    order = [*Group, *(record.group for record in records)]
+    records.sort(key=lambda record: order.index(record.group))
+    groups = {}
+    for name, each in groupby(records, key=lambda record: record.group):
+        group = list(each)
+        families = {record.families for record in group}
+        only = ", ".join(families.pop()) if len(families) == 1 else ""
+        groups[f"{name} ({only})" if only else str(name)] = group
+    return groups
+
+
+def parameter(record: Option, heading: str) -> inspect.Parameter:
+    """An option as a parameter of a command. Its help is under a heading."""
+    return inspect.Parameter(
+        record.name,
+        inspect.Parameter.KEYWORD_ONLY,
+        default=record.default if record.typed is None else record.typed,
+        annotation=Annotated[form(record)[0], option(record, heading)],
+    )
+
+
+def declared(kind: type[Any], name: str) -> Any:
+    """What Typer is told of an option of a kind, for a command that states its parameters."""
+    return option(options_of(kind)[name])
+
+
+def option(record: Option, heading: str | None = None) -> Any:
+    """What Typer is told of an option."""
+    _, parser, metavar = form(record)
+    return typer.Option(
+        *record.flags,
+        help=record.help + (f"  [default: {record.shown}]" if record.shown else ""),
+        parser=parser,
+        metavar=record.metavar or metavar,
+        rich_help_panel=heading,
+    )
+
+
+def form(record: Option) -> tuple[Any, Callable[[str], Any] | None, str | None]:
+    """What an option is on the command line: its type there, what reads it, its value's name."""
+    kind = record.type if record.typed is None else type(record.typed)
+    for part in get_args(kind):
+        if get_origin(part) is list:  # of a few words
+            (words,) = get_args(part)
+            return list[str] | None, one_of(get_args(words), record.flags[-1]), None
+    return FORMS.get(kind, (kind, None, None))
+
+
+def number(text: str | float | None) -> float | None:
+    """A number, or None for the word, as openai-whisper's optional_float."""
+    if text is None or text == "None":
+        return None
+    try:
+        return float(text)
+    except ValueError:
+        raise typer.BadParameter(f"{text!r} is not a number") from None
+
+
+def whole(text: str | int | None) -> int | None:
+    """A whole number, or None for the word."""
+    if text is None or text == "None":
+        return None
+    try:
+        return int(text)
+    except ValueError:
+        raise typer.BadParameter(f"{text!r} is not a whole number") from None
+
+
+def word(text: str | None) -> str | None:
+    """Text, or None for the word."""
+    return None if text == "None" else text
+
+
+def one_of(names: Sequence[str], flag: str) -> Callable[[str], str]:
+    """One of some names, by an option that may be given again; several at once are told how."""
+
+    def parse(text: str) -> str:
+        if text in names:
+            return text
+        parts = [part.strip().lower() for part in text.split(",")]
+        meant = [f"{flag} {part}" for part in parts if part in names]
+        remedy = f"; write {' '.join(meant)}" if len(meant) == len(parts) else ""
+        raise typer.BadParameter(f"{text!r} is not one of {', '.join(names)}{remedy}")
+
+    return parse
+
+
+#: Forms of types that have others on the command line. What may be None is read by parsers that
+#: take the word for it, as openai-whisper's do.
+FORMS: Mapping[Any, tuple[Any, Callable[[str], Any] | None, str | None]] = {
+    int | None: (int | None, whole, "INT"),
+    float | None: (float | None, number, "FLOAT"),
+    int | str | None: (str | None, word, None),
+    Any: (str | None, None, None),
+}

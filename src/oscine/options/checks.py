@@ -1,0 +1,216 @@
+"""Checks of values: each takes an option's name and a value, and returns the value's normal form.
+
+Whoever calls Python may give numbers as openai-whisper does, as text or as whole floats; `strict`
+checks take a number alone. Each raises UsageError, one line that names the option and the value.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping
+from itertools import pairwise
+from operator import index
+from reprlib import repr as shortened
+from typing import Any, TypeAlias
+
+from oscine.errors import UsageError
+from oscine.options import Check
+
+Clip: TypeAlias = tuple[float, float | None]
+
+
+def wrong(name: str, must: str, value: Any) -> UsageError:
+    """For a value that is not what it must be."""
+    return UsageError(f"{name} must {must}, not {shortened(value)}")
+
+
+def as_given(name: str, value: Any) -> Any:
+    """Any value; what uses the option checks it."""
+    return value
+
+
+def optional(check: Check, default: Any = None) -> Check:
+    """None as well, which stands for `default`."""
+    return lambda name, value: default if value is None else check(name, value)
+
+
+def one_of(*choices: str) -> Check:
+    """One of several words."""
+
+    def check(name: str, value: Any) -> str:
+        if value not in choices:
+            raise UsageError(f"unknown {name} {value!r}; valid are {', '.join(choices)}")
+        return str(value)
+
+    return check
+
+
+def text(name: str, value: Any) -> str:
+    """Text that has a form in UTF-8."""
+    if not isinstance(value, str):
+        raise wrong(name, "be text", value)
+    if any("\ud800" <= character <= "\udfff" for character in value):
+        raise wrong(name, "be text in UTF-8", value)
+    return value
+
+
+def flag(name: str, value: Any) -> bool:
+    """True or False, and nothing that Python takes for one of them."""
+    if not isinstance(value, bool):
+        raise wrong(name, "be True or False", value)
+    return value
+
+
+def number(
+    must: str = "be a number",
+    fits: Callable[[float], bool] = lambda _: True,
+    *,
+    strict: bool = False,
+    infinite: bool = False,
+) -> Check:
+    """A number for which `fits` holds, as `must` says in words; `infinite`: infinity too."""
+    numeric = must if strict else "be a number"
+
+    def check(name: str, value: Any) -> float:
+        found = as_float(value, strict=strict)
+        if math.isnan(found) or (math.isinf(found) and not infinite):
+            raise wrong(name, numeric, value)
+        if not fits(found):
+            raise wrong(name, must, value)
+        return found
+
+    return check
+
+
+def as_float(value: Any, *, strict: bool) -> float:
+    """A value as a number; NaN where it is none."""
+    try:
+        return math.nan if isinstance(value, (bool, str) if strict else bool) else float(value)
+    except (TypeError, ValueError, OverflowError):
+        return math.nan
+
+
+any_number = number()
+share = number("be 0 to 1", lambda x: 0 <= x <= 1)
+seconds = number("not be negative", lambda x: x >= 0)
+
+
+def positive(must: str = "be above 0", *, strict: bool = False, infinite: bool = False) -> Check:
+    """A number above 0."""
+    return number(must, lambda x: x > 0, strict=strict, infinite=infinite)
+
+
+def whole(least: int = 0, most: int | None = None, *, strict: bool = False) -> Check:
+    """A whole number from `least` to `most`."""
+    must = f"be a whole number from {least}" + ("" if most is None else f" to {most}")
+
+    def check_strictly(name: str, value: Any) -> int:
+        try:
+            found = least - 1 if isinstance(value, bool) else index(value)
+        except TypeError:
+            found = least - 1
+        if found < least or (most is not None and found > most):
+            raise wrong(name, must, value)
+        return found
+
+    def check(name: str, value: Any) -> int:
+        found = any_number(name, value)
+        if found != int(found) or found < 0:
+            raise wrong(name, "be a whole number from 0", value)
+        if found < least:
+            raise wrong(name, f"be at least {least}", value)
+        if most is not None and found > most:
+            raise wrong(name, f"be at most {most}", value)
+        return int(found)
+
+    return check_strictly if strict else check
+
+
+def whole_or(word: str, most: int) -> Check:
+    """A whole number from 1 to `most`, or a word."""
+
+    def check(name: str, value: Any) -> int | str:
+        if isinstance(value, str) and value == word:
+            return word
+        try:
+            return int(whole(1, most)(name, value))
+        except UsageError:
+            raise wrong(name, f"be a number from 1 to {most} or {word}", value) from None
+
+    return check
+
+
+def temperatures(least: float, most: float) -> Check:
+    """One temperature or several to try in turn: each 0, or from `least` to `most`."""
+
+    def check(name: str, value: Any) -> tuple[float, ...]:
+        values = value if isinstance(value, list | tuple) else [value]
+        if not values:
+            raise UsageError(f"{name} must be a number from 0, or several")
+        checked = tuple(seconds(name, each) for each in values)
+        for each in checked:
+            if each and not least <= each <= most:
+                raise UsageError(f"{name} must be 0 or {least} to {most}, not {each}")
+        return checked
+
+    return check
+
+
+def token_ids(name: str, value: Any) -> tuple[int, ...]:
+    """'1,2,-1' or ids; empty or None: nothing but the special tokens."""
+    try:
+        parts = value.split(",") if isinstance(value, str) else list(() if value is None else value)
+        return tuple(
+            int(part) if isinstance(part, str) else index(part)
+            for part in parts
+            if str(part).strip()
+        )
+    except (TypeError, ValueError):
+        raise wrong(name, "be token ids with commas between", value) from None
+
+
+def clips(name: str, value: Any) -> tuple[Clip, ...]:
+    """'start,end,start,...', seconds in a list or array [n] or [n, 2], or a list of {start, end}.
+
+    The last end may be left out, or be None. Source of the last form: faster_whisper/transcribe.py,
+    BatchedInferencePipeline.transcribe.
+    """
+    parts = value.split(",") if isinstance(value, str) else value
+    if hasattr(parts, "tolist"):  # NumPy's array, without an import of NumPy
+        parts = parts.tolist()
+    if not isinstance(parts, list | tuple):
+        raise _no_clips(name, value)
+    pairs = [_pair(part) for part in parts]
+    if any(pairs):
+        if not all(pairs):
+            raise _no_clips(name, value)
+        parts = [time for pair in pairs for time in pair or ()]
+    if parts and parts[-1] is None:
+        parts = parts[:-1]
+    times = [_clip_end(name, part) for part in parts if str(part).strip()] or [0.0]
+    if any(later < earlier for earlier, later in pairwise(times)):
+        raise wrong(name, "be in order of time", value)
+    ends: list[float | None] = [*times[1::2]]
+    return tuple(zip(times[::2], ends + [None] * (len(times) % 2), strict=True))
+
+
+def _clip_end(name: str, value: Any) -> float:
+    try:
+        any_number(name, value)
+    except UsageError:
+        raise wrong(name, "be a number of seconds, such as 70.5", value) from None
+    return float(seconds(name, value))
+
+
+def _pair(part: Any) -> list[Any] | None:
+    """Start and end of a clip that is one item: {"start", "end"}, or two numbers; else None."""
+    if isinstance(part, Mapping) and "start" in part and set(part) <= {"start", "end"}:
+        return [part["start"], part.get("end")]
+    if isinstance(part, list | tuple) and len(part) == 2:
+        return list(part)
+    return None
+
+
+def _no_clips(name: str, value: Any) -> UsageError:
+    form = 'or a list of {"start": seconds, "end": seconds}'
+    return wrong(name, f"be start,end,start,end,... in seconds, {form}", value)

@@ -1,0 +1,102 @@
+"""What only the commands take: which model on which device, where results go."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, Literal, TypeAlias
+
+from oscine.options import WHISPER, Group, option
+from oscine.options.checks import as_given, flag, number, one_of, optional
+
+Dtype: TypeAlias = Literal["auto", "f32", "f16"]
+Format: TypeAlias = Literal["txt", "vtt", "srt", "tsv", "json", "all"]
+
+
+def _model(shown: str) -> Any:
+    help = "A name of `oscine models list`, or a path."
+    return option(None, as_given, help, Group.MODEL, metavar="MODEL", shown=shown)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LoadOptions:
+    """Which model a command loads, and how."""
+
+    # fmt: off
+    model: str | None = _model("")
+    device: str = option(
+        "auto", as_given, "auto, cpu, gpu, gpu:N, or part of an adapter's name.",
+        Group.MODEL, metavar="DEVICE", elsewhere="choose the device when loading the model")
+    dtype: Dtype = option(
+        "auto", one_of("auto", "f32", "f16"), "Precision of the weights; auto: as stored.",
+        Group.MODEL, elsewhere="choose the precision when loading the model: dtype='f32' or 'f16'")
+    threads: int | None = option(
+        None, as_given, "Cores for NumPy; 0: all.", Group.MODEL,
+        metavar="NUMBER", shown="OSCINE_THREADS, else all",
+        elsewhere="set the environment variable OSCINE_THREADS, or call threads.set_count")
+    offline: bool = option(
+        False, flag, "Fetch nothing (also OSCINE_OFFLINE=1).", Group.MODEL, flags=("--offline",),
+        elsewhere="give it when loading the model")
+    # fmt: on
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TranscribeCommand(LoadOptions):
+    """Options of `oscine transcribe` that are not options of a transcription."""
+
+    # fmt: off
+    model: str | None = _model("base")
+    fp16: bool | None = option(
+        None, flag, "openai-whisper's: --fp16 False is --dtype f32.", Group.MODEL,
+        elsewhere="choose the precision when loading the model: dtype='f32' or 'f16'")
+    model_dir: str | None = option(
+        None, as_given, "Refused: set OSCINE_HOME instead.", Group.MODEL,
+        elsewhere="set the environment variable OSCINE_HOME")
+    output_format: list[Format] | None = option(
+        None, as_given,
+        "txt, vtt, srt, tsv, json or all; may be repeated. Several are written to files.",
+        Group.OUTPUT, shown="txt", flags=("--output-format", "-f"), metavar="FORMAT")
+    output_dir: str | None = option(
+        None, as_given, "Folder for the results.", Group.OUTPUT, metavar="FOLDER",
+        shown="stdout for one recording and one format, else beside the recordings",
+        flags=("--output-dir", "-o"), once=True)
+    verbose: bool = option(
+        False, flag, "Log to stderr, and show segments there as they come.", Group.OUTPUT,
+        elsewhere="pass progress=, or iterate over stream() to see segments as they come",
+        replaces={"log_progress": "pass progress="})
+    live: bool = option(
+        False, flag,
+        "Write words as they are said, from the microphone, or from 16-bit samples at 16 kHz "
+        "where FILE is -.",
+        Group.LIVE, flags=("--live",))
+    latency: float | None = option(
+        None, as_given, "Seconds of audio until a word is final.", Group.LIVE, shown="2"
+    )
+    temperature_increment_on_fallback: float | None = option(
+        0.2, optional(number()),
+        "Added for each new attempt, up to temperature 1; None: one attempt.", Group.FALLBACK,
+        families=(WHISPER,), elsewhere="use temperature=(0, 0.2, 0.4, 0.6, 0.8, 1)")
+    # fmt: on
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SpeakCommand(LoadOptions):
+    """Options of `oscine speak` that are not options of speech."""
+
+    # fmt: off
+    model: str | None = _model("qwen3-tts-0.6b-custom-voice")
+    output: str | None = option(
+        None, as_given,
+        "File for the speech (.wav .raw .mp3 .flac .opus .ogg .m4a .aac), or - for stdout.",
+        Group.OUTPUT, metavar="FILE", shown="stdout, if that is not a terminal",
+        flags=("--output", "-o"), once=True)
+    format: str | None = option(
+        None, as_given, "wav, raw, mp3 and so on.", Group.OUTPUT, metavar="FORMAT",
+        shown="the suffix of FILE; wav on stdout", flags=("--format", "-f"), once=True,
+        elsewhere="give it to Speech.save")
+    play: bool = option(
+        False, flag, "Play the speech while it is made.", Group.OUTPUT, flags=("--play",)
+    )
+    verbose: bool = option(
+        False, flag, "Report time to the first audio, speed and seed on stderr.", Group.OUTPUT
+    )
+    # fmt: on

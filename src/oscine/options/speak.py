@@ -1,0 +1,145 @@
+"""How speech may be asked for: every option in its one form, or refused by name.
+
+What is not given comes from the model's generation_config.json, and where that says nothing from
+upstream's own defaults. Same names as in qwen_tts/inference/qwen3_tts_model.py; what that lacks is
+ours.
+"""
+
+from __future__ import annotations
+
+import math
+import secrets
+from dataclasses import dataclass, replace
+from typing import Any
+
+from oscine.options import Group, Options, option, options_of
+from oscine.options.checks import as_given, flag, number, optional, positive, whole
+from oscine.options.command import SpeakCommand
+
+SEEDS = 1 << 32
+#: Above and up to what temperatures and repetition penalties are taken, asked for or stated by a
+#: checkpoint: beyond, scores overflow float32 or are all alike.
+LEAST_FACTOR, MOST_FACTOR = 1e-3, 1e3
+#: The voice where none is named: the first of the released ones whose mother tongue is English.
+DEFAULT_VOICE = "ryan"
+
+_FACTOR = f"be a number above {LEAST_FACTOR:g}, up to {MOST_FACTOR:g}"
+
+
+def _is_factor(x: float) -> bool:
+    return LEAST_FACTOR < x <= MOST_FACTOR
+
+
+_factor = number(_FACTOR, _is_factor, strict=True)
+_temperature = number(f"{_FACTOR} (do_sample off: the likeliest)", _is_factor, strict=True)
+_share = number("be above 0 and at most 1", lambda x: 0 < x <= 1, strict=True)
+checked_silence = number("be seconds from 0 to 5", lambda x: 0 <= x <= 5, strict=True)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class VoiceOptions:
+    """Who speaks and in what manner: arguments of `speak` and `stream`, which the model checks."""
+
+    # fmt: off
+    voice: Any = option(
+        None, as_given, "A voice of the model, or for base models a saved one; help lists them.",
+        Group.VOICE, metavar="NAME", shown=f"{DEFAULT_VOICE}, if the model has voices", once=True,
+        replaces={
+            "speaker": "it is called voice here",
+            "voice_clone_prompt": "save a voice once and give it as voice"})
+    language: str | None = option(
+        None, as_given, "Code of the text's language, its English name or its own.", Group.VOICE,
+        metavar="LANGUAGE", shown="auto, the model decides", once=True)
+    instruct: str | None = option(
+        None, as_given, "How to say it (1.7b-custom-voice), or the voice described (voice-design).",
+        Group.VOICE, metavar="TEXT",
+        replaces={
+            "speed": "the model sets its own pace; with instruct some models can be asked to hurry"
+        })
+    reference: Any = option(
+        None, as_given, "Recording of the voice to clone, or -; 5 to 15 s (base models).",
+        Group.VOICE, metavar="FILE", once=True,
+        replaces={"ref_audio": "it is called reference here"})
+    reference_text: str | None = option(
+        None, as_given, "Words of the reference, or a file of them: a closer voice.",
+        Group.VOICE, metavar="TEXT", replaces={"ref_text": "it is called reference_text here"})
+    # fmt: on
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SpeakOptions(Options):
+    """Options of speech. Make them with `of`. None: as the model says."""
+
+    purpose = "speech"
+    beside = (*options_of(VoiceOptions), "cancel")
+    call = "speak or stream"
+    others = (VoiceOptions, SpeakCommand)
+
+    # A table, a row each: default, check, help, group.
+    # fmt: off
+    seed: int | None = option(
+        None, whole(0, SEEDS - 1, strict=True), "The same seed gives the same speech.",
+        Group.SAMPLING, metavar="NUMBER", shown="drawn",
+        replaces={"torch_seed": "there is one seed for all of an utterance: seed"})
+    temperature: float | None = option(
+        None, _temperature, "Variety: more above 1, less below.", Group.SAMPLING,
+        metavar="NUMBER", shown="0.9", once=True)
+    top_k: int | None = option(
+        None, whole(strict=True), "Sample from this many most likely codes; 0: all.",
+        Group.SAMPLING, metavar="NUMBER", shown="50")
+    top_p: float | None = option(
+        None, _share, "Sample from the most likely codes up to this total probability.",
+        Group.SAMPLING, metavar="NUMBER", shown="1, all")
+    repetition_penalty: float | None = option(
+        None, _factor, "Above 1: codes already used are less likely.", Group.SAMPLING,
+        metavar="NUMBER", shown="1.05")
+    do_sample: bool | None = option(
+        None, flag, "Sample; off: always the most likely code, which sounds worse.",
+        Group.SAMPLING, shown="on")
+    subtalker_temperature: float | None = option(
+        None, _temperature, "--temperature of the fine codes.", Group.SAMPLING,
+        metavar="NUMBER", shown="0.9")
+    subtalker_top_k: int | None = option(
+        None, whole(strict=True), "--top-k of the fine codes.", Group.SAMPLING, metavar="NUMBER",
+        shown="50")
+    subtalker_top_p: float | None = option(
+        None, _share, "--top-p of the fine codes.", Group.SAMPLING, metavar="NUMBER", shown="1")
+    subtalker_do_sample: bool | None = option(
+        None, flag, "--do-sample of the fine codes.", Group.SAMPLING, shown="on",
+        replaces={"subtalker_dosample": "it is called subtalker_do_sample here"})
+
+    x_vector_only: bool | None = option(
+        None, flag, "Clone the sound of the voice only, not its manner.", Group.VOICE,
+        shown="on without --reference-text",
+        replaces={"x_vector_only_mode": "it is called x_vector_only here"})
+    reference_silence: float | None = option(
+        None, checked_silence,
+        "Silence after the reference, 0 to 5: its last words are not repeated.", Group.VOICE,
+        metavar="SECONDS", shown="0")
+
+    max_seconds: float | None = option(
+        None, positive("be a number above 0", strict=True),
+        "Stop after this much audio, pauses included.", Group.LENGTH, metavar="SECONDS",
+        shown="what the text can take")
+    max_frames: int | None = option(
+        None, whole(1, strict=True), "Stop after this many frames of 80 ms.", Group.LENGTH,
+        metavar="NUMBER",
+        replaces={
+            "max_new_tokens": "use max_frames, which is one less, or max_seconds",
+            "min_new_tokens": "an utterance has at least 2 frames, as upstream"})
+    streamed_text: bool | None = option(
+        None, flag, "Show the model the text word by word as it speaks.", Group.LENGTH,
+        shown="on when cloning",
+        replaces={"non_streaming_mode": "use streamed_text, which is the opposite"})
+    guard: bool = option(
+        True, optional(flag, True),
+        "Detect endless, silent or repeated speech, and try again or stop.", Group.LENGTH)
+    # fmt: on
+
+    def with_seed(self) -> SpeakOptions:
+        """The same, with a seed drawn where none was given."""
+        return self if self.seed is not None else replace(self, seed=secrets.randbelow(SEEDS))
+
+    def samples(self, rate: int) -> int | None:
+        """Most samples in all at a rate; None: no bound but the text's and max_frames."""
+        return None if self.max_seconds is None else math.floor(self.max_seconds * rate + 1e-6)

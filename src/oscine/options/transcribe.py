@@ -1,0 +1,298 @@
+"""What a transcription may be asked to do, and the one place where it is refused.
+
+Source: whisper/transcribe.py and DecodingOptions in whisper/decoding.py, same names, same defaults;
+what those lack is called as in faster_whisper/transcribe.py, and what ends Parakeet's segments as
+in parakeet-mlx. An option is never ignored: it works, or it is refused by name.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import Any, Literal, TypeAlias
+
+from oscine.errors import UsageError
+from oscine.options import PARAKEET, WHISPER, Group, Options, option, options_of
+from oscine.options.checks import (
+    Clip,
+    any_number,
+    clips,
+    flag,
+    one_of,
+    optional,
+    positive,
+    seconds,
+    share,
+    temperatures,
+    text,
+    token_ids,
+    whole,
+    whole_or,
+)
+from oscine.options.command import TranscribeCommand
+from oscine.subtitles import Layout
+from oscine.text.languages import language_code
+
+Task: TypeAlias = Literal["transcribe", "translate"]
+Batch: TypeAlias = int | str | None  # "auto": as many windows as fit
+
+TEMPERATURES = (0.0, 0.2, 0.4, 0.6, 0.8, 1.0)
+COLDEST, HOTTEST = 0.001, 1000.0  # above 0; beyond, logits divided by it are infinite or all alike
+BEST_OF = 5
+MOST_BEAMS = 16
+MOST_SAMPLES = 64  # lines of one window, and beams that a search waits for
+MOST_WINDOWS = 64  # of one batch
+MOST_SEGMENTS = 1000  # that are listened to for the language
+PREPEND_PUNCTUATIONS = "\"'“¿([{-"
+APPEND_PUNCTUATIONS = "\"'.。,，!！?？:：”)]}、"
+SILENCE_GAP = 2.0  # seconds between two words that part segments
+MAX_DURATION = 30.0  # seconds of a segment; one word may be longer
+
+_OF_WORDS = "only Parakeet's segments are made of words; Whisper's are its own"
+_above_0_s = positive("be seconds above 0", strict=True, infinite=True)
+
+
+def _language(name: str, value: Any) -> str:
+    return language_code(text(name, value))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TranscribeOptions(Options):
+    """Options of all families that transcribe. Make them with `of`, or with a family's `Takes.of`.
+
+    `of` takes openai-whisper's forms of values.
+    """
+
+    purpose = "transcribe"
+    others = (TranscribeCommand, Layout)
+
+    # A table, a row each: default, check, help, group, families.
+    # fmt: off
+    batch_size: Batch = option(
+        None, whole_or("auto", MOST_WINDOWS),
+        f"Windows decoded side by side, up to {MOST_WINDOWS}; auto: what fits.", Group.MODEL,
+        metavar="N", shown="1")
+
+    language: str | None = option(
+        None, _language, "Code or English name.", Group.AUDIO, shown="detected", once=True)
+    task: Task = option(
+        "transcribe", one_of("transcribe", "translate"),
+        "Write the same language, or translate to English.", Group.AUDIO, families=(WHISPER,))
+    multilingual: bool = option(
+        False, flag, "Detect the language of each window.", Group.AUDIO, families=(WHISPER,))
+    language_detection_segments: int = option(
+        4, whole(1, MOST_SEGMENTS), "Most windows used to detect the language.", Group.AUDIO,
+        families=(WHISPER,))
+    language_detection_threshold: float | None = option(
+        0.5, optional(share), "Accept a language at once above this probability.", Group.AUDIO,
+        families=(WHISPER,))
+    split_channels: bool = option(
+        False, flag, "Transcribe each channel separately.", Group.AUDIO)
+    max_audio_seconds: float | None = option(
+        None, positive(), "Refuse longer recordings, s.", Group.AUDIO)
+    clip_timestamps: tuple[Clip, ...] = option(
+        ((0.0, None),), clips, "Seconds start,end,start,...; the last end is optional.",
+        Group.AUDIO, typed="0", once=True)
+
+    word_timestamps: bool = option(
+        False, flag, "Find the start and end of each word.", Group.TIMES)
+    prepend_punctuations: str = option(
+        PREPEND_PUNCTUATIONS, text, "Marks joined to the next word.", Group.TIMES,
+        families=(WHISPER,))
+    append_punctuations: str = option(
+        APPEND_PUNCTUATIONS, text, "Marks joined to the previous word.", Group.TIMES,
+        families=(WHISPER,))
+    without_timestamps: bool = option(
+        False, flag, "Write text only, one segment per window.", Group.TIMES, families=(WHISPER,))
+    max_initial_timestamp: float | None = option(
+        1.0, optional(seconds), "Latest first timestamp, s; None: no limit.", Group.TIMES,
+        families=(WHISPER,))
+
+    max_words: int | None = option(
+        None, whole(1, strict=True), "Most words per segment.", Group.SEGMENTS,
+        families=(PARAKEET,), refusal=f"{_OF_WORDS}; subtitles have max_words_per_line")
+    silence_gap: float | None = option(
+        None, _above_0_s, "Pause that ends a segment, s.", Group.SEGMENTS,
+        shown=f"{SILENCE_GAP:g}", families=(PARAKEET,), refusal=_OF_WORDS)
+    max_duration: float | None = option(
+        None, _above_0_s, "Longest segment, s.", Group.SEGMENTS,
+        shown=f"{MAX_DURATION:g}", families=(PARAKEET,), refusal=_OF_WORDS)
+
+    initial_prompt: str | None = option(
+        None, text, "Text shown before the first window.", Group.CONTEXT, families=(WHISPER,),
+        once=True, replaces={"prompt": "use initial_prompt"})
+    carry_initial_prompt: bool = option(
+        False, flag, "Show the initial prompt before each window.", Group.CONTEXT,
+        families=(WHISPER,))
+    condition_on_previous_text: bool | None = option(
+        None, flag, "Show each window the text before it.", Group.CONTEXT,
+        shown="unless in batches", families=(WHISPER,), neutral=(False,))
+    prefix: str | None = option(
+        None, text, "Text that each window begins with.", Group.CONTEXT, families=(WHISPER,))
+    hotwords: str | None = option(
+        None, text, "Words that may occur, for each window.", Group.CONTEXT, once=True)
+
+    temperature: tuple[float, ...] = option(
+        TEMPERATURES, temperatures(COLDEST, HOTTEST), "0: always the most likely token.",
+        Group.SEARCH, typed=0.0, families=(WHISPER,), neutral=((0.0,),), once=True)
+    best_of: int | None = option(
+        None, whole(1, MOST_SAMPLES), "Samples above temperature 0.", Group.SEARCH,
+        shown=f"{BEST_OF}", families=(WHISPER,), neutral=(1,))
+    beam_size: int | None = option(
+        None, whole(1, MOST_BEAMS), "Beams at temperature 0.", Group.SEARCH,
+        shown="1, greedy", families=(WHISPER,), neutral=(1,))
+    patience: float | None = option(
+        None, positive(), "Beams to finish, as a multiple of beam_size.", Group.SEARCH, shown="1",
+        families=(WHISPER,))
+    length_penalty: float | None = option(
+        None, share, "Alpha, 0 to 1; None: rank by mean log probability.", Group.SEARCH,
+        families=(WHISPER,))
+    repetition_penalty: float = option(
+        1.0, positive(), "Above 1: repeated tokens are less likely.", Group.SEARCH,
+        families=(WHISPER,))
+    no_repeat_ngram_size: int = option(
+        0, whole(), "Never repeat a run of this many tokens; 0: allow.", Group.SEARCH,
+        families=(WHISPER,))
+    suppress_tokens: tuple[int, ...] = option(
+        (-1,), token_ids, "Ids never chosen; -1: brackets, notes and other symbols.",
+        Group.SEARCH, typed="-1", families=(WHISPER,), once=True)
+    suppress_blank: bool = option(
+        True, flag, "Do not begin with a blank.", Group.SEARCH, families=(WHISPER,))
+    sample_len: int | None = option(
+        None, whole(1), "Most tokens per window.", Group.SEARCH, shown="224", families=(WHISPER,),
+        replaces={"max_new_tokens": "use sample_len"})
+    seed: int = option(
+        0, whole(), "Seed for temperatures above 0.", Group.SEARCH, families=(WHISPER,))
+
+    compression_ratio_threshold: float | None = option(
+        2.4, optional(any_number), "Above: the text is repetitive, so try again.",
+        Group.FALLBACK, families=(WHISPER,))
+    logprob_threshold: float | None = option(
+        -1.0, optional(any_number), "Below: the text is unlikely, so try again.",
+        Group.FALLBACK, families=(WHISPER,))
+    no_speech_threshold: float | None = option(
+        0.6, optional(any_number), "Above, if the text is unlikely too: silence.",
+        Group.FALLBACK, families=(WHISPER,))
+    hallucination_silence_threshold: float | None = option(
+        None, optional(seconds), "Drop invented text within longer silence, s; needs words.",
+        Group.FALLBACK, families=(WHISPER,))
+
+    vad_filter: bool = option(
+        True, flag, "Transcribe only detected speech.", Group.VAD,
+        flags=("--vad-filter/--no-vad-filter", " /--no-vad"))
+    vad_threshold: float = option(
+        0.5, share, "Speech begins above this probability.", Group.VAD,
+        replaces={
+            "vad_parameters": "use vad_threshold=, vad_min_silence_duration_ms= and so on"})
+    vad_neg_threshold: float | None = option(
+        None, share, "Speech ends below this probability.", Group.VAD,
+        shown="0.15 below vad_threshold")
+    vad_min_speech_duration_ms: int = option(
+        0, whole(), "Drop shorter speech.", Group.VAD)
+    vad_max_speech_duration_s: float = option(
+        math.inf, positive(infinite=True), "Split longer speech.", Group.VAD)
+    vad_min_silence_duration_ms: int = option(
+        2000, whole(), "Keep shorter silence.", Group.VAD)
+    vad_speech_pad_ms: int = option(
+        400, whole(), "Kept on each side of speech.", Group.VAD)
+    # fmt: on
+
+    @property
+    def beams(self) -> int:
+        """Beams at temperature 0; 1: greedy."""
+        return self.beam_size or 1
+
+    @property
+    def batched(self) -> bool:
+        """Whether windows are decoded side by side and know nothing of each other."""
+        return self.batch_size not in (None, 1)
+
+    @property
+    def conditioned(self) -> bool:
+        """Whether a window sees the text before it."""
+        if self.condition_on_previous_text is None:
+            return not self.batched
+        return self.condition_on_previous_text
+
+    def check(self) -> None:
+        """Raise UsageError for options that contradict each other."""
+        self._check_search()
+        self._check_languages()
+        self._check_words()
+        self._check_speech()
+        self._check_context()
+
+    def _check_search(self) -> None:
+        warm = any(self.temperature)
+        if self.best_of is not None and not warm:
+            raise UsageError("best_of needs a temperature above 0")
+        if self.beams > 1 and all(self.temperature):
+            raise UsageError("beam_size needs temperature 0, at which beams are searched")
+        if self.patience is not None:
+            if self.beams == 1:
+                raise UsageError("patience needs beam_size above 1")
+            if round(self.beams * self.patience) < 1:
+                raise UsageError(
+                    f"patience={self.patience} is too small for beam_size={self.beams}: "
+                    "their product must round to 1 or more"
+                )
+            if round(self.beams * self.patience) > MOST_SAMPLES:
+                raise UsageError(
+                    f"patience={self.patience} is too large for beam_size={self.beams}: "
+                    f"{MOST_SAMPLES} beams are the most to wait for"
+                )
+        if self.length_penalty is not None and self.beams == 1 and (not warm or self.best_of == 1):
+            raise UsageError(
+                "length_penalty needs several results to choose from: beam_size or best_of above 1"
+            )
+
+    def _check_languages(self) -> None:
+        if self.language is None:
+            return
+        if self.multilingual:
+            raise UsageError("multilingual finds the language of every window; leave out language")
+        for name in self.changed("language_detection_segments", "language_detection_threshold"):
+            raise UsageError(f"{name} is for finding the language; leave out language")
+
+    def _check_words(self) -> None:
+        if not self.word_timestamps:
+            for name in self.changed(
+                "prepend_punctuations", "append_punctuations", "hallucination_silence_threshold"
+            ):
+                raise UsageError(f"{name} needs word_timestamps=True")
+        if self.without_timestamps:
+            for name in self.changed("max_initial_timestamp"):
+                raise UsageError(f"{name} needs timestamps; leave out without_timestamps")
+
+    def _check_speech(self) -> None:
+        if not self.vad_filter:
+            records = options_of(type(self)).values()
+            names = [each.name for each in records if each.group == Group.VAD]
+            for name in self.changed(*names):
+                if name != "vad_filter":
+                    raise UsageError(f"{name} needs vad_filter=True")
+        if self.vad_neg_threshold is not None and self.vad_neg_threshold > self.vad_threshold:
+            raise UsageError(
+                f"vad_neg_threshold={self.vad_neg_threshold} must not be above "
+                f"vad_threshold={self.vad_threshold}"
+            )
+
+    def _check_context(self) -> None:
+        if self.carry_initial_prompt and self.initial_prompt is None:
+            raise UsageError("carry_initial_prompt needs initial_prompt")
+        if not self.batched:
+            return
+        alone = f"with batch_size={self.batch_size}: windows of a batch cannot see each other"
+        if self.condition_on_previous_text:
+            raise UsageError(f"condition_on_previous_text=True does not go {alone}")
+        prompted = self.initial_prompt is not None and self.initial_prompt.strip()
+        if prompted and not self.carry_initial_prompt:
+            raise UsageError(
+                f"initial_prompt does not go {alone}; "
+                "with carry_initial_prompt=True every window is shown it, or use hotwords"
+            )
+        if self.hallucination_silence_threshold is not None:
+            raise UsageError(
+                f"hallucination_silence_threshold does not go with batch_size={self.batch_size}: "
+                "it moves the next window; leave out batch_size"
+            )
