@@ -26,7 +26,7 @@ GPU = PYTHON=$(PY) tools/with_gpu.sh
 # the other's stretch when its own is done.
 PYTEST = OPENBLAS_NUM_THREADS=1 $(GPU) $(PY) -m pytest -q -n $(JOBS) --dist worksteal $(TESTS)
 
-.PHONY: help install check format test test-gpu test-lowest tested fuzz soak chroot goldens bench \
+.PHONY: help install check format test test-gpu test-lowest tested fuzz soak chroot pages goldens bench \
 	clean
 
 help: ## list the targets
@@ -85,6 +85,9 @@ soak: $(VENV)/ready ## every family called again and again for SECONDS: the same
 
 chroot: ## the README's two commands on a bare Debian 12 and 13, timed; root and debootstrap
 	tools/chroot.sh
+
+pages: $(VENV)/ready ## write docs/cli.md from the records of options
+	$(PY) tools/write_cli_page.py
 
 goldens: ## make the committed goldens again, with UPSTREAM= and UPSTREAM_SPEECH=path/to/python
 	@test -n "$(UPSTREAM)" -a -n "$(UPSTREAM_SPEECH)" || { echo "name two Pythons, one with torch and" \

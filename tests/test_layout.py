@@ -41,7 +41,15 @@ MAY_IMPORT = {
     "hub": ("errors", "files", "download", "inventory", "sources"),
     "verify": ("errors", "files", "download", "hub", "inventory", "sources"),
     "terminal": (),
-    "subtitles": ("types", "errors", "terminal"),
+    "options": ("types", "errors"),
+    "options.checks": ("options", "errors"),
+    "options.command": ("options", "options.checks"),
+    "options.speak": ("options", "options.checks", "options.command"),
+    "options.transcribe": (
+        *("options", "options.checks", "options.command", "errors", "subtitles"),
+        "text.languages",
+    ),
+    "subtitles": ("types", "errors", "terminal", "options", "options.checks"),
     "files": ("errors",),
     "formats": ("types", "errors", "files", "subtitles"),
     "threads": ("errors",),
@@ -90,6 +98,7 @@ MAY_IMPORT = {
     "models": (
         *("types", "errors", "files", "model_files", "bfloat16", "tree", "ops", "weights"),
         *("audio", "text", "models"),
+        *("options", "options.checks", "options.speak", "options.transcribe"),
     ),
 }
 #: The files of a model that come later in its data's way; none may be imported by an earlier one.
@@ -122,8 +131,9 @@ def within(name: str, part: str) -> bool:
 
 
 def covers(part: str, name: str) -> bool:
-    """ops stands for the vocabulary alone: only load() may choose a side of it."""
-    return name == part if part == "ops" else within(name, part)
+    """ops stands for the vocabulary alone: only load() may choose a side of it. options stands for
+    the records of options alone: not for any task's."""
+    return name == part if part in ("ops", "options") else within(name, part)
 
 
 @pytest.mark.parametrize("file", FILES, ids=module)

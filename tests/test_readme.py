@@ -27,7 +27,13 @@ from oscine.options.transcribe import TranscribeOptions
 from oscine.types import Coverage, Segment, Transcript
 
 ROOT = Path(__file__).resolve().parent.parent
+try:
+    sys.path.insert(0, str(ROOT / "tools"))
+    import write_cli_page
+finally:
+    sys.path.remove(str(ROOT / "tools"))
 README = (ROOT / "README.md").read_text("utf-8")
+CLI = (ROOT / "docs" / "cli.md").read_text("utf-8")
 PAGES = sorted([*ROOT.glob("*.md"), *ROOT.glob("[!.]*/*.md")])
 #: A block of code and, where there is one, what it prints.
 BLOCKS = re.findall(r"^```(sh|python)\n(.*?)^```\n(?:\n```text\n(.*?)^```$)?", README, re.S | re.M)
@@ -167,21 +173,24 @@ def test_the_second_command_is_what_ci_runs() -> None:
 
 
 def test_every_option_is_named_and_every_name_is_an_option() -> None:
-    named = set(re.findall(r"(?<![\w-])--[a-z][a-z0-9_-]*[a-z0-9](?![\w-])", README))
+    named = set(re.findall(r"(?<![\w-])--[a-z][a-z0-9_-]*[a-z0-9](?![\w-])", README + CLI))
     checker = (ROOT / "tools" / "check_golden.py").read_text("utf-8")
     others = set(re.findall(r'add_argument\("(--[a-z-]+)"', checker))
     assert {name.replace("_", "-") for name in named} <= options_of(COMMAND) | others | {"--help"}
-    table = set(re.findall(r"--[a-z0-9-]+", section("Options")))
-    here = options_of(COMMAND.get_command(None, "transcribe")) - {"--help"}
-    # The README has the table; elsewhere --device has its own.
-    assert {name for name in here if not name.startswith("--no-")} <= table
 
 
-def test_every_option_of_speak_is_in_its_table() -> None:
-    table = [row[1] for row in rows(section("Speak")) if row[0] != "model"]
-    named = set(re.findall(r"--[a-z][a-z0-9-]+", " ".join(table)))
-    here = options_of(COMMAND.get_command(None, "speak")) - {"--help"}
+@pytest.mark.parametrize("command", ["transcribe", "speak"])
+def test_every_option_is_in_the_table_of_its_command(command: str) -> None:
+    """The README leads to the page that has the tables."""
+    assert README.count("[docs/cli.md](docs/cli.md)") == 2
+    page = CLI.partition(f"\n## `oscine {command} ")[2].partition("\n## ")[0]
+    named = set(re.findall(r"--[a-z][a-z0-9-]+", " ".join(row[0] for row in rows(page))))
+    here = options_of(COMMAND.get_command(None, command)) - {"--help"}
     assert {name for name in here if not name.startswith("--no-")} <= named <= here
+
+
+def test_the_page_of_options_is_what_their_records_make() -> None:
+    assert write_cli_page.text() == CLI, "run `make pages`"
 
 
 def test_speech_formats_models_and_languages_are_those_there_are() -> None:
@@ -198,9 +207,9 @@ def test_speech_formats_models_and_languages_are_those_there_are() -> None:
 
 
 def test_refused_options_are_refused(capsys: pytest.CaptureFixture[str]) -> None:
-    refused = [row[1] for row in rows(section("Options")) if row[0].startswith("refused")]
-    names = re.findall(r"--[a-z-]+", " ".join(refused))
-    assert names == ["--model-dir"]
+    said = re.findall(r"^- `(--[a-z-]+)` is refused", section("Options"), re.M)
+    names = [row[0].strip("`") for row in rows(CLI) if row[1].startswith("Refused")]
+    assert names == said == ["--model-dir"]
     for name in names:
         assert run(["transcribe", "examples/spoken.wav", name, "7"]) == 2
         assert name.strip("-").replace("-", "_") in capsys.readouterr().err

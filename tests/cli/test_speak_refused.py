@@ -68,6 +68,7 @@ def test_a_reference_is_told_before_the_model_loads(
         (["Hello", "-o", "a.wav", "--device", "cuda"], "oscine needs no CUDA"),
         (["Hello", "-o", "a.wav", "--threads", "-1"], "threads must be a whole number"),
         (["Hello", "-o", "a.wav", "--dtype", "f8"], "Invalid value for '--dtype'"),
+        (["Hello", "-o", "a.wav", "--dtype"], "Option '--dtype' requires an argument"),
         (["Hello", "world", "-o", "a.wav"], 'put the text in quotes, as in oscine speak "Hello'),
         (["Hello", "-o", "a.wav", "--speed", "2"], "no option speed: the model sets its own pace"),
         (["Hello", "--ref_text=x"], "no option ref_text: it is called reference_text here"),

@@ -12,9 +12,9 @@ Dtype: TypeAlias = Literal["auto", "f32", "f16"]
 Format: TypeAlias = Literal["txt", "vtt", "srt", "tsv", "json", "all"]
 
 
-def _model(shown: str) -> Any:
+def _model(shown: str, metavar: str | None = None) -> Any:
     help = "A name of `oscine models list`, or a path."
-    return option(None, as_given, help, Group.MODEL, metavar="MODEL", shown=shown)
+    return option(None, as_given, help, Group.MODEL, metavar=metavar, shown=shown)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -83,7 +83,7 @@ class SpeakCommand(LoadOptions):
     """Options of `oscine speak` that are not options of speech."""
 
     # fmt: off
-    model: str | None = _model("qwen3-tts-0.6b-custom-voice")
+    model: str | None = _model("qwen3-tts-0.6b-custom-voice", "MODEL")
     output: str | None = option(
         None, as_given,
         "File for the speech (.wav .raw .mp3 .flac .opus .ogg .m4a .aac), or - for stdout.",

@@ -1,0 +1,196 @@
+"""How an option is added: one more record gets its flag, check, help, group, page and refusal."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass, make_dataclass
+from pathlib import Path
+from typing import Annotated, Any, Literal
+
+import pytest
+import typer
+
+from oscine import hub
+from oscine.cli import ArgumentError
+from oscine.cli.parameters import chosen, command, in_groups
+from oscine.errors import UsageError
+from oscine.options import Group, Options, Takes, elsewhere, option, options_of, replaced
+from oscine.options.checks import number, one_of, optional, positive, text, whole
+from oscine.options.command import SpeakCommand, TranscribeCommand
+from oscine.options.speak import SpeakOptions, VoiceOptions
+from oscine.options.transcribe import TranscribeOptions
+from oscine.subtitles import Layout
+
+ROOT = Path(__file__).resolve().parent.parent.parent
+KINDS = (TranscribeCommand, TranscribeOptions, Layout, SpeakCommand, VoiceOptions, SpeakOptions)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Running:
+    """What only the toy's command takes."""
+
+    speed: float | None = option(
+        None, optional(number()), "How fast.", Group.MODEL, elsewhere="give it to run"
+    )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Dance(Options):
+    """A task of options in two groups."""
+
+    purpose = "dancing"
+    others = (Running,)
+
+    steps: int = option(8, whole(1, 64), "Steps to make.", "Moves", replaces={"moves": "use steps"})
+    style: Literal["waltz", "tango"] = option("waltz", one_of("waltz", "tango"), "Kind.", "Moves")
+    music: str | None = option(None, text, "What plays.", "Music", once=True)
+
+
+def command_of(*kinds: type[Any]) -> tuple[Any, list[dict[str, Any]]]:
+    """A command with the options of the kinds, and the list that its calls go to."""
+    calls: list[dict[str, Any]] = []
+    app = typer.Typer(add_completion=False, rich_markup_mode=None, pretty_exceptions_enable=False)
+
+    @command(app, *kinds)
+    def dance(
+        context: typer.Context,
+        floor: Annotated[str, typer.Argument(metavar="FLOOR")] = "",
+        **options: Any,
+    ) -> None:
+        """Dance."""
+        calls.append({"floor": floor, **options})
+
+    return typer.main.get_command(app), calls
+
+
+def run(made: Any, *arguments: str) -> None:
+    made.main([*arguments], prog_name="dance", standalone_mode=False)
+
+
+@pytest.fixture
+def wide(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("COLUMNS", "80")
+
+
+def with_one_more() -> type[Any]:
+    """The toy with one more option: step 1 of CONTRIBUTING's "How to add", and nothing else."""
+    volume = option(
+        None, positive(), "Loudness, dB.", "Music", families=("Waltzer",), shown="80",
+        neutral=(80.0,), refusal="it has no loudspeaker",
+    )  # fmt: skip
+    added = make_dataclass(
+        "Louder", [("volume", float | None, volume)], bases=(Dance,), frozen=True, kw_only=True
+    )
+    return added
+
+
+def test_one_record_makes_an_option(wide: None, capsys: pytest.CaptureFixture[str]) -> None:
+    louder = with_one_more()
+    before, _ = command_of(Running, Dance)
+    with pytest.raises(ArgumentError, match="No such option: --volume"):
+        run(before, "--volume", "3")
+    made, calls = command_of(Running, louder)
+    run(made, "hall", "--volume", "3", "--steps=2")  # a flag
+    assert chosen(louder, calls[0]) == louder(volume=3.0, steps=2)
+    with pytest.raises(ArgumentError) as caught:
+        run(made, "--volume", "x")
+    assert caught.value.format_message() == "Invalid value for '--volume': 'x' is not a number"
+    run(made, "--help")  # help, under the heading of the group
+    shown = capsys.readouterr().out
+    music = shown.partition("\nMusic:\n")[2]
+    assert re.search(r"--volume FLOAT +Loudness, dB\. +\[default: 80\]", music)
+    assert louder.of(volume="7").volume == 7.0  # a check
+    with pytest.raises(UsageError, match=r"^volume must be above 0, not -1$"):
+        louder.of(volume=-1)
+    with pytest.raises(UsageError, match=r"unknown option volum; did you mean volume\?"):
+        louder.of(volum=1)
+    waltzer, mute = Takes(louder, "Waltzer"), Takes(louder, "Mute")  # a refusal by name
+    assert waltzer.of(volume=7).volume == 7.0
+    assert mute.of(volume=80).volume == 80.0  # which asks for nothing
+    with pytest.raises(
+        UsageError, match=r"^volume is not an option of Mute; it has no loudspeaker"
+    ):
+        mute.of(volume=7)
+
+
+def test_help_is_in_groups_with_one_margin(wide: None, capsys: pytest.CaptureFixture[str]) -> None:
+    made, _ = command_of(Running, Dance)
+    run(made, "--help")
+    shown = capsys.readouterr().out
+    headings = re.findall(r"^(\S[\w ]*):$", shown, re.M)
+    assert headings == ["Arguments", "Model and device", "Moves", "Music", "Help"]
+    starts = {match.start(1) for match in re.finditer(r"(?m)^ +--[a-z].*? {2,}(\S)", shown)}
+    margins = {start - shown.rindex("\n", 0, start) for start in starts}
+    assert len(margins) == 1
+    assert max(map(len, shown.splitlines())) <= 80
+
+
+def test_an_option_that_may_be_given_once(wide: None) -> None:
+    made, calls = command_of(Dance)
+    run(made, "--steps", "1", "--steps", "2")
+    assert calls[0]["steps"] == 2
+    with pytest.raises(UsageError, match=r"^--music is given twice; leave one out$"):
+        run(made, "--music", "a", "--music", "b")
+
+
+def test_what_is_no_option_is_told_where_it_is() -> None:
+    assert elsewhere(Dance) == {"moves": "use steps", "speed": "give it to run"}
+    assert replaced(Dance) == {"moves": "use steps"}
+    with pytest.raises(UsageError, match=r"^moves is not an option of dancing; use steps$"):
+        Dance.of(moves=3)
+    with pytest.raises(UsageError, match=r"^unknown option xyz; known: steps, style, music$"):
+        Dance.of(xyz=3)
+    assert Dance.of(moves=None, speed=None) == Dance()
+
+
+@pytest.mark.parametrize("kind", KINDS, ids=lambda kind: kind.__name__)
+def test_every_record_is_whole(kind: type[Any]) -> None:
+    for name, record in options_of(kind).items():
+        assert record.name == name and record.type is not None
+        assert record.group in [*Group]
+        # One clause, as a sentence.
+        assert record.help[0] == record.help[0].upper() or record.help.split()[0].islower()
+        assert record.help.endswith(".") and len(record.help) <= 100
+        # A default is told once: by its value, or in words where it is none.
+        assert not (record.shown and record.default is not None)
+        assert all(
+            name.startswith("-") for each in record.flags for name in each.strip(" /").split("/")
+        )
+
+
+def test_groups_are_told_apart_by_task() -> None:
+    for kinds in (KINDS[:3], KINDS[3:]):
+        names = [record.name for group in in_groups(kinds).values() for record in group]
+        assert len(names) == len(set(names)) == len({n for kind in kinds for n in options_of(kind)})
+
+
+def test_default_models_are_those_of_the_hub() -> None:
+    assert options_of(TranscribeCommand)["model"].shown == hub.DEFAULT_MODEL
+    assert options_of(SpeakCommand)["model"].shown == hub.DEFAULT_VOICE_MODEL
+
+
+#: Options that only the host reads, and where they are used.
+USES = {
+    **dict.fromkeys(("max_words", "silence_gap", "max_duration"), "models/parakeet/words.py"),
+    **dict.fromkeys(
+        ("language_detection_segments", "language_detection_threshold"), "models/whisper/stream.py"
+    ),
+    **dict.fromkeys(("prepend_punctuations", "append_punctuations"), "models/whisper/passage.py"),
+    **dict.fromkeys(("logprob_threshold", "no_speech_threshold"), "models/whisper/fallback.py"),
+    **dict.fromkeys(("vad_threshold", "vad_speech_pad_ms"), "models/transcription.py"),
+    "streamed_text": "models/qwen3_tts/pipeline.py",
+    "temperature_increment_on_fallback": "cli/transcribe.py",
+}
+
+
+@pytest.mark.parametrize("name", USES)
+def test_an_option_of_the_host_is_in_two_places(name: str) -> None:
+    """The file of its record and that of its use name it, and no other: no table, no signature."""
+    source = ROOT / "src" / "oscine"
+    named = {
+        file.relative_to(source).as_posix()
+        for file in source.rglob("*.py")
+        if re.search(rf"\b{name}\b", file.read_text("utf-8"))
+    }
+    records = {file for file in named if file.startswith("options/")}
+    assert len(records) == 1 and named - records == {USES[name]}

@@ -1,0 +1,80 @@
+"""Write docs/cli.md, the page of options, from their records: `make pages`.
+
+tests/test_readme.py fails where the page is not what this writes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+from oscine.cli.parameters import in_groups
+from oscine.options import Option
+from oscine.options.command import SpeakCommand, TranscribeCommand
+from oscine.options.speak import SpeakOptions, VoiceOptions
+from oscine.options.transcribe import TranscribeOptions
+from oscine.subtitles import Layout
+
+PAGE = Path(__file__).resolve().parent.parent / "docs" / "cli.md"
+COMMANDS: dict[str, tuple[type[Any], ...]] = {
+    "oscine transcribe FILE...": (TranscribeCommand, TranscribeOptions, Layout),
+    "oscine speak TEXT": (SpeakCommand, VoiceOptions, SpeakOptions),
+}
+HEAD = """\
+# Options of the commands
+
+`make pages` writes this page from the records in `src/oscine/options`, which the command line and
+the Python API read too. In Python a name has underscores: `--beam-size 5` is `beam_size=5`.
+
+Names and values are those of openai-whisper's command, with dashes or underscores:
+`--output_format srt`, `--fp16 False`. A yes-or-no option also has a `--no-` form. `None` stands for
+no value where an option may have none. An option that cannot be carried out is refused by name,
+never ignored. *Only* names the family of models that takes an option where the others refuse it.
+"""
+
+
+def names(option: Option) -> str:
+    """All spellings of an option."""
+    flags = option.flags or (f"--{option.name.replace('_', '-')}",)
+    parts = [part.strip() for flag in flags for part in flag.split("/")]
+    return " ".join(f"`{part}`" for part in parts if part)
+
+
+def default(option: Option) -> str:
+    """The default as the command line takes it, or in words."""
+    value = option.default if option.typed is None else option.typed
+    if option.shown or value is None:
+        return option.shown
+    if isinstance(value, bool):
+        return "on" if value else "off"
+    return f"`{value}`"
+
+
+def cell(text: str) -> str:
+    """Text in a table."""
+    return text.replace("|", "\\|")
+
+
+def lines() -> Iterator[str]:
+    """The page."""
+    yield HEAD
+    for command, kinds in COMMANDS.items():
+        yield f"## `{command}`\n"
+        for heading, options in in_groups(kinds).items():
+            yield f"### {heading}\n"
+            yield "| option | meaning | default | only |\n|---|---|---|---|"
+            for option in options:
+                only = ", ".join(option.families)
+                row = (names(option), option.help, default(option), only)
+                yield f"| {' | '.join(map(cell, row))} |"
+            yield ""
+
+
+def text() -> str:
+    """The page as one text."""
+    return "\n".join(lines()).rstrip() + "\n"
+
+
+if __name__ == "__main__":
+    PAGE.write_text(text(), "utf-8")
