@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from oscine.cli.parameters import in_groups
+from oscine.cli.parameters import default_of, in_groups
 from oscine.options import Option
 from oscine.options.command import SpeakCommand, TranscribeCommand
 from oscine.options.speak import SpeakOptions, VoiceOptions
@@ -43,9 +43,9 @@ def names(option: Option) -> str:
 
 def default(option: Option) -> str:
     """The default as the command line takes it, or in words."""
-    value = option.default if option.typed is None else option.typed
-    if option.shown or value is None:
-        return option.shown
+    value = default_of(option)
+    if option.default_text or value is None:
+        return option.default_text
     if isinstance(value, bool):
         return "on" if value else "off"
     return f"`{value}`"

@@ -11,16 +11,16 @@ from oscine.errors import UsageError
 from oscine.models.parakeet.options import OPTIONS as PARAKEET
 from oscine.models.qwen3_tts.options import OPTIONS as QWEN3_TTS
 from oscine.models.whisper.options import OPTIONS as WHISPER
-from oscine.options import Group, Takes, option, options_of
+from oscine.options import Group, SupportedOptions, option, options_of
 from oscine.options.checks import whole
 from oscine.options.speak import SpeakOptions
 from oscine.options.transcribe import TranscribeOptions
 
 #: As a package of its own would say it.
-TOY = Takes(
+TOY = SupportedOptions(
     TranscribeOptions,
     "Toy",
-    frozenset({"language", "word_timestamps", "vad_filter"}),
+    {"language", "word_timestamps", "vad_filter"},
     refusals={"task": "Toy cannot {value}: it only listens"},
 )
 
@@ -64,7 +64,7 @@ def test_what_it_lacks_is_refused_by_name(options: dict[str, Any], problem: str 
 def test_every_option_that_a_family_lacks_is_refused() -> None:
     """Also those that are added later: a value that is not the default, for each by its name."""
     values = [True, False, 3, 0.25, "a", "translate", "1,2", "de"]
-    lacked = [r for r in options_of(TranscribeOptions).values() if not TOY.has(r)]
+    lacked = [r for r in options_of(TranscribeOptions).values() if not TOY.supports(r)]
     assert len(lacked) > 30
     for record in lacked:
         for value in values:
@@ -92,7 +92,7 @@ def test_a_check_of_the_familys_own() -> None:
         if options.language == "de":
             raise UsageError("Toy has no German")
 
-    toy = Takes(TranscribeOptions, "Toy", frozenset({"language"}), check=check)
+    toy = SupportedOptions(TranscribeOptions, "Toy", {"language"}, check=check)
     assert toy.of(language="fr").language == "fr"
     with pytest.raises(UsageError, match="no German"):
         toy.of(language="de")
@@ -100,24 +100,25 @@ def test_a_check_of_the_familys_own() -> None:
 
 def test_names_that_are_no_options_are_told_at_once() -> None:
     for wrong in (
-        {"names": frozenset({"langage"})},
+        {"names": {"langage"}},
         {"refusals": {"langage": "no"}},
     ):
         with pytest.raises(UsageError, match="Toy: there is no option langage of transcribe"):
-            Takes(TranscribeOptions, "Toy", **wrong)  # type: ignore[arg-type]
+            SupportedOptions(TranscribeOptions, "Toy", **wrong)  # type: ignore[arg-type]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Speakers(TranscribeOptions):
-    """An option that only this family has, beside the known ones."""
+    """Options that only this family has, one of which is called as one of the commands is."""
 
     speakers: int = option(1, whole(1, 8), "Voices to tell apart.", Group.AUDIO)
+    threads: int = option(1, whole(1, 8), "Threads of this family.", Group.MODEL)
 
 
 def test_a_family_may_have_options_of_its_own() -> None:
-    toy = Takes(Speakers, "Toy", frozenset({"language", "speakers"}))
-    checked = toy.of(speakers="3", language="fr")
-    assert (checked.speakers, checked.language) == (3, "fr")
+    toy = SupportedOptions(Speakers, "Toy", ("language", "speakers", "threads"))
+    checked = toy.of(speakers="3", language="fr", threads=2)
+    assert (checked.speakers, checked.language, checked.threads) == (3, "fr", 2)
     with pytest.raises(UsageError, match="speakers must be at most 8, not 9"):
         toy.of(speakers=9)
     with pytest.raises(UsageError, match="Toy knows no seed"):
@@ -127,8 +128,8 @@ def test_a_family_may_have_options_of_its_own() -> None:
 
 
 def test_speech_is_taken_whole() -> None:
-    assert all(map(QWEN3_TTS.has, options_of(SpeakOptions).values()))
-    mute = Takes(SpeakOptions, "Mute", frozenset({"seed"}))
+    assert all(map(QWEN3_TTS.supports, options_of(SpeakOptions).values()))
+    mute = SupportedOptions(SpeakOptions, "Mute", {"seed"})
     with pytest.raises(UsageError, match=r"^Mute knows no top_k: leave it out$"):
         mute.of(top_k=3)
     assert mute.of(seed=3).seed == 3

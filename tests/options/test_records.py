@@ -14,7 +14,7 @@ from oscine import hub
 from oscine.cli import ArgumentError
 from oscine.cli.parameters import chosen, command, in_groups
 from oscine.errors import UsageError
-from oscine.options import Group, Options, Takes, elsewhere, option, options_of, replaced
+from oscine.options import Group, Options, SupportedOptions, elsewhere, option, options_of, replaced
 from oscine.options.checks import number, one_of, optional, positive, text, whole
 from oscine.options.command import SpeakCommand, TranscribeCommand
 from oscine.options.speak import SpeakOptions, VoiceOptions
@@ -75,7 +75,7 @@ def wide(monkeypatch: pytest.MonkeyPatch) -> None:
 def with_one_more() -> type[Any]:
     """The toy with one more option: step 1 of CONTRIBUTING's "How to add", and nothing else."""
     volume = option(
-        None, positive(), "Loudness, dB.", "Music", families=("Waltzer",), shown="80",
+        None, positive(), "Loudness, dB.", "Music", families=("Waltzer",), default_text="80",
         neutral=(80.0,), refusal="it has no loudspeaker",
     )  # fmt: skip
     added = make_dataclass(
@@ -104,7 +104,8 @@ def test_one_record_makes_an_option(wide: None, capsys: pytest.CaptureFixture[st
         louder.of(volume=-1)
     with pytest.raises(UsageError, match=r"unknown option volum; did you mean volume\?"):
         louder.of(volum=1)
-    waltzer, mute = Takes(louder, "Waltzer"), Takes(louder, "Mute")  # a refusal by name
+    waltzer = SupportedOptions(louder, "Waltzer")
+    mute = SupportedOptions(louder, "Mute")  # a refusal by name
     assert waltzer.of(volume=7).volume == 7.0
     assert mute.of(volume=80).volume == 80.0  # which asks for nothing
     with pytest.raises(
@@ -152,7 +153,7 @@ def test_every_record_is_whole(kind: type[Any]) -> None:
         assert record.help[0] == record.help[0].upper() or record.help.split()[0].islower()
         assert record.help.endswith(".") and len(record.help) <= 100
         # A default is told once: by its value, or in words where it is none.
-        assert not (record.shown and record.default is not None)
+        assert not (record.default_text and record.default is not None)
         assert all(
             name.startswith("-") for each in record.flags for name in each.strip(" /").split("/")
         )
@@ -165,8 +166,8 @@ def test_groups_are_told_apart_by_task() -> None:
 
 
 def test_default_models_are_those_of_the_hub() -> None:
-    assert options_of(TranscribeCommand)["model"].shown == hub.DEFAULT_MODEL
-    assert options_of(SpeakCommand)["model"].shown == hub.DEFAULT_VOICE_MODEL
+    assert options_of(TranscribeCommand)["model"].default_text == hub.DEFAULT_MODEL
+    assert options_of(SpeakCommand)["model"].default_text == hub.DEFAULT_VOICE_MODEL
 
 
 #: Options that only the host reads, and where they are used.

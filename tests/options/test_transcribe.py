@@ -63,8 +63,8 @@ def test_defaults_need_no_checking() -> None:
 def test_the_default_is_a_value_that_is_taken(name: str) -> None:
     record = options_of(TranscribeOptions)[name]
     assert record.normal(record.default) == record.default
-    if record.typed is not None:
-        assert record.normal(record.typed) in (record.default, (0.0,))  # its steps are apart
+    if record.cli_default is not None:
+        assert record.normal(record.cli_default) in (record.default, (0.0,))  # its steps are apart
 
 
 @pytest.mark.parametrize(

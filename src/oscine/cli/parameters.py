@@ -69,9 +69,14 @@ def parameter(record: Option, heading: str) -> inspect.Parameter:
     return inspect.Parameter(
         record.name,
         inspect.Parameter.KEYWORD_ONLY,
-        default=record.default if record.typed is None else record.typed,
+        default=default_of(record),
         annotation=Annotated[form(record)[0], option(record, heading)],
     )
+
+
+def default_of(record: Option) -> Any:
+    """The default as the command line takes it."""
+    return record.default if record.cli_default is None else record.cli_default
 
 
 def declared(kind: type[Any], name: str) -> Any:
@@ -84,7 +89,7 @@ def option(record: Option, heading: str | None = None) -> Any:
     _, parser, metavar = form(record)
     return typer.Option(
         *record.flags,
-        help=record.help + (f"  [default: {record.shown}]" if record.shown else ""),
+        help=record.help + (f"  [default: {record.default_text}]" if record.default_text else ""),
         parser=parser,
         metavar=record.metavar or metavar,
         rich_help_panel=heading,
@@ -93,7 +98,7 @@ def option(record: Option, heading: str | None = None) -> Any:
 
 def form(record: Option) -> tuple[Any, Callable[[str], Any] | None, str | None]:
     """What an option is on the command line: its type there, what reads it, its value's name."""
-    kind = record.type if record.typed is None else type(record.typed)
+    kind = record.type if record.cli_default is None else type(record.cli_default)
     for part in get_args(kind):
         if get_origin(part) is list:  # of a few words
             (words,) = get_args(part)

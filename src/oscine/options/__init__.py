@@ -3,13 +3,13 @@
 The options of a task are the fields of a frozen dataclass, which `option` makes: TranscribeOptions
 in options/transcribe.py, SpeakOptions in options/speak.py; options/command.py has those that only
 the commands take. The Python API, the command line, its help and docs/cli.md read the records with
-`options_of`, so a new option is a field and its use. `Takes` says which options a family of models
-takes, and refuses the others by name.
+`options_of`, so a new option is a field and its use. SupportedOptions says which options a family
+of models takes, and refuses the others by name.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import KW_ONLY, dataclass, field, fields, replace
 from difflib import get_close_matches
 from enum import StrEnum
@@ -52,10 +52,10 @@ class Group(StrEnum):
 class Option:
     """All that is known of one option. `name` and `type` are those of its dataclass field.
 
-    `help` is a clause of one sentence without what is said elsewhere in the record: `shown`, the
-    default in words, where the default is None. The families that take the option are `families`;
-    none stands for all of its task. A family that lacks it refuses every value but the default and
-    those in `neutral`, which ask for nothing; `refusal` tells why or what to do instead.
+    `help` is one short clause, and `default_text` the default in words where that is None. The
+    families that take the option are `families`, or if that is empty all families of the task. A
+    family that lacks it refuses every value but the default and those in `neutral`, which ask for
+    nothing; `refusal` tells why, or what to do instead.
     """
 
     default: Any
@@ -65,7 +65,7 @@ class Option:
     _: KW_ONLY
     name: str = ""
     type: Any = None
-    shown: str = ""
+    default_text: str = ""
     families: tuple[str, ...] = ()
     neutral: tuple[object, ...] = ()
     refusal: str = ""
@@ -73,11 +73,11 @@ class Option:
     replaces: Mapping[str, str] = field(default_factory=dict)
     #: Of what only commands take: where the Python API takes it.
     elsewhere: str = ""
-    #: On the command line: all spellings, where there is more than --name; the value's name; the
-    #: default, where it is typed in another form; whether it may be given only once.
+    #: On the command line: all spellings, where there are more than --name; the value's name; the
+    #: default, where it has another form there; whether the option may be given only once.
     flags: tuple[str, ...] = ()
     metavar: str | None = None
-    typed: Any = None
+    cli_default: Any = None
     once: bool = False
 
     def normal(self, value: Any) -> Any:
@@ -122,11 +122,13 @@ class Options:
         """Check and normalise; UsageError names the option that cannot be carried out."""
         known, remedies = options_of(cls), elsewhere(cls)
         for name, value in options.items():
+            if name in known:
+                continue
             if name in cls.beside:
                 raise UsageError(f"{name} is no {cls.__name__}: give it to {cls.call}")
             if name in remedies and value is not None:
                 raise UsageError(f"{name} is not an option of {cls.purpose}; {remedies[name]}")
-            if name not in known and name not in remedies:
+            if name not in remedies:
                 names = (*cls.beside, *known)
                 near = get_close_matches(name, names, 1)
                 hint = f"did you mean {near[0]}?" if near else f"known: {', '.join(names)}"
@@ -167,18 +169,19 @@ T = TypeVar("T", bound=Options)
 
 
 @dataclass(frozen=True, slots=True)
-class Takes(Generic[T]):
-    """Which options of a task a family of models takes. The rest is refused by name, never ignored.
+class SupportedOptions(Generic[T]):
+    """The options of a task that a family of models takes; `of` refuses the others by name.
 
-    `names`: those that it takes; None: those whose record names the family. `refusals`: what the
-    family says of others by name, in place of the general line; {value} stands for the value.
-    `check`: raises UsageError for values that the family alone refuses. Raises UsageError for names
-    that are no options of the `kind`.
+    `kind` is a class of options and `family` how messages call the family. `names` are the options
+    that it takes; None stands for those whose record names the family or no family. `refusals` has
+    the family's own message for an option that it lacks, by name, where {value} stands for the
+    value. `check` raises UsageError for values that this family alone refuses. Raises UsageError
+    for names that are not options of the `kind`.
     """
 
     kind: type[T]
     family: str
-    names: frozenset[str] | None = None
+    names: Collection[str] | None = None
     refusals: Mapping[str, str] = field(default_factory=dict)
     check: Callable[[T], None] | None = None
 
@@ -191,13 +194,13 @@ class Takes(Generic[T]):
         checked = self.kind.of(**options)
         for record in options_of(self.kind).values():
             value = getattr(checked, record.name)
-            if not self.has(record) and value not in (record.default, *record.neutral):
+            if not self.supports(record) and value not in (record.default, *record.neutral):
                 raise UsageError(self.refusal(record, value))
         if self.check is not None:
             self.check(checked)
         return checked
 
-    def has(self, record: Option) -> bool:
+    def supports(self, record: Option) -> bool:
         """Whether the family takes an option."""
         if self.names is not None:
             return record.name in self.names

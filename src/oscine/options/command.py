@@ -12,9 +12,9 @@ Dtype: TypeAlias = Literal["auto", "f32", "f16"]
 Format: TypeAlias = Literal["txt", "vtt", "srt", "tsv", "json", "all"]
 
 
-def _model(shown: str, metavar: str | None = None) -> Any:
+def _model(default: str, metavar: str | None = None) -> Any:
     help = "A name of `oscine models list`, or a path."
-    return option(None, as_given, help, Group.MODEL, metavar=metavar, shown=shown)
+    return option(None, as_given, help, Group.MODEL, metavar=metavar, default_text=default)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -31,7 +31,7 @@ class LoadOptions:
         Group.MODEL, elsewhere="choose the precision when loading the model: dtype='f32' or 'f16'")
     threads: int | None = option(
         None, as_given, "Cores for NumPy; 0: all.", Group.MODEL,
-        metavar="NUMBER", shown="OSCINE_THREADS, else all",
+        metavar="NUMBER", default_text="OSCINE_THREADS, else all",
         elsewhere="set the environment variable OSCINE_THREADS, or call threads.set_count")
     offline: bool = option(
         False, flag, "Fetch nothing (also OSCINE_OFFLINE=1).", Group.MODEL, flags=("--offline",),
@@ -54,10 +54,10 @@ class TranscribeCommand(LoadOptions):
     output_format: list[Format] | None = option(
         None, as_given,
         "txt, vtt, srt, tsv, json or all; may be repeated. Several are written to files.",
-        Group.OUTPUT, shown="txt", flags=("--output-format", "-f"), metavar="FORMAT")
+        Group.OUTPUT, default_text="txt", flags=("--output-format", "-f"), metavar="FORMAT")
     output_dir: str | None = option(
         None, as_given, "Folder for the results.", Group.OUTPUT, metavar="FOLDER",
-        shown="stdout for one recording and one format, else beside the recordings",
+        default_text="stdout for one recording and one format, else beside the recordings",
         flags=("--output-dir", "-o"), once=True)
     verbose: bool = option(
         False, flag, "Log to stderr, and show segments there as they come.", Group.OUTPUT,
@@ -69,7 +69,7 @@ class TranscribeCommand(LoadOptions):
         "where FILE is -.",
         Group.LIVE, flags=("--live",))
     latency: float | None = option(
-        None, as_given, "Seconds of audio until a word is final.", Group.LIVE, shown="2"
+        None, as_given, "Seconds of audio until a word is final.", Group.LIVE, default_text="2"
     )
     temperature_increment_on_fallback: float | None = option(
         0.2, optional(number()),
@@ -87,11 +87,11 @@ class SpeakCommand(LoadOptions):
     output: str | None = option(
         None, as_given,
         "File for the speech (.wav .raw .mp3 .flac .opus .ogg .m4a .aac), or - for stdout.",
-        Group.OUTPUT, metavar="FILE", shown="stdout, if that is not a terminal",
+        Group.OUTPUT, metavar="FILE", default_text="stdout, if that is not a terminal",
         flags=("--output", "-o"), once=True)
     format: str | None = option(
         None, as_given, "wav, raw, mp3 and so on.", Group.OUTPUT, metavar="FORMAT",
-        shown="the suffix of FILE; wav on stdout", flags=("--format", "-f"), once=True,
+        default_text="the suffix of FILE; wav on stdout", flags=("--format", "-f"), once=True,
         elsewhere="give it to Speech.save")
     play: bool = option(
         False, flag, "Play the speech while it is made.", Group.OUTPUT, flags=("--play",)

@@ -43,13 +43,14 @@ class VoiceOptions:
     # fmt: off
     voice: Any = option(
         None, as_given, "A voice of the model, or for base models a saved one; help lists them.",
-        Group.VOICE, metavar="NAME", shown=f"{DEFAULT_VOICE}, if the model has voices", once=True,
+        Group.VOICE, metavar="NAME", default_text=f"{DEFAULT_VOICE}, if the model has voices",
+        once=True,
         replaces={
             "speaker": "it is called voice here",
             "voice_clone_prompt": "save a voice once and give it as voice"})
     language: str | None = option(
         None, as_given, "Code of the text's language, its English name or its own.", Group.VOICE,
-        metavar="LANGUAGE", shown="auto, the model decides", once=True)
+        metavar="LANGUAGE", default_text="auto, the model decides", once=True)
     instruct: str | None = option(
         None, as_given, "How to say it (1.7b-custom-voice), or the voice described (voice-design).",
         Group.VOICE, metavar="TEXT",
@@ -79,48 +80,49 @@ class SpeakOptions(Options):
     # fmt: off
     seed: int | None = option(
         None, whole(0, SEEDS - 1, strict=True), "The same seed gives the same speech.",
-        Group.SAMPLING, metavar="NUMBER", shown="drawn",
+        Group.SAMPLING, metavar="NUMBER", default_text="drawn",
         replaces={"torch_seed": "there is one seed for all of an utterance: seed"})
     temperature: float | None = option(
         None, _temperature, "Variety: more above 1, less below.", Group.SAMPLING,
-        metavar="NUMBER", shown="0.9", once=True)
+        metavar="NUMBER", default_text="0.9", once=True)
     top_k: int | None = option(
         None, whole(strict=True), "Sample from this many most likely codes; 0: all.",
-        Group.SAMPLING, metavar="NUMBER", shown="50")
+        Group.SAMPLING, metavar="NUMBER", default_text="50")
     top_p: float | None = option(
         None, _share, "Sample from the most likely codes up to this total probability.",
-        Group.SAMPLING, metavar="NUMBER", shown="1, all")
+        Group.SAMPLING, metavar="NUMBER", default_text="1, all")
     repetition_penalty: float | None = option(
         None, _factor, "Above 1: codes already used are less likely.", Group.SAMPLING,
-        metavar="NUMBER", shown="1.05")
+        metavar="NUMBER", default_text="1.05")
     do_sample: bool | None = option(
         None, flag, "Sample; off: always the most likely code, which sounds worse.",
-        Group.SAMPLING, shown="on")
+        Group.SAMPLING, default_text="on")
     subtalker_temperature: float | None = option(
         None, _temperature, "--temperature of the fine codes.", Group.SAMPLING,
-        metavar="NUMBER", shown="0.9")
+        metavar="NUMBER", default_text="0.9")
     subtalker_top_k: int | None = option(
         None, whole(strict=True), "--top-k of the fine codes.", Group.SAMPLING, metavar="NUMBER",
-        shown="50")
+        default_text="50")
     subtalker_top_p: float | None = option(
-        None, _share, "--top-p of the fine codes.", Group.SAMPLING, metavar="NUMBER", shown="1")
+        None, _share, "--top-p of the fine codes.", Group.SAMPLING, metavar="NUMBER",
+        default_text="1")
     subtalker_do_sample: bool | None = option(
-        None, flag, "--do-sample of the fine codes.", Group.SAMPLING, shown="on",
+        None, flag, "--do-sample of the fine codes.", Group.SAMPLING, default_text="on",
         replaces={"subtalker_dosample": "it is called subtalker_do_sample here"})
 
     x_vector_only: bool | None = option(
         None, flag, "Clone the sound of the voice only, not its manner.", Group.VOICE,
-        shown="on without --reference-text",
+        default_text="on without --reference-text",
         replaces={"x_vector_only_mode": "it is called x_vector_only here"})
     reference_silence: float | None = option(
         None, checked_silence,
         "Silence after the reference, 0 to 5: its last words are not repeated.", Group.VOICE,
-        metavar="SECONDS", shown="0")
+        metavar="SECONDS", default_text="0")
 
     max_seconds: float | None = option(
         None, positive("be a number above 0", strict=True),
         "Stop after this much audio, pauses included.", Group.LENGTH, metavar="SECONDS",
-        shown="what the text can take")
+        default_text="what the text can take")
     max_frames: int | None = option(
         None, whole(1, strict=True), "Stop after this many frames of 80 ms.", Group.LENGTH,
         metavar="NUMBER",
@@ -129,7 +131,7 @@ class SpeakOptions(Options):
             "min_new_tokens": "an utterance has at least 2 frames, as upstream"})
     streamed_text: bool | None = option(
         None, flag, "Show the model the text word by word as it speaks.", Group.LENGTH,
-        shown="on when cloning",
+        default_text="on when cloning",
         replaces={"non_streaming_mode": "use streamed_text, which is the opposite"})
     guard: bool = option(
         True, optional(flag, True),

@@ -58,9 +58,10 @@ def _language(name: str, value: Any) -> str:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TranscribeOptions(Options):
-    """Options of all families that transcribe. Make them with `of`, or with a family's `Takes.of`.
+    """Options of all families that transcribe.
 
-    `of` takes openai-whisper's forms of values.
+    Make them with `of`, which takes openai-whisper's forms of values, or with the `of` of a
+    family's SupportedOptions, which also refuses what the family lacks.
     """
 
     purpose = "transcribe"
@@ -71,10 +72,10 @@ class TranscribeOptions(Options):
     batch_size: Batch = option(
         None, whole_or("auto", MOST_WINDOWS),
         f"Windows decoded side by side, up to {MOST_WINDOWS}; auto: what fits.", Group.MODEL,
-        metavar="N", shown="1")
+        metavar="N", default_text="1")
 
     language: str | None = option(
-        None, _language, "Code or English name.", Group.AUDIO, shown="detected", once=True)
+        None, _language, "Code or English name.", Group.AUDIO, default_text="detected", once=True)
     task: Task = option(
         "transcribe", one_of("transcribe", "translate"),
         "Write the same language, or translate to English.", Group.AUDIO, families=(WHISPER,))
@@ -92,7 +93,7 @@ class TranscribeOptions(Options):
         None, positive(), "Refuse longer recordings, s.", Group.AUDIO)
     clip_timestamps: tuple[Clip, ...] = option(
         ((0.0, None),), clips, "Seconds start,end,start,...; the last end is optional.",
-        Group.AUDIO, typed="0", once=True)
+        Group.AUDIO, cli_default="0", once=True)
 
     word_timestamps: bool = option(
         False, flag, "Find the start and end of each word.", Group.TIMES)
@@ -113,10 +114,10 @@ class TranscribeOptions(Options):
         families=(PARAKEET,), refusal=f"{_OF_WORDS}; subtitles have max_words_per_line")
     silence_gap: float | None = option(
         None, _above_0_s, "Pause that ends a segment, s.", Group.SEGMENTS,
-        shown=f"{SILENCE_GAP:g}", families=(PARAKEET,), refusal=_OF_WORDS)
+        default_text=f"{SILENCE_GAP:g}", families=(PARAKEET,), refusal=_OF_WORDS)
     max_duration: float | None = option(
         None, _above_0_s, "Longest segment, s.", Group.SEGMENTS,
-        shown=f"{MAX_DURATION:g}", families=(PARAKEET,), refusal=_OF_WORDS)
+        default_text=f"{MAX_DURATION:g}", families=(PARAKEET,), refusal=_OF_WORDS)
 
     initial_prompt: str | None = option(
         None, text, "Text shown before the first window.", Group.CONTEXT, families=(WHISPER,),
@@ -126,7 +127,7 @@ class TranscribeOptions(Options):
         families=(WHISPER,))
     condition_on_previous_text: bool | None = option(
         None, flag, "Show each window the text before it.", Group.CONTEXT,
-        shown="unless in batches", families=(WHISPER,), neutral=(False,))
+        default_text="unless in batches", families=(WHISPER,), neutral=(False,))
     prefix: str | None = option(
         None, text, "Text that each window begins with.", Group.CONTEXT, families=(WHISPER,))
     hotwords: str | None = option(
@@ -134,16 +135,16 @@ class TranscribeOptions(Options):
 
     temperature: tuple[float, ...] = option(
         TEMPERATURES, temperatures(COLDEST, HOTTEST), "0: always the most likely token.",
-        Group.SEARCH, typed=0.0, families=(WHISPER,), neutral=((0.0,),), once=True)
+        Group.SEARCH, cli_default=0.0, families=(WHISPER,), neutral=((0.0,),), once=True)
     best_of: int | None = option(
         None, whole(1, MOST_SAMPLES), "Samples above temperature 0.", Group.SEARCH,
-        shown=f"{BEST_OF}", families=(WHISPER,), neutral=(1,))
+        default_text=f"{BEST_OF}", families=(WHISPER,), neutral=(1,))
     beam_size: int | None = option(
         None, whole(1, MOST_BEAMS), "Beams at temperature 0.", Group.SEARCH,
-        shown="1, greedy", families=(WHISPER,), neutral=(1,))
+        default_text="1, greedy", families=(WHISPER,), neutral=(1,))
     patience: float | None = option(
-        None, positive(), "Beams to finish, as a multiple of beam_size.", Group.SEARCH, shown="1",
-        families=(WHISPER,))
+        None, positive(), "Beams to finish, as a multiple of beam_size.", Group.SEARCH,
+        default_text="1", families=(WHISPER,))
     length_penalty: float | None = option(
         None, share, "Alpha, 0 to 1; None: rank by mean log probability.", Group.SEARCH,
         families=(WHISPER,))
@@ -155,12 +156,12 @@ class TranscribeOptions(Options):
         families=(WHISPER,))
     suppress_tokens: tuple[int, ...] = option(
         (-1,), token_ids, "Ids never chosen; -1: brackets, notes and other symbols.",
-        Group.SEARCH, typed="-1", families=(WHISPER,), once=True)
+        Group.SEARCH, cli_default="-1", families=(WHISPER,), once=True)
     suppress_blank: bool = option(
         True, flag, "Do not begin with a blank.", Group.SEARCH, families=(WHISPER,))
     sample_len: int | None = option(
-        None, whole(1), "Most tokens per window.", Group.SEARCH, shown="224", families=(WHISPER,),
-        replaces={"max_new_tokens": "use sample_len"})
+        None, whole(1), "Most tokens per window.", Group.SEARCH, default_text="224",
+        families=(WHISPER,), replaces={"max_new_tokens": "use sample_len"})
     seed: int = option(
         0, whole(), "Seed for temperatures above 0.", Group.SEARCH, families=(WHISPER,))
 
@@ -186,7 +187,7 @@ class TranscribeOptions(Options):
             "vad_parameters": "use vad_threshold=, vad_min_silence_duration_ms= and so on"})
     vad_neg_threshold: float | None = option(
         None, share, "Speech ends below this probability.", Group.VAD,
-        shown="0.15 below vad_threshold")
+        default_text="0.15 below vad_threshold")
     vad_min_speech_duration_ms: int = option(
         0, whole(), "Drop shorter speech.", Group.VAD)
     vad_max_speech_duration_s: float = option(

@@ -6,7 +6,7 @@ import math
 import re
 
 from oscine.errors import UsageError
-from oscine.options import PARAKEET, Takes
+from oscine.options import PARAKEET, SupportedOptions
 from oscine.options.checks import as_float
 from oscine.options.transcribe import TranscribeOptions
 
@@ -38,7 +38,7 @@ def _check(options: TranscribeOptions) -> None:
     weighted_phrases(options.hotwords)
 
 
-OPTIONS = Takes(
+OPTIONS = SupportedOptions(
     TranscribeOptions,
     PARAKEET,
     refusals={

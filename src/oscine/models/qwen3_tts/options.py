@@ -5,10 +5,10 @@ from __future__ import annotations
 from dataclasses import fields, replace
 
 from oscine.models.qwen3_tts.config import Generation, Sampling
-from oscine.options import QWEN3_TTS, Takes, options_of
+from oscine.options import QWEN3_TTS, SupportedOptions, options_of
 from oscine.options.speak import SEEDS, SpeakOptions
 
-OPTIONS = Takes(SpeakOptions, QWEN3_TTS)
+OPTIONS = SupportedOptions(SpeakOptions, QWEN3_TTS)
 
 
 def sampling(options: SpeakOptions, generation: Generation) -> tuple[Sampling, Sampling]:

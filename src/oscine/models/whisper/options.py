@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from oscine.options import WHISPER, Takes
+from oscine.options import WHISPER, SupportedOptions
 from oscine.options.transcribe import TranscribeOptions
 
-OPTIONS = Takes(TranscribeOptions, WHISPER)
+OPTIONS = SupportedOptions(TranscribeOptions, WHISPER)
