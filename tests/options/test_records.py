@@ -3,13 +3,19 @@
 from __future__ import annotations
 
 import re
+import subprocess
+import sys
 from dataclasses import dataclass, make_dataclass
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
+import numpy as np
 import pytest
 import typer
+from hypothesis import given
+from hypothesis import strategies as st
 
+import oscine.cli
 from oscine import hub
 from oscine.cli import ArgumentError
 from oscine.cli.parameters import chosen, command, in_groups
@@ -126,6 +132,35 @@ def test_help_is_in_groups_with_one_margin(wide: None, capsys: pytest.CaptureFix
     assert max(map(len, shown.splitlines())) <= 80
 
 
+@pytest.mark.parametrize(
+    ("name", "kinds"),
+    [("transcribe", KINDS[:3]), ("speak", KINDS[3:])],
+    ids=["transcribe", "speak"],
+)
+def test_help_of_the_commands_is_in_groups(
+    wide: None, capsysbinary: pytest.CaptureFixture[bytes], name: str, kinds: tuple[type[Any], ...]
+) -> None:
+    assert oscine.cli.run([name, "--help"]) == 0
+    shown = capsysbinary.readouterr().out.decode()
+    assert max(map(len, shown.splitlines())) <= 80 and "\x1b" not in shown
+    parts = re.split(r"^(\S.*):$", shown, flags=re.M)[1:]
+    groups = in_groups(kinds)
+    assert parts[::2] == ["Arguments", *groups, "Help"]
+    for heading, part in zip(parts[2:-2:2], parts[3:-2:2], strict=True):
+        words = " ".join(re.sub(r"-\n +", "-", part).split())
+        for record in groups[heading]:
+            assert re.search(rf"--{record.name.replace('_', '-')}\b", words)
+            assert record.help in words
+            assert not record.default_text or f"[default: {record.default_text}]" in words
+
+
+@pytest.mark.parametrize("module", ["cli.transcribe", "options.transcribe", "options.speak"])
+def test_records_import_no_model(module: str) -> None:
+    """So that help, and a wrong call, take no longer than they must."""
+    code = f"import sys, oscine.{module}; sys.exit('oscine.models' in sys.modules)"
+    assert subprocess.run([sys.executable, "-P", "-c", code], check=False).returncode == 0
+
+
 def test_an_option_that_may_be_given_once(wide: None) -> None:
     made, calls = command_of(Dance)
     run(made, "--steps", "1", "--steps", "2")
@@ -157,6 +192,33 @@ def test_every_record_is_whole(kind: type[Any]) -> None:
         assert all(
             name.startswith("-") for each in record.flags for name in each.strip(" /").split("/")
         )
+
+
+ATOMS = st.one_of(
+    st.none(), st.booleans(), st.integers(), st.floats(), st.text(max_size=5), st.binary(),
+    st.sampled_from([10**400, "auto", "1,2", "0.5", "translate", 1e39, np.arange(3), np.zeros(0)]),
+)  # fmt: skip
+VALUES = st.recursive(
+    ATOMS,
+    lambda inner: st.one_of(
+        st.lists(inner, max_size=3),
+        st.dictionaries(st.sampled_from(["start", "end", "x"]), inner, max_size=3),
+    ),
+    max_leaves=4,
+)
+
+
+@pytest.mark.parametrize("kind", [TranscribeOptions, SpeakOptions], ids=lambda kind: kind.__name__)
+@given(st.data())
+def test_any_value_is_taken_or_refused_by_name(kind: type[Options], data: st.DataObject) -> None:
+    name = data.draw(st.sampled_from([*options_of(kind)]))
+    try:
+        checked = kind.of(**{name: data.draw(VALUES)})
+    except UsageError as error:
+        assert name in str(error) and "\n" not in str(error)
+        return
+    value = getattr(checked, name)
+    assert getattr(kind.of(**{name: value}), name) == value  # a normal form is one
 
 
 def test_groups_are_told_apart_by_task() -> None:

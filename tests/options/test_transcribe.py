@@ -151,6 +151,8 @@ def test_the_default_is_a_value_that_is_taken(name: str) -> None:
         ({"batch_size": 0}, "batch_size must be a number from 1 to 64 or auto, not 0"),
         ({"batch_size": 65}, "batch_size must be a number from 1 to 64 or auto, not 65"),
         ({"batch_size": "many"}, "batch_size must be a number from 1 to 64 or auto, not 'many'"),
+        ({"batch_size": np.arange(2)}, "batch_size must be a number from 1 to 64 or auto, not arr"),
+        ({"task": np.arange(2)}, "unknown task array([0, 1]); valid are transcribe, translate"),
         ({"batch_size": True}, "batch_size must be a number from 1 to 64 or auto, not True"),
         ({"batch_size": 8, "condition_on_previous_text": True}, "condition_on_previous_text=True"),
         ({"batch_size": "auto", "initial_prompt": "x"}, "initial_prompt does not go with batch_si"),

@@ -38,8 +38,8 @@ def one_of(*choices: str) -> Check:
     """One of several words."""
 
     def check(name: str, value: Any) -> str:
-        if value not in choices:
-            raise UsageError(f"unknown {name} {value!r}; valid are {', '.join(choices)}")
+        if not isinstance(value, str) or value not in choices:
+            raise UsageError(f"unknown {name} {shortened(value)}; valid are {', '.join(choices)}")
         return str(value)
 
     return check
