@@ -12,9 +12,9 @@ from typing import Any
 from oscine.cli.parameters import default_of, in_groups
 from oscine.options import Option
 from oscine.options.command import SpeakCommand, TranscribeCommand
+from oscine.options.layout import Layout
 from oscine.options.speak import SpeakOptions, VoiceOptions
 from oscine.options.transcribe import TranscribeOptions
-from oscine.subtitles import Layout
 
 PAGE = Path(__file__).resolve().parent.parent / "docs" / "cli.md"
 COMMANDS: dict[str, tuple[type[Any], ...]] = {

@@ -17,15 +17,15 @@ from hypothesis import strategies as st
 
 import oscine.cli
 from oscine import hub
-from oscine.cli import ArgumentError
+from oscine.cli.console import ArgumentError
 from oscine.cli.parameters import chosen, command, in_groups
 from oscine.errors import UsageError
 from oscine.options import Group, Options, SupportedOptions, elsewhere, option, options_of, replaced
 from oscine.options.checks import number, one_of, optional, positive, text, whole
 from oscine.options.command import SpeakCommand, TranscribeCommand
+from oscine.options.layout import Layout
 from oscine.options.speak import SpeakOptions, VoiceOptions
 from oscine.options.transcribe import TranscribeOptions
-from oscine.subtitles import Layout
 
 ROOT = Path(__file__).resolve().parent.parent.parent
 KINDS = (TranscribeCommand, TranscribeOptions, Layout, SpeakCommand, VoiceOptions, SpeakOptions)
@@ -154,10 +154,16 @@ def test_help_of_the_commands_is_in_groups(
             assert not record.default_text or f"[default: {record.default_text}]" in words
 
 
-@pytest.mark.parametrize("module", ["cli.transcribe", "options.transcribe", "options.speak"])
-def test_records_import_no_model(module: str) -> None:
+@pytest.mark.parametrize(
+    ("module", "absent"),
+    [
+        ("cli.transcribe", "oscine.models"),
+        *((f"options.{name}", "numpy") for name in ("transcribe", "speak", "command", "layout")),
+    ],
+)
+def test_records_import_neither_numpy_nor_models(module: str, absent: str) -> None:
     """So that help, and a wrong call, take no longer than they must."""
-    code = f"import sys, oscine.{module}; sys.exit('oscine.models' in sys.modules)"
+    code = f"import sys, oscine.{module}; sys.exit({absent!r} in sys.modules)"
     assert subprocess.run([sys.executable, "-P", "-c", code], check=False).returncode == 0
 
 

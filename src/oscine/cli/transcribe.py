@@ -29,8 +29,8 @@ from oscine.files import expanded
 from oscine.formats import FORMATS, SUBTITLES
 from oscine.options import options_of
 from oscine.options.command import Dtype, LoadOptions, TranscribeCommand
+from oscine.options.layout import Layout
 from oscine.options.transcribe import TranscribeOptions
-from oscine.subtitles import Layout
 
 if TYPE_CHECKING:
     from oscine.cli.engine import Listener

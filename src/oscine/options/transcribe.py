@@ -30,7 +30,7 @@ from oscine.options.checks import (
     whole_or,
 )
 from oscine.options.command import TranscribeCommand
-from oscine.subtitles import Layout
+from oscine.options.layout import Layout
 from oscine.text.languages import language_code
 
 Task: TypeAlias = Literal["transcribe", "translate"]
