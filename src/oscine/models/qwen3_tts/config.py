@@ -19,6 +19,7 @@ from typing import Final, Literal, cast
 from oscine.errors import CheckpointError
 from oscine.model_files import read_json
 from oscine.models.stated import Stated
+from oscine.options.speak import LEAST_FACTOR, MOST_FACTOR
 from oscine.weights import Checkpoint
 
 MODEL_TYPE, CODEC_TYPE = "qwen3_tts", "qwen3_tts_tokenizer_12hz"
@@ -29,9 +30,6 @@ LAST_STRIDE = 2
 #: No released size comes near these.
 MAX_WIDTH, MAX_VOCABULARY, MAX_LAYERS, MAX_GROUPS = 1 << 16, 1 << 22, 1 << 10, 1 << 7
 MAX_POSITIONS = 1 << 22
-
-from oscine.options.speak import LEAST_FACTOR as LEAST_FACTOR
-from oscine.options.speak import MOST_FACTOR as MOST_FACTOR
 
 Kind = Literal["base", "custom_voice", "voice_design"]
 KINDS: Final = ("base", "custom_voice", "voice_design")
