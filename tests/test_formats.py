@@ -19,6 +19,8 @@ from oscine.formats import FORMATS, render, timestamp, write_result
 from oscine.subtitles import Layout, one_line
 from oscine.types import Segment, Transcript, Word
 
+from .bounded import run_bounded
+
 
 def transcript(*spans: tuple[float, float, str]) -> Transcript:
     segments = tuple(
@@ -46,6 +48,33 @@ def test_as_openai_whisper_writes_them() -> None:
     assert render(TWO, "tsv") == (
         "start\tend\ttext\n0\t7600\tAnd so, --> my fellow\n3723457\t3724000\tTa b “é”\n"
     )
+
+
+LONG = """
+from oscine.formats import FORMATS, render
+from oscine.types import Segment, Transcript, Word
+size = 224 * 1024  # a window's tokens, each as long as any may be
+for text in [(each * size)[:size] + tail for each in GIVEN for tail in ("", "x")]:
+    for words in (None, (Word(0.0, 9.0, text, 0.5),)):
+        segment = Segment(0, 0, 0.0, 9.0, text, (), 0.0, 0.0, 1.0, 0.0, words)
+        whole = Transcript(text, "en", (segment,), 9.0, "tiny.en", "NumPy", {})
+        for name in FORMATS:
+            render(whole, name)
+"""
+
+
+def test_a_text_of_one_character_takes_no_more_time_than_others() -> None:
+    """A hostile vocabulary makes such; a pattern that looks from each place takes minutes."""
+    run_bounded(LONG, [" ", "-", "\t", "\u3000", "\n", " -", "-\n", "\n ", "\x1b", "<", "\u202e"])
+
+
+@given(st.text(" \t\n\r\x1c\u2028-><x", max_size=30))
+def test_runs_are_replaced_as_wholes(text: str) -> None:
+    """As patterns do that look from each place, which are simpler and slow."""
+    plain = re.sub(r"\s*[\n\r\v\f\x1c-\x1e\x85\u2028\u2029]\s*", " ", text)
+    assert one_line(text) == plain.strip()
+    cue = render(transcript((0.0, 1.0, f"a{text}b")), "srt").split("\n", 2)[2]
+    assert cue == re.sub("--+>", "->", one_line(f"a{text}b")) + "\n\n"
 
 
 def test_channels_are_named_and_nothing_changes_without() -> None:

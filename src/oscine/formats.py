@@ -18,7 +18,7 @@ from oscine.files import NewFile, cannot_write
 from oscine.subtitles import PLAIN, Cue, Layout, channel_name, cues, milliseconds, one_line
 from oscine.types import Segment, Transcript
 
-_ARROWS = re.compile("--+>")  # one ends the line of times
+_ARROWS = re.compile("(?<!-)--+>")  # one ends the line of times; looked for once in a run
 
 
 def timestamp(seconds: float, *, hours: bool, marker: str) -> str:

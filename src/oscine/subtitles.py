@@ -17,7 +17,8 @@ from oscine.types import Segment, Word
 
 LONG_PAUSE = 3.0  # seconds between the starts of two words, over which no cue reaches
 
-_LINE_BREAKS = re.compile(r"\s*[\n\r\v\f\x1c-\x1e\x85\u2028\u2029]\s*")
+# Looked for once in a run of white space, which a hostile vocabulary makes as long as it likes.
+_LINE_BREAKS = re.compile(r"(?<!\s)\s*[\n\r\v\f\x1c-\x1e\x85\u2028\u2029]\s*")
 
 
 PLAIN = Layout()

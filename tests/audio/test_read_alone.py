@@ -19,6 +19,8 @@ from oscine.audio import demuxer
 from oscine.audio.io import channel_count, decode
 from oscine.errors import AudioError
 
+from ..bounded import run_bounded
+
 RATE = 16_000
 TONE = np.round(9000 * np.sin(2 * np.pi * 440 * np.arange(RATE) / RATE)).astype("<i2")
 
@@ -164,6 +166,34 @@ def test_a_playlist_is_refused_and_nothing_it_names_is_touched(kept, monkeypatch
                 with pytest.raises(AudioError, match=rf"ffmpeg -i {path} -c copy joined.mkv$"):
                     decode(path)
     assert not kept.touched()
+
+
+HEADS = """
+import io
+from oscine.audio.demuxer import refuse_playlist
+from oscine.errors import AudioError
+for head in GIVEN:
+    try:
+        refuse_playlist("talk.wav", io.BytesIO(head.encode()))
+        said = ""
+    except AudioError as error:
+        said = str(error)
+    print(json.dumps({"said": said}), flush=True)
+"""
+
+
+def test_a_head_of_many_comments_is_judged_at_once() -> None:
+    """A pattern that may part them in many ways takes for ever to say that they are none."""
+    comments = ["<!---->", "<!-- a -->\n", "<!-->-->", "<!--", "<?xml?>", "<?xml a?>\n"]
+    words = ["REM\n", "REM x\n \n", "TITLE FILE\n", "FILE WAVE ", " ", "\n", "<a:", "[", "#"]
+    repeated = [each * (4000 // len(each)) for each in comments + words]
+    for line in run_bounded(HEADS, [*repeated, *(each + "x" for each in repeated)], seconds=60):
+        assert line["said"] == ""
+    lists = ["<MPD>", "<smil>", "<x:playlist>", "<!-- <MPD> -->\n<asx>"]
+    fronts = [*(each * 300 for each in comments[:2]), "<?xml a?>\n" + "<!-- <a> -->\n" * 200]
+    heads = [front + each for front in fronts for each in lists]
+    for line in run_bounded(HEADS, heads, seconds=60):
+        assert line["said"].startswith("talk.wav: is a playlist")
 
 
 @pytest.mark.parametrize("suffix", sorted(demuxer.PLAYLIST_SUFFIXES))

@@ -18,6 +18,7 @@ from oscine.audio.resample import HIGHEST_RATE
 JITTER = 0.05  # seconds by which a clock may be wrong: containers round, recorders are late
 SETTLED = 0.5  # seconds of sound for which a clock that jumps must keep its new time
 MOST_SILENCE = 6 * 3600.0  # seconds of a recording that are filled; a clock that asks more is wrong
+MOST_HELD = 128  # frames that wait for that, however short: 0.3 s of the shortest of any codec
 SHOWN = 5  # gaps that a message tells one by one
 _DRIFTS = 2.5  # seconds in which a clock that drifts is not behind by as much as JITTER
 _FASTER = 1.05  # the speed at which sound is caught up with that has more samples than time
@@ -63,7 +64,8 @@ class Clock:
 
         `start`: what the part's clock says where it begins; None: as its first frame says. `wrap`:
         after how many seconds the clock is at 0 again. A frame whose time does not follow waits for
-        half a second of sound after it, which tells a gap from a time that is damaged.
+        half a second of sound after it, or MOST_HELD frames, which tells a gap from a time that is
+        damaged.
         """
         self._origin = None if start is None else start - self.position
         self._wrap, self._last, self._hurried = wrap, 0.0, False
@@ -73,7 +75,7 @@ class Clock:
         for stamped in frames:
             held.append(stamped)
             ahead += stamped.length
-            while held and (ahead > SETTLED or self._follows(held[0])):
+            while held and (ahead > SETTLED or len(held) > MOST_HELD or self._follows(held[0])):
                 ahead -= held[0].length
                 yield self._next(held)
         while held:

@@ -36,9 +36,10 @@ PLAYLIST_SUFFIXES = frozenset(
     ".asx .cpl .cue .f4m .ffconcat .ism .ismc .m3u .m3u8 .mpd .pls .sdp .smil .wax .wpl .wvx "
     ".xspf".split()
 )
+#: Comments are matched as a whole (`(?>`, `*+`): else a head of many has endless ways to be parted.
 _PLAYLIST = re.compile(
     r"\s*(#EXTM3U|ffconcat\b|\[playlist\]|\[reference\]|<asx|<smil|<\?wpl|RTSPtext|v=0\r?\no=|"
-    r"(<\?xml.*?>\s*)?(<!--.*?-->\s*)*"
+    r"(?><\?xml.*?>\s*)?(?><!--.*?-->\s*)*+"
     r"<(\w+:)?(asx|smil|MPD|playlist|SmoothStreamingMedia|CompositionPlaylist|manifest)\b|"
     r"((REM|PERFORMER|TITLE|CATALOG|CDTEXTFILE)\b[^\n]*\n\s*)*FILE\s[^\n]*"
     r"\b(WAVE|MP3|AIFF|FLAC|BINARY|MOTOROLA)\s*\n)",

@@ -255,6 +255,9 @@ for kind in eval(sys.stdin.read()):
     for before, size in (("", int(sys.argv[1])), ("a", 5000)):
         text = before + kind * (size // len(kind))
         assert "".join(p.before + p.text for p in pieces(text)).rstrip() == text.rstrip()
+for mark in ".…。":
+    for text in (mark * 600_000 + "a", "a" + mark * 600_000):
+        assert "".join(p.before + p.text for p in pieces(text)) == text
 blank = " \\n" * 100_000  # bit by bit: only white space could be looked at time and again
 assert [p.text for p in incremental_pieces(iter("Hi." + blank + "You."))] == ["Hi.", "You."]
 """

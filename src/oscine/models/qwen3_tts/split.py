@@ -23,6 +23,7 @@ from functools import lru_cache
 LIMIT, MOST = 200.0, 260.0
 SENTENCE, CLAUSE, PARAGRAPH = 0.2, 0.0, 0.5  # seconds of quiet that are due after one
 NO_END = -1.0
+_BEYOND = 3  # characters behind a place that tell whether marks go on there
 
 _CLOSERS = "\"'”’«»‹›)\\]}」』）】》〉］｝〕〗"
 #: A German quotation ends as a Chinese one begins, a French one after a space.
@@ -164,8 +165,11 @@ def _sentence_end(text: str, start: int, over: int, final: bool) -> tuple[int | 
     """
     at = start
     while (found := _MARKS.search(text, at, over)) is not None:
-        mark = _MARKS.match(text, found.start())  # all of it, which may go on beyond `over`
+        # All of it, which may go on beyond `over`; how far it does says nothing more.
+        mark = _MARKS.match(text, found.start(), over + _BEYOND)
         assert mark is not None
+        if mark.end() > over:
+            return over + 1, CLAUSE
         pause = _after_line(text, mark, final) if mark[0] == "\n" else NO_END
         if mark[0] != "\n":
             pause = _after_marks(text, start, mark, final)
