@@ -11,7 +11,10 @@ import pytest
 from oscine import hub
 from oscine.cli import run
 from oscine.errors import HubError
+from oscine.inventory import Entry
+from oscine.sources import entry_of
 
+from .bounded import run_bounded
 from .hub_server import DEEP, FILES, NEEDED, REPOSITORY, Server, cache_of_another_program, contents
 
 CONFIGS = [b"", b"{", b'{"a": 1', b"\xff\xfe{", DEEP, b"[]", b"null", b"1", b'"x"', b"9" * 5000]
@@ -55,6 +58,35 @@ def test_damaged_files_of_a_cache_are_no_model_and_no_traceback(
             (folder / name).write_bytes(body)
     assert str(tmp_path) not in list_models(capsys)
     assert hub.find("tiny.en") is None
+
+
+MANY = """
+from pathlib import Path
+from oscine.inventory import is_complete, read_inventory
+print(json.dumps({"complete": is_complete(Path(GIVEN)), "read": len(read_inventory(Path(GIVEN)))}))
+"""
+
+
+@pytest.mark.parametrize("value", ["[]", "{}", "9", '"a"'])
+def test_files_of_a_cache_that_ask_for_much_are_no_model(tmp_path: Path, value: str) -> None:
+    folder = tmp_path / "tiny.en"
+    folder.mkdir()
+    (folder / "tokenizer.json").write_bytes(b"{}")
+    (folder / "model.safetensors").write_bytes(b"x")
+    count = (15 << 20) // (len(value) + 1)
+    listed = '{"a": [' + ",".join([value] * count) + "]}"
+    for place in (folder / "config.json", tmp_path / "tiny.en.inventory"):
+        place.write_text(listed)
+    found = run_bounded(MANY, str(folder), megabytes=150)
+    assert found == [{"complete": False, "read": 0}]
+
+
+@pytest.mark.parametrize("size", [-1, 1 << 63, 10**400, 1.5, True, None, "1"])
+def test_a_size_that_no_file_has_is_none(size: object) -> None:
+    with pytest.raises(ValueError, match="no number of bytes"):
+        Entry(size, f"sha256:{'0' * 64}")  # type: ignore[arg-type]
+    with pytest.raises(HubError, match=r"does not say how large model\.bin is"):
+        entry_of("model.bin", {"size": size, "lfs": {"sha256": "0" * 64}})
 
 
 def pipe(path: Path) -> None:

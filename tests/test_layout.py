@@ -35,7 +35,7 @@ MAY_IMPORT = {
     "probe": ("errors",),
     "errors": ("types",),
     "transport": ("errors",),
-    "inventory": ("files",),
+    "inventory": ("errors", "files", "model_files"),
     "download": ("errors", "files", "inventory", "transport"),
     "sources": ("errors", "files", "download", "inventory", "transport"),
     "hub": ("errors", "files", "download", "inventory", "sources"),

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from oscine import model_files
 from oscine.errors import CheckpointError
-from oscine.model_files import MAX_DEPTH, parse_json, parse_value, read_json
+from oscine.model_files import MAX_DEPTH, MAX_DIGITS, parse_json, parse_value, read_json
 
 HERE = Path("model/config.json")
 TEXTS = st.text(st.characters(exclude_categories=["Cs"]), max_size=8)
@@ -67,6 +67,17 @@ def test_values_are_nested_so_deep_and_no_deeper(depth: int, begin: bytes, end: 
         assert str(parse_value(HERE, text)).count("0") == 1
     else:
         assert "is not valid JSON" in refused(text)
+
+
+@pytest.mark.parametrize("digits", [MAX_DIGITS, MAX_DIGITS + 1, 4300, 5000])
+@pytest.mark.parametrize("sign", ["", "-"])
+def test_whole_numbers_have_so_many_digits_and_no_more(digits: int, sign: str) -> None:
+    text = f'{{"a": [{sign}{"9" * (digits - len(sign))}]}}'.encode()
+    if digits <= MAX_DIGITS:
+        (number,) = parse_json(HERE, text)["a"]
+        assert str(number * 8 + number) and float(number)
+    else:
+        assert f"a number of {digits} digits, more than {MAX_DIGITS}" in refused(text)
 
 
 @pytest.mark.parametrize(

@@ -15,14 +15,15 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-from oscine.files import contents, settle
+from oscine.errors import CheckpointError
+from oscine.files import settle
+from oscine.model_files import parse_value, small_file
 
 SHARD_INDEX = "model.safetensors.index.json"
 WEIGHTS_FILES = ("model.safetensors", SHARD_INDEX, "model.bin", "weights.safetensors")
 #: Qwen3-TTS's codec, a model of its own in a folder below.
 CODEC = "speech_tokenizer"
 ARCHIVE = ".nemo"  # of NVIDIA: weights, configuration and tokenizer in one
-MOST_JSON = 1 << 26  # bytes
 BLOCK = 1 << 20
 _DIGEST = re.compile(r"sha256:[0-9a-f]{64}|git-sha1:[0-9a-f]{40}")
 
@@ -36,7 +37,7 @@ class Entry:
 
     def __post_init__(self) -> None:
         """Raise ValueError for what no file can be: entries come from servers and from disks."""
-        if type(self.size) is not int or self.size < 0:
+        if type(self.size) is not int or not 0 <= self.size < 1 << 63:
             raise ValueError("a size that is no number of bytes")
         if type(self.digest) is not str or not _DIGEST.fullmatch(self.digest):
             raise ValueError("a hash that is none")
@@ -166,6 +167,7 @@ def _size(path: Path) -> int | None:
 def _json(path: Path) -> Any:
     """What a JSON file holds; None where it cannot be read, or is none."""
     try:
-        return json.loads(contents(path, MOST_JSON))
-    except (OSError, ValueError, RecursionError):
+        data = small_file(path)
+        return None if data is None else parse_value(path, data)
+    except (CheckpointError, ValueError):  # the latter: a name with a NUL
         return None

@@ -17,6 +17,7 @@ from oscine.files import contents
 MAX_BYTES: Final = 16 << 20  # of one file; Qwen's tokenizer.json has 11 MB
 MAX_VALUES: Final = 1 << 21  # of one JSON document, names among them
 MAX_DEPTH: Final = 64  # of containers; what walks or prints a value may then recurse
+MAX_DIGITS: Final = 300  # of a whole number: a float holds it, and Python prints sums of such
 _MARKS: Final = (b"[", b"{", b",", b":")  # no value comes without one of them before it
 _SURROGATE: Final = re.compile(rb"\\u[dD][89a-fA-F]")
 
@@ -58,7 +59,7 @@ def parse_value(path: Path, text: bytes) -> Any:
 
     Raises:
         CheckpointError: invalid JSON, nested too deep, a name that occurs twice in one object, half
-            a surrogate pair in a text, or more than MAX_BYTES or MAX_VALUES.
+            a surrogate pair in a text, or more than MAX_BYTES, MAX_VALUES or MAX_DIGITS.
     """
     if len(text) > MAX_BYTES:
         raise CheckpointError(path, f"holds {len(text)} bytes of JSON, more than {MAX_BYTES}")
@@ -66,7 +67,7 @@ def parse_value(path: Path, text: bytes) -> Any:
     if sum(map(text.count, _MARKS)) > MAX_VALUES:
         raise CheckpointError(path, f"holds more than {MAX_VALUES} JSON values")
     try:
-        value = json.loads(text.decode("utf-8"), object_pairs_hook=_object)
+        value = json.loads(text.decode("utf-8"), object_pairs_hook=_object, parse_int=_whole)
         _check_depth(value)
         if _SURROGATE.search(text):
             json.dumps(value, ensure_ascii=False).encode()
@@ -85,6 +86,12 @@ def _object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
                 raise ValueError(f"{name[:60]!r} occurs twice")
             seen.add(name)
     return found
+
+
+def _whole(digits: str) -> int:
+    if len(digits) > MAX_DIGITS:
+        raise ValueError(f"a number of {len(digits)} digits, more than {MAX_DIGITS}")
+    return int(digits)
 
 
 def _check_depth(value: Any) -> None:

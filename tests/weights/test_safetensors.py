@@ -27,6 +27,12 @@ def tensor(dtype: str = "F32", shape: Any = (2,), offsets: Any = (0, 8)) -> dict
     return {"dtype": dtype, "shape": list(shape), "data_offsets": list(offsets)}
 
 
+def numbered(shape: str, begin: str, end: str) -> bytes:
+    """A header of numbers that json.dumps may not write."""
+    offsets = f"[{begin}, {end}]"
+    return f'{{"a": {{"dtype": "F32", "shape": [{shape}], "data_offsets": {offsets}}}}}'.encode()
+
+
 @pytest.mark.parametrize(
     ("dtype", "stored", "expected"),
     [
@@ -76,6 +82,9 @@ def test_types(tmp_path: Path, dtype: str, stored: np.ndarray, expected: type) -
         (b'{"a": }', ["JSON"]),
         (b'{"\xff": 1}', ["JSON"]),
         (b'{"a":' + b"[" * 200_000, ["JSON"]),
+        (numbered(shape="2", begin="-" + "9" * 4299, end="9" * 4300), ["JSON", "digits"]),
+        (numbered(shape="0", begin="9" * 4300, end="9" * 4300), ["JSON", "digits"]),
+        (numbered(shape="0", begin="9" * 300, end="9" * 300), ["'a'", "file has"]),
     ],
 )
 def test_lies_are_named(tmp_path: Path, header: Any, names: list[str]) -> None:
