@@ -7,6 +7,8 @@ json.py. So this file and `oscine/__init__.py` import nothing that Python has no
 import os
 import sys
 
+INTERRUPTED = 130  # the exit code of what Ctrl-C ended
+
 
 def leave_out_current_folder() -> None:
     """Take the current folder off the paths where modules and programs are looked for.
@@ -27,10 +29,13 @@ def leave_out_current_folder() -> None:
 
 def main() -> None:
     """Run the command. Raises SystemExit with its exit code."""
-    leave_out_current_folder()
-    from oscine.cli import main as command
+    try:
+        leave_out_current_folder()
+        from oscine.cli import main as command  # a while, in which a traceback answers no Ctrl-C
 
-    command()
+        command()
+    except KeyboardInterrupt:
+        sys.exit(INTERRUPTED)
 
 
 if __name__ == "__main__":

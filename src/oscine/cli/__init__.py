@@ -11,19 +11,15 @@ from importlib import import_module
 from importlib.util import find_spec
 from typing import Annotated, Any
 
+import typer
+from typer.core import TyperGroup
+
 import oscine
+from oscine.cli.console import ArgumentError, emit, full, tell
 from oscine.errors import OscineError
 from oscine.terminal import Guarded
 
 INTERRUPTED = 130
-
-try:
-    import typer
-    from typer.core import TyperGroup
-
-    from oscine.cli.console import ArgumentError, emit, full, tell
-except KeyboardInterrupt:  # these take a while; a traceback would be no answer to Ctrl-C
-    sys.exit(INTERRUPTED)
 
 COMMANDS = ("transcribe", "speak", "voices", "models", "doctor")
 
