@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import os
+import re
 import struct
 import sys
 import tempfile
@@ -245,7 +246,13 @@ def test_arrays_that_are_no_samples(array, words):
         open_source(array)
 
 
-@pytest.mark.parametrize("rate", [0, -1, 44.1, 16_000.5, float("nan"), float("inf"), "16000", None])
+@pytest.mark.parametrize(
+    "rate",
+    [
+        *(0, -1, 44.1, 16_000.5, float("nan"), float("inf"), "16000", None, [16_000]),
+        *(10**400, -(10**400), 16e3j, np.complex64(16_000), np.datetime64(16_000, "s")),
+    ],
+)
 def test_rates_that_are_none(rate):
     with pytest.raises(AudioError, match=r"(not a sample rate|not plausible)"):
         open_source((np.zeros(9), rate))
@@ -395,3 +402,20 @@ def test_a_pipe_that_no_disk_has_room_for_is_one_line(monkeypatch: pytest.Monkey
     source = open_source(SimpleNamespace(read=lambda size: bytes(size)), name="pipe")
     with pytest.raises(AudioError, match=r"pipe: cannot be kept aside in .*No space left"):
         list(source.blocks())
+
+
+def test_a_pipe_without_any_temporary_folder_is_one_line(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What is large goes to a temporary file, and there may be no folder that takes one."""
+
+    def none(*_: Any, **__: Any) -> str:
+        raise FileNotFoundError(2, "No usable temporary directory found in ['/tmp']")
+
+    monkeypatch.setattr(tempfile, "gettempdir", none)
+    monkeypatch.setattr(tempfile, "_get_default_tempdir", none)
+    monkeypatch.setattr(tempfile, "tempdir", None)
+    monkeypatch.setattr("oscine.audio.spool.SPOOL_BYTES", 10)
+    source = open_source(SimpleNamespace(read=lambda size: bytes(size)), name="pipe")
+    with pytest.raises(AudioError) as caught:
+        list(source.blocks())
+    said = r"pipe: cannot be kept aside in any temporary folder \(No usable .*set TMPDIR to"
+    assert re.match(said, str(caught.value)), caught.value

@@ -121,6 +121,23 @@ def test_a_pyav_without_flags_is_asked_for_the_choice_of_ffmpeg(best: int | None
     assert "3 audio tracks (1 x, 2, 3)" in str(tracks.told(container))
 
 
+@pytest.mark.parametrize("count", [8, 9, 900])
+def test_a_line_names_some_of_many_tracks(count: int) -> None:
+    codec = SimpleNamespace(layout=SimpleNamespace(nb_channels=1))
+    listed = [
+        SimpleNamespace(
+            index=n, codec_context=codec, metadata={"language": "e" * 9, "title": "t" * n}
+        )
+        for n in range(count)
+    ]
+    streams = SimpleNamespace(audio=listed, best=lambda kind: listed[-1])
+    line = str(tracks.told(SimpleNamespace(streams=streams)))
+    assert line.startswith(f"has {count} audio tracks (1 eeeeeeeee, 2 eeeeeeeee t, 3 ")
+    assert f"8 eeeeeeeee ttttttt{f' and {count - 8} more' if count > 8 else ''})" in line
+    assert f"taking number {count}" in line and len(line) < 600
+    assert len(tracks._named(listed[-1])) <= 50
+
+
 def test_a_command_says_once_what_is_odd_about_a_recording() -> None:
     once = Once()
 

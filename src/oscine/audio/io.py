@@ -337,7 +337,8 @@ def _time_first(name: str, samples: NDArray[Any]) -> NDArray[Any]:
 
 
 def _checked_rate(name: str, rate: Any) -> int:
-    known = isinstance(rate, int | float | np.number) and math.isfinite(rate)
+    # Compared, not converted: a whole number may be larger than any float.
+    known = isinstance(rate, int | float | np.integer | np.floating) and -math.inf < rate < math.inf
     if not known or rate != int(rate):
         raise AudioError(name, f"{rate!r} is not a sample rate", "give whole hertz, such as 16000")
     if not LOWEST_RATE <= rate <= HIGHEST_RATE:

@@ -14,6 +14,7 @@ from oscine.audio.chain import Part
 from oscine.audio.demuxer import reason
 from oscine.errors import AudioError
 
+_ROOM = "free some room there, or set TMPDIR to another folder"
 SPOOL_BYTES = 32 << 20  # what a pipe may hold in memory before it goes to a temporary file
 
 
@@ -36,8 +37,8 @@ class Spool:
             try:
                 self._file.write(chunk)
             except OSError as error:
-                problem = f"cannot be kept aside in {tempfile.gettempdir()} ({reason(error)})"
-                raise AudioError(self._name, problem, "free some room there") from None
+                problem = f"cannot be kept aside in {_temporary()} ({reason(error)})"
+                raise AudioError(self._name, problem, _ROOM) from None
         if not self._file.seek(0, os.SEEK_END):
             raise AudioError(self._name, "is empty", "record or copy it again")
         self._file.seek(0)
@@ -54,6 +55,14 @@ def opened_file(label: str, path: Path) -> Iterator[BinaryIO]:
         raise AudioError(label, f"cannot be read ({reason(error)})", remedy) from None
     with file:
         yield file
+
+
+def _temporary() -> str:
+    """The temporary folder, for a message: where there is none to write into, looking fails too."""
+    try:
+        return tempfile.gettempdir()
+    except OSError:
+        return "any temporary folder"
 
 
 class OpenLater:

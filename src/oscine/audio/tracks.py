@@ -8,6 +8,8 @@ from __future__ import annotations
 
 from typing import Any
 
+MOST_NAMED, MOST_TITLE = 8, 40  # tracks that a message names, and characters of each word of it
+
 
 def chosen(container: Any) -> Any:
     """The audio track to take of an open container; one that can be decoded, if there is any."""
@@ -23,8 +25,10 @@ def told(container: Any) -> str | None:
         return None
     taken = chosen(container)
     number = next(place for place, track in enumerate(tracks) if track.index == taken.index)
-    named = [f"{place} {_named(track)}".rstrip() for place, track in enumerate(tracks, start=1)]
-    listed = ", ".join(named)
+    shown = enumerate(tracks[:MOST_NAMED], start=1)
+    listed = ", ".join(f"{place} {_named(track)}".rstrip() for place, track in shown)
+    if len(tracks) > MOST_NAMED:
+        listed += f" and {len(tracks) - MOST_NAMED} more"
     return (
         f"has {len(tracks)} audio tracks ({listed}); taking number {number + 1}; "
         f"to take another: ffmpeg -i FILE -map 0:a:{1 if number == 0 else 0} -c copy OTHER.mka"
@@ -34,7 +38,7 @@ def told(container: Any) -> str | None:
 def _named(track: Any) -> str:
     """Language and title, as far as the file says: und stands for a language it does not tell."""
     words = [track.metadata.get("language", ""), track.metadata.get("title", "")]
-    return " ".join(word for word in words if word not in ("", "und"))
+    return " ".join(word[:MOST_TITLE] for word in words if word not in ("", "und"))
 
 
 def _is_default(container: Any, track: Any) -> bool:

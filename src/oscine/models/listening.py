@@ -6,6 +6,8 @@ from collections.abc import Callable, Iterable, Iterator
 from itertools import takewhile
 from typing import Any, Protocol
 
+import numpy as np
+
 from oscine.audio.io import open_source
 from oscine.errors import UsageError
 from oscine.models.transcription import Transcriber
@@ -31,17 +33,33 @@ def updates(
 ) -> Iterator[Update]:
     """The listener's updates for arrays of samples at 16 kHz, until they end or it is cancelled.
 
-    What was heard is then finished. Raises AudioError, NonFiniteError and what the listener raises.
+    What was heard is then finished. Raises AudioError, NonFiniteError, UsageError for what are no
+    pieces of samples, and what the listener raises.
     """
     go_on = (lambda _: True) if cancelled is None else (lambda _: not cancelled())
     warned: set[str] = set()  # what is odd about a piece is so about all of them
-    for piece in takewhile(go_on, pieces):
+    for piece in takewhile(go_on, _checked(pieces)):
         if len(piece):
             source = open_source(piece, name="a piece of audio")
             source.warned = warned
             for block in source.blocks():
                 yield from listener.push(block)
     yield from listener.finish()
+
+
+def _checked(pieces: Iterable[Any]) -> Iterator[Any]:
+    """The pieces, each of which has a length. Raises UsageError, which says what was given."""
+    if isinstance(pieces, np.ndarray) and pieces.ndim == 1:
+        raise UsageError("listen takes pieces of samples one by one; put one array into a list")
+    try:
+        waiting = iter(pieces)
+    except TypeError:
+        raise UsageError(f"listen takes pieces of samples, not {type(pieces).__name__}") from None
+    for piece in waiting:
+        if np.ndim(piece) == 0 and not isinstance(piece, bytes | str):
+            problem = f"a piece of audio must be an array of samples, not {type(piece).__name__}"
+            raise UsageError(problem)
+        yield piece
 
 
 class Stepwise:

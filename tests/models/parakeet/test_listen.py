@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -28,6 +29,36 @@ def load(case: str) -> Parakeet:
     decoder: Any = model.decoder
     decoder.config = replace(decoder.config, context=(3, 3))
     return model
+
+
+def rising() -> Iterator[Any]:
+    raise ZeroDivisionError
+    yield
+
+
+@pytest.mark.parametrize(
+    ("pieces", "said"),
+    [
+        (np.zeros(1600, np.float32), "put one array into a list"),
+        (None, "pieces of samples, not NoneType"),
+        (5, "pieces of samples, not int"),
+        ([1, 2], "array of samples, not int"),
+        ([np.zeros(9, np.float32), None], "array of samples, not NoneType"),
+        ([0.5], "array of samples, not float"),
+        ([np.float32(1)], "array of samples, not float32"),
+        ([np.array(1.0)], "array of samples, not ndarray"),
+        ([{}], "array of samples, not dict"),
+        ([[0.5, 0.5]], "list is not a recording"),
+    ],
+)
+def test_what_are_no_pieces_of_samples(pieces: Any, said: str) -> None:
+    with pytest.raises(UsageError, match=said):
+        list(load("parakeet_tdt").listen(pieces))
+
+
+def test_what_a_generator_of_pieces_raises_comes_through() -> None:
+    with pytest.raises(ZeroDivisionError):
+        list(load("parakeet_tdt").listen(rising()))
 
 
 def audio(case: str) -> Any:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import unicodedata
+from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -11,11 +12,11 @@ import numpy as np
 import pytest
 
 import oscine
-from oscine.audio.io import decode
+from oscine.audio.io import Source, decode
 from oscine.audio.write import save
 from oscine.errors import UsageError
 from oscine.models.qwen3_tts.abilities import CODES, Abilities, language_name
-from oscine.models.qwen3_tts.pipeline import Qwen3Tts
+from oscine.models.qwen3_tts.pipeline import MOST_REFERENCE, Qwen3Tts
 from oscine.models.qwen3_tts.voices import Voice, VoiceFolder
 from oscine.options.speak import SpeakOptions
 from oscine.types import Audio
@@ -430,6 +431,28 @@ def test_what_cannot_fit_is_refused_before_the_work(
     for call in (base.voice_of, lambda *given: base.save_voice("anna", *given)):
         with pytest.raises(UsageError, match="are too long for a reference"):
             call(endless, "words")
+
+
+@pytest.mark.parametrize("words", [None, "words"])
+def test_a_reference_of_hours_is_not_read_to_its_end(
+    base: Qwen3Tts, words: str | None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(base.decoder.speaker, "embed", never)
+    read = 0.0
+
+    class Hours(Source):
+        def channels(self) -> int:
+            return 1
+
+        def _pieces(self, rate: int) -> Iterator[np.ndarray]:
+            nonlocal read
+            for _ in range(3 * 3600):
+                read += 1.0
+                yield np.zeros(rate, np.float32)
+
+    line = refused(base, reference=Hours("talk.wav"), reference_text=words)
+    assert line.startswith("talk.wav: is longer than 300 s, the most of a reference; cut 5 to 15 s")
+    assert read < 2 * (MOST_REFERENCE + 10), "by speak and by stream"
 
 
 @pytest.mark.parametrize("streamed", [True, False])

@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from oscine.audio.io import SourceLike, decode, open_source
+from oscine.audio.io import Source, SourceLike, open_source
 from oscine.audio.silero import available
 from oscine.audio.speech import survey
 from oscine.audio.vad import VadOptions
@@ -38,6 +38,7 @@ log = logging.getLogger(__name__)
 
 #: Seconds; 5 to 15 are best, and each slows the beginning down.
 SHORT_REFERENCE, LONG_REFERENCE = 2.0, 30.0
+MOST_REFERENCE = 300.0  # the speaker's encoder holds all of it at once
 
 
 class Qwen3Tts(Resident[Decoder]):
@@ -310,7 +311,7 @@ def reference_samples(
         raise UsageError("a reference that is an array needs its rate: give (samples, rate)")
     source = open_source(reference)
     try:
-        samples = decode(source, rate).samples
+        samples = _beginning(source, rate)
     except NonFiniteError as error:
         raise UsageError(str(error)) from None
     seconds = len(samples) / rate
@@ -331,3 +332,18 @@ def reference_samples(
     elif seconds < SHORT_REFERENCE:
         log.warning("%s: a reference of %.1f s is short; 5 to 15 s are best", source.name, seconds)
     return samples
+
+
+def _beginning(source: Source, rate: int) -> Samples:
+    """All of a recording. Raises UsageError for one of more than MOST_REFERENCE, read so far."""
+    blocks = [np.zeros(0, np.float32)]
+    seconds = 0.0
+    for block in source.blocks(rate):
+        blocks.append(block)
+        seconds += len(block) / rate
+        if seconds > MOST_REFERENCE:
+            raise UsageError(
+                f"{source.name}: is longer than {MOST_REFERENCE:g} s, the most of a reference; cut "
+                "5 to 15 s out of it, which are best"
+            )
+    return np.concatenate(blocks)
