@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 from collections.abc import Callable
 from pathlib import Path
@@ -11,7 +12,7 @@ import pytest
 from oscine import hub
 from oscine.cli import run
 from oscine.errors import HubError
-from oscine.inventory import Entry
+from oscine.inventory import Entry, read_inventory
 from oscine.sources import entry_of
 
 from .bounded import run_bounded
@@ -79,6 +80,18 @@ def test_files_of_a_cache_that_ask_for_much_are_no_model(tmp_path: Path, value: 
         place.write_text(listed)
     found = run_bounded(MANY, str(folder), megabytes=150)
     assert found == [{"complete": False, "read": 0}]
+
+
+@pytest.mark.parametrize(
+    "name", ["../a", "/etc/passwd", "a/../../b", "..", ".", "", "a//b", "a\0b", "..\\a", "a/"]
+)
+def test_an_inventory_of_files_elsewhere_is_none(tmp_path: Path, name: str) -> None:
+    folder = tmp_path / "tiny.en"
+    entry = {"size": 1, "digest": f"sha256:{'0' * 64}"}
+    place = tmp_path / "tiny.en.inventory"
+    for listed, wanted in (({}, ["a/b", "..a"]), ({name: entry}, [])):
+        place.write_text(json.dumps({"a/b": entry, "..a": entry} | listed))
+        assert list(read_inventory(folder)) == wanted
 
 
 @pytest.mark.parametrize("size", [-1, 1 << 63, 10**400, 1.5, True, None, "1"])

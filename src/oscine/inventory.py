@@ -77,12 +77,20 @@ def write_inventory(folder: Path, entries: Mapping[str, Entry]) -> None:
 
 
 def read_inventory(folder: Path) -> dict[str, Entry]:
-    """What was written down of a folder; nothing where that is not there or damaged."""
+    """What was written down of a folder; nothing where that is not there, or damaged."""
     listed = _json(_place(folder))
     try:
-        return {name: Entry(**entry) for name, entry in listed.items()}
+        return {_inside(name): Entry(**entry) for name, entry in listed.items()}
     except (AttributeError, TypeError, ValueError):
         return {}
+
+
+def _inside(name: str) -> str:
+    """A file's name below a folder. Raises ValueError for one that leads out of it, or is none."""
+    parts = name.split("/")
+    if "\0" in name or "\\" in name or not {"", ".", ".."}.isdisjoint(parts):
+        raise ValueError("a name that leads elsewhere")
+    return name
 
 
 def _place(folder: Path) -> Path:
