@@ -120,11 +120,11 @@ class NewFile:
     def __init__(self, path: Path, over_link: bool = False) -> None:
         self.path = path = expanded(path)
         self._place = path if over_link else Path(os.path.realpath(path))
-        replaced = over_link and self._place.is_symlink()
+        replaced = over_link and os.path.islink(self._place)
         special = is_special(self._place) and not replaced
         self._part = None if special else unfinished(self._place.parent)
         try:
-            if self._place.is_dir() and not replaced:
+            if os.path.isdir(self._place) and not replaced:
                 raise IsADirectoryError(21, "it is a folder")
             self.file: BinaryIO = (self._part or self._place).open("xb" if self._part else "wb")
         except OSError as error:

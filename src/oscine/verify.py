@@ -87,7 +87,10 @@ def _known(model: hub.Model, folder: Path) -> dict[str, Entry]:
 
 
 def _files(folder: Path) -> list[str]:
-    found = (path for path in folder.rglob("*") if path.is_file())
+    try:
+        found = [path for path in folder.rglob("*") if path.is_file()]
+    except OSError:  # who fetches it is told
+        return []
     return sorted(path.relative_to(folder).as_posix() for path in found)
 
 

@@ -85,7 +85,7 @@ def save(
     from oscine.models.qwen3_tts.voices import checked_words
 
     file = saved().place(name)  # a name that cannot be is told before anything slow begins
-    there = file.exists()
+    there = os.path.exists(file)
     if there and not force:
         raise UsageError(f"there is a voice {file.stem!r} already; --force takes its place")
     if text is not None:

@@ -8,6 +8,7 @@ educational.py for merging by rank.
 
 from __future__ import annotations
 
+import os
 import re
 import unicodedata
 from codecs import utf_8_decode
@@ -126,7 +127,7 @@ def load_tokenizer(
 
 
 def _find(folder: Path) -> Path | None:
-    return next((folder / name for name in FILES if (folder / name).is_file()), None)
+    return next((folder / name for name in FILES if os.path.isfile(folder / name)), None)
 
 
 def _read_vocabulary(path: Path) -> dict[str, int]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -28,6 +29,7 @@ FOLDER_FILES = (
     "model.bin",
     "pytorch_model.bin",
 )
+REACH = "check its permissions"
 REMEDY = "give a safetensors, CTranslate2, OpenAI .pt, whisper.cpp .bin, MLX or .nemo checkpoint"
 
 
@@ -54,9 +56,9 @@ def read_checkpoint(path: Checkpoint | Path | str) -> Checkpoint:
     if isinstance(path, Checkpoint):
         return path
     file = Path(path)
-    if file.is_dir():
+    if os.path.isdir(file):  # Path's own raise for what may not be looked at
         file = _weights_in(file)
-    if not file.is_file():
+    if not os.path.isfile(file):
         raise CheckpointError(file, "no such file or folder")
     if file.name.endswith(".index.json"):
         return _as_mlx(read_sharded(file))
@@ -93,11 +95,17 @@ def _guess(head: bytes) -> str:
 
 
 def _weights_in(folder: Path) -> Path:
+    if not os.access(folder, os.X_OK):
+        raise CheckpointError(folder, "may not be opened", REACH)
     for name in FOLDER_FILES:
-        if (folder / name).is_file():
+        if os.path.isfile(folder / name):
             return folder / name
     suffixes = {suffix for reader in READERS for suffix in reader.suffixes}
-    single = [p for p in sorted(folder.iterdir()) if p.suffix in suffixes and p.is_file()]
+    try:
+        there = sorted(folder.iterdir())
+    except OSError as error:
+        raise CheckpointError(folder, f"cannot be listed ({error.strerror})", REACH) from None
+    single = [path for path in there if path.suffix in suffixes and os.path.isfile(path)]
     if len(single) == 1:
         return single[0]
     if single:

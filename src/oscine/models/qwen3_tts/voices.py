@@ -102,7 +102,7 @@ class VoiceFolder:
 
     def has(self, name: str) -> bool:
         """Whether a voice of that name is there, in whatever case it is written."""
-        return is_name(name) and self.file(name).is_file()
+        return is_name(name) and os.path.isfile(self.file(name))
 
     def file(self, name: str) -> Path:
         """Where a voice of that name lies: one that is there, in whatever case it is written.
@@ -136,7 +136,7 @@ class VoiceFolder:
         path = self.file(name)
         if name.lower() == LISTS:
             raise UsageError(f"{name!r} as a voice lists those there are; give another name")
-        if not path.is_symlink() and is_special(path):
+        if not os.path.islink(path) and is_special(path):
             raise UsageError(f"{path}: is there and is no file; take it away, or give another name")
         return path
 
@@ -163,7 +163,7 @@ class VoiceFolder:
         if isinstance(name, Path) or text.endswith(SUFFIX) or "/" in text or "\\" in text:
             return read_voice(expanded(name))
         path = self.file(text)
-        if not path.is_file():
+        if not os.path.isfile(path):
             known = ", ".join(self.names()) or "none yet"
             raise UsageError(f"no voice is saved as {text!r}; saved: {known}")
         return read_voice(path)
