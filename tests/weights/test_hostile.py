@@ -215,8 +215,10 @@ CASES: dict[str, tuple[str, Callable[[Path], Path], str]] = {
         "checkpoint", lambda f: header(f, b'{"' + b"n" * (1 << 20) + b'":0}'), "no description"),
     "a number of a megabyte": (
         "checkpoint", lambda f: header(f, b'{"n":' + b"9" * (1 << 20) + b"}"), "not valid JSON"),
+    "dimensions of 300 digits": (
+        "checkpoint", lambda f: header(f, zeros(1, "[" + "9" * 300 + "]")), "impossible"),
     "dimensions of 4000 digits": (
-        "checkpoint", lambda f: header(f, zeros(1, "[" + "9" * 4000 + "]")), "impossible"),
+        "checkpoint", lambda f: header(f, zeros(1, "[" + "9" * 4000 + "]")), "4000 digits"),
     "a configuration's name twice": (
         "checkpoint",
         lambda f: beside(f, "whisper_formats/hf", "config.json", names(100_000, "0", True)),
