@@ -332,15 +332,17 @@ def test_a_hang_up_that_is_ignored_ends_nothing(recordings: Recordings) -> None:
     assert Path("SIGHUP.txt").read_bytes() == Path("b.txt").read_bytes()
 
 
-def test_an_interrupt_while_the_command_is_imported_is_no_traceback() -> None:
+@pytest.mark.parametrize("module", ["oscine.cli", "oscine.terminal", "typer", "typer.core"])
+def test_an_interrupt_while_the_command_is_imported_is_no_traceback(module: str) -> None:
     script = (
         "import sys\n"
         "class Interrupt:\n"
         "    def find_spec(self, name, *_):\n"
-        "        if name == 'typer':\n"
+        f"        if name == {module!r}:\n"
         "            raise KeyboardInterrupt\n"
         "sys.meta_path.insert(0, Interrupt())\n"
-        "import oscine.cli"
+        "from oscine.__main__ import main\n"
+        "main()"
     )
     ended = subprocess.run([sys.executable, "-c", script], capture_output=True, check=False)
     assert (ended.returncode, ended.stdout, ended.stderr) == (130, b"", b"")

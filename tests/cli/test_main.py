@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import inspect
 import subprocess
 import sys
 from importlib import metadata
-from importlib.abc import MetaPathFinder
 
 import pytest
 
@@ -14,31 +12,6 @@ from oscine.cli import run
 from oscine.cli.openai_style import rewrite
 
 Capture = pytest.CaptureFixture[str]
-
-
-class Interrupted(MetaPathFinder):
-    """Ctrl-C while a module is imported."""
-
-    def __init__(self, name: str) -> None:
-        self.name = name
-
-    def find_spec(self, fullname: str, *_: object) -> None:
-        if fullname == self.name:
-            raise KeyboardInterrupt
-
-
-@pytest.mark.parametrize("name", ["oscine.cli", "oscine.terminal", "typer", "typer.core"])
-def test_ctrl_c_while_the_command_starts_is_no_traceback(name: str) -> None:
-    finder = f"{inspect.getsource(Interrupted)}\nsys.meta_path.insert(0, Interrupted({name!r}))"
-    script = (
-        f"import sys\nfrom importlib.abc import MetaPathFinder\n{finder}\n"
-        "from oscine.__main__ import main\nmain()"
-    )
-    done = subprocess.run(
-        [sys.executable, "-c", script, "models", "list"],
-        capture_output=True, text=True, check=False,
-    )  # fmt: skip
-    assert (done.returncode, done.stdout, done.stderr) == (130, "", "")
 
 
 def test_version(capsys: Capture) -> None:
