@@ -6,9 +6,10 @@ from dataclasses import replace
 
 import pytest
 
-from oscine.models.whisper.fallback import Outcome, best, compression_ratio, is_poor, is_silence
+from oscine.models.whisper.fallback import Outcome, best, is_poor, is_silence
 from oscine.models.whisper.request import Decoded
 from oscine.options.transcribe import TranscribeOptions
+from oscine.text.compression import compression_ratio
 
 GOOD = Outcome((1,), 0.0, -0.3, 0.1, 1.5, "end")
 

@@ -16,8 +16,8 @@ from math import log
 from oscine.audio.mel import FRAMES_PER_SECOND
 from oscine.models.parakeet.config import ParakeetConfig
 from oscine.models.parakeet.request import Emission
-from oscine.models.whisper.fallback import compression_ratio
 from oscine.options.transcribe import MAX_DURATION, SILENCE_GAP, TranscribeOptions
+from oscine.text.compression import compression_ratio
 from oscine.text.pieces import Pieces
 from oscine.types import Segment, Word
 

@@ -10,11 +10,12 @@ from dataclasses import dataclass
 
 from oscine.audio.mel import FRAMES_PER_SECOND
 from oscine.models.whisper.cut import SECONDS_PER_TIMESTAMP
-from oscine.models.whisper.fallback import Outcome, best, compression_ratio, is_poor, least_poor
+from oscine.models.whisper.fallback import Outcome, best, is_poor, least_poor
 from oscine.models.whisper.prompt import History, build_prompt, fit_prefix
 from oscine.models.whisper.request import Check, Decoded, Engine, Request
 from oscine.models.whisper.tokens import TextSide, suppressed, suppressed_first
 from oscine.options.transcribe import BEST_OF, TranscribeOptions
+from oscine.text.compression import compression_ratio
 from oscine.text.whisper import Tokenizer
 
 MOST_TOKENS = 440  # picked in one window, whatever the text context allows

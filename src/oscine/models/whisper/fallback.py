@@ -6,7 +6,6 @@ whisper/decoding.py.
 
 from __future__ import annotations
 
-import zlib
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -24,12 +23,6 @@ class Outcome:
     no_speech_prob: float
     compression_ratio: float
     stop: str
-
-
-def compression_ratio(text: str) -> float:
-    """UTF-8 bytes over their zlib size: high where text repeats itself."""
-    data = text.encode()
-    return len(data) / len(zlib.compress(data))
 
 
 def best(rows: Sequence[Decoded], length_penalty: float | None = None) -> Decoded:
