@@ -1,7 +1,8 @@
 """`python -m oscine`, and the entry point of the installed command.
 
 `python -m` looks for modules in the current folder first, where a recording may come with a file
-json.py. So this file and `oscine/__init__.py` import nothing that Python has not loaded before.
+json.py. So this file, `oscine/__init__.py` and `oscine/module_path.py` import nothing else that
+Python has not loaded before.
 """
 
 import os
@@ -14,15 +15,11 @@ def leave_out_current_folder() -> None:
     """Take the current folder off the paths where modules and programs are looked for.
 
     `python -m` puts it there, and so does an empty or relative entry of PYTHONPATH or PATH, as a
-    stray colon makes one. What is installed follows the standard library and stays.
+    stray colon makes one.
     """
-    try:
-        here = os.getcwd()
-    except OSError:  # it was removed
-        here = ""
-    library = os.path.dirname(os.__file__)
-    end = sys.path.index(library) if library in sys.path else 0
-    sys.path[:end] = [path for path in sys.path[:end] if os.path.isabs(path) and path != here]
+    from oscine.module_path import without_current_folder
+
+    sys.path[:] = without_current_folder()
     programs = [path for path in os.get_exec_path() if os.path.isabs(path)]
     os.environ["PATH"] = os.pathsep.join(programs)
 
