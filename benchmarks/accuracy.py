@@ -22,7 +22,7 @@ import jiwer
 from recordings import AUDIO, HERE, Clip, digits_alike, normalised, read_manifest, run_peer
 
 import oscine
-from oscine import hub
+from oscine.models.whisper.released import ENGLISH, MODELS
 
 Options = dict[str, Any]
 
@@ -147,7 +147,7 @@ def table(arguments: argparse.Namespace, clips: list[Clip]) -> list[str]:
         comparison = Comparison(name, arguments)
         for mode in arguments.modes:
             lines += comparison.english(mode, english)
-            if hub.MODELS[name].n_vocab != hub.ENGLISH:
+            if MODELS[name].n_vocab != ENGLISH:
                 lines += comparison.foreign(mode, others)
     return lines
 

@@ -28,8 +28,8 @@ import numpy as np
 from recordings import AUDIO, HERE, digits_alike, normalised, read_manifest, run_peer
 
 import oscine
-from oscine import hub
 from oscine.audio.io import decode
+from oscine.models.whisper.released import MODELS
 
 RATE = 16000
 SEED = 3
@@ -173,7 +173,7 @@ def main() -> None:
     parser.add_argument("--peer-python", help="a Python that has faster-whisper")
     parser.add_argument("--audio", type=Path, default=AUDIO, help="folder with a manifest.jsonl")
     parser.add_argument("--device", default="cpu")
-    parser.add_argument("--models", nargs="+", default=["tiny.en", "base"], choices=hub.MODELS)
+    parser.add_argument("--models", nargs="+", default=["tiny.en", "base"], choices=MODELS)
     parser.add_argument("--minutes", type=float, default=20)
     parser.add_argument("--write", type=Path, help="only write the recording there")
     parser.add_argument("--child", help=argparse.SUPPRESS)

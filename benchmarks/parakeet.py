@@ -22,7 +22,7 @@ from typing import Any
 
 import numpy as np
 
-from oscine.loading import choose_backend
+from oscine.backends import choose_backend
 from oscine.models.parakeet.config import ParakeetConfig
 from oscine.models.parakeet.decode import Decoder
 from oscine.models.parakeet.weights import (

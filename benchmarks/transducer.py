@@ -22,7 +22,7 @@ from typing import Any
 import numpy as np
 
 from oscine import ops
-from oscine.loading import choose_backend
+from oscine.backends import choose_backend
 from oscine.models.parakeet import lines as lines_of
 from oscine.models.parakeet.boost import phrase_tree
 from oscine.models.parakeet.config import ParakeetConfig

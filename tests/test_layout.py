@@ -8,6 +8,8 @@ from pathlib import Path
 
 import pytest
 
+from oscine import registry
+
 ROOT = Path(__file__).resolve().parent.parent
 SOURCE = ROOT / "src" / "oscine"
 FILES = sorted(SOURCE.rglob("*.py"))
@@ -27,7 +29,10 @@ CASES = (
     *("ops.check_conformer", "ops.check_transducer", "ops.check_speech", "ops.check_codec"),
 )
 
-#: What each part may import besides itself, the longest prefix counts. cli and load() may all.
+#: The folders of families; whoever adds one imports no other.
+FAMILIES = ("models.whisper", "models.parakeet", "models.qwen3_tts")
+
+#: What each part may import besides itself, the longest prefix counts. cli may all but families.
 MAY_IMPORT = {
     "types": (),
     "bfloat16": (),
@@ -37,9 +42,27 @@ MAY_IMPORT = {
     "transport": ("errors",),
     "inventory": ("errors", "files", "model_files"),
     "download": ("errors", "files", "inventory", "transport"),
-    "sources": ("errors", "files", "download", "inventory", "transport"),
-    "hub": ("errors", "files", "download", "inventory", "sources"),
-    "verify": ("errors", "files", "download", "hub", "inventory", "sources"),
+    "sources": ("errors", "family", "files", "download", "inventory", "transport"),
+    "family": ("errors", "inventory", "ops", "weights"),
+    "registry": ("errors", "family", "module_path", "weights"),
+    "module_path": (),
+    "hub": ("errors", "family", "files", "download", "inventory", "registry", "sources"),
+    "verify": ("errors", "family", "files", "download", "hub", "inventory", "sources"),
+    "backends": (*("errors", "ops", "ops.reference", "ops.gpu", "ops.check", "ops.shadow", "gpu"),),
+    "loading": (
+        *(
+            "backends",
+            "errors",
+            "family",
+            "files",
+            "hub",
+            "models.loader",
+            "models.resident",
+            "ops",
+            "registry",
+        ),
+        "weights",
+    ),
     "terminal": (),
     "options": ("types", "errors"),
     "options.checks": ("options", "errors"),
@@ -98,12 +121,12 @@ MAY_IMPORT = {
     "ops.shadow": ("ops", "errors", "gpu", "tree", "ops.gpu", "ops.reference", "ops.check"),
     "models": (
         *("types", "errors", "files", "model_files", "bfloat16", "tree", "ops", "weights"),
-        *("audio", "text", "models"),
-        *("options", "options.checks", "options.speak", "options.transcribe"),
+        *("audio", "text", "options", "options.checks", "options.speak", "options.transcribe"),
+        *("family", "registry", "hub", "inventory", "sources", "download"),
     ),
 }
 #: The files of a model that come later in its data's way; none may be imported by an earlier one.
-STAGES = ("config", "weights", "model", "decode", "pipeline")
+STAGES = ("config", "weights", "model", "decode", "pipeline", "network")
 
 
 def imports(file: Path) -> set[str]:
@@ -149,6 +172,25 @@ def test_imports_go_one_way(file: Path) -> None:
     if within(module(file), "models") and stage in STAGES:
         later = STAGES[STAGES.index(stage) + 1 :]
         assert not [n for n in ours(file) if within(n, "models") and n.split(".")[-1] in later]
+
+
+@pytest.mark.parametrize("file", FILES, ids=module)
+def test_no_family_is_known_outside_its_folder(file: Path) -> None:
+    """Neither by another family, nor by what families share, nor by a command."""
+    own = next((family for family in FAMILIES if within(module(file), family)), None)
+    others = [family for family in FAMILIES if family != own]
+    strays = [n for n in ours(file) if any(within(n, family) for family in others)]
+    assert not strays, f"{module(file)} may not import {strays}"
+    if module(file) != "registry":
+        text = file.read_text("utf-8")
+        named = [f for f in others if f"oscine.{f}" in text.replace("/", ".")]
+        assert not named, f"{module(file)} names {named}"
+
+
+def test_every_folder_of_a_family_is_built_in() -> None:
+    folders = {module(file).rpartition(".")[0] for file in FILES if within(module(file), "models")}
+    assert folders - {"models", ""} == set(FAMILIES)
+    assert tuple(folder.removeprefix("oscine.") for folder in registry.BUILT_IN) == FAMILIES
 
 
 @pytest.mark.parametrize("file", FILES, ids=module)

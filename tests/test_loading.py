@@ -15,9 +15,9 @@ import numpy as np
 import pytest
 
 import oscine
-from oscine import loading, weights
+from oscine import backends, weights
+from oscine.backends import build, choose_backend
 from oscine.errors import CheckpointError, DeviceError, UsageError
-from oscine.loading import build, choose_backend
 from oscine.models.qwen3_tts.pipeline import Qwen3Tts
 from oscine.models.whisper.decode import Decoder
 from oscine.models.whisper.weights import load_weights
@@ -81,13 +81,13 @@ def test_cpu_asks_no_gpu(monkeypatch: pytest.MonkeyPatch, lines: Any) -> None:
 
 def test_oscine_device_stands_in_for_auto_only(monkeypatch: pytest.MonkeyPatch, lines: Any) -> None:
     asked: list[str] = []
-    monkeypatch.setattr(loading, "open_gpu", lambda device: asked.append(device) or Reference())
+    monkeypatch.setattr(backends, "open_gpu", lambda device: asked.append(device) or Reference())
     monkeypatch.setenv("OSCINE_DEVICE", "gpu:3")
     assert oscine.load(GOLDEN).device == "NumPy"
     oscine.load(GOLDEN, "gpu")
     oscine.load(GOLDEN, "cpu")
     assert asked == ["gpu:3", "gpu"]
-    monkeypatch.setattr(loading, "open_gpu", fail)
+    monkeypatch.setattr(backends, "open_gpu", fail)
     with pytest.raises(DeviceError, match=REASON):  # named by the variable is asked for too
         oscine.load(GOLDEN)
 
@@ -95,7 +95,7 @@ def test_oscine_device_stands_in_for_auto_only(monkeypatch: pytest.MonkeyPatch, 
 def test_auto_falls_to_numpy_where_the_gpu_cannot_do_the_model(
     monkeypatch: pytest.MonkeyPatch, lines: Any
 ) -> None:
-    monkeypatch.setattr(loading, "open_gpu", lambda device: Refusing())
+    monkeypatch.setattr(backends, "open_gpu", lambda device: Refusing())
     assert oscine.load(GOLDEN, "auto").device == "NumPy"
     assert lines() == [f"using NumPy on the CPU: {REASON}"]
     with pytest.raises(DeviceError, match=REASON):
@@ -105,12 +105,12 @@ def test_auto_falls_to_numpy_where_the_gpu_cannot_do_the_model(
 
 @pytest.mark.parametrize("asked", ["", "AUTO", " auto "])
 def test_nothing_asked_for_is_auto(monkeypatch: pytest.MonkeyPatch, asked: str) -> None:
-    assert loading.wanted_device(asked) == "auto"
+    assert backends.wanted_device(asked) == "auto"
     monkeypatch.setenv("OSCINE_DEVICE", " ")
-    assert loading.wanted_device(asked) == "auto"
+    assert backends.wanted_device(asked) == "auto"
     monkeypatch.setenv("OSCINE_DEVICE", "CPU")
-    assert loading.wanted_device(asked) == "cpu"
-    assert loading.wanted_device("GPU:1") == "gpu:1"
+    assert backends.wanted_device(asked) == "cpu"
+    assert backends.wanted_device("GPU:1") == "gpu:1"
 
 
 @pytest.mark.parametrize("device", ["cuda", "ROCM:1", "mps"])
@@ -118,10 +118,10 @@ def test_what_is_not_used_here_is_named_as_it_was_asked_for(
     monkeypatch: pytest.MonkeyPatch, device: str
 ) -> None:
     with pytest.raises(UsageError, match=f"^--device {device.lower()}: .*use --device gpu$"):
-        loading.wanted_device(device)
+        backends.wanted_device(device)
     monkeypatch.setenv("OSCINE_DEVICE", device)
     with pytest.raises(UsageError, match=f"^OSCINE_DEVICE={device.lower()}: .*OSCINE_DEVICE=gpu$"):
-        loading.wanted_device("auto")
+        backends.wanted_device("auto")
 
 
 @pytest.mark.parametrize("device", [None, 3])
@@ -196,8 +196,8 @@ def test_the_other_implementation_is_tried_where_the_first_fails(
 
     both = [FakeAdapter("dawn"), FakeAdapter("wgpu")]
     monkeypatch.setattr("oscine.gpu.device.candidates", lambda choice: both)
-    monkeypatch.setattr(loading, "checked", checked)
-    assert loading.open_gpu("gpu") == "the backend"
+    monkeypatch.setattr(backends, "checked", checked)
+    assert backends.open_gpu("gpu") == "the backend"
     assert tried == ["dawn", "wgpu"]
 
 
@@ -207,9 +207,9 @@ def test_the_first_problem_is_told_where_all_fail(monkeypatch: pytest.MonkeyPatc
 
     both = [FakeAdapter("dawn"), FakeAdapter("wgpu")]
     monkeypatch.setattr("oscine.gpu.device.candidates", lambda choice: both)
-    monkeypatch.setattr(loading, "checked", checked)
+    monkeypatch.setattr(backends, "checked", checked)
     with pytest.raises(DeviceError, match="dawn fails"):
-        loading.open_gpu("gpu")
+        backends.open_gpu("gpu")
 
 
 # -- on a device ----------------------------------------------------------------------------------
@@ -323,7 +323,7 @@ def test_a_codec_alone_is_told_from_a_model(tmp_path: Path, stated: str) -> None
 def test_auto_falls_to_numpy_where_the_gpu_cannot_speak(
     monkeypatch: pytest.MonkeyPatch, lines: Any
 ) -> None:
-    monkeypatch.setattr(loading, "open_gpu", lambda device: Refusing())
+    monkeypatch.setattr(backends, "open_gpu", lambda device: Refusing())
     assert oscine.load(SPEAKING, "auto").device == "NumPy"
     assert lines() == [f"using NumPy on the CPU: {REASON}"]
     with pytest.raises(DeviceError, match=REASON):
@@ -343,8 +343,8 @@ def test_a_tokenizer_of_another_model(tmp_path: Path) -> None:
 def test_a_speaking_device_that_stays_lost_is_replaced_by_numpy(
     monkeypatch: pytest.MonkeyPatch, lines: Any
 ) -> None:
-    monkeypatch.setattr(loading, "LOSSES", type(loading.LOSSES)())
-    monkeypatch.setattr(loading, "open_gpu", fail)
+    monkeypatch.setattr(backends, "LOSSES", type(backends.LOSSES)())
+    monkeypatch.setattr(backends, "open_gpu", fail)
     model = oscine.load(SPEAKING, "cpu")
     assert isinstance(model, Qwen3Tts)
     said = model.speak("Hello.", voice="ryan", max_frames=2, seed=1)

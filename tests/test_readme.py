@@ -17,11 +17,13 @@ import pytest
 import typer
 
 import oscine
-from oscine import hub
+from oscine import registry
 from oscine.audio import write
 from oscine.cli import app, run
 from oscine.formats import FORMATS
 from oscine.models.qwen3_tts.abilities import CODES, DEFAULT_VOICE
+from oscine.models.qwen3_tts.released import SPEAKS
+from oscine.models.whisper import released as whisper
 from oscine.options.speak import SpeakOptions
 from oscine.options.transcribe import TranscribeOptions
 from oscine.types import Coverage, Segment, Transcript
@@ -127,7 +129,7 @@ def test_speech_blocks_print_what_stands_below_them(
 
     def load_small(name: str) -> Any:
         """It has no end of its own: forty frames of each text are enough."""
-        model: Any = load(small / hub.SPEAKS[name][0] / "ckpt", "cpu")
+        model: Any = load(small / SPEAKS[name][0] / "ckpt", "cpu")
         whole = model._stream
 
         def short(started: float, text: Any, cancel: Any, options: Any, **how: Any) -> Any:
@@ -198,9 +200,9 @@ def test_speech_formats_models_and_languages_are_those_there_are() -> None:
     sound = said.partition("**Sound**")[2].partition("A file has")[0]
     found = re.findall(r"`([a-z0-9]+)`", sound)
     assert [name for name in found if name != "f"] == list(write.FORMATS)
-    assert set(re.findall(r"`(qwen3-tts-[\w.-]+)`", said)) == set(hub.QWEN3_TTS)
-    assert set(re.findall(r"qwen3-tts-[\w.-]*\w", README)) == set(hub.QWEN3_TTS)
-    assert f"`{hub.DEFAULT_VOICE_MODEL}` (the default)" in said
+    assert set(re.findall(r"`(qwen3-tts-[\w.-]+)`", said)) == set(registry.models("speak"))
+    assert set(re.findall(r"qwen3-tts-[\w.-]*\w", README)) == set(registry.models("speak"))
+    assert f"`{registry.default('speak')}` (the default)" in said
     listed = said.partition("languages (")[2].partition(")")[0].replace("\n", " ").split(", ")
     assert {name.lower() for name in listed} == set(CODES.values())
     assert f"the default: {DEFAULT_VOICE}" in said and f"`{DEFAULT_VOICE}`" in said
@@ -226,9 +228,9 @@ def test_every_environment_variable_is_named_and_read() -> None:
 
 def test_models_and_formats_are_those_there_are() -> None:
     names = README.partition("\n- a name: ")[2].partition(";")[0]
-    english = {name for name in hub.MODELS if name.endswith(".en") and "distil" not in name}
-    assert set(re.findall(r"`([\w.-]+)`", names)) - {".en"} == set(hub.MODELS) - english
-    assert f"The default model is `{hub.DEFAULT_MODEL}`" in README
+    english = {name for name in whisper.MODELS if name.endswith(".en") and "distil" not in name}
+    assert set(re.findall(r"`([\w.-]+)`", names)) - {".en"} == set(whisper.MODELS) - english
+    assert f"The default model is `{registry.default('transcribe')}`" in README
     out = section("Input and output").partition("**Out:**")[2].partition(";")[0]
     assert [name for name in re.findall(r"`([a-z]+)`", out) if name in FORMATS] == [
         "txt", "srt", "vtt", "tsv", "json",

@@ -16,11 +16,12 @@ if TYPE_CHECKING:
     from pathlib import Path
     from typing import Any
 
-    from oscine.loading import Model
+    from oscine.family import Family
+    from oscine.models.resident import Model
     from oscine.models.speech import Speech
     from oscine.types import Transcript
 
-__all__ = ["load", "speak", "transcribe"]
+__all__ = ["load", "register", "speak", "transcribe"]
 
 
 def __getattr__(name: str) -> str:
@@ -37,7 +38,7 @@ def load(
     dtype: str = "auto",
     *,
     offline: bool = False,
-) -> "Model":
+) -> "Model[Any]":
     """Load a model by name, fetching it if need be, or from a file or folder.
 
     `device`: auto (a hardware GPU, else NumPy), cpu, gpu, gpu:N, or part of an adapter's name.
@@ -47,6 +48,16 @@ def load(
     from oscine.loading import load as load_model  # a bare `import oscine` stays quick
 
     return load_model(model, device, dtype, offline=offline)
+
+
+def register(family: "Family") -> None:
+    """Add a family of models for this process; an installed package does so by an entry point.
+
+    Raises UsageError for what is not a Family, or has a name that another family has.
+    """
+    from oscine.registry import register as add
+
+    add(family)
 
 
 def transcribe(
@@ -79,9 +90,9 @@ def speak(
     oscine.options.speak.SpeakOptions. Raises what `load` and the model's `speak` raise.
     """
     if model is None:
-        from oscine.hub import DEFAULT_VOICE_MODEL
+        from oscine.registry import default
 
-        model = DEFAULT_VOICE_MODEL
+        model = default("speak")
     loaded: Any = load(model, device, dtype)
     speech: Speech = loaded.speak(text, **options)
     return speech

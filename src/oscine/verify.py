@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 
 from oscine import hub
 from oscine.errors import HubError, UsageError
+from oscine.family import Release
 from oscine.files import expanded
 from oscine.inventory import Entry, damaged, read_inventory, write_inventory
 from oscine.sources import entries_of_hub_cache, entry_of, hub_listing
@@ -59,7 +60,7 @@ def verify(name: str, offline: bool = False, progress: Progress | None = None) -
     return own, len(read_inventory(own))
 
 
-def _expected(name: str, model: hub.Model, folder: Path, offline: bool) -> dict[str, Entry]:
+def _expected(name: str, model: Release, folder: Path, offline: bool) -> dict[str, Entry]:
     """What the files of a model's folder should be. Raises HubError where that is not known."""
     if folder != hub.model_folder(name):
         entries = entries_of_hub_cache(folder)
@@ -75,7 +76,7 @@ def _expected(name: str, model: hub.Model, folder: Path, offline: bool) -> dict[
     return entries
 
 
-def _known(model: hub.Model, folder: Path) -> dict[str, Entry]:
+def _known(model: Release, folder: Path) -> dict[str, Entry]:
     """What was written down of a folder, or else the table's hashes where its files are those."""
     if kept := read_inventory(folder):
         return kept

@@ -7,8 +7,11 @@ from pathlib import Path
 
 import pytest
 
-from oscine import hub
+from oscine import hub, registry
 from oscine.cli import run
+from oscine.models.parakeet import released as parakeet
+from oscine.models.qwen3_tts import released as qwen3_tts
+from oscine.models.whisper import released as whisper
 
 
 def made_up_model(home: Path, name: str) -> Path:
@@ -25,7 +28,11 @@ def test_list_names_every_model_the_default_and_what_is_here(
     folder = made_up_model(empty_home, "tiny.en")
     assert run(["models", "list"]) == 0
     lines = capsys.readouterr().out.splitlines()
-    assert [line.split()[0] for line in lines[1:]] == [*hub.MODELS, *hub.PARAKEET, *hub.QWEN3_TTS]
+    assert [line.split()[0] for line in lines[1:]] == [
+        *whisper.MODELS,
+        *parakeet.MODELS,
+        *qwen3_tts.MODELS,
+    ]
     cells = {line.split()[0]: re.split("  +", line.strip())[1:4] for line in lines[1:]}
     assert cells["parakeet-tdt-0.6b-v3"] == ["speech to text", "25", "2.5 GB"]
     assert cells["parakeet-tdt-0.6b-v2"][1] == "English"
@@ -33,8 +40,8 @@ def test_list_names_every_model_the_default_and_what_is_here(
     assert cells["tiny"][2] == "154 MB"
     marked = {name: does for name, (does, *_) in cells.items() if "(default)" in does}
     assert marked == {
-        hub.DEFAULT_MODEL: "speech to text (default)",
-        hub.DEFAULT_VOICE_MODEL: "text to speech (default)",
+        registry.default("transcribe"): "speech to text (default)",
+        registry.default("speak"): "text to speech (default)",
     }
     assert [line for line in lines if str(folder) in line] == [lines[2]]
 

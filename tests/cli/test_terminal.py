@@ -14,11 +14,11 @@ from typing import Any
 
 import pytest
 
-from oscine import hub
 from oscine.cli import run
 from oscine.cli.engine import OneLine
 from oscine.errors import HubError
 from oscine.gpu import device as gpu_device
+from oscine.registry import default
 from tests.cli.test_doctor import CARD
 from tests.cli.test_faults import COMMAND, start
 
@@ -146,10 +146,10 @@ def test_lists_hold_no_controls(
     assert no_controls(out)
     assert rf"{tmp_path}/h\x1b[31m[red]" in out.decode()
     monkeypatch.setattr("oscine.hub.resolve", lambda *_, **__: place)
-    assert run(["models", "path", hub.DEFAULT_MODEL]) == 0  # for a program: as it is
+    assert run(["models", "path", default("transcribe")]) == 0  # for a program: as it is
     assert capsysbinary.readouterr().out.decode() == f"{place}\n"
     monkeypatch.setattr(sys.stdout, "isatty", lambda: True, raising=False)
-    assert run(["models", "path", hub.DEFAULT_MODEL]) == 0
+    assert run(["models", "path", default("transcribe")]) == 0
     assert no_controls(capsysbinary.readouterr().out)
 
 

@@ -9,9 +9,10 @@ from typing import Any
 import numpy as np
 import pytest
 
-from oscine import hub
+from oscine import registry
 from oscine.cli import run
 from oscine.errors import UsageError
+from oscine.models.qwen3_tts.released import LANGUAGES, SPEAKERS
 from oscine.models.qwen3_tts.voices import Voice, read_voice
 
 Capture = pytest.CaptureFixture[str]
@@ -78,6 +79,14 @@ def test_a_voice_is_saved_listed_and_removed(
     assert run(["voices", "remove", "anna"]) == 0
     assert capsys.readouterr() == ("", "oscine: voice 'anna' removed\n")
     assert listed(capsys) == ["bert"]
+
+
+def test_a_folder_called_like_the_default_model_is_not_in_the_way(
+    cloner: Cloner, empty_home: Path
+) -> None:
+    Path(registry.default("speak")).mkdir()
+    assert save("anna", "--audio", "ref.wav") == 0
+    assert (empty_home / "voices" / "anna.safetensors").is_file()
 
 
 def test_a_voice_is_taken_of_standard_input_and_found_in_any_case(
@@ -217,8 +226,8 @@ def test_what_released_models_take_is_told_without_them(
     for model in ("qwen3-tts-1.7b-custom-voice", "Qwen/Qwen3-TTS-12Hz-1.7B-CustomVoice"):
         assert run(["speak", "--voice", "help", "--model", model]) == 0
         out, error = capsys.readouterr()
-        assert [line.split()[0] for line in out.splitlines()[1:]] == list(hub.SPEAKERS)
-        assert error == f"languages: auto, {', '.join(hub.LANGUAGES)}\n"
+        assert [line.split()[0] for line in out.splitlines()[1:]] == list(SPEAKERS)
+        assert error == f"languages: auto, {', '.join(LANGUAGES)}\n"
     assert run(["speak", "--voice", "help"]) == 0
     assert "ryan" in capsys.readouterr().out
     assert run(["speak", "--voice", "help", "--model", "qwen3-tts-1.7b-voice-design"]) == 0

@@ -17,9 +17,10 @@ from typing import Any
 
 import numpy as np
 
-from oscine import loading, ops
+from oscine import ops
 from oscine.errors import DeviceLostError, DeviceMemoryError
 from oscine.gpu.device import choose, open_device
+from oscine.loading import load
 from oscine.ops.gpu import Gpu
 
 GOLDEN = Path(__file__).resolve().parents[1] / "goldens" / "whisper_multi"
@@ -118,7 +119,7 @@ def transcribed(recovers: bool) -> Any:
     handler.emit = lambda record: told.append(record.getMessage())  # type: ignore[method-assign]
     logging.getLogger("oscine").addHandler(handler)
     audio = (np.random.default_rng(0).standard_normal(16000 * 9) * 0.1).astype(np.float32)
-    model = loading.load(GOLDEN, "gpu")
+    model = load(GOLDEN, "gpu")
     expected = model.transcribe(audio, **OPTIONS).text
     done = False
 

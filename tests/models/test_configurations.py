@@ -31,7 +31,7 @@ import copy, logging, shutil, tempfile
 from dataclasses import replace
 from pathlib import Path
 from oscine.errors import CheckpointError
-from oscine.loading import is_parakeet, is_qwen3_tts
+from oscine.models import parakeet as parakeet_family, qwen3_tts
 from oscine.model_files import read_json
 from oscine.models.parakeet.weights import load_weights as parakeet
 from oscine.models.qwen3_tts.config import read_config as speaking
@@ -62,9 +62,9 @@ def replaced(value, at, lie):
 
 def load(folder):
     checkpoint = replace(FIRST, config=read_json(folder / "config.json"))
-    if is_parakeet(checkpoint):
+    if parakeet_family.matches(checkpoint):
         parakeet(checkpoint)
-    elif is_qwen3_tts(checkpoint):
+    elif qwen3_tts.matches(checkpoint):
         settings = read_json(folder / "speech_tokenizer" / "config.json")
         speaking(checkpoint, replace(CODEC, config=settings))
     else:

@@ -7,7 +7,7 @@ import threading
 import pytest
 
 from oscine.errors import DeviceLostError
-from oscine.models.resident import Resident
+from oscine.models.resident import Model
 
 
 class Engine:
@@ -29,7 +29,7 @@ class Engine:
 
 def test_work_is_done_over_on_a_new_engine() -> None:
     made = iter([Engine("second", 1), Engine("third")])
-    model = Resident(Engine("first", 1), "name", lambda: next(made))
+    model = Model(Engine("first", 1), "name", lambda: next(made))
     timings = model.timings
     assert model.run(Engine.answer) == "third"
     assert model.engine() is model.decoder and model.device == "third"
@@ -37,14 +37,14 @@ def test_work_is_done_over_on_a_new_engine() -> None:
 
 
 def test_without_another_engine_the_loss_is_the_callers() -> None:
-    model = Resident(Engine("first", 1), "name")
+    model = Model(Engine("first", 1), "name")
     with pytest.raises(DeviceLostError):
         model.run(Engine.answer)
     assert model.run(Engine.answer) == "first"
 
 
 def test_work_has_the_engine_alone() -> None:
-    model, inside, most = Resident(Engine("one"), "name"), 0, 0
+    model, inside, most = Model(Engine("one"), "name"), 0, 0
     ready = threading.Barrier(4)
 
     def work(engine: Engine) -> None:

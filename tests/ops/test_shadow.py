@@ -148,7 +148,7 @@ def test_what_is_no_op_is_no_attribute(gpu: Gpu) -> None:
 
 
 def test_oscine_check_asks_for_it(monkeypatch: pytest.MonkeyPatch, gpu: Gpu, adapter: Any) -> None:
-    from oscine.loading import choose_backend
+    from oscine.backends import choose_backend
 
     monkeypatch.setattr("oscine.ops.check.SELF_CHECK", ())
     monkeypatch.setenv("OSCINE_CHECK", "1")

@@ -16,7 +16,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import oscine.cli
-from oscine import hub
+from oscine import registry
 from oscine.cli.console import ArgumentError
 from oscine.cli.parameters import chosen, command, in_groups
 from oscine.errors import UsageError
@@ -233,9 +233,9 @@ def test_groups_are_told_apart_by_task() -> None:
         assert len(names) == len(set(names)) == len({n for kind in kinds for n in options_of(kind)})
 
 
-def test_default_models_are_those_of_the_hub() -> None:
-    assert options_of(TranscribeCommand)["model"].default_text == hub.DEFAULT_MODEL
-    assert options_of(SpeakCommand)["model"].default_text == hub.DEFAULT_VOICE_MODEL
+def test_default_models_are_those_of_the_records() -> None:
+    assert options_of(TranscribeCommand)["model"].default_text == registry.default("transcribe")
+    assert options_of(SpeakCommand)["model"].default_text == registry.default("speak")
 
 
 #: Options that only the host reads, and where they are used.

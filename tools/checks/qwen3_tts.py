@@ -17,7 +17,8 @@ from checks.qwen3_sampler import check_sampler
 from checks.qwen3_talker import check_talker
 from checks.report import Report
 from oscine.bfloat16 import BFLOAT16, widen
-from oscine.models.qwen3_tts.weights import CODEC_FOLDER, Qwen3TtsWeights, load_weights
+from oscine.models.qwen3_tts.released import CODEC_FOLDER
+from oscine.models.qwen3_tts.weights import Qwen3TtsWeights, load_weights
 from oscine.ops import Backend
 from oscine.text.qwen import QwenTokenizer
 from oscine.weights import read_checkpoint

@@ -9,12 +9,12 @@ import typer
 from rich.console import Console
 from rich.table import Table
 
+from oscine.backends import wanted_device
 from oscine.cli.console import emit
 from oscine.cli.engine import start_log
 from oscine.errors import DeviceError
 from oscine.gpu import device as gpu_device
 from oscine.gpu.device import Adapter
-from oscine.loading import wanted_device
 from oscine.ops.check import CASES, Result, run_case
 from oscine.ops.gpu import Gpu
 from oscine.terminal import printable

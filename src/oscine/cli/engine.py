@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import os
 import warnings
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Annotated, Any, TypeAlias
 
 import typer
@@ -12,18 +13,17 @@ import typer
 from oscine.cli.console import tell
 from oscine.cli.parameters import declared
 from oscine.errors import UsageError
+from oscine.family import Task
 from oscine.files import expanded
 from oscine.options.command import Dtype, LoadOptions
 from oscine.terminal import printable
 from oscine.threads import count, set_count
 
 if TYPE_CHECKING:
-    from oscine.loading import Model
-    from oscine.models.parakeet.pipeline import Parakeet
-    from oscine.models.qwen3_tts.pipeline import Qwen3Tts
-    from oscine.models.whisper.pipeline import Whisper
+    from oscine.models.resident import Model
+    from oscine.models.transcription import Transcriber
 
-    Listener: TypeAlias = Whisper | Parakeet  # those that write down
+    Listener: TypeAlias = Transcriber[Any]  # a model that writes down
 
 
 #: Options of loading, for commands that state their parameters.
@@ -73,10 +73,14 @@ def start_log(verbose: bool) -> None:
         from oscine.cli.noise import keep_drivers_quiet  # which imports what speaks to GPUs
 
         keep_drivers_quiet()
+    start_messages(logging.INFO if verbose else logging.WARNING)
+
+
+def start_messages(level: int = logging.WARNING) -> None:
+    """What any library logs, on stderr, for a command that opens no GPU."""
     handler = logging.StreamHandler()
     handler.setFormatter(OneLine("oscine: %(message)s"))
     handler.addFilter(Once())
-    level = logging.INFO if verbose else logging.WARNING
     logging.basicConfig(level=level, handlers=[handler])
 
 
@@ -91,7 +95,7 @@ def set_threads(number: int | None) -> None:
 def check_device(device: str) -> None:
     """Refuse what is known to be no device without looking for any."""
     if device not in ("auto", "cpu") or "OSCINE_DEVICE" in os.environ:
-        from oscine.loading import wanted_device  # slow to import
+        from oscine.backends import wanted_device  # slow to import
 
         wanted_device(device)
 
@@ -103,7 +107,7 @@ def prepare_decoder() -> None:
     prepare()
 
 
-def load_model(name: str, device: str, dtype: str, *, offline: bool) -> Model:
+def load_model(name: str, device: str, dtype: str, *, offline: bool) -> Model[Any]:
     """Load by name or path, showing what is fetched.
 
     Imports here, as a wrong option should not wait for them.
@@ -128,7 +132,7 @@ def traces() -> bool:
     return os.environ.get("OSCINE_TRACE", "0") not in ("", "0")
 
 
-def tell_times(model: Model) -> None:
+def tell_times(model: Model[Any]) -> None:
     """OSCINE_TRACE: milliseconds by stage since loading; on a GPU also those it measures itself."""
     if not traces():
         return
@@ -138,35 +142,40 @@ def tell_times(model: Model) -> None:
         tell(f"{stage} on the GPU: {spent:.1f} ms in {passes} passes")
 
 
-def refuse_speaker(name: str) -> UsageError:
-    """For a command that writes down."""
-    return UsageError(f"{name} speaks and does not write down; oscine speak is its command")
+#: What a model of each task does, and what one of the other task does not.
+DOES: Mapping[Task, str] = {"transcribe": "writes down", "speak": "speaks"}
+LACKS: Mapping[Task, str] = {"transcribe": "does not write down", "speak": "does not speak"}
 
 
-def check_speaks(name: str) -> None:
-    """Refuse a name that is no model's, or one's that only writes down, before it is fetched.
+def refuse(name: str, task: Task) -> UsageError:
+    """The error for a model of the other task than the one a command needs."""
+    own = other(task)
+    return UsageError(f"{name} {DOES[own]} and {LACKS[task]}; oscine {own} is its command")
+
+
+def other(task: Task) -> Task:
+    """The task of the models that do not do this one."""
+    return "speak" if task == "transcribe" else "transcribe"
+
+
+def check_task(name: str, task: Task) -> None:
+    """Refuse a name that is no model's, or that of a model of the other task, before it is fetched.
 
     Raises UsageError, HubError.
     """
-    from oscine import hub
+    from oscine import hub, registry
 
-    own = hub.known(name)
-    if own is not None and own not in hub.QWEN3_TTS:
-        raise refuse_listener(name)
-    hub.named(name, hub.QWEN3_TTS)
-
-
-def refuse_listener(name: str) -> UsageError:
-    """For a command that speaks."""
-    return UsageError(f"{name} writes down and does not speak; oscine transcribe is its command")
+    found = registry.find(name)
+    if found is not None and found[0].task != task:
+        raise refuse(name, task)
+    hub.named(name, "speak" if task == "speak" else None)  # only few speak: these are listed
 
 
-def load_speaker(name: str, device: str, dtype: str, *, offline: bool) -> Qwen3Tts:
-    """A model that speaks; UsageError for one that writes down, before it is fetched if known."""
+def load_for(task: Task, name: str, device: str, dtype: str, *, offline: bool) -> Any:
+    """A model of a task. UsageError for one of the other, before it is fetched if it is known."""
     if not os.path.exists(expanded(name)):
-        check_speaks(name)
-    loaded: Any = load_model(name, device, dtype, offline=offline)
-    if not hasattr(loaded, "speak"):
-        raise refuse_listener(name)
-    speaker: Qwen3Tts = loaded
-    return speaker
+        check_task(name, task)
+    loaded = load_model(name, device, dtype, offline=offline)
+    if hasattr(loaded, "speak") != (task == "speak"):
+        raise refuse(name, task)
+    return loaded

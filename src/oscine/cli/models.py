@@ -6,11 +6,12 @@ from typing import Annotated
 
 import typer
 
-from oscine import hub
+from oscine import hub, registry
 from oscine.cli.console import emit_path, tell
 from oscine.cli.download_bars import download_bars
-from oscine.cli.engine import Offline, start_log
+from oscine.cli.engine import Offline, start_log, start_messages
 from oscine.cli.outputs import print_table
+from oscine.family import TASKS, Release
 
 app = typer.Typer(
     help="List, fetch and find models.",
@@ -25,33 +26,22 @@ Check = Annotated[
 ]
 Name = Annotated[str, typer.Argument(help="A name of `oscine models list`, or a Hub's org/name.")]
 
-_LANGUAGES = {hub.ENGLISH: "English", hub.MULTILINGUAL: "99", hub.MULTILINGUAL_V3: "100"}
-
-
-def languages(name: str, model: hub.Model) -> str:
-    """How many, or which: Whisper's vocabularies tell, Parakeet's version does."""
-    if name in hub.QWEN3_TTS:
-        return str(len(hub.LANGUAGES))
-    if name in hub.PARAKEET:
-        return "25" if "-v3" in name else "English"
-    return _LANGUAGES[model.n_vocab]
-
 
 @app.command("list")
 def list_models() -> None:
     """List the models known by name: what each does, and where it lies if it is here."""
+    start_messages()
     lines = []
-    for name, model in hub.EVERY.items():
-        folder = hub.find(name)
-        does = "text to speech" if name in hub.QWEN3_TTS else "speech to text"
-        if name in (hub.DEFAULT_MODEL, hub.DEFAULT_VOICE_MODEL):
-            does += " (default)"
-        here = str(folder) if folder else ""
-        lines.append((name, does, languages(name, model), size(model), here))
+    for family in registry.families():
+        for name, model in family.models.items():
+            does = TASKS[family.task]
+            if name == registry.default(family.task):
+                does += " (default)"
+            lines.append((name, does, model.languages, size(model), str(hub.find(name) or "")))
     print_table(("name", "does", "languages", "download", "here"), lines)
 
 
-def size(model: hub.Model) -> str:
+def size(model: Release) -> str:
     """Of its download, for people."""
     if model.megabytes < 1000:
         return f"{model.megabytes} MB"

@@ -6,19 +6,19 @@ import os
 from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated, Any
 
 import typer
 
-from oscine import hub
+from oscine import hub, registry
 from oscine.audio.suffixes import SUFFIXES
 from oscine.cli import sound_out, text_in
 from oscine.cli.console import ArgumentError
 from oscine.cli.engine import (
     check_device,
-    check_speaks,
+    check_task,
     given,
-    load_speaker,
+    load_for,
     prepare_decoder,
     set_threads,
     start_log,
@@ -27,17 +27,13 @@ from oscine.cli.engine import (
 from oscine.cli.openai_style import OpenAIStyle
 from oscine.cli.outputs import STANDARD_INPUT, at_home
 from oscine.cli.parameters import chosen, command
-from oscine.cli.voices import released, saved, show_voices
+from oscine.cli.voices import all_saved, released, saved, show_voices
 from oscine.errors import UsageError
+from oscine.family import LISTS, Abilities, Speaker
 from oscine.files import expanded
-from oscine.models.qwen3_tts.abilities import Abilities
-from oscine.models.qwen3_tts.voices import LISTS, is_name
 from oscine.options import options_of, replaced
 from oscine.options.command import SpeakCommand
 from oscine.options.speak import SpeakOptions, VoiceOptions
-
-if TYPE_CHECKING:
-    from oscine.models.qwen3_tts.pipeline import Qwen3Tts
 
 app = typer.Typer(add_completion=False, pretty_exceptions_enable=False, rich_markup_mode=None)
 
@@ -92,7 +88,7 @@ def speak(
     checked = SpeakOptions.of(**options)
     own = chosen(SpeakCommand, given_options)
     who = chosen(VoiceOptions, given_options)
-    model = own.model or hub.DEFAULT_VOICE_MODEL
+    model = own.model or registry.default("speak")
     start_log(own.verbose)
     if who.voice == LISTS:
         show_voices(model)
@@ -115,12 +111,12 @@ def speak(
         prepare_decoder()
     if (abilities := released(model)) is not None:
         name_somebody(abilities, how)
-        if abilities.check(saved(), checked, **how).instruct is None:
+        if abilities.check(saved(model), checked, **how).instruct is None:
             how.pop("instruct", None)  # or the model would tell once more that it is left out
     named = (text, who.reference, who.reference_text, who.voice)
     read = [at_home(str(each)) for each in named if each is not None]
     out = sound_out.choose(own.output, own.format, own.play, read_files(model, who.voice, read))
-    loaded = load_speaker(model, own.device, own.dtype, offline=own.offline)
+    loaded = load_for("speak", model, own.device, own.dtype, offline=own.offline)
     name_somebody(loaded.abilities, how)
     say_text(loaded, words, out, how | options)
     tell_times(loaded)
@@ -131,19 +127,19 @@ def read_files(model: str, voice: str | None, arguments: list[str]) -> Iterator[
 
     Sound that lies in a model's folder is none of these. Raises HubError for what is no model.
     """
-    from oscine.models.qwen3_tts.weights import CODEC_FOLDER  # slow to import
-
     yield from arguments
-    if voice is not None and is_name(voice):
-        yield str(saved().file(voice))
+    if voice is not None:
+        with suppress(UsageError):  # no name of a voice, but a path
+            yield from (str(store.file(voice)) for store in all_saved())
     local = expanded(model)
     place: Path | None = local
     if not os.path.exists(local):
-        check_speaks(model)
+        check_task(model, "speak")
         place = hub.find(model)
     if place is not None:
         folder = place if os.path.isdir(place) else place.parent
-        for inside in (folder, folder / CODEC_FOLDER):
+        more = (file for family in registry.families("speak") for file in family.files)
+        for inside in (folder, *(folder / file for file in more if file.endswith("/"))):
             with suppress(OSError):  # what cannot be listed is told as it is loaded
                 files = (each for each in inside.iterdir() if each.is_file())
                 yield from (str(each) for each in files if each.suffix.lower() not in SUFFIXES)
@@ -151,12 +147,12 @@ def read_files(model: str, voice: str | None, arguments: list[str]) -> Iterator[
 
 def name_somebody(abilities: Abilities, options: dict[str, Any]) -> None:
     """A voice for a model with its own, where none is asked for: a command should not need one."""
-    if abilities.kind == "custom_voice":
+    if abilities.default_voice is not None:
         options.setdefault("voice", abilities.default_voice)
 
 
 def say_text(
-    model: Qwen3Tts, text: str | Iterator[str], out: sound_out.Out, options: dict[str, Any]
+    model: Speaker, text: str | Iterator[str], out: sound_out.Out, options: dict[str, Any]
 ) -> None:
     """One text, with somebody's voice."""
     stream = model.stream(text, **options)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import os
 from collections.abc import Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Annotated, Any
@@ -13,9 +12,8 @@ import typer
 from oscine.cli.engine import (
     check_device,
     given,
-    load_model,
+    load_for,
     prepare_decoder,
-    refuse_speaker,
     set_threads,
     start_log,
     tell_times,
@@ -31,6 +29,7 @@ from oscine.options import options_of
 from oscine.options.command import Dtype, LoadOptions, TranscribeCommand
 from oscine.options.layout import Layout
 from oscine.options.transcribe import TranscribeOptions
+from oscine.registry import default
 
 if TYPE_CHECKING:
     from oscine.cli.engine import Listener
@@ -140,14 +139,9 @@ def precision(dtype: Dtype, fp16: bool | None) -> Dtype:
 
 
 def load_listener(wanted: LoadOptions) -> Listener:
-    """A model that writes down, `base` where none is named; UsageError for one that speaks."""
-    from oscine import hub
-
-    name = wanted.model or hub.DEFAULT_MODEL
-    if name in hub.QWEN3_TTS and not os.path.exists(expanded(name)):
-        raise refuse_speaker(name)
-    loaded: Any = load_model(name, wanted.device, wanted.dtype, offline=wanted.offline)
-    if hasattr(loaded, "speak"):
-        raise refuse_speaker(name)
-    listener: Listener = loaded
+    """A model that writes down, the default where none is named; UsageError for one that speaks."""
+    name = wanted.model or default("transcribe")
+    listener: Listener = load_for(
+        "transcribe", name, wanted.device, wanted.dtype, offline=wanted.offline
+    )
     return listener

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import os
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import typer
 
+from oscine import registry
 from oscine.cli.console import emit_path, remark, tell
 from oscine.cli.engine import (
     Device,
@@ -15,20 +16,20 @@ from oscine.cli.engine import (
     Precision,
     Threads,
     check_device,
-    check_speaks,
-    load_speaker,
+    check_task,
+    load_for,
     prepare_decoder,
+    refuse,
     set_threads,
     start_log,
 )
 from oscine.cli.outputs import STANDARD_INPUT, print_table
 from oscine.cli.text_in import open_words
-from oscine.errors import HubError, OscineError, UsageError
+from oscine.errors import CheckpointError, HubError, OscineError, UsageError
+from oscine.family import Abilities, Family, Speaker, Speaking, VoiceStore
 from oscine.files import expanded
 
-if TYPE_CHECKING:
-    from oscine.models.qwen3_tts.abilities import Abilities
-    from oscine.models.qwen3_tts.voices import VoiceFolder
+DEFAULT_MODEL = registry.default_cloner()
 
 app = typer.Typer(
     help="Keep voices that were taken of recordings, list and remove them.",
@@ -37,17 +38,47 @@ app = typer.Typer(
     rich_markup_mode=None,
 )
 
-DEFAULT_MODEL = "qwen3-tts-0.6b-base"  # speakers of their own cannot be lent another voice
-
 Name = Annotated[str, typer.Argument(help="What the voice is called: letters, digits, spaces.")]
 
 
-def saved() -> VoiceFolder:
-    """The voices of this machine's user."""
-    from oscine import hub
-    from oscine.models.qwen3_tts.voices import VoiceFolder
+def speaking(family: Family) -> Speaking:
+    """What a family that speaks says of its voices."""
+    assert family.speaking is not None  # Family holds that
+    return family.speaking()
 
-    return VoiceFolder(hub.home() / "voices")
+
+def speaking_of(model: str) -> Speaking:
+    """What a model's family says of its voices; the default's family where that one is not known,
+    or does not speak."""
+    family = family_of(model)
+    if family is None or family.task != "speak":
+        default = registry.default("speak")
+        family = next(each for each in registry.families("speak") if default in each.models)
+    return speaking(family)
+
+
+def family_of(model: str) -> Family | None:
+    """The family that knows a model's name, or that its checkpoint belongs to; None without."""
+    from oscine.weights import read_checkpoint
+
+    path = expanded(model)
+    if not os.path.exists(path):
+        found = registry.find(model)
+        return None if found is None else found[0]
+    try:
+        return registry.recognise(read_checkpoint(path))
+    except CheckpointError:  # which is told when the model is loaded
+        return None
+
+
+def saved(model: str) -> VoiceStore:
+    """The saved voices of this machine's user that a model has to do with."""
+    return speaking_of(model).saved()
+
+
+def all_saved() -> list[VoiceStore]:
+    """The saved voices of every family."""
+    return [speaking(family).saved() for family in registry.families("speak")]
 
 
 @app.command()
@@ -82,14 +113,13 @@ def save(
     Only of people who have agreed to it. Models of another size cannot use it.
     """
     from oscine.audio.io import open_source
-    from oscine.models.qwen3_tts.voices import checked_words
 
-    file = saved().place(name)  # a name that cannot be is told before anything slow begins
+    file = saved(model).place(name)  # a name that cannot be is told before anything slow begins
     there = os.path.exists(file)
     if there and not force:
         raise UsageError(f"there is a voice {file.stem!r} already; --force takes its place")
     if text is not None:
-        text = checked_words(open_words(text), "text")
+        text = speaking_of(model).check_words(open_words(text), "text")
     opened = open_source(audio)
     recording = opened if audio == STANDARD_INPUT else audio  # standard input can be opened once
     prepare_decoder()
@@ -98,8 +128,8 @@ def save(
     set_threads(threads)
     check_device(device)
     start_log(verbose=False)
-    voice = load_speaker(model, device, dtype, offline=offline).voice_of(recording, text)
-    file = saved().save(name, voice)
+    speaker: Speaker = load_for("speak", model, device, dtype, offline=offline)
+    file = saved(model).save(name, speaker.voice_of(recording, text))
     done = "replaced" if there else "saved"
     tell(f"voice {name!r} {done}; speak with it: --model {model} --voice {name!r}")
     emit_path(file)
@@ -122,7 +152,9 @@ def list_voices(
 @app.command()
 def remove(name: Name) -> None:
     """Delete a saved voice."""
-    saved().remove(name)
+    stores = all_saved()
+    holder = next((store for store in stores if store.has(name)), stores[0])
+    holder.remove(name)
     tell(f"voice {name!r} removed")
 
 
@@ -151,17 +183,18 @@ def show_saved(abilities: Abilities | None = None) -> None:
 
     What is damaged is told on stderr; it is listed only where no model is asked about.
     """
-    folder = saved()
-    names, shown = folder.names(), []
-    for name in names:
-        try:
-            voice = folder.load(name)
-            usable = abilities is None or abilities.understands(voice)
-        except OscineError as error:
-            tell(str(error))
-            usable = abilities is None
-        if usable:
-            shown.append((name, str(folder.file(name))))
+    names, shown = 0, []
+    for store in all_saved() if abilities is None else [saved(abilities.name)]:
+        for name in store.names():
+            names += 1
+            try:
+                voice = store.load(name)
+                usable = abilities is None or abilities.understands(voice)
+            except OscineError as error:
+                tell(str(error))
+                usable = abilities is None
+            if usable:
+                shown.append((name, str(store.file(name))))
     if shown:
         print_table(("voice", "file"), shown)
     elif not names:
@@ -172,17 +205,13 @@ def show_saved(abilities: Abilities | None = None) -> None:
 
 def released(model: str) -> Abilities | None:
     """What a released model can be asked for, whether or not it is here; None for any other."""
-    from oscine import hub
-    from oscine.models.qwen3_tts.abilities import Abilities
-
     if os.path.exists(expanded(model)):
         return None
-    name = hub.known(model)
-    if name not in hub.SPEAKS:
+    found = registry.find(model)
+    if found is None or found[0].task != "speak":
         return None
-    kind, size = hub.SPEAKS[name]
-    speakers = hub.SPEAKERS if kind == "custom_voice" else {}
-    return Abilities(name, kind, size, speakers, hub.LANGUAGES)
+    family, name = found
+    return speaking(family).released(name)
 
 
 def abilities_of(model: str) -> Abilities:
@@ -191,19 +220,18 @@ def abilities_of(model: str) -> Abilities:
     Raises HubError where it is not here, CheckpointError and UsageError where it does not speak.
     """
     from oscine import hub
-    from oscine.models.qwen3_tts.abilities import Abilities
-    from oscine.models.qwen3_tts.config import read_config
-    from oscine.models.qwen3_tts.weights import CODEC_FOLDER
     from oscine.weights import read_checkpoint
 
     if (found := released(model)) is not None:
         return found
     path: Path | None = expanded(model)
     if not os.path.exists(expanded(model)):
-        check_speaks(model)
+        check_task(model, "speak")
         path = hub.find(model)
     if path is None:
         raise HubError(f"model {model!r} is not on this machine; oscine models pull {model}")
     checkpoint = read_checkpoint(path)
-    config = read_config(checkpoint, read_checkpoint(checkpoint.folder / CODEC_FOLDER))
-    return Abilities.of(config, model)
+    family = registry.recognise(checkpoint)
+    if family.task != "speak":
+        raise refuse(model, "speak")
+    return speaking(family).abilities(checkpoint, model)

@@ -8,14 +8,16 @@ from threading import RLock
 from typing import TYPE_CHECKING, Any, Generic, Protocol, TypeVar
 
 from oscine.errors import DeviceLostError, OtherModelError
+from oscine.family import Task
+from oscine.registry import default
 
 log = logging.getLogger(__name__)
 
 
-#: What only models of the other direction do: why this one does not, and which does.
-ELSEWHERE = {
-    "speak": "writes down and cannot speak; oscine.load('qwen3-tts-0.6b-custom-voice') can",
-    "transcribe": "speaks and cannot write down; oscine.load('base') can",
+#: What only models of the other task do: why this one does not.
+ELSEWHERE: Mapping[Task, str] = {
+    "speak": "writes down and cannot speak",
+    "transcribe": "speaks and cannot write down",
 }
 
 
@@ -34,7 +36,7 @@ Result = TypeVar("Result")
 
 
 class RunOnEngine(Protocol[Held_co]):
-    """Resident.run, for code that needs the engine and nothing else of the model."""
+    """Model.run, for code that needs the engine and nothing else of the model."""
 
     def __call__(self, work: Callable[[Held_co], Result]) -> Result: ...
 
@@ -50,8 +52,10 @@ class Loaded(Protocol):
     def timings(self) -> Mapping[str, float]: ...
 
 
-class Resident(Generic[Held]):
-    """One device works on one thing at a time, under `lock`; streams may be interleaved.
+class Model(Generic[Held]):
+    """A model that is loaded: the base of every family's public model.
+
+    One device works on one thing at a time, under `lock`; streams may be interleaved.
 
     `rebuild` makes the engine anew where its device was lost.
     """
@@ -68,7 +72,10 @@ class Resident(Generic[Held]):
 
         def __getattr__(self, name: str) -> Any:
             if name in ELSEWHERE:
-                raise OtherModelError(f"{name}: {self.__dict__.get('name')} {ELSEWHERE[name]}")
+                can = f"oscine.load({default(name)!r}) can"
+                raise OtherModelError(
+                    f"{name}: {self.__dict__.get('name')} {ELSEWHERE[name]}; {can}"
+                )
             raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}")
 
     @property

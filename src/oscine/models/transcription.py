@@ -18,12 +18,12 @@ from oscine.audio.silero import available
 from oscine.audio.speech import Speech
 from oscine.audio.timeline import Timeline
 from oscine.audio.vad import VadOptions
-from oscine.errors import Cancelled
+from oscine.errors import Cancelled, UsageError
 from oscine.models.cancel import Cancel, asked_to_stop
-from oscine.models.resident import Held, Loaded, Resident
+from oscine.models.resident import Held, Loaded, Model
 from oscine.options.checks import Clip
 from oscine.options.transcribe import TranscribeOptions
-from oscine.types import Coverage, Segment, Transcript, Word
+from oscine.types import Coverage, Segment, Transcript, Update, Word
 
 log = logging.getLogger(__name__)
 
@@ -172,7 +172,7 @@ class Transcription(Iterator[Segment]):
         self._timings[stage] += 1000 * (perf_counter() - started)
 
 
-class Transcriber(Resident[Held]):
+class Transcriber(Model[Held]):
     """A model that writes down what recordings say."""
 
     @abstractmethod
@@ -206,6 +206,13 @@ class Transcriber(Resident[Held]):
         for _ in stream:
             pass
         return stream.transcript()
+
+    def listen(self, *pieces: Any, **options: Any) -> Iterator[Update]:
+        """Words as they are said, of audio as it comes: see models.whisper.pipeline.
+
+        Raises UsageError for a model whose family has no way to do that.
+        """
+        raise UsageError(f"{self.name} cannot transcribe live audio, only whole recordings")
 
 
 def vad_options(options: TranscribeOptions) -> VadOptions | None:

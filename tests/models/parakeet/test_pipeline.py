@@ -12,10 +12,13 @@ import numpy as np
 import pytest
 
 import oscine
-from oscine import loading
+from oscine import backends
 from oscine.audio.io import decode as decode_audio
 from oscine.errors import Cancelled, DeviceError, DeviceLostError, UsageError
+from oscine.loading import EngineFactory
 from oscine.models.parakeet.chunks import Lengths
+from oscine.models.parakeet.decode import Decoder
+from oscine.models.parakeet.network import NETWORK
 from oscine.models.parakeet.pipeline import Parakeet, is_multilingual
 from oscine.models.parakeet.weights import load_weights
 from oscine.models.parakeet.words import Token, spoken_words
@@ -126,7 +129,7 @@ def test_matrices_are_held_as_asked_for(tdt: Parakeet, dtype: str) -> None:
         block.convolution.depthwise.weight, block.attention.bias_u,
     ):  # fmt: skip
         assert array.dtype == np.float32
-    decoder = loading.ParakeetDecoder(changed, Reference())
+    decoder = Decoder(changed, Reference())
     assert decoder.encode([np.zeros((80, decoder.config.n_mels), np.float32)]) == (10,)
 
 
@@ -318,22 +321,22 @@ def test_cancelled_with_what_was_finished(tdt: Parakeet) -> None:
 def test_a_device_that_stays_lost_is_replaced_by_numpy(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    monkeypatch.setattr(loading, "LOSSES", type(loading.LOSSES)())
+    monkeypatch.setattr(backends, "LOSSES", type(backends.LOSSES)())
     asked: list[str] = []
 
     def open_gpu(device: str) -> Any:
         asked.append(device)
         raise DeviceError("no adapter any more")
 
-    monkeypatch.setattr(loading, "open_gpu", open_gpu)
+    monkeypatch.setattr(backends, "open_gpu", open_gpu)
     folder = FOLDERS[0] / "parakeet_tdt"
-    lost = loading.ParakeetDecoder(load_weights(folder), Reference())
-    rebuild = loading.RebuildParakeet(folder, "f32", "gpu:1", lost)
+    lost = Decoder(load_weights(folder), Reference())
+    rebuild = EngineFactory(NETWORK, folder, "f32", "gpu:1", lost)
     again = rebuild()
     assert asked == ["gpu:1"]
     assert again is not lost
-    assert rebuild.decoder is again
+    assert rebuild.engine is again
     assert "not opened again (no adapter any more); using NumPy" in caplog.text
     rebuild(), rebuild()
-    assert asked == ["gpu:1"] * loading.MOST_LOSSES
+    assert asked == ["gpu:1"] * backends.MAX_LOSSES
     assert "lost 3 times" in caplog.text

@@ -1,1 +1,47 @@
-"""Parakeet: FastConformer encoders with TDT, RNN-T and CTC heads."""
+"""Parakeet: FastConformer encoders with TDT, RNN-T and CTC heads; numbers in MODELS/parakeet.md."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from oscine.family import Family
+from oscine.inventory import has_tokenizer
+from oscine.models.parakeet.released import MODELS
+
+if TYPE_CHECKING:
+    from oscine.family import Network
+    from oscine.models.parakeet.decode import Decoder
+    from oscine.models.parakeet.weights import ParakeetWeights
+    from oscine.weights import Checkpoint
+
+
+def matches(checkpoint: Checkpoint) -> bool:
+    """Whether a configuration is transformers' of a Parakeet, or any of NeMo's."""
+    kind, target = checkpoint.config.get("model_type"), checkpoint.config.get("target")
+    return isinstance(target, str) or (isinstance(kind, str) and kind.startswith("parakeet"))
+
+
+def network() -> Network[ParakeetWeights, Decoder]:
+    """Imports what runs a Parakeet."""
+    from oscine.models.parakeet.network import NETWORK
+
+    return NETWORK
+
+
+def is_complete(folder: Path, config: Mapping[str, Any]) -> bool:
+    """Whether there is a tokenizer, or the configuration is MLX's, which is NeMo's, with labels."""
+    return has_tokenizer(folder) or "target" in config
+
+
+FAMILY = Family(
+    name="parakeet",
+    title="Parakeet",
+    task="transcribe",
+    known_by="configuration of a Parakeet (model_type parakeet_*, or NeMo's target)",
+    matches=matches,
+    network=network,
+    models=MODELS,
+    is_complete=is_complete,
+)

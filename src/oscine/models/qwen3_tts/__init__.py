@@ -1,1 +1,83 @@
 """Qwen3-TTS: text to speech, the 12 Hz family; numbers and quirks in MODELS/qwen3_tts.md."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from oscine.errors import CheckpointError
+from oscine.family import Family
+from oscine.inventory import has_files, has_tokenizer, has_weights
+from oscine.models.qwen3_tts.released import (
+    CODEC_FOLDER,
+    CODEC_TYPE,
+    DEFAULT,
+    DEFAULT_CLONER,
+    MODEL_TYPE,
+    MODELS,
+)
+
+if TYPE_CHECKING:
+    from oscine.family import Network, Speaking
+    from oscine.models.qwen3_tts.decode import Decoder
+    from oscine.models.qwen3_tts.weights import Qwen3TtsWeights
+    from oscine.weights import Checkpoint
+
+
+def matches(checkpoint: Checkpoint) -> bool:
+    """Whether a checkpoint states that it is a Qwen3-TTS, of whatever rate, or has its tensors: one
+    whose configuration is missing or of another model is then told so.
+
+    Raises CheckpointError for the codec that is a part of every such model.
+    """
+    if _has(checkpoint, "talker.model.", MODEL_TYPE):
+        return True
+    if _has(checkpoint, "decoder.pre_transformer.", CODEC_TYPE):
+        problem = "is only the codec of a Qwen3-TTS"
+        remedy = "give the folder of the whole model, which it is in"
+        raise CheckpointError(checkpoint.folder, problem, remedy)
+    return False
+
+
+def _has(checkpoint: Checkpoint, prefix: str, model_type: str) -> bool:
+    stated = checkpoint.config.get("model_type") == model_type
+    return stated or any(name.startswith(prefix) for name in checkpoint.tensors)
+
+
+def network() -> Network[Qwen3TtsWeights, Decoder]:
+    """Imports what runs a Qwen3-TTS."""
+    from oscine.models.qwen3_tts.network import NETWORK
+
+    return NETWORK
+
+
+def speaking() -> Speaking:
+    """Imports what can be said of a Qwen3-TTS without loading it."""
+    from oscine.models.qwen3_tts.speaking import SPEAKING
+
+    return SPEAKING
+
+
+def is_complete(folder: Path, config: Mapping[str, Any]) -> bool:
+    """Whether there are a codec and a tokenizer, which is in two files."""
+    if config.get("model_type") != MODEL_TYPE:
+        return has_tokenizer(folder)
+    files = ("vocab.json", "merges.txt", "tokenizer_config.json", f"{CODEC_FOLDER}/config.json")
+    return has_files(folder, *files) and has_weights(folder / CODEC_FOLDER)
+
+
+FAMILY = Family(
+    name="qwen3_tts",
+    title="Qwen3-TTS",
+    task="speak",
+    known_by="Qwen3-TTS talker (talker.model.*)",
+    matches=matches,
+    network=network,
+    models=MODELS,
+    default=DEFAULT,
+    default_cloner=DEFAULT_CLONER,
+    is_complete=is_complete,
+    files=(f"{CODEC_FOLDER}/",),
+    speaking=speaking,
+)

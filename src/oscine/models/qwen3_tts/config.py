@@ -18,11 +18,11 @@ from typing import Final, Literal, cast
 
 from oscine.errors import CheckpointError
 from oscine.model_files import read_json
+from oscine.models.qwen3_tts.released import CODEC_TYPE, MODEL_TYPE
 from oscine.models.stated import Stated
 from oscine.options.speak import LEAST_FACTOR, MOST_FACTOR
 from oscine.weights import Checkpoint
 
-MODEL_TYPE, CODEC_TYPE = "qwen3_tts", "qwen3_tts_tokenizer_12hz"
 SAMPLE_RATE = 24000
 #: The stride of the convolution that ends the encoder, from Mimi's 25 frames a second to 12.5.
 LAST_STRIDE = 2

@@ -20,6 +20,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from oscine.errors import CheckpointError, OscineError, UsageError
+from oscine.family import LISTS
 from oscine.files import NewFile, cannot_write, expanded, is_special
 from oscine.models.qwen3_tts.config import SIZES, Qwen3TtsConfig
 from oscine.models.qwen3_tts.prompt import Reference
@@ -33,7 +34,6 @@ MOST_BYTES = 64 << 20  # a reference of an hour is 3 MB
 MOST_TEXT = 100_000  # characters
 MOST_VALUE = 1e6  # of a speaker's vector; those of released models stay far below
 REMEDY = "save the voice again"
-LISTS = "help"  # the command's --voice of that name lists the voices
 #: Names that Windows keeps for itself, with any suffix.
 _RESERVED = re.compile(r"(con|prn|aux|nul|com\d|lpt\d)(\..*)?", re.IGNORECASE)
 _NAME = re.compile(r"\w(?:[\w .()-]{0,62}[\w()-])?")  # after `_without_marks`

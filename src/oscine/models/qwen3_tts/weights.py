@@ -26,13 +26,13 @@ from oscine.models.qwen3_tts.codec_weights import (
 )
 from oscine.models.qwen3_tts.config import SIZES, Qwen3TtsConfig, SpeakerConfig, read_config
 from oscine.models.qwen3_tts.layers import Block, blocks, convolution, padded, pointwise
+from oscine.models.qwen3_tts.released import CODEC_FOLDER
 from oscine.ops import Linear, RmsNorm
 from oscine.text.qwen import VOCABULARY
 from oscine.tree import tree_leaves
 from oscine.weights import Checkpoint, Entry, read_checkpoint
 from oscine.weights.source import Array
 
-CODEC_FOLDER = "speech_tokenizer"
 #: What names of tensors begin with.
 TALKER, PREDICTOR, SPEAKER = "talker.model", "talker.code_predictor", "speaker_encoder"
 

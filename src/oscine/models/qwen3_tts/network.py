@@ -1,0 +1,35 @@
+"""How a Qwen3-TTS is made of a checkpoint, on a device."""
+
+from __future__ import annotations
+
+from oscine.errors import CheckpointError
+from oscine.family import Network, Opened
+from oscine.models.qwen3_tts.decode import BURST, Decoder
+from oscine.models.qwen3_tts.pipeline import Qwen3Tts
+from oscine.models.qwen3_tts.speaking import saved
+from oscine.models.qwen3_tts.weights import Qwen3TtsWeights, load_weights
+from oscine.ops import Backend
+from oscine.text.qwen import QwenTokenizer
+
+
+def engine(weights: Qwen3TtsWeights, backend: Backend, like: Decoder | None) -> Decoder:
+    """An engine with its codec, ready for the bursts of a stream. Raises DeviceError."""
+    made = Decoder(weights, backend)
+    made.codec.prepare(1, BURST)
+    return made
+
+
+def model(engine: Decoder, weights: Qwen3TtsWeights, opened: Opened[Decoder]) -> Qwen3Tts:
+    """The public model. Raises CheckpointError for a tokenizer of another one."""
+    tokenizer = QwenTokenizer.load(weights.folder)
+    if tokenizer.size > weights.config.text_vocabulary:
+        raise CheckpointError(
+            weights.folder,
+            f"its tokenizer has ids up to {tokenizer.size - 1}, its weights rows for "
+            f"{weights.config.text_vocabulary}",
+            "fetch the whole folder again",
+        )
+    return Qwen3Tts(engine, tokenizer, opened.given, opened.rebuild, saved())
+
+
+NETWORK = Network(load_weights, engine, model)

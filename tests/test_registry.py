@@ -1,0 +1,298 @@
+"""The families: what their records say, which one a checkpoint belongs to, and what is imported."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+import oscine
+from oscine import hub, registry
+from oscine.cli.engine import check_task
+from oscine.errors import CheckpointError, PackageError, UsageError
+from oscine.family import TASKS, Family, Network, Release
+from oscine.weights import read_checkpoint
+from oscine.weights.safetensors import encoded
+
+GOLDENS = Path(__file__).resolve().parent / "goldens"
+FOLDERS = {
+    "whisper": "whisper_multi",
+    "parakeet": "parakeet_tdt",
+    "qwen3_tts": "qwen3_tts/base/ckpt",
+}
+
+
+def no_network() -> Network[Any, Any]:
+    raise AssertionError("nothing is loaded here")
+
+
+def family(name: str = "new", **more: Any) -> Family:
+    made: dict[str, Any] = {
+        "title": name.title(), "task": "transcribe", "known_by": f"{name} of its own",
+        "matches": lambda checkpoint: checkpoint.config.get("model_type") == name,
+        "network": no_network,
+    }  # fmt: skip
+    return Family(name=name, **(made | more))
+
+
+@pytest.fixture(autouse=True)
+def only_built_in(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Nothing is installed, and nothing that a test registers stays."""
+    monkeypatch.setattr(registry, "_installed", [])
+    monkeypatch.setattr(registry, "_registered", [])
+
+
+def write(folder: Path, config: dict[str, Any], **tensors: Any) -> Path:
+    folder.mkdir(exist_ok=True)
+    (folder / "config.json").write_text(json.dumps(config))
+    (folder / "model.safetensors").write_bytes(encoded(tensors or {"x": np.zeros(3, "<f4")}))
+    return folder
+
+
+# -- records --------------------------------------------------------------------------------------
+
+
+def test_built_in_families_say_all_that_commands_ask() -> None:
+    assert [each.name for each in registry.families()] == [*FOLDERS]
+    assert {each.task for each in registry.families()} == set(TASKS)
+    for each in registry.families():
+        assert all(model.languages and model.megabytes for model in each.models.values())
+    names = [name for each in registry.families() for name in (*each.models, *each.aliases)]
+    assert len(names) == len(set(names))
+    assert registry.default("transcribe") in registry.models("transcribe")
+    assert registry.default("speak") in registry.models("speak")
+    assert registry.default_cloner() in registry.models("speak")
+
+
+@pytest.mark.parametrize(
+    ("wrong", "told"),
+    [
+        ({"name": "a/b"}, "'a/b' is not a name"),
+        ({"models": {"..": Release("a/b", 1)}}, "'..' is not a name"),
+        ({"models": {"x/../y": Release("a/b", 1)}}, "'x/../y' is not a name"),
+        ({"models": {3: Release("a/b", 1)}}, "3 is not a name"),
+        ({"models": {"x": Release("nowhere", 1)}}, "'nowhere', which is not org/name"),
+        ({"aliases": {"x": "y"}}, "'y' is not a model of family 'new'"),
+        ({"default": "y"}, "'y' is not a model of family 'new'"),
+        ({"files": ("../x",)}, "'../x' is not the name of a file"),
+        ({"files": ("/etc/x",)}, "'/etc/x' is not the name of a file"),
+        ({"files": ("a/../b/",)}, "'a/../b/' is not the name of a file"),
+        ({"files": ("",)}, "'' is not the name of a file"),
+        ({"task": "sing"}, "task 'sing' is not one of transcribe, speak"),
+        ({"task": "speak"}, "speaking goes with the task speak"),
+    ],
+)
+def test_a_record_that_cannot_be(wrong: dict[str, Any], told: str) -> None:
+    with pytest.raises(UsageError) as refused:
+        family(**wrong)
+    assert told in str(refused.value) and "\n" not in str(refused.value)
+
+
+def test_every_checkpoint_of_the_goldens_belongs_to_one_family() -> None:
+    """Of every format; whatever is only a part of a model belongs to none."""
+    seen = set()
+    for file in sorted(GOLDENS.rglob("*")):
+        if file.suffix not in (".safetensors", ".npz", ".bin", ".pt", ".nemo"):
+            continue
+        try:
+            checkpoint = read_checkpoint(file)
+        except CheckpointError:
+            continue  # goldens that are arrays, not checkpoints
+        folder = file.relative_to(GOLDENS).parts
+        if "speech_tokenizer" in folder or folder[1] == "codec":
+            with pytest.raises(CheckpointError, match="is only the codec of a Qwen3-TTS"):
+                registry.recognise(checkpoint)
+        else:
+            found = registry.recognise(checkpoint).name
+            assert folder[0].startswith(found), file
+            seen.add((found, checkpoint.format))
+    assert {name for name, _ in seen} == set(FOLDERS) and len(seen) > 6
+
+
+# -- which family ---------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("stated", [{}, {"model_type": "llama"}, {"model_type": [3]}])
+def test_a_checkpoint_of_no_family_is_told_what_there_is(
+    tmp_path: Path, stated: dict[str, Any]
+) -> None:
+    oscine.register(family())
+    with pytest.raises(CheckpointError) as refused:
+        oscine.load(write(tmp_path, stated), "cpu")
+    told = str(refused.value)
+    assert told.startswith(f"{tmp_path / 'model.safetensors'}: holds no Whisper encoder (missing")
+    for each in registry.families():
+        assert f"no {each.known_by}" in told
+    assert ("its configuration says model_type" in told) == bool(stated)
+    assert "\n" not in told
+
+
+def test_a_part_of_a_model_may_be_another_familys_model(tmp_path: Path) -> None:
+    """A family's refusal counts only where no other takes the checkpoint."""
+    folder = write(tmp_path, {"model_type": "qwen3_tts_tokenizer_12hz"})
+    with pytest.raises(CheckpointError, match="only the codec of a Qwen3-TTS; give the folder"):
+        oscine.load(folder, "cpu")
+    oscine.register(family("qwen3_tts_tokenizer_12hz"))
+    assert registry.recognise(read_checkpoint(folder)).name == "qwen3_tts_tokenizer_12hz"
+
+
+def test_two_families_that_take_a_checkpoint(tmp_path: Path) -> None:
+    both = {"matches": lambda checkpoint: True}
+    oscine.register(family("one", **both))
+    oscine.register(family("two", **both))
+    with pytest.raises(CheckpointError, match="belongs to more than one family: one and two;"):
+        oscine.load(write(tmp_path, {}), "cpu")
+
+
+def test_a_family_whose_code_fails_is_one_line_and_the_rest_goes_on(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    def fail(*arguments: Any) -> bool:
+        raise RuntimeError("a\nb")
+
+    oscine.register(family("bad", matches=fail, is_complete=fail))
+    oscine.register(family("good"))
+    folder = write(tmp_path / "x", {"model_type": "good"})
+    assert registry.recognise(read_checkpoint(folder)).name == "good"
+    assert not registry.is_complete(registry.families()[3], folder, {})
+    told = [record.getMessage() for record in caplog.records]
+    places = (folder / "model.safetensors", folder)
+    assert told == [f"family 'bad' cannot look at {at} (RuntimeError: a b)" for at in places]
+
+
+@pytest.mark.parametrize(
+    ("network", "told"),
+    [
+        (lambda: __import__("no_such_package"), "(ModuleNotFoundError: No module named 'no_such_"),
+        (lambda: 3, "its network() gives int, not an oscine.family.Network"),
+        (lambda: sys.exit("x\ny"), "(SystemExit: x y)"),
+    ],
+)
+def test_a_family_without_what_it_needs_is_one_line(
+    tmp_path: Path, network: Any, told: str
+) -> None:
+    oscine.register(family(network=network))
+    with pytest.raises(PackageError) as refused:
+        oscine.load(write(tmp_path, {"model_type": "new"}), "cpu")
+    assert str(refused.value).startswith("family 'new' cannot be loaded") and told in str(
+        refused.value
+    )
+    assert "\n" not in str(refused.value)
+
+
+def test_a_known_name_needs_no_other_family(empty_home: Path) -> None:
+    """A family that takes everything does not come between a name and its model."""
+    (empty_home / "models").mkdir(parents=True)
+    (empty_home / "models" / "tiny").symlink_to(GOLDENS / "whisper_multi")
+    oscine.register(family("greedy", matches=lambda checkpoint: True))
+    assert oscine.load("tiny", "cpu", offline=True).name == "tiny"
+    with pytest.raises(CheckpointError, match="more than one family: whisper and greedy"):
+        oscine.load(GOLDENS / "whisper_multi", "cpu")
+
+
+def test_a_known_name_needs_no_look_at_other_packages(
+    empty_home: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def look() -> Any:
+        raise AssertionError("packages were looked at")
+
+    monkeypatch.setattr(registry, "_installed", None)
+    monkeypatch.setattr(registry, "_entry_points", look)
+    (empty_home / "models").mkdir(parents=True)
+    (empty_home / "models" / "tiny").symlink_to(GOLDENS / "whisper_multi")
+    check_task("tiny", "transcribe")
+    check_task(registry.default("speak"), "speak")
+    assert oscine.load("tiny", "cpu", offline=True).name == "tiny"
+    with pytest.raises(AssertionError):
+        registry.families()
+
+
+# -- register -------------------------------------------------------------------------------------
+
+
+def test_a_registered_family_is_known_by_its_names(empty_home: Path) -> None:
+    release = Release("some-one/new-model", 5, "two")
+    more = {"models": {"new-model": release}, "aliases": {"newest": "new-model"}}
+    new = family(**more, default="new-model")
+    for _ in range(2):  # again changes nothing
+        oscine.register(new)
+    for name in ("new-model", "newest", "some-one/new-model"):
+        assert registry.find(name) == (new, "new-model")
+        assert hub.named(name) == ("new-model", release)
+    assert list(registry.models())[-1] == "new-model"
+    assert registry.default("transcribe") == "base"  # built-in ones come first
+    with pytest.raises(UsageError, match="did you mean 'new-model'"):
+        hub.named("new-modl")
+
+
+@pytest.mark.parametrize(
+    ("given", "told"),
+    [
+        ({"name": "whisper"}, "there is a family 'whisper' already"),
+        ({"models": {"base": Release("a/b", 1)}}, "another family has the name 'base'"),
+        ({"models": {"Base": Release("a/b", 1)}}, "another family has the name 'Base'"),
+        ({"models": {"large": Release("a/b", 1)}}, "another family has the name 'large'"),
+        (
+            {"models": {"x": Release("a/b", 1)}, "aliases": {"tiny.en": "x"}},
+            "another family has the name 'tiny.en'",
+        ),
+    ],
+)
+def test_a_name_that_is_taken_cannot_be_registered(given: dict[str, Any], told: str) -> None:
+    with pytest.raises(UsageError, match=told):
+        oscine.register(family(**given))
+    assert [each.name for each in registry.families()] == [*FOLDERS]
+
+
+def test_only_a_family_can_be_registered() -> None:
+    with pytest.raises(UsageError, match="not dict"):
+        oscine.register({"name": "x"})  # type: ignore[arg-type]
+
+
+def test_names_taken_by_others_are_left_out_of_a_family() -> None:
+    models = {"base": Release("a/b", 1), "mine": Release("c/d", 1)}
+    wanted = family(models=models, aliases={"b": "base", "m": "mine", "turbo": "mine"})
+    wanted = replace(wanted, default="base")
+    kept, problem = registry._without_taken(wanted, registry.built_in())
+    assert kept is not None and problem == (
+        "another family has the name 'base', 'turbo' and keeps it"
+    )
+    assert (list(kept.models), dict(kept.aliases), kept.default) == (["mine"], {"m": "mine"}, None)
+
+
+# -- what is imported -----------------------------------------------------------------------------
+
+
+def modules_after(code: str) -> list[str]:
+    """Names of the modules that a process has imported after some code."""
+    code += "\nimport sys; print(' '.join(sys.modules))"
+    run = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, check=True, timeout=120
+    )
+    return run.stdout.split()
+
+
+@pytest.mark.parametrize("name", FOLDERS)
+def test_loading_one_family_imports_no_other(name: str) -> None:
+    folder = str(GOLDENS / FOLDERS[name])
+    loaded = modules_after(f"import oscine; model = oscine.load({folder!r}, 'cpu')")
+    for other in FOLDERS:
+        own = [m for m in loaded if m.startswith(f"oscine.models.{other}.")]
+        assert len(own) > 10 if other == name else own == [f"oscine.models.{other}.released"]
+
+
+def test_records_are_cheap() -> None:
+    """To know all models takes neither NumPy nor a network, nor a look at other packages."""
+    loaded = modules_after(
+        "from oscine import registry\n"
+        "[registry.find(name) for family in registry.built_in() for name in family.models]\n"
+        "registry.defaults()"
+    )
+    assert "numpy" not in loaded and "importlib.metadata" not in loaded
+    assert not [m for m in loaded if m.startswith("oscine.ops") or m.endswith(".network")]
