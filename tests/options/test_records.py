@@ -25,7 +25,13 @@ from oscine.options.checks import number, one_of, optional, positive, text, whol
 from oscine.options.command import SpeakCommand, TranscribeCommand
 from oscine.options.layout import Layout
 from oscine.options.speak import SpeakOptions, VoiceOptions
-from oscine.options.transcribe import TranscribeOptions
+from oscine.options.transcribe import (
+    DecodingOptions,
+    FallbackThresholds,
+    SegmentOptions,
+    TranscribeOptions,
+    WordOptions,
+)
 
 ROOT = Path(__file__).resolve().parent.parent.parent
 KINDS = (TranscribeCommand, TranscribeOptions, Layout, SpeakCommand, VoiceOptions, SpeakOptions)
@@ -227,6 +233,19 @@ def test_any_value_is_taken_or_refused_by_name(kind: type[Options], data: st.Dat
     assert getattr(kind.of(**{name: value}), name) == value  # a normal form is one
 
 
+def test_each_option_of_a_transcription_is_in_one_class() -> None:
+    """TranscribeOptions and its bases, which the code below the model is given, share no option."""
+    own = [
+        name for part in TranscribeOptions.__mro__ for name in vars(part).get("__annotations__", ())
+    ]
+    options = options_of(TranscribeOptions)
+    assert sorted(name for name in own if name in options) == sorted(options)
+    for part in (FallbackThresholds, WordOptions, DecodingOptions, SegmentOptions):
+        assert options_of(part).items() <= options.items()
+        default = part()
+        assert all(getattr(default, name) == options[name].default for name in options_of(part))
+
+
 def test_groups_are_told_apart_by_task() -> None:
     for kinds in (KINDS[:3], KINDS[3:]):
         names = [record.name for group in in_groups(kinds).values() for record in group]
@@ -244,7 +263,7 @@ USES = {
     **dict.fromkeys(
         ("language_detection_segments", "language_detection_threshold"), "models/whisper/stream.py"
     ),
-    **dict.fromkeys(("prepend_punctuations", "append_punctuations"), "models/whisper/passage.py"),
+    **dict.fromkeys(("prepend_punctuations", "append_punctuations"), "models/whisper/words.py"),
     **dict.fromkeys(("logprob_threshold", "no_speech_threshold"), "models/whisper/fallback.py"),
     **dict.fromkeys(("vad_threshold", "vad_speech_pad_ms"), "models/transcription.py"),
     "streamed_text": "models/qwen3_tts/pipeline.py",

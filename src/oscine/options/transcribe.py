@@ -1,5 +1,8 @@
 """What a transcription may be asked to do, and the one place where it is refused.
 
+The options that one step of the work needs are a class of their own, and TranscribeOptions has all
+of these as its bases: a function takes the part that it needs, and no row is written twice.
+
 Source: whisper/transcribe.py and DecodingOptions in whisper/decoding.py, same names, same defaults;
 what those lack is called as in faster_whisper/transcribe.py, and what ends Parakeet's segments as
 in parakeet-mlx. An option is never ignored: it works, or it is refused by name.
@@ -56,18 +59,68 @@ def _language(name: str, value: Any) -> str:
     return language_code(text(name, value))
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class TranscribeOptions(Options):
-    """Options of all families that transcribe.
+@dataclass(frozen=True, kw_only=True)
+class FallbackThresholds:
+    """When the text of a window is decoded again at the next temperature, or dropped as silence."""
 
-    Make them with `of`, which takes openai-whisper's forms of values, or with the `of` of a
-    family's SupportedOptions, which also refuses what the family lacks.
+    # fmt: off
+    compression_ratio_threshold: float | None = option(
+        2.4, optional(any_number), "Above: the text is repetitive, so try again.",
+        Group.FALLBACK, families=(WHISPER,))
+    logprob_threshold: float | None = option(
+        -1.0, optional(any_number), "Below: the text is unlikely, so try again.",
+        Group.FALLBACK, families=(WHISPER,))
+    no_speech_threshold: float | None = option(
+        0.6, optional(any_number), "Above, if the text is unlikely too: silence.",
+        Group.FALLBACK, families=(WHISPER,))
+    # fmt: on
+
+
+@dataclass(frozen=True, kw_only=True)
+class WordOptions:
+    """How Whisper's words are timed, with which marks, and when invented ones are dropped."""
+
+    # fmt: off
+    word_timestamps: bool = option(
+        False, flag, "Find the start and end of each word.", Group.TIMES)
+    prepend_punctuations: str = option(
+        PREPEND_PUNCTUATIONS, text, "Marks joined to the next word.", Group.TIMES,
+        families=(WHISPER,))
+    append_punctuations: str = option(
+        APPEND_PUNCTUATIONS, text, "Marks joined to the previous word.", Group.TIMES,
+        families=(WHISPER,))
+
+    hallucination_silence_threshold: float | None = option(
+        None, optional(seconds), "Drop invented text within longer silence, s; needs words.",
+        Group.FALLBACK, families=(WHISPER,))
+    # fmt: on
+
+
+@dataclass(frozen=True, kw_only=True)
+class SegmentOptions:
+    """Where a segment of Parakeet's words ends."""
+
+    # fmt: off
+    max_words: int | None = option(
+        None, whole(1, strict=True), "Most words per segment.", Group.SEGMENTS,
+        families=(PARAKEET,), refusal=f"{_OF_WORDS}; subtitles have max_words_per_line")
+    silence_gap: float | None = option(
+        None, _above_0_s, "Pause that ends a segment, s.", Group.SEGMENTS,
+        default_text=f"{SILENCE_GAP:g}", families=(PARAKEET,), refusal=_OF_WORDS)
+    max_duration: float | None = option(
+        None, _above_0_s, "Longest segment, s.", Group.SEGMENTS,
+        default_text=f"{MAX_DURATION:g}", families=(PARAKEET,), refusal=_OF_WORDS)
+    # fmt: on
+
+
+@dataclass(frozen=True, kw_only=True)
+class DecodingOptions(WordOptions, FallbackThresholds):
+    """How Whisper decodes the windows of a recording, and makes segments of their text.
+
+    Source: DecodingOptions in whisper/decoding.py, with the options of each window that its
+    transcribe.py has.
     """
 
-    purpose = "transcribe"
-    others = (TranscribeCommand, Layout)
-
-    # A table, a row each: default, check, help, group, families.
     # fmt: off
     batch_size: Batch = option(
         None, whole_or("auto", MOST_WINDOWS),
@@ -81,43 +134,12 @@ class TranscribeOptions(Options):
         "Write the same language, or translate to English.", Group.AUDIO, families=(WHISPER,))
     multilingual: bool = option(
         False, flag, "Detect the language of each window.", Group.AUDIO, families=(WHISPER,))
-    language_detection_segments: int = option(
-        4, whole(1, MOST_SEGMENTS), "Most windows used to detect the language.", Group.AUDIO,
-        families=(WHISPER,))
-    language_detection_threshold: float | None = option(
-        0.5, optional(share), "Accept a language at once above this probability.", Group.AUDIO,
-        families=(WHISPER,))
-    split_channels: bool = option(
-        False, flag, "Transcribe each channel separately.", Group.AUDIO)
-    max_audio_seconds: float | None = option(
-        None, positive(), "Refuse longer recordings, s.", Group.AUDIO)
-    clip_timestamps: tuple[Clip, ...] = option(
-        ((0.0, None),), clips, "Seconds start,end,start,...; the last end is optional.",
-        Group.AUDIO, cli_default="0", once=True)
 
-    word_timestamps: bool = option(
-        False, flag, "Find the start and end of each word.", Group.TIMES)
-    prepend_punctuations: str = option(
-        PREPEND_PUNCTUATIONS, text, "Marks joined to the next word.", Group.TIMES,
-        families=(WHISPER,))
-    append_punctuations: str = option(
-        APPEND_PUNCTUATIONS, text, "Marks joined to the previous word.", Group.TIMES,
-        families=(WHISPER,))
     without_timestamps: bool = option(
         False, flag, "Write text only, one segment per window.", Group.TIMES, families=(WHISPER,))
     max_initial_timestamp: float | None = option(
         1.0, optional(seconds), "Latest first timestamp, s; None: no limit.", Group.TIMES,
         families=(WHISPER,))
-
-    max_words: int | None = option(
-        None, whole(1, strict=True), "Most words per segment.", Group.SEGMENTS,
-        families=(PARAKEET,), refusal=f"{_OF_WORDS}; subtitles have max_words_per_line")
-    silence_gap: float | None = option(
-        None, _above_0_s, "Pause that ends a segment, s.", Group.SEGMENTS,
-        default_text=f"{SILENCE_GAP:g}", families=(PARAKEET,), refusal=_OF_WORDS)
-    max_duration: float | None = option(
-        None, _above_0_s, "Longest segment, s.", Group.SEGMENTS,
-        default_text=f"{MAX_DURATION:g}", families=(PARAKEET,), refusal=_OF_WORDS)
 
     initial_prompt: str | None = option(
         None, text, "Text shown before the first window.", Group.CONTEXT, families=(WHISPER,),
@@ -164,19 +186,52 @@ class TranscribeOptions(Options):
         families=(WHISPER,), replaces={"max_new_tokens": "use sample_len"})
     seed: int = option(
         0, whole(), "Seed for temperatures above 0.", Group.SEARCH, families=(WHISPER,))
+    # fmt: on
 
-    compression_ratio_threshold: float | None = option(
-        2.4, optional(any_number), "Above: the text is repetitive, so try again.",
-        Group.FALLBACK, families=(WHISPER,))
-    logprob_threshold: float | None = option(
-        -1.0, optional(any_number), "Below: the text is unlikely, so try again.",
-        Group.FALLBACK, families=(WHISPER,))
-    no_speech_threshold: float | None = option(
-        0.6, optional(any_number), "Above, if the text is unlikely too: silence.",
-        Group.FALLBACK, families=(WHISPER,))
-    hallucination_silence_threshold: float | None = option(
-        None, optional(seconds), "Drop invented text within longer silence, s; needs words.",
-        Group.FALLBACK, families=(WHISPER,))
+    @property
+    def beams(self) -> int:
+        """Beams at temperature 0; 1: greedy."""
+        return self.beam_size or 1
+
+    @property
+    def batched(self) -> bool:
+        """Whether windows are decoded side by side and know nothing of each other."""
+        return self.batch_size not in (None, 1)
+
+    @property
+    def conditioned(self) -> bool:
+        """Whether a window sees the text before it."""
+        if self.condition_on_previous_text is None:
+            return not self.batched
+        return self.condition_on_previous_text
+
+
+@dataclass(frozen=True, kw_only=True)
+class TranscribeOptions(Options, DecodingOptions, SegmentOptions):
+    """Options of all families that transcribe.
+
+    Make them with `of`, which takes openai-whisper's forms of values, or with the `of` of a
+    family's SupportedOptions, which also refuses what the family lacks. Code that needs a part of
+    them takes the base class with that part.
+    """
+
+    purpose = "transcribe"
+    others = (TranscribeCommand, Layout)
+
+    # fmt: off
+    language_detection_segments: int = option(
+        4, whole(1, MOST_SEGMENTS), "Most windows used to detect the language.", Group.AUDIO,
+        families=(WHISPER,))
+    language_detection_threshold: float | None = option(
+        0.5, optional(share), "Accept a language at once above this probability.", Group.AUDIO,
+        families=(WHISPER,))
+    split_channels: bool = option(
+        False, flag, "Transcribe each channel separately.", Group.AUDIO)
+    max_audio_seconds: float | None = option(
+        None, positive(), "Refuse longer recordings, s.", Group.AUDIO)
+    clip_timestamps: tuple[Clip, ...] = option(
+        ((0.0, None),), clips, "Seconds start,end,start,...; the last end is optional.",
+        Group.AUDIO, cli_default="0", once=True)
 
     vad_filter: bool = option(
         True, flag, "Transcribe only detected speech.", Group.VAD,
@@ -197,23 +252,6 @@ class TranscribeOptions(Options):
     vad_speech_pad_ms: int = option(
         400, whole(), "Kept on each side of speech.", Group.VAD)
     # fmt: on
-
-    @property
-    def beams(self) -> int:
-        """Beams at temperature 0; 1: greedy."""
-        return self.beam_size or 1
-
-    @property
-    def batched(self) -> bool:
-        """Whether windows are decoded side by side and know nothing of each other."""
-        return self.batch_size not in (None, 1)
-
-    @property
-    def conditioned(self) -> bool:
-        """Whether a window sees the text before it."""
-        if self.condition_on_previous_text is None:
-            return not self.batched
-        return self.condition_on_previous_text
 
     def check(self) -> None:
         """Raise UsageError for options that contradict each other."""

@@ -8,7 +8,7 @@ import pytest
 
 from oscine.models.whisper.fallback import Outcome, best, is_poor, is_silence
 from oscine.models.whisper.request import Decoded
-from oscine.options.transcribe import TranscribeOptions
+from oscine.options.transcribe import FallbackThresholds
 from oscine.text.compression import compression_ratio
 
 GOOD = Outcome((1,), 0.0, -0.3, 0.1, 1.5, "end")
@@ -37,7 +37,7 @@ def test_thresholds(
     change: dict[str, object], options: dict[str, object], poor: bool, silence: bool
 ) -> None:
     outcome = replace(GOOD, **change)  # type: ignore[arg-type]
-    chosen = TranscribeOptions.of(**options)
+    chosen = FallbackThresholds(**options)
     assert (is_poor(outcome, chosen), is_silence(outcome, chosen)) == (poor, silence)
 
 

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
 
 from oscine.models.whisper.silence import is_anomaly, skip_silences
+from oscine.models.whisper.words import WindowTimes
 from oscine.types import Segment, Word
 
 
@@ -21,14 +23,10 @@ def segment(start: float, end: float, probability: float = 0.9, count: int = 4) 
 
 
 def skip(*segments: Segment, **changes: Any) -> tuple[list[Segment], float | None]:
-    given: dict[str, Any] = {
-        "window": (60.0, 90.0),
-        "content_end": 200.0,
-        "threshold": 2.0,
-        "last_speech": 60.0,
-        "single_ending": True,
-    }
-    return skip_silences(segments, **(given | changes))
+    given: dict[str, Any] = {"threshold": 2.0, "single_ending": True}
+    times = {name: changes.pop(name) for name in ("content_end", "last_speech") if name in changes}
+    window = replace(WindowTimes(60.0, 90.0, content_end=200.0, last_speech=60.0), **times)
+    return skip_silences(segments, window, **(given | changes))
 
 
 GOOD, BAD = 0.9, 0.1

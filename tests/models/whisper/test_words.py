@@ -2,19 +2,20 @@
 
 from __future__ import annotations
 
-from typing import Any
+from dataclasses import replace
 
 from hypothesis import example, given
 from hypothesis import strategies as st
 
 from oscine.models.whisper.timing import WordTiming
 from oscine.models.whisper.words import (
+    WindowTimes,
     add_words,
     in_order,
     last_word_end,
     merge_punctuations,
 )
-from oscine.options.transcribe import APPEND_PUNCTUATIONS, PREPEND_PUNCTUATIONS
+from oscine.options.transcribe import APPEND_PUNCTUATIONS, PREPEND_PUNCTUATIONS, WordOptions
 from oscine.types import Segment
 
 END = 1000  # <|endoftext|>; timestamps lie above
@@ -31,17 +32,10 @@ def segment(start: float, end: float, text: str, count: int) -> Segment:
 
 
 def add(
-    segments: list[Segment], timings: list[WordTiming], **changes: Any
+    segments: list[Segment], timings: list[WordTiming], **changes: float
 ) -> tuple[list[Segment], float]:
-    given: dict[str, Any] = {
-        "offset": 0.0,
-        "prepend": PREPEND_PUNCTUATIONS,
-        "append": APPEND_PUNCTUATIONS,
-        "last_speech": 0.0,
-        "end_of_text": END,
-        "limit": 1000.0,
-    }
-    return add_words(segments, timings, **(given | changes))
+    window = replace(WindowTimes(0.0, 30.0, content_end=1000.0, last_speech=0.0), **changes)
+    return add_words(segments, timings, window, WordOptions(), END)
 
 
 def times(row: Segment) -> list[tuple[str, float, float]]:
@@ -69,7 +63,7 @@ def test_marks_go_to_the_words_they_belong_to() -> None:
 def test_words_and_segments_get_their_times() -> None:
     segments = [segment(10.0, 12.0, " one two.", 3), segment(12.0, 14.0, " three", 1)]
     words = timed((" one", 0.3, 0.6), (" two", 0.6, 1.0), (".", 1.0, 1.2), (" three", 2.3, 2.7))
-    (first, second), last = add(segments, words, offset=10.0, last_speech=9.5)
+    (first, second), last = add(segments, words, start=10.0, last_speech=9.5)
     assert times(first) == [(" one", 10.3, 10.6), (" two.", 10.6, 11.0)]
     assert times(second) == [(" three", 12.3, 12.7)]
     assert [(row.start, row.end) for row in (first, second)] == [(10.3, 11.0), (12.3, 12.7)]
@@ -99,7 +93,7 @@ def test_a_first_word_after_a_pause_is_shortened() -> None:
     assert row.start == 4.6
     # So is the second where both are long.
     words = timed((" a", 0.0, 0.2), (" b", 0.2, 8.0), (" c", 8.0, 8.2), (" d", 8.2, 8.4))
-    ((row,), _) = add([segment(0.0, 8.4, " a b c d", 4)], words, offset=20.0)
+    ((row,), _) = add([segment(0.0, 8.4, " a b c d", 4)], words, start=20.0)
     assert times(row)[:2] == [(" a", 27.2, 27.6), (" b", 27.6, 28.0)]
 
 
@@ -141,7 +135,7 @@ def test_bytes_that_a_segment_leaves_out_are_in_no_word() -> None:
 def test_unknown_times_are_shared_out_evenly() -> None:
     words = timed((" a", 0, 0), (" b", 0, 0), (".", 0, 0), (" c", 0, 0))
     segments = [segment(4.0, 4.6, " a b.", 3), segment(5.0, 5.01, " c", 1)]
-    (first, second), last = add(segments, words, offset=4.0, limit=5.01)
+    (first, second), last = add(segments, words, start=4.0, content_end=5.01)
     assert times(first) == [(" a", 4.0, 4.2), (" b.", 4.2, 4.4)]
     assert times(second) == [(" c", 4.99, 5.01)]
     assert last == 5.01
@@ -191,9 +185,9 @@ def windows(draw: st.DrawFn) -> tuple[list[Segment], list[WordTiming], dict[str,
         time = start + draw(st.integers(0, 100)) / 50
         segments.append(segment(start, time, "".join(texts[first:after]), after - first))
     bounds = {
-        "offset": offset,
+        "start": offset,
         "last_speech": max(0.0, offset - draw(st.integers(-5, 50)) / 10),
-        "limit": offset + draw(st.floats(0, 12)),
+        "content_end": offset + draw(st.floats(0, 12)),
     }
     return segments, words, bounds
 
@@ -201,7 +195,7 @@ def windows(draw: st.DrawFn) -> tuple[list[Segment], list[WordTiming], dict[str,
 BEFORE_ITS_PREDECESSOR = (
     [segment(0.0, 0.0, " a", 1)],
     [WordTiming(" a", (0,), 0.0, 0.0, 0.5)],
-    {"offset": 0.0, "last_speech": 0.1, "limit": 1.0},
+    {"start": 0.0, "last_speech": 0.1, "content_end": 1.0},
 )
 
 
@@ -219,11 +213,11 @@ def test_any_words_are_in_order_inside_and_make_the_text(
     moments = [moment for word in words for moment in (word.start, word.end)]
     assert moments == sorted(moments)
     for moment in moments:
-        assert 0 <= moment <= bounds["limit"]
+        assert 0 <= moment <= bounds["content_end"]
     if words:
-        assert moments[0] >= min(bounds["last_speech"], bounds["limit"]) - 0.01
+        assert moments[0] >= min(bounds["last_speech"], bounds["content_end"]) - 0.01
         assert last == words[-1].end
-        room = min(bounds["limit"], words[-1].end) - bounds["last_speech"]
+        room = min(bounds["content_end"], words[-1].end) - bounds["last_speech"]
         if room > 0.02 * len(words) + 0.02:
             assert min(word.end - word.start for word in words) > 0.0199
     for row in found:

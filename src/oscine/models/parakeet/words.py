@@ -16,7 +16,7 @@ from math import log
 from oscine.audio.mel import FRAMES_PER_SECOND
 from oscine.models.parakeet.config import ParakeetConfig
 from oscine.models.parakeet.request import Emission
-from oscine.options.transcribe import MAX_DURATION, SILENCE_GAP, TranscribeOptions
+from oscine.options.transcribe import MAX_DURATION, SILENCE_GAP, SegmentOptions
 from oscine.text.compression import compression_ratio
 from oscine.text.pieces import Pieces
 from oscine.types import Segment, Word
@@ -149,7 +149,7 @@ class Timing:
 class Segmenter:
     """Words, in the times of the recording, to segments: push them, then finish."""
 
-    def __init__(self, rules: TranscribeOptions, *, with_words: bool) -> None:
+    def __init__(self, rules: SegmentOptions, *, with_words: bool) -> None:
         self._max_words, self._with_words = rules.max_words, with_words
         self._gap = SILENCE_GAP if rules.silence_gap is None else rules.silence_gap
         self._longest = MAX_DURATION if rules.max_duration is None else rules.max_duration

@@ -14,7 +14,7 @@ from oscine.models.whisper.fallback import Outcome, best, is_poor, least_poor
 from oscine.models.whisper.prompt import History, build_prompt, fit_prefix
 from oscine.models.whisper.request import Check, Decoded, Engine, Request
 from oscine.models.whisper.tokens import TextSide, suppressed, suppressed_first
-from oscine.options.transcribe import BEST_OF, TranscribeOptions
+from oscine.options.transcribe import BEST_OF, DecodingOptions
 from oscine.text.compression import compression_ratio
 from oscine.text.whisper import Tokenizer
 
@@ -34,7 +34,7 @@ class Job:
 class Attempts:
     """What all windows of one recording have in common."""
 
-    def __init__(self, options: TranscribeOptions, text: TextSide) -> None:
+    def __init__(self, options: DecodingOptions, text: TextSide) -> None:
         tokenizer, tokens, config = text.tokenizer, text.tokens, text.config
         self._options, self._tokenizer = options, tokenizer
         self._tokens, self._config = tokens, config

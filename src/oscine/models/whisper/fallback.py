@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from oscine.models.whisper.request import Decoded
-from oscine.options.transcribe import TranscribeOptions
+from oscine.options.transcribe import FallbackThresholds
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,40 +40,40 @@ def best(rows: Sequence[Decoded], length_penalty: float | None = None) -> Decode
     return max(rows, key=score)
 
 
-def least_poor(outcomes: Sequence[Outcome], options: TranscribeOptions) -> Outcome:
+def least_poor(outcomes: Sequence[Outcome], thresholds: FallbackThresholds) -> Outcome:
     """Of attempts that are all poor: the likeliest of those that do not repeat themselves, if any.
 
     Source: faster_whisper/transcribe.py, generate_with_fallback.
     """
-    sound = [outcome for outcome in outcomes if not is_repetitive(outcome, options)]
+    sound = [outcome for outcome in outcomes if not is_repetitive(outcome, thresholds)]
     return max(sound or outcomes, key=lambda outcome: outcome.avg_logprob)
 
 
-def is_poor(outcome: Outcome, options: TranscribeOptions) -> bool:
+def is_poor(outcome: Outcome, thresholds: FallbackThresholds) -> bool:
     """Whether to try again at the next temperature."""
-    unlikely = _is_unlikely(outcome, options)
-    silent = unlikely and _may_be_silence(outcome, options)
-    return (is_repetitive(outcome, options) or unlikely) and not silent
+    unlikely = _is_unlikely(outcome, thresholds)
+    silent = unlikely and _may_be_silence(outcome, thresholds)
+    return (is_repetitive(outcome, thresholds) or unlikely) and not silent
 
 
-def is_repetitive(outcome: Outcome, options: TranscribeOptions) -> bool:
+def is_repetitive(outcome: Outcome, thresholds: FallbackThresholds) -> bool:
     """Whether the text says the same again and again."""
-    ratio = options.compression_ratio_threshold
+    ratio = thresholds.compression_ratio_threshold
     return ratio is not None and (outcome.compression_ratio > ratio or outcome.stop == "repeat")
 
 
-def is_silence(outcome: Outcome, options: TranscribeOptions) -> bool:
+def is_silence(outcome: Outcome, thresholds: FallbackThresholds) -> bool:
     """Whether to drop the window: no speech is likely, and the text is not convincing."""
-    threshold = options.logprob_threshold
+    threshold = thresholds.logprob_threshold
     convincing = threshold is not None and outcome.avg_logprob > threshold
-    return _may_be_silence(outcome, options) and not convincing
+    return _may_be_silence(outcome, thresholds) and not convincing
 
 
-def _is_unlikely(outcome: Outcome, options: TranscribeOptions) -> bool:
-    threshold = options.logprob_threshold
+def _is_unlikely(outcome: Outcome, thresholds: FallbackThresholds) -> bool:
+    threshold = thresholds.logprob_threshold
     return threshold is not None and outcome.avg_logprob < threshold
 
 
-def _may_be_silence(outcome: Outcome, options: TranscribeOptions) -> bool:
-    threshold = options.no_speech_threshold
+def _may_be_silence(outcome: Outcome, thresholds: FallbackThresholds) -> bool:
+    threshold = thresholds.no_speech_threshold
     return threshold is not None and outcome.no_speech_prob > threshold

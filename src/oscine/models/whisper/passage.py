@@ -30,8 +30,8 @@ from oscine.models.whisper.silence import skip_silences
 from oscine.models.whisper.timing import WordTiming, align_words
 from oscine.models.whisper.tokens import TextSide
 from oscine.models.whisper.windows import ensure_encoded
-from oscine.models.whisper.words import add_words, last_word_end, share_out
-from oscine.options.transcribe import APPEND_PUNCTUATIONS, TranscribeOptions
+from oscine.models.whisper.words import WindowTimes, add_words, last_word_end, share_out
+from oscine.options.transcribe import APPEND_PUNCTUATIONS, DecodingOptions
 from oscine.types import Segment
 
 log = logging.getLogger(__name__)
@@ -64,7 +64,7 @@ class Passage:
         self,
         on_engine: RunOnEngine[Engine],
         text: TextSide,
-        options: TranscribeOptions,
+        options: DecodingOptions,
         attempts: Attempts,
         speech: Speech,
         features: Features,
@@ -113,7 +113,10 @@ class Passage:
         found = []
         for window, (job, outcome) in enumerate(zip(jobs, outcomes, strict=True)):
             align = partial(engine.align, window=window)
-            found.append(self._found(align, job, outcome, last, before, final))
+            start = job.seek / FRAMES_PER_SECOND
+            end = start + self.features.window_frames / FRAMES_PER_SECOND
+            times = WindowTimes(start, end, last, before)
+            found.append(self._found(align, job, outcome, times, final))
             if found[-1].segments:
                 before = found[-1].segments[-1].end
         return found
@@ -124,7 +127,7 @@ class Passage:
         return self._on_engine(probs)
 
     def _found(
-        self, align: Align, job: Job, outcome: Outcome, last: float, before: float, final: bool
+        self, align: Align, job: Job, outcome: Outcome, window: WindowTimes, final: bool
     ) -> Found:
         """One window's tokens as segments."""
         if is_silence(outcome, self.options):
@@ -135,14 +138,14 @@ class Passage:
             outcome = replace(outcome, tokens=tokens)
         whole = final and outcome.stop == "end"
         pieces, advance = cut(outcome.tokens, job.size, begin, final=whole)
-        segments = self._segments(job, outcome, pieces, last, before, looping)
+        segments = self._segments(job, outcome, pieces, window, looping)
         if not self.options.without_timestamps:
             segments, advance = self._without_holes(align, job, segments, advance)
             segments = self._cut_at_gaps(align, job, segments)
         single = whole or ends_in_single_timestamp(outcome.tokens, begin)
         if self.options.word_timestamps and segments:
-            segments = self._with_words(align, job, segments, last, before)
-            segments, advance = self._seek_by_words(job, segments, advance, last, before, single)
+            segments = self._with_words(align, job, segments, window)
+            segments, advance = self._seek_by_words(job, segments, advance, window, single)
         if not self.options.without_timestamps:
             advance = self._early_stop(job, segments, advance)
         return Found(tuple(segments), advance, hot=looping or outcome.temperature > HOT)
@@ -152,12 +155,11 @@ class Passage:
         job: Job,
         outcome: Outcome,
         pieces: Sequence[Piece],
-        last: float,
-        before: float,
+        window: WindowTimes,
         looping: bool,
     ) -> list[Segment]:
-        """Times not past the `last` of audio or clip, and not before the text before."""
-        offset = job.seek / FRAMES_PER_SECOND
+        """Times not past the end of audio or clip, and not before the text before."""
+        offset, last, before = window.start, window.content_end, window.last_speech
         segments: list[Segment] = []
         texts = self._tokenizer.decode_parts(piece.tokens for piece in pieces)
         for piece, text in zip(pieces, texts, strict=True):
@@ -238,21 +240,11 @@ class Passage:
         return share_out(timings, counts, [segment.text for segment in segments])
 
     def _with_words(
-        self, align: Align, job: Job, segments: Sequence[Segment], last: float, before: float
+        self, align: Align, job: Job, segments: Sequence[Segment], window: WindowTimes
     ) -> list[Segment]:
         """The same segments, with each word's time."""
-        options = self.options
         timings = self._timings(align, job, segments)
-        timed, _ = add_words(
-            segments,
-            timings,
-            offset=job.seek / FRAMES_PER_SECOND,
-            prepend=options.prepend_punctuations,
-            append=options.append_punctuations,
-            last_speech=before,
-            end_of_text=self._tokens.end,
-            limit=last,
-        )
+        timed, _ = add_words(segments, timings, window, self.options, self._tokens.end)
         return timed
 
     def _timings(self, align: Align, job: Job, segments: Sequence[Segment]) -> list[WordTiming]:
@@ -272,8 +264,7 @@ class Passage:
         job: Job,
         segments: list[Segment],
         advance: int,
-        last: float,
-        before: float,
+        window: WindowTimes,
         single: bool,
     ) -> tuple[list[Segment], int]:
         """Where the words say that the next window begins; made-up text around silence goes."""
@@ -281,16 +272,7 @@ class Passage:
         if not single:
             seek = last_word_end(segments)
         if threshold is not None:
-            start = job.seek / FRAMES_PER_SECOND
-            window_end = start + self.features.window_frames / FRAMES_PER_SECOND
-            segments, skip = skip_silences(
-                segments,
-                window=(start, window_end),
-                content_end=last,
-                threshold=threshold,
-                last_speech=before,
-                single_ending=single,
-            )
+            segments, skip = skip_silences(segments, window, threshold, single_ending=single)
             seek = seek if skip is None else skip
         if seek is None:
             return segments, advance

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from oscine.models.whisper.words import last_word_end
+from oscine.models.whisper.words import WindowTimes, last_word_end
 from oscine.options.transcribe import APPEND_PUNCTUATIONS, PREPEND_PUNCTUATIONS
 from oscine.types import Segment, Word
 
@@ -35,11 +35,9 @@ def is_anomaly(words: Sequence[Word] | None) -> bool:
 
 def skip_silences(
     segments: Sequence[Segment],
-    *,
-    window: tuple[float, float],
-    content_end: float,
+    window: WindowTimes,
     threshold: float,
-    last_speech: float,
+    *,
     single_ending: bool,
 ) -> tuple[list[Segment], float | None]:
     """The segments of a window to keep, and where to seek to (None: where it was going).
@@ -50,11 +48,9 @@ def skip_silences(
     kept, nor is what follows: on from where it begins; (iii) the same for any segment that looks
     made up between silences, or before another such.
 
-    `window`: start, and end of a whole window (30 s), which may lie past `content_end`, the end
-    of audio or clip. `last_speech`: end of the last word before this window. `single_ending`:
-    the tokens end in text and one timestamp. Segments are add_words' own.
+    `single_ending`: the tokens end in text and one timestamp. Segments are add_words' own.
     """
-    start, window_end = window
+    start, window_end, content_end = window.start, window.end, window.content_end
     done = min(window_end, content_end)
     seek = None
     last = last_word_end(segments)
@@ -63,7 +59,7 @@ def skip_silences(
     first = next((segment for segment in segments if segment.words), None)
     if first is not None and is_anomaly(first.words) and first.start - start > threshold:
         return [], first.start
-    before = last_speech
+    before = window.last_speech
     for at, segment in enumerate(segments):
         if not segment.words:
             continue

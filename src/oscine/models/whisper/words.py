@@ -14,12 +14,27 @@ from dataclasses import dataclass, replace
 from statistics import median
 
 from oscine.models.whisper.timing import WordTiming
+from oscine.options.transcribe import WordOptions
 from oscine.types import Segment, Word
 
 SENTENCE_ENDS = ".。!！?？"
 LONGEST_USUAL = 0.7  # seconds: the usual length of a word is never taken to be more
 BELIEVABLE = 0.5  # seconds that a word may stick out of what the timestamps say
 SHORTEST = 2  # hundredths of a second: one position of the encoder
+
+
+@dataclass(frozen=True, slots=True)
+class WindowTimes:
+    """A window among what is listened to, in seconds.
+
+    `end` is that of a whole window (30 s), which may be past `content_end`, the end of the audio or
+    clip. `last_speech`: the end of the last word, or segment, before this window.
+    """
+
+    start: float
+    end: float
+    content_end: float
+    last_speech: float
 
 
 def merge_punctuations(words: Sequence[WordTiming], prepend: str, append: str) -> list[WordTiming]:
@@ -46,20 +61,16 @@ def _glue(times: WordTiming, first: WordTiming, second: WordTiming) -> WordTimin
 def add_words(
     segments: Sequence[Segment],
     timings: list[WordTiming],
-    *,
-    offset: float,
-    prepend: str,
-    append: str,
-    last_speech: float,
+    window: WindowTimes,
+    options: WordOptions,
     end_of_text: int,
-    limit: float,
 ) -> tuple[list[Segment], float]:
     """The window's segments with their words, and when the last of these ends.
 
-    `timings`: words of all text tokens (ids < `end_of_text`) of `segments`, in seconds from
-    `offset`. `last_speech` is where the words before this window end, `limit` where the audio
-    does. Words are in order, do not overlap, lie between these two, and have at least 0.02 s
-    each where there is room. A segment without text has no words and keeps its times.
+    `timings`: words of all text tokens (ids < `end_of_text`) of `segments`, in seconds from the
+    start of the window. Words are in order, do not overlap, lie between the window's `last_speech`
+    and `content_end`, and have at least 0.02 s each where there is room. A segment without text has
+    no words and keeps its times.
     """
     counts = [sum(id < end_of_text for id in segment.tokens) for segment in segments]
     usual, rows = 0.0, []
@@ -68,19 +79,20 @@ def add_words(
         timings = shorten_at_sentence_ends(timings, 2 * usual)
     groups = share_out(timings, counts, [segment.text for segment in segments])
     known = any(word.end > 0 for word in timings)
-    before = last_speech
+    before = window.last_speech
+    marks = options.prepend_punctuations, options.append_punctuations
     for segment, group in zip(segments, groups, strict=True):
         if known:
-            group = [_shift(word, offset) for word in group]
+            group = [_shift(word, window.start) for word in group]
         else:
             group = spread(group, segment.start, segment.end)
-        row = Row(segment, merge_punctuations(group, prepend, append))
+        row = Row(segment, merge_punctuations(group, *marks))
         if row.words and known:
             row.settle(usual, before)
         if row.words:
             before = row.end
         rows.append(row)
-    return finish(rows, last_speech, limit)
+    return finish(rows, window.last_speech, window.content_end)
 
 
 def _shift(word: WordTiming, offset: float) -> WordTiming:
