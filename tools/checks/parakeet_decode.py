@@ -12,9 +12,9 @@ import numpy as np
 
 from checks.report import Report, stages
 from oscine import ops
-from oscine.models.parakeet import transducer
 from oscine.models.parakeet.decode import Decoder
 from oscine.models.parakeet.lines import Shape, TransducerLines
+from oscine.models.parakeet.model import frame_labels, joint_logits
 from oscine.models.parakeet.request import Decoded, Span, initial_track
 from oscine.models.parakeet.weights import ParakeetWeights
 from oscine.ops import Backend
@@ -37,9 +37,7 @@ class Loop(TransducerLines):
         backend = self.decoder.backend
 
         def trace() -> None:
-            scores = transducer.logits(
-                backend, self.w, self.projected, self.memory, self.track, block
-            )
+            scores = joint_logits(backend, self.w, self.projected, self.memory, self.track, block)
             if pick:
                 backend.pick_labels(scores, self.rules, self.track)
 
@@ -171,7 +169,7 @@ def check_ctc(case: Case, backend: Backend, report: Report) -> set[str]:
     backend.write(encoded, golden["enc_out"])
 
     def trace() -> None:
-        backend.keep(transducer.frame_labels(backend, head, encoded), out)
+        backend.keep(frame_labels(backend, head, encoded), out)
 
     backend.record(trace, name="check").run()
     ids = backend.read(out)[:, 0].astype(int).tolist()

@@ -17,10 +17,11 @@ from hypothesis import strategies as st
 
 from oscine import ops
 from oscine.errors import DeviceMemoryError, NonFiniteError, UsageError
-from oscine.models.parakeet import lines, transducer
+from oscine.models.parakeet import lines
 from oscine.models.parakeet.boost import Phrases, phrase_tree
 from oscine.models.parakeet.config import ParakeetConfig
 from oscine.models.parakeet.decode import Decoder
+from oscine.models.parakeet.model import joint_logits
 from oscine.models.parakeet.request import Decoded, Span, collapse
 from oscine.models.parakeet.weights import (
     Cell,
@@ -292,7 +293,7 @@ def test_prediction_and_joint_networks_are_upstreams(backend: Any, case: str) ->
     out = backend.slot((frames, config.labels + 1 + len(config.durations)))
 
     def trace() -> None:
-        scores = transducer.logits(backend, w, projected, memory, track, frames)
+        scores = joint_logits(backend, w, projected, memory, track, frames)
         backend.keep(scores, out)
 
     plan, row = backend.record(trace), np.zeros(1, TRACK)

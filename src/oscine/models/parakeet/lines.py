@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from oscine import ops
 from oscine.errors import NonFiniteError
-from oscine.models.parakeet import transducer
+from oscine.models.parakeet.model import frame_labels, project_encoder, transducer_step
 from oscine.models.parakeet.request import (
     Carried,
     Check,
@@ -91,7 +91,7 @@ class CtcLines(Lines):
     def trace_head(self) -> None:
         """The likeliest label of every frame."""
         backend = self.decoder.backend
-        backend.keep(transducer.frame_labels(backend, self.head, self.encoded), self.found)
+        backend.keep(frame_labels(backend, self.head, self.encoded), self.found)
 
     def decode(
         self, spans: Sequence[Span], boost: Boost | None, carry: bool, check: Check | None
@@ -133,11 +133,11 @@ class TransducerLines(Lines):
     def trace_project(self) -> None:
         """The encoder's half of the joint network."""
         backend = self.decoder.backend
-        backend.keep(transducer.project(backend, self.w, self.encoded), self.projected)
+        backend.keep(project_encoder(backend, self.w, self.encoded), self.projected)
 
     def trace_step(self, boost: Boost | None) -> None:
         """Every line on by a label or a block."""
-        transducer.step(
+        transducer_step(
             self.decoder.backend, self.w, self.projected, self.memory, self.track, self.rules,
             block=self.shape.block, boost=boost,
         )  # fmt: skip

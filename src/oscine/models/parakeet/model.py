@@ -1,9 +1,11 @@
 """Parakeet's encoder and its heads, written once against the op vocabulary.
 
 Source: Rekesh et al. 2023, arXiv:2305.05084 (FastConformer); NeMo
-nemo/collections/asr/modules/conformer_encoder.py. B utterances side by side, padded to n mel frames
-each; T = n / factor encoder frames, rounded up; d width. Every residual sum rides on the linear
-layer before it.
+nemo/collections/asr/modules/conformer_encoder.py and rnnt.py (RNNTDecoder, RNNTJoint).
+
+Encoder: B utterances side by side, padded to n mel frames each; T = n / factor encoder frames,
+rounded up; d width. Every residual sum rides on the linear layer before it. Heads: B lines, F
+frames of a block, R encoder frames, J width of the joint network, V labels, n durations.
 """
 
 from __future__ import annotations
@@ -17,8 +19,9 @@ from oscine.models.parakeet.weights import (
     EncoderBlock,
     EncoderWeights,
     FeedForward,
+    TransducerWeights,
 )
-from oscine.ops import Lengths, Ops, Tensor
+from oscine.ops import Boost, Lengths, Linear, Memory, Ops, Tensor, Track
 
 
 def feed_forward(ops: Ops, x: Tensor, w: FeedForward) -> Tensor:
@@ -107,3 +110,41 @@ def encode(
         name = f"encoder.layer{index}"
         x = encoder_block(ops, x, block, config.heads, lengths, of_layer, band, name)
     return x
+
+
+def project_encoder(ops: Ops, w: TransducerWeights, encoded: Tensor) -> Tensor:
+    """The encoder's half of the joint network, once for all frames: [R, d] -> [R, J]."""
+    return ops.linear(encoded, w.encoder)
+
+
+def joint_logits(
+    ops: Ops, w: TransducerWeights, projected: Tensor, memory: Memory, track: Track, block: int
+) -> Tensor:
+    """What the next frames of each line say after its labels so far: [B·F, V + 1 + n]."""
+    ops.predict(w.embedding, w.cells, memory, track)
+    scores = ops.linear(ops.join(projected, w.predictor, memory, track, block), w.head)
+    ops.probe("joint.logits", scores)
+    return scores
+
+
+def transducer_step(
+    ops: Ops,
+    w: TransducerWeights,
+    projected: Tensor,
+    memory: Memory,
+    track: Track,
+    rules: Tensor,
+    *,
+    block: int,
+    boost: Boost | None = None,
+) -> None:
+    """Each line on to its next label, or past a block of blanks."""
+    scores = joint_logits(ops, w, projected, memory, track, block)
+    ops.pick_labels(scores, rules, track, boost)
+
+
+def frame_labels(ops: Ops, head: Linear, encoded: Tensor) -> Tensor:
+    """CTC: the likeliest token of each frame and its probability: [R, d] -> [R, 2]."""
+    scores = ops.linear(encoded, head)
+    ops.probe("ctc.logits", scores)
+    return ops.likeliest(scores)
