@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 import threading
+from pathlib import Path
 
 import pytest
 
+import oscine
 from oscine.errors import DeviceLostError
 from oscine.models.resident import Model
+
+GOLDENS = Path(__file__).resolve().parents[1] / "goldens"
 
 
 class Engine:
@@ -67,3 +71,25 @@ def test_work_has_the_engine_alone() -> None:
     for thread in threads:
         thread.join()
     assert most == 1
+
+
+#: What the models offer their callers, in README or on the command line.
+OF_ALL = {"name", "device", "timings"}
+OF_TRANSCRIBERS = {"transcribe", "stream", "listen", "encode", "multilingual"}
+OFFERED = {
+    "whisper_en": OF_TRANSCRIBERS | {"detect_language", "tokenizer"},
+    "parakeet_tdt": OF_TRANSCRIBERS | {"spelling"},
+    "qwen3_tts/custom_voice/ckpt": {
+        *("speak", "stream", "voice_of", "save_voice"),
+        *("kind", "voices", "languages", "abilities", "folder", "tokenizer"),
+    },
+}
+#: How its streams, the commands and the tools reach the engine of a model.
+ENGINE = {"decoder", "engine", "lock", "run", "surviving", "forget", "turns"}
+
+
+@pytest.mark.parametrize("name", OFFERED)
+def test_a_model_offers_its_callers_nothing_else(name: str) -> None:
+    model = oscine.load(GOLDENS / name, "cpu")
+    public = {each for each in dir(model) if not each.startswith("_")}
+    assert public - ENGINE == OFFERED[name] | OF_ALL

@@ -241,7 +241,7 @@ def test_five_minutes_in_pieces_are_what_they_are_in_one(
     rng.shuffle(parts)  # type: ignore[arg-type]
     samples = np.concatenate(parts)[: seconds * 16_000]
     texts = []
-    for model.lengths in (Lengths(whole=60_000), lengths):
+    for model._lengths in (Lengths(whole=60_000), lengths):
         result = model.transcribe(samples, vad_filter=False, word_timestamps=True)
         texts.append([word for segment in result.segments for word in segment.words or ()])
     whole, pieces = texts

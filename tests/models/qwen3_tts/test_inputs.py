@@ -356,7 +356,7 @@ def test_a_saved_voice_speaks_as_its_reference_does(base: Qwen3Tts) -> None:
 
 
 def test_voices_of_another_size_or_codec(base: Qwen3Tts) -> None:
-    width = base.config.talker.width
+    width = base._config.talker.width
     large = Voice("large", np.zeros(2 * width, np.float32), size="1b7")
     assert "a 1.7B model; " in refused(base, voice=large)
     wide = Voice("wide", np.zeros(2 * width, np.float32))
@@ -365,7 +365,7 @@ def test_voices_of_another_size_or_codec(base: Qwen3Tts) -> None:
     for value in (3e38, np.nan):
         absurd = Voice("absurd", np.full(width, value, np.float32))
         assert "voice 'absurd' has a speaker's vector" in refused(base, voice=absurd)
-    groups, codes = base.config.groups, base.config.codec.codes
+    groups, codes = base._config.groups, base._config.codec.codes
     for wrong in (np.zeros((5, groups + 1)), np.full((5, groups), codes)):
         voice = Voice("x", np.zeros(width, np.float32), wrong.astype(np.uint32), "words")
         assert "another codec" in refused(base, voice=voice)
@@ -374,10 +374,10 @@ def test_voices_of_another_size_or_codec(base: Qwen3Tts) -> None:
 
 
 def test_codes_that_are_none(base: Qwen3Tts) -> None:
-    decode, groups = base.decoder.codec.decode, base.config.groups
+    decode, groups = base.decoder.codec.decode, base._config.groups
     none = [
         np.zeros((0, groups), np.int64), np.zeros(groups, np.int64), np.zeros((3, groups + 1)),
-        np.full((3, groups), -1), np.full((3, groups), base.config.codec.codes),
+        np.full((3, groups), -1), np.full((3, groups), base._config.codec.codes),
     ]  # fmt: skip
     for codes in none:
         with pytest.raises(ValueError):
@@ -397,12 +397,12 @@ def test_values_of_options(custom: Qwen3Tts, name: str, value: Any) -> None:
 
 
 def test_more_frames_than_there_are_positions(custom: Qwen3Tts) -> None:
-    line = refused(custom, voice="ryan", max_frames=custom.config.context)
-    assert str(custom.config.context) in line and "max_seconds" in line
+    line = refused(custom, voice="ryan", max_frames=custom._config.context)
+    assert str(custom._config.context) in line and "max_seconds" in line
 
 
 def test_a_prompt_that_fills_all_positions(custom: Qwen3Tts) -> None:
-    text = "x" + "\u0301" * custom.config.context
+    text = "x" + "\u0301" * custom._config.context
     with pytest.raises(ValueError, match="do not fit into"):
         custom.speak(text, voice="ryan", max_frames=2)
 
@@ -414,7 +414,7 @@ def never(*_: Any, **__: Any) -> None:
 def test_what_cannot_fit_is_refused_before_the_work(
     models: dict[str, Qwen3Tts], base: Qwen3Tts, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    long = "x" + "\u0301" * base.config.context
+    long = "x" + "\u0301" * base._config.context
     for model in models.values():
         monkeypatch.setattr(model.decoder, "begin", never)
     monkeypatch.setattr(base.decoder.speaker, "embed", never)
@@ -425,7 +425,7 @@ def test_what_cannot_fit_is_refused_before_the_work(
     assert "do not fit into" in refused(models["voice_design"], instruct=long)
     given = {"reference": REFERENCE, "reference_text": long}
     assert "do not fit into" in refused(base, streamed_text=False, **given)
-    endless = np.resize(SAMPLES, (base.config.context + 1) * base.config.codec.hop), 24_000
+    endless = np.resize(SAMPLES, (base._config.context + 1) * base._config.codec.hop), 24_000
     line = refused(base, reference=endless, reference_text="words")
     assert line.startswith("array: ") and "s are too long for a reference with its text; " in line
     for call in (base.voice_of, lambda *given: base.save_voice("anna", *given)):
@@ -459,8 +459,8 @@ def test_a_reference_of_hours_is_not_read_to_its_end(
 def test_the_longest_reference_that_fits(
     base: Qwen3Tts, streamed: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    small = replace(base.config, context=60)
-    monkeypatch.setattr(base, "config", small)
+    small = replace(base._config, context=60)
+    monkeypatch.setattr(base, "_config", small)
     monkeypatch.setattr(base.decoder, "config", small)
     requests: list[Any] = []
     begin = base.decoder.begin
@@ -484,4 +484,4 @@ def test_the_longest_reference_that_fits(
 def test_a_budget_that_is_reached_is_told(custom: Qwen3Tts) -> None:
     speech = custom.speak("Hello there.", voice="ryan", do_sample=False, max_frames=2)
     assert speech.finish_reason == "length"
-    assert len(speech.samples) == 2 * custom.config.codec.hop
+    assert len(speech.samples) == 2 * custom._config.codec.hop

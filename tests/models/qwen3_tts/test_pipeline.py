@@ -173,17 +173,17 @@ def test_a_hundred_requests_leave_nothing_behind(kind: str) -> None:
 def test_five_thousand_characters_are_spoken_to_the_end_in_bounded_memory() -> None:
     model, backend = counted("custom_voice")
     hot = Generation(
-        talker=replace(model.config.generation.talker, temperature=50.0, top_k=0),
-        predictor=model.config.generation.predictor,
+        talker=replace(model._config.generation.talker, temperature=50.0, top_k=0),
+        predictor=model._config.generation.predictor,
     )
-    model.config = replace(model.config, generation=hot)
+    model._config = replace(model._config, generation=hot)
     text = endless_text(5000)
     stream = model.stream(text, voice="ryan", seed=1)
     say(model, text[:200], seed=1, max_frames=None)  # as long as pieces get
     held = backend.held()
     frames = 0
     for audio in stream:
-        frames += len(audio.samples) // model.config.codec.hop
+        frames += len(audio.samples) // model._config.codec.hop
     assert stream.pieces == len(pieces(text)) > 20
     assert stream.finish_reason == "end" and frames > stream.pieces
     assert backend.held() < 1.3 * held  # a plan for texts of another length

@@ -175,7 +175,7 @@ def test_without_guard_only_the_models_own_bound_holds() -> None:
     model, engine = scripted(failing(LOOP))
     speech = model.speak("Hello.", guard=False, **LOUD)
     assert speech.duration == 3000 * 0.08 and speech.retries == 0
-    assert engine.requests[0].max_frames == model.config.generation.max_new_tokens - 1
+    assert engine.requests[0].max_frames == model._config.generation.max_new_tokens - 1
 
 
 # -- references -------------------------------------------------------------------------------
@@ -190,7 +190,7 @@ def test_a_reference_is_heard_by_the_codec_alone_and_its_leak_is_dropped() -> No
         return [*leaked, *GOOD], "end"
 
     model, engine = scripted(script, "base")
-    voice = Voice("x", np.zeros(model.config.talker.width, np.float32), codes, "its text")
+    voice = Voice("x", np.zeros(model._config.talker.width, np.float32), codes, "its text")
     speech = model.speak("Hello.\n\nAgain.", voice=voice)
     assert firsts(speech.samples[: 5 * HOP]) == GOOD
     assert engine.codec.heard == [*codes[:, 0].tolist(), *leaked, *GOOD]
@@ -204,7 +204,7 @@ def test_a_reference_is_heard_by_the_codec_alone_and_its_leak_is_dropped() -> No
 def test_a_run_that_ends_while_it_could_be_a_leak_is_kept() -> None:
     codes = np.repeat(np.arange(20, dtype=np.uint32)[:, None], 16, axis=1)
     model, _ = scripted(lambda request, call: ([10, 11, 12], "end"), "base")
-    voice = Voice("x", np.zeros(model.config.talker.width, np.float32), codes, "its text")
+    voice = Voice("x", np.zeros(model._config.talker.width, np.float32), codes, "its text")
     assert len(model.speak("Hello.", voice=voice).samples) == 3 * HOP
 
 
@@ -349,8 +349,8 @@ def test_the_quiet_between_pieces_counts(seconds: float, apart: str) -> None:
 def test_the_length_of_frames_is_the_codecs() -> None:
     """Seconds are counted in samples, whatever the configuration makes of a frame."""
     model, _ = scripted(failing(ENDLESS))
-    codec = replace(model.config.codec, rate=12_000)  # frames of 160 ms
-    model.config = model.decoder.config = replace(model.config, codec=codec)
+    codec = replace(model._config.codec, rate=12_000)  # frames of 160 ms
+    model._config = model.decoder.config = replace(model._config, codec=codec)
     assert model.speak("Hello.", max_seconds=1.6, **LOUD).duration == 1.6
     stream = model.stream("Hello.", **LOUD)
     slow = stream.speech().duration

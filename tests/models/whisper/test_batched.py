@@ -76,7 +76,7 @@ def test_windows_of_a_batch_know_the_carried_prompt_and_the_hotwords(scripted: S
     model.transcribe(
         sound(2.0), batch_size=2, initial_prompt="x", carry_initial_prompt=True, hotwords="Zed"
     )
-    before = (model.tokens.start_of_previous, *b" Zed x", model.tokens.start)
+    before = (model._tokens.start_of_previous, *b" Zed x", model._tokens.start)
     assert [request.prompt for request in model.decoder.requests] == [before, before]
 
 

@@ -50,7 +50,7 @@ def test_segments_and_seek_follow_the_timestamps(scripted: Scripted) -> None:
 def test_earlier_text_is_the_next_prompt(scripted: Scripted) -> None:
     model = scripted((0.0, " a", 0.5), (0.0, " b", 0.5), (0.0, " c", 0.5))
     model.transcribe(sound(3.0), initial_prompt="hi ")
-    tokens, asked = model.tokens, model.decoder.requests
+    tokens, asked = model._tokens, model.decoder.requests
     first, before = model.decoder.tokens((0.0, " a", 0.5)), tokens.start_of_previous
     assert asked[0].prompt == (before, *b" hi", tokens.start)
     assert asked[1].prompt == (before, *b" hi", *first, tokens.start)
@@ -70,15 +70,15 @@ def test_earlier_text_is_the_next_prompt(scripted: Scripted) -> None:
 def test_history_can_be_dropped(scripted: Scripted, options: dict[str, Any], second: bytes) -> None:
     model = scripted((0.0, " a", 0.5), (0.0, " b", 0.5))
     model.transcribe(sound(2.0), **options)
-    before = (model.tokens.start_of_previous, *second) if second else ()
-    assert model.decoder.requests[1].prompt == (*before, model.tokens.start)
+    before = (model._tokens.start_of_previous, *second) if second else ()
+    assert model.decoder.requests[1].prompt == (*before, model._tokens.start)
 
 
 def test_prefix_and_no_timestamps_end_the_prompt(scripted: Scripted) -> None:
     model = scripted((" b",))
     result = model.transcribe(sound(1.0), prefix="a", without_timestamps=True)
     request = model.decoder.requests[0]
-    assert request.prompt == (model.tokens.start, model.tokens.no_timestamps, *b" a")
+    assert request.prompt == (model._tokens.start, model._tokens.no_timestamps, *b" a")
     assert not request.timestamps
     assert [(s.start, s.end, s.text) for s in result.segments] == [(0.0, 1.0, " b")]
 
@@ -87,7 +87,7 @@ def test_request_carries_the_options(scripted: Scripted) -> None:
     model = scripted((" a",), (" a",))
     model.transcribe(sound(1.0))
     default = model.decoder.requests[0]
-    assert set(default.suppress) == {1, 2} | model.tokens.never_picked()
+    assert set(default.suppress) == {1, 2} | model._tokens.never_picked()
     assert default.suppress_first == (32, 256)
     assert (default.max_initial_timestamp, default.temperature, default.samples) == (50, 0.0, 1)
     model.transcribe(
@@ -100,7 +100,7 @@ def test_request_carries_the_options(scripted: Scripted) -> None:
         best_of=3,
     )
     other = model.decoder.requests[1]
-    assert set(other.suppress) == model.tokens.never_picked()
+    assert set(other.suppress) == model._tokens.never_picked()
     assert other.suppress_first == ()
     assert (other.max_initial_timestamp, other.limit) == (None, 5)
     assert (other.temperature, other.samples) == (0.4, 3)
@@ -136,7 +136,7 @@ def test_silence_is_skipped_and_says_nothing(scripted: Scripted) -> None:
     model = scripted(silence, (0.0, " then", 0.5))
     result = model.transcribe(sound(2.0), initial_prompt="x")
     assert [(s.id, s.seek, s.text) for s in result.segments] == [(0, 100, " then")]
-    assert model.decoder.requests[1].prompt[:3] == (model.tokens.start_of_previous, *b" x")
+    assert model.decoder.requests[1].prompt[:3] == (model._tokens.start_of_previous, *b" x")
 
 
 def test_blank_and_instantaneous_segments_are_dropped(scripted: Scripted) -> None:
@@ -216,10 +216,10 @@ def test_language_is_detected_once_on_the_window_already_encoded(scripted: Scrip
     result = model.transcribe(sound(2.0))
     detection, first, second = model.decoder.requests
     assert result.language == "zh"
-    assert detection.prompt == (model.tokens.start,)
+    assert detection.prompt == (model._tokens.start,)
     allowed = set(range(model.decoder.config.n_vocab)) - set(detection.suppress)
-    assert allowed == set(model.tokens.languages.values())
-    expected = (model.tokens.start, model.tokens.languages["zh"], model.tokens.transcribe)
+    assert allowed == set(model._tokens.languages.values())
+    expected = (model._tokens.start, model._tokens.languages["zh"], model._tokens.transcribe)
     assert first.prompt == expected
     assert second.prompt[-3:] == expected
     assert len(model.decoder.mels) == 2
@@ -234,7 +234,7 @@ def test_detect_language(scripted: Scripted) -> None:
 def test_asked_language_and_task_are_in_the_prompt(scripted: Scripted) -> None:
     model = scripted((" a",), languages=3)
     assert model.transcribe(sound(1.0), language="German", task="translate").language == "de"
-    expected = (model.tokens.start, model.tokens.languages["de"], model.tokens.translate)
+    expected = (model._tokens.start, model._tokens.languages["de"], model._tokens.translate)
     assert model.decoder.requests[0].prompt == expected
 
 
@@ -313,7 +313,7 @@ def test_channels_without_speech_are_named_and_count_as_done(
 def test_a_blank_prompt_is_none(scripted: Scripted, name: str, blank: str) -> None:
     model = scripted((0.0, " a", 0.5))
     model.transcribe(sound(1.0), **{name: blank})
-    assert model.decoder.requests[0].prompt == (model.tokens.start,)
+    assert model.decoder.requests[0].prompt == (model._tokens.start,)
 
 
 @pytest.mark.parametrize("more", [{}, {"initial_prompt": "x", "carry_initial_prompt": True}])

@@ -6,16 +6,20 @@ for the bonuses of a path, boosting_graph_batched.py for what falling back costs
 
 from __future__ import annotations
 
+import logging
 from collections import deque
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
-from math import log
+from math import log as ln
 
 import numpy as np
 from numpy.typing import NDArray
 
 from oscine.errors import UsageError
 from oscine.ops import ARC, NODE
+from oscine.text.pieces import Pieces
+
+log = logging.getLogger(__name__)
 
 DEPTH_SCALING = 2.0  # labels after a phrase's first earn more: NeMo's default for transducers
 
@@ -69,12 +73,29 @@ def phrase_tree(
             raise UsageError(f"the weight of a phrase must be a number, not {weight}")
         node = root
         for i, token in enumerate(ids):
-            bonus = weight * scaling + log(i + 1) if i else weight
+            bonus = weight * scaling + ln(i + 1) if i else weight
             child = node.following.setdefault(token, Node(bonus))
             child.bonus = max(child.bonus, bonus)
             node = child
         node.ends = True
     return tables(in_order(root))
+
+
+def written_phrases(
+    wanted: Iterable[tuple[str, float]], spelling: Pieces, labels: int
+) -> Phrases | None:
+    """The tree of phrases that are text, with their weights; None if the model can write none.
+
+    A phrase for which the model lacks labels is tried in lower case, or is left out with a warning.
+    """
+    encoded = []
+    for phrase, weight in wanted:
+        ids = spelling.encode(phrase) or spelling.encode(phrase.lower())
+        if ids:
+            encoded.append((ids, weight))
+        else:
+            log.warning("hotword %r is left out: this model has no labels for it", phrase)
+    return phrase_tree(encoded, labels) if encoded else None
 
 
 def in_order(root: Node) -> list[Node]:

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import logging
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
 import numpy as np
@@ -12,7 +11,7 @@ from numpy.typing import NDArray
 from oscine.audio.io import SourceLike, open_source
 from oscine.errors import UsageError
 from oscine.models.cancel import Cancel, asked_to_stop
-from oscine.models.parakeet.boost import Phrases, phrase_tree
+from oscine.models.parakeet.boost import Phrases, written_phrases
 from oscine.models.parakeet.chunks import Lengths
 from oscine.models.parakeet.features import Features
 from oscine.models.parakeet.listen import LATENCY, listen
@@ -24,8 +23,6 @@ from oscine.models.transcription import Progress, Transcriber
 from oscine.options.transcribe import TranscribeOptions
 from oscine.text.pieces import SPACE, Pieces
 from oscine.types import Update
-
-log = logging.getLogger(__name__)
 
 FOREIGN = 0.02  # share of labels with letters beyond ASCII up to which a model is an English one
 
@@ -43,7 +40,7 @@ class Parakeet(Transcriber[Engine]):
     ) -> None:
         super().__init__(decoder, name, rebuild)
         self.spelling = spelling
-        self.lengths = lengths or Lengths()
+        self._lengths = lengths or Lengths()
         self.multilingual = is_multilingual(spelling)
 
     def stream(
@@ -60,10 +57,10 @@ class Parakeet(Transcriber[Engine]):
         """
         checked = OPTIONS.of(**options)
         source = open_source(audio)
-        self.check(checked)
-        phrases = self.phrases(weighted_phrases(checked.hotwords))
+        self._check(checked)
+        phrases = self._phrases(checked)
         return Stream(
-            self, self._text_side(), self.lengths, source, checked, phrases, progress, cancel
+            self, self._text_side(), self._lengths, source, checked, phrases, progress, cancel
         )
 
     def listen(
@@ -84,9 +81,9 @@ class Parakeet(Transcriber[Engine]):
         Raises UsageError, AudioError, NonFiniteError, DeviceError.
         """
         options = OPTIONS.of(language=language, hotwords=hotwords)
-        self.check(options)
+        self._check(options)
         cancelled = asked_to_stop(cancel)
-        phrases = self.phrases(weighted_phrases(options.hotwords))
+        phrases = self._phrases(options)
         return listen(self.run, self._text_side(), pieces, latency, phrases, cancelled)
 
     def encode(self, audio: SourceLike) -> NDArray[np.float32]:
@@ -103,7 +100,12 @@ class Parakeet(Transcriber[Engine]):
     def _text_side(self) -> TextSide:
         return TextSide(self.spelling, self.decoder.config, self.multilingual)
 
-    def check(self, options: TranscribeOptions) -> None:
+    def _phrases(self, options: TranscribeOptions) -> Phrases | None:
+        return written_phrases(
+            weighted_phrases(options.hotwords), self.spelling, self.decoder.config.labels
+        )
+
+    def _check(self, options: TranscribeOptions) -> None:
         """Refuse what this model cannot do."""
         language = options.language
         if self.multilingual and language is not None:
@@ -118,20 +120,6 @@ class Parakeet(Transcriber[Engine]):
             )
         if weighted_phrases(options.hotwords) and not self.decoder.hears_phrases():
             raise UsageError(f"{self.name} has a CTC head, which cannot listen for hotwords")
-
-    def phrases(self, wanted: Sequence[tuple[str, float]]) -> Phrases | None:
-        """Phrases with their weights as a tree of labels; None without any.
-
-        What the model cannot write is tried in small letters, else left out with a warning.
-        """
-        encoded = []
-        for phrase, weight in wanted:
-            ids = self.spelling.encode(phrase) or self.spelling.encode(phrase.lower())
-            if ids:
-                encoded.append((ids, weight))
-            else:
-                log.warning("hotword %r is left out: this model has no labels for it", phrase)
-        return phrase_tree(encoded, self.decoder.config.labels) if encoded else None
 
 
 def is_multilingual(spelling: Pieces) -> bool:

@@ -8,8 +8,10 @@ from dataclasses import dataclass, replace
 import numpy as np
 from numpy.typing import NDArray
 
+from oscine.errors import UsageError
 from oscine.models.qwen3_tts.config import Qwen3TtsConfig
 from oscine.models.qwen3_tts.prompt import Prompt, PromptBuilder, Reference, Rows, Tokenizer
+from oscine.models.qwen3_tts.split import Piece
 
 
 class Blank:
@@ -48,6 +50,21 @@ class Conditioning:
         if self.reference is not None:
             bare = replace(self, reference=replace(self.reference, speaker=np.zeros(1, np.float32)))
         return len(bare.prompt(PromptBuilder(narrow, tokenizer, Blank()), text).rows)
+
+    def room(self, config: Qwen3TtsConfig, tokenizer: Tokenizer, pieces: Sequence[Piece]) -> int:
+        """Frames that there is room for after the prompt of the longest piece, at least 1.
+
+        Raises UsageError where there is none.
+        """
+        texts = [piece.text for piece in pieces] or ["a"]
+        longest = max(texts, key=lambda text: len(text.encode()))
+        needed = self.positions(config, tokenizer, longest)
+        if needed >= config.context:
+            raise UsageError(
+                f"a prompt of {needed} positions and a frame do not fit into the model's "
+                f"{config.context} positions; shorten the text, or what goes with it"
+            )
+        return config.context - needed
 
     def prompt(self, builder: PromptBuilder, text: str) -> Prompt:
         """The prompt of one piece of the text."""

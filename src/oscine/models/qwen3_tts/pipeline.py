@@ -59,18 +59,18 @@ class Qwen3Tts(Model[Decoder]):
         super().__init__(decoder, name, rebuild)
         self.tokenizer = tokenizer
         self.folder = folder or VoiceFolder(Path("voices"))
-        self.config = decoder.config
+        self._config = decoder.config
         self.turns = Turns(name, self.surviving)
 
     @property
     def kind(self) -> str:
         """What the model is for: "custom_voice", "voice_design" or "base"."""
-        return self.config.kind
+        return self._config.kind
 
     @property
     def abilities(self) -> Abilities:
         """All that it can be asked for."""
-        return Abilities.of(self.config, self.name)
+        return Abilities.of(self._config, self.name)
 
     @property
     def voices(self) -> tuple[str, ...]:
@@ -150,10 +150,10 @@ class Qwen3Tts(Model[Decoder]):
     ) -> SpeechStream:
         cancelled = asked_to_stop(cancel)
         checked = OPTIONS.of(**options).with_seed()
-        if checked.max_frames is not None and checked.max_frames >= self.config.context:
+        if checked.max_frames is not None and checked.max_frames >= self._config.context:
             raise UsageError(
                 f"max_frames {checked.max_frames} do not fit into the model's "
-                f"{self.config.context} positions; use max_seconds to bound long texts"
+                f"{self._config.context} positions; use max_seconds to bound long texts"
             )
         if isinstance(text, str):
             if not checked_text(text).strip():
@@ -165,20 +165,20 @@ class Qwen3Tts(Model[Decoder]):
             parts = incremental_pieces(map(checked_part, text))
         else:
             raise UsageError(f"text must be a str, or several of them, not {type(text).__name__}")
-        conditioning = self.conditioning(checked, parts if isinstance(parts, list) else [], **how)
-        talker, predictor = sampling(checked, self.config.generation)
+        conditioning = self._conditioning(checked, parts if isinstance(parts, list) else [], **how)
+        talker, predictor = sampling(checked, self._config.generation)
         assert checked.seed is not None
-        samples = checked.samples(self.config.codec.rate)
+        samples = checked.samples(self._config.codec.rate)
         settings = Settings(
             self.tokenizer, conditioning, talker, predictor, checked.seed, checked.max_frames,
             samples, checked.guard,
         )  # fmt: skip
         return SpeechStream(
-            Synthesis(self, self.engine, self.turns, self.config.codec, parts, settings, started,
+            Synthesis(self, self.engine, self.turns, self._config.codec, parts, settings, started,
                       cancelled)
         )  # fmt: skip
 
-    def conditioning(
+    def _conditioning(
         self,
         options: SpeakOptions,
         pieces: Sequence[Piece] = (),
@@ -201,7 +201,7 @@ class Qwen3Tts(Model[Decoder]):
             asked.language, asked.speaker, asked.instruct, streamed=options.streamed_text
         )
         if self.kind != "base":
-            self.room(found, pieces)
+            found.room(self._config, self.tokenizer, pieces)
             if self.kind == "voice_design" and asked.instruct is None:
                 log.warning("no voice is described, so any is made up: describe it with instruct")
             return found
@@ -210,24 +210,9 @@ class Qwen3Tts(Model[Decoder]):
             assert reference is not None
             heard = None if options.x_vector_only else reference_text
             cloned = self._cloned(reference, heard, options.reference_silence or 0.0, found, pieces)
-        found = replace(found, reference=cloned.reference(self.config, options.x_vector_only))
-        self.room(found, pieces)
+        found = replace(found, reference=cloned.reference(self._config, options.x_vector_only))
+        found.room(self._config, self.tokenizer, pieces)
         return found
-
-    def room(self, conditioning: Conditioning, pieces: Sequence[Piece]) -> int:
-        """Frames that there is room for after the prompt of the longest piece, at least 1.
-
-        Raises UsageError where there is none.
-        """
-        texts = [piece.text for piece in pieces] or ["a"]
-        longest = max(texts, key=lambda text: len(text.encode()))
-        needed = conditioning.positions(self.config, self.tokenizer, longest)
-        if needed >= self.config.context:
-            raise UsageError(
-                f"a prompt of {needed} positions and a frame do not fit into the model's "
-                f"{self.config.context} positions; shorten the text, or what goes with it"
-            )
-        return self.config.context - needed
 
     # -- voices -------------------------------------------------------------------------------
 
@@ -260,12 +245,13 @@ class Qwen3Tts(Model[Decoder]):
         pieces: Sequence[Piece],
     ) -> Voice:
         """The voice of a recording, where there is room for it in prompts of these pieces."""
-        codec, width = self.config.codec, self.config.talker.width
+        codec, width = self._config.codec, self._config.talker.width
         rest, most = np.zeros(round(silence * codec.rate), np.float32), None
         if text is not None:
-            frame = np.zeros((1, self.config.groups), np.uint32)
+            frame = np.zeros((1, self._config.groups), np.uint32)
             short = Reference(np.zeros(width, np.float32), frame, text)
-            room = self.room(replace(conditioning, reference=short), pieces)
+            shown = replace(conditioning, reference=short)
+            room = shown.room(self._config, self.tokenizer, pieces)
             most = room * codec.hop - len(rest)
         least = self.decoder.speaker.least_samples
         samples = reference_samples(reference, codec.rate, least, most)
@@ -277,7 +263,7 @@ class Qwen3Tts(Model[Decoder]):
             return vector, self.decoder.codec_encoder.encode(np.concatenate([samples, rest]))
 
         vector, codes = self.turns.run(work)
-        return Voice("", vector, codes, text, self.config.size)
+        return Voice("", vector, codes, text, self._config.size)
 
     def save_voice(self, name: str, reference: SourceLike | Voice, text: str | None = None) -> Path:
         """Keep a voice under a name, in place of one that had it. Returns its file.

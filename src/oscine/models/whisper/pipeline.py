@@ -23,7 +23,7 @@ from oscine.models.whisper.options import OPTIONS
 from oscine.models.whisper.request import Engine
 from oscine.models.whisper.stream import Stream
 from oscine.models.whisper.tokens import TextSide, Tokens, resolve, suppressed
-from oscine.options.transcribe import TranscribeOptions
+from oscine.options.transcribe import DecodingOptions
 from oscine.text.whisper import Tokenizer
 from oscine.types import Update
 
@@ -40,12 +40,12 @@ class Whisper(Transcriber[Engine]):
     ) -> None:
         super().__init__(decoder, name, rebuild)
         self.tokenizer = tokenizer
-        self.tokens: Tokens | None = resolve(tokenizer, decoder.config) if tokenizer else None
+        self._tokens: Tokens | None = resolve(tokenizer, decoder.config) if tokenizer else None
 
     @property
     def multilingual(self) -> bool:
         """Whether it knows languages other than English."""
-        return self.tokens is not None and self.tokens.multilingual
+        return self._tokens is not None and self._tokens.multilingual
 
     def stream(
         self,
@@ -62,7 +62,7 @@ class Whisper(Transcriber[Engine]):
         """
         checked = OPTIONS.of(**options)
         source = open_source(audio)
-        self.check(checked)
+        self._check(checked)
         return Stream(self, self._text_side(), source, checked, progress, cancel)
 
     def listen(
@@ -82,7 +82,7 @@ class Whisper(Transcriber[Engine]):
         """
         options.pop("word_timestamps", None)
         checked = OPTIONS.of(**options, word_timestamps=True)
-        self.check(checked)
+        self._check(checked)
         for name in ("clip_timestamps", "split_channels", "without_timestamps", "multilingual"):
             if name in options:
                 raise UsageError(f"{name} does not go with listening; leave it out")
@@ -127,11 +127,11 @@ class Whisper(Transcriber[Engine]):
 
     def _text_side(self) -> TextSide:
         """What its text decoder reads and writes; UsageError where it has none."""
-        if self.tokenizer is None or self.tokens is None:
+        if self.tokenizer is None or self._tokens is None:
             raise UsageError(f"{self.name} has no text decoder; only encode() can be used")
-        return TextSide(self.tokenizer, self.tokens, self.decoder.config)
+        return TextSide(self.tokenizer, self._tokens, self.decoder.config)
 
-    def check(self, options: TranscribeOptions) -> None:
+    def _check(self, options: DecodingOptions) -> None:
         """Refuse what this model cannot do."""
         text = self._text_side()
         tokens = text.tokens
