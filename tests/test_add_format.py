@@ -118,7 +118,7 @@ def test_a_file_cut_at_each_byte_is_named(tmp_path: Path) -> None:
 
 def test_the_steps_name_what_is_used_here() -> None:
     page = (ROOT / "CONTRIBUTING.md").read_text("utf-8")
-    steps = page[page.index("- *A weight format*") : page.index("- *A model*")]
+    steps = page[page.index("- *A weight format*") : page.index("- *A family of models*")]
     assert Path(__file__).name in steps
     used = re.findall(r"`(?:weights|source|checkpoint|model_files|file)\.(\w+)[^`]*`", steps)
     text = Path(__file__).read_text("utf-8")
