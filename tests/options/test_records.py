@@ -206,9 +206,19 @@ def test_every_record_is_whole(kind: type[Any]) -> None:
         )
 
 
+class Odd:
+    """A value of another package, as a tensor is: whatever is asked of it fails in its own way."""
+
+    def fail(self, *arguments: Any) -> Any:
+        raise RuntimeError("a tensor with 2 elements cannot become a number")
+
+    __float__ = __index__ = __iter__ = __len__ = __str__ = __repr__ = __bool__ = fail
+
+
 ATOMS = st.one_of(
     st.none(), st.booleans(), st.integers(), st.floats(), st.text(max_size=5), st.binary(),
     st.sampled_from([10**400, "auto", "1,2", "0.5", "translate", 1e39, np.arange(3), np.zeros(0)]),
+    st.sampled_from([np.array([[1, 2], [3, 4]]), np.ma.masked]),
 )  # fmt: skip
 VALUES = st.recursive(
     ATOMS,
@@ -231,6 +241,23 @@ def test_any_value_is_taken_or_refused_by_name(kind: type[Options], data: st.Dat
         return
     value = getattr(checked, name)
     assert getattr(kind.of(**{name: value}), name) == value  # a normal form is one
+
+
+@pytest.mark.parametrize("kind", [TranscribeOptions, SpeakOptions], ids=lambda kind: kind.__name__)
+@pytest.mark.parametrize(
+    "value",
+    [Odd(), [Odd()], [{"start": Odd()}], np.array([[1, 2], [3, 4]]), np.ones((2, 2, 2)).tolist()],
+)
+def test_a_value_of_any_shape_or_package_is_refused_in_one_line(
+    kind: type[Options], value: Any
+) -> None:
+    for name in options_of(kind):
+        try:
+            kind.of(**{name: value})
+        except UsageError as error:
+            assert name in str(error) and "\n" not in str(error)
+        else:  # pairs of seconds
+            assert name == "clip_timestamps" and isinstance(value, np.ndarray)
 
 
 def test_each_option_of_a_transcription_is_in_one_class() -> None:

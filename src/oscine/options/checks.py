@@ -10,7 +10,7 @@ import math
 from collections.abc import Callable, Mapping
 from itertools import pairwise
 from operator import index
-from reprlib import repr as shortened
+from reprlib import repr as abbreviated
 from typing import Any, TypeAlias
 
 from oscine.errors import UsageError
@@ -22,6 +22,14 @@ Clip: TypeAlias = tuple[float, float | None]
 def wrong(name: str, must: str, value: Any) -> UsageError:
     """For a value that is not what it must be."""
     return UsageError(f"{name} must {must}, not {shortened(value)}")
+
+
+def shortened(value: Any) -> str:
+    """A value as a part of one line, whatever its own code gives or raises."""
+    try:
+        return " ".join(abbreviated(value).split())
+    except Exception:
+        return f"an object of type {type(value).__name__}"
 
 
 def as_given(name: str, value: Any) -> Any:
@@ -83,10 +91,13 @@ def number(
 
 
 def as_float(value: Any, *, strict: bool) -> float:
-    """A value as a number; NaN where it is none."""
+    """A value as a number; NaN where it is none. Values of other packages, such as tensors, may
+    raise in any way."""
+    if isinstance(value, (bool, str) if strict else bool):
+        return math.nan
     try:
-        return math.nan if isinstance(value, (bool, str) if strict else bool) else float(value)
-    except (TypeError, ValueError, OverflowError):
+        return float(value)
+    except Exception:
         return math.nan
 
 
@@ -107,7 +118,7 @@ def whole(least: int = 0, most: int | None = None, *, strict: bool = False) -> C
     def check_strictly(name: str, value: Any) -> int:
         try:
             found = least - 1 if isinstance(value, bool) else index(value)
-        except TypeError:
+        except Exception:  # values of other packages may raise in any way
             found = least - 1
         if found < least or (most is not None and found > most):
             raise wrong(name, must, value)
@@ -163,10 +174,14 @@ def token_ids(name: str, value: Any) -> tuple[int, ...]:
         return tuple(
             int(part) if isinstance(part, str) else index(part)
             for part in parts
-            if str(part).strip()
+            if not _blank(part)
         )
-    except (TypeError, ValueError):
+    except Exception:  # values of other packages may raise in any way
         raise wrong(name, "be token ids with commas between", value) from None
+
+
+def _blank(part: Any) -> bool:
+    return isinstance(part, str) and not part.strip()
 
 
 def clips(name: str, value: Any) -> tuple[Clip, ...]:
@@ -187,7 +202,7 @@ def clips(name: str, value: Any) -> tuple[Clip, ...]:
         parts = [time for pair in pairs for time in pair or ()]
     if parts and parts[-1] is None:
         parts = parts[:-1]
-    times = [_clip_end(name, part) for part in parts if str(part).strip()] or [0.0]
+    times = [_clip_end(name, part) for part in parts if not _blank(part)] or [0.0]
     if any(later < earlier for earlier, later in pairwise(times)):
         raise wrong(name, "be in order of time", value)
     ends: list[float | None] = [*times[1::2]]

@@ -11,13 +11,13 @@ import unicodedata
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from reprlib import repr as shortened
 from typing import Any
 
 from oscine.errors import UsageError
 from oscine.models.qwen3_tts.config import Kind, Qwen3TtsConfig
 from oscine.models.qwen3_tts.prompt import NO_INSTRUCTION
 from oscine.models.qwen3_tts.voices import Voice, VoiceFolder, checked_words, size_of
+from oscine.options.checks import shortened
 from oscine.options.speak import DEFAULT_VOICE as DEFAULT_VOICE
 from oscine.options.speak import SpeakOptions
 from oscine.text.qwen import checked_text

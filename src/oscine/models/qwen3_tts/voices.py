@@ -13,7 +13,6 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
-from reprlib import repr as shortened
 from typing import Any
 
 import numpy as np
@@ -24,6 +23,7 @@ from oscine.family import LISTS
 from oscine.files import NewFile, cannot_write, expanded, is_special
 from oscine.models.qwen3_tts.config import SIZES, Qwen3TtsConfig
 from oscine.models.qwen3_tts.prompt import Reference
+from oscine.options.checks import shortened
 from oscine.text.qwen import checked_text
 from oscine.weights.safetensors import encoded, read_metadata, read_safetensors
 from oscine.weights.source import MappedFile
