@@ -340,6 +340,32 @@ def test_a_tokenizer_of_another_model(tmp_path: Path) -> None:
         oscine.load(folder, "cpu")
 
 
+@pytest.mark.parametrize(
+    "given", ["model", "link", "link/", "~/model", ".", "link/model.safetensors"]
+)
+def test_a_lost_device_needs_no_current_folder(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, lines: Any, given: str
+) -> None:
+    """A model has the name of its path, and is read again where the current folder and a link to
+    the model's folder have changed since."""
+    monkeypatch.setattr(backends, "LOSSES", type(backends.LOSSES)())
+    monkeypatch.setattr(backends, "open_gpu", fail)
+    monkeypatch.setenv("HOME", str(tmp_path))
+    shutil.copytree(GOLDEN, tmp_path / "model")
+    (tmp_path / "link").symlink_to("model")
+    monkeypatch.chdir(tmp_path / "model" if given == "." else tmp_path)
+    model = oscine.load(given, "cpu")
+    assert model.name == ("link" if given in ("link", "link/") else "model")
+    monkeypatch.chdir("/")
+    (tmp_path / "link").unlink()
+    (tmp_path / "link").symlink_to("elsewhere")
+    lost = model.decoder
+    model.forget()
+    assert model._rebuild is not None
+    model.decoder = model._rebuild()
+    assert model.decoder is not lost and model.device == "NumPy"
+
+
 def test_a_speaking_device_that_stays_lost_is_replaced_by_numpy(
     monkeypatch: pytest.MonkeyPatch, lines: Any
 ) -> None:

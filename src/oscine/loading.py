@@ -49,16 +49,32 @@ def load_path(
 ) -> Model[Any]:
     """The model in a folder or file, `given` by that path or a name. Raises as oscine.load."""
     checkpoint = read_checkpoint(path)
-    name = given
-    if by_path := os.path.exists(given):
-        name = path.name if path.is_dir() else path.stem
+    by_path = os.path.exists(expanded(given))
+    name = name_of(path) if by_path else given
     family = registry.recognise(checkpoint, None if by_path else given)
     network = registry.network_of(family)
-    weights = network.load_weights(checkpoint, dtype)
-    engine = build(lambda chosen: network.engine(weights, chosen, None), backend, device)
-    rebuild = EngineFactory(network, path, dtype, device, engine)
-    model: Model[Any] = network.model(engine, weights, Opened(given, name, offline, rebuild))
+    with registry.guarded(family, f"load {path}"):
+        weights = network.load_weights(checkpoint, dtype)
+        engine = build(lambda chosen: network.engine(weights, chosen, None), backend, device)
+        rebuild = EngineFactory(network, lasting(path), dtype, device, engine)
+        model = network.model(engine, weights, Opened(given, name, offline, rebuild))
+        if not isinstance(model, Model):
+            raise TypeError(f"its model is of type {type(model).__name__}, not a Model")
     return model
+
+
+def name_of(path: Path) -> str:
+    """What a model in a folder or file is called: after it, also where `.` stands for a folder."""
+    named = Path(os.path.abspath(path))
+    return named.name if path.is_dir() else named.stem
+
+
+def lasting(path: Path) -> Path:
+    """The same folder or file where the current folder, or a link to a folder, changes later.
+
+    A file that is a link stays one: what belongs to it is beside the link, as in a Hub's cache.
+    """
+    return path.resolve() if path.is_dir() else path.parent.resolve() / path.name
 
 
 class EngineFactory(Generic[Weights, Held]):
