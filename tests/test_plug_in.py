@@ -193,6 +193,37 @@ def test_a_package_that_is_broken_is_one_line(
     assert told in run.stderr and run.stderr.count("\n") == 1
 
 
+def test_what_a_package_prints_is_not_a_result(tmp_path: Path, home: Path, recording: Path) -> None:
+    (tmp_path / "site").mkdir()
+    (tmp_path / "site" / "chatty.py").write_text(CHATTY)
+    package = installed(tmp_path / "site", "tone = chatty:FAMILY")
+    model = write(tmp_path / "model", checkpoint())
+    run = oscine(
+        home, "transcribe", recording, "--model", model, "--device", "cpu", packages=(package,)
+    )
+    assert (run.returncode, run.stdout.split()) == (0, ["mi", "la", "ti", "la"]), run.stderr
+    assert run.stderr.splitlines() == [
+        f"chatty {each}" for each in ("import", "matches", "network")
+    ]
+
+
+CHATTY = """
+from dataclasses import replace
+import tone_family
+
+print("chatty import")
+
+def matches(checkpoint):
+    print("chatty matches")
+    return tone_family.FAMILY.matches(checkpoint)
+
+def network():
+    print("chatty network")
+    return tone_family.network()
+
+FAMILY = replace(tone_family.FAMILY, matches=matches, network=network)
+"""
+
 BROKEN = """
 from dataclasses import replace
 from tone_family import FAMILY

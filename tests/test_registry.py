@@ -14,6 +14,7 @@ import pytest
 
 import oscine
 from oscine import hub, registry
+from oscine.cli import run
 from oscine.cli.engine import check_task
 from oscine.errors import CheckpointError, PackageError, UsageError
 from oscine.family import TASKS, Family, Network, Release
@@ -86,6 +87,33 @@ def test_built_in_families_say_all_that_commands_ask() -> None:
         ({"files": ("",)}, "'' is not the name of a file"),
         ({"task": "sing"}, "task 'sing' is not one of transcribe, speak"),
         ({"task": "speak"}, "speaking goes with the task speak"),
+        ({"task": []}, "Family: task is [], of type list, not str"),
+        ({"name": "New"}, "'New' is not a name of small letters, digits and _ -"),
+        ({"title": 3}, "Family: title is 3, of type int, not str"),
+        ({"known_by": None}, "Family: known_by is None, of type NoneType, not str"),
+        ({"matches": None}, "Family: matches is None, of type NoneType, not Callable"),
+        ({"network": {}}, "Family: network is {}"),
+        ({"is_complete": True}, "Family: is_complete is True, of type bool"),
+        ({"models": [("x", Release("a/b", 1))]}, "Family: models is [('x', Release("),
+        ({"models": {"x": "a/b"}}, "model 'x' is 'a/b', which is not a Release"),
+        ({"models": {"x": Release("a/b", None)}}, "Release: megabytes is None"),  # type: ignore[arg-type]
+        ({"models": {"x": Release("a/b", "1")}}, "Release: megabytes is '1', of type str, not int"),  # type: ignore[arg-type]
+        ({"models": {"x": Release("a/b", True)}}, "Release: megabytes is True, of type bool"),
+        ({"models": {"x": Release("a/b", 1, 99)}}, "Release: languages is 99"),  # type: ignore[arg-type]
+        ({"models": {"x": Release(3, 1)}}, "Release: repository is 3"),  # type: ignore[arg-type]
+        ({"models": {"x": Release("a/b", 1, wheels=("w",))}}, "model 'x' has 'w', which is not a"),  # type: ignore[arg-type]
+        (
+            {"models": {n: Release("a/b", 1) for n in ("x", "X")}},
+            "two models or aliases called 'X'",
+        ),
+        (
+            {"models": {n: Release("a/b", 1) for n in "xy"}, "aliases": {"x": "y"}},
+            "two models or aliases called 'x'",
+        ),
+        ({"aliases": ["x"]}, "Family: aliases is ['x']"),
+        ({"files": "abc"}, "Family: files is 'abc', of type str, not tuple"),
+        ({"files": (3,)}, "3 is not the name of a file"),
+        ({"default": 3}, "Family: default is 3"),
     ],
 )
 def test_a_record_that_cannot_be(wrong: dict[str, Any], told: str) -> None:
@@ -156,14 +184,23 @@ def test_a_family_whose_code_fails_is_one_line_and_the_rest_goes_on(
     def fail(*arguments: Any) -> bool:
         raise RuntimeError("a\nb")
 
+    def end(*arguments: Any) -> bool:
+        raise SystemExit("a\nb")
+
     oscine.register(family("bad", matches=fail, is_complete=fail))
+    oscine.register(family("ending", matches=end, is_complete=end))
     oscine.register(family("good"))
     folder = write(tmp_path / "x", {"model_type": "good"})
     assert registry.recognise(read_checkpoint(folder)).name == "good"
-    assert not registry.is_complete(registry.families()[3], folder, {})
+    bad, ending = registry.families()[3:5]
+    assert not any(registry.is_complete(each, folder, {}) for each in (bad, ending))
     told = [record.getMessage() for record in caplog.records]
-    places = (folder / "model.safetensors", folder)
-    assert told == [f"family 'bad' cannot look at {at} (RuntimeError: a b)" for at in places]
+    fails = (("bad", "RuntimeError: a b"), ("ending", "SystemExit: a b"))
+    assert told == [
+        f"family {name!r} cannot look at {at} ({why})"
+        for at in (folder / "model.safetensors", folder)
+        for name, why in fails
+    ]
 
 
 @pytest.mark.parametrize(
@@ -184,6 +221,86 @@ def test_a_family_without_what_it_needs_is_one_line(
         refused.value
     )
     assert "\n" not in str(refused.value)
+
+
+def no_memory() -> Any:
+    raise MemoryError
+
+
+@pytest.mark.parametrize(
+    ("steps", "told"),
+    [
+        ({"load_weights": lambda *_: 1 / 0}, "(ZeroDivisionError: division by zero)"),
+        ({"load_weights": lambda *_: sys.exit(3)}, "(SystemExit: 3)"),
+        ({"load_weights": None}, "(TypeError: 'NoneType' object is not callable)"),
+        (
+            {"engine": lambda weights, backend, like: weights.nonsense},
+            "(AttributeError: 'NoneType'",
+        ),
+        ({"model": lambda *_: None}, "(TypeError: its model is of type NoneType, not a Model)"),
+        ({"model": lambda *_: Any}, "not a Model)"),
+    ],
+)
+def test_a_family_that_makes_no_model_is_one_line(
+    tmp_path: Path, steps: dict[str, Any], told: str
+) -> None:
+    made = {"load_weights": lambda *_: None, "engine": lambda *_: None, "model": lambda *_: None}
+    oscine.register(family(network=lambda: Network(**(made | steps))))
+    folder = write(tmp_path, {"model_type": "new"})
+    with pytest.raises(PackageError) as refused:
+        oscine.load(folder, "cpu")
+    assert str(refused.value).startswith(f"family 'new' cannot load {folder} (")
+    assert told in str(refused.value) and "\n" not in str(refused.value)
+
+
+def test_what_oscine_raises_in_a_familys_code_stays_as_it_is(tmp_path: Path) -> None:
+    def refuse(checkpoint: Any, dtype: str) -> Any:
+        raise CheckpointError(checkpoint.path, "has three tones")
+
+    for load, error in ((refuse, CheckpointError), (lambda *_: no_memory(), MemoryError)):
+        name = f"new-{error.__name__.lower()}"
+        network = Network(load, lambda *_: None, lambda *_: None)
+        oscine.register(family(name, network=lambda made=network: made))
+        with pytest.raises(error):
+            oscine.load(write(tmp_path, {"model_type": name}), "cpu")
+
+
+def test_a_fault_of_a_built_in_family_is_shown_as_one() -> None:
+    whisper = registry.built_in()[0]
+    with pytest.raises(ZeroDivisionError), registry.guarded(whisper, "load"):
+        _ = 1 / 0
+
+
+def test_families_are_looked_for_again_after_an_interrupt(monkeypatch: pytest.MonkeyPatch) -> None:
+    def interrupted() -> Any:
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patch:
+        patch.setattr(registry, "_installed", None)
+        patch.setattr(registry, "_entry_points", interrupted)
+        with pytest.raises(KeyboardInterrupt):
+            registry.installed()
+        patch.setattr(registry, "_entry_points", lambda: [])
+        assert registry._installed is None and registry.installed() == ()
+
+
+def test_a_family_that_tells_nothing_of_voices_is_one_line(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], empty_home: Path
+) -> None:
+    """And saved voices of the others are listed."""
+    known = {"models": {"say": Release("a/b", 1)}, "task": "speak"}
+    oscine.register(family("mute", **known, speaking=lambda: None))
+    oscine.register(family("torn", task="speak", speaking=lambda: 1 / 0))
+    with pytest.raises(PackageError, match=r"its speaking\(\) gives NoneType, not an oscine"):
+        registry.speaking_of(registry.families("speak")[1])
+    assert run(["voices", "list"]) == 0
+    told = capsys.readouterr().err.splitlines()
+    assert [line.partition(" cannot")[0] for line in told[:2]] == [
+        "oscine: family 'mute'", "oscine: family 'torn'",
+    ]  # fmt: skip
+    assert "no voices are saved" in told[2] and len(told) == 3
+    assert run(["voices", "list", "--model", "say"]) == 2
+    assert capsys.readouterr().err.count("\n") == 1
 
 
 def test_a_known_name_needs_no_other_family(empty_home: Path) -> None:

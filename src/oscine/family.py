@@ -24,6 +24,7 @@ Task = Literal["transcribe", "speak"]
 #: What a model of each task does, as `oscine models list` shows it.
 TASKS: Mapping[Task, str] = {"transcribe": "speech to text", "speak": "text to speech"}
 
+_FAMILY = re.compile(r"[a-z0-9][a-z0-9_-]{0,95}")
 _NAME = re.compile(r"\w[\w.-]{0,95}")
 _FILE = re.compile(r"(\w[\w.-]*/)*(\w[\w.-]*)?")  # none leads out of a folder
 _REPOSITORY = re.compile(r"[\w-][\w.-]{0,95}/[\w-][\w.-]{0,95}")
@@ -231,6 +232,7 @@ class Family:
     default_cloner: str | None = None
 
     def __post_init__(self) -> None:
+        _check_types(self)
         if self.task not in TASKS:
             raise UsageError(f"task {self.task!r} is not one of {', '.join(TASKS)}")
         if (self.task == "speak") != (self.speaking is not None):
@@ -245,11 +247,48 @@ class Family:
                 raise UsageError(f"{name!r} is not a model of family {self.name!r}")
 
 
+def _check_types(family: Family) -> None:
+    """Raise UsageError for a value of another type than its field has: others write the records."""
+    _hold(family, str, "name", "title", "known_by", "task")
+    _hold(family, str | None, "default", "default_cloner")
+    _hold(family, Callable, "matches", "network", "is_complete")
+    _hold(family, Callable | None, "speaking")
+    _hold(family, Mapping, "models", "aliases")
+    _hold(family, tuple, "files")
+    for name, release in family.models.items():
+        if not isinstance(release, Release):
+            raise UsageError(f"model {name!r} is {release!r:.60}, which is not a Release")
+        _hold(release, str, "repository", "languages")
+        _hold(release, int, "megabytes")
+        _hold(release, tuple, "wheels")
+        _hold(release, Mapping, "files")
+        for wheel in release.wheels:
+            if not isinstance(wheel, Wheel):
+                raise UsageError(f"model {name!r} has {wheel!r:.60}, which is not a Wheel")
+
+
+def _hold(record: Family | Release, kind: Any, *names: str) -> None:
+    """Raise UsageError for fields that do not hold a value of a kind, which no bool is."""
+    for name in names:
+        value = getattr(record, name)
+        if isinstance(value, bool) or not isinstance(value, kind):
+            called = getattr(kind, "__name__", str(kind))
+            problem = f"{name} is {value!r:.60}, of type {type(value).__name__}, not {called}"
+            raise UsageError(f"{type(record).__name__}: {problem}")
+
+
 def _check_names(family: Family) -> None:
-    """Raise UsageError for names that cannot be those of folders and files."""
-    for name in (family.name, *family.models, *family.aliases):
+    """Raise UsageError for names that cannot be those of folders and files, each of its own."""
+    if not _FAMILY.fullmatch(family.name):
+        known = "a name of small letters, digits and _ -"
+        raise UsageError(f"{family.name!r} is not {known}, as a family has")
+    seen: set[str] = set()
+    for name in (*family.models, *family.aliases):
         if not isinstance(name, str) or not _NAME.fullmatch(name):
             raise UsageError(f"{name!r} is not a name of letters, digits and _ . -")
+        if name.casefold() in seen:  # their folders have these names, as in registry
+            raise UsageError(f"family {family.name!r} has two models or aliases called {name!r}")
+        seen.add(name.casefold())
     for name in family.files:
-        if not name or not _FILE.fullmatch(name):
+        if not isinstance(name, str) or not name or not _FILE.fullmatch(name):
             raise UsageError(f"{name!r} is not the name of a file, or of a folder with / after it")

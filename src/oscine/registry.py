@@ -8,7 +8,8 @@ two families claim stays with the first.
 from __future__ import annotations
 
 import logging
-from collections.abc import Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import replace
 from functools import cache
 from importlib import import_module
@@ -17,7 +18,7 @@ from threading import RLock
 from typing import TYPE_CHECKING, Any
 
 from oscine.errors import CheckpointError, OscineError, PackageError, UsageError
-from oscine.family import TASKS, Family, Network, Release, Task
+from oscine.family import TASKS, Family, Network, Release, Speaking, Task
 from oscine.module_path import without_current_folder
 
 if TYPE_CHECKING:
@@ -31,6 +32,9 @@ log = logging.getLogger(__name__)
 BUILT_IN = ("oscine.models.whisper", "oscine.models.parakeet", "oscine.models.qwen3_tts")
 GROUP = "oscine.families"
 MOST_REASON = 300  # characters of what a message quotes of another project's error
+
+#: What surrounds code of other packages. Commands lead what it prints to stderr.
+surroundings: Callable[[], AbstractContextManager[Any]] = nullcontext
 
 _lock = RLock()
 _registered: list[Family] = []
@@ -49,9 +53,13 @@ def installed() -> tuple[Family, ...]:
     with _lock:
         if _installed is None:
             _installed = []  # not later: a package may ask for the families while it is imported
-            for point in _entry_points():
-                if (family := _usable(point)) is not None:
-                    _installed.append(family)
+            try:
+                for point in _entry_points():
+                    if (family := _usable(point)) is not None:
+                        _installed.append(family)
+            except BaseException:  # such as Ctrl-C: the next call looks again
+                _installed = None
+                raise
         return tuple(_installed)
 
 
@@ -78,7 +86,8 @@ def _entry_points() -> list[EntryPoint]:
 def _usable(point: EntryPoint) -> Family | None:
     """The record that an entry point names; None, with a warning, where it cannot be used."""
     try:
-        family = point.load()
+        with surroundings():
+            family = point.load()
     except (Exception, SystemExit) as error:  # code of another project, which may fail in any way
         log.warning("%s is left out: it cannot be loaded (%s)", _origin(point), _told(error))
         return None
@@ -201,8 +210,9 @@ def defaults() -> tuple[str, ...]:
 def is_complete(family: Family, folder: Path, config: Mapping[str, Any]) -> bool:
     """What a family says of a folder: see Family.is_complete."""
     try:
-        return bool(family.is_complete(folder, config))
-    except Exception as error:  # code of another project, which may fail in any way
+        with surroundings():
+            return bool(family.is_complete(folder, config))
+    except (Exception, SystemExit) as error:  # code of another project, which may fail in any way
         log.warning("family %r cannot look at %s (%s)", family.name, folder, _told(error))
         return False
 
@@ -212,16 +222,42 @@ def network_of(family: Family) -> Network[Any, Any]:
 
     Raises PackageError where the code of another package cannot be imported.
     """
-    try:
+    with guarded(family, "be loaded"):
         network = family.network()
-    except (Exception, SystemExit) as error:  # code of another project, which may fail in any way
-        if family in built_in() or isinstance(error, OscineError):
-            raise
-        raise PackageError(f"family {family.name!r} cannot be loaded ({_told(error)})") from error
     if not isinstance(network, Network):
         what = f"{type(network).__name__}, not an oscine.family.Network"
         raise PackageError(f"family {family.name!r} cannot be loaded: its network() gives {what}")
     return network
+
+
+def speaking_of(family: Family) -> Speaking:
+    """What commands ask of a family that speaks, imported now.
+
+    Raises PackageError as network_of does.
+    """
+    assert family.speaking is not None  # Family holds that
+    with guarded(family, "be asked for voices"):
+        speaking = family.speaking()
+    if not isinstance(speaking, Speaking):
+        what = f"{type(speaking).__name__}, not an oscine.family.Speaking"
+        raise PackageError(
+            f"family {family.name!r} cannot be asked for voices: its speaking() gives {what}"
+        )
+    return speaking
+
+
+@contextmanager
+def guarded(family: Family, task: str) -> Iterator[None]:
+    """A call of a family's code. Where the code of another package fails in a way that is not
+    oscine's, PackageError says that the family cannot do the task, and why."""
+    try:
+        with surroundings():
+            yield
+    except (Exception, SystemExit) as error:  # code of another project, which may fail in any way
+        ours = any(family is each for each in built_in())
+        if ours or isinstance(error, OscineError | MemoryError):
+            raise
+        raise PackageError(f"family {family.name!r} cannot {task} ({_told(error)})") from error
 
 
 def recognise(checkpoint: Checkpoint, name: str | None = None) -> Family:
@@ -254,9 +290,10 @@ def recognise(checkpoint: Checkpoint, name: str | None = None) -> Family:
 def _matches(family: Family, checkpoint: Checkpoint, refusals: list[CheckpointError]) -> bool:
     """Whether a family takes a checkpoint; what it says instead is added to `refusals`."""
     try:
-        return bool(family.matches(checkpoint))
+        with surroundings():
+            return bool(family.matches(checkpoint))
     except CheckpointError as refusal:
         refusals.append(refusal)
-    except Exception as error:  # code of another project, which may fail in any way
+    except (Exception, SystemExit) as error:  # code of another project, which may fail in any way
         log.warning("family %r cannot look at %s (%s)", family.name, checkpoint.path, _told(error))
     return False

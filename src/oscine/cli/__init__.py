@@ -92,6 +92,8 @@ def run(arguments: Sequence[str] | None = None) -> int:
         finally:
             if (noise := sys.modules.get("oscine.cli.noise")) is not None:
                 noise.let_drivers_speak()
+            if (engine := sys.modules.get("oscine.cli.engine")) is not None:
+                engine.let_packages_print()
 
 
 def run_command(arguments: Sequence[str] | None) -> int:

@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import logging
 import os
+import sys
 import warnings
 from collections.abc import Mapping
+from contextlib import nullcontext, redirect_stdout
 from typing import TYPE_CHECKING, Annotated, Any, TypeAlias
 
 import typer
 
+from oscine import registry
 from oscine.cli.console import tell
 from oscine.cli.parameters import declared
 from oscine.errors import UsageError
@@ -77,11 +80,18 @@ def start_log(verbose: bool) -> None:
 
 
 def start_messages(level: int = logging.WARNING) -> None:
-    """What any library logs, on stderr, for a command that opens no GPU."""
+    """What any library logs, on stderr, for a command that opens no GPU; also what the code of
+    other packages prints, since stdout is for results."""
+    registry.surroundings = lambda: redirect_stdout(sys.stderr)
     handler = logging.StreamHandler()
     handler.setFormatter(OneLine("oscine: %(message)s"))
     handler.addFilter(Once())
     logging.basicConfig(level=level, handlers=[handler])
+
+
+def let_packages_print() -> None:
+    """As a library has it, which leaves the streams of its process alone."""
+    registry.surroundings = nullcontext
 
 
 def set_threads(number: int | None) -> None:
@@ -163,7 +173,7 @@ def check_task(name: str, task: Task) -> None:
 
     Raises UsageError, HubError.
     """
-    from oscine import hub, registry
+    from oscine import hub
 
     found = registry.find(name)
     if found is not None and found[0].task != task:

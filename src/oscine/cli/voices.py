@@ -22,10 +22,11 @@ from oscine.cli.engine import (
     refuse,
     set_threads,
     start_log,
+    start_messages,
 )
 from oscine.cli.outputs import STANDARD_INPUT, print_table
 from oscine.cli.text_in import open_words
-from oscine.errors import CheckpointError, HubError, OscineError, UsageError
+from oscine.errors import CheckpointError, HubError, OscineError, PackageError, UsageError
 from oscine.family import Abilities, Family, Speaker, Speaking, VoiceStore
 from oscine.files import expanded
 
@@ -41,12 +42,6 @@ app = typer.Typer(
 Name = Annotated[str, typer.Argument(help="What the voice is called: letters, digits, spaces.")]
 
 
-def speaking(family: Family) -> Speaking:
-    """What a family that speaks says of its voices."""
-    assert family.speaking is not None  # Family holds that
-    return family.speaking()
-
-
 def speaking_of(model: str) -> Speaking:
     """What a model's family says of its voices; the default's family where that one is not known,
     or does not speak."""
@@ -54,7 +49,7 @@ def speaking_of(model: str) -> Speaking:
     if family is None or family.task != "speak":
         default = registry.default("speak")
         family = next(each for each in registry.families("speak") if default in each.models)
-    return speaking(family)
+    return registry.speaking_of(family)
 
 
 def family_of(model: str) -> Family | None:
@@ -77,8 +72,15 @@ def saved(model: str) -> VoiceStore:
 
 
 def all_saved() -> list[VoiceStore]:
-    """The saved voices of every family."""
-    return [speaking(family).saved() for family in registry.families("speak")]
+    """The saved voices of every family. One that cannot be asked is told and left out."""
+    stores = []
+    for family in registry.families("speak"):
+        try:
+            with registry.guarded(family, "be asked for voices"):
+                stores.append(registry.speaking_of(family).saved())
+        except PackageError as error:
+            tell(str(error))
+    return stores
 
 
 @app.command()
@@ -114,6 +116,7 @@ def save(
     """
     from oscine.audio.io import open_source
 
+    start_messages()
     file = saved(model).place(name)  # a name that cannot be is told before anything slow begins
     there = os.path.exists(file)
     if there and not force:
@@ -143,6 +146,7 @@ def list_voices(
     ] = None,
 ) -> None:
     """List the saved voices, or with --model those that it can speak with."""
+    start_messages()
     if model is None:
         show_saved()
     else:
@@ -152,6 +156,7 @@ def list_voices(
 @app.command()
 def remove(name: Name) -> None:
     """Delete a saved voice."""
+    start_messages()
     stores = all_saved()
     holder = next((store for store in stores if store.has(name)), stores[0])
     holder.remove(name)
@@ -211,7 +216,8 @@ def released(model: str) -> Abilities | None:
     if found is None or found[0].task != "speak":
         return None
     family, name = found
-    return speaking(family).released(name)
+    with registry.guarded(family, f"tell of {name}"):
+        return registry.speaking_of(family).released(name)
 
 
 def abilities_of(model: str) -> Abilities:
@@ -234,4 +240,5 @@ def abilities_of(model: str) -> Abilities:
     family = registry.recognise(checkpoint)
     if family.task != "speak":
         raise refuse(model, "speak")
-    return speaking(family).abilities(checkpoint, model)
+    with registry.guarded(family, f"tell of {model}"):
+        return registry.speaking_of(family).abilities(checkpoint, model)
