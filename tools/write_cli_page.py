@@ -25,12 +25,14 @@ HEAD = """\
 # Options of the commands
 
 `make pages` writes this page from the records in `src/oscine/options`, which the command line and
-the Python API read too. In Python a name has underscores: `--beam-size 5` is `beam_size=5`.
+the Python API read too. In Python a name has underscores: `--beam-size 5` is `beam_size=5`. The
+options of `oscine voices`, `models` and `doctor` are in the `--help` of each.
 
 Names and values are those of openai-whisper's command, with dashes or underscores:
-`--output_format srt`, `--fp16 False`. A yes-or-no option also has a `--no-` form. `None` stands for
-no value where an option may have none. An option that cannot be carried out is refused by name,
-never ignored. *Only* names the family of models that takes an option where the others refuse it.
+`--output_format srt`, `--fp16 False`. A yes-or-no option also has a `--no-` form, but for
+`--offline`, `--live` and `--play`. The word `None` stands for no number where a number may be
+absent. An option that cannot be carried out is refused by name, never ignored. *Only* names the
+family of models that takes an option where the others refuse it.
 """
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import subprocess
 import sys
 from importlib import metadata
@@ -10,6 +11,7 @@ import pytest
 
 from oscine.cli import run
 from oscine.cli.openai_style import rewrite
+from oscine.errors import UsageError
 
 Capture = pytest.CaptureFixture[str]
 
@@ -70,8 +72,72 @@ def test_to_ask_for_help_loads_no_engine(command: str) -> None:
         (["--flag_a=False", "x"], ["--no-flag-a", "x"]),
         (["--flag_a", "x"], ["--flag-a", "x"]),
         (["--no_flag_a", "x"], ["--no-flag-a", "x"]),
+        (["--no_flag_a", "True", "x"], ["--no-flag-a", "x"]),
+        (["--no_flag_a", "False", "x"], ["--flag-a", "x"]),
+        (["--no-flag-a=false", "x"], ["--flag-a", "x"]),
+        (["--alone", "true", "x"], ["--alone", "x"]),
+        (["--alone", "False", "x"], ["x"]),
+        (["--alone=False", "x"], ["x"]),
+        (
+            ["-o", "\u2013", "\u2013 said she", "\u2014alone-ness"],
+            ["-o", "\u2013", "\u2013 said she", "\u2014alone-ness"],
+        ),
+        (
+            ["--prompt", "\u2014alone", "--", "\u2014alone"],
+            ["--prompt", "\u2014alone", "--", "\u2014alone"],
+        ),
         (["--", "--flag_a", "a_b"], ["--", "--flag_a", "a_b"]),
     ],
 )
 def test_openai_spelling(arguments: list[str], expected: list[str]) -> None:
-    assert rewrite(arguments, {"--flag-a", "--no-flag-a"}) == expected
+    assert rewrite(arguments, FLAGS, {*FLAGS, "-o", "--prompt"}) == expected
+
+
+FLAGS = {"--flag-a": "--no-flag-a", "--no-flag-a": "--flag-a", "--alone": ""}
+
+
+@pytest.mark.parametrize(
+    "dash", ["\u2010", "\u2011", "\u2012", "\u2013", "\u2014", "\u2015", "\u2212"]
+)
+@pytest.mark.parametrize(
+    ("rest", "meant"),
+    [
+        ("alone", "--alone"), ("-alone", "--alone"), ("flag_a", "--flag-a"), ("o", "-o"),
+        ("prompt=3", "--prompt"), ("no-flag-a", "--no-flag-a"),
+    ],
+)  # fmt: skip
+def test_an_option_with_another_dash_is_told_what_to_write(
+    dash: str, rest: str, meant: str
+) -> None:
+    with pytest.raises(UsageError) as refused:
+        rewrite(["a.wav", dash + rest], FLAGS, {*FLAGS, "-o", "--prompt"})
+    remedy = f"begins with a dash that is not a hyphen; write {meant}"
+    assert str(refused.value) == f"{dash}{rest} {remedy}"
+
+
+COMMANDS = (
+    [], ["transcribe"], ["speak"], ["models"], ["models", "list"], ["models", "pull"],
+    ["models", "path"], ["voices"], ["voices", "save"], ["voices", "list"], ["voices", "remove"],
+    ["doctor"],
+)  # fmt: skip
+
+
+@pytest.mark.parametrize("command", COMMANDS, ids="-".join)
+@pytest.mark.parametrize("columns", [80, 50, 40, 30])
+def test_help_fits_the_terminal_and_names_no_types(
+    monkeypatch: pytest.MonkeyPatch,
+    capsysbinary: pytest.CaptureFixture[bytes],
+    command: list[str],
+    columns: int,
+) -> None:
+    monkeypatch.setenv("COLUMNS", str(columns))
+    assert run([*command, "--help"]) == 0
+    told = capsysbinary.readouterr().out.decode()
+    name = r"(?:\S{30,}|--no-\S{25,})"  # of an option, which is not cut
+    wide = [line for line in told.splitlines() if len(line) > columns]
+    assert all(re.search(name, line) and len(line.split()) == 1 for line in wide)
+    usage = " ".join(told.partition("\n\n")[0].split())
+    groups = {(), ("models",), ("voices",)}
+    assert usage.endswith("COMMAND [ARGS]...") == (tuple(command) in groups)
+    assert not re.search(r"<(?:str|int|float|list)|\{\w|INT\b|FLOAT\b", told)
+    assert columns < 80 or "..." not in told.partition("Commands:")[2]  # summaries are whole

@@ -110,7 +110,7 @@ def test_one_record_makes_an_option(wide: None, capsys: pytest.CaptureFixture[st
     run(made, "--help")  # help, under the heading of the group
     shown = capsys.readouterr().out
     music = shown.partition("\nMusic:\n")[2]
-    assert re.search(r"--volume FLOAT +Loudness, dB\. +\[default: 80\]", music)
+    assert re.search(r"--volume NUMBER +Loudness, dB\. +\[default: 80\]", music)
     assert louder.of(volume="7").volume == 7.0  # a check
     with pytest.raises(UsageError, match=r"^volume must be above 0, not -1$"):
         louder.of(volume=-1)

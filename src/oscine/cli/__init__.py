@@ -9,6 +9,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager, redirect_stderr, suppress
 from importlib import import_module
 from importlib.util import find_spec
+from shutil import get_terminal_size
 from typing import Annotated, Any
 
 import typer
@@ -16,6 +17,7 @@ from typer.core import TyperGroup
 
 import oscine
 from oscine.cli.console import ArgumentError, emit, full, tell
+from oscine.cli.openai_style import NARROW
 from oscine.errors import OscineError
 from oscine.terminal import Guarded
 
@@ -103,6 +105,7 @@ def run_command(arguments: Sequence[str] | None) -> int:
             args=None if arguments is None else list(arguments),
             prog_name="oscine",
             standalone_mode=False,
+            terminal_width=narrow_width(),
         )
     except OscineError as error:
         tell(str(error))
@@ -132,6 +135,12 @@ def run_command(arguments: Sequence[str] | None) -> int:
     if code == INTERRUPTED:  # newer Typers turn the interrupt into this code themselves
         tell("interrupted")
     return code if isinstance(code, int) else 0
+
+
+def narrow_width() -> int | None:
+    """The width of help on a terminal so narrow that Click would write wider lines than it has."""
+    columns = get_terminal_size().columns
+    return max(columns - 1, 20) if columns < NARROW else None
 
 
 def occupy() -> None:

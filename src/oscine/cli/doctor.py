@@ -12,6 +12,7 @@ from rich.table import Table
 from oscine.backends import wanted_device
 from oscine.cli.console import emit
 from oscine.cli.engine import start_log
+from oscine.cli.openai_style import OpenAIStyle
 from oscine.errors import DeviceError
 from oscine.gpu import device as gpu_device
 from oscine.gpu.device import Adapter
@@ -19,9 +20,7 @@ from oscine.ops.check import CASES, Result, run_case
 from oscine.ops.gpu import Gpu
 from oscine.terminal import printable
 
-app = typer.Typer(
-    help="Check this machine's GPUs against NumPy.", add_completion=False, rich_markup_mode=None
-)
+app = typer.Typer(add_completion=False, rich_markup_mode=None)
 
 
 def describe(adapter: Adapter) -> dict[str, Any]:
@@ -140,15 +139,19 @@ def show(found: dict[str, Any], choice: str, console: Console) -> None:
     console.print(f"\n{found['verdict']}")
 
 
-@app.callback(invoke_without_command=True)
+@app.command(cls=OpenAIStyle)
 def doctor(
     device: Annotated[
-        str, typer.Option(help="auto, gpu (a software one too), gpu:N or part of a name.")
+        str,
+        typer.Option(
+            metavar="DEVICE", help="auto, gpu (a software one too), gpu:N or part of a name."
+        ),
     ] = "auto",
     as_json: Annotated[bool, typer.Option("--json", help="One JSON object on stdout.")] = False,
 ) -> None:
-    """List adapters, say which is used and why, and hold every kernel against NumPy.
+    """Check this machine's GPUs against NumPy.
 
+    It lists the adapters, says which one is used and why, and compares every kernel with NumPy.
     Exit code 1 if the chosen adapter computes anything wrong, or the one asked for is not there.
     """
     choice = wanted_device(device)

@@ -10,6 +10,7 @@ from oscine import hub, registry
 from oscine.cli.console import emit_path, tell
 from oscine.cli.download_bars import download_bars
 from oscine.cli.engine import Offline, start_log, start_messages
+from oscine.cli.openai_style import OpenAIStyle
 from oscine.cli.outputs import print_table
 from oscine.family import TASKS, Release
 
@@ -24,12 +25,20 @@ Check = Annotated[
     bool,
     typer.Option("--check", help="Check each file's bytes, and fetch again what is damaged."),
 ]
-Name = Annotated[str, typer.Argument(help="A name of `oscine models list`, or a Hub's org/name.")]
+Name = Annotated[
+    str,
+    typer.Argument(
+        metavar="NAME", help="A name of `oscine models list`, or org/name on Hugging Face."
+    ),
+]
 
 
-@app.command("list")
+@app.command("list", cls=OpenAIStyle)
 def list_models() -> None:
-    """List the models known by name: what each does, and where it lies if it is here."""
+    """List the models known by name.
+
+    What each does, its languages, the size of its download, and its folder if it is here.
+    """
     start_messages()
     lines = []
     for family in registry.families():
@@ -48,9 +57,12 @@ def size(model: Release) -> str:
     return f"{model.megabytes / 1000:.1f} GB"
 
 
-@app.command()
+@app.command(cls=OpenAIStyle)
 def pull(name: Name, check: Check = False, offline: Offline = False) -> None:
-    """Fetch a model and print its folder; continue where an earlier attempt was cut."""
+    """Fetch a model and print its folder.
+
+    A download that was cut continues where it was.
+    """
     from oscine.verify import verify
 
     start_log(verbose=False)
@@ -64,7 +76,10 @@ def pull(name: Name, check: Check = False, offline: Offline = False) -> None:
     emit_path(folder)
 
 
-@app.command()
+@app.command(cls=OpenAIStyle)
 def path(name: Name, offline: Offline = False) -> None:
-    """Print a model's folder; where it is not here it is fetched first, unless --offline."""
+    """Print a model's folder.
+
+    A model that is not here is fetched first, unless --offline.
+    """
     pull(name, offline=offline)

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+import re
+from collections.abc import Collection, Mapping, Sequence
 from typing import Any, ClassVar
 
 from typer.core import TyperCommand
@@ -10,7 +11,9 @@ from typer.core import TyperCommand
 from oscine.errors import UsageError
 
 COLUMN = 30  # least width of names in the help, so that all groups have one margin
+NARROW = 60  # columns below which help is under its names, not beside them
 BOOLEANS = {"true": True, "false": False}
+DASHES = "\u2010\u2011\u2012\u2013\u2014\u2015\u2212"  # what word processors make of -
 
 
 class OpenAIStyle(TyperCommand):
@@ -24,40 +27,62 @@ class OpenAIStyle(TyperCommand):
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
         """Rewrite before parsing."""
-        flags = {
-            name
-            for option in self.params
-            if getattr(option, "is_flag", False)
-            for name in (*option.opts, *option.secondary_opts)
-        }
-        rewritten = rewrite(args, flags)
+        flags: dict[str, str] = {}
+        for option in self.params:
+            if getattr(option, "is_flag", False):
+                flags |= dict.fromkeys(option.opts, next(iter(option.secondary_opts), ""))
+                flags |= dict.fromkeys(option.secondary_opts, option.opts[0])
+        names = {name for option in self.params for name in option.opts + option.secondary_opts}
+        rewritten = rewrite(args, flags, names)
         _, _, said = self.make_parser(ctx).parse_args([*rewritten])
         for option in said:
             if option.name in self.once and said.count(option) > 1:
                 raise UsageError(f"{option.opts[0]} is given twice; leave one out")
         return super().parse_args(ctx, rewritten)
 
+    def collect_usage_pieces(self, ctx: Any) -> list[str]:
+        """Names of arguments as they are; some Typers put those that are needed in braces."""
+        return [re.sub(r"^\{(.*)\}$", r"\1", each) for each in super().collect_usage_pieces(ctx)]
+
     def format_options(self, ctx: Any, formatter: Any) -> None:
         """Help of the parameters, each group under its heading."""
         groups: dict[str, list[tuple[str, str]]] = {}
+        headings = {getattr(each, "rich_help_panel", None) for each in self.params} - {None}
         for parameter in self.get_params(ctx):
-            is_option = parameter.param_type_name == "option"
-            heading = getattr(parameter, "rich_help_panel", None)
+            group = "Help" if headings else "Options"
             record = parameter.get_help_record(ctx)
-            if record is not None:
-                names, help = record
-                group = heading or ("Help" if is_option else "Arguments")
-                groups.setdefault(group, []).append((names.ljust(COLUMN), help))
+            if record is None:
+                continue
+            names, help = record
+            if parameter.param_type_name != "option":
+                group, names = "Arguments", parameter.metavar or names  # some Typers add a type
+            group = getattr(parameter, "rich_help_panel", None) or group
+            groups.setdefault(group, []).append((names.ljust(COLUMN), help))
         for heading, records in groups.items():
             with formatter.section(heading):
-                formatter.write_dl(records)
+                if formatter.width >= NARROW:
+                    formatter.write_dl(records)
+                else:
+                    write_below(formatter, records)
 
 
-def rewrite(arguments: Sequence[str], flags: Collection[str]) -> list[str]:
-    """Dashes for underscores in option names; `--flag True|False` to `--flag` or `--no-flag`.
+def write_below(formatter: Any, records: Sequence[tuple[str, str]]) -> None:
+    """Help of parameters for a narrow terminal: each under its names."""
+    for names, help in records:
+        formatter.write_text(names.strip())
+        with formatter.indentation(), formatter.indentation():
+            formatter.write_text(help)
 
-    `flags`: the options that take no value. Values and what follows `--` stay as they are. Raises
-    UsageError for `--flag=value` with another value.
+
+def rewrite(
+    arguments: Sequence[str], flags: Mapping[str, str], names: Collection[str] = ()
+) -> list[str]:
+    """Dashes for underscores in option names; `--flag True|False` to `--flag` or its opposite.
+
+    `flags`: the options that take no value, and what is their opposite; "" where they have none, so
+    that leaving them out is. `names`: all options. Values and what follows `--` stay as they are.
+    Raises UsageError for `--flag=value` with another value, and for an option that begins with a
+    dash that is not a hyphen.
     """
     rewritten: list[str] = []
     waiting = list(arguments)
@@ -66,6 +91,7 @@ def rewrite(arguments: Sequence[str], flags: Collection[str]) -> list[str]:
         if argument == "--":
             return [*rewritten, argument, *waiting]
         if not argument.startswith("--"):
+            check_dash(argument, names)
             rewritten.append(argument)
             continue
         name, equals, value = argument.partition("=")
@@ -75,10 +101,19 @@ def rewrite(arguments: Sequence[str], flags: Collection[str]) -> list[str]:
                 value = waiting.pop(0)
             if equals and value.lower() not in BOOLEANS:
                 raise UsageError(f"{name} is True or False, not {value!r}")
-            wanted = BOOLEANS.get(value.lower(), True)
-            rewritten.append(name if wanted else f"--no-{name.removeprefix('--')}")
+            if meant := name if BOOLEANS.get(value.lower(), True) else flags[name]:
+                rewritten.append(meant)
         else:
             rewritten.append(name + equals + value)
             if not equals and waiting:
                 rewritten.append(waiting.pop(0))
     return rewritten
+
+
+def check_dash(argument: str, names: Collection[str]) -> None:
+    """Refuse what would be an option but for its dash, as it is copied from a web page."""
+    if argument and argument[0] in DASHES:
+        bare = argument.lstrip(DASHES + "-").partition("=")[0].replace("_", "-")
+        meant = f"-{bare}" if len(bare) == 1 else f"--{bare}"
+        if meant in names:
+            raise UsageError(f"{argument} begins with a dash that is not a hyphen; write {meant}")

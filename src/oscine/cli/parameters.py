@@ -106,24 +106,25 @@ def form(record: Option) -> tuple[Any, Callable[[str], Any] | None, str | None]:
     return FORMS.get(kind, (kind, None, None))
 
 
-def number(text: str | float | None) -> float | None:
-    """A number, or None for the word, as openai-whisper's optional_float."""
-    if text is None or text == "None":
-        return None
+def number(text: str | float) -> float:
+    """A number."""
     try:
         return float(text)
     except ValueError:
         raise typer.BadParameter(f"{text!r} is not a number") from None
 
 
-def whole(text: str | int | None) -> int | None:
-    """A whole number, or None for the word."""
-    if text is None or text == "None":
-        return None
+def whole(text: str | int) -> int:
+    """A whole number."""
     try:
         return int(text)
     except ValueError:
         raise typer.BadParameter(f"{text!r} is not a whole number") from None
+
+
+def or_none(parser: Callable[[Any], T]) -> Callable[[Any], T | None]:
+    """A parser that takes the word None as well, as openai-whisper's optional_float does."""
+    return lambda text: None if text is None or text == "None" else parser(text)
 
 
 def word(text: str | None) -> str | None:
@@ -145,11 +146,15 @@ def one_of(names: Sequence[str], flag: str) -> Callable[[str], str]:
     return parse
 
 
-#: Forms of types that have others on the command line. What may be None is read by parsers that
-#: take the word for it, as openai-whisper's do.
+#: Forms of types on the command line: see `form`. Only numbers that may be None are None by that
+#: word, which could be meant as text.
 FORMS: Mapping[Any, tuple[Any, Callable[[str], Any] | None, str | None]] = {
-    int | None: (int | None, whole, "INT"),
-    float | None: (float | None, number, "FLOAT"),
-    int | str | None: (str | None, word, None),
-    Any: (str | None, None, None),
+    int: (int, whole, "NUMBER"),
+    float: (float, number, "NUMBER"),
+    str: (str, None, "TEXT"),
+    str | None: (str | None, None, "TEXT"),
+    int | None: (int | None, or_none(whole), "NUMBER"),
+    float | None: (float | None, or_none(number), "NUMBER"),
+    int | str | None: (str | None, word, "TEXT"),
+    Any: (str | None, None, "TEXT"),
 }

@@ -46,7 +46,7 @@ def transcribe(
     files: Annotated[
         list[str] | None,
         typer.Argument(
-            metavar="FILE...",
+            metavar="FILE",
             help="Recordings in any container FFmpeg reads, folders of them, or - for stdin.",
         ),
     ] = None,

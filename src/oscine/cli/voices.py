@@ -24,6 +24,7 @@ from oscine.cli.engine import (
     start_log,
     start_messages,
 )
+from oscine.cli.openai_style import OpenAIStyle
 from oscine.cli.outputs import STANDARD_INPUT, print_table
 from oscine.cli.text_in import open_words
 from oscine.errors import CheckpointError, HubError, OscineError, PackageError, UsageError
@@ -33,13 +34,16 @@ from oscine.files import expanded
 DEFAULT_MODEL = registry.default_cloner()
 
 app = typer.Typer(
-    help="Keep voices that were taken of recordings, list and remove them.",
+    help="Save voices of recordings, list and remove them.",
     no_args_is_help=True,
     add_completion=False,
     rich_markup_mode=None,
 )
 
-Name = Annotated[str, typer.Argument(help="What the voice is called: letters, digits, spaces.")]
+Name = Annotated[
+    str,
+    typer.Argument(metavar="NAME", help="What the voice is called: letters, digits, spaces."),
+]
 
 
 def speaking_of(model: str) -> Speaking:
@@ -83,7 +87,7 @@ def all_saved() -> list[VoiceStore]:
     return stores
 
 
-@app.command()
+@app.command(cls=OpenAIStyle)
 def save(
     name: Name,
     audio: Annotated[
@@ -96,7 +100,8 @@ def save(
     text: Annotated[
         str | None,
         typer.Option(
-            help="What it says, word for word, or a file that holds that: the voice gets nearer."
+            metavar="TEXT",
+            help="What it says, word for word, or a file that holds that: the voice gets nearer.",
         ),
     ] = None,
     force: Annotated[
@@ -110,7 +115,7 @@ def save(
     threads: Threads = None,
     offline: Offline = False,
 ) -> None:
-    """Take the voice of a recording and print the file it is kept in.
+    """Save the voice of a recording, and print its file.
 
     Only of people who have agreed to it. Models of another size cannot use it.
     """
@@ -138,14 +143,17 @@ def save(
     emit_path(file)
 
 
-@app.command("list")
+@app.command("list", cls=OpenAIStyle)
 def list_voices(
     model: Annotated[
         str | None,
         typer.Option(metavar="MODEL", help="Only what it can speak with, by name or path."),
     ] = None,
 ) -> None:
-    """List the saved voices, or with --model those that it can speak with."""
+    """List the saved voices.
+
+    With --model those that it can speak with.
+    """
     start_messages()
     if model is None:
         show_saved()
@@ -153,7 +161,7 @@ def list_voices(
         show(abilities_of(model))
 
 
-@app.command()
+@app.command(cls=OpenAIStyle)
 def remove(name: Name) -> None:
     """Delete a saved voice."""
     start_messages()

@@ -12,9 +12,9 @@ Dtype: TypeAlias = Literal["auto", "f32", "f16"]
 Format: TypeAlias = Literal["txt", "vtt", "srt", "tsv", "json", "all"]
 
 
-def _model(default: str, metavar: str | None = None) -> Any:
+def _model(default: str) -> Any:
     help = "A name of `oscine models list`, or a path."
-    return option(None, as_given, help, Group.MODEL, metavar=metavar, default_text=default)
+    return option(None, as_given, help, Group.MODEL, metavar="MODEL", default_text=default)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -83,7 +83,7 @@ class SpeakCommand(LoadOptions):
     """Options of `oscine speak` that are not options of speech."""
 
     # fmt: off
-    model: str | None = _model("qwen3-tts-0.6b-custom-voice", "MODEL")
+    model: str | None = _model("qwen3-tts-0.6b-custom-voice")
     output: str | None = option(
         None, as_given,
         "File for the speech (.wav .raw .mp3 .flac .opus .ogg .m4a .aac), or - for stdout.",
