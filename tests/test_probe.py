@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
+from contextvars import copy_context
 from pathlib import Path
 from threading import Barrier
 from typing import Any
@@ -205,6 +206,33 @@ def test_a_task_sees_its_own_calls_alone() -> None:
 
 @pytest.mark.gpu
 @pytest.mark.host
+def test_a_block_that_ends_in_another_thread_has_ended_everywhere() -> None:
+    """As that of a generator, which the threads of a server pass on."""
+
+    def looking() -> Iterator[None]:
+        with probing(print):
+            yield
+            yield
+
+    outer: Callable[[str, Any], None] = lambda name, x: None  # noqa: E731
+    with ThreadPoolExecutor(1) as other:
+        looks = looking()
+        next(looks)
+        assert current_probe() is print
+        assert other.submit(current_probe).result() is None
+        other.submit(lambda: list(looks)).result()
+        assert current_probe() is None and other.submit(current_probe).result() is None
+        with probing(outer):
+            looks = looking()
+            next(looks)
+            assert current_probe() is print
+            other.submit(looks.close).result()
+            assert current_probe() is outer
+            context = copy_context()
+        assert context.run(current_probe) is None  # a task that outlives the block
+    assert current_probe() is None
+
+
 def test_plans_are_the_same_with_and_without_stages(
     gpu: Gpu, monkeypatch: pytest.MonkeyPatch
 ) -> None:
