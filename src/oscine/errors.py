@@ -100,6 +100,7 @@ class CheckpointError(OscineError):
         missing: Iterable[str] = (),
         extra: Iterable[str] = (),
         misshapen: Iterable[str] = (),
+        not_floating: Iterable[str] = (),
     ) -> CheckpointError:
         """Name the tensors that do not fit; at most five of each kind, then a count."""
 
@@ -113,6 +114,7 @@ class CheckpointError(OscineError):
                 ("missing", sorted(missing)),
                 ("unexpected", sorted(extra)),
                 ("wrong shape", sorted(misshapen)),
+                ("not floating point", sorted(not_floating)),
             )
             if names
         ]

@@ -176,7 +176,7 @@ class Expect(Loader):
         self.optional[name] = shape
 
     def compare(self, ignored: Callable[[str], bool] = lambda name: False) -> None:
-        """Raise CheckpointError that names what is missing, unexpected or of wrong shape.
+        """Raise CheckpointError that names what is missing, unexpected, misshapen or not floating.
 
         Tensors whose names are `ignored` may be there, of any shape and type.
         """
@@ -184,17 +184,22 @@ class Expect(Loader):
         misshapen = [
             f"{self.original_name(name)} {list(entry.shape)} {entry.dtype}, not {list(known[name])}"
             for name, entry in self.entries.items()
-            if (name in known and entry.shape != known[name])
-            or (name in self.expected and entry.dtype.kind != "f")
+            if name in known and entry.shape != known[name]
+        ]
+        not_floating = [
+            f"{self.original_name(name)} {list(entry.shape)} {entry.dtype}"
+            for name, entry in self.entries.items()
+            if name in self.expected and entry.dtype.kind != "f"
         ]
         missing = self.expected.keys() - self.entries.keys()
         extra = [name for name in self.entries if name not in known and not ignored(name)]
-        if missing or extra or misshapen:
+        if missing or extra or misshapen or not_floating:
             raise CheckpointError.tensors(
                 self.path,
                 missing=map(self.original_name, missing),
                 extra=map(self.original_name, extra),
                 misshapen=misshapen,
+                not_floating=not_floating,
             )
 
 
