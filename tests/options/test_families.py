@@ -98,6 +98,28 @@ def test_a_check_of_the_familys_own() -> None:
         toy.of(language="de")
 
 
+def test_names_of_any_kind_are_taken_or_refused_at_once() -> None:
+    for names in (["language"], ("language",), {"language"}, {"language": 1}, iter(["language"])):
+        toy = SupportedOptions(TranscribeOptions, "Toy", names)  # type: ignore[arg-type]
+        for _ in range(2):
+            assert toy.of(language="fr").language == "fr"
+    for wrong, told in (
+        ("language", "names must be a collection of names, not 'language'"),
+        (3, "names must be a collection of names, not 3"),
+        ([None, "language"], "there is no option None of transcribe"),
+        ([["language"]], "there is no option ['language'] of transcribe"),
+    ):
+        with pytest.raises(UsageError) as refused:
+            SupportedOptions(TranscribeOptions, "Toy", wrong)  # type: ignore[arg-type]
+        assert str(refused.value) == f"Toy: {told}"
+
+
+@pytest.mark.parametrize("refusal", ["no {x}", "no {", "no {}", "no {0}", 3, "{value.nothing}"])
+def test_a_refusal_that_cannot_be_told_is_told_at_once(refusal: Any) -> None:
+    with pytest.raises(UsageError, match=r"the refusal of language must be text in which only \{v"):
+        SupportedOptions(TranscribeOptions, "Toy", (), {"language": refusal})
+
+
 def test_names_that_are_no_options_are_told_at_once() -> None:
     for wrong in (
         {"names": {"langage"}},

@@ -8,7 +8,8 @@ import numpy as np
 import pytest
 
 from oscine.errors import UsageError
-from oscine.options import elsewhere, options_of
+from oscine.options import Options, elsewhere, options_of
+from oscine.options.speak import SpeakOptions
 from oscine.options.transcribe import TranscribeOptions
 
 
@@ -190,6 +191,18 @@ def test_refused_by_name(options: dict[str, Any], problem: str) -> None:
 def test_what_goes_together(options: dict[str, Any]) -> None:
     for name, value in options.items():
         assert getattr(TranscribeOptions.of(**options), name) in (value, ((1.0, 2.0),))
+
+
+@pytest.mark.parametrize("kind", [TranscribeOptions, SpeakOptions], ids=lambda kind: kind.__name__)
+def test_an_option_of_the_command_alone_is_told_where_python_has_it(kind: type[Options]) -> None:
+    names = {name for other in kind.others for name in options_of(other)} - {*kind.beside}
+    assert names and names <= elsewhere(kind).keys()
+    for name in names - options_of(kind).keys():
+        with pytest.raises(UsageError) as refused:
+            kind.of(**{name: "x"})
+        assert str(refused.value) == (
+            f"{name} is not an option of {kind.purpose}; {elsewhere(kind)[name]}"
+        )
 
 
 @pytest.mark.parametrize("name", elsewhere(TranscribeOptions))

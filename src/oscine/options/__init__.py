@@ -9,7 +9,7 @@ of models takes, and refuses the others by name.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import KW_ONLY, dataclass, field, fields, replace
 from difflib import get_close_matches
 from enum import StrEnum
@@ -176,7 +176,7 @@ class SupportedOptions(Generic[T]):
     that it takes; None stands for those whose record names the family or no family. `refusals` has
     the family's own message for an option that it lacks, by name, where {value} stands for the
     value. `check` raises UsageError for values that this family alone refuses. Raises UsageError
-    for names that are not options of the `kind`.
+    for names that are not options of the `kind`, and for refusals that are no such text.
     """
 
     kind: type[T]
@@ -186,8 +186,22 @@ class SupportedOptions(Generic[T]):
     check: Callable[[T], None] | None = None
 
     def __post_init__(self) -> None:
-        for name in sorted({*(self.names or ()), *self.refusals} - options_of(self.kind).keys()):
-            raise UsageError(f"{self.family}: there is no option {name} of {self.kind.purpose}")
+        names = () if self.names is None else self.names
+        if isinstance(names, str) or not isinstance(names, Iterable):
+            raise UsageError(f"{self.family}: names must be a collection of names, not {names!r}")
+        if self.names is not None:  # kept, as an iterator gives them once
+            names = tuple(names)
+            object.__setattr__(self, "names", names)
+        known = options_of(self.kind)
+        for name in (*names, *self.refusals):
+            if not isinstance(name, str) or name not in known:
+                raise UsageError(f"{self.family}: there is no option {name} of {self.kind.purpose}")
+        for name, refusal in self.refusals.items():
+            try:
+                refusal.format(value="")
+            except (AttributeError, LookupError, ValueError):
+                form = "must be text in which only {value} is in braces"
+                raise UsageError(f"{self.family}: the refusal of {name} {form}") from None
 
     def of(self, **options: Any) -> T:
         """Check and normalise; UsageError names what is wrong or what the family lacks."""

@@ -14,7 +14,9 @@ Format: TypeAlias = Literal["txt", "vtt", "srt", "tsv", "json", "all"]
 
 def _model(default: str) -> Any:
     help = "A name of `oscine models list`, or a path."
-    return option(None, as_given, help, Group.MODEL, metavar="MODEL", default_text=default)
+    return option(
+        None, as_given, help, Group.MODEL, metavar="MODEL", default_text=default,
+        elsewhere="give it to load")  # fmt: skip
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -54,11 +56,13 @@ class TranscribeCommand(LoadOptions):
     output_format: list[Format] | None = option(
         None, as_given,
         "txt, vtt, srt, tsv, json or all; may be repeated. Several are written to files.",
-        Group.OUTPUT, default_text="txt", flags=("--output-format", "-f"), metavar="FORMAT")
+        Group.OUTPUT, default_text="txt", flags=("--output-format", "-f"), metavar="FORMAT",
+        elsewhere="give the transcript to formats.render")
     output_dir: str | None = option(
         None, as_given, "Folder for the results.", Group.OUTPUT, metavar="FOLDER",
         default_text="stdout for one recording and one format, else beside the recordings",
-        flags=("--output-dir", "-o"), once=True)
+        flags=("--output-dir", "-o"), once=True,
+        elsewhere="write what formats.render gives")
     verbose: bool = option(
         False, flag, "Log to stderr, and show segments there as they come.", Group.OUTPUT,
         elsewhere="pass progress=, or iterate over stream() to see segments as they come",
@@ -67,10 +71,10 @@ class TranscribeCommand(LoadOptions):
         False, flag,
         "Write words as they are said, from the microphone, or from 16-bit samples at 16 kHz "
         "where FILE is -.",
-        Group.LIVE, flags=("--live",))
+        Group.LIVE, flags=("--live",), elsewhere="use listen")
     latency: float | None = option(
-        None, as_given, "Seconds of audio until a word is final.", Group.LIVE, default_text="2"
-    )
+        None, as_given, "Seconds of audio until a word is final.", Group.LIVE, default_text="2",
+        elsewhere="give it to listen")
     temperature_increment_on_fallback: float | None = option(
         0.2, optional(number()),
         "Added for each new attempt, up to temperature 1; None: one attempt.", Group.FALLBACK,
@@ -88,15 +92,15 @@ class SpeakCommand(LoadOptions):
         None, as_given,
         "File for the speech (.wav .raw .mp3 .flac .opus .ogg .m4a .aac), or - for stdout.",
         Group.OUTPUT, metavar="FILE", default_text="stdout, if that is not a terminal",
-        flags=("--output", "-o"), once=True)
+        flags=("--output", "-o"), once=True, elsewhere="use Speech.save")
     format: str | None = option(
         None, as_given, "wav, raw, mp3 and so on.", Group.OUTPUT, metavar="FORMAT",
         default_text="the suffix of FILE; wav on stdout", flags=("--format", "-f"), once=True,
         elsewhere="give it to Speech.save")
     play: bool = option(
-        False, flag, "Play the speech while it is made.", Group.OUTPUT, flags=("--play",)
-    )
+        False, flag, "Play the speech while it is made.", Group.OUTPUT, flags=("--play",),
+        elsewhere="iterate over stream() and play its audio")
     verbose: bool = option(
-        False, flag, "Report time to the first audio, speed and seed on stderr.", Group.OUTPUT
-    )
+        False, flag, "Report time to the first audio, speed and seed on stderr.", Group.OUTPUT,
+        elsewhere="look at stream().first_audio and at the seed of the speech")
     # fmt: on
