@@ -37,6 +37,8 @@ finally:
 README = (ROOT / "README.md").read_text("utf-8")
 CLI = (ROOT / "docs" / "cli.md").read_text("utf-8")
 PAGES = sorted([*ROOT.glob("*.md"), *ROOT.glob("[!.]*/*.md")])
+#: Files of upstream programs that pages name, and a name that no file has.
+NOT_OURS = {"utils.py"}
 #: A block of code and, where there is one, what it prints.
 BLOCKS = re.findall(r"^```(sh|python)\n(.*?)^```\n(?:\n```text\n(.*?)^```$)?", README, re.S | re.M)
 SHELL = [code.strip() for kind, code, _ in BLOCKS if kind == "sh"]
@@ -285,3 +287,16 @@ def test_the_tree_is_the_tree() -> None:
         assert path.is_dir() if name.endswith("/") else path.is_file(), path
     named = {line.split()[0].partition("/")[0] for line in lines if not line.startswith(" ")}
     assert {p.name for p in ROOT.iterdir() if p.is_dir() and p.name[0] != "."} <= named | {"build"}
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
+def test_files_of_ours_that_a_page_names_are_there(page: Path) -> None:
+    """By their path in the repository, or by the end of it: `weights.py`, `ops/gpu.py`."""
+    named = set(re.findall(r"`([\w./]+\.(?:py|sh|wgsl|toml))`", page.read_text("utf-8")))
+    folders = ("src", "tests", "tools", "benchmarks", "examples", "requirements")
+    there = [
+        f"/{file.relative_to(ROOT)}" for folder in folders for file in ROOT.glob(f"{folder}/**/*.*")
+    ]
+    there += [f"/{file.name}" for file in ROOT.iterdir()]
+    missing = {name for name in named if not any(each.endswith(f"/{name}") for each in there)}
+    assert missing <= NOT_OURS
