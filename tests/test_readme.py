@@ -21,8 +21,8 @@ from oscine import registry
 from oscine.audio import write
 from oscine.cli import app, run
 from oscine.formats import FORMATS
-from oscine.models.qwen3_tts.abilities import CODES, DEFAULT_VOICE
-from oscine.models.qwen3_tts.released import SPEAKS
+from oscine.models.qwen3_tts.abilities import DEFAULT_VOICE
+from oscine.models.qwen3_tts.released import LANGUAGES, SPEAKS
 from oscine.models.whisper import released as whisper
 from oscine.options.speak import SpeakOptions
 from oscine.options.transcribe import TranscribeOptions
@@ -206,7 +206,7 @@ def test_speech_formats_models_and_languages_are_those_there_are() -> None:
     assert set(re.findall(r"qwen3-tts-[\w.-]*\w", README)) == set(registry.models("speak"))
     assert f"`{registry.default('speak')}` (the default)" in said
     listed = said.partition("languages (")[2].partition(")")[0].replace("\n", " ").split(", ")
-    assert {name.lower() for name in listed} == set(CODES.values())
+    assert {name.lower() for name in listed} == set(LANGUAGES)
     assert f"the default: {DEFAULT_VOICE}" in said and f"`{DEFAULT_VOICE}`" in said
 
 

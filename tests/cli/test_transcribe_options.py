@@ -30,7 +30,14 @@ PROMPT = "--initial_prompt Hello"
 
 #: What of an option gets to the model: the arguments, and the option's value there.
 REACHES: dict[str, list[tuple[str, Any]]] = {
-    "language": [("--language German", "de"), ("--language fr", "fr")],
+    "language": [
+        ("--language German", "de"),
+        ("-l fr", "fr"),
+        ("--language en-US", "en"),
+        ("--language Deutsch", "de"),
+        ("--language iw", "he"),
+        ("--language auto", None),
+    ],
     "multilingual": [("--multilingual", True), ("--multilingual False", False)],
     "language_detection_segments": [("--language_detection_segments 2", 2)],
     "language_detection_threshold": [
@@ -40,7 +47,10 @@ REACHES: dict[str, list[tuple[str, Any]]] = {
     "task": [("--task=translate", "translate")],
     "split_channels": [("--split_channels True", True)],
     "max_audio_seconds": [("--max_audio_seconds 3600", 3600.0), ("--max-audio-seconds=None", None)],
-    "clip_timestamps": [("--clip_timestamps 1,2", ((1.0, 2.0),))],
+    "clip_timestamps": [
+        ("--clip_timestamps 1,2", ((1.0, 2.0),)),
+        ("--clip_timestamps 00:01:10.5,1:11", ((70.5, 71.0),)),
+    ],
     "without_timestamps": [("--without_timestamps True", True)],
     "word_timestamps": [(WORDS, True), ("--word-timestamps", True)],
     "prepend_punctuations": [(f"{WORDS} --prepend_punctuations ¡", "¡")],

@@ -61,10 +61,12 @@ def ramp(seconds: float) -> Any:
     return np.arange(int(seconds * 16_000), dtype=np.float32) * np.float32(SMALLEST)
 
 
-def run(model: Reading, seconds: float, size: int, latency: float = 2.0) -> list[Update]:
+def run(
+    model: Reading, seconds: float, size: int, latency: float = 2.0, **options: Any
+) -> list[Update]:
     samples = ramp(seconds)
     pieces = [samples[start : start + size] for start in range(0, len(samples), size)]
-    return list(listen(model, pieces, latency, None, {}))
+    return list(listen(model, pieces, latency, None, options))
 
 
 def final(updates: list[Update]) -> list[str]:
@@ -107,9 +109,12 @@ def test_little_is_heard_again_in_silence_and_the_language_is_kept() -> None:
     updates = run(model, 60.0, 8_000)
     assert final(updates) == ["a"]
     assert max(model.runs[:29]) <= agreement.SILENT + 1.0
-    told = [options.get("language") for options in model.options]
-    assert told[0] is None
-    assert told[-1] == "en"
+    left_open = Reading([word("a", 30.0)])  # as --language auto does
+    run(left_open, 60.0, 8_000, language=None)
+    for each in (model, left_open):
+        told = [options.get("language") for options in each.options]
+        assert told[0] is None
+        assert told[-1] == "en"
 
 
 def test_what_is_never_agreed_on_is_final_at_last() -> None:

@@ -83,8 +83,8 @@ class Agreement:
         if not len(self.samples):
             return []
         result = self.model.transcribe(self.samples, **self.options, word_timestamps=True)
-        if result.text.strip() and result.language:
-            self.options.setdefault("language", result.language)
+        if result.text.strip() and self.options.get("language") is None and result.language:
+            self.options["language"] = result.language
         offset = self.begin / SAMPLE_RATE
         words = [
             replace(word, start=word.start + offset, end=word.end + offset)

@@ -7,6 +7,7 @@ checks take a number alone. Each raises UsageError, one line that names the opti
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Callable, Mapping
 from itertools import pairwise
 from operator import index
@@ -17,6 +18,11 @@ from oscine.errors import UsageError
 from oscine.options import Check
 
 Clip: TypeAlias = tuple[float, float | None]
+
+#: A time as players show it: of the first part any number, below 60 of those that follow it.
+_CLOCK = re.compile(
+    r"(?:([0-9]{1,6}):(?=[0-5]?[0-9]:))?([0-9]{1,6}):([0-5]?[0-9](?:\.[0-9]{1,9})?)"
+)
 
 
 def wrong(name: str, must: str, value: Any) -> UsageError:
@@ -185,9 +191,10 @@ def _blank(part: Any) -> bool:
 
 
 def clips(name: str, value: Any) -> tuple[Clip, ...]:
-    """'start,end,start,...', seconds in a list or array [n] or [n, 2], or a list of {start, end}.
+    """'start,end,start,...', times in a list or array [n] or [n, 2], or a list of {start, end}.
 
-    The last end may be left out, or be None. Source of the last form: faster_whisper/transcribe.py,
+    A time is a number of seconds, or text such as 70.5, 1:10.5 or 00:01:10.500. The last end may
+    be left out, or be None. Source of the last form: faster_whisper/transcribe.py,
     BatchedInferencePipeline.transcribe.
     """
     parts = value.split(",") if isinstance(value, str) else value
@@ -210,10 +217,13 @@ def clips(name: str, value: Any) -> tuple[Clip, ...]:
 
 
 def _clip_end(name: str, value: Any) -> float:
+    if isinstance(value, str) and (match := _CLOCK.fullmatch(value.strip())):
+        hours, minutes, rest = match.groups()
+        return int(hours or 0) * 3600 + int(minutes) * 60 + float(rest)
     try:
         any_number(name, value)
     except UsageError:
-        raise wrong(name, "be a number of seconds, such as 70.5", value) from None
+        raise wrong(name, "be times in seconds or H:MM:SS, such as 70.5 or 1:10.5", value) from None
     return float(seconds(name, value))
 
 
@@ -228,4 +238,4 @@ def _pair(part: Any) -> list[Any] | None:
 
 def _no_clips(name: str, value: Any) -> UsageError:
     form = 'or a list of {"start": seconds, "end": seconds}'
-    return wrong(name, f"be start,end,start,end,... in seconds, {form}", value)
+    return wrong(name, f"be start,end,start,end,... in seconds or H:MM:SS, {form}", value)

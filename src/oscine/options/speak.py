@@ -49,7 +49,7 @@ class VoiceOptions:
             "speaker": "it is called voice here",
             "voice_clone_prompt": "save a voice once and give it as voice"})
     language: str | None = option(
-        None, as_given, "Code of the text's language, its English name or its own.", Group.VOICE,
+        None, as_given, "Code, tag, English or own name of the text's language.", Group.VOICE,
         metavar="LANGUAGE", default_text="auto, the model decides", once=True)
     instruct: str | None = option(
         None, as_given, "How to say it (1.7b-custom-voice), or the voice described (voice-design).",

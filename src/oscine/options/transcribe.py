@@ -55,7 +55,7 @@ _OF_WORDS = "only Parakeet's segments are made of words; Whisper's are its own"
 _above_0_s = positive("be seconds above 0", strict=True, infinite=True)
 
 
-def _language(name: str, value: Any) -> str:
+def _language(name: str, value: Any) -> str | None:
     return language_code(text(name, value))
 
 
@@ -128,7 +128,8 @@ class DecodingOptions(WordOptions, FallbackThresholds):
         metavar="N", default_text="1")
 
     language: str | None = option(
-        None, _language, "Code or English name.", Group.AUDIO, default_text="detected", once=True)
+        None, _language, "Code, tag, English or own name, or auto.", Group.AUDIO,
+        default_text="detected", once=True, flags=("--language", "-l"))
     task: Task = option(
         "transcribe", one_of("transcribe", "translate"),
         "Write the same language, or translate to English.", Group.AUDIO, families=(WHISPER,))
@@ -230,8 +231,9 @@ class TranscribeOptions(Options, DecodingOptions, SegmentOptions):
     max_audio_seconds: float | None = option(
         None, positive(), "Refuse longer recordings, s.", Group.AUDIO)
     clip_timestamps: tuple[Clip, ...] = option(
-        ((0.0, None),), clips, "Seconds start,end,start,...; the last end is optional.",
-        Group.AUDIO, cli_default="0", once=True)
+        ((0.0, None),), clips,
+        "start,end,start,... in seconds or H:MM:SS; the last end is optional.", Group.AUDIO,
+        cli_default="0", once=True)
 
     vad_filter: bool = option(
         True, flag, "Transcribe only detected speech.", Group.VAD,

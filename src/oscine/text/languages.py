@@ -1,60 +1,185 @@
-"""Languages as Whisper knows them: codes and English names.
+"""Languages as Whisper knows them, by every name and code that people and programs have for them.
 
-Source: whisper/tokenizer.py.
+Sources: whisper/tokenizer.py for codes and English names; ISO 639-1, 639-2 and 639-3 for the codes
+of two and three letters, with those that were withdrawn; Unicode CLDR for own names; RFC 5646
+for the form of tags such as zh-Hant-TW.
 """
 
 from __future__ import annotations
 
+import re
+import unicodedata
 from collections.abc import Mapping
+from reprlib import repr as shortened
 from types import MappingProxyType
 
 from oscine.errors import UsageError
 
-_NAMES = (
-    "en english, zh chinese, de german, es spanish, ru russian, ko korean, fr french, ja japanese, "
-    "pt portuguese, tr turkish, pl polish, ca catalan, nl dutch, ar arabic, sv swedish, "
-    "it italian, id indonesian, hi hindi, fi finnish, vi vietnamese, he hebrew, uk ukrainian, "
-    "el greek, ms malay, cs czech, ro romanian, da danish, hu hungarian, ta tamil, no norwegian, "
-    "th thai, ur urdu, hr croatian, bg bulgarian, lt lithuanian, la latin, mi maori, ml malayalam, "
-    "cy welsh, sk slovak, te telugu, fa persian, lv latvian, bn bengali, sr serbian, "
-    "az azerbaijani, sl slovenian, kn kannada, et estonian, mk macedonian, br breton, eu basque, "
-    "is icelandic, hy armenian, ne nepali, mn mongolian, bs bosnian, kk kazakh, sq albanian, "
-    "sw swahili, gl galician, mr marathi, pa punjabi, si sinhala, km khmer, sn shona, yo yoruba, "
-    "so somali, af afrikaans, oc occitan, ka georgian, be belarusian, tg tajik, sd sindhi, "
-    "gu gujarati, am amharic, yi yiddish, lo lao, uz uzbek, fo faroese, ht haitian creole, "
-    "ps pashto, tk turkmen, nn nynorsk, mt maltese, sa sanskrit, lb luxembourgish, my myanmar, "
-    "bo tibetan, tl tagalog, mg malagasy, as assamese, tt tatar, haw hawaiian, ln lingala, "
-    "ha hausa, ba bashkir, jw javanese, su sundanese, yue cantonese"
-)
+#: A row a language, in the order of Whisper's ids: its code, its English name, and what else it is
+#: called: codes, other English names, own names.
+_TABLE = """
+en: english, eng, american english, british english
+zh: chinese, zho, chi, cmn, zh-cmn, zh-guoyu, mandarin, mandarin chinese, simplified chinese,
+    traditional chinese, 中文, 汉语, 漢語, 普通话, 普通話, 国语, 國語, 华语, 華語,
+    简体中文, 繁體中文
+de: german, deu, ger, Deutsch
+es: spanish, spa, castilian, español, castellano
+ru: russian, rus, русский, русский язык
+ko: korean, kor, 한국어, 조선말
+fr: french, fra, fre, français
+ja: japanese, jpn, 日本語
+pt: portuguese, por, brazilian portuguese, português
+tr: turkish, tur, Türkçe
+pl: polish, pol, polski, język polski
+ca: catalan, cat, valencian, català, valencià
+nl: dutch, nld, dut, flemish, Nederlands, Vlaams
+ar: arabic, ara, arb, arz, ary, arq, aeb, apc, ajp, acm, afb, ars, العربية, عربي
+sv: swedish, swe, svenska
+it: italian, ita, italiano
+id: indonesian, ind, in, Bahasa Indonesia, Indonesia
+hi: hindi, hin, हिन्दी, हिंदी
+fi: finnish, fin, suomi
+vi: vietnamese, vie, Tiếng Việt
+he: hebrew, heb, iw, עברית
+uk: ukrainian, ukr, українська, українська мова
+el: greek, ell, gre, modern greek, Ελληνικά
+ms: malay, msa, may, zsm, zlm, Bahasa Melayu, Melayu, بهاس ملايو
+cs: czech, ces, cze, čeština, česky
+ro: romanian, ron, rum, mo, mol, moldavian, moldovan, română
+da: danish, dan, dansk
+hu: hungarian, hun, magyar
+ta: tamil, tam, தமிழ்
+no: norwegian, nor, nb, nob, norwegian bokmål, bokmål, norsk, norsk bokmål
+th: thai, tha, ไทย, ภาษาไทย
+ur: urdu, urd, اردو
+hr: croatian, hrv, scr, hrvatski
+bg: bulgarian, bul, български
+lt: lithuanian, lit, lietuvių, lietuvių kalba
+la: latin, lat, latina
+mi: maori, mri, mao, te reo Māori
+ml: malayalam, mal, മലയാളം
+cy: welsh, cym, wel, Cymraeg
+sk: slovak, slk, slo, slovenčina, slovensky
+te: telugu, tel, తెలుగు
+fa: persian, fas, per, pes, prs, farsi, dari, فارسی, دری
+lv: latvian, lav, lvs, latviešu, latviešu valoda
+bn: bengali, ben, bangla, বাংলা
+sr: serbian, srp, scc, sh, hbs, српски, srpski
+az: azerbaijani, aze, azj, azb, azeri, azərbaycan, azərbaycan dili
+sl: slovenian, slv, slovene, slovenščina
+kn: kannada, kan, ಕನ್ನಡ
+et: estonian, est, ekk, eesti, eesti keel
+mk: macedonian, mkd, mac, македонски
+br: breton, bre, brezhoneg
+eu: basque, eus, baq, euskara
+is: icelandic, isl, ice, íslenska
+hy: armenian, hye, arm, հայերեն
+ne: nepali, nep, npi, नेपाली
+mn: mongolian, mon, khk, монгол, монгол хэл
+bs: bosnian, bos, bosanski
+kk: kazakh, kaz, қазақ тілі, қазақша
+sq: albanian, sqi, alb, als, aln, shqip
+sw: swahili, swa, swh, swc, Kiswahili
+gl: galician, glg, galego
+mr: marathi, mar, मराठी
+pa: punjabi, pan, panjabi, ਪੰਜਾਬੀ
+si: sinhala, sin, sinhalese, සිංහල
+km: khmer, khm, cambodian, ខ្មែរ, ភាសាខ្មែរ
+sn: shona, sna, chiShona
+yo: yoruba, yor, Èdè Yorùbá
+so: somali, som, Soomaali, Af-Soomaali
+af: afrikaans, afr
+oc: occitan, oci
+ka: georgian, kat, geo, ქართული
+be: belarusian, bel, беларуская
+tg: tajik, tgk, тоҷикӣ
+sd: sindhi, snd, سنڌي
+gu: gujarati, guj, ગુજરાતી
+am: amharic, amh, አማርኛ
+yi: yiddish, yid, ydd, ji, ייִדיש, יידיש
+lo: lao, laotian, ລາວ, ພາສາລາວ
+uz: uzbek, uzb, uzn, oʻzbek, oʻzbekcha, ўзбекча
+fo: faroese, fao, føroyskt
+ht: haitian creole, hat, haitian, Kreyòl Ayisyen
+ps: pashto, pus, pbt, pbu, pushto, پښتو
+tk: turkmen, tuk, türkmen dili, türkmençe
+nn: nynorsk, nno, no-nyn, norwegian nynorsk, norsk nynorsk
+mt: maltese, mlt, Malti
+sa: sanskrit, san, संस्कृतम्, संस्कृत भाषा
+lb: luxembourgish, ltz, i-lux, letzeburgesch, Lëtzebuergesch
+my: myanmar, mya, bur, burmese, မြန်မာ, မြန်မာဘာသာ
+bo: tibetan, bod, tib, བོད་སྐད་
+tl: tagalog, tgl, fil, filipino
+mg: malagasy, mlg, plt
+as: assamese, asm, অসমীয়া
+tt: tatar, tat, татар, татарча
+haw: hawaiian, ʻŌlelo Hawaiʻi
+ln: lingala, lin, lingála
+ha: hausa, hau, harshen Hausa
+ba: bashkir, bak, башҡорт, башҡортса
+jw: javanese, jv, jav, Basa Jawa, Jawa
+su: sundanese, sun, Basa Sunda
+yue: cantonese, zh-yue, yue chinese, 粵語, 粤语, 廣東話, 广东话
+"""
+#: What leaves the language to be detected; und is what files state that do not know theirs.
+AUTO = ("auto", "und")
+
+_MARKS = re.compile(r"['’‘ʻʼ`]")  # apostrophes, which are spelt in many ways
+_TAG = re.compile(r"[a-z]{2,3}(-[a-z0-9]{1,8})*")
+
+
+def _key(name: str) -> str:
+    """A name without case, accents, apostrophes and double spaces, by which it is looked up."""
+    letters = unicodedata.normalize("NFKD", name.casefold())
+    bare = "".join(each for each in letters if unicodedata.category(each) != "Mn")
+    return " ".join(_MARKS.sub("", bare).casefold().split())
+
+
+def _rows() -> dict[str, list[str]]:
+    joined = _TABLE.strip().replace(",\n    ", ", ").splitlines()
+    split = [row.split(": ", 1) for row in joined]
+    return {code: names.split(", ") for code, names in split}
+
+
+_ROWS = _rows()
 #: Code to English name, in the order of the ids.
-LANGUAGES: Mapping[str, str] = MappingProxyType(
-    {code: name for code, name in (entry.split(" ", 1) for entry in _NAMES.split(", "))}
+LANGUAGES: Mapping[str, str] = MappingProxyType({code: row[0] for code, row in _ROWS.items()})
+#: Code to all that a language is called, its code first.
+NAMES: Mapping[str, tuple[str, ...]] = MappingProxyType(
+    {code: (code, *row) for code, row in _ROWS.items()}
 )
-ALIASES: Mapping[str, str] = MappingProxyType(
-    {name: code for code, name in LANGUAGES.items()}
-    | {
-        "burmese": "my",
-        "valencian": "ca",
-        "flemish": "nl",
-        "haitian": "ht",
-        "letzeburgesch": "lb",
-        "pushto": "ps",
-        "panjabi": "pa",
-        "moldavian": "ro",
-        "moldovan": "ro",
-        "sinhalese": "si",
-        "castilian": "es",
-        "mandarin": "zh",
-    }
-)
+_CODES = {_key(name): code for code, names in NAMES.items() for name in names}
 
 
-def language_code(name: str) -> str:
-    """The code of a language given by code or English name; UsageError lists the codes."""
-    key = name.strip().lower()
-    if key in LANGUAGES:
-        return key
-    if key in ALIASES:
-        return ALIASES[key]
-    codes = ", ".join(LANGUAGES)
-    raise UsageError(f"unknown language {name!r}; valid are English names and codes: {codes}")
+def find_language(name: str) -> str | None:
+    """The code of a language of any name or tag, in any case; None for one that is not known.
+
+    A tag is read as RFC 4647 (3.4, lookup) does: what follows the language, as a script or a
+    region, may be anything. So are locales of systems, as de_DE.UTF-8, and names with a region in
+    brackets, as "Portuguese (Brazil)".
+    """
+    bare = name.partition("(")[0] if name.rstrip().endswith(")") else name
+    key = _key(bare)
+    if key in _CODES:
+        return _CODES[key]
+    tag = re.split("[.@]", key)[0].replace("_", "-")
+    if not _TAG.fullmatch(tag):
+        return None
+    parts = tag.split("-")
+    prefixes = ("-".join(parts[:count]) for count in range(len(parts), 0, -1))
+    return next((_CODES[prefix] for prefix in prefixes if prefix in _CODES), None)
+
+
+def language_code(name: str) -> str | None:
+    """The code of a language by `find_language`; None where it is left to be detected.
+
+    Raises UsageError, which lists the codes, for a language that is not known.
+    """
+    if _key(name) in AUTO:
+        return None
+    if (code := find_language(name)) is None:
+        raise UsageError(
+            f"unknown language {shortened(name)}; valid are auto, and names and codes in any form "
+            f"(German, Deutsch, de, deu, de-AT) of: {', '.join(LANGUAGES)}"
+        )
+    return code

@@ -101,10 +101,7 @@ def test_languages_by_code_and_name() -> None:
     assert language_code("German") == language_code(" DE ") == "de"
     assert language_code("haitian creole") == language_code("Haitian") == "ht"
     assert language_code("mandarin") == "zh"
-    with pytest.raises(
-        UsageError,
-        match="unknown language 'klingon'; valid are English names and codes: en, zh, de",
-    ):
+    with pytest.raises(UsageError, match=r"unknown language 'klingon'; .* of: en, zh, de"):
         language_code("klingon")
 
 

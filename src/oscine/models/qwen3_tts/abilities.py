@@ -7,7 +7,6 @@ read. The checks are the same for both, so that no mistake costs a download.
 from __future__ import annotations
 
 import logging
-import unicodedata
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -20,24 +19,11 @@ from oscine.models.qwen3_tts.voices import Voice, VoiceFolder, checked_words, si
 from oscine.options.checks import shortened
 from oscine.options.speak import DEFAULT_VOICE as DEFAULT_VOICE
 from oscine.options.speak import SpeakOptions
+from oscine.text.languages import AUTO, LANGUAGES, find_language
 from oscine.text.qwen import checked_text
 
 log = logging.getLogger(__name__)
 
-#: Languages by their ISO 639-1 codes.
-CODES = {
-    **{"zh": "chinese", "en": "english", "fr": "french", "de": "german", "it": "italian"},
-    **{"ja": "japanese", "ko": "korean", "pt": "portuguese", "ru": "russian", "es": "spanish"},
-}
-#: And by the names that their speakers have for them.
-OWN_NAMES = {
-    **dict.fromkeys(("中文", "汉语", "漢語", "普通话", "普通話", "国语", "國語"), "chinese"),
-    **dict.fromkeys(("français", "francais"), "french"),
-    **dict.fromkeys(("português", "portugues"), "portuguese"),
-    **dict.fromkeys(("español", "espanol", "castellano"), "spanish"),
-    **{"deutsch": "german", "italiano": "italian", "русский": "russian"},
-    **{"日本語": "japanese", "한국어": "korean"},
-}
 PURPOSE: Mapping[Kind, str] = {
     "custom_voice": "speaks with its own voices",
     "voice_design": "makes up a voice from a description",
@@ -223,16 +209,17 @@ class Abilities:
 
 
 def language_name(language: str | None) -> str:
-    """A language as models know it, of its name (in English or its own) or code in any case:
-    "en-GB" is "english", "Deutsch" is "german".
+    """A language as models know it, of any name or code of it: "en-GB" is "english", "Deutsch" is
+    "german".
 
-    What nobody knows is left as it is, to be refused where the languages are known.
+    A language that is not known is left as it is, to be refused where the model's are known.
     """
     if language is None:
         return "auto"
     if not isinstance(language, str):
         raise UsageError(f"language must be text such as english, en or auto, not {language!r}")
-    name = unicodedata.normalize("NFC", language).strip().lower()
-    if name in OWN_NAMES:
-        return OWN_NAMES[name]
-    return CODES.get(name.replace("_", "-").partition("-")[0], name) or "auto"
+    name = language.strip().lower()
+    if name in ("", *AUTO):
+        return "auto"
+    code = find_language(name)
+    return name if code is None else LANGUAGES[code]

@@ -86,6 +86,7 @@ class Whisper(Transcriber[Engine]):
         for name in ("clip_timestamps", "split_channels", "without_timestamps", "multilingual"):
             if name in options:
                 raise UsageError(f"{name} does not go with listening; leave it out")
+        options["language"] = checked.language
         if vad_options(checked) is None:
             options["vad_filter"] = False  # where that is not our choice, it is told once
         cancelled = asked_to_stop(cancel)
