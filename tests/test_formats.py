@@ -16,7 +16,9 @@ from hypothesis import strategies as st
 
 from oscine.errors import OscineError
 from oscine.formats import FORMATS, render, timestamp, write_result
+from oscine.options.layout import FEW_FRAMES
 from oscine.subtitles import Layout, one_line
+from oscine.terminal import printable
 from oscine.types import Segment, Transcript, Word
 
 from .bounded import run_bounded
@@ -139,12 +141,13 @@ def test_timestamps(seconds: float, short: str, long: str) -> None:
 #: Any code point, and many of those that mean something to a reader or a terminal.
 TEXT = st.text() | st.text("a-> \t\n\r\x0b\u2028&<>;\x1b\x9b\x07\x00\x7f\u202e\ufeff")
 SPANS = st.lists(
-    st.tuples(st.floats(0, 1e6), st.floats(0, 1e6), TEXT)
-    .map(lambda span: (*sorted(span[:2]), span[2]))
+    st.tuples(st.floats(0, 1e6), st.floats(FEW_FRAMES, 1e6), TEXT)
+    .map(lambda span: (span[0], span[0] + span[1], span[2]))
     .filter(lambda span: one_line(span[2])),  # blank segments are not made
     max_size=6,
 )
 SRT_CUE = re.compile(r"(\d+)\n(\d{2,}:\d\d:\d\d,\d{3}) --> (\d{2,}:\d\d:\d\d,\d{3})\n(.+)")
+LRC_LINE = re.compile(r"\[(\d{2,}:[0-5]\d\.\d\d)\](.*)")
 VTT_CUE = re.compile(r"((?:\d{2,}:)?\d\d:\d\d\.\d{3}) --> ((?:\d{2,}:)?\d\d:\d\d\.\d{3})\n(.+)")
 TAGS = re.compile(r"</?u>|<v [^<>]*>")
 
@@ -189,6 +192,8 @@ def test_any_text_is_one_cue_or_one_row(spans: list[tuple[float, float, str]]) -
     rows = [row.split("\t") for row in render(whole, "tsv").splitlines()]
     assert [row[2] for row in rows[1:]] == [text.replace("\t", " ") for text in texts]
     assert render(whole, "txt").splitlines() == texts
+    lyrics = [LRC_LINE.fullmatch(line) for line in render(whole, "lrc").split("\n")[:-1]]
+    assert [match and match[2].strip() for match in lyrics] == texts
     assert json.loads(render(whole, "json")) == whole.to_dict()
     for name in FORMATS:
         assert not controls(render(whole, name))
@@ -226,10 +231,30 @@ def test_escapes_take_no_width_and_do_not_mark() -> None:
 
 
 def test_a_cue_without_length_gets_the_least_there_is() -> None:
-    whole = transcript((1.0, 1.0, "a"), (59.9999, 59.9999, "b"), (2.0004, 2.0003, "c"))
+    whole = transcript((1.0, 1.0, "a"), (2.0004, 2.0003, "b"), (59.9999, 59.9999, "c"))
     assert re.findall(r".* --> .*", render(whole, "vtt")) == [
-        "00:01.000 --> 00:01.001", "01:00.000 --> 01:00.001", "00:02.000 --> 00:02.001"
+        "00:01.000 --> 00:01.125", "00:02.000 --> 00:02.125", "01:00.000 --> 01:00.125"
     ]  # fmt: skip
+    layout = Layout(min_cue_time=0)
+    assert re.findall(r".* --> .*", render(whole, "vtt", layout)) == [
+        "00:01.000 --> 00:01.001", "00:02.000 --> 00:02.001", "01:00.000 --> 01:00.001"
+    ]  # fmt: skip
+
+
+def test_json_is_readable_and_commands_no_terminal() -> None:
+    said = "Grüße, 世界 🎉 \x1b[2J\x9b2J\u202e\u2028\u00ad\U000e0041\x7f\udc80 \u200dक्‍ष"
+    written = render(transcript((0.0, 1.0, said)), "json")
+    assert json.loads(written)["text"] == said
+    assert "Grüße, 世界 🎉 " in written and "क्‍ष" in written
+    assert "\\u001b[2J\\u009b2J\\u202e\\u2028\\u00ad\\udb40\\udc41\\u007f\\udc80" in written
+    assert not controls(written) and printable(written[:-1]) == written[:-1]
+
+
+def test_lines_of_lyrics() -> None:
+    whole = transcript((0.0, 7.6, " And so"), (59.9951, 61.0, "[00:01.00] b"), (6005.5, 6006, "c"))
+    assert render(whole, "lrc") == "[00:00.00]And so\n[01:00.00] [00:01.00] b\n[100:05.50]c\n"
+    both = replace(TWO, segments=(replace(TWO.segments[0], channel=2),))
+    assert render(both, "lrc") == "[00:00.00]Channel 2: And so, --> my fellow\n"
 
 
 def test_a_file_is_whole_or_not_there(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

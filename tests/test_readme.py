@@ -235,7 +235,7 @@ def test_models_and_formats_are_those_there_are() -> None:
     assert f"The default model is `{registry.default('transcribe')}`" in README
     out = section("Input and output").partition("**Out:**")[2].partition(";")[0]
     assert [name for name in re.findall(r"`([a-z]+)`", out) if name in FORMATS] == [
-        "txt", "srt", "vtt", "tsv", "json",
+        "txt", "srt", "vtt", "tsv", "lrc", "json",
     ]  # fmt: skip
 
 

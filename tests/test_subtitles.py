@@ -9,9 +9,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from oscine.cues import Cue
 from oscine.errors import UsageError
 from oscine.formats import LINES, SUBTITLES, render
-from oscine.subtitles import LONG_PAUSE, Cue, Layout, cues
+from oscine.subtitles import LONG_PAUSE, Layout, cues
 from oscine.types import Segment, Transcript, Word
 
 
@@ -153,7 +154,24 @@ def test_a_cue_comes_as_soon_as_nothing_can_be_added_to_it() -> None:
     assert (next(shaped).text, seen) == ("jumps.", [0, 1, 2])
 
 
+PACE = {
+    "min_cue_time": st.none() | st.sampled_from([0, 0.3, 1.0, 5]),
+    "max_cps": st.none() | st.sampled_from([1, 12.5, 20]),
+}
+#: What is done with cues that are not a word each.
+PACED = st.one_of(
+    st.builds(Layout, **PACE),
+    st.builds(
+        Layout,
+        max_line_width=st.integers(1, 30),
+        max_line_count=st.none() | st.integers(1, 3),
+        clause_breaks=st.booleans(),
+        **PACE,
+    ),
+    st.builds(Layout, max_words_per_line=st.integers(1, 5), **PACE),
+)
 LAYOUTS = st.one_of(
+    PACED,
     st.builds(Layout, highlight_words=st.booleans()),
     st.builds(Layout, max_line_width=st.integers(1, 30), highlight_words=st.booleans()),
     st.builds(
@@ -167,7 +185,9 @@ LAYOUTS = st.one_of(
 WORDS = st.tuples(
     st.sampled_from([0.0, 0.02, 0.5, LONG_PAUSE + 1]),  # silence before it
     st.sampled_from([0.0, 0.1, 0.7]),  # its length
-    st.sampled_from([" a", " word", "-ish", " incomprehensible", "世", "界", "。", " x\ny"]),
+    st.sampled_from(
+        [" a", " word", "-ish", " incomprehensible", "世", "界", "。", " x\ny", " no,", ' so."']
+    ),
 )
 
 
@@ -211,9 +231,10 @@ def test_cues_of_any_words(segments: tuple[Segment, ...], layout: Layout) -> Non
 
 @given(talks(), LAYOUTS)
 def test_every_word_has_its_turn(segments: tuple[Segment, ...], layout: Layout) -> None:
+    marked = replace(layout, highlight_words=True, min_cue_time=None, max_cps=None)
     lit = [
         cue.text.partition("<u>")[2].partition("</u>")[0]
-        for cue in cues(segments, replace(layout, highlight_words=True))
+        for cue in cues(segments, marked)
         if "<u>" in cue.text
     ]
     words = [word.word.strip() for segment in segments for word in segment.words or ()]

@@ -1,6 +1,7 @@
-"""Transcripts as files: txt, srt, vtt, tsv and json, as openai-whisper writes them.
+"""Transcripts as files: txt, srt, vtt, tsv and json as openai-whisper writes them, and lrc.
 
-Source: whisper/utils.py (WriteTXT, WriteSRT, WriteVTT, WriteTSV, WriteJSON). The line formats take
+Source: whisper/utils.py (WriteTXT, WriteSRT, WriteVTT, WriteTSV, WriteJSON); of lrc output_lrc in
+whisper.cpp's examples/cli/cli.cpp. The line formats take
 segments one by one, so that they can be written while a transcription is under way.
 """
 
@@ -13,9 +14,12 @@ from dataclasses import replace
 from itertools import chain
 from pathlib import Path
 from types import MappingProxyType
+from typing import Any
 
+from oscine.cues import Cue, milliseconds
 from oscine.files import NewFile, cannot_write
-from oscine.subtitles import PLAIN, Cue, Layout, channel_name, cues, milliseconds, one_line
+from oscine.subtitles import PLAIN, Layout, channel_name, cues, one_line
+from oscine.terminal import escaped
 from oscine.types import Segment, Transcript
 
 _ARROWS = re.compile("(?<!-)--+>")  # one ends the line of times; looked for once in a run
@@ -76,6 +80,19 @@ def tsv(segments: Iterable[Segment], _: Layout = PLAIN) -> Iterator[str]:
         yield f"{start}\t{end}\t{channel}{text}\n"
 
 
+def lrc(segments: Iterable[Segment], _: Layout = PLAIN) -> Iterator[str]:
+    """Lines of lyrics, each after its start in minutes and hundredths of a second.
+
+    Players take further times at the beginning of a line for times of the line, so a text that
+    begins with a bracket has a space before it.
+    """
+    for segment in segments:
+        minutes, hundredths = divmod(round(milliseconds(segment.start) / 10), 6000)
+        text = channel_name(segment.channel) + one_line(segment.text)
+        space = " " if text.startswith("[") else ""
+        yield f"[{minutes:02d}:{hundredths // 100:02d}.{hundredths % 100:02d}]{space}{text}\n"
+
+
 def _cue(cue: Cue, front: str, *, hours: bool, marker: str) -> str:
     start, end = (
         timestamp(seconds, hours=hours, marker=marker) for seconds in (cue.start, cue.end)
@@ -85,7 +102,7 @@ def _cue(cue: Cue, front: str, *, hours: bool, marker: str) -> str:
 
 #: The formats that go line by line.
 LINES: Mapping[str, Callable[[Iterable[Segment], Layout], Iterator[str]]] = MappingProxyType(
-    {"txt": txt, "vtt": vtt, "srt": srt, "tsv": tsv}
+    {"txt": txt, "vtt": vtt, "srt": srt, "tsv": tsv, "lrc": lrc}
 )
 #: Those that a layout shapes.
 SUBTITLES = ("srt", "vtt")
@@ -99,8 +116,14 @@ def render(transcript: Transcript, name: str, layout: Layout = PLAIN) -> str:
     Raises UsageError if it asks for what needs the times of words and there are none.
     """
     if name == "json":
-        return json.dumps(transcript.to_dict()) + "\n"
+        return readable_json(transcript.to_dict()) + "\n"
     return "".join(LINES[name](transcript.segments, layout))
+
+
+def readable_json(value: Any) -> str:
+    """A value as JSON in one line: letters of any script as they are, what may command a terminal
+    or hide in a line as escapes."""
+    return escaped(json.dumps(value, ensure_ascii=False), lambda each: json.dumps(each)[1:-1])
 
 
 def write_result(path: Path, text: str) -> None:

@@ -8,13 +8,17 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
+from oscine.cues import Cue, clause_end, clause_lines, milliseconds, paced
 from oscine.errors import UsageError
 from oscine.options.layout import Layout as Layout
 from oscine.terminal import without_controls
 from oscine.types import Segment, Word
 
+MOST_BALANCED = (
+    300  # words of a cue, minutes of speech: lines of a longer one end where they are full
+)
 LONG_PAUSE = 3.0  # seconds between the starts of two words, over which no cue reaches
 
 # Looked for once in a run of white space, which a hostile vocabulary makes as long as it likes.
@@ -24,16 +28,6 @@ _LINE_BREAKS = re.compile(r"(?<!\s)\s*[\n\r\v\f\x1c-\x1e\x85\u2028\u2029]\s*")
 PLAIN = Layout()
 
 
-@dataclass(frozen=True, slots=True)
-class Cue:
-    """Lines that are shown from `start` to `end`, in seconds."""
-
-    start: float
-    end: float
-    text: str
-    channel: int | None = None
-
-
 @dataclass(slots=True)
 class _Page:
     """The words of a cue by lines. `indent` is what stands before the first one, in characters.
@@ -41,53 +35,77 @@ class _Page:
     `spell` gives a word as the format writes it, which takes no more of the width than the word.
     """
 
+    layout: Layout
     indent: int
     spell: Callable[[str], str]
+    channel: int | None = None
     lines: list[list[Word]] = field(default_factory=list)
     length: int = 0  # of the last line
-    channel: int | None = None
 
-    def takes(self, word: Word, layout: Layout) -> bool:
+    @property
+    def words(self) -> list[Word]:
+        """All of them, in order."""
+        return [word for line in self.lines for word in line]
+
+    def takes(self, word: Word) -> bool:
         """Add a word to the last line or to a new one; False if the page is full."""
-        width = layout.max_line_width
+        width, most = self.layout.max_line_width, self.layout.max_line_count
         if not self.lines:
             self.length = self.indent
         elif width is None or self.length + len(word.word) <= width:
             self.lines[-1].append(word)
             self.length += len(word.word)
             return True
-        elif layout.max_line_count is not None and len(self.lines) >= layout.max_line_count:
+        elif most is not None and len(self.lines) >= most:
             return False
         else:
             self.length = 0
-        first = Word(word.start, word.end, word.word.strip(), word.probability)
-        self.lines.append([first])
-        self.length += len(first.word)
+        self.lines.append([word])
+        self.length += len(word.word.strip())
         return True
 
-    def cues(self, highlight: bool) -> Iterator[Cue]:
+    def cut(self) -> list[Word]:
+        """Take the words out that follow the last clause of a full page, where that is asked."""
+        words = self.words
+        kept = clause_end(words) if self.layout.clause_breaks else len(words)
+        if kept < len(words):
+            self.lines = []
+            for word in words[:kept]:
+                self.takes(word)
+        return words[kept:]
+
+    def cues(self) -> Iterator[Cue]:
         """One cue, or one for every word and for every pause between two."""
-        if not self.lines:
+        words, layout = self.words, self.layout
+        if not words:
             return
-        words = [word for line in self.lines for word in line]
-        if not highlight:
-            yield Cue(words[0].start, words[-1].end, self._text(None), self.channel)
+        width = layout.max_line_width
+        if layout.clause_breaks and width is not None and len(words) <= MOST_BALANCED:
+            count = len(self.lines)
+            self.lines = clause_lines(words, width, count, self.indent)
+        lengths = [len("".join(word.word for word in line).strip()) for line in self.lines]
+        size = self.indent + sum(lengths) + len(lengths) - 1
+        whole = Cue(words[0].start, words[-1].end, self._text(None), self.channel, size)
+        if not layout.highlight_words:
+            yield whole
             return
-        last = words[0].start
+        last = whole.start
         for word in words:
             if milliseconds(last) < milliseconds(word.start):
-                yield Cue(last, word.start, self._text(None), self.channel)
-            yield Cue(word.start, word.end, self._text(word), self.channel)
+                yield replace(whole, start=last, end=word.start)
+            yield replace(whole, start=word.start, end=word.end, text=self._text(word))
             last = word.end
 
     def _text(self, marked: Word | None) -> str:
         return "\n".join(
-            "".join(
-                _underlined(self.spell(word.word)) if word is marked else self.spell(word.word)
-                for word in line
-            )
+            "".join(self._spelled(word, place, marked) for place, word in enumerate(line))
             for line in self.lines
         )
+
+    def _spelled(self, word: Word, place: int, marked: Word | None) -> str:
+        """A word at a place of its line, whose first has no space before it."""
+        text = self.spell(word.word if place else word.word.strip())
+        return _underlined(text) if word is marked else text
 
 
 def cues(
@@ -97,37 +115,50 @@ def cues(
     named: bool = False,
     spell: Callable[[str], str] = str,
 ) -> Iterator[Cue]:
-    """Cues in order of time; words drive them where segments have any.
+    """Cues in order of time, as long as the layout asks; words drive them where segments have any.
 
     `named`: the name of a channel will stand in the first line and takes of its width. `spell`
     escapes what the format has a meaning for; widths are those of the text before. Raises
     UsageError if the layout asks for what needs words and a segment comes without.
     """
+    return paced(_laid_out(segments, layout, named, spell), layout)
+
+
+def _laid_out(
+    segments: Iterable[Segment], layout: Layout, named: bool, spell: Callable[[str], str]
+) -> Iterator[Cue]:
+    """Cues with the times that their words or segments have."""
     flowing = layout.max_line_count is not None  # cues reach over segments
-    page = _Page(0, spell)
+    page = _Page(layout, 0, spell)
     last = 0.0
     for segment in segments:
-        if segment.words is None and layout.asked:
-            raise UsageError(f"{layout.asked[0]} needs word_timestamps=True")
+        if segment.words is None and layout.of_words:
+            raise UsageError(f"{layout.of_words[0]} needs word_timestamps=True")
         words = _words(segment)
         indent = len(channel_name(segment.channel)) if named else 0
         if not flowing or not words or segment.channel != page.channel:
-            yield from page.cues(layout.highlight_words)
-            page = _Page(indent, spell, channel=segment.channel)
+            yield from page.cues()
+            page = _Page(layout, indent, spell, segment.channel)
         if not words and (text := one_line(segment.text)):
-            yield Cue(segment.start, segment.end, spell(text), segment.channel)
+            yield Cue(segment.start, segment.end, spell(text), segment.channel, indent + len(text))
         for number, word in enumerate(words):
             full = layout.max_words_per_line and number and not number % layout.max_words_per_line
-            pause = flowing and page.lines and word.start - last > LONG_PAUSE
-            if full or pause or not page.takes(word, layout):
-                yield from page.cues(layout.highlight_words)
-                page = _Page(indent, spell, channel=segment.channel)
-                page.takes(word, layout)
+            if full or (flowing and page.lines and word.start - last > LONG_PAUSE):
+                yield from page.cues()
+                page = _Page(layout, indent, spell, segment.channel)
+            waiting = [word]
+            while waiting:
+                if page.takes(waiting[0]):
+                    del waiting[0]
+                    continue
+                waiting = page.cut() + waiting
+                yield from page.cues()
+                page = _Page(layout, indent, spell, segment.channel)
             last = word.start
         if not flowing:
-            yield from page.cues(layout.highlight_words)
-            page = _Page(0, spell)
-    yield from page.cues(layout.highlight_words)
+            yield from page.cues()
+            page = _Page(layout, 0, spell)
+    yield from page.cues()
 
 
 def channel_name(channel: int | None) -> str:
@@ -142,11 +173,6 @@ def one_line(text: str) -> str:
 
 def _unbroken(text: str) -> str:
     return _LINE_BREAKS.sub(" ", without_controls(text))
-
-
-def milliseconds(seconds: float) -> int:
-    """As they are written."""
-    return round(seconds * 1000)
 
 
 def _words(segment: Segment) -> list[Word]:

@@ -8,6 +8,7 @@ write over what stands there (CWE-150). Bidirectional controls make a line read 
 from __future__ import annotations
 
 import re
+from collections.abc import Callable
 from typing import Any, TextIO
 
 # C0, DEL and C1; marks and overrides of direction; separators of lines and paragraphs; invisible
@@ -32,6 +33,11 @@ def printable(message: str) -> str:
     of a file name that are no text.
     """
     return _IN_MESSAGES.sub(_escaped, message)
+
+
+def escaped(line: str, escape: Callable[[str], str]) -> str:
+    """A line in which every character that no line may hold is written as `escape` does."""
+    return _IN_MESSAGES.sub(lambda match: escape(match[0]), line)
 
 
 def without_controls(text: str) -> str:

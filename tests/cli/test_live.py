@@ -86,13 +86,90 @@ def test_the_guess_is_shown_to_people(
     assert capsysbinary.readouterr().err.count(b"guess") == 1
 
 
+CUES = [
+    Update((Word(0.5, 0.9, " One", 1.0),), (Word(1, 2, " guess", 1.0),), 1.0),
+    Update((Word(0.9, 1.4, " two.", 1.0), Word(1.5, 1.9, " Three", 1.0)), (), 2.0),
+    Update((), (), 3.5),
+    Update((), (), 4.0),
+    Update((Word(5.0, 5.4, " four,", 1.0),), (), 5.5),
+    Update((Word(8.0, 13.0, " five", 1.0), Word(13.0, 15.5, " six", 1.0)), (), 15.5),
+]
+
+
+@pytest.mark.parametrize(
+    ("format", "cues"),
+    [
+        (
+            "srt",
+            [
+                "1\n00:00:00,500 --> 00:00:01,400\nOne two.\n\n",
+                "2\n00:00:01,500 --> 00:00:01,900\nThree\n\n",
+                "3\n00:00:05,000 --> 00:00:05,400\nfour,\n\n",
+                "4\n00:00:08,000 --> 00:00:13,000\nfive\n\n",
+                "5\n00:00:13,000 --> 00:00:15,500\nsix\n\n",
+            ],
+        ),
+        (
+            "vtt",
+            [
+                "WEBVTT\n\n",
+                "00:00.500 --> 00:01.400\nOne two.\n\n",
+                "00:01.500 --> 00:01.900\nThree\n\n",
+                "00:05.000 --> 00:05.400\nfour,\n\n",
+                "00:08.000 --> 00:13.000\nfive\n\n",
+                "00:13.000 --> 00:15.500\nsix\n\n",
+            ],
+        ),
+    ],
+)
+def test_live_cues_come_as_they_are_final(
+    listening: Listening, monkeypatch: pytest.MonkeyPatch, capsysbinary: Capture,
+    format: str, cues: list[str],
+) -> None:  # fmt: skip
+    """With how many updates each is written; a pause ends a cue while nothing more is said."""
+    written: list[str] = []
+    seen: list[int] = []
+
+    def heard(pieces: Any, *, cancel: Any, **options: Any) -> Iterator[Update]:
+        for number, update in enumerate(CUES):
+            seen.append(number)
+            yield update
+
+    def emit(text: str) -> None:
+        written.append(text)
+        if " --> " in text:
+            when.append(seen[-1])
+
+    when: list[int] = []
+    monkeypatch.setattr(listening, "listen", heard)
+    monkeypatch.setattr("oscine.cli.live.emit", emit)
+    stdin(monkeypatch, bytes(3_200))
+    assert live("-", "-f", format) == 0
+    assert written == cues
+    assert when == [1, 2, 5, 5, 5]
+
+
+def test_live_cues_are_laid_out(
+    listening: Listening, monkeypatch: pytest.MonkeyPatch, capsysbinary: Capture
+) -> None:
+    stdin(monkeypatch, bytes(6_400))
+    assert live("-", "--output_format", "srt", "--max_line_width", "4", "--max_cps", "9") == 0
+    assert capsysbinary.readouterr().out.decode().splitlines()[:4] == [
+        "1", "00:00:00,000 --> 00:00:01,000", "w0", "w1."
+    ]  # fmt: skip
+
+
 @pytest.mark.parametrize(
     ("arguments", "problem"),
     [
         (["a.wav"], "leave out files"),
         (["-", "-"], "leave out files"),
         (["--beam-size", "5"], "beam_size does not go with --live"),
-        (["-f", "srt"], "output_format does not go with --live"),
+        (["-f", "json"], "--live writes to standard output, one format of lines: txt, vtt, srt"),
+        (["-f", "srt,vtt"], "--live writes to standard output, one format of lines: txt, vtt"),
+        (["-f", "all"], "--live writes to standard output, one format of lines: txt, vtt, srt"),
+        (["--max-line-width", "9"], "max_line_width is for subtitles; add --output-format srt"),
+        (["--word-timestamps"], "word_timestamps does not go with --live"),
         (["--max-words", "5"], "max_words does not go with --live"),
     ],
 )

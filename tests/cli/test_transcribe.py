@@ -139,6 +139,11 @@ def test_formats_given_again_are_all_written(
     assert Path("a.srt").read_text("utf-8").startswith("1\n")
     assert Path("a.vtt").read_text("utf-8").startswith("WEBVTT")
     assert not Path("a.txt").exists()
+    assert transcribe(*recordings("d.wav"), "-f", "SRT, vtt,json", "-f", "lrc") == 0
+    assert Path("d.vtt").read_text("utf-8").startswith("WEBVTT")
+    assert "Olá" in Path("d.json").read_text("utf-8")
+    assert Path("d.lrc").read_text("utf-8").startswith("[00:00.00]Olá,\n")
+    assert Path("d.srt").exists() and not Path("d.txt").exists()
     assert transcribe(*recordings("b.wav"), "-f", "tsv", "-f", "tsv") == 0
     assert capsysbinary.readouterr().out.startswith(b"start\tend")
     assert transcribe(*recordings("c.wav"), "-f", "txt", "-f", "all") == 0
@@ -155,9 +160,8 @@ def test_the_same_stem_twice_keeps_the_suffix(model: Any, recordings: Recordings
 @pytest.mark.parametrize(
     ("arguments", "problem"),
     [
-        (["-f", "SRT", "a.wav"], "'SRT' is not one of txt, vtt, srt, tsv, json, all; write -f srt"),
-        (["-f", "srt,vtt", "a.wav"], "write -f srt -f vtt"),
-        (["-f", "srt, Doc", "a.wav"], "is not one of txt, vtt, srt, tsv, json, all"),
+        (["-f", "srt, Doc", "a.wav"], "'doc' is not one of txt, vtt, srt, tsv, lrc, json, all"),
+        (["-f", "srt,,vtt", "a.wav"], "'' is not one of txt, vtt, srt"),
         (["--language", "en", "a.wav", "--language=de"], "--language is given twice"),
         (["--hotwords", "a", "--hotwords", "a", "a.wav"], "--hotwords is given twice"),
         (["--clip_timestamps", "1", "--clip-timestamps", "2", "a.wav"], "is given twice"),
@@ -180,7 +184,7 @@ def test_the_same_stem_twice_keeps_the_suffix(model: Any, recordings: Recordings
         (["a.wav", "--initial_prompt", "\udcff"], "initial_prompt must be text in UTF-8"),
         (
             ["a.wav", "--language", "xx"],
-            "unknown language 'xx'; valid are English names and codes: en",
+            "unknown language 'xx'; valid are auto, and names and codes",
         ),
         (["a.wav", "--task", "sing"], "Invalid value for '--task'"),
         (["a.wav", "--output_format", "doc"], "Invalid value for '--output-format'"),

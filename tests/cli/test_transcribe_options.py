@@ -140,6 +140,20 @@ REFUSED: dict[str, list[tuple[str, str]]] = {
             "max_line_width": "9", "max_words_per_line": "1", "highlight_words": "True",
         }.items()
     },
+    "clause_breaks": [
+        (f"{WORDS} -f srt --clause_breaks", "clause_breaks needs max_line_width"),
+        ("--max_line_width 9 --clause_breaks", "is for subtitles; add --output-format"),
+    ],
+    "min_cue_time": [
+        ("--min_cue_time 1", "min_cue_time is for subtitles; add --output-format"),
+        ("-f srt --min_cue_time -1", "min_cue_time must be 0 to 60 seconds, not -1"),
+        (f"{WORDS} -f vtt --highlight_words True --min_cue_time 1", "go with highlight_words"),
+    ],
+    "max_cps": [
+        ("--max_cps 17", "max_cps is for subtitles; add --output-format"),
+        ("-f srt --max_cps 0", "max_cps must be 1 to 1000 characters a second, not 0"),
+        (f"{WORDS} -f vtt --highlight_words True --max_cps 17", "go with highlight_words"),
+    ],
     "max_line_count": [
         (f"{WORDS} -f srt --max_line_count 2", "max_line_count needs max_line_width"),
         (
@@ -151,6 +165,12 @@ REFUSED: dict[str, list[tuple[str, str]]] = {
 
 #: What can be seen in the output.
 SHOWN: dict[str, tuple[str, str]] = {
+    "clause_breaks": (
+        f"{WORDS} -f srt --max_line_width 8 --max_line_count 1 --clause_breaks",
+        "Olá,\n\n2\n00:00:01,000 --> 00:00:01,333\n世界 ->\n\n3",
+    ),
+    "min_cue_time": ("-f srt --min_cue_time 0.9", "00:00:00,000 --> 00:00:00,900\nOlá,"),
+    "max_cps": ("-f srt --max_cps 5", "00:00:00,000 --> 00:00:00,800\nOlá,"),
     "output_format": ("--output_format tsv", "start\tend\ttext\n0\t500\tOlá,\n1000\t1500\t世界"),
     "word_timestamps": (f"{WORDS} -f json", '"words": [{"word": " Ol'),
     "max_line_width": (f"{WORDS} -f srt --max_line_width 5", ",500\n世界\n->\nx.\n"),

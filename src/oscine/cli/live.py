@@ -5,8 +5,9 @@ from __future__ import annotations
 import select
 import signal
 import sys
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
+from dataclasses import dataclass
 from queue import Empty, SimpleQueue
 from threading import Event
 from typing import TYPE_CHECKING, Any
@@ -17,9 +18,11 @@ from oscine.audio.suffixes import container_of
 from oscine.cli.console import emit, screen, tell
 from oscine.cli.outputs import STANDARD_INPUT
 from oscine.errors import AudioError, UsageError
-from oscine.subtitles import one_line
+from oscine.formats import LINES
+from oscine.options import options_of
+from oscine.subtitles import PLAIN, Layout, one_line
 from oscine.terminal import printable
-from oscine.types import Update, Word
+from oscine.types import Segment, Update, Word
 
 if TYPE_CHECKING:
     from oscine.cli.engine import Listener
@@ -34,23 +37,44 @@ RAW = (
     "--live - takes 16-bit little-endian mono samples at 16 kHz without a header, as of: "
     "ffmpeg -i FILE -f s16le -ac 1 -ar 16000 -"
 )
+PAUSE = 1.5  # seconds without a word that end a cue
+LONGEST_CUE = 7.0  # seconds: what Netflix's Timed Text Style Guide allows
 SENTENCE_ENDS = tuple(".!?。？！")
 #: Parameters that go with --live; others are refused by name if they are given.
-ALLOWED = frozenset("live latency files model device dtype fp16 offline threads verbose".split())
+ALLOWED = frozenset(
+    "live latency files model device dtype fp16 offline threads verbose output_format".split()
+)
+#: And with a format of subtitles.
+LAYOUT = frozenset(options_of(Layout))
 #: Of a transcription, those that a model's `listen` takes.
 LISTENING = frozenset({"language", "hotwords"})
 
 
-def check_live(files: list[str], given: frozenset[str]) -> None:
+@dataclass(frozen=True, slots=True)
+class Shown:
+    """How words are written: txt, as they are final, or another format of lines, by sentences."""
+
+    format: str = "txt"
+    layout: Layout = PLAIN
+
+
+def check_live(files: list[str], given: frozenset[str], formats: Sequence[str]) -> None:
     """Raise UsageError for what does not go with --live; `given`: names of what was said."""
     if files not in ([], [STANDARD_INPUT]):
         raise UsageError("--live hears the microphone, or with - standard input; leave out files")
-    for name in sorted(given - ALLOWED - LISTENING):
+    if len(formats) > 1 or formats[0] not in LINES:
+        known = ", ".join(LINES)
+        raise UsageError(f"--live writes to standard output, one format of lines: {known}")
+    for name in sorted(given - ALLOWED - LISTENING - LAYOUT):
         raise UsageError(f"{name} does not go with --live; leave it out")
 
 
 def listen(
-    model: Listener, files: list[str], latency: float | None, options: Mapping[str, Any]
+    model: Listener,
+    files: list[str],
+    latency: float | None,
+    options: Mapping[str, Any],
+    how: Shown,
 ) -> None:
     """Write words to stdout as they are final, a sentence a line; on a terminal also the guess."""
     stop = Event()
@@ -66,28 +90,69 @@ def listen(
 
     signal.signal(signal.SIGINT, end)
     try:
-        show(model.listen(pieces, cancel=stop, **wanted))
+        updates = guessed(model.listen(pieces, cancel=stop, **wanted))
+        if how.format == "txt":
+            write_words(updates)
+        else:
+            for text in LINES[how.format](sentences(updates), how.layout):
+                emit(text)
     finally:
         signal.signal(signal.SIGINT, before)
 
 
-def show(updates: Iterator[Update]) -> None:
-    """Final words go to stdout, partial ones over each other to stderr where people look at it."""
-    guess = sys.stderr.isatty()
+def guessed(updates: Iterable[Update]) -> Iterator[Update]:
+    """The same updates. Their partial words are shown over each other on stderr to people."""
+    if not sys.stderr.isatty():
+        yield from updates
+        return
+    for update in updates:
+        print("\r\033[K", end="", file=screen(), flush=True)
+        yield update
+        print(printable(line_of(update.partial)), end="", file=sys.stderr, flush=True)
+
+
+def write_words(updates: Iterable[Update]) -> None:
+    """Final words, each at once, and a sentence a line."""
     begun = False
     for update in updates:
-        if guess:
-            print("\r\033[K", end="", file=screen(), flush=True)
         for word in update.final:
             text = one_line(word.word)
             emit(f" {text}" if begun and word.word[:1].isspace() else text)
             begun = not text.endswith(SENTENCE_ENDS)
             if not begun:
                 emit("\n")
-        if guess:
-            print(printable(line_of(update.partial)), end="", file=sys.stderr, flush=True)
     if begun:
         emit("\n")
+
+
+def sentences(updates: Iterable[Update]) -> Iterator[Segment]:
+    """Final words as segments, each as soon as it is whole.
+
+    A segment ends with a sentence, at a pause, and before it gets longer than a cue is shown.
+    """
+    words: list[Word] = []
+    number = 0
+
+    def segment() -> Segment:
+        nonlocal number
+        start, end, text = words[0].start, words[-1].end, "".join(each.word for each in words)
+        made = Segment(number, 0, start, end, text, (), 0.0, 0.0, 0.0, 0.0, tuple(words))
+        words.clear()
+        number += 1
+        return made
+
+    for update in updates:
+        for word in update.final:
+            far = words and word.start - words[-1].end > PAUSE
+            if far or (words and word.end - words[0].start > LONGEST_CUE):
+                yield segment()
+            words.append(word)
+            if one_line(word.word).endswith(SENTENCE_ENDS):
+                yield segment()
+        if words and not update.partial and update.heard - words[-1].end > PAUSE:
+            yield segment()
+    if words:
+        yield segment()
 
 
 def line_of(words: tuple[Word, ...]) -> str:

@@ -102,7 +102,7 @@ def form(record: Option) -> tuple[Any, Callable[[str], Any] | None, str | None]:
     for part in get_args(kind):
         if get_origin(part) is list:  # of a few words
             (words,) = get_args(part)
-            return list[str] | None, one_of(get_args(words), record.flags[-1]), None
+            return list[str] | None, some_of(get_args(words)), None
     return FORMS.get(kind, (kind, None, None))
 
 
@@ -132,16 +132,15 @@ def word(text: str | None) -> str | None:
     return None if text == "None" else text
 
 
-def one_of(names: Sequence[str], flag: str) -> Callable[[str], str]:
-    """One of some names, by an option that may be given again; several at once are told how."""
+def some_of(names: Sequence[str]) -> Callable[[str], str]:
+    """Some of the names in any case, with commas between; the result has these in their own."""
 
     def parse(text: str) -> str:
-        if text in names:
-            return text
         parts = [part.strip().lower() for part in text.split(",")]
-        meant = [f"{flag} {part}" for part in parts if part in names]
-        remedy = f"; write {' '.join(meant)}" if len(meant) == len(parts) else ""
-        raise typer.BadParameter(f"{text!r} is not one of {', '.join(names)}{remedy}")
+        for part in parts:
+            if part not in names:
+                raise typer.BadParameter(f"{part!r} is not one of {', '.join(names)}")
+        return ",".join(parts)
 
     return parse
 

@@ -18,7 +18,7 @@ from oscine.cli.engine import (
     start_log,
     tell_times,
 )
-from oscine.cli.live import LISTENING, check_live, listen
+from oscine.cli.live import LISTENING, Shown, check_live, listen
 from oscine.cli.outputs import are_writable, at_home, is_readable, make_folder, plan
 from oscine.cli.parameters import chosen, command
 from oscine.cli.work import Asked, finish
@@ -64,13 +64,13 @@ def transcribe(
     if own.output_dir == "":  # which Path takes for this folder
         raise UsageError("the name of the output folder is empty")
     folder = None if own.output_dir is None else expanded(own.output_dir)
-    check_files(files, own, said)
+    formats = formats_of(own)
+    check_files(files, own, said, formats)
     options = {name: given_options[name] for name in options_of(TranscribeOptions)}
     layout = chosen(Layout, given_options)
     increment = own.temperature_increment_on_fallback
     options["temperature"] = temperatures(options["temperature"], increment)
-    formats = tuple(dict.fromkeys(own.output_format or ["txt"]))
-    check_layout(layout, formats, options["word_timestamps"])
+    check_layout(layout, formats, own.live or options["word_timestamps"])
     TranscribeOptions.of(**options, model_dir=own.model_dir)  # what this model lacks is told later
     own = replace(own, dtype=precision(own.dtype, own.fp16))
     written = FORMATS if ALL in formats else formats
@@ -82,7 +82,9 @@ def transcribe(
     start_log(own.verbose)
     if own.live:
         loaded = load_listener(own)
-        listen(loaded, files, own.latency, {name: options[name] for name in LISTENING & said})
+        show = Shown(formats[0], layout)
+        told = {name: options[name] for name in LISTENING & said}
+        listen(loaded, files, own.latency, told, show)
         raise typer.Exit(0)
     prepare_decoder()
     able = [job for job in jobs if is_readable(job.source) and are_writable(job.targets)]
@@ -95,10 +97,19 @@ def transcribe(
     raise typer.Exit(0 if all(done) and len(able) == len(jobs) else 1)
 
 
-def check_files(files: list[str], own: TranscribeCommand, said: frozenset[str]) -> None:
+def formats_of(own: TranscribeCommand) -> tuple[str, ...]:
+    """Formats by name, each once, in the order in which they were given."""
+    return tuple(
+        dict.fromkeys(name for each in own.output_format or ["txt"] for name in each.split(","))
+    )
+
+
+def check_files(
+    files: list[str], own: TranscribeCommand, said: frozenset[str], formats: Sequence[str]
+) -> None:
     """Refuse recordings with --live and its options without it; `said`: names of what was given."""
     if own.live:
-        check_live(files, said)
+        check_live(files, said, formats)
     elif own.latency is not None:
         raise UsageError("latency needs --live")
     elif not files:
@@ -110,7 +121,7 @@ def check_layout(layout: Layout, formats: Sequence[str], word_timestamps: bool) 
     for name in layout.asked:
         if not set(formats) & {*SUBTITLES, ALL}:
             raise UsageError(f"{name} is for subtitles; add --output-format srt, vtt or all")
-        if not word_timestamps:
+        if not word_timestamps and name in layout.of_words:
             raise UsageError(f"{name} needs word_timestamps; add --word-timestamps")
 
 

@@ -9,7 +9,7 @@ from oscine.options import WHISPER, Group, option
 from oscine.options.checks import as_given, flag, number, one_of, optional
 
 Dtype: TypeAlias = Literal["auto", "f32", "f16"]
-Format: TypeAlias = Literal["txt", "vtt", "srt", "tsv", "json", "all"]
+Format: TypeAlias = Literal["txt", "vtt", "srt", "tsv", "lrc", "json", "all"]
 
 
 def _model(default: str) -> Any:
@@ -55,7 +55,7 @@ class TranscribeCommand(LoadOptions):
         elsewhere="set the environment variable OSCINE_HOME")
     output_format: list[Format] | None = option(
         None, as_given,
-        "txt, vtt, srt, tsv, json or all; may be repeated. Several are written to files.",
+        "txt, vtt, srt, tsv, lrc, json or all; several as srt,vtt, which are written to files.",
         Group.OUTPUT, default_text="txt", flags=("--output-format", "-f"), metavar="FORMAT",
         elsewhere="give the transcript to formats.render")
     output_dir: str | None = option(
