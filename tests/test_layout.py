@@ -68,9 +68,11 @@ MAY_IMPORT = {
     "options.checks": ("options", "errors"),
     "options.command": ("options", "options.checks"),
     "options.speak": ("options", "options.checks", "options.command"),
+    "options.others": ("types",),
     "options.layout": ("options", "options.checks", "errors"),
     "options.transcribe": (
-        *("options", "options.checks", "options.command", "options.layout", "errors"),
+        *("options", "options.checks", "options.command", "options.layout", "options.others"),
+        "errors",
         "text.languages",
     ),
     "cues": ("types", "options.layout"),

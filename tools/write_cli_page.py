@@ -6,6 +6,7 @@ tests/test_readme.py fails where the page is not what this writes.
 from __future__ import annotations
 
 from collections.abc import Iterator
+from itertools import groupby
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +14,7 @@ from oscine.cli.parameters import default_of, in_groups
 from oscine.options import Option
 from oscine.options.command import SpeakCommand, TranscribeCommand
 from oscine.options.layout import Layout
+from oscine.options.others import ANSWERED, TAKEN
 from oscine.options.speak import SpeakOptions, VoiceOptions
 from oscine.options.transcribe import TranscribeOptions
 
@@ -33,6 +35,12 @@ Names and values are those of openai-whisper's command, with dashes or underscor
 `--offline`, `--live` and `--play`. The word `None` stands for no number where a number may be
 absent. An option that cannot be carried out is refused by name, never ignored. *Only* names the
 family of models that takes an option where the others refuse it.
+"""
+OTHERS = """\
+## Options of other programs
+
+`oscine transcribe` takes options of whisper.cpp, faster-whisper, whisper-ctranslate2, WhisperX and
+parakeet-mlx where they mean the same. [coming-from.md](coming-from.md) has whole commands.
 """
 
 
@@ -71,6 +79,19 @@ def lines() -> Iterator[str]:
                 row = (names(option), option.help, default(option), only)
                 yield f"| {' | '.join(map(cell, row))} |"
             yield ""
+    yield from names_of_others()
+
+
+def names_of_others() -> Iterator[str]:
+    """What options of other programs stand for, and what to do instead of the rest."""
+    yield OTHERS
+    yield "| there | here |\n|---|---|"
+    for name, meant in TAKEN.items():
+        yield f"| `{name}` | {f'`{meant}`' if meant else 'nothing to ask for'} |"
+    yield ""
+    yield "| there | instead |\n|---|---|"
+    for remedy, group in groupby(ANSWERED, key=ANSWERED.__getitem__):
+        yield f"| {' '.join(f'`{name}`' for name in group)} | {cell(remedy)} |"
 
 
 def text() -> str:

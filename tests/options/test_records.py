@@ -307,5 +307,6 @@ def test_an_option_of_the_host_is_in_two_places(name: str) -> None:
         for file in source.rglob("*.py")
         if re.search(rf"\b{name}\b", file.read_text("utf-8"))
     }
+    named.discard("options/others.py")  # what other programs call it
     records = {file for file in named if file.startswith("options/")}
     assert len(records) == 1 and named - records == {USES[name]}

@@ -9,6 +9,7 @@ from typing import Any, ClassVar
 from typer.core import TyperCommand
 
 from oscine.errors import UsageError
+from oscine.options.others import spoken_here
 
 COLUMN = 30  # least width of names in the help, so that all groups have one margin
 NARROW = 60  # columns below which help is under its names, not beside them
@@ -72,6 +73,45 @@ def write_below(formatter: Any, records: Sequence[tuple[str, str]]) -> None:
         formatter.write_text(names.strip())
         with formatter.indentation(), formatter.indentation():
             formatter.write_text(help)
+
+
+def translated(
+    arguments: Sequence[str], own: Mapping[str, bool], answers: Mapping[str, str]
+) -> list[str]:
+    """Arguments with the options of other programs as those of here, see options/others.py.
+
+    `own`: the command's options, and whether each takes a value. What another program's option
+    stands for as a whole comes first, so that an option that is given by its own name wins. Raises
+    UsageError for an option that only another program has, with its answer.
+    """
+    first: list[str] = []
+    rest: list[str] = []
+    waiting = list(arguments)
+    while waiting:
+        argument = waiting.pop(0)
+        if argument == "--":
+            return [*first, *rest, argument, *waiting]
+        name, equals, value = argument.partition("=")
+        following = value if equals else next(iter(waiting), None)
+        taken = spoken_here(name, following) if name.startswith("-") else None
+        if taken is None:
+            name = name.replace("_", "-") if name.startswith("--") else name
+            if name not in own and name in answers:
+                raise UsageError(f"there is no option {name}: {answers[name]}")
+            rest.append(argument)
+        else:
+            meant, with_value = taken
+            if with_value and not equals:
+                del waiting[0]
+            if meant in own:
+                name = meant
+                rest.append(name + equals + value)
+            else:
+                first += meant.split()
+                rest += [value] if value and not with_value else []
+        if own.get(name) and not equals and waiting:
+            rest.append(waiting.pop(0))
+    return [*first, *rest]
 
 
 def rewrite(

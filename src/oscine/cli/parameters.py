@@ -139,7 +139,9 @@ def some_of(names: Sequence[str]) -> Callable[[str], str]:
         parts = [part.strip().lower() for part in text.split(",")]
         for part in parts:
             if part not in names:
-                raise typer.BadParameter(f"{part!r} is not one of {', '.join(names)}")
+                is_path = "." in part or "/" in part  # whisper.cpp's -f
+                remedy = "; a recording is named without an option" if is_path else ""
+                raise typer.BadParameter(f"{part!r} is not one of {', '.join(names)}{remedy}")
         return ",".join(parts)
 
     return parse

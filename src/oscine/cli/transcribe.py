@@ -19,15 +19,17 @@ from oscine.cli.engine import (
     tell_times,
 )
 from oscine.cli.live import LISTENING, Shown, check_live, listen
+from oscine.cli.openai_style import OpenAIStyle, translated
 from oscine.cli.outputs import are_writable, at_home, is_readable, make_folder, plan
 from oscine.cli.parameters import chosen, command
 from oscine.cli.work import Asked, finish
 from oscine.errors import UsageError
 from oscine.files import expanded
 from oscine.formats import FORMATS, SUBTITLES
-from oscine.options import options_of
+from oscine.options import options_of, replaced
 from oscine.options.command import Dtype, LoadOptions, TranscribeCommand
 from oscine.options.layout import Layout
+from oscine.options.others import ANSWERED, TAKEN
 from oscine.options.transcribe import TranscribeOptions
 from oscine.registry import default
 
@@ -40,7 +42,25 @@ ALL = "all"  # of the formats
 SMALLEST_STEP = 0.01  # of temperature: more attempts at one window are a mistake
 
 
-@command(app, TranscribeCommand, TranscribeOptions, Layout)
+#: What only other programs have, and what does here what it asks for.
+ANSWERS = ANSWERED | {
+    f"--{name.replace('_', '-')}": remedy
+    for name, remedy in replaced(TranscribeOptions).items()
+    if f"--{name.replace('_', '-')}" not in TAKEN
+}
+
+
+class TranscribeStyle(OpenAIStyle):
+    """Takes what other programs call these options, and answers what they have besides."""
+
+    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
+        """As OpenAIStyle. Raises UsageError for an option that only another program has."""
+        options: list[Any] = [each for each in self.params if each.param_type_name == "option"]
+        own = {name: not each.is_flag for each in options for name in each.opts}
+        return super().parse_args(ctx, translated(args, own, ANSWERS))
+
+
+@command(app, TranscribeCommand, TranscribeOptions, Layout, style=TranscribeStyle)
 def transcribe(
     context: typer.Context,
     files: Annotated[

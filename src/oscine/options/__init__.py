@@ -108,7 +108,8 @@ class Options:
     """Base of frozen dataclasses of options; make them with `of`, which checks and normalises.
 
     `purpose` is how messages call what they are for, `call` what takes those in `beside`, and
-    `others` are classes of options that the task's command takes and `of` does not.
+    `others` are classes of options that the task's command takes and `of` does not; `foreign` has
+    names that only other programs have, and what to do instead.
     """
 
     __slots__ = ()
@@ -116,6 +117,7 @@ class Options:
     call: ClassVar[str] = ""
     beside: ClassVar[tuple[str, ...]] = ()
     others: ClassVar[tuple[type[Any], ...]] = ()
+    foreign: ClassVar[Mapping[str, str]] = MappingProxyType({})
 
     @classmethod
     def of(cls, **options: Any) -> Self:
@@ -153,7 +155,7 @@ def elsewhere(kind: type[Options]) -> Mapping[str, str]:
     """Names that are no options of a kind, and what to do instead."""
     records = [each for other in kind.others for each in options_of(other).values()]
     commands = {each.name: each.elsewhere for each in records if each.elsewhere}
-    return MappingProxyType({**replaced(kind), **commands})
+    return MappingProxyType({**kind.foreign, **replaced(kind), **commands})
 
 
 def replaced(kind: type[Options]) -> Mapping[str, str]:

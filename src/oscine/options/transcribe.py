@@ -34,6 +34,7 @@ from oscine.options.checks import (
 )
 from oscine.options.command import TranscribeCommand
 from oscine.options.layout import Layout
+from oscine.options.others import IN_PYTHON
 from oscine.text.languages import language_code
 
 Task: TypeAlias = Literal["transcribe", "translate"]
@@ -218,6 +219,7 @@ class TranscribeOptions(Options, DecodingOptions, SegmentOptions):
 
     purpose = "transcribe"
     others = (TranscribeCommand, Layout)
+    foreign = IN_PYTHON
 
     # fmt: off
     language_detection_segments: int = option(
