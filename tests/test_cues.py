@@ -47,9 +47,9 @@ def test_a_least_time_is_held_by_joining_where_there_is_no_silence() -> None:
         (0, 0.9, "Yes. No."), (0.9, 3, "Or so."), (8, 8.8, "Ah.")
     ]  # fmt: skip
     wide = Layout(min_cue_time=1.0, max_line_width=9)
-    assert shown(wide, *talk)[0] == (0, 3, "Yes.\nNo.\nOr so.")
-    full = Layout(min_cue_time=1.0, max_line_width=9, max_line_count=2)
-    assert [text for *_, text in shown(full, *talk)] == ["Yes.\nNo.", "Or so.", "Ah."]
+    assert shown(wide, *talk)[0] == (0, 3, "Yes. No.\nOr so.")
+    full = Layout(min_cue_time=1.0, max_line_width=9, max_line_count=1)
+    assert [text for *_, text in shown(full, *talk)] == ["Yes. No.", "Or so.", "Ah."]
 
 
 def test_chinese_is_joined_without_a_space() -> None:

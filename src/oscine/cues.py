@@ -96,22 +96,31 @@ def joins(cue: Cue, after: Cue, layout: Layout) -> bool:
         return False
     if not 0 <= milliseconds(after.start) - start < least or layout.max_words_per_line is not None:
         return False
-    lines = cue.text.count("\n") + after.text.count("\n") + 2
+    lines = (cue.text + _between(cue, after, layout) + after.text).count("\n") + 1
     return layout.max_line_count is None or lines <= layout.max_line_count
 
 
 def joined(cue: Cue, after: Cue, layout: Layout) -> Cue:
-    """Two cues as one: line after line where lines have a width, else in one line."""
-    between = "\n" if layout.max_line_width is not None else _space(cue.text, after.text)
+    """Two cues as one: in one line where it has room for them, else line after line."""
+    between = _between(cue, after, layout)
     size = cue.size + after.size + len(between)
     end = max(cue.end, after.end)
     return Cue(cue.start, end, cue.text + between + after.text, cue.channel, size)
 
 
-def _space(before: str, after: str) -> str:
-    """What stands between two texts: nothing where either is written without spaces."""
-    wide = any(unicodedata.east_asian_width(each) in "WF" for each in (before[-1:], after[:1]))
-    return "" if wide else " "
+def _between(cue: Cue, after: Cue, layout: Layout) -> str:
+    """What stands between the texts of two cues that become one: a space or a line's end.
+
+    Nothing stands between texts of which either is written without spaces.
+    """
+    wide = any(
+        unicodedata.east_asian_width(each) in "WF" for each in (cue.text[-1:], after.text[:1])
+    )
+    space = "" if wide else " "
+    if layout.max_line_width is None:
+        return space
+    fits = cue.size + len(space) + after.size <= layout.max_line_width
+    return space if fits and "\n" not in cue.text + after.text else "\n"
 
 
 def ends_clause(word: str, marks: str = CLAUSE_ENDS) -> bool:

@@ -56,7 +56,7 @@ TAKEN: Mapping[str, str] = MappingProxyType(
         **{"--live-transcribe": "--live", "--log-prob-threshold": "--logprob-threshold"},
         **{"--compute-type default": "", "--compute-type auto": ""},
         **{"--compute-type float16": "--dtype f16", "--compute-type float32": "--dtype f32"},
-        "--cpu-threads": "--threads",
+        **{"--cpu-threads": "--threads", "--device-index 0": ""},
         # WhisperX
         **{"--vad-onset": "--vad-threshold", "--vad-offset": "--vad-neg-threshold"},
         **{"--vad-method silero": "", "--model-cache-only": "--offline", "--no-align": ""},
