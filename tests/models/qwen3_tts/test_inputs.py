@@ -164,6 +164,12 @@ def test_languages_by_their_own_names(custom: Qwen3Tts) -> None:
         unicodedata.normalize("NFD", "한국어"): "korean",
     }  # fmt: skip
     assert {name: language_name(name) for name in own} == own
+    others = {
+        "zh-Hant-TW": "chinese", "ger": "german", "pt-BR": "portuguese", "jpn": "japanese",
+        "es_419.UTF-8": "spanish", "auto": "auto", "AUTO": "auto", "und": "auto", "": "auto",
+        "zh-yue": "cantonese", "Klingon": "klingon",  # which the models then refuse
+    }  # fmt: skip
+    assert {name: language_name(name) for name in others} == others
     assert set(own.values()) == set(LANGUAGES)
 
 
