@@ -89,7 +89,7 @@ ANSWERED: dict[str, str] = _answers(
         "-debug --debug-mode --log-level": "use verbose",
         "-di --diarize -tdrz --tinydiarize --speaker-name --speaker-num": _SPEAKERS,
         "--min-speakers --max-speakers --diarize-model --speaker-embeddings": _SPEAKERS,
-        "--hf-token": "no model here needs one; OSCINE_HOME keeps what HF_TOKEN could fetch",
+        "--hf-token": f"no model here needs a token; {_SPEAKERS}",
         "-of --output-file --output-template --output-name": _NAMED,
         "-ocsv --output-csv": "use output_format tsv, which has the same columns",
         "-owts --output-words": "use highlight_words, which underlines words in srt and vtt",
