@@ -6,6 +6,7 @@ import io
 import os
 import sys
 from collections.abc import Iterator
+from itertools import pairwise
 from pathlib import Path
 from threading import Event
 from types import SimpleNamespace
@@ -13,9 +14,11 @@ from typing import Any
 
 import numpy as np
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from oscine.cli import run
-from oscine.cli.live import standard_input
+from oscine.cli.live import LONGEST_CUE, PAUSE, sentences, standard_input
 from oscine.types import Update, Word
 
 Capture = pytest.CaptureFixture[bytes]
@@ -147,6 +150,45 @@ def test_live_cues_come_as_they_are_final(
     assert live("-", "-f", format) == 0
     assert written == cues
     assert when == [1, 2, 5, 5, 5]
+
+
+@given(
+    st.lists(
+        st.lists(
+            st.tuples(
+                st.sampled_from([0.0, 0.1, PAUSE + 0.1, 9.0]),  # silence before the word
+                st.sampled_from([0.0, 0.3, 3.0, 8.0]),  # its length
+                st.sampled_from([" a", " b.", "世", "。", " x\ny", " ?!"]),
+            ),
+            max_size=4,
+        ),
+        max_size=8,
+    ),
+    st.booleans(),
+)
+def test_live_sentences_lose_no_word(
+    pieces: list[list[tuple[float, float, str]]], guess: bool
+) -> None:
+    now, updates = 0.0, []
+    for piece in pieces:
+        final = []
+        for silence, length, text in piece:
+            start = now + silence
+            now = start + length
+            final.append(Word(start, now, text, 1.0))
+        partial = (Word(now, now, " guess", 1.0),) if guess else ()
+        now += 1.0
+        updates.append(Update(tuple(final), partial, now))
+    segments = list(sentences(iter(updates)))
+    assert [word for each in segments for word in each.words or ()] == [
+        word for update in updates for word in update.final
+    ]
+    assert [each.id for each in segments] == [*range(len(segments))]
+    for each in segments:
+        words = each.words
+        assert words and (each.start, each.end) == (words[0].start, words[-1].end)
+        assert len(words) == 1 or each.end - each.start <= LONGEST_CUE
+        assert all(late.start - early.end <= PAUSE for early, late in pairwise(words))
 
 
 def test_live_cues_are_laid_out(

@@ -6,6 +6,8 @@ from typing import Any
 
 import numpy as np
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from oscine.errors import UsageError
 from oscine.options import Options, elsewhere, options_of
@@ -61,6 +63,28 @@ from oscine.options.transcribe import TranscribeOptions
 )
 def test_openai_forms(name: str, value: Any, normal: Any) -> None:
     assert getattr(TranscribeOptions.of(**{name: value}), name) == normal
+
+
+@given(
+    st.lists(st.integers(0, 400 * 3_600_000), min_size=2, max_size=6).map(sorted),
+    st.lists(st.booleans(), min_size=6, max_size=6),
+)
+def test_clips_as_players_show_times(times: list[int], long: list[bool]) -> None:
+    """H:MM:SS.mmm, or MM:SS.mmm with any number of minutes, are the same seconds."""
+
+    def shown(time: int, hours: bool) -> str:
+        rest = f"{time // 1000 % 60:02d}.{time % 1000:03d}"
+        minutes = time // 60_000
+        return f"{minutes // 60:02d}:{minutes % 60:02d}:{rest}" if hours else f"{minutes}:{rest}"
+
+    written = [shown(time, hours) for time, hours in zip(times, long, strict=False)]
+    seconds = [time / 1000 for time in times]
+    meant = TranscribeOptions.of(clip_timestamps=seconds).clip_timestamps
+    for given_times in (",".join(written), written, tuple(written)):
+        found = TranscribeOptions.of(clip_timestamps=given_times).clip_timestamps
+        assert np.allclose([t for c in found for t in c if t is not None],
+                           [t for c in meant for t in c if t is not None])  # fmt: skip
+        assert len(found) == len(meant)
 
 
 def test_defaults_need_no_checking() -> None:
