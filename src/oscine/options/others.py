@@ -1,7 +1,7 @@
 """What other programs call options of `oscine transcribe`: taken where that means the same here,
 else answered with what does it here.
 
-Sources, read in 2026: faster_whisper/transcribe.py; whisper-ctranslate2's commandline.py;
+Sources: faster_whisper/transcribe.py; whisper-ctranslate2's commandline.py;
 whisper.cpp's examples/cli/cli.cpp; WhisperX's whisperx/__main__.py; parakeet-mlx's cli.py. Names
 that openai-whisper has are the names here.
 """
