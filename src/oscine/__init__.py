@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from oscine.models.speech import Speech
     from oscine.types import Transcript
 
-__all__ = ["load", "register", "speak", "transcribe"]
+__all__ = ["load", "plain_text", "register", "speak", "transcribe"]
 
 
 def __getattr__(name: str) -> str:
@@ -48,6 +48,16 @@ def load(
     from oscine.loading import load as load_model  # a bare `import oscine` stays quick
 
     return load_model(model, device, dtype, offline=offline)
+
+
+def plain_text(text: str) -> str:
+    """Markdown as text that can be spoken: without markup, targets of links, emoji and code.
+
+    `oscine speak --plain` does the same. Raises UsageError for what is no text.
+    """
+    from oscine.text.plain import plain_text as plain
+
+    return plain(text)
 
 
 def register(family: "Family") -> None:

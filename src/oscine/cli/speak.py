@@ -99,7 +99,7 @@ def speak(
         raise UsageError("standard input cannot be both the text and the reference")
     set_threads(own.threads)
     check_device(own.device)
-    words = text_in.open_text(text)
+    words = text_in.open_text(text, plain=own.plain)
     if who.reference_text is not None:
         how["reference_text"] = text_in.open_words(who.reference_text)
     if who.reference is not None:

@@ -14,6 +14,7 @@ from oscine.audio.suffixes import SUFFIXES as SOUND
 from oscine.cli.outputs import STANDARD_INPUT, at_home
 from oscine.errors import OscineError, UsageError
 from oscine.files import is_device
+from oscine.text.plain import plain_parts, plain_text
 
 NO_TEXT = "is not text in UTF-8; save or convert it as that"
 SAID = "give the words that are said, in quotes, or a file that holds them"
@@ -25,8 +26,10 @@ SUFFIXES = SOUND | frozenset(
 )
 
 
-def open_text(argument: str) -> str | Iterator[str]:
+def open_text(argument: str, *, plain: bool = False) -> str | Iterator[str]:
     """The text itself; of a file that is there its contents; of `-` standard input, bit by bit.
+
+    With `plain` it is Markdown, made speakable.
 
     Raises UsageError for no text and for what looks like a file and is none, OscineError for a file
     that is empty, or holds no text in UTF-8 (its byte order mark is no part of it).
@@ -34,15 +37,16 @@ def open_text(argument: str) -> str | Iterator[str]:
     if argument == STANDARD_INPUT:
         if sys.stdin is None:
             raise OscineError("standard input: is closed; name a file")
-        return standard_input(sys.stdin.buffer)
+        coming = standard_input(sys.stdin.buffer)
+        return plain_parts(coming) if plain else coming
     if not argument.strip():
         raise UsageError("there is no text to speak")
     found = contents(argument, "give this text through -", "to speak this name, give it through -")
-    if found is not None:
-        return found
-    if not any(map(str.isalnum, argument)):
+    text = argument if found is None else found
+    text = plain_text(text) if plain else text
+    if (found is None or plain) and not any(map(str.isalnum, text)):
         raise UsageError(f"there is nothing to say in {argument!r}: no letter and no digit")
-    return argument
+    return text
 
 
 def open_words(argument: str) -> str:

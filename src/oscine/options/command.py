@@ -100,6 +100,9 @@ class SpeakCommand(LoadOptions):
     play: bool = option(
         False, flag, "Play the speech while it is made.", Group.OUTPUT, flags=("--play",),
         elsewhere="iterate over stream() and play its audio")
+    plain: bool = option(
+        False, flag, "The text is Markdown: speak its words, not its markup, links, emoji, code.",
+        Group.LENGTH, flags=("--plain",), elsewhere="give oscine.plain_text(text) as the text")
     verbose: bool = option(
         False, flag, "Report time to the first audio, speed and seed on stderr.", Group.OUTPUT,
         elsewhere="look at stream().first_audio and at the seed of the speech")
