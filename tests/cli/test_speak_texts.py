@@ -10,7 +10,13 @@ from types import SimpleNamespace
 
 import pytest
 
-from .speaking import Speaker, speak
+from oscine.audio.io import decode
+from oscine.audio.write import save
+from oscine.errors import UsageError
+from oscine.models.qwen3_tts.abilities import Abilities
+from oscine.types import Audio
+
+from .speaking import RATE, Speaker, speak, tone
 
 Capture = pytest.CaptureFixture[str]
 
@@ -43,3 +49,76 @@ def test_markdown_that_says_nothing_is_refused(
     assert speak(text, "--plain", "-o", "a.wav") == 2
     assert "there is nothing to say" in capsys.readouterr().err
     assert not os.path.exists("a.wav") and not speaker.loaded
+
+
+LINES = "one two\n\n  three \n*\nfour BREAK five\nsix\n"
+
+
+def test_each_line_has_a_file_and_one_that_fails_stops_no_other(
+    speaker: Speaker, capsys: Capture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    Path("lines.txt").write_text(LINES, "utf-8")
+    refuse(speaker, monkeypatch, "*")
+    assert speak("lines.txt", "--lines", "-o", "a.wav", "--seed", "3") == 1
+    told = capsys.readouterr().err
+    assert "line 4: there is nothing to say" in told and "line 5: the device was lost" in told
+    assert told.endswith("2 of 5 lines could not be spoken\n")
+    assert "a-004.wav: written as far as 00:00.100" in told
+    assert [text for text, _ in speaker.asked] == ["one two", "three", "four BREAK five", "six"]
+    assert all(options["seed"] == 3 for _, options in speaker.asked)
+    assert len(speaker.loaded) == 1
+    lengths = {name: round(decode(name, RATE).duration, 1) for name in sorted(os.listdir())
+               if name.startswith("a-")}  # fmt: skip
+    assert lengths == {"a-001.wav": 0.2, "a-002.wav": 0.1, "a-004.wav": 0.1, "a-005.wav": 0.1}
+
+
+def refuse(speaker: Speaker, monkeypatch: pytest.MonkeyPatch, text: str) -> None:
+    """Have the model refuse a text, as it does without letters."""
+    real = speaker.stream
+
+    def stream(said: str, **options: object) -> object:
+        if said == text:
+            raise UsageError("there is nothing to say in the text: no letter and no digit")
+        return real(said, **options)
+
+    monkeypatch.setattr(speaker, "stream", stream)
+
+
+def test_lines_of_standard_input_as_markdown(
+    speaker: Speaker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    stdin(monkeypatch, "# One\n- **two**\n")
+    assert speak("-", "--lines", "--plain", "-o", "a.flac") == 0
+    assert [text for text, _ in speaker.asked] == ["One.", "two."]
+    assert sorted(os.listdir()) == ["a-001.flac", "a-002.flac", "weights"]
+
+
+@pytest.mark.parametrize("output", [[], ["-o", "-"]])
+def test_lines_need_a_file(speaker: Speaker, capsys: Capture, output: list[str]) -> None:
+    assert speak("one\ntwo", "--lines", *output) == 2
+    assert "--lines writes a file for each line" in capsys.readouterr().err
+    assert not speaker.loaded
+
+
+def test_no_line_takes_the_place_of_what_is_read(speaker: Speaker, capsys: Capture) -> None:
+    Path("a-001.wav").write_text("one\ntwo\n", "utf-8")
+    assert speak("a-001.wav", "--lines", "-o", "a.wav") == 2
+    assert "a-001.wav would be overwritten by the speech" in capsys.readouterr().err
+    assert Path("a-001.wav").read_text("utf-8") == "one\ntwo\n"
+
+
+def test_a_reference_is_heard_once_for_all_lines(
+    speaker: Speaker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    save(Audio(tone("x"), RATE), "ref.wav")
+    heard: list[object] = []
+    abilities = Abilities("weights", "base", "1b7", {}, ("english",))
+    monkeypatch.setattr(Speaker, "abilities", abilities)
+    monkeypatch.setattr(
+        Speaker, "voice_of", lambda self, *given, **more: heard.append((given, more)) or "voice",
+        raising=False,
+    )  # fmt: skip
+    words = ["--reference", "ref.wav", "--reference-text", "x", "--reference-silence", "1"]
+    assert speak("one\ntwo", "--lines", "-o", "a.wav", *words) == 0
+    assert heard == [(("ref.wav", "x"), {"silence": 1.0})]
+    assert [options for _, options in speaker.asked] == [{"voice": "voice"}] * 2

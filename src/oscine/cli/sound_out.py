@@ -124,6 +124,20 @@ def choose(output: str | None, form: str | None, play: bool, inputs: Iterable[st
     return Out(output, format_of(sys.stdout.buffer, form or "wav"), play)
 
 
+def numbered(output: str | None, count: int) -> list[str]:
+    """Names of files for `count` texts: a.wav gives a-001.wav, a-002.wav ...
+
+    Raises UsageError where no file is named.
+    """
+    if output in (None, STANDARD_OUTPUT):
+        raise UsageError(
+            "--lines writes a file for each line; name one with --output: a.wav gives a-001.wav ..."
+        )
+    stem, suffix = os.path.splitext(output)
+    width = max(3, len(str(count)))
+    return [f"{stem}-{number:0{width}}{suffix}" for number in range(1, count + 1)]
+
+
 def checked_file(output: str, form: str | None, inputs: Iterable[str]) -> str:
     """The format of a file that can be written."""
     from oscine.audio.encode import CODINGS

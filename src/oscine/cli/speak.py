@@ -6,14 +6,14 @@ import os
 from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, TypeAlias
 
 import typer
 
 from oscine import hub, registry
 from oscine.audio.suffixes import SUFFIXES
 from oscine.cli import sound_out, text_in
-from oscine.cli.console import ArgumentError
+from oscine.cli.console import ArgumentError, tell
 from oscine.cli.engine import (
     check_device,
     check_task,
@@ -28,12 +28,14 @@ from oscine.cli.openai_style import OpenAIStyle
 from oscine.cli.outputs import STANDARD_INPUT, at_home
 from oscine.cli.parameters import chosen, command
 from oscine.cli.voices import all_saved, released, saved, show_voices
-from oscine.errors import UsageError
+from oscine.errors import OscineError, UsageError
 from oscine.family import LISTS, Abilities, Speaker
 from oscine.files import expanded
 from oscine.options import options_of, replaced
 from oscine.options.command import SpeakCommand
 from oscine.options.speak import SpeakOptions, VoiceOptions
+
+Text: TypeAlias = str | Iterator[str]
 
 app = typer.Typer(add_completion=False, pretty_exceptions_enable=False, rich_markup_mode=None)
 
@@ -99,7 +101,7 @@ def speak(
         raise UsageError("standard input cannot be both the text and the reference")
     set_threads(own.threads)
     check_device(own.device)
-    words = text_in.open_text(text, plain=own.plain)
+    texts, targets = wanted(text, own)
     if who.reference_text is not None:
         how["reference_text"] = text_in.open_words(who.reference_text)
     if who.reference is not None:
@@ -115,11 +117,21 @@ def speak(
             how.pop("instruct", None)  # or the model would tell once more that it is left out
     named = (text, who.reference, who.reference_text, who.voice)
     read = [at_home(str(each)) for each in named if each is not None]
-    out = sound_out.choose(own.output, own.format, own.play, read_files(model, who.voice, read))
+    inputs = list(read_files(model, who.voice, read))
+    outs = [sound_out.choose(each, own.format, own.play, inputs) for each in targets]
     loaded = load_for("speak", model, own.device, own.dtype, offline=own.offline)
     name_somebody(loaded.abilities, how)
-    say_text(loaded, words, out, how | options)
+    say_all(loaded, texts, outs, how | options)
     tell_times(loaded)
+
+
+def wanted(text: str, own: SpeakCommand) -> tuple[list[tuple[int, Text]], list[str | None]]:
+    """The texts to speak, each with the number of its line (0: all is one text), and their files."""
+    words = text_in.open_text(text, plain=own.plain and not own.lines)
+    if not own.lines:
+        return [(0, words)], [own.output]
+    lines = text_in.lines_of(words, plain=own.plain)
+    return [*lines], [*sound_out.numbered(own.output, len(lines))]
 
 
 def read_files(model: str, voice: str | None, arguments: list[str]) -> Iterator[str]:
@@ -151,9 +163,34 @@ def name_somebody(abilities: Abilities, options: dict[str, Any]) -> None:
         options.setdefault("voice", abilities.default_voice)
 
 
-def say_text(
-    model: Speaker, text: str | Iterator[str], out: sound_out.Out, options: dict[str, Any]
+def say_all(
+    model: Speaker,
+    texts: list[tuple[int, Text]],
+    outs: list[sound_out.Out],
+    options: dict[str, Any],
 ) -> None:
+    """Each text to its file; a line that fails is told, and the others are spoken all the same.
+
+    Raises OscineError at the end where any line failed, and what fails where there are no lines.
+    """
+    numbers = [number for number, _ in texts]
+    if any(numbers) and (reference := options.pop("reference", None)) is not None:
+        words, silence = options.pop("reference_text", None), options.pop("reference_silence", 0.0)
+        options["voice"] = model.voice_of(reference, words, silence=silence)  # heard once for all
+    failed = 0
+    for (number, text), out in zip(texts, outs, strict=True):
+        try:
+            say_text(model, text, out, options)
+        except OscineError as error:
+            if not number:
+                raise
+            tell(f"line {number}: {error}")
+            failed += 1
+    if failed:
+        raise OscineError(f"{failed} of {len(texts)} lines could not be spoken")
+
+
+def say_text(model: Speaker, text: Text, out: sound_out.Out, options: dict[str, Any]) -> None:
     """One text, with somebody's voice."""
     stream = model.stream(text, **options)
     stream.hold = out.waits  # a piece of the text that goes wrong can then be said once more

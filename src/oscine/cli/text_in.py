@@ -49,6 +49,13 @@ def open_text(argument: str, *, plain: bool = False) -> str | Iterator[str]:
     return text
 
 
+def lines_of(words: str | Iterator[str], *, plain: bool) -> list[tuple[int, str]]:
+    """The lines of a text that are not empty, each a text of its own, with their numbers from 1."""
+    numbered = enumerate("".join(words).split("\n"), 1)
+    filled = [(number, line.strip()) for number, line in numbered if line.strip()]
+    return [(number, plain_text(line) if plain else line) for number, line in filled]
+
+
 def open_words(argument: str) -> str:
     """What is said in a reference: the words themselves, or the contents of a file that is there.
 

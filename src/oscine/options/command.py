@@ -100,6 +100,9 @@ class SpeakCommand(LoadOptions):
     play: bool = option(
         False, flag, "Play the speech while it is made.", Group.OUTPUT, flags=("--play",),
         elsewhere="iterate over stream() and play its audio")
+    lines: bool = option(
+        False, flag, "Speak each line of the text to a file of its own: a.wav gives a-001.wav ...",
+        Group.OUTPUT, flags=("--lines",), elsewhere="call speak once for each text")
     plain: bool = option(
         False, flag, "The text is Markdown: speak its words, not its markup, links, emoji, code.",
         Group.LENGTH, flags=("--plain",), elsewhere="give oscine.plain_text(text) as the text")
