@@ -122,3 +122,10 @@ def test_a_reference_is_heard_once_for_all_lines(
     assert speak("one\ntwo", "--lines", "-o", "a.wav", *words) == 0
     assert heard == [(("ref.wav", "x"), {"silence": 1.0})]
     assert [options for _, options in speaker.asked] == [{"voice": "voice"}] * 2
+
+
+def test_silence_is_trimmed_by_an_option(speaker: Speaker) -> None:
+    assert speak("one", "-o", "a.wav", "--trim-silence") == 0
+    assert speak("one [pause 1s]", "-o", "a.wav") == 0
+    assert [options.get("trim_silence") for _, options in speaker.asked] == [True, None]
+    assert speaker.asked[1][0] == "one [pause 1s]"  # the model makes the pause

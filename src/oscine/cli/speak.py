@@ -126,7 +126,7 @@ def speak(
 
 
 def wanted(text: str, own: SpeakCommand) -> tuple[list[tuple[int, Text]], list[str | None]]:
-    """The texts to speak, each with the number of its line (0: all is one text), and their files."""
+    """The texts to speak, each with its line's number (0: all is one text), and their files."""
     words = text_in.open_text(text, plain=own.plain and not own.lines)
     if not own.lines:
         return [(0, words)], [own.output]

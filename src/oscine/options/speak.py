@@ -133,6 +133,9 @@ class SpeakOptions(Options):
         None, flag, "Show the model the text word by word as it speaks.", Group.LENGTH,
         default_text="on when cloning",
         replaces={"non_streaming_mode": "use streamed_text, which is the opposite"})
+    trim_silence: bool = option(
+        False, optional(flag, False), "Begin with the first sound: no silence before it.",
+        Group.LENGTH, flags=("--trim-silence",))
     guard: bool = option(
         True, optional(flag, True),
         "Detect endless, silent or repeated speech, and try again or stop.", Group.LENGTH)

@@ -24,7 +24,7 @@ NOTHING: Samples = np.zeros(0, np.float32)
 @dataclass(frozen=True, slots=True)
 class Settings:
     """What all attempts of a call have in common. `most_frames`: of all pieces; `most_samples`: of
-    all audio, the quiet between pieces too; None: any."""
+    all audio, the quiet between pieces too; None: any. `trim`: no quiet before the first sound."""
 
     tokenizer: Tokenizer
     conditioning: Conditioning
@@ -34,6 +34,7 @@ class Settings:
     most_frames: int | None
     most_samples: int | None
     guard: bool
+    trim: bool = False
 
 
 class Attempt:

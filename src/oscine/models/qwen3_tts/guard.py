@@ -11,6 +11,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Iterator
 
 import numpy as np
 from numpy.typing import NDArray
@@ -134,13 +135,44 @@ def bridge(before: Samples, after: Samples, pause: float, rate: int) -> Samples:
     ramp = round(RAMP * rate)
     falls, rises = abs(last) > EDGE / 2, abs(first) > EDGE / 2
     ramps = ramp * (falls + rises) if abs(last - first) > EDGE or due > 0 else 0
-    gap = np.zeros(max(due, ramps, 0), np.float32)
+    return _led(
+        max(due, ramps, 0),
+        last if ramps and falls else 0.0,
+        first if ramps and rises else 0.0,
+        ramp,
+    )
+
+
+def rest(before: Samples, after: Samples, seconds: float, rate: int) -> Samples:
+    """Exactly so much silence as goes between two pieces of audio, or ahead of the first.
+
+    It begins and ends with ramps of 5 ms where they do not end and begin quietly.
+    """
+    count, ramp = round(seconds * rate), round(RAMP * rate)
+    edges = [float(side[0]) if len(side) else 0.0 for side in (before[::-1], after)]
+    last, first = (edge if abs(edge) > EDGE / 2 and count >= 2 * ramp else 0.0 for edge in edges)
+    return _led(count, last, first, ramp)
+
+
+def _led(count: int, last: float, first: float, ramp: int) -> Samples:
+    """Silence that is led to from `last`, and leads to `first`."""
+    gap = np.zeros(count, np.float32)
     slope = (0.5 + 0.5 * np.cos(np.pi * np.arange(1, ramp + 1) / (ramp + 1))).astype(np.float32)
-    if ramps and falls:
+    if last:
         gap[:ramp] += last * slope
-    if ramps and rises:
+    if first:
         gap[-ramp:] += first * slope[::-1]
     return gap
+
+
+def without_lead(pieces: Iterator[Samples], rate: int) -> Iterator[Samples]:
+    """Audio without the quiet at its beginning, of which 5 ms stay; in pieces of whole 5 ms."""
+    for samples in pieces:
+        quiet = _quiet(samples, rate)
+        if quiet < len(samples):
+            yield samples[max(0, quiet - round(RAMP * rate)) :]
+            break
+    yield from pieces
 
 
 def longest_bridge(pause: float, rate: int) -> int:

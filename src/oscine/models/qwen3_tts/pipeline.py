@@ -125,7 +125,8 @@ class Qwen3Tts(Model[Decoder]):
         """Audio as it comes, in pieces of up to four frames of 80 ms, the first of one.
 
         `text`: all of it, or parts of it as somebody writes them: each sentence is spoken once it
-        is whole. A long text is cut at sentences; every piece has the same voice and seed.
+        is whole. A long text is cut at sentences; every piece has the same voice and seed. Marks as
+        `[pause 500ms]` and `[pause 1.5s]` (60 s at most) become exactly so much silence.
         `voice`: of a custom_voice model one of its own, which must be named, of a base model a
         saved one, by name or path, or what voice_of gives. `language`: a name or code;
         "auto": the model finds out. `instruct`: how to speak, or of a voice_design model what voice
@@ -161,6 +162,8 @@ class Qwen3Tts(Model[Decoder]):
             if not any(map(str.isalnum, text)):
                 raise UsageError("there is nothing to say in the text: no letter and no digit")
             parts: Iterable[Any] = pieces(text)
+            if not any(any(map(str.isalnum, part.text)) for part in parts):
+                raise UsageError("there is nothing to say in the text beside pauses")
         elif isinstance(text, Iterable) and not isinstance(text, bytes | bytearray):
             parts = incremental_pieces(map(checked_part, text))
         else:
@@ -171,7 +174,7 @@ class Qwen3Tts(Model[Decoder]):
         samples = checked.samples(self._config.codec.rate)
         settings = Settings(
             self.tokenizer, conditioning, talker, predictor, checked.seed, checked.max_frames,
-            samples, checked.guard,
+            samples, checked.guard, checked.trim_silence,
         )  # fmt: skip
         return SpeechStream(
             Synthesis(self, self.engine, self.turns, self._config.codec, parts, settings, started,

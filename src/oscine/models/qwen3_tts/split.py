@@ -18,6 +18,8 @@ from collections.abc import Generator, Iterable, Iterator
 from dataclasses import dataclass
 from functools import lru_cache
 
+from oscine.text.pauses import Pause, split_pauses
+
 #: Of a piece, in letters (see `letters`): some 13 s of speech. Only what is longer than MOST is
 #: cut, at LIMIT or before, so that no crumb is left over.
 LIMIT, MOST = 200.0, 260.0
@@ -59,11 +61,13 @@ _ABBREVIATIONS = frozenset(
 @dataclass(frozen=True, slots=True)
 class Piece:
     """What is spoken in one go. `pause`: seconds of quiet due between it and what was before;
-    `before`: the white space that the text has ahead of it."""
+    `before`: the white space that the text has ahead of it. `silence`: of a piece without text,
+    the seconds that a mark of a pause asks for."""
 
     text: str
     pause: float
     before: str = ""
+    silence: float = 0.0
 
     def with_next(self, other: Piece) -> Piece:
         """Both, one after the other."""
@@ -86,9 +90,11 @@ def letters(text: str) -> float:
 
 
 def pieces(text: str) -> list[Piece]:
-    """The whole text in pieces; side by side they are the text but for white space at its end.
+    """The whole text in pieces; side by side they are the text but for white space at its end and
+    marks of pauses, which are pieces without text.
 
-    Sentences of a paragraph go together as far as LIMIT goes.
+    Sentences of a paragraph go together as far as LIMIT goes. Raises UsageError for too long a
+    pause.
     """
     packed: list[Piece] = []
     size = 0.0
@@ -105,11 +111,17 @@ def pieces(text: str) -> list[Piece]:
 def incremental_pieces(parts: Iterable[str]) -> Iterator[Piece]:
     """Every sentence as soon as it is whole, of a text that comes in parts.
 
-    A sentence longer than MOST comes in several pieces, the first before all of it is there.
+    A sentence longer than MOST comes in several pieces, the first before all of it is there. The
+    mark of a pause ends a sentence.
     """
     held, pause = "", 0.0
     blanks: list[str] = []  # white space ahead of a sentence, which is not looked at time and again
-    for part in parts:
+    for part in split_pauses(parts):
+        if isinstance(part, Pause):
+            yield from _whole("".join([*blanks, held]), pause, final=True)
+            yield Piece("", 0.0, silence=part.seconds)
+            held, pause, blanks = "", 0.0, []
+            continue
         if not held and part.isspace():
             blanks.append(part)
             continue

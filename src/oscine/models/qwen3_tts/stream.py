@@ -16,7 +16,7 @@ from oscine.errors import Cancelled, UsageError
 from oscine.models.qwen3_tts.attempt import NOTHING, Attempt, Settings
 from oscine.models.qwen3_tts.config import CodecConfig
 from oscine.models.qwen3_tts.decode import Decoder
-from oscine.models.qwen3_tts.guard import USUAL, bridge, longest_bridge
+from oscine.models.qwen3_tts.guard import USUAL, bridge, longest_bridge, rest, without_lead
 from oscine.models.qwen3_tts.options import next_seed
 from oscine.models.qwen3_tts.split import Piece, letters
 from oscine.models.qwen3_tts.turns import Job, Turns
@@ -57,6 +57,7 @@ class Synthesis:
         self.hold = False  # a piece until it is whole, so that it can be tried once more
         self.finish_reason: str | None = None
         self.first_audio: float | None = None
+        self.due = 0.0  # seconds of silence that the text asks for before what comes next
         self.samples = self.count = self.retries = self.frames = 0
         self.tail = NOTHING
         self.trouble: str | None = None
@@ -70,8 +71,9 @@ class Synthesis:
     def run(self) -> Generator[Samples, None, None]:
         """All of it."""
         for piece in self.pieces:
+            self.due += piece.silence
             if not any(map(str.isalnum, piece.text)):
-                continue  # a stray quotation mark
+                continue  # a pause, or a stray quotation mark
             if self.left(piece) == 0:
                 self.trouble, self.limited = self.trouble or "length", True
                 break
@@ -79,17 +81,44 @@ class Synthesis:
             self.said += self.under_way
             self.under_way, self.piece_began = letters(piece.text), self.samples
             joined = False
-            for samples in self.piece(piece):
-                if not joined and self.samples:
-                    yield from self.heard(bridge(self.tail, samples, piece.pause, self.rate))
+            for samples in self.trimmed(piece):
+                if not joined:
+                    yield from self.between(piece, samples)
                 joined = True
                 yield from self.heard(samples)
             if self.is_full:
                 break
         if not self.count:
             raise UsageError("there is no text to speak")
+        if not self.limited:
+            yield from self.silence(NOTHING)  # that the text ends with
         self.said, self.under_way = self.said + self.under_way, 0.0
         self.finish_reason = self.trouble or "end"
+
+    def trimmed(self, piece: Piece) -> Iterator[Samples]:
+        """Audio of a piece, where it is the first without the quiet before it, if that is asked."""
+        audio = self.piece(piece)
+        is_first = self.settings.trim and not self.samples
+        return without_lead(audio, self.rate) if is_first else audio
+
+    def between(self, piece: Piece, after: Samples) -> Iterator[Samples]:
+        """What goes ahead of a piece's first audio: the silence that the text asks for, else the
+        quiet that is due."""
+        if self.due:
+            yield from self.silence(after)
+        elif self.samples:
+            yield from self.heard(bridge(self.tail, after, piece.pause, self.rate))
+
+    def silence(self, after: Samples) -> Iterator[Samples]:
+        """The silence that the text asks for by now, as far as there may be more audio."""
+        samples, self.due = rest(self.tail, after, self.due, self.rate), 0.0
+        most = self.settings.most_samples
+        if most is not None and self.samples + len(samples) > most:
+            samples = samples[: max(0, most - self.samples)]
+            self.trouble, self.limited = self.trouble or "length", True
+        second = self.rate
+        for start in range(0, len(samples), second):  # so that it can be stopped
+            yield from self.heard(samples[start : start + second])
 
     def left(self, piece: Piece) -> int | None:
         """Frames that a piece may have, the quiet before it being counted too; None: any number."""
@@ -99,7 +128,8 @@ class Synthesis:
             bounds.append(max(0, settings.most_frames - self.frames))
         if settings.most_samples is not None:
             quiet = longest_bridge(piece.pause, self.rate) if self.samples else 0
-            least = 0 if self.samples else 1
+            quiet = round(self.due * self.rate) or quiet
+            least = 0 if self.samples or quiet else 1
             bounds.append(max(least, (settings.most_samples - self.samples - quiet) // hop))
         return min(bounds, default=None)
 
