@@ -23,6 +23,7 @@ from oscine.models.qwen3_tts.voices import (
     MOST_VALUE,
     Voice,
     VoiceFolder,
+    folded,
     is_name,
     read_voice,
     write_voice,
@@ -105,6 +106,33 @@ def test_names_in_any_script_and_form(tmp_path: Path, name: str, form: str) -> N
         assert folder.has(typed) and folder.load(typed).speaker.shape == voice().speaker.shape
     folder.remove(unicodedata.normalize(other, name))
     assert folder.names() == []
+
+
+@pytest.mark.parametrize(
+    ("saved", "typed"),
+    [
+        ("Straße", "STRASSE"),
+        ("ΐα", "ΐα".upper()),
+        ("ΐα", unicodedata.normalize("NFD", "ΐα".upper())),
+        ("ǰo", "ǰo".upper()),
+        ("ÉTÉ", unicodedata.normalize("NFD", "été")),
+        ("ẞ", "ss"),
+    ],
+)
+def test_a_name_is_found_in_any_case_and_form(tmp_path: Path, saved: str, typed: str) -> None:
+    """Also where a letter of one case is several of the other; nothing else has its name."""
+    folder = VoiceFolder(tmp_path)
+    path = folder.save(saved, voice())
+    assert folder.has(typed) and folder.place(typed) == path
+    assert folder.load(typed).name == unicodedata.normalize("NFC", saved)
+    assert not folder.has(typed + "x")
+
+
+@given(st.text(max_size=20))
+def test_every_form_of_a_name_is_one(name: str) -> None:
+    for form in ("NFC", "NFD"):
+        assert folded(unicodedata.normalize(form, name)) == folded(name)
+    assert folded(name.casefold()) == folded(name)
 
 
 def test_a_mark_alone_is_no_name(tmp_path: Path) -> None:

@@ -101,13 +101,14 @@ class VoiceFolder:
         return sorted(self._files())
 
     def has(self, name: str) -> bool:
-        """Whether a voice of that name is there, in whatever case it is written."""
+        """Whether a voice of that name is there, in whatever case and form it is written."""
         return is_name(name) and os.path.isfile(self.file(name))
 
     def file(self, name: str) -> Path:
-        """Where a voice of that name lies: one that is there, in whatever case it is written.
+        """Where a voice of that name lies: one that is there, in whatever case and Unicode form it
+        is written.
 
-        Some systems take names that differ in case alone for one, so all of them do here. Raises
+        Some systems take names that differ only so for one, so all of them do here. Raises
         UsageError for what is no name.
         """
         if not is_name(name):
@@ -116,7 +117,7 @@ class VoiceFolder:
             )
         name, files = composed(name), self._files()
         if name not in files:
-            alike = (other for other in sorted(files) if other.casefold() == name.casefold())
+            alike = (other for other in sorted(files) if folded(other) == folded(name))
             name = next(alike, name)
         return files.get(name, self.path / f"{name}{SUFFIX}")
 
@@ -189,6 +190,14 @@ def is_name(name: str) -> bool:
 def composed(name: str) -> str:
     """The same name in Unicode's form NFC: some systems write and give others."""
     return unicodedata.normalize("NFC", name)
+
+
+def folded(name: str) -> str:
+    """What names that differ in case and canonical form alone have in common.
+
+    Source: the Unicode Standard, 3.13, canonical caseless matching.
+    """
+    return unicodedata.normalize("NFD", unicodedata.normalize("NFD", name).casefold())
 
 
 def _without_marks(name: str) -> str:
