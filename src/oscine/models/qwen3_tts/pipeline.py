@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import AsyncIterable, Callable, Iterable, Sequence
 from dataclasses import replace
 from pathlib import Path
 from time import perf_counter
@@ -17,6 +17,7 @@ from oscine.audio.silero import available
 from oscine.audio.speech import survey
 from oscine.audio.vad import VadOptions
 from oscine.errors import NonFiniteError, UsageError
+from oscine.models.asynchronous import AwaitedText
 from oscine.models.cancel import Cancel, asked_to_stop
 from oscine.models.qwen3_tts.abilities import Abilities
 from oscine.models.qwen3_tts.attempt import Settings
@@ -112,7 +113,7 @@ class Qwen3Tts(Model[Decoder]):
 
     def stream(
         self,
-        text: str | Iterable[str],
+        text: str | Iterable[str] | AsyncIterable[str],
         *,
         voice: str | Path | Voice | None = None,
         language: str | None = "auto",
@@ -124,9 +125,10 @@ class Qwen3Tts(Model[Decoder]):
     ) -> SpeechStream:
         """Audio as it comes, in pieces of up to four frames of 80 ms, the first of one.
 
-        `text`: all of it, or parts of it as somebody writes them: each sentence is spoken once it
-        is whole. A long text is cut at sentences; every piece has the same voice and seed. Marks as
-        `[pause 500ms]` and `[pause 1.5s]` (60 s at most) become exactly so much silence.
+        `text`: all of it, or parts of it as somebody writes them, from an asynchronous iterator too:
+        each sentence is spoken once it is whole. A long text is cut at sentences; every piece has
+        the same voice and seed. Marks as `[pause 500ms]` and `[pause 1.5s]` (60 s at most) become
+        exactly so much silence.
         `voice`: of a custom_voice model one of its own, which must be named, of a base model a
         saved one, by name or path, or what voice_of gives. `language`: a name or code;
         "auto": the model finds out. `instruct`: how to speak, or of a voice_design model what voice
@@ -144,7 +146,7 @@ class Qwen3Tts(Model[Decoder]):
     def _stream(
         self,
         started: float,
-        text: str | Iterable[str],
+        text: str | Iterable[str] | AsyncIterable[str],
         cancel: Cancel | None,
         options: dict[str, Any],
         **how: Any,
@@ -156,6 +158,7 @@ class Qwen3Tts(Model[Decoder]):
                 f"max_frames {checked.max_frames} do not fit into the model's "
                 f"{self._config.context} positions; use max_seconds to bound long texts"
             )
+        awaited = None
         if isinstance(text, str):
             if not checked_text(text).strip():
                 raise UsageError("there is no text to speak")
@@ -164,6 +167,9 @@ class Qwen3Tts(Model[Decoder]):
             parts: Iterable[Any] = pieces(text)
             if not any(any(map(str.isalnum, part.text)) for part in parts):
                 raise UsageError("there is nothing to say in the text beside pauses")
+        elif isinstance(text, AsyncIterable):
+            awaited = AwaitedText(text)
+            parts = incremental_pieces(map(checked_part, awaited))
         elif isinstance(text, Iterable) and not isinstance(text, bytes | bytearray):
             parts = incremental_pieces(map(checked_part, text))
         else:
@@ -178,7 +184,8 @@ class Qwen3Tts(Model[Decoder]):
         )  # fmt: skip
         return SpeechStream(
             Synthesis(self, self.engine, self.turns, self._config.codec, parts, settings, started,
-                      cancelled)
+                      cancelled),
+            awaited,
         )  # fmt: skip
 
     def _conditioning(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+from asyncio import CancelledError
 from collections.abc import Callable, Generator, Iterable, Iterator
 from functools import partial
 from inspect import GEN_CLOSED, getgeneratorstate
@@ -13,6 +14,7 @@ from types import TracebackType
 import numpy as np
 
 from oscine.errors import Cancelled, UsageError
+from oscine.models.asynchronous import AwaitedText, Worker
 from oscine.models.qwen3_tts.attempt import NOTHING, Attempt, Settings
 from oscine.models.qwen3_tts.config import CodecConfig
 from oscine.models.qwen3_tts.decode import Decoder
@@ -264,11 +266,16 @@ class SpeechStream(Iterator[Audio]):
     None and `first_audio`, seconds from the call to the first piece, None until there is one. What
     was iterated over is not kept.
 
+    In asyncio, `async with` and `async for` do the same without making the event loop wait: audio
+    is made in a thread of the stream. A task that is cancelled closes its stream.
+
     Iterating raises what speak raises.
     """
 
-    def __init__(self, synthesis: Synthesis) -> None:
+    def __init__(self, synthesis: Synthesis, awaited: AwaitedText | None = None) -> None:
         self._synthesis = synthesis
+        self._awaited = awaited
+        self._worker = Worker()
         self._audio = synthesis.run()
         self._in_use = Lock()
         self._seconds: float | None = None
@@ -323,11 +330,41 @@ class SpeechStream(Iterator[Audio]):
     def close(self) -> None:
         """Say no more, and stop what is under way; at the next burst if a thread is iterating."""
         self._synthesis.closed = True
+        if self._awaited is not None:
+            self._awaited.close()
         if self._in_use.acquire(blocking=False):  # else whoever has it closes it
             try:
                 self._audio.close()
             finally:
                 self._in_use.release()
+
+    def __aiter__(self) -> SpeechStream:
+        return self
+
+    async def __anext__(self) -> Audio:
+        audio = None
+        try:
+            audio = await self._worker.call(lambda: next(self, None))
+        except CancelledError:  # asyncio's, of the task that waits
+            self.close()
+            raise
+        finally:
+            if audio is None:
+                self._worker.close()
+        if audio is None:
+            raise StopAsyncIteration
+        return audio
+
+    async def aclose(self) -> None:
+        """As `close`."""
+        self.close()
+        self._worker.close()
+
+    async def __aenter__(self) -> SpeechStream:
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        await self.aclose()
 
     @property
     def hold(self) -> bool:
