@@ -147,7 +147,7 @@ def test_speech_blocks_print_what_stands_below_them(
     monkeypatch.setitem(sys.modules, "fastapi", FakeFastApi("fastapi"))
     monkeypatch.setitem(sys.modules, "fastapi.responses", FakeFastApi("fastapi.responses"))
     names: dict[str, Any] = {"oscine": oscine}
-    assert len(SPEECH) == 5
+    assert len(SPEECH) == 6
     for code, printed in SPEECH:
         exec(compile(code, "README.md", "exec"), names)
         assert capsys.readouterr().out == printed

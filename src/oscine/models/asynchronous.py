@@ -37,7 +37,8 @@ class AwaitedText(Iterator[str]):
     """The parts of an asynchronous text, for a thread other than its event loop's.
 
     It is made in the loop that the text belongs to. Raises UsageError where no loop runs, and where
-    a part is asked for in the loop's own thread, which would wait for itself; Cancelled once closed.
+    a part is asked for in the loop's own thread, which would wait for itself. Raises Cancelled once
+    it is closed.
     """
 
     def __init__(self, text: AsyncIterable[str]) -> None:

@@ -125,9 +125,9 @@ class Qwen3Tts(Model[Decoder]):
     ) -> SpeechStream:
         """Audio as it comes, in pieces of up to four frames of 80 ms, the first of one.
 
-        `text`: all of it, or parts of it as somebody writes them, from an asynchronous iterator too:
-        each sentence is spoken once it is whole. A long text is cut at sentences; every piece has
-        the same voice and seed. Marks as `[pause 500ms]` and `[pause 1.5s]` (60 s at most) become
+        `text`: all of it, or parts of it as somebody writes them, also from an asynchronous
+        iterator: each sentence is spoken once it is whole. A long text is cut at sentences; every
+        piece has the same voice and seed. Marks as `[pause 500ms]` and `[pause 1.5s]` (60 s at most) become
         exactly so much silence.
         `voice`: of a custom_voice model one of its own, which must be named, of a base model a
         saved one, by name or path, or what voice_of gives. `language`: a name or code;
