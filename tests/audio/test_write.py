@@ -27,6 +27,8 @@ from oscine.audio.write import FORMATS, AudioWriter, format_of, save
 from oscine.errors import NonFiniteError, OscineError, UsageError
 from oscine.types import Audio
 
+from .comments import comment_of
+
 RATE = 24_000
 CODED = [name for name in FORMATS if name not in ("wav", "raw")]
 #: How late, and how much longer, a decoder may find what an encoder has taken: its own delay.
@@ -496,3 +498,45 @@ def test_a_pipe_that_does_not_wait_is_waited_for(name: str) -> None:
         assert data.endswith(pcm16(audio.samples).tobytes())
     else:
         assert likeness(audio.samples, heard(data)) > 0.99
+
+
+# -- metadata -------------------------------------------------------------------------------------
+
+COMMENTS = ['{"synthetic": true}', "é – 说", "x" * 1001, ""]
+
+
+@pytest.mark.parametrize("comment", COMMENTS)
+@pytest.mark.parametrize("name", ["wav", *CODED])
+def test_a_comment_is_read_back_in_every_format(tmp_path: Path, name: str, comment: str) -> None:
+    """From a file and a pipe; the sound is the same as without it."""
+    audio = speechlike(0.5)
+    save(audio, tmp_path / f"a.{name}", comment=comment)
+    save(audio, tmp_path / f"b.{name}")
+    pipe = Pipe()
+    save(audio, pipe, name, comment=comment)  # type: ignore[arg-type]
+    (tmp_path / "pipe").write_bytes(pipe.data)
+    assert comment_of(tmp_path / f"a.{name}") == comment_of(tmp_path / "pipe") == comment
+    assert comment_of(tmp_path / f"b.{name}") == ""
+    heard = [decode(tmp_path / f"{file}.{name}", RATE).samples for file in "ab"]
+    assert np.array_equal(*heard)
+
+
+def test_raw_has_no_comment(tmp_path: Path) -> None:
+    audio = speechlike(0.5)
+    save(audio, tmp_path / "a.raw", comment="x")
+    assert (tmp_path / "a.raw").read_bytes() == pcm16(audio.samples).tobytes()
+
+
+@pytest.mark.parametrize("comment", COMMENTS)
+def test_a_wave_file_with_a_comment_is_whole_chunks(tmp_path: Path, comment: str) -> None:
+    save(speechlike(0.1), tmp_path / "a.wav", comment=comment)
+    data = (tmp_path / "a.wav").read_bytes()
+    assert struct.unpack("<4sI4s", data[:12]) == (b"RIFF", len(data) - 8, b"WAVE")
+    names, place = [], 12
+    while place < len(data):
+        name, size = struct.unpack("<4sI", data[place : place + 8])
+        names.append(name)
+        place += 8 + size + size % 2
+    assert names == [b"fmt ", b"LIST", b"data"] and place == len(data)
+    with wave.open(str(tmp_path / "a.wav")) as file:
+        assert file.getnframes() == len(speechlike(0.1).samples)

@@ -15,12 +15,15 @@ from typing import Any
 
 import numpy as np
 
+from oscine.audio.encode import wave_header
 from oscine.cli import run
 from oscine.errors import OscineError, UsageError
 from oscine.models.qwen3_tts.abilities import Abilities
 from oscine.types import Audio
 
 RATE = 24_000
+MARK = '{"synthetic": true, "model": "weights"}'
+HEADER = len(wave_header(RATE, None, MARK))
 #: The command in a process of its own, with the model below.
 COMMAND = (
     "import sys, oscine; sys.path.insert(0, sys.argv.pop(1))\n"
@@ -48,6 +51,7 @@ class Stream:
         self.first_audio: float | None = None
         self.seed = 7
         self.hold = self.limited = False
+        self.mark = MARK
         self.share = 0.5 if isinstance(text, str) else None
 
     def __iter__(self) -> Iterator[Audio]:

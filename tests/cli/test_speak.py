@@ -21,7 +21,7 @@ from oscine.cli import run
 from oscine.cli.sound_out import as_speed, so_far
 from oscine.models.qwen3_tts.abilities import Abilities
 
-from .speaking import RATE, Speaker, files, speak, spoken, start, tone
+from .speaking import HEADER, RATE, Speaker, files, speak, spoken, start, tone
 
 Capture = pytest.CaptureFixture[bytes]
 
@@ -59,7 +59,7 @@ def test_standard_output(speaker: Speaker, capsysbinary: Capture) -> None:
         assert speak("one two", *arguments) == 0
         out, error = capsysbinary.readouterr()
         assert error == b""
-        assert out[:4] == b"RIFF" and out[44:] == pcm16(spoken("one two")).tobytes()
+        assert out[:4] == b"RIFF" and out[HEADER:] == pcm16(spoken("one two")).tobytes()
     assert speak("one two", "-f", "raw") == 0
     assert capsysbinary.readouterr().out == pcm16(spoken("one two")).tobytes()
     assert files() == []
@@ -72,7 +72,9 @@ def test_a_pipe_gets_sound_as_it_comes(speaker: Speaker) -> None:
     process.stdin.write(b"one ")
     process.stdin.flush()
     expected = pcm16(tone("one")).tobytes()
-    assert process.stdout.read(44 + len(expected))[44:] == expected  # while stdin is still open
+    assert (
+        process.stdout.read(HEADER + len(expected))[HEADER:] == expected
+    )  # while stdin is still open
     out, error = process.communicate(b"two")
     assert (out, error, process.returncode) == (pcm16(tone("two")).tobytes(), b"", 0)
 

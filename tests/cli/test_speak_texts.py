@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import json
 import os
 import sys
 from pathlib import Path
@@ -11,11 +12,12 @@ from types import SimpleNamespace
 import pytest
 
 from oscine.audio.io import decode
-from oscine.audio.write import save
+from oscine.audio.write import FORMATS, save
 from oscine.errors import UsageError
 from oscine.models.qwen3_tts.abilities import Abilities
 from oscine.types import Audio
 
+from ..audio.comments import comment_of
 from .speaking import RATE, Speaker, speak, tone
 
 Capture = pytest.CaptureFixture[str]
@@ -122,6 +124,21 @@ def test_a_reference_is_heard_once_for_all_lines(
     assert speak("one\ntwo", "--lines", "-o", "a.wav", *words) == 0
     assert heard == [(("ref.wav", "x"), {"silence": 1.0})]
     assert [options for _, options in speaker.asked] == [{"voice": "voice"}] * 2
+
+
+@pytest.mark.parametrize("name", [name for name in FORMATS if name != "raw"])
+def test_a_file_says_that_it_is_synthetic(
+    speaker: Speaker, capfdbinary: pytest.CaptureFixture[bytes], name: str
+) -> None:
+    """Unless that is not wanted; also through a pipe, which cannot be gone back in."""
+    assert speak("one", "-o", f"a.{name}") == 0
+    assert json.loads(comment_of(f"a.{name}")) == {"synthetic": True, "model": "weights"}
+    assert speak("one", "-o", f"b.{name}", "--no-mark") == 0
+    assert comment_of(f"b.{name}") == ""
+    capfdbinary.readouterr()
+    assert speak("one", "-f", name) == 0
+    Path("c").write_bytes(capfdbinary.readouterr().out)
+    assert json.loads(comment_of("c"))["synthetic"] is True
 
 
 def test_silence_is_trimmed_by_an_option(speaker: Speaker) -> None:

@@ -66,21 +66,22 @@ class Coder(Protocol):
         """Let go of the sink. Never raises."""
 
 
-def coder(sink: Sink, name: str, rate: int) -> Coder:
-    """That of a format."""
-    return Plain(sink, name, rate) if name in ("wav", "raw") else Coded(sink, name, rate)
+def coder(sink: Sink, name: str, rate: int, comment: str | None = None) -> Coder:
+    """That of a format; `comment` goes into its metadata, but for raw, which has none."""
+    kind = Plain if name in ("wav", "raw") else Coded
+    return kind(sink, name, rate, comment)
 
 
 class Plain:
     """PCM of 16 bits, with a header (wav) or without."""
 
-    def __init__(self, sink: Sink, name: str, rate: int) -> None:
-        self._sink, self._rate = sink, rate
+    def __init__(self, sink: Sink, name: str, rate: int, comment: str | None = None) -> None:
+        self._sink, self._rate, self._comment = sink, rate, comment
         self.count = 0
         self._header = name == "wav"
         if self._header:
             with sink.told():
-                sink.write(wave_header(rate, None))
+                sink.write(wave_header(rate, None, comment))
 
     def write(self, samples: Samples) -> None:
         data = pcm16(samples).tobytes()
@@ -90,7 +91,7 @@ class Plain:
 
     def close(self) -> None:
         if self._header and self._sink.seekable():
-            header = wave_header(self._rate, 2 * self.count)
+            header = wave_header(self._rate, 2 * self.count, self._comment)
             with self._sink.told():
                 self._sink.seek(0)
                 self._sink.write(header)
@@ -100,24 +101,36 @@ class Plain:
         pass
 
 
-def wave_header(rate: int, size: int | None) -> bytes:
-    """44 bytes for mono PCM of 16 bits; `size` in bytes, None: open, as it is if it does not fit.
+def wave_header(rate: int, size: int | None, comment: str | None = None) -> bytes:
+    """44 bytes for mono PCM of 16 bits, and a comment; `size` in bytes, None: open, as it is if it
+    does not fit.
 
     Source: Microsoft's RIFF; FFmpeg and sox leave lengths open by the same number.
     """
     data = OPEN_END if size is None else min(size, OPEN_END)
     form = struct.pack("<HHIIHH", 1, 1, rate, 2 * rate, 2, 16)
-    front = struct.pack("<4sI8sI", b"RIFF", min(data + 36, OPEN_END), b"WAVEfmt ", len(form))
-    return front + form + struct.pack("<4sI", b"data", data)
+    info = b"" if comment is None else info_chunk(comment)
+    whole = min(data + 36 + len(info), OPEN_END)
+    front = struct.pack("<4sI8sI", b"RIFF", whole, b"WAVEfmt ", len(form))
+    return front + form + info + struct.pack("<4sI", b"data", data)
+
+
+def info_chunk(comment: str) -> bytes:
+    """RIFF's list of information with a comment: UTF-8, as FFmpeg reads and writes it."""
+    text = comment.encode() + b"\0"
+    entry = struct.pack("<4s4sI", b"INFO", b"ICMT", len(text)) + text + b"\0" * (len(text) % 2)
+    return struct.pack("<4sI", b"LIST", len(entry)) + entry
 
 
 class Coded:
     """A format of FFmpeg's."""
 
-    def __init__(self, sink: Sink, name: str, rate: int) -> None:
+    def __init__(self, sink: Sink, name: str, rate: int, comment: str | None = None) -> None:
         self._sink, self._rate = sink, rate
         coding = CODINGS[name]
         options = {"flush_packets": "1"}
+        if comment is not None and coding.container == "adts":  # which has no metadata of its own
+            options["write_id3v2"] = "1"
         if not sink.seekable():
             if name == "m4a":  # else its index is written at the end, and then gone back for
                 options["movflags"] = "frag_keyframe+empty_moov+default_base_moof"
@@ -132,6 +145,8 @@ class Coded:
             self._stream: Any = self._container.add_stream(
                 coding.codec, rate=coding.rate or nearest_rate(coding.codec, rate)
             )
+            if comment is not None:
+                self._container.metadata["comment"] = comment
             context: Any = self._stream.codec_context
             context.layout = "mono"
             if self._whole:

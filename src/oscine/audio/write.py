@@ -83,25 +83,36 @@ def check_target(target: object) -> None:
         raise UsageError(f"{kind} is no place for sound; give a path or a binary file object")
 
 
-def save(audio: Audio, target: Target, format: str | None = None) -> None:
+def save(
+    audio: Audio, target: Target, format: str | None = None, *, comment: str | None = None
+) -> None:
     """Write all of it to a file or a binary file object, in `format` or as the suffix says.
+
+    `comment` goes into the metadata of every format but raw.
 
     Raises UsageError for a format that cannot be written, NonFiniteError for NaN or infinity,
     OscineError where the disk does not allow it; there is no file then.
     """
-    with AudioWriter(target, audio.rate, format) as writer:
+    with AudioWriter(target, audio.rate, format, comment=comment) as writer:
         writer.write(audio.samples)
 
 
 class AudioWriter:
     """A sound file that grows: `write` as often as wanted, then `close`.
 
-    Messages call it `name`. `abandon`, or an exception inside `with`, leaves no file. A file object
-    is left open, at the end of what was written. Raises as `save`, in every method.
+    Messages call it `name`; `comment`: as in `save`. `abandon`, or an exception inside `with`,
+    leaves no file. A file object is left open, at the end of what was written. Raises as `save`, in
+    every method.
     """
 
     def __init__(
-        self, target: Target, rate: int, format: str | None = None, *, name: str | None = None
+        self,
+        target: Target,
+        rate: int,
+        format: str | None = None,
+        *,
+        name: str | None = None,
+        comment: str | None = None,
     ) -> None:
         if isinstance(rate, bool) or not isinstance(rate, int) or not 0 < rate < 1 << 22:
             raise UsageError(f"a sample rate is whole hertz, not {rate!r}")
@@ -121,7 +132,7 @@ class AudioWriter:
         self._sink = Sink(file, self.name)
         self._coder: Coder | None = None
         try:
-            self._coder = coder(self._sink, self.format, rate)
+            self._coder = coder(self._sink, self.format, rate, comment)
         except BaseException:
             self.abandon()
             raise

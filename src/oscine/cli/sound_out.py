@@ -32,6 +32,8 @@ class Voiced(Protocol):
     seed: int
 
     @property
+    def mark(self) -> str: ...
+    @property
     def limited(self) -> bool: ...
     @property
     def share(self) -> float | None: ...
@@ -56,11 +58,13 @@ class Writer(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Out:
-    """`path`: a file, `-`, or None for none; `form`: of oscine.audio.write.FORMATS."""
+    """`path`: a file, `-`, or None for none; `form`: of oscine.audio.write.FORMATS; `marked`:
+    whether it says that a program has made the speech."""
 
     path: str | None
     form: str | None
     play: bool
+    marked: bool = True
 
     @property
     def name(self) -> str:
@@ -74,7 +78,7 @@ class Out:
         """Whether nobody hears it before it is whole."""
         return not self.play and self.path != STANDARD_OUTPUT
 
-    def open(self, rate: int) -> list[Writer]:
+    def open(self, rate: int, mark: str) -> list[Writer]:
         """All that is written to, the loudspeaker last: it takes its time to the end."""
         from oscine.audio.play import Player
         from oscine.audio.write import AudioWriter
@@ -82,7 +86,8 @@ class Out:
         writers: list[Writer] = []
         if self.path is not None:
             target = sys.stdout.buffer if self.path == STANDARD_OUTPUT else self.path
-            writers.append(AudioWriter(target, rate, self.form, name=self.name))
+            comment = mark if self.marked else None
+            writers.append(AudioWriter(target, rate, self.form, name=self.name, comment=comment))
         if self.play:
             try:
                 writers.append(Player(rate))
@@ -171,7 +176,7 @@ def say(stream: Voiced, out: Out) -> None:
     try:
         with progress(out) as report:
             for piece in stream:
-                writers = writers or out.open(piece.rate)
+                writers = writers or out.open(piece.rate, stream.mark)
                 for writer in writers:
                     writer.write(piece.samples)
                 report(writers[0].duration, stream.share)

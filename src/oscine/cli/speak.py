@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Iterator
 from contextlib import suppress
+from dataclasses import replace
 from pathlib import Path
 from typing import Annotated, Any, TypeAlias
 
@@ -118,7 +119,8 @@ def speak(
     named = (text, who.reference, who.reference_text, who.voice)
     read = [at_home(str(each)) for each in named if each is not None]
     inputs = list(read_files(model, who.voice, read))
-    outs = [sound_out.choose(each, own.format, own.play, inputs) for each in targets]
+    chosen_outs = (sound_out.choose(each, own.format, own.play, inputs) for each in targets)
+    outs = [replace(out, marked=own.mark) for out in chosen_outs]
     loaded = load_for("speak", model, own.device, own.dtype, offline=own.offline)
     name_somebody(loaded.abilities, how)
     say_all(loaded, texts, outs, how | options)

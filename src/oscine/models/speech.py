@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import BinaryIO
 
+from oscine.models.mark import speech_mark
 from oscine.types import Audio
 
 
@@ -35,11 +36,19 @@ class Speech(Audio):
             f"finish_reason={self.finish_reason!r}, seed={self.seed}>"
         )
 
-    def save(self, target: str | Path | BinaryIO, format: str | None = None) -> None:
+    @property
+    def mark(self) -> str:
+        """What its file says of itself: JSON that it is synthetic, and which model made it."""
+        return speech_mark(self.model)
+
+    def save(
+        self, target: str | Path | BinaryIO, format: str | None = None, *, mark: bool = True
+    ) -> None:
         """Write it to a file, in `format` or as its suffix says: wav, mp3, flac, opus, m4a ...
 
-        Raises what audio.write.save raises.
+        `mark`: the file's metadata say that it is synthetic; raw has none. Raises what
+        audio.write.save raises.
         """
         from oscine.audio.write import save  # FFmpeg is loaded by whoever writes
 
-        save(self, target, format)
+        save(self, target, format, comment=self.mark if mark else None)

@@ -97,6 +97,9 @@ class SpeakCommand(LoadOptions):
         None, as_given, "wav, raw, mp3 and so on.", Group.OUTPUT, metavar="FORMAT",
         default_text="the suffix of FILE; wav on stdout", flags=("--format", "-f"), once=True,
         elsewhere="give it to Speech.save")
+    mark: bool = option(
+        True, flag, "Say in the file's metadata that the speech is synthetic, and of which model.",
+        Group.OUTPUT, elsewhere="give it to Speech.save")
     play: bool = option(
         False, flag, "Play the speech while it is made.", Group.OUTPUT, flags=("--play",),
         elsewhere="iterate over stream() and play its audio")

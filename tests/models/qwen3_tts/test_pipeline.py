@@ -24,6 +24,8 @@ from oscine.models.speech import Speech
 from oscine.ops.reference import Reference
 from oscine.text.qwen import QwenTokenizer
 
+from ...audio.comments import comment_of
+
 FOLDERS = [
     folder
     for folder in (
@@ -104,6 +106,27 @@ def test_saving(custom: Qwen3Tts, tmp_path: Path) -> None:
 
         back = decode(tmp_path / f"a.{suffix}", speech.rate).samples
         assert np.abs(back - speech.samples).max() <= 1 / 16000
+
+
+@pytest.mark.parametrize("name", ["wav", "mp3", "flac", "opus", "ogg", "m4a", "aac"])
+def test_speech_says_that_it_is_synthetic(custom: Qwen3Tts, tmp_path: Path, name: str) -> None:
+    """Which model and program, and nothing of the voice or of this machine."""
+    speech = say(custom, seed=5)
+    file = tmp_path / f"a.{name}"
+    speech.save(file)
+    mark = json.loads(comment_of(file))
+    assert mark == {
+        "synthetic": True,
+        "digitalSourceType": "http://cv.iptc.org/newscodes/digitalsourcetype/trainedAlgorithmicMedia",
+        "software": f"oscine {oscine.__version__}",
+        "model": "ckpt",
+    }
+    named = json.loads(replace(speech, model="qwen3-tts-0.6b-base").mark)
+    assert named["model"] == "qwen3-tts-0.6b-base"
+    with custom.stream("Hello.", voice="ryan", max_frames=2) as stream:
+        assert stream.mark == speech.mark
+    speech.save(file, mark=False)
+    assert comment_of(file) == ""
 
 
 def endless_text(length: int) -> str:

@@ -127,8 +127,8 @@ class Qwen3Tts(Model[Decoder]):
 
         `text`: all of it, or parts of it as somebody writes them, also from an asynchronous
         iterator: each sentence is spoken once it is whole. A long text is cut at sentences; every
-        piece has the same voice and seed. Marks as `[pause 500ms]` and `[pause 1.5s]` (60 s at most) become
-        exactly so much silence.
+        piece has the same voice and seed. Marks as `[pause 500ms]` and `[pause 1.5s]` (60 s at
+        most) become exactly so much silence.
         `voice`: of a custom_voice model one of its own, which must be named, of a base model a
         saved one, by name or path, or what voice_of gives. `language`: a name or code;
         "auto": the model finds out. `instruct`: how to speak, or of a voice_design model what voice

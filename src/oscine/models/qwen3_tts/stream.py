@@ -15,6 +15,7 @@ import numpy as np
 
 from oscine.errors import Cancelled, UsageError
 from oscine.models.asynchronous import AwaitedText, Worker
+from oscine.models.mark import speech_mark
 from oscine.models.qwen3_tts.attempt import NOTHING, Attempt, Settings
 from oscine.models.qwen3_tts.config import CodecConfig
 from oscine.models.qwen3_tts.decode import Decoder
@@ -398,6 +399,11 @@ class SpeechStream(Iterator[Audio]):
     def first_audio(self) -> float | None:
         """Seconds from the call until the first audio was made."""
         return self._synthesis.first_audio
+
+    @property
+    def mark(self) -> str:
+        """As in Speech: the `comment` of an AudioWriter that this goes to."""
+        return speech_mark(self._synthesis.model.name)
 
     @property
     def duration(self) -> float:
