@@ -403,3 +403,23 @@ def test_voices_are_no_listeners(empty_home: Path) -> None:
     assert all(not model.wheels and not model.files for model in qwen3_tts.MODELS.values())
     with pytest.raises(UsageError, match=r"did you mean 'qwen3-tts-1.7b-base'\?"):
         hub.resolve("qwen3-tts-1.7-base")
+
+
+@pytest.mark.parametrize(
+    ("repository", "instead"),
+    [
+        ("mlx-community/Qwen3-TTS-12Hz-0.6B-Base-bf16", "Qwen3-TTS-12Hz-0.6B-Base"),
+        ("mlx-community/Qwen3-TTS-12Hz-1.7B-VoiceDesign-8bit", "Qwen3-TTS-12Hz-1.7B-VoiceDesign"),
+        ("somebody/qwen3-tts-12hz-1.7b-customvoice-MLX-4bit", "Qwen3-TTS-12Hz-1.7B-CustomVoice"),
+        ("mlx-community/Qwen3-TTS-new", "Qwen3-TTS-12Hz-0.6B-CustomVoice"),
+    ],
+)
+def test_a_conversion_that_is_not_read_is_refused_by_name(
+    server: Server, empty_home: Path, repository: str, instead: str
+) -> None:
+    """Before anything is fetched, with what to take in its place."""
+    for look in (hub.named, hub.find, hub.resolve):
+        with pytest.raises(UsageError, match=f"MLX's Qwen3-TTS is not read; take Qwen/{instead}$"):
+            look(repository)
+    assert hub.named("Qwen/Qwen3-TTS-12Hz-0.6B-Base")[0] == "Qwen/Qwen3-TTS-12Hz-0.6B-Base"
+    assert hub.named("mlx-community/whisper-tiny")[0] == "mlx-community/whisper-tiny"

@@ -209,6 +209,8 @@ class Family:
             has all else that a model needs.
         files: What is fetched besides weights, configurations and tokenizers of the usual names. A
             name that ends in "/" is a folder with weights and a configuration of its own.
+        unread: (repository, org/name) -> why a repository that is called so is not read, with what
+            to take in its place; None: it may be. Asked before anything is fetched.
         speaking: For task "speak": imports and gives what commands ask without loading a model.
         default_cloner: For task "speak": the model that takes the voice of a recording where none
             is named.
@@ -228,6 +230,7 @@ class Family:
     default: str | None = None
     is_complete: Callable[[Path, Mapping[str, Any]], bool] = lambda folder, _: has_tokenizer(folder)
     files: tuple[str, ...] = ()
+    unread: Callable[[str], str | None] = lambda _: None
     speaking: Callable[[], Speaking] | None = None
     default_cloner: str | None = None
 

@@ -146,13 +146,16 @@ def families_of(name: str) -> tuple[Family, ...]:
 def named(name: str, task: Task | None = None) -> tuple[str, Release]:
     """A model by name. `task`: of the models to suggest where there is none of that name.
 
-    Raises UsageError for a name that no family knows and that is not a Hub's org/name, HubError for
-    a path where nothing is.
+    Raises UsageError for a name that no family knows and that is not a Hub's org/name, or is one
+    that its family does not read, HubError for a path where nothing is.
     """
     if (found := registry.find(name)) is not None:
         family, own = found
         return own, family.models[own]
     if re.fullmatch(r"[\w-][\w.-]{0,95}/[\w-][\w.-]{0,95}", name):
+        for family in registry.families():
+            if (why := family.unread(name)) is not None:
+                raise UsageError(f"{name}: {why}")
         return name, Release(name, 0)
     if "/" in name or "\\" in name or name.startswith((".", "~")):
         raise HubError(f"{name}: no such file or folder")

@@ -56,8 +56,8 @@ def arguments(folder: Path, run: dict[str, Any]) -> dict[str, Any]:
     for ours, theirs in (("voice", "speaker"), ("instruct", "instruct")):
         if run.get(theirs) is not None:
             given[ours] = run[theirs]
-    if "non_streaming_mode" in run:
-        given["streamed_text"] = not run["non_streaming_mode"]
+    whole = run.get("non_streaming_mode")
+    given["streamed_text"] = folder.name == "base" if whole is None else not whole
     if folder.name == "base":
         name = "ref_wav_long" if run["run"] == "icl_text_shorter" else "ref_wav_short"
         given["reference"] = np.load(folder / "expected.npz")[name], 24_000

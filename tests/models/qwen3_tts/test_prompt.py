@@ -121,7 +121,7 @@ def test_small_custom_voices_are_told_nothing() -> None:
     assert len(large.custom_voice("a", "ryan", None, "slowly").rows) > len(plain)
 
 
-def test_a_clone_by_vector_is_streamed_unless_told_otherwise() -> None:
+def test_a_clone_by_vector_may_be_streamed() -> None:
     p = prompter("base")
     codec = p.config.codec_ids
     who = Reference(reference(p, 1).speaker)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -67,6 +68,16 @@ def is_complete(folder: Path, config: Mapping[str, Any]) -> bool:
     return has_files(folder, *files) and has_weights(folder / CODEC_FOLDER)
 
 
+def unread(repository: str) -> str | None:
+    """Of MLX's conversions, which have other axes and files, what they are conversions of."""
+    name = repository.lower()
+    if "qwen3-tts" not in name or "mlx" not in re.split(r"[^a-z0-9]+", name):
+        return None
+    theirs = (release.repository for release in MODELS.values())
+    named = (each for each in theirs if each.lower().rpartition("/")[2] in name)
+    return f"MLX's Qwen3-TTS is not read; take {next(named, MODELS[DEFAULT].repository)}"
+
+
 FAMILY = Family(
     name="qwen3_tts",
     title="Qwen3-TTS",
@@ -79,5 +90,6 @@ FAMILY = Family(
     default_cloner=DEFAULT_CLONER,
     is_complete=is_complete,
     files=(f"{CODEC_FOLDER}/",),
+    unread=unread,
     speaking=speaking,
 )

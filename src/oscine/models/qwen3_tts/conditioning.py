@@ -34,14 +34,14 @@ class Blank:
 class Conditioning:
     """What every prompt of a call is conditioned on, checked already.
 
-    `streamed`: the text is heard while speaking; None: as upstream has it.
+    `streamed`: the text is heard while speaking.
     """
 
     language: str
     voice: str | None = None
     instruct: str | None = None
     reference: Reference | None = None
-    streamed: bool | None = None
+    streamed: bool = False
 
     def positions(self, config: Qwen3TtsConfig, tokenizer: Tokenizer, text: str) -> int:
         """How many the prompt of one piece has, without the work of making it."""
@@ -69,11 +69,9 @@ class Conditioning:
     def prompt(self, builder: PromptBuilder, text: str) -> Prompt:
         """The prompt of one piece of the text."""
         if self.reference is not None:
-            streamed = True if self.streamed is None else self.streamed
-            return builder.clone(text, self.reference, self.language, streamed=streamed)
-        streamed = bool(self.streamed)
+            return builder.clone(text, self.reference, self.language, streamed=self.streamed)
         if self.voice is not None:
             return builder.custom_voice(
-                text, self.voice, self.language, self.instruct, streamed=streamed
+                text, self.voice, self.language, self.instruct, streamed=self.streamed
             )
-        return builder.voice_design(text, self.instruct, self.language, streamed=streamed)
+        return builder.voice_design(text, self.instruct, self.language, streamed=self.streamed)

@@ -208,7 +208,7 @@ class Qwen3Tts(Model[Decoder]):
             reference=reference, reference_text=reference_text,
         )  # fmt: skip
         found = Conditioning(
-            asked.language, asked.speaker, asked.instruct, streamed=options.streamed_text
+            asked.language, asked.speaker, asked.instruct, streamed=bool(options.streamed_text)
         )
         if self.kind != "base":
             found.room(self._config, self.tokenizer, pieces)
