@@ -421,5 +421,5 @@ def test_a_conversion_that_is_not_read_is_refused_by_name(
     for look in (hub.named, hub.find, hub.resolve):
         with pytest.raises(UsageError, match=f"MLX's Qwen3-TTS is not read; take Qwen/{instead}$"):
             look(repository)
-    assert hub.named("Qwen/Qwen3-TTS-12Hz-0.6B-Base")[0] == "Qwen/Qwen3-TTS-12Hz-0.6B-Base"
+    assert hub.named("Qwen/Qwen3-TTS-12Hz-0.6B-Base")[0] == "qwen3-tts-0.6b-base"
     assert hub.named("mlx-community/whisper-tiny")[0] == "mlx-community/whisper-tiny"

@@ -206,7 +206,7 @@ def test_all_of_the_text_comes_before_the_speech_unless_told_otherwise() -> None
     codes = np.full((20, 16), 500, np.uint32)
     for kind in ("base", "custom_voice"):
         model, engine = scripted(good, kind)
-        voice = Voice("x", np.zeros(model.config.talker.width, np.float32), codes, "its text")
+        voice = Voice("x", np.zeros(engine.config.talker.width, np.float32), codes, "its text")
         for vector in (True, False) if kind == "base" else (None,):
             given = LOUD if vector is None else {"voice": voice, "x_vector_only": vector}
             text = "Hello there, this is a sentence of many more tokens than the reference is long."
