@@ -63,7 +63,8 @@ def test_each_line_has_a_file_and_one_that_fails_stops_no_other(
     refuse(speaker, monkeypatch, "*")
     assert speak("lines.txt", "--lines", "-o", "a.wav", "--seed", "3") == 1
     told = capsys.readouterr().err
-    assert "line 4: there is nothing to say" in told and "line 5: the device was lost" in told
+    assert "line 4, a-003.wav: there is nothing to say" in told
+    assert "line 5, a-004.wav: the device was lost" in told
     assert told.endswith("2 of 5 lines could not be spoken\n")
     assert "a-004.wav: written as far as 00:00.100" in told
     assert [text for text, _ in speaker.asked] == ["one two", "three", "four BREAK five", "six"]
@@ -93,6 +94,14 @@ def test_lines_of_standard_input_as_markdown(
     assert speak("-", "--lines", "--plain", "-o", "a.flac") == 0
     assert [text for text, _ in speaker.asked] == ["One.", "two."]
     assert sorted(os.listdir()) == ["a-001.flac", "a-002.flac", "weights"]
+
+
+@pytest.mark.parametrize("folder", ["there", "there/"])
+def test_a_folder_takes_the_lines_by_number(speaker: Speaker, folder: str) -> None:
+    os.mkdir("there")
+    assert speak("one\ntwo", "--lines", "-o", folder) == 0
+    assert speak("one", "--lines", "-o", folder, "-f", "mp3") == 0
+    assert sorted(os.listdir("there")) == ["001.mp3", "001.wav", "002.wav"]
 
 
 @pytest.mark.parametrize("output", [[], ["-o", "-"]])

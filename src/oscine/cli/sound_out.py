@@ -129,8 +129,8 @@ def choose(output: str | None, form: str | None, play: bool, inputs: Iterable[st
     return Out(output, format_of(sys.stdout.buffer, form or "wav"), play)
 
 
-def numbered(output: str | None, count: int) -> list[str]:
-    """Names of files for `count` texts: a.wav gives a-001.wav, a-002.wav ...
+def numbered(output: str | None, form: str | None, count: int) -> list[str]:
+    """Names of files for `count` texts: a.wav gives a-001.wav, a-002.wav ..., a folder 001.wav ...
 
     Raises UsageError where no file is named.
     """
@@ -138,9 +138,14 @@ def numbered(output: str | None, count: int) -> list[str]:
         raise UsageError(
             "--lines writes a file for each line; name one with --output: a.wav gives a-001.wav ..."
         )
-    stem, suffix = os.path.splitext(output)
+    output = at_home(output)
+    if os.path.isdir(output) or output.endswith(os.sep):
+        begin, suffix = os.path.join(output, ""), f".{form or 'wav'}"
+    else:
+        stem, suffix = os.path.splitext(output)
+        begin = f"{stem}-"
     width = max(3, len(str(count)))
-    return [f"{stem}-{number:0{width}}{suffix}" for number in range(1, count + 1)]
+    return [f"{begin}{number:0{width}}{suffix}" for number in range(1, count + 1)]
 
 
 def checked_file(output: str, form: str | None, inputs: Iterable[str]) -> str:

@@ -133,7 +133,7 @@ def wanted(text: str, own: SpeakCommand) -> tuple[list[tuple[int, Text]], list[s
     if not own.lines:
         return [(0, words)], [own.output]
     lines = text_in.lines_of(words, plain=own.plain)
-    return [*lines], [*sound_out.numbered(own.output, len(lines))]
+    return [*lines], [*sound_out.numbered(own.output, own.format, len(lines))]
 
 
 def read_files(model: str, voice: str | None, arguments: list[str]) -> Iterator[str]:
@@ -186,7 +186,7 @@ def say_all(
         except OscineError as error:
             if not number:
                 raise
-            tell(f"line {number}: {error}")
+            tell(f"line {number}, {out.name}: {error}")
             failed += 1
     if failed:
         raise OscineError(f"{failed} of {len(texts)} lines could not be spoken")
