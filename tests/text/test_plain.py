@@ -54,6 +54,13 @@ CASES = {
         "<!-- not\n\nthis -->\n<script>\n\nnor this\n</script>\n\nend",
         "Hello you.\n\na\nb & 3 < 4.\n\nend.",
     ),
+    "scripts in one line": (
+        "<script>a()</script>\n\n<style>p {}</style>\n\n<p>one<script>\nb()\n</script> two</p>",
+        "one two.",
+    ),
+    "attributes of headings": ("# Title {#id .class}\n\nSet {a, b}.", "Title.\n\nSet {a, b}."),
+    "tables of HTML": ("<table><tr><td>a</td><td>b</td></tr></table>", "a\nb."),
+    "alerts": ("> [!NOTE]\n> Text", "Note: Text."),
     "footnotes": ("So it is[^1].\n\n[^1]: At least here.", "So it is.\n\nAt least here."),
     "footnotes that are addresses": ("So it is[^1].\n\n[^1]: https://x.org", "So it is."),
     "front matter": ("---\ntitle: x\n\ntags: [a]\n---\ntext", "text."),
@@ -165,7 +172,23 @@ for part in sys.argv[1:]:
 print("done")
 """
 PARTS = (
-    *("[", "![", "[a](", "*[a", "**a *", "<", "<!--", "<div><!--", "`", "&", "> ", "- ", "a|"),
+    *(
+        "[",
+        "![",
+        "[a](",
+        "*[a",
+        "**a *",
+        "<",
+        "<!--",
+        "<div><!--",
+        "<div><script>",
+        "{#a",
+        "`",
+        "&",
+        "> ",
+        "- ",
+        "a|",
+    ),
     *("[a]: b\n", "a|b\n-|-\n", "http://", "www.", ".)", "[^a", ":a", "<break time ", "🎉"),
     *("[pause ", "\r\n", "> ```\n", "- a\n\n    b\n", "\\", "* ", "_" + "*"),
 )

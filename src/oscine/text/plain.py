@@ -31,6 +31,7 @@ log = logging.getLogger(__name__)
 
 _MOST_NESTING = 20  # of lists and quotes, each level of a list being two
 _SOFT = "\0"  # the end of a line within a paragraph; the parser lets no NUL through
+_SCRIPT = re.compile(r"<(script|style)\b[^<>]*>.*?(?:</\1\s*>|\Z)", re.IGNORECASE | re.DOTALL)
 _TAG = re.compile(r"<[^<>]*>")
 _BREAK = re.compile(r"<break\b([^<>]*)>", re.IGNORECASE)
 _TIME = re.compile(
@@ -40,7 +41,7 @@ _STRENGTH = re.compile(r"\bstrength\s{0,8}=\s{0,8}[\"']?([a-z-]{1,16})", re.IGNO
 #: Seconds of SSML's strengths, which leave them open; `medium` is what a bare `<break/>` is.
 STRENGTHS = {"none": 0.0, "x-weak": 0.0, "weak": 0.25, "medium": 0.5, "strong": 0.75, "x-strong": 1}
 _LINES = re.compile(
-    r"</?(?:p|div|br|hr|li|ul|ol|tr|table|h[1-6]|s|dd|dt|summary|blockquote)\b", re.I
+    r"</?(?:p|div|br|hr|li|ul|ol|tr|t[dh]|table|h[1-6]|s|dd|dt|summary|blockquote)\b", re.I
 )
 
 _WIDE = "\u2e80-\u9fff\uac00-\ud7a3\uf900-\ufaff\uff00-\uffef"
@@ -60,6 +61,8 @@ _EMOJIS = re.compile(rf" ?(?:[{_EMOJI}]\u200d?)+(?P<mark> ?(?=[.,!?;:…]))?")
 _SHORTCODE = re.compile(r"(?<![\w:]):[a-z][a-z0-9_+-]{1,40}:(?![\w:])")
 _NOTE = re.compile(r"\[\^[^\[\]\s]{1,100}\]:?")
 _REFERENCE = re.compile(r"!?\[([^\[\]]{1,1000})\]\[[^\[\]]{0,1000}\]")
+_ATTRIBUTES = re.compile(r" ?\{[:#.][^{}\n]{0,200}\}")  # as kramdown and Pandoc write them
+_ALERT = re.compile(rf"\A\[!(\w{{1,20}})\][\s{_SOFT}]*")  # as GitHub writes them
 _TASK = re.compile(r"\[[ xX]\]\s")
 _LEFT_OVER = re.compile(r"([*_~`|])\1+|`")
 _ENDS = frozenset(".!?…:;,。！？：；，、｡．‼⁇⁈⁉")
@@ -156,7 +159,7 @@ def without_tags(markup: str) -> str:
     shown = "".join(
         part.partition("-->")[2] if n else part for n, part in enumerate(markup.split("<!--"))
     )
-    return html.unescape(_TAG.sub(_said_of_tag, shown))
+    return html.unescape(_TAG.sub(_said_of_tag, _SCRIPT.sub("", shown)))
 
 
 def _said_of_tag(tag: re.Match[str]) -> str:
@@ -198,6 +201,7 @@ def _speakable(text: str) -> str:
     """Words without URLs, emoji, marks of footnotes and left over markup."""
     text = _NOTE.sub("", _REFERENCE.sub(r"\1", _TASK.sub("", text, count=1)))
     text = _URL.sub(_host, text).replace("mailto:", "")
+    text = _ALERT.sub(lambda found: f"{found[1].capitalize()}: ", _ATTRIBUTES.sub("", text))
     text = _SHORTCODE.sub("", _LEFT_OVER.sub(" ", text))
     text = re.sub(rf"(?<=[{_WIDE}]){_SOFT}(?=[{_WIDE}])", "", text).replace(_SOFT, " ")
     text = re.sub(r"[^\S\n]+", " ", text)
