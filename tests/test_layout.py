@@ -80,7 +80,7 @@ MAY_IMPORT = {
     "files": ("errors",),
     "formats": ("types", "errors", "files", "terminal", "cues", "subtitles"),
     "threads": ("errors",),
-    "audio": ("types", "errors", "files", "threads"),
+    "audio": ("types", "errors", "files", "threads", "text.languages"),
     "model_files": ("errors", "files"),
     "text": ("types", "errors", "files", "model_files"),
     "weights": ("types", "errors", "files", "model_files", "bfloat16"),

@@ -1,4 +1,4 @@
-"""Of several audio tracks the one that ffmpeg takes is heard, and a line says which."""
+"""Of several audio tracks the one asked for is taken, else the default one that sounds."""
 
 from __future__ import annotations
 
@@ -6,14 +6,16 @@ import io
 import logging
 from pathlib import Path
 from types import SimpleNamespace
+from typing import Any
 
 import av
 import numpy as np
 import pytest
 
 from oscine.audio import tracks
-from oscine.audio.io import channel_count, decode, open_source
+from oscine.audio.io import SourceLike, channel_count, decode, open_source
 from oscine.cli.engine import Once
+from oscine.errors import AudioError
 
 FLAGS = pytest.mark.skipif(
     not hasattr(av.stream, "Disposition"), reason="this PyAV cannot write flags of tracks"
@@ -57,7 +59,7 @@ def film(container: str, *listed: Track, video: bool = False) -> bytes:
     return file.getvalue()
 
 
-def pitch(recording: bytes) -> float:
+def pitch(recording: SourceLike) -> float:
     """Hertz of the loudest tone."""
     samples = decode(recording).samples[4_000:12_000]
     spectrum = np.abs(np.fft.rfft(samples * np.hanning(len(samples))))
@@ -74,17 +76,21 @@ def pitch(recording: bytes) -> float:
         ([("fra", 1, True, 400.0), ("eng", 1, True, 1000.0)], 1),
         ([("fra", 2, False, 400.0), ("eng", 1, True, 1000.0), ("deu", 1, False, 2000.0)], 2),
         ([("fra", 1, True, 400.0), ("eng", 2, True, 1000.0), ("deu", 2, True, 2000.0)], 2),
+        ([("fra", 1, True, 0.0), ("eng", 1, False, 1000.0), ("deu", 2, False, 2000.0)], 2),
+        ([("fra", 2, True, 0.0), ("eng", 1, False, 0.0), ("deu", 1, False, 2000.0)], 3),
+        ([("fra", 1, True, 0.0), ("eng", 1, False, 1000.0), ("deu", 1, True, 2000.0)], 3),
     ],
 )
 @pytest.mark.parametrize("video", [False, True])
-def test_the_default_track_then_the_most_channels_then_the_first(
+def test_the_default_track_is_taken_and_of_several_the_one_with_the_most_channels(
     caplog: pytest.LogCaptureFixture, container: str, listed: list[Track], taken: int, video: bool
 ) -> None:
     recording = film(container, *listed, video=video)
     assert pitch(recording) == pytest.approx(listed[taken - 1][3], abs=5)
     assert len(caplog.messages) == 1
     assert f"has {len(listed)} audio tracks (1 fra, 2 eng" in caplog.text
-    assert f"taking number {taken};" in caplog.text
+    silent = ", the first that is not silent" if not listed[0][3] else ""
+    assert f"taking number {taken}{silent};" in caplog.text
     assert channel_count(recording) == listed[taken - 1][1]
 
 
@@ -95,17 +101,103 @@ def test_one_track_is_no_news(caplog: pytest.LogCaptureFixture) -> None:
     assert caplog.messages == []
 
 
+@pytest.mark.parametrize("container", ["matroska", "mpegts"])
+def test_without_a_default_track_the_first_that_sounds_is_taken(container: str) -> None:
+    listed = [("fra", 2, False, 0.0), ("eng", 1, False, 1000.0), ("deu", 2, False, 2000.0)]
+    assert pitch(film(container, *listed)) == pytest.approx(1000, abs=5)
+    assert pitch(film(container, *listed[1:])) == pytest.approx(1000, abs=5)
+
+
 @FLAGS
-def test_a_silent_track_is_named(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+def test_a_silent_track_is_passed_over(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     """As OBS writes them: the first track silent, and the default."""
     path = tmp_path / "obs.mkv"
     path.write_bytes(film("matroska", ("und", 2, True, 0.0), ("eng", 1, False, 400.0), video=True))
-    samples = np.concatenate(list(open_source(path).blocks()))
-    assert np.abs(samples).max() < 1e-3
+    source = open_source(path)
+    assert source.channels() == 1
+    for _ in range(2):  # it may be read again
+        samples = np.concatenate(list(source.blocks()))
+        assert len(samples) == pytest.approx(16_000, abs=1100) and np.abs(samples).max() > 0.2
     assert caplog.messages == [
-        f"{path}: has 2 audio tracks (1, 2 eng); taking number 1; "
-        "to take another: ffmpeg -i FILE -map 0:a:1 -c copy OTHER.mka"
+        f"{path}: has 2 audio tracks (1, 2 eng); taking number 2, the first that is not silent; "
+        "to take another: --audio-track N, audio_track=N"
     ]
+
+
+@FLAGS
+def test_of_silent_tracks_the_default_one_is_taken(caplog: pytest.LogCaptureFixture) -> None:
+    silent = film("matroska", ("fra", 1, False, 0.0), ("eng", 2, True, 0.0))
+    assert np.abs(decode(silent).samples).max() < 1e-3
+    assert "taking number 2; to take" in caplog.text
+
+
+@FLAGS
+def test_a_silent_track_is_judged_by_its_beginning(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(tracks, "JUDGED_SECONDS", 0.2)
+    recording = film("matroska", ("fra", 1, True, 0.0), ("eng", 1, False, 400.0))
+    seen = []
+
+    def count(packets: Any) -> Any:
+        for packet in packets:
+            seen.append(packet)
+            yield packet
+
+    with av.open(io.BytesIO(recording)) as container:
+        whole = SimpleNamespace(demux=lambda listed: count(container.demux(listed)))
+        first = tracks.first_with_sound(whole, list(container.streams.audio))
+    assert first.index == 1 and len(seen) < 12  # of 34
+
+
+@FLAGS
+@pytest.mark.parametrize("container", ["matroska", "mp4"])
+@pytest.mark.parametrize(
+    ("wanted", "taken"), [(1, 0), (2, 1), (3, 2), ("fra", 0), ("ENG", 1), ("deu", 2)]
+)
+def test_a_track_is_asked_for(
+    caplog: pytest.LogCaptureFixture, container: str, wanted: int | str, taken: int
+) -> None:
+    listed = [("fra", 1, False, 400.0), ("eng", 1, True, 1000.0), ("deu", 2, False, 2000.0)]
+    source = open_source(film(container, *listed, video=True)).of_track(wanted)
+    assert source.channels() == listed[taken][1]
+    assert pitch(source.only(1)) == pytest.approx(listed[taken][3], abs=5)
+    assert f"has 3 audio tracks (1 fra, 2 eng, 3 deu); taking number {taken + 1};" in caplog.text
+
+
+@FLAGS
+def test_of_tracks_of_one_language_the_one_that_sounds_is_taken() -> None:
+    listed = [("fra", 1, True, 400.0), ("eng", 1, True, 0.0), ("eng", 1, False, 1000.0)]
+    source = open_source(film("matroska", *listed))
+    assert pitch(source.of_track("eng")) == pytest.approx(1000, abs=5)
+    assert np.abs(decode(source.of_track(2)).samples).max() < 1e-3  # it is asked for
+
+
+@pytest.mark.parametrize(
+    ("wanted", "problem"),
+    [
+        (3, "no audio track 3 but these: 1 fra, 2 eng; choose another, or leave out audio_track"),
+        ("ja", "no audio track in 'ja' but these: 1 fra, 2 eng"),
+    ],
+)
+def test_a_track_that_is_not_there_is_named(wanted: int | str, problem: str) -> None:
+    recording = film("matroska", ("fra", 1, False, 400.0), ("eng", 1, False, 1000.0))
+    source = open_source(recording).of_track(wanted)
+    for ask in (source.channels, lambda: list(source.blocks())):
+        with pytest.raises(AudioError, match=problem):
+            ask()
+
+
+def test_a_single_track_without_a_language_is_in_any() -> None:
+    recording = film("matroska", ("und", 1, False, 400.0))
+    assert pitch(open_source(recording).of_track("fra")) == pytest.approx(400, abs=5)
+    with pytest.raises(AudioError, match="no audio track in 'fra' but these: 1 eng"):
+        decode(open_source(film("matroska", ("eng", 1, False, 400.0))).of_track("fra"))
+
+
+def test_samples_have_one_track() -> None:
+    source = open_source(np.zeros(1600, np.float32))
+    assert source.of_track(1).of_track(None).channels() == 1
+    with pytest.raises(AudioError, match="leave out audio_track"):
+        source.of_track(2)
 
 
 @pytest.mark.parametrize("best", [0, 1, None])
@@ -117,8 +209,8 @@ def test_a_pyav_without_flags_is_asked_for_the_choice_of_ffmpeg(best: int | None
     found = None if best is None else listed[best]
     streams = SimpleNamespace(audio=[undecodable, *listed], best=lambda kind: found)
     container = SimpleNamespace(streams=streams)
-    assert tracks.chosen(container) is listed[best or 0]
-    assert "3 audio tracks (1 x, 2, 3)" in str(tracks.told(container))
+    assert tracks.candidates(container, None)[0] is listed[best or 0]
+    assert "3 audio tracks (1 x, 2, 3)" in str(tracks.told(container, tracks.Taken(1)))
 
 
 @pytest.mark.parametrize("count", [8, 9, 900])
@@ -131,7 +223,7 @@ def test_a_line_names_some_of_many_tracks(count: int) -> None:
         for n in range(count)
     ]
     streams = SimpleNamespace(audio=listed, best=lambda kind: listed[-1])
-    line = str(tracks.told(SimpleNamespace(streams=streams)))
+    line = str(tracks.told(SimpleNamespace(streams=streams), tracks.Taken(count)))
     assert line.startswith(f"has {count} audio tracks (1 eeeeeeeee, 2 eeeeeeeee t, 3 ")
     assert f"8 eeeeeeeee ttttttt{f' and {count - 8} more' if count > 8 else ''})" in line
     assert f"taking number {count}" in line and len(line) < 600

@@ -45,6 +45,12 @@ REACHES: dict[str, list[tuple[str, Any]]] = {
         ("--language_detection_threshold None", None),
     ],
     "task": [("--task=translate", "translate")],
+    "audio_track": [
+        ("--audio-track 2", 2),
+        ("--audio_track eng", "eng"),
+        ("--audio-track German", "German"),
+        ("--audio-track None", None),
+    ],
     "split_channels": [("--split_channels True", True)],
     "max_audio_seconds": [("--max_audio_seconds 3600", 3600.0), ("--max-audio-seconds=None", None)],
     "clip_timestamps": [
@@ -108,6 +114,9 @@ REACHES: dict[str, list[tuple[str, Any]]] = {
 
 #: What is refused before anything is loaded, and the words that say so.
 REFUSED: dict[str, list[tuple[str, str]]] = {
+    "audio_track": [
+        (f"--audio-track={value}", "audio_track must be") for value in ("0", "-1", "1.5", "")
+    ],
     "model_dir": [("--model_dir x", "set the environment variable OSCINE_HOME")],
     "patience": [("--patience 2", "patience needs beam_size above 1")],
     "length_penalty": [("--length_penalty 2", "length_penalty must be 0 to 1")],

@@ -36,12 +36,14 @@ Warn: TypeAlias = Callable[[str], None]
 @dataclass(frozen=True, slots=True)
 class Wanted:
     """What is decoded of a recording: samples at `rate` hertz, of all channels mixed unless one
-    `channel`, from 1, is named. A recording longer than `most_seconds` is refused.
+    `channel`, from 1, is named. A recording longer than `most_seconds` is refused. `track` is the
+    number of an audio track, from 1, or a language; None: the one that tracks.py prefers.
     """
 
     rate: int
     channel: int | None = None
     most_seconds: float | None = None
+    track: int | str | None = None
 
 
 def decoded(
@@ -58,14 +60,16 @@ def decoded(
     resampler = Resampler(wanted.rate, channel)
     header = _header(name, file)
     beyond = header is not None and header.understated
-    with opened(name, file, ignore_length=beyond) as container:
+    with opened(name, file, wanted.track, ignore_length=beyond) as container:
+        taken = _taken(name, file, container, wanted.track)
         if channel is not None:
-            check_channel(name, channel, channels(container))
-        if (line := tracks.told(container)) is not None:
+            check_channel(name, channel, channels(taken.of(container)))
+        if (line := tracks.told(container, taken)) is not None:
             warn(f"{name}: {line}")
-        _refuse_longer(name, container, file, header, wanted.most_seconds)
+        if not (header and (header.streamed or header.data > header.rest)):
+            _refuse_longer(name, container, taken, file, wanted.most_seconds)
         if "ogg" not in container.format.name:
-            yield from _track(name, container, file, resampler, damage)
+            yield from _track(name, container, taken.of(container), file, resampler, damage)
             _tell_ending(file, header, damage)
             return
     parts, cut = links(file)
@@ -79,7 +83,7 @@ def decoded(
             damage.warn("goes on with what is not a recording")
             return
         with container:
-            yield from _track(name, container, part, resampler, damage)
+            yield from _track(name, container, taken.of(container), part, resampler, damage)
     if cut and not damage.told:
         damage.warn("breaks off")
 
@@ -94,10 +98,28 @@ def _tell_ending(file: BinaryIO | Part, header: Lengths | None, damage: _Damage)
             damage.warn("breaks off")
 
 
-def channel_count(name: str, file: BinaryIO | Part) -> int:
+def channel_count(name: str, file: BinaryIO | Part, track: int | str | None = None) -> int:
     """Channels of the audio track that is taken, as its beginning has them. Raises AudioError."""
-    with opened(name, file) as container:
-        return channels(container)
+    with opened(name, file, track) as container:
+        return channels(_taken(name, file, container, track).of(container))
+
+
+def _taken(
+    name: str, file: BinaryIO | Part, container: Any, wanted: int | str | None
+) -> tracks.Taken:
+    """The audio track to take of an open container; where several are possible, one that sounds.
+
+    These are listened to in a container of their own, which reads the same file.
+    """
+    possible = tracks.candidates(container, wanted)
+    first = number = tracks.number_of(container, possible[0])
+    if len(possible) > 1:
+        place = file.tell()
+        with opened(name, file) as other:
+            found = tracks.first_with_sound(other, tracks.candidates(other, wanted))
+            number = tracks.number_of(other, found)
+        file.seek(place)  # FFmpeg is reading
+    return tracks.Taken(number, passed_silence=number != first)
 
 
 def check_channel(name: str, channel: int, count: int) -> None:
@@ -108,9 +130,13 @@ def check_channel(name: str, channel: int, count: int) -> None:
 
 
 def _track(
-    name: str, container: Any, file: BinaryIO | Part, resampler: Resampler, damage: _Damage
+    name: str,
+    container: Any,
+    stream: Any,
+    file: BinaryIO | Part,
+    resampler: Resampler,
+    damage: _Damage,
 ) -> Iterator[Samples]:
-    stream = tracks.chosen(container)
     clock = damage.clock
     begin = clock.position
     frames = _frames(container, stream, file, damage)
@@ -280,13 +306,14 @@ def _tagged_length(stream: Any) -> float | None:
 def _refuse_longer(
     name: str,
     container: Any,
+    taken: tracks.Taken,
     file: BinaryIO | Part,
-    header: Lengths | None,
     most: float | None,
 ) -> None:
-    if most is None or (header and (header.streamed or header.data > header.rest)):
+    """Raise AudioError where the file says that the track is longer."""
+    if most is None:
         return
-    stated = _stated_length(container, tracks.chosen(container), file)
+    stated = _stated_length(container, taken.of(container), file)
     if stated is not None and stated[0] > most + PADDING_SECONDS:
         raise AudioError.too_long(name, most)
 

@@ -65,13 +65,14 @@ def decoded(
     yield from decoder.perform(file, job, warn)
 
 
-def channel_count(name: str, file: BinaryIO | Part) -> int:
+def channel_count(name: str, file: BinaryIO | Part, track: int | str | None = None) -> int:
     """As container.channel_count, in another process."""
     size = _size(name, file)
     decoder = _take()
     if decoder is None:
-        return container.channel_count(name, file)
-    work = decoder.perform(file, {"task": "channels", "name": name, "size": size})
+        return container.channel_count(name, file, track)
+    job = {"task": "channels", "name": name, "size": size, "track": track}
+    work = decoder.perform(file, job)
     try:
         next(work)
     except StopIteration as end:

@@ -136,7 +136,7 @@ def perform(link: Link, job: dict[str, Any]) -> None:
     result: int | None = None
     try:
         if job["task"] == "channels":
-            result = container.channel_count(job["name"], recording)
+            result = container.channel_count(job["name"], recording, job["track"])
         else:
             for block in _blocks(job, recording):
                 link.send(messages.BLOCK, block.tobytes())

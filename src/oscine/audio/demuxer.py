@@ -81,10 +81,17 @@ def suffix(file: object) -> str:
     return found if _SUFFIX.fullmatch(found) else ""
 
 
-def opened(name: str, file: BinaryIO | Part, *, ignore_length: bool = False) -> Any:
+def opened(
+    name: str,
+    file: BinaryIO | Part,
+    track: int | str | None = None,
+    *,
+    ignore_length: bool = False,
+) -> Any:
     """The container, to be closed by `with`; it has an audio track with a decoder.
 
-    `file` is at its beginning. `name` is what messages call it. Raises AudioError.
+    `file` is at its beginning. `name` is what messages call it. `track`: the number or language of
+    a track that it must have. Raises AudioError.
     """
     options = {"protocol_whitelist": "", "format_whitelist": ",".join(FORMATS)}
     options["max_size"] = str(
@@ -104,7 +111,7 @@ def opened(name: str, file: BinaryIO | Part, *, ignore_length: bool = False) -> 
     try:
         if not len(container.streams):  # as FFmpeg opens an mp4 that is cut in its index
             raise _refusal(name, file, ValueError("no tracks"))
-        _check_tracks(name, container)
+        _check_tracks(name, container, track)
     except AudioError as error:
         container.close()
         raise _cut_in_index(name, file) or error from None
@@ -123,11 +130,16 @@ def _leave_order(codec: Any) -> None:
         codec.layout = f"{count} channels" if "+" in name or "channels" in name else name
 
 
-def _check_tracks(name: str, container: Any) -> None:
+def _check_tracks(name: str, container: Any, track: int | str | None) -> None:
     if not container.streams.audio:
         kinds = ", ".join(sorted({stream.type for stream in container.streams}))
         raise AudioError(name, f"has no audio track (only {kinds})", _MEDIA)
-    codec = tracks.chosen(container).codec_context
+    found = tracks.candidates(container, track)
+    if not found:
+        which = track if isinstance(track, int) else f"in {track!r}"
+        problem = f"has no audio track {which} but these: {tracks.listed(container)}"
+        raise AudioError(name, problem, "choose another, or leave out audio_track")
+    codec = found[0].codec_context
     if codec is None:
         problem = "has audio of a kind that FFmpeg has no decoder for"
         raise AudioError(name, problem, "convert it to wav or flac")
@@ -137,9 +149,9 @@ def _check_tracks(name: str, container: Any) -> None:
         raise AudioError(name, problem, "keep those that are needed")
 
 
-def channels(container: Any) -> int:
-    """Of the audio track that is taken."""
-    return max(1, int(tracks.chosen(container).codec_context.layout.nb_channels))
+def channels(track: Any) -> int:
+    """Of an audio track, at least 1."""
+    return max(1, int(track.codec_context.layout.nb_channels))
 
 
 def refuse_playlist(name: str, file: BinaryIO | Part) -> None:

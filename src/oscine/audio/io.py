@@ -65,6 +65,7 @@ class Source(ABC):
     def __init__(self, name: str, channel: int | None = None) -> None:
         self.name = name
         self.channel = channel  # from 1; None: all are mixed
+        self.track: int | str | None = None  # number from 1 or language; None: the preferred one
         self.most_seconds: float | None = None  # a longer recording is refused
         self.warned: set[str] = set()  # what was warned of; shared with copies, as all are read
         self.quiet = False  # warn of nothing
@@ -83,6 +84,15 @@ class Source(ABC):
         """The same recording, which is refused where it is longer; None: however long it is."""
         same = copy(self)
         same.most_seconds = seconds
+        return same
+
+    def of_track(self, track: int | str | None) -> Source:
+        """The same recording, of which one audio track is taken: a number from 1 or a language.
+
+        Raises AudioError for an array, which has one track without a language, and another one.
+        """
+        same = copy(self)
+        same.track = track
         return same
 
     def blocks(self, rate: int = SAMPLE_RATE) -> Iterator[Samples]:
@@ -152,11 +162,11 @@ class _MediaSource(Source):
 
     def channels(self) -> int:
         with self._opened() as file:
-            return decoder_pool.channel_count(self.name, file)
+            return decoder_pool.channel_count(self.name, file, self.track)
 
     def _pieces(self, rate: int) -> Iterator[Samples]:
         with self._opened() as file:
-            wanted = Wanted(rate, self.channel, self.most_seconds)
+            wanted = Wanted(rate, self.channel, self.most_seconds, self.track)
             yield from decoder_pool.decoded(self.name, file, wanted, self.warn)
 
 
@@ -176,6 +186,11 @@ class _ArraySource(Source):
     def only(self, channel: int) -> Source:
         container.check_channel(self.name, channel, self.channels())
         return super().only(channel)
+
+    def of_track(self, track: int | str | None) -> Source:
+        if track not in (None, 1):
+            raise AudioError(self.name, "is samples, of one audio track", "leave out audio_track")
+        return super().of_track(track)
 
     def _pieces(self, rate: int) -> Iterator[Samples]:
         most = self.most_seconds

@@ -1,44 +1,141 @@
-"""Which of several audio tracks is heard: the one that ffmpeg takes, and so openai-whisper.
+"""Which of several audio tracks is taken: the one asked for, else the default one that sounds.
 
-Source: map_auto_audio in fftools/ffmpeg_mux_init.c: a track with the default flag before one
-without, then the one with the most channels, then the first.
+A track with the default flag comes before one without, as in ffmpeg (map_auto_audio in
+fftools/ffmpeg_mux_init.c); of several with it, as mp4 flags every enabled track, the one with the
+most channels. Of these the first is taken that is not silent: recorders of screens write a track
+for a microphone that is switched off.
 """
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Any
 
+import numpy as np
+
+from oscine.audio.ffmpeg import av
+from oscine.audio.resample import to_float
+from oscine.errors import UsageError
+from oscine.text.languages import language_code
+
 MOST_NAMED, MOST_TITLE = 8, 40  # tracks that a message names, and characters of each word of it
+MOST_JUDGED = 16  # tracks that are decoded to find one with sound
+JUDGED_SECONDS = 600.0  # of each; a track that is silent for longer counts as silent
+AUDIBLE = 1e-3  # peak at full scale 1: 60 dB below
 
 
-def chosen(container: Any) -> Any:
-    """The audio track to take of an open container; one that can be decoded, if there is any."""
-    tracks = container.streams.audio
-    able = [track for track in tracks if track.codec_context is not None]
-    return max(able or tracks, key=lambda track: (_is_default(container, track), _channels(track)))
+@dataclass(frozen=True, slots=True)
+class Taken:
+    """The number of the track that is taken, from 1, and whether a silent one would come first."""
+
+    number: int
+    passed_silence: bool = False
+
+    def of(self, container: Any) -> Any:
+        """The track of this number; the default one of a container that has fewer."""
+        tracks = container.streams.audio
+        known = self.number <= len(tracks)
+        return tracks[self.number - 1] if known else candidates(container, None)[0]
 
 
-def told(container: Any) -> str | None:
+def candidates(container: Any, wanted: int | str | None) -> list[Any]:
+    """Audio tracks of an open container that may be taken, the best first.
+
+    `wanted`: a number from 1, a language, or None for any track. Tracks that can be decoded are
+    preferred. A single track that states no language is in any. Empty where none is as wanted.
+    """
+    tracks = list(container.streams.audio)
+    if isinstance(wanted, int):
+        return tracks[wanted - 1 : wanted]
+    if wanted is not None and (len(tracks) > 1 or _named(tracks[0], "language")):
+        tracks = [each for each in tracks if _speaks(each, wanted)]
+    able = [each for each in tracks if each.codec_context is not None] or tracks
+    flagged = [each for each in able if _is_default(container, each)]
+    plain = [each for each in able if not _is_default(container, each)]
+    return [*sorted(flagged, key=_channels, reverse=True), *plain]
+
+
+def first_with_sound(container: Any, listed: Sequence[Any]) -> Any:
+    """The first of some tracks of a container at its beginning that is not silent.
+
+    The first of all where none sounds in its first JUDGED_SECONDS. The container is read meanwhile,
+    and of no other use afterwards.
+    """
+    judged = listed[:MOST_JUDGED]
+    seconds = {each.index: 0.0 for each in judged}
+    sounding: set[int] = set()
+    for track, frame in _frames(container, judged, sounding):
+        seconds[track.index] += frame.samples / max(frame.sample_rate, 1)
+        if np.abs(to_float(frame.to_ndarray())).max(initial=0.0) > AUDIBLE:
+            sounding.add(track.index)
+        if judged[0].index in sounding or max(seconds.values()) > JUDGED_SECONDS:
+            break
+    return next((each for each in judged if each.index in sounding), judged[0])
+
+
+def _frames(container: Any, listed: Sequence[Any], found: set[int]) -> Any:
+    """Pairs of track and frame; damage is passed over, and so are tracks that are found."""
+    try:
+        for packet in container.demux(list(listed)):
+            track = packet.stream
+            if not packet.size or track.index in found:
+                continue
+            try:
+                frames = track.codec_context.decode(packet)
+            except (av.error.FFmpegError, ValueError):
+                continue
+            for frame in frames:
+                yield track, frame
+    except (av.error.FFmpegError, IndexError, ValueError):
+        return
+
+
+def number_of(container: Any, track: Any) -> int:
+    """The number of a track among the audio tracks, from 1."""
+    listed = enumerate(container.streams.audio, start=1)
+    return next(number for number, each in listed if each.index == track.index)
+
+
+def told(container: Any, taken: Taken) -> str | None:
     """What there is to say of a container with several audio tracks: how many, which is taken."""
     tracks = list(container.streams.audio)
     if len(tracks) < 2:
         return None
-    taken = chosen(container)
-    number = next(place for place, track in enumerate(tracks) if track.index == taken.index)
-    shown = enumerate(tracks[:MOST_NAMED], start=1)
-    listed = ", ".join(f"{place} {_named(track)}".rstrip() for place, track in shown)
-    if len(tracks) > MOST_NAMED:
-        listed += f" and {len(tracks) - MOST_NAMED} more"
+    why = ", the first that is not silent" if taken.passed_silence else ""
     return (
-        f"has {len(tracks)} audio tracks ({listed}); taking number {number + 1}; "
-        f"to take another: ffmpeg -i FILE -map 0:a:{1 if number == 0 else 0} -c copy OTHER.mka"
+        f"has {len(tracks)} audio tracks ({listed(container)}); taking number {taken.number}{why}; "
+        "to take another: --audio-track N, audio_track=N"
     )
 
 
-def _named(track: Any) -> str:
+def listed(container: Any) -> str:
+    """The audio tracks by number, with their languages and titles."""
+    tracks = list(container.streams.audio)
+    shown = enumerate(tracks[:MOST_NAMED], start=1)
+    named = ", ".join(f"{number} {_named(track)}".rstrip() for number, track in shown)
+    return named + (f" and {len(tracks) - MOST_NAMED} more" if len(tracks) > MOST_NAMED else "")
+
+
+def _named(track: Any, *tags: str) -> str:
     """Language and title, as far as the file says: und stands for a language it does not tell."""
-    words = [track.metadata.get("language", ""), track.metadata.get("title", "")]
+    words = [track.metadata.get(tag, "") for tag in tags or ("language", "title")]
     return " ".join(word[:MOST_TITLE] for word in words if word not in ("", "und"))
+
+
+def _speaks(track: Any, language: str) -> bool:
+    """Whether a track says that it is in a language, each by whatever name it has."""
+    stated = track.metadata.get("language", "")
+    return bool(stated) and _code(stated) == _code(language)
+
+
+def _code(language: str) -> str:
+    """The code of a language; the name itself of one that Whisper does not know."""
+    try:
+        code: str | None = language_code(language)
+    except UsageError:
+        code = None
+    return code or language.strip().casefold()
 
 
 def _is_default(container: Any, track: Any) -> bool:

@@ -54,7 +54,7 @@ class Transcription(Iterator[Segment]):
         cancel: Cancel | None = None,
     ) -> None:
         self._model, self._asked = model, asked
-        self._source = source.within(asked.max_audio_seconds)
+        self._source = source.within(asked.max_audio_seconds).of_track(asked.audio_track)
         self.language = ""
         self.duration = 0.0
         self._probability: float | None = None

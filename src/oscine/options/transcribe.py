@@ -31,6 +31,7 @@ from oscine.options.checks import (
     token_ids,
     whole,
     whole_or,
+    wrong,
 )
 from oscine.options.command import TranscribeCommand
 from oscine.options.layout import Layout
@@ -58,6 +59,15 @@ _above_0_s = positive("be seconds above 0", strict=True, infinite=True)
 
 def _language(name: str, value: Any) -> str | None:
     return language_code(text(name, value))
+
+
+def _track(name: str, value: Any) -> int | str:
+    """The number of an audio track, or its language as text."""
+    if isinstance(value, str) and not value.strip().lstrip("+-").replace(".", "").isdecimal():
+        if value.strip():
+            return text(name, value).strip()
+        raise wrong(name, "be a number from 1 or a language", value)
+    return int(whole(1)(name, value))
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -228,6 +238,10 @@ class TranscribeOptions(Options, DecodingOptions, SegmentOptions):
     language_detection_threshold: float | None = option(
         0.5, optional(share), "Accept a language at once above this probability.", Group.AUDIO,
         families=(WHISPER,))
+    audio_track: int | str | None = option(
+        None, _track, "Audio track to take: its number, from 1, or its language.", Group.AUDIO,
+        metavar="N|LANGUAGE", default_text="the default track, else the first with sound",
+        once=True)
     split_channels: bool = option(
         False, flag, "Transcribe each channel separately.", Group.AUDIO)
     max_audio_seconds: float | None = option(
