@@ -99,10 +99,14 @@ class FakeModel:
 
 
 @pytest.fixture(autouse=True)
-def plain_environment(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+def plain_environment(
+    monkeypatch: pytest.MonkeyPatch, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[None]:
     """What --threads sets does not outlive a test."""
     monkeypatch.delenv("OSCINE_DEVICE", raising=False)
     monkeypatch.setenv("OSCINE_THREADS", "0")
+    record = tmp_path_factory.mktemp("home") / "results"
+    monkeypatch.setattr("oscine.cli.results.record_file", lambda: record)
     threads.count.cache_clear()
     yield
     threads.count.cache_clear()

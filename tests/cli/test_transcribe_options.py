@@ -204,6 +204,10 @@ SHOWN: dict[str, tuple[str, str]] = {
 SEGMENTS = ("max_words", "silence_gap", "max_duration")
 #: Options whose tests are functions below or in test_transcribe.py.
 ELSEWHERE = {
+    "recursive": "test_a_tree_is_mirrored_into_the_output_folder",
+    "skip_existing": "test_recordings_with_results_are_skipped",
+    "overwrite": "test_a_result_that_was_edited_is_kept",
+    "watch": "test_what_arrives_is_transcribed_once",
     "files": "test_several_recordings_go_beside_themselves",
     "output_dir": "test_an_output_folder_is_made",
     "verbose": "test_verbose_shows_what_is_known_of_a_segment",

@@ -1,8 +1,8 @@
 """How recordings are called: by FFmpeg's name of a container, the suffixes that its files have.
 
-FFmpeg itself tells a container by its contents, and its own lists of suffixes are short. These say
-what of a folder is taken for a recording; a file that is named is tried whatever it is called. The
-first bytes of some tell a file from raw samples.
+FFmpeg itself tells a container by its contents. These are the suffixes that it lists for sound, and
+others that its lists lack. They say what of a folder is taken for a recording; a file that is
+named is tried whatever it is called. The first bytes of some tell a file from raw samples.
 """
 
 from __future__ import annotations
@@ -25,42 +25,72 @@ CONTAINERS: Mapping[str, Container] = MappingProxyType(
     {
         "aac": Container(".aac .adts"),
         "ac3": Container(".ac3"),
-        "aiff": Container(".aif .aifc .aiff", (b"FORM",), called="an aiff file"),
+        "aea": Container(".aea"),
+        "aiff": Container(".afc .aif .aifc .aiff", (b"FORM",), called="an aiff file"),
         "amr": Container(".amr .awb", (b"#!AMR",)),
-        "ape": Container(".ape", (b"MAC ",)),
+        "alaw": Container(".al"),
+        "ape": Container(".ape .apl .mac", (b"MAC ",)),
+        "aptx": Container(".aptx"),
+        "aptx_hd": Container(".aptxhd"),
         "asf": Container(".asf .wma .wmv", (b"0&\xb2u\x8ef\xcf\x11",)),
         "au": Container(".au .snd", (b".snd",), called="an au file"),
         "avi": Container(".avi .divx", (b"AVI ",), at=8),
+        "avr": Container(".avr", (b"2BIT",)),
+        "bit": Container(".bit"),
         "caf": Container(".caf", (b"caff",), called="a caf file"),
+        "codec2": Container(".c2"),
         "dsf": Container(".dsf", (b"DSD ",)),
         "dss": Container(".dss"),
         "dts": Container(".dts"),
+        "dtshd": Container(".dtshd"),
         "dv": Container(".dif .dv"),
         "eac3": Container(".eac3 .ec3"),
         "flac": Container(".flac", (b"fLaC",)),
         "flv": Container(".flv", (b"FLV\x01",)),
+        "g722": Container(".722 .g722"),
+        "g723_1": Container(".g723_1 .rco .tco"),
+        "g728": Container(".g728"),
+        "g729": Container(".g729"),
+        "gsm": Container(".gsm"),
         "gxf": Container(".gxf"),
+        "iamf": Container(".iamf"),
+        "ilbc": Container(".lbc", (b"#!iLBC",)),
+        "ircam": Container(".ircam .sf"),
+        "lc3": Container(".lc3"),
+        "loas": Container(".latm .loas"),
         "matroska": Container(
             ".mk3d .mka .mkv .weba .webm", (b"\x1aE\xdf\xa3",), called="mkv or webm"
         ),
         "mov": Container(
-            ".3g2 .3gp .3gpp .f4a .f4b .f4v .m4a .m4b .m4r .m4v .mov .mp4 .qt",
+            ".3g2 .3gp .3gpp .f4a .f4b .f4v .isma .ismv .m4a .m4b .m4r .m4v .mj2 .mov .mp4 "
+            ".psp .qt",
             (b"ftyp",),
             at=4,
             called="mp4",
         ),
+        "mlp": Container(".mlp"),
         "mp3": Container(".m2a .mp2 .mp3 .mpa .mpga", (b"ID3", b"\xff\xfb\x90")),
         "mpc": Container(".mpc", (b"MPCK", b"MP+")),
-        "mpeg": Container(".m2p .mpeg .mpg .vob .vro"),
+        "mpeg": Container(".dvd .m2p .mpeg .mpg .vob .vro"),
         "mpegts": Container(".m2t .m2ts .mts .tp .trp .ts"),
+        "mulaw": Container(".ul"),
         "mxf": Container(".mxf", (b"\x06\x0e+4\x02\x05\x01\x01",)),
+        "nistsphere": Container(".nist .sph", (b"NIST_1A",)),
         "nut": Container(".nut", (b"nut/multimedia",)),
         "ogg": Container(".oga .ogg .ogm .ogv .ogx .opus .spx", (b"OggS",)),
-        "oma": Container(".aa3 .oma", (b"ea3", b"EA3")),
+        "oma": Container(".aa3 .oma .omg", (b"ea3", b"EA3")),
+        "pva": Container(".pva"),
+        "pvf": Container(".pvf", (b"PVF1\n",)),
         "qcp": Container(".qcp", (b"QLCM",), at=8),
         "rm": Container(".ra .rm .rmvb", (b".RMF", b".ra")),
+        "sbc": Container(".msbc .sbc"),
+        "shn": Container(".shn", (b"ajkg",)),
+        "sln": Container(".sln"),
+        "sox": Container(".sox", (b".SoX", b"XoS.")),
         "tak": Container(".tak", (b"tBaK",)),
         "tta": Container(".tta", (b"TTA1",)),
+        "truehd": Container(".thd"),
+        "ty": Container(".ty"),
         "voc": Container(".voc", (b"Creative Voice",)),
         "w64": Container(".w64", (b"riff",)),
         "wav": Container(".bwf .rf64 .wav .wave", (b"RIFF", b"RF64"), called="a wav file"),

@@ -16,7 +16,7 @@ import numpy as np
 
 from oscine.audio.suffixes import container_of
 from oscine.cli.console import emit, screen, tell
-from oscine.cli.outputs import STANDARD_INPUT
+from oscine.cli.folders import STANDARD_INPUT
 from oscine.errors import AudioError, UsageError
 from oscine.formats import LINES
 from oscine.options import options_of

@@ -11,14 +11,13 @@ from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
-from oscine.audio.suffixes import SUFFIXES
 from oscine.cli.console import emit, tell
+from oscine.cli.folders import STANDARD_INPUT, Found
+from oscine.cli.results import Results, State, kept
 from oscine.errors import OscineError, UsageError
 from oscine.files import expanded, is_special, unfinished
-from oscine.formats import FORMATS
 from oscine.terminal import printable
 
-STANDARD_INPUT = "-"
 WIDEST = 1 << 16  # columns: more than any path has
 
 
@@ -30,30 +29,26 @@ class Job:
     targets: Mapping[str, Path]
 
 
-def plan(inputs: Sequence[str], formats: Sequence[str], output_dir: Path | None) -> tuple[Job, ...]:
+def plan(found: Found, formats: Sequence[str], output_dir: Path | None) -> tuple[Job, ...]:
     """One job a recording.
 
-    One input, one format and no `output_dir`: standard output. Otherwise files named after the
-    recording, in `output_dir` or beside it; two recordings that differ in the suffix only keep it
-    (talk.wav.srt, talk.mp3.srt), also where they differ in case as well, since that is no
-    difference on macOS and Windows. Raises UsageError if two would write the same file, or one
-    itself, for a folder without recordings and for an empty name, which Path takes for this folder.
+    One recording that is named, one format and no `output_dir`: standard output. Otherwise files
+    named after the recording, in `output_dir`, with the folders that it was found in, or beside it;
+    two recordings that differ in the suffix only keep it (talk.wav.srt, talk.mp3.srt), also where
+    they differ in case as well, since that is no difference on macOS and Windows. Raises UsageError
+    if two would write the same file, or one itself.
     """
-    if "" in inputs:
-        raise UsageError("the name of a recording is empty")
-    # os.path, because Path.is_dir raises for a name that is too long
-    folders = [each for each in inputs if each != STANDARD_INPUT and os.path.isdir(each)]
-    sources = [file for each in inputs for file in (_inside(each) if each in folders else [each])]
-    sources = list(dict.fromkeys(sources))
-    if len(inputs) == 1 and not folders and len(formats) == 1 and output_dir is None:
-        return (Job(sources[0], {}),)
-    stems = {source: _base(source, output_dir, whole=False) for source in sources}
+    sources = found.recordings
+    if len(sources) == 1 and not found.in_folder and len(formats) == 1 and output_dir is None:
+        return (Job(next(iter(sources)), {}),)
+    stems = {each: _base(each, output_dir, below, whole=False) for each, below in sources.items()}
     shared = Counter(map(folded, stems.values()))
     read = identities(each for each in sources if each != STANDARD_INPUT)
     jobs: list[Job] = []
     owners: dict[object, str] = {}
     for source, stem in stems.items():
-        base = _base(source, output_dir, whole=True) if shared[folded(stem)] > 1 else stem
+        keeps = shared[folded(stem)] > 1
+        base = _base(source, output_dir, sources[source], whole=True) if keeps else stem
         targets = {each: base.with_name(f"{base.name}.{each}") for each in formats}
         for target in targets.values():
             place = folded(target) if sys.platform in ("darwin", "win32") else target
@@ -67,42 +62,34 @@ def plan(inputs: Sequence[str], formats: Sequence[str], output_dir: Path | None)
     return tuple(jobs)
 
 
+def remaining(jobs: Iterable[Job], results: Results, *, skip_existing: bool) -> tuple[Job, ...]:
+    """The jobs with the results that are to be written; those that need none are left out.
+
+    A result that was edited is kept, which is told; with `skip_existing` every result is, but one
+    whose transcription was stopped. A line counts the recordings that have all their results.
+    """
+    needed = [needed_of(job, results, skip_existing=skip_existing) for job in jobs]
+    left = tuple(job for job in needed if job is not None)
+    if skip_existing and (count := len(needed) - len(left)):
+        tell(f"skipped {count} recording{'s' * (count > 1)} with results")
+    return left
+
+
+def needed_of(job: Job, results: Results, *, skip_existing: bool) -> Job | None:
+    """A job with the results of it that are to be written; None where there are none of these."""
+    targets = dict(job.targets)
+    for name, path in job.targets.items():
+        if skip_existing and results.state(path) not in (State.NOTHING, State.UNFINISHED):
+            del targets[name]
+        elif results.is_kept(path):
+            tell(kept(path))
+            del targets[name]
+    return Job(job.source, targets) if targets or not job.targets else None
+
+
 def at_home(argument: str) -> str:
     """A path with ~ replaced, which shells do not do after `--option=`."""
     return str(expanded(argument)) if argument.startswith("~") else argument
-
-
-def _inside(folder: str) -> list[str]:
-    """Recordings in a folder, by name; a line tells how much of it is none.
-
-    Folders inside it are not taken. Hidden names are passed over: they are thumbnails, bins, and
-    what macOS keeps about a recording under the recording's own suffix (._talk.wav).
-    """
-    try:
-        there = sorted(path for path in Path(folder).iterdir() if not path.name.startswith("."))
-    except OSError as error:
-        raise UsageError(f"{folder}: cannot be listed: {error.strerror or error}") from error
-    files = [path for path in there if not os.path.isdir(path)]
-    taken = [path for path in files if path.suffix.lower() in SUFFIXES and os.path.isfile(path)]
-    written = {f"{name}.{each}" for path in taken for name in (path.name, path.stem)
-               for each in FORMATS}  # fmt: skip
-    others = len({path.name for path in files} - {path.name for path in taken} - written)
-    left = counted(others, len(there) - len(files))
-    if not taken:
-        raise UsageError(
-            f"{folder}: no recordings in this folder" + (f", but {left}" if left else "")
-        )
-    if left:
-        tell(f"{folder}: left out: {left}; a file that is named is tried")
-    return [str(path) for path in taken]
-
-
-def counted(files: int, folders: int) -> str:
-    """As in "3 files, 1 folder"; nothing for none of either."""
-    numbers = {"file": files, "folder": folders}
-    return ", ".join(
-        f"{number} {name}{'s' if number > 1 else ''}" for name, number in numbers.items() if number
-    )
 
 
 def folded(path: Path) -> tuple[Path, str]:
@@ -110,10 +97,11 @@ def folded(path: Path) -> tuple[Path, str]:
     return path.parent, unicodedata.normalize("NFC", path.name).casefold()
 
 
-def _base(source: str, output_dir: Path | None, *, whole: bool) -> Path:
-    """A target without its format's suffix."""
+def _base(source: str, output_dir: Path | None, below: Path, *, whole: bool) -> Path:
+    """A target without its format's suffix; `below`: its folder in the output folder."""
     path = Path("stdin") if source == STANDARD_INPUT else Path(source)
-    return (output_dir or path.parent) / (path.name if whole else path.stem)
+    folder = path.parent if output_dir is None else output_dir / below
+    return folder / (path.name if whole else path.stem)
 
 
 def make_folder(folder: Path) -> None:
@@ -154,10 +142,15 @@ def overwritten(target: Path, read: Mapping[tuple[int, int], str]) -> str | None
     return next((read[each] for each in identities([str(target)]) if each in read), None)
 
 
-def are_writable(targets: Mapping[str, Path]) -> bool:
-    """Whether there may be new files where results go; if not, it is reported."""
+def are_writable(targets: Mapping[str, Path], output_dir: Path | None = None) -> bool:
+    """Whether there may be new files where results go; if not, it is reported.
+
+    Folders that are missing in `output_dir` are made.
+    """
     try:
         for path in targets.values():
+            if output_dir is not None and path.parent != output_dir:
+                make_folder(path.parent)
             try_file(path)
     except OscineError as error:
         tell(str(error))

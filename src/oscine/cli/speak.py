@@ -25,8 +25,9 @@ from oscine.cli.engine import (
     start_log,
     tell_times,
 )
+from oscine.cli.folders import STANDARD_INPUT
 from oscine.cli.openai_style import OpenAIStyle
-from oscine.cli.outputs import STANDARD_INPUT, at_home
+from oscine.cli.outputs import at_home
 from oscine.cli.parameters import chosen, command
 from oscine.cli.voices import all_saved, released, saved, show_voices
 from oscine.errors import OscineError, UsageError

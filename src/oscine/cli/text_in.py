@@ -11,7 +11,8 @@ from pathlib import Path
 from typing import Any
 
 from oscine.audio.suffixes import SUFFIXES as SOUND
-from oscine.cli.outputs import STANDARD_INPUT, at_home
+from oscine.cli.folders import STANDARD_INPUT
+from oscine.cli.outputs import at_home
 from oscine.errors import OscineError, UsageError
 from oscine.files import is_device
 from oscine.text.plain import plain_parts, plain_text

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import math
+import os
 from collections.abc import Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING, Annotated, Any
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, NoReturn
 
 import typer
 
+from oscine.cli.console import tell
 from oscine.cli.engine import (
     check_device,
     given,
@@ -18,10 +21,22 @@ from oscine.cli.engine import (
     start_log,
     tell_times,
 )
+from oscine.cli.folders import find
 from oscine.cli.live import LISTENING, Shown, check_live, listen
 from oscine.cli.openai_style import OpenAIStyle, translated
-from oscine.cli.outputs import are_writable, at_home, is_readable, make_folder, plan
+from oscine.cli.outputs import (
+    Job,
+    are_writable,
+    at_home,
+    is_readable,
+    make_folder,
+    needed_of,
+    plan,
+    remaining,
+)
 from oscine.cli.parameters import chosen, command
+from oscine.cli.results import Results
+from oscine.cli.watch import Arrivals, watch
 from oscine.cli.work import Asked, finish
 from oscine.errors import UsageError
 from oscine.files import expanded
@@ -94,7 +109,8 @@ def transcribe(
     TranscribeOptions.of(**options, model_dir=own.model_dir)  # what this model lacks is told later
     own = replace(own, dtype=precision(own.dtype, own.fp16))
     written = FORMATS if ALL in formats else formats
-    jobs = () if own.live else plan(files, written, folder)
+    results = Results(own.overwrite)
+    jobs, complete = jobs_of(files, own, written, folder, results)
     set_threads(own.threads)
     check_device(own.device)
     if folder is not None:
@@ -107,14 +123,45 @@ def transcribe(
         listen(loaded, files, own.latency, told, show)
         raise typer.Exit(0)
     prepare_decoder()
-    able = [job for job in jobs if is_readable(job.source) and are_writable(job.targets)]
+    asked = Asked(written[0], layout, options, verbose=own.verbose, results=results)
+    if own.watch is not None:
+        transcribe_arrivals(own, written, folder, asked)
+    able = [job for job in jobs if is_readable(job.source) and are_writable(job.targets, folder)]
     done = []
     if able:
         loaded = load_listener(own)
-        asked = Asked(written[0], layout, options, verbose=own.verbose)
         done = [finish(loaded, job, asked) for job in able]
         tell_times(loaded)
-    raise typer.Exit(0 if all(done) and len(able) == len(jobs) else 1)
+    raise typer.Exit(0 if complete and all(done) and len(able) == len(jobs) else 1)
+
+
+def transcribe_arrivals(
+    own: TranscribeCommand, formats: Sequence[str], output: Path | None, asked: Asked
+) -> NoReturn:
+    """Transcribe what arrives in a folder until Ctrl-C; what fails is told, and the rest goes on.
+
+    What is there already is transcribed too, unless it has its results.
+    """
+    assert own.watch is not None
+    folder = at_home(own.watch)
+    model = load_listener(own)
+    arrivals = Arrivals(
+        folder,
+        lambda found: plan(found, formats, output),
+        recursive=own.recursive,
+        output=output,
+    )
+
+    def work(job: Job, was_there: bool) -> None:
+        skip = own.skip_existing or was_there
+        needed = needed_of(job, asked.results, skip_existing=skip)
+        if needed is None or not is_readable(job.source):
+            return
+        if are_writable(needed.targets, output):
+            finish(model, needed, asked)
+
+    tell(f"watching {folder}; Ctrl-C ends this")
+    watch(arrivals, work)
 
 
 def formats_of(own: TranscribeCommand) -> tuple[str, ...]:
@@ -132,8 +179,36 @@ def check_files(
         check_live(files, said, formats)
     elif own.latency is not None:
         raise UsageError("latency needs --live")
+    elif own.watch is not None:
+        if files:
+            raise UsageError("watch takes what is in its folder; leave out FILE")
+        if not os.path.isdir(at_home(own.watch)):
+            raise UsageError(f"{own.watch or repr('')}: is not a folder; name the one to watch")
     elif not files:
         raise UsageError("Missing argument 'FILE...'.")
+
+
+def jobs_of(
+    files: list[str],
+    own: TranscribeCommand,
+    formats: Sequence[str],
+    folder: Path | None,
+    results: Results,
+) -> tuple[tuple[Job, ...], bool]:
+    """What there is to do before anything arrives, and whether all folders could be listed.
+
+    Options of files with results are refused where there are no such.
+    """
+    if own.skip_existing and own.overwrite:
+        raise UsageError("overwrite does not go with skip_existing; leave out one")
+    if own.live or own.watch is not None:
+        return (), True
+    found = find(files, recursive=own.recursive, output=folder)
+    jobs = plan(found, formats, folder)
+    for name in ("skip_existing", "overwrite"):
+        if getattr(own, name) and any(not job.targets for job in jobs):
+            raise UsageError(f"{name} is for results in files; add --output-dir")
+    return remaining(jobs, results, skip_existing=own.skip_existing), found.complete
 
 
 def check_layout(layout: Layout, formats: Sequence[str], word_timestamps: bool) -> None:

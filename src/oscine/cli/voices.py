@@ -24,8 +24,9 @@ from oscine.cli.engine import (
     start_log,
     start_messages,
 )
+from oscine.cli.folders import STANDARD_INPUT
 from oscine.cli.openai_style import OpenAIStyle
-from oscine.cli.outputs import STANDARD_INPUT, print_table
+from oscine.cli.outputs import print_table
 from oscine.cli.text_in import open_words
 from oscine.errors import CheckpointError, HubError, OscineError, PackageError, UsageError
 from oscine.family import Abilities, Family, Speaker, Speaking, VoiceStore

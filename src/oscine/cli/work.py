@@ -11,9 +11,11 @@ from time import perf_counter
 from typing import TYPE_CHECKING, Any
 
 from oscine.cli.console import OutputError, bars, emit, remark, tell
-from oscine.cli.outputs import STANDARD_INPUT, Job
+from oscine.cli.folders import STANDARD_INPUT
+from oscine.cli.outputs import Job
+from oscine.cli.results import Results
 from oscine.errors import OscineError, UsageError
-from oscine.formats import LINES, render, timestamp, write_result
+from oscine.formats import LINES, render, timestamp
 from oscine.subtitles import Layout, channel_name
 from oscine.terminal import printable
 from oscine.types import Segment, Transcript
@@ -40,6 +42,7 @@ class Asked:
     layout: Layout
     options: Mapping[str, Any]
     verbose: bool
+    results: Results
 
 
 def finish(model: Listener, job: Job, asked: Asked) -> bool:
@@ -107,12 +110,13 @@ def goes_on(job: Job, asked: Asked) -> bool:
     return not job.targets and asked.output_format in LINES and not apart
 
 
-def write(transcript: Transcript, job: Job, asked: Asked) -> bool:
+def write(transcript: Transcript, job: Job, asked: Asked, *, finished: bool = True) -> bool:
     """Write what `follow` has not; False if a file could not be, which is then reported."""
     written = True
     for name, path in job.targets.items():
         try:
-            write_result(path, render(transcript, name, asked.layout))
+            text = render(transcript, name, asked.layout)
+            asked.results.write(path, text, finished=finished)
         except OscineError as error:
             tell(str(error))
             written = False
@@ -127,7 +131,7 @@ def write_unfinished(stream: Transcription | None, job: Job, asked: Asked) -> No
     """Write the segments there are, if there are any, and say so."""
     if stream is None or not (transcript := stream.transcript()).segments:
         return
-    if write(transcript, job, asked):
+    if write(transcript, job, asked, finished=False):
         end = max(segment.end for segment in transcript.segments)
         tell(f"{job.source}: written as far as {timestamp(end, hours=False, marker='.')}")
 

@@ -11,6 +11,8 @@ from oscine.options.checks import as_given, flag, number, one_of, optional
 Dtype: TypeAlias = Literal["auto", "f32", "f16"]
 Format: TypeAlias = Literal["txt", "vtt", "srt", "tsv", "lrc", "json", "all"]
 
+_ONE = "call it for each recording"
+
 
 def _model(default: str) -> Any:
     help = "A name of `oscine models list`, or a path."
@@ -63,6 +65,19 @@ class TranscribeCommand(LoadOptions):
         default_text="stdout for one recording and one format, else beside the recordings",
         flags=("--output-dir", "-o"), once=True,
         elsewhere="write what formats.render gives")
+    recursive: bool = option(
+        False, flag, "Take the folders in folders too; results go to the same folders below "
+        "--output-dir.",
+        Group.OUTPUT, flags=("--recursive", "-r"), elsewhere=_ONE)
+    skip_existing: bool = option(
+        False, flag, "Leave out recordings that have their results.", Group.OUTPUT,
+        flags=("--skip-existing",), elsewhere=_ONE)
+    overwrite: bool = option(
+        False, flag, "Replace also results that were edited since they were written.",
+        Group.OUTPUT, flags=("--overwrite",), elsewhere="write what formats.render gives")
+    watch: str | None = option(
+        None, as_given, "Transcribe what arrives in a folder, once it is whole, until Ctrl-C.",
+        Group.OUTPUT, metavar="FOLDER", once=True, elsewhere=_ONE)
     verbose: bool = option(
         False, flag, "Log to stderr, and show segments there as they come.", Group.OUTPUT,
         elsewhere="pass progress=, or iterate over stream() to see segments as they come",

@@ -1,0 +1,115 @@
+"""Which recordings the inputs of a command are: files as they are named, and what is in folders."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from oscine.audio.suffixes import SUFFIXES
+from oscine.cli.console import tell
+from oscine.errors import UsageError
+from oscine.formats import FORMATS
+
+STANDARD_INPUT = "-"
+
+
+@dataclass(slots=True)
+class Found:
+    """Recordings by path, each with the folder that its results go to below an output folder.
+
+    `other_files` and `other_folders` count what was left out, `in_folder` says whether a folder was
+    among the inputs, `complete` whether all of them could be listed.
+    """
+
+    recordings: dict[str, Path] = field(default_factory=dict)
+    other_files: int = 0
+    other_folders: int = 0
+    in_folder: bool = False
+    complete: bool = True
+
+    def left_out(self) -> str:
+        """As in "3 files, 1 folder"; nothing for none of either."""
+        numbers = {"file": self.other_files, "folder": self.other_folders}
+        return ", ".join(
+            f"{number} {name}{'s' if number > 1 else ''}"
+            for name, number in numbers.items()
+            if number
+        )
+
+
+def find(inputs: Sequence[str], *, recursive: bool = False, output: Path | None = None) -> Found:
+    """The recordings of some inputs; a line for each folder tells how much of it is none.
+
+    Raises UsageError for an empty name, which Path takes for this folder, for a folder without
+    recordings or that cannot be listed, and for `recursive` without a folder.
+    """
+    if "" in inputs:
+        raise UsageError("the name of a recording is empty")
+    everything = Found()
+    for each in inputs:
+        # os.path, because Path.is_dir raises for a name that is too long
+        if each == STANDARD_INPUT or not os.path.isdir(each):
+            everything.recordings.setdefault(each, Path())
+            continue
+        found = inside(each, recursive=recursive, output=output)
+        left = found.left_out()
+        if not found.recordings:
+            but = f", but {left}" if left else ""
+            raise UsageError(f"{each}: no recordings in this folder{but}")
+        if left:
+            tell(f"{each}: left out: {left}; a file that is named is tried")
+        everything.recordings = found.recordings | everything.recordings
+        everything.in_folder = True
+        everything.complete &= found.complete
+    if recursive and not everything.in_folder:
+        raise UsageError("recursive is for folders; name one")
+    return everything
+
+
+def inside(folder: str, *, recursive: bool, output: Path | None) -> Found:
+    """Recordings of a folder, by name; `recursive`: also of the folders in it.
+
+    Hidden names are passed over: they are thumbnails, bins, and what macOS keeps about a recording
+    under the recording's own suffix (._talk.wav). So is the `output` folder. Links to folders are
+    left out, as they may lead in a circle. A folder further in that cannot be listed is told.
+    """
+    found = Found(in_folder=True)
+    waiting = [Path()]
+    while waiting:
+        below = waiting.pop(0)
+        try:
+            names = sorted(path.name for path in (Path(folder) / below).iterdir())
+        except OSError as error:
+            problem = f"{Path(folder) / below}: cannot be listed: {error.strerror or error}"
+            if not below.parts:
+                raise UsageError(problem) from error
+            tell(problem)
+            found.complete = False
+            continue
+        paths = [Path(folder) / below / name for name in names if not name.startswith(".")]
+        folders = [path for path in paths if os.path.isdir(path) and not _is_same(path, output)]
+        deeper = [path for path in folders if recursive and not path.is_symlink()]
+        found.other_folders += len(folders) - len(deeper)
+        waiting[:0] = [below / path.name for path in deeper]
+        _take_files([path for path in paths if not os.path.isdir(path)], below, found)
+    return found
+
+
+def _take_files(files: Sequence[Path], below: Path, found: Found) -> None:
+    """Add the recordings among the files of one folder; results of them are not counted."""
+    taken = [path for path in files if path.suffix.lower() in SUFFIXES and os.path.isfile(path)]
+    written = {f"{name}.{each}" for path in taken for name in (path.name, path.stem)
+               for each in FORMATS}  # fmt: skip
+    found.other_files += len(
+        {path.name for path in files} - {path.name for path in taken} - written
+    )
+    found.recordings |= {str(path): below for path in taken}
+
+
+def _is_same(path: Path, other: Path | None) -> bool:
+    try:
+        return other is not None and os.path.samefile(path, other)
+    except OSError:  # one of them is not there
+        return False

@@ -1,0 +1,129 @@
+"""Which results are as they were written, so that one that was edited since is not overwritten.
+
+One file in oscine's folder has a line for each result: hashes of its path and of its contents.
+Nothing is put beside results. Times of files would not do: copies, archives and synchronised
+folders change them without an edit, and some editors keep them. Where the file is lost, or cannot
+be written, results are overwritten as those of any program.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import logging
+import os
+from enum import Enum, auto
+from pathlib import Path
+
+from oscine import hub
+from oscine.errors import OscineError
+from oscine.files import NewFile, is_special
+from oscine.formats import write_result
+
+log = logging.getLogger(__name__)
+
+MOST_BYTES = 8 << 20  # of the record: 100,000 results; the older half is forgotten then
+HASH = 32  # hexadecimal digits: chance alone does not make two alike
+
+
+class State(Enum):
+    """What there is where a result would be written."""
+
+    NOTHING = auto()
+    UNKNOWN = auto()  # of another program, or the record is lost
+    WHOLE = auto()
+    UNFINISHED = auto()  # its transcription was stopped
+    EDITED = auto()
+
+
+class Results:
+    """Writes results and knows in which state they are; `overwrite` those that were edited, too."""
+
+    def __init__(self, overwrite: bool = False) -> None:
+        self.overwrite = overwrite
+        self._file = record_file()
+        self._known: dict[str, tuple[str, str]] | None = None
+
+    def state(self, path: Path) -> State:
+        """Of the result at a path. A pipe or device is as nothing: it keeps no result."""
+        if not os.path.lexists(path) or is_special(path):
+            return State.NOTHING
+        if self._known is None:
+            self._known = self._read()
+        if (entry := self._known.get(_key(path))) is None:
+            return State.UNKNOWN
+        try:
+            with path.open("rb") as file:
+                contents = hashlib.file_digest(file, "sha256").hexdigest()[:HASH]
+        except OSError:
+            return State.UNKNOWN
+        if contents != entry[0]:
+            return State.EDITED
+        return State.UNFINISHED if entry[1] == "unfinished" else State.WHOLE
+
+    def is_kept(self, path: Path) -> bool:
+        """Whether a result may not be overwritten, because it was edited."""
+        return not self.overwrite and self.state(path) is State.EDITED
+
+    def write(self, path: Path, text: str, *, finished: bool) -> None:
+        """Write a result and note it. Raises OscineError where it cannot or may not be written."""
+        if self.is_kept(path):
+            raise OscineError(kept(path))
+        write_result(path, text)
+        contents = _hash(text.encode("utf-8", "backslashreplace"))
+        entry = (contents, "whole" if finished else "unfinished")
+        if self._known is not None:
+            self._known[_key(path)] = entry
+        try:
+            self._note(" ".join((_key(path), *entry)) + "\n")
+        except (OSError, OscineError) as error:
+            log.debug("%s: what was written is not noted: %s", self._file, error)
+
+    def _read(self) -> dict[str, tuple[str, str]]:
+        """The newest line of each path; damaged lines are passed over."""
+        lines = (line.split() for line in self._newest(MOST_BYTES).splitlines())
+        return {line[0]: (line[1], line[2]) for line in lines if len(line) == 3}
+
+    def _newest(self, most: int) -> str:
+        """The end of the record in whole lines."""
+        try:
+            with self._file.open("rb") as file:
+                size = file.seek(0, os.SEEK_END)
+                file.seek(max(0, size - most))
+                text = file.read(most).decode("ascii", "replace")
+        except OSError:
+            return ""
+        return text if size <= most else text.partition("\n")[2]
+
+    def _note(self, line: str) -> None:
+        self._file.parent.mkdir(parents=True, exist_ok=True)
+        if self._file.exists() and self._file.stat().st_size > MOST_BYTES:
+            shorter = NewFile(self._file)
+            try:
+                shorter.file.write(self._newest(MOST_BYTES // 2).encode("ascii", "replace"))
+                shorter.keep()
+            finally:
+                shorter.discard()
+        # Appended in one piece: several commands may run at once.
+        number = os.open(self._file, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o600)
+        try:
+            os.write(number, line.encode("ascii"))
+        finally:
+            os.close(number)
+
+
+def record_file() -> Path:
+    """Where it is noted what was written."""
+    return hub.home() / "results"
+
+
+def kept(path: Path) -> str:
+    """The line for a result that is not overwritten."""
+    return f"{path}: was edited since it was written and is kept; to replace it: --overwrite"
+
+
+def _key(path: Path) -> str:
+    return _hash(os.fsencode(os.path.realpath(path)))
+
+
+def _hash(data: bytes) -> str:
+    return hashlib.sha256(data).hexdigest()[:HASH]

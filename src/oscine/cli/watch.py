@@ -1,0 +1,142 @@
+"""`oscine transcribe --watch FOLDER`: recordings as they arrive, each once it is whole."""
+
+from __future__ import annotations
+
+import errno
+import os
+import signal
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import NoReturn
+
+from oscine.cli.console import tell
+from oscine.cli.folders import Found, inside
+from oscine.cli.outputs import Job
+from oscine.errors import OscineError, UsageError
+
+POLL_SECONDS = 1.0  # between looks at the folder, at least
+SETTLED_SECONDS = 2.0  # for which size and time of a file that is whole do not change
+SHARE = 10  # of the time that a look takes: large folders are looked at less often
+
+#: Size, time of the last change, and which file it is.
+Signature = tuple[int, int, int]
+
+
+class Arrivals:
+    """The recordings of a folder that are whole and were not given before, or have changed since.
+
+    `plan` makes jobs of recordings.
+    """
+
+    def __init__(
+        self,
+        folder: str,
+        plan: Callable[[Found], tuple[Job, ...]],
+        *,
+        recursive: bool,
+        output: Path | None,
+    ) -> None:
+        self._folder, self._plan = folder, plan
+        self._recursive, self._output = recursive, output
+        self._given: dict[str, Signature] = {}
+        self._waiting: dict[str, tuple[Signature, float]] = {}
+        self._old: set[str] | None = None
+        self._problem = ""
+
+    def look(self) -> Iterator[tuple[Job, bool]]:
+        """What is ready now, and whether it was there before the watch began.
+
+        Raises OscineError where the folder cannot be listed any more.
+        """
+        try:
+            found = inside(self._folder, recursive=self._recursive, output=self._output)
+        except UsageError as error:  # it could be when the command was called
+            raise OscineError(str(error)) from error
+        there = found.recordings.keys()
+        if self._old is None:
+            self._old = set(there)
+        self._old &= there
+        for known in (self._given, self._waiting):
+            for gone in known.keys() - there:
+                del known[gone]
+        for job in self._jobs(found):
+            now = signature(job.source)
+            if now is None or self._given.get(job.source) == now:
+                continue
+            if self._is_whole(job.source, now):
+                self._given[job.source] = now
+                self._waiting.pop(job.source, None)
+                yield job, job.source in self._old
+                self._old.discard(job.source)
+
+    def _jobs(self, found: Found) -> tuple[Job, ...]:
+        """Where two recordings would have one result, that is told once, until it is mended."""
+        try:
+            jobs = self._plan(found)
+        except UsageError as error:
+            if str(error) != self._problem:
+                tell(f"{error}; waiting until this is mended")
+            self._problem = str(error)
+            return ()
+        self._problem = ""
+        return jobs
+
+    def _is_whole(self, source: str, now: Signature) -> bool:
+        before, since = self._waiting.get(source, (None, 0.0))
+        if before != now or not now[0]:
+            self._waiting[source] = (now, time.monotonic())
+            return False
+        settled = time.monotonic() - since >= SETTLED_SECONDS
+        return settled and not is_being_written(source)
+
+
+def watch(arrivals: Arrivals, work: Callable[[Job, bool], None]) -> NoReturn:
+    """Have `work` done on all that arrives, as `look` gives it, until this is interrupted."""
+    while True:
+        started = time.monotonic()
+        for job, was_there in arrivals.look():
+            work(job, was_there)
+            started = time.monotonic()
+        pause(max(POLL_SECONDS, SHARE * (time.monotonic() - started)))
+
+
+def pause(seconds: float) -> None:
+    """Wait for the next look."""
+    time.sleep(seconds)
+
+
+def signature(source: str) -> Signature | None:
+    """What tells a file from itself after a change; None where there is none."""
+    try:
+        status = os.stat(source)
+    except OSError:
+        return None
+    return status.st_size, status.st_mtime_ns, status.st_ino
+
+
+def is_being_written(source: str) -> bool:
+    """Whether a file is open for writing, where the system tells (Linux, for files of one's own).
+
+    There a lease to read is refused as long as another has the file open to write: fcntl(2). Where
+    the lease is broken meanwhile, the signal that says so is one that does nothing.
+    """
+    try:
+        import fcntl
+
+        lease, choose = fcntl.F_SETLEASE, fcntl.F_SETSIG
+    except (ImportError, AttributeError):  # Windows, macOS
+        return False
+    try:
+        number = os.open(source, os.O_RDONLY | os.O_NONBLOCK)
+    except OSError:
+        return False  # it is told when it is read
+    try:
+        fcntl.fcntl(number, choose, signal.SIGURG)
+        fcntl.fcntl(number, lease, fcntl.F_RDLCK)
+        fcntl.fcntl(number, lease, fcntl.F_UNLCK)
+    except OSError as error:
+        return error.errno == errno.EAGAIN
+    finally:
+        os.close(number)
+    return False
