@@ -135,6 +135,28 @@ def test_last_words_of_a_file(
     assert 10 < result.segments[-1].end <= result.duration
 
 
+def test_the_end_of_a_window_is_not_lost_between_silences(
+    model: Models, shared_audio: Path
+) -> None:
+    """The first window ends in mid-sentence, with less than the threshold after its last word."""
+    jfk, pencils = (
+        decode(shared_audio / name).samples for name in ("jfk.flac", "sb_spk1_snt6.wav")
+    )
+    silence = [np.zeros(round(seconds * RATE), np.float32) for seconds in (18.5, 3)]
+    audio = np.concatenate([pencils, silence[0], jfk, silence[1], pencils])
+    result = model("tiny.en").transcribe(
+        audio,
+        temperature=0,
+        word_timestamps=True,
+        vad_filter=False,
+        hallucination_silence_threshold=2,
+    )
+    assert [result.text.count(words) for words in ("you can do for your country", "pencils")] == [
+        1,
+        2,
+    ]
+
+
 @pytest.mark.parametrize(
     ("middle", "milliseconds", "said"),
     [(6.0, 500, "country"), (6.0, 700, "country"), (7.21, 500, "for you"), (7.21, 1000, "for you")],

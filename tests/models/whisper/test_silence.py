@@ -65,10 +65,10 @@ def test_good_words_change_nothing() -> None:
 @pytest.mark.parametrize(
     ("end", "changes", "seek"),
     [
-        (85.0, {}, 85.0),  # more than the threshold is left: on from the last word
-        (89.0, {}, 90.0),  # less: the window is done
-        (89.0, {"content_end": 89.5}, 89.5),
-        (85.0, {"content_end": 86.0}, 85.0),  # as upstream: by the end of a whole window
+        (85.0, {}, 85.0),  # on from the last word, however little is left of the window
+        (89.0, {}, 89.0),
+        (89.0, {"content_end": 89.5}, 89.0),
+        (85.0, {"content_end": 86.0}, 85.0),
         (85.0, {"single_ending": True}, None),
     ],
 )
@@ -106,8 +106,11 @@ def test_silence_before_a_first_segment_that_looks_made_up_is_skipped() -> None:
         # nothing follows: silence to the end of the window, or near it
         ([segment(61, 63), segment(70, 71, BAD)], 1, 70),
         ([segment(61, 63), segment(88, 89, BAD)], 1, 88),
-        # at the window's beginning: never seek less than a second
+        # at the window's beginning: on from where it ends, or a second further at most
         ([segment(60.5, 61.5, BAD), segment(70, 72)], 0, 61),
+        ([segment(60.2, 60.6, BAD), segment(70, 72)], 0, 60.6),
+        ([segment(60.0, 60.3, BAD), segment(60.3, 69, BAD)], 0, 60.3),
+        ([segment(60.0, 60.0, BAD), segment(60.3, 69, BAD)], 0, 60.1),
         # segments without words are no silence and no text
         ([segment(61, 63), segment(64, 65, count=0), segment(70, 71, BAD)], 2, 70),
     ],
@@ -116,6 +119,36 @@ def test_made_up_text_between_silences(
     segments: list[Segment], kept: int, seek: float | None
 ) -> None:
     assert skip(*segments) == (segments[:kept], seek)
+
+
+@pytest.mark.parametrize(
+    ("end", "changes", "seek"),
+    [
+        (88.9, {"content_end": 90.0}, 90.0),  # all of it was decoded, without more text
+        (88.9, {"content_end": 90.5}, 88),  # the end of the recording is in no window yet
+        (88.9, {"content_end": 93.0, "threshold": 5.0}, 88),
+    ],
+)
+def test_the_end_of_a_recording_is_decoded_before_it_is_done(
+    end: float, changes: dict[str, Any], seek: float
+) -> None:
+    segments = [segment(61, 63), segment(end - 0.9, end, BAD)]
+    assert skip(*segments, **changes) == (segments[:1], pytest.approx(seek))
+    late = [segment(61, 63), segment(86, 87, BAD), segment(87.2, 89, BAD)]
+    assert skip(*late, content_end=89.5, threshold=4.0) == (late[:1], 86)  # it has more text
+
+
+def test_speech_that_is_heard_is_not_dropped() -> None:
+    segments = [segment(61, 63), segment(70, 71, BAD), segment(80, 82)]
+    asked: list[tuple[float, float]] = []
+
+    def is_speech(start: float, end: float) -> bool:
+        asked.append((start, end))
+        return True
+
+    assert skip(*segments, is_speech=is_speech) == (segments, None)
+    assert asked == [(70, 71)]
+    assert skip(*segments, is_speech=lambda start, end: False) == (segments[:1], 70)
 
 
 def test_speech_before_the_window_counts() -> None:

@@ -272,7 +272,9 @@ class Passage:
         if not single:
             seek = last_word_end(segments)
         if threshold is not None:
-            segments, skip = skip_silences(segments, window, threshold, single_ending=single)
+            segments, skip = skip_silences(
+                segments, window, threshold, single_ending=single, is_speech=self._is_speech
+            )
             seek = seek if skip is None else skip
         if seek is None:
             return segments, advance
@@ -368,6 +370,10 @@ class Passage:
         if self.speech.spans is None or end <= start:
             return 0.0
         return self.speech.speech_seconds(line.original(start), line.original(end, end=True))
+
+    def _is_speech(self, start: float, end: float) -> bool:
+        """Whether speech is heard over most of a time; False where no detector has listened."""
+        return end > start and self._speech_between(start, end) > (end - start) / 2
 
 
 def _is_mark(word: WordTiming) -> bool:
