@@ -30,6 +30,10 @@ log = logging.getLogger(__name__)
 AUDIBLE = 1e-6  # mean square at full scale 1: 60 dB below
 CANCELLED = 0.01  # of a channel's power that its mix has left
 JUDGED_BLOCKS = 150  # of 4 s: the first ten minutes tell
+CHANNELS_CANCEL = (
+    "mixed, its channels cancel each other out; to take them apart: --split-channels, "
+    "split_channels=True"
+)
 
 Progress = Callable[[float, float], None]
 
@@ -133,6 +137,9 @@ class Transcription(Iterator[Segment]):
     def _listened(self, speech: Speech, channel: int | None, started: float) -> None:
         """Note what there is to transcribe of a channel, and since when its audio was worked on."""
         self._heard.append((channel, speech))
+        undetected = speech.spans is None and channel is None and speech.duration > 0
+        if undetected and not self._source.quiet and channels_cancel(self._source):
+            self._source.warn(f"{self._source.name}: {CHANNELS_CANCEL}")
         self._clock("audio", started)
         self.duration = max(self.duration, speech.duration)
 
@@ -153,10 +160,7 @@ class Transcription(Iterator[Segment]):
         if speech.spans is None or not speech.duration > 0:
             return "it holds no sound of 10 ms or more"
         if channel is None and channels_cancel(self._source):
-            return (
-                "mixed, its channels cancel each other out; to take them apart: --split-channels, "
-                "split_channels=True"
-            )
+            return CHANNELS_CANCEL
         return "no speech is heard in it; to look anyway: --no-vad, vad_filter=False"
 
     def _check(self, *_: int) -> None:
@@ -243,8 +247,11 @@ def channels_cancel(source: Source) -> bool:
     """
     if channel_count(source) != 2:
         return False
+    mixed = power(source)
+    if mixed >= CANCELLED:  # no channel is louder than full scale
+        return False
     apart = [power(open_source(source, channel=channel)) for channel in (1, 2)]
-    return min(apart) > AUDIBLE and power(source) < CANCELLED * min(apart)
+    return min(apart) > AUDIBLE and mixed < CANCELLED * min(apart)
 
 
 def power(source: Source) -> float:

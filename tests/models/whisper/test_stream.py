@@ -181,6 +181,20 @@ def test_channels_that_cancel_are_told_from_silence(
         assert ("no speech is heard in it" in caplog.text) == (sign > 0)
 
 
+@pytest.mark.parametrize("sign", [-1, 1])
+def test_channels_that_cancel_are_told_where_nothing_listens_for_speech(
+    scripted: Scripted, caplog: pytest.LogCaptureFixture, sign: int
+) -> None:
+    samples = np.stack([sound(3.0), sign * sound(3.0)], axis=1)
+    rows = [(0.0, " a", 0.2)] * 60
+    for recording in (samples, wav(samples)):
+        caplog.clear()
+        scripted(*rows).transcribe(recording, vad_filter=False)
+        assert caplog.text.count("its channels cancel each other out") == (sign < 0)
+        scripted(*rows).transcribe(recording, vad_filter=False, split_channels=True)
+        assert caplog.text.count("its channels cancel each other out") == (sign < 0)
+
+
 def wav(samples: np.ndarray) -> bytes:
     """Samples [n, channels] as a file of 16 bits."""
     file = io.BytesIO()
