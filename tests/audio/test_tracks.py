@@ -101,6 +101,7 @@ def test_one_track_is_no_news(caplog: pytest.LogCaptureFixture) -> None:
     assert caplog.messages == []
 
 
+@FLAGS
 @pytest.mark.parametrize("container", ["matroska", "mpegts"])
 def test_without_a_default_track_the_first_that_sounds_is_taken(container: str) -> None:
     listed = [("fra", 2, False, 0.0), ("eng", 1, False, 1000.0), ("deu", 2, False, 2000.0)]
