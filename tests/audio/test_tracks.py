@@ -15,7 +15,7 @@ import pytest
 from oscine.audio import tracks
 from oscine.audio.io import SourceLike, channel_count, decode, open_source
 from oscine.cli.engine import Once
-from oscine.errors import AudioError
+from oscine.errors import AudioError, UsageError
 
 FLAGS = pytest.mark.skipif(
     not hasattr(av.stream, "Disposition"), reason="this PyAV cannot write flags of tracks"
@@ -162,6 +162,27 @@ def test_a_track_is_asked_for(
     assert source.channels() == listed[taken][1]
     assert pitch(source.only(1)) == pytest.approx(listed[taken][3], abs=5)
     assert f"has 3 audio tracks (1 fra, 2 eng, 3 deu); taking number {taken + 1};" in caplog.text
+
+
+@pytest.mark.parametrize(
+    ("wanted", "taken"), [("German", 1), ("de", 1), ("DEUTSCH", 1), ("gle", 2), ("GLE", 2)]
+)
+def test_a_language_has_many_names(
+    monkeypatch: pytest.MonkeyPatch, wanted: str, taken: int
+) -> None:
+    """A track's is known by them too; of a language that Whisper does not know the name alone."""
+    codes = {"german": "de", "deu": "de", "de": "de", "deutsch": "de", "fra": "fr"}
+
+    def code(name: str) -> str | None:
+        if name.lower() not in codes:
+            raise UsageError(name)
+        return codes[name.lower()]
+
+    monkeypatch.setattr(tracks, "language_code", code)
+    listed = [SimpleNamespace(index=n, codec_context=None, metadata={"language": tag})
+              for n, tag in enumerate(["fra", "deu", "gle"])]  # fmt: skip
+    streams = SimpleNamespace(audio=listed, best=lambda kind: listed[0])
+    assert tracks.candidates(SimpleNamespace(streams=streams), wanted) == [listed[taken]]
 
 
 @FLAGS
