@@ -117,10 +117,8 @@ def transcribe(
         make_folder(folder)
     start_log(own.verbose)
     if own.live:
-        loaded = load_listener(own)
-        show = Shown(formats[0], layout)
         told = {name: options[name] for name in LISTENING & said}
-        listen(loaded, files, own.latency, told, show)
+        listen(load_listener(own), files, own.latency, told, Shown(formats[0], layout))
         raise typer.Exit(0)
     prepare_decoder()
     asked = Asked(written[0], layout, options, verbose=own.verbose, results=results)
