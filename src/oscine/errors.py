@@ -22,7 +22,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from oscine.types import Transcript
@@ -35,6 +35,20 @@ class OscineError(Exception):
     """Root of the tree: catch this to catch everything oscine raises on purpose."""
 
     exit_code = 1
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return _restored, (type(self), self.args, self.__dict__)
+
+
+def _restored(kind: type[OscineError], args: tuple[Any, ...], state: dict[str, Any]) -> OscineError:
+    """An error as it was, without its __init__: a message is made of other arguments than it has.
+
+    A pool of processes waits for ever where an error cannot be read back.
+    """
+    error = kind.__new__(kind, *args)
+    error.args = args
+    error.__dict__.update(state)
+    return error
 
 
 class UsageError(OscineError, ValueError):

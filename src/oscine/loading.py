@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from functools import partial
 from pathlib import Path
 from typing import Any, Generic
 
@@ -32,16 +33,20 @@ def load(
         raise UsageError(f"dtype {dtype!r} is not one of {', '.join(DTYPES)}")
     name = str(model or registry.default("transcribe"))
     path = hub.resolve(name, offline=offline)
-    device = wanted_device(device)
-    backend = choose_backend(device)
+    wanted = wanted_device(device)
+    backend = choose_backend(wanted)
     try:
-        return load_path(path, name, backend, device, dtype, offline=offline)
+        loaded = load_path(path, name, backend, wanted, dtype, offline=offline)
     except CheckpointError as error:
         if os.path.exists(expanded(name)):
             raise
         mend = f"`oscine models pull {name} --check` fetches what is damaged again"
         remedy = f"{error.remedy}; {mend}" if error.remedy else mend
         raise CheckpointError(error.path, error.problem, remedy) from error
+    # As it was asked for: `auto` may be another device where the pickle is read.
+    place = os.path.abspath(path) if os.path.exists(expanded(name)) else name
+    loaded.reopen = partial(load, place, device, dtype, offline=offline)
+    return loaded
 
 
 def load_path(

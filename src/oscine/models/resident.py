@@ -5,9 +5,9 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Mapping
 from threading import RLock
-from typing import TYPE_CHECKING, Any, Generic, Protocol, TypeVar
+from typing import TYPE_CHECKING, Any, Generic, Protocol, Self, TypeVar
 
-from oscine.errors import DeviceLostError, OtherModelError
+from oscine.errors import DeviceLostError, OtherModelError, UsageError
 from oscine.family import Task
 from oscine.registry import default
 
@@ -55,10 +55,15 @@ class Loaded(Protocol):
 class Model(Generic[Held]):
     """A model that is loaded: the base of every family's public model.
 
-    One device works on one thing at a time, under `lock`; streams may be interleaved.
+    One device works on one thing at a time, under `lock`; streams may be interleaved. A copy of a
+    model is the model itself, as its weights are on the device once. A pickle holds how the model
+    was opened and no weights: it is opened so again where the pickle is read.
 
     `rebuild` makes the engine anew where its device was lost.
     """
+
+    #: Opens the same model in another process, once pickled; None where it was not opened by name.
+    reopen: Callable[[], Model[Held]] | None = None
 
     def __init__(self, decoder: Held, name: str, rebuild: Callable[[], Held] | None = None) -> None:
         self.decoder, self.name = decoder, name
@@ -67,6 +72,17 @@ class Model(Generic[Held]):
 
     def __repr__(self) -> str:
         return f"<{type(self).__name__} {self.name} on {self.device}>"
+
+    def __copy__(self) -> Self:
+        return self
+
+    def __deepcopy__(self, memo: object) -> Self:
+        return self
+
+    def __reduce__(self) -> tuple[Callable[[], Model[Held]], tuple[()]]:
+        if self.reopen is None:
+            raise UsageError(f"{self!r} was not opened by oscine.load, so it cannot be pickled")
+        return self.reopen, ()
 
     if not TYPE_CHECKING:  # to whoever checks types there is no such method
 
