@@ -34,7 +34,7 @@ FAMILIES = ("models.whisper", "models.parakeet", "models.qwen3_tts")
 
 #: What each part may import besides itself, the longest prefix counts. cli may all but families.
 MAY_IMPORT = {
-    "types": (),
+    "types": ("notebook",),
     "bfloat16": (),
     "tree": (),
     "probe": ("errors",),
@@ -64,6 +64,11 @@ MAY_IMPORT = {
         "weights",
     ),
     "terminal": (),
+    "notebook": ("terminal",),
+    "compat": (
+        *("audio", "errors", "formats", "hub", "loading", "notebook", "options.transcribe"),
+        *("registry", "terminal", "text.languages", "threads", "types"),
+    ),
     "options": ("types", "errors"),
     "options.checks": ("options", "errors"),
     "options.command": ("options", "options.checks"),
@@ -124,7 +129,15 @@ MAY_IMPORT = {
     "ops.shadow": ("ops", "errors", "gpu", "tree", "ops.gpu", "ops.reference", "ops.check"),
     "models": (
         *("types", "errors", "files", "model_files", "bfloat16", "tree", "ops", "weights"),
-        *("audio", "text", "options", "options.checks", "options.speak", "options.transcribe"),
+        *(
+            "notebook",
+            "audio",
+            "text",
+            "options",
+            "options.checks",
+            "options.speak",
+            "options.transcribe",
+        ),
         *("family", "registry", "hub", "inventory", "sources", "download"),
     ),
 }

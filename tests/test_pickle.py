@@ -45,8 +45,8 @@ def test_a_pickled_model_is_opened_again_as_it_was(family: str) -> None:
     again = pickle.loads(pickled)
     assert again is not model and type(again) is type(model)
     assert (again.name, again.device) == (model.name, model.device)
-    assert again.reopen.args[1:] == model.reopen.args[1:] == ("cpu", "f32")
-    assert again.reopen.keywords == {"offline": True}
+    assert again._reopen.args[1:] == model._reopen.args[1:] == ("cpu", "f32")
+    assert again._reopen.keywords == {"offline": True}
 
 
 def test_a_relative_path_is_found_from_another_folder(

@@ -45,7 +45,7 @@ def load(
         raise CheckpointError(error.path, error.problem, remedy) from error
     # As it was asked for: `auto` may be another device where the pickle is read.
     place = os.path.abspath(path) if os.path.exists(expanded(name)) else name
-    loaded.reopen = partial(load, place, device, dtype, offline=offline)
+    loaded._reopen = partial(load, place, device, dtype, offline=offline)
     return loaded
 
 

@@ -63,7 +63,7 @@ class Model(Generic[Held]):
     """
 
     #: Opens the same model in another process, once pickled; None where it was not opened by name.
-    reopen: Callable[[], Model[Held]] | None = None
+    _reopen: Callable[[], Model[Held]] | None = None
 
     def __init__(self, decoder: Held, name: str, rebuild: Callable[[], Held] | None = None) -> None:
         self.decoder, self.name = decoder, name
@@ -80,9 +80,9 @@ class Model(Generic[Held]):
         return self
 
     def __reduce__(self) -> tuple[Callable[[], Model[Held]], tuple[()]]:
-        if self.reopen is None:
+        if self._reopen is None:
             raise UsageError(f"{self!r} was not opened by oscine.load, so it cannot be pickled")
-        return self.reopen, ()
+        return self._reopen, ()
 
     if not TYPE_CHECKING:  # to whoever checks types there is no such method
 

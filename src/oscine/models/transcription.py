@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import logging
 from abc import abstractmethod
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
-from itertools import islice
+from itertools import chain, islice
 from time import perf_counter
-from typing import Any
+from typing import Any, TypeAlias
 
 import numpy as np
 
@@ -21,6 +21,7 @@ from oscine.audio.vad import VadOptions
 from oscine.errors import Cancelled, UsageError
 from oscine.models.cancel import Cancel, asked_to_stop
 from oscine.models.resident import Held, Loaded, Model
+from oscine.notebook import ProgressBar
 from oscine.options.checks import Clip
 from oscine.options.transcribe import TranscribeOptions
 from oscine.types import Coverage, Segment, Transcript, Update, Word
@@ -35,19 +36,22 @@ CHANNELS_CANCEL = (
     "split_channels=True"
 )
 
-Progress = Callable[[float, float], None]
+#: Is told seconds done and seconds in all; True: oscine.notebook shows them as a bar.
+Progress: TypeAlias = Callable[[float, float], None] | bool
 
 
 class Transcription(Iterator[Segment]):
     """One transcription under way: iterate for segments, stop iterating to cancel.
 
-    `language` is the code once it is known ("" before), `duration` the seconds of audio.
+    `language` is the code once it is known ("" before), `duration` the seconds of audio, `listened`
+    those of them that the model hears: `begin` finds them out before the first segment.
     `transcript()` gives what is finished so far, at any time. Channels that are transcribed apart
     follow each other; the transcript has them in order of time.
     """
 
     slack = 0.0  # seconds by which speech may stick out of a segment that speaks it
     again: float | None = None  # seconds listened to twice; None: nobody looks for gaps
+    language_shares: Mapping[str, float] | None = None  # of each code, where it was detected
 
     def __init__(
         self,
@@ -60,9 +64,9 @@ class Transcription(Iterator[Segment]):
         self._model, self._asked = model, asked
         self._source = source.within(asked.max_audio_seconds).of_track(asked.audio_track)
         self.language = ""
-        self.duration = 0.0
+        self.duration = self.listened = 0.0
         self._probability: float | None = None
-        self._progress = progress
+        self._progress = ProgressBar() if progress is True else progress or None
         self._cancelled = asked_to_stop(cancel)
         self._done: list[Segment] = []
         self._heard: list[tuple[int | None, Speech]] = []
@@ -71,21 +75,37 @@ class Transcription(Iterator[Segment]):
         self._segments = self._run()
 
     @abstractmethod
-    def _channel(self, source: Source, channel: int | None, count: int) -> Iterator[Segment]:
-        """Segments of one channel of so many, or of all of them mixed (None, 1)."""
+    def _channel(self, source: Source, channel: int | None, count: int) -> Iterator[Segment | None]:
+        """Segments of one channel of so many, or of all of them mixed (None, 1).
+
+        None comes before them, once the language and the length are known.
+        """
+
+    def begin(self) -> None:
+        """Read the recording and detect its language, which the first segment otherwise does."""
+        ahead = list(islice(self._items(), 1))
+        self._segments = chain(ahead, self._segments)
 
     def __next__(self) -> Segment:
-        started = perf_counter()
-        try:
-            segment = next(self._segments)
-        except Cancelled as stop:
-            stop.partial = self.transcript()
-            raise
-        finally:
-            self._clock("total", started)
+        segment = next(found for found in self._items() if found is not None)
         segment = replace(segment, id=len(self._done))
         self._done.append(segment)
         return segment
+
+    def _items(self) -> Iterator[Segment | None]:
+        """What the channels give, one at a time, with the time that each takes."""
+        while True:
+            started = perf_counter()
+            try:
+                item = next(self._segments)
+            except StopIteration:
+                return
+            except Cancelled as stop:
+                stop.partial = self.transcript()
+                raise
+            finally:
+                self._clock("total", started)
+            yield item
 
     def transcript(self) -> Transcript:
         """What is finished so far; timings in milliseconds."""
@@ -125,7 +145,7 @@ class Transcription(Iterator[Segment]):
         again = None if self.again is None else round(self.again, 2)
         return Coverage(round(total, 2), round(missed, 2), again)
 
-    def _run(self) -> Iterator[Segment]:
+    def _run(self) -> Iterator[Segment | None]:
         """Every channel that is asked for."""
         if not self._asked.split_channels:
             yield from self._channel(self._source, None, 1)
@@ -142,6 +162,7 @@ class Transcription(Iterator[Segment]):
             self._source.warn(f"{self._source.name}: {CHANNELS_CANCEL}")
         self._clock("audio", started)
         self.duration = max(self.duration, speech.duration)
+        self.listened = max(self.listened, speech.timeline.duration)
 
     def _ranges(self, speech: Speech, frames: int, channel: int | None) -> list[tuple[int, int]]:
         """The clips as ranges of frames of what is listened to; why, where there are none."""
@@ -201,7 +222,8 @@ class Transcriber(Model[Held]):
         """The whole recording as text.
 
         `audio`: a path, "-", bytes, a binary file, an array at 16 kHz, (array, rate).
-        `options`: those of `stream`. `progress(done, total)` gets seconds, never falling.
+        `options`: those of `stream`. `progress(done, total)` gets seconds, never falling;
+        True shows a bar.
         `cancel` is asked between the bursts of a window or piece; when it says so, Cancelled is
         raised, whose `partial` is what was finished.
         Raises UsageError, AudioError, NonFiniteError, DeviceError, Cancelled.

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import partial
 from typing import Any
 
@@ -23,6 +23,7 @@ from oscine.models.whisper.options import OPTIONS
 from oscine.models.whisper.request import Engine
 from oscine.models.whisper.stream import Stream
 from oscine.models.whisper.tokens import TextSide, Tokens, resolve, suppressed
+from oscine.models.whisper.window import DecodedWindow, decode_window, window_language
 from oscine.options.transcribe import DecodingOptions
 from oscine.text.whisper import Tokenizer
 from oscine.types import Update
@@ -46,6 +47,11 @@ class Whisper(Transcriber[Engine]):
     def multilingual(self) -> bool:
         """Whether it knows languages other than English."""
         return self._tokens is not None and self._tokens.multilingual
+
+    @property
+    def languages(self) -> tuple[str, ...]:
+        """The codes of the languages that it knows."""
+        return tuple(self._tokens.languages) if self._tokens and self.multilingual else ("en",)
 
     def stream(
         self,
@@ -112,6 +118,26 @@ class Whisper(Transcriber[Engine]):
             for seek in starts
         )
         return vote(map(self.run, heard), threshold)
+
+    def window_language(self, mel: NDArray[np.float32]) -> tuple[str, dict[str, float]]:
+        """As detect_language, of one window that the caller has made: see decode_window."""
+        text = self._text_side()
+        if not text.tokens.multilingual:
+            raise self._english_only("cannot detect languages")
+        return self.run(partial(window_language, mel, text))
+
+    def decode_window(
+        self, mel: NDArray[np.float32], prompt: Sequence[int] = (), **options: Any
+    ) -> DecodedWindow:
+        """What one window says, whose log-mel the caller has made: audio.mel.log_mel of 30 s.
+
+        `mel`: float32 [frames, n_mels], finite, of the model's sizes. `prompt`: ids of the text
+        before it, in place of an initial_prompt. `options`: those of `stream` that concern one
+        window. Raises UsageError, NonFiniteError, DeviceError.
+        """
+        checked = OPTIONS.of(**options)
+        self._check(checked)
+        return self.run(partial(decode_window, mel, prompt, self._text_side(), checked))
 
     def encode(self, audio: SourceLike) -> NDArray[np.float32]:
         """The encoder's output for the first window: [n_audio_ctx, n_audio_state].

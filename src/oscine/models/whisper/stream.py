@@ -57,7 +57,7 @@ class Stream(Transcription):
         # Aligned words leave out some speech around them; of that, nothing is missing.
         self.slack = BELIEVABLE if options.word_timestamps else 0.0
 
-    def _channel(self, source: Source, channel: int | None, count: int) -> Iterator[Segment]:
+    def _channel(self, source: Source, channel: int | None, count: int) -> Iterator[Segment | None]:
         """One channel, or all of them mixed."""
         started = perf_counter()
         vad, keep_all = vad_options(self._options), False
@@ -84,6 +84,7 @@ class Stream(Transcription):
             self._report((share + 1) / count)
             return
         self._find_language(passage, ranges)
+        yield None
 
         def report(frame: int) -> None:
             self._report((share + frame / passage.frames) / count)
@@ -120,6 +121,7 @@ class Stream(Transcription):
             if not self.language:
                 self.language = passage.language
                 self._probability = round(shares[self.language], 4)
+                self.language_shares = shares
 
 
 def restored(

@@ -1,0 +1,354 @@
+"""openai-whisper's interface on oscine: load_model, transcribe, decode and what they need.
+
+Names, defaults and results are those of openai-whisper 20250625 (whisper/__init__.py,
+transcribe.py, decoding.py, audio.py); docs/compat.md has what differs. Arrays are NumPy's where
+openai-whisper's are PyTorch's. Raises oscine's errors, each one line.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field, fields, replace
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from oscine import registry
+from oscine.audio.io import decode as decode_recording
+from oscine.audio.mel import HOP, SAMPLE_RATE, log_mel
+from oscine.compat.asked import (
+    device_of,
+    for_temperatures,
+    load_whisper,
+    no_attribute,
+    recording,
+    refuse,
+    refuse_unknown,
+    tell_once,
+)
+from oscine.errors import UsageError
+from oscine.formats import timestamp
+from oscine.terminal import without_controls
+from oscine.text.languages import LANGUAGES
+from oscine.types import Samples
+
+__all__ = [
+    *("DecodingOptions", "DecodingResult", "ModelDimensions", "Whisper", "available_models"),
+    *("decode", "detect_language", "load_audio", "load_model", "log_mel_spectrogram"),
+    *("pad_or_trim", "transcribe"),
+]
+
+N_SAMPLES = 30 * SAMPLE_RATE
+N_FRAMES = N_SAMPLES // HOP
+NUMPY = "NumPy"  # as a model's device calls itself
+
+#: Options of transcribe besides those of DecodingOptions, with openai-whisper's defaults.
+DEFAULTS: Mapping[str, Any] = {
+    "verbose": None,
+    "temperature": (0.0, 0.2, 0.4, 0.6, 0.8, 1.0),
+    "compression_ratio_threshold": 2.4,
+    "logprob_threshold": -1.0,
+    "no_speech_threshold": 0.6,
+    "condition_on_previous_text": True,
+    "initial_prompt": None,
+    "carry_initial_prompt": False,
+    "word_timestamps": False,
+    "prepend_punctuations": "\"'“¿([{-",
+    "append_punctuations": "\"'.。,，!！?？:：”)]}、",
+    "clip_timestamps": "0",
+    "hallucination_silence_threshold": None,
+}
+#: What is refused: of load_model, of transcribe, of decode, of attributes.
+REFUSED_OF_MODEL = {
+    "download_root": "set the environment variable OSCINE_HOME to the folder of models",
+    "in_memory": "weights are read where they lie; leave it out",
+}
+REFUSED = {"prompt": "use initial_prompt"}
+REFUSED_ATTRIBUTES = {
+    "encoder": "oscine.load(name).encode(audio) gives the encoder's output",
+    "embed_audio": "oscine.load(name).encode(audio) gives the encoder's output",
+    "decoder": "use decode",
+    "logits": "oscine.probe.probing shows all that the network computes",
+    "forward": "oscine.probe.probing shows all that the network computes",
+    "parameters": "the weights are on the device and not PyTorch's",
+    "state_dict": "the weights are on the device and not PyTorch's",
+    "half": "give dtype='f16' to oscine.load",
+    "float": "give dtype='f32' to oscine.load",
+    "set_alignment_heads": "they are those of the checkpoint",
+    "install_kv_cache_hooks": "oscine.probe.probing shows all that the network computes",
+}
+
+
+@dataclass
+class ModelDimensions:
+    """Sizes of the network."""
+
+    n_mels: int
+    n_audio_ctx: int
+    n_audio_state: int
+    n_audio_head: int
+    n_audio_layer: int
+    n_vocab: int
+    n_text_ctx: int
+    n_text_state: int
+    n_text_head: int
+    n_text_layer: int
+
+
+@dataclass(frozen=True)
+class DecodingOptions:
+    """How one window is decoded; whisper/decoding.py says what each option means."""
+
+    task: str = "transcribe"
+    language: str | None = None
+    temperature: float = 0.0
+    sample_len: int | None = None
+    best_of: int | None = None
+    beam_size: int | None = None
+    patience: float | None = None
+    length_penalty: float | None = None
+    prompt: str | list[int] | None = None
+    prefix: str | list[int] | None = None
+    suppress_tokens: Any = "-1"
+    suppress_blank: bool = True
+    without_timestamps: bool = False
+    max_initial_timestamp: float | None = 1.0
+    fp16: bool = True
+
+
+@dataclass(frozen=True)
+class DecodingResult:
+    """What one window says. `audio_features` is None: oscine.load(name).encode gives them."""
+
+    audio_features: None
+    language: str
+    language_probs: dict[str, float] | None = None
+    tokens: list[int] = field(default_factory=list)
+    text: str = ""
+    avg_logprob: float = np.nan
+    no_speech_prob: float = np.nan
+    temperature: float = np.nan
+    compression_ratio: float = np.nan
+
+
+class Spectrogram(np.ndarray[Any, Any]):
+    """A log-mel [n_mels, frames] in NumPy that has the methods by which PyTorch's are moved."""
+
+    def to(self, *_: Any, **__: Any) -> Spectrogram:
+        """Itself: it goes to the device when it is decoded."""
+        return self
+
+    cpu = detach = contiguous = half = float = to
+
+    def numpy(self) -> NDArray[np.float32]:
+        """The array alone."""
+        return self.view(np.ndarray)
+
+    def unsqueeze(self, axis: int) -> Spectrogram:
+        """With an axis of one more."""
+        return np.expand_dims(self, axis).view(Spectrogram)
+
+
+class Whisper:
+    """A Whisper that is loaded: `load_model` makes it."""
+
+    def __init__(self, model: Any) -> None:
+        """`model`: as oscine.load gives it."""
+        self._model = model
+        config = model.engine().config
+        sizes = {each.name: getattr(config, each.name) for each in fields(ModelDimensions)}
+        self.dims = ModelDimensions(**sizes)
+        self.is_multilingual: bool = model.multilingual
+        self.num_languages = len(model.languages) if model.multilingual else 99
+
+    def __getattr__(self, name: str) -> Any:
+        raise no_attribute("Whisper", name, REFUSED_ATTRIBUTES)
+
+    @property
+    def device(self) -> str:
+        """cpu, or the name of the GPU."""
+        return "cpu" if self._model.device == NUMPY else str(self._model.device)
+
+    def to(self, device: Any) -> Whisper:
+        """Itself, where it is on that device; UsageError where it is not."""
+        wanted = device_of(device)
+        if wanted == "auto" or (wanted == "cpu") == (self.device == "cpu"):
+            return self
+        opens = f"load_model(name, device={str(device)!r}) opens it there"
+        raise UsageError(f"the model is on {self.device}; {opens}")
+
+    def eval(self) -> Whisper:
+        """Itself: there is nothing to train."""
+        return self
+
+    def transcribe(self, audio: Any, **options: Any) -> dict[str, Any]:
+        """See transcribe."""
+        return transcribe(self, audio, **options)
+
+    def decode(self, mel: Any, options: DecodingOptions | None = None, **more: Any) -> Any:
+        """See decode."""
+        return decode(self, mel, options, **more)
+
+    def detect_language(self, mel: Any) -> tuple[Any, Any]:
+        """See detect_language."""
+        found: tuple[Any, Any] = detect_language(self, mel)
+        return found
+
+
+def available_models() -> list[str]:
+    """Names that load_model takes, besides paths and org/name."""
+    whisper = next(family for family in registry.families() if family.name == "whisper")
+    return [*whisper.models, *whisper.aliases]
+
+
+def load_model(name: str, device: Any = None, **more: Any) -> Whisper:
+    """A model by name, fetched if need be, or by path. `device`: cuda (the GPU), cpu, None: auto.
+
+    Raises UsageError, HubError, CheckpointError, DeviceError.
+    """
+    refuse_unknown("load_model", more, REFUSED_OF_MODEL)
+    refuse("load_model", more, REFUSED_OF_MODEL)
+    return Whisper(load_whisper(name, device_of(device)))
+
+
+def load_audio(file: Any, sr: int = SAMPLE_RATE) -> Samples:
+    """A recording as mono float32 [n] at `sr` hertz. Raises AudioError, NonFiniteError."""
+    return decode_recording(file, sr).samples
+
+
+def pad_or_trim(array: Any, length: int = N_SAMPLES, *, axis: int = -1) -> Any:
+    """An array with `length` along one axis: cut, or filled up with zeros."""
+    given = np.asanyarray(array)
+    kept = given.take(range(min(length, given.shape[axis])), axis=axis)
+    widths = [(0, 0)] * given.ndim
+    widths[axis] = (0, length - kept.shape[axis])
+    padded = np.pad(kept, widths)
+    return padded.view(type(given))
+
+
+def log_mel_spectrogram(
+    audio: Any, n_mels: int = 80, padding: int = 0, device: Any = None
+) -> Spectrogram:
+    """The log-mel [n_mels, frames] of a path or samples at 16 kHz, with `padding` zeros after them.
+
+    `device` is any: it is computed on the CPU. Raises AudioError, NonFiniteError.
+    """
+    samples = decode_recording(recording(audio)).samples
+    logs = log_mel(np.pad(samples, (0, padding)), n_mels)
+    return np.ascontiguousarray(logs.T).view(Spectrogram)
+
+
+def detect_language(model: Whisper, mel: Any) -> tuple[Any, Any]:
+    """(code, {code: probability}) of a mel [n_mels, frames]; lists of them for [n, n_mels, frames].
+
+    openai-whisper's first value is the token of the code. Raises UsageError, NonFiniteError.
+    """
+    found: list[tuple[Any, Any]] = list(map(model._model.window_language, _windows(mel)))
+    if np.ndim(mel) == 2:
+        return found[0]
+    return [code for code, _ in found], [shares for _, shares in found]
+
+
+def decode(model: Whisper, mel: Any, options: DecodingOptions | None = None, **more: Any) -> Any:
+    """What a mel [n_mels, 3000] says, a DecodingResult; a list of them for [n, n_mels, 3000].
+
+    `more`: fields of DecodingOptions. Raises UsageError, NonFiniteError, DeviceError.
+    """
+    refuse_unknown("decode", more, [each.name for each in fields(DecodingOptions)])
+    asked = replace(options or DecodingOptions(), **more)
+    results = [_decoded(model, window, asked) for window in _windows(mel)]
+    return results[0] if np.ndim(mel) == 2 else results
+
+
+def _decoded(model: Whisper, window: NDArray[np.float32], asked: DecodingOptions) -> DecodingResult:
+    if asked.task == "lang_id":
+        code, shares = model._model.window_language(window)
+        return DecodingResult(None, code, shares)
+    options = _options(model, asdict(asked))
+    prompt, prefix = options.pop("prompt"), options["prefix"]
+    if prefix is not None and not isinstance(prefix, str):
+        raise UsageError("prefix must be text; ids of tokens are not taken")
+    ids: tuple[int, ...] = ()
+    if isinstance(prompt, str):
+        options["initial_prompt"] = prompt
+    elif prompt is not None:
+        ids = tuple(prompt)
+    alone = {"compression_ratio_threshold": None, "logprob_threshold": None}  # no second attempt
+    found = model._model.decode_window(window, ids, **options, **alone)
+    return DecodingResult(
+        audio_features=None,
+        language=found.language,
+        language_probs=found.language_probs,
+        tokens=list(found.tokens),
+        text=found.text,
+        avg_logprob=found.avg_logprob,
+        no_speech_prob=found.no_speech_prob,
+        temperature=found.temperature,
+        compression_ratio=found.compression_ratio,
+    )
+
+
+def transcribe(model: Whisper, audio: Any, **options: Any) -> dict[str, Any]:
+    """{"text", "segments", "language"} of a recording: a path or an array at 16 kHz.
+
+    `options`: those in DEFAULTS and the fields of DecodingOptions. `verbose` True prints segments
+    as they come, False shows a bar. Raises UsageError, AudioError, NonFiniteError, DeviceError.
+    """
+    of_windows = {each.name: each.default for each in fields(DecodingOptions)}
+    refuse_unknown("transcribe", options, [*DEFAULTS, *of_windows])
+    refuse("transcribe", options, REFUSED)
+    asked = {**of_windows, **DEFAULTS, **options}
+    del asked["prompt"]
+    verbose = asked.pop("verbose")
+    asked = _options(model, asked)
+    stream = model._model.stream(
+        recording(audio), progress=verbose is False, vad_filter=False, **asked
+    )
+    stream.begin()
+    if verbose is not None and stream.language_shares:
+        _print(f"Detected language: {LANGUAGES[stream.language].title()}")
+    segments: list[dict[str, Any]] = []
+    for segment in stream:
+        if verbose:
+            times = [timestamp(t, hours=False, marker=".") for t in (segment.start, segment.end)]
+            _print(f"[{times[0]} --> {times[1]}] {segment.text}")
+        segments.append(_segment(segment.to_dict()))
+    text = "".join(segment["text"] for segment in segments)
+    return {"text": text, "segments": segments, "language": stream.language}
+
+
+def _print(line: str) -> None:
+    """A line on stdout, without controls and in whatever characters stdout has."""
+    encoding = getattr(sys.stdout, "encoding", None) or "utf-8"
+    print(without_controls(line).encode(encoding, "replace").decode(encoding))
+
+
+def _segment(row: dict[str, Any]) -> dict[str, Any]:
+    """A segment with openai-whisper's keys alone."""
+    return {key: value for key, value in row.items() if key not in ("language", "channel", "flags")}
+
+
+def _options(model: Whisper, asked: Mapping[str, Any]) -> dict[str, Any]:
+    """Options in oscine's names."""
+    options = dict(asked)
+    if options.pop("fp16") is False and model.device != "cpu":
+        tell_once(
+            "fp16=False: oscine holds the weights as they are stored; "
+            "oscine.load(name, dtype='f32') holds them in float32"
+        )
+    if options["best_of"] is None:
+        options["best_of"] = 1  # openai-whisper's default outside its command
+    if options["temperature"] is None:
+        options["temperature"] = 0.0
+    return for_temperatures(options)
+
+
+def _windows(mel: Any) -> list[NDArray[np.float32]]:
+    """Mels [n_mels, frames] or [n, n_mels, frames], each as [frames, n_mels]."""
+    values = np.asarray(mel, np.float32)
+    if values.ndim not in (2, 3):
+        raise UsageError(f"a mel has shape [n_mels, frames], not {list(values.shape)}")
+    windows = values.reshape(-1, *values.shape[-2:])
+    return [np.ascontiguousarray(window.T) for window in windows]

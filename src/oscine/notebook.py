@@ -1,0 +1,141 @@
+"""What a notebook shows: text with times, a player, a waveform, a bar of progress.
+
+It is HTML and SVG without scripts, made with the standard library alone. Every text of a recording,
+a model or a file's name is escaped, so that none can be markup.
+"""
+
+from __future__ import annotations
+
+import io
+import sys
+import wave
+from base64 import b64encode
+from collections.abc import Iterable
+from html import escape
+from importlib import import_module
+from typing import Any, TextIO
+
+import numpy as np
+from numpy.typing import NDArray
+
+from oscine.terminal import without_controls
+
+MOST_PLAYED = 300.0  # seconds of sound that go into a page: 13 MB at 16 kHz
+COLUMNS, HEIGHT = 600, 60  # of a waveform, in pixels
+
+_TIME = "padding-right:1em;white-space:nowrap;text-align:right;vertical-align:top;opacity:.6"
+_TEXT = "text-align:left;white-space:pre-wrap;unicode-bidi:isolate"
+
+
+def shown(text: str) -> str:
+    """Text as a page shows it: neither markup nor controls, and encodable."""
+    encodable = text.encode("utf-8", "backslashreplace").decode("utf-8")
+    return escape(without_controls(encodable))
+
+
+def clock(seconds: float) -> str:
+    """[H:]MM:SS.s"""
+    minutes, tenths = divmod(round(seconds * 10), 600)
+    hours, minutes = divmod(minutes, 60)
+    front = f"{hours}:" if hours else ""
+    return f"{front}{minutes:02d}:{tenths / 10:04.1f}"
+
+
+def transcript_html(
+    about: str, segments: Iterable[tuple[float, float, str]], player: str = ""
+) -> str:
+    """A transcript: what it is about, a player of its recording, and its (start, end, text)."""
+    rows = "".join(
+        f'<tr><td style="{_TIME}">{clock(start)} – {clock(end)}</td>'
+        f'<td dir="auto" style="{_TEXT}">{shown(text.strip())}</td></tr>'
+        for start, end, text in segments
+    )
+    return (
+        f'<div><div style="opacity:.6">{shown(about)}</div>{player}'
+        f'<div style="max-height:30em;overflow:auto"><table>{rows}</table></div></div>'
+    )
+
+
+def audio_html(about: str, samples: NDArray[Any], rate: int) -> str:
+    """Mono samples [n], full scale 1, at `rate` hertz: their waveform and a player."""
+    return (
+        f'<div><div style="opacity:.6">{shown(about)}</div>'
+        f"{waveform(samples)}<br>{player(samples, rate)}</div>"
+    )
+
+
+def player(samples: NDArray[Any], rate: int) -> str:
+    """An audio element that holds the sound itself; a line where that is too long or empty."""
+    if not len(samples):
+        return "<i>no sound</i>"
+    if len(samples) > MOST_PLAYED * rate:
+        return f"<i>no player: it has one for sound up to {MOST_PLAYED:.0f} s</i>"
+    sound = io.BytesIO()
+    with wave.open(sound, "wb") as file:
+        file.setnchannels(1)
+        file.setsampwidth(2)
+        file.setframerate(rate)
+        file.writeframes((_bounded(samples) * 32767).astype("<i2").tobytes())
+    data = b64encode(sound.getvalue()).decode("ascii")
+    return f'<audio controls preload="metadata" src="data:audio/wav;base64,{data}"></audio>'
+
+
+def waveform(samples: NDArray[Any]) -> str:
+    """Samples [n] as inline SVG: from the lowest to the highest of each column."""
+    edges = np.linspace(0, len(samples), min(COLUMNS, len(samples)) + 1).astype(int)
+    points = []
+    if len(samples):
+        bounded, middle = _bounded(samples), HEIGHT / 2
+        highest = middle * (1 - np.maximum.reduceat(bounded, edges[:-1]))
+        lowest = middle * (1 - np.minimum.reduceat(bounded, edges[:-1]))
+        top = [f"{x},{y:.1f}" for x, y in enumerate(highest)]
+        below = [f"{x},{y + 0.5:.1f}" for x, y in enumerate(lowest)]  # silence is a line
+        points = [*top, *reversed(below)]
+    return (
+        f'<svg xmlns="http://www.w3.org/2000/svg" width="{COLUMNS}" height="{HEIGHT}" '
+        f'viewBox="0 0 {max(1, len(edges) - 1)} {HEIGHT}" preserveAspectRatio="none">'
+        f'<polygon fill="currentColor" points="{" ".join(points)}"/></svg>'
+    )
+
+
+def _bounded(samples: NDArray[Any]) -> NDArray[np.float64]:
+    """Samples within full scale; what is no number is silence."""
+    finite = np.nan_to_num(np.asarray(samples, np.float64), nan=0.0, posinf=1.0, neginf=-1.0)
+    return np.clip(finite, -1.0, 1.0)
+
+
+class ProgressBar:
+    """Shows seconds done of seconds in all: a bar in a notebook, else a line on `stream`.
+
+    Calls of it are what `progress` of a transcription wants. `stream`: stderr where it is None.
+    """
+
+    def __init__(self, stream: TextIO | None = None) -> None:
+        self._stream = stream
+        self._told = ""
+        self._handle: Any = None
+        self._page = _page()
+
+    def __call__(self, done: float, total: float) -> None:
+        share = min(1.0, done / total) if total > 0 else 1.0
+        line = f"{share:4.0%}  {clock(done)} of {clock(total)}"
+        if line == self._told:
+            return
+        self._told = line
+        if self._page is None:
+            stream = self._stream or sys.stderr
+            stream.write(f"\r{line}" + ("\n" if share == 1.0 else ""))
+            stream.flush()
+            return
+        bar = self._page.HTML(f'<progress value="{share:.3f}"></progress> {line}')
+        if self._handle is None:
+            self._handle = self._page.display(bar, display_id=True)
+        else:
+            self._handle.update(bar)
+
+
+def _page() -> Any:
+    """IPython.display where this process is a notebook's kernel, else None."""
+    ipython = sys.modules.get("IPython")  # never imported for this
+    shell = None if ipython is None else ipython.get_ipython()
+    return import_module("IPython.display") if hasattr(shell, "kernel") else None
