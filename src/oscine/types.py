@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
+
+from oscine import notebook
 
 Samples = NDArray[np.float32]
 
@@ -22,6 +25,11 @@ class Audio:
     def duration(self) -> float:
         """Length in seconds."""
         return len(self.samples) / self.rate
+
+    def _repr_html_(self) -> str:
+        """In a notebook: the waveform and a player."""
+        about = f"{self.duration:.2f} s at {self.rate} Hz"
+        return notebook.audio_html(about, self.samples, self.rate)
 
 
 @dataclass(frozen=True, slots=True)
@@ -118,6 +126,16 @@ class Transcript:
     timings: dict[str, float] = field(default_factory=dict)
     language_probability: float | None = None  # None: the language was given
     coverage: Coverage | None = None  # None: without voice activity detection
+    #: Reads the recording again, for a player; None where it was no file.
+    read_audio: Callable[[], Audio | None] | None = field(default=None, repr=False, compare=False)
+
+    def _repr_html_(self) -> str:
+        """In a notebook: the text with its times, and a player where the recording is a file."""
+        audio = None if self.read_audio is None else self.read_audio()
+        player = "" if audio is None else notebook.player(audio.samples, audio.rate)
+        said = [self.language, f"{self.duration:.1f} s", f"{self.model} on {self.device}"]
+        rows = [(segment.start, segment.end, segment.text) for segment in self.segments]
+        return notebook.transcript_html(", ".join(filter(None, said)), rows, player)
 
     def to_dict(self) -> dict[str, Any]:
         """openai-whisper's result dictionary, and what else is known."""

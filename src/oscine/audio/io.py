@@ -42,7 +42,7 @@ from oscine.audio.resample import (
     to_float,
 )
 from oscine.audio.spool import OpenLater, Spool, in_place, opened_file
-from oscine.errors import AudioError, NonFiniteError, UsageError
+from oscine.errors import AudioError, NonFiniteError, OscineError, UsageError
 from oscine.files import expanded, is_device
 from oscine.types import Audio, Samples
 
@@ -69,6 +69,7 @@ class Source(ABC):
         self.most_seconds: float | None = None  # a longer recording is refused
         self.warned: set[str] = set()  # what was warned of; shared with copies, as all are read
         self.quiet = False  # warn of nothing
+        self.lasts = False  # a file, which can be read again later
 
     @abstractmethod
     def channels(self) -> int:
@@ -274,6 +275,16 @@ def decode(source: SourceLike, rate: int = SAMPLE_RATE) -> Audio:
     return Audio(np.concatenate(blocks) if blocks else np.zeros(0, np.float32), rate)
 
 
+def again(source: Source, most_seconds: float) -> Audio | None:
+    """A recording that lasts, read another time; None where it is gone or longer than that."""
+    same = source.within(most_seconds)
+    same.quiet = True  # all has been said
+    try:
+        return decode(same)
+    except OscineError:
+        return None
+
+
 def _array(name: str, samples: NDArray[Any], rate: Any) -> Source:
     return _ArraySource(name, _time_first(name, samples), _checked_rate(name, rate))
 
@@ -298,7 +309,9 @@ def _file(path: Path, label: str) -> Source:
         return _MediaSource(label, Spool(label, OpenLater(path).read))
     if not found.st_size:
         raise AudioError(label, "is empty", "record or copy it again")
-    return _MediaSource(label, partial(opened_file, label, path))
+    source = _MediaSource(label, partial(opened_file, label, path))
+    source.lasts = True
+    return source
 
 
 def _standard_input(name: str | None) -> Source:

@@ -6,13 +6,14 @@ import logging
 from abc import abstractmethod
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 from itertools import chain, islice
 from time import perf_counter
 from typing import Any, TypeAlias
 
 import numpy as np
 
-from oscine.audio.io import Source, SourceLike, channel_count, open_source
+from oscine.audio.io import Source, SourceLike, again, channel_count, open_source
 from oscine.audio.mel import FRAMES_PER_SECOND, SAMPLE_RATE
 from oscine.audio.silero import available
 from oscine.audio.speech import Speech
@@ -21,7 +22,7 @@ from oscine.audio.vad import VadOptions
 from oscine.errors import Cancelled, UsageError
 from oscine.models.cancel import Cancel, asked_to_stop
 from oscine.models.resident import Held, Loaded, Model
-from oscine.notebook import ProgressBar
+from oscine.notebook import MOST_PLAYED, ProgressBar
 from oscine.options.checks import Clip
 from oscine.options.transcribe import TranscribeOptions
 from oscine.types import Coverage, Segment, Transcript, Update, Word
@@ -127,6 +128,7 @@ class Transcription(Iterator[Segment]):
             timings={name: round(spent, 3) for name, spent in (stages | self._timings).items()},
             language_probability=self._probability,
             coverage=self._coverage(),
+            read_audio=partial(again, self._source, MOST_PLAYED) if self._source.lasts else None,
         )
 
     def _coverage(self) -> Coverage | None:
