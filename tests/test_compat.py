@@ -463,6 +463,13 @@ def test_what_faster_whisper_takes_is_taken(options: dict[str, Any]) -> None:
     assert all(isinstance(each.text, str) for each in batched)
 
 
+def test_a_recording_without_speech_has_no_language() -> None:
+    segments, info = SMALL.transcribe(np.zeros(32000, np.float32), vad_filter=True)
+    assert (info.language, info.language_probability, list(segments)) == ("", 0.0, [])
+    assert (info.duration, info.duration_after_vad) == (2.0, 0.0)
+    assert OPENAI.transcribe(np.zeros(0, np.float32), verbose=False)["segments"] == []
+
+
 def test_batches_take_clips_as_dictionaries() -> None:
     clips = [{"start": 0.0, "end": 1.5}, {"start": 2.0, "end": 4.0}]
     segments, info = BatchedInferencePipeline(SMALL).transcribe(NOISE, clip_timestamps=clips)

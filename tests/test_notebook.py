@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import ast
 import base64
 import io
+import json
 import pickle
 import re
 import shutil
@@ -223,3 +225,47 @@ def test_a_shell_without_a_kernel_has_a_line(kernel: Any, capsys: Any) -> None:
     sys.modules["IPython"].get_ipython = lambda: None  # type: ignore[attr-defined]
     notebook.ProgressBar()(1.0, 1.0)
     assert kernel == [] and "100%" in capsys.readouterr().err
+
+
+NOTEBOOK = json.loads((ROOT / "examples" / "notebook.ipynb").read_text("utf-8"))
+
+
+def run_cell(source: str, names: dict[str, Any]) -> Any:
+    """Run a cell as a kernel does; -> the value of its last line, None where that has none."""
+    code = ast.parse(source)
+    last = code.body[-1]
+    if not isinstance(last, ast.Expr):
+        exec(compile(code, "cell", "exec"), names)
+        return None
+    exec(compile(ast.Module(code.body[:-1], []), "cell", "exec"), names)
+    return eval(compile(ast.Expression(last.value), "cell", "eval"), names)
+
+
+@pytest.mark.weights
+def test_the_cells_of_the_example_notebook_run(
+    kernel: list[str], monkeypatch: pytest.MonkeyPatch, capsys: Any
+) -> None:
+    monkeypatch.chdir(ROOT / "examples")
+    monkeypatch.setenv("OSCINE_DEVICE", "cpu")
+    names: dict[str, Any] = {}
+    shown = {
+        cell["id"]: run_cell("".join(cell["source"]), names)
+        for cell in NOTEBOOK["cells"]
+        if cell["cell_type"] == "code"
+    }
+    told = capsys.readouterr().out
+    spoken = (ROOT / "examples" / "spoken.txt").read_text("utf-8").strip()
+    text = spoken.partition(" It is")[0]
+    for name in ("transcribe", "decode"):
+        assert "audio" in check(shown[name]._repr_html_()).tags
+    assert text in shown["transcribe"]._repr_html_() and shown["compat"].strip() == spoken
+    assert f"00:00:00,000 --> 00:00:04,120\n{text}\n" in told and "  recording\n" in told
+    assert "100%" in kernel[-1]
+
+
+def test_the_example_notebook_holds_no_results() -> None:
+    assert (NOTEBOOK["nbformat"], NOTEBOOK["nbformat_minor"]) == (4, 5)
+    assert len({cell["id"] for cell in NOTEBOOK["cells"]}) == len(NOTEBOOK["cells"])
+    for cell in NOTEBOOK["cells"]:
+        if cell["cell_type"] == "code":
+            assert cell["outputs"] == [] and cell["execution_count"] is None

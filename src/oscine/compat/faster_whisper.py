@@ -241,7 +241,9 @@ class WhisperModel:
         ordered = shares and sorted(shares.items(), key=lambda share: -share[1])
         info = TranscriptionInfo(
             language=stream.language,
-            language_probability=shares[stream.language] if shares else 1,
+            language_probability=shares[stream.language]
+            if shares
+            else float(stream.language != ""),
             duration=stream.duration,
             duration_after_vad=stream.listened,
             all_language_probs=ordered,

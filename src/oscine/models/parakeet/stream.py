@@ -45,7 +45,7 @@ class Stream(Transcription):
         self.language = "" if text.multilingual else "en"
         self.again = 0.0
 
-    def _channel(self, source: Source, channel: int | None, count: int) -> Iterator[Segment]:
+    def _channel(self, source: Source, channel: int | None, count: int) -> Iterator[Segment | None]:
         """One channel, or all of them mixed."""
         started = perf_counter()
         options = self._options
@@ -53,6 +53,7 @@ class Stream(Transcription):
         text = self._text
         features = Features(speech.recording, text.config.n_mels, check=self._check)
         self._listened(speech, channel, started)
+        yield None
         batch = batch_size(options.batch_size, self._model.device)
         passage = Passage(
             self._on_engine, text, self._lengths, speech, features, self._phrases, batch,
