@@ -155,12 +155,6 @@ def base(opened: Any) -> WhisperModel:
     return WhisperModel("base", device="cpu")
 
 
-@pytest.fixture(scope="module")
-def small() -> WhisperModel:
-    """A random checkpoint that knows languages: quick, and what it says is no text."""
-    return WhisperModel(str(GOLDENS / "whisper_multi"), device="cpu")
-
-
 @pytest.mark.weights
 @pytest.mark.parametrize(
     ("example", "printed"),
@@ -415,15 +409,13 @@ def test_attributes_of_others_say_where_theirs_is(owner: str) -> None:
         (lambda: OPENAI.decode(np.zeros((2, 3))), "mel window must have shape"),
         (lambda: OPENAI.decode(MEL, prefix=[1]), "prefix must be text"),
         (lambda: OPENAI.decode(MEL, prompt=[10**6]), "is no token"),
-        (lambda: OPENAI.decode(MEL, beam_size=2, best_of=2, temperature=0.5), ""),
+        (lambda: OPENAI.decode(MEL, best_of=2), "best_of needs a temperature"),
+        (lambda: OPENAI.decode(MEL, beam_size=2, temperature=0.5), "beam_size needs temperature 0"),
         (lambda: OPENAI.decode(np.full_like(MEL, np.nan)), "non-finite"),
         (lambda: OPENAI.to("cuda"), "the model is on cpu; load_model(name, device='cuda')"),
     ],
 )
 def test_what_cannot_be_done_is_one_line(call: Any, words: str) -> None:
-    if not words:  # a beam search that no temperature makes is passed over, as upstream does
-        assert call() is not None
-        return
     with pytest.raises(OscineError, match=re.escape(words)) as told:
         call()
     assert "\n" not in str(told.value)
@@ -504,6 +496,9 @@ def test_one_window_is_decoded_with_what_is_asked_for() -> None:
     code, shares = OPENAI.detect_language(MEL)
     assert code == alone.language and shares == alone.language_probs
     assert OPENAI.detect_language(MEL[np.newaxis]) == ([code], [shares])
+    warm = [OPENAI.decode(MEL, temperature=0.5, best_of=n) for n in (None, 2)]
+    assert all(each.temperature == 0.5 for each in warm)
+    assert OPENAI.decode(MEL, beam_size=2, patience=1.0).temperature == 0.0
     ids = OPENAI._model.tokenizer.encode(" Hello")
     by_text, by_ids = OPENAI.decode(MEL, prompt="Hello"), OPENAI.decode(MEL, prompt=list(ids))
     assert by_text == by_ids != alone

@@ -302,7 +302,7 @@ def transcribe(model: Whisper, audio: Any, **options: Any) -> dict[str, Any]:
     asked = {**of_windows, **DEFAULTS, **options}
     del asked["prompt"]
     verbose = asked.pop("verbose")
-    asked = _options(model, asked)
+    asked = for_temperatures(_options(model, asked))
     stream = model._model.stream(
         recording(audio), progress=verbose is False, vad_filter=False, **asked
     )
@@ -338,11 +338,11 @@ def _options(model: Whisper, asked: Mapping[str, Any]) -> dict[str, Any]:
             "fp16=False: oscine holds the weights as they are stored; "
             "oscine.load(name, dtype='f32') holds them in float32"
         )
-    if options["best_of"] is None:
-        options["best_of"] = 1  # openai-whisper's default outside its command
     if options["temperature"] is None:
         options["temperature"] = 0.0
-    return for_temperatures(options)
+    if options["best_of"] is None and np.any(options["temperature"]):
+        options["best_of"] = 1  # openai-whisper's default outside its command
+    return options
 
 
 def _windows(mel: Any) -> list[NDArray[np.float32]]:
