@@ -58,6 +58,7 @@ MAY_IMPORT = {
             "hub",
             "models.loader",
             "models.resident",
+            "notebook",
             "ops",
             "registry",
         ),

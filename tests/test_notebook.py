@@ -27,8 +27,11 @@ from hypothesis.extra.numpy import arrays
 
 import oscine
 from oscine import notebook
+from oscine.errors import CheckpointError
 from oscine.models.speech import Speech
 from oscine.types import Audio, Segment, Transcript, Word
+
+from .hub_server import FILES, NEEDED, REPOSITORY, Server
 
 ROOT = Path(__file__).resolve().parents[1]
 GOLDEN = ROOT / "tests" / "goldens" / "whisper_multi"
@@ -193,6 +196,16 @@ def test_a_bar_is_a_line_on_stderr(capsys: Any) -> None:
     assert told.err.startswith("\r")
     notebook.ProgressBar()(0.0, 0.0)
     assert capsys.readouterr().err == "\r100%  00:00.0 of 00:00.0\n"
+
+
+def test_a_model_that_is_fetched_has_a_bar_for_each_file(server: Server, capsys: Any) -> None:
+    server.offer_hub(REPOSITORY, FILES)
+    with pytest.raises(CheckpointError):  # its weights are none
+        oscine.load("tiny.en", "cpu", progress=True)
+    told = capsys.readouterr().err
+    for name in NEEDED:
+        assert re.search(rf"\r{name} +100%  [\d.]+ MB of [\d.]+ MB\n", told), told
+    assert "\x1b" not in told
 
 
 @pytest.fixture

@@ -38,16 +38,18 @@ def load(
     dtype: str = "auto",
     *,
     offline: bool = False,
+    progress: bool = False,
 ) -> "Model[Any]":
     """Load a model by name, fetching it if need be, or from a file or folder.
 
     `device`: auto (a hardware GPU, else NumPy), cpu, gpu, gpu:N, or part of an adapter's name.
     `dtype`: how the GPU holds matrices: f32, f16, or auto (as the checkpoint stores them).
+    `progress`: whether to show a bar for each file that is fetched.
     Raises UsageError, HubError, CheckpointError, DeviceError.
     """
     from oscine.loading import load as load_model  # a bare `import oscine` stays quick
 
-    return load_model(model, device, dtype, offline=offline)
+    return load_model(model, device, dtype, offline=offline, progress=progress)
 
 
 def plain_text(text: str) -> str:

@@ -21,18 +21,24 @@ from oscine.family import Held, Network, Opened, Weights
 from oscine.files import expanded
 from oscine.models.loader import DTYPES
 from oscine.models.resident import Model
+from oscine.notebook import DownloadBars
 from oscine.ops import Backend
 from oscine.weights import read_checkpoint
 
 
 def load(
-    model: str | Path | None, device: str = "auto", dtype: str = "auto", *, offline: bool = False
+    model: str | Path | None,
+    device: str = "auto",
+    dtype: str = "auto",
+    *,
+    offline: bool = False,
+    progress: bool = False,
 ) -> Model[Any]:
     """See oscine.load."""
     if dtype not in DTYPES:
         raise UsageError(f"dtype {dtype!r} is not one of {', '.join(DTYPES)}")
     name = str(model or registry.default("transcribe"))
-    path = hub.resolve(name, offline=offline)
+    path = hub.resolve(name, offline=offline, progress=DownloadBars() if progress else None)
     wanted = wanted_device(device)
     backend = choose_backend(wanted)
     try:

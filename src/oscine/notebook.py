@@ -10,10 +10,10 @@ import io
 import sys
 import wave
 from base64 import b64encode
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from html import escape
 from importlib import import_module
-from typing import Any, TextIO
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -105,33 +105,50 @@ def _bounded(samples: NDArray[Any]) -> NDArray[np.float64]:
 
 
 class ProgressBar:
-    """Shows seconds done of seconds in all: a bar in a notebook, else a line on `stream`.
+    """Shows seconds done of seconds in all: a bar in a notebook, else a line on stderr.
 
-    Calls of it are what `progress` of a transcription wants. `stream`: stderr where it is None.
+    Calls of it are what `progress` of a transcription wants. `amount` writes a number of another
+    unit, and `name` stands before the bar.
     """
 
-    def __init__(self, stream: TextIO | None = None) -> None:
-        self._stream = stream
+    def __init__(self, amount: Callable[[float], str] = clock, name: str = "") -> None:
+        self._amount, self._name = amount, name
         self._told = ""
         self._handle: Any = None
         self._page = _page()
 
     def __call__(self, done: float, total: float) -> None:
         share = min(1.0, done / total) if total > 0 else 1.0
-        line = f"{share:4.0%}  {clock(done)} of {clock(total)}"
+        amounts = f"{self._amount(done)} of {self._amount(total)}"
+        line = without_controls(f"{self._name} {share:4.0%}  {amounts}".removeprefix(" "))
         if line == self._told:
             return
         self._told = line
         if self._page is None:
-            stream = self._stream or sys.stderr
-            stream.write(f"\r{line}" + ("\n" if share == 1.0 else ""))
-            stream.flush()
+            sys.stderr.write(f"\r{line}" + ("\n" if share == 1.0 else ""))
+            sys.stderr.flush()
             return
-        bar = self._page.HTML(f'<progress value="{share:.3f}"></progress> {line}')
+        bar = self._page.HTML(f'<progress value="{share:.3f}"></progress> {shown(line)}')
         if self._handle is None:
             self._handle = self._page.display(bar, display_id=True)
         else:
             self._handle.update(bar)
+
+
+class DownloadBars:
+    """A bar for each file that is fetched, as `progress` of hub.resolve wants it."""
+
+    def __init__(self) -> None:
+        self._bars: dict[str, ProgressBar] = {}
+
+    def __call__(self, name: str, done: int, total: int) -> None:
+        bar = self._bars.setdefault(name, ProgressBar(megabytes, name))
+        bar(done, total)
+
+
+def megabytes(count: float) -> str:
+    """A number of bytes."""
+    return f"{count / 1e6:.1f} MB"
 
 
 def _page() -> Any:
