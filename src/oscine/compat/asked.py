@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 
+from oscine import registry
 from oscine.errors import OtherModelError, UsageError
 from oscine.loading import load
 
@@ -75,6 +76,12 @@ def load_whisper(name: Any, device: str, dtype: str = "auto", *, offline: bool =
     if not hasattr(model, "decode_window"):
         raise UsageError(f"{model.name} is not a Whisper; use oscine.load({str(name)!r})")
     return model
+
+
+def available_models() -> list[str]:
+    """Names that load_whisper takes, besides paths and org/name."""
+    whisper = next(family for family in registry.families() if family.name == "whisper")
+    return [*whisper.models, *whisper.aliases]
 
 
 def refuse(call: str, given: Mapping[str, Any], refused: Mapping[str, str]) -> None:

@@ -12,11 +12,12 @@ from dataclasses import asdict, dataclass, fields
 from types import SimpleNamespace
 from typing import Any
 
-from oscine import hub, registry
+from oscine import hub
 from oscine.audio.io import channel_count, decode, open_source
 from oscine.audio.mel import SAMPLE_RATE
 from oscine.audio.vad import VadOptions
 from oscine.compat.asked import (
+    available_models,
     device_of,
     dtype_of,
     for_temperatures,
@@ -28,14 +29,27 @@ from oscine.compat.asked import (
 )
 from oscine.errors import UsageError
 from oscine.formats import timestamp
-from oscine.options.transcribe import TranscribeOptions
+from oscine.options.transcribe import (
+    APPEND_PUNCTUATIONS,
+    PREPEND_PUNCTUATIONS,
+    TEMPERATURES,
+    TranscribeOptions,
+)
 from oscine.text.languages import language_code
 from oscine.threads import set_count
 from oscine.types import Samples
 
 __all__ = [
-    *("BatchedInferencePipeline", "Segment", "TranscriptionInfo", "VadOptions", "WhisperModel"),
-    *("Word", "available_models", "decode_audio", "download_model", "format_timestamp"),
+    "BatchedInferencePipeline",
+    "Segment",
+    "TranscriptionInfo",
+    "VadOptions",
+    "WhisperModel",
+    "Word",
+    "available_models",
+    "decode_audio",
+    "download_model",
+    "format_timestamp",
 ]
 
 #: Options of WhisperModel.transcribe besides language and task, with faster-whisper's defaults.
@@ -47,7 +61,7 @@ DEFAULTS: Mapping[str, Any] = {
     "length_penalty": 1,
     "repetition_penalty": 1,
     "no_repeat_ngram_size": 0,
-    "temperature": (0.0, 0.2, 0.4, 0.6, 0.8, 1.0),
+    "temperature": TEMPERATURES,
     "compression_ratio_threshold": 2.4,
     "log_prob_threshold": -1.0,
     "no_speech_threshold": 0.6,
@@ -60,8 +74,8 @@ DEFAULTS: Mapping[str, Any] = {
     "without_timestamps": False,
     "max_initial_timestamp": 1.0,
     "word_timestamps": False,
-    "prepend_punctuations": "\"'“¿([{-",
-    "append_punctuations": "\"'.。,，!！?？:：”)]}、",
+    "prepend_punctuations": PREPEND_PUNCTUATIONS,
+    "append_punctuations": APPEND_PUNCTUATIONS,
     "multilingual": False,
     "vad_filter": False,
     "vad_parameters": None,
@@ -361,12 +375,6 @@ def _segments(stream: Any) -> Iterator[Segment]:
             words=words if each.words is None else list(words),
             temperature=each.temperature,
         )
-
-
-def available_models() -> list[str]:
-    """Names that WhisperModel takes, besides paths and org/name."""
-    whisper = next(family for family in registry.families() if family.name == "whisper")
-    return [*whisper.models, *whisper.aliases]
 
 
 def download_model(size_or_id: str, local_files_only: bool = False, **more: Any) -> str:

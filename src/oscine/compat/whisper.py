@@ -15,10 +15,10 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from oscine import registry
 from oscine.audio.io import decode as decode_recording
 from oscine.audio.mel import HOP, SAMPLE_RATE, log_mel
 from oscine.compat.asked import (
+    available_models,
     device_of,
     for_temperatures,
     load_whisper,
@@ -30,14 +30,24 @@ from oscine.compat.asked import (
 )
 from oscine.errors import UsageError
 from oscine.formats import timestamp
+from oscine.options.transcribe import APPEND_PUNCTUATIONS, PREPEND_PUNCTUATIONS, TEMPERATURES
 from oscine.terminal import without_controls
 from oscine.text.languages import LANGUAGES
 from oscine.types import Samples
 
 __all__ = [
-    *("DecodingOptions", "DecodingResult", "ModelDimensions", "Whisper", "available_models"),
-    *("decode", "detect_language", "load_audio", "load_model", "log_mel_spectrogram"),
-    *("pad_or_trim", "transcribe"),
+    "DecodingOptions",
+    "DecodingResult",
+    "ModelDimensions",
+    "Whisper",
+    "available_models",
+    "decode",
+    "detect_language",
+    "load_audio",
+    "load_model",
+    "log_mel_spectrogram",
+    "pad_or_trim",
+    "transcribe",
 ]
 
 N_SAMPLES = 30 * SAMPLE_RATE
@@ -47,7 +57,7 @@ NUMPY = "NumPy"  # as a model's device calls itself
 #: Options of transcribe besides those of DecodingOptions, with openai-whisper's defaults.
 DEFAULTS: Mapping[str, Any] = {
     "verbose": None,
-    "temperature": (0.0, 0.2, 0.4, 0.6, 0.8, 1.0),
+    "temperature": TEMPERATURES,
     "compression_ratio_threshold": 2.4,
     "logprob_threshold": -1.0,
     "no_speech_threshold": 0.6,
@@ -55,8 +65,8 @@ DEFAULTS: Mapping[str, Any] = {
     "initial_prompt": None,
     "carry_initial_prompt": False,
     "word_timestamps": False,
-    "prepend_punctuations": "\"'“¿([{-",
-    "append_punctuations": "\"'.。,，!！?？:：”)]}、",
+    "prepend_punctuations": PREPEND_PUNCTUATIONS,
+    "append_punctuations": APPEND_PUNCTUATIONS,
     "clip_timestamps": "0",
     "hallucination_silence_threshold": None,
 }
@@ -195,12 +205,6 @@ class Whisper:
         """See detect_language."""
         found: tuple[Any, Any] = detect_language(self, mel)
         return found
-
-
-def available_models() -> list[str]:
-    """Names that load_model takes, besides paths and org/name."""
-    whisper = next(family for family in registry.families() if family.name == "whisper")
-    return [*whisper.models, *whisper.aliases]
 
 
 def load_model(name: str, device: Any = None, **more: Any) -> Whisper:
