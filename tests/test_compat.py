@@ -507,6 +507,9 @@ def test_one_window_is_decoded_with_what_is_asked_for() -> None:
 def test_an_english_only_model_stays_english(caplog: Any) -> None:
     model = WhisperModel(str(GOLDENS / "whisper_en"), device="cpu")
     assert model.supported_languages == ["en"] and not model.model.is_multilingual
+    for language in ("auto", "en-US", None):
+        assert model.transcribe(NOISE, language=language)[1].language == "en"
+    assert not caplog.messages
     _, info = model.transcribe(NOISE, language="de", multilingual=True)
     assert (info.language, info.language_probability) == ("en", 1)
     assert len(caplog.messages) == 2 and all("English-only" in told for told in caplog.messages)

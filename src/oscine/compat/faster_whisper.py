@@ -245,6 +245,8 @@ class WhisperModel:
         self, audio: Any, asked: dict[str, Any]
     ) -> tuple[Iterator[Segment], TranscriptionInfo]:
         """`asked`: all options, as faster-whisper names them."""
+        if asked["language"] is not None:
+            asked["language"] = language_code(asked["language"])  # None for auto
         if not self._model.multilingual:
             self._stay_english(asked)
         bar = asked.pop("log_progress")
@@ -273,7 +275,7 @@ class WhisperModel:
             self.logger.warning("the model is English-only: multilingual=True is left out")
             asked["multilingual"] = False
         language = asked["language"]
-        if language is not None and language_code(language) != "en":
+        if language not in (None, "en"):
             self.logger.warning("the model is English-only: language='%s' becomes 'en'", language)
             asked["language"] = "en"
 
