@@ -79,7 +79,7 @@ OF_TRANSCRIBERS = {"transcribe", "stream", "listen", "encode", "multilingual"}
 #: For the names of openai-whisper: oscine.compat.whisper.
 OF_WINDOWS = {"decode_window", "window_language", "languages"}
 OFFERED = {
-    "whisper_en": OF_TRANSCRIBERS | {"detect_language", "tokenizer", *OF_WINDOWS},
+    "whisper_en": OF_TRANSCRIBERS | {"align", "detect_language", "tokenizer", *OF_WINDOWS},
     "parakeet_tdt": OF_TRANSCRIBERS | {"spelling"},
     "qwen3_tts/custom_voice/ckpt": {
         *("speak", "stream", "voice_of", "save_voice"),

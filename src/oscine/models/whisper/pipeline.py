@@ -18,6 +18,7 @@ from oscine.models import agreement
 from oscine.models.cancel import Cancel, asked_to_stop
 from oscine.models.listening import Stepwise
 from oscine.models.transcription import Progress, Transcriber, vad_options
+from oscine.models.whisper.forced import align_text, check_sound, check_text
 from oscine.models.whisper.language import vote, window_language_probs, window_starts
 from oscine.models.whisper.options import OPTIONS
 from oscine.models.whisper.request import Engine
@@ -26,7 +27,7 @@ from oscine.models.whisper.tokens import TextSide, Tokens, resolve, suppressed
 from oscine.models.whisper.window import DecodedWindow, decode_window, window_language
 from oscine.options.transcribe import DecodingOptions
 from oscine.text.whisper import Tokenizer
-from oscine.types import Update
+from oscine.types import Update, Word
 
 
 class Whisper(Transcriber[Engine]):
@@ -138,6 +139,22 @@ class Whisper(Transcriber[Engine]):
         checked = OPTIONS.of(**options)
         self._check(checked)
         return self.run(partial(decode_window, mel, prompt, self._text_side(), checked))
+
+    def align(self, audio: SourceLike, text: str, language: str | None = None) -> tuple[Word, ...]:
+        """When each word of a known text is spoken: forced alignment, by the cross-attention.
+
+        `audio`: up to a window (30 s), of any rate; an array is at 16 kHz, or (samples, rate).
+        `text`: what is said in it, which is not checked. `language`: of the text; None: the
+        model listens for it. Words are as those of word_timestamps: in seconds, in order, without
+        overlap; joined, they are the text with single spaces. Raises UsageError for longer audio
+        or text and for none, AudioError, NonFiniteError, DeviceError.
+        """
+        checked = OPTIONS.of(language=language)
+        self._check(checked)
+        words, source = check_text(text), open_source(audio)
+        features = self._features(source)
+        check_sound(features, source.name)
+        return self.run(partial(align_text, features, words, checked.language, self._text_side()))
 
     def encode(self, audio: SourceLike) -> NDArray[np.float32]:
         """The encoder's output for the first window: [n_audio_ctx, n_audio_state].
