@@ -13,7 +13,7 @@ import typer
 
 from oscine import hub, registry
 from oscine.audio.suffixes import SUFFIXES
-from oscine.cli import sound_out, text_in
+from oscine.cli import sound_out, text_in, word_times
 from oscine.cli.console import ArgumentError, tell
 from oscine.cli.engine import (
     check_device,
@@ -120,11 +120,12 @@ def speak(
     named = (text, who.reference, who.reference_text, who.voice)
     read = [at_home(str(each)) for each in named if each is not None]
     inputs = list(read_files(model, who.voice, read))
+    times = word_times.choose(own, inputs)
     chosen_outs = (sound_out.choose(each, own.format, own.play, inputs) for each in targets)
     outs = [replace(out, marked=own.mark) for out in chosen_outs]
     loaded = load_for("speak", model, own.device, own.dtype, offline=own.offline)
     name_somebody(loaded.abilities, how)
-    say_all(loaded, texts, outs, how | options)
+    say_all(loaded, texts, outs, how | options, times)
     tell_times(loaded)
 
 
@@ -171,11 +172,14 @@ def say_all(
     texts: list[tuple[int, Text]],
     outs: list[sound_out.Out],
     options: dict[str, Any],
+    times: word_times.WordTimes | None = None,
 ) -> None:
     """Each text to its file; a line that fails is told, and the others are spoken all the same.
 
     Raises OscineError at the end where any line failed, and what fails where there are no lines.
     """
+    if times is not None:
+        times.load(options.get("language"))
     numbers = [number for number, _ in texts]
     if any(numbers) and (reference := options.pop("reference", None)) is not None:
         words, silence = options.pop("reference_text", None), options.pop("reference_silence", 0.0)
@@ -183,7 +187,7 @@ def say_all(
     failed = 0
     for (number, text), out in zip(texts, outs, strict=True):
         try:
-            say_text(model, text, out, options)
+            say_text(model, text, out, options, times)
         except OscineError as error:
             if not number:
                 raise
@@ -193,8 +197,19 @@ def say_all(
         raise OscineError(f"{failed} of {len(texts)} lines could not be spoken")
 
 
-def say_text(model: Speaker, text: Text, out: sound_out.Out, options: dict[str, Any]) -> None:
-    """One text, with somebody's voice."""
+def say_text(
+    model: Speaker,
+    text: Text,
+    out: sound_out.Out,
+    options: dict[str, Any],
+    times: word_times.WordTimes | None,
+) -> None:
+    """One text, with somebody's voice; `times`: where those of its words are written."""
     stream = model.stream(text, **options)
     stream.hold = out.waits  # a piece of the text that goes wrong can then be said once more
-    sound_out.say(stream, out)
+    if times is None:
+        sound_out.say(stream, out)
+        return
+    kept: Any = word_times.Kept(stream)
+    sound_out.say(kept, out)
+    times.write(kept)

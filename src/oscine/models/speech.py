@@ -10,6 +10,19 @@ from oscine.models.mark import speech_mark
 from oscine.types import Audio
 
 
+@dataclass(frozen=True, slots=True)
+class SpokenPiece:
+    """A piece of the text and its place in the speech, in seconds; silence around it is left out.
+
+    `finish_reason`: as in Speech; other than "end" the piece is not spoken to its end.
+    """
+
+    text: str
+    start: float
+    end: float
+    finish_reason: str = "end"
+
+
 @dataclass(frozen=True, slots=True, eq=False)
 class Speech(Audio):
     """Mono samples, float32 [n] in [-1, 1], at 24,000 hertz, and what is known of them.
@@ -29,6 +42,7 @@ class Speech(Audio):
     model: str = ""
     device: str = ""
     timings: dict[str, float] = field(default_factory=dict)
+    spoken: tuple[SpokenPiece, ...] = ()  # the pieces, each with its place
 
     def __repr__(self) -> str:
         return (

@@ -121,6 +121,14 @@ class SpeakCommand(LoadOptions):
     lines: bool = option(
         False, flag, "Speak each line of the text to a file of its own: a.wav gives a-001.wav ...",
         Group.OUTPUT, flags=("--lines",), elsewhere="call speak once for each text")
+    word_times: str | None = option(
+        None, as_given,
+        "Also write when each word is spoken, found by aligning the speech with a Whisper model.",
+        Group.OUTPUT, metavar="FILE.json|.srt|.vtt", once=True,
+        elsewhere="give each of Speech.spoken with its samples to Whisper.align")
+    aligner: str | None = option(
+        None, as_given, "The Whisper model of --word-times.", Group.MODEL, metavar="MODEL",
+        default_text="base", elsewhere="load a Whisper model and call its align")
     plain: bool = option(
         False, flag, "The text is Markdown: speak its words, not its markup, links, emoji, code.",
         Group.LENGTH, flags=("--plain",), elsewhere="give oscine.plain_text(text) as the text")

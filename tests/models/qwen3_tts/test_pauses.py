@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+import oscine
 from oscine.errors import UsageError
 from oscine.models.qwen3_tts.split import Piece, incremental_pieces, pieces
 
@@ -16,7 +17,7 @@ SPEC = importlib.util.spec_from_file_location("scripted", Path(__file__).with_na
 assert SPEC is not None and SPEC.loader is not None
 SCRIPTED = importlib.util.module_from_spec(SPEC)
 SPEC.loader.exec_module(SCRIPTED)
-HOP, scripted = SCRIPTED.HOP, SCRIPTED.scripted
+HOP, GOLDENS, scripted = SCRIPTED.HOP, SCRIPTED.GOLDENS, SCRIPTED.scripted
 RATE, RAMP = 24_000, 120
 
 
@@ -124,3 +125,35 @@ def test_silence_at_the_beginning_is_trimmed_on_request() -> None:
 def test_a_pause_that_is_asked_for_is_not_trimmed() -> None:
     trimmed = say("[pause 1s] One [pause 1s] two", quiet_first, trim_silence=True)
     assert len(trimmed) == RATE + 3 * HOP + RAMP + RATE + 6 * HOP
+
+
+@pytest.mark.parametrize("streamed", [False, True])
+def test_each_piece_has_its_place_in_the_speech(streamed: bool) -> None:
+    """What lies there is what the piece alone sounds like, to the sample."""
+    model = oscine.load(GOLDENS / "custom_voice" / "ckpt", "cpu")
+    text = "[pause 250ms] Hello there. \n\nI am fine [pause 500ms] today! \n\nAnd you? [pause 1s]"
+    how: dict[str, Any] = {"voice": "ryan", "seed": 3, "guard": False}
+    stream = model.stream(list(text) if streamed else text, **how)
+    samples = np.concatenate([audio.samples for audio in stream])
+    assert [piece.text for piece in stream.spoken] == [
+        "Hello there.", "I am fine", "today!", "And you?",
+    ]  # fmt: skip
+    before = 0
+    for piece in stream.spoken:
+        start, end = round(piece.start * RATE), round(piece.end * RATE)
+        assert before <= start < end <= len(samples) - RATE
+        alone = model.speak(piece.text, **how)
+        assert np.array_equal(samples[start:end], alone.samples)
+        assert piece.finish_reason == alone.finish_reason == "end"
+        assert (alone.spoken[0].start, alone.spoken[0].end) == (0, alone.duration)
+        before = end
+    assert round(stream.spoken[0].start * RATE) == RATE // 4
+    if not streamed:
+        assert model.speak(text, **how).spoken == stream.spoken
+
+
+def test_a_piece_that_is_cut_short_says_so() -> None:
+    model, _ = scripted(two_frames)
+    speech = model.speak("One.\n\nTwo.", voice="ryan", seed=1, max_frames=3)
+    reasons = [piece.finish_reason for piece in speech.spoken]
+    assert reasons[-1] == speech.finish_reason == "length" and reasons[:-1] == ["end"]

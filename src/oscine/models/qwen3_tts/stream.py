@@ -24,7 +24,7 @@ from oscine.models.qwen3_tts.options import next_seed
 from oscine.models.qwen3_tts.split import Piece, letters
 from oscine.models.qwen3_tts.turns import Job, Turns
 from oscine.models.resident import Loaded
-from oscine.models.speech import Speech
+from oscine.models.speech import Speech, SpokenPiece
 from oscine.types import Audio, Samples
 
 log = logging.getLogger(__name__)
@@ -69,6 +69,8 @@ class Synthesis:
         self.letters = sum(letters(each.text) for each in pieces) if isinstance(pieces, list) else 0
         self.said = self.under_way = 0.0  # letters: of whole pieces, of the one that is spoken
         self.piece_began = 0  # of that one, in samples
+        self.reason = "end"  # how that one ended
+        self.spoken: list[SpokenPiece] = []
         self.timings: dict[str, float] = {}
 
     def run(self) -> Generator[Samples, None, None]:
@@ -83,12 +85,15 @@ class Synthesis:
             self.count += 1
             self.said += self.under_way
             self.under_way, self.piece_began = letters(piece.text), self.samples
-            joined = False
+            began: int | None = None
             for samples in self.trimmed(piece):
-                if not joined:
+                if began is None:
                     yield from self.between(piece, samples)
-                joined = True
+                    began = self.samples
                 yield from self.heard(samples)
+            if began is not None:
+                place = began / self.rate, self.samples / self.rate
+                self.spoken.append(SpokenPiece(piece.text, *place, self.reason))
             if self.is_full:
                 break
         if not self.count:
@@ -178,6 +183,7 @@ class Synthesis:
                 attempt, held = other, again
         self.frames += attempt.frames
         self.is_full = attempt.capped
+        self.reason = attempt.reason or "end"
         if attempt.reason != "end":
             self.trouble = self.trouble or attempt.reason
         if self.is_wrong(attempt):
@@ -416,6 +422,11 @@ class SpeechStream(Iterator[Audio]):
         return self._synthesis.count
 
     @property
+    def spoken(self) -> tuple[SpokenPiece, ...]:
+        """The pieces that are spoken so far, each with its place; not the one under way."""
+        return tuple(self._synthesis.spoken)
+
+    @property
     def retries(self) -> int:
         """Pieces that were spoken a second time so far."""
         return self._synthesis.retries
@@ -448,4 +459,5 @@ class SpeechStream(Iterator[Audio]):
             model=synthesis.model.name,
             device=synthesis.model.device,
             timings=self.timings,
+            spoken=self.spoken,
         )

@@ -1,0 +1,183 @@
+"""`oscine speak --word-times`: when each word of the speech is spoken.
+
+A model of speech does not tell. So each piece of the text is aligned with its part of the speech by
+a Whisper model, as word times of a recording are found, and the result says which model that was.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from oscine import registry
+from oscine.cli.console import tell
+from oscine.cli.engine import check_task, load_for
+from oscine.cli.outputs import at_home, folded, identities, overwritten, try_file
+from oscine.errors import UsageError
+from oscine.files import expanded
+from oscine.formats import render, write_result
+from oscine.options.command import SpeakCommand
+from oscine.options.layout import Layout
+from oscine.types import Audio, Segment, Transcript, Word
+
+if TYPE_CHECKING:
+    from oscine.models.speech import SpokenPiece
+    from oscine.types import Samples
+
+FORMATS = ("json", "srt", "vtt")
+
+
+class Kept:
+    """A stream of speech that keeps what was made."""
+
+    def __init__(self, stream: Any) -> None:
+        self._stream = stream
+        self._blocks: list[Samples] = []
+        self.rate: int = stream.rate
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._stream, name)
+
+    def __iter__(self) -> Iterator[Audio]:
+        for audio in self._stream:
+            self._blocks.append(audio.samples)
+            yield audio
+
+    def samples(self) -> Samples:
+        """All of it so far, [n]."""
+        return np.concatenate(self._blocks) if self._blocks else np.zeros(0, np.float32)
+
+
+@dataclass(slots=True)
+class WordTimes:
+    """Where the times of words are written, and what finds them once it is loaded.
+
+    `language`: a code, None: that of the speech.
+    """
+
+    path: Path
+    form: str
+    name: str  # of the aligner
+    own: SpeakCommand
+    aligner: Any = None
+    language: str | None = None
+
+    def load(self, language: str | None) -> None:
+        """Have the aligner, so that a mistake is told before any speech is made.
+
+        Raises UsageError for a model that cannot align, or not in this language.
+        """
+        from oscine.options.transcribe import TranscribeOptions
+
+        own = self.own
+        model = load_for("transcribe", self.name, own.device, own.dtype, offline=own.offline)
+        if not hasattr(model, "align"):
+            raise UsageError(f"{self.name} cannot align a text; give --aligner a Whisper model")
+        self.aligner = model
+        self.language = TranscribeOptions.of(language=language).language
+        if self.language not in (None, *model.languages):
+            raise UsageError(
+                f"{self.name} does not know language {self.language}; choose another --aligner, "
+                "such as base"
+            )
+
+    def write(self, speech: Kept) -> None:
+        """Align all of it. What cannot be aligned is told and has no words."""
+        samples, rate = speech.samples(), speech.rate
+        language = self.language
+        if language is None:
+            several = len(self.aligner.languages) > 1
+            language = self.aligner.detect_language((samples, rate))[0] if several else "en"
+        segments = tuple(
+            segment_of(number, piece, self.words(piece, samples, rate, language))
+            for number, piece in enumerate(speech.spoken)
+        )
+        transcript = Transcript(
+            text=" ".join(segment.text for segment in segments),
+            language=language,
+            segments=segments,
+            duration=len(samples) / rate,
+            model=self.aligner.name,
+            device=self.aligner.device,
+        )
+        layout = Layout() if self.form == "json" else Layout(max_words_per_line=1)
+        write_result(self.path, render(transcript, self.form, layout))
+
+    def words(
+        self, piece: SpokenPiece, samples: Samples, rate: int, language: str
+    ) -> tuple[Word, ...]:
+        """Of a piece, in seconds of all the speech; none where it is not whole or too long."""
+        from oscine.audio.io import open_source  # av is slow to import
+
+        try:
+            if piece.finish_reason != "end":
+                raise UsageError("it is not spoken to its end")
+            part = samples[round(piece.start * rate) : round(piece.end * rate)]
+            found = self.aligner.align(
+                open_source((part, rate), name="its sound"), piece.text, language
+            )
+        except UsageError as error:
+            tell(f"{self.path}: no times for the words of {piece.text[:40]!r}: {error}")
+            return ()
+        return tuple(
+            replace(
+                each,
+                start=round(piece.start + each.start, 3),
+                end=round(piece.start + each.end, 3),
+            )
+            for each in found
+        )
+
+
+def choose(own: SpeakCommand, inputs: Iterable[str]) -> WordTimes | None:
+    """What the options ask for, looked at before anything slow begins; None: no times.
+
+    `inputs`: what is read. Raises UsageError for what cannot be meant, OscineError where there can
+    be no such file, HubError for an aligner that is no model.
+    """
+    if own.word_times is None:
+        if own.aligner is not None:
+            raise UsageError("--aligner is the model of --word-times; add --word-times FILE")
+        return None
+    path = Path(at_home(own.word_times))
+    form = path.suffix.lower().removeprefix(".")
+    if form not in FORMATS or path.is_dir():
+        raise UsageError(f"--word-times {path}: name a file that ends in .json, .srt or .vtt")
+    if own.lines:
+        raise UsageError("--word-times is for one text; leave out --lines")
+    lost = overwritten(path, identities(inputs))
+    output = None if own.output is None else Path(at_home(own.output))
+    if output is not None and folded(path.absolute()) == folded(output.absolute()):
+        lost = str(output)
+    if lost is not None:
+        raise UsageError(f"{lost} would be overwritten by the times; name another file for them")
+    try_file(path)
+    name = own.aligner or registry.default("transcribe")
+    if not expanded(name).exists():
+        check_task(name, "transcribe")
+    return WordTimes(path, form, name, own)
+
+
+def segment_of(number: int, piece: SpokenPiece, words: tuple[Word, ...]) -> Segment:
+    """A piece as a segment; its probability is that of its words."""
+    from oscine.text.compression import compression_ratio
+
+    logs = [math.log(max(each.probability, 1e-9)) for each in words]
+    return Segment(
+        id=number,
+        seek=round(piece.start * 100),
+        start=round(piece.start, 3),
+        end=round(piece.end, 3),
+        text=piece.text,
+        tokens=(),
+        temperature=0.0,
+        avg_logprob=sum(logs) / len(logs) if logs else 0.0,
+        compression_ratio=compression_ratio(piece.text),
+        no_speech_prob=0.0,
+        words=words,
+    )
