@@ -2,16 +2,25 @@
 
 from __future__ import annotations
 
+import ast
 import re
 import subprocess
 import sys
 from importlib import metadata
+from pathlib import Path
 
 import pytest
 
+import oscine.cli
 from oscine.cli import run
 from oscine.cli.openai_style import rewrite
+from oscine.cli.parameters import form, option
 from oscine.errors import UsageError
+from oscine.options import options_of
+from oscine.options.command import SpeakCommand, TranscribeCommand
+from oscine.options.layout import Layout
+from oscine.options.speak import SpeakOptions, VoiceOptions
+from oscine.options.transcribe import TranscribeOptions
 
 Capture = pytest.CaptureFixture[str]
 
@@ -141,3 +150,20 @@ def test_help_fits_the_terminal_and_names_no_types(
     assert usage.endswith("COMMAND [ARGS]...") == (tuple(command) in groups)
     assert not re.search(r"<(?:str|int|float|list)|\{\w|INT\b|FLOAT\b", told)
     assert columns < 80 or "..." not in told.partition("Commands:")[2]  # summaries are whole
+
+
+def test_every_option_with_a_value_names_its_flag() -> None:
+    """Typer 0.27 takes the metavar DEVICE of an option `device` for its name: --DEVICE."""
+    calls = [
+        (file.name, node)
+        for file in sorted(Path(oscine.cli.__file__).parent.glob("*.py"))
+        for node in ast.walk(ast.parse(file.read_text("utf-8")))
+        if isinstance(node, ast.Call) and ast.unparse(node.func) == "typer.Option"
+    ]
+    assert len(calls) > 5
+    unnamed = [(name, node.lineno) for name, node in calls if not node.args]
+    assert not unnamed
+    kinds = TranscribeCommand, TranscribeOptions, Layout, SpeakCommand, SpeakOptions, VoiceOptions
+    for record in (record for kind in kinds for record in options_of(kind).values()):
+        flag = option(record).default  # where Typer keeps the first one until it makes the command
+        assert str(flag).startswith("-") or form(record)[0] in (bool, bool | None), record.name

@@ -144,7 +144,9 @@ def doctor(
     device: Annotated[
         str,
         typer.Option(
-            metavar="DEVICE", help="auto, gpu (a software one too), gpu:N or part of a name."
+            "--device",
+            metavar="DEVICE",
+            help="auto, gpu (a software one too), gpu:N or part of a name.",
         ),
     ] = "auto",
     as_json: Annotated[bool, typer.Option("--json", help="One JSON object on stdout.")] = False,

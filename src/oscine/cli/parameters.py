@@ -85,10 +85,15 @@ def declared(kind: type[Any], name: str) -> Any:
 
 
 def option(record: Option, heading: str | None = None) -> Any:
-    """What Typer is told of an option."""
-    _, parser, metavar = form(record)
+    """What Typer is told of an option.
+
+    The flag of an option with a value is named, since Typer 0.27 takes a metavar such as DEVICE for
+    the name of `device`.
+    """
+    kind, parser, metavar = form(record)
+    named = () if kind in (bool, bool | None) else (f"--{record.name.replace('_', '-')}",)
     return typer.Option(
-        *record.flags,
+        *(record.flags or named),
         help=record.help + (f"  [default: {record.default_text}]" if record.default_text else ""),
         parser=parser,
         metavar=record.metavar or metavar,

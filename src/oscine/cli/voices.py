@@ -94,6 +94,7 @@ def save(
     audio: Annotated[
         str,
         typer.Option(
+            "--audio",
             metavar="FILE",
             help="A recording of the voice alone, or - for stdin; 5 to 15 seconds are best.",
         ),
@@ -101,6 +102,7 @@ def save(
     text: Annotated[
         str | None,
         typer.Option(
+            "--text",
             metavar="TEXT",
             help="What it says, word for word, or a file that holds that: the voice gets nearer.",
         ),
@@ -109,7 +111,7 @@ def save(
         bool, typer.Option("--force", help="Replace a voice that has the name already.")
     ] = False,
     model: Annotated[
-        str, typer.Option(metavar="MODEL", help="A base model, by name or path.")
+        str, typer.Option("--model", metavar="MODEL", help="A base model, by name or path.")
     ] = DEFAULT_MODEL,
     device: Device = "auto",
     dtype: Precision = "auto",
@@ -148,7 +150,9 @@ def save(
 def list_voices(
     model: Annotated[
         str | None,
-        typer.Option(metavar="MODEL", help="Only what it can speak with, by name or path."),
+        typer.Option(
+            "--model", metavar="MODEL", help="Only what it can speak with, by name or path."
+        ),
     ] = None,
 ) -> None:
     """List the saved voices.
