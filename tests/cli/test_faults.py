@@ -38,6 +38,7 @@ def start(script: str, *arguments: str, **pipes: Any) -> subprocess.Popen[bytes]
     return subprocess.Popen(
         [sys.executable, "-c", script, here, "transcribe", "--model", "weights", *arguments],
         stderr=subprocess.PIPE,
+        env=os.environ | {"OSCINE_HOME": os.path.abspath("home")},  # no record of one's own
         **pipes,
     )
 
