@@ -7,6 +7,7 @@ OSCINE_REQUIRE_WEIGHTS=1, as in CI, it fails instead: nothing is skipped unseen.
 from __future__ import annotations
 
 import os
+import signal
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, NoReturn
@@ -18,6 +19,11 @@ from oscine import hub
 from oscine.errors import DeviceError, HubError
 
 from .hub_server import server, wheels  # noqa: F401  # fixtures
+
+# A run that `nohup` or `&` started ignores these, and so would every process that it starts.
+for _name, _usual in (("SIGINT", signal.default_int_handler), ("SIGHUP", signal.SIG_DFL)):
+    if hasattr(signal, _name) and signal.getsignal(getattr(signal, _name)) is signal.SIG_IGN:
+        signal.signal(getattr(signal, _name), _usual)
 
 ROOT = Path(__file__).resolve().parent.parent
 EXAMPLES = ROOT / "examples"

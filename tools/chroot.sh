@@ -21,7 +21,7 @@ first="$(sed -n '/^python3 -m venv .venv && /p' "$root/README.md" | head -n 1)"
 
 bare="$(mktemp -d "${TMPDIR:-/tmp}/oscine-chroot.XXXXXX")"
 unmount() {
-    for place in dev/shm proc; do
+    for place in dev/pts dev/shm proc; do
         ! mountpoint -q "$bare/$place" || umount -l "$bare/$place"
     done
     rm -rf --one-file-system "$bare"
@@ -35,6 +35,9 @@ prepare() {
     mount -t proc proc "$bare/proc"
     mkdir -p "$bare/dev/shm"
     mount -t tmpfs tmpfs "$bare/dev/shm"
+    mkdir -p "$bare/dev/pts"
+    mount -t devpts -o ptmxmode=666 devpts "$bare/dev/pts"
+    ln -sf pts/ptmx "$bare/dev/ptmx"
     cp -L /etc/resolv.conf "$bare/etc/resolv.conf"
     for file in /etc/hosts /etc/pip.conf ~/.config/pip/pip.conf /etc/apt/apt.conf.d/*proxy* \
         /usr/local/share/ca-certificates/*.crt; do
