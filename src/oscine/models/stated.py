@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -107,3 +107,15 @@ def _alike(value: object, one: object) -> bool:
         assert isinstance(value, numbers) and isinstance(one, numbers)
         return one - 1e-6 * abs(one) <= value <= one + 1e-6 * abs(one)
     return type(value) is type(one) and value == one
+
+
+def count_layers(names: Iterable[str], prefix: str) -> int:
+    """One more than the largest number, of up to five digits, that follows `prefix`; else 0."""
+    numbers = (
+        int(part)
+        for name in names
+        if name.startswith(prefix)
+        and (part := name.removeprefix(prefix).split(".")[0]).isdecimal()
+        and len(part) < 6
+    )
+    return max(numbers, default=-1) + 1

@@ -15,7 +15,7 @@ from typing import Any
 
 from oscine.errors import CheckpointError
 from oscine.model_files import read_json
-from oscine.models.stated import ABSENT, Stated
+from oscine.models.stated import ABSENT, Stated, count_layers
 from oscine.weights import Checkpoint, Entry
 
 log = logging.getLogger(__name__)
@@ -210,14 +210,7 @@ class _Sizes:
         return mels
 
     def layers(self, stated: int | None, prefix: str, what: str) -> int:
-        numbers = {
-            int(part)
-            for name in self.entries
-            if name.startswith(prefix)
-            and (part := name.removeprefix(prefix).split(".")[0]).isdecimal()
-            and len(part) < 6
-        }
-        found = max(numbers, default=-1) + 1 if stated is None else stated
+        found = count_layers(self.entries, prefix) if stated is None else stated
         if not 0 < found <= len(self.entries):  # before anything is made for each of them
             raise self.error(f"{found} {what} layers cannot lie in {len(self.entries)} tensors")
         return found

@@ -11,6 +11,7 @@ from typing import Any
 
 from oscine.errors import CheckpointError
 from oscine.model_files import read_json
+from oscine.models.stated import count_layers
 from oscine.weights import Checkpoint, Entry
 
 log = logging.getLogger(__name__)
@@ -179,15 +180,8 @@ class _Sizes:
         found = self.stated(names)
         if found is None and side == "encoder":
             found = self.stated(("num_hidden_layers",))
-        numbers = {
-            int(part)
-            for name in self.entries
-            if name.startswith(f"{side}.blocks.")
-            and (part := name.split(".")[2]).isdecimal()
-            and len(part) < 6
-        }
         if found is None:
-            found = max(numbers, default=-1) + 1
+            found = count_layers(self.entries, f"{side}.blocks.")
         if not 0 < found <= len(self.entries):  # before anything is made for each of them
             raise self.error(f"{found} {side} layers cannot lie in {len(self.entries)} tensors")
         return found
