@@ -128,9 +128,11 @@ MAY_IMPORT = {
         for cases in CASES
     },
     "ops.shadow": ("ops", "errors", "gpu", "tree", "ops.gpu", "ops.reference", "ops.check"),
+    "engine": ("errors", "ops", "probe"),
     "models": (
         *("types", "errors", "files", "model_files", "bfloat16", "tree", "ops", "weights"),
         *(
+            "engine",
             "notebook",
             "audio",
             "text",

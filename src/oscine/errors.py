@@ -10,6 +10,8 @@
     ├── DeviceError                      no such adapter, or the adapter failed its check
     │   ├── DeviceLostError              the driver took the device away: nothing on it is left
     │   └── DeviceMemoryError            no room: something smaller may fit
+    ├── BusyError                        too much waits for the device already
+    ├── DeadlineError                    it was not done by the time that its caller gave
     ├── NonFiniteError                   NaN or infinity where numbers should be
     └── Cancelled                        the caller asked to stop
 
@@ -164,6 +166,21 @@ class DeviceMemoryError(DeviceError):
 
     def __init__(self, device: str, problem: str) -> None:
         super().__init__(f"{device}: {problem}; use a smaller batch or model, or --device cpu")
+
+
+class BusyError(OscineError):
+    """The device's queue is full; `waiting` sequences are in it."""
+
+    def __init__(self, waiting: int) -> None:
+        super().__init__(f"{waiting} sequences wait for the device already; try again later")
+        self.waiting = waiting
+
+
+class DeadlineError(OscineError):
+    """The work was not done by the deadline that its caller gave it."""
+
+    def __init__(self) -> None:
+        super().__init__("the deadline passed before the work was done")
 
 
 class NonFiniteError(OscineError):

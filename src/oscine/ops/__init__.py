@@ -293,6 +293,10 @@ class Backend(Ops, Protocol):
         """Wait for the work so far; return a copy of a slot."""
         ...
 
+    def wait(self) -> None:
+        """Wait for the work so far."""
+        ...
+
     def snapshot(self, *slots: Tensor) -> Callable[[], tuple[np.ndarray, ...]]:
         """Mark this moment; the returned function waits for it and gives the slots as they were."""
         ...

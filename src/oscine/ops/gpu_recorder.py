@@ -86,6 +86,9 @@ class Recorder:
     def read(self, slot: Tensor) -> NDArray[Any]:
         return self.memory.snapshot(slot)()[0]
 
+    def wait(self) -> None:
+        self.memory.snapshot(self.nothing)()
+
     def snapshot(self, *slots: Tensor) -> Callable[[], tuple[NDArray[Any], ...]]:
         return self.memory.snapshot(*slots)
 

@@ -142,6 +142,9 @@ class Reference(Conformer, Decisions, Transducing, Speaking, Coding):
     def read(self, slot: Array) -> Array:
         return slot.copy()
 
+    def wait(self) -> None:
+        """Work is done when it is called for."""
+
     def snapshot(self, *slots: Array) -> Callable[[], tuple[Array, ...]]:
         copies = tuple(slot.copy() for slot in slots)
         return lambda: copies

@@ -177,6 +177,9 @@ class Shadow:
     def read(self, slot: Pair) -> NDArray[Any]:
         return self.reference.read(slot.ours)
 
+    def wait(self) -> None:
+        """Both sides have done all work when it is called for."""
+
     def snapshot(self, *slots: Pair) -> Callable[[], tuple[NDArray[Any], ...]]:
         return self.reference.snapshot(*(slot.ours for slot in slots))
 

@@ -1,0 +1,93 @@
+"""What a family tells the engine: how sequences are admitted, stepped and read."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from typing import Any, Protocol, TypeAlias
+
+from oscine.engine import sequence
+from oscine.ops import Backend, Plan, Tensor
+
+Arrays: TypeAlias = tuple[Any, ...]
+Wait: TypeAlias = Callable[[], Arrays]
+
+
+@dataclass(eq=False, slots=True)
+class Seat:
+    """A sequence in a batch.
+
+    slots: its places in the buffers that last as long as it does, one a row. place: of its encoder
+    input's encoding. row: the first of its rows in its lane's state.
+    """
+
+    sequence: sequence.Sequence[Any]
+    slots: tuple[int, ...]
+    place: int | None = None
+    row: int = 0
+    over: bool = False
+
+
+#: A seat and the row that it had when the state was read: it may have moved since.
+Look: TypeAlias = tuple[Seat, int]
+
+
+class Lane(Protocol):
+    """Sequences that share recorded plans: rows of state that step together.
+
+    Every method is called by the engine's thread alone.
+    """
+
+    stage: str  # the name of its share of the timings
+    burst: int  # steps between two polls; 0: `start` computes all that there is
+    width: int  # rows of each sequence
+    most: int  # sequences that one `start` takes
+    looks_first: bool  # whether what `start` leaves is read before the first burst
+
+    def start(self, seats: Sequence[Seat]) -> None:
+        """Write the state of each seat at its row, and run their prompts as one prefill.
+
+        Other rows are left as they are: steps of theirs may be under way.
+        """
+
+    def step(self, rows: int) -> Plan:
+        """The recorded plan that moves the first `rows` rows on by one step."""
+
+    def outputs(self, rows: int) -> tuple[Tensor, ...]:
+        """What a poll copies to the host."""
+
+    def move(self, moves: Sequence[tuple[int, int]]) -> None:
+        """Copy rows of state from one row to another."""
+
+    def stop(self, rows: Iterable[int]) -> None:
+        """Mark rows as done whose sequences were given up."""
+
+    def collect(self, looks: Sequence[Look], arrays: Arrays) -> Iterable[Seat]:
+        """Hand over what has grown or ended in `outputs` as they were; yields the ended seats.
+
+        A sequence ends by `finish` or `fail`.
+        """
+
+
+class Runner(Protocol):
+    """A network on a device, as the engine drives it."""
+
+    backend: Backend
+    device: str  # its name, for people
+    timings: dict[str, float]  # milliseconds by stage
+    encode_batch: int  # encoder inputs that one pass takes
+
+    def lane(self, key: Any) -> Lane:
+        """The lane of a key that this family's sequences have; made on first use."""
+
+    def reserve(self, slots: int, places: int, sequence: sequence.Sequence[Any]) -> None:
+        """Have room for that many slots and encoder places, each large enough for the sequence.
+
+        What running rows hold is kept. Raises DeviceMemoryError, after which all is as before.
+        """
+
+    def release(self, slots: int, places: int) -> None:
+        """Give back what more than that many slots and places take; no row is running."""
+
+    def encode(self, inputs: Sequence[sequence.EncoderInput], places: Sequence[int]) -> None:
+        """Encode inputs side by side, at most `encode_batch`, each into its place."""

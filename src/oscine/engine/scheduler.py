@@ -1,0 +1,467 @@
+"""The engine: sequences of any callers in, batches on one device, results out.
+
+At each turn it admits what waits into free slots, submits the next burst of every batch, and reads
+the state that the burst before left. Callers never touch the device.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import time
+from collections.abc import Callable
+from contextvars import Context
+from threading import Lock
+from typing import Any, Generic, TypeVar
+from weakref import WeakSet
+
+from oscine.engine.batch import Batch, Occupancy
+from oscine.engine.driver import Driver, driver_of
+from oscine.engine.queue import Queue
+from oscine.engine.runner import Runner, Seat
+from oscine.engine.sequence import Call, Caller, Sequence, cancelled
+from oscine.engine.slots import EncoderCache, Slots
+from oscine.errors import (
+    BusyError,
+    DeadlineError,
+    DeviceError,
+    DeviceLostError,
+    DeviceMemoryError,
+)
+
+log = logging.getLogger(__name__)
+
+R = TypeVar("R", bound=Runner)
+T = TypeVar("T")
+
+MOST_SLOTS = 64
+MOST_RESTARTS = 2  # of a sequence whose device was lost
+URGENT_STEPS = 4  # of a burst while a live caller waits
+
+
+class Engine(Generic[R]):
+    """One network on one device, shared by all callers.
+
+    Args:
+        runner: What runs the network.
+        rebuild: Makes another runner where the device was lost; None: the loss ends all sequences.
+        most_slots: Sequences side by side, at most; fewer where memory is short.
+        most_waiting: Sequences that may wait; more are refused with BusyError. None: any number.
+    """
+
+    def __init__(
+        self,
+        runner: R,
+        rebuild: Callable[[], R] | None = None,
+        *,
+        most_slots: int = MOST_SLOTS,
+        most_waiting: int | None = None,
+    ) -> None:
+        self.runner, self._rebuild = runner, rebuild
+        self.most_slots, self.most_waiting = most_slots, most_waiting
+        self.pinned: int | None = None  # sequences that every plan is recorded for: --deterministic
+        self.occupancy = Occupancy()
+        self._lock = Lock()  # of what callers and the device's thread both touch: the queue
+        self._queue = Queue()
+        self._unwanted = False  # a sequence was cancelled since the last turn
+        self._slots, self._cache = Slots(0), EncoderCache(0)
+        self._batches: dict[Any, Batch] = {}
+        self._context: Context | None = None  # of a caller that looks into the network
+        self._driver: Driver = driver_of(runner.device)
+        engines.add(self)
+
+    # -- callers ------------------------------------------------------------------------------
+
+    def submit(self, sequence: Sequence[T], caller: Caller | None = None) -> Sequence[T]:
+        """Have a sequence computed; returns it, to wait for. Any thread may call it.
+
+        Raises BusyError where too many wait.
+        """
+        with self._lock:
+            if self.most_waiting is not None and len(self._queue) >= self.most_waiting:
+                raise BusyError(len(self._queue))
+            sequence.bind(caller or sequence.caller, self._wake)
+            self._queue.add(sequence)
+        self._driver.wake(self)
+        return sequence
+
+    def call(self, work: Callable[[R], T], caller: Caller | None = None) -> T:
+        """The result of work that has the device to itself between two bursts, waited for.
+
+        It is called again where the device is lost under it.
+        """
+        return self.submit(Call(work), caller).wait()
+
+    @property
+    def running(self) -> int:
+        """Sequences that have a slot."""
+        return sum(len(batch.seats) for batch in self._batches.values())
+
+    @property
+    def waiting(self) -> int:
+        """Sequences that have none yet."""
+        with self._lock:
+            return len(self._queue)
+
+    def _wake(self) -> None:
+        self._unwanted = True
+        self._driver.wake(self)
+
+    # -- the device's thread ------------------------------------------------------------------
+
+    @property
+    def has_work(self) -> bool:
+        """Whether a turn would do anything."""
+        return bool(len(self._queue)) or any(batch.busy for batch in self._batches.values())
+
+    def turn(self) -> None:
+        """Admit, submit a burst of every batch, read what the burst before left."""
+        try:
+            self._drop_unwanted()
+            self._admit()
+            self._within(self._advance)
+            if not any(batch.busy for batch in self._batches.values()):
+                self._context = None
+        except DeviceLostError as lost:
+            self._recover(lost)
+
+    def _within(self, work: Callable[..., None], *given: Any) -> None:
+        """Run work in the context of a caller that looks into the network, if one does."""
+        if self._context is None:
+            work(*given)
+        else:
+            self._context.run(work, *given)
+
+    def _advance(self) -> None:
+        """A burst of every batch."""
+        with self._lock:
+            urgent = self._queue.is_urgent
+        for key, batch in list(self._batches.items()):
+            try:
+                self._step(batch, URGENT_STEPS if urgent else batch.lane.burst)
+            except DeviceLostError:
+                raise
+            except DeviceMemoryError as problem:
+                self._retreat(self._take_out(key), problem)
+            except Exception as error:
+                self._fail(key, error)
+
+    def _step(self, batch: Batch, steps: int) -> None:
+        """One burst of a batch, and what the one before has left."""
+        started = time.perf_counter()
+        seats = batch.seats
+        ahead = self.runner.backend.runs_ahead
+        ended: list[Seat] = []
+        if batch.fresh:
+            ended += batch.poll(0)
+        batch.advance(steps)
+        ended += batch.poll(1 if ahead and batch.seats else 0)
+        for seat in ended:
+            self._leave(seat)
+        self._clock(batch.lane.stage, started, [*seats, *(s for s in ended if s not in seats)])
+
+    def _clock(self, stage: str, started: float, seats: list[Seat]) -> None:
+        """Book the time since `started`, in equal shares to the sequences it was for."""
+        passed = 1000 * (time.perf_counter() - started)
+        timings = self.runner.timings
+        timings[stage] = timings.get(stage, 0.0) + passed
+        for seat in seats:
+            seat.sequence.caller.clock(stage, passed / len(seats))
+
+    def _drop_unwanted(self) -> None:
+        """Free what callers gave up, or what is overdue."""
+        now = time.monotonic()
+        if self._unwanted:
+            self._unwanted = False
+        for batch in self._batches.values():
+            for seat in batch.all_seats():
+                sequence = seat.sequence
+                late = sequence.deadline is not None and sequence.deadline < now
+                if not (sequence.unwanted or late):
+                    continue
+                sequence.fail(DeadlineError() if late else cancelled())
+                batch.drop(seat)
+                self._leave(seat)
+        with self._lock:
+            for sequence in list(self._queue):
+                late = sequence.deadline is not None and sequence.deadline < now
+                if sequence.done() or late:
+                    sequence.fail(DeadlineError())
+                    self._queue.remove(sequence)
+
+    # -- admission ----------------------------------------------------------------------------
+
+    def _admit(self) -> None:
+        """Give waiting sequences slots, in order; encode and start them together."""
+        picked: list[Seat] = []
+        missing: list[Seat] = []
+        try:
+            self._pick(picked, missing)
+        except DeviceLostError:
+            self._requeue(picked)
+            raise
+        if picked:
+            self._within(self._start, picked, missing)
+
+    def _pick(self, picked: list[Seat], missing: list[Seat]) -> None:
+        """Sequences whose turn it is, as many as there is room for; `missing`: to be encoded.
+
+        Not more than one pass of the encoder takes: what runs waits for no more than that.
+        """
+        while self._context is None and len(missing) < self.runner.encode_batch:
+            with self._lock:
+                sequence = self._queue.head()
+            if sequence is None:
+                break
+            if sequence.context is not None:
+                if picked or self.running:
+                    break  # it runs alone
+                self._context = sequence.context
+            seat = self._seat(sequence, missing)
+            if seat is None:
+                break
+            with self._lock:
+                self._queue.take(sequence)
+            if not sequence.begin():
+                sequence.fail(cancelled())
+                self._leave(seat)
+            elif isinstance(sequence, Call):
+                self._run(sequence)
+                self._leave(seat)
+            else:
+                picked.append(seat)
+
+    def _seat(self, sequence: Sequence[Any], missing: list[Seat]) -> Seat | None:
+        """Slots and an encoder place for a sequence; None where it has to wait.
+
+        Ends a sequence that there can be no room for.
+        """
+        if isinstance(sequence, Call):
+            return Seat(sequence, ())
+        try:
+            if not self._make_room(sequence):
+                return None
+        except DeviceMemoryError as error:
+            with self._lock:
+                self._queue.remove(sequence)
+            sequence.fail(error)
+            return None
+        seat = Seat(sequence, self._slots.take(sequence.rows))
+        if sequence.audio is not None:
+            claimed = self._cache.claim(sequence.audio)
+            assert claimed is not None  # there is room
+            seat.place, encoded = claimed
+            if not encoded:
+                missing.append(seat)
+        return seat
+
+    def _make_room(self, sequence: Sequence[Any]) -> bool:
+        """Whether there is a free slot for each row, and a place; grows memory as far as it goes.
+
+        Raises DeviceMemoryError where not even this sequence alone fits.
+        """
+        cache, slots = self._cache, self._slots
+        needed, pinned = slots.taken + sequence.rows, cache.pinned
+        if sequence.audio is not None and not cache.holds(sequence.audio):
+            pinned += 1
+        if needed > self.most_slots and slots.taken:
+            return False
+        try:
+            try:
+                self._reserve(_rounded(needed), _rounded(pinned), sequence)
+            except DeviceMemoryError:
+                self._reserve(needed, pinned, sequence)
+        except DeviceMemoryError as problem:
+            if not slots.taken:
+                raise
+            if needed <= self.most_slots:
+                self.most_slots = slots.taken
+                log.warning("%s; going on with %d side by side", problem, self.most_slots)
+            return False
+        return True
+
+    def _reserve(self, slots: int, places: int, sequence: Sequence[Any]) -> None:
+        """Memory for that many, or for as many as there are if these are more."""
+        slots, places = max(slots, self._slots.count), max(places, self._cache.count)
+        self.runner.reserve(slots, places, sequence)
+        if slots > self._slots.count:
+            self._slots.resize(slots)
+        if places > self._cache.count:
+            self._cache.resize(places)
+
+    def _start(self, seats: list[Seat], missing: list[Seat]) -> None:
+        """Encode what is not encoded yet, then run the prompts, lane by lane."""
+        try:
+            self._encode(missing)
+            lanes: dict[Any, list[Seat]] = {}
+            for seat in seats:
+                lanes.setdefault(seat.sequence.lane, []).append(seat)
+            for key, together in lanes.items():
+                self._batch(key).start(together)
+        except DeviceLostError:
+            self._requeue(seats)
+            raise
+        except DeviceMemoryError as problem:
+            self._retreat(seats, problem)
+        except Exception as error:
+            for seat in seats:
+                self._abandon(seat)
+                seat.sequence.fail(error)
+
+    def _encode(self, seats: list[Seat]) -> None:
+        """Inputs of one kind side by side."""
+        started = time.perf_counter()
+        kinds: dict[Any, list[Seat]] = {}
+        for seat in seats:
+            assert seat.sequence.audio is not None
+            kinds.setdefault(seat.sequence.audio.how, []).append(seat)
+        for together in kinds.values():
+            inputs = [seat.sequence.audio for seat in together if seat.sequence.audio is not None]
+            places = [seat.place for seat in together if seat.place is not None]
+            self.runner.encode(inputs, places)
+        if not seats:
+            return
+        if not self.running:  # nothing else keeps the device busy: let the time be its own
+            self.runner.backend.wait()
+        self._clock("encode", started, seats)
+
+    def _batch(self, key: Any) -> Batch:
+        if key not in self._batches:
+            lane = self.runner.lane(key)
+            backend = self.runner.backend
+            self._batches[key] = Batch(lane, backend, self.occupancy, self.pinned)
+        return self._batches[key]
+
+    def _run(self, call: Call[Any]) -> None:
+        """Work that has the device to itself."""
+        try:
+            context = call.context
+            work = call.work
+            result = context.run(work, self.runner) if context else work(self.runner)
+        except DeviceLostError:
+            self._again(call)
+            raise
+        except BaseException as error:
+            call.fail(error)
+        else:
+            call.finish(result)
+        finally:
+            self._context = None
+
+    # -- ends ---------------------------------------------------------------------------------
+
+    def _leave(self, seat: Seat) -> None:
+        """Its slots and its place can be another's."""
+        self._slots.give_back(seat.slots)
+        if seat.place is not None:
+            self._cache.unpin(seat.place)
+
+    def _abandon(self, seat: Seat) -> None:
+        """Take a sequence out whose start failed."""
+        for batch in self._batches.values():
+            if seat in batch.places:
+                batch.drop(seat)
+        if seat.place is not None:
+            self._cache.forget(seat.place)
+        seat.over = True
+        self._leave(seat)
+
+    def _take_out(self, key: Any) -> list[Seat]:
+        """All sequences of a batch that cannot go on."""
+        batch = self._batches.pop(key)
+        seats = batch.all_seats()
+        for seat in seats:
+            batch.drop(seat)
+        return seats
+
+    def _fail(self, key: Any, error: Exception) -> None:
+        """A batch cannot go on: its sequences end with the error."""
+        for seat in self._take_out(key):
+            self._leave(seat)
+            seat.sequence.fail(error)
+
+    def _retreat(self, seats: list[Seat], problem: DeviceMemoryError) -> None:
+        """Start fewer side by side where memory has run out, again from their prompts."""
+        for seat in seats:
+            self._abandon(seat)
+        if len(seats) == 1 and not self.running:
+            seats[0].sequence.fail(problem)
+            return
+        self.most_slots = max(1, (self.running + len(seats)) // 2)
+        log.warning("%s; going on with %d side by side", problem, self.most_slots)
+        for seat in reversed(seats):
+            self._again(seat.sequence, lost=False)
+
+    def _requeue(self, seats: list[Seat]) -> None:
+        for seat in reversed(seats):
+            seat.over = True
+            self._again(seat.sequence)
+
+    def _again(self, sequence: Sequence[Any], *, lost: bool = True) -> None:
+        """Have a sequence wait at the head of its caller's, to begin from its prompt."""
+        if lost:
+            sequence.restart()
+        with self._lock:
+            self._queue.add(sequence, first=True)
+
+    def _recover(self, lost: DeviceLostError) -> None:
+        """Another device, and on it all that was running, from the prompts."""
+        seats = [seat for batch in self._batches.values() for seat in batch.all_seats()]
+        self._batches.clear()
+        self._slots, self._cache, self._context = Slots(0), EncoderCache(0), None
+        self._requeue(seats)
+        problem: Exception | None = lost
+        if self._rebuild is not None:
+            log.warning("%s; going on from the piece it was at", lost)
+            try:
+                timings = self.runner.timings
+                self.runner = self._rebuild()
+                self.runner.timings = timings
+                problem = None
+            except Exception as error:
+                problem = error
+        with self._lock:
+            for sequence in list(self._queue):
+                if problem is not None or sequence.restarts > MOST_RESTARTS:
+                    self._queue.remove(sequence)
+                    sequence.fail(problem or lost)
+
+    def rest(self) -> None:
+        """Give back the memory for several sequences; called where nothing has run for a while."""
+        if self.has_work or not self._slots.count:
+            return
+        self._batches.clear()
+        self._slots, self._cache = Slots(0), EncoderCache(0)
+        self.runner.release(1, 1)
+
+    def after_fork(self) -> None:
+        """In a forked child: what was under way is the parent's, whose threads are not here."""
+        problem = DeviceError("this process was forked while the model was at work")
+        batches, waiting = list(self._batches.values()), list(self._queue)
+        self._lock, self._queue, self._batches = Lock(), Queue(), {}
+        self._slots, self._cache, self._context = Slots(0), EncoderCache(0), None
+        self._driver = driver_of(self.runner.device)
+        for batch in batches:
+            for seat in batch.all_seats():
+                if not self.runner.backend.runs_ahead:  # a GPU is not to be touched here
+                    batch.drop(seat)
+                seat.sequence.fail(problem)
+        for sequence in waiting:
+            sequence.fail(problem)
+
+
+engines: WeakSet[Engine[Any]] = WeakSet()
+
+
+def _after_fork() -> None:
+    for engine in list(engines):
+        engine.after_fork()
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_after_fork)
+
+
+def _rounded(count: int) -> int:
+    """A power of two, so that memory grows in few steps; 0 stays."""
+    return 1 << (count - 1).bit_length() if count else 0

@@ -1,0 +1,245 @@
+"""A network of 100 lines for the engine's tests: it counts.
+
+A sequence begins with a number and takes some steps, each of which multiplies it and adds what its
+encoder input was encoded to. What a step does depends on the row's own state alone, kept in slots,
+so a mistake of rows, slots, places or order shows in the result. The device is emulated: work is
+done in the order of the queue, and what a snapshot shows is of the moment that it was asked for.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator
+from typing import Any
+
+import numpy as np
+
+from oscine.engine.runner import Arrays, Look, Seat
+from oscine.engine.sequence import EncoderInput, Sequence, StreamedSequence
+from oscine.errors import DeviceLostError, DeviceMemoryError
+
+MODULUS = 1_000_003
+ROW = np.dtype([("done", np.uint32), ("slot", np.uint32), ("left", np.uint32), ("place", np.int32)])
+
+
+class Count(StreamedSequence[int, int]):
+    """Result: the number after `steps` steps; pieces: how many steps each poll has seen."""
+
+    def __init__(
+        self, number: int, steps: int, audio: EncoderInput | None = None, rows: int = 1
+    ) -> None:
+        super().__init__(audio, rows, ("count", rows))
+        self.number, self.steps, self.seen = number, steps, 0
+
+    def alone(self) -> int:
+        """What it must come to."""
+        added = 0 if self.audio is None else encoded(self.audio)
+        total = 0
+        for row in range(self.rows):
+            number = self.number + row
+            for _ in range(self.steps):
+                number = (number * 31 + 7 + added) % MODULUS
+            total += number
+        return total
+
+
+class Pass(Sequence[int]):
+    """A single pass: result is the encoding plus the number."""
+
+    def __init__(self, number: int, audio: EncoderInput) -> None:
+        super().__init__(audio, 1, "pass")
+        self.number = number
+
+    def alone(self) -> int:
+        assert self.audio is not None
+        return self.number + encoded(self.audio)
+
+
+def audio(number: int) -> EncoderInput:
+    return EncoderInput(np.full((2, 2), number, np.float32))
+
+
+def encoded(given: EncoderInput) -> int:
+    return int(given.features.sum()) + 1
+
+
+class Device:
+    """The part of a backend that the engine uses; `lose_after` submits it is lost."""
+
+    name = "counting"
+
+    def __init__(self, runs_ahead: bool, lose_after: int | None = None) -> None:
+        self.runs_ahead, self.lose_after = runs_ahead, lose_after
+        self.submits = 0
+
+    def submit(self) -> None:
+        self.submits += 1
+        if self.lose_after is not None and self.submits > self.lose_after:
+            raise DeviceLostError(self.name, "a test")
+
+    def snapshot(self, *tensors: Any) -> Callable[[], tuple[Any, ...]]:
+        self.submit()
+        copies = tuple(tensor.copy() for tensor in tensors)
+        return lambda: copies
+
+    def wait(self) -> None:
+        self.submit()
+
+    def padded_lines(self, count: int) -> int:
+        return 1 << (count - 1).bit_length()
+
+
+class Plan:
+    def __init__(self, step: Callable[[], None], device: Device) -> None:
+        self.step, self.device = step, device
+
+    def run(self, times: int = 1) -> None:
+        for _ in range(times):
+            self.device.submit()
+            self.step()
+
+
+class Counting:
+    """Rows that count."""
+
+    looks_first, most = False, 3
+
+    def __init__(self, runner: Runner, width: int) -> None:
+        self.runner, self.width = runner, width
+        self.stage, self.burst = "count", runner.burst
+        self.rows = np.zeros(256, ROW)
+        self.rows["done"] = 1
+        self.looks_first = runner.looks_first
+
+    def start(self, seats: list[Seat]) -> None:
+        self.runner.device_.submit()
+        for seat in seats:
+            sequence = seat.sequence
+            assert isinstance(sequence, Count)
+            assert len(seat.slots) == self.width
+            for number, slot in enumerate(seat.slots):
+                assert self.rows["done"][seat.row + number], "a running row is overwritten"
+                place = -1 if seat.place is None else seat.place
+                done = int(sequence.steps == 0)
+                self.rows[seat.row + number] = (done, slot, sequence.steps, place)
+                self.runner.numbers[slot] = sequence.number + number
+
+    def step(self, rows: int) -> Plan:
+        return Plan(lambda: self.advance(rows), self.runner.device_)
+
+    def advance(self, rows: int) -> None:
+        running = [row for row in self.rows[:rows] if not row["done"]]
+        slots = [int(row["slot"]) for row in running]
+        assert len(set(slots)) == len(slots), "two rows have one slot"
+        for row in running:
+            added = 0 if row["place"] < 0 else self.runner.encodings[row["place"]]
+            number = self.runner.numbers[row["slot"]]
+            self.runner.numbers[row["slot"]] = (number * 31 + 7 + added) % MODULUS
+            row["left"] -= 1
+            row["done"] = int(row["left"] == 0)
+
+    def outputs(self, rows: int) -> tuple[Any, ...]:
+        return self.rows[:rows], self.runner.numbers
+
+    def move(self, moves: Iterable[tuple[int, int]]) -> None:
+        for source, target in moves:
+            self.rows[target] = self.rows[source]
+
+    def stop(self, rows: Iterable[int]) -> None:
+        for row in rows:
+            self.rows["done"][row] = 1
+
+    def collect(self, looks: list[Look], arrays: Arrays) -> Iterator[Seat]:
+        rows, numbers = arrays
+        for seat, row in looks:
+            sequence = seat.sequence
+            assert isinstance(sequence, Count)
+            state = rows[row : row + self.width]
+            assert tuple(state["slot"]) == seat.slots
+            steps = sequence.steps - int(state["left"][0])
+            if steps > sequence.seen:
+                sequence.push(steps - sequence.seen)
+                sequence.seen = steps
+            if state["done"].all():
+                sequence.finish(int(numbers[list(seat.slots)].sum()))
+                yield seat
+
+
+class Passing:
+    """What is computed at once."""
+
+    stage, burst, width, most, looks_first = "pass", 0, 1, 2, False
+
+    def __init__(self, runner: Runner) -> None:
+        self.runner, self.results = runner, np.zeros(4, np.int64)
+
+    def start(self, seats: list[Seat]) -> None:
+        for seat in seats:
+            sequence = seat.sequence
+            assert isinstance(sequence, Pass) and seat.place is not None
+            self.results[seat.row] = sequence.number + self.runner.encodings[seat.place]
+
+    def step(self, rows: int) -> Plan:
+        raise AssertionError
+
+    move = stop = step
+
+    def outputs(self, rows: int) -> tuple[Any, ...]:
+        return (self.results[:rows],)
+
+    def collect(self, looks: list[Look], arrays: Arrays) -> Iterator[Seat]:
+        for seat, row in looks:
+            seat.sequence.finish(int(arrays[0][row]))
+            yield seat
+
+
+class Runner:
+    """Counts on an emulated device with room for `room` slots."""
+
+    def __init__(
+        self,
+        *,
+        runs_ahead: bool = True,
+        burst: int = 4,
+        room: int = 1000,
+        encode_batch: int = 2,
+        lose_after: int | None = None,
+        looks_first: bool = False,
+        name: str = "counting",
+    ) -> None:
+        self.backend: Any = Device(runs_ahead, lose_after)
+        self.device_ = self.backend
+        self.device, self.burst, self.room = name, burst, room
+        self.encode_batch, self.looks_first = encode_batch, looks_first
+        self.timings: dict[str, float] = {}
+        self.numbers = np.zeros(0, np.int64)
+        self.encodings = np.zeros(0, np.int64)
+        self.encoded: list[int] = []
+        self.lanes: dict[Any, Any] = {}
+        self.reserved: list[tuple[int, int]] = []
+
+    def lane(self, key: Any) -> Any:
+        if key not in self.lanes:
+            self.lanes[key] = Passing(self) if key == "pass" else Counting(self, key[1])
+        return self.lanes[key]
+
+    def reserve(self, slots: int, places: int, sequence: Sequence[Any]) -> None:
+        self.device_.submit()
+        if slots > self.room:
+            raise DeviceMemoryError(self.device, f"no room for {slots} slots")
+        self.reserved.append((slots, places))
+        self.numbers = np.concatenate(
+            [self.numbers, np.zeros(max(0, slots - len(self.numbers)), np.int64)]
+        )
+        more = np.zeros(max(0, places - len(self.encodings)), np.int64)
+        self.encodings = np.concatenate([self.encodings, more])
+
+    def release(self, slots: int, places: int) -> None:
+        self.numbers, self.encodings = self.numbers[:slots], self.encodings[:places]
+        self.lanes.clear()
+
+    def encode(self, inputs: list[EncoderInput], places: list[int]) -> None:
+        assert len(inputs) <= self.encode_batch
+        self.device_.submit()
+        for given, place in zip(inputs, places, strict=True):
+            self.encodings[place] = encoded(given)
+            self.encoded.append(place)

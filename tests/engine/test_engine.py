@@ -1,0 +1,418 @@
+"""The engine over a network that counts: whatever runs beside a sequence, its result is its own."""
+
+from __future__ import annotations
+
+import gc
+import os
+import threading
+import time
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from oscine.engine.queue import Queue
+from oscine.engine.scheduler import Engine
+from oscine.engine.sequence import Caller, EncoderInput, Priority, Sequence
+from oscine.errors import (
+    BusyError,
+    Cancelled,
+    DeadlineError,
+    DeviceError,
+    DeviceLostError,
+    DeviceMemoryError,
+    OscineError,
+)
+from oscine.probe import current_probe, probing
+from tests.engine.counting import Count, Pass, Runner, audio
+
+
+class ByHand(Engine[Runner]):
+    """Turns are taken when the test says so."""
+
+    def __init__(self, runner: Runner, **options: Any) -> None:
+        super().__init__(runner, **options)
+        self._driver = self  # type: ignore[assignment]
+
+    def wake(self, engine: object) -> None:
+        """No thread."""
+
+    def until_idle(self) -> None:
+        for _ in range(10_000):
+            if not self.has_work:
+                return
+            self.turn()
+        raise AssertionError("the engine does not come to an end")
+
+
+def check_flat(engine: ByHand) -> None:
+    """Nothing of a sequence is left behind."""
+    assert engine._slots.taken == 0
+    assert engine._cache.pinned == 0
+    assert engine.running == engine.waiting == 0
+    for lane in engine.runner.lanes.values():
+        assert not hasattr(lane, "rows") or lane.rows["done"].all()
+
+
+@st.composite
+def arrivals(draw: st.DrawFn) -> list[tuple[int, Sequence[int]]]:
+    """Sequences, and the turn before which each is submitted."""
+    inputs = [audio(number) for number in range(draw(st.integers(1, 4)))]
+    callers = [Caller(Priority(draw(st.integers(0, 2)))) for _ in range(3)]
+    found: list[tuple[int, Sequence[int]]] = []
+    for number in range(draw(st.integers(1, 14))):
+        heard = draw(st.sampled_from([None, *inputs]))
+        sequence: Sequence[int]
+        if heard is not None and draw(st.booleans()):
+            sequence = Pass(number, heard)
+        else:
+            rows = draw(st.sampled_from([1, 1, 1, 2, 3]))
+            sequence = Count(100 * number, draw(st.integers(0, 25)), heard, rows)
+        sequence.caller = draw(st.sampled_from(callers))
+        found.append((draw(st.integers(0, 12)), sequence))
+    return sorted(found, key=lambda one: one[0])
+
+
+def play(
+    engine: ByHand,
+    plan: list[tuple[int, Sequence[int]]],
+    cancelled: dict[int, Sequence[int]] | None = None,
+) -> None:
+    """Submit each at its turn, cancel some, go on to the end."""
+    for turn in range(40):
+        for at, sequence in plan:
+            if at == turn:
+                engine.submit(sequence)
+        if cancelled and turn in cancelled:
+            cancelled[turn].cancel()
+        engine.turn()
+    engine.until_idle()
+
+
+@settings(max_examples=150, deadline=None)
+@given(arrivals(), st.booleans(), st.integers(1, 20), st.integers(3, 12), st.booleans())
+def test_a_result_does_not_depend_on_neighbours(
+    plan: list[tuple[int, Sequence[int]]], ahead: bool, burst: int, most: int, first: bool
+) -> None:
+    runner = Runner(runs_ahead=ahead, burst=burst, looks_first=first)
+    engine = ByHand(runner, most_slots=most)
+    play(engine, plan)
+    for _, sequence in plan:
+        assert sequence.result(0) == sequence.alone()  # type: ignore[attr-defined]
+        if isinstance(sequence, Count):
+            assert sum(sequence.pieces()) == sequence.steps
+    assert max(slots for slots, _ in runner.reserved) < 2 * most
+    check_flat(engine)
+
+
+@settings(max_examples=80, deadline=None)
+@given(arrivals(), st.data())
+def test_cancelled_sequences_leave_the_others_alone(
+    plan: list[tuple[int, Sequence[int]]], data: st.DataObject
+) -> None:
+    victims = data.draw(st.lists(st.sampled_from([s for _, s in plan]), max_size=4))
+    turns = {data.draw(st.integers(0, 20)): victim for victim in victims}
+    engine = ByHand(Runner(), most_slots=data.draw(st.integers(3, 8)))
+    play(engine, plan, turns)
+    for _, sequence in plan:
+        assert sequence.done()
+        if sequence not in turns.values():
+            assert sequence.result() == sequence.alone()  # type: ignore[attr-defined]
+    check_flat(engine)
+
+
+@settings(max_examples=80, deadline=None)
+@given(arrivals(), st.integers(0, 60))
+def test_a_lost_device_loses_nothing(
+    plan: list[tuple[int, Sequence[int]]], lose_after: int
+) -> None:
+    engine = ByHand(Runner(lose_after=lose_after), rebuild=Runner, most_slots=6)
+    play(engine, plan)
+    for _, sequence in plan:
+        assert sequence.result() == sequence.alone()  # type: ignore[attr-defined]
+    check_flat(engine)
+
+
+@settings(max_examples=60, deadline=None)
+@given(arrivals(), st.integers(3, 6))
+def test_where_memory_ends_fewer_run_and_none_is_lost(
+    plan: list[tuple[int, Sequence[int]]], room: int
+) -> None:
+    engine = ByHand(Runner(room=room))
+    play(engine, plan)
+    for _, sequence in plan:
+        assert sequence.result() == sequence.alone()  # type: ignore[attr-defined]
+    assert engine.most_slots <= room or engine._slots.count <= room
+    check_flat(engine)
+
+
+def test_less_room_than_one_sequence_needs_is_its_error_alone() -> None:
+    engine = ByHand(Runner(room=2))
+    wide, narrow = Count(1, 5, rows=3), Count(2, 5)
+    engine.submit(wide)
+    engine.submit(narrow)
+    engine.until_idle()
+    with pytest.raises(DeviceMemoryError):
+        wide.result()
+    assert narrow.result() == narrow.alone()
+
+
+def test_a_device_lost_again_and_again_ends_with_the_error() -> None:
+    engine = ByHand(Runner(lose_after=3), rebuild=lambda: Runner(lose_after=3))
+    sequence = Count(1, 50)
+    engine.submit(sequence)
+    engine.until_idle()
+    with pytest.raises(DeviceLostError):
+        sequence.result()
+    check_flat(engine)
+
+
+def test_an_input_is_encoded_once_for_many_sequences() -> None:
+    engine, heard = ByHand(Runner()), audio(5)
+    sequences = [Count(1, 9, heard), Count(2, 3, heard), Pass(4, heard)]
+    for sequence in sequences:
+        engine.submit(sequence)
+        engine.until_idle()
+    assert engine.runner.encoded == [0]
+    assert [s.result() for s in sequences] == [s.alone() for s in sequences]  # type: ignore[attr-defined]
+
+
+def test_inputs_are_encoded_side_by_side_and_kept_as_long_as_there_is_room() -> None:
+    engine = ByHand(Runner(encode_batch=2), most_slots=2)
+    first, second, third = (audio(number) for number in range(3))
+    for heard in (first, second):
+        engine.submit(Count(1, 4, heard))
+    engine.until_idle()
+    assert engine.runner.encoded == [0, 1]
+    engine.submit(Count(1, 4, third))
+    engine.until_idle()
+    assert engine.runner.encoded == [0, 1, 0], "the one used longest ago makes room"
+    engine.submit(Count(1, 4, second))
+    engine.until_idle()
+    assert engine.runner.encoded == [0, 1, 0]
+
+
+def test_callers_share_bursts_and_the_engine_counts_it() -> None:
+    engine = ByHand(Runner())
+    for number in range(4):
+        sequence = Count(number, 30)
+        sequence.caller = Caller()
+        engine.submit(sequence)
+    engine.until_idle()
+    assert engine.occupancy.most == 4
+    assert engine.occupancy.shared > 5
+    assert engine.occupancy.mean > 3
+
+
+def test_time_is_booked_to_the_caller_that_it_was_for() -> None:
+    engine, caller = ByHand(Runner()), Caller()
+    engine.submit(Count(1, 9, audio(1)), caller)
+    engine.submit(Count(1, 9))
+    engine.until_idle()
+    assert set(caller.timings) == {"encode", "count"}
+    assert 0 < caller.timings["count"] < engine.runner.timings["count"]
+
+
+def test_turns_go_round_callers_and_live_ones_first() -> None:
+    queue = Queue()
+    bulk, one, other, live = (
+        Caller(Priority.BULK), Caller(), Caller(), Caller(Priority.LIVE),
+    )  # fmt: skip
+    for caller, count in ((bulk, 2), (one, 3), (other, 1), (live, 1)):
+        for number in range(count):
+            sequence = Count(number, 1)
+            sequence.bind(caller, lambda: None)
+            queue.add(sequence)
+    order = []
+    while (head := queue.head()) is not None:
+        queue.take(head)
+        order.append((head.caller, head.number))  # type: ignore[attr-defined]
+    assert order == [(live, 0), (one, 0), (other, 0), (one, 1), (one, 2), (bulk, 0), (bulk, 1)]
+
+
+def test_none_starves() -> None:
+    queue, old = Queue(), Count(1, 1)
+    old.bind(Caller(Priority.BULK), lambda: None)
+    old.submitted -= 60
+    queue.add(old)
+    new = Count(2, 1)
+    new.bind(Caller(Priority.LIVE), lambda: None)
+    queue.add(new)
+    assert queue.head() is old
+
+
+def test_a_full_queue_refuses_at_once() -> None:
+    engine = ByHand(Runner(), most_waiting=2)
+    engine.submit(Count(1, 1))
+    engine.submit(Count(1, 1))
+    with pytest.raises(BusyError, match="2 sequences wait"):
+        engine.submit(Count(1, 1))
+    engine.until_idle()
+    engine.submit(Count(1, 1))
+
+
+@pytest.mark.parametrize("turns", [0, 2])
+def test_a_deadline_ends_what_waits_and_what_runs(turns: int) -> None:
+    engine = ByHand(Runner())
+    late, other = Count(1, 100), Count(2, 100)
+    engine.submit(late)
+    engine.submit(other)
+    for _ in range(turns):
+        engine.turn()
+    late.deadline = time.monotonic() - 1
+    engine.until_idle()
+    with pytest.raises(DeadlineError):
+        late.result()
+    assert other.result() == other.alone()
+    check_flat(engine)
+
+
+def test_a_looked_at_sequence_runs_alone_and_in_its_callers_context() -> None:
+    engine = ByHand(Runner())
+    seen: list[object] = []
+    step = engine._step
+    engine._step = lambda *a: (seen.append((current_probe(), engine.running)), step(*a))  # type: ignore
+    first, last = Count(1, 9), Count(3, 9)
+    engine.submit(first)
+    with probing(probe := lambda name, values: None):
+        looked = engine.submit(Count(2, 9))
+        engine.submit(last)
+        engine.until_idle()
+    assert (probe, 1) in seen
+    assert all(running <= 1 for shown, running in seen if shown is not None)
+    assert [s.result() for s in (first, looked, last)] == [s.alone() for s in (first, looked, last)]  # type: ignore
+
+
+# -- with the thread ----------------------------------------------------------------------------
+
+
+@pytest.fixture
+def engine() -> Iterator[Engine[Runner]]:
+    engine = Engine(Runner(name=f"counting {time.monotonic()}"))
+    yield engine
+    engine._driver.close()
+
+
+def test_many_threads_get_their_own_results(engine: Engine[Runner]) -> None:
+    wrong: list[object] = []
+
+    def work(number: int) -> None:
+        for turn in range(20):
+            sequence = Count(number * 100 + turn, (number * 7 + turn) % 40, audio(number))
+            if engine.submit(sequence).wait() != sequence.alone():
+                wrong.append(sequence)
+
+    threads = [threading.Thread(target=work, args=(number,)) for number in range(16)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert not wrong
+    assert engine.occupancy.shared > 0
+
+
+def test_a_call_has_the_runner_to_itself_and_its_errors_are_its_own(
+    engine: Engine[Runner],
+) -> None:
+    running = engine.submit(Count(1, 500))
+    assert engine.call(lambda runner: runner.device) == engine.runner.device
+    with pytest.raises(ZeroDivisionError):
+        engine.call(lambda runner: 1 // 0)
+    assert running.wait() == running.alone()  # type: ignore[attr-defined]
+
+
+def test_check_is_asked_while_a_caller_waits_and_cancels(engine: Engine[Runner]) -> None:
+    asked: list[int] = []
+
+    def check() -> None:
+        asked.append(1)
+        if len(asked) == 3:
+            raise Cancelled("enough")
+
+    sequence = engine.submit(Count(1, 10**9))
+    with pytest.raises(Cancelled, match="enough"):
+        sequence.wait(check)
+    other = engine.submit(Count(2, 5))
+    assert other.wait() == other.alone()  # type: ignore[attr-defined]
+    assert sequence.done()
+
+
+def test_a_caller_that_stops_iterating_frees_its_slot(engine: Engine[Runner]) -> None:
+    sequence = Count(1, 10**9)
+    engine.submit(sequence)
+    for _piece in sequence.pieces():
+        break
+    engine.submit(Count(1, 1)).wait()
+    assert engine.running == 0
+
+
+def test_an_error_of_a_step_ends_its_batch_and_the_engine_goes_on(
+    engine: Engine[Runner], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    lane = engine.runner.lane(("count", 1))
+    monkeypatch.setattr(lane, "collect", lambda *_: (_ for _ in ()).throw(OscineError("broken")))
+    sequence = engine.submit(Count(1, 5))
+    with pytest.raises(OscineError, match="broken"):
+        sequence.wait()
+    monkeypatch.undo()
+    again = engine.submit(Count(1, 5))
+    assert again.wait() == again.alone()  # type: ignore[attr-defined]
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="no fork here")
+@pytest.mark.filterwarnings("ignore:.*fork.*:DeprecationWarning")
+def test_a_forked_child_has_an_engine_of_its_own(engine: Engine[Runner]) -> None:
+    engine.runner.backend.runs_ahead = False  # as NumPy
+    under_way = engine.submit(Count(7, 10**9))
+    engine.submit(Count(1, 5)).wait()
+    child = os.fork()
+    if child == 0:
+        good = 0
+        try:
+            with pytest.raises(DeviceError, match="forked"):
+                under_way.wait()
+            sequence = Count(3, 9)
+            good = engine.submit(sequence).wait() == sequence.alone()
+        finally:
+            os._exit(0 if good else 1)
+    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
+    under_way.cancel()
+
+
+def test_idle_engines_give_memory_back_and_go_away(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("oscine.engine.driver.IDLE", 0.05)
+    engine = Engine(Runner(name="counting idle"))
+    for sequence in [engine.submit(Count(number, 9, audio(number))) for number in range(6)]:
+        sequence.wait()
+    deadline = time.monotonic() + 10
+    while engine._driver._thread is not None and time.monotonic() < deadline:
+        time.sleep(0.01)
+    assert engine._driver._thread is None
+    assert len(engine.runner.numbers) == 1
+    sequence = Count(3, 9, audio(3))
+    assert engine.submit(sequence).wait() == sequence.alone()
+    runner = __import__("weakref").ref(engine.runner)
+    while engine._driver._thread is not None and time.monotonic() < deadline:
+        time.sleep(0.01)
+    del engine
+    gc.collect()
+    assert runner() is None
+
+
+def test_encoder_inputs_of_no_holder_make_room_first() -> None:
+    from oscine.engine.slots import EncoderCache
+
+    cache = EncoderCache(2)
+    kept, dropped = audio(1), audio(2)
+    for heard in (dropped, kept):
+        claimed = cache.claim(heard)
+        assert claimed is not None
+        cache.unpin(claimed[0])
+    place = cache.find(dropped)
+    del heard, dropped
+    gc.collect()
+    new: EncoderInput = audio(3)
+    assert cache.claim(new) == (place, False)
+    assert cache.holds(kept)
