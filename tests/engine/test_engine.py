@@ -24,6 +24,7 @@ from oscine.errors import (
     DeviceLostError,
     DeviceMemoryError,
     OscineError,
+    UsageError,
 )
 from oscine.probe import current_probe, probing
 from tests.engine.counting import Count, Pass, Runner, audio
@@ -35,6 +36,8 @@ class ByHand(Engine[Runner]):
     def __init__(self, runner: Runner, **options: Any) -> None:
         super().__init__(runner, **options)
         self._driver = self  # type: ignore[assignment]
+
+    is_current = False
 
     def wake(self, engine: object) -> None:
         """No thread."""
@@ -321,6 +324,22 @@ def test_a_call_has_the_runner_to_itself_and_its_errors_are_its_own(
     with pytest.raises(ZeroDivisionError):
         engine.call(lambda runner: 1 // 0)
     assert running.wait() == running.alone()  # type: ignore[attr-defined]
+
+
+def test_a_fault_of_the_engine_itself_leaves_no_caller_waiting(
+    engine: Engine[Runner], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(engine, "_pick", lambda *_: 1 // 0)
+    with pytest.raises(ZeroDivisionError):
+        engine.submit(Count(1, 5)).wait()
+    monkeypatch.undo()
+    sequence = Count(1, 5)
+    assert engine.submit(sequence).wait() == sequence.alone()
+
+
+def test_work_on_the_device_cannot_wait_for_itself(engine: Engine[Runner]) -> None:
+    with pytest.raises(UsageError, match="from within its own work"):
+        engine.call(lambda runner: engine.submit(Count(1, 1)))
 
 
 def test_check_is_asked_while_a_caller_waits_and_cancels(engine: Engine[Runner]) -> None:

@@ -9,7 +9,7 @@ import pytest
 
 import oscine
 from oscine.errors import DeviceLostError
-from oscine.models.resident import Model
+from oscine.models.resident import Alone
 
 GOLDENS = Path(__file__).resolve().parents[1] / "goldens"
 
@@ -33,22 +33,22 @@ class Engine:
 
 def test_work_is_done_over_on_a_new_engine() -> None:
     made = iter([Engine("second", 1), Engine("third")])
-    model = Model(Engine("first", 1), "name", lambda: next(made))
+    model = Alone(Engine("first", 1), "name", lambda: next(made))
     timings = model.timings
     assert model.run(Engine.answer) == "third"
-    assert model.engine() is model.decoder and model.device == "third"
+    assert model.current() is model.decoder and model.device == "third"
     assert model.timings is timings  # which go on
 
 
 def test_without_another_engine_the_loss_is_the_callers() -> None:
-    model = Model(Engine("first", 1), "name")
+    model = Alone(Engine("first", 1), "name")
     with pytest.raises(DeviceLostError):
         model.run(Engine.answer)
     assert model.run(Engine.answer) == "first"
 
 
 def test_work_has_the_engine_alone() -> None:
-    model, inside, most = Model(Engine("one"), "name"), 0, 0
+    model, inside, most = Alone(Engine("one"), "name"), 0, 0
     ready = threading.Barrier(4)
 
     def work(engine: Engine) -> None:
@@ -87,7 +87,7 @@ OFFERED = {
     },
 }
 #: How its streams, the commands and the tools reach the engine of a model.
-ENGINE = {"decoder", "engine", "lock", "run", "surviving", "forget", "turns"}
+ENGINE = {"decoder", "engine", "runner", "current", "lock", "run", "surviving", "forget", "turns"}
 
 
 @pytest.mark.parametrize("name", OFFERED)

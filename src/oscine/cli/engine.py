@@ -146,9 +146,9 @@ def tell_times(model: Model[Any]) -> None:
     """OSCINE_TRACE: milliseconds by stage since loading; on a GPU also those it measures itself."""
     if not traces():
         return
-    for stage, spent in model.decoder.timings.items():
+    for stage, spent in model.timings.items():
         tell(f"{stage}: {spent:.1f} ms")
-    for stage, (passes, spent) in model.decoder.trace().items():
+    for stage, (passes, spent) in model.runner.trace().items():
         tell(f"{stage} on the GPU: {spent:.1f} ms in {passes} passes")
 
 

@@ -167,7 +167,7 @@ class Whisper:
     def __init__(self, model: Any) -> None:
         """`model`: as oscine.load gives it."""
         self._model = model
-        config = model.engine().config
+        config = model.runner.config
         sizes = {each.name: getattr(config, each.name) for each in fields(ModelDimensions)}
         self.dims = ModelDimensions(**sizes)
         self.is_multilingual: bool = model.multilingual

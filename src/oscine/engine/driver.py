@@ -5,7 +5,7 @@ from __future__ import annotations
 import atexit
 import logging
 import os
-from threading import Condition, Lock, Thread
+from threading import Condition, Lock, Thread, current_thread
 from typing import Protocol
 from weakref import WeakSet
 
@@ -45,6 +45,11 @@ class Driver:
     def _start(self) -> None:
         self._thread = Thread(target=self._run, name=f"oscine {self._name}", daemon=True)
         self._thread.start()
+
+    @property
+    def is_current(self) -> bool:
+        """Whether the calling thread is the device's."""
+        return current_thread() is self._thread
 
     def close(self) -> None:
         """End after the turn that is under way."""

@@ -69,12 +69,20 @@ class Lane(Protocol):
         """
 
 
-class Runner(Protocol):
+class OnDevice(Protocol):
+    """A network on a device; with no more than this it takes calls alone."""
+
+    device: str  # its name, for people
+    timings: dict[str, float]  # milliseconds by stage
+
+    def trace(self) -> dict[str, tuple[int, float]]:
+        """What the backend measured of itself: ops.Backend.trace."""
+
+
+class Runner(OnDevice, Protocol):
     """A network on a device, as the engine drives it."""
 
     backend: Backend
-    device: str  # its name, for people
-    timings: dict[str, float]  # milliseconds by stage
     encode_batch: int  # encoder inputs that one pass takes
 
     def lane(self, key: Any) -> Lane:

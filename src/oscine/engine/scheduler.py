@@ -18,7 +18,7 @@ from weakref import WeakSet
 from oscine.engine.batch import Batch, Occupancy
 from oscine.engine.driver import Driver, driver_of
 from oscine.engine.queue import Queue
-from oscine.engine.runner import Runner, Seat
+from oscine.engine.runner import OnDevice, Seat
 from oscine.engine.sequence import Call, Caller, Sequence, cancelled
 from oscine.engine.slots import EncoderCache, Slots
 from oscine.errors import (
@@ -27,11 +27,12 @@ from oscine.errors import (
     DeviceError,
     DeviceLostError,
     DeviceMemoryError,
+    UsageError,
 )
 
 log = logging.getLogger(__name__)
 
-R = TypeVar("R", bound=Runner)
+R = TypeVar("R", bound=OnDevice)
 T = TypeVar("T")
 
 MOST_SLOTS = 64
@@ -43,7 +44,8 @@ class Engine(Generic[R]):
     """One network on one device, shared by all callers.
 
     Args:
-        runner: What runs the network.
+        runner: What runs the network: a Runner. One that only takes calls needs no more than the
+            attributes of a Runner.
         rebuild: Makes another runner where the device was lost; None: the loss ends all sequences.
         most_slots: Sequences side by side, at most; fewer where memory is short.
         most_waiting: Sequences that may wait; more are refused with BusyError. None: any number.
@@ -57,7 +59,8 @@ class Engine(Generic[R]):
         most_slots: int = MOST_SLOTS,
         most_waiting: int | None = None,
     ) -> None:
-        self.runner, self._rebuild = runner, rebuild
+        self.runner: Any = runner
+        self._rebuild = rebuild
         self.most_slots, self.most_waiting = most_slots, most_waiting
         self.pinned: int | None = None  # sequences that every plan is recorded for: --deterministic
         self.occupancy = Occupancy()
@@ -75,8 +78,9 @@ class Engine(Generic[R]):
     def submit(self, sequence: Sequence[T], caller: Caller | None = None) -> Sequence[T]:
         """Have a sequence computed; returns it, to wait for. Any thread may call it.
 
-        Raises BusyError where too many wait.
+        Raises BusyError where too many wait, UsageError within the work of the engine itself.
         """
+        self._not_from_within()
         with self._lock:
             if self.most_waiting is not None and len(self._queue) >= self.most_waiting:
                 raise BusyError(len(self._queue))
@@ -84,6 +88,12 @@ class Engine(Generic[R]):
             self._queue.add(sequence)
         self._driver.wake(self)
         return sequence
+
+    def _not_from_within(self) -> None:
+        if self._driver.is_current:
+            raise UsageError(
+                "the model was called from within its own work, as from a probe; call it after that"
+            )
 
     def call(self, work: Callable[[R], T], caller: Caller | None = None) -> T:
         """The result of work that has the device to itself between two bursts, waited for.
@@ -124,6 +134,8 @@ class Engine(Generic[R]):
                 self._context = None
         except DeviceLostError as lost:
             self._recover(lost)
+        except BaseException as error:  # a fault of the engine's own: no caller may wait for ever
+            self._end_all(error)
 
     def _within(self, work: Callable[..., None], *given: Any) -> None:
         """Run work in the context of a caller that looks into the network, if one does."""
@@ -208,7 +220,7 @@ class Engine(Generic[R]):
 
         Not more than one pass of the encoder takes: what runs waits for no more than that.
         """
-        while self._context is None and len(missing) < self.runner.encode_batch:
+        while self._context is None and not (missing and len(missing) >= self.runner.encode_batch):
             with self._lock:
                 sequence = self._queue.head()
             if sequence is None:
@@ -374,7 +386,17 @@ class Engine(Generic[R]):
             batch.drop(seat)
         return seats
 
-    def _fail(self, key: Any, error: Exception) -> None:
+    def _end_all(self, error: BaseException) -> None:
+        """End everything that runs or waits."""
+        for key in list(self._batches):
+            self._fail(key, error)
+        self._slots, self._cache, self._context = Slots(0), EncoderCache(0), None
+        with self._lock:
+            waiting, self._queue = list(self._queue), Queue()
+        for sequence in waiting:
+            sequence.fail(error)
+
+    def _fail(self, key: Any, error: BaseException) -> None:
         """A batch cannot go on: its sequences end with the error."""
         for seat in self._take_out(key):
             self._leave(seat)

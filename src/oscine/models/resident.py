@@ -7,6 +7,8 @@ from collections.abc import Callable, Mapping
 from threading import RLock
 from typing import TYPE_CHECKING, Any, Generic, Protocol, Self, TypeVar
 
+from oscine.engine.runner import OnDevice
+from oscine.engine.scheduler import Engine
 from oscine.errors import DeviceLostError, OtherModelError, UsageError
 from oscine.family import Task
 from oscine.registry import default
@@ -21,17 +23,8 @@ ELSEWHERE: Mapping[Task, str] = {
 }
 
 
-class Engine(Protocol):
-    """What a family's decode.Decoder has at least."""
-
-    device: str
-    timings: dict[str, float]  # milliseconds by stage, since it was made
-
-    def trace(self) -> dict[str, tuple[int, float]]: ...
-
-
-Held = TypeVar("Held", bound=Engine)
-Held_co = TypeVar("Held_co", bound=Engine, covariant=True)
+Held = TypeVar("Held", bound=OnDevice)
+Held_co = TypeVar("Held_co", bound=OnDevice, covariant=True)
 Result = TypeVar("Result")
 
 
@@ -55,20 +48,18 @@ class Loaded(Protocol):
 class Model(Generic[Held]):
     """A model that is loaded: the base of every family's public model.
 
-    One device works on one thing at a time, under `lock`; streams may be interleaved. A copy of a
-    model is the model itself, as its weights are on the device once. A pickle holds how the model
-    was opened and no weights: it is opened so again where the pickle is read.
+    Calls of any threads and tasks share its engine, and so the device. A copy of a model is the
+    model itself, as its weights are on the device once. A pickle holds how the model was opened and
+    no weights: it is opened so again where the pickle is read.
 
-    `rebuild` makes the engine anew where its device was lost.
+    `runner` runs its network; `rebuild` makes another where its device was lost.
     """
 
     #: Opens the same model in another process, once pickled; None where it was not opened by name.
     _reopen: Callable[[], Model[Held]] | None = None
 
-    def __init__(self, decoder: Held, name: str, rebuild: Callable[[], Held] | None = None) -> None:
-        self.decoder, self.name = decoder, name
-        self.lock = RLock()
-        self._rebuild = rebuild
+    def __init__(self, runner: Held, name: str, rebuild: Callable[[], Held] | None = None) -> None:
+        self.engine, self.name = Engine(runner, rebuild), name
 
     def __repr__(self) -> str:
         return f"<{type(self).__name__} {self.name} on {self.device}>"
@@ -95,17 +86,36 @@ class Model(Generic[Held]):
             raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}")
 
     @property
+    def runner(self) -> Held:
+        """What runs its network now: another one once its device was lost."""
+        runner: Held = self.engine.runner
+        return runner
+
+    @property
     def device(self) -> str:
         """Where it runs."""
-        return self.decoder.device
+        return self.runner.device
 
     @property
     def timings(self) -> Mapping[str, float]:
         """Milliseconds that each stage took in all, since the model was loaded."""
-        return self.decoder.timings
+        return self.runner.timings
 
-    def engine(self) -> Held:
-        """The engine as it is now: another one once its device was lost."""
+
+class Alone(Model[Held]):
+    """A model that one caller has to itself at a time, under `lock`; streams may be interleaved."""
+
+    def __init__(self, decoder: Held, name: str, rebuild: Callable[[], Held] | None = None) -> None:
+        self.decoder, self.name = decoder, name
+        self.lock = RLock()
+        self._rebuild = rebuild
+
+    @property
+    def runner(self) -> Held:
+        return self.decoder
+
+    def current(self) -> Held:
+        """What runs its network now."""
         return self.decoder
 
     def run(self, work: Callable[[Held], Result]) -> Result:

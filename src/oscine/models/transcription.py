@@ -19,6 +19,7 @@ from oscine.audio.silero import available
 from oscine.audio.speech import Speech
 from oscine.audio.timeline import Timeline
 from oscine.audio.vad import VadOptions
+from oscine.engine.sequence import Caller
 from oscine.errors import Cancelled, UsageError
 from oscine.models.cancel import Cancel, asked_to_stop
 from oscine.models.resident import Held, Loaded, Model
@@ -71,6 +72,7 @@ class Transcription(Iterator[Segment]):
         self._cancelled = asked_to_stop(cancel)
         self._done: list[Segment] = []
         self._heard: list[tuple[int | None, Speech]] = []
+        self._caller = Caller()
         self._stages_before = dict(model.timings)
         self._timings = {"audio": 0.0, "total": 0.0}
         self._segments = self._run()
@@ -111,7 +113,7 @@ class Transcription(Iterator[Segment]):
     def transcript(self) -> Transcript:
         """What is finished so far; timings in milliseconds."""
         before = self._stages_before
-        stages = {
+        stages = self._caller.timings or {
             name: spent - before.get(name, 0.0) for name, spent in self._model.timings.items()
         }
         done = self._done

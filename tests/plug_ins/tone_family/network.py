@@ -4,6 +4,7 @@ at 16 kHz. Its configuration names the tones."""
 from __future__ import annotations
 
 from collections.abc import Iterator
+from functools import partial
 from time import perf_counter
 from typing import Any
 
@@ -32,8 +33,8 @@ def load_weights(checkpoint: Checkpoint, dtype: str) -> Weights:
     return names, probes.read().astype("<f2" if dtype == "f16" else "<f4")
 
 
-class Engine:
-    def __init__(self, weights: Weights, backend: Backend, like: Engine | None) -> None:
+class Runner:
+    def __init__(self, weights: Weights, backend: Backend, like: Runner | None) -> None:
         self.names, probes = weights
         self.backend, self.device, self.timings = backend, backend.name, {"tones": 0.0}
         self.shape = SECOND // probes.shape[1], probes.shape[1]
@@ -66,22 +67,22 @@ class Tones(Transcription):
         samples = np.concatenate([*speech.recording.blocks(), np.zeros(0, np.float32)])
         seconds = samples[: len(samples) // SECOND * SECOND].reshape(-1, SECOND)
         for number, second in enumerate(seconds):
-            name = self.model.surviving(lambda s=second: self.model.decoder.loudest(s))
+            name = self.model.engine.call(partial(Runner.loudest, second=second), self._caller)
             yield Segment(
                 0, 100 * number, number, number + 1, f" {name}", (), 0, 0, 1, 0, channel=channel
             )
             self._report((number + 1) / len(seconds))
 
 
-class Tone(Transcriber[Engine]):
+class Tone(Transcriber[Runner]):
     def stream(
         self, audio: SourceLike, *, progress: Any = None, cancel: Any = None, **options: Any
     ) -> Tones:
         return Tones(self, open_source(audio), OPTIONS.of(**options), progress, cancel)
 
 
-def model(engine: Engine, weights: Weights, opened: Opened[Engine]) -> Tone:
-    return Tone(engine, opened.name, opened.rebuild)
+def model(runner: Runner, weights: Weights, opened: Opened[Runner]) -> Tone:
+    return Tone(runner, opened.name, opened.rebuild)
 
 
-NETWORK = Network(load_weights, Engine, model)
+NETWORK = Network(load_weights, Runner, model)

@@ -19,6 +19,7 @@ from oscine.models.parakeet.options import OPTIONS, weighted_phrases
 from oscine.models.parakeet.request import Engine
 from oscine.models.parakeet.stream import Stream
 from oscine.models.parakeet.words import TextSide
+from oscine.models.resident import Alone
 from oscine.models.transcription import Progress, Transcriber
 from oscine.options.transcribe import TranscribeOptions
 from oscine.text.pieces import SPACE, Pieces
@@ -27,7 +28,7 @@ from oscine.types import Update
 FOREIGN = 0.02  # share of labels with letters beyond ASCII up to which a model is an English one
 
 
-class Parakeet(Transcriber[Engine]):
+class Parakeet(Alone[Engine], Transcriber[Engine]):
     """A loaded model. `lengths`: into what pieces long recordings are cut."""
 
     def __init__(

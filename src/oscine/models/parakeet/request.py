@@ -10,8 +10,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from oscine import ops
+from oscine.engine.runner import OnDevice
 from oscine.errors import UsageError
-from oscine.models import resident
 from oscine.models.parakeet.boost import Phrases
 from oscine.models.parakeet.config import ParakeetConfig
 from oscine.ops import DECISION, TRACK
@@ -74,7 +74,7 @@ class Decoded:
     carried: Carried | None  # None for CTC, and where it was not asked for
 
 
-class Engine(resident.Engine, Protocol):
+class Engine(OnDevice, Protocol):
     """What long-form and streaming decoding need of decode.Decoder."""
 
     config: ParakeetConfig

@@ -14,7 +14,7 @@ from oscine.models.parakeet.chunks import Lengths, Passage, batch_size
 from oscine.models.parakeet.features import Features
 from oscine.models.parakeet.request import Engine
 from oscine.models.parakeet.words import Segmenter, TextSide, Timing
-from oscine.models.resident import Model
+from oscine.models.resident import Alone
 from oscine.models.transcription import (
     Progress,
     Transcription,
@@ -30,7 +30,7 @@ class Stream(Transcription):
 
     def __init__(
         self,
-        model: Model[Engine],
+        model: Alone[Engine],
         text: TextSide,
         lengths: Lengths,
         source: Source,

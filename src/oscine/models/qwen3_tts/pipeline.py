@@ -29,7 +29,7 @@ from oscine.models.qwen3_tts.split import Piece, incremental_pieces, pieces
 from oscine.models.qwen3_tts.stream import SpeechStream, Synthesis
 from oscine.models.qwen3_tts.turns import Turns
 from oscine.models.qwen3_tts.voices import Voice, VoiceFolder, checked_words
-from oscine.models.resident import Model
+from oscine.models.resident import Alone
 from oscine.models.speech import Speech
 from oscine.options.speak import SpeakOptions, checked_silence
 from oscine.text.qwen import checked_text
@@ -42,7 +42,7 @@ SHORT_REFERENCE, LONG_REFERENCE = 2.0, 30.0
 MOST_REFERENCE = 300.0  # the speaker's encoder holds all of it at once
 
 
-class Qwen3Tts(Model[Decoder]):
+class Qwen3Tts(Alone[Decoder]):
     """A loaded model: custom_voice, voice_design or base (`kind`).
 
     One piece of text is spoken at a time: calls and streams take turns, in whatever threads they
@@ -183,7 +183,7 @@ class Qwen3Tts(Model[Decoder]):
             samples, checked.guard, checked.trim_silence,
         )  # fmt: skip
         return SpeechStream(
-            Synthesis(self, self.engine, self.turns, self._config.codec, parts, settings, started,
+            Synthesis(self, self.current, self.turns, self._config.codec, parts, settings, started,
                       cancelled),
             awaited,
         )  # fmt: skip

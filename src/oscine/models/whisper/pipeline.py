@@ -17,6 +17,7 @@ from oscine.errors import UsageError
 from oscine.models import agreement
 from oscine.models.cancel import Cancel, asked_to_stop
 from oscine.models.listening import Stepwise
+from oscine.models.resident import Alone
 from oscine.models.transcription import Progress, Transcriber, vad_options
 from oscine.models.whisper.forced import align_text, check_sound, check_text
 from oscine.models.whisper.language import vote, window_language_probs, window_starts
@@ -30,7 +31,7 @@ from oscine.text.whisper import Tokenizer
 from oscine.types import Update, Word
 
 
-class Whisper(Transcriber[Engine]):
+class Whisper(Alone[Engine], Transcriber[Engine]):
     """A loaded model."""
 
     def __init__(

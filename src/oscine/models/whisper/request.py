@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from oscine import ops
-from oscine.models import resident
+from oscine.engine.runner import OnDevice
 from oscine.models.whisper.config import WhisperConfig
 
 REPEAT_LIMIT = 8  # equal tokens in a row that end a window: never speech
@@ -84,7 +84,7 @@ class Alignment:
     probabilities: NDArray[np.float32]  # [R - 1]: of token r + 1 at row r, among text ids
 
 
-class Engine(resident.Engine, Protocol):
+class Engine(OnDevice, Protocol):
     """What the window loop needs of decode.Decoder."""
 
     config: WhisperConfig

@@ -15,7 +15,7 @@ from oscine.audio.timeline import Timeline
 from oscine.audio.vad import VadOptions
 from oscine.audio.windows import Features
 from oscine.models.cancel import Cancel
-from oscine.models.resident import Model
+from oscine.models.resident import Alone
 from oscine.models.transcription import (
     Progress,
     Transcription,
@@ -42,7 +42,7 @@ class Stream(Transcription):
 
     def __init__(
         self,
-        model: Model[Engine],
+        model: Alone[Engine],
         text: TextSide,
         source: Source,
         options: TranscribeOptions,
