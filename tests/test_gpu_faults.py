@@ -108,7 +108,7 @@ def test_every_call_on_a_lost_device_says_so_in_one_line(own: Gpu, call: str, li
         "read": lambda: own.read(out),
         "waiting read": wait,
         "slot": lambda: own.slot((4,)),
-        "copy": lambda: own.copy_first(out, 1),
+        "copy": lambda: own.copy(out, out, ((0, 1),)),
         "large slot": lambda: own.slot((1 << 20,)),
         "record": lambda: work(own),
         "room": lambda: own.memory.room(1 << 20),
@@ -140,11 +140,11 @@ def test_a_device_lost_a_moment_after_it_was_asked(
         "read": lambda: own.read(out),
         "waiting read": own.snapshot(out),
         "slot": lambda: own.slot((4,)),
-        "copy": lambda: own.copy_first(out, 1),
+        "copy": lambda: own.copy(out, out, ((0, 1),)),
         "kernel": lambda: own.kernels.pipeline("take_rows", LINES=3, L=5, WIDTH4=7),
         "record": lambda: work(own),
     }
-    own.copy_first(out, 1)
+    own.copy(out, out, ((0, 1),))
     monkeypatch.setattr(Device, "check", lambda self: None)
     own.device.handle.destroy()
     with pytest.raises(DeviceLostError):

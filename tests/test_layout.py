@@ -93,8 +93,9 @@ MAY_IMPORT = {
     "gpu": ("types", "errors", "bfloat16", "probe"),
     "ops": (
         *("errors", "bfloat16", "tree", "ops.conformer_ops", "ops.transducer_ops"),
-        *("ops.speech_ops", "ops.codec_ops", "ops.types"),
+        *("ops.speech_ops", "ops.codec_ops", "ops.state", "ops.types"),
     ),
+    "ops.state": (),
     "ops.types": (),
     "ops.reference": (
         *("ops", "errors", "threads", "bfloat16", "probe", "ops.activations", "ops.codec"),

@@ -128,13 +128,20 @@ def test_a_kernel_binds_what_every_device_can(name: str) -> None:
     assert "fn main(" in source
 
 
-def test_state_in_kernels_is_the_state_of_ops() -> None:
-    found = constants(text("_state"))
-    assert int(found.pop("STATE_WORDS").rstrip("u")) * 4 == ops.STATE.itemsize
-    fields = [name for name, _ in ops.STATE_FIELDS if name != "unused"]
-    assert [name.lower() for name in found] == fields
-    for name, word in found.items():
-        assert int(word.rstrip("u")) * 4 == ops.STATE.fields[name.lower()][1]  # type: ignore[index]
+def test_the_header_in_kernels_is_that_of_ops() -> None:
+    found = constants(text("_header"))
+    assert [name.lower() for name in found] == [name for name, _ in ops.HEADER]
+    assert [int(word.rstrip("u")) for word in found.values()] == list(range(len(found)))
+
+
+@pytest.mark.parametrize(("file", "row"), [("_state", ops.STATE)])
+def test_state_rows_in_kernels_are_those_of_ops(file: str, row: np.dtype[Any]) -> None:
+    """The header first, then what is the family's own."""
+    assert (row.names or ())[: len(ops.HEADER)] == tuple(name for name, _ in ops.HEADER)
+    found = constants(text(file))
+    assert int(found.pop("WORDS").rstrip("u")) * 4 == row.itemsize
+    assert [name.lower() for name in found] == list(row.names or ())
+    assert [int(word.rstrip("u")) for word in found.values()] == list(range(len(found)))
 
 
 def test_rules_in_kernels_are_the_rules_of_ops() -> None:

@@ -232,7 +232,7 @@ def test_a_plan_whose_lines_are_all_done_changes_nothing_of_theirs(gpu: Gpu) -> 
         x = gpu.linear(gpu.attend_cross(x, kv, state, 2), linear, add=x)
         gpu.pick(gpu.linear(x, ops.Linear(table, None)), mask, rules, state)
 
-    plan = gpu.record(trace, state)
+    plan = gpu.record(trace, state.rows)
     rows = np.zeros(lines, ops.STATE)
     rows["length"], rows["limit"], rows["position"], rows["after_pair"] = 1, 8, 1, 1
     numbers = np.zeros(1, ops.RULES)

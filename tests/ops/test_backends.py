@@ -8,7 +8,8 @@ import numpy as np
 import pytest
 
 from oscine.errors import DeviceError
-from oscine.ops import gpu_recorder
+from oscine.gpu import memory
+from oscine.ops import STATE
 from oscine.ops.gpu import Gpu
 from oscine.ops.reference import Reference
 from oscine.ops.shadow import Shadow
@@ -36,15 +37,47 @@ def test_a_view_is_the_start_of_the_same_memory(backend: Any) -> None:
 
 
 @pytest.mark.parametrize("at_once", [8, 1 << 20])
-def test_the_first_item_is_copied(
+def test_items_are_copied_one_after_another(
     backend: Any, monkeypatch: pytest.MonkeyPatch, at_once: int
 ) -> None:
-    monkeypatch.setattr(gpu_recorder, "COPY_BYTES", at_once)  # by pieces, and whole
-    monkeypatch.setattr(getattr(backend, "gpu", backend), "between", None, raising=False)
-    slot = backend.slot((3, 5), np.uint32)
-    backend.write(slot, np.arange(15, dtype=np.uint32).reshape(3, 5))
-    backend.copy_first(slot, 2)
-    assert backend.read(slot).tolist() == [[0, 1, 2, 3, 4], [5, 6, 7, 8, 9], [0, 1, 2, 3, 4]]
+    monkeypatch.setattr(memory, "COPY_BYTES", at_once)  # by pieces, and whole
+    if not isinstance(backend, Reference):
+        monkeypatch.setattr(getattr(backend, "gpu", backend).memory, "between", None)
+    slot, other = backend.slot((4, 5), np.uint32), backend.slot((2, 5), np.uint32)
+    backend.write(slot, np.arange(20, dtype=np.uint32).reshape(4, 5))
+    backend.copy(slot, slot, ((1, 0), (3, 1)))
+    assert backend.read(slot)[:, 0].tolist() == [5, 15, 10, 15]
+    backend.copy(slot, slot, ((0, 2), (2, 3)))  # one after another
+    assert backend.read(slot).tolist() == [list(range(n, n + 5)) for n in (5, 15, 5, 5)]
+    backend.copy(slot, other, ((1, 0), (2, 1)))
+    assert backend.read(other).tolist() == [list(range(n, n + 5)) for n in (15, 5)]
+    backend.copy(other, slot, ())
+    assert backend.read(slot)[:, 0].tolist() == [5, 15, 5, 5]
+    with pytest.raises(IndexError):
+        backend.copy(slot, other, ((0, 2),))
+
+
+def test_some_items_are_written_and_the_others_stay(backend: Any) -> None:
+    slot = backend.slot((4, 2, 3), np.float16)
+    backend.write(slot, np.arange(24, dtype=np.float16))
+    backend.write(slot, np.full((2, 2, 3), -1, np.float16), at=1)
+    assert backend.read(slot).reshape(-1).tolist() == [*range(6), *[-1] * 12, *range(18, 24)]
+    rows = backend.slot((3,), STATE)
+    row = np.zeros(1, STATE)
+    row["slot"] = 7
+    backend.write(rows, row, at=2)
+    assert backend.read(rows)["slot"].tolist() == [0, 0, 7]
+
+
+@pytest.mark.gpu
+def test_what_cannot_be_written_or_copied_alone_is_refused(gpu: Gpu) -> None:
+    odd, whole = gpu.slot((3, 3), np.float16), gpu.slot((3, 3))
+    gpu.write(odd, np.zeros((1, 3), np.float16), at=2)
+    with pytest.raises(ValueError, match="cannot be written alone"):
+        gpu.write(odd, np.zeros((1, 3), np.float16), at=1)
+    for source, target in ((odd, odd), (odd, whole)):
+        with pytest.raises(ValueError, match="cannot be copied"):
+            gpu.copy(source, target, ((0, 1),))
 
 
 def test_release_takes_several(backend: Any) -> None:

@@ -294,7 +294,7 @@ def test_a_plan_stops_when_its_lines_are_done() -> None:
         ran.append(len(ran))
         state.rows["done"][: len(ran) - 1] = 1
 
-    OPS.record(trace, state).run(9)
+    OPS.record(trace, state.rows).run(9)
     assert len(ran) == 3
     OPS.record(trace).run(2)
     assert len(ran) == 5

@@ -337,7 +337,7 @@ def frames(backend: Any, temperature: float) -> tuple[Any, Any]:
             if group < groups - 1:
                 row = backend.embed_code(tables[group], state, total, first=group == 0)
 
-    plan = backend.record(frame, state)
+    plan = backend.record(frame, state.rows)
     plan.run(4)
     plan.run(4)
     return backend.read(state.codes), backend.read(state.rows)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 from weakref import WeakSet
 
@@ -14,10 +14,17 @@ from oscine.errors import DeviceError, DeviceMemoryError
 from oscine.gpu.device import Device
 from oscine.gpu.tensor import Tensor
 
+COPY_BYTES = 8 << 20  # WebGPU copies between two buffers only: a slot's own copies go by a third
+
 
 def mebibytes(nbytes: int) -> str:
     """For people."""
     return f"{nbytes / (1 << 20):.1f} MiB"
+
+
+def item_bytes(tensor: Tensor) -> int:
+    """What one item of the leading axis takes."""
+    return math.prod(tensor.shape[1:]) * tensor.dtype.itemsize
 
 
 class Memory:
@@ -38,6 +45,7 @@ class Memory:
         self.staging: dict[int, list[Any]] = {}
         self.released: WeakSet[Any] = WeakSet()
         self.releases = 0
+        self.between: Tensor | None = None  # for copies within a slot
 
     def buffer(self, nbytes: int, usage: int) -> Any:
         """A new buffer. Raises DeviceMemoryError, DeviceLostError."""
@@ -127,17 +135,58 @@ class Memory:
         )
         return Tensor(array.shape, array.dtype, parts=parts)
 
-    def write(self, slot: Tensor, array: NDArray[Any]) -> None:
-        """Copy over the start of a slot; sizes that are no multiple of 4 bytes are padded."""
+    def write(self, tensor: Tensor, array: NDArray[Any], at: int = 0) -> None:
+        """Copy over items at, at + 1, ... of a slot; what is no multiple of 4 bytes is padded.
+
+        Raises ValueError where the items before `at` are no multiple of 4 bytes.
+        """
+        offset = at * item_bytes(tensor)
+        if offset % 4:
+            raise ValueError(f"item {at} of {tensor.shape} {tensor.dtype} cannot be written alone")
         data = np.ascontiguousarray(array).reshape(-1).view(np.uint8)
         if len(data) % 4:
             data = np.pad(data, (0, -len(data) % 4))
         self.device.check()
-        self.check_alive((slot,))
+        self.check_alive((tensor,))
         try:
-            self.device.handle.queue.write_buffer(slot.buffer, 0, data)
+            self.device.handle.queue.write_buffer(tensor.buffer, offset, data)
         except self.device.failures as problem:
             raise self.device.failure(problem) from problem
+
+    def copy(self, source: Tensor, target: Tensor, pairs: Sequence[tuple[int, int]]) -> None:
+        """Queue a copy of item i of source to item j of target for each (i, j), in turn.
+
+        Raises IndexError for an item that is not there, ValueError for sizes that do not fit.
+        """
+        self.device.check()
+        self.check_alive((source, target))
+        size, (items, places) = item_bytes(source), (source.shape[0], target.shape[0])
+        if size != item_bytes(target) or size % 4:
+            raise ValueError(f"an item of {source.shape} cannot be copied to one of {target.shape}")
+        if any(not (0 <= i < items and 0 <= j < places) for i, j in pairs):
+            raise IndexError(f"{list(pairs)} are not all items of {items}, {places}")
+        if not pairs:
+            return
+        between = self.third() if source.buffer is target.buffer else None
+
+        def fill(encoder: Any) -> None:
+            copy = encoder.copy_buffer_to_buffer
+            for i, j in pairs:
+                if between is None:
+                    copy(source.buffer, i * size, target.buffer, j * size, size)
+                    continue
+                for start in range(0, size, between.nbytes):
+                    count = min(between.nbytes, size - start)
+                    copy(source.buffer, i * size + start, between.buffer, 0, count)
+                    copy(between.buffer, 0, target.buffer, j * size + start, count)
+
+        self.device.submit(fill)
+
+    def third(self) -> Tensor:
+        """Memory for copies within a slot, made on first use."""
+        if self.between is None:
+            self.between = self.slot((COPY_BYTES,), np.uint8)
+        return self.between
 
     def snapshot(self, *slots: Tensor) -> Callable[[], tuple[NDArray[Any], ...]]:
         """Queue a copy of the slots; the returned function waits for it, once."""

@@ -6,7 +6,7 @@ const STOP_LENGTH: u32 = 3u;
 const STOP_NONFINITE: u32 = 4u;
 
 fn advance(line: u32, token: u32) {
-  let base = line * STATE_WORDS;
+  let base = line * WORDS;
   let count = state[base + COUNT];
   state[base + POSITION] += state[base + LENGTH];
   state[base + LENGTH] = 1u;

@@ -17,7 +17,7 @@ fn main(@builtin(global_invocation_id) at: vec3<u32>) {
   let row = at.y;
   let line = row / L;
   let l = row % L;
-  let base = line * STATE_WORDS;
+  let base = line * WORDS;
   let place = state[base + POSITION] + l;
   if (at.x >= WIDTH4 || state[base + DONE] != 0u || l >= state[base + LENGTH] || place >= MOST) {
     return;

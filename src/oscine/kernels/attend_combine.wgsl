@@ -15,7 +15,7 @@ const SPLITS: u32 = 1u;
 @compute @workgroup_size(64)
 fn main(@builtin(global_invocation_id) at: vec3<u32>) {
   let row = at.y;
-  if (at.x >= HEADS * W4 || state[row / L * STATE_WORDS + DONE] != 0u) {
+  if (at.x >= HEADS * W4 || state[row / L * WORDS + DONE] != 0u) {
     return;
   }
   let head = (row * HEADS + at.x / W4) * SPLITS;

@@ -39,7 +39,7 @@ fn main(
   @builtin(local_invocation_index) me: u32,
 ) {
   let row = workgroup.z;
-  let base = row / L * STATE_WORDS;
+  let base = row / L * WORDS;
   if (state[base + DONE] != 0u) {
     return;
   }

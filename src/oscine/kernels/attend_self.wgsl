@@ -47,7 +47,7 @@ fn main(
   let row = workgroup.y;
   let line = row / L;
   let l = row % L;
-  let base = line * STATE_WORDS;
+  let base = line * WORDS;
   let place = state[base + POSITION] + l;
   if (state[base + DONE] != 0u || l >= state[base + LENGTH] || place >= MOST) {
     return;

@@ -49,7 +49,7 @@ fn collect(me: u32, group: u32) {
     let offer = (group * SPEAKERS + i / RANKS) * OFFER_WORDS;
     let at = offer + 1u + 2u * (i % RANKS);
     given[i] = Beam(parent, offers[at + 1u], NEVER);
-    if (state[(group * BEAMS + parent) * STATE_WORDS + DONE] == 0u) {
+    if (state[(group * BEAMS + parent) * WORDS + DONE] == 0u) {
       given[i].score = bitcast<f32>(offers[at]);
       atomicOr(&seen, 1u + BROKEN * offers[offer]);
     }
@@ -104,7 +104,7 @@ fn copy_columns(me: u32, group: u32, first_place: u32, beams: u32, endings: u32)
       column[beam * 128u + me] = origins[(first + beam) * ROOM + at];
     }
     for (var beam = 0u; beam < beams; beam++) {
-      let parent = (first + next[beam].parent) * STATE_WORDS;
+      let parent = (first + next[beam].parent) * WORDS;
       if (at < state[parent + POSITION] + state[parent + LENGTH]) {
         origins[(first + beam) * ROOM + at] = column[next[beam].parent * 128u + me];
       }
@@ -113,18 +113,18 @@ fn copy_columns(me: u32, group: u32, first_place: u32, beams: u32, endings: u32)
   for (var i = me; i < endings; i += 128u) {
     let to = (first_place + i) * POOL_WORDS;
     pool_rows[to + POOL_FILLED] = 1u;
-    pool_rows[to + POOL_COUNT] = state[(first + ended[i].parent) * STATE_WORDS + COUNT];
+    pool_rows[to + POOL_COUNT] = state[(first + ended[i].parent) * WORDS + COUNT];
     pool_rows[to + POOL_SUM_LOGPROB] = bitcast<u32>(ended[i].score);
   }
 }
 
 fn copy_state(me: u32, first: u32, beams: u32) {
-  if (me < STATE_WORDS) {
+  if (me < WORDS) {
     for (var beam = 0u; beam < BEAMS; beam++) {
-      column[beam * 128u + me] = state[(first + beam) * STATE_WORDS + me];
+      column[beam * 128u + me] = state[(first + beam) * WORDS + me];
     }
     for (var beam = 0u; beam < beams; beam++) {
-      state[(first + beam) * STATE_WORDS + me] = column[next[beam].parent * 128u + me];
+      state[(first + beam) * WORDS + me] = column[next[beam].parent * 128u + me];
     }
   }
 }
@@ -137,7 +137,7 @@ fn main(
 ) {
   let group = workgroup.x;
   let first = group * BEAMS;
-  let base = (first + me) * STATE_WORDS;
+  let base = (first + me) * WORDS;
   if (me == 0u) {  // not every driver clears them for every workgroup
     atomicStore(&seen, 0u);
     atomicStore(&occupied, 0u);

@@ -65,7 +65,7 @@ fn main(
   @builtin(local_invocation_index) me: u32,
 ) {
   let speaker = workgroup.x;
-  let base = speaker * SHARE * STATE_WORDS;
+  let base = speaker * SHARE * WORDS;
   if (state[base + DONE] != 0u) {
     return;
   }

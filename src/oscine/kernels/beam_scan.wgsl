@@ -27,7 +27,7 @@ fn main(
   @builtin(num_workgroups) workgroups: vec3<u32>,
   @builtin(local_invocation_index) me: u32,
 ) {
-  let base = workgroup.y * SHARE * STATE_WORDS;
+  let base = workgroup.y * SHARE * WORDS;
   if (state[base + DONE] != 0u) {
     return;
   }

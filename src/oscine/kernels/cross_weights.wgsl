@@ -27,7 +27,7 @@ fn main(
   @builtin(local_invocation_index) me: u32,
 ) {
   let row = workgroup.y;
-  let base = row / L * STATE_WORDS;
+  let base = row / L * WORDS;
   let frames = min(state[base + FRAMES], KEYS);
   let head = chosen[workgroup.x] * W4;
   if (me < W4) {

@@ -20,7 +20,7 @@ const PROMPT: bool = false;
 @compute @workgroup_size(64)
 fn main(@builtin(global_invocation_id) at: vec3<u32>) {
   let row = at.y;
-  let base = row / L * STATE_WORDS;
+  let base = row / L * WORDS;
   if (at.x >= WIDTH4 || state[base + DONE] != 0u) {
     return;
   }

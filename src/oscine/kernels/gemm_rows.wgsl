@@ -9,7 +9,6 @@
 // use _exchange_subgroup
 // use _halve
 // use _weights_f32
-// use _state
 // use _guard
 // use _activation
 const ROWS: u32 = 1u;

@@ -7,7 +7,6 @@
 // Launch ceil(OUTPUTS / teams of a workgroup) workgroups, folded at 65,535.
 // use _team_subgroup
 // use _weights_f32
-// use _state
 // use _guard
 // use _activation
 const ROWS: u32 = 1u;

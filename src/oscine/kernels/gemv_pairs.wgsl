@@ -7,7 +7,6 @@
 // Launch ceil(PAIRS / teams of a workgroup) workgroups, folded at 65,535.
 // use _team_subgroup
 // use _wide_four
-// use _state
 // use _guard
 // use _activation
 const ROWS: u32 = 1u;

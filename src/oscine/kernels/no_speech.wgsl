@@ -27,7 +27,7 @@ fn main(
     total += exp(logits[row + i] - top);
   }
   total = block_sum(me, total);
-  let base = workgroup.x * STATE_WORDS;
+  let base = workgroup.x * WORDS;
   if (me == 0u && state[base + DONE] == 0u) {
     let share = exp(logits[row + rules[NO_SPEECH]] - top) / total;
     state[base + NO_SPEECH_PROB] = bitcast<u32>(share);

@@ -39,7 +39,7 @@ fn main(
   @builtin(local_invocation_index) me: u32,
 ) {
   let line = workgroup.y;
-  let base = line * STATE_WORDS;
+  let base = line * WORDS;
   if (state[base + DONE] != 0u) {
     return;
   }

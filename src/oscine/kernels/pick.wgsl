@@ -51,7 +51,7 @@ fn main(
   @builtin(local_invocation_index) me: u32,
 ) {
   let line = workgroup.x;
-  let base = line * STATE_WORDS;
+  let base = line * WORDS;
   let text = gather(line, 0u, me);
   let stamps = gather(line, 1u, me);
   if (me != 0u || state[base + DONE] != 0u) {

@@ -15,7 +15,7 @@ fn main(@builtin(global_invocation_id) at: vec3<u32>) {
     return;
   }
   let line = at.y % LINES;
-  let base = line * STATE_WORDS;
+  let base = line * WORDS;
   let row = select(state[base + SOT], max(state[base + LENGTH], 1u) - 1u, at.y < LINES);
   y[at.y * WIDTH4 + at.x] = x[(line * L + min(row, L - 1u)) * WIDTH4 + at.x];
 }

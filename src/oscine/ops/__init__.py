@@ -13,7 +13,7 @@ float16.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
 
@@ -26,15 +26,22 @@ from oscine.ops.codec_ops import Taps as Taps
 from oscine.ops.conformer_ops import ConformerOps
 from oscine.ops.conformer_ops import Lengths as Lengths
 from oscine.ops.speech_ops import SAMPLING as SAMPLING
-from oscine.ops.speech_ops import UTTERANCE as UTTERANCE
 from oscine.ops.speech_ops import HeadNorms as HeadNorms
 from oscine.ops.speech_ops import Rotary as Rotary
 from oscine.ops.speech_ops import SpeechOps
 from oscine.ops.speech_ops import Utterances as Utterances
+from oscine.ops.state import HEADER as HEADER
+from oscine.ops.state import STATE as STATE
+from oscine.ops.state import STATE_FIELDS as STATE_FIELDS
+from oscine.ops.state import STOP_END as STOP_END
+from oscine.ops.state import STOP_LENGTH as STOP_LENGTH
+from oscine.ops.state import STOP_NONFINITE as STOP_NONFINITE
+from oscine.ops.state import STOP_REPEAT as STOP_REPEAT
+from oscine.ops.state import TRACK as TRACK
+from oscine.ops.state import UTTERANCE as UTTERANCE
 from oscine.ops.transducer_ops import ARC as ARC
 from oscine.ops.transducer_ops import DECISION as DECISION
 from oscine.ops.transducer_ops import NODE as NODE
-from oscine.ops.transducer_ops import TRACK as TRACK
 from oscine.ops.transducer_ops import Boost as Boost
 from oscine.ops.transducer_ops import Memory as Memory
 from oscine.ops.transducer_ops import Track as Track
@@ -46,30 +53,6 @@ from oscine.ops.types import Norm as Norm
 from oscine.ops.types import RmsNorm as RmsNorm
 from oscine.ops.types import Tensor as Tensor
 from oscine.tree import tree_map
-
-#: One row of decoding state, 4 bytes a field. Kernels read it by index: kernels/_state.wgsl.
-STATE_FIELDS: tuple[tuple[str, type], ...] = (
-    ("done", np.uint32),  # 0 while running, else why it stopped: a STOP_* value
-    ("position", np.uint32),  # tokens in the cache; the first row of this pass has this position
-    ("length", np.uint32),  # rows of this pass that count: the prompt's length, then 1
-    ("token", np.uint32),  # the token picked last, input of the next step
-    ("count", np.uint32),  # tokens picked so far, end-of-text not counted
-    ("limit", np.uint32),  # most tokens that may be picked
-    ("last_timestamp", np.uint32),  # id of the latest timestamp picked, 0 if none
-    ("after_timestamp", np.uint32),  # 1 if the token picked last is a timestamp
-    ("after_pair", np.uint32),  # 1 if the one before it is one too, or there is none before it
-    ("repeats", np.uint32),  # how many of the latest tokens are the same
-    ("seed", np.uint32),  # of the counter-based random numbers
-    ("sot", np.uint32),  # row of this pass that holds <|startoftranscript|>
-    ("temperature", np.float32),  # 0: greedy
-    ("sum_logprob", np.float32),  # of the filtered distribution without temperature
-    ("no_speech_prob", np.float32),
-    ("window", np.uint32),  # which of the encoded windows this line listens to
-    ("frames", np.uint32),  # encoder positions of it that hold sound: what cross_weights looks at
-)
-STATE = np.dtype([(name, kind) for name, kind in STATE_FIELDS])
-
-STOP_END, STOP_REPEAT, STOP_LENGTH, STOP_NONFINITE = 1, 2, 3, 4
 
 #: What `pick` needs to know of a vocabulary and a task: kernels/_rules.wgsl.
 RULES_FIELDS: tuple[tuple[str, type], ...] = (
@@ -249,7 +232,7 @@ class Plan(Protocol):
     """A recorded pass: the same work again and again, on whatever the slots hold by then."""
 
     def run(self, times: int = 1) -> None:
-        """Replay the pass; a plan with a guard stops by itself once every line of it is done."""
+        """Replay the pass; a plan with a guard stops by itself once every row of it is done."""
         ...
 
 
@@ -273,8 +256,12 @@ class Backend(Ops, Protocol):
         """The start of a slot under another shape; the same memory."""
         ...
 
-    def copy_first(self, slot: Tensor, index: int) -> None:
-        """Copy item 0 of a slot [N, ...] to item `index`, after the work so far."""
+    def copy(self, source: Tensor, target: Tensor, pairs: Sequence[tuple[int, int]]) -> None:
+        """Copy item i of source [N, ...] to item j of target [M, ...] for each (i, j), in turn.
+
+        After the work so far, and before the work that follows. Both may be the same slot. Raises
+        IndexError for an item that is not there, ValueError where items differ in size.
+        """
         ...
 
     def release(self, *slots: Tensor) -> None:
@@ -285,8 +272,12 @@ class Backend(Ops, Protocol):
         """The most bytes of one slot, and of all together where that can be known."""
         ...
 
-    def write(self, slot: Tensor, array: np.ndarray) -> None:
-        """Copy the host's array over the start of a slot."""
+    def write(self, tensor: Tensor, array: np.ndarray, at: int = 0) -> None:
+        """Copy the host's array over items at, at + 1, ... of a slot's leading axis.
+
+        After the work so far, and before the work that follows; what lies beside them stays.
+        Raises ValueError where items are no multiple of 4 bytes and `at` is not 0.
+        """
         ...
 
     def read(self, slot: Tensor) -> np.ndarray:
@@ -304,12 +295,13 @@ class Backend(Ops, Protocol):
     def record(
         self,
         trace: Callable[[], None],
-        guard: State | Track | Utterances | None = None,
+        guard: Tensor | None = None,
         name: str = "",
     ) -> Plan:
-        """Note the ops of the trace; once all lines of the guard are done, a replay is a no-op.
+        """Note the ops of the trace; once all rows of the guard are done, a replay is a no-op.
 
-        `name` is the plan's in a trace.
+        `guard`: state rows of any family, whose first word is `done`. `name` is the plan's in a
+        trace.
         """
         ...
 

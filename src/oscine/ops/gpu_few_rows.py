@@ -34,8 +34,8 @@ class GpuFewRows(Recorder):
         """The state that a kernel asks before it works, how many lines it has and how long."""
         if self.guard is None:
             return None, {"LINES": 0}
-        rows: Tensor = self.guard.rows
-        return rows, {"LINES": rows.shape[0], "STATE_WORDS": rows.dtype.itemsize // 4}
+        rows = self.guard
+        return rows, {"LINES": rows.shape[0], "WORDS": rows.dtype.itemsize // 4}
 
     def team(self, rows: int, width: int) -> tuple[dict[str, Parameter], tuple[int, ...]]:
         """Who works together on each of `rows` rows of `width` values: parameters and grid.

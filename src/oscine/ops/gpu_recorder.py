@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from math import ceil, prod
 from typing import Any
@@ -18,11 +18,9 @@ from oscine.gpu.memory import Memory
 from oscine.gpu.plan import Dispatch, Mark, Plan, Pool
 from oscine.gpu.profile import wanted
 from oscine.gpu.tensor import Tensor
-from oscine.ops import State, Track, Utterances
 
 MOST_GROUPS = 65535  # workgroups along one axis
 WORKGROUP = 128  # invocations, unless a kernel has reasons of its own
-COPY_BYTES = 8 << 20  # WebGPU copies between two buffers only: a slot's own copies go by a third
 
 
 class Recorder:
@@ -42,9 +40,8 @@ class Recorder:
         self.profile = wanted(device)
         self.dispatches: list[Dispatch] = []
         self.marks: list[Mark] = []
-        self.guard: State | Track | Utterances | None = None
+        self.guard: Tensor | None = None  # state rows
         self.block = "subgroup" if "subgroups" in device.features else "workgroup"
-        self.between: Tensor | None = None  # for copies within a slot
 
     # -- memory and time ----------------------------------------------------------------------
 
@@ -62,26 +59,14 @@ class Recorder:
     def room(self) -> tuple[int, int | None]:
         return self.memory.largest_binding, None  # WebGPU does not tell how much memory is free
 
-    def copy_first(self, slot: Tensor, index: int) -> None:
-        size = slot.nbytes // slot.shape[0]
-        if self.between is None:
-            self.between = self.slot((COPY_BYTES,), np.uint8)
-        between, most = self.between.buffer, self.between.nbytes
-
-        def fill(encoder: Any) -> None:
-            copy = encoder.copy_buffer_to_buffer
-            for start in range(0, size, most):
-                count = min(most, size - start)
-                copy(slot.buffer, start, between, 0, count)
-                copy(between, 0, slot.buffer, index * size + start, count)
-
-        self.device.submit(fill)
-
     def release(self, *slots: Tensor) -> None:
         self.memory.release(*slots)
 
-    def write(self, slot: Tensor, array: NDArray[Any]) -> None:
-        self.memory.write(slot, array)
+    def write(self, tensor: Tensor, array: NDArray[Any], at: int = 0) -> None:
+        self.memory.write(tensor, array, at)
+
+    def copy(self, source: Tensor, target: Tensor, pairs: Sequence[tuple[int, int]]) -> None:
+        self.memory.copy(source, target, pairs)
 
     def read(self, slot: Tensor) -> NDArray[Any]:
         return self.memory.snapshot(slot)()[0]
@@ -106,7 +91,7 @@ class Recorder:
     def record(
         self,
         trace: Callable[[], None],
-        guard: State | Track | Utterances | None = None,
+        guard: Tensor | None = None,
         name: str = "",
     ) -> Plan:
         with self.recording(guard) as dispatches:
@@ -115,7 +100,7 @@ class Recorder:
         return Plan(self.device, self.pool, dispatches, name, self.profile, marks)
 
     @contextmanager
-    def recording(self, guard: State | Track | Utterances | None) -> Iterator[list[Dispatch]]:
+    def recording(self, guard: Tensor | None) -> Iterator[list[Dispatch]]:
         """Ops called inside go to the yielded list."""
         before = self.dispatches, self.marks, self.guard
         self.dispatches, self.marks, self.guard = [], [], guard

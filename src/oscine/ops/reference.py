@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from itertools import groupby, product
 from math import prod
 from typing import Any
@@ -18,7 +18,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from oscine.bfloat16 import BFLOAT16, widen
-from oscine.ops import Activation, Cache, Linear, Norm, RmsNorm, State, Track, Utterances
+from oscine.ops import Activation, Cache, Linear, Norm, RmsNorm, State
 from oscine.ops.activations import ACTIVATIONS, blocks, cut, silu
 from oscine.ops.codec import Coding
 from oscine.ops.conformer import Conformer
@@ -84,13 +84,13 @@ def split_heads(x: Array, heads: int) -> Array:
 class ReferencePlan:
     """A closure: recording costs nothing here, so replaying is calling."""
 
-    def __init__(self, trace: Callable[[], None], guard: State | Track | Utterances | None) -> None:
+    def __init__(self, trace: Callable[[], None], guard: Array | None) -> None:
         self.trace, self.guard = trace, guard
 
     def run(self, times: int = 1) -> None:
         with single_threaded_blas():
             for _ in range(times):
-                if self.guard is not None and self.guard.rows["done"].all():
+                if self.guard is not None and self.guard["done"].all():
                     return
                 self.trace()
 
@@ -123,8 +123,9 @@ class Reference(Conformer, Decisions, Transducing, Speaking, Coding):
     def view(self, slot: Array, shape: tuple[int, ...]) -> Array:
         return slot.reshape(-1)[: prod(shape)].reshape(shape)
 
-    def copy_first(self, slot: Array, index: int) -> None:
-        slot[index] = slot[0]
+    def copy(self, source: Array, target: Array, pairs: Sequence[tuple[int, int]]) -> None:
+        for i, j in pairs:
+            target[j] = source[i]
 
     def release(self, *slots: Array) -> None:
         """Memory goes with the last reference."""
@@ -136,8 +137,9 @@ class Reference(Conformer, Decisions, Transducing, Speaking, Coding):
             free = None
         return sys.maxsize, free
 
-    def write(self, slot: Array, array: Array) -> None:
-        slot.reshape(-1)[: array.size] = array.reshape(-1)
+    def write(self, tensor: Array, array: Array, at: int = 0) -> None:
+        start = at * prod(tensor.shape[1:])
+        tensor.reshape(-1)[start : start + array.size] = array.reshape(-1)
 
     def read(self, slot: Array) -> Array:
         return slot.copy()
@@ -152,7 +154,7 @@ class Reference(Conformer, Decisions, Transducing, Speaking, Coding):
     def record(
         self,
         trace: Callable[[], None],
-        guard: State | Track | Utterances | None = None,
+        guard: Array | None = None,
         name: str = "",
     ) -> ReferencePlan:
         return ReferencePlan(trace, guard)

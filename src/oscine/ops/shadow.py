@@ -7,7 +7,7 @@ a difference belongs to the op it is found in.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import fields
 from inspect import signature
 from operator import attrgetter
@@ -163,16 +163,16 @@ class Shadow:
     def room(self) -> tuple[int, int | None]:
         return self.gpu.room()
 
-    def copy_first(self, slot: Pair, index: int) -> None:
-        self.reference.copy_first(slot.ours, index)
-        self.gpu.copy_first(slot.theirs, index)
+    def copy(self, source: Pair, target: Pair, pairs: Sequence[tuple[int, int]]) -> None:
+        self.reference.copy(source.ours, target.ours, pairs)
+        self.gpu.copy(source.theirs, target.theirs, pairs)
 
     def release(self, *slots: Pair) -> None:
         self.gpu.release(*(slot.theirs for slot in slots))
 
-    def write(self, slot: Pair, array: NDArray[Any]) -> None:
-        self.reference.write(slot.ours, array)
-        self.gpu.write(slot.theirs, array)
+    def write(self, tensor: Pair, array: NDArray[Any], at: int = 0) -> None:
+        self.reference.write(tensor.ours, array, at)
+        self.gpu.write(tensor.theirs, array, at)
 
     def read(self, slot: Pair) -> NDArray[Any]:
         return self.reference.read(slot.ours)
@@ -186,10 +186,10 @@ class Shadow:
     def record(
         self,
         trace: Callable[[], None],
-        guard: State | Track | Utterances | None = None,
+        guard: Pair | None = None,
         name: str = "",
     ) -> ReferencePlan:
-        return ReferencePlan(trace, side(guard, "ours"))
+        return ReferencePlan(trace, None if guard is None else guard.ours)
 
     def padded(self, length: int) -> int:
         return length

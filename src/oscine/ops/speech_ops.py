@@ -18,20 +18,6 @@ import numpy as np
 
 from oscine.ops.types import Cache, Linear, Norm, RmsNorm, Tensor
 
-#: Where an utterance stands, 4 bytes a field: kernels/_utterance.wgsl. `done` is first: see STATE.
-UTTERANCE_FIELDS: tuple[tuple[str, type], ...] = (
-    ("done", np.uint32),  # 0 while running, else why it stopped: a STOP_* value
-    ("position", np.uint32),  # of the talker's cache at which the first row of this pass stands
-    ("length", np.uint32),  # rows of this pass that count: the prompt's length, then 1
-    ("count", np.uint32),  # whole frames chosen so far
-    ("limit", np.uint32),  # frames at which it stops (STOP_LENGTH); it can go on from there
-    ("group", np.uint32),  # codes of the present frame that are chosen: 0 to G - 1
-    ("code", np.uint32),  # the code chosen last
-    ("seed", np.uint32),  # of the counter-based random numbers
-    ("texts", np.uint32),  # rows of text that there are; the last stands for all that follow
-)
-UTTERANCE = np.dtype([(name, kind) for name, kind in UTTERANCE_FIELDS])
-
 #: How `sample` chooses, for the talker's head or for the predictor's: kernels/_sampling.wgsl.
 SAMPLING_FIELDS: tuple[tuple[str, type], ...] = (
     ("vocabulary", np.uint32),  # V

@@ -19,22 +19,6 @@ import numpy as np
 
 from oscine.ops.types import Linear, Tensor
 
-#: Where a line stands, 4 bytes a field: kernels/_track.wgsl. `done` is first, as in STATE.
-TRACK_FIELDS: tuple[tuple[str, type], ...] = (
-    ("done", np.uint32),  # 0 while running, else why it stopped: a STOP_* value
-    ("frame", np.uint32),  # the next to look at; at the end it may lie beyond the last
-    ("frames", np.uint32),  # T of this line
-    ("first", np.uint32),  # row of the encoder's projection that holds frame 0
-    ("token", np.uint32),  # the label emitted last; the blank, whose embedding is 0, at the start
-    ("fresh", np.uint32),  # 1: the prediction network has yet to see that label
-    ("half", np.uint32),  # of the memory, which holds what was before that label
-    ("symbols", np.uint32),  # labels emitted at this frame
-    ("node", np.uint32),  # of the tree of boosted phrases
-    ("count", np.uint32),  # decisions written
-    ("limit", np.uint32),  # most decisions that there is room for
-)
-TRACK = np.dtype([(name, kind) for name, kind in TRACK_FIELDS])
-
 #: One look at one frame: kernels/_track.wgsl.
 DECISION_FIELDS: tuple[tuple[str, type], ...] = (
     ("frame", np.uint32),

@@ -147,7 +147,9 @@ class TransducerLines(Lines):
         key = None if boost is None else id(boost)
         if key not in self.steps:
             self.steps = {k: v for k, v in self.steps.items() if k is None}
-            plan = self.decoder.backend.record(lambda: self.trace_step(boost), self.track, "step")
+            plan = self.decoder.backend.record(
+                lambda: self.trace_step(boost), self.track.rows, "step"
+            )
             self.steps[key] = plan, boost
         return self.steps[key][0]
 

@@ -113,7 +113,7 @@ class Line:
 
     def record(self, trace: Callable[[], None], name: str) -> ops.Plan:
         """A plan that does nothing once the utterance is done."""
-        return self.backend.record(trace, self.buffers.utterances, name)
+        return self.backend.record(trace, self.buffers.utterances.rows, name)
 
     def prompt_plan(self, length: int) -> tuple[ops.Tensor, ops.Plan]:
         """Where prompts so long go, and the plan to the first frame; made on first use.

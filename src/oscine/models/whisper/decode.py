@@ -149,7 +149,7 @@ class Decoder:
             self.window.run()
             if index:
                 for slot in self.memory:
-                    self.backend.copy_first(slot, index)
+                    self.backend.copy(slot, slot, ((0, index),))
         self.backend.snapshot(self.mel)()  # wait, so that the time is its own
         self.clock("encode", started)
 

@@ -70,7 +70,7 @@ class Lines:
         self.mask = backend.slot((config.n_vocab,), np.uint32)
         self.logits = backend.slot((2 * groups, config.n_vocab))
         self.prompts: dict[int, tuple[ops.Tensor, ops.Plan]] = {}
-        self.step = backend.record(self.trace_step, self.state, "step")
+        self.step = backend.record(self.trace_step, self.state.rows, "step")
 
     def caches(self, lines: int) -> list[ops.Cache]:
         """The first lines of every layer's cache: all of these lines', or one a group for the lead,
@@ -142,7 +142,7 @@ class Lines:
         if length not in self.prompts:
             backend = self.decoder.backend
             slot = backend.slot((self.shape.groups, length), np.uint32)
-            plan = backend.record(lambda: self.trace_prompt(slot), self.lead, "prompt")
+            plan = backend.record(lambda: self.trace_prompt(slot), self.lead.rows, "prompt")
             self.prompts[length] = slot, plan
         return self.prompts[length]
 
