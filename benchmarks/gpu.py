@@ -141,7 +141,7 @@ def time_steps(decoder: Decoder, lines: Lines, repeat: int) -> list[float]:
         lines.prefill(requests)
         rules = rules_of(request, decoder.config.n_vocab)
         rules["repeat_limit"] = 0
-        decoder.backend.write(lines.rules, rules)
+        decoder.backend.write(lines.rules, rules.repeat(lines.shape.lines))
         pending = decoder.backend.snapshot(lines.state.rows)
         pending()
         started = perf_counter()

@@ -169,6 +169,8 @@ class Bench:
 
     def state(self, kind: Any = ops.STATE, **fields: int) -> Any:
         rows = np.zeros(2, kind)
+        if "slot" in (rows.dtype.names or ()):
+            rows["slot"] = (0, 1)
         for name, value in fields.items():
             rows[name] = value
         return self.up(rows)
@@ -217,7 +219,7 @@ def cross_weights(b: Bench) -> None:
 
 
 def rules(b: Bench, vocabulary: int) -> Any:
-    made = np.zeros(1, ops.RULES)
+    made = np.zeros(2, ops.RULES)
     made["vocabulary"], made["end"], made["timestamp_begin"] = vocabulary, vocabulary - 1, FAR
     made["repetition_penalty"], made["no_repeat_ngram"] = 2, 2
     return b.up(made)
@@ -235,12 +237,13 @@ def penalise(b: Bench) -> None:
 def probability(b: Bench) -> None:
     _, logits = b.noise(3, 7)
     prompt = b.up(np.array([[1, FAR, 2]], np.uint32))
-    found = b.run(lambda: b.gpu.probability(logits, prompt, rules(b, 7)), (3,))
+    state = ops.State(b.state(), b.up(np.zeros((2, 3), np.uint32)))
+    found = b.run(lambda: b.gpu.probability(logits, prompt, rules(b, 7), state), (3,))
     assert found[0] == 0 and 0 < found[1] < 1 and found[2] == 0
 
 
 def pick(b: Bench) -> None:
-    (_, logits), mask = b.noise(2, 7), b.up(np.zeros(7, np.uint32))
+    (_, logits), mask = b.noise(2, 7), b.up(np.zeros((1, 7), np.uint32))
     state = ops.State(b.state(count=FAR, limit=9), b.up(np.zeros((2, 3), np.uint32)))
     given = rules(b, 7)
     b.gpu.record(lambda: b.gpu.pick(logits, mask, given, state)).run()

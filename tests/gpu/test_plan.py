@@ -221,7 +221,7 @@ def test_a_plan_whose_lines_are_all_done_changes_nothing_of_theirs(gpu: Gpu) -> 
     positions = gpu.upload(values(9, width, 6))
     state = ops.State(gpu.slot((lines,), ops.STATE), gpu.slot((lines, 9), np.uint32))
     cache = ops.Cache(gpu.slot((lines, 9, width)), gpu.slot((lines, 9, width)))
-    rules, mask = gpu.slot((1,), ops.RULES), gpu.slot((vocabulary,), np.uint32)
+    rules, masks = gpu.slot((2,), ops.RULES), gpu.slot((1, vocabulary), np.uint32)
     kv = gpu.upload(values(30, 2 * width, 7)[None])
     packed = gpu.upload(values(3 * width, width, 8))
 
@@ -230,12 +230,13 @@ def test_a_plan_whose_lines_are_all_done_changes_nothing_of_theirs(gpu: Gpu) -> 
         qkv = gpu.linear(x, ops.Linear(packed, None), norm=norm)
         x = gpu.linear(gpu.attend_self(qkv, cache, state, 2), linear, add=x)
         x = gpu.linear(gpu.attend_cross(x, kv, state, 2), linear, add=x)
-        gpu.pick(gpu.linear(x, ops.Linear(table, None)), mask, rules, state)
+        gpu.pick(gpu.linear(x, ops.Linear(table, None)), masks, rules, state)
 
     plan = gpu.record(trace, state.rows)
     rows = np.zeros(lines, ops.STATE)
     rows["length"], rows["limit"], rows["position"], rows["after_pair"] = 1, 8, 1, 1
-    numbers = np.zeros(1, ops.RULES)
+    rows["slot"] = (1, 0)
+    numbers = np.zeros(2, ops.RULES)
     numbers["vocabulary"] = numbers["timestamp_begin"] = vocabulary
     numbers["end"] = vocabulary - 1
     gpu.write(state.rows, rows)

@@ -113,35 +113,37 @@ def plain_search(
 def search(
     backend: Any, models: Sequence[Model], width: int, places: int, mask: Array, rule: Array
 ) -> tuple[Array, Array, Array, Array]:
-    """The same through pick_beams, one group a model: rows, tokens, pool rows and pool tokens.
+    """The same through pick_beams, one group a model: rows, their tokens, and each group's pool of
+    rows and tokens. The slots of the lines are in no order, and others are free.
 
     Beside it a cache that holds tokens for keys: through the origins it must read as the tokens do.
     """
-    groups, lines = len(models), len(models) * width
-    slots = [
-        *(backend.slot((lines,), ops.STATE), backend.slot((lines, ROOM), np.uint32)),
-        *(
-            backend.slot((groups, places), ops.POOL),
-            backend.slot((groups, places, ROOM), np.uint32),
-        ),
+    groups, lines, slots = len(models), len(models) * width, len(models) * width + 3
+    held = [
+        *(backend.slot((lines,), ops.STATE), backend.slot((slots, ROOM), np.uint32)),
+        *(backend.slot((slots, places), ops.POOL), backend.slot((slots, places, ROOM), np.uint32)),
     ]
-    own, logits = backend.slot((lines, ROOM), np.uint32), backend.slot((lines, VOCABULARY))
-    given, suppressed = backend.slot((1,), ops.RULES), backend.slot((VOCABULARY,), np.uint32)
-    state, pool = ops.State(slots[0], slots[1], own), ops.Pool(slots[2], slots[3])
-    rows = np.zeros(lines, ops.STATE)
+    own, logits = backend.slot((slots, ROOM), np.uint32), backend.slot((lines, VOCABULARY))
+    given, masks = backend.slot((slots,), ops.RULES), backend.slot((2, VOCABULARY), np.uint32)
+    state, pool = ops.State(held[0], held[1], own), ops.Pool(held[2], held[3])
+    rows, asked_rules = np.zeros(lines, ops.STATE), np.zeros(slots, ops.RULES)
     rows["length"], rows["limit"], rows["after_pair"] = PROMPT, LIMIT, 1
-    line = np.arange(lines)[:, None]
-    origins = np.where(np.arange(ROOM) < PROMPT, line - line % width, line).astype(np.uint32)
-    for slot, array in ((state.rows, rows), (own, origins), (given, rule), (suppressed, mask)):
+    rows["slot"] = seats = np.random.default_rng(lines).permutation(slots)[:lines]
+    asked_rules[seats] = rule
+    asked_rules["mask"] = 1
+    origins = np.repeat(np.arange(slots, dtype=np.uint32)[:, None], ROOM, 1)
+    origins[seats, :PROMPT] = seats[::width].repeat(width)[:, None]
+    for slot, array in ((state.rows, rows), (own, origins), (given, asked_rules)):
         backend.write(slot, array)
+    backend.write(masks, mask, at=1)
 
     def step(share: int) -> Any:
         return backend.record(
-            lambda: backend.pick_beams(logits, suppressed, given, state, pool, share)
+            lambda: backend.pick_beams(logits, masks, given, state, pool, width, share)
         )
 
-    plan, cache = step(width), np.full((lines, ROOM), 99)
-    cache[::width, :PROMPT] = -1  # the prompt
+    plan, cache = step(width), np.full((slots, ROOM), 99)
+    cache[seats[::width], :PROMPT] = -1  # the prompt
     tokens = np.zeros((lines, ROOM), np.uint32)
     for turn in range(LIMIT + 1):
         asked = np.zeros((lines, VOCABULARY), np.float32)
@@ -151,18 +153,20 @@ def search(
         backend.write(logits, asked)
         plan.run()
         rows, tokens, origins = (backend.read(slot) for slot in (state.rows, state.tokens, own))
+        assert rows["slot"].tolist() == seats.tolist()
+        tokens, origins = tokens[seats], origins[seats]
         for b in np.flatnonzero(rows["done"] == 0):
             places_ = np.arange(rows[b]["position"])
             past = cache[origins[b, places_], places_]
             assert list(past) == [-1] * PROMPT + list(tokens[b, : rows[b]["count"] - 1])
         for b in np.flatnonzero(rows["done"] == 0):
-            cache[b, rows[b]["position"]] = rows[b]["token"]
+            cache[seats[b], rows[b]["position"]] = rows[b]["token"]
         if rows["done"].all():
             break
         plan = step(1) if turn == 0 else plan
     assert rows["done"].all()
-    rows, tokens, ended, texts = (backend.read(slot) for slot in slots)
-    return rows, tokens, ended, texts
+    rows, tokens, ended, texts = (backend.read(slot) for slot in held)
+    return rows, tokens[seats], ended[seats[::width]], texts[seats[::width]]
 
 
 def told(rows: Array, tokens: Array) -> list[tuple[tuple[int, ...], float]]:
@@ -239,20 +243,22 @@ def ready(backend: Any, width: int, **fields: Any) -> tuple[ops.State, ops.Pool]
     )
     rows = np.zeros(width, ops.STATE)
     rows["length"], rows["count"], rows["limit"], rows["position"] = 1, 1, 9, 4
+    rows["slot"] = np.arange(width)
     for name, value in fields.items():
         rows[name] = value
     backend.write(state.rows, rows)
-    pool = ops.Pool(backend.slot((1, 4), ops.POOL), backend.slot((1, 4, ROOM), np.uint32))
+    pool = ops.Pool(backend.slot((width, 4), ops.POOL), backend.slot((width, 4, ROOM), np.uint32))
     return state, pool
 
 
 def pick(backend: Any, logits: Array, mask: Array, state: ops.State, pool: ops.Pool) -> Array:
     """One step; the rows after it."""
-    given, suppressed = backend.slot((1,), ops.RULES), backend.slot((VOCABULARY,), np.uint32)
+    beams = state.rows.shape[0]
+    given, masks = backend.slot((beams,), ops.RULES), backend.slot((1, VOCABULARY), np.uint32)
     scores = backend.slot(logits.shape)
-    for slot, array in ((given, rules(False, 3)), (suppressed, mask), (scores, logits)):
+    for slot, array in ((given, rules(False, 3).repeat(beams)), (masks, mask), (scores, logits)):
         backend.write(slot, array)
-    backend.record(lambda: backend.pick_beams(scores, suppressed, given, state, pool)).run()
+    backend.record(lambda: backend.pick_beams(scores, masks, given, state, pool, beams)).run()
     rows: Array = backend.read(state.rows)
     return rows
 

@@ -26,9 +26,9 @@ VOCABULARY, END, NO_SPEECH, NO_TIMESTAMPS, BEGIN = 40, 20, 22, 23, 24
 
 
 def rules(
-    timestamps: bool = True, max_initial: int = 5, repeat_limit: int = 0, **own: Any
+    timestamps: bool = True, max_initial: int = 5, repeat_limit: int = 0, slots: int = 1, **own: Any
 ) -> Array:
-    made = np.zeros(1, ops.RULES)
+    made = np.zeros(slots, ops.RULES)
     fields = {
         "vocabulary": VOCABULARY,
         "end": END,
@@ -48,13 +48,14 @@ def rules(
 def fresh_state(lines: int = 1, limit: int = 30, **fields: Any) -> ops.State:
     rows = np.zeros(lines, ops.STATE)
     rows["length"], rows["limit"], rows["after_pair"] = 3, limit, 1
+    rows["slot"] = np.arange(lines)
     for name, value in fields.items():
         rows[name] = value
     return ops.State(rows, np.zeros((lines, 32), np.uint32))
 
 
 def no_mask() -> Array:
-    return np.zeros(VOCABULARY, np.uint32)
+    return np.zeros((1, VOCABULARY), np.uint32)
 
 
 def log_softmax(logits: Array) -> Array:
@@ -111,7 +112,7 @@ def test_picks_as_openai_does(seed: int, lift: float) -> None:
         filtered = openai_filter(logits[0], picked, mask, rules()[0])
         token = int(filtered.argmax())
         total += log_softmax(filtered)[token]
-        OPS.pick(logits, mask, rules(), state)
+        OPS.pick(logits, mask[None], rules(), state)
         row = state.rows[0]
         assert math.isclose(row["sum_logprob"], total, rel_tol=1e-4, abs_tol=1e-4)
         if token == END:
@@ -125,11 +126,11 @@ def test_picks_as_openai_does(seed: int, lift: float) -> None:
 
 def test_without_timestamps_only_the_mask_holds() -> None:
     mask, state = no_mask(), fresh_state(lines=2)
-    mask[7], mask[9] = ops.SUPPRESS, ops.SUPPRESS_FIRST
+    mask[0, 7], mask[0, 9] = ops.SUPPRESS, ops.SUPPRESS_FIRST
     state.rows["count"] = (0, 1)
     logits = np.zeros((2, VOCABULARY), np.float32)
     logits[:, [7, 9, NO_TIMESTAMPS]] = 9, 8, 7
-    OPS.pick(logits, mask, rules(timestamps=False), state)
+    OPS.pick(logits, mask, rules(timestamps=False, slots=2), state)
     assert list(state.rows["token"]) == [NO_TIMESTAMPS, 9]
 
 
@@ -144,7 +145,7 @@ def test_the_first_of_equals_wins(timestamps: bool) -> None:
 
 def test_where_nothing_may_follow_it_ends() -> None:
     state = fresh_state(sum_logprob=-2.0)
-    mask = np.full(VOCABULARY, ops.SUPPRESS, np.uint32)
+    mask = np.full((1, VOCABULARY), ops.SUPPRESS, np.uint32)
     OPS.pick(np.zeros((1, VOCABULARY), np.float32), mask, rules(), state)
     assert (state.rows["done"][0], state.rows["sum_logprob"][0]) == (ops.STOP_END, -2.0)
 
@@ -154,7 +155,7 @@ def test_what_is_no_number_stops_its_line_alone(bad: float) -> None:
     state = fresh_state(lines=2)
     logits = np.zeros((2, VOCABULARY), np.float32)
     logits[0, 3] = bad
-    OPS.pick(logits, no_mask(), rules(False), state)
+    OPS.pick(logits, no_mask(), rules(False, slots=2), state)
     assert list(state.rows["done"]) == [ops.STOP_NONFINITE, 0]
     assert list(state.rows["count"]) == [0, 1]
 
@@ -164,7 +165,7 @@ def test_repetition_and_length_end_a_line_and_done_lines_stay() -> None:
     logits = np.zeros((2, VOCABULARY), np.float32)
     logits[:, 6] = 5
     for _ in range(6):
-        OPS.pick(logits, no_mask(), rules(False, repeat_limit=4), state)
+        OPS.pick(logits, no_mask(), rules(False, repeat_limit=4, slots=2), state)
     assert list(state.rows["done"]) == [ops.STOP_REPEAT, ops.STOP_LENGTH]
     assert list(state.rows["count"]) == [4, 2]
 
@@ -173,7 +174,7 @@ def test_silence_is_judged_before_any_filter() -> None:
     state = fresh_state(lines=2, no_speech_prob=0.5)
     state.rows["done"] = (0, 1)
     logits = np.random.default_rng(23).normal(0, 3, (4, VOCABULARY)).astype(np.float32)
-    OPS.no_speech(logits, rules(), state)
+    OPS.no_speech(logits, rules(slots=2), state)
     expected = np.exp(log_softmax(logits[2].astype(np.float64))[NO_SPEECH])
     assert math.isclose(state.rows["no_speech_prob"][0], expected, rel_tol=1e-5)
     assert state.rows["no_speech_prob"][1] == 0.5
@@ -218,7 +219,7 @@ def test_probability_of_what_follows_among_text() -> None:
     logits = np.random.default_rng(4).normal(0, 3, (5, VOCABULARY)).astype(np.float32)
     logits[:, END:] = 30
     prompt = np.uint32([[BEGIN, 7, END, 3, END - 1]])
-    shares = OPS.probability(logits, prompt, rules())
+    shares = OPS.probability(logits, prompt, rules(), fresh_state())
     for row, token in ((0, 7), (2, 3), (3, END - 1)):
         text = np.exp(logits[row, :END].astype(np.float64))
         np.testing.assert_allclose(shares[row], text[token] / text.sum(), rtol=1e-5)
@@ -252,7 +253,7 @@ def test_sampling_follows_the_softmax(temperature: float) -> None:
     scores = np.full(VOCABULARY, -60.0, np.float32)
     scores[[1, 4, 8, 15]] = 1.0, 0.5, 0.0, -1.0
     logits = np.broadcast_to(scores, (lines, VOCABULARY))
-    OPS.pick(logits, no_mask(), rules(False), state)
+    OPS.pick(logits, no_mask(), rules(False, slots=lines), state)
     share = np.exp(log_softmax(scores.astype(np.float64) / temperature))
     counts = np.bincount(state.rows["token"], minlength=VOCABULARY)
     spread = np.sqrt(lines * share * (1 - share))

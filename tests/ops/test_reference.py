@@ -209,31 +209,33 @@ def test_cross_weights() -> None:
 
 
 def test_attend_self_appends_then_looks_back() -> None:
-    """Three lines: one token after five, two of a padded prompt of three, one that is done."""
+    """One token after five, two of a padded prompt of three, a line that is done: of four slots."""
     rows = np.zeros(3, ops.STATE)
     rows["position"], rows["length"], rows["done"] = (5, 0, 2), (1, 2, 3), (0, 0, 1)
+    rows["slot"] = slots = (3, 0, 1)
     qkv = noise(17, 9, 36)
-    before = ops.Cache(noise(18, 3, 10, 12), noise(19, 3, 10, 12))
+    before = ops.Cache(noise(18, 4, 10, 12), noise(19, 4, 10, 12))
     cache = ops.Cache(before.keys.copy(), before.values.copy())
-    state = ops.State(rows, np.zeros((3, 10), np.uint32))
+    state = ops.State(rows, np.zeros((4, 10), np.uint32))
     y = OPS.attend_self(qkv, cache, state, 2)
     keys, values = before.keys.copy(), before.values.copy()
     for line, start, count in ((0, 5, 1), (1, 0, 2)):
         for at in range(count):
             q, k, v = np.split(qkv[3 * line + at], 3)
-            keys[line, start + at], values[line, start + at] = k, v
+            slot = slots[line]
+            keys[slot, start + at], values[slot, start + at] = k, v
             seen = slice(0, start + at + 1)
-            parts = (heads_of(a, 2) for a in (q, keys[line, seen], values[line, seen]))
+            parts = (heads_of(a, 2) for a in (q, keys[slot, seen], values[slot, seen]))
             expected = [plain_attention(*one) for one in zip(*parts, strict=True)]
             assert_near(y[3 * line + at], np.concatenate(expected), 1e-5)
-    assert np.array_equal(cache.keys, keys)  # the done line's and what lies past the end as before
+    assert np.array_equal(cache.keys, keys)  # other slots and what is past the end as before
     assert np.array_equal(cache.values, values)
 
 
 def test_attend_self_looks_where_beams_keep_their_past() -> None:
     """Two beams that were one until position 3: both read its line, and append to their own."""
     rows = np.zeros(2, ops.STATE)
-    rows["position"], rows["length"] = 4, 1
+    rows["position"], rows["length"], rows["slot"] = 4, 1, (0, 1)
     qkv = noise(33, 2, 36)
     cache = ops.Cache(noise(34, 2, 14, 12), noise(35, 2, 14, 12))  # of which 10 are positions
     origins = np.uint32([[1] * 3 + [0] * 7, [1] * 10])

@@ -92,14 +92,14 @@ def test_a_wrong_kernel_is_named(gpu: Gpu, monkeypatch: pytest.MonkeyPatch, op: 
     def attend_cross(self: Gpu, q: Any, kv: Any, state: State, heads: int) -> Any:
         return right(self, q, kv, state, 1)
 
-    def pick(self: Gpu, logits: Any, mask: Any, rules: Any, state: State, share: int) -> None:
+    def pick(self: Gpu, logits: Any, masks: Any, rules: Any, state: State, share: int) -> None:
         pass
 
-    def pick_beams(self: Gpu, logits: Any, mask: Any, *others: Any) -> None:
-        right(self, logits, self.upload(np.full(mask.shape, SUPPRESS, np.uint32)), *others)
+    def pick_beams(self: Gpu, logits: Any, masks: Any, *others: Any) -> None:
+        right(self, logits, self.upload(np.full(masks.shape, SUPPRESS, np.uint32)), *others)
 
     def penalise(self: Gpu, logits: Any, rules: Any, state: State) -> Any:
-        return right(self, logits, self.slot((1,), RULES), state)
+        return right(self, logits, self.slot(rules.shape, RULES), state)
 
     monkeypatch.setattr(Gpu, op, locals()[op])
     with pytest.raises(

@@ -136,9 +136,9 @@ class Memory:
         return Tensor(array.shape, array.dtype, parts=parts)
 
     def write(self, tensor: Tensor, array: NDArray[Any], at: int = 0) -> None:
-        """Copy over items at, at + 1, ... of a slot; what is no multiple of 4 bytes is padded.
+        """Copy over items at, at + 1, ... of a slot; bytes are padded to a multiple of 4.
 
-        Raises ValueError where the items before `at` are no multiple of 4 bytes.
+        Raises ValueError where the first byte to write is not a multiple of 4.
         """
         offset = at * item_bytes(tensor)
         if offset % 4:
@@ -156,7 +156,7 @@ class Memory:
     def copy(self, source: Tensor, target: Tensor, pairs: Sequence[tuple[int, int]]) -> None:
         """Queue a copy of item i of source to item j of target for each (i, j), in turn.
 
-        Raises IndexError for an item that is not there, ValueError for sizes that do not fit.
+        Raises IndexError for an item that does not exist, ValueError where items differ in size.
         """
         self.device.check()
         self.check_alive((source, target))

@@ -1,5 +1,5 @@
 // Write a token down and move its line on. Paste after rules, state, tokens and ROOM, the tokens that
-// a line has room for.
+// a slot has room for.
 const STOP_END: u32 = 1u;
 const STOP_REPEAT: u32 = 2u;
 const STOP_LENGTH: u32 = 3u;
@@ -7,10 +7,12 @@ const STOP_NONFINITE: u32 = 4u;
 
 fn advance(line: u32, token: u32) {
   let base = line * WORDS;
+  let slot = state[base + SLOT];
+  let rule = slot * RULES_WORDS;
   let count = state[base + COUNT];
   state[base + POSITION] += state[base + LENGTH];
   state[base + LENGTH] = 1u;
-  if (token == rules[END]) {
+  if (token == rules[rule + END]) {
     state[base + DONE] = STOP_END;
     return;
   }
@@ -18,15 +20,15 @@ fn advance(line: u32, token: u32) {
   let repeats = select(1u, state[base + REPEATS] + 1u, same);
   state[base + REPEATS] = repeats;
   state[base + AFTER_PAIR] = select(state[base + AFTER_TIMESTAMP], 1u, count == 0u);
-  let stamp = token >= rules[TIMESTAMP_BEGIN];
+  let stamp = token >= rules[rule + TIMESTAMP_BEGIN];
   state[base + AFTER_TIMESTAMP] = select(0u, 1u, stamp);
   if (stamp) {
     state[base + LAST_TIMESTAMP] = token;
   }
-  tokens[line * ROOM + min(count, ROOM - 1u)] = token;
+  tokens[slot * ROOM + min(count, ROOM - 1u)] = token;
   state[base + TOKEN] = token;
   state[base + COUNT] = count + 1u;
-  if (rules[REPEAT_LIMIT] != 0u && repeats >= rules[REPEAT_LIMIT]) {
+  if (rules[rule + REPEAT_LIMIT] != 0u && repeats >= rules[rule + REPEAT_LIMIT]) {
     state[base + DONE] = STOP_REPEAT;
   } else if (count + 1u >= state[base + LIMIT]) {
     state[base + DONE] = STOP_LENGTH;

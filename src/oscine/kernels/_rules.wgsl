@@ -1,4 +1,5 @@
-// What a pick must know; the fields of oscine.ops.RULES, in their order.
+// What a pick must know, 11 words a slot; the fields of oscine.ops.RULES, in their order.
+const RULES_WORDS: u32 = 11u;
 const VOCABULARY: u32 = 0u;
 const END: u32 = 1u;
 const TIMESTAMP_BEGIN: u32 = 2u;
@@ -9,3 +10,4 @@ const MAX_INITIAL: u32 = 6u;
 const REPEAT_LIMIT: u32 = 7u;
 const NO_REPEAT_NGRAM: u32 = 8u;
 const REPETITION_PENALTY: u32 = 9u;
+const MASK: u32 = 10u;

@@ -1,5 +1,5 @@
-// keys[b, position + l] = k of row l, values likewise      for rows l < state.length
-// qkv [LINES·L, 3·D], keys and values [LINES, ROOM, D], D = 4·WIDTH4.
+// keys[state.slot, position + l] = k of row l of line b, values likewise      for rows l < state.length
+// qkv [LINES·L, 3·D], keys and values [SLOTS, ROOM, D], D = 4·WIDTH4.
 // Launch (ceil(WIDTH4 / 64), LINES·L).
 // use _state
 const L: u32 = 1u;
@@ -15,14 +15,13 @@ const ROOM: u32 = 448u;
 @compute @workgroup_size(64)
 fn main(@builtin(global_invocation_id) at: vec3<u32>) {
   let row = at.y;
-  let line = row / L;
   let l = row % L;
-  let base = line * WORDS;
+  let base = row / L * WORDS;
   let place = state[base + POSITION] + l;
   if (at.x >= WIDTH4 || state[base + DONE] != 0u || l >= state[base + LENGTH] || place >= MOST) {
     return;
   }
-  let to = (line * ROOM + place) * WIDTH4 + at.x;
+  let to = (state[base + SLOT] * ROOM + place) * WIDTH4 + at.x;
   keys[to] = qkv[row * 3u * WIDTH4 + WIDTH4 + at.x];
   values[to] = qkv[row * 3u * WIDTH4 + 2u * WIDTH4 + at.x];
 }

@@ -1,13 +1,13 @@
 // y[b, l] = softmax(q kᵀ / √W) v over keys 0 to position + l of line b, per head
-// q is qkv [LINES·L, 3·D]; keys and values [.., ROOM, D]; y [LINES·L, D]; D = HEADS·4·W4.
-// With ORIGINS, those of position p are in line origins[b, p] of the cache (L = 1); else in line b.
-// With APPEND (one row a line) each workgroup first writes its head of k and v to line b.
-// origins [LINES, MOST]. Launch (HEADS, LINES·L).
+// q is qkv [LINES·L, 3·D]; keys and values [SLOTS, ROOM, D]; y [LINES·L, D]; D = HEADS·4·W4.
+// The line has s = state.slot of the cache; with ORIGINS, the key of position p is in origins[s, p].
+// With APPEND (one row a line) each workgroup first writes its head of k and v to slot s.
+// origins [SLOTS, MOST]. Launch (HEADS, LINES·L).
 // use _state
 const L: u32 = 1u;
 const HEADS: u32 = 1u;
 const W4: u32 = 16u;
-const MOST: u32 = 448u;  // positions of a line
+const MOST: u32 = 448u;  // positions of a slot
 const ROOM: u32 = 448u;
 const APPEND: bool = true;
 const ORIGINS: bool = false;
@@ -19,11 +19,11 @@ const ORIGINS: bool = false;
 @group(0) @binding(4) var<storage, read> origins: array<u32>;
 @group(0) @binding(5) var<storage, read_write> y: array<vec4<f32>>;
 
-var<private> LINE: u32;
+var<private> slot: u32;
 
 fn place4(key: u32) -> u32 {
   if (ORIGINS) {
-    return (origins[LINE * MOST + key] * ROOM + key) * HEADS * W4;
+    return (origins[slot * MOST + key] * ROOM + key) * HEADS * W4;
   }
   return key * HEADS * W4;
 }
@@ -45,16 +45,15 @@ fn main(
 ) {
   let head = workgroup.x * W4;
   let row = workgroup.y;
-  let line = row / L;
   let l = row % L;
-  let base = line * WORDS;
+  let base = row / L * WORDS;
   let place = state[base + POSITION] + l;
   if (state[base + DONE] != 0u || l >= state[base + LENGTH] || place >= MOST) {
     return;
   }
-  LINE = line;
+  slot = state[base + SLOT];
   let width4 = HEADS * W4;
-  let mine = line * ROOM * width4 + head;
+  let mine = slot * ROOM * width4 + head;
   if (APPEND) {
     if (me < W4) {
       k[mine + place * width4 + me] = q[row * 3u * width4 + width4 + head + me];

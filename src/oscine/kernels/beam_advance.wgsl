@@ -1,7 +1,8 @@
 // The decision of beam search: of a group's offers by log-probability, put those that end to its pool
 // while it has room, make the others its BEAMS = new beams, each with what its parent had.
 // Source: openai whisper/decoding.py, BeamSearchDecoder. offers [SPEAKERS] of OFFER_WORDS; tokens and
-// origins [LINES, ROOM]; pool_rows [GROUPS, PLACES] of POOL, pool_tokens [GROUPS, PLACES, ROOM].
+// origins [SLOTS, ROOM]; pool_rows [SLOTS, PLACES] of POOL, pool_tokens [SLOTS, PLACES, ROOM], of which
+// a group has those of its first beam; rules [SLOTS]. A beam keeps its slot, whoever its parent is.
 // Everything is copied column by column: an invocation has read all beams' values of a column before
 // it writes one, so that no second buffer is needed. Launch (GROUPS).
 // use _state
@@ -37,6 +38,7 @@ var<workgroup> given: array<Beam, OFFERS>;
 var<workgroup> next: array<Beam, BEAMS>;
 var<workgroup> ended: array<Beam, PLACES>;
 var<workgroup> column: array<u32, BEAMS * 128u>;
+var<workgroup> slots: array<u32, BEAMS>;
 var<workgroup> seen: atomic<u32>;  // 1: a beam is alive, BROKEN: its logits are no numbers
 var<workgroup> occupied: atomic<u32>;
 var<workgroup> going: atomic<u32>;
@@ -54,8 +56,12 @@ fn collect(me: u32, group: u32) {
       atomicOr(&seen, 1u + BROKEN * offers[offer]);
     }
   }
+  if (me < BEAMS) {
+    slots[me] = state[(group * BEAMS + me) * WORDS + SLOT];
+  }
+  let pool = state[group * BEAMS * WORDS + SLOT] * PLACES;
   for (var place = me; place < PLACES; place += 128u) {
-    atomicAdd(&occupied, pool_rows[(group * PLACES + place) * POOL_WORDS + POOL_FILLED]);
+    atomicAdd(&occupied, pool_rows[(pool + place) * POOL_WORDS + POOL_FILLED]);
   }
 }
 
@@ -63,6 +69,7 @@ fn collect(me: u32, group: u32) {
 // to be, and none that ends after these. Among equals the lower beam comes first, then the better
 // rank: the order they came in. `count` is OFFERS, told so that no compiler unrolls the loop.
 fn choose(me: u32, count: u32) {
+  let end_of_text = rules[slots[0] * RULES_WORDS + END];
   let room = PLACES - atomicLoad(&occupied);
   for (var i = me; i < count; i += 128u) {
     let offer = given[i];
@@ -71,13 +78,13 @@ fn choose(me: u32, count: u32) {
     for (var other = 0u; other < count; other++) {
       let score = given[other].score;
       if (score > offer.score || (score == offer.score && other < i)) {
-        let ends = given[other].token == rules[END];
+        let ends = given[other].token == end_of_text;
         going_before += select(1u, 0u, ends);
         ended_before += select(0u, 1u, ends);
       }
     }
     if (offer.score > NEVER && going_before < BEAMS) {
-      if (offer.token != rules[END]) {
+      if (offer.token != end_of_text) {
         next[going_before] = offer;
         atomicAdd(&going, 1u);
       } else if (ended_before < room) {
@@ -88,25 +95,24 @@ fn choose(me: u32, count: u32) {
   }
 }
 
-fn copy_columns(me: u32, group: u32, first_place: u32, beams: u32, endings: u32) {
-  let first = group * BEAMS;
+fn copy_columns(me: u32, first: u32, first_place: u32, beams: u32, endings: u32) {
   for (var at = me; at < ROOM; at += 128u) {
     for (var beam = 0u; beam < BEAMS; beam++) {
-      column[beam * 128u + me] = tokens[(first + beam) * ROOM + at];
+      column[beam * 128u + me] = tokens[slots[beam] * ROOM + at];
     }
     for (var beam = 0u; beam < beams; beam++) {
-      tokens[(first + beam) * ROOM + at] = column[next[beam].parent * 128u + me];
+      tokens[slots[beam] * ROOM + at] = column[next[beam].parent * 128u + me];
     }
     for (var i = 0u; i < endings; i++) {
       pool_tokens[(first_place + i) * ROOM + at] = column[ended[i].parent * 128u + me];
     }
     for (var beam = 0u; beam < BEAMS; beam++) {
-      column[beam * 128u + me] = origins[(first + beam) * ROOM + at];
+      column[beam * 128u + me] = origins[slots[beam] * ROOM + at];
     }
     for (var beam = 0u; beam < beams; beam++) {
       let parent = (first + next[beam].parent) * WORDS;
       if (at < state[parent + POSITION] + state[parent + LENGTH]) {
-        origins[(first + beam) * ROOM + at] = column[next[beam].parent * 128u + me];
+        origins[slots[beam] * ROOM + at] = column[next[beam].parent * 128u + me];
       }
     }
   }
@@ -119,7 +125,7 @@ fn copy_columns(me: u32, group: u32, first_place: u32, beams: u32, endings: u32)
 }
 
 fn copy_state(me: u32, first: u32, beams: u32) {
-  if (me < WORDS) {
+  if (me < WORDS && me != SLOT) {
     for (var beam = 0u; beam < BEAMS; beam++) {
       column[beam * 128u + me] = state[(first + beam) * WORDS + me];
     }
@@ -165,7 +171,7 @@ fn main(
   let before = atomicLoad(&occupied);
   let beams = atomicLoad(&going);
   let endings = atomicLoad(&ending);
-  copy_columns(me, group, group * PLACES + before, beams, endings);
+  copy_columns(me, first, slots[0] * PLACES + before, beams, endings);
   storageBarrier();
   workgroupBarrier();
   copy_state(me, first, beams);

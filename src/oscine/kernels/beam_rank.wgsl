@@ -1,7 +1,7 @@
 // The offers of a beam = its RANKS likeliest tokens under rule e, with the log-probability that the
 // whole of it would have; where nothing may follow, end-of-text alone, for nothing.
 // parts [SPEAKERS, CHUNKS, 2] of PART_WORDS, offers [SPEAKERS] of OFFER_WORDS; a speaker is line
-// SHARE times its number. Launch (SPEAKERS).
+// SHARE times its number; rules [SLOTS]. Launch (SPEAKERS).
 // use _state
 // use _rules
 // use _never
@@ -69,11 +69,12 @@ fn main(
   if (state[base + DONE] != 0u) {
     return;
   }
+  let rule = state[base + SLOT] * RULES_WORDS;
   let text = total_of(me, speaker, 0u);
   let stamps = total_of(me, speaker, 1u);
   let top = max(text.top, stamps.top);
   let stamped = stamps.total * exp(stamps.top - top);
-  let ruled = rules[TIMESTAMPS] != 0u && stamped > exp(text.top - top);
+  let ruled = rules[rule + TIMESTAMPS] != 0u && stamped > exp(text.top - top);
   let total = stamped + select(text.total * exp(text.top - top), 0.0, ruled);
   let so_far = bitcast<f32>(state[base + SUM_LOGPROB]);
   let to = speaker * OFFER_WORDS;
@@ -92,7 +93,7 @@ fn main(
         score = so_far + (best.score - top - log(total));
       } else if (rank == 0u) {
         score = so_far;
-        token = rules[END];
+        token = rules[rule + END];
       }
       offers[to + 1u + 2u * rank] = bitcast<u32>(score);
       offers[to + 2u + 2u * rank] = token;

@@ -1,7 +1,7 @@
 // Softmax sums and the RANKS best = highest logits of each stretch of CHUNK, text and timestamps
 // apart, filtered by all but rule e: pick_scan for beams.
 // logits [.., V], one row a speaker: every line, or (SHARE = beams) the first line of every group.
-// parts [SPEAKERS, CHUNKS, 2] of PART_WORDS. Launch (CHUNKS, SPEAKERS).
+// parts [SPEAKERS, CHUNKS, 2] of PART_WORDS; rules [SLOTS], masks [.., V]. Launch (CHUNKS, SPEAKERS).
 // use _state
 // use _rules
 // use _never
@@ -10,7 +10,7 @@ const CHUNK: u32 = 512u;
 const SHARE: u32 = 1u;
 
 @group(0) @binding(0) var<storage, read> logits: array<f32>;
-@group(0) @binding(1) var<storage, read> mask: array<u32>;
+@group(0) @binding(1) var<storage, read> masks: array<u32>;
 @group(0) @binding(2) var<storage, read> rules: array<u32>;
 @group(0) @binding(3) var<storage, read> state: array<u32>;
 @group(0) @binding(4) var<storage, read_write> parts: array<u32>;
@@ -31,8 +31,9 @@ fn main(
   if (state[base + DONE] != 0u) {
     return;
   }
-  let count = rules[VOCABULARY];
-  let begin = rules[TIMESTAMP_BEGIN];
+  let rule = state[base + SLOT] * RULES_WORDS;
+  let count = rules[rule + VOCABULARY];
+  let begin = rules[rule + TIMESTAMP_BEGIN];
   let row = workgroup.y * count;
   let start = workgroup.x * CHUNK;
   let end = min(start + CHUNK, count);
@@ -56,7 +57,7 @@ fn main(
       var score = NEVER;
       if ((bitcast<u32>(logit) & 0x7f800000u) == 0x7f800000u) {
         broken = 1.0;
-      } else if (allowed(id, base)) {
+      } else if (allowed(id, base, rule)) {
         score = logit;
       }
       scores[id - start] = score;

@@ -1,5 +1,5 @@
-// state[b].no_speech_prob = softmax(logits[LINES + b])[rules.no_speech]
-// logits [2·LINES, V]. One workgroup a line; launch (LINES).
+// state[b].no_speech_prob = softmax(logits[LINES + b])[rules[state.slot].no_speech]
+// logits [2·LINES, V], rules [SLOTS]. One workgroup a line; launch (LINES).
 // use _state
 // use _rules
 const LINES: u32 = 1u;
@@ -15,7 +15,9 @@ fn main(
   @builtin(workgroup_id) workgroup: vec3<u32>,
   @builtin(local_invocation_index) me: u32,
 ) {
-  let count = rules[VOCABULARY];
+  let base = workgroup.x * WORDS;
+  let rule = state[base + SLOT] * RULES_WORDS;
+  let count = rules[rule + VOCABULARY];
   let row = (LINES + workgroup.x) * count;
   var top = -1e30;
   for (var i = me; i < count; i += 128u) {
@@ -27,9 +29,8 @@ fn main(
     total += exp(logits[row + i] - top);
   }
   total = block_sum(me, total);
-  let base = workgroup.x * WORDS;
   if (me == 0u && state[base + DONE] == 0u) {
-    let share = exp(logits[row + rules[NO_SPEECH]] - top) / total;
+    let share = exp(logits[row + rules[rule + NO_SPEECH]] - top) / total;
     state[base + NO_SPEECH_PROB] = bitcast<u32>(share);
   }
 }

@@ -1,7 +1,8 @@
 // y[b] = logits[b], text of the line's tokens divided by the penalty where positive, else multiplied
 // by it; NEVER for text that would end a run of no_repeat_ngram tokens that came before.
 // Source: transformers generation/logits_process.py. Each workgroup marks the ids of its stretch of
-// CHUNK logits that the line's tokens name. logits and y [LINES, V], tokens [LINES, ROOM].
+// CHUNK logits that the line's tokens name; a penalty of 1 marks none, as y must be the logits then.
+// logits and y [LINES, V], tokens [SLOTS, ROOM], rules [SLOTS].
 // Launch (ceil(V / CHUNK), LINES).
 // use _state
 // use _rules
@@ -20,13 +21,12 @@ const AGAIN: u32 = 2u;
 var<workgroup> marks: array<atomic<u32>, CHUNK>;
 
 // Whether the token at `last` ended a run that begins as the latest tokens do.
-fn ends_a_run(line: u32, last: u32, count: u32) -> bool {
-  let size = rules[NO_REPEAT_NGRAM];
+fn ends_a_run(first: u32, last: u32, count: u32, size: u32) -> bool {
   if (size == 0u || last + 1u < size) {
     return false;
   }
   for (var back = 1u; back < size; back++) {
-    if (tokens[line * ROOM + last - back] != tokens[line * ROOM + count - back]) {
+    if (tokens[first + last - back] != tokens[first + count - back]) {
       return false;
     }
   }
@@ -47,26 +47,32 @@ fn main(
     atomicStore(&marks[i], 0u);
   }
   workgroupBarrier();
+  let slot = state[base + SLOT];
+  let rule = slot * RULES_WORDS;
+  let vocabulary = rules[rule + VOCABULARY];
+  let penalty = bitcast<f32>(rules[rule + REPETITION_PENALTY]);
+  let size = rules[rule + NO_REPEAT_NGRAM];
+  let said = select(SAID, 0u, penalty == 1.0);
   let start = workgroup.x * CHUNK;
-  let end = min(start + CHUNK, rules[VOCABULARY]);
-  let count = min(state[base + COUNT], ROOM);
+  let end = min(start + CHUNK, vocabulary);
+  let count = select(min(state[base + COUNT], ROOM), 0u, said == 0u && size == 0u);
   for (var i = me; i < count; i += 128u) {
-    let token = tokens[line * ROOM + i];
-    if (token >= start && token < min(end, rules[END])) {
-      atomicOr(&marks[token - start], select(SAID, SAID | AGAIN, ends_a_run(line, i, count)));
+    let token = tokens[slot * ROOM + i];
+    if (token >= start && token < min(end, rules[rule + END])) {
+      let again = ends_a_run(slot * ROOM, i, count, size);
+      atomicOr(&marks[token - start], select(said, said | AGAIN, again));
     }
   }
   workgroupBarrier();
-  let penalty = bitcast<f32>(rules[REPETITION_PENALTY]);
   for (var id = start + me; id < end; id += 128u) {
     let mark = atomicLoad(&marks[id - start]);
-    var logit = logits[line * rules[VOCABULARY] + id];
+    var logit = logits[line * vocabulary + id];
     if ((mark & SAID) != 0u) {
       logit = select(logit * penalty, logit / penalty, logit > 0.0);
     }
     if ((mark & AGAIN) != 0u) {
       logit = NEVER;
     }
-    y[line * rules[VOCABULARY] + id] = logit;
+    y[line * vocabulary + id] = logit;
   }
 }

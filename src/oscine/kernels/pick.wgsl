@@ -1,6 +1,7 @@
 // The decision: put the stretches' candidates together, apply timestamp rule e (timestamps win
 // when their probability together exceeds that of any text), write the token, advance the state.
-// parts [LINES, CHUNKS, 2] of Candidates; tokens [LINES, ROOM]. Launch (LINES).
+// parts [LINES, CHUNKS, 2] of Candidates; tokens [SLOTS, ROOM], rules [SLOTS].
+// Launch (LINES).
 // use _state
 // use _rules
 // use _candidates
@@ -62,13 +63,14 @@ fn main(
     return;
   }
   var found = merge(text, stamps);
-  if (rules[TIMESTAMPS] != 0u && stamps.total > 0.0) {
+  let rule = state[base + SLOT] * RULES_WORDS;
+  if (rules[rule + TIMESTAMPS] != 0u && stamps.total > 0.0) {
     if (stamps.total * exp(stamps.top - found.top) > exp(text.top - found.top)) {
       found = stamps;
     }
   }
   if (found.total == 0.0) {  // nothing may follow
-    advance(line, rules[END]);
+    advance(line, rules[rule + END]);
     return;
   }
   let logprob = found.logit - found.top - log(found.total);

@@ -1,5 +1,6 @@
 // Candidates of each stretch of CHUNK logits, text and timestamps apart, filtered by all but rule e.
-// logits [.., V], of which line b has row b / SHARE; parts [LINES, CHUNKS, 2] of Candidates.
+// logits [.., V], of which line b has row b / SHARE; parts [LINES, CHUNKS, 2] of Candidates;
+// rules [SLOTS], masks [.., V].
 // Launch (CHUNKS, LINES).
 // use _state
 // use _rules
@@ -8,7 +9,7 @@ const CHUNK: u32 = 512u;
 const SHARE: u32 = 1u;
 
 @group(0) @binding(0) var<storage, read> logits: array<f32>;
-@group(0) @binding(1) var<storage, read> mask: array<u32>;
+@group(0) @binding(1) var<storage, read> masks: array<u32>;
 @group(0) @binding(2) var<storage, read> rules: array<u32>;
 @group(0) @binding(3) var<storage, read> state: array<u32>;
 @group(0) @binding(4) var<storage, read_write> parts: array<u32>;
@@ -18,14 +19,14 @@ const SHARE: u32 = 1u;
 
 var<workgroup> pool: array<Candidates, 128>;
 
-fn look_at(id: u32, row: u32, base: u32, so_far: Candidates) -> Candidates {
+fn look_at(id: u32, row: u32, base: u32, rule: u32, so_far: Candidates) -> Candidates {
   let logit = logits[row + id];
   if ((bitcast<u32>(logit) & 0x7f800000u) == 0x7f800000u) {
     var broken = so_far;
     broken.broken = 1u;
     return broken;
   }
-  if (!allowed(id, base)) {
+  if (!allowed(id, base, rule)) {
     return so_far;
   }
   var score = logit;
@@ -55,8 +56,9 @@ fn main(
   if (state[base + DONE] != 0u) {
     return;
   }
-  let count = rules[VOCABULARY];
-  let begin = rules[TIMESTAMP_BEGIN];
+  let rule = state[base + SLOT] * RULES_WORDS;
+  let count = rules[rule + VOCABULARY];
+  let begin = rules[rule + TIMESTAMP_BEGIN];
   let row = workgroup.y / SHARE * count;
   let start = workgroup.x * CHUNK;
   let end = min(start + CHUNK, count);
@@ -72,7 +74,7 @@ fn main(
     }
     var found = no_candidates();
     for (var id = low + me; id < high; id += 128u) {
-      found = look_at(id, row, base, found);
+      found = look_at(id, row, base, rule, found);
     }
     pool[me] = found;
     workgroupBarrier();

@@ -1,13 +1,16 @@
-// y[r] = softmax(logits[r, ids below rules.end])[prompt[r + 1]]; 0 for other tokens and the last row
-// logits [ROWS, V], prompt [ROWS], y [ROWS]. One workgroup a row; launch (ROWS).
+// y[b, l] = softmax(logits[b, l, ids below end])[prompt[b, l + 1]]; 0 for other tokens and row L - 1
+// logits [LINES·L, V], prompt [LINES, L], y [LINES·L]; end is of rules[state.slot], rules [SLOTS].
+// One workgroup a row; launch (LINES·L).
+// use _state
 // use _rules
 // use _never
-const ROWS: u32 = 1u;
+const L: u32 = 1u;
 
 @group(0) @binding(0) var<storage, read> logits: array<f32>;
 @group(0) @binding(1) var<storage, read> prompt: array<u32>;
 @group(0) @binding(2) var<storage, read> rules: array<u32>;
-@group(0) @binding(3) var<storage, read_write> y: array<f32>;
+@group(0) @binding(3) var<storage, read> state: array<u32>;
+@group(0) @binding(4) var<storage, read_write> y: array<f32>;
 
 // use _block_subgroup
 
@@ -16,10 +19,12 @@ fn main(
   @builtin(workgroup_id) workgroup: vec3<u32>,
   @builtin(local_invocation_index) me: u32,
 ) {
-  let row = workgroup.x * rules[VOCABULARY];
-  let count = rules[END];
-  let token = prompt[min(workgroup.x + 1u, ROWS - 1u)];
-  if (workgroup.x + 1u == ROWS || token >= count) {
+  let l = workgroup.x % L;
+  let rule = state[workgroup.x / L * WORDS + SLOT] * RULES_WORDS;
+  let row = workgroup.x * rules[rule + VOCABULARY];
+  let count = rules[rule + END];
+  let token = prompt[workgroup.x + select(1u, 0u, l + 1u == L)];
+  if (l + 1u == L || token >= count) {
     if (me == 0u) {
       y[workgroup.x] = 0.0;
     }

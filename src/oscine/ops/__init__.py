@@ -5,7 +5,8 @@ adds dispatches to the plan being recorded. Ops return new tensors; only `State`
 slots that `keep` fills are written in place, alike on both sides.
 
 Shapes: R rows, D model width, V vocabulary, S encoder positions, C cache length; B lines that are
-decoded side by side, L rows of each in one pass, W encoded windows.
+decoded side by side, of which each has a row of state, L rows of each in one pass, W encoded
+windows. N slots: what a line keeps from pass to pass is in the place that its state's `slot` names.
 Every activation is float32; weights are float32, float16 or bfloat16 (oscine.bfloat16) and always
 summed in float32; so are the keys and values that cross-attention reads, where a slot for them is
 float16.
@@ -54,7 +55,7 @@ from oscine.ops.types import RmsNorm as RmsNorm
 from oscine.ops.types import Tensor as Tensor
 from oscine.tree import tree_map
 
-#: What `pick` needs to know of a vocabulary and a task: kernels/_rules.wgsl.
+#: What `pick` needs to know of a vocabulary and a task, by slot: kernels/_rules.wgsl.
 RULES_FIELDS: tuple[tuple[str, type], ...] = (
     ("vocabulary", np.uint32),  # V
     ("end", np.uint32),  # <|endoftext|>
@@ -66,6 +67,7 @@ RULES_FIELDS: tuple[tuple[str, type], ...] = (
     ("repeat_limit", np.uint32),  # equal tokens in a row that end a pass; 0: never
     ("no_repeat_ngram", np.uint32),  # so many text tokens in a row come only once; 0: no rule
     ("repetition_penalty", np.float32),  # divides the logits of text that came before; 1: none
+    ("mask", np.uint32),  # row of the masks [M, V]
 )
 RULES = np.dtype([(name, kind) for name, kind in RULES_FIELDS])
 
@@ -86,10 +88,11 @@ SUPPRESS, SUPPRESS_FIRST = 1, 2
 
 @dataclass(frozen=True, slots=True)
 class State:
-    """What a decoding pass knows of itself: rows [B] of STATE, and the tokens picked [B, C].
+    """What a decoding pass knows of itself: rows [B] of STATE, and the tokens picked [N, C].
 
-    `origins` [B, C]: which line of the cache holds the key and value of each position. Beams that
-    share a beginning share its cache, and to reorder them moves no key; None: each line its own.
+    `origins` [N, C]: which slot of the cache holds the key and value of each position. Beams that
+    share a beginning share its cache, and to reorder them moves no key; None: each slot its own.
+    Running rows have different slots, in any order; of B and N either may be the larger.
     """
 
     rows: Tensor
@@ -99,7 +102,7 @@ class State:
 
 @dataclass(frozen=True, slots=True)
 class Pool:
-    """Beams that have ended, P at most for each group of lines: rows [G, P] of POOL, [G, P, C]."""
+    """Beams that have ended, P at most for each slot: rows [N, P] of POOL, tokens [N, P, C]."""
 
     rows: Tensor
     tokens: Tensor
@@ -143,7 +146,8 @@ class Ops(ConformerOps, TransducerOps, SpeechOps, CodecOps, Protocol):
     def attend_self(self, qkv: Tensor, cache: Cache, state: State, heads: int) -> Tensor:
         """Append k‖v of each row to its cache, then attend causally: [B·L, 3D] -> [B·L, D].
 
-        Row l of line b stands at state.position[b] + l; rows at or past state.length are void.
+        The cache of line b is that of state.slot[b]; its row l has position state.position[b] + l.
+        Rows at or past state.length are void.
         """
         ...
 
@@ -174,11 +178,16 @@ class Ops(ConformerOps, TransducerOps, SpeechOps, CodecOps, Protocol):
         ...
 
     def no_speech(self, logits: Tensor, rules: Tensor, state: State) -> None:
-        """state.no_speech_prob = softmax(logits [2B, V])[B:, no_speech], before any filter."""
+        """state.no_speech_prob = softmax(logits [2B, V])[B:, no_speech], before any filter.
+
+        rules [N] here and in all that decides: a line has those of its slot.
+        """
         ...
 
     def penalise(self, logits: Tensor, rules: Tensor, state: State) -> Tensor:
         """Logits [B, V] less likely to repeat text: by repetition_penalty and no_repeat_ngram.
+
+        A row whose rules have neither, a penalty of 1 and 0 tokens, stays as it is.
 
         Text ids among a line's tokens: positive logits are divided by the penalty, negative ones
         multiplied. A text id that would end a run of no_repeat_ngram tokens that came before gets
@@ -187,34 +196,42 @@ class Ops(ConformerOps, TransducerOps, SpeechOps, CodecOps, Protocol):
         ...
 
     def pick(
-        self, logits: Tensor, mask: Tensor, rules: Tensor, state: State, share: int = 1
+        self, logits: Tensor, masks: Tensor, rules: Tensor, state: State, share: int = 1
     ) -> None:
-        """Filter logits [.., V] by mask [V] and the timestamp rules, choose, advance the state.
+        """Filter logits [.., V] by masks [M, V] and the timestamp rules, choose, advance the state.
 
-        Line b chooses from row b // share; rows beyond are ignored. Greedy takes the lowest id
-        among equals; with a temperature, Gumbel noise from a counter hash of (seed, count, id) is
-        added first. Rules: openai whisper/decoding.py.
+        A line has the mask that its rules name, and chooses from row b // share; rows beyond are
+        ignored. Greedy takes the lowest id among equals; with a temperature, Gumbel noise from a
+        counter hash of (seed, count, id) is added first. Rules: openai whisper/decoding.py.
         """
         ...
 
     def pick_beams(
-        self, logits: Tensor, mask: Tensor, rules: Tensor, state: State, pool: Pool, share: int = 1
+        self,
+        logits: Tensor,
+        masks: Tensor,
+        rules: Tensor,
+        state: State,
+        pool: Pool,
+        beams: int,
+        share: int = 1,
     ) -> None:
-        """A step of beam search: the lines are groups of K = B / G beams.
+        """A step of beam search: K = `beams` lines after each other are a group.
 
+        Beams of a group have the same rules; its pool is that of its first line's slot.
         share=1: each beam that is not done offers its K + 1 likeliest tokens, from row b of logits.
         share=K, the first step: row g of logits speaks for a whole group. By total log-probability
         the offers that end go to the group's pool while it has room, the others become the K new
-        beams: state, tokens and origins of the parent, moved on. A full pool ends all of the group;
-        a beam that nothing is left for is done. Source: BeamSearchDecoder in openai
-        whisper/decoding.py.
+        beams: state, tokens and origins of the parent, moved on, each in the slot it has. A full
+        pool ends all of the group; a beam that nothing is left for is done. Source:
+        BeamSearchDecoder in openai whisper/decoding.py.
         """
         ...
 
-    def probability(self, logits: Tensor, prompt: Tensor, rules: Tensor) -> Tensor:
-        """What row r of logits [R, V] gives token r + 1 of prompt [1, R] among text ids: [R].
+    def probability(self, logits: Tensor, prompt: Tensor, rules: Tensor, state: State) -> Tensor:
+        """What logits [B·L, V] give the token that follows in prompt [B, L] among text ids: [B·L].
 
-        softmax over ids below end; 0 for other tokens and for the last row.
+        softmax over ids below end; 0 for other tokens and for the last row of a line.
         """
         ...
 
@@ -260,7 +277,7 @@ class Backend(Ops, Protocol):
         """Copy item i of source [N, ...] to item j of target [M, ...] for each (i, j), in turn.
 
         After the work so far, and before the work that follows. Both may be the same slot. Raises
-        IndexError for an item that is not there, ValueError where items differ in size.
+        IndexError for an item that does not exist, ValueError where items differ in size.
         """
         ...
 
@@ -276,7 +293,7 @@ class Backend(Ops, Protocol):
         """Copy the host's array over items at, at + 1, ... of a slot's leading axis.
 
         After the work so far, and before the work that follows; what lies beside them stays.
-        Raises ValueError where items are no multiple of 4 bytes and `at` is not 0.
+        Raises ValueError where item `at` does not begin at a multiple of 4 bytes.
         """
         ...
 

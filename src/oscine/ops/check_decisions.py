@@ -7,20 +7,20 @@ from typing import Any
 import numpy as np
 
 from oscine import ops
-from oscine.ops.check_cases import Array, Case, Values, noise, state_rows
+from oscine.ops.check_cases import Array, Case, Values, noise, origins, state_rows
 from oscine.ops.decisions import Decisions
 
 MARGIN = 2e-5  # between offers of beams: the sides round their sums differently
 
 
-def rules_of(vocabulary: int, timestamps: int, **others: float) -> Array:
-    """Rules of a vocabulary that ends in some timestamps, or that has none."""
-    begin = vocabulary - timestamps
-    rules = np.zeros(1, ops.RULES)
+def rules_of(slots: int, vocabulary: int, stamps: int, **others: Any) -> Array:
+    """Rules [slots] of a vocabulary that ends in some timestamps, or that has none."""
+    begin = vocabulary - stamps
+    rules = np.zeros(slots, ops.RULES)
     rules["vocabulary"], rules["timestamp_begin"] = vocabulary, begin
-    rules["end"] = begin - 12 if timestamps else vocabulary - 1
+    rules["end"] = begin - 12 if stamps else vocabulary - 1
     rules["no_timestamps"], rules["no_speech"] = begin - 1, begin - 2
-    rules["timestamps"], rules["max_initial"] = timestamps > 0, 50
+    rules["timestamps"], rules["max_initial"] = stamps > 0, 50
     rules["repeat_limit"], rules["repetition_penalty"] = 8, 1
     for name, value in others.items():
         rules[name] = value
@@ -28,9 +28,9 @@ def rules_of(vocabulary: int, timestamps: int, **others: float) -> Array:
 
 
 def histories(rng: np.random.Generator, lines: int, room: int, rules: Array) -> Array:
-    """State rows of lines that have picked a few tokens."""
+    """State rows of lines that have picked a few tokens, in any of the rules' slots."""
     begin, vocabulary = int(rules[0]["timestamp_begin"]), int(rules[0]["vocabulary"])
-    rows = state_rows(rng, lines, room, 1)
+    rows = state_rows(rng, lines, room, 1, len(rules))
     rows["count"] = rng.integers(0, 3, lines)
     rows["token"] = rng.integers(0, vocabulary, lines)
     rows["repeats"] = rng.integers(1, 8, lines)
@@ -51,52 +51,83 @@ def scores(rng: np.random.Generator, rows: int, rules: Array) -> Array:
     return logits
 
 
-def masked(rng: np.random.Generator, vocabulary: int) -> Array:
-    """One in ten may not follow, half of those not at first only."""
-    mask = (rng.random(vocabulary) < 0.05) * ops.SUPPRESS
-    mask |= (rng.random(vocabulary) < 0.05) * ops.SUPPRESS_FIRST
-    return mask.astype(np.uint32)
+def masked(rng: np.random.Generator, masks: int, vocabulary: int) -> Array:
+    """Masks [masks, V]: one in ten may not follow, half of those not at first only."""
+    made = (rng.random((masks, vocabulary)) < 0.05) * ops.SUPPRESS
+    made |= (rng.random((masks, vocabulary)) < 0.05) * ops.SUPPRESS_FIRST
+    return made.astype(np.uint32)
+
+
+def mixed(rng: np.random.Generator, slots: int, masks: int) -> Values:
+    """Rules that differ from slot to slot."""
+    return {
+        "timestamps": rng.integers(0, 2, slots),
+        "max_initial": rng.integers(0, 60, slots),
+        "repeat_limit": rng.integers(0, 9, slots),
+        "no_repeat_ngram": rng.integers(0, 3, slots),
+        "repetition_penalty": rng.choice([1, 1, 0.7, 1.5], slots),
+        "mask": rng.integers(0, masks, slots),
+    }
 
 
 def pick_case(
-    lines: int, vocabulary: int, timestamps: int, temperature: float = 0.0, share: int = 1
+    lines: int,
+    vocabulary: int,
+    timestamps: int,
+    temperature: float = 0.0,
+    share: int = 1,
+    slots: int = 0,
 ) -> Case:
-    """The decision after random histories: filters, rule e, sums and the state's advance."""
+    """The decision after random histories: filters, rule e, sums and the state's advance.
+
+    slots: of lines whose options differ, some of them greedy; 0: as many as lines, all alike.
+    """
 
     def values(rng: np.random.Generator) -> Values:
-        rules = rules_of(vocabulary, timestamps)
+        rules = rules_of(
+            slots or lines, vocabulary, timestamps, **mixed(rng, slots, 3) if slots else {}
+        )
         rows = histories(rng, lines, 32, rules)
         rows["temperature"], rows["seed"] = temperature, rng.integers(0, 2**32, lines)
+        if slots:
+            rows["temperature"] *= rng.integers(0, 3, lines)
         return {
             "rows": rows,
-            "tokens": np.zeros((lines, 32), np.uint32),
+            "tokens": rng.integers(0, 99, (len(rules), 32)).astype(np.uint32),
             "rules": rules,
             "logits": scores(rng, 2 * lines, rules),
-            "mask": masked(rng, vocabulary),
+            "masks": masked(rng, 3, vocabulary),
         }
 
     def call(backend: Any, x: Values, w: Values) -> None:
         state = ops.State(x["rows"], x["tokens"])
         backend.no_speech(x["logits"], x["rules"], state)
-        backend.pick(x["logits"], x["mask"], x["rules"], state, share)
+        backend.pick(x["logits"], x["masks"], x["rules"], state, share)
 
     kind = f"{timestamps} timestamps, temperature {temperature}" + f", by {share}" * (share > 1)
+    kind += f", {slots} slots with options of their own" * (slots > 0)
     name = f"pick {lines} lines of {vocabulary}, {kind}"
     return Case(name, values, call, compare=("rows", "tokens"))
 
 
-def penalise_case(lines: int, vocabulary: int, ngram: int, penalty: float) -> Case:
-    """Histories of few words, timestamps among them, so that runs come again."""
+def penalise_case(lines: int, vocabulary: int, ngram: int, penalty: float, slots: int = 0) -> Case:
+    """Histories of few words, timestamps among them, so that runs come again.
+
+    slots: of lines whose options differ, instead of these; 0: as many as lines.
+    """
     room = 224
 
     def values(rng: np.random.Generator) -> Values:
-        rules = rules_of(vocabulary, 20, no_repeat_ngram=ngram, repetition_penalty=penalty)
+        options = {"no_repeat_ngram": ngram, "repetition_penalty": penalty}
+        rules = rules_of(
+            slots or lines, vocabulary, 20, **mixed(rng, slots, 1) if slots else options
+        )
         rows = histories(rng, lines, room, rules)
         rows["count"] = rng.integers(0, room + 1, lines)
         words = rng.integers(0, vocabulary, 6)
         return {
             "rows": rows,
-            "tokens": words[rng.integers(0, 6, (lines, room))].astype(np.uint32),
+            "tokens": words[rng.integers(0, 6, (len(rules), room))].astype(np.uint32),
             "rules": rules,
             "logits": scores(rng, lines, rules),
         }
@@ -104,56 +135,79 @@ def penalise_case(lines: int, vocabulary: int, ngram: int, penalty: float) -> Ca
     def call(backend: Any, x: Values, w: Values) -> Any:
         return backend.penalise(x["logits"], x["rules"], ops.State(x["rows"], x["tokens"]))
 
-    name = f"penalise {lines} lines of {vocabulary}, runs of {ngram}, penalty {penalty}"
+    name = f"penalise {lines} lines of {vocabulary}, "
+    name += (
+        f"{slots} slots with options of their own"
+        if slots
+        else f"runs of {ngram}, penalty {penalty}"
+    )
     return Case(name, values, call, lines="rows")
 
 
-def probability_case(rows: int, vocabulary: int) -> Case:
-    """Text, and other tokens, that a prompt goes on with."""
+def probability_case(lines: int, length: int, vocabulary: int) -> Case:
+    """Text, and other tokens, that a prompt goes on with; each line has its own end."""
 
     def values(rng: np.random.Generator) -> Values:
-        prompt = rng.integers(0, vocabulary, (1, rows)).astype(np.uint32)
-        rules = rules_of(vocabulary, vocabulary // 4)
-        logits = noise(rng, rows, vocabulary, spike=3.0)
-        return {"prompt": prompt, "rules": rules, "logits": logits}
+        rules = rules_of(lines + 2, vocabulary, vocabulary // 4)
+        rules["end"] -= np.arange(lines + 2, dtype=np.uint32)
+        return {
+            "prompt": rng.integers(0, vocabulary, (lines, length)).astype(np.uint32),
+            "rules": rules,
+            "rows": state_rows(rng, lines, length, length, len(rules)),
+            "tokens": np.zeros((len(rules), length), np.uint32),
+            "logits": noise(rng, lines * length, vocabulary, spike=3.0),
+        }
 
     def call(backend: Any, x: Values, w: Values) -> Any:
-        return backend.probability(x["logits"], x["prompt"], x["rules"])
+        state = ops.State(x["rows"], x["tokens"])
+        return backend.probability(x["logits"], x["prompt"], x["rules"], state)
 
-    return Case(f"probability {rows} rows of {vocabulary}", values, call)
+    return Case(f"probability {lines} lines of {length} rows of {vocabulary}", values, call)
 
 
 def beams_case(
-    groups: int, width: int, vocabulary: int, timestamps: int, places: int, first: bool = False
+    groups: int,
+    width: int,
+    vocabulary: int,
+    timestamps: int,
+    places: int,
+    first: bool = False,
+    spare: int = 0,
 ) -> Case:
-    """A step of a search that has got somewhere: dead beams, fuller and emptier pools."""
+    """A step of a search that has got somewhere: dead beams, fuller and emptier pools.
+
+    spare: slots beyond those of the lines.
+    """
     lines, room = groups * width, 130
+    slots = lines + spare
 
     def draw(rng: np.random.Generator) -> Values:
-        rules = rules_of(vocabulary, timestamps)
+        rules = rules_of(slots, vocabulary, timestamps)
         rows = histories(rng, lines, room, rules)
         for field in ("position", "length", "count"):  # beams keep step
             rows[field] = np.repeat(rows[field][::width], width)
         rows["sum_logprob"] = -3 * rng.random(lines)
         rows["limit"] = rng.integers(2, 9, lines)
-        own, past = np.arange(lines)[:, None], np.arange(room) < rows["position"][:, None]
-        others = own // width * width + rng.integers(0, width, (lines, room))
-        pool = np.zeros((groups, places), ops.POOL)
-        pool["filled"] = np.arange(places) < rng.integers(0, places, (groups, 1))
-        pool["count"], pool["sum_logprob"] = 3, -9 * rng.random((groups, places))
+        pool = np.zeros((slots, places), ops.POOL)
+        pool["filled"] = np.arange(places) < rng.integers(0, places, (slots, 1))
+        pool["count"], pool["sum_logprob"] = 3, -9 * rng.random((slots, places))
         logits = scores(rng, lines, rules)
         logits[:, rules[0]["end"]] = 9 + rng.random(lines)
-        mask = masked(rng, vocabulary)
-        mask[rules[0]["end"]] = 0
+        masks = masked(rng, 2, vocabulary)
+        masks[:, rules[0]["end"]] = 0
+        groups_of = rows["slot"].reshape(groups, width)
+        rules["mask"][groups_of] = rng.integers(0, 2, (groups, 1))
+        if timestamps:
+            rules["timestamps"][groups_of] = rng.integers(0, 3, (groups, 1)) > 0
         return {
             "rows": rows,
-            "tokens": rng.integers(0, 99, (lines, room)).astype(np.uint32),
-            "origins": np.where(past, others, own).astype(np.uint32),
+            "tokens": rng.integers(0, 99, (slots, room)).astype(np.uint32),
+            "origins": origins(rng, rows, width, (slots, room)),
             "pool": pool,
-            "ended": rng.integers(0, 99, (groups, places, room)).astype(np.uint32),
+            "ended": rng.integers(0, 99, (slots, places, room)).astype(np.uint32),
             "rules": rules,
             "logits": logits,
-            "mask": mask,
+            "masks": masks,
         }
 
     def values(rng: np.random.Generator) -> Values:
@@ -166,10 +220,10 @@ def beams_case(
         state = ops.State(x["rows"], x["tokens"], x["origins"])
         pool = ops.Pool(x["pool"], x["ended"])
         share = width if first else 1
-        backend.pick_beams(x["logits"], x["mask"], x["rules"], state, pool, share)
+        backend.pick_beams(x["logits"], x["masks"], x["rules"], state, pool, width, share)
 
     name = f"pick_beams {groups} groups of {width}, {vocabulary} ids, {timestamps} timestamps"
-    name += f", {places} places" + ", first" * first
+    name += f", {places} places" + ", first" * first + f", {spare} spare slots" * (spare > 0)
     return Case(name, values, call, compare=("rows", "tokens", "origins", "pool", "ended"))
 
 
@@ -179,7 +233,7 @@ def clear(x: Values, width: int) -> bool:
     for first in range(0, len(x["rows"]), width):
         running = [b for b in range(first, first + width) if not x["rows"][b]["done"]]
         offers = [
-            Decisions().offers(b, x["logits"][b], x["mask"], x["rules"][0], state, width)
+            Decisions().offers(b, x["logits"][b], x["masks"], x["rules"], state, width)
             for b in running
         ]
         gaps = np.diff(np.sort([offer[0] for beam in offers for offer in beam]))
@@ -194,15 +248,20 @@ CASES = (
     pick_case(8, 51866, 1501),
     pick_case(8, 51866, 1501, 0.6),
     pick_case(6, 700, 201, 0.8, share=3),
+    pick_case(7, 700, 201, 0.6, slots=12),
+    pick_case(9, 1200, 301, 0.6, slots=6),
     penalise_case(3, 700, 0, 1.5),
     penalise_case(5, 1830, 2, 1.0),
     penalise_case(4, 520, 1, 0.7),
     penalise_case(2, 51866, 3, 1.2),
+    penalise_case(6, 700, 0, 0, slots=9),
     beams_case(1, 5, 51866, 1501, 5),
     beams_case(3, 4, 700, 201, 6),
     beams_case(2, 16, 1200, 201, 64),
     beams_case(3, 1, 40, 0, 1),
     beams_case(3, 4, 700, 201, 6, first=True),
-    probability_case(9, 1000),
-    probability_case(2, 51866),
+    beams_case(3, 4, 700, 201, 6, spare=5),
+    probability_case(1, 9, 1000),
+    probability_case(3, 4, 700),
+    probability_case(1, 2, 51866),
 )

@@ -8,7 +8,7 @@ import numpy as np
 
 from oscine import ops
 from oscine.bfloat16 import BFLOAT16
-from oscine.ops.check_cases import Array, Case, Values, noise, state_rows
+from oscine.ops.check_cases import Array, Case, Values, noise, origins, state_rows
 
 
 def stored(matrix: Array, kind: str) -> Array:
@@ -196,43 +196,52 @@ def pack_case(rows: int, width: int) -> Case:
 
 
 def self_case(
-    lines: int, length: int, room: int, heads: int, width: int, spare: int = 0, beams: int = 0
+    lines: int,
+    length: int,
+    room: int,
+    heads: int,
+    width: int,
+    spare: int = 0,
+    beams: int = 0,
+    slots: int = 0,
 ) -> Case:
     """The decoder's attention to itself; appends to caches that hold noise.
 
-    spare: room of a cache's line beyond the positions. beams: lines of a group, whose keys lie in
-    each other's lines; 0: no origins.
+    spare: room of a cache's slot beyond the positions. beams: lines of a group, whose keys are in
+    each other's slots; 0: no origins. slots: of the cache, where lines that are done are among the
+    others; 0: a slot a line, and none is done.
     """
-    shape = (lines, room + spare, heads * width)
+    shape = (slots or lines, room + spare, heads * width)
 
     def call(backend: Any, x: Values, w: Values) -> Any:
         cache = ops.Cache(x["keys"], x["values"])
         state = ops.State(x["rows"], x["tokens"], x.get("origins"))
         y = backend.attend_self(x["qkv"], cache, state, heads)
-        return backend.take_rows(y, state)
+        return y if slots else backend.take_rows(y, state)
 
     def values(rng: np.random.Generator) -> Values:
-        rows = state_rows(rng, lines, room, length)
-        rows["done"] = 0  # a done line's result is void; that its cache stays is pick's test
+        rows = state_rows(rng, lines, room, length, slots)
+        if slots:
+            rows["length"] = length
+        else:
+            rows["done"] = 0  # what take_rows has of them would be void
         rows["sot"] = np.minimum(rows["sot"], rows["length"] - 1)
         made: Values = {
             "qkv": noise(rng, lines * length, 3 * heads * width, spike=3.0),
             "keys": noise(rng, *shape),
             "values": noise(rng, *shape),
             "rows": rows,
-            "tokens": np.zeros((lines, room), np.uint32),
+            "tokens": np.zeros((shape[0], room), np.uint32),
         }
         if beams:
             rows["position"] = np.repeat(rows["position"][::beams], beams)  # beams keep step
-            own = np.arange(lines)[:, None]
-            others = own // beams * beams + rng.integers(0, beams, (lines, room))
-            past = np.arange(room) < rows["position"][:, None]
-            made["origins"] = np.where(past, others, own).astype(np.uint32)
+            made["origins"] = origins(rng, rows, beams, (shape[0], room))
         return made
 
     name = f"attend_self {lines} lines of {length}, {room} keys, {heads}x{width}"
     name += f", {spare} spare" * (spare > 0) + f", beams of {beams}" * (beams > 0)
-    return Case(name, values, call, compare=("keys", "values"))
+    name += f", {slots} slots" * (slots > 0)
+    return Case(name, values, call, compare=("keys", "values"), lines="rows" * (slots > 0))
 
 
 def embed_case(lines: int, length: int, vocabulary: int, width: int, half: bool) -> Case:
@@ -354,6 +363,10 @@ CASES = (
     self_case(4, 1, 24, 2, 16, spare=5),
     self_case(5, 1, 448, 2, 64, beams=5),
     self_case(12, 1, 40, 2, 20, spare=3, beams=4),
+    self_case(4, 1, 40, 2, 20, slots=9),
+    self_case(9, 1, 24, 3, 8, spare=2, slots=5),
+    self_case(5, 3, 24, 2, 16, slots=8),
+    self_case(8, 1, 40, 2, 20, beams=4, slots=11),
     embed_case(1, 1, 517, 32, False),
     embed_case(5, 1, 1830, 40, True),
     embed_case(2, 7, 300, 384, True),

@@ -57,12 +57,13 @@ class Decisions:
             if not line["done"]:
                 top = row.max()
                 total = np.exp(row - top).sum()
-                line["no_speech_prob"] = np.exp(row[rules[0]["no_speech"]] - top) / total
+                line["no_speech_prob"] = np.exp(row[rules[line["slot"]]["no_speech"]] - top) / total
 
     def penalise(self, logits: Array, rules: Array, state: State) -> Array:
-        y, rule = logits.copy(), rules[0]
-        for scores, line, tokens in zip(y, state.rows, state.tokens, strict=True):
-            picked = tokens[: line["count"]].astype(int)
+        y = logits.copy()
+        for scores, line in zip(y, state.rows, strict=True):
+            rule = rules[line["slot"]]
+            picked = state.tokens[line["slot"], : line["count"]].astype(int)
             said = np.unique(picked[picked < rule["end"]])
             penalty = rule["repetition_penalty"]
             scores[said] = np.where(
@@ -75,8 +76,7 @@ class Decisions:
                 scores[again[again < rule["end"]]] = NEVER
         return y
 
-    def pick(self, logits: Array, mask: Array, rules: Array, state: State, share: int = 1) -> None:
-        rule = rules[0]
+    def pick(self, logits: Array, masks: Array, rules: Array, state: State, share: int = 1) -> None:
         for b, line in enumerate(state.rows):
             if line["done"]:
                 continue
@@ -84,14 +84,15 @@ class Decisions:
             if not np.isfinite(row).all():
                 line["done"] = STOP_NONFINITE
                 continue
-            scores = np.where(self.allowed(mask, rule, line), row, -np.inf)
+            rule = rules[line["slot"]]
+            scores = np.where(self.allowed(masks, rule, line), row, -np.inf)
             token, logprob = self.choose(scores, rule, line)
             line["sum_logprob"] += logprob
-            self.advance(token, rule, line, state.tokens[b])
+            self.advance(token, rule, line, state.tokens[line["slot"]])
 
-    def allowed(self, mask: Array, rule: Array, line: Array) -> Array:
+    def allowed(self, masks: Array, rule: Array, line: Array) -> Array:
         """Which ids may follow [V]: suppression, then rules a to d of specs (openai's order)."""
-        first = line["count"] == 0
+        first, mask = line["count"] == 0, masks[rule["mask"]]
         allowed: Array = (mask & (SUPPRESS | SUPPRESS_FIRST if first else SUPPRESS)) == 0
         begin, end = int(rule["timestamp_begin"]), int(rule["end"])
         if not rule["timestamps"]:
@@ -130,11 +131,17 @@ class Decisions:
         return token, float(scores[token]) - total
 
     def pick_beams(
-        self, logits: Array, mask: Array, rules: Array, state: State, pool: Pool, share: int = 1
+        self,
+        logits: Array,
+        masks: Array,
+        rules: Array,
+        state: State,
+        pool: Pool,
+        beams: int,
+        share: int = 1,
     ) -> None:
-        width = len(state.rows) // len(pool.rows)
-        for group in range(len(pool.rows)):
-            lines = slice(group * width, group * width + width)
+        for first in range(0, len(state.rows), beams):
+            lines = slice(first, first + beams)
             speakers = range(lines.start, lines.stop, share)
             alive = [b for b in speakers if not state.rows[b]["done"]]
             if any(not np.isfinite(logits[b // share]).all() for b in alive):
@@ -143,65 +150,68 @@ class Decisions:
                 offers = [
                     offer
                     for b in alive
-                    for offer in self.offers(b, logits[b // share], mask, rules[0], state, width)
+                    for offer in self.offers(b, logits[b // share], masks, rules, state, beams)
                 ]
                 offers.sort(key=lambda offer: -offer[0])  # stable: openai's order among equals
-                self.next_beams(offers, rules[0], state, lines, pool, group)
+                self.next_beams(offers, rules, state, lines, pool)
 
     def offers(
-        self, b: int, row: Array, mask: Array, rule: Array, state: State, width: int
+        self, b: int, row: Array, masks: Array, rules: Array, state: State, beams: int
     ) -> list[tuple[float, int, int]]:
         """The likeliest ways on for a beam: total log-probability, the beam, the token."""
         line = state.rows[b]
-        scores = np.where(self.allowed(mask, rule, line), row, -np.inf)
+        rule = rules[line["slot"]]
+        scores = np.where(self.allowed(masks, rule, line), row, -np.inf)
         if scores.max() == -np.inf:  # nothing may follow
             return [(float(line["sum_logprob"]), b, int(rule["end"]))]
         low, total = self.log_softmax(scores, rule)
-        best = low + np.argsort(-scores[low:], kind="stable")[: width + 1]
+        best = low + np.argsort(-scores[low:], kind="stable")[: beams + 1]
         before = float(line["sum_logprob"]) - total
         return [(before + float(scores[t]), b, int(t)) for t in best if scores[t] > -np.inf]
 
     def next_beams(
         self,
         offers: list[tuple[float, int, int]],
-        rule: Array,
+        rules: Array,
         state: State,
         lines: slice,
         pool: Pool,
-        group: int,
     ) -> None:
         """Walk down the offers: those that end to the pool, the others as the group's beams."""
         assert state.origins is not None
         rows, tokens, origins = state.rows.copy(), state.tokens.copy(), state.origins.copy()
-        free = lines.start
+        slots, free = rows["slot"], lines.start
+        rule, group = rules[slots[free]], slots[free]
         for score, parent, token in offers:
             if token != rule["end"]:
+                slot = slots[free]
                 state.rows[free] = rows[parent]
-                state.rows[free]["sum_logprob"] = score
-                state.tokens[free] = tokens[parent]
-                self.advance(token, rule, state.rows[free], state.tokens[free])
+                state.rows[free]["sum_logprob"], state.rows[free]["slot"] = score, slot
+                state.tokens[slot] = tokens[slots[parent]]
+                self.advance(token, rule, state.rows[free], state.tokens[slot])
                 before = slice(0, int(state.rows[free]["position"]))
-                state.origins[free, before] = origins[parent, before]
+                state.origins[slot, before] = origins[slots[parent], before]
                 free += 1
                 if free == lines.stop:
                     break
             elif not pool.rows[group]["filled"].all():
                 place = int(np.argmin(pool.rows[group]["filled"]))
                 pool.rows[group, place] = (1, rows[parent]["count"], score, 0)
-                pool.tokens[group, place] = tokens[parent]
+                pool.tokens[group, place] = tokens[slots[parent]]
         state.rows["done"][free : lines.stop] = STOP_END  # nothing is left for these
         state.rows["sum_logprob"][free : lines.stop] = NEVER
         if pool.rows[group]["filled"].all():
             state.rows["done"][lines] = STOP_END
 
-    def probability(self, logits: Array, prompt: Array, rules: Array) -> Array:
-        end, following = int(rules[0]["end"]), prompt[0, 1:].astype(int)
-        shares = np.zeros(len(logits), np.float32)
-        for r, token in enumerate(following):
-            if token < end:
-                weights = np.exp(logits[r, :end] - logits[r, :end].max())
-                shares[r] = weights[token] / weights.sum()
-        return shares
+    def probability(self, logits: Array, prompt: Array, rules: Array, state: State) -> Array:
+        shares = np.zeros(prompt.shape, np.float32)
+        rows = logits.reshape(*prompt.shape, -1)
+        for b, end in enumerate(rules[state.rows["slot"]]["end"]):
+            for r, token in enumerate(prompt[b, 1:].astype(int)):
+                if token < end:
+                    weights = np.exp(rows[b, r, :end] - rows[b, r, :end].max())
+                    shares[b, r] = weights[token] / weights.sum()
+        return shares.reshape(-1)
 
     def advance(self, token: int, rule: Array, line: Array, tokens: Array) -> None:
         """Write the token down and move on."""

@@ -179,7 +179,7 @@ class Gpu(GpuFewRows, GpuProducts, GpuDecisions, GpuConformer, GpuTransducer, Gp
 
     def attend_self(self, qkv: Tensor, cache: Cache, state: State, heads: int) -> Tensor:
         rows, width = qkv.shape[0], qkv.shape[1] // 3
-        lines, most = state.tokens.shape
+        lines, most = state.rows.shape[0], state.tokens.shape[1]
         length, room, head4 = rows // lines, cache.keys.shape[1], self.head4(width, heads)
         y = self.new(rows, width)
         if length > 1:  # other rows' keys are needed before any row attends

@@ -22,7 +22,7 @@ class GpuDecisions(Recorder):
         self.add("no_speech", [logits, rules, state.rows], (lines,), LINES=lines, BLOCK=self.block)
 
     def penalise(self, logits: Tensor, rules: Tensor, state: State) -> Tensor:
-        lines, room = state.tokens.shape
+        lines, room = state.rows.shape[0], state.tokens.shape[1]
         y = self.new(lines, logits.shape[1])
         self.add(
             "penalise", [logits, rules, state.rows, state.tokens, y],
@@ -31,13 +31,13 @@ class GpuDecisions(Recorder):
         return y
 
     def pick(
-        self, logits: Tensor, mask: Tensor, rules: Tensor, state: State, share: int = 1
+        self, logits: Tensor, masks: Tensor, rules: Tensor, state: State, share: int = 1
     ) -> None:
-        lines, room = state.tokens.shape
+        lines, room = state.rows.shape[0], state.tokens.shape[1]
         chunks = ceil(logits.shape[1] / CHUNK)
         parts = self.new(lines, chunks, 2, 6)
         self.add(
-            "pick_scan", [logits, mask, rules, state.rows, parts], (chunks, lines),
+            "pick_scan", [logits, masks, rules, state.rows, parts], (chunks, lines),
             CHUNK=CHUNK, SHARE=share,
         )  # fmt: skip
         self.add(
@@ -45,15 +45,22 @@ class GpuDecisions(Recorder):
         )
 
     def pick_beams(
-        self, logits: Tensor, mask: Tensor, rules: Tensor, state: State, pool: Pool, share: int = 1
+        self,
+        logits: Tensor,
+        masks: Tensor,
+        rules: Tensor,
+        state: State,
+        pool: Pool,
+        beams: int,
+        share: int = 1,
     ) -> None:
-        (lines, room), (groups, places) = state.tokens.shape, pool.rows.shape
-        beams, chunks = lines // groups, ceil(logits.shape[1] / CHUNK)
+        lines, room, places = state.rows.shape[0], state.tokens.shape[1], pool.rows.shape[1]
+        chunks = ceil(logits.shape[1] / CHUNK)
         ranks, speakers = beams + 1, lines // share
         parts = self.new(speakers, chunks, 2, 3 + 2 * ranks)
         offers = self.new(speakers, 1 + 2 * ranks)
         self.add(
-            "beam_scan", [logits, mask, rules, state.rows, parts], (chunks, speakers),
+            "beam_scan", [logits, masks, rules, state.rows, parts], (chunks, speakers),
             CHUNK=CHUNK, SHARE=share, RANKS=ranks, BLOCK=self.block,
         )  # fmt: skip
         self.add(
@@ -63,12 +70,15 @@ class GpuDecisions(Recorder):
         self.add(
             "beam_advance",
             [offers, rules, state.rows, state.tokens, state.origins, pool.rows, pool.tokens],
-            (groups,),
+            (lines // beams,),
             BEAMS=beams, PLACES=places, SHARE=share, RANKS=ranks, ROOM=room,
         )  # fmt: skip
 
-    def probability(self, logits: Tensor, prompt: Tensor, rules: Tensor) -> Tensor:
+    def probability(self, logits: Tensor, prompt: Tensor, rules: Tensor, state: State) -> Tensor:
         rows = logits.shape[0]
         y = self.new(rows)
-        self.add("probability", [logits, prompt, rules, y], (rows,), ROWS=rows, BLOCK=self.block)
+        self.add(
+            "probability", [logits, prompt, rules, state.rows, y], (rows,),
+            L=prompt.shape[1], BLOCK=self.block,
+        )  # fmt: skip
         return y

@@ -284,17 +284,17 @@ class Reference(Conformer, Decisions, Transducing, Speaking, Coding):
         y = np.zeros((lines, rows.shape[1], width), np.float32)
         scale = np.float32((width // heads) ** -0.5)
         for b, line in enumerate(state.rows):
-            start, count = int(line["position"]), int(line["length"])
+            start, count, slot = (int(line[name]) for name in ("position", "length", "slot"))
             if line["done"] or count == 0:
                 continue
             end = start + count
-            cache.keys[b, start:end] = rows[b, :count, width : 2 * width]
-            cache.values[b, start:end] = rows[b, :count, 2 * width :]
+            cache.keys[slot, start:end] = rows[b, :count, width : 2 * width]
+            cache.values[slot, start:end] = rows[b, :count, 2 * width :]
             q = split_heads(rows[b, :count, :width] * scale, heads)
-            keys, stored = cache.keys[b, :end], cache.values[b, :end]
+            keys, stored = cache.keys[slot, :end], cache.values[slot, :end]
             if state.origins is not None:
-                lead, places = state.origins[b, :end], np.arange(end)
-                keys, stored = cache.keys[lead, places], cache.values[lead, places]
+                origins, places = state.origins[slot, :end], np.arange(end)
+                keys, stored = cache.keys[origins, places], cache.values[origins, places]
             scores = q @ split_heads(keys, heads).swapaxes(-1, -2)
             if count > 1:
                 later = np.arange(end)[None, :] > np.arange(start, end)[:, None]

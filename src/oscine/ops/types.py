@@ -36,7 +36,7 @@ class Linear:
 
 @dataclass(frozen=True, slots=True)
 class Cache:
-    """Keys and values of one layer, each [B, room, D]; the room of a line is at least C."""
+    """Keys and values of one layer, each [N, room, D] by slot; a slot has room for at least C."""
 
     keys: Tensor
     values: Tensor

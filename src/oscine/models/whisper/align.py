@@ -87,12 +87,7 @@ class Aligner:
         """The decoder over the prompt, its attention to the audio kept."""
         d = self.decoder
         backend, config = d.backend, d.config
-
-        shape = (1, config.n_text_ctx, config.n_text_state)
-        caches = [
-            ops.Cache(backend.view(c.keys, shape), backend.view(c.values, shape)) for c in d.caches
-        ]
         kept = {layer: model.KeptWeights(self.heads[layer], weights[layer]) for layer in weights}
-        x = model.decode(backend, d.weights, config, caches, d.memory, self.state, prompt, kept)
+        x = model.decode(backend, d.weights, config, d.caches, d.memory, self.state, prompt, kept)
         logits = model.logits(backend, d.weights, x)
-        backend.keep(backend.probability(logits, prompt, self.rules), shares)
+        backend.keep(backend.probability(logits, prompt, self.rules, self.state), shares)

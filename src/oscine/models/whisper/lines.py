@@ -1,4 +1,4 @@
-"""Lines decoded side by side: their state, their share of the caches, and their recorded plans."""
+"""Lines decoded side by side: their state and their recorded plans. Line b has slot b."""
 
 from __future__ import annotations
 
@@ -57,47 +57,31 @@ class Lines:
         )
         self.lead = self.state
         if shape.width > 1:
-            self.lead = ops.State(
-                backend.slot((groups,), ops.STATE), backend.slot((groups, context), np.uint32)
-            )
+            self.lead = ops.State(backend.slot((groups,), ops.STATE), self.state.tokens)
         self.pool = None
         if shape.pool:
             self.pool = ops.Pool(
-                backend.slot((groups, shape.pool), ops.POOL),
-                backend.slot((groups, shape.pool, context), np.uint32),
+                backend.slot((lines, shape.pool), ops.POOL),
+                backend.slot((lines, shape.pool, context), np.uint32),
             )
-        self.rules = backend.slot((1,), ops.RULES)
-        self.mask = backend.slot((config.n_vocab,), np.uint32)
+        self.rules = backend.slot((lines,), ops.RULES)
+        self.masks = backend.slot((1, config.n_vocab), np.uint32)
         self.logits = backend.slot((2 * groups, config.n_vocab))
         self.prompts: dict[int, tuple[ops.Tensor, ops.Plan]] = {}
         self.step = backend.record(self.trace_step, self.state.rows, "step")
 
-    def caches(self, lines: int) -> list[ops.Cache]:
-        """The first lines of every layer's cache: all of these lines', or one a group for the lead,
-        whose room is then that of the whole group.
-        """
-        view, config = self.decoder.backend.view, self.decoder.config
-        room = self.shape.lines // lines * config.n_text_ctx
-        shape = (lines, room, config.n_text_state)
-        return [
-            ops.Cache(view(cache.keys, shape), view(cache.values, shape))
-            for cache in self.decoder.caches
-        ]
-
     def hidden(self, state: ops.State, prompt: ops.Tensor | None = None) -> ops.Tensor:
         """One pass through the decoder's blocks."""
         d = self.decoder
-        lines = self.shape.lines if state is self.state else self.shape.groups
-        caches = self.caches(lines)
-        return model.decode(d.backend, d.weights, d.config, caches, d.memory, state, prompt)
+        return model.decode(d.backend, d.weights, d.config, d.caches, d.memory, state, prompt)
 
     def pick(self, logits: ops.Tensor, share: int) -> None:
         """The next token of every line; `share` lines listen to one row."""
-        backend = self.decoder.backend
+        backend, width = self.decoder.backend, self.shape.width
         if self.pool is None:
-            backend.pick(logits, self.mask, self.rules, self.state, share)
+            backend.pick(logits, self.masks, self.rules, self.state, share)
         else:
-            backend.pick_beams(logits, self.mask, self.rules, self.state, self.pool, share)
+            backend.pick_beams(logits, self.masks, self.rules, self.state, self.pool, width, share)
 
     def trace_step(self) -> None:
         """The token picked last in, the next one out."""
@@ -126,15 +110,16 @@ class Lines:
         for row, request in zip(prompt, requests, strict=False):
             row[: len(request.prompt)] = request.prompt
         backend.write(slot, prompt)
-        backend.write(self.state.rows, initial_state(requests, groups, width))
+        rows = initial_state(requests, groups, width)
+        backend.write(self.state.rows, rows)
         if self.lead is not self.state:
-            backend.write(self.lead.rows, initial_state(requests, groups, 1))
+            backend.write(self.lead.rows, rows[::width])
             origins = initial_origins(requests, groups, width, config.n_text_ctx)
             backend.write(self.state.origins, origins)
         if self.pool is not None:
-            backend.write(self.pool.rows, np.zeros((groups, self.shape.pool), ops.POOL))
-        backend.write(self.rules, rules_of(first, config.n_vocab))
-        backend.write(self.mask, mask_of(first, config.n_vocab))
+            backend.write(self.pool.rows, np.zeros(self.pool.rows.shape, ops.POOL))
+        backend.write(self.rules, rules_of(first, config.n_vocab).repeat(self.shape.lines))
+        backend.write(self.masks, mask_of(first, config.n_vocab))
         plan.run()
 
     def prompt_plan(self, length: int) -> tuple[ops.Tensor, ops.Plan]:
@@ -171,7 +156,7 @@ class Lines:
                 continue
             ended = [
                 Decoded(text_of(row, line), float(row["sum_logprob"]), silence, "end")
-                for row, line in zip(pool[0][group], pool[1][group], strict=True)
+                for row, line in zip(pool[0][lines.start], pool[1][lines.start], strict=True)
                 if row["filled"]
             ]
             # As openai-whisper: too few have ended, the likeliest of the others stand in.
@@ -181,12 +166,9 @@ class Lines:
 
     def release(self) -> None:
         """Give back what only these lines use."""
-        slots = [*self.slots(), self.rules, self.mask, self.logits]
+        slots = [*self.slots(), self.rules, self.masks, self.logits]
         slots += [slot for slot, _ in self.prompts.values()]
-        slots += [
-            self.lead.tokens,
-            *([self.state.origins] if self.state.origins is not None else []),
-        ]
+        slots += [self.state.origins] if self.state.origins is not None else []
         self.decoder.backend.release(*{id(slot): slot for slot in slots}.values())
 
 

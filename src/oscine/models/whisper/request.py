@@ -107,7 +107,7 @@ def initial_state(requests: Sequence[Request], groups: int, width: int) -> NDArr
     Groups that there is no request for are done from the start.
     """
     state = np.zeros((groups, width), ops.STATE)
-    state["done"] = ops.STOP_END
+    state["done"], state["slot"] = ops.STOP_END, np.arange(groups * width).reshape(groups, width)
     for lines, request in zip(state, requests, strict=False):
         lines["done"] = 0
         lines["length"] = len(request.prompt)
@@ -124,7 +124,8 @@ def initial_state(requests: Sequence[Request], groups: int, width: int) -> NDArr
 def initial_origins(
     requests: Sequence[Request], groups: int, width: int, context: int
 ) -> NDArray[np.uint32]:
-    """[groups · width, C]: prompts lie in the first line of each group, the rest where it grows."""
+    """[groups · width, C]: a prompt is in the slot of its group's first line, the rest where it
+    grows."""
     lines = np.arange(groups * width, dtype=np.uint32)[:, None]
     lengths = np.zeros(groups, int)
     lengths[: len(requests)] = [len(request.prompt) for request in requests]
