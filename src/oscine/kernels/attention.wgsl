@@ -1,14 +1,15 @@
-// y[s] = softmax(q[s] kᵀ / √W) v, unmasked, per head      qkv [ROWS, 3·D] packed, y [ROWS, D]
-// D = HEADS·W, W = 4·W4. 64 queries a workgroup of 128; 32 keys at a time pass through shared
+// y[s] = softmax(q[s] kᵀ / √W) v, unmasked, per head and window      N windows of ROWS rows:
+// qkv [N·ROWS, 3·D] packed, y [N·ROWS, D]. D = HEADS·W, W = 4·W4. 64 queries a workgroup of 128; 32 keys at a time pass through shared
 // memory, with the softmax kept online (Milakov & Gimelshein 2018; Dao 2023, arXiv:2307.08691).
 // An invocation holds queries down + 16·{0..3}, first against keys across + 8·{0..3}, then
 // against value columns across + 8·{0, 1}; names, not arrays, so that all stay in registers.
-// Launch (ceil(ROWS / 64), HEADS, ceil(W4 / 16)): z takes 64 of a wider head's value columns.
+// Launch (ceil(ROWS / 64), HEADS, N · GROUPS): a group takes 64 of a wider head's value columns.
 const ROWS: u32 = 1u;
 const HEADS: u32 = 1u;
 const W4: u32 = 16u;
 const SCALE: f32 = 0.125;
 const NEVER: f32 = -1e30;
+const GROUPS: u32 = (W4 + 15u) / 16u;
 
 @group(0) @binding(0) var<storage, read> qkv: array<vec4<f32>>;
 @group(0) @binding(1) var<storage, read_write> y: array<vec4<f32>>;
@@ -65,9 +66,11 @@ fn main(
   @builtin(workgroup_id) workgroup: vec3<u32>,
   @builtin(local_invocation_index) me: u32,
 ) {
-  let head = workgroup.y * W4;
+  let window = workgroup.z / GROUPS * ROWS * HEADS * W4;  // where it begins in y
+  let head = 3u * window + workgroup.y * W4;              // where this head begins in qkv
+  let to = window + workgroup.y * W4;
   let first = workgroup.x * 64u;
-  let columns = workgroup.z * 16u;
+  let columns = workgroup.z % GROUPS * 16u;
   let across = me % 8u;
   let down = me / 8u;
   var o00 = vec4<f32>();
@@ -189,12 +192,12 @@ fn main(
       o31 += p3.w * b;
     }
   }
-  finish(first + down, head, columns + across, o00 / totals.x);
-  finish(first + down, head, columns + across + 8u, o01 / totals.x);
-  finish(first + down + 16u, head, columns + across, o10 / totals.y);
-  finish(first + down + 16u, head, columns + across + 8u, o11 / totals.y);
-  finish(first + down + 32u, head, columns + across, o20 / totals.z);
-  finish(first + down + 32u, head, columns + across + 8u, o21 / totals.z);
-  finish(first + down + 48u, head, columns + across, o30 / totals.w);
-  finish(first + down + 48u, head, columns + across + 8u, o31 / totals.w);
+  finish(first + down, to, columns + across, o00 / totals.x);
+  finish(first + down, to, columns + across + 8u, o01 / totals.x);
+  finish(first + down + 16u, to, columns + across, o10 / totals.y);
+  finish(first + down + 16u, to, columns + across + 8u, o11 / totals.y);
+  finish(first + down + 32u, to, columns + across, o20 / totals.z);
+  finish(first + down + 32u, to, columns + across + 8u, o21 / totals.z);
+  finish(first + down + 48u, to, columns + across, o30 / totals.w);
+  finish(first + down + 48u, to, columns + across + 8u, o31 / totals.w);
 }

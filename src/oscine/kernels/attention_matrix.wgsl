@@ -1,10 +1,11 @@
-// y[s] = softmax(q[s] kᵀ / √W) v, unmasked, per head, on matrix units; as attention.wgsl
-// qkv in float16, packed [ROWS, 3·D]; y [ROWS, D] in float32. W = 8·W8, a multiple of 16 up to 64. 64 queries a workgroup of four subgroups of 32 lanes, 16
+// y[s] = softmax(q[s] kᵀ / √W) v, unmasked, per head and window, on matrix units; as attention.wgsl
+// N windows of ROWS rows: qkv in float16, packed [N·ROWS, 3·D]; y [N·ROWS, D] in float32. W = 8·W8,
+// a multiple of 16 up to 64. 64 queries a workgroup of four subgroups of 32 lanes, 16
 // each; 64 keys at a time. Factors are float16, products and sums float32, weights e^(score - top).
 // What matrix units hold cannot be scaled row by row, so `top` stays behind the highest score by
 // up to SLACK, and only then are the sums taken out and scaled (Shah 2024, arXiv:2407.08608, has
 // exact tops; e^SLACK is far below float16's 65504).
-// Launch (ceil(ROWS / 64), HEADS).
+// Launch (ceil(ROWS / 64), HEADS, N).
 enable f16;
 enable subgroups;
 enable chromium_experimental_subgroup_matrix;
@@ -55,7 +56,8 @@ fn main(
   @builtin(workgroup_id) workgroup: vec3<u32>,
   @builtin(local_invocation_index) me: u32,
 ) {
-  let head = workgroup.y;
+  let window = workgroup.z * ROWS * HEADS;    // where it begins in y, in heads of a row
+  let head = 3u * window + workgroup.y;       // where this head begins in qkv
   let first = workgroup.x * 64u;
   let team = me / 32u;
   let row = me % 32u / 2u;  // two lanes a query: each takes every other eight of its numbers
@@ -239,7 +241,8 @@ fn main(
   workgroupBarrier();
   total += subgroupShuffleXor(total, 1u);
   if (first + team * 16u + row < ROWS) {
-    let to = ((first + team * 16u + row) * HEADS + head) * 2u * W8 + half * 2u;
+    let at = window + (first + team * 16u + row) * HEADS + workgroup.y;
+    let to = at * 2u * W8 + half * 2u;
     for (var c = 0u; c < 2u * W8; c += 4u) {
       y[to + c] = bitcast<vec4<f32>>(tile[mine + c]) / total;
       y[to + c + 1u] = bitcast<vec4<f32>>(tile[mine + c + 1u]) / total;

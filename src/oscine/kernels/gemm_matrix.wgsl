@@ -1,12 +1,13 @@
 // y[r, o] = activation(Σ_k x[r, k] w[o, k] + b[o]) + add[r, o]      many rows r, on matrix units
 // x and w [OUTPUTS, 8·K8] in float16, products and sums in float32; y and add [ROWS, STRIDE] from
 // column OFFSET on. Row r of x begins at eight r·X_STRIDE8 + X_BEGIN8, and what lies outside x
-// reads as 0, as in gemm.wgsl. SPLITS parts of the depth: y is then their sums, [SPLITS, ROWS,
+// reads as 0, in each of the windows of WINDOW rows, as in gemm.wgsl. SPLITS parts of the depth: y is then their sums, [SPLITS, ROWS,
 // STRIDE], for gemm_sum.wgsl.
 // A subgroup of 32 lanes has 2x2 matrices of 16x16 sums, TEAMS by TEAMS subgroups are a workgroup:
 // tiles of 128x128 sums (TEAMS 4) or 64x64 (2), 64 deep.
 // Launch (ceil(OUTPUTS / SIDE), ceil(ROWS / SIDE), SPLITS).
 // use _activation
+// use _window
 enable f16;
 enable chromium_experimental_subgroup_matrix;
 diagnostic(off, chromium.subgroup_matrix_uniformity);
@@ -47,9 +48,9 @@ var<workgroup> tile: array<vec4<u32>, 2u * SIDE * PITCH>;
 
 // Loads without branches, so that many are under way at once.
 fn x_at(row: u32, k8: u32) -> vec4<u32> {
-  let at = i32(row * X_STRIDE8 + k8) + X_BEGIN8;
+  let at = i32(window_row(row) * X_STRIDE8 + k8) + X_BEGIN8;
   let inside = row < ROWS && k8 < K8 && at >= 0 && at < i32(X_LENGTH8);
-  return select(vec4<u32>(), x[select(0, at, inside)], inside);
+  return select(vec4<u32>(), x[select(0u, window(row) * X_LENGTH8 + u32(at), inside)], inside);
 }
 
 fn w_at(output: u32, k8: u32) -> vec4<u32> {
@@ -68,11 +69,10 @@ fn finish(row: u32, output: u32, sum: f32, part: u32) {
       value += bias[OFFSET + output];
     }
     value = activate(value);
-    let at = row * STRIDE + OFFSET + output;
     if (ADD) {
-      value += add[at];
+      value += add[window_row(row) * STRIDE + OFFSET + output];
     }
-    y[at] = value;
+    y[row * STRIDE + OFFSET + output] = value;
   }
 }
 

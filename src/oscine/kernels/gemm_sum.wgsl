@@ -1,6 +1,7 @@
 // y[r, o] = activation(Σ_s sums[s, r, o] + b[o]) + add[r, o]      sums [SPLITS, ROWS, OUTPUTS]
-// y and add [ROWS, STRIDE] from column OFFSET on. Launch (ceil(OUTPUTS / 128), ROWS).
+// y and add [ROWS, STRIDE] from column OFFSET on, add of one window of WINDOW rows. Launch (ceil(OUTPUTS / 128), ROWS).
 // use _activation
+// use _window
 const ROWS: u32 = 1u;
 const OUTPUTS: u32 = 1u;
 const OFFSET: u32 = 0u;
@@ -27,9 +28,8 @@ fn main(@builtin(global_invocation_id) me: vec3<u32>) {
     value += bias[OFFSET + me.x];
   }
   value = activate(value);
-  let at = me.y * STRIDE + OFFSET + me.x;
   if (ADD) {
-    value += add[at];
+    value += add[window_row(me.y) * STRIDE + OFFSET + me.x];
   }
-  y[at] = value;
+  y[me.y * STRIDE + OFFSET + me.x] = value;
 }

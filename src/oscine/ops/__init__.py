@@ -119,8 +119,14 @@ class Ops(ConformerOps, TransducerOps, SpeechOps, CodecOps, Protocol):
         stride: int = 1,
         activation: Activation = None,
         add: Tensor | None = None,
+        batch: int = 1,
     ) -> Tensor:
-        """x [T, I] -> [ceil(T / stride), O], time first, "same" padding; weight [O, K, I]."""
+        """x [T, I] -> [ceil(T / stride), O], time first, "same" padding; weight [O, K, I].
+
+        A batch of N windows: x [N·T, I] -> [N·ceil(T / stride), O]. Each is padded by itself, and
+        `add` [ceil(T / stride), O] is added to each. Raises ValueError where `add` has another
+        shape, or the rows of x are not N windows.
+        """
         ...
 
     def layer_norm(self, x: Tensor, norm: Norm) -> Tensor:
@@ -139,8 +145,12 @@ class Ops(ConformerOps, TransducerOps, SpeechOps, CodecOps, Protocol):
         """activation(norm(x) Wᵀ + b) + add: x [R, I] -> [R, O]."""
         ...
 
-    def attention(self, qkv: Tensor, heads: int) -> Tensor:
-        """Unmasked self-attention: packed q‖k‖v [S, 3D] -> [S, D]."""
+    def attention(self, qkv: Tensor, heads: int, batch: int = 1) -> Tensor:
+        """Unmasked self-attention: packed q‖k‖v [N·S, 3D] -> [N·S, D].
+
+        Each of the N windows of a batch attends to itself alone. Raises ValueError where the rows
+        are not N windows.
+        """
         ...
 
     def attend_self(self, qkv: Tensor, cache: Cache, state: State, heads: int) -> Tensor:

@@ -75,17 +75,25 @@ def gated_case(rows: int, inputs: int, width: int, kind: str, norm: str = "") ->
     )
 
 
-def conv_case(frames: int, inputs: int, outputs: int, stride: int, half: bool) -> Case:
-    """gelu(conv1d(x)) + add."""
+def of_windows(batch: int) -> str:
+    """What a batch adds to a case's name."""
+    return f", {batch} windows" * (batch > 1)
+
+
+def conv_case(
+    frames: int, inputs: int, outputs: int, stride: int, half: bool, batch: int = 1
+) -> Case:
+    """gelu(conv1d(x)) + add, of windows that are padded and added to alike."""
     kind = np.float16 if half else np.float32
+    name = f"conv1d {frames}x{inputs}->{outputs} stride {stride} {np.dtype(kind).name}"
     return Case(
-        f"conv1d {frames}x{inputs}->{outputs} stride {stride} {np.dtype(kind).name}",
+        name + of_windows(batch),
         lambda rng: {
-            "x": noise(rng, frames, inputs),
+            "x": noise(rng, batch * frames, inputs),
             "add": noise(rng, -(-frames // stride), outputs),
         },
         lambda backend, x, w: backend.conv1d(
-            x["x"], w["conv"], stride=stride, activation="gelu", add=x["add"]
+            x["x"], w["conv"], stride=stride, activation="gelu", add=x["add"], batch=batch
         ),
         lambda rng: {
             "conv": ops.Linear(
@@ -111,22 +119,22 @@ def norm_case(rows: int, width: int, kind: str = "layer") -> Case:
     )
 
 
-def attention_case(length: int, heads: int, width: int) -> Case:
-    """The encoder's attention."""
+def attention_case(length: int, heads: int, width: int, batch: int = 1) -> Case:
+    """The encoder's attention; each window of a batch attends to itself."""
     return Case(
-        f"attention {length} rows, {heads}x{width}",
-        lambda rng: {"qkv": noise(rng, length, 3 * heads * width, spike=4.0)},
-        lambda backend, x, w: backend.attention(x["qkv"], heads),
+        f"attention {length} rows, {heads}x{width}" + of_windows(batch),
+        lambda rng: {"qkv": noise(rng, batch * length, 3 * heads * width, spike=4.0)},
+        lambda backend, x, w: backend.attention(x["qkv"], heads, batch),
     )
 
 
-def projected_case(length: int, heads: int, width: int) -> Case:
+def projected_case(length: int, heads: int, width: int, batch: int = 1) -> Case:
     """The encoder's attention to a product of float16 weights, which matrix units may take."""
     inputs = heads * width
     return Case(
-        f"projected attention {length} rows, {heads}x{width}",
-        lambda rng: {"x": noise(rng, length, inputs, spike=4.0)},
-        lambda backend, x, w: backend.attention(backend.linear(x["x"], w["qkv"]), heads),
+        f"projected attention {length} rows, {heads}x{width}" + of_windows(batch),
+        lambda rng: {"x": noise(rng, batch * length, inputs, spike=4.0)},
+        lambda backend, x, w: backend.attention(backend.linear(x["x"], w["qkv"]), heads, batch),
         lambda rng: {
             "qkv": ops.Linear(
                 (noise(rng, 3 * inputs, inputs) / np.sqrt(inputs)).astype(np.float16), None
@@ -331,17 +339,23 @@ CASES = (
     conv_case(300, 80, 72, 1, True),
     conv_case(301, 72, 200, 2, True),
     conv_case(130, 48, 48, 2, False),
+    conv_case(41, 32, 40, 1, False, batch=3),
+    conv_case(45, 72, 70, 2, True, batch=3),
+    conv_case(67, 344, 33, 2, False, batch=2),
     attention_case(1, 1, 4),
     attention_case(20, 2, 16),
     attention_case(64, 1, 64),
     attention_case(150, 5, 8),
     attention_case(257, 2, 64),
     attention_case(65, 1, 128),
+    attention_case(70, 2, 16, batch=3),
+    attention_case(33, 1, 128, batch=2),
     projected_case(150, 2, 64),
     projected_case(257, 3, 32),
     projected_case(70, 1, 48),
     projected_case(130, 5, 16),
     projected_case(65, 1, 128),
+    projected_case(50, 2, 48, batch=3),
     cross_case(1, 1, 1, 20, 2, 16),
     cross_case(1, 1, 1, 1500, 2, 64),
     cross_case(4, 1, 3, 129, 5, 8),

@@ -81,13 +81,16 @@ class Gpu(GpuFewRows, GpuProducts, GpuDecisions, GpuConformer, GpuTransducer, Gp
         stride: int = 1,
         activation: Activation = None,
         add: Tensor | None = None,
+        batch: int = 1,
     ) -> Tensor:
         outputs, width, inputs = conv.weight.shape
         self.fours("convolution input width", inputs)
-        rows = ceil(x.shape[0] / stride)
-        y = self.new(rows, outputs)
+        rows = ceil(window_rows(x, batch) / stride)
+        if add is not None and add.shape != (rows, outputs):
+            raise ValueError(f"{add.shape} cannot be added to windows of {(rows, outputs)}")
+        y = self.new(batch * rows, outputs)
         self.gemm(
-            x, conv, y, activation, add,
+            x, conv, y, activation, add, batch=batch,
             K4=width * inputs // 4, X_STRIDE4=stride * inputs // 4,
             X_BEGIN4=-(width // 2) * inputs // 4,
         )  # fmt: skip
@@ -157,23 +160,22 @@ class Gpu(GpuFewRows, GpuProducts, GpuDecisions, GpuConformer, GpuTransducer, Gp
         )  # fmt: skip
         return y
 
-    def attention(self, qkv: Tensor, heads: int) -> Tensor:
-        length, width = qkv.shape[0], qkv.shape[1] // 3
-        y = self.new(length, width)
+    def attention(self, qkv: Tensor, heads: int, batch: int = 1) -> Tensor:
+        length, width = window_rows(qkv, batch), qkv.shape[1] // 3
+        y = self.new(batch * length, width)
         head4 = self.head4(width, heads)
+        work = 4.0 * batch * length**2 * width
         if qkv.rounded and head4 in MATRIX_HEADS:  # with float32 weights all is float32
             self.add(
-                "attention_matrix", [self.halve(qkv), y], (ceil(length / 64), heads),
-                work=4.0 * length**2 * width,
-                ROWS=length, HEADS=heads, W8=head4 // 2, SCALE=scale_of(head4),
+                "attention_matrix", [self.halve(qkv), y], (ceil(length / 64), heads, batch),
+                work=work, ROWS=length, HEADS=heads, W8=head4 // 2, SCALE=scale_of(head4),
             )  # fmt: skip
             return y
         self.add(
             "attention",
             [qkv, y],
-            (ceil(length / 64), heads, ceil(head4 / 16)),
-            work=4.0 * length**2 * width,
-            ROWS=length, HEADS=heads, W4=head4, SCALE=scale_of(head4),
+            (ceil(length / 64), heads, batch * ceil(head4 / 16)),
+            work=work, ROWS=length, HEADS=heads, W4=head4, SCALE=scale_of(head4),
         )  # fmt: skip
         return y
 
@@ -256,6 +258,14 @@ class Gpu(GpuFewRows, GpuProducts, GpuDecisions, GpuConformer, GpuTransducer, Gp
             LINES=lines, L=x.shape[0] // lines, WIDTH4=width // 4,
         )  # fmt: skip
         return y
+
+
+def window_rows(x: Tensor, batch: int) -> int:
+    """The rows of each window of a batch. Raises ValueError where they are not the same."""
+    rows, rest = divmod(x.shape[0], batch)
+    if rest:
+        raise ValueError(f"{x.shape[0]} rows are not {batch} windows")
+    return int(rows)
 
 
 def scale_of(head4: int) -> str:

@@ -53,12 +53,16 @@ class GpuProducts(Recorder):
         y: Tensor,
         activation: Activation,
         add: Tensor | None,
+        batch: int = 1,
         **layout: int,
     ) -> None:
-        """Many rows: tiles in shared memory; `layout` says, in fours, where a row of x begins."""
+        """Many rows: tiles in shared memory; `layout` says, in fours, where a row of x begins.
+
+        Of a batch of windows, x and y hold all and `add` the rows of one.
+        """
         rows, offset, depth = y.shape[0], 0, 4 * layout["K4"]
         parts = linear.weight.parts or (linear.weight,)
-        layout["X_LENGTH4"] = x.shape[0] * x.shape[1] // 4
+        layout["X_LENGTH4"] = x.shape[0] // batch * x.shape[1] // 4
         matrix = self.on_matrix(rows, linear, **layout)
         if matrix:
             x, y.rounded = self.halve(x), True
@@ -68,6 +72,7 @@ class GpuProducts(Recorder):
             "BIAS": linear.bias is not None,
             "ADD": add is not None,
             "ACTIVATION": ACTIVATIONS.index(activation),
+            **({"WINDOW": rows // batch} if batch > 1 else {}),
         }
         for part in parts:
             count = part.shape[0]

@@ -189,7 +189,14 @@ class Reference(Conformer, Decisions, Transducing, Speaking, Coding):
         stride: int = 1,
         activation: Activation = None,
         add: Array | None = None,
+        batch: int = 1,
     ) -> Array:
+        if batch > 1:
+            each_window = [
+                self.conv1d(window, conv, stride=stride, activation=activation, add=add)
+                for window in np.split(x, batch)
+            ]
+            return np.concatenate(each_window)
         outputs, width, inputs = conv.weight.shape
         padded = np.pad(x, ((width // 2, width // 2), (0, 0)))
         taps = np.lib.stride_tricks.sliding_window_view(padded, width, 0)[::stride]  # [T', I, K]
@@ -263,7 +270,9 @@ class Reference(Conformer, Decisions, Transducing, Speaking, Coding):
         each(multiply, tiles(len(x), linear.weight))
         return y
 
-    def attention(self, qkv: Array, heads: int) -> Array:
+    def attention(self, qkv: Array, heads: int, batch: int = 1) -> Array:
+        if batch > 1:
+            return np.concatenate([self.attention(w, heads) for w in np.split(qkv, batch)])
         length, width = qkv.shape[0], qkv.shape[1] // 3
         q, k, v = (split_heads(part, heads) for part in np.split(qkv, 3, axis=1))
         keys = np.ascontiguousarray(k.swapaxes(1, 2)) * np.float32((width // heads) ** -0.5)
