@@ -245,7 +245,7 @@ def test_plans_are_the_same_with_and_without_stages(
         assert decoder.alone is not None and decoder.aligner is not None
         aligned = next(iter(decoder.aligner.plans.values()))[2]
         (lines,) = decoder.recorded.values()
-        plans: Any = [decoder.alone, decoder.window, lines.step, aligned]
+        plans: Any = [decoder.alone, decoder.passes[1], lines.step, aligned]
         order: dict[int, int] = {}
         for plan in plans:
             for dispatch in plan.dispatches:

@@ -268,6 +268,7 @@ class Backend(Ops, Protocol):
 
     name: str  # for people and for JSON: "NumPy", or the adapter's name
     good_batch: int  # windows side by side, beyond which more hardly gain
+    encode_batch: int  # windows in one pass of an encoder, likewise
     half_memory: bool  # whether float16 slots for attend_cross save time, as they save memory
     runs_ahead: bool  # whether a plan runs while the host does something else
 

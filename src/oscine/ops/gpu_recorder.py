@@ -27,6 +27,9 @@ class Recorder:
     """Memory and plans of one device; shapes and meaning: oscine.ops.Backend."""
 
     good_batch = 16
+    # The products of one window are too few tiles for a large GPU; those of four are enough, and
+    # their widest rows (6,000 of 5,120 float32) fit the binding of 128 MiB that WebGPU assures.
+    encode_batch = 4
     half_memory = True
     runs_ahead = True
 

@@ -100,6 +100,7 @@ class Reference(Conformer, Decisions, Transducing, Speaking, Coding):
 
     name = "NumPy"
     good_batch = 8
+    encode_batch = 1  # one window keeps all cores busy; BLAS may round others' rows another way
     half_memory = False  # NumPy would convert all of it to float32 at each step
     runs_ahead = False
 

@@ -80,7 +80,8 @@ def valid(running: NDArray[np.bool_] | None, *arrays: NDArray[Any]) -> tuple[NDA
 class Shadow:
     """A backend of pairs; shapes and meaning: oscine.ops.Ops."""
 
-    good_batch, half_memory, runs_ahead = Gpu.good_batch, Gpu.half_memory, False
+    good_batch, encode_batch = Gpu.good_batch, Gpu.encode_batch
+    half_memory, runs_ahead = Gpu.half_memory, False
 
     def __init__(self, gpu: Gpu) -> None:
         self.gpu, self.reference = gpu, Reference()

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Sequence
+from functools import partial
 from time import perf_counter
 
 import numpy as np
@@ -16,6 +18,8 @@ from oscine.models.whisper.guard import Loops
 from oscine.models.whisper.lines import Lines, Shape
 from oscine.models.whisper.request import Alignment, Check, Decoded, Request
 from oscine.models.whisper.weights import WhisperWeights
+
+log = logging.getLogger(__name__)
 
 BURST = 16  # steps between two looks at the state; the next burst runs while the host looks
 
@@ -34,9 +38,12 @@ class Decoder:
         self.timings: dict[str, float] = {}
         config = self.config
         self.encoder = ops.upload(backend, weights.encoder)
-        self.mel = backend.slot((config.window_frames, config.n_mels))
+        self.together = backend.encode_batch  # windows in a pass of the encoder, where they fit
+        mel = backend.slot((1, config.window_frames, config.n_mels))
+        self.mels = {1: mel}  # of a pass of so many windows
         self.audio = backend.slot((config.n_audio_ctx, config.n_audio_state))
         self.alone: ops.Plan | None = None  # the encoder without the decoder's memory
+        self.passes: dict[int, ops.Plan] = {}  # of so many windows, into the first of the memory
         self.memory: list[ops.Tensor] = []  # of each layer, keys and values of all windows
         self.held: object = None  # names what is in it; None: nothing that can be used again
         self.caches: list[ops.Cache] = []
@@ -87,7 +94,8 @@ class Decoder:
         if memory is not self.memory:
             self.backend.release(*self.memory)
             self.memory, self.held = memory, None
-            self.window = self.backend.record(self.trace_window, name="encode")
+            self.passes.clear()
+            self.prepare(1)  # now, while loading can still choose another backend
         if keys:
             self.backend.release(*(slot for c in self.caches for slot in (c.keys, c.values)))
             self.caches = [ops.Cache(*pair) for pair in zip(keys, values, strict=True)]
@@ -127,30 +135,74 @@ class Decoder:
             self.aligner.release()
             self.aligner = None
 
-    def trace_window(self) -> None:
-        """Mel to every layer's cross keys and values of the first window."""
-        audio = model.encode(self.backend, self.encoder, self.config, self.mel)
-        self.backend.keep(audio, self.audio)
-        first = [self.backend.view(slot, slot.shape[1:]) for slot in self.memory]
-        model.remember(self.backend, self.weights, audio, first)
+    def trace_windows(self, mel: ops.Tensor) -> None:
+        """Mels [N, 2S, n_mels] to every layer's cross keys and values of the first N windows."""
+        count = mel.shape[0]
+        mels = self.first(mel, count)
+        audio = model.encode(self.backend, self.encoder, self.config, mels, count)
+        memory = [self.first(slot, count) for slot in self.memory]
+        model.remember(self.backend, self.weights, audio, memory)
 
     def trace_encoder(self) -> None:
         """Mel to the encoder's output."""
-        audio = model.encode(self.backend, self.encoder, self.config, self.mel)
+        mel = self.first(self.mels[1], 1)
+        audio = model.encode(self.backend, self.encoder, self.config, mel)
         self.backend.keep(audio, self.audio)
 
+    def first(self, slot: ops.Tensor, count: int) -> ops.Tensor:
+        """The first windows of a slot [W, rows, width], one behind another: [count·rows, width]."""
+        _, rows, width = slot.shape
+        return self.backend.view(slot, (count * rows, width))
+
+    def prepare(self, count: int) -> None:
+        """Have the encoder's pass of so many windows recorded. Raises DeviceMemoryError."""
+        if count in self.passes:
+            return
+        mel = self.mels.get(count)
+        if mel is None:
+            mel = self.backend.slot((count, *self.mels[1].shape[1:]))
+        self.passes[count] = self.backend.record(partial(self.trace_windows, mel), name="encode")
+        self.mels[count] = mel
+
+    def pass_sizes(self, windows: int) -> list[int]:
+        """Windows of each pass that encodes so many, the largest first.
+
+        Powers of two, as each size is kernels of its own. A size that the device has no room for
+        is halved, from now on.
+        """
+        sizes: list[int] = []
+        while (rest := windows - sum(sizes)) > 0:
+            size = min(self.together, 1 << rest.bit_length() - 1)
+            try:
+                self.prepare(size)
+            except DeviceMemoryError as problem:
+                if size == 1:
+                    raise
+                self.together = size // 2
+                log.info("%s; windows are encoded %d at a time", problem, self.together)
+            else:
+                sizes.append(size)
+        return sizes
+
     def encode(self, mels: Sequence[NDArray[np.float32]]) -> None:
-        """Encode windows: each a complete mel [2S, n_mels], at most as many as are reserved."""
-        started, self.held = perf_counter(), None
-        # The plan fills the first place; whatever belongs elsewhere is copied on from there.
-        for index in reversed(range(len(mels))):
-            self.check_mel(mels[index])
-            self.backend.write(self.mel, mels[index])
-            self.window.run()
-            if index:
+        """Encode windows: each a complete mel [2S, n_mels], at most as many as are reserved.
+
+        Some go through the encoder together, where the backend gains by it and has room.
+        """
+        started, self.held, start = perf_counter(), None, len(mels)
+        for mel in mels:
+            self.check_mel(mel)
+        # A pass fills the first places; whatever belongs elsewhere is copied on from there.
+        for count in reversed(self.pass_sizes(len(mels))):
+            start -= count
+            for index in range(count):
+                self.backend.write(self.mels[count], mels[start + index], at=index)
+            self.passes[count].run()
+            if start:
+                pairs = [(index, start + index) for index in range(count)]
                 for slot in self.memory:
-                    self.backend.copy(slot, slot, ((0, index),))
-        self.backend.snapshot(self.mel)()  # wait, so that the time is its own
+                    self.backend.copy(slot, slot, pairs)
+        self.backend.snapshot(self.mels[1])()  # wait, so that the time is its own
         self.clock("encode", started)
 
     def encode_audio(self, mel: NDArray[np.float32]) -> NDArray[np.float32]:
@@ -158,7 +210,7 @@ class Decoder:
         self.check_mel(mel)
         if self.alone is None:
             self.alone = self.backend.record(self.trace_encoder, name="encode")
-        self.backend.write(self.mel, mel)
+        self.backend.write(self.mels[1], mel)
         self.alone.run()
         encoded: NDArray[np.float32] = self.backend.read(self.audio)
         return encoded

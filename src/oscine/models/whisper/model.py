@@ -1,7 +1,8 @@
 """Whisper's forward pass, written once against the op vocabulary.
 
-Source: Radford et al. 2022, arXiv:2212.04356; openai/whisper whisper/model.py. S encoder positions,
-d width, R rows of the decoder. Every residual sum rides on the linear layer before it.
+Source: Radford et al. 2022, arXiv:2212.04356; openai/whisper whisper/model.py. N windows in a pass
+of the encoder, S positions of each, d width, R rows of the decoder. Every residual sum rides on the
+linear layer before it.
 """
 
 from __future__ import annotations
@@ -32,21 +33,26 @@ class KeptWeights:
 NO_WEIGHTS: Mapping[int, KeptWeights] = MappingProxyType({})
 
 
-def encoder_block(ops: Ops, x: Tensor, w: EncoderBlock, heads: int) -> Tensor:
-    """x [S, d] -> [S, d]."""
+def encoder_block(ops: Ops, x: Tensor, w: EncoderBlock, heads: int, batch: int) -> Tensor:
+    """x [N·S, d] -> [N·S, d]."""
     qkv = ops.linear(x, w.qkv, norm=w.attention_norm)
-    x = ops.linear(ops.attention(qkv, heads), w.out, add=x)
+    x = ops.linear(ops.attention(qkv, heads, batch), w.out, add=x)
     hidden = ops.linear(x, w.up, norm=w.mlp_norm, activation="gelu")
     return ops.linear(hidden, w.down, add=x)
 
 
-def encode(ops: Ops, w: EncoderWeights, config: WhisperConfig, mel: Tensor) -> Tensor:
-    """Log-mel [2S, n_mels] -> [S, d]; a checkpoint without a final norm is run without it."""
-    x = ops.conv1d(mel, w.conv1, activation="gelu")
-    x = ops.conv1d(x, w.conv2, stride=2, activation="gelu", add=w.positions)
+def encode(
+    ops: Ops, w: EncoderWeights, config: WhisperConfig, mel: Tensor, batch: int = 1
+) -> Tensor:
+    """Log-mel [N·2S, n_mels] of `batch` windows, one behind another -> [N·S, d].
+
+    A checkpoint without a final norm is run without it.
+    """
+    x = ops.conv1d(mel, w.conv1, activation="gelu", batch=batch)
+    x = ops.conv1d(x, w.conv2, stride=2, activation="gelu", add=w.positions, batch=batch)
     ops.probe("encoder.stem", x)
     for index, block in enumerate(w.blocks):
-        x = encoder_block(ops, x, block, config.n_audio_head)
+        x = encoder_block(ops, x, block, config.n_audio_head, batch)
         ops.probe(f"encoder.layer{index}", x)
     if w.norm is not None:
         x = ops.layer_norm(x, w.norm)
@@ -55,7 +61,7 @@ def encode(ops: Ops, w: EncoderWeights, config: WhisperConfig, mel: Tensor) -> T
 
 
 def remember(ops: Ops, w: DecoderWeights, audio: Tensor, memory: Sequence[Tensor]) -> None:
-    """Project the encoded window [S, d] to every layer's cross keys and values: slots [S, 2d]."""
+    """Project encoded windows [N·S, d] to every layer's cross keys and values: slots [N·S, 2d]."""
     for block, slot in zip(w.blocks, memory, strict=True):
         ops.keep(ops.linear(audio, block.cross_kv), slot)
 
