@@ -81,6 +81,13 @@ def split_heads(x: Array, heads: int) -> Array:
     return view
 
 
+def windows_of(x: Array, batch: int) -> list[Array]:
+    """The windows of a batch. Raises ValueError where they are not of the same length."""
+    if len(x) % batch:
+        raise ValueError(f"{len(x)} rows are not {batch} windows")
+    return np.split(x, batch)
+
+
 class ReferencePlan:
     """A closure: recording costs nothing here, so replaying is calling."""
 
@@ -195,13 +202,15 @@ class Reference(Conformer, Decisions, Transducing, Speaking, Coding):
         if batch > 1:
             each_window = [
                 self.conv1d(window, conv, stride=stride, activation=activation, add=add)
-                for window in np.split(x, batch)
+                for window in windows_of(x, batch)
             ]
             return np.concatenate(each_window)
         outputs, width, inputs = conv.weight.shape
         padded = np.pad(x, ((width // 2, width // 2), (0, 0)))
         taps = np.lib.stride_tricks.sliding_window_view(padded, width, 0)[::stride]  # [T', I, K]
         columns = taps.swapaxes(1, 2).reshape(-1, width * inputs)
+        if add is not None and add.shape != (len(columns), outputs):
+            raise ValueError(f"{add.shape} cannot be added to windows of {(len(columns), outputs)}")
         matrix = Linear(conv.weight.reshape(outputs, -1), conv.bias)
         return self.linear(columns, matrix, activation=activation, add=add)
 
@@ -273,7 +282,7 @@ class Reference(Conformer, Decisions, Transducing, Speaking, Coding):
 
     def attention(self, qkv: Array, heads: int, batch: int = 1) -> Array:
         if batch > 1:
-            return np.concatenate([self.attention(w, heads) for w in np.split(qkv, batch)])
+            return np.concatenate([self.attention(w, heads) for w in windows_of(qkv, batch)])
         length, width = qkv.shape[0], qkv.shape[1] // 3
         q, k, v = (split_heads(part, heads) for part in np.split(qkv, 3, axis=1))
         keys = np.ascontiguousarray(k.swapaxes(1, 2)) * np.float32((width // heads) ** -0.5)
