@@ -10,12 +10,13 @@ import pytest
 from oscine.gpu import kernels
 from oscine.gpu.device import Device
 from oscine.ops import gpu_products
-from oscine.ops.check import run_case
-from oscine.ops.check_layers import linear_case
+from oscine.ops.check import Case, run_case
+from oscine.ops.check_layers import conv_case, linear_case, projected_case
 from oscine.ops.gpu import Gpu
 
-#: A matrix is the place of its numbers in `tile`: first eight, steps down and across. Sums are
-#: eight a lane. Loops have no constant bounds, lest software GPUs unroll them.
+#: A factor on the right is the place of its numbers in `tile`: first eight, steps down and across;
+#: one on the left is a lane's row of them, as what lies there may change. Sums are eight a lane.
+#: Loops have no constant bounds, lest software GPUs unroll them.
 IN_PLAIN_WGSL = """
 var<private> lane: u32;
 var<private> deep: u32;
@@ -25,14 +26,21 @@ fn number(i: u32) -> f32 {
   return select(pair.x, pair.y, i % 2u == 1u);
 }
 
+fn left_at(at: u32, pitch: u32) -> Left {
+  var found: Left;
+  for (var k = 0u; k < deep; k++) {
+    found[k] = number(8u * (at + lane / 2u * pitch) + k);
+  }
+  return found;
+}
+
 fn multiplied(a: Left, b: Right, sums: Sums) -> Sums {
+  var row = a;
   var found = sums;
   for (var e = 0u; e < deep / 2u; e++) {
-    let row = (lane * 8u + e) / 16u;
     let column = (lane * 8u + e) % 16u;
     for (var k = 0u; k < deep; k++) {
-      let left = number(8u * a.x + row * a.y + k * a.z);
-      found[e] += left * number(8u * b.x + k * b.y + column * b.z);
+      found[e] += row[k] * number(8u * b.x + k * b.y + column * b.z);
     }
   }
   return found;
@@ -41,17 +49,26 @@ fn multiplied(a: Left, b: Right, sums: Sums) -> Sums {
 fn put(at: u32, sums: Sums, pitch: u32) {
   var given = sums;
   for (var e = 0u; e < deep / 2u; e++) {
-    let row = (lane * 8u + e) / 16u;
     let column = (lane * 8u + e) % 16u;
-    tile[at + row * pitch + column / 4u][column % 4u] = bitcast<u32>(given[e]);
+    tile[at + lane / 2u * pitch + column / 4u][column % 4u] = bitcast<u32>(given[e]);
   }
 }
+
+fn taken(at: u32, pitch: u32) -> Sums {
+  var found: Sums;
+  for (var e = 0u; e < deep / 2u; e++) {
+    let column = (lane * 8u + e) % 16u;
+    found[e] = bitcast<f32>(tile[at + lane / 2u * pitch + column / 4u][column % 4u]);
+  }
+  return found;
+}
 """
-REPLACED = (
-    (r"^(enable|diagnostic).*\n", ""),
-    (r"alias (Left|Right) = .*", r"alias \1 = vec3<u32>;"),
+IN_BOTH = (
+    (r"^.*(enable f16|chromium).*\n", ""),
+    (r"alias Left = .*", "alias Left = array<f32, 16>;"),
+    (r"alias Right = .*", "alias Right = vec3<u32>;"),
     (r"alias Sums = .*", "alias Sums = array<f32, 8>;"),
-    (r"subgroupMatrixLoad<\w+, row_major>\(&tile, (.*), (\w+)\);", r"vec3<u32>(\1, 8u * \2, 1u);"),
+    (r"subgroupMatrixLoad<Left, row_major>\(&tile, (.*), (\w+)\);", r"left_at(\1, \2);"),
     (r"subgroupMatrixLoad<\w+, col_major>\(&tile, (.*), (\w+)\);", r"vec3<u32>(\1, 1u, 8u * \2);"),
     (r"subgroupMatrixMultiplyAccumulate\(", "multiplied("),
     (r"subgroupMatrixStore<row_major>\(&tile, ", "put("),
@@ -59,10 +76,27 @@ REPLACED = (
         r"( +)(let team = me / 32u;)",
         r"\1lane = me % 32u;\n\1deep = min(16u, 16u + arrayLength(&y));\n\1\2",
     ),
-    # No room to keep rows apart in the shared memory of software GPUs.
-    (r"const PITCH: u32 = DEPTH8 \+ 1u;", "const PITCH: u32 = DEPTH8;"),
-    (r"const SUMS_PITCH: u32 = 9u;", "const SUMS_PITCH: u32 = 8u;"),
 )
+#: No room to keep rows apart in the shared memory of software GPUs.
+REPLACED = {
+    "gemm_matrix": (
+        *IN_BOTH,
+        (r"const PITCH: u32 = DEPTH8 \+ 1u;", "const PITCH: u32 = DEPTH8;"),
+        (r"const SUMS_PITCH: u32 = 9u;", "const SUMS_PITCH: u32 = 8u;"),
+    ),
+    "attention_matrix": (
+        *IN_BOTH,
+        (
+            r"subgroupMatrixLoad<Right, row_major>\(&tile, (.*), (\w+)\);",
+            r"vec3<u32>(\1, 8u * \2, 1u);",
+        ),
+        (r"subgroupMatrixLoad<Sums, row_major>\(&tile, (.*), (\w+)\);", r"taken(\1, \2);"),
+        (r"const PITCH: u32 = 9u;", "const PITCH: u32 = 8u;"),
+        (r"const SUMS_PITCH: u32 = 17u;", "const SUMS_PITCH: u32 = 16u;"),
+        (r"var<workgroup> behind", "var<private> behind"),
+        (r"if \(workgroupUniformLoad\(&behind\) != 0u\)", "workgroupBarrier();\n    if (true)"),
+    ),
+}
 
 
 @pytest.mark.parametrize(
@@ -97,14 +131,28 @@ def test_tiles_without_matrix_units(
 
 
 @pytest.mark.gpu
-def test_products_in_plain_wgsl(device: Device, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize(
+    ("case", "kernels_"),
+    [
+        (
+            linear_case(130, 2056, 136, True, activation="gelu", add=True),
+            ("pack", "gemm_matrix"),
+        ),
+        (conv_case(45, 72, 70, 2, True, batch=3), ("pack", "gemm_matrix")),
+        (projected_case(33, 2, 16, batch=2), ("pack", "gemm_matrix", "attention_matrix")),
+    ],
+    ids=lambda value: value.name if isinstance(value, Case) else "",
+)
+def test_in_plain_wgsl(
+    device: Device, monkeypatch: pytest.MonkeyPatch, case: Case, kernels_: tuple[str, ...]
+) -> None:
     load = kernels.load
 
     def in_plain(name: str, **parameters: Any) -> str:
         source = load(name, **parameters)
-        if name != "gemm_matrix":
+        if name not in REPLACED:
             return source
-        for pattern, replacement in REPLACED:
+        for pattern, replacement in REPLACED[name]:
             source, count = re.subn(pattern, replacement, source, flags=re.MULTILINE)
             assert count, pattern
         return source + IN_PLAIN_WGSL
@@ -113,12 +161,7 @@ def test_products_in_plain_wgsl(device: Device, monkeypatch: pytest.MonkeyPatch)
     monkeypatch.setattr(gpu_products, "MATRIX_ENOUGH", 2)  # large tiles, in parts of the depth
     gpu = Gpu(device)
     gpu.matrix = True
-    case = linear_case(130, 2056, 136, True, activation="gelu", add=True)
     result = run_case(gpu, case)
     print(f"{case.name}: largest difference {result.error:.2e} of the largest value")
-    assert result.kernels == ("pack", "gemm_matrix")
-    assert result.passed
-    case = linear_case(70, 2056, 30, True, activation="gelu", norm=True)
-    result = run_case(gpu, case)
-    assert result.kernels == ("layer_norm", "gemm_matrix", "gemm_sum")
+    assert result.kernels == kernels_
     assert result.passed
