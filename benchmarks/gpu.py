@@ -3,9 +3,9 @@
 
 Usage: gpu.py [--size turbo] [--device gpu] [--dtype f16] [--repeat 20] [--trace] [--json FILE]
 Run once an implementation: OSCINE_WEBGPU=wgpu gpu.py; OSCINE_WEBGPU=dawn gpu.py; the peer is
-peer_torch.py; several windows side by side are batch.py's. A step is one token of one window with
-its cache at about 100 tokens, host included, timed over bursts as in real decoding. Prints a table
-and one JSON line a case.
+peer_torch.py; several windows in a step are batch.py's, in a pass of the encoder encoder.py's. A
+step is one token of one window with its cache at about 100 tokens, host included, timed over bursts
+as in real decoding. Prints a table and one JSON line a case.
 
 Bytes of a step: the decoder's weights once, its cross keys and values once. Operations of an
 encoder pass: two a weight and row, and the scores. `share` is the part of the measured limit

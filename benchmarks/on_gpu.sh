@@ -27,6 +27,10 @@ for implementation in ${IMPLEMENTATIONS:-wgpu dawn}; do
             >"$logs/batch_${size}_$implementation.txt" 2>&1
         grep -E '^ +[0-9]+ ' "$logs/batch_${size}_$implementation.txt" |
             sed "s/^/$implementation $size batch/"
+        python3 benchmarks/encoder.py --size "$size" --json "$logs/encoders.jsonl" \
+            >"$logs/encoder_${size}_$implementation.txt" 2>&1
+        grep -E '^ +[0-9]+ ' "$logs/encoder_${size}_$implementation.txt" |
+            sed "s/^/$implementation $size encoder/"
         python3 benchmarks/gpu.py --size "$size" --repeat 3 --trace \
             >"$logs/trace_${size}_$implementation.txt" 2>&1
         grep ' times ' "$logs/trace_${size}_$implementation.txt" | sed "s/^/$implementation $size /"
