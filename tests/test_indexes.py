@@ -26,6 +26,7 @@ from oscine.models.whisper.decode import Decoder
 from oscine.models.whisper.request import Request
 from oscine.models.whisper.weights import load_weights
 from oscine.ops.check import CASES
+from oscine.ops.check_transducer import Layer
 from oscine.ops.gpu import Gpu
 from oscine.ops.reference import Reference
 
@@ -285,12 +286,41 @@ def look_up(b: Bench) -> None:
     np.testing.assert_allclose(found, expected, rtol=1e-6)
 
 
+def transduce(b: Bench) -> None:
+    """Both rows at the last of three slots."""
+    (hidden, hidden_), (cell, cell_), (joint, joint_) = (
+        b.noise(*shape) for shape in ((1, 2, 3, 8), (1, 2, 3, 8), (3, 4))
+    )
+    decisions = b.up(np.zeros((3, 5), ops.DECISION))
+    track = ops.Track(b.state(ops.TRACK, slot=FAR, length=6, limit=5, fresh=1), decisions)
+    memory, (_, x) = ops.Memory(hidden_, cell_, joint_), b.noise(6, 4)
+    rules, (_, logits) = b.up(np.array([3, 2], np.uint32)), b.noise(4, 4)
+    layer = Layer(
+        ops.Linear(b.noise(32, 8)[1], b.noise(32)[1]), ops.Linear(b.noise(32, 8)[1], None)
+    )
+    table, project = b.noise(4, 8)[1], ops.Linear(b.noise(4, 8)[1], None)
+
+    def step() -> Any:
+        b.gpu.predict(table, (layer,), memory, track)
+        joined = b.gpu.join(x, project, memory, track, 2)
+        b.gpu.pick_labels(logits, rules, track)
+        return joined
+
+    b.run(step, (4, 4))
+    for before, slot in ((hidden[0, 1], hidden_), (cell[0, 1], cell_), (joint, joint_)):
+        after = b.gpu.read(slot)
+        changed = (after if slot is joint_ else after[0, 1]) != before
+        assert changed.any(1).tolist() == [False, False, True]
+    written = b.gpu.read(decisions)["probability"] > 0
+    assert written.any(1).tolist() == [False, False, True]
+
+
 @pytest.mark.gpu
 @pytest.mark.parametrize(
     "bounded",
     [
         embed, take_rows, attend_self, cross_weights, penalise, probability, pick, last_rows,
-        attend_rotary, look_up,
+        attend_rotary, look_up, transduce,
     ],
 )  # fmt: skip
 def test_kernels_bound_what_they_read(gpu: Gpu, bounded: Callable[[Bench], None]) -> None:

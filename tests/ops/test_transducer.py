@@ -28,7 +28,7 @@ def picked(
 ) -> Track:
     """One line after pick_labels."""
     rows = np.zeros(1, TRACK)
-    rows["frames"], rows["limit"], rows["token"] = 9, 9, V
+    rows["length"], rows["limit"], rows["token"] = 9, 9, V
     for name, value in row.items():
         rows[name] = value
     track = Track(rows, np.zeros((1, 9), DECISION))
@@ -45,7 +45,8 @@ def test_the_walk_goes_past_blanks_up_to_a_label() -> None:
     row, looks = track.rows[0], track.decisions[0]
     assert looks["token"][:3].tolist() == [V, V, 1]  # the lowest id among equals
     assert looks["frame"][:3].tolist() == [0, 1, 2]
-    assert (row["frame"], row["token"], row["fresh"], row["half"], row["count"]) == (2, 1, 1, 1, 3)
+    assert (row["position"], row["token"], row["fresh"]) == (2, 1, 1)
+    assert (row["half"], row["count"]) == (1, 3)
     expected = np.exp(6) / np.exp([0, 6, 0, 6, 5]).sum()
     assert looks["probability"][2] == pytest.approx(expected, rel=1e-5)
 
@@ -56,7 +57,7 @@ def test_durations_jump_out_of_the_block_and_a_blank_of_none_moves_by_one() -> N
     assert track.decisions[0]["frame"][:2].tolist() == [0, 1]
     assert track.decisions[0]["duration"][:2].tolist() == [0, 3]
     assert track.decisions[0]["advanced"][:2].tolist() == [1, 3]
-    assert (track.rows[0]["frame"], track.rows[0]["fresh"], track.rows[0]["done"]) == (4, 0, 0)
+    assert (track.rows[0]["position"], track.rows[0]["fresh"], track.rows[0]["done"]) == (4, 0, 0)
 
 
 def test_the_last_label_allowed_at_a_frame_moves_on_by_force() -> None:
@@ -67,9 +68,9 @@ def test_the_last_label_allowed_at_a_frame_moves_on_by_force() -> None:
 
 
 def test_it_stops_at_the_end_at_a_full_table_and_at_no_number() -> None:
-    assert picked([BLANK] * 4, frames=2).rows[0]["done"] == ops.STOP_END
+    assert picked([BLANK] * 4, length=2).rows[0]["done"] == ops.STOP_END
     full = picked([BLANK] * 4, limit=3)
-    assert (full.rows[0]["done"], full.rows[0]["frame"]) == (ops.STOP_LENGTH, 3)
+    assert (full.rows[0]["done"], full.rows[0]["position"]) == (ops.STOP_LENGTH, 3)
     broken = picked([BLANK, [0, np.inf, 0, 0, 0]])
     assert (broken.rows[0]["done"], broken.rows[0]["count"]) == (ops.STOP_NONFINITE, 1)
     assert picked([ONE, [np.nan] * 5]).rows[0]["done"] == 0  # a frame that is not looked at
@@ -86,7 +87,7 @@ def test_phrases_decide_between_labels_never_between_label_and_blank() -> None:
     assert picked([BLANK], boost=boost, node=1).rows[0]["node"] == 1
 
 
-def test_predict_writes_the_other_half_of_fresh_lines_alone() -> None:
+def test_predict_writes_the_other_half_of_fresh_rows_alone() -> None:
     rng = np.random.default_rng(0)
 
     class Layer:
@@ -96,15 +97,16 @@ def test_predict_writes_the_other_half_of_fresh_lines_alone() -> None:
     memory = Memory(np.zeros((1, 2, 3, 4), np.float32), np.zeros((1, 2, 3, 4), np.float32), None)
     rows = np.zeros(3, TRACK)
     rows["fresh"], rows["half"], rows["done"] = (1, 1, 1), (0, 1, 0), (0, 0, 1)
+    rows["slot"] = (2, 0, 1)
     table = rng.standard_normal((2, 4)).astype(np.float32)
     Reference().predict(table, (Layer(),), memory, Track(rows, None))
     written = np.abs(memory.hidden[0]).sum(-1) > 0
-    assert written.tolist() == [[False, True, False], [True, False, False]]
+    assert written.tolist() == [[True, False, False], [False, False, True]]
     z = Layer.input.weight @ table[0]
     i, _, g, o = np.split(z, 4)
     c = np.tanh(g) / (1 + np.exp(-i))
-    assert np.allclose(memory.cell[0, 1, 0], c, atol=1e-6)
-    assert np.allclose(memory.hidden[0, 1, 0], np.tanh(c) / (1 + np.exp(-o)), atol=1e-6)
+    assert np.allclose(memory.cell[0, 1, 2], c, atol=1e-6)
+    assert np.allclose(memory.hidden[0, 1, 2], np.tanh(c) / (1 + np.exp(-o)), atol=1e-6)
 
 
 def test_likeliest_names_what_is_no_number() -> None:

@@ -93,7 +93,7 @@ def forced(loop: Loop, tokens: np.ndarray) -> dict[str, np.ndarray]:
     """
     backend, frames = loop.decoder.backend, loop.shape.frames
     plan, row = loop.recorded(frames, pick=False), np.zeros(1, ops.TRACK)
-    row["frames"], row["fresh"] = frames, 1
+    row["length"], row["fresh"] = frames, 1
     hidden, projected, logits = [], [], []
     for token in tokens:
         row["token"] = token

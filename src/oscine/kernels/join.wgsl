@@ -1,11 +1,12 @@
-// y[line, f] = relu(x[first + frame + f] + joint[line])      f < AHEAD, frames past the end repeat it
-// joint[line] = W h' + b is kept, and computed only for lines that are fresh; h' is in the half of
-// hidden [LAYERS, 2, LINES, 4·P4] that track.half does not name. x [.., J], w [J, 4·P4],
-// joint [LINES, J], y [LINES·AHEAD, J]. A team computes one of J. Launch (some workgroups, LINES).
+// y[row, f] = relu(x[first + position + f] + joint[slot])    f < AHEAD, frames past the end repeat it
+// joint[slot] = W h' + b is kept, and computed only for rows that are fresh; h' is in the half of
+// hidden [LAYERS, 2, SLOTS, 4·P4] that track.half does not name. track [ROWS], x [.., J],
+// w [J, 4·P4], joint [SLOTS, J], y [ROWS·AHEAD, J]. A team computes one of J. Launch (some
+// workgroups, ROWS).
 // use _team_subgroup
 // use _weights_f32
 // use _track
-const LINES: u32 = 1u;
+const SLOTS: u32 = 1u;
 const LAYERS: u32 = 1u;
 const P4: u32 = 1u;
 const J: u32 = 1u;
@@ -27,16 +28,17 @@ fn relu(value: f32) -> f32 {
 }
 
 fn run(workgroup: vec3<u32>, workgroups: vec3<u32>) {
-  let line = workgroup.y;
-  let base = line * TRACK_WORDS;
+  let row = workgroup.y;
+  let base = row * WORDS;
   if (track[base + DONE] != 0u) {
     return;
   }
   let fresh = track[base + FRESH] == 1u;
-  let above = (((LAYERS - 1u) * 2u + 1u - track[base + HALF]) * LINES + line) * P4;
+  let slot = min(track[base + SLOT], SLOTS - 1u);
+  let above = (((LAYERS - 1u) * 2u + 1u - track[base + HALF]) * SLOTS + slot) * P4;
   let first = track[base + FIRST];
-  let frame = track[base + FRAME];
-  let last = max(track[base + FRAMES], 1u) - 1u;
+  let frame = track[base + POSITION];
+  let last = max(track[base + LENGTH], 1u) - 1u;
   for (var j = team_first(workgroup.x); j < J; j += team_step(workgroups.x)) {
     var sum = 0.0;
     if (fresh) {
@@ -49,13 +51,13 @@ fn run(workgroup: vec3<u32>, workgroups: vec3<u32>) {
         sum += bias[j];
       }
       if (TEAM.lane == 0u) {
-        joint[line * J + j] = sum;
+        joint[slot * J + j] = sum;
       }
     } else {
-      sum = joint[line * J + j];
+      sum = joint[slot * J + j];
     }
     for (var f = TEAM.lane; f < AHEAD; f += TEAM.lanes) {
-      y[(line * AHEAD + f) * J + j] = relu(x[(first + min(frame + f, last)) * J + j] + sum);
+      y[(row * AHEAD + f) * J + j] = relu(x[(first + min(frame + f, last)) * J + j] + sum);
     }
   }
 }

@@ -1,14 +1,15 @@
-// The decision of each line: over the frames of its block, past blanks, up to a label.
-// parts [LINES·AHEAD, CHUNKS] as label_scan.wgsl leaves them; logits [LINES·AHEAD, STRIDE], of
-// which the last DURATIONS of each row speak of durations; rules: V, most_symbols, the durations;
-// decisions [LINES, ROOM]. An invocation puts the parts of one frame together, then the first walks.
-// Launch (LINES); AHEAD <= 128.
+// The decision of each row: over the frames of its block, past blanks, up to a label.
+// track [B]; parts [B·AHEAD, CHUNKS] as label_scan.wgsl leaves them; logits [B·AHEAD, STRIDE], of
+// which the last DURATIONS speak of durations; rules: V, most_symbols, the durations; decisions
+// [SLOTS, ROOM], those of a row at track.slot. An invocation puts the parts of one frame together,
+// then the first walks. Launch (B); AHEAD <= 128.
 // use _track
 // use _never
 const AHEAD: u32 = 1u;
 const CHUNKS: u32 = 1u;
 const STRIDE: u32 = 1u;
 const DURATIONS: u32 = 0u;
+const SLOTS: u32 = 1u;
 const ROOM: u32 = 1u;
 const BOOST: bool = false;
 
@@ -23,6 +24,7 @@ const BOOST: bool = false;
 // use _boost
 
 const PART_WORDS: u32 = 6u;
+const DECISION_WORDS: u32 = 5u;
 const RULES_HEAD: u32 = 2u;
 const STOP_END: u32 = 1u;
 const STOP_LENGTH: u32 = 3u;
@@ -107,9 +109,10 @@ fn follow(from_node: u32, token: u32) -> u32 {
   return node;
 }
 
-fn walk(line: u32) {
-  let base = line * TRACK_WORDS;
-  let start = track[base + FRAME];
+fn walk(row: u32) {
+  let base = row * WORDS;
+  let slot = min(track[base + SLOT], SLOTS - 1u);
+  let start = track[base + POSITION];
   var frame = start;
   var count = track[base + COUNT];
   var symbols = track[base + SYMBOLS];
@@ -126,8 +129,8 @@ fn walk(line: u32) {
     let length = select(select(0u, 1u, blank), found.duration, DURATIONS > 0u);
     let forced = length == 0u && (blank || symbols + 1u >= rules[1]);
     let moved = select(length, 1u, forced);
-    let logit = logits[(line * AHEAD + frame - start) * STRIDE + token];
-    let to = (line * ROOM + min(count, ROOM - 1u)) * DECISION_WORDS;
+    let logit = logits[(row * AHEAD + frame - start) * STRIDE + token];
+    let to = (slot * ROOM + min(count, ROOM - 1u)) * DECISION_WORDS;
     decisions[to] = frame;
     decisions[to + 1u] = token;
     decisions[to + 2u] = found.duration;
@@ -144,13 +147,13 @@ fn walk(line: u32) {
         track[base + NODE] = follow(track[base + NODE], token);
       }
     }
-    if (frame >= track[base + FRAMES]) {
+    if (frame >= track[base + LENGTH]) {
       done = STOP_END;
     } else if (count >= track[base + LIMIT]) {
       done = STOP_LENGTH;
     }
   }
-  track[base + FRAME] = frame;
+  track[base + POSITION] = frame;
   track[base + COUNT] = count;
   track[base + SYMBOLS] = symbols;
   track[base + FRESH] = fresh;
@@ -166,7 +169,7 @@ fn main(
     block[me] = put_together(workgroup.x * AHEAD + me);
   }
   workgroupBarrier();
-  if (me == 0u && track[workgroup.x * TRACK_WORDS + DONE] == 0u) {
+  if (me == 0u && track[workgroup.x * WORDS + DONE] == 0u) {
     walk(workgroup.x);
   }
 }

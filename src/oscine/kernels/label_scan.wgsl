@@ -1,8 +1,8 @@
 // The best of each stretch of CHUNK of the TOKENS labels and blank, in each frame that counts.
-// logits [LINES·AHEAD, STRIDE]; parts [LINES·AHEAD, CHUNKS] of 6 words: highest logit, its softmax
+// logits [B·AHEAD, STRIDE]; parts [B·AHEAD, CHUNKS] of 6 words: highest logit, its softmax
 // sum, whose it is, whether any is no number, and, with BOOST, the highest logit + bonus and whose
 // that is among labels. The bonus of a label is that of its arc from the deepest node, of the
-// track's and those it falls back to, that has one. Launch (CHUNKS, LINES·AHEAD).
+// track's and those it falls back to, that has one. Launch (CHUNKS, B·AHEAD).
 // use _track
 // use _never
 const AHEAD: u32 = 1u;
@@ -67,9 +67,9 @@ fn main(
   @builtin(num_workgroups) workgroups: vec3<u32>,
   @builtin(local_invocation_index) me: u32,
 ) {
-  let base = workgroup.y / AHEAD * TRACK_WORDS;
-  let frame = track[base + FRAME] + workgroup.y % AHEAD;
-  if (track[base + DONE] != 0u || frame >= track[base + FRAMES]) {
+  let base = workgroup.y / AHEAD * WORDS;
+  let frame = track[base + POSITION] + workgroup.y % AHEAD;
+  if (track[base + DONE] != 0u || frame >= track[base + LENGTH]) {
     return;
   }
   let row = workgroup.y * STRIDE;

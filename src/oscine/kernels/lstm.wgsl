@@ -1,13 +1,15 @@
-// One LSTM layer of the prediction network for each line that is fresh:
+// One LSTM layer of the prediction network for each row that is fresh:
 // z = W_input x + W_hidden h + b, four gates i f g o;  c' = σ(f) c + σ(i) tanh(g);  h' = σ(o) tanh(c')
 // x is table[track.token] in the lowest layer, h' of the layer below in others. hidden and cell
-// [LAYERS, 2, LINES, P]: c and h lie in the half that track.half names, c' and h' go to the other.
-// table [V + 1, P], weights [4·P, P], P = 4·P4. A team computes one of P for up to four lines, with
-// its weights read once. Launch (some workgroups, ceil(LINES / 4)).
+// [LAYERS, 2, SLOTS, P]: a row's place is track.slot; track.half names the half that holds c and h,
+// c' and h' go to the other. track [ROWS], table [V + 1, P], weights [4·P, P], P = 4·P4. A team
+// computes one of P for up to four rows, with its weights read once. Launch (some workgroups,
+// ceil(ROWS / 4)).
 // use _team_subgroup
 // use _weights_f32
 // use _track
-const LINES: u32 = 1u;
+const ROWS: u32 = 1u;
+const SLOTS: u32 = 1u;
 const LAYER: u32 = 0u;
 const P4: u32 = 1u;
 
@@ -20,33 +22,42 @@ const P4: u32 = 1u;
 @group(0) @binding(6) var<storage, read_write> cell: array<f32>;
 
 const P: u32 = 4u * P4;
-const BELOW: u32 = max(LAYER, 1u) - 1u;  // some compilers look at what is never run
+// Where a layer's halves begin, and those of the layer below; some compilers look at what never runs.
+const HERE: u32 = LAYER * 2u * SLOTS * P;
+const BELOW: u32 = (max(LAYER, 1u) - 1u) * 2u * SLOTS * P;
 
-fn wanted(line: u32) -> bool {
-  let at = min(line, LINES - 1u) * TRACK_WORDS;
-  return line < LINES && track[at + DONE] == 0u && track[at + FRESH] == 1u;
+// What a row asks for, and where it finds it.
+struct Row {
+  fresh: bool,
+  token: u32,   // its embedding, in fours
+  before: u32,  // of a layer: the half that holds what was before the token
+  after: u32,   // and the half that gets what is after it
 }
 
-// Where a line's P values begin in a layer's half.
-fn place(layer: u32, half: u32, line: u32) -> u32 {
-  return ((layer * 2u + half) * LINES + line) * P;
+fn row_at(row: u32) -> Row {
+  let at = min(row, ROWS - 1u) * WORDS;
+  let fresh = row < ROWS && track[at + DONE] == 0u && track[at + FRESH] == 1u;
+  let half = track[at + HALF];
+  let slot = min(track[at + SLOT], SLOTS - 1u);
+  return Row(
+    fresh, track[at + TOKEN] * P4, (half * SLOTS + slot) * P, ((1u - half) * SLOTS + slot) * P,
+  );
 }
 
 fn held(at: u32) -> vec4<f32> {
   return vec4<f32>(hidden[at], hidden[at + 1u], hidden[at + 2u], hidden[at + 3u]);
 }
 
-fn input(line: u32, i: u32) -> vec4<f32> {
+fn input(row: Row, i: u32) -> vec4<f32> {
   if (LAYER == 0u) {
-    return unpack(table[track[line * TRACK_WORDS + TOKEN] * P4 + i]);
+    return unpack(table[row.token + i]);
   }
-  return held(place(BELOW, 1u - track[line * TRACK_WORDS + HALF], line) + 4u * i);
+  return held(BELOW + row.after + 4u * i);
 }
 
 // What four of the inputs and four of the hidden values add to each gate; a column a gate.
-fn gates(line: u32, i: u32, wx: mat4x4<f32>, wh: mat4x4<f32>) -> vec4<f32> {
-  let h = held(place(LAYER, track[line * TRACK_WORDS + HALF], line) + 4u * i);
-  return input(line, i) * wx + h * wh;
+fn gates(row: Row, i: u32, wx: mat4x4<f32>, wh: mat4x4<f32>) -> vec4<f32> {
+  return input(row, i) * wx + held(HERE + row.before + 4u * i) * wh;
 }
 
 fn sigmoid(x: f32) -> f32 {
@@ -57,25 +68,24 @@ fn squash(x: f32) -> f32 {
   return tanh(clamp(x, -20.0, 20.0));  // some drivers have no number for more
 }
 
-fn finish(line: u32, j: u32, sum: vec4<f32>) {
+fn finish(row: Row, j: u32, sum: vec4<f32>) {
   if (TEAM.lane != 0u) {
     return;
   }
-  let half = track[line * TRACK_WORDS + HALF];
   let z = sum + vec4<f32>(bias[j], bias[P + j], bias[2u * P + j], bias[3u * P + j]);
-  let carry = sigmoid(z.y) * cell[place(LAYER, half, line) + j] + sigmoid(z.x) * squash(z.z);
-  let to = place(LAYER, 1u - half, line) + j;
+  let carry = sigmoid(z.y) * cell[HERE + row.before + j] + sigmoid(z.x) * squash(z.z);
+  let to = HERE + row.after + j;
   cell[to] = carry;
   hidden[to] = sigmoid(z.w) * squash(carry);
 }
 
 fn run(workgroup: vec3<u32>, workgroups: vec3<u32>) {
-  let line = workgroup.y * 4u;
-  let w0 = wanted(line);
-  let w1 = wanted(line + 1u);
-  let w2 = wanted(line + 2u);
-  let w3 = wanted(line + 3u);
-  if (!(w0 || w1 || w2 || w3)) {
+  let row = workgroup.y * 4u;
+  let r0 = row_at(row);
+  let r1 = row_at(row + 1u);
+  let r2 = row_at(row + 2u);
+  let r3 = row_at(row + 3u);
+  if (!(r0.fresh || r1.fresh || r2.fresh || r3.fresh)) {
     return;
   }
   let gate = P * P4;
@@ -94,30 +104,30 @@ fn run(workgroup: vec3<u32>, workgroups: vec3<u32>) {
         unpack(w_hidden[at]), unpack(w_hidden[at + gate]),
         unpack(w_hidden[at + 2u * gate]), unpack(w_hidden[at + 3u * gate]),
       );
-      if (w0) {
-        s0 += gates(line, i, wx, wh);
+      if (r0.fresh) {
+        s0 += gates(r0, i, wx, wh);
       }
-      if (w1) {
-        s1 += gates(line + 1u, i, wx, wh);
+      if (r1.fresh) {
+        s1 += gates(r1, i, wx, wh);
       }
-      if (w2) {
-        s2 += gates(line + 2u, i, wx, wh);
+      if (r2.fresh) {
+        s2 += gates(r2, i, wx, wh);
       }
-      if (w3) {
-        s3 += gates(line + 3u, i, wx, wh);
+      if (r3.fresh) {
+        s3 += gates(r3, i, wx, wh);
       }
     }
-    if (w0) {
-      finish(line, j, team_sum4(s0));
+    if (r0.fresh) {
+      finish(r0, j, team_sum4(s0));
     }
-    if (w1) {
-      finish(line + 1u, j, team_sum4(s1));
+    if (r1.fresh) {
+      finish(r1, j, team_sum4(s1));
     }
-    if (w2) {
-      finish(line + 2u, j, team_sum4(s2));
+    if (r2.fresh) {
+      finish(r2, j, team_sum4(s2));
     }
-    if (w3) {
-      finish(line + 3u, j, team_sum4(s3));
+    if (r3.fresh) {
+      finish(r3, j, team_sum4(s3));
     }
   }
 }

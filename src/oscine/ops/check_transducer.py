@@ -1,4 +1,7 @@
-"""Cases of the ops that decode transducers and CTC: lines anywhere in their frames, ties, trees."""
+"""Cases of the ops that decode transducers and CTC: rows anywhere in their frames, ties, trees.
+
+Rows lie at slots in any order, of which there may be more; what lies at the others must stay.
+"""
 
 from __future__ import annotations
 
@@ -19,24 +22,30 @@ class Layer:
     hidden: ops.Linear
 
 
-def tracks(rng: np.random.Generator, lines: int, frames: int, labels: int, room: int) -> Array:
-    """Lines somewhere in utterances of at most so many frames; one in four is done."""
-    rows = np.zeros(lines, ops.TRACK)
-    rows["done"] = rng.random(lines) < (0.25 if lines > 1 else 0.0)
-    rows["frames"] = rng.integers(1, frames + 1, lines)
-    rows["frame"] = rng.integers(0, rows["frames"])
-    rows["first"] = rng.permutation(lines) * frames
-    rows["token"] = rng.integers(0, labels + 1, lines)
-    rows["fresh"] = rng.random(lines) < 0.7
-    rows["half"] = rng.integers(0, 2, lines)
-    rows["symbols"] = rng.integers(0, 3, lines)
-    rows["count"] = rng.integers(0, room - 1, lines)
+def tracks(
+    rng: np.random.Generator, count: int, slots: int, frames: int, labels: int, room: int
+) -> Array:
+    """Rows somewhere in sequences of 1 to `frames` frames, at any slots; one in four is done.
+
+    Each sequence has `frames` rows of its own in the encoder's projection.
+    """
+    rows = np.zeros(count, ops.TRACK)
+    rows["done"] = rng.random(count) < (0.25 if count > 1 else 0.0)
+    rows["length"] = rng.integers(1, frames + 1, count)
+    rows["position"] = rng.integers(0, rows["length"])
+    rows["token"] = rng.integers(0, labels + 1, count)
+    rows["count"] = rng.integers(0, room - 1, count)
     rows["limit"] = rng.integers(rows["count"] + 1, room + 1)
+    rows["slot"] = rng.permutation(slots)[:count]
+    rows["first"] = rng.permutation(slots)[:count] * frames
+    rows["fresh"] = rng.random(count) < 0.7
+    rows["half"] = rng.integers(0, 2, count)
+    rows["symbols"] = rng.integers(0, 3, count)
     return rows
 
 
-def predict_case(lines: int, labels: int, width: int, layers: int, half: bool) -> Case:
-    """The prediction network from random memories, for the lines that are fresh."""
+def predict_case(count: int, slots: int, labels: int, width: int, layers: int, half: bool) -> Case:
+    """The prediction network from random memories, for the rows that are fresh."""
     kind = np.float16 if half else np.float32
 
     def matrix(rng: np.random.Generator) -> Array:
@@ -49,11 +58,11 @@ def predict_case(lines: int, labels: int, width: int, layers: int, half: bool) -
 
     def values(rng: np.random.Generator) -> Values:
         return {
-            "rows": tracks(rng, lines, 9, labels, 9),
-            "decisions": np.zeros((lines, 9), ops.DECISION),
-            "hidden": noise(rng, layers, 2, lines, width),
-            "cell": noise(rng, layers, 2, lines, width, spike=20.0),
-            "joint": np.zeros((lines, 4), np.float32),
+            "rows": tracks(rng, count, slots, 9, labels, 9),
+            "decisions": np.zeros((slots, 9), ops.DECISION),
+            "hidden": noise(rng, layers, 2, slots, width),
+            "cell": noise(rng, layers, 2, slots, width, spike=20.0),
+            "joint": np.zeros((slots, 4), np.float32),
         }
 
     def call(backend: Any, x: Values, w: Values) -> None:
@@ -61,7 +70,7 @@ def predict_case(lines: int, labels: int, width: int, layers: int, half: bool) -
         backend.predict(w["table"], w["cells"], memory, ops.Track(x["rows"], x["decisions"]))
 
     return Case(
-        f"predict {lines} lines, {layers}x{width} {np.dtype(kind).name}",
+        f"predict {count} rows of {slots}, {layers}x{width} {np.dtype(kind).name}",
         values,
         call,
         lambda rng: {
@@ -72,18 +81,20 @@ def predict_case(lines: int, labels: int, width: int, layers: int, half: bool) -
     )
 
 
-def join_case(lines: int, width: int, joint: int, block: int, half: bool, bias: bool) -> Case:
-    """The joint network's hidden rows: fresh lines and others, blocks over the end."""
+def join_case(
+    count: int, slots: int, width: int, joint: int, block: int, half: bool, bias: bool
+) -> Case:
+    """The joint network's hidden rows: fresh rows and others, blocks over the end."""
     kind, frames = np.float16 if half else np.float32, 11
 
     def values(rng: np.random.Generator) -> Values:
         return {
-            "x": noise(rng, lines * frames, joint),
-            "rows": tracks(rng, lines, frames, 5, 9),
-            "decisions": np.zeros((lines, 9), ops.DECISION),
-            "hidden": noise(rng, 2, 2, lines, width),
-            "cell": np.zeros((2, 2, lines, width), np.float32),
-            "joint": noise(rng, lines, joint),
+            "x": noise(rng, slots * frames, joint),
+            "rows": tracks(rng, count, slots, frames, 5, 9),
+            "decisions": np.zeros((slots, 9), ops.DECISION),
+            "hidden": noise(rng, 2, 2, slots, width),
+            "cell": np.zeros((2, 2, slots, width), np.float32),
+            "joint": noise(rng, slots, joint),
         }
 
     def call(backend: Any, x: Values, w: Values) -> Any:
@@ -95,45 +106,74 @@ def join_case(lines: int, width: int, joint: int, block: int, half: bool, bias: 
         matrix = (noise(rng, joint, width) / np.sqrt(width)).astype(kind)
         return {"project": ops.Linear(matrix, noise(rng, joint) if bias else None)}
 
-    name = f"join {lines} lines, {width} to {joint}, {block} frames {np.dtype(kind).name}"
+    name = f"join {count} rows of {slots}, {width} to {joint}, {block} frames {np.dtype(kind).name}"
     return Case(name, values, call, weights, compare=("joint",), lines="rows")
 
 
-def tree(rng: np.random.Generator, count: int, labels: int) -> tuple[Array, Array]:
-    """Nodes that fall back on those before them, with any arcs: harder than a tree of phrases."""
+def tree(
+    rng: np.random.Generator, count: int, labels: int, root: int = 0, arc: int = 0
+) -> tuple[Array, list[tuple[int, int, float]]]:
+    """Nodes that fall back on those before them, with any arcs: harder than a tree of phrases.
+
+    For tables that hold others too: the first node is `root`, its first arc is `arc`.
+    """
     nodes = np.zeros(count, ops.NODE)
     arcs: list[tuple[int, int, float]] = []
     for i, node in enumerate(nodes):
         tokens = np.sort(rng.choice(labels, min(labels, int(rng.integers(0, 9))), replace=False))
-        node["first"], node["count"] = len(arcs), len(tokens)
-        node["fail"], node["back"] = rng.integers(0, max(i, 1)), -3 * rng.random() * (i > 0)
-        arcs += [(token, int(rng.integers(0, count)), 6 * rng.random()) for token in tokens]
-    room = np.zeros(9 * count, ops.ARC)
+        node["first"], node["count"] = arc + len(arcs), len(tokens)
+        node["fail"] = root + rng.integers(0, max(i, 1))
+        node["back"] = -3 * rng.random() * (i > 0)
+        arcs += [(token, root + int(rng.integers(0, count)), 6 * rng.random()) for token in tokens]
+    return nodes, arcs
+
+
+def trees(
+    rng: np.random.Generator, sizes: tuple[int, ...], labels: int
+) -> tuple[Array, Array, Array]:
+    """Tables of several trees behind a root without arcs: nodes, arcs, and any node of each."""
+    nodes, places = [np.zeros(1, ops.NODE)], [0]
+    arcs: list[tuple[int, int, float]] = []
+    for size in sizes:
+        root = sum(len(table) for table in nodes)
+        own, more = tree(rng, size, labels, root, len(arcs))
+        nodes.append(own)
+        arcs += more
+        places.append(root + int(rng.integers(0, size)))
+    room = np.zeros(1 + 9 * sum(sizes), ops.ARC)
     room[: len(arcs)] = arcs
-    return nodes, room
+    return np.concatenate(nodes), room, np.array(places)
 
 
 def pick_case(
-    lines: int, labels: int, block: int, durations: tuple[int, ...], boosted: int = 0
+    count: int,
+    slots: int,
+    labels: int,
+    block: int,
+    durations: tuple[int, ...],
+    boosted: tuple[int, ...] = (),
 ) -> Case:
-    """Decisions from random places: ties, blanks, forced advances, full tables, broken logits."""
+    """Decisions from random places: ties, blanks, forced advances, full tables, broken logits.
+
+    boosted: sizes of trees; each row walks one of them, or has none.
+    """
     room = 7
 
     def values(rng: np.random.Generator) -> Values:
-        logits = 3 * noise(rng, lines * block, labels + 1 + len(durations))
+        logits = 3 * noise(rng, count * block, labels + 1 + len(durations))
         logits[rng.random(len(logits)) < 0.6, labels] = 20
         tied = rng.random(len(logits)) < 0.5
         for token in rng.integers(0, labels, 3):
             logits[tied, token] = 15.5
         logits[rng.random(len(logits)) < 0.05, rng.integers(0, logits.shape[1])] = np.nan
-        nodes, arcs = tree(rng, max(1, boosted), labels)
-        rows = tracks(rng, lines, 12, labels, room)
-        rows["node"] = rng.integers(0, len(nodes), lines)
+        nodes, arcs, places = trees(rng, boosted, labels)
+        rows = tracks(rng, count, slots, 12, labels, room)
+        rows["node"] = rng.choice(places, count)
         return {
             "logits": logits,
             "rules": np.array([labels, 3, *durations], np.uint32),
             "rows": rows,
-            "decisions": np.zeros((lines, room), ops.DECISION),
+            "decisions": np.zeros((slots, room), ops.DECISION),
             "nodes": nodes,
             "arcs": arcs,
         }
@@ -143,8 +183,8 @@ def pick_case(
         track = ops.Track(x["rows"], x["decisions"])
         backend.pick_labels(x["logits"], x["rules"], track, boost)
 
-    name = f"pick_labels {lines} lines of {block} frames, {labels} labels, {len(durations)} lengths"
-    name += f", {boosted} nodes" * (boosted > 0)
+    name = f"pick_labels {count} rows of {slots}, {block} frames, {labels} labels"
+    name += f", {len(durations)} lengths" + f", {sum(boosted)} nodes" * bool(boosted)
     return Case(name, values, call, compare=("rows", "decisions"))
 
 
@@ -167,20 +207,20 @@ def likeliest_case(rows: int, width: int) -> Case:
 TDT = (0, 1, 2, 3, 4)
 
 CASES = (
-    predict_case(1, 40, 640, 2, True),
-    predict_case(1, 9, 24, 1, False),
-    predict_case(7, 30, 40, 2, False),
-    predict_case(16, 30, 132, 3, True),
-    join_case(1, 640, 640, 8, True, True),
-    join_case(5, 24, 32, 4, False, False),
-    join_case(3, 40, 133, 9, False, True),
-    pick_case(1, 8192, 8, TDT),
-    pick_case(16, 1024, 4, TDT),
-    pick_case(9, 96, 1, (0, 1, 2, 4, 8)),
-    pick_case(12, 1024, 5, ()),
-    pick_case(8, 1030, 3, TDT, boosted=30),
-    pick_case(4, 8192, 4, TDT, boosted=200),
-    pick_case(6, 20, 8, (), boosted=9),
+    predict_case(1, 1, 40, 640, 2, True),
+    predict_case(1, 3, 9, 24, 1, False),
+    predict_case(7, 9, 30, 40, 2, False),
+    predict_case(16, 16, 30, 132, 3, True),
+    join_case(1, 1, 640, 640, 8, True, True),
+    join_case(5, 7, 24, 32, 4, False, False),
+    join_case(3, 5, 40, 133, 9, False, True),
+    pick_case(1, 1, 8192, 8, TDT),
+    pick_case(16, 16, 1024, 4, TDT),
+    pick_case(9, 12, 96, 1, (0, 1, 2, 4, 8)),
+    pick_case(12, 13, 1024, 5, ()),
+    pick_case(8, 8, 1030, 3, TDT, (30,)),
+    pick_case(4, 6, 8192, 4, TDT, (150, 1, 49)),
+    pick_case(6, 6, 20, 8, (), (9, 4)),
     likeliest_case(1, 5),
     likeliest_case(70, 1025),
 )

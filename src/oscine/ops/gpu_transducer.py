@@ -34,7 +34,7 @@ class GpuTransducer(Recorder):
         return {"TEAM": "subgroup", "WORKGROUP": WORKGROUP}, ceil(rows / 2)
 
     def predict(self, table: Tensor, cells: tuple[Cell, ...], memory: Memory, track: Track) -> None:
-        lines, width = track.rows.shape[0], table.shape[1]
+        rows, slots, width = track.rows.shape[0], memory.hidden.shape[2], table.shape[1]
         if width % 4:
             raise DeviceError(
                 f"{self.name}: a prediction network of width {width} is no multiple of 4, as "
@@ -52,21 +52,22 @@ class GpuTransducer(Recorder):
                     table, cell.input.weight, cell.input.bias, cell.hidden.weight,
                     track.rows, memory.hidden, memory.cell,
                 ],
-                (groups, ceil(lines / 4)),
-                work=64.0 * lines * width * width,  # it waits for memory, not for sums
-                LINES=lines, LAYER=layer, P4=width // 4, WEIGHTS=kinds.pop(), **team,
+                (groups, ceil(rows / 4)),
+                work=64.0 * rows * width * width,  # it waits for memory, not for sums
+                ROWS=rows, SLOTS=slots, LAYER=layer, P4=width // 4, WEIGHTS=kinds.pop(), **team,
             )  # fmt: skip
 
     def join(self, x: Tensor, project: Linear, memory: Memory, track: Track, block: int) -> Tensor:
-        (joint, width), lines = project.weight.shape, track.rows.shape[0]
-        y = self.new(lines * block, joint)
+        (joint, width), rows = project.weight.shape, track.rows.shape[0]
+        layers, _, slots, _ = memory.hidden.shape
+        y = self.new(rows * block, joint)
         team, groups = self.teams(joint)
         self.add(
             "join",
             [x, project.weight, project.bias, track.rows, memory.hidden, memory.joint, y],
-            (groups, lines),
-            work=8.0 * lines * joint * width,
-            LINES=lines, LAYERS=memory.hidden.shape[0], P4=width // 4, J=joint, AHEAD=block,
+            (groups, rows),
+            work=8.0 * rows * joint * width,
+            SLOTS=slots, LAYERS=layers, P4=width // 4, J=joint, AHEAD=block,
             BIAS=project.bias is not None, WEIGHTS=weights_of(project.weight), **team,
         )  # fmt: skip
         return y
@@ -74,23 +75,24 @@ class GpuTransducer(Recorder):
     def pick_labels(
         self, logits: Tensor, rules: Tensor, track: Track, boost: Boost | None = None
     ) -> None:
-        (lines, room), (rows, stride) = track.decisions.shape, logits.shape
-        durations, block = rules.shape[0] - RULES_HEAD, rows // lines
+        (slots, room), (looks, stride) = track.decisions.shape, logits.shape
+        rows, durations = track.rows.shape[0], rules.shape[0] - RULES_HEAD
+        block = looks // rows
         if block > MOST_AHEAD:
             raise DeviceError(f"{self.name}: a block of {block} frames is above {MOST_AHEAD}")
         tokens = stride - durations
         chunks = ceil(tokens / CHUNK)
-        parts = self.new(rows, chunks, 6)
+        parts = self.new(looks, chunks, 6)
         tree = [None, None] if boost is None else [boost.nodes, boost.arcs]
         self.add(
-            "label_scan", [logits, track.rows, *tree, parts], (chunks, rows),
+            "label_scan", [logits, track.rows, *tree, parts], (chunks, looks),
             AHEAD=block, TOKENS=tokens, STRIDE=stride, CHUNK=ceil(tokens / chunks),
             BOOST=boost is not None, BLOCK=self.block,
         )  # fmt: skip
         self.add(
-            "label_pick", [parts, logits, rules, track.rows, track.decisions, *tree], (lines,),
-            AHEAD=block, CHUNKS=chunks, STRIDE=stride, DURATIONS=durations, ROOM=room,
-            BOOST=boost is not None,
+            "label_pick", [parts, logits, rules, track.rows, track.decisions, *tree], (rows,),
+            AHEAD=block, CHUNKS=chunks, STRIDE=stride, DURATIONS=durations, SLOTS=slots,
+            ROOM=room, BOOST=boost is not None,
         )  # fmt: skip
 
     def likeliest(self, logits: Tensor) -> Tensor:

@@ -43,19 +43,16 @@ STATE_FIELDS: Fields = (
 )
 STATE = np.dtype([(name, kind) for name, kind in STATE_FIELDS])
 
-#: Where a transducer's sequence stands: kernels/_track.wgsl.
+#: A sequence of a transducer: kernels/_track.wgsl. Its position is the next frame to look at, which
+#: at the end may be beyond the last; its length is in frames, count and limit are in decisions; its
+#: token is the label emitted last, at the start the blank, whose embedding is 0; it has no seed.
 TRACK_FIELDS: Fields = (
-    ("done", np.uint32),  # 0 while running, else why it stopped: a STOP_* value
-    ("frame", np.uint32),  # the next to look at; at the end it may lie beyond the last
-    ("frames", np.uint32),  # T of this line
+    *HEADER,
     ("first", np.uint32),  # row of the encoder's projection that holds frame 0
-    ("token", np.uint32),  # the label emitted last; the blank, whose embedding is 0, at the start
-    ("fresh", np.uint32),  # 1: the prediction network has yet to see that label
-    ("half", np.uint32),  # of the memory, which holds what was before that label
+    ("fresh", np.uint32),  # 1: the prediction network has yet to see the token
+    ("half", np.uint32),  # of the memory, which holds what was before the token
     ("symbols", np.uint32),  # labels emitted at this frame
-    ("node", np.uint32),  # of the tree of boosted phrases
-    ("count", np.uint32),  # decisions written
-    ("limit", np.uint32),  # most decisions that there is room for
+    ("node", np.uint32),  # of the tree of the row's phrases
 )
 TRACK = np.dtype([(name, kind) for name, kind in TRACK_FIELDS])
 

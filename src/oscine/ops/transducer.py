@@ -45,6 +45,12 @@ def follow(boost: Boost, node: int, token: int) -> int:
         node = int(here["fail"])
 
 
+def fresh_rows(track: Track) -> Array:
+    """Rows of TRACK whose label the prediction network has yet to see, a copy."""
+    fresh: Array = track.rows[(track.rows["done"] == 0) & (track.rows["fresh"] == 1)]
+    return fresh
+
+
 class Multiplies(Protocol):
     """What Transducing is mixed into."""
 
@@ -57,77 +63,76 @@ class Transducing:
     def predict(
         self: Multiplies, table: Array, cells: tuple[Cell, ...], memory: Memory, track: Track
     ) -> None:
-        lines = np.flatnonzero((track.rows["done"] == 0) & (track.rows["fresh"] == 1))
-        if not len(lines):
+        rows = fresh_rows(track)
+        if not len(rows):
             return
-        before = track.rows["half"][lines]
-        x = table[track.rows["token"][lines]]
+        before, slots = rows["half"], rows["slot"]
+        x = table[rows["token"]]
         for cell, hidden, carry in zip(cells, memory.hidden, memory.cell, strict=True):
-            z = self.linear(x, cell.input) + self.linear(hidden[before, lines], cell.hidden)
+            z = self.linear(x, cell.input) + self.linear(hidden[before, slots], cell.hidden)
             i, f, g, o = np.split(z, 4, axis=1)
-            c = sigmoid(f) * carry[before, lines] + sigmoid(i) * np.tanh(g)
+            c = sigmoid(f) * carry[before, slots] + sigmoid(i) * np.tanh(g)
             x = sigmoid(o) * np.tanh(c)
-            hidden[1 - before, lines], carry[1 - before, lines] = x, c
+            hidden[1 - before, slots], carry[1 - before, slots] = x, c
 
     def join(
         self: Multiplies, x: Array, project: Linear, memory: Memory, track: Track, block: int
     ) -> Array:
-        rows = track.rows
-        lines = np.flatnonzero((rows["done"] == 0) & (rows["fresh"] == 1))
-        if len(lines):
-            hidden = memory.hidden[-1, 1 - rows["half"][lines], lines]
-            memory.joint[lines] = self.linear(hidden, project)
-        last = np.maximum(rows["frames"].astype(int), 1) - 1
-        frames = rows["frame"].astype(int)[:, None] + np.arange(block)
-        places = rows["first"].astype(int)[:, None] + np.minimum(frames, last[:, None])
-        y: Array = np.maximum(x[places] + memory.joint[:, None], 0)
+        rows, fresh = track.rows, fresh_rows(track)
+        if len(fresh):
+            hidden = memory.hidden[-1, 1 - fresh["half"], fresh["slot"]]
+            memory.joint[fresh["slot"]] = self.linear(hidden, project)
+        running = np.flatnonzero(rows["done"] == 0)
+        last = np.maximum(rows["length"][running].astype(int), 1) - 1
+        frames = rows["position"][running].astype(int)[:, None] + np.arange(block)
+        places = rows["first"][running].astype(int)[:, None] + np.minimum(frames, last[:, None])
+        y = np.zeros((len(rows), block, x.shape[1]), np.float32)
+        y[running] = np.maximum(x[places] + memory.joint[rows["slot"][running], None], 0)
         return y.reshape(-1, x.shape[1])
 
     def pick_labels(
         self, logits: Array, rules: Array, track: Track, boost: Boost | None = None
     ) -> None:
-        for line, scores, decisions in zip(
-            track.rows,
-            logits.reshape(len(track.rows), -1, logits.shape[1]),
-            track.decisions,
-            strict=True,
-        ):
-            if line["done"]:
+        blocks = logits.reshape(len(track.rows), -1, logits.shape[1])
+        for row, block in zip(track.rows, blocks, strict=True):
+            if row["done"]:
                 continue
-            start, line["fresh"] = int(line["frame"]), 0
-            while not line["done"] and not line["fresh"] and line["frame"] < start + len(scores):
-                self.look(scores[int(line["frame"]) - start], rules, line, decisions, boost)
+            decisions = track.decisions[row["slot"]]
+            start, row["fresh"] = int(row["position"]), 0
+            while not row["done"] and not row["fresh"] and row["position"] < start + len(block):
+                self.look(block[int(row["position"]) - start], rules, row, decisions, boost)
 
     def look(
-        self, row: Array, rules: Array, line: Array, decisions: Array, boost: Boost | None
+        self, logits: Array, rules: Array, row: Array, decisions: Array, boost: Boost | None
     ) -> None:
         """Decide on one frame, write it down and move on."""
         labels, most, lengths = int(rules[0]), int(rules[1]), rules[RULES_HEAD:]
-        if not np.isfinite(row).all():
-            line["done"] = STOP_NONFINITE
+        if not np.isfinite(logits).all():
+            row["done"] = STOP_NONFINITE
             return
-        token, scores = int(np.argmax(row[: labels + 1])), row[: labels + 1]
+        scores = logits[: labels + 1]
+        token = int(np.argmax(scores))
         blank = token == labels
         if boost is not None and not blank:
-            token = int(np.argmax(scores[:-1] + bonuses(boost, int(line["node"]), labels)))
+            token = int(np.argmax(scores[:-1] + bonuses(boost, int(row["node"]), labels)))
         top = scores.max()
         probability = np.exp(scores[token] - top) / np.exp(scores - top).sum()
-        duration = int(lengths[np.argmax(row[labels + 1 :])]) if len(lengths) else int(blank)
-        forced = duration == 0 and (blank or line["symbols"] + 1 >= most)
+        duration = int(lengths[np.argmax(logits[labels + 1 :])]) if len(lengths) else int(blank)
+        forced = duration == 0 and (blank or row["symbols"] + 1 >= most)
         moved = 1 if forced else duration
         written = duration if len(lengths) else 0
-        decisions[line["count"]] = (line["frame"], token, written, moved, probability)
-        line["count"] += 1
-        line["frame"] += moved
-        line["symbols"] = 0 if moved else line["symbols"] + 1
+        decisions[row["count"]] = (row["position"], token, written, moved, probability)
+        row["count"] += 1
+        row["position"] += moved
+        row["symbols"] = 0 if moved else row["symbols"] + 1
         if not blank:
-            line["token"], line["fresh"], line["half"] = token, 1, 1 - line["half"]
+            row["token"], row["fresh"], row["half"] = token, 1, 1 - row["half"]
             if boost is not None:
-                line["node"] = follow(boost, int(line["node"]), token)
-        if line["frame"] >= line["frames"]:
-            line["done"] = STOP_END
-        elif line["count"] >= line["limit"]:
-            line["done"] = STOP_LENGTH
+                row["node"] = follow(boost, int(row["node"]), token)
+        if row["position"] >= row["length"]:
+            row["done"] = STOP_END
+        elif row["count"] >= row["limit"]:
+            row["done"] = STOP_LENGTH
 
     def likeliest(self, logits: Array) -> Array:
         ids = logits.argmax(1)

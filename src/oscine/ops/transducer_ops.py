@@ -1,12 +1,15 @@
 """What decodes transducers (RNN-T, TDT) and CTC, of the vocabulary: the device walks frames.
 
-A line is one utterance. A step of the loop runs the prediction network for lines that emitted a
-label in the step before, joins it with the next F frames of each line, and lets `pick_labels` walk
-over those frames: past blanks, up to a label or the end of the block. Looking at F frames changes
-nothing but the number of steps, as the prediction network sees labels alone.
+A row of the batch is one sequence of frames. A step of the loop runs the prediction network for
+rows that emitted a label in the step before, joins it with the next F frames of each row, and lets
+`pick_labels` walk over those frames: past blanks, up to a label or the end of the block. Looking at
+F frames changes nothing but the number of steps, as the prediction network sees labels alone.
 
-Shapes: B lines, F frames of a block, T frames, V labels, blank = V, n durations, P width of the
-prediction network, J width of the joint, Y layers of it.
+A sequence keeps its memory and its decisions at track.slot, whichever row of a batch it is in. So
+rows start, end and change places while their neighbours run, and no memory moves.
+
+Shapes: B rows, S slots, F frames of a block, T frames, V labels, blank = V, n durations, P width of
+the prediction network, J width of the joint, Y layers of it.
 Source: NeMo rnnt_greedy_decoding.py and tdt_label_looping.py (label looping, arXiv 2406.06220).
 """
 
@@ -19,7 +22,7 @@ import numpy as np
 
 from oscine.ops.types import Linear, Tensor
 
-#: One look at one frame: kernels/_track.wgsl.
+#: One look at one frame: kernels/label_pick.wgsl.
 DECISION_FIELDS: tuple[tuple[str, type], ...] = (
     ("frame", np.uint32),
     ("token", np.uint32),  # a label, or the blank
@@ -61,7 +64,7 @@ class Cell(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Track:
-    """Where lines stand, rows [B] of TRACK, and what they decided, [B, room] of DECISION."""
+    """State rows [B] of TRACK, and what the sequences decided, [S, room] of DECISION."""
 
     rows: Tensor
     decisions: Tensor
@@ -69,7 +72,7 @@ class Track:
 
 @dataclass(frozen=True, slots=True)
 class Memory:
-    """The prediction network's: hidden and cell [Y, 2, B, P], and its projection, joint [B, J].
+    """The prediction network's: hidden and cell [Y, 2, S, P], and its projection, joint [S, J].
 
     Of the two halves track.half tells the one from before track.token; the other is the one after
     it, once the network has run. So a label is taken back by not turning the halves over.
@@ -82,10 +85,12 @@ class Memory:
 
 @dataclass(frozen=True, slots=True)
 class Boost:
-    """A tree of boosted phrases: nodes [N] of NODE, arcs [A] of ARC.
+    """Trees of boosted phrases: nodes [N] of NODE, arcs [A] of ARC.
 
     The bonus of a label at a node is that of its arc; a node without such an arc adds its `back`
-    to what its `fail` node gives, a root gives 0 and stays.
+    to what its `fail` node gives, a root gives 0 and stays. Arcs and falls lead to nodes of the
+    same tree, so track.node says which tree a row walks; a row without phrases is at a root without
+    arcs, and decides as it does without `boost`.
     """
 
     nodes: Tensor
@@ -93,20 +98,21 @@ class Boost:
 
 
 class TransducerOps(Protocol):
-    """Shapes: above. Lines that are done are void."""
+    """Shapes: above. Rows that are done are void, and nothing at their slots changes."""
 
     def predict(self, table: Tensor, cells: tuple[Cell, ...], memory: Memory, track: Track) -> None:
-        """The LSTM layers over table[token], table [V + 1, P], for lines that are fresh.
+        """The LSTM layers over table[token], table [V + 1, P], for rows that are fresh.
 
         c = σ(f) c + σ(i) tanh(g), h = σ(o) tanh(c), from one half of memory into the other.
         """
         ...
 
     def join(self, x: Tensor, project: Linear, memory: Memory, track: Track, block: int) -> Tensor:
-        """relu(x[first + frame + f] + project(h)) for f below `block`: [B·F, J].
+        """relu(x[first + position + f] + project(h)) for f below `block`: [B·F, J].
 
-        x [.., J] holds the encoder's projection of all lines. project(h), from the uppermost layer,
-        is computed for fresh lines and kept in memory.joint. Frames past the end repeat the last.
+        x [.., J] holds the encoder's projection of every sequence, each at rows of its own that
+        begin with track.first. project(h), from the uppermost layer, is computed for fresh rows and
+        kept in memory.joint. Frames past the end repeat the last.
         """
         ...
 

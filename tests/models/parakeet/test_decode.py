@@ -297,7 +297,7 @@ def test_prediction_and_joint_networks_are_upstreams(backend: Any, case: str) ->
         backend.keep(scores, out)
 
     plan, row = backend.record(trace), np.zeros(1, TRACK)
-    row["frames"], row["fresh"] = frames, 1
+    row["length"], row["fresh"] = frames, 1
     for index, token in enumerate(arrays["pred_tokens"]):
         row["token"] = token
         backend.write(track.rows, row)

@@ -55,6 +55,17 @@ class Phrases:
         ):
             raise UsageError("the tables of phrases lead nowhere; make them with phrase_tree")
 
+    def placed(self, node: int, arc: int) -> Phrases:
+        """The same tree for tables that hold others too: `node` is its root, `arc` its first arc.
+
+        A zeroed node 0 is the root of no phrases, so trees begin at node 1.
+        """
+        nodes, arcs = self.nodes.copy(), self.arcs.copy()
+        nodes["first"] += np.uint32(arc)
+        nodes["fail"] += np.uint32(node)
+        arcs["node"] += np.uint32(node)
+        return Phrases(nodes, arcs)
+
 
 def phrase_tree(
     phrases: Iterable[tuple[Sequence[int], float]], labels: int, scaling: float = DEPTH_SCALING

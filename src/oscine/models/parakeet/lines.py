@@ -191,8 +191,8 @@ class TransducerLines(Lines):
             ahead = backend.snapshot(self.track.rows)
             (rows,) = pending()
             if check is not None:
-                seen = np.minimum(rows["frame"], rows["frames"])
-                check(int(seen.sum()), int(rows["frames"].sum()))
+                seen = np.minimum(rows["position"], rows["length"])
+                check(int(seen.sum()), int(rows["length"].sum()))
             if rows["done"].all():
                 return
             pending = ahead
@@ -205,7 +205,7 @@ class TransducerLines(Lines):
                 hidden[:, row["half"], line].copy(),
                 cell[:, row["half"], line].copy(),
                 int(row["token"]),
-                int(row["frame"]) - int(row["frames"]),
+                int(row["position"]) - int(row["length"]),
                 int(row["node"]),
             )
             for line, row in enumerate(rows[:count])

@@ -4,8 +4,8 @@ Source: Rekesh et al. 2023, arXiv:2305.05084 (FastConformer); NeMo
 nemo/collections/asr/modules/conformer_encoder.py and rnnt.py (RNNTDecoder, RNNTJoint).
 
 Encoder: B utterances side by side, padded to n mel frames each; T = n / factor encoder frames,
-rounded up; d width. Every residual sum rides on the linear layer before it. Heads: B lines, F
-frames of a block, R encoder frames, J width of the joint network, V labels, n durations.
+rounded up; d width. Every residual sum rides on the linear layer before it. Heads: B rows of a
+batch, F frames of a block, R encoder frames, J width of the joint network, V labels, n durations.
 """
 
 from __future__ import annotations
@@ -120,7 +120,7 @@ def project_encoder(ops: Ops, w: TransducerWeights, encoded: Tensor) -> Tensor:
 def joint_logits(
     ops: Ops, w: TransducerWeights, projected: Tensor, memory: Memory, track: Track, block: int
 ) -> Tensor:
-    """What the next frames of each line say after its labels so far: [B·F, V + 1 + n]."""
+    """What the next frames of each row say after its labels so far: [B·F, V + 1 + n]."""
     ops.predict(w.embedding, w.cells, memory, track)
     scores = ops.linear(ops.join(projected, w.predictor, memory, track, block), w.head)
     ops.probe("joint.logits", scores)
@@ -138,7 +138,7 @@ def transducer_step(
     block: int,
     boost: Boost | None = None,
 ) -> None:
-    """Each line on to its next label, or past a block of blanks."""
+    """Each row on to its next label, or past a block of blanks."""
     scores = joint_logits(ops, w, projected, memory, track, block)
     ops.pick_labels(scores, rules, track, boost)
 

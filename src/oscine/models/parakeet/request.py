@@ -96,15 +96,15 @@ def initial_track(
 ) -> NDArray[np.void]:
     """State rows [lines]: spans in utterances of `frames` rows each; lines without one are done."""
     track = np.zeros(lines, TRACK)
-    track["done"] = ops.STOP_END
+    track["done"], track["slot"] = ops.STOP_END, np.arange(lines)
     track["token"], track["fresh"], track["limit"] = blank, 1, room
     for row, span in zip(track, spans, strict=False):
         row["first"] = span.utterance * frames + span.start
-        row["frames"] = span.stop - span.start
+        row["length"] = span.stop - span.start
         if span.carried is not None:
-            row["frame"] = span.carried.skip
+            row["position"] = span.carried.skip
             row["token"], row["node"] = span.carried.token, span.carried.node
-        row["done"] = 0 if row["frame"] < row["frames"] else ops.STOP_END
+        row["done"] = 0 if row["position"] < row["length"] else ops.STOP_END
     return track
 
 
