@@ -30,7 +30,7 @@ def beside(gpu: Gpu) -> tuple[list[float], list[float]]:
     """What `embed_code`, which trusts its codes, reads for one that is none; and its table."""
     table = (1 + np.arange(20, dtype=np.float32)).reshape(5, 4)
     rows = np.zeros(1, ops.UTTERANCE)
-    rows["code"] = 5_000_000
+    rows["token"] = 5_000_000
     told = ops.Utterances(
         gpu.upload(rows), gpu.slot((1, 1, 1), np.uint32), gpu.slot((1, 1), np.uint32)
     )

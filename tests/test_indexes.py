@@ -168,7 +168,7 @@ class Bench:
         self.gpu.write(slot, array)
         return slot
 
-    def state(self, kind: Any = ops.STATE, **fields: int) -> Any:
+    def state(self, kind: Any = ops.STATE, **fields: Any) -> Any:
         rows = np.zeros(2, kind)
         if "slot" in (rows.dtype.names or ()):
             rows["slot"] = (0, 1)
@@ -251,7 +251,7 @@ def pick(b: Bench) -> None:
     assert (b.gpu.read(state.rows)["done"] != 0).all()
 
 
-def utterances(b: Bench, **fields: int) -> ops.Utterances:
+def utterances(b: Bench, **fields: Any) -> ops.Utterances:
     return ops.Utterances(
         b.state(ops.UTTERANCE, **fields),
         b.up(np.zeros((2, 3, 4), np.uint32)),
@@ -269,13 +269,27 @@ def last_rows(b: Bench) -> None:
 def attend_rotary(b: Bench) -> None:
     (keys, keys_), (values, values_) = b.noise(2, 4, 8), b.noise(2, 4, 8)
     (_, cosines), (_, sines) = b.noise(4, 4), b.noise(4, 4)
-    for length in (1, 3):
+    for length, position, slot in ((1, FAR, 0), (3, FAR, 1), (1, 0, FAR), (3, 0, 2)):
         _, qkv = b.noise(2 * length, 24)
-        told = utterances(b, position=FAR, length=length)
+        told = utterances(b, position=position, length=length, slot=slot)
         rotary, cache = ops.Rotary(cosines, sines), ops.Cache(keys_, values_)
         b.run(lambda: b.gpu.attend_rotary(qkv, cache, rotary, told, 1), (2 * length, 8))  # noqa: B023
         np.testing.assert_array_equal(b.gpu.read(keys_), keys)
         np.testing.assert_array_equal(b.gpu.read(values_), values)
+
+
+def utterances_in_slots_that_are_not_there(b: Bench) -> None:
+    (table, table_), (total, total_), (_, text) = b.noise(5, 8), b.noise(2, 8), b.noise(2, 3, 8)
+    told = utterances(b, slot=[1, 2], token=3, limit=9)
+    b.run(lambda: b.gpu.embed_code(table_, told, total_), (2, 8))
+    total[1] += table[3]
+    np.testing.assert_allclose(b.gpu.read(total_), total, rtol=1e-6)
+    found = b.run(lambda: b.gpu.frame_input(total_, table_, text, told), (2, 8))
+    np.testing.assert_allclose(found[0], total[1] + table[3] + b.gpu.read(text)[1, 0], rtol=1e-5)
+    _, logits = b.noise(2, 7)
+    rules = b.up(np.zeros(2, ops.SAMPLING))
+    b.gpu.record(lambda: b.gpu.sample(logits, rules, told)).run()
+    assert b.gpu.read(told.rows)["done"].tolist() == [ops.STOP_END, 0]  # of its own rules
 
 
 def look_up(b: Bench) -> None:
@@ -320,7 +334,7 @@ def transduce(b: Bench) -> None:
     "bounded",
     [
         embed, take_rows, attend_self, cross_weights, penalise, probability, pick, last_rows,
-        attend_rotary, look_up, transduce,
+        attend_rotary, utterances_in_slots_that_are_not_there, look_up, transduce,
     ],
 )  # fmt: skip
 def test_kernels_bound_what_they_read(gpu: Gpu, bounded: Callable[[Bench], None]) -> None:

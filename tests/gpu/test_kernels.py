@@ -134,7 +134,10 @@ def test_the_header_in_kernels_is_that_of_ops() -> None:
     assert [int(word.rstrip("u")) for word in found.values()] == list(range(len(found)))
 
 
-@pytest.mark.parametrize(("file", "row"), [("_state", ops.STATE), ("_track", ops.TRACK)])
+@pytest.mark.parametrize(
+    ("file", "row"),
+    [("_state", ops.STATE), ("_track", ops.TRACK), ("_utterance", ops.UTTERANCE)],
+)
 def test_state_rows_in_kernels_are_those_of_ops(file: str, row: np.dtype[Any]) -> None:
     """The header first, then what is the family's own."""
     assert (row.names or ())[: len(ops.HEADER)] == tuple(name for name, _ in ops.HEADER)

@@ -22,8 +22,10 @@ ORACLE = Path(__file__).resolve().parents[3] / "shared" / "oracles" / "tts-seed0
 
 
 def utterances(lines: int = 1, groups: int = 4, vocabulary: int = 8, **fields: Any) -> Utterances:
-    """Lines at their beginning, but for the fields given; room for five frames."""
+    """Rows at their beginning, each in the slot of its number, but for the fields given; room for
+    five frames."""
     rows = np.zeros(lines, UTTERANCE)
+    rows["slot"] = np.arange(lines)
     rows["length"], rows["limit"], rows["texts"] = 1, 5, 1
     for name, value in fields.items():
         rows[name] = value
@@ -34,7 +36,7 @@ def utterances(lines: int = 1, groups: int = 4, vocabulary: int = 8, **fields: A
 def sampling(vocabulary: int = 8, **fields: Any) -> Any:
     """Greedy and without rules, but for the fields given."""
     rules = np.zeros(1, SAMPLING)
-    rules["vocabulary"], rules["end"], rules["suppress"] = vocabulary, vocabulary, vocabulary
+    rules["end"], rules["suppress"] = vocabulary, vocabulary
     rules["top_p"], rules["repetition_penalty"] = 1, 1
     for name, value in fields.items():
         rules[name] = value
@@ -186,8 +188,8 @@ def test_samples_come_as_often_as_they_should() -> None:
     scores = filtered(logits, rules[0], 2, many.seen[0])
     expected = np.exp(scores - scores.max())
     expected /= expected.sum()
-    Reference().sample(np.tile(logits, (lines, 1)), rules, many)
-    counts = np.bincount(many.rows["code"][many.rows["done"] == 0], minlength=40)
+    Reference().sample(np.tile(logits, (lines, 1)), np.tile(rules, lines), many)
+    counts = np.bincount(many.rows["token"][many.rows["done"] == 0], minlength=40)
     counts[3] += (many.rows["done"] == ops.STOP_END).sum()
     assert (counts[expected == 0] == 0).all() and 5 < (expected > 0).sum() < 20
     spread = np.sqrt(lines * expected * (1 - expected))
@@ -222,14 +224,14 @@ def test_ties_stay_at_the_border_of_top_k_and_the_likeliest_under_any_top_p() ->
 def step(line: Utterances, likely: int, **rules: Any) -> None:
     logits = np.zeros((len(line.rows), 8), np.float32)
     logits[:, likely] = 5
-    Reference().sample(logits, sampling(**rules), line)
+    Reference().sample(logits, np.tile(sampling(**rules), len(line.rows)), line)
 
 
 def test_a_frame_moves_its_line_on_and_the_limit_pauses_it() -> None:
     line = utterances(groups=3, position=7, length=4, limit=2)
     for code in (5, 1, 2):
         step(line, code)
-        assert line.rows["code"][0] == code
+        assert line.rows["token"][0] == code
     row = line.rows[0]
     assert (row["count"], row["group"], row["position"], row["length"]) == (1, 0, 11, 1)
     assert line.codes[0, 0].tolist() == [5, 1, 2] and row["done"] == 0
@@ -248,9 +250,9 @@ def test_a_frame_moves_its_line_on_and_the_limit_pauses_it() -> None:
 def test_the_end_stops_a_line_at_a_first_code_alone() -> None:
     line = utterances(groups=2)
     step(line, 4, end=4, minimum=1)
-    assert (line.rows["code"][0], line.rows["done"][0]) == (0, 0)  # too early: the lowest id
+    assert (line.rows["token"][0], line.rows["done"][0]) == (0, 0)  # too early: the lowest id
     step(line, 4, end=4)
-    assert (line.rows["code"][0], line.rows["done"][0]) == (4, 0)
+    assert (line.rows["token"][0], line.rows["done"][0]) == (4, 0)
     step(line, 4, end=4, minimum=1)
     assert line.rows["done"][0] == ops.STOP_END and line.codes[0, 1].tolist() == [99, 99]
     assert line.rows["count"][0] == 1 and line.seen[0].tolist() == [1] + [0] * 7
@@ -260,7 +262,7 @@ def test_a_logit_that_is_no_number_stops_its_own_line() -> None:
     lines = utterances(3, group=[0, 2, 1])
     logits = np.zeros((6, 8), np.float32)
     logits[[1, 2], [3, 3]] = np.nan, np.inf  # the last of each two rows speaks
-    Reference().sample(logits, sampling(), lines)
+    Reference().sample(logits, np.tile(sampling(), 3), lines)
     assert lines.rows["done"].tolist() == [ops.STOP_NONFINITE, 0, 0]
 
 
@@ -269,7 +271,7 @@ def test_a_logit_that_is_no_number_stops_its_own_line() -> None:
 
 def test_rows_of_codes_are_summed_and_the_last_two_go_to_the_talker() -> None:
     table = np.arange(32, dtype=np.float32).reshape(8, 4)
-    lines = utterances(2, code=[3, 99], done=[0, ops.STOP_END], count=2, texts=9)
+    lines = utterances(2, token=[3, 99], done=[0, ops.STOP_END], count=2, texts=9)
     total = np.ones((2, 4), np.float32)
     row = Reference().embed_code(table, lines, total)
     assert row[0].tolist() == table[3].tolist()
@@ -295,19 +297,11 @@ def test_the_last_rows_are_those_that_count() -> None:
 # -- both sides -----------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(
-    ("file", "words", "fields"),
-    [
-        ("_utterance", UTTERANCE.itemsize // 4, ops.UTTERANCE.names),
-        ("_sampling", None, ops.SAMPLING.names),
-    ],
-)
-def test_kernels_know_the_fields_in_their_order(file: str, words: int | None, fields: Any) -> None:
-    found = dict(re.findall(r"^const (\w+): u32 = (\d+)u;", text(file), re.MULTILINE))
-    if words:
-        assert int(found.pop("UTTERANCE_WORDS")) == words
-    assert [name.lower() for name in found] == list(fields)
-    assert [int(word) for word in found.values()] == list(range(len(fields)))
+def test_kernels_know_the_fields_of_sampling_in_their_order() -> None:
+    found = dict(re.findall(r"^const (\w+): u32 = (\d+)u;", text("_sampling"), re.MULTILINE))
+    assert int(found.pop("SAMPLING_WORDS")) == SAMPLING.itemsize // 4
+    assert [name.lower() for name in found] == list(SAMPLING.names or ())
+    assert [int(word) for word in found.values()] == list(range(len(SAMPLING)))
 
 
 def frames(backend: Any, temperature: float) -> tuple[Any, Any]:
@@ -326,9 +320,9 @@ def frames(backend: Any, temperature: float) -> tuple[Any, Any]:
     first["end"], first["suppress"], first["minimum"], first["repetition_penalty"] = 33, 30, 5, 1.5
     for rules in (first, later):
         rules["temperature"], rules["top_k"] = temperature, 12
-    stored = [backend.slot((1,), SAMPLING) for _ in range(2)]
+    stored = [backend.slot((lines,), SAMPLING) for _ in range(2)]
     for slot, rules in zip(stored, (first, later), strict=True):
-        backend.write(slot, rules)
+        backend.write(slot, np.tile(rules, lines))
 
     def frame() -> None:
         row = backend.frame_input(total, tables[2], text_rows, state)

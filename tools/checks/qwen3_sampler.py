@@ -42,8 +42,7 @@ def check_sampler(
 
 def _rules(stated: dict[str, Any]) -> np.ndarray:
     rules = np.zeros(1, SAMPLING)
-    rules["vocabulary"], rules["end"] = stated["vocab"], stated["eos"]
-    rules["suppress"] = stated["vocab"] - ALWAYS_OUT
+    rules["end"], rules["suppress"] = stated["eos"], stated["vocab"] - ALWAYS_OUT
     rules["minimum"] = stated["min_new_tokens"]
     for name in ("top_k", "temperature", "top_p", "repetition_penalty"):
         rules[name] = stated[name]
@@ -61,19 +60,23 @@ def _chosen(
     """What so many utterances with different seeds choose."""
     rows = np.zeros(lines, UTTERANCE)
     rows["count"], rows["limit"], rows["length"] = count, count + 2, 1
-    rows["seed"] = np.arange(lines)
+    rows["seed"] = rows["slot"] = np.arange(lines)
     many = Utterances(
         rows=backend.slot((lines,), UTTERANCE),
         codes=backend.slot((lines, count + 2, 2), np.uint32),
         seen=backend.slot((lines, len(seen)), np.uint32),
     )
-    rules_slot, logits_slot = backend.slot((1,), SAMPLING), backend.slot((lines, len(logits)))
+    rules_slot, logits_slot = backend.slot((lines,), SAMPLING), backend.slot((lines, len(logits)))
     for slot, array in (
-        *((many.rows, rows), (many.seen, np.tile(seen, (lines, 1))), (rules_slot, rules)),
+        *(
+            (many.rows, rows),
+            (many.seen, np.tile(seen, (lines, 1))),
+            (rules_slot, np.tile(rules, lines)),
+        ),
         (logits_slot, np.tile(logits, (lines, 1))),
     ):
         backend.write(slot, array)
     backend.record(lambda: backend.sample(logits_slot, rules_slot, many)).run()
     after = backend.read(many.rows)
     backend.release(many.rows, many.codes, many.seen, rules_slot, logits_slot)
-    return np.where(after["done"] == STOP_END, rules["end"][0], after["code"]).astype(np.int64)
+    return np.where(after["done"] == STOP_END, rules["end"][0], after["token"]).astype(np.int64)

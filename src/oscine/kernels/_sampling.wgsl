@@ -1,9 +1,9 @@
-// How a code is chosen; the fields of oscine.ops.SAMPLING, in their order.
-const VOCABULARY: u32 = 0u;
-const END: u32 = 1u;
-const SUPPRESS: u32 = 2u;
-const MINIMUM: u32 = 3u;
-const TOP_K: u32 = 4u;
-const TEMPERATURE: u32 = 5u;
-const TOP_P: u32 = 6u;
-const REPETITION_PENALTY: u32 = 7u;
+// How a code is chosen, one record a slot; the fields of oscine.ops.SAMPLING, in their order.
+const END: u32 = 0u;
+const SUPPRESS: u32 = 1u;
+const MINIMUM: u32 = 2u;
+const TOP_K: u32 = 3u;
+const TEMPERATURE: u32 = 4u;
+const TOP_P: u32 = 5u;
+const REPETITION_PENALTY: u32 = 6u;
+const SAMPLING_WORDS: u32 = 7u;

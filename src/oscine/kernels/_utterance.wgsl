@@ -1,11 +1,5 @@
-// Where an utterance stands, 9 words; the fields of oscine.ops.UTTERANCE, in their order.
-const UTTERANCE_WORDS: u32 = 9u;
-const DONE: u32 = 0u;
-const POSITION: u32 = 1u;
-const LENGTH: u32 = 2u;
-const COUNT: u32 = 3u;
-const LIMIT: u32 = 4u;
-const GROUP: u32 = 5u;
-const CODE: u32 = 6u;
-const SEED: u32 = 7u;
-const TEXTS: u32 = 8u;
+// The state of an utterance, 10 words; the fields of oscine.ops.UTTERANCE, in their order.
+// use _header
+const WORDS: u32 = 10u;
+const GROUP: u32 = 8u;
+const TEXTS: u32 = 9u;

@@ -1,7 +1,7 @@
-// keys[b, p mod P] = k of row l, normalised and turned, where row l stands at p; values likewise
-// qkv [LINES·L, (HEADS + 2·KEY_HEADS)·W], keys and values [LINES, P, KEY_HEADS·W], W = 4·W4. Rows at
-// or past the line's length are void, but INNER rows all count.
-// Launch (KEY_HEADS, LINES·L).
+// keys[slot of b, p mod P] = k of row l of utterance b, normalised and turned, at position p; values
+// likewise. qkv [B·L, (HEADS + 2·KEY_HEADS)·W], keys and values [SLOTS, P, KEY_HEADS·W], W = 4·W4. Rows
+// at or past the length of b are void, but INNER rows all count.
+// Launch (KEY_HEADS, B·L).
 // use _utterance
 const HEADS: u32 = 1u;
 const KEY_HEADS: u32 = 1u;
@@ -32,7 +32,7 @@ fn main(
   }
   let key_at = (workgroup.y * (HEADS + 2u * KEY_HEADS) + HEADS + workgroup.x) * W4;
   if (me < W4) {
-    let to = at.cache + (slot_of(at.place, at) * KEY_HEADS + workgroup.x) * W4 + me;
+    let to = at.cache + (held_at(at.place, at) * KEY_HEADS + workgroup.x) * W4 + me;
     keys[to] = rotary(me, key_at, 1u, at.place, at.width4);
     values[to] = qkv[key_at + KEY_HEADS * W4 + me];
   }

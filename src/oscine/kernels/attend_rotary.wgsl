@@ -1,13 +1,13 @@
-// y[b, l] = softmax(q kᵀ / √W) v over the keys that row l of line b may see, per head, of which
+// y[b, l] = softmax(q kᵀ / √W) v over the keys that row l of utterance b may see, per head, of which
 // HEADS / KEY_HEADS share keys; q is normalised and turned first.
-// qkv [LINES·L, (HEADS + 2·KEY_HEADS)·W], keys and values [LINES, P, KEY_HEADS·W], W = 4·W4; position
-// p lies at p mod P, row l sees those from WINDOW - 1 before its own on (0: all) to its own.
-// With APPEND (one row a line) its key and value are taken from qkv, and one of the workgroups that
-// need them writes them to the cache; else the cache holds them.
+// qkv [B·L, (HEADS + 2·KEY_HEADS)·W], keys and values [SLOTS, P, KEY_HEADS·W], W = 4·W4; of the slot
+// of b the cache holds position p at p mod P; row l sees those from WINDOW - 1 before its own on (0:
+// all) to its own. With APPEND (L = 1) its key and value are taken from qkv, and one of the
+// workgroups that need them writes them to the cache; else the cache holds them.
 // A block of 128 keys at a time, with the maximum so far: sums fade as a larger one is found.
-// y [LINES·L, HEADS·W]; or, with SPLITS, the keys are cut among workgroups.z: y [LINES·L, HEADS,
+// y [B·L, HEADS·W]; or, with SPLITS, the keys are cut among workgroups.z: y [B·L, HEADS,
 // splits, W + 4] of sums that are not divided, and (top, total): see combine_rotary.wgsl.
-// Launch (HEADS, LINES·L, splits).
+// Launch (HEADS, B·L, splits).
 // use _utterance
 const HEADS: u32 = 1u;
 const KEY_HEADS: u32 = 1u;
@@ -69,7 +69,7 @@ fn own_score(me: u32, begin: u32, end: u32, first: u32, at: Place) -> f32 {
   var own = NEVER;
   for (var turn = 0u; turn < NEIGHBOURS && begin + own_key(0u, turn) < end; turn++) {
     let place = begin + own_key(me, turn);
-    let key = first + slot_of(min(place, end - 1u), at) * KEY_HEADS * W4;
+    let key = first + held_at(min(place, end - 1u), at) * KEY_HEADS * W4;
     var products = vec4<f32>();
     for (var i = part; i < at.width4; i += TAKEN * NEIGHBOURS) {
       products += product(key, i);
@@ -100,7 +100,7 @@ struct Sum {
 // Four values of key `key` of the block, and its weight.
 fn weighted(key: u32, begin: u32, end: u32, first: u32, at: Place) -> Sum {
   let weight = select(0.0, weights[min(key, 127u)], key < 128u);
-  let value = first + slot_of(min(begin + key, end - 1u), at) * KEY_HEADS * W4;
+  let value = first + held_at(min(begin + key, end - 1u), at) * KEY_HEADS * W4;
   return Sum(weight * values[value], weight);
 }
 
@@ -157,7 +157,7 @@ fn main(
       total = 1.0;
       sum = value;
       if (workgroup.x % (HEADS / KEY_HEADS) == 0u) {
-        let to = first + slot_of(at.place, at) * KEY_HEADS * W4 + me;
+        let to = first + held_at(at.place, at) * KEY_HEADS * W4 + me;
         keys[to] = heads[HELD + me];
         values[to] = value;
       }

@@ -1,6 +1,6 @@
 // y[b, h] = Σ_s sums[b, h, s] e^(top_s - top) / Σ_s total_s e^(top_s - top)
-// sums [LINES, HEADS, SPLITS, W + 4] as attend_rotary.wgsl leaves them, y [LINES, HEADS·W], W = 4·W4.
-// One invocation four outputs; launch (ceil(HEADS·W4 / 64), LINES).
+// sums [B, HEADS, SPLITS, W + 4] as attend_rotary.wgsl leaves them, y [B, HEADS·W], W = 4·W4.
+// One invocation four outputs; launch (ceil(HEADS·W4 / 64), B).
 // use _utterance
 // use _never
 const HEADS: u32 = 1u;
@@ -13,7 +13,7 @@ const SPLITS: u32 = 1u;
 
 @compute @workgroup_size(64)
 fn main(@builtin(global_invocation_id) at: vec3<u32>) {
-  if (at.x >= HEADS * W4 || utterances[at.y * UTTERANCE_WORDS + DONE] != 0u) {
+  if (at.x >= HEADS * W4 || utterances[at.y * WORDS + DONE] != 0u) {
     return;
   }
   let first = (at.y * HEADS + at.x / W4) * SPLITS;

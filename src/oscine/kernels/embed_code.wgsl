@@ -1,7 +1,7 @@
-// total[b] += table[code], or with FIRST total[b] = table[code]; y[b] = the row for the code, which is
+// total[slot of b] += table[code], or with FIRST = table[code]; y[b] = the row for the code, which is
 // table[code], or with PROJECTED projected[code]; with BEFORE y[2b] = before[b] and y[2b + 1] that row
-// table [V, D], total [LINES, D], D = 4·WIDTH4; projected [V, D'], before [LINES, D'], D' = 4·ROW4.
-// Launch (ceil(max(WIDTH4, ROW4) / 64), LINES).
+// table [V, D], total [S, D], D = 4·WIDTH4; projected [V, D'], before [B, D'], D' = 4·ROW4.
+// Launch (ceil(max(WIDTH4, ROW4) / 64), B).
 // use _utterance
 // use _table
 const WIDTH4: u32 = 1u;
@@ -39,15 +39,16 @@ fn of_projected(at4: u32) -> vec4<f32> {
 
 @compute @workgroup_size(64)
 fn main(@builtin(global_invocation_id) at: vec3<u32>) {
-  let base = at.y * UTTERANCE_WORDS;
-  if (utterances[base + DONE] != 0u) {
+  let base = at.y * WORDS;
+  let slot = utterances[base + SLOT];
+  if (utterances[base + DONE] != 0u || slot >= arrayLength(&total) / WIDTH4) {
     return;
   }
-  let code = utterances[base + CODE];
+  let code = utterances[base + TOKEN];
   var row = vec4<f32>();
   if (at.x < WIDTH4) {
     row = of_table(code * WIDTH4 + at.x);
-    let to = at.y * WIDTH4 + at.x;
+    let to = slot * WIDTH4 + at.x;
     if (FIRST) {
       total[to] = row;
     } else {

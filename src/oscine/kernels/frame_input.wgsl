@@ -1,6 +1,6 @@
-// y[b] = total[b] + table[code] + text[b, min(count, texts) - 1]
-// total and y [LINES, D], table [V, D], text [LINES, N, D], D = 4·WIDTH4.
-// Launch (ceil(WIDTH4 / 64), LINES).
+// y[b] = total[s] + table[code] + text[s, min(count, texts) - 1], s the slot of b
+// total [S, D], table [V, D], text [S, N, D], y [B, D], D = 4·WIDTH4.
+// Launch (ceil(WIDTH4 / 64), B).
 // use _utterance
 // use _table
 const WIDTH4: u32 = 1u;
@@ -22,17 +22,16 @@ fn of_table(at4: u32) -> vec4<f32> {
 }
 
 @compute @workgroup_size(64)
-fn main(
-  @builtin(global_invocation_id) at: vec3<u32>,
-  @builtin(num_workgroups) workgroups: vec3<u32>,
-) {
-  let base = at.y * UTTERANCE_WORDS;
-  if (at.x >= WIDTH4 || utterances[base + DONE] != 0u) {
+fn main(@builtin(global_invocation_id) at: vec3<u32>) {
+  let base = at.y * WORDS;
+  let slots = arrayLength(&total) / WIDTH4;
+  let slot = utterances[base + SLOT];
+  if (at.x >= WIDTH4 || utterances[base + DONE] != 0u || slot >= slots) {
     return;
   }
-  let rows = arrayLength(&text) / (workgroups.y * WIDTH4);
+  let rows = arrayLength(&text) / (slots * WIDTH4);
   let row = max(min(utterances[base + COUNT], utterances[base + TEXTS]), 1u) - 1u;
-  y[at.y * WIDTH4 + at.x] = total[at.y * WIDTH4 + at.x]
-    + of_table(utterances[base + CODE] * WIDTH4 + at.x)
-    + text[(at.y * rows + row) * WIDTH4 + at.x];
+  y[at.y * WIDTH4 + at.x] = total[slot * WIDTH4 + at.x]
+    + of_table(utterances[base + TOKEN] * WIDTH4 + at.x)
+    + text[(slot * rows + row) * WIDTH4 + at.x];
 }

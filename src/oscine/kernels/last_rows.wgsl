@@ -1,5 +1,5 @@
 // y[b] = x[b, length - 1]
-// x [LINES·L, D], y [LINES, D], D = 4·WIDTH4. Launch (ceil(WIDTH4 / 64), LINES).
+// x [B·L, D], y [B, D], D = 4·WIDTH4. Launch (ceil(WIDTH4 / 64), B).
 // use _utterance
 const WIDTH4: u32 = 1u;
 
@@ -12,7 +12,7 @@ fn main(
   @builtin(global_invocation_id) at: vec3<u32>,
   @builtin(num_workgroups) workgroups: vec3<u32>,
 ) {
-  let base = at.y * UTTERANCE_WORDS;
+  let base = at.y * WORDS;
   if (at.x >= WIDTH4 || utterances[base + DONE] != 0u) {
     return;
   }

@@ -1,12 +1,13 @@
-// The choice of a code among what rules leave, by one workgroup a line, and the line moves on:
+// The choice of a code among what rules leave, by one workgroup an utterance, which moves on:
 // id = argmax(score + noise), score = logit / temperature of the ids that top_k and top_p leave.
-// logits [LINES·L, V], of each line's the last row; codes [LINES, F, GROUPS]; seen [LINES, ..]. Of
-// scores the first KEPT are held in shared memory, the others are computed again when they are needed.
-// Borders are found digit by digit, 8 bits at a time, of numbers that are in order as scores are.
-// Launch (LINES); V <= 65536.
+// logits [B·L, V], of each utterance's the last row; of its slot rules [S], codes [S, F, GROUPS] and
+// seen [S, ..]. Of scores the first KEPT are held in shared memory, the others are computed again when
+// they are needed. Borders are found digit by digit, 8 bits at a time, of numbers in the order of scores.
+// Launch (B); V <= 65536.
 // use _utterance
 // use _sampling
 // use _never
+const L: u32 = 1u;
 const GROUPS: u32 = 16u;
 const KEPT: u32 = 2048u;  // 8 KiB of the 16 that every device has
 
@@ -26,8 +27,10 @@ const STOP_LENGTH: u32 = 3u;
 const STOP_NONFINITE: u32 = 4u;
 const WHOLE: f32 = 1073741824.0;  // the likeliest's mass, 2^30: kept in two halves, summed exactly
 
-struct Line {
+struct Utterance {
+  vocabulary: u32,
   logits: u32,  // where its row of them begins
+  slot: u32,
   seen: u32,
   count: u32,
   group: u32,
@@ -36,9 +39,10 @@ struct Line {
   minimum: u32,
   penalty: f32,
   temperature: f32,  // by which is divided: 1 where choice is greedy
+  top_p: f32,
 }
 
-var<private> LINE: Line;
+var<private> MINE: Utterance;
 
 var<workgroup> start: vec4<u32>;
 var<workgroup> kept: array<f32, KEPT>;
@@ -57,15 +61,15 @@ fn score_of(id: u32, logit: f32) -> f32 {
   if (broken(score)) {
     return NEVER;
   }
-  if (LINE.group == 0u) {
-    if (select(id >= LINE.suppress, LINE.count < LINE.minimum, id == LINE.end)) {
+  if (MINE.group == 0u) {
+    if (select(id >= MINE.suppress, MINE.count < MINE.minimum, id == MINE.end)) {
       return NEVER;
     }
-    if (seen[LINE.seen + id] != 0u) {
-      score = select(score * LINE.penalty, score / LINE.penalty, score > 0.0);
+    if (seen[MINE.seen + id] != 0u) {
+      score = select(score * MINE.penalty, score / MINE.penalty, score > 0.0);
     }
   }
-  score /= LINE.temperature;
+  score /= MINE.temperature;
   return select(score, 0.0, score == 0.0);  // of the two zeros one
 }
 
@@ -78,12 +82,12 @@ fn score(id: u32) -> f32 {
 
 // The logit of an id, of the last one past the end.
 fn logit(id: u32) -> f32 {
-  return logits[LINE.logits + min(id, rules[VOCABULARY] - 1u)];
+  return logits[MINE.logits + min(id, MINE.vocabulary - 1u)];
 }
 
 // Its score, put by.
 fn keep(id: u32, logit: f32) -> f32 {
-  if (id >= rules[VOCABULARY]) {
+  if (id >= MINE.vocabulary) {
     return NEVER;
   }
   let value = score_of(id, logit);
@@ -167,7 +171,7 @@ fn border_by_count(me: u32, most: u32, digits: u32) -> u32 {
   for (var digit = 0u; digit < digits; digit++) {
     let shift = 24u - 8u * digit;
     clear_bins(me);
-    for (var id = me; id < rules[VOCABULARY]; id += WORKGROUP) {
+    for (var id = me; id < MINE.vocabulary; id += WORKGROUP) {
       let mine = rank(score(id));
       if (((mine ^ found) & above(shift)) == 0u) {
         add((mine >> shift) & 255u, vec2<u32>(1u, 0u));
@@ -198,7 +202,7 @@ fn border_by_mass(me: u32, least: u32, top: f32, digits: u32) -> u32 {
   for (var digit = 0u; digit < digits; digit++) {
     let shift = 24u - 8u * digit;
     clear_bins(me);
-    for (var id = me; id < rules[VOCABULARY]; id += WORKGROUP) {
+    for (var id = me; id < MINE.vocabulary; id += WORKGROUP) {
       let value = score(id);
       let mine = rank(value);
       if (mine >= least && ((mine ^ found) & above(shift)) == 0u) {
@@ -208,7 +212,7 @@ fn border_by_mass(me: u32, least: u32, top: f32, digits: u32) -> u32 {
     }
     workgroupBarrier();
     if (digit == 0u) {
-      limit = (1.0 - bitcast<f32>(rules[TOP_P])) * mass(all_bins());
+      limit = (1.0 - MINE.top_p) * mass(all_bins());
     }
     let lower = below + bins_below(me);
     let with_own = lower + vec2<u32>(atomicLoad(&bins[me]), atomicLoad(&bins_upper[me]));
@@ -222,24 +226,26 @@ fn border_by_mass(me: u32, least: u32, top: f32, digits: u32) -> u32 {
   return min(found, rank(top));  // the likeliest stays
 }
 
-fn advance(line: u32, code: u32) {
-  let base = line * UTTERANCE_WORDS;
-  let lines = arrayLength(&utterances) / UTTERANCE_WORDS;
-  let room = arrayLength(&codes) / (lines * GROUPS);
-  codes[(line * room + LINE.count) * GROUPS + LINE.group] = code;
-  utterances[base + CODE] = code;
-  if (LINE.group == 0u) {
-    seen[LINE.seen + code] = 1u;
+fn slots() -> u32 {
+  return arrayLength(&rules) / SAMPLING_WORDS;
+}
+
+fn advance(base: u32, code: u32) {
+  let room = arrayLength(&codes) / (slots() * GROUPS);
+  codes[(MINE.slot * room + MINE.count) * GROUPS + MINE.group] = code;
+  utterances[base + TOKEN] = code;
+  if (MINE.group == 0u) {
+    seen[MINE.seen + code] = 1u;
   }
-  if (LINE.group + 1u < GROUPS) {
-    utterances[base + GROUP] = LINE.group + 1u;
+  if (MINE.group + 1u < GROUPS) {
+    utterances[base + GROUP] = MINE.group + 1u;
     return;
   }
   utterances[base + GROUP] = 0u;
-  utterances[base + COUNT] = LINE.count + 1u;
+  utterances[base + COUNT] = MINE.count + 1u;
   utterances[base + POSITION] += utterances[base + LENGTH];
   utterances[base + LENGTH] = 1u;
-  if (LINE.count + 1u >= min(utterances[base + LIMIT], room)) {
+  if (MINE.count + 1u >= min(utterances[base + LIMIT], room)) {
     utterances[base + DONE] = STOP_LENGTH;
   }
 }
@@ -250,26 +256,27 @@ fn main(
   @builtin(num_workgroups) workgroups: vec3<u32>,
   @builtin(local_invocation_index) me: u32,
 ) {
-  let line = workgroup.x;
-  let base = line * UTTERANCE_WORDS;
+  let base = workgroup.x * WORDS;
   if (me == 0u) {
+    let done = utterances[base + DONE] != 0u;
     start = vec4<u32>(
-      utterances[base + DONE], utterances[base + COUNT], utterances[base + GROUP],
-      utterances[base + SEED]
+      select(utterances[base + SLOT], slots(), done), utterances[base + COUNT],
+      utterances[base + GROUP], utterances[base + SEED]
     );
   }
   let at = workgroupUniformLoad(&start);
-  if (at.x != 0u) {
+  if (at.x >= slots()) {
     return;
   }
-  let vocabulary = rules[VOCABULARY];
-  let row = arrayLength(&logits) / (vocabulary * workgroups.x) * (line + 1u) - 1u;
-  let temperature = bitcast<f32>(rules[TEMPERATURE]);
+  let vocabulary = arrayLength(&logits) / (workgroups.x * L);
+  let own = at.x * SAMPLING_WORDS;
+  let temperature = bitcast<f32>(rules[own + TEMPERATURE]);
   let drawn = temperature > 0.0;
-  LINE = Line(
-    row * vocabulary, arrayLength(&seen) / workgroups.x * line, at.y, at.z, rules[END],
-    rules[SUPPRESS], rules[MINIMUM], bitcast<f32>(rules[REPETITION_PENALTY]),
-    select(1.0, temperature, drawn)
+  MINE = Utterance(
+    vocabulary, (workgroup.x * L + L - 1u) * vocabulary, at.x, arrayLength(&seen) / slots() * at.x,
+    at.y, at.z, rules[own + END], rules[own + SUPPRESS], rules[own + MINIMUM],
+    bitcast<f32>(rules[own + REPETITION_PENALTY]), select(1.0, temperature, drawn),
+    bitcast<f32>(rules[own + TOP_P])
   );
   var top = NEVER;
   var bad = 0.0;
@@ -285,9 +292,9 @@ fn main(
   bad = select(bad, 1.0, broken(top));  // divided, it may be above all numbers
   top = block_max(me, top);
   bad = block_max(me, bad);
-  let most = rules[TOP_K];
+  let most = rules[own + TOP_K];
   let by_count = drawn && most > 0u && most < vocabulary;
-  let by_mass = drawn && bitcast<f32>(rules[TOP_P]) < 1.0;
+  let by_mass = drawn && bitcast<f32>(rules[own + TOP_P]) < 1.0;
   let by_top_k = border_by_count(me, most, select(0u, 4u, by_count));
   let least = max(by_top_k, border_by_mass(me, by_top_k, top, select(0u, 4u, by_mass)));
   var best = Best(NEVER, 0u);
@@ -310,9 +317,9 @@ fn main(
   let code = select(best.id, 0u, best.score <= NEVER);
   if (bad > 0.0) {
     utterances[base + DONE] = STOP_NONFINITE;
-  } else if (at.z == 0u && code == rules[END]) {
+  } else if (at.z == 0u && code == MINE.end) {
     utterances[base + DONE] = STOP_END;
   } else {
-    advance(line, code);
+    advance(base, code);
   }
 }

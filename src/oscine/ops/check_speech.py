@@ -1,4 +1,4 @@
-"""Cases of the ops that speak: lines anywhere in their caches, rings, all rules of a choice."""
+"""Cases of the ops that speak: rows in any slots, at any position, rings, all rules of a choice."""
 
 from __future__ import annotations
 
@@ -10,14 +10,16 @@ from oscine import ops
 from oscine.bfloat16 import BFLOAT16
 from oscine.ops.check_cases import Array, Case, Values, noise
 
-FRAMES = 6  # of an utterance that there is room for
+FRAMES = 6  # of a slot
+SPARE = 2  # slots that no row of a batch has: they stay as they are
 
 
 def utterances(
     rng: np.random.Generator, lines: int, room: int, length: int, groups: int = 4
 ) -> Array:
-    """Lines at random places with room for `length` more rows; one in four is done."""
+    """Rows in any slots, at any position with room for `length` more rows; one in four is done."""
     rows = np.zeros(lines, ops.UTTERANCE)
+    rows["slot"] = rng.permutation(lines + SPARE)[:lines]
     rows["done"] = rng.random(lines) < (0.25 if lines > 1 else 0.0)
     rows["position"] = rng.integers(0, room - length + 1, lines)
     rows["length"] = rng.integers(1, length + 1, lines)
@@ -44,9 +46,9 @@ def rotary_case(
     inner: bool = False,
     ragged: bool = False,
 ) -> Case:
-    """Rows of whose lines the cache holds what came before; heads: of queries, and of keys.
+    """Rows whose slots hold the keys before them; heads: of queries, and of keys.
 
-    Normed where there is no window. ragged: lines are of any length, and the last row that counts
+    Normed where there is no window. ragged: passes are of any length, and the last row that counts
     is compared.
     """
     places = room if window is None else 3 * room
@@ -61,8 +63,8 @@ def rotary_case(
             rows["length"] = length
         return {
             "qkv": noise(rng, lines * length, (heads[0] + 2 * heads[1]) * width, spike=4.0),
-            "keys": noise(rng, lines, room, heads[1] * width, spike=2.0),
-            "values": noise(rng, lines, room, heads[1] * width),
+            "keys": noise(rng, lines + SPARE, room, heads[1] * width, spike=2.0),
+            "values": noise(rng, lines + SPARE, room, heads[1] * width),
             "rows": rows,
         }
 
@@ -104,22 +106,30 @@ def last_rows_case(lines: int, length: int, width: int) -> Case:
 
 
 def sample_case(
-    lines: int, vocabulary: int, groups: int, group: int, rows: int = 1, **rules: float
+    lines: int,
+    vocabulary: int,
+    groups: int,
+    group: int,
+    rows: int = 1,
+    **rules: float | tuple[float, ...],
 ) -> Case:
-    """Choices at one group of frames, from logits with ties and, in some lines, no numbers."""
+    """Choices at one group of frames, from logits with ties and, in some rows, no numbers.
+
+    Of several values of a rule the slots take turns.
+    """
 
     def values(rng: np.random.Generator) -> Values:
         logits = 3 * noise(rng, lines * rows, vocabulary)
         for code in rng.integers(0, vocabulary, 3):
             logits[rng.random(len(logits)) < 0.5, code] = 7.5
         likely = rng.random(len(logits)) < 0.3
-        rule = np.zeros(1, ops.SAMPLING)
-        rule["vocabulary"], rule["end"], rule["suppress"] = vocabulary, vocabulary, vocabulary
+        rule = np.zeros(lines + SPARE, ops.SAMPLING)
+        rule["end"], rule["suppress"] = vocabulary, vocabulary
         rule["top_p"], rule["repetition_penalty"] = 1, 1
         for name, value in rules.items():
-            rule[name] = value
-        if rule["end"] < vocabulary:
-            logits[likely, rule["end"]] = 20
+            rule[name] = np.resize(value, len(rule))
+        for end in set(rule["end"].tolist()) - {vocabulary}:
+            logits[likely, end] = 20
         state = utterances(rng, lines, 99, 5, groups)
         state["group"] = group
         broken = rng.random(len(logits)) < (0.1 if lines > 1 else 0.0)
@@ -128,8 +138,8 @@ def sample_case(
             "logits": logits,
             "rules": rule,
             "rows": state,
-            "codes": np.zeros((lines, FRAMES, groups), np.uint32),
-            "seen": rng.integers(0, 2, (lines, vocabulary + 3), np.uint32),
+            "codes": np.zeros((lines + SPARE, FRAMES, groups), np.uint32),
+            "seen": rng.integers(0, 2, (lines + SPARE, vocabulary + 3), np.uint32),
         }
 
     def call(backend: Any, x: Values, w: Values) -> None:
@@ -155,9 +165,9 @@ def embed_case(
 
     def values(rng: np.random.Generator) -> Values:
         state = utterances(rng, lines, 99, 5)
-        state["code"] = rng.integers(0, 50, lines)
+        state["token"] = rng.integers(0, 50, lines)
         ahead = noise(rng, lines, row or width)
-        return {"rows": state, "total": noise(rng, lines, width), "before": ahead}
+        return {"rows": state, "total": noise(rng, lines + SPARE, width), "before": ahead}
 
     def call(backend: Any, x: Values, w: Values) -> Any:
         return backend.embed_code(
@@ -179,9 +189,9 @@ def frame_case(lines: int, width: int, kind: str) -> Case:
 
     def values(rng: np.random.Generator) -> Values:
         state = utterances(rng, lines, 99, 5)
-        state["code"] = rng.integers(0, 50, lines)
-        text = noise(rng, lines, FRAMES, width)
-        return {"rows": state, "total": noise(rng, lines, width), "text": text}
+        state["token"] = rng.integers(0, 50, lines)
+        text = noise(rng, lines + SPARE, FRAMES, width)
+        return {"rows": state, "total": noise(rng, lines + SPARE, width), "text": text}
 
     return Case(
         f"frame_input {lines} lines of {width} {kind}",
@@ -220,6 +230,15 @@ CASES: tuple[Case, ...] = (
     sample_case(8, 5, 4, 3, rows=2),
     sample_case(8, 300, 4, 0, end=77, suppress=200, temperature=0.001, repetition_penalty=1000),
     sample_case(3, 1000, 4, 1, temperature=1.0, top_k=2000),
+    sample_case(
+        16, 300, 4, 0, end=(77, 300, 30), suppress=(200, 300, 150, 80), minimum=(3, 0, 9, 4, 1),
+        top_k=(0, 50, 5, 300), temperature=(0, 0.9, 1.4, 0.001, 0.7), top_p=(1, 0.8, 0.3),
+        repetition_penalty=(1, 1.3, 0.8),
+    ),
+    sample_case(
+        16, 300, 4, 2, rows=2, end=300, top_k=(0, 50, 5, 300), temperature=(0, 0.9, 1.4, 0.7),
+        top_p=(1, 0.8, 0.3),
+    ),
     embed_case(1, 2048, 1024, ("bfloat16", "float32"), True, True),
     embed_case(3, 36, 80, ("float16", "bfloat16"), False, False),
     embed_case(3, 64, 0, ("float32", "float32"), False, True),

@@ -38,9 +38,9 @@ class GpuSpeech(Recorder):
         window: int | None = None,
         inner: bool = False,
     ) -> Tensor:
-        (rows, row_width), (lines, room, key_width) = qkv.shape, cache.keys.shape
+        (rows, row_width), (slots, room, key_width) = qkv.shape, cache.keys.shape
         width = (row_width - 2 * key_width) // heads
-        key_heads, single = key_width // width, rows == lines
+        key_heads, single = key_width // width, rows == utterances.rows.shape[0]
         self.fours("head width", width)
         if width > MOST_HEAD:
             raise DeviceError(
@@ -48,8 +48,8 @@ class GpuSpeech(Recorder):
                 "take; NumPy takes any"
             )
         shape: dict[str, Any] = {
-            "HEADS": heads, "KEY_HEADS": key_heads, "W4": width // 4, "WINDOW": window or 0,
-            "INNER": inner, "NORMS": norms is not None, "BLOCK": self.block,
+            "SLOTS": slots, "HEADS": heads, "KEY_HEADS": key_heads, "W4": width // 4,
+            "WINDOW": window or 0, "INNER": inner, "NORMS": norms is not None, "BLOCK": self.block,
             "EPS": repr(norms.eps if norms else 0.0),
         }  # fmt: skip
         tensors = [
@@ -104,7 +104,7 @@ class GpuSpeech(Recorder):
         return y
 
     def sample(self, logits: Tensor, rules: Tensor, utterances: Utterances) -> None:
-        (lines, _, groups), vocabulary = utterances.codes.shape, logits.shape[1]
+        (rows, vocabulary), lines = logits.shape, utterances.rows.shape[0]
         if vocabulary > MOST_IDS:
             raise DeviceError(
                 f"{self.name}: a vocabulary of {vocabulary} codes is above {MOST_IDS}, the most "
@@ -114,7 +114,7 @@ class GpuSpeech(Recorder):
             "sample",
             [logits, rules, utterances.rows, utterances.codes, utterances.seen],
             (lines,),
-            GROUPS=groups, BLOCK=self.block, BLOCK_LANES=256,
+            L=rows // lines, GROUPS=utterances.codes.shape[2], BLOCK=self.block, BLOCK_LANES=256,
         )  # fmt: skip
 
     def embed_code(
@@ -142,7 +142,7 @@ class GpuSpeech(Recorder):
     def frame_input(
         self, total: Tensor, table: Tensor, text: Tensor, utterances: Utterances
     ) -> Tensor:
-        lines, width = total.shape
+        lines, width = utterances.rows.shape[0], total.shape[1]
         self.fours("width of codes' rows", width)
         y = self.new(lines, width)
         self.add(

@@ -127,7 +127,7 @@ class Speaking:
         rows = qkv.reshape(lines, -1, heads + 2 * key_heads, width)
         y = np.zeros((lines, rows.shape[1], heads, width), np.float32)
         for b, line in enumerate(utterances.rows):
-            start, count = int(line["position"]), int(line["length"])
+            slot, start, count = (int(line[name]) for name in ("slot", "position", "length"))
             if inner:
                 count = rows.shape[1]
                 start = int(line["group"]) + 1 - count
@@ -138,12 +138,12 @@ class Speaking:
             if norms is not None:
                 q, k = head_norm(q, norms.q, norms.eps), head_norm(k, norms.k, norms.eps)
             q = turn(q, rotary, positions) * np.float32(width**-0.5)
-            cache.keys[b, positions % room] = turn(k, rotary, positions).reshape(count, -1)
-            cache.values[b, positions % room] = v.reshape(count, -1)
+            cache.keys[slot, positions % room] = turn(k, rotary, positions).reshape(count, -1)
+            cache.values[slot, positions % room] = v.reshape(count, -1)
             low = 0 if window is None else max(0, start - window + 1)
-            stored = slice(0, start + count) if low == 0 else np.arange(low, start + count) % room
-            keys = cache.keys[b, stored].reshape(-1, key_heads, width)
-            values = cache.values[b, stored].reshape(-1, key_heads, width)
+            held = slice(0, start + count) if low == 0 else np.arange(low, start + count) % room
+            keys = cache.keys[slot, held].reshape(-1, key_heads, width)
+            values = cache.values[slot, held].reshape(-1, key_heads, width)
             attend(q, keys, values, start - low, window, y[b, :count])
         return y.reshape(-1, heads * width)
 
@@ -154,7 +154,7 @@ class Speaking:
         return y
 
     def sample(self, logits: Array, rules: Array, utterances: Utterances) -> None:
-        rule, last = rules[0], logits.reshape(len(utterances.rows), -1, logits.shape[1])[:, -1]
+        last = logits.reshape(len(utterances.rows), -1, logits.shape[1])[:, -1]
         groups = utterances.codes.shape[2]
         for b, line in enumerate(utterances.rows):
             if line["done"]:
@@ -162,8 +162,8 @@ class Speaking:
             if not np.isfinite(last[b]).all():
                 line["done"] = STOP_NONFINITE
                 continue
-            count, group = int(line["count"]), int(line["group"])
-            seen = utterances.seen[b] if group == 0 else None
+            count, group, slot = (int(line[name]) for name in ("count", "group", "slot"))
+            rule, seen = rules[slot], utterances.seen[slot] if group == 0 else None
             scores = filtered(last[b], rule, count, seen)
             if scores.max() == np.inf:
                 line["done"] = STOP_NONFINITE
@@ -179,10 +179,10 @@ class Speaking:
     def advance_utterance(self, code: int, utterances: Utterances, b: int) -> None:
         """Write the code down and move on."""
         line, (_, room, groups) = utterances.rows[b], utterances.codes.shape
-        utterances.codes[b, line["count"], line["group"]] = code
-        line["code"] = code
+        utterances.codes[line["slot"], line["count"], line["group"]] = code
+        line["token"] = code
         if line["group"] == 0:
-            utterances.seen[b, code] = 1
+            utterances.seen[line["slot"], code] = 1
         line["group"] += 1
         if line["group"] == groups:
             line["group"] = 0
@@ -202,15 +202,15 @@ class Speaking:
         before: Array | None = None,
     ) -> Array:
         running = utterances.rows["done"] == 0
-        codes = np.where(running, utterances.rows["code"], 0)
-        rows = table[codes]
-        total[running] = rows[running] + (0 if first else total[running])
+        codes = np.where(running, utterances.rows["token"], 0)
+        rows, slots = table[codes], utterances.rows["slot"][running]
+        total[slots] = rows[running] + (0 if first else total[slots])
         y: Array = rows if projected is None else projected[codes]
         return y if before is None else np.stack([before, y], axis=1).reshape(-1, y.shape[1])
 
     def frame_input(self, total: Array, table: Array, text: Array, utterances: Utterances) -> Array:
-        rows = utterances.rows
-        codes = np.where(rows["done"] == 0, rows["code"], 0)
+        rows, slots = utterances.rows, utterances.rows["slot"]
+        codes = np.where(rows["done"] == 0, rows["token"], 0)
         places = np.minimum(rows["count"].astype(int), rows["texts"]) - 1
-        y: Array = total + table[codes] + text[np.arange(len(rows)), np.maximum(places, 0)]
+        y: Array = total[slots] + table[codes] + text[slots, np.maximum(places, 0)]
         return y

@@ -1,11 +1,12 @@
 """What speaks, of the vocabulary: a language model over codes that the device drives by itself.
 
-A line is one utterance. Its talker gives the first code of every frame, a predictor the others, one
-after another; no code goes to the host in between. `Utterances.rows` says where each line stands;
-`sample` is the one op that moves it on.
+The talker gives the first code of every frame, a predictor the others, one after another; no code
+goes to the host in between. `Utterances.rows` has the state of each utterance of a batch; `sample`
+is the one op that advances it.
 
-Shapes: B lines, L rows of each in one pass, D width, H query heads and K key heads of W values, P
-positions that there is room for, V ids of a head, G codes a frame, F frames that there is room for.
+Shapes: B utterances of a batch, L rows of each in one pass, S slots, D width, H query heads and K
+key heads of W values, P positions of a slot, V ids of a head, G codes a frame, F frames of a slot.
+What a pass computes is by the row of the batch, what lives as long as an utterance by its slot.
 Source: Qwen3-TTS, qwen_tts/core/models/modeling_qwen3_tts.py; transformers models/qwen3.
 """
 
@@ -18,9 +19,9 @@ import numpy as np
 
 from oscine.ops.types import Cache, Linear, Norm, RmsNorm, Tensor
 
-#: How `sample` chooses, for the talker's head or for the predictor's: kernels/_sampling.wgsl.
+#: How `sample` chooses in one slot, for the talker's head or for the predictor's:
+#: kernels/_sampling.wgsl.
 SAMPLING_FIELDS: tuple[tuple[str, type], ...] = (
-    ("vocabulary", np.uint32),  # V
     ("end", np.uint32),  # the id that ends an utterance; V where there is none
     ("suppress", np.uint32),  # ids from this one on, but for `end`, are never chosen; V: none
     ("minimum", np.uint32),  # frames before which the end may not come
@@ -34,7 +35,7 @@ SAMPLING = np.dtype([(name, kind) for name, kind in SAMPLING_FIELDS])
 
 @dataclass(frozen=True, slots=True)
 class Utterances:
-    """Rows [B] of UTTERANCE; codes [B, F, G] uint32; seen [B, V] uint32: 1 for the first codes
+    """Rows [B] of UTTERANCE; codes [S, F, G] uint32; seen [S, V] uint32: 1 for the first codes
     (codebook 0) that this utterance has had, which the repetition penalty is for."""
 
     rows: Tensor
@@ -61,7 +62,7 @@ class HeadNorms:
 
 
 class SpeechOps(Protocol):
-    """Shapes: above. Lines that are done are void."""
+    """Shapes: above. Results of utterances that are done are void; their slots do not change."""
 
     def rms_norm(self, x: Tensor, norm: RmsNorm) -> Tensor:
         """x / √(mean(x²) + eps) · weight: x [R, D] -> [R, D]."""
@@ -87,24 +88,24 @@ class SpeechOps(Protocol):
     ) -> Tensor:
         """Turn q and k by their positions, append k and v to the cache, attend causally.
 
-        qkv [B·L, (H + 2K)·W] -> [B·L, H·W]; cache [B, P, K·W]; head h looks at key head h // (H/K).
+        qkv [B·L, (H + 2K)·W] -> [B·L, H·W]; cache [S, P, K·W]; head h reads key head h // (H/K).
         With norms q and k are normalised per head first, before they are turned. Scale 1/√W.
-        Row l of line b stands at position[b] + l; rows at or past length[b] are void. inner: within
-        a frame instead, where the last row stands at group[b], the one before at group[b] - 1, and
-        all count. The key of position p lies at p mod P. window: position i sees j only where
-        i - j < window; P is then at least window + L - 1, and positions may go on past P.
+        Row l of utterance b is at position[b] + l; rows at or past length[b] are void. inner:
+        within a frame instead, where the last row is at group[b], the one before at group[b] - 1,
+        and all count. The slot holds the key of position p at p mod P. window: position i sees j
+        only where i - j < window; P is then at least window + L - 1, and positions may exceed P.
         """
         ...
 
     def last_rows(self, x: Tensor, utterances: Utterances) -> Tensor:
-        """The last row that counts of each line: x [B·L, D] -> [B, D], row length[b] - 1."""
+        """The last row that counts of each utterance: x [B·L, D] -> [B, D], row length[b] - 1."""
         ...
 
     def sample(self, logits: Tensor, rules: Tensor, utterances: Utterances) -> None:
         """Choose code `group` of the frame `count` from logits [B·L, V], and move on.
 
-        Of a line's L rows (the predictor's first pass has two) the last one speaks.
-        rules [1] of SAMPLING. In this order, at group 0 only: logits of seen ids are divided by the
+        Of an utterance's L rows (the predictor's first pass has two) the last one counts.
+        rules [S] of SAMPLING. In this order, at group 0 only: logits of seen ids are divided by the
         repetition penalty where positive, else multiplied; `end` is out while count < minimum; ids
         from `suppress` on, but for `end`, are out. Then, unless greedy: division by temperature;
         top_k (what is below the k-th largest is out, ties at the border stay); top_p (what is out
@@ -112,11 +113,11 @@ class SpeechOps(Protocol):
         largest sum with Gumbel noise from a counter hash of (seed, count · G + group, id), which
         draws from their softmax. Greedy and among equals the lowest id.
 
-        The id goes to codes[b, count, group], `code` and, at group 0, seen[b, id]; then group + 1.
-        After the last group: count + 1, group 0, position + length, length 1, and STOP_LENGTH where
-        count reaches limit or F. At group 0, `end` is not written and stops the line (STOP_END); a
-        logit that is not finite stops it at any group (STOP_NONFINITE), and so does a score above
-        all of float32's, as division by a small temperature may make one.
+        The id goes to codes[slot, count, group], `token` and, at group 0, seen[slot, id]; then
+        group + 1. After the last group: count + 1, group 0, position + length, length 1, and
+        STOP_LENGTH where count reaches limit or F. At group 0, `end` is not written and stops the
+        utterance (STOP_END); a logit that is not finite stops it at any group (STOP_NONFINITE), and
+        so does a score above all of float32's, as division by a small temperature may make one.
         Source: transformers generation/logits_process.py; order: MODELS/qwen3_tts.md, 5.
         """
         ...
@@ -130,20 +131,19 @@ class SpeechOps(Protocol):
         first: bool = False,
         before: Tensor | None = None,
     ) -> Tensor:
-        """Add table[code] to total, a slot [B, D] (first: put it there); return a row for the code.
+        """Add table[token] to total [S, D] (first: put it there); return a row for the token.
 
-        That is projected[code] [B, D'] where given, else table[code] [B, D]. before [B, D']: a row
-        that goes ahead of it, line by line: [2B, D']. Tables may lie in float32, float16 or
-        bfloat16.
+        That is projected[token] [B, D'] where given, else table[token] [B, D]. before [B, D']: a
+        row that precedes each: [2B, D']. Tables may be float32, float16 or bfloat16.
         """
         ...
 
     def frame_input(
         self, total: Tensor, table: Tensor, text: Tensor, utterances: Utterances
     ) -> Tensor:
-        """What the talker hears of the frame before: total + table[code] + text row: [B, D].
+        """The talker's input for the next frame: total + table[token] + text row: [B, D].
 
-        total [B, D] holds the sum of all but the last code's rows; text [B, N, D] has a row for
+        total [S, D] holds the sum of all but the last code's rows; text [S, N, D] has a row for
         each frame, of which row min(count - 1, texts - 1) is taken.
         """
         ...

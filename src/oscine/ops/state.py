@@ -56,16 +56,11 @@ TRACK_FIELDS: Fields = (
 )
 TRACK = np.dtype([(name, kind) for name, kind in TRACK_FIELDS])
 
-#: Where an utterance stands: kernels/_utterance.wgsl.
+#: An utterance, whose tokens are codes: `count` and `limit` (STOP_LENGTH, after which it can be
+#: continued) are of whole frames. kernels/_utterance.wgsl.
 UTTERANCE_FIELDS: Fields = (
-    ("done", np.uint32),  # 0 while running, else why it stopped: a STOP_* value
-    ("position", np.uint32),  # of the talker's cache at which the first row of this pass stands
-    ("length", np.uint32),  # rows of this pass that count: the prompt's length, then 1
-    ("count", np.uint32),  # whole frames chosen so far
-    ("limit", np.uint32),  # frames at which it stops (STOP_LENGTH); it can go on from there
+    *HEADER,
     ("group", np.uint32),  # codes of the present frame that are chosen: 0 to G - 1
-    ("code", np.uint32),  # the code chosen last
-    ("seed", np.uint32),  # of the counter-based random numbers
     ("texts", np.uint32),  # rows of text that there are; the last stands for all that follow
 )
 UTTERANCE = np.dtype([(name, kind) for name, kind in UTTERANCE_FIELDS])

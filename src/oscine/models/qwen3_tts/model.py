@@ -1,8 +1,9 @@
 """Talker and code predictor, written once against the op vocabulary.
 
-Source: qwen_tts/core/models/modeling_qwen3_tts.py. B lines, L rows of each, D the talker's width, d
-the predictor's, G codes a frame. A plan ends with a whole frame: what the talker says last becomes
-codes within the plan that heard it, so that no code goes to the host in between.
+Source: qwen_tts/core/models/modeling_qwen3_tts.py. B utterances of a batch, L rows of each, S
+slots, D the talker's width, d the predictor's, G codes a frame. A plan ends with a whole frame: the
+talker's last rows become codes within the plan that computed them, and no code goes to the host in
+between.
 """
 
 from __future__ import annotations
@@ -32,9 +33,12 @@ class Networks:
 
 @dataclass(frozen=True, slots=True)
 class Buffers:
-    """What plans read and write, in slots: caches of every layer, where each line stands, its text.
+    """What plans read and write: the state of a batch's rows, and the memory of every slot.
 
-    total [B, D]: the sum of the frame's rows so far. text [B, N, D]: what is added to each frame.
+    Caches of every layer [S, P, K·W] of the talker and [S, G, k·w] of the predictor. total [S, D]:
+    the sum of the frame's rows so far. text [S, N, D]: what is added to each frame. rules and
+    predictor_rules [S] of SAMPLING. A prompt's pass has state rows of its own: it takes
+    `replace(buffers, utterances=...)`.
     """
 
     utterances: Utterances

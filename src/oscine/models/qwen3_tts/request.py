@@ -68,7 +68,7 @@ def rules_of(request: Request, config: Qwen3TtsConfig) -> tuple[NDArray[np.void]
 def rules(sampling: Sampling, vocabulary: int) -> NDArray[np.void]:
     """[1] of ops.SAMPLING, without an end and with nothing suppressed."""
     found = np.zeros(1, ops.SAMPLING)
-    for name in ("vocabulary", "end", "suppress"):
+    for name in ("end", "suppress"):
         found[name] = vocabulary
     found["top_k"] = min(sampling.top_k, vocabulary)
     found["temperature"] = sampling.temperature if sampling.do_sample else 0
@@ -77,11 +77,12 @@ def rules(sampling: Sampling, vocabulary: int) -> NDArray[np.void]:
     return found
 
 
-def initial_state(request: Request) -> NDArray[np.void]:
-    """The line before its prompt: [1] of ops.UTTERANCE."""
+def initial_state(request: Request, slot: int = 0) -> NDArray[np.void]:
+    """The state before the prompt of an utterance whose memory is `slot`: [1] of ops.UTTERANCE."""
     state = np.zeros(1, ops.UTTERANCE)
     state["length"] = len(request.prompt.rows)
     state["limit"] = request.max_frames
     state["texts"] = len(request.prompt.text)
     state["seed"] = request.seed & 0xFFFFFFFF
+    state["slot"] = slot
     return state
