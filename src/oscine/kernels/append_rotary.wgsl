@@ -3,6 +3,7 @@
 // at or past the length of b are void, but INNER rows all count.
 // Launch (KEY_HEADS, B·L).
 // use _utterance
+// use _stored_f32
 const HEADS: u32 = 1u;
 const KEY_HEADS: u32 = 1u;
 const W4: u32 = 16u;
@@ -14,8 +15,8 @@ const INNER: bool = false;
 @group(0) @binding(2) var<storage, read> sines: array<f32>;
 @group(0) @binding(3) var<storage, read> norms: array<vec4<f32>>;
 @group(0) @binding(4) var<storage, read> utterances: array<u32>;
-@group(0) @binding(5) var<storage, read_write> keys: array<vec4<f32>>;
-@group(0) @binding(6) var<storage, read_write> values: array<vec4<f32>>;
+@group(0) @binding(5) var<storage, read_write> keys: array<Stored>;
+@group(0) @binding(6) var<storage, read_write> values: array<Stored>;
 
 // use _place
 // use _rotary
@@ -33,7 +34,7 @@ fn main(
   let key_at = (workgroup.y * (HEADS + 2u * KEY_HEADS) + HEADS + workgroup.x) * W4;
   if (me < W4) {
     let to = at.cache + (held_at(at.place, at) * KEY_HEADS + workgroup.x) * W4 + me;
-    keys[to] = rotary(me, key_at, 1u, at.place, at.width4);
-    values[to] = qkv[key_at + KEY_HEADS * W4 + me];
+    keys[to] = stored(rotary(me, key_at, 1u, at.place, at.width4));
+    values[to] = stored(qkv[key_at + KEY_HEADS * W4 + me]);
   }
 }

@@ -2,13 +2,15 @@
 // HEADS / KEY_HEADS share keys; q is normalised and turned first.
 // qkv [B·L, (HEADS + 2·KEY_HEADS)·W], keys and values [SLOTS, P, KEY_HEADS·W], W = 4·W4; of the slot
 // of b the cache holds position p at p mod P; row l sees those from WINDOW - 1 before its own on (0:
-// all) to its own. With APPEND (L = 1) its key and value are taken from qkv, and one of the
-// workgroups that need them writes them to the cache; else the cache holds them.
+// all) to its own. With APPEND (L = 1) its key and value are taken from qkv, rounded as the cache
+// rounds, and one of the workgroups that need them writes them to it; else the cache holds them.
 // A block of 128 keys at a time, with the maximum so far: sums fade as a larger one is found.
 // y [B·L, HEADS·W]; or, with SPLITS, the keys are cut among workgroups.z: y [B·L, HEADS,
 // splits, W + 4] of sums that are not divided, and (top, total): see combine_rotary.wgsl.
 // Launch (HEADS, B·L, splits).
 // use _utterance
+// use _stored_f32
+// use _weights_f32
 const HEADS: u32 = 1u;
 const KEY_HEADS: u32 = 1u;
 const W4: u32 = 16u;
@@ -25,8 +27,8 @@ const NEIGHBOURS: u32 = 1u;
 @group(0) @binding(2) var<storage, read> sines: array<f32>;
 @group(0) @binding(3) var<storage, read> norms: array<vec4<f32>>;
 @group(0) @binding(4) var<storage, read> utterances: array<u32>;
-@group(0) @binding(5) var<storage, read_write> keys: array<vec4<f32>>;
-@group(0) @binding(6) var<storage, read_write> values: array<vec4<f32>>;
+@group(0) @binding(5) var<storage, read_write> keys: array<Stored>;
+@group(0) @binding(6) var<storage, read_write> values: array<Stored>;
 @group(0) @binding(7) var<storage, read_write> y: array<vec4<f32>>;
 
 // use _never
@@ -49,7 +51,8 @@ const VALUES: u32 = 8u;  // 4 or 8
 
 // Of four values of a query and a key; zeros past the head's end.
 fn product(key: u32, i: u32) -> vec4<f32> {
-  return select(vec4<f32>(), heads[min(i, W4 - 1u)], i < W4) * keys[key + min(i, W4 - 1u)];
+  return select(vec4<f32>(), heads[min(i, W4 - 1u)], i < W4) 
+    * unpack(keys[key + min(i, W4 - 1u)]);
 }
 
 // Of the query and the row's own key.
@@ -101,7 +104,7 @@ struct Sum {
 fn weighted(key: u32, begin: u32, end: u32, first: u32, at: Place) -> Sum {
   let weight = select(0.0, weights[min(key, 127u)], key < 128u);
   let value = first + held_at(min(begin + key, end - 1u), at) * KEY_HEADS * W4;
-  return Sum(weight * values[value], weight);
+  return Sum(weight * unpack(values[value]), weight);
 }
 
 fn plus(a: Sum, b: Sum) -> Sum {
@@ -136,7 +139,8 @@ fn main(
   for (var i = me; i < select(HELD, 2u * HELD, takes_fresh); i += 128u) {
     if (i % HELD < W4) {
       let head = select(row_at + workgroup.x * W4, key_at, i >= HELD);
-      heads[i] = rotary(i % HELD, head, i / HELD, at.place, at.width4);
+      let four = rotary(i % HELD, head, i / HELD, at.place, at.width4);
+      heads[i] = select(four, unpack(stored(four)), i >= HELD);
     }
   }
   workgroupBarrier();
@@ -152,14 +156,14 @@ fn main(
       products += own_product(i) + own_product(i + 1u) + own_product(i + 2u) + own_product(i + 3u);
     }
     top = SCALE * dot(products, vec4<f32>(1.0));
-    let value = qkv[key_at + KEY_HEADS * W4 + column];
+    let value = unpack(stored(qkv[key_at + KEY_HEADS * W4 + column]));
     if (group == 0u) {
       total = 1.0;
       sum = value;
       if (workgroup.x % (HEADS / KEY_HEADS) == 0u) {
         let to = first + held_at(at.place, at) * KEY_HEADS * W4 + me;
-        keys[to] = heads[HELD + me];
-        values[to] = value;
+        keys[to] = stored(heads[HELD + me]);
+        values[to] = stored(value);
       }
     }
   }

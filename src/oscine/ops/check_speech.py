@@ -43,15 +43,16 @@ def rotary_case(
     width: int,
     room: int,
     window: int | None = None,
-    inner: bool = False,
-    ragged: bool = False,
+    **options: bool,
 ) -> Case:
     """Rows whose slots hold the keys before them; heads: of queries, and of keys.
 
-    Normed where there is no window. ragged: passes are of any length, and the last row that counts
-    is compared.
+    Normed where there is no window. inner: as in the op. ragged: passes are of any length, and the
+    last row that counts is compared. half: the cache is float16, where a last bit is 1/2048 of a
+    value.
     """
-    places = room if window is None else 3 * room
+    inner, ragged, half = (options.get(key, False) for key in ("inner", "ragged", "half"))
+    places, kind = room if window is None else 3 * room, np.float16 if half else np.float32
     frequency = 100.0 ** (-np.arange(width // 2) / (width // 2))
     angles = np.outer(np.arange(places), frequency)
 
@@ -63,8 +64,8 @@ def rotary_case(
             rows["length"] = length
         return {
             "qkv": noise(rng, lines * length, (heads[0] + 2 * heads[1]) * width, spike=4.0),
-            "keys": noise(rng, lines + SPARE, room, heads[1] * width, spike=2.0),
-            "values": noise(rng, lines + SPARE, room, heads[1] * width),
+            "keys": noise(rng, lines + SPARE, room, heads[1] * width, spike=2.0).astype(kind),
+            "values": noise(rng, lines + SPARE, room, heads[1] * width).astype(kind),
             "rows": rows,
         }
 
@@ -89,7 +90,10 @@ def rotary_case(
     )
     name += f", {room} places" + ", inner" * inner
     name += f", window {window}" * (window is not None) + ", ragged" * ragged
-    return Case(name, values, call, weights, compare=("keys", "values"), lines="rows")
+    name += ", float16" * half
+    compare = ("keys", "values")
+    limit = 1e-3 if half else 2e-5
+    return Case(name, values, call, weights, compare=compare, limit=limit, lines="rows")
 
 
 def last_rows_case(lines: int, length: int, width: int) -> Case:
@@ -215,6 +219,9 @@ CASES: tuple[Case, ...] = (
     rotary_case(3, 1, (2, 2), 64, 21, window=20),
     rotary_case(1, 16, (4, 4), 64, 93, window=72),
     rotary_case(3, 4, (2, 1), 12, 12, window=9),
+    rotary_case(3, 1, (4, 2), 32, 150, half=True),
+    rotary_case(3, 1, (4, 1), 128, 1100, half=True),
+    rotary_case(3, 5, (6, 2), 20, 140, ragged=True, half=True),
     last_rows_case(1, 16, 64),
     last_rows_case(3, 5, 36),
     sample_case(1, 2048, 16, 3, rows=2, temperature=0.9, top_k=50),

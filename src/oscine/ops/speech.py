@@ -142,8 +142,10 @@ class Speaking:
             cache.values[slot, positions % room] = v.reshape(count, -1)
             low = 0 if window is None else max(0, start - window + 1)
             held = slice(0, start + count) if low == 0 else np.arange(low, start + count) % room
-            keys = cache.keys[slot, held].reshape(-1, key_heads, width)
-            values = cache.values[slot, held].reshape(-1, key_heads, width)
+            keys, values = (
+                part[slot, held].astype(np.float32, copy=False).reshape(-1, key_heads, width)
+                for part in (cache.keys, cache.values)
+            )
             attend(q, keys, values, start - low, window, y[b, :count])
         return y.reshape(-1, heads * width)
 

@@ -88,7 +88,8 @@ class SpeechOps(Protocol):
     ) -> Tensor:
         """Turn q and k by their positions, append k and v to the cache, attend causally.
 
-        qkv [B·L, (H + 2K)·W] -> [B·L, H·W]; cache [S, P, K·W]; head h reads key head h // (H/K).
+        qkv [B·L, (H + 2K)·W] -> [B·L, H·W]; cache [S, P, K·W], float32 or float16, which rounds k
+        and v; head h reads key head h // (H/K).
         With norms q and k are normalised per head first, before they are turned. Scale 1/√W.
         Row l of utterance b is at position[b] + l; rows at or past length[b] are void. inner:
         within a frame instead, where the last row is at group[b], the one before at group[b] - 1,

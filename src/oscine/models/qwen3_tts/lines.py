@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -11,9 +12,8 @@ from numpy.typing import NDArray
 from oscine import ops
 from oscine.errors import DeviceMemoryError
 from oscine.models.qwen3_tts import model
-from oscine.models.qwen3_tts.config import Stack
+from oscine.models.qwen3_tts.buffers import make_buffers, write_tables
 from oscine.models.qwen3_tts.request import Request, initial_state, rules_of
-from oscine.models.qwen3_tts.rotary import rotary
 from oscine.models.qwen3_tts.weights import TextWeights
 
 Rows = NDArray[np.float32]
@@ -35,11 +35,12 @@ class Line:
         self.prompts: dict[int, ops.Plan] = {}
         self.slots: list[ops.Tensor] = []
         try:
-            self.prompt = self.slot(min(USUAL_PROMPT, positions), networks.config.talker.width)
-            self.buffers = self.make_buffers(texts)
+            self.prompt = self.slot((min(USUAL_PROMPT, positions), networks.config.talker.width))
+            self.buffers = make_buffers(self.slot, networks.config, 1, positions, texts)
         except DeviceMemoryError:
             self.release()
             raise
+        write_tables(backend, networks.config, self.buffers)
         self.step = self.record_step()
 
     # -- memory -------------------------------------------------------------------------------
@@ -49,48 +50,15 @@ class Line:
         """Rows of text that there is room for."""
         return int(self.buffers.text.shape[1])
 
-    def slot(self, *shape: int, kind: object = np.float32) -> ops.Tensor:
+    def slot(self, shape: tuple[int, ...], dtype: Any = np.float32) -> ops.Tensor:
         """Memory that is given back with the line."""
-        self.slots.append(self.backend.slot(shape, kind))
+        self.slots.append(self.backend.slot(shape, dtype))
         return self.slots[-1]
-
-    def make_buffers(self, texts: int) -> model.Buffers:
-        """Everything that plans read and write."""
-        config, positions = self.networks.config, self.positions
-        utterances = ops.Utterances(
-            self.slot(1, kind=ops.UTTERANCE),
-            self.slot(1, positions, config.groups, kind=np.uint32),
-            self.slot(1, config.vocabulary, kind=np.uint32),
-        )
-        return model.Buffers(
-            utterances=utterances,
-            caches=self.caches(config.talker, positions),
-            rotary=self.rotary_tables(config.talker, positions),
-            predictor_caches=self.caches(config.predictor, config.groups),
-            predictor_rotary=self.rotary_tables(config.predictor, config.groups),
-            total=self.slot(1, config.talker.width),
-            text=self.slot(1, texts, config.talker.width),
-            rules=self.slot(1, kind=ops.SAMPLING),
-            predictor_rules=self.slot(1, kind=ops.SAMPLING),
-        )
-
-    def caches(self, stack: Stack, positions: int) -> tuple[ops.Cache, ...]:
-        """Keys and values of every layer of a stack."""
-        shape = 1, positions, stack.key_width
-        return tuple(ops.Cache(self.slot(*shape), self.slot(*shape)) for _ in range(stack.layers))
-
-    def rotary_tables(self, stack: Stack, positions: int) -> ops.Rotary:
-        """A stack's rotary positions, uploaded."""
-        made: ops.Rotary = ops.upload(
-            self.backend, rotary(positions, stack.head_width, stack.theta)
-        )
-        self.slots += [made.cos, made.sin]
-        return made
 
     def make_room(self, texts: int) -> None:
         """For so many rows of text; what was written is lost, and the step is recorded anew."""
         old = self.buffers.text
-        self.buffers = replace(self.buffers, text=self.slot(1, texts, old.shape[2]))
+        self.buffers = replace(self.buffers, text=self.slot((1, texts, old.shape[2])))
         self.step = self.record_step()
         self.give_back(old)
 
@@ -123,7 +91,7 @@ class Line:
         """
         rows, width = min(self.backend.padded_lines(length), self.positions), self.prompt.shape[1]
         if rows > self.prompt.shape[0]:
-            old, self.prompt = self.prompt, self.slot(rounded_up(rows), width)
+            old, self.prompt = self.prompt, self.slot((rounded_up(rows), width))
             self.prompts.clear()
             self.give_back(old)
         slot = self.backend.view(self.prompt, (rows, width))

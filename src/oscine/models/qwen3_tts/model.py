@@ -11,6 +11,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from oscine.models.qwen3_tts.buffers import Buffers
 from oscine.models.qwen3_tts.config import Qwen3TtsConfig, Stack
 from oscine.models.qwen3_tts.layers import Block
 from oscine.models.qwen3_tts.weights import PredictorWeights, TalkerWeights, TextWeights
@@ -29,27 +30,6 @@ class Networks:
     talker: TalkerWeights
     predictor: PredictorWeights
     projected: tuple[Tensor, ...] | None
-
-
-@dataclass(frozen=True, slots=True)
-class Buffers:
-    """What plans read and write: the state of a batch's rows, and the memory of every slot.
-
-    Caches of every layer [S, P, K·W] of the talker and [S, G, k·w] of the predictor. total [S, D]:
-    the sum of the frame's rows so far. text [S, N, D]: what is added to each frame. rules and
-    predictor_rules [S] of SAMPLING. A prompt's pass has state rows of its own: it takes
-    `replace(buffers, utterances=...)`.
-    """
-
-    utterances: Utterances
-    caches: tuple[Cache, ...]
-    rotary: Rotary
-    predictor_caches: tuple[Cache, ...]
-    predictor_rotary: Rotary
-    total: Tensor
-    text: Tensor
-    rules: Tensor
-    predictor_rules: Tensor
 
 
 def project_text(ops: Ops, w: TextWeights, x: Tensor) -> Tensor:
