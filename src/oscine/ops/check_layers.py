@@ -332,6 +332,11 @@ CASES = (
     gated_case(3, 72, 33, "float16"),
     gated_case(4, 104, 37, "bfloat16", "layer"),
     gated_case(37, 96, 68, "bfloat16", "rms 0.4"),
+    *(
+        linear_case(rows, 96, 70, "bfloat16", norm="rms", bias=False, add=True)
+        for rows in (8, 16, 32, 64)
+    ),
+    *(gated_case(rows, 96, 68, "bfloat16", "rms") for rows in (8, 16, 32, 64)),
     gated_case(200, 80, 112, "bfloat16", "rms"),
     conv_case(40, 80, 32, 1, False),
     conv_case(41, 128, 40, 1, True),

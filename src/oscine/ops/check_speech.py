@@ -219,6 +219,8 @@ CASES: tuple[Case, ...] = (
     rotary_case(3, 1, (2, 2), 64, 21, window=20),
     rotary_case(1, 16, (4, 4), 64, 93, window=72),
     rotary_case(3, 4, (2, 1), 12, 12, window=9),
+    rotary_case(16, 1, (4, 2), 32, 300),
+    rotary_case(16, 2, (4, 2), 32, 8, inner=True),
     rotary_case(3, 1, (4, 2), 32, 150, half=True),
     rotary_case(3, 1, (4, 1), 128, 1100, half=True),
     rotary_case(3, 5, (6, 2), 20, 140, ragged=True, half=True),
