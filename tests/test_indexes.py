@@ -292,6 +292,19 @@ def utterances_in_slots_that_are_not_there(b: Bench) -> None:
     assert b.gpu.read(told.rows)["done"].tolist() == [ops.STOP_END, 0]  # of its own rules
 
 
+def voices_in_slots_that_are_not_there(b: Bench) -> None:
+    (x, x_), (memory, memory_) = b.noise(6, 8), b.noise(2, 2, 8)
+    (taps, taps_), (_, conv) = b.noise(3, 8), b.noise(4, 3, 8)
+    single, wide, look = ops.Linear(taps_, None), ops.Linear(conv, None), ops.Taps(2)
+    for slot in (2, FAR):
+        state = b.state(ops.UTTERANCE, slot=slot, position=5)
+        found = b.run(lambda: b.gpu.depthwise(x_, single, memory_, state), (6, 8))  # noqa: B023
+        np.testing.assert_allclose(found[[0, 3]], taps[2] * x[[0, 3]], rtol=1e-5)
+        options = {"memory": memory_, "state": state}
+        b.run(lambda: b.gpu.convolve(x_, wide, look, **options), (6, 4))  # noqa: B023
+        np.testing.assert_array_equal(b.gpu.read(memory_), memory)
+
+
 def look_up(b: Bench) -> None:
     tables, tables_ = b.noise(2, 5, 8)
     codes = b.up(np.array([[0, FAR, 4], [3, 0xFFFFFFFF, FAR]], np.uint32))
@@ -334,7 +347,8 @@ def transduce(b: Bench) -> None:
     "bounded",
     [
         embed, take_rows, attend_self, cross_weights, penalise, probability, pick, last_rows,
-        attend_rotary, utterances_in_slots_that_are_not_there, look_up, transduce,
+        attend_rotary, utterances_in_slots_that_are_not_there,
+        voices_in_slots_that_are_not_there, look_up, transduce,
     ],
 )  # fmt: skip
 def test_kernels_bound_what_they_read(gpu: Gpu, bounded: Callable[[Bench], None]) -> None:

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from oscine.errors import DeviceError
 from oscine.gpu.device import Device
-from oscine.ops import Linear, Snake, Taps
+from oscine.ops import UTTERANCE, Linear, Snake, Taps
 from oscine.ops.check_cases import noise
 from oscine.ops.gpu import Gpu
 from oscine.ops.gpu_codec import tiles
@@ -50,6 +50,14 @@ def convolved(x: Array, conv: Linear, taps: Taps) -> Array:
 def convolution(outputs: int, width: int, inputs: int) -> Linear:
     rng = np.random.default_rng(width)
     return Linear(noise(rng, outputs, width, inputs), noise(rng, outputs))
+
+
+def state_of(*voices: tuple[int, int], done: tuple[int, ...] = ()) -> Array:
+    """Rows of (slot, position); those that `done` names are void."""
+    rows = np.zeros(len(voices), UTTERANCE)
+    rows["slot"], rows["position"] = np.array(voices).T
+    rows["done"][list(done)] = 1
+    return rows
 
 
 @pytest.mark.parametrize(
@@ -108,14 +116,16 @@ def test_pieces_of_any_length_give_the_whole(
     if taps.left + stride <= (width - 1) * dilation:
         return
     x, conv = noise(np.random.default_rng(5), sum(lengths), 3), convolution(4, width, 3)
-    memory = np.zeros((left, 3), np.float32)
-    parts, begin = [], 0
+    memory = noise(np.random.default_rng(6), 3, left, 3)
+    others, parts, begin = memory[[0, 2]].copy(), [], 0
     for length in lengths:
-        parts.append(REFERENCE.convolve(x[begin : begin + length], conv, taps, memory=memory))
+        piece, state = x[begin : begin + length], state_of((1, begin))
+        parts.append(REFERENCE.convolve(piece, conv, taps, memory=memory, state=state))
         begin += length
     np.testing.assert_allclose(np.concatenate(parts), convolved(x, conv, taps), atol=2e-5)
     past = np.concatenate([np.zeros((left, 3), np.float32), x])
-    np.testing.assert_array_equal(memory, past[len(past) - left :])
+    np.testing.assert_array_equal(memory[1], past[len(past) - left :])
+    np.testing.assert_array_equal(memory[[0, 2]], others)
 
 
 @settings(max_examples=25)
@@ -123,15 +133,77 @@ def test_pieces_of_any_length_give_the_whole(
 def test_depthwise_in_pieces_is_each_channel_by_itself(cuts: list[int], taps: int) -> None:
     rng = np.random.default_rng(taps)
     x, weight, bias = noise(rng, sum(cuts), 5), noise(rng, taps, 5), noise(rng, 5)
-    memory, parts, begin = np.zeros((taps - 1, 5), np.float32), [], 0
+    memory, parts, begin = noise(rng, 2, taps - 1, 5), [], 0
     for length in cuts:
-        piece = x[begin : begin + length]
-        parts.append(REFERENCE.depthwise(piece, Linear(weight, bias), memory))
+        piece, state = x[begin : begin + length], state_of((1, begin))
+        parts.append(REFERENCE.depthwise(piece, Linear(weight, bias), memory, state))
         begin += length
     past = np.concatenate([np.zeros((taps - 1, 5)), x.astype(np.float64)])
     expected = [np.convolve(past[:, c], weight[::-1, c], "valid") + bias[c] for c in range(5)]
     np.testing.assert_allclose(np.concatenate(parts), np.stack(expected, 1), atol=1e-5)
-    np.testing.assert_array_equal(memory, past[len(past) - taps + 1 :].astype(np.float32))
+    np.testing.assert_array_equal(memory[1], past[len(past) - taps + 1 :].astype(np.float32))
+
+
+@pytest.mark.parametrize(
+    ("count", "width", "taps"),
+    [
+        (5, 7, Taps(6)),
+        (30, 3, Taps(2, 1, padding="edge")),
+        (30, 5, Taps(8, 8, dilation=4, padding="reflect")),
+        (31, 16, Taps(8, 5, 8)),
+        (20, 1, Taps(0, 0, 3)),
+        (500, 2, Taps(1)),
+        (4, 1, Taps(0)),
+    ],
+)
+def test_voices_are_convolved_each_by_itself(count: int, width: int, taps: Taps) -> None:
+    x, conv = noise(np.random.default_rng(0), 3, count, 6), convolution(5, width, 6)
+    rows = state_of((0, 0), (1, 1), (2, 2))
+    found = REFERENCE.convolve(x.reshape(-1, 6), conv, taps, state=rows)
+    expected = [convolved(one, conv, taps) for one in x]
+    np.testing.assert_allclose(found, np.concatenate(expected), rtol=0, atol=2e-5)
+
+
+@settings(max_examples=25)
+@given(st.data())
+def test_voices_in_one_call_each_have_their_own_past(data: Any) -> None:
+    """Voices that come and leave: each one's results are those of its rows alone."""
+    rng, conv, taps = np.random.default_rng(3), convolution(4, 3, 8), Taps(6, dilation=3)
+    single = Linear(noise(rng, 7, 8), None)
+    streams = noise(rng, 4, 60, 8)
+    whole = [convolved(x, conv, taps) for x in streams]
+    alone = [REFERENCE.depthwise(x, single, noise(rng, 1, 6, 8), state_of((0, 0))) for x in streams]
+    memory, deep, places = noise(rng, 6, 6, 8), noise(rng, 6, 6, 8), [0] * 4
+    slots = data.draw(st.permutations(range(6)))[:4]
+    for _ in range(data.draw(st.integers(1, 6))):
+        length = data.draw(st.integers(1, 9))
+        voices = data.draw(st.lists(st.integers(0, 3), min_size=1, max_size=4, unique=True))
+        rows = state_of(*((slots[v], places[v]) for v in voices))
+        x = np.concatenate([streams[v, places[v] : places[v] + length] for v in voices])
+        found = REFERENCE.convolve(x, conv, taps, memory=memory, state=rows)
+        other = REFERENCE.depthwise(x, single, deep, rows)
+        for index, v in enumerate(voices):
+            here, there = (slice(at, at + length) for at in (index * length, places[v]))
+            np.testing.assert_allclose(found[here], whole[v][there], rtol=0, atol=2e-5)
+            np.testing.assert_allclose(other[here], alone[v][there], rtol=0, atol=2e-5)
+            places[v] += length
+
+
+def test_a_voice_that_is_done_keeps_its_place() -> None:
+    rng, conv = np.random.default_rng(3), convolution(4, 3, 8)
+    memory = noise(rng, 2, 2, 8)
+    before, rows = memory.copy(), state_of((1, 5), (0, 5), done=(0,))
+    REFERENCE.convolve(noise(rng, 6, 8), conv, Taps(2), memory=memory, state=rows)
+    np.testing.assert_array_equal(memory[1], before[1])
+    assert (memory[0] != before[0]).all()
+
+
+def test_rows_and_memories_that_belong_to_no_voice_are_refused() -> None:
+    x, conv = noise(np.random.default_rng(0), 5, 6), convolution(5, 3, 6)
+    with pytest.raises(ValueError, match="a memory needs a state"):
+        REFERENCE.convolve(x, conv, Taps(2), memory=np.zeros((1, 2, 6), np.float32))
+    with pytest.raises(ValueError, match="5 rows are no equal number of each of 2 voices"):
+        REFERENCE.convolve(x, conv, Taps(2), state=state_of((0, 0), (1, 0)))
 
 
 def test_too_few_rows_are_refused_by_name() -> None:
@@ -265,13 +337,15 @@ def test_calls_of_every_length_share_their_kernels(device: Device) -> None:
     gpu = Gpu(device)
     conv = convolution(36, 7, 8)
     weight = Linear(gpu.upload(conv.weight), gpu.upload(conv.bias))
-    memory, taps, made = gpu.slot((54, 8)), Taps(54, dilation=9), []
+    memory, state, taps = gpu.slot((1, 54, 8)), gpu.slot((1,), UTTERANCE), Taps(54, dilation=9)
+    made = []
     snake = Snake(gpu.upload(conv.bias), gpu.upload(conv.bias))
     for count in (70, 64, 301):
         x, y = gpu.slot((count, 8)), gpu.slot((count, 36))
 
         def trace(x: Any = x, y: Any = y) -> None:
-            gpu.keep(gpu.snake(gpu.convolve(x, weight, taps, memory=memory), snake), y)
+            found = gpu.convolve(x, weight, taps, memory=memory, state=state)
+            gpu.keep(gpu.snake(found, snake), y)
 
         gpu.record(trace).run()
         made.append(set(gpu.kernels.made))
@@ -283,16 +357,18 @@ def test_a_stream_on_the_gpu_is_the_whole(device: Device) -> None:
     """Calls of 1, 4 and 70 rows in turn over one memory of 54."""
     gpu, conv, taps = Gpu(device), convolution(36, 7, 8), Taps(54, dilation=9)
     weight = Linear(gpu.upload(conv.weight), gpu.upload(conv.bias))
-    memory = gpu.slot((54, 8))
+    memory, state = gpu.slot((2, 54, 8)), gpu.slot((1,), UTTERANCE)
     lengths = (1, 4, 70, 1, 1, 4, 70, 4)
     x, found, begin = noise(np.random.default_rng(0), sum(lengths), 8), [], 0
     for length in lengths:
         slot, y = gpu.slot((length, 8)), gpu.slot((length, 36))
         gpu.write(slot, x[begin : begin + length])
-        plan = gpu.record(
-            lambda s=slot, y=y: gpu.keep(gpu.convolve(s, weight, taps, memory=memory), y)
-        )
-        plan.run()
+        gpu.write(state, state_of((1, begin)))
+
+        def trace(x: Any = slot, y: Any = y) -> None:
+            gpu.keep(gpu.convolve(x, weight, taps, memory=memory, state=state), y)
+
+        gpu.record(trace).run()
         found.append(gpu.read(y))
         begin += length
     np.testing.assert_allclose(np.concatenate(found), convolved(x, conv, taps), atol=2e-5)

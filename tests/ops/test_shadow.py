@@ -14,7 +14,7 @@ from oscine.errors import DeviceError
 from oscine.models.whisper.decode import Decoder
 from oscine.models.whisper.request import Request
 from oscine.models.whisper.weights import load_weights
-from oscine.ops import RULES, SUPPRESS, Linear, Ops, RmsNorm, State, Taps
+from oscine.ops import RULES, SUPPRESS, UTTERANCE, Linear, Ops, RmsNorm, State, Taps
 from oscine.ops.gpu import Gpu
 from oscine.ops.reference import Reference
 from oscine.ops.shadow import OPS, VOID, WRITERS, WRITTEN, Shadow
@@ -128,17 +128,18 @@ def test_bfloat16_and_gated_layers_pass_too(gpu: Gpu) -> None:
 
 
 def test_a_slot_that_is_written_wrongly_is_named(gpu: Gpu, monkeypatch: pytest.MonkeyPatch) -> None:
-    def convolve(self: Gpu, x: Any, conv: Linear, taps: Taps, *, memory: Any) -> Any:
-        return right(self, x, conv, taps, memory=self.slot(memory.shape))
+    def convolve(self: Gpu, x: Any, conv: Linear, taps: Taps, *, memory: Any, state: Any) -> Any:
+        return right(self, x, conv, taps, memory=self.slot(memory.shape), state=state)
 
     right = Gpu.convolve
     shadow = Shadow(gpu)
     x, conv = shadow.upload(np.ones((5, 4), np.float32)), np.ones((4, 3, 4), np.float32)
     operands = x, Linear(shadow.upload(conv), None), Taps(2)
-    shadow.convolve(*operands, memory=shadow.slot((2, 4)))
+    state = shadow.slot((1,), UTTERANCE)
+    shadow.convolve(*operands, memory=shadow.slot((1, 2, 4)), state=state)
     monkeypatch.setattr(Gpu, "convolve", convolve)
     with pytest.raises(DeviceError, match=r"convolve .* differs from NumPy"):
-        shadow.convolve(*operands, memory=shadow.slot((2, 4)))
+        shadow.convolve(*operands, memory=shadow.slot((1, 2, 4)), state=state)
 
 
 def test_what_is_no_op_is_no_attribute(gpu: Gpu) -> None:

@@ -46,6 +46,11 @@ fn store(end: End, row: u32, column: u32, sums: vec4<f32>) {
   y[at] = value;
 }
 
+// Where a row of x begins, or one of the weight.
+fn fetched(row: u32, rows: u32, of_x: bool) -> u32 {
+  return select(row * K4, first_of(row, rows), of_x);
+}
+
 // Past the depth's end the weight is 0, and x the last of its values.
 fn weights_at(row: u32, k4: u32) -> vec4<f32> {
   if (K4 % 4u == 0u || k4 < K4) {
@@ -75,11 +80,10 @@ fn main(
   let block = slot / 4u;
   let limit = select(OUTPUTS, rows, fetches_x) - 1u;
   let begin = select(first_output, first_row, fetches_x) + 4u * block;
-  let length = select(K4, STEP4, fetches_x);
-  let f0 = min(begin, limit) * length;
-  let f1 = min(begin + 1u, limit) * length;
-  let f2 = min(begin + 2u, limit) * length;
-  let f3 = min(begin + 3u, limit) * length;
+  let f0 = fetched(min(begin, limit), rows, fetches_x);
+  let f1 = fetched(min(begin + 1u, limit), rows, fetches_x);
+  let f2 = fetched(min(begin + 2u, limit), rows, fetches_x);
+  let f3 = fetched(min(begin + 3u, limit), rows, fetches_x);
   var r0 = vec4<f32>();
   var r1 = vec4<f32>();
   var r2 = vec4<f32>();

@@ -39,9 +39,10 @@ fn run(workgroup: vec3<u32>, workgroups: vec3<u32>) {
   let rows = arrayLength(&y) / OUTPUTS;
   let o = workgroup.y * 4u;
   for (var row = team_first(workgroup.x); row < rows; row += team_step(workgroups.x)) {
+    let first = first_of(row, rows);
     var sum = vec4<f32>();
     for (var k4 = TEAM.lane; k4 < K4; k4 += TEAM.lanes) {
-      let v = x[row * STEP4 + spread(k4)];
+      let v = x[first + spread(k4)];
       sum.x += product(o, k4, v);
       sum.y += product(o + 1u, k4, v);
       sum.z += product(o + 2u, k4, v);

@@ -1,7 +1,7 @@
 // y[t] = b + Σ_k w[k] (memory‖x)[t + k]      causal, each channel by itself; the memory moves on
-// x and y [T, 4·WIDTH4], w [TAPS, ..], memory [LEFT, ..], LEFT = TAPS - 1; T is that of the binding.
-// A workgroup takes 2 columns of fours and all rows: what it writes to the memory no other reads.
-// Launch ceil(WIDTH4 / 2).
+// x and y [VOICES·T, 4·WIDTH4], w [TAPS, ..], memory [slots, LEFT, ..], LEFT = TAPS - 1; T is that of
+// the binding. A workgroup takes 2 columns of fours and all rows of a voice: what it writes to the
+// memory no other reads. Launch (ceil(WIDTH4 / 2), VOICES).
 // use _carry
 const TAPS: u32 = 7u;
 const BIAS: bool = false;
@@ -11,14 +11,17 @@ const CARRIED: u32 = 64u;
 @group(0) @binding(1) var<storage, read> w: array<vec4<f32>>;
 @group(0) @binding(2) var<storage, read> bias: array<vec4<f32>>;
 @group(0) @binding(3) var<storage, read_write> memory: array<vec4<f32>>;
-@group(0) @binding(4) var<storage, read_write> y: array<vec4<f32>>;
+@group(0) @binding(4) var<storage, read> state: array<u32>;
+@group(0) @binding(5) var<storage, read_write> y: array<vec4<f32>>;
 
 @compute @workgroup_size(128)
 fn main(
   @builtin(workgroup_id) workgroup: vec3<u32>,
+  @builtin(num_workgroups) workgroups: vec3<u32>,
   @builtin(local_invocation_index) me: u32,
 ) {
-  let count = arrayLength(&x) / WIDTH4;
+  let count = arrayLength(&x) / (WIDTH4 * workgroups.y);
+  let at = voice_of(workgroup.y, count);
   let column = workgroup.x * 2u + me % 2u;
   let lane = me / 2u;
   if (column < WIDTH4) {
@@ -28,17 +31,10 @@ fn main(
         sum = bias[column];
       }
       for (var tap = 0u; tap < TAPS; tap++) {
-        let source = row + tap;
-        var value = vec4<f32>();
-        if (source < LEFT) {
-          value = memory[source * WIDTH4 + column];
-        } else {
-          value = x[(source - LEFT) * WIDTH4 + column];
-        }
-        sum += w[tap * WIDTH4 + column] * value;
+        sum += w[tap * WIDTH4 + column] * joined(row + tap, column, at);
       }
-      y[row * WIDTH4 + column] = sum;
+      y[at.x + row * WIDTH4 + column] = sum;
     }
   }
-  carry(column, lane, count);
+  carry(column, lane, count, at);
 }

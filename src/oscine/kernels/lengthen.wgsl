@@ -1,8 +1,9 @@
 // y = x with LEFT and more rows beside it: what a convolution sees
-// x [T, 4·WIDTH4], y [LEFT + T + .., 4·WIDTH4]; both lengths are those of the bindings. Rows outside
-// x are zero, its edge, or its reflection; with MEMORY those on the left are the memory's [LEFT, ..],
-// which moves on. A workgroup takes 4 columns of 64 rows, or, of a memory, of all of them.
-// Launch (ceil(WIDTH4 / 4), ceil(rows of y that are not the memory's / 64) + 1 with MEMORY).
+// x [VOICES·T, 4·WIDTH4], y [VOICES·(LEFT + T + ..), 4·WIDTH4]; both lengths are those of the bindings.
+// Rows outside a voice's x are zero, its edge, or its reflection; with MEMORY those on the left are the
+// memory's [slots, LEFT, ..], which moves on. A workgroup takes 4 columns of 64 rows of a voice, or, of
+// a memory, of all of them. Launch
+// (ceil(WIDTH4 / 4), ceil(rows of a voice in y that are not the memory's / 64) + 1 with MEMORY, VOICES).
 // use _carry
 const MEMORY: bool = false;
 const PADDING: u32 = 0u;  // 1: edge, 2: reflect
@@ -10,9 +11,11 @@ const CARRIED: u32 = 64u;
 
 @group(0) @binding(0) var<storage, read> x: array<vec4<f32>>;
 @group(0) @binding(1) var<storage, read_write> memory: array<vec4<f32>>;
-@group(0) @binding(2) var<storage, read_write> y: array<vec4<f32>>;
+@group(0) @binding(2) var<storage, read> state: array<u32>;
+@group(0) @binding(3) var<storage, read_write> y: array<vec4<f32>>;
 
-fn padded(row: u32, count: u32, column: u32) -> vec4<f32> {
+// Row `row` of a voice whose `count` rows begin at `first` of x.
+fn padded(row: u32, first: u32, count: u32, column: u32) -> vec4<f32> {
   let last = i32(count) - 1;
   var at = i32(row) - i32(LEFT);
   if (PADDING == 0u && (at < 0 || at > last)) {
@@ -22,29 +25,33 @@ fn padded(row: u32, count: u32, column: u32) -> vec4<f32> {
     at = abs(at);
     at = min(at, 2 * last - at);
   }
-  return x[u32(clamp(at, 0, last)) * WIDTH4 + column];
+  return x[first + u32(clamp(at, 0, last)) * WIDTH4 + column];
 }
 
 @compute @workgroup_size(256)
 fn main(
   @builtin(workgroup_id) workgroup: vec3<u32>,
+  @builtin(num_workgroups) workgroups: vec3<u32>,
   @builtin(local_invocation_index) me: u32,
 ) {
-  let count = arrayLength(&x) / WIDTH4;
+  let count = arrayLength(&x) / (WIDTH4 * workgroups.z);
+  let height = arrayLength(&y) / (WIDTH4 * workgroups.z);
+  let first = workgroup.z * height * WIDTH4;
   let column = workgroup.x * 4u + me % 4u;
   let lane = me / 4u;
   if (MEMORY && workgroup.y == 0u) {
+    let at = voice_of(workgroup.z, count);
     if (column < WIDTH4) {
       for (var row = lane; row < LEFT; row += 64u) {
-        y[row * WIDTH4 + column] = memory[row * WIDTH4 + column];
+        y[first + row * WIDTH4 + column] = joined(row, column, at);
       }
     }
-    carry(column, lane, count);
+    carry(column, lane, count, at);
     return;
   }
   let before = select(0u, LEFT, MEMORY);
   let row = before + (workgroup.y - select(0u, 1u, MEMORY)) * 64u + lane;
-  if (row < arrayLength(&y) / WIDTH4 && column < WIDTH4) {
-    y[row * WIDTH4 + column] = padded(row, count, column);
+  if (row < height && column < WIDTH4) {
+    y[first + row * WIDTH4 + column] = padded(row, workgroup.z * count * WIDTH4, count, column);
   }
 }

@@ -10,8 +10,19 @@ from oscine import ops
 from oscine.ops.check_cases import Case, Values, noise
 
 
+def voices(rng: np.random.Generator, count: int) -> Any:
+    """State of voices in slots of their own: one may begin, and of several one is done."""
+    state = np.zeros(count, ops.UTTERANCE)
+    state["slot"] = rng.permutation(count + 2)[:count]
+    state["position"] = rng.integers(1, 9, count)
+    state["position"][rng.integers(0, count)] = rng.integers(0, 2)
+    if count > 2:
+        state["done"][rng.integers(0, count)] = 1
+    return state
+
+
 def convolve_case(
-    count: int,
+    counts: int | tuple[int, int],
     shape: tuple[int, int, int],
     taps: ops.Taps,
     *,
@@ -21,9 +32,11 @@ def convolve_case(
     bias: bool = True,
     half: bool = False,
 ) -> Case:
-    """A convolution of `count` rows; shape is the weight's, [O, K, I]."""
+    """A convolution of some rows, or of some voices with some rows each; shape is the weight's,
+    [O, K, I]."""
     outputs, width, inputs = shape
-    rows = taps.rows(count, width)
+    batch, count = counts if isinstance(counts, tuple) else (1, counts)
+    rows = batch * taps.rows(count, width)
 
     def weights(rng: np.random.Generator) -> Values:
         weight = noise(rng, *shape) / np.float32((width * inputs) ** 0.5)
@@ -34,39 +47,43 @@ def convolve_case(
         return {"conv": ops.Linear(weight, noise(rng, outputs) if bias else None)}
 
     def values(rng: np.random.Generator) -> Values:
-        found = {"x": noise(rng, count, inputs, spike=4.0)}
+        found = {"x": noise(rng, batch * count, inputs, spike=4.0)}
         if memory:
-            found["memory"] = noise(rng, taps.left, inputs, spike=4.0)
+            found["memory"] = noise(rng, batch + 2, taps.left, inputs, spike=4.0)
+        if memory or batch > 1:
+            found["state"] = voices(rng, batch)
         if add:
             found["add"] = noise(rng, rows, outputs)
         return found
 
     def call(backend: Any, x: Values, w: Values) -> Any:
         return backend.convolve(
-            x["x"], w["conv"], taps, memory=x.get("memory"), activation=activation,
-            add=x.get("add"),
+            x["x"], w["conv"], taps, memory=x.get("memory"), state=x.get("state"),
+            activation=activation, add=x.get("add"),
         )  # fmt: skip
 
     how = f"{taps.left}+{taps.right} {taps.padding}, stride {taps.stride}, every {taps.dilation}"
-    name = f"convolve {count} rows, {outputs}x{width}x{inputs}, {how}"
+    times = f"{batch} times " * (batch > 1)
+    name = f"convolve {times}{count} rows, {outputs}x{width}x{inputs}, {how}"
     name += ", memory" * memory + ", add" * add + f", {activation}" * (activation is not None)
     name += ", no bias" * (not bias) + ", float16" * half
     return Case(name, values, call, weights, ("memory",) * memory)
 
 
-def depthwise_case(count: int, width: int, taps: int, bias: bool = True) -> Case:
+def depthwise_case(count: int, width: int, taps: int, bias: bool = True, batch: int = 1) -> Case:
     """Each channel by itself, over a memory."""
 
     def values(rng: np.random.Generator) -> Values:
         return {
-            "x": noise(rng, count, width, spike=4.0),
-            "memory": noise(rng, taps - 1, width, spike=4.0),
+            "x": noise(rng, batch * count, width, spike=4.0),
+            "memory": noise(rng, batch + 2, taps - 1, width, spike=4.0),
+            "state": voices(rng, batch),
         }
 
     return Case(
-        f"depthwise {count}x{width}, {taps} taps" + ", no bias" * (not bias),
+        f"depthwise {batch} times {count}x{width}, {taps} taps" + ", no bias" * (not bias),
         values,
-        lambda backend, x, w: backend.depthwise(x["x"], w["conv"], x["memory"]),
+        lambda backend, x, w: backend.depthwise(x["x"], w["conv"], x["memory"], x["state"]),
         lambda rng: {
             "conv": ops.Linear(noise(rng, taps, width) / 3, noise(rng, width) if bias else None)
         },
@@ -237,6 +254,18 @@ CASES: tuple[Case, ...] = (
     convolve_case(4, (40, 10, 8), Taps(5, 1, 5), memory=True),
     convolve_case(339, (40, 10, 8), Taps(5, 1, 5), memory=True),
     convolve_case(9000, (132, 1, 4), Taps(0)),
+    # Several voices: by rows, by tiles, split or not, each with its own padding.
+    convolve_case((4, 1), (36, 7, 20), Taps(6), memory=True),
+    convolve_case((3, 3), (130, 7, 12), Taps(18, dilation=3), memory=True, add=True),
+    convolve_case((16, 2), (48, 2, 64), Taps(1), memory=True, activation="gelu"),
+    convolve_case((2, 40), (132, 7, 64), Taps(6), memory=True, add=True),
+    convolve_case((5, 33), (96, 3, 12), Taps(18, dilation=9), memory=True),
+    convolve_case((3, 21), (40, 10, 8), Taps(5, 1, 5), memory=True),
+    convolve_case((3, 30), (36, 3, 20), Taps(1, 1, padding="reflect")),
+    convolve_case((2, 7), (36, 4, 12), Taps(2, 1, 2, padding="edge")),
+    convolve_case((4, 20), (36, 1, 12), Taps(0, 0, 3)),
+    convolve_case((2, 50), (96, 1, 12), Taps(0), add=True),
+    convolve_case((4, 60), (1, 7, 96), Taps(6), memory=True),
     # Few outputs.
     convolve_case(700, (1, 7, 96), Taps(6), memory=True),
     convolve_case(3, (4, 3, 8), Taps(2, 2, padding="edge"), add=True, activation="silu"),
@@ -245,6 +274,8 @@ CASES: tuple[Case, ...] = (
     depthwise_case(6, 20, 7, bias=False),
     depthwise_case(150, 64, 7),
     depthwise_case(3, 4, 70),
+    depthwise_case(1, 12, 7, batch=4),
+    depthwise_case(90, 20, 7, batch=3),
     snake_case(1, 4, 30.0),
     snake_case(333, 96, 1000.0),
     *(activate_case(a, 7, 9) for a in ("gelu", "silu", "relu", "elu", "tanh", "sigmoid")),

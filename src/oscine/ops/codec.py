@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from oscine.ops import Activation, Linear, Snake, Taps
 from oscine.ops.activations import ACTIVATIONS, blocks, cut
-from oscine.ops.codec_ops import check_columns, concat_shape
+from oscine.ops.codec_ops import check_columns, concat_shape, voices_of
 from oscine.threads import each
 
 Array = NDArray[Any]
@@ -21,16 +21,37 @@ GATHERED_ROWS = 384  # of these that a thread gathers at a time
 DISTANCES = 1 << 16  # differences of a block of a codebook search, times its width
 
 
-def lengthen(x: Array, taps: Taps, memory: Array | None) -> Array:
-    """What a convolution sees: x with rows on both sides; the memory moves on."""
-    if memory is not None:
-        y = np.concatenate([memory, x])
-        memory[...] = y[len(x) :]
-        return np.pad(y, ((0, taps.right), (0, 0))) if taps.right else y
+def lengthen(x: Array, taps: Taps, memory: Array | None, state: Array | None) -> Array:
+    """What a convolution sees: x [B, T, I] with rows on both sides; the memory moves on."""
+    if memory is not None and state is not None:
+        begun, running = state["position"] > 0, state["done"] == 0
+        before = np.where(begun[:, None, None], memory[state["slot"]], np.float32(0))
+        y = np.concatenate([before, x], axis=1)
+        memory[state["slot"][running]] = y[running, x.shape[1] :]
+        return np.pad(y, ((0, 0), (0, taps.right), (0, 0))) if taps.right else y
     if taps.left == taps.right == 0:
         return x
-    sides = ((taps.left, taps.right), (0, 0))
+    sides = ((0, 0), (taps.left, taps.right), (0, 0))
     return np.pad(x, sides) if taps.padding == "zero" else np.pad(x, sides, mode=taps.padding)
+
+
+def windows(seen: Array, rows: int, width: int, taps: Taps) -> Array:
+    """What each result is made of, seen [B, N, I] -> [B, rows, width, I], a view."""
+    voice, row, value = seen.strides
+    return np.lib.stride_tricks.as_strided(
+        seen, (len(seen), rows, width, seen.shape[2]),
+        (voice, taps.stride * row, taps.dilation * row, value), writeable=False,
+    )  # fmt: skip
+
+
+def gather(looks: Array, first: int, columns: Array) -> None:
+    """Copy windows [B, rows, width, I], from number `first` on, to columns [n, width, I]."""
+    done, rows = 0, looks.shape[1]
+    while done < len(columns):
+        voice, row = divmod(first + done, rows)
+        count = min(len(columns) - done, rows - row)
+        columns[done : done + count] = looks[voice, row : row + count]
+        done += count
 
 
 def weighted(values: Array, weights: Array | None) -> Array:
@@ -55,30 +76,27 @@ class Coding:
         taps: Taps,
         *,
         memory: Array | None = None,
+        state: Array | None = None,
         activation: Activation = None,
         add: Array | None = None,
     ) -> Array:
         outputs, *places, inputs = conv.weight.shape
-        width = prod(places)
-        rows = taps.rows(len(x), width)
+        width, (voices, count) = prod(places), voices_of(x, state, memory)
+        rows = taps.rows(count, width)
         matrix = Linear(conv.weight.reshape(outputs, -1), conv.bias)
-        seen = lengthen(x, taps, memory)
+        seen = lengthen(x.reshape(voices, count, inputs), taps, memory, state)
         if width == taps.stride == 1:
-            return self.linear(seen[:rows], matrix, activation=activation, add=add)
-        y = np.empty((rows, outputs), np.float32)
+            flat = seen[:, :rows].reshape(-1, inputs)
+            return self.linear(flat, matrix, activation=activation, add=add)
+        y, looks = np.empty((voices * rows, outputs), np.float32), windows(seen, rows, width, taps)
         step = max(GATHERED_ROWS, COLUMN_BYTES // (4 * width * inputs))
-        for part in cut(rows, step):
+        for part in cut(len(y), step):
             columns = np.empty((part.stop - part.start, width, inputs), np.float32)
 
-            def gather(
-                to: slice, columns: Array = columns, first: int = part.start * taps.stride
-            ) -> None:
-                for tap in range(width):
-                    start = first + to.start * taps.stride + tap * taps.dilation
-                    stop = start + (to.stop - to.start - 1) * taps.stride + 1
-                    columns[to, tap] = seen[start : stop : taps.stride]
+            def work(to: slice, columns: Array = columns, first: int = part.start) -> None:
+                gather(looks, first + to.start, columns[to])
 
-            each(gather, cut(len(columns), GATHERED_ROWS))
+            each(work, cut(len(columns), GATHERED_ROWS))
             y[part] = self.linear(
                 columns.reshape(len(columns), -1),
                 matrix,
@@ -87,19 +105,19 @@ class Coding:
             )
         return y
 
-    def depthwise(self, x: Array, conv: Linear, memory: Array) -> Array:
-        width = len(conv.weight)
-        seen = lengthen(x, Taps(width - 1), memory)
-        y = np.empty_like(x)
+    def depthwise(self, x: Array, conv: Linear, memory: Array, state: Array) -> Array:
+        width, (voices, count) = len(conv.weight), voices_of(x, state, memory)
+        seen = lengthen(x.reshape(voices, count, -1), Taps(width - 1), memory, state)
+        y = np.empty((voices, count, x.shape[1]), np.float32)
 
         def work(rows: slice) -> None:
-            part = y[rows]
+            part = y[:, rows]
             part[...] = 0 if conv.bias is None else conv.bias
             for tap in range(width):
-                part += seen[rows.start + tap : rows.stop + tap] * conv.weight[tap]
+                part += seen[:, rows.start + tap : rows.stop + tap] * conv.weight[tap]
 
-        each(work, blocks(len(x), x[:1].nbytes))
-        return y
+        each(work, blocks(count, voices * x[:1].nbytes))
+        return y.reshape(x.shape)
 
     def snake(self, x: Array, snake: Snake) -> Array:
         y = np.empty_like(x)

@@ -1,9 +1,12 @@
 """What turns codes into sound and sound into codes, of the vocabulary: convolutions over time.
 
-Everything is time first: [T, C]. A transposed convolution of stride s is a convolution whose
-outputs are s·O wide, seen as [T·s, O]: weights are arranged so when they are read. What a causal
-stage needs of the past lies in slots that the op reads and moves on, so that frames may come one by
-one and the result is that of the whole.
+Everything is time first: [T, C]; several voices are [B·T, C], T rows of each. A transposed
+convolution of stride s is a convolution whose outputs are s·O wide, seen as [T·s, O]: weights are
+arranged so when they are read. What a causal stage needs of the past is in a memory [S, left, C]
+that the op reads and advances, so that frames may come one by one and the result is that of the
+whole. `state`, rows [B] of UTTERANCE, says for each voice which of the S slots is its own (`slot`),
+whether it begins (`position` 0: the rows before it are zeros, whatever its slot holds), and whether
+its rows are void (`done`: its slot stays as it is).
 Source: Qwen3-TTS, qwen_tts/core/tokenizer_12hz/modeling_qwen3_tts_tokenizer_v2.py; transformers
 models/mimi; Desplanques et al. 2020, arXiv:2005.07143 (ECAPA-TDNN).
 """
@@ -48,6 +51,19 @@ class Taps:
         return spare // self.stride + 1
 
 
+def voices_of(x: Tensor, state: Tensor | None, memory: Tensor | None = None) -> tuple[int, int]:
+    """Voices of x, and rows of each: as many voices as rows of state, one without a state.
+
+    Raises ValueError for rows that the voices cannot share, and for a memory without a state.
+    """
+    if state is None and memory is not None:
+        raise ValueError("a memory needs a state, which says whose it is")
+    voices = 1 if state is None else state.shape[0]
+    if x.shape[0] % voices:
+        raise ValueError(f"{x.shape[0]} rows are no equal number of each of {voices} voices")
+    return voices, x.shape[0] // voices
+
+
 def concat_shape(shapes: Sequence[tuple[int, ...]]) -> tuple[int, int]:
     """The shape of parts side by side.
 
@@ -80,21 +96,24 @@ class CodecOps(Protocol):
         taps: Taps,
         *,
         memory: Tensor | None = None,
+        state: Tensor | None = None,
         activation: Activation = None,
         add: Tensor | None = None,
     ) -> Tensor:
-        """activation(conv(x) + b) + add: x [T, I], weight [O, K, I] (K places of time; [O, I]: one)
-        -> [T', O].
+        """activation(conv(x) + b) + add: x [B·T, I], weight [O, K, I] (K places of time; [O, I]:
+        one) -> [B·T', O].
 
-        T' = (left + T + right - (K - 1) dilation - 1) // stride + 1. With memory, a slot [left, I],
-        the rows on the left are the memory's, and it then holds the last `left` rows of memory‖x,
-        also where T < left.
+        T' = (left + T + right - (K - 1) dilation - 1) // stride + 1. Each voice has its own
+        padding; without state there is one voice. With memory [S, left, I] the rows on the left of
+        voice b are memory[slot[b]], which then holds the last `left` rows of memory‖x, also where
+        T < left.
+        Raises ValueError for a memory without a state, and for rows that voices cannot share.
         """
         ...
 
-    def depthwise(self, x: Tensor, conv: Linear, memory: Tensor) -> Tensor:
-        """Causal, each channel by itself: x [T, C], weight [K, C], memory [K - 1, C] as in
-        convolve -> [T, C]: y[t] = b + Σ_k w[k] (memory‖x)[t + k]."""
+    def depthwise(self, x: Tensor, conv: Linear, memory: Tensor, state: Tensor) -> Tensor:
+        """Causal, each channel by itself: x [B·T, C], weight [K, C], memory [S, K - 1, C] and state
+        as in convolve -> [B·T, C]: y[t] = b + Σ_k w[k] (memory‖x)[t + k], voice by voice."""
         ...
 
     def snake(self, x: Tensor, snake: Snake) -> Tensor:

@@ -12,7 +12,7 @@ from math import ceil, prod
 from oscine.gpu.kernels import Parameter
 from oscine.gpu.tensor import Tensor
 from oscine.ops import Activation, Linear, Snake, Taps
-from oscine.ops.codec_ops import check_columns, concat_shape
+from oscine.ops.codec_ops import check_columns, concat_shape, voices_of
 from oscine.ops.gpu_products import ACTIVATIONS
 from oscine.ops.gpu_recorder import MOST_GROUPS, WORKGROUP, Recorder, weights_of
 
@@ -40,22 +40,26 @@ class GpuCodec(Recorder):
         taps: Taps,
         *,
         memory: Tensor | None = None,
+        state: Tensor | None = None,
         activation: Activation = None,
         add: Tensor | None = None,
     ) -> Tensor:
         (outputs, *places, inputs), weight = conv.weight.shape, conv.weight
-        width = prod(places)
+        width, (voices, count) = prod(places), voices_of(x, state, memory)
         self.fours("convolution input width", inputs)
-        rows, depth4 = taps.rows(x.shape[0], width), width * inputs // 4
-        seen, y = self.lengthen(x, taps, memory), self.new(rows, outputs)
+        own, depth4 = taps.rows(count, width), width * inputs // 4
+        seen, rows = self.lengthen(x, taps, memory, state), voices * own
+        y = self.new(rows, outputs)
         ends: dict[str, Parameter] = {
             "OUTPUTS": outputs, "BIAS": conv.bias is not None, "ADD": add is not None,
             "ACTIVATION": ACTIVATIONS.index(activation),
         }  # fmt: skip
         skip4 = (taps.dilation - 1) * inputs // 4 if width > 1 else 0
+        apart = seen.shape[0] != rows * taps.stride  # else all voices' rows begin at equal steps
         common: dict[str, Parameter] = {
             "K4": depth4, "TAP4": inputs // 4 if skip4 else 1, "SKIP4": skip4,
-            "STEP4": taps.stride * inputs // 4, "WEIGHTS": weights_of(weight), **ends,
+            "STEP4": taps.stride * inputs // 4, "VOICES": voices if apart else 1,
+            "WEIGHTS": weights_of(weight), **ends,
         }  # fmt: skip
         operands, work = [seen, weight, conv.bias, add], 8.0 * rows * depth4 * outputs
         if outputs > NARROW_OUTPUTS and rows <= SHORT:
@@ -85,26 +89,30 @@ class GpuCodec(Recorder):
                 )  # fmt: skip
         return y
 
-    def lengthen(self, x: Tensor, taps: Taps, memory: Tensor | None) -> Tensor:
+    def lengthen(
+        self, x: Tensor, taps: Taps, memory: Tensor | None, state: Tensor | None
+    ) -> Tensor:
         """What a convolution sees: x with rows on both sides; the memory moves on."""
         if taps.left == taps.right == 0:
             return x
-        (count, width), kept = x.shape, memory is not None
-        y = self.new(taps.left + count + taps.right, width)
-        blocks = ceil((y.shape[0] - taps.left * kept) / 64) + kept
+        (voices, count), width, kept = voices_of(x, state, memory), x.shape[1], memory is not None
+        own = taps.left + count + taps.right
+        y, blocks = self.new(voices * own, width), ceil((own - taps.left * kept) / 64) + kept
+        said = state if kept else x  # one stand-in cannot be what is read and what is written
         self.add(
-            "lengthen", [x, memory, y], (ceil(width / 16), blocks), LEFT=taps.left,
+            "lengthen", [x, memory, said, y], (ceil(width / 16), blocks, voices), LEFT=taps.left,
             WIDTH4=width // 4, MEMORY=kept, PADDING=0 if kept else PADDINGS.index(taps.padding),
         )  # fmt: skip
         return y
 
-    def depthwise(self, x: Tensor, conv: Linear, memory: Tensor) -> Tensor:
-        (count, width), taps = x.shape, conv.weight.shape[0]
+    def depthwise(self, x: Tensor, conv: Linear, memory: Tensor, state: Tensor) -> Tensor:
+        (rows, width), taps = x.shape, conv.weight.shape[0]
+        voices, _ = voices_of(x, state, memory)
         self.fours("convolution width", width)
-        y = self.new(count, width)
+        y = self.new(rows, width)
         self.add(
-            "depthwise", [x, conv.weight, conv.bias, memory, y], (ceil(width / 8),),
-            work=2.0 * count * width * taps, TAPS=taps, LEFT=taps - 1, WIDTH4=width // 4,
+            "depthwise", [x, conv.weight, conv.bias, memory, state, y], (ceil(width / 8), voices),
+            work=2.0 * rows * width * taps, TAPS=taps, LEFT=taps - 1, WIDTH4=width // 4,
             BIAS=conv.bias is not None,
         )  # fmt: skip
         return y
