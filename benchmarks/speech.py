@@ -29,7 +29,7 @@ import speech_checkpoint
 
 import oscine
 from oscine.models.qwen3_tts import model as network
-from oscine.models.qwen3_tts.codec_engine import CodecDecoder
+from oscine.models.qwen3_tts.codec_engine import CodecStream
 from oscine.models.qwen3_tts.decode import Decoder
 
 TEXT = "A short sentence, spoken by a machine."
@@ -101,11 +101,11 @@ def parts(decoder: Decoder, runs: int) -> dict[str, float]:
             0, decoder.config.codes, (frames, decoder.config.groups)
         )
 
-        def decode(codes: np.ndarray = codes, codec: CodecDecoder = decoder.codec) -> None:
+        def decode(codes: np.ndarray = codes, codec: CodecStream = decoder.codec) -> None:
             codec.decode(codes)
 
         found[f"codec_{frames}_ms"] = statistics.median(measured(decode, 4 * runs))
-        call = decoder.codec.call(frames).plan
+        call = decoder.codec.decoder.call(frames).plan
         found[f"codec_{frames}_dispatches"] = len(getattr(call, "dispatches", ()))
     return found
 

@@ -9,7 +9,7 @@ import numpy as np
 from checks.report import Report, stages
 from oscine.audio.mel import mel_filters
 from oscine.audio.mel_speaker import SAMPLE_RATE, TRANSFORM, speaker_mel
-from oscine.models.qwen3_tts.codec_engine import CodecDecoder, CodecEncoder
+from oscine.models.qwen3_tts.codec_engine import CodecDecoder, CodecEncoder, CodecStream
 from oscine.models.qwen3_tts.codec_weights import load_codec
 from oscine.models.qwen3_tts.speaker import SpeakerEncoder
 from oscine.models.qwen3_tts.weights import Qwen3TtsWeights
@@ -54,9 +54,9 @@ def check(folder: Path, backend: Backend, report: Report) -> None:
         arrays = dict(stored)
     config, decoder, encoder = load_codec(folder / "ckpt")
     report.begin(folder.name, str(config))
-    compared = check_decoder(CodecDecoder(decoder, config, backend), arrays, report)
+    compared = check_decoder(CodecStream(CodecDecoder(decoder, config, backend)), arrays, report)
     for calls in CUTS:
-        cut = CodecDecoder(decoder, config, backend, calls)
+        cut = CodecStream(CodecDecoder(decoder, config, backend, calls))
         want = arrays["long_wav_whole"]
         found = cut.decode(arrays["long_codes"])
         report.array(f"long_wav_whole by {calls}", found, want, limit(report, want))
@@ -68,7 +68,7 @@ def check(folder: Path, backend: Backend, report: Report) -> None:
 # Codes to waveform
 
 
-def check_decoder(decoder: CodecDecoder, arrays: Arrays, report: Report) -> set[str]:
+def check_decoder(decoder: CodecStream, arrays: Arrays, report: Report) -> set[str]:
     """Stage by stage, then whole, in upstream's chunks, and past their border."""
     compared = {"dec_codes", "long_codes", "xl_codes", "long_wav_whole"}
     for prefix in ("dec_", "long_"):

@@ -40,6 +40,9 @@ class Codec:
     def restore(self, saved: Any) -> None:
         self.heard = list(saved)
 
+    def forget(self, saved: Any) -> None:
+        saved.clear()
+
     def begin(self, codes: Any) -> Callable[[], Any]:
         self.prime(codes)
         wave = np.repeat(codes[:, 0].astype(np.float32) / LEVELS, HOP)

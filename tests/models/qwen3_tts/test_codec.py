@@ -16,7 +16,7 @@ from oscine.errors import NonFiniteError, UsageError
 from oscine.models.loader import Expect, Loader, Read
 from oscine.models.padding import filled
 from oscine.models.qwen3_tts import codec, codec_engine, layers
-from oscine.models.qwen3_tts.codec_engine import CodecDecoder, CodecEncoder
+from oscine.models.qwen3_tts.codec_engine import CodecDecoder, CodecEncoder, CodecStream
 from oscine.models.qwen3_tts.codec_weights import DecoderStage, decoder_stage, load_codec
 from oscine.models.qwen3_tts.rotary import rotary
 from oscine.ops import UTTERANCE, Linear, Utterances
@@ -32,8 +32,12 @@ with np.load(GOLDEN / "expected.npz") as _stored:
     ARRAYS = dict(_stored)
 
 
-def decoder(*calls: int) -> CodecDecoder:
-    return CodecDecoder(DECODER, CONFIG, Reference(), calls or (64, 16, 4, 1))
+def pool(*calls: int, weights: Any = DECODER, backend: Any = None) -> CodecDecoder:
+    return CodecDecoder(weights, CONFIG, backend or Reference(), calls or (64, 16, 4, 1))
+
+
+def decoder(*calls: int, **options: Any) -> CodecStream:
+    return CodecStream(pool(*calls, **options))
 
 
 def near(found: np.ndarray, want: np.ndarray, limit: float = 1e-4) -> None:
@@ -110,12 +114,12 @@ def test_goes_on_past_the_tables_it_began_with(monkeypatch: pytest.MonkeyPatch) 
     d, codes = decoder(4, 1), ARRAYS["long_codes"]
     found = np.concatenate([d.decode(codes[:5]), d.decode(codes[5:8]), d.decode(codes[8:])])
     near(found, ARRAYS["long_wav_whole"])
-    assert d.positions > len(codes)
+    assert d.decoder.reached > len(codes)
 
 
 def test_the_waveform_is_clamped() -> None:
     loud = replace(DECODER, last=Linear(DECODER.last.weight * 50, DECODER.last.bias))
-    wave = CodecDecoder(loud, CONFIG, Reference()).decode(ARRAYS["dec_codes"])
+    wave = decoder(weights=loud).decode(ARRAYS["dec_codes"])
     assert wave.min() == -1.0
     assert wave.max() == 1.0
 
@@ -123,7 +127,7 @@ def test_the_waveform_is_clamped() -> None:
 def test_damaged_weights_are_no_sound() -> None:
     damaged = replace(DECODER, last=Linear(DECODER.last.weight * np.nan, DECODER.last.bias))
     with pytest.raises(NonFiniteError, match="not finite; the weights are damaged"):
-        CodecDecoder(damaged, CONFIG, Reference()).decode(ARRAYS["dec_codes"])
+        decoder(weights=damaged).decode(ARRAYS["dec_codes"])
 
 
 @pytest.mark.parametrize(
@@ -151,6 +155,152 @@ def test_codes_that_are_none_are_refused(codes: Any, message: str) -> None:
 def test_calls_need_one_of_one_frame() -> None:
     with pytest.raises(ValueError, match="one frame"):
         decoder(4, 2)
+
+
+# -- several voices ---------------------------------------------------------------------------
+
+VOICES = 3
+#: Of each voice, its codes and the samples that they are alone.
+STREAMS = [np.roll(ARRAYS["long_codes"], voice, axis=0) for voice in range(VOICES)]
+ALONE = [decoder(1).decode(codes) for codes in STREAMS]
+
+
+def pieces_of(voice: int, start: int, stop: int) -> np.ndarray:
+    """Samples of some frames of a voice alone."""
+    found: np.ndarray = ALONE[voice][start * CONFIG.hop : stop * CONFIG.hop]
+    return found
+
+
+@settings(max_examples=15)
+@given(st.data())
+def test_each_voice_sounds_as_alone(data: Any) -> None:
+    """Voices that come, pause, end and come again, in calls of any length."""
+    d = pool(*data.draw(st.sets(st.integers(2, 12), max_size=2)), 1)
+    slots = {voice: d.take() for voice in data.draw(st.permutations(range(VOICES)))}
+    for _ in range(data.draw(st.integers(1, 8))):
+        chosen = data.draw(st.lists(st.sampled_from(sorted(slots)), min_size=1, unique=True))
+        starts = {voice: d.positions[slots[voice]] for voice in chosen}
+        left = min(len(STREAMS[voice]) - start for voice, start in starts.items())
+        frames = data.draw(st.integers(1, left)) if left else 0
+        if frames:
+            codes = [STREAMS[v][start : start + frames] for v, start in starts.items()]
+            found = d.decode([slots[voice] for voice in chosen], codes)
+            assert found.shape == (len(chosen), frames * CONFIG.hop)
+            for samples, (voice, start) in zip(found, starts.items(), strict=True):
+                near(samples, pieces_of(voice, start, start + frames), ROUNDING)
+        if data.draw(st.booleans()):
+            gone = data.draw(st.sampled_from(chosen))
+            d.free(slots[gone])
+            slots[gone] = d.take()
+
+
+def beside(d: CodecDecoder, row: int, voice: int, others: Any, frames: int) -> np.ndarray:
+    """The first frames of a voice in row `row` of calls that `others`, two (voice, position),
+    share; calls of two frames."""
+    slots = [d.take() for _ in range(VOICES)]
+    codes = [STREAMS[v][first:] for v, first in others]
+    for slot, (v, first) in zip(slots[1:], others, strict=True):
+        if first:
+            d.prime([slot], [STREAMS[v][:first]])
+    slots, codes = [*slots[1:], slots[0]], [*codes, STREAMS[voice]]
+    slots.insert(row, slots.pop())
+    codes.insert(row, codes.pop())
+    found = []
+    for start in range(0, frames, 2):
+        found.append(d.decode(slots, [own[start : start + 2] for own in codes])[row])
+    for slot in slots:
+        d.free(slot)
+    return np.concatenate(found)
+
+
+@pytest.mark.parametrize("row", range(VOICES))
+def test_neighbours_change_no_bit_of_a_voice(row: int) -> None:
+    d = pool(2, 1)
+    first = beside(d, row, 0, ((1, 0), (2, 0)), 12)
+    for others in (((2, 5), (1, 9)), ((0, 3), (0, 0))):
+        np.testing.assert_array_equal(beside(d, row, 0, others, 12), first)
+    near(first, pieces_of(0, 0, 12), ROUNDING)
+
+
+def test_a_slot_that_was_used_is_as_a_fresh_one() -> None:
+    d = pool(4, 1)
+    slot = d.take()
+    first = d.decode([slot], [STREAMS[0]])
+    d.free(slot)
+    assert d.take() == slot
+    d.decode([slot], [STREAMS[1][:7]])
+    d.reset(slot)
+    np.testing.assert_array_equal(d.decode([slot], [STREAMS[0]]), first)
+
+
+def test_voices_continue_while_there_come_to_be_more() -> None:
+    d = pool(4, 1)
+    slots = [d.take()]
+    found = d.decode(slots, [STREAMS[0][:5]])
+    taken = d.memory.bytes_of()
+    slots += [d.take() for _ in range(4)]
+    assert len({*slots}) == 5 <= d.memory.slots
+    assert d.memory.bytes_of() == taken > 0
+    rest = d.decode(slots, [STREAMS[0][5:10], *[STREAMS[1][:5]] * 4])
+    near(np.concatenate([found[0], rest[0]]), pieces_of(0, 0, 10), ROUNDING)
+    for samples in rest[1:]:
+        near(samples, pieces_of(1, 0, 5), ROUNDING)
+
+
+def test_no_room_for_more_voices_leaves_those_there_are(monkeypatch: pytest.MonkeyPatch) -> None:
+    d = pool(4, 1)
+    slot, room = d.take(), iter(range(5))
+    found = [d.decode([slot], [STREAMS[0][:5]])]
+
+    def no_room(shape: tuple[int, ...], dtype: Any = np.float32) -> np.ndarray:
+        if next(room, None) is None:
+            raise MemoryError
+        return np.zeros(shape, dtype)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(d.backend, "slot", no_room)
+        with pytest.raises(MemoryError):
+            d.take()
+    found.append(d.decode([slot], [STREAMS[0][5:9]]))
+    near(np.concatenate(found, axis=1)[0], pieces_of(0, 0, 9), ROUNDING)
+    assert d.take() != slot
+
+
+def test_a_voice_can_continue_from_where_another_is() -> None:
+    d = pool(4, 1)
+    source, target = d.take(), d.take()
+    d.prime([source], [STREAMS[0][:9]])
+    d.decode([target], [STREAMS[1][:4]])
+    d.copy(source, target)
+    found = d.decode([target, source], [STREAMS[0][9:14]] * 2)
+    for samples in found:
+        near(samples, pieces_of(0, 9, 14), ROUNDING)
+
+
+def test_many_voices_take_shorter_calls(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(codec_engine, "MOST_FRAMES", 8)
+    d = pool(16, 4, 1)
+    found = d.decode([d.take(), d.take()], [STREAMS[0][:9], STREAMS[1][:9]])
+    near(found[1], pieces_of(1, 0, 9), ROUNDING)
+    assert sorted(d.calls) == [(1, 2), (4, 2)]
+
+
+def test_a_call_has_no_tensor_larger_than_the_device_binds() -> None:
+    frame = 4 * CONFIG.hop * (CONFIG.decoder.channels >> len(CONFIG.decoder.rates))
+    assert codec_engine.most_frames(CONFIG, 1 << 62) == codec_engine.MOST_FRAMES
+    for frames in (2, 9, 100):
+        most = codec_engine.most_frames(CONFIG, frames * frame)
+        assert 0 < most < frames
+    assert codec_engine.most_frames(CONFIG, 1) == 1
+
+
+def test_voices_need_a_slot_each() -> None:
+    d = pool(1)
+    slot = d.take()
+    for slots in ([slot, slot], [slot]):
+        with pytest.raises(ValueError, match="2 voices need as many slots"):
+            d.decode(slots, [STREAMS[0][:2], STREAMS[1][:2]])
+    assert d.positions[slot] == 0
 
 
 # -- waveform to codes ------------------------------------------------------------------------
@@ -279,7 +429,7 @@ def test_a_padded_stage_is_the_same_stage(monkeypatch: pytest.MonkeyPatch) -> No
         memories: dict[str, np.ndarray] = {}
 
         def rows(name: str, count: int, width: int, kept: Any = memories) -> np.ndarray:
-            return kept.setdefault(name, np.zeros((count, width), np.float32))
+            return kept.setdefault(name, np.zeros((1, count, width), np.float32))
 
         place = Utterances(np.zeros(1, UTTERANCE), np.zeros((1, 1, 1)), np.zeros((1, 1)))
         past = codec.Past(rows, (), rotary(1, 4, 1e4), place)
@@ -297,7 +447,7 @@ def test_a_padded_stage_is_the_same_stage(monkeypatch: pytest.MonkeyPatch) -> No
 @pytest.mark.host
 @pytest.mark.gpu
 def test_a_gpu_decodes_frame_by_frame(gpu: Any) -> None:
-    d, codes = CodecDecoder(DECODER, CONFIG, gpu, (1,)), ARRAYS["dec_codes"]
+    d, codes = decoder(1, backend=gpu), ARRAYS["dec_codes"]
     d.prime(codes[:2])
     saved = d.saved()
     for _ in range(2):
@@ -305,6 +455,21 @@ def test_a_gpu_decodes_frame_by_frame(gpu: Any) -> None:
         near(d.decode(codes[2:]), ARRAYS["dec_wav"][2 * CONFIG.hop :], 1e-3)
     d.reset()
     near(d.decode(codes), ARRAYS["dec_wav"], 1e-3)
+
+
+@pytest.mark.gpu
+def test_voices_on_a_gpu_sound_as_alone(gpu: Any) -> None:
+    """Three voices in a bucket of four, in any row of it, then from a copy."""
+    d = pool(1, backend=gpu)
+    first = beside(d, 0, 0, ((1, 0), (2, 0)), 6)
+    near(first, pieces_of(0, 0, 6), 1e-3)
+    for row, others in ((0, ((2, 5), (1, 3))), (2, ((0, 3), (0, 0)))):
+        np.testing.assert_array_equal(beside(d, row, 0, others, 6), first)
+    source, target, other = d.take(), d.take(), d.take()
+    d.prime([source], [STREAMS[1][:3]])
+    d.copy(source, target)
+    for samples in d.decode([other, target, source], [STREAMS[1][3:5]] * 3)[1:]:
+        near(samples, pieces_of(1, 3, 5), 1e-3)
 
 
 @pytest.mark.host

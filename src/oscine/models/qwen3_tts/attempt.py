@@ -164,4 +164,6 @@ def prime(decoder: Decoder, codes: Codes | None) -> None:
         return
     codec.reset()
     codec.prime(codes)
+    if decoder.primed is not None:
+        codec.forget(decoder.primed[1])
     decoder.primed = mark, codec.saved()

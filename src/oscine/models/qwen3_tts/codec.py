@@ -2,8 +2,10 @@
 
 Source: qwen_tts/core/tokenizer_12hz/modeling_qwen3_tts_tokenizer_v2.py; the encoder is that of
 transformers models/mimi (Défossez et al. 2024, arXiv:2410.00037). Everything is causal. What the
-calls before left behind lies in `Past`, so that any cut into calls gives what one call gives.
-T frames of codes in this call, G codebooks.
+calls before left behind is in `Past`, so that any cut into calls gives what one call gives. A call
+takes several voices side by side, each at a position of its own: their rows follow one another,
+voice by voice, and no row looks at another voice's.
+B voices, T frames of codes of each in this call, G codebooks.
 """
 
 from __future__ import annotations
@@ -29,8 +31,9 @@ from oscine.ops import Activation, Cache, Linear, Ops, Rotary, Taps, Tensor, Utt
 class Past:
     """What earlier calls left: the rows before each causal stage, and the transformer's keys.
 
-    rows(name, count, width) is the slot of a stage, zeroed at the beginning. `place` is one line
-    that holds the position of this call's first transformer row and how many rows there are.
+    rows(name, count, width) is the memory of a stage [S, count, width]; caches are [S, P, K·W].
+    `place` has a row a voice: its slot among the S, the position of its first transformer row in
+    this call, and how many rows it has.
     """
 
     rows: Callable[[str, int, int], Tensor]
@@ -50,16 +53,16 @@ def causal(
     stride: int = 1,
     activation: Activation = None,
 ) -> Tensor:
-    """x [T, I], weight [O, K, I] -> [ceil(T / stride), O], looking back only.
+    """x [B·T, I], weight [O, K, I] -> [B·ceil(T / stride), O], looking back only.
 
     Where T is no multiple of the stride zeros fill the last window: then no more calls may follow.
     """
-    _, taps, inputs = conv.weight.shape
+    (_, taps, inputs), state = conv.weight.shape, past.place.rows
     left = (taps - 1) * dilation + 1 - stride
     memory = past.rows(name, left, inputs) if left else None
-    right = -x.shape[0] % stride
+    right = -(x.shape[0] // state.shape[0]) % stride
     taken = Taps(left, right, stride, dilation)
-    return ops.convolve(x, conv, taken, memory=memory, activation=activation)
+    return ops.convolve(x, conv, taken, memory=memory, state=state, activation=activation)
 
 
 def pointwise(
@@ -71,7 +74,7 @@ def pointwise(
 
 
 def spread(ops: Ops, x: Tensor, conv: Linear, rate: int, past: Past, name: str) -> Tensor:
-    """A causal transposed convolution: x [T, I], weight [rate·O, K, I] -> [T·rate, O]."""
+    """A causal transposed convolution: x [B·T, I], weight [rate·O, K, I] -> [B·T·rate, O]."""
     y = causal(ops, x, conv, past, name)
     return ops.reshape(y, (y.shape[0] * rate, y.shape[1] // rate))
 
@@ -86,7 +89,7 @@ def decode(
     past: Past,
     codes: Tensor,
 ) -> Tensor:
-    """Codes [T, G] uint32 -> waveform [T·hop, 1], before it is clamped to [-1, 1].
+    """Codes [B·T, G] uint32 -> waveform [B·T·hop, 1], before it is clamped to [-1, 1].
 
     Stages: decoder.quantized, preconv, tf_layer{i}, tf_out, up{i}_transconv, up{i}_convnext and
     wave{i}.
@@ -122,7 +125,7 @@ def decode(
 def decoder_block(
     ops: Ops, x: Tensor, w: Block, config: CodecDecoderConfig, past: Past, cache: Cache
 ) -> Tensor:
-    """x [T, d] -> [T, d]; a row sees `window` positions, itself among them."""
+    """x [B·T, d] -> [B·T, d]; a row sees `window` positions, itself among them."""
     attended = ops.attend_rotary(
         ops.linear(x, w.qkv, norm=w.norm), cache, past.rotary, past.place, config.stack.heads,
         window=config.window,
@@ -132,16 +135,16 @@ def decoder_block(
 
 
 def conv_next(ops: Ops, x: Tensor, stage: Upsample, past: Past, name: str) -> Tensor:
-    """x [T, C] -> [T, C]."""
+    """x [B·T, C] -> [B·T, C]."""
     w = stage.block
     taps, width = w.depthwise.weight.shape
-    y = ops.depthwise(x, w.depthwise, past.rows(name, taps - 1, width))
+    y = ops.depthwise(x, w.depthwise, past.rows(name, taps - 1, width), past.place.rows)
     y = ops.linear(y, w.expand, norm=w.norm, activation="gelu")
     return ops.linear(y, w.shrink, add=x)
 
 
 def decoder_stage(ops: Ops, x: Tensor, w: DecoderStage, rate: int, past: Past, name: str) -> Tensor:
-    """x [T, I] -> [T·rate, O]."""
+    """x [B·T, I] -> [B·T·rate, O]."""
     x = spread(ops, ops.snake(x, w.snake), w.up, rate, past, name)
     for index, unit in enumerate(w.units):
         x = residual_unit(ops, x, unit, past, f"{name}_unit{index}")
@@ -149,7 +152,7 @@ def decoder_stage(ops: Ops, x: Tensor, w: DecoderStage, rate: int, past: Past, n
 
 
 def residual_unit(ops: Ops, x: Tensor, w: ResidualUnit, past: Past, name: str) -> Tensor:
-    """x [T, C] -> [T, C]."""
+    """x [B·T, C] -> [B·T, C]."""
     y = causal(ops, ops.snake(x, w.before), w.first, past, name, dilation=w.dilation)
     return pointwise(ops, ops.snake(y, w.between), w.second, add=x)
 
@@ -166,8 +169,8 @@ def listen(
 ) -> Tensor:
     """Samples [n, 1] (or with columns of zeros) -> [ceil(n / hop'), d], hop' samples a row.
 
-    Two rows are a frame. Only the last call may have an n that is no multiple of hop'. Stages:
-    encoder.conv{i} by upstream's numbers, tf_layer{i}.
+    One voice. Two rows are a frame. Only the last call may have an n that is no multiple of hop'.
+    Stages: encoder.conv{i} by upstream's numbers, tf_layer{i}.
     """
     x = causal(ops, samples, w.first, past, "first")
     ops.probe("encoder.conv0", x)

@@ -1,4 +1,4 @@
-"""The resident codec: plans for calls of a few lengths, and the memory that joins the calls."""
+"""The resident codec: plans for a few sizes of calls, and the memory of voices that joins calls."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from oscine import ops
-from oscine.errors import NonFiniteError, UsageError
+from oscine.errors import DeviceError, NonFiniteError, UsageError
 from oscine.models.qwen3_tts import codec
 from oscine.models.qwen3_tts.codec import Past
 from oscine.models.qwen3_tts.codec_weights import CodecDecoderWeights, CodecEncoderWeights
@@ -22,86 +22,117 @@ from oscine.models.qwen3_tts.weights import check_finite
 from oscine.ops import UTTERANCE, Backend, Cache, Plan, Rotary, Tensor, Utterances
 from oscine.types import Audio
 
-CALLS = (64, 16, 4, 1)  # frames of a call, for which there are plans; any number is cut into these
+#: Frames of a call, for which there are plans; any number is cut into these. A voice that is played
+#: while it is made takes the small ones, more frames the longer its audio lasts that is still to be
+#: played; a whole text takes the large ones.
+CALLS = (64, 16, 12, 8, 4, 2, 1)
+MOST_FRAMES = 192  # of all voices in a call, which bounds the memory that its stages take
 FIRST_REACH = 1024  # positions that tables are first made for: 82 s of speech
 ENCODED_FRAMES = 25  # of a call of the encoder: 2 s
 FIRST_ROWS = 512  # of the encoder's transformer that there is room for at first: 20 s
 CHUNK, CONTEXT = 300, 25  # frames that upstream decodes at once, and of context before them
 
 Samples = NDArray[np.float32]
-Saved = tuple[int, tuple[NDArray[Any], ...]]
+
+
+def most_frames(config: CodecConfig, largest: int) -> int:
+    """Frames of all voices in a call: MOST_FRAMES, fewer where a tensor may not have so many bytes.
+
+    The last stages are the widest; a tenth is left for the rows before them.
+    """
+    frame = 4 * config.hop * (config.decoder.channels >> len(config.decoder.rates))
+    return max(1, min(MOST_FRAMES, largest * 9 // (10 * frame)))
 
 
 class Memory:
-    """Slots of one stream through causal stages, made on first use; shapes: codec.Past."""
+    """What causal stages keep of `slots` voices, made on first use; shapes: codec.Past."""
 
     def __init__(self, backend: Backend, stack: Stack) -> None:
         self.backend, self.stack = backend, stack
-        self.slots: dict[str, Tensor] = {}
+        self.slots = 1
+        self.stages: dict[str, Tensor] = {}
         self.caches: tuple[Cache, ...] = ()
         self.tables: Rotary | None = None
-        self.place = Utterances(
-            backend.slot((1,), UTTERANCE),
-            backend.slot((1, 1, 1), np.uint32),
-            backend.slot((1, 1), np.uint32),
-        )
 
     def rows(self, name: str, count: int, width: int) -> Tensor:
         """The rows before a stage."""
-        if name not in self.slots:
-            self.slots[name] = self.backend.slot((count, width))
-        return self.slots[name]
+        if name not in self.stages:
+            self.stages[name] = self.backend.slot((self.slots, count, width))
+        return self.stages[name]
 
-    def make_room(self, keys: int, positions: int) -> None:
-        """Room for so many keys, and tables for so many positions; plans are to be made anew."""
-        stack, old = self.stack, self.caches
-        if not old or old[0].keys.shape[1] != keys:
-            self.caches = ()  # also where there turns out to be no room
-            self.backend.release(*(slot for c in old for slot in (c.keys, c.values)))
-            shape = 1, keys, stack.key_width
-            self.caches = tuple(
-                Cache(self.backend.slot(shape), self.backend.slot(shape))
-                for _ in range(stack.layers)
-            )
-        tables = rotary(positions, stack.head_width, stack.theta)
+    def make_room(self, keys: int) -> None:
+        """Room for so many keys of each voice, all of them new; plans are then out of date."""
+        old, self.caches = self.caches, ()  # also where there turns out to be no room
+        self.backend.release(*(slot for c in old for slot in (c.keys, c.values)))
+        shape = self.slots, keys, self.stack.key_width
+        self.caches = tuple(
+            Cache(self.backend.slot(shape), self.backend.slot(shape))
+            for _ in range(self.stack.layers)
+        )
+
+    def reach(self, positions: int) -> None:
+        """Tables for so many positions; plans are then out of date."""
+        tables = rotary(positions, self.stack.head_width, self.stack.theta)
         self.tables = Rotary(self.backend.upload(tables.cos), self.backend.upload(tables.sin))
 
-    def past(self) -> Past:
-        """As the forward takes it."""
-        assert self.tables is not None
-        return Past(self.rows, self.caches, self.tables, self.place)
+    def grow(self, slots: int) -> None:
+        """Places for so many voices; those there are stay; plans are then out of date.
 
-    def stand(self, position: int, length: int) -> None:
-        """Where the next call's first row stands in the transformer, and how many it has."""
-        row = np.zeros(1, UTTERANCE)
-        row["position"], row["length"] = position, length
-        self.backend.write(self.place.rows, row)
+        Raises DeviceMemoryError or MemoryError where there is no room; all is then as before.
+        """
+        old, new = self.all(), list[Tensor]()
+        try:
+            for tensor in old:
+                new.append(self.backend.slot((slots, *tensor.shape[1:])))
+        except (DeviceError, MemoryError):
+            self.backend.release(*new)
+            raise
+        for source, target in zip(old, new, strict=True):
+            self.backend.copy(source, target, [(slot, slot) for slot in range(self.slots)])
+        self.backend.release(*old)
+        caches = new[len(self.stages) :]
+        self.stages = dict(zip(self.stages, new, strict=False))
+        self.caches = tuple(Cache(*pair) for pair in zip(caches[::2], caches[1::2], strict=True))
+        self.slots = slots
 
-    def clear(self) -> None:
-        """As at the beginning. Keys may stay: no row looks at what was not written since."""
-        for slot in self.slots.values():
-            self.backend.write(slot, np.zeros(slot.shape, np.float32))
+    def copy(self, source: int, target: int) -> None:
+        """All of one voice to another place, on the device."""
+        for tensor in self.all():
+            self.backend.copy(tensor, tensor, [(source, target)])
 
     def all(self) -> tuple[Tensor, ...]:
-        """Every slot that a stream is made of, in an order that does not change."""
-        caches = (slot for cache in self.caches for slot in (cache.keys, cache.values))
-        return *self.slots.values(), *caches
+        """Every tensor that voices have a place in."""
+        caches = (tensor for cache in self.caches for tensor in (cache.keys, cache.values))
+        return *self.stages.values(), *caches
+
+    def bytes_of(self) -> int:
+        """What a voice takes, once a plan is recorded; all of it is float32."""
+        return sum(4 * prod(tensor.shape[1:]) for tensor in self.all())
+
+    def past(self, rows: Tensor) -> Past:
+        """As the forward takes it, for voices whose state is `rows`."""
+        assert self.tables is not None
+        unused = self.backend.slot((1, 1, 1), np.uint32)
+        return Past(self.rows, self.caches, self.tables, Utterances(rows, unused, unused))
 
 
 @dataclass(frozen=True, slots=True)
 class Call:
-    """A plan and what goes in and out."""
+    """A plan for B voices of n frames each, and what goes in and out."""
 
     plan: Plan
-    codes: Tensor  # [n, G]
-    wave: Tensor  # [n·hop, 1]
+    state: Tensor  # [B] of UTTERANCE
+    codes: Tensor  # [B·n, G]
+    wave: Tensor  # [B·n·hop, 1]
 
 
 class CodecDecoder:
-    """Codes to waveform, frame by frame or many at once: the samples are the same.
+    """Codes to waveform, for many voices, each at a position of its own.
 
-    `position` frames have been decoded since `reset`. Raises DeviceError if the backend cannot hold
-    or compute a codec of these sizes.
+    A voice has a slot: `take` finds one and `free` gives it back; there are as many as are needed.
+    Frame by frame or many at once, alone or beside others: its samples are the same. `positions`:
+    frames that each slot has had since it was taken or reset. Raises DeviceError if the backend
+    cannot hold or compute a codec of these sizes.
     """
 
     def __init__(
@@ -117,14 +148,174 @@ class CodecDecoder:
             raise ValueError("calls must include one frame")
         self.w: CodecDecoderWeights = ops.upload(backend, weights)
         self.memory = Memory(backend, config.decoder.stack)
-        self.calls: dict[int, Call] = {}
-        self.position = 0
+        self.memory.make_room(config.decoder.window - 1 + self.lengths[0])
+        self.most = most_frames(config, backend.room()[0])
+        self.calls: dict[tuple[int, int], Call] = {}
+        self.positions, self.unused = [0], [0]
         self.reach(FIRST_REACH)
 
+    # -- voices -------------------------------------------------------------------------------
+
+    def take(self) -> int:
+        """A slot for one more voice, which begins in silence."""
+        if not self.unused:
+            self.grow()
+        slot = self.unused.pop()
+        self.reset(slot)
+        return slot
+
+    def free(self, slot: int) -> None:
+        """Give back a slot; calls that are under way keep what they need of it."""
+        self.unused.append(slot)
+
+    def reset(self, slot: int) -> None:
+        """Begin again, in silence: a voice at position 0 reads nothing of what its slot holds."""
+        self.positions[slot] = 0
+
+    def copy(self, source: int, target: int) -> None:
+        """Let the voice in `target` continue from where the one in `source` is now."""
+        self.memory.copy(source, target)
+        self.positions[target] = self.positions[source]
+
+    def decode(self, slots: Sequence[int], codes: Sequence[NDArray[Any]]) -> Samples:
+        """The next frames of several voices, codes [B, n, G] of any integer type -> float32
+        [B, n·hop] in [-1, 1].
+
+        Raises UsageError for codes of another shape or range, NonFiniteError for a waveform that is
+        no number, ValueError for a slot that comes twice.
+        """
+        return self.begin(slots, codes)()
+
+    def begin(self, slots: Sequence[int], codes: Sequence[NDArray[Any]]) -> Callable[[], Samples]:
+        """As decode, but only started: the returned function waits for the samples, once."""
+        pieces = [self.backend.snapshot(call.wave) for call in self.run(slots, codes)]
+
+        def wait() -> Samples:
+            voices = self.backend.padded_lines(len(slots))
+            waves = [piece()[0].reshape(voices, -1)[: len(slots)] for piece in pieces]
+            wave = np.concatenate(waves, axis=1)
+            if not np.isfinite(wave).all():
+                raise NonFiniteError("the codec's waveform is not finite; the weights are damaged")
+            return np.clip(wave, -1.0, 1.0, out=wave)
+
+        return wait
+
+    def prime(self, slots: Sequence[int], codes: Sequence[NDArray[Any]]) -> None:
+        """Have voices continue after frames whose audio is not wanted, such as a reference's."""
+        for _ in self.run(slots, codes):
+            pass
+
+    # -- calls --------------------------------------------------------------------------------
+
+    def run(self, slots: Sequence[int], codes: Sequence[NDArray[Any]]) -> Iterator[Call]:
+        """Run the calls that frames are cut into; yields each once its work is under way."""
+        taken = np.stack([self.checked(own) for own in codes])
+        (count, frames, _), done = taken.shape, 0
+        if len(set(slots)) != count:
+            raise ValueError(f"{count} voices need as many slots, not {list(slots)}")
+        furthest = max(self.positions[slot] for slot in slots) + frames
+        if furthest > self.reached:
+            self.reach(2 * furthest)
+        voices = self.backend.padded_lines(count)
+        while done < frames:
+            most = min(frames - done, max(1, self.most // voices))
+            length = next(n for n in self.lengths if n <= most)
+            call = self.call(length, voices)
+            self.backend.write(call.state, self.state(slots, length, voices))
+            self.backend.write(call.codes, taken[:, done : done + length])
+            call.plan.run()
+            done += length
+            for slot in slots:
+                self.positions[slot] += length
+            yield call
+
+    def state(self, slots: Sequence[int], length: int, voices: int) -> NDArray[Any]:
+        """Where the voices are, of UTTERANCE; the rest of the `voices` rows are void."""
+        rows = np.zeros(voices, UTTERANCE)
+        rows["done"], rows["length"] = 1, length
+        rows["done"][: len(slots)], rows["slot"][: len(slots)] = 0, slots
+        rows["position"][: len(slots)] = [self.positions[slot] for slot in slots]
+        return rows
+
+    def checked(self, codes: NDArray[Any]) -> NDArray[np.uint32]:
+        """A voice's codes as plans take them. Raises UsageError."""
+        codes, groups, entries = np.asarray(codes), self.config.groups, self.config.codes
+        if codes.ndim != 2 or codes.shape[1] != groups or not len(codes):
+            raise UsageError(
+                f"codes must be [frames, {groups}], at least one frame, not {list(codes.shape)}"
+            )
+        if codes.dtype.kind not in "iu":
+            raise UsageError(f"codes must be whole numbers, not {codes.dtype}")
+        low, high = int(codes.min()), int(codes.max())
+        if low < 0 or high >= entries:
+            wrong = low if low < 0 else high
+            raise UsageError(f"codes must be 0 to {entries - 1}, not {wrong}")
+        return np.ascontiguousarray(codes, np.uint32)
+
+    def prepare(self, *lengths: int, voices: int = 1) -> None:
+        """Record plans now, while loading, so that the first call need not."""
+        for length in lengths:
+            self.call(length, voices)
+
+    def call(self, length: int, voices: int = 1) -> Call:
+        """The plan of so many frames of so many voices, recorded on first use."""
+        if (length, voices) not in self.calls:
+            frames, slot = voices * length, self.backend.slot
+            state, codes = slot((voices,), UTTERANCE), slot((frames, self.config.groups), np.uint32)
+            wave = slot((frames * self.config.hop, 1))
+            self.calls[length, voices] = Call(self.record(state, codes, wave), state, codes, wave)
+        return self.calls[length, voices]
+
+    def record(self, state: Tensor, codes: Tensor, wave: Tensor) -> Plan:
+        """A plan from codes to wave."""
+        past, config = self.memory.past(state), self.config.decoder
+
+        def trace() -> None:
+            found = codec.decode(self.backend, self.w, config, past, codes)
+            self.backend.keep(found, wave)
+
+        return self.backend.record(trace, name="codec")
+
+    def reach(self, positions: int) -> None:
+        """Go up to so many frames since the reset; what is past stays."""
+        self.memory.reach(positions)
+        self.reached = positions
+        self.record_again()
+
+    def grow(self) -> None:
+        """Twice as many slots; what is past stays."""
+        before = self.memory.slots
+        self.memory.grow(2 * before)
+        self.positions += [0] * before
+        self.unused += reversed(range(before, 2 * before))
+        self.record_again()
+
+    def record_again(self) -> None:
+        """Plans of the calls there are, over other memory."""
+        calls = list(self.calls)
+        self.calls.clear()
+        for length, voices in calls:
+            self.call(length, voices)
+
+
+class CodecStream:
+    """One voice of a CodecDecoder, by itself: codes to waveform, as often as one likes.
+
+    `position` frames have been decoded since `reset`.
+    """
+
+    def __init__(self, decoder: CodecDecoder) -> None:
+        self.decoder, self.config = decoder, decoder.config
+        self.slot = decoder.take()
+
+    @property
+    def position(self) -> int:
+        """Frames since the reset."""
+        return self.decoder.positions[self.slot]
+
     def reset(self) -> None:
-        """Begin anew, in silence."""
-        self.memory.clear()
-        self.position = 0
+        """Begin again, in silence."""
+        self.decoder.reset(self.slot)
 
     def decode(self, codes: NDArray[Any]) -> Samples:
         """The next frames, codes [n, G] of any integer type -> float32 [n·hop] in [-1, 1].
@@ -136,20 +327,12 @@ class CodecDecoder:
 
     def begin(self, codes: NDArray[Any]) -> Callable[[], Samples]:
         """As decode, but only started: the returned function waits for the samples, once."""
-        pieces = [self.backend.snapshot(call.wave) for call in self.run(codes)]
-
-        def wait() -> Samples:
-            wave = np.concatenate([piece()[0].reshape(-1) for piece in pieces])
-            if not np.isfinite(wave).all():
-                raise NonFiniteError("the codec's waveform is not finite; the weights are damaged")
-            return np.clip(wave, -1.0, 1.0, out=wave)
-
-        return wait
+        wait = self.decoder.begin([self.slot], [codes])
+        return lambda: wait()[0]
 
     def prime(self, codes: NDArray[Any]) -> None:
-        """Have the frames of a reference behind it, whose audio nobody hears."""
-        for _ in self.run(codes):
-            pass
+        """Continue after the frames of a reference, whose audio is not wanted."""
+        self.decoder.prime([self.slot], [codes])
 
     def chunked(self, codes: NDArray[Any], size: int = CHUNK, context: int = CONTEXT) -> Samples:
         """As upstream decodes: `size` frames at once, each after only `context` frames before it.
@@ -164,79 +347,19 @@ class CodecDecoder:
             pieces.append(wave[before * hop :])
         return np.concatenate(pieces)
 
-    def saved(self) -> Saved:
-        """Where this stream stands; restore goes on from there as often as one likes."""
-        return self.position, self.backend.snapshot(*self.memory.all())()
+    def saved(self) -> int:
+        """A slot that keeps where this stream is, until it is forgotten."""
+        kept = self.decoder.take()
+        self.decoder.copy(self.slot, kept)
+        return kept
 
-    def restore(self, saved: Saved) -> None:
-        """Go on from where a stream stood."""
-        self.position = saved[0]
-        for slot, array in zip(self.memory.all(), saved[1], strict=True):
-            self.backend.write(slot, array)
+    def restore(self, kept: int) -> None:
+        """Continue from what `saved` keeps, as often as one likes."""
+        self.decoder.copy(kept, self.slot)
 
-    # -- calls --------------------------------------------------------------------------------
-
-    def run(self, codes: NDArray[Any]) -> Iterator[Call]:
-        """Run the calls that frames are cut into; yields each once its work is under way."""
-        codes = self.checked(codes)
-        if self.position + len(codes) > self.positions:
-            self.reach(2 * (self.position + len(codes)))
-        done = 0
-        while done < len(codes):
-            length = next(n for n in self.lengths if n <= len(codes) - done)
-            call = self.call(length)
-            self.memory.stand(self.position, length)
-            self.backend.write(call.codes, codes[done : done + length])
-            call.plan.run()
-            done += length
-            self.position += length
-            yield call
-
-    def checked(self, codes: NDArray[Any]) -> NDArray[np.uint32]:
-        """Codes as plans take them. Raises UsageError."""
-        codes, groups, entries = np.asarray(codes), self.config.groups, self.config.codes
-        if codes.ndim != 2 or codes.shape[1] != groups or not len(codes):
-            raise UsageError(
-                f"codes must be [frames, {groups}], at least one frame, not {list(codes.shape)}"
-            )
-        if codes.dtype.kind not in "iu":
-            raise UsageError(f"codes must be whole numbers, not {codes.dtype}")
-        low, high = int(codes.min()), int(codes.max())
-        if low < 0 or high >= entries:
-            wrong = low if low < 0 else high
-            raise UsageError(f"codes must be 0 to {entries - 1}, not {wrong}")
-        return np.ascontiguousarray(codes, np.uint32)
-
-    def prepare(self, *lengths: int) -> None:
-        """Record plans now, while loading, so that the first call need not."""
-        for length in lengths:
-            self.call(length)
-
-    def call(self, length: int) -> Call:
-        """The plan of a length, recorded on first use."""
-        if length not in self.calls:
-            codes = self.backend.slot((length, self.config.groups), np.uint32)
-            wave = self.backend.slot((length * self.config.hop, 1))
-            self.calls[length] = Call(self.record(codes, wave), codes, wave)
-        return self.calls[length]
-
-    def record(self, codes: Tensor, wave: Tensor) -> Plan:
-        """A plan from codes to wave."""
-        past, config = self.memory.past(), self.config.decoder
-
-        def trace() -> None:
-            found = codec.decode(self.backend, self.w, config, past, codes)
-            self.backend.keep(found, wave)
-
-        return self.backend.record(trace, name="codec")
-
-    def reach(self, positions: int) -> None:
-        """Go up to so many frames since the reset; plans are made anew, what is past stays."""
-        self.positions = positions
-        self.memory.make_room(self.config.decoder.window - 1 + self.lengths[0], positions)
-        calls = list(self.calls)
-        self.calls.clear()
-        self.prepare(*calls)
+    def forget(self, kept: int) -> None:
+        """Give back what `saved` keeps."""
+        self.decoder.free(kept)
 
 
 class CodecEncoder:
@@ -274,7 +397,6 @@ class CodecEncoder:
         count = -(-len(samples) // self.row)
         if count > self.room:
             self.make_room(count)
-        self.memory.clear()
         pieces = []
         for start in range(0, len(samples), self.most):
             part = samples[start : start + self.most]
@@ -288,7 +410,8 @@ class CodecEncoder:
         """Room for so many rows of the transformer; plans are made anew."""
         self.room, self.whole = 0, None
         room = max(FIRST_ROWS, 1 << (count - 1).bit_length())
-        self.memory.make_room(room, room)
+        self.memory.make_room(room)
+        self.memory.reach(room)
         self.room = room
 
     def encoder_call(self, length: int) -> EncoderCall:
@@ -323,7 +446,8 @@ class EncoderCall:
         count = -(-length // encoder.row)
         self.samples = backend.slot((length, w.first.weight.shape[-1]))
         self.rows = backend.slot((count, config.stack.width))
-        past = encoder.memory.past()
+        self.state = backend.slot((1,), UTTERANCE)
+        past = encoder.memory.past(self.state)
 
         def trace() -> None:
             found = codec.listen(backend, w, config, past, self.samples)
@@ -337,6 +461,8 @@ class EncoderCall:
         columns = np.zeros(self.samples.shape, np.float32)
         columns[:, 0] = samples
         backend.write(self.samples, columns)
-        self.encoder.memory.stand(position, self.rows.shape[0])
+        state = np.zeros(1, UTTERANCE)
+        state["position"], state["length"] = position, self.rows.shape[0]
+        backend.write(self.state, state)
         self.plan.run()
         return backend.snapshot(self.rows)

@@ -14,7 +14,7 @@ from oscine import ops
 from oscine.bfloat16 import BFLOAT16, widen
 from oscine.errors import NonFiniteError, UsageError
 from oscine.models.qwen3_tts import model
-from oscine.models.qwen3_tts.codec_engine import CodecDecoder, CodecEncoder, Saved
+from oscine.models.qwen3_tts.codec_engine import CodecDecoder, CodecEncoder, CodecStream
 from oscine.models.qwen3_tts.lines import USUAL_PROMPT, Line, Rows, TextRows, rounded_up
 from oscine.models.qwen3_tts.request import STOPS, Request, check_request
 from oscine.models.qwen3_tts.speaker import SpeakerEncoder
@@ -45,16 +45,18 @@ class Decoder:
         )
         self.line: Line | None = None
         self.run: Run | None = None
-        #: The reference codes, as bytes, that the codec began with last, and its state after them.
-        self.primed: tuple[bytes, Saved] | None = None
+        #: The reference codes, as bytes, that the codec began with last, and the slot of the codec
+        #: that keeps its state after them.
+        self.primed: tuple[bytes, int] | None = None
         # Now, while loading can still choose another backend.
         self.reserve(SHORTEST, FEWEST_TEXTS).prompt_plan(USUAL_PROMPT)
         self.embed_text([self.config.text.pad] * USUAL_PROMPT)
 
     @cached_property
-    def codec(self) -> CodecDecoder:
+    def codec(self) -> CodecStream:
         """Codes to waveform."""
-        return CodecDecoder(self.weights.decoder, self.config.codec, self.backend)
+        decoder = CodecDecoder(self.weights.decoder, self.config.codec, self.backend)
+        return CodecStream(decoder)
 
     @cached_property
     def codec_encoder(self) -> CodecEncoder:

@@ -15,7 +15,7 @@ from oscine.text.qwen import QwenTokenizer
 def engine(weights: Qwen3TtsWeights, backend: Backend, like: Decoder | None) -> Decoder:
     """An engine with its codec, ready for the bursts of a stream. Raises DeviceError."""
     made = Decoder(weights, backend)
-    made.codec.prepare(1, BURST)
+    made.codec.decoder.prepare(1, BURST)
     return made
 
 
