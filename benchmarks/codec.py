@@ -1,27 +1,35 @@
 #!/usr/bin/env python3
 """The convolutions of Qwen3-TTS's codec decoder at its released size: each shape, in every tiling.
 
-Usage: codec.py [--frames 4] [--device gpu] [--repeat 10] [--all]. Microseconds an op on the GPU
-itself, in a chain over several copies of the weight, so that no cache holds them; TFLOP/s. With
---all every tiling beside the chosen one: ops.gpu_codec.tiles and few are chosen from these tables.
-The last line sums the chosen ones, as often as each comes in a call of so many frames.
+Usage: codec.py [--frames 4] [--device gpu] [--repeat 10] [--all | --voices]. Microseconds an op on
+the GPU itself, in a chain over several copies of the weight, so that no cache holds them; TFLOP/s.
+With --all every tiling beside the chosen one: ops.gpu_codec.tiles and few are chosen from these
+tables. The last line sums the chosen ones, as often as each comes in a call of so many frames.
+With --voices the whole decoder instead, random weights, for several voices in one call:
+milliseconds a frame of each voice, and the memory that a voice takes.
 """
 
 from __future__ import annotations
 
 import argparse
+import statistics
+import tempfile
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import partial
+from pathlib import Path
 from time import perf_counter
 from typing import Any
 
 import numpy as np
+from speech_checkpoint import random_values, write_codec
 
 from oscine.gpu.device import choose, open_device
 from oscine.gpu.plan import Plan
 from oscine.gpu.profile import Profile
-from oscine.ops import Linear, Snake, Taps, gpu_codec
+from oscine.models.qwen3_tts.codec_engine import CodecDecoder
+from oscine.models.qwen3_tts.codec_weights import load_codec
+from oscine.ops import UTTERANCE, Linear, Snake, Taps, gpu_codec
 from oscine.ops.gpu import Gpu
 
 #: Rows a frame, outputs, places, inputs, dilation, how often.
@@ -44,8 +52,9 @@ SHAPES = (
     (1920, 96, 1, 96, 1, 3),
     (1920, 1, 7, 96, 1, 1),
 )
+VOICES, FRAMES = (1, 4, 16), (1, 4, 12)  # of a call
 NOISE = (np.random.default_rng(0).standard_normal(1 << 20) * 0.02).astype(np.float32)
-CHOSEN = {"few": gpu_codec.few, "tiles": gpu_codec.tiles, "FEW_ROWS": gpu_codec.FEW_ROWS}
+CHOSEN = {"few": gpu_codec.few, "tiles": gpu_codec.tiles, "SHORT": gpu_codec.SHORT}
 Choice = tuple[str, dict[str, Any]]  # and what of gpu_codec it stands on
 
 
@@ -65,7 +74,8 @@ class Bench:
         self.taps = Taps((width - 1) * dilation, 0, 1, dilation)
         self.x, self.y = self.gpu.slot((rows, inputs)), self.gpu.slot((rows, outputs))
         self.seen = self.gpu.slot((rows + self.taps.left, inputs))
-        self.memory = self.gpu.slot((max(1, self.taps.left), inputs))
+        self.memory = self.gpu.slot((1, max(1, self.taps.left), inputs))
+        self.state = self.gpu.slot((1,), UTTERANCE)
         self.gains = Snake(self.gpu.slot((inputs,)), self.gpu.slot((inputs,)))
 
     def microseconds(self, op: Callable[[Linear], object]) -> float:
@@ -90,7 +100,7 @@ class Bench:
 
     def beside(self, conv: Linear) -> None:
         if self.taps.left:
-            self.gpu.lengthen(self.x, self.taps, self.memory)
+            self.gpu.lengthen(self.x, self.taps, self.memory, self.state)
         else:
             self.gpu.snake(self.x, self.gains)
 
@@ -106,15 +116,42 @@ def others(rows: int, outputs: int, depth: int) -> Iterator[Choice]:
         for tile in (4, 8, 16):
             for lanes in (32, 64, 128):
                 if tile / 2 < rows or tile == 4:
-                    how = {"few": lambda *_, t=tile, n=lanes: (t, n), "FEW_ROWS": 64}
+                    how = {"few": lambda *_, t=tile, n=lanes: (t, n), "SHORT": 64}
                     yield f"few, tile {tile}, lanes {lanes}", how
     if rows > 8:
         for columns in (64, 96, 128):
             for splits in (1, 2, 3, 4, 6, 8, 12, 16, 24):
                 groups = -(-outputs // columns) * -(-rows // 64) * splits
                 if depth // splits >= 64 and (splits == 1 or 60 <= groups <= 1100):
-                    how = {"tiles": lambda *_, c=columns, s=splits: (c, s), "FEW_ROWS": 0}
+                    how = {"tiles": lambda *_, c=columns, s=splits: (c, s), "SHORT": 0}
                     yield f"columns {columns}, splits {splits} ({groups} groups)", how
+
+
+def time_voices(gpu: Gpu, repeat: int) -> None:
+    """The whole decoder: calls of every number of voices and of frames, read back."""
+    with tempfile.TemporaryDirectory() as folder:
+        write_codec(Path(folder), random_values())
+        config, weights, _ = load_codec(Path(folder))
+        decoder = CodecDecoder(weights, config, gpu, FRAMES)
+    rng = np.random.default_rng(0)
+    for voices in VOICES:
+        slots = [decoder.take() for _ in range(voices)]
+        for frames in FRAMES:
+            codes = rng.integers(0, config.codes, (voices, frames, config.groups))
+            spent = []
+            for _ in range(repeat + 2):
+                begun = perf_counter()
+                decoder.decode(slots, codes)
+                spent.append(1000 * (perf_counter() - begun))
+            call, share = statistics.median(spent[2:]), 1 / (voices * frames)
+            dispatches = len(getattr(decoder.call(frames, voices).plan, "dispatches", ()))
+            print(
+                f"{voices:2} voices, {frames:2} frames: {call:8.2f} ms a call, "
+                f"{call * share:7.3f} ms a frame of each, {dispatches} dispatches", flush=True,
+            )  # fmt: skip
+        for slot in slots:
+            decoder.free(slot)
+    print(f"{decoder.memory.bytes_of() / (1 << 20):.2f} MiB of memory a voice")
 
 
 def main() -> None:
@@ -122,9 +159,15 @@ def main() -> None:
     parser.add_argument("--frames", type=int, default=4)
     parser.add_argument("--device", default="gpu")
     parser.add_argument("--repeat", type=int, default=10)
-    parser.add_argument("--all", action="store_true")
+    kind = parser.add_mutually_exclusive_group()
+    kind.add_argument("--all", action="store_true")
+    kind.add_argument("--voices", action="store_true")
     arguments = parser.parse_args()
     gpu = Gpu(open_device(choose(arguments.device)))
+    if arguments.voices:
+        print(f"{gpu.name}, subgroups of {gpu.lanes}", flush=True)
+        time_voices(gpu, arguments.repeat)
+        return
     bench = Bench(gpu, Profile(gpu.device, by_kernel=False), arguments.repeat)
     print(f"{gpu.name}, subgroups of {gpu.lanes}, {arguments.frames} frames", flush=True)
     total = beside = 0.0

@@ -13,7 +13,7 @@ import numpy as np
 
 from oscine.models.loader import Expect
 from oscine.models.qwen3_tts.codec_weights import build_codec
-from oscine.models.qwen3_tts.config import read_config
+from oscine.models.qwen3_tts.config import read_codec_config, read_config
 from oscine.models.qwen3_tts.weights import build_networks
 from oscine.weights import read_checkpoint
 
@@ -29,6 +29,8 @@ LANGUAGES = {"chinese": 2055, "english": 2050, "german": 2053, "italian": 2070, 
              "beijing_dialect": 2074, "sichuan_dialect": 2062}  # fmt: skip
 NOISE = 1 << 22  # values that all tensors are cut from: to draw billions takes longer than all else
 END = 2150
+#: A configuration is read beside its tensors, of which it wants some: any do for that.
+SOME: dict[str, tuple[int, ...]] = {str(i): (1,) for i in range(500)}
 
 
 @contextmanager
@@ -46,26 +48,33 @@ def checkpoint(size: str, keep: Path | None) -> Iterator[Path]:
 
 def write(folder: Path, size: str) -> None:
     """custom_voice in a released size: bfloat16 talker, float32 codec; it never ends by itself."""
-    (folder / "speech_tokenizer").mkdir(parents=True, exist_ok=True)
+    noise, codec = random_values(), folder / "speech_tokenizer"
+    write_codec(codec, noise)
     width, inner, short = SIZES[size]
     dump(folder / "config.json", configuration(width, inner, short))
-    dump(folder / "speech_tokenizer" / "config.json", codec_configuration())
     dump(folder / "generation_config.json", {"max_new_tokens": 8192})
-    listens = {"feature_extractor_type": "EncodecFeatureExtractor", "sampling_rate": 24000}
-    dump(folder / "speech_tokenizer" / "preprocessor_config.json", listens)
     write_tokenizer(folder)
-    noise = np.random.default_rng(0).standard_normal(NOISE, np.float32)
-    # A configuration is read beside its tensors, of which it wants some: any do for that.
-    some = {str(i): (1,) for i in range(500)}
-    for name in ("", "speech_tokenizer"):
-        write_tensors(folder / name / "model.safetensors", some, noise, "F32")
-    config = read_config(read_checkpoint(folder), read_checkpoint(folder / "speech_tokenizer"))
-    networks, codec = (Expect(folder / name, {}) for name in ("", "speech_tokenizer"))
-    build_networks(networks, config)
-    build_codec(codec, config.codec)
-    write_tensors(networks.path / "model.safetensors", networks.expected, noise, "BF16")
-    everything = codec.expected | codec.optional
-    write_tensors(codec.path / "model.safetensors", everything, noise, "F32")
+    write_tensors(folder / "model.safetensors", SOME, noise, "F32")
+    networks = Expect(folder, {})
+    build_networks(networks, read_config(read_checkpoint(folder), read_checkpoint(codec)))
+    write_tensors(folder / "model.safetensors", networks.expected, noise, "BF16")
+
+
+def write_codec(folder: Path, noise: np.ndarray) -> None:
+    """The codec that all released sizes have, float32."""
+    folder.mkdir(parents=True, exist_ok=True)
+    dump(folder / "config.json", codec_configuration())
+    listens = {"feature_extractor_type": "EncodecFeatureExtractor", "sampling_rate": 24000}
+    dump(folder / "preprocessor_config.json", listens)
+    write_tensors(folder / "model.safetensors", SOME, noise, "F32")
+    codec = Expect(folder, {})
+    build_codec(codec, read_codec_config(read_checkpoint(folder)))
+    write_tensors(folder / "model.safetensors", codec.expected | codec.optional, noise, "F32")
+
+
+def random_values() -> np.ndarray:
+    """What all tensors are cut from."""
+    return np.random.default_rng(0).standard_normal(NOISE, np.float32)
 
 
 def dump(path: Path, value: Any) -> None:
