@@ -10,7 +10,6 @@
 // Launch (HEADS, B·L, splits).
 // use _utterance
 // use _stored_f32
-// use _weights_f32
 const HEADS: u32 = 1u;
 const KEY_HEADS: u32 = 1u;
 const W4: u32 = 16u;
@@ -52,7 +51,7 @@ const VALUES: u32 = 8u;  // 4 or 8
 // Of four values of a query and a key; zeros past the head's end.
 fn product(key: u32, i: u32) -> vec4<f32> {
   return select(vec4<f32>(), heads[min(i, W4 - 1u)], i < W4) 
-    * unpack(keys[key + min(i, W4 - 1u)]);
+    * restored(keys[key + min(i, W4 - 1u)]);
 }
 
 // Of the query and the row's own key.
@@ -104,7 +103,7 @@ struct Sum {
 fn weighted(key: u32, begin: u32, end: u32, first: u32, at: Place) -> Sum {
   let weight = select(0.0, weights[min(key, 127u)], key < 128u);
   let value = first + held_at(min(begin + key, end - 1u), at) * KEY_HEADS * W4;
-  return Sum(weight * unpack(values[value]), weight);
+  return Sum(weight * restored(values[value]), weight);
 }
 
 fn plus(a: Sum, b: Sum) -> Sum {
@@ -140,7 +139,7 @@ fn main(
     if (i % HELD < W4) {
       let head = select(row_at + workgroup.x * W4, key_at, i >= HELD);
       let four = rotary(i % HELD, head, i / HELD, at.place, at.width4);
-      heads[i] = select(four, unpack(stored(four)), i >= HELD);
+      heads[i] = select(four, restored(stored(four)), i >= HELD);
     }
   }
   workgroupBarrier();
@@ -156,7 +155,7 @@ fn main(
       products += own_product(i) + own_product(i + 1u) + own_product(i + 2u) + own_product(i + 3u);
     }
     top = SCALE * dot(products, vec4<f32>(1.0));
-    let value = unpack(stored(qkv[key_at + KEY_HEADS * W4 + column]));
+    let value = restored(stored(qkv[key_at + KEY_HEADS * W4 + column]));
     if (group == 0u) {
       total = 1.0;
       sum = value;

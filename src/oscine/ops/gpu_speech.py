@@ -11,7 +11,7 @@ from oscine.errors import DeviceError
 from oscine.gpu.device import Device
 from oscine.gpu.tensor import Tensor
 from oscine.ops import Cache, HeadNorms, Rotary, Utterances
-from oscine.ops.gpu_recorder import Recorder, is_half, weights_of
+from oscine.ops.gpu_recorder import Recorder, is_half
 
 MOST_HEAD = 512  # values of a head: four an invocation
 FEW_KEYS = 64  # of so few an invocation takes four values at once, else eight
@@ -68,7 +68,7 @@ class GpuSpeech(Recorder):
             work=2.0 * rows * min(room, window or room) * heads * width,
             SCALE=repr(float(width**-0.5)), APPEND=single, SPLITS=splits > 1,
             NEIGHBOURS=4 if self.block == "subgroup" else 1,
-            VALUES=4 if room <= FEW_KEYS else 8, WEIGHTS=weights_of(cache.keys), **shape,
+            VALUES=4 if room <= FEW_KEYS else 8, **shape,
         )  # fmt: skip
         if splits > 1:
             self.add(
