@@ -6,7 +6,7 @@ import json
 import logging
 import shutil
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -18,9 +18,11 @@ import oscine
 from oscine import backends, weights
 from oscine.backends import build, choose_backend
 from oscine.errors import CheckpointError, DeviceError, UsageError
+from oscine.gpu.device import open_device
 from oscine.models.qwen3_tts.pipeline import Qwen3Tts
 from oscine.models.whisper.decode import Decoder
 from oscine.models.whisper.weights import load_weights
+from oscine.ops.gpu import Gpu
 from oscine.ops.reference import Reference
 from oscine.probe import probing
 
@@ -81,7 +83,9 @@ def test_cpu_asks_no_gpu(monkeypatch: pytest.MonkeyPatch, lines: Any) -> None:
 
 def test_oscine_device_stands_in_for_auto_only(monkeypatch: pytest.MonkeyPatch, lines: Any) -> None:
     asked: list[str] = []
-    monkeypatch.setattr(backends, "open_gpu", lambda device: asked.append(device) or Reference())
+    monkeypatch.setattr(
+        backends, "open_gpu", lambda device, failed: asked.append(device) or Reference()
+    )
     monkeypatch.setenv("OSCINE_DEVICE", "gpu:3")
     assert oscine.load(GOLDEN).device == "NumPy"
     oscine.load(GOLDEN, "gpu")
@@ -92,12 +96,19 @@ def test_oscine_device_stands_in_for_auto_only(monkeypatch: pytest.MonkeyPatch, 
         oscine.load(GOLDEN)
 
 
+def only_refuses(device: str, failed: dict[str, DeviceError]) -> Any:
+    """As open_gpu where the one GPU opens, and was not tried yet."""
+    if failed:
+        raise next(iter(failed.values()))
+    return Refusing()
+
+
 def test_auto_falls_to_numpy_where_the_gpu_cannot_do_the_model(
     monkeypatch: pytest.MonkeyPatch, lines: Any
 ) -> None:
-    monkeypatch.setattr(backends, "open_gpu", lambda device: Refusing())
+    monkeypatch.setattr(backends, "open_gpu", only_refuses)
     assert oscine.load(GOLDEN, "auto").device == "NumPy"
-    assert lines() == [f"using NumPy on the CPU: {REASON}"]
+    assert lines() == [f"using NumPy on the CPU: a GPU: {REASON}"]
     with pytest.raises(DeviceError, match=REASON):
         oscine.load(GOLDEN, "gpu")
     assert len(lines()) == 1
@@ -175,56 +186,7 @@ def test_no_checkpoint_is_opened_twice(monkeypatch: pytest.MonkeyPatch, model: P
     assert 0 < len(opened) == len(set(opened))
 
 
-@dataclass(frozen=True)
-class FakeAdapter:
-    """As far as loading looks at one."""
-
-    implementation: str
-    name: str = "a card"
-
-
-def test_the_other_implementation_is_tried_where_the_first_fails(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    tried = []
-
-    def checked(adapter: FakeAdapter) -> str:
-        tried.append(adapter.implementation)
-        if adapter.implementation == "dawn":
-            raise DeviceError("fails its check")
-        return "the backend"
-
-    both = [FakeAdapter("dawn"), FakeAdapter("wgpu")]
-    monkeypatch.setattr("oscine.gpu.device.candidates", lambda choice: both)
-    monkeypatch.setattr(backends, "checked", checked)
-    assert backends.open_gpu("gpu") == "the backend"
-    assert tried == ["dawn", "wgpu"]
-
-
-def test_the_first_problem_is_told_where_all_fail(monkeypatch: pytest.MonkeyPatch) -> None:
-    def checked(adapter: FakeAdapter) -> str:
-        raise DeviceError(f"{adapter.implementation} fails its check")
-
-    both = [FakeAdapter("dawn"), FakeAdapter("wgpu")]
-    monkeypatch.setattr("oscine.gpu.device.candidates", lambda choice: both)
-    monkeypatch.setattr(backends, "checked", checked)
-    with pytest.raises(DeviceError, match="dawn fails"):
-        backends.open_gpu("gpu")
-
-
 # -- on a device ----------------------------------------------------------------------------------
-
-
-@pytest.mark.gpu
-def test_a_gpu_that_fails_its_check_is_not_used(
-    monkeypatch: pytest.MonkeyPatch, lines: Any, gpu: Any, adapter: Any
-) -> None:
-    monkeypatch.setattr("oscine.gpu.device.candidates", lambda choice: [adapter])
-    monkeypatch.setattr("oscine.ops.check.self_check", fail)
-    assert isinstance(choose_backend("auto"), Reference)
-    assert lines() == [f"using NumPy on the CPU: {REASON}"]
-    with pytest.raises(DeviceError, match=REASON):
-        choose_backend("gpu")
 
 
 @pytest.mark.gpu
@@ -244,14 +206,19 @@ def test_the_check_finds_a_wrong_kernel(monkeypatch: pytest.MonkeyPatch, gpu: An
 
 
 @pytest.mark.gpu
-def test_sizes_no_kernel_takes_fall_to_numpy(lines: Any, gpu: Any) -> None:
+def test_sizes_no_kernel_takes_fall_to_numpy(
+    monkeypatch: pytest.MonkeyPatch, lines: Any, adapter: Any
+) -> None:
     """A head of 6 numbers: the encoder's, which is recorded first, and the decoder's."""
+    monkeypatch.setattr(backends, "open_gpu", only_refuses)
     weights = load_weights(GOLDEN)
     for field in ("n_audio_head", "n_text_head"):
         narrow = replace(weights, config=replace(weights.config, **{field: 4}))
         with pytest.raises(DeviceError, match="head width 6 "):
-            build(partial(Decoder, narrow), gpu, "gpu")
+            build(partial(Decoder, narrow), Gpu(open_device(adapter)), "gpu")
+        gpu = Gpu(open_device(adapter))
         assert build(partial(Decoder, narrow), gpu, "auto").device == "NumPy"
+        assert gpu.device.lost()
     assert len(lines()) == 2
     assert all("head width 6 is not a multiple of 4" in line for line in lines())
 
@@ -323,9 +290,9 @@ def test_a_codec_alone_is_told_from_a_model(tmp_path: Path, stated: str) -> None
 def test_auto_falls_to_numpy_where_the_gpu_cannot_speak(
     monkeypatch: pytest.MonkeyPatch, lines: Any
 ) -> None:
-    monkeypatch.setattr(backends, "open_gpu", lambda device: Refusing())
+    monkeypatch.setattr(backends, "open_gpu", only_refuses)
     assert oscine.load(SPEAKING, "auto").device == "NumPy"
-    assert lines() == [f"using NumPy on the CPU: {REASON}"]
+    assert lines() == [f"using NumPy on the CPU: a GPU: {REASON}"]
     with pytest.raises(DeviceError, match=REASON):
         oscine.load(SPEAKING, "gpu")
 

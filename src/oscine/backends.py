@@ -9,11 +9,12 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, TypeVar
 
 from oscine.errors import DeviceError, UsageError
+from oscine.gpu.device import implementations, number
 from oscine.ops import Backend
 from oscine.ops.reference import Reference
 
 if TYPE_CHECKING:
-    from oscine.gpu.device import Adapter
+    from oscine.gpu.device import Step
 
 log = logging.getLogger(__name__)
 
@@ -27,7 +28,8 @@ MAX_LOSSES = 2
 def wanted_device(device: str) -> str:
     """The device asked for, in small letters; OSCINE_DEVICE stands in for `auto`, as does nothing.
 
-    Raises UsageError for what is no text, and for names of APIs that are not used here.
+    Raises UsageError for what is no text, for `gpu:` without a number, for names of APIs that are
+    not used here, and for an OSCINE_WEBGPU that names no implementation.
     """
     if not isinstance(device, str):
         raise UsageError(f"device must be text such as auto, cpu or gpu, not {device!r}")
@@ -39,66 +41,100 @@ def wanted_device(device: str) -> str:
         )
     if wanted.partition(":")[0] in ("cuda", "rocm", "mps"):
         raise UsageError(f"{source}{wanted}: oscine needs no CUDA, ROCm or MPS; use {source}gpu")
+    if wanted.startswith("gpu:"):
+        number(wanted)
+    implementations()
     return wanted
 
 
 def choose_backend(device: str) -> Backend:
-    """NumPy or a GPU that passed its check.
+    """NumPy, or the first GPU of `candidates` that passes its check; `auto` ends with NumPy.
 
     Raises DeviceError where a GPU was asked for and none will do.
     """
-    if device == "cpu":
-        return Reference()
-    try:
-        return open_gpu(device)
-    except DeviceError as problem:
-        return fall_back(device, problem)
+    return Reference() if device == "cpu" else next_backend(device, {})
 
 
 def build(make: Callable[[Backend], Made], backend: Backend, device: str) -> Made:
-    """The engine; on NumPy where `auto` has chosen a GPU that cannot do this model.
+    """The engine on a backend, or on the next that can do this model.
 
-    Raises DeviceError where a GPU was asked for.
+    A backend that cannot is closed, so that its memory is there for the next.
+    Raises DeviceError where a GPU was asked for and none can.
     """
+    failed: dict[str, DeviceError] = {}
+    while True:
+        try:
+            return make(backend)
+        except DeviceError as problem:
+            name = getattr(backend, "gpu", backend).name  # in shadow mode that of the adapter too
+            if device == "cpu" or name in failed:
+                raise
+            failed[name] = problem
+        close(backend)
+        backend = next_backend(device, failed)
+
+
+def next_backend(device: str, failed: dict[str, DeviceError]) -> Backend:
+    """As `open_gpu`; NumPy where none is left and the choice is ours, with a line that says why."""
     try:
-        return make(backend)
+        return open_gpu(device, failed)
     except DeviceError as problem:
-        return make(fall_back(device, problem))
+        if device != "auto":
+            raise
+        log.warning("using NumPy on the CPU: %s", reasons(failed) or problem)
+        return Reference()
 
 
-def fall_back(device: str, problem: DeviceError) -> Backend:
-    """NumPy, with a line that says why; the problem itself unless the choice was left to us."""
-    if device != "auto":
-        raise problem
-    log.warning("using NumPy on the CPU: %s", problem)
-    return Reference()
+def open_gpu(device: str, failed: dict[str, DeviceError] | None = None) -> Backend:
+    """As `find_gpu`; where others failed before it, one line says which, why, and what is used."""
+    failed = {} if failed is None else failed
+    backend = find_gpu(device, failed)
+    if failed:
+        log.warning("using %s: %s", backend.name, reasons(failed))
+    return backend
 
 
-def open_gpu(device: str) -> Backend:
-    """The adapter that was asked for, opened and checked against NumPy.
+def find_gpu(device: str, failed: dict[str, DeviceError]) -> Backend:
+    """The first candidate beside those that `failed` that opens and computes what NumPy computes.
 
-    Where Dawn's fails, wgpu's of the same kind is tried. Raises the first DeviceError.
+    Those that fail on the way are added to `failed` by name. Raises the first DeviceError.
     """
     from oscine.gpu.device import candidates
 
-    problems: list[DeviceError] = []
-    for adapter in candidates(device):
+    for step in candidates(device):
+        if step.name in failed:
+            continue
         try:
-            return checked(adapter)
+            return checked(step)
         except DeviceError as problem:
-            log.info("%s under %s: %s", adapter.name, adapter.implementation, problem)
-            problems.append(problem)
-    raise problems[0]
+            failed[step.name] = problem
+    raise next(iter(failed.values()))
 
 
-def checked(adapter: Adapter) -> Backend:
-    """One adapter, open and right; in shadow mode where OSCINE_CHECK asks for it."""
+def reasons(failed: dict[str, DeviceError]) -> str:
+    """Why each backend failed, with its name."""
+    told = {name: str(problem) for name, problem in failed.items()}
+    each = [text if name in text else f"{name}: {text}" for name, text in told.items()]
+    return "; ".join(dict.fromkeys(each))
+
+
+def checked(step: Step) -> Backend:
+    """One adapter, open and right; in shadow mode where OSCINE_CHECK asks for it.
+
+    Raises DeviceError.
+    """
     from oscine.gpu.device import open_device
     from oscine.ops.check import self_check
     from oscine.ops.gpu import Gpu
 
-    gpu = Gpu(open_device(adapter))
-    self_check(gpu)
+    if step.adapter is None:
+        raise step.problem or DeviceError(f"{step.name}: no adapter")
+    gpu = Gpu(open_device(step.adapter))
+    try:
+        self_check(gpu)
+    except DeviceError:
+        gpu.device.close()
+        raise
     if os.environ.get("OSCINE_CHECK", "0") not in ("", "0"):
         from oscine.ops.shadow import Shadow
 

@@ -112,8 +112,11 @@ class EngineFactory(Generic[Weights, Held]):
         close(lost.backend)  # a lost device holds its memory until then
         weights = self.network.load_weights(read_checkpoint(self.path), self.dtype)
         try:
-            backend = reopen(lost.device, self.device)
-            self.engine = self.network.engine(weights, backend, lost)
+            self.engine = build(
+                lambda chosen: self.network.engine(weights, chosen, lost),
+                reopen(lost.device, self.device),
+                self.device,
+            )
         except DeviceError as problem:
             backend = fall_back_to_cpu(lost.device, problem)
             self.engine = self.network.engine(weights, backend, lost)

@@ -9,8 +9,10 @@ from typing import Any
 import pytest
 
 from oscine.cli import doctor, run
-from oscine.gpu.device import Adapter
+from oscine.errors import DeviceError
+from oscine.gpu.device import Adapter, Step
 from oscine.ops.check import CASES, SELF_CHECK, Result, run_case
+from oscine.ops.reference import Reference
 
 Capture = pytest.CaptureFixture[str]
 
@@ -35,13 +37,39 @@ def plain_environment(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.fixture
 def machine(monkeypatch: pytest.MonkeyPatch) -> Any:
-    """machine(adapters, results): what is there, and how its kernels do."""
+    """machine(adapters, results, wrong): what is there, how its kernels do, which fail at loading.
 
-    def build(adapters: list[Adapter], results: list[Result] = RIGHT) -> None:
-        monkeypatch.setattr("oscine.gpu.device.adapters", lambda name: adapters)
+    Each implementation has those adapters that are its own.
+    """
+
+    def build(
+        adapters: list[Adapter], results: list[Result] = RIGHT, wrong: tuple[str, ...] = ()
+    ) -> None:
+        def checked(step: Step) -> Reference:
+            if step.adapter is None:
+                assert step.problem is not None
+                raise step.problem
+            if step.implementation in wrong:
+                raise DeviceError(f"{step.name} fails its check against NumPy")
+            return Reference()
+
+        monkeypatch.delenv("OSCINE_WEBGPU", raising=False)
+        monkeypatch.setattr(
+            "oscine.gpu.device.adapters",
+            lambda name: [a for a in adapters if a.implementation == name],
+        )
+        monkeypatch.setattr("oscine.backends.checked", checked)
         monkeypatch.setattr(doctor, "check_kernels", lambda adapter: results)
 
     return build
+
+
+def steps(found: dict[str, Any]) -> list[tuple[str, str]]:
+    """What was tried, and what came of it."""
+    return [
+        (step["implementation"], "used" if step["used"] else step["problem"] or "not needed")
+        for step in found["chain"]
+    ]
 
 
 def test_no_adapter_is_no_illness(machine: Any, capsys: Capture) -> None:
@@ -49,6 +77,7 @@ def test_no_adapter_is_no_illness(machine: Any, capsys: Capture) -> None:
     assert run(["doctor"]) == 0
     out = capsys.readouterr().out
     assert "No WebGPU adapter." in out
+    assert "tried in this order:\n  numpy: used\n" in out
     assert "chosen: NumPy: no WebGPU adapter; install" in out
     assert out.endswith("\nno GPU to use: oscine runs on the CPU, in NumPy\n")
 
@@ -75,10 +104,14 @@ def test_a_software_adapter_is_not_taken_unasked(machine: Any, capsys: Capture) 
 
 
 def test_a_healthy_gpu(machine: Any, capsys: Capture) -> None:
-    machine([CARD, SOFTWARE])
+    machine([CARD, SOFTWARE, replace(CARD, implementation="dawn")])
     assert run(["doctor"]) == 0
     out = capsys.readouterr().out
-    assert "chosen: GeForce RTX 4090: the best hardware adapter" in out
+    tried = (
+        "  dawn: GeForce RTX 4090: used\n  wgpu: GeForce RTX 4090: not needed\n  numpy: not needed"
+    )
+    assert f"\ntried in this order:\n{tried}\n" in out
+    assert "chosen: GeForce RTX 4090: the first that passes its check" in out
     assert "features: f16, subgroups" in out
     assert "max-buffer-size 1073741824" in out
     assert out.count(" ok") == len(CASES)
@@ -100,6 +133,44 @@ def test_a_gpu_that_computes_wrong(machine: Any, capsys: Capture, error: float) 
     assert [(row["case"], row["kernels"]) for row in wrong] == [(CASES[0].name, ["layer_norm"])]
 
 
+def test_the_chain_as_far_as_it_goes(machine: Any, capsys: Capture) -> None:
+    both = [replace(CARD, implementation="dawn"), CARD]
+    fails = "GeForce RTX 4090 (Vulkan, {}) fails its check against NumPy"
+    machine(both, RIGHT, ("dawn",))
+    assert run(["doctor", "--json"]) == 0
+    found = json.loads(capsys.readouterr().out)
+    assert steps(found) == [
+        ("dawn", fails.format("dawn")), ("wgpu", "used"), ("numpy", "not needed")
+    ]  # fmt: skip
+    assert found["chosen"]["implementation"] == "wgpu"
+
+    wrong = [Result(CASES[0], 0.5, ("layer_norm",))]
+    machine(both, wrong, ("dawn", "wgpu"))
+    assert run(["doctor", "--json"]) == 1
+    found = json.loads(capsys.readouterr().out)
+    assert [outcome for _, outcome in steps(found)] == [
+        fails.format("dawn"), fails.format("wgpu"), "used"
+    ]  # fmt: skip
+    assert found["chosen"] is None and found["kernels"]  # of the first, which explains it
+    assert run(["doctor", "--json", "--device", "gpu"]) == 1
+    found = json.loads(capsys.readouterr().out)
+    assert [name for name, _ in steps(found)] == ["dawn", "wgpu"]
+
+    machine([CARD])
+    assert run(["doctor", "--json"]) == 0
+    found = json.loads(capsys.readouterr().out)
+    assert steps(found)[:2] == [("dawn", "dawn lists no adapter"), ("wgpu", "used")]
+
+
+def test_a_card_that_fails_at_loading_and_in_no_case(machine: Any, capsys: Capture) -> None:
+    """As one whose memory is taken: nothing uses it, so it is no healthy one."""
+    machine([CARD], RIGHT, ("wgpu",))
+    assert run(["doctor"]) == 1
+    out = capsys.readouterr().out
+    assert "chosen: NumPy: dawn lists no adapter; GeForce" in out
+    assert out.endswith("\nGeForce RTX 4090 cannot be used: use --device cpu\n")
+
+
 @pytest.mark.parametrize("choice", ["auto", "cpu", "gpu", "radeon"])
 @pytest.mark.parametrize("there", [[], [CARD]])
 @pytest.mark.parametrize("results", [RIGHT, []])
@@ -111,7 +182,7 @@ def test_what_it_says_and_its_exit_code_agree(
     assert json.loads(capsys.readouterr().out)["passed"] == (code == 0)
 
 
-@pytest.mark.parametrize("choice", ["radeon", "gpu:7", "gpu:x"])
+@pytest.mark.parametrize("choice", ["radeon", "gpu:7"])
 def test_a_choice_is_named_as_it_was_made(
     machine: Any, capsys: Capture, monkeypatch: pytest.MonkeyPatch, choice: str
 ) -> None:
@@ -140,12 +211,15 @@ def test_oscine_device_is_what_is_looked_at(
     assert (found["chosen"], found["reason"]) == (None, "asked for")
 
 
-def test_a_wrong_implementation_is_one_line(
-    capsys: Capture, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize("command", [["doctor"], ["transcribe", "none.wav"], ["speak", "Hello"]])
+def test_a_wrong_implementation_or_number_is_misuse_in_one_line(
+    capsys: Capture, monkeypatch: pytest.MonkeyPatch, command: list[str]
 ) -> None:
+    assert run([*command, "--device", "gpu:x"]) == 2
+    assert capsys.readouterr().err == "oscine: --device gpu:x: write gpu:0, gpu:1, …\n"
     monkeypatch.setenv("OSCINE_WEBGPU", "metal")
-    assert run(["doctor"]) == 1
-    assert capsys.readouterr().err == "oscine: OSCINE_WEBGPU=metal: not one of wgpu, dawn\n"
+    assert run(command) == 2
+    assert capsys.readouterr().err == "oscine: OSCINE_WEBGPU=metal: not one of dawn, wgpu\n"
 
 
 @pytest.mark.gpu

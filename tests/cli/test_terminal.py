@@ -159,10 +159,13 @@ def test_an_adapter_may_call_itself_anything(
     from dataclasses import replace
 
     from oscine.cli import doctor
+    from oscine.ops.check import CASES, Result
+    from oscine.ops.reference import Reference
 
     card = replace(CARD, name=HOSTILE, driver=HOSTILE)
     monkeypatch.setattr("oscine.gpu.device.adapters", lambda name: [card])
-    monkeypatch.setattr(doctor, "check_kernels", lambda adapter: [])
+    monkeypatch.setattr(doctor, "find_gpu", lambda *asked: Reference())
+    monkeypatch.setattr(doctor, "check_kernels", lambda adapter: [Result(CASES[0], 0.0, ())])
     assert run(["doctor"]) == 0
     out, error = capsysbinary.readouterr()
     assert no_controls(out)

@@ -1,8 +1,9 @@
 // A Vulkan driver that hands everything to a real one (FAULTY_DRIVER_OF names its library) and
 // fails on request: faulty_driver_lose() loses the device, as a watchdog or an unplugged card
-// does; faulty_driver_room(bytes) is all the device memory there is from then on. No headers of
+// does; faulty_driver_room(bytes) is all the device memory there is from then on. Built with
+// another CARD it is the driver of a second, equal card: its device has another UUID. No headers of
 // Vulkan are needed: an installable driver is two exported functions, and what is replaced here
-// has plain arguments. Numbers: VkResult of the Vulkan specification.
+// has plain arguments. Numbers: VkResult and VkStructureType of the Vulkan specification.
 #include <dlfcn.h>
 #include <stdint.h>
 #include <stdlib.h>
@@ -10,7 +11,12 @@
 
 #define DEVICE_LOST (-4)
 #define OUT_OF_DEVICE_MEMORY (-2)
+#define VULKAN_11_PROPERTIES 50
+#define ID_PROPERTIES 1000071004
 #define MOST 65536
+#ifndef CARD
+#define CARD 0
+#endif
 
 typedef void (*Function)(void);
 typedef Function (*Lookup)(void *, const char *);
@@ -64,6 +70,20 @@ static void vkFreeMemory(void *device, uint64_t memory, const void *pool) {
     release(device, memory, pool);
 }
 
+struct Chained {  // what these structures begin with
+    uint32_t type;
+    struct Chained *next;
+    uint8_t device_uuid[16];
+};
+
+static void (*properties)(void *, struct Chained *);
+static void vkGetPhysicalDeviceProperties2(void *device, struct Chained *answer) {
+    properties(device, answer);
+    for (struct Chained *each = answer->next; each; each = each->next)
+        if (each->type == VULKAN_11_PROPERTIES || each->type == ID_PROPERTIES)
+            each->device_uuid[15] ^= CARD;
+}
+
 static Function from_instance(void *, const char *), from_device(void *, const char *);
 
 static Function replaced(const char *name, Function found) {
@@ -82,6 +102,7 @@ static Function replaced(const char *name, Function found) {
     REPLACE(vkGetSemaphoreCounterValue, real_vkGetSemaphoreCounterValue)
     REPLACE(vkAllocateMemory, allocate)
     REPLACE(vkFreeMemory, release)
+    REPLACE(vkGetPhysicalDeviceProperties2, properties)
     if (found && !strcmp(name, "vkGetInstanceProcAddr")) return (Function)from_instance;
     if (found && !strcmp(name, "vkGetDeviceProcAddr")) {
         device_lookup = (Lookup)found;
@@ -116,5 +137,5 @@ int vk_icdNegotiateLoaderICDInterfaceVersion(uint32_t *version) {
 
 Function vk_icdGetPhysicalDeviceProcAddr(void *instance, const char *name) {
     Lookup lookup = (Lookup)real("vk_icdGetPhysicalDeviceProcAddr");
-    return lookup ? lookup(instance, name) : 0;
+    return lookup ? replaced(name, lookup(instance, name)) : 0;
 }

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import json
+from dataclasses import dataclass
 from typing import Annotated, Any
 
 import typer
 from rich.console import Console
 from rich.table import Table
 
-from oscine.backends import wanted_device
+from oscine.backends import close, find_gpu, reasons, wanted_device
 from oscine.cli.console import emit
 from oscine.cli.engine import start_log
 from oscine.cli.openai_style import OpenAIStyle
@@ -23,31 +24,69 @@ from oscine.terminal import printable
 app = typer.Typer(add_completion=False, rich_markup_mode=None)
 
 
+@dataclass(frozen=True)
+class Chain:
+    """What a choice of device tries in order, and where that ends."""
+
+    steps: list[dict[str, Any]]
+    adapter: Adapter | None  # the one that is used
+    suspect: Adapter | None  # the first of those that failed, where none is used
+    reason: str
+
+
 def describe(adapter: Adapter) -> dict[str, Any]:
     """An adapter for JSON."""
     return {
-        "name": adapter.name,
+        "name": adapter.title,
         "kind": "software" if adapter.software else adapter.kind,
         "implementation": adapter.implementation,
         "backend": adapter.backend,
+        "identity": adapter.identity,
         "driver": adapter.driver,
         "features": sorted(adapter.features),
         "limits": adapter.limits,
     }
 
 
-def decide(choice: str) -> tuple[Adapter | None, str]:
-    """The adapter that `choice` takes, and why."""
+def follow(choice: str) -> Chain:
+    """What a command would take for `choice`, found as it would find it."""
     if choice == "cpu":
-        return None, "asked for"
+        return Chain([numpy_step(used=True)], None, None, "asked for")
+    failed: dict[str, DeviceError] = {}
     try:
-        adapter = gpu_device.choose(choice)
-    except DeviceError as problem:
-        return None, f"{problem}"
-    order = "Dawn before wgpu where both are installed; OSCINE_WEBGPU names one"
-    if adapter.software:
-        return adapter, "a software adapter, taken only because it was asked for"
-    return adapter, f"the best hardware adapter: discrete before integrated; {order}"
+        candidates = gpu_device.candidates(choice)
+    except DeviceError as none:
+        last = [numpy_step(used=True)] if choice == "auto" else []
+        return Chain(last, None, None, f"{none}")
+    try:
+        close(find_gpu(choice, failed))
+        reason = "the first that passes its check: discrete before integrated, Dawn before wgpu"
+    except DeviceError:
+        reason = reasons(failed)
+    steps, used = [], None
+    for step in candidates:
+        problem = failed.get(step.name)
+        fits = used is None and problem is None
+        used = step.adapter if fits else used
+        steps.append(
+            {
+                "implementation": step.implementation,
+                "adapter": step.adapter.title if step.adapter else None,
+                "problem": f"{problem or step.problem or ''}",
+                "used": fits,
+            }
+        )
+    if choice == "auto":
+        steps.append(numpy_step(used=used is None))
+    if used and used.software:
+        reason = "a software adapter, taken only because it was asked for"
+    suspect = None if used else next((s.adapter for s in candidates if s.adapter), None)
+    return Chain(steps, used, suspect, reason)
+
+
+def numpy_step(*, used: bool) -> dict[str, Any]:
+    """The last step, which cannot fail."""
+    return {"implementation": "numpy", "adapter": None, "problem": "", "used": used}
 
 
 def lacks_adapter(choice: str, adapter: object) -> bool:
@@ -56,35 +95,28 @@ def lacks_adapter(choice: str, adapter: object) -> bool:
 
 
 def check_kernels(adapter: Adapter) -> list[Result]:
-    """Every case on the adapter."""
-    gpu = Gpu(gpu_device.open_device(adapter))
-    return [run_case(gpu, case) for case in CASES]
+    """Every case on the adapter; none where it does not open or stops on the way."""
+    try:
+        gpu = Gpu(gpu_device.open_device(adapter))
+        return [run_case(gpu, case) for case in CASES]
+    except DeviceError:
+        return []
 
 
 def report(choice: str) -> dict[str, Any]:
     """Everything the doctor knows."""
-    seen = [a for name in gpu_device.implementations() for a in gpu_device.adapters(name)]
-    adapter, reason = decide(choice)
-    results = check_kernels(adapter) if adapter else []
-    passed = all(result.passed for result in results)
-    lacking = lacks_adapter(choice, adapter)
-    if lacking:
-        by_variable = not gpu_device.said(choice).startswith("--device")
-        remedy = "unset OSCINE_DEVICE or use" if by_variable else "use --device auto or"
-        verdict = f"the GPU asked for is not there: {remedy} --device cpu"
-    elif adapter is None:
-        verdict = "no GPU to use: oscine runs on the CPU, in NumPy"
-    elif passed:
-        verdict = f"{adapter.name} computes what NumPy computes"
-    else:
-        verdict = f"{adapter.name} does NOT compute what NumPy computes: use --device cpu"
+    chain = follow(choice)
+    examined = chain.adapter or chain.suspect
+    results = check_kernels(examined) if examined else []
+    right = bool(results) and all(result.passed for result in results)
+    loads = {name: unloadable(name) for name in gpu_device.MODULES}
     return {
-        "adapters": [describe(a) for a in seen],
-        "implementations": {
-            name: gpu_device.load_api(name) is not None for name in gpu_device.MODULES
-        },
-        "chosen": describe(adapter) if adapter else None,
-        "reason": reason,
+        "adapters": [describe(a) for name in gpu_device.implementations() for a in listed(name)],
+        "implementations": {name: not problem for name, problem in loads.items()},
+        "unloadable": {name: problem for name, problem in loads.items() if problem},
+        "chain": chain.steps,
+        "chosen": describe(chain.adapter) if chain.adapter else None,
+        "reason": chain.reason,
         "kernels": [
             {
                 "case": r.case.name,
@@ -95,9 +127,45 @@ def report(choice: str) -> dict[str, Any]:
             }
             for r in results
         ],
-        "verdict": verdict,
-        "passed": passed and not lacking,
+        "verdict": verdict(choice, chain, right),
+        "passed": right if chain.adapter else not (examined or lacks_adapter(choice, None)),
     }
+
+
+def verdict(choice: str, chain: Chain, right: bool) -> str:
+    """What it all means, in a line; `right` says whether every kernel computes what NumPy does."""
+    examined = chain.adapter or chain.suspect
+    if examined:
+        if right and chain.adapter:
+            return f"{examined.title} computes what NumPy computes"
+        if right:
+            return f"{examined.title} cannot be used: use --device cpu"
+        return f"{examined.title} does NOT compute what NumPy computes: use --device cpu"
+    if not lacks_adapter(choice, None):
+        return "no GPU to use: oscine runs on the CPU, in NumPy"
+    by_variable = not gpu_device.said(choice).startswith("--device")
+    remedy = "unset OSCINE_DEVICE or use" if by_variable else "use --device auto or"
+    return f"the GPU asked for is not there: {remedy} --device cpu"
+
+
+def unloadable(implementation: str) -> str:
+    """Why an implementation cannot be used; empty where it can."""
+    package = gpu_device.MODULES[implementation]
+    if not gpu_device.installed(implementation):
+        return f"the package {package} is not installed"
+    try:
+        gpu_device.load_api(implementation)
+    except DeviceError as problem:
+        return str(problem)
+    return ""
+
+
+def listed(implementation: str) -> list[Adapter]:
+    """Its adapters; none where it cannot list them."""
+    try:
+        return gpu_device.adapters(implementation)
+    except DeviceError:
+        return []
 
 
 def all_printable(found: Any) -> Any:
@@ -117,17 +185,21 @@ def show(found: dict[str, Any], choice: str, console: Console) -> None:
     for a in found["adapters"]:
         adapters.add_row(a["name"], a["kind"], a["backend"], a["implementation"], a["driver"])
     console.print(adapters if found["adapters"] else "No WebGPU adapter.")
-    missing = [name for name, there in found["implementations"].items() if not there]
-    for name in missing:
-        extra = " (pip install 'wgpudawn>=0.32')" if name == "dawn" else ""
-        console.print(f"{name} is not installed or does not load{extra}")
+    for name, problem in found["unloadable"].items():
+        console.print(f"{name}: {problem}")
+    console.print("\ntried in this order:")
+    for step in found["chain"]:
+        tried = f"{step['implementation']}: {step['adapter'] or ''}".removesuffix(": ")
+        outcome = "used" if step["used"] else step["problem"] or "not needed"
+        console.print(f"  {tried}: {outcome}")
     chosen = found["chosen"]
     taken = "nothing" if lacks_adapter(choice, chosen) else "NumPy"
     console.print(f"\nchosen: {chosen['name'] if chosen else taken}: {found['reason']}")
     if chosen:
         console.print(f"features: {', '.join(chosen['features']) or 'none'}")
         limits = ", ".join(f"{name} {value}" for name, value in chosen["limits"].items())
-        console.print(f"limits: {limits}\n")
+        console.print(f"limits: {limits}")
+    if found["kernels"]:
         table = Table("case", "kernels", "difference", "limit", "", box=None)
         for row in found["kernels"]:
             error = "not equal" if row["error"] is None else f"{row['error']:.1e}"
@@ -135,7 +207,7 @@ def show(found: dict[str, Any], choice: str, console: Console) -> None:
             table.add_row(
                 row["case"], ", ".join(row["kernels"]), error, f"{row['limit']:.0e}", mark
             )
-        console.print(table)
+        console.print("", table)
     console.print(f"\n{found['verdict']}")
 
 
@@ -154,6 +226,7 @@ def doctor(
     """Check this machine's GPUs against NumPy.
 
     It lists the adapters, says which one is used and why, and compares every kernel with NumPy.
+    It shows what is tried in which order, and what came of it.
     Exit code 1 if the chosen adapter computes anything wrong, or the one asked for is not there.
     """
     choice = wanted_device(device)

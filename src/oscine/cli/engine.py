@@ -104,7 +104,7 @@ def set_threads(number: int | None) -> None:
 
 def check_device(device: str) -> None:
     """Refuse what is known to be no device without looking for any."""
-    if device not in ("auto", "cpu") or "OSCINE_DEVICE" in os.environ:
+    if device not in ("auto", "cpu") or {"OSCINE_DEVICE", "OSCINE_WEBGPU"} & os.environ.keys():
         from oscine.backends import wanted_device  # slow to import
 
         wanted_device(device)

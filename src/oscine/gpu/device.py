@@ -1,7 +1,7 @@
 """Adapters and devices: the one place that imports a WebGPU implementation.
 
-`wgpu` (wgpu-native) is the standard one, `wgpudawn` (Dawn) the optional one; both have the same
-Python API, and what differs between them is written down here and nowhere else.
+`wgpudawn` (Dawn) is tried first, `wgpu` (wgpu-native) is what stays where Dawn will not do; both
+have the same Python API, and what differs between them is written down here and nowhere else.
 
 What happens when a device is lost or full, found with wgpu-native 29 and Dawn over a driver that
 fails on request (tests/gpu/faulty_driver.c):
@@ -24,20 +24,27 @@ fails on request (tests/gpu/faulty_driver.c):
 from __future__ import annotations
 
 import importlib
+import importlib.util
 import logging
 import os
+import sys
 import traceback
+import uuid
+from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass, replace
 from functools import cache
 from typing import Any
 
-from oscine.errors import DeviceError, DeviceLostError, DeviceMemoryError
+from oscine.errors import DeviceError, DeviceLostError, DeviceMemoryError, UsageError
 
 log = logging.getLogger(__name__)
 
-MODULES = {"wgpu": "wgpu", "dawn": "wgpudawn"}
+#: The package of each implementation, in the order to try them.
+MODULES = {"dawn": "wgpudawn", "wgpu": "wgpu"}
+#: What a package raises that does not load, or has changed under us: wgpudawn is young.
+BROKEN = (ImportError, OSError, RuntimeError, AttributeError, TypeError, KeyError)
 #: How each implementation spells the features that kernels can use, by our name.
 FEATURES = {
     "wgpu": {"subgroups": "subgroup", "f16": "shader-f16", "timestamps": "timestamp-query"},
@@ -61,6 +68,8 @@ LOSS_LOGGED = ("DEVICE LOST", "The WGPU device was lost")
 WAIT_NANOSECONDS = 100_000_000  # of one wait in Dawn, between which Python may be interrupted
 WAITS = 10  # in vain before a tick
 RANK = {"DiscreteGPU": 0, "IntegratedGPU": 1, "Unknown": 2, "CPU": 3}
+#: The APIs that a card is taken through, best first; OpenGL only lists cards again.
+APIS = ("Vulkan", "Metal", "D3D12", "D3D11")
 LIMITS = (
     "max-buffer-size",
     "max-storage-buffer-binding-size",
@@ -88,11 +97,42 @@ class Adapter:
     features: frozenset[str]  # our names: FEATURES
     limits: dict[str, int]
     handle: Any
+    identity: str = ""  # Vulkan's UUID (nvidia-smi's too) or Windows's LUID; Dawn alone tells it
+    twin: int = 0  # how many adapters of the same name and API are listed before it
 
     @property
     def software(self) -> bool:
         """Computed on the CPU: right for tests, slower than NumPy for work."""
         return self.kind == "CPU"
+
+    @property
+    def title(self) -> str:
+        """The name; the second of two equal cards has `#2` after it."""
+        return f"{self.name} #{self.twin + 1}" if self.twin else self.name
+
+    @property
+    def full_name(self) -> str:
+        """For people: adapter, API and implementation."""
+        return f"{self.title} ({self.backend}, {self.implementation})"
+
+    @property
+    def card(self) -> tuple[str, str, int]:
+        """The same for both implementations: each lists equal cards in the driver's order."""
+        return self.name, self.backend, self.twin
+
+
+@dataclass(frozen=True, slots=True)
+class Step:
+    """One attempt on the way to a device: an adapter, or why an implementation has none."""
+
+    implementation: str
+    adapter: Adapter | None
+    problem: DeviceError | None = None
+
+    @property
+    def name(self) -> str:
+        """What the step tries, for people."""
+        return self.adapter.full_name if self.adapter else self.implementation
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,8 +146,7 @@ class Device:
     @property
     def name(self) -> str:
         """For people: adapter, API and implementation."""
-        a = self.adapter
-        return f"{a.name} ({a.backend}, {a.implementation})"
+        return self.adapter.full_name
 
     @property
     def features(self) -> frozenset[str]:
@@ -277,13 +316,26 @@ def is_news(record: logging.LogRecord) -> bool:
 
 
 def implementations() -> list[str]:
-    """The implementations to try, in order; OSCINE_WEBGPU names the only one."""
-    wanted = os.environ.get("OSCINE_WEBGPU", "")
+    """The implementations to try, in order; OSCINE_WEBGPU names the only one.
+
+    One that is not installed is none to try, unless it is named: there are systems without its
+    wheel. Raises UsageError for a name that there is not.
+    """
+    wanted = os.environ.get("OSCINE_WEBGPU", "").strip().lower()
     if wanted:
         if wanted not in MODULES:
-            raise DeviceError(f"OSCINE_WEBGPU={wanted}: not one of {', '.join(MODULES)}")
+            raise UsageError(f"OSCINE_WEBGPU={wanted}: not one of {', '.join(MODULES)}")
         return [wanted]
-    return ["dawn", "wgpu"]
+    return [name for name in MODULES if installed(name)]
+
+
+def installed(implementation: str) -> bool:
+    """Whether its package is there; it may still not load."""
+    package = MODULES[implementation]
+    try:
+        return package in sys.modules or importlib.util.find_spec(package) is not None
+    except ImportError:  # a finder of another program's
+        return False
 
 
 @contextmanager
@@ -312,31 +364,47 @@ def set_toggles(extras: Any) -> None:
 
 
 def load_api(implementation: str) -> Any:
-    """The WebGPU module, or None where it is not installed or its library does not load."""
+    """The WebGPU module. Raises DeviceError where it, or its library, does not load."""
+    package = MODULES[implementation]
     try:
         with surroundings():
-            api = importlib.import_module(MODULES[implementation])
+            api = importlib.import_module(package)
             if implementation == "dawn":
                 set_toggles(importlib.import_module("wgpudawn.backends.dawn.extras"))
             else:
                 importlib.import_module("wgpu.backends.wgpu_native")
-    except (ImportError, OSError, RuntimeError) as problem:
-        log.debug("%s cannot be used: %s", implementation, problem)
-        return None
-    logging.getLogger(MODULES[implementation]).addFilter(is_news)
+    except BROKEN as problem:
+        raise DeviceError(f"the package {package} cannot be loaded ({problem})") from problem
+    logging.getLogger(package).addFilter(is_news)
     return api
 
 
 def adapters(implementation: str) -> list[Adapter]:
-    """All adapters of one implementation, best first, each once (not again through OpenGL)."""
+    """All adapters of one implementation, best first, each once (not again through OpenGL).
+
+    Raises DeviceError where it does not load, or cannot list them.
+    """
     with surroundings():
         api = load_api(implementation)
-        handles = [] if api is None else api.gpu.enumerate_adapters_sync()
-    found = []
-    for handle in handles:
+        try:
+            found = read_adapters(implementation, api)
+        except (*BROKEN, getattr(api, "GPUError", RuntimeError)) as problem:
+            told = f"{MODULES[implementation]} cannot list adapters"
+            raise DeviceError(f"{told} ({one_line(problem)})") from problem
+    return sorted(found, key=lambda adapter: (RANK[adapter.kind], APIS.index(adapter.backend)))
+
+
+def read_adapters(implementation: str, api: Any) -> list[Adapter]:
+    """What `adapters` sorts, in the order of the drivers."""
+    found: list[Adapter] = []
+    twins: Counter[tuple[str, str]] = Counter()
+    for handle in handles(implementation, api):
         info = handle.info
-        backend = str(info["backend_type"])
-        if backend in ("OpenGL", "OpenGLES", "Null"):
+        name, backend = str(info["device"]).strip() or "unnamed adapter", str(info["backend_type"])
+        identity = identity_of(implementation, handle)
+        if backend not in APIS or (
+            identity and identity in {adapter.identity for adapter in found}
+        ):
             continue
         names = FEATURES[implementation].items()
         features = {ours for ours, theirs in names if theirs in handle.features}
@@ -345,63 +413,149 @@ def adapters(implementation: str) -> list[Adapter]:
         found.append(
             Adapter(
                 implementation=implementation,
-                name=str(info["device"]).strip() or "unnamed adapter",
+                name=name,
                 kind=str(info["adapter_type"]) if info["adapter_type"] in RANK else "Unknown",
                 backend=backend,
                 driver=str(info.get("description", "")),
                 features=frozenset(features),
                 limits={name: int(handle.limits[name]) for name in LIMITS},
                 handle=handle,
+                identity=identity,
+                twin=twins[name, backend],
             )
         )
-    return sorted(found, key=lambda adapter: RANK[adapter.kind])
+        twins[name, backend] += 1
+    return found
+
+
+def handles(implementation: str, api: Any) -> list[Any]:
+    """All adapters as the module gives them.
+
+    wgpudawn's public call leaves out the second of two equal cards; a version without the private
+    one does no worse than that.
+    """
+    if implementation == "dawn" and hasattr(api.gpu, "_enumerate_all_adapters"):
+        return list(api.gpu._enumerate_all_adapters())
+    return list(api.gpu.enumerate_adapters_sync())
+
+
+def identity_of(implementation: str, handle: Any) -> str:
+    """What tells an adapter from all others of its API; empty where the implementation does not.
+
+    One card may be listed twice, through two drivers or manifests.
+    """
+    if implementation != "dawn":
+        return ""
+    known = dawn_properties(handle)
+    backend = str(handle.info["backend_type"])
+    if "vulkan_uuids" in known:
+        return f"{backend} {uuid.UUID(bytes=known['vulkan_uuids']['device_uuid'])}"
+    return f"{backend} {known['d3d']['luid']:x}" if "d3d" in known else ""
+
+
+def dawn_properties(handle: Any) -> dict[str, Any]:
+    """What Dawn knows of an adapter besides WebGPU's own."""
+    extras = importlib.import_module("wgpudawn.backends.dawn.extras")
+    return dict(extras.get_adapter_properties(handle))
 
 
 def has_our_matrices(handle: Any, features: set[str]) -> bool:
     """Whether an adapter of Dawn multiplies the matrices of our kernels, in subgroups of 32."""
     if not {"matrix", "f16", "subgroups"} <= features:
         return False
-    extras = importlib.import_module("wgpudawn.backends.dawn.extras")
-    offered = extras.get_adapter_properties(handle).get("subgroup_matrix_configs", ())
+    offered = dawn_properties(handle).get("subgroup_matrix_configs", ())
     return any(config.items() >= (MATRIX | LANES).items() for config in offered)
 
 
 def choose(choice: str) -> Adapter:
-    """The adapter that `auto`, `gpu`, `gpu:N` or a part of a name stands for: the first candidate.
+    """The adapter that `auto`, `gpu`, `gpu:N` or a part of a name stands for: the first there is.
 
     Raises DeviceError if there is none.
     """
-    return candidates(choice)[0]
+    return next(step.adapter for step in candidates(choice) if step.adapter)
 
 
-def candidates(choice: str) -> list[Adapter]:
-    """That adapter, then the same kind as the other implementation has it.
+def candidates(choice: str) -> list[Step]:
+    """What to try, in order: each card of the best kind under Dawn, then under wgpu.
 
-    `auto` takes hardware only; `gpu` the best there is. Raises DeviceError if there is none.
+    An implementation that has none of these cards is a step with its reason. `auto` takes
+    hardware only; `gpu` the best there is. Raises DeviceError if there is no adapter at all.
     """
+    tried = implementations()
+    seen: dict[str, list[Adapter]] = {}
+    problems: dict[str, DeviceError] = {}
     with surroundings():
-        seen = {name: adapters(name) for name in implementations()}
+        for name in tried:
+            try:
+                seen[name] = adapters(name)
+            except DeviceError as broken:
+                problems[name] = broken
+    found = meant(choice, seen)
+    if not found:
+        raise no_adapter(choice, seen, problems)
+    cards = list(dict.fromkeys(adapter.card for adapter in found))
+    found.sort(key=lambda adapter: cards.index(adapter.card))  # stable: Dawn stays before wgpu
+    steps = [Step(adapter.implementation, adapter) for adapter in found]
+    for name in set(tried) - {adapter.implementation for adapter in found}:
+        listed = "; ".join(described(seen.get(name, []))) or "no adapter"
+        problem = problems.get(name) or DeviceError(f"{name} lists {listed}")
+        steps.insert(0 if name == tried[0] else len(steps), Step(name, None, problem))
+    return steps
+
+
+def meant(choice: str, seen: dict[str, list[Adapter]]) -> list[Adapter]:
+    """The adapters of all implementations that a choice may mean, of the best kind among them."""
     if choice.startswith("gpu:"):  # a number of the list that `oscine doctor` shows first
         first = next((listed for listed in seen.values() if listed), [])
-        seen = {"": first}
-    found = [a for listed in seen.values() for a in matching(choice, listed)]
-    found.sort(key=lambda adapter: RANK[adapter.kind])  # stable: Dawn stays before wgpu
-    if found:
-        return [adapter for adapter in found if adapter.kind == found[0].kind]
-    everything = [adapter for listed in seen.values() for adapter in listed]
-    if not any(load_api(name) for name in implementations()):
-        package = MODULES[implementations()[-1]]  # the one that OSCINE_WEBGPU names, or wgpu
+        cards = {adapter.card for adapter in first[number(choice) :][:1]}
+        return [a for listed in seen.values() for a in listed if a.card in cards]
+    found = [a for listed in seen.values() for a in listed if matches(choice, a)]
+    best = min((RANK[adapter.kind] for adapter in found), default=0)
+    return [adapter for adapter in found if RANK[adapter.kind] == best]
+
+
+def number(choice: str) -> int:
+    """The N of gpu:N. Raises UsageError where it is none."""
+    digits = choice.removeprefix("gpu:")
+    if not (digits.isascii() and digits.isdigit()):
+        raise UsageError(f"{said(choice)}: write gpu:0, gpu:1, …")
+    return int(digits)
+
+
+def matches(choice: str, adapter: Adapter) -> bool:
+    """Whether `auto`, `gpu` or a part of a name may mean an adapter."""
+    if choice == "auto":
+        return not adapter.software
+    return choice == "gpu" or choice.lower() in adapter.title.lower()
+
+
+def described(listed: list[Adapter]) -> list[str]:
+    """Adapters by name and kind, each once."""
+    return list(dict.fromkeys(f"{adapter.title} [{adapter.kind}]" for adapter in listed))
+
+
+def no_adapter(
+    choice: str, seen: dict[str, list[Adapter]], problems: dict[str, DeviceError]
+) -> DeviceError:
+    """Why a choice means no adapter, and what to do."""
+    if not seen:  # no implementation loads
+        wanted = os.environ.get("OSCINE_WEBGPU", "").strip().lower()
+        package = MODULES[wanted or "wgpu"]
+        told = "; ".join(str(problem) for problem in problems.values())
+        told = told or f"the package {package} is not installed"
         remedy = f"pip install {package}, or --device cpu"
-        if os.environ.get("OSCINE_WEBGPU"):
-            remedy += f"; OSCINE_WEBGPU={os.environ['OSCINE_WEBGPU']} lets no other be used"
-        raise DeviceError(f"the package {package} cannot be loaded; {remedy}")
+        if wanted:
+            remedy += f"; OSCINE_WEBGPU={wanted} lets no other be used"
+        return DeviceError(f"{told}; {remedy}")
+    everything = [adapter for listed in seen.values() for adapter in listed]
     if not everything:
         remedy = "install your GPU's Vulkan driver (libvulkan and an ICD), or use --device cpu"
-        raise DeviceError(f"no WebGPU adapter; {remedy}")
-    names = "; ".join(dict.fromkeys(f"{a.name} [{a.kind}]" for a in everything))
+        told = "; ".join(["no WebGPU adapter", *(str(problem) for problem in problems.values())])
+        return DeviceError(f"{told}; {remedy}")
+    names = "; ".join(described(everything))
     if choice == "auto":
-        raise DeviceError(f"no hardware GPU; there is: {names}, which --device gpu takes")
-    raise DeviceError(f"{said(choice)}: no such adapter; there is: {names}")
+        return DeviceError(f"no hardware GPU; there is: {names}, which --device gpu takes")
+    return DeviceError(f"{said(choice)}: no such adapter; there is: {names}")
 
 
 def said(choice: str) -> str:
@@ -410,37 +564,30 @@ def said(choice: str) -> str:
     return f"OSCINE_DEVICE={choice}" if by_variable else f"--device {choice}"
 
 
-def matching(choice: str, listed: list[Adapter]) -> list[Adapter]:
-    """Those of one implementation's adapters that a choice may mean."""
-    if choice == "auto":
-        return [adapter for adapter in listed if not adapter.software]
-    if choice == "gpu":
-        return listed
-    if choice.startswith("gpu:"):
-        number = choice[4:]
-        if not (number.isascii() and number.isdigit()):
-            raise DeviceError(f"{said(choice)}: write gpu:0, gpu:1, …")
-        return listed[int(number) : int(number) + 1]
-    return [adapter for adapter in listed if choice.lower() in adapter.name.lower()]
-
-
 def open_device(adapter: Adapter, without: frozenset[str] = frozenset()) -> Device:
     """Open an adapter with every feature of ours that it has, and its real limits."""
     api = load_api(adapter.implementation)
     features = adapter.features - without
     names = FEATURES[adapter.implementation]
-    handle = adapter.handle
     try:
-        if adapter.implementation == "dawn":  # Dawn's adapters open one device each
-            handle = next(
-                fresh.handle
-                for fresh in adapters("dawn")
-                if (fresh.name, fresh.backend) == (adapter.name, adapter.backend)
-            )
+        handle = fresh_handle(adapter)
         wanted = [names[feature] for feature in sorted(features)]
         limits = {**adapter.limits}
         with surroundings():
             device = handle.request_device_sync(required_features=wanted, required_limits=limits)
-    except (RuntimeError, StopIteration) as problem:
-        raise DeviceError(f"{adapter.name} cannot be opened: {one_line(problem)}") from problem
+    except RuntimeError as problem:
+        raise DeviceError(f"{adapter.full_name} cannot be opened: {one_line(problem)}") from problem
     return Device(replace(adapter, features=features), api, device)
+
+
+def fresh_handle(adapter: Adapter) -> Any:
+    """The handle of a card that can be opened: Dawn's adapters open one device each.
+
+    Raises DeviceError where it is no longer there.
+    """
+    if adapter.implementation != "dawn":
+        return adapter.handle
+    for fresh in adapters("dawn"):
+        if (fresh.card, fresh.identity) == (adapter.card, adapter.identity):
+            return fresh.handle
+    raise DeviceError(f"{adapter.full_name} is no longer there")
