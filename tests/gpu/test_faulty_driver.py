@@ -7,11 +7,10 @@ it runs in a process of its own: on_faulty_driver.py.
 from __future__ import annotations
 
 import json
-import os
-import shutil
 import signal
 import subprocess
 import sys
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -19,40 +18,17 @@ import pytest
 
 from oscine.gpu.device import Adapter
 
+from .conftest import Drivers
+
 HERE = Path(__file__).resolve().parent
 pytestmark = pytest.mark.gpu
 
 
-def no_driver(reason: str) -> Any:
-    if os.environ.get("OSCINE_REQUIRE_GPU", "0") not in ("", "0"):
-        pytest.fail(f"{reason} (OSCINE_REQUIRE_GPU is set)", pytrace=False)
-    pytest.skip(reason)
-
-
 @pytest.fixture(scope="module")
-def faulty(adapter: Adapter, tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
+def faulty(drivers: Callable[[int], Drivers]) -> dict[str, str]:
     """The environment of a process whose Vulkan driver is the software one, made to fail."""
-    named = os.environ.get("VK_DRIVER_FILES") or os.environ.get("VK_ICD_FILENAMES") or ""
-    known = [Path(named.split(os.pathsep)[0])] if named else []
-    known += sorted(Path("/usr/share/vulkan/icd.d").glob("lvp_icd*.json"))
-    compiler = shutil.which("cc")
-    if not (adapter.software and known and compiler and sys.platform == "linux"):
-        no_driver("needs Linux, a C compiler and Mesa's software driver")
-    folder = tmp_path_factory.mktemp("driver")
-    library, manifest = folder / "faulty_driver.so", folder / "faulty.json"
-    source = HERE / "faulty_driver.c"
-    subprocess.run([compiler, "-O1", "-shared", "-fPIC", "-o", library, source, "-ldl"], check=True)
-    described = json.loads(known[0].read_text(encoding="utf-8"))
-    real = described["ICD"]["library_path"]
-    described["ICD"]["library_path"] = str(library)
-    manifest.write_text(json.dumps(described), encoding="utf-8")
-    return {
-        **os.environ,
-        "FAULTY_DRIVER": str(library),
-        "FAULTY_DRIVER_OF": str(known[0].parent / real if "/" in real else real),
-        "VK_DRIVER_FILES": str(manifest),
-        "VK_ICD_FILENAMES": str(manifest),
-    }
+    [library], environment = drivers(1)
+    return environment | {"FAULTY_DRIVER": str(library)}
 
 
 def run(case: str, environment: dict[str, str]) -> subprocess.CompletedProcess[str]:
