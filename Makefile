@@ -32,12 +32,12 @@ PYTEST = OPENBLAS_NUM_THREADS=1 $(GPU) $(PY) -m pytest -q -n $(JOBS) --dist work
 help: ## list the targets
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):[^#]*## /\1\t/' | expand -t 12
 
-install: $(VENV)/ready ## make the environment: this package, Dawn, test and development tools
+install: $(VENV)/ready ## make the environment: this package, test and development tools
 
 $(VENV)/ready: pyproject.toml
 	@test -n "$(PYTHON)" || { echo "no Python 3.11 or newer found; name one: make PYTHON=..." >&2; exit 1; }
 	$(PYTHON) -m venv $(VENV)
-	@$(PY) -m pip install --quiet --disable-pip-version-check -e '.[dev,dawn]' >$(VENV)/pip.log 2>&1 \
+	@$(PY) -m pip install --quiet --disable-pip-version-check -e '.[dev]' >$(VENV)/pip.log 2>&1 \
 		|| { tail -n 20 $(VENV)/pip.log >&2; exit 1; }
 	@touch $@
 
@@ -62,7 +62,7 @@ test-gpu: $(VENV)/ready ## of these only the tests that need a GPU
 test-lowest: ## a quick part of the tests on Python 3.11 with the lowest versions that are allowed
 	$(OLDEST) -m venv --clear $(LOWEST_VENV)
 	@$(LOWEST_VENV)/bin/python -m pip install --quiet --disable-pip-version-check \
-		-c requirements/lowest.txt -e '.[test,dawn]' >$(LOWEST_VENV)/pip.log 2>&1 \
+		-c requirements/lowest.txt -e '.[test]' >$(LOWEST_VENV)/pip.log 2>&1 \
 		|| { tail -n 20 $(LOWEST_VENV)/pip.log >&2; exit 1; }
 	OPENBLAS_NUM_THREADS=1 PYTHON=$(LOWEST_VENV)/bin/python tools/with_gpu.sh \
 		$(LOWEST_VENV)/bin/python -m pytest -q -n $(JOBS) -m "not weights" $(LOWEST_TESTS)

@@ -15,7 +15,7 @@ EXTRAS = PROJECT["optional-dependencies"]
 #: name -> [(sign, version)], of what is needed to run and to test.
 BOUNDS = {
     match[1].lower().replace("_", "-"): re.findall(r"([<>]=?)([\d.]+)", match[2])
-    for line in (*PROJECT["dependencies"], *EXTRAS["dawn"], *EXTRAS["test"], *EXTRAS["dev"])
+    for line in (*PROJECT["dependencies"], *EXTRAS["test"], *EXTRAS["dev"])
     if (match := re.match(r"([\w-]+)([<>=.,\d]*)", line)) and match[1] != "oscine"
 }
 
@@ -59,3 +59,29 @@ def test_no_file_names_a_place() -> None:
         text = (ROOT / "requirements" / name).read_text("utf-8")
         assert "/" not in "".join(line for line in text.splitlines() if not line.startswith("#"))
         assert "@" not in text and "file:" not in text
+
+
+@pytest.mark.parametrize(
+    ("system", "machine", "python", "there"),
+    [
+        ("linux", "x86_64", "CPython", True), ("linux", "aarch64", "CPython", True),
+        ("darwin", "arm64", "CPython", True), ("darwin", "x86_64", "CPython", True),
+        ("win32", "AMD64", "CPython", True), ("win32", "ARM64", "CPython", True),
+        ("linux", "armv7l", "CPython", False), ("linux", "riscv64", "CPython", False),
+        ("win32", "x86", "CPython", False), ("emscripten", "wasm32", "CPython", False),
+        ("linux", "x86_64", "PyPy", False),
+    ],
+)  # fmt: skip
+def test_dawn_is_asked_for_where_it_has_wheels(
+    system: str, machine: str, python: str, there: bool
+) -> None:
+    """There is a source archive too, which pip would try to build; wgpu is asked for everywhere."""
+    packages = pytest.importorskip("packaging.requirements")
+    required = [packages.Requirement(line) for line in PROJECT["dependencies"]]
+    asked = {each.name: each.marker for each in required}
+    environment = {
+        "sys_platform": system, "platform_machine": machine,
+        "platform_python_implementation": python,
+    }  # fmt: skip
+    assert asked["wgpudawn"].evaluate(environment) == there
+    assert asked["wgpu"] is None
