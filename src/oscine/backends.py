@@ -105,10 +105,21 @@ def find_gpu(device: str, failed: dict[str, DeviceError]) -> Backend:
         if step.name in failed:
             continue
         try:
+            if step.implementation == "wgpu":
+                refuse_after_loss(failed)
             return checked(step)
         except DeviceError as problem:
             failed[step.name] = problem
     raise next(iter(failed.values()))
+
+
+def refuse_after_loss(failed: dict[str, DeviceError]) -> None:
+    """Keep wgpu-native from a driver that has just taken a device away from Dawn.
+
+    If it did so again, wgpu-native would end the process (its issue 588). Raises DeviceError.
+    """
+    if any("DEVICE_LOST" in str(problem) for problem in failed.values()):
+        raise DeviceError("not tried, as another loss would end the process")
 
 
 def reasons(failed: dict[str, DeviceError]) -> str:

@@ -18,7 +18,9 @@ from typing import Any
 import numpy as np
 
 from oscine import ops
+from oscine.backends import choose_backend
 from oscine.errors import DeviceLostError, DeviceMemoryError
+from oscine.gpu import device as devices
 from oscine.gpu.device import choose, open_device
 from oscine.loading import load
 from oscine.ops.gpu import Gpu
@@ -142,9 +144,28 @@ def transcribed(recovers: bool) -> Any:
     return [bool(expected) and found.text == expected, found.device, told]
 
 
+def lost_while_loading() -> Any:
+    """By the driver, as soon as Dawn's device is open, and for good; `auto` takes software here."""
+    told: list[str] = []
+    handler = logging.Handler(logging.WARNING)
+    handler.emit = lambda record: told.append(record.getMessage())  # type: ignore[method-assign]
+    logging.getLogger("oscine").addHandler(handler)
+    open_device = devices.open_device
+
+    def opened(adapter: devices.Adapter, **more: Any) -> devices.Device:
+        device = open_device(adapter, **more)
+        driver.faulty_driver_lose(1)
+        return device
+
+    devices.open_device = opened
+    devices.matches = lambda choice, adapter: True
+    return [choose_backend("auto").name, told, *refusals(lambda: choose_backend("gpu"))]
+
+
 CASES: dict[str, Callable[[], Any]] = {
     "lost in a read": lost_in_a_read,
     "lost at a submit": lost_at_a_submit,
+    "lost while loading": lost_while_loading,
     "full": full,
     "full in an upload": full_in_an_upload,
     "lost and opened again": lambda: transcribed(recovers=True),

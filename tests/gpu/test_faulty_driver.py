@@ -80,6 +80,16 @@ def test_a_transcript_outlives_its_device(faulty: dict[str, str]) -> None:
     assert "not opened again" in told[1] and told[1].endswith("using NumPy on the CPU")
 
 
+@pytest.mark.usefixtures("dawn")
+def test_wgpu_is_kept_from_a_driver_that_takes_devices_away(faulty: dict[str, str]) -> None:
+    """While a model is loaded: it would end the process, where NumPy is still to be had."""
+    both = {name: value for name, value in faulty.items() if name != "OSCINE_WEBGPU"}
+    name, told, refused = outcome("lost while loading", both)
+    assert name == "NumPy" and len(told) == 1
+    assert "VK_ERROR_DEVICE_LOST" in told[0] and "VK_ERROR_DEVICE_LOST" in refused
+    assert told[0].endswith(", wgpu): not tried, as another loss would end the process")
+
+
 def test_wgpu_native_ends_the_process(adapter: Adapter, faulty: dict[str, str]) -> None:
     """Its issue 588, which no caller can help; when this fails, that is good news."""
     if adapter.implementation != "wgpu":
