@@ -262,7 +262,7 @@ def breaking(model: Whisper, at: list[float]) -> Any:
     def progress(seconds: float, total: float) -> None:
         if left and seconds >= left[0]:
             left.pop(0)
-            model.decoder.backend.device.handle.destroy()  # type: ignore[attr-defined]
+            model.runner.backend.device.handle.destroy()  # type: ignore[attr-defined]
 
     return progress
 
