@@ -85,9 +85,13 @@ def test_a_request_beside_the_vocabulary_is_refused(
         decoder.decode([replace(plain(decoder), **{field: wrong})])
     with pytest.raises(UsageError, match=f"^{id} is no token; this model has 0 to "):
         decoder.detect(replace(plain(decoder), **{field: wrong}), [1])
-    for wrong, told in (({"sot": 2}, "row 2"), ({"sot": -1}, "row -1"), ({"window": 1}, "window")):
-        with pytest.raises(UsageError, match=told):
-            decoder.decode([replace(plain(decoder), **wrong)])
+    for sot in (2, -1):
+        with pytest.raises(UsageError, match=f"row {sot}"):
+            decoder.decode([replace(plain(decoder), sot=sot)])
+    with pytest.raises(UsageError, match="no window 1"):
+        decoder.decode([plain(decoder)], windows=[1])
+    with pytest.raises(UsageError, match="no window 1"):
+        decoder.detect(plain(decoder), [1], 1)
 
 
 def test_what_is_aligned_is_checked(decoder: Decoder) -> None:

@@ -167,6 +167,28 @@ def test_a_caller_that_stops_iterating_cancels_what_is_open() -> None:
     assert [sequence.cancelled() for sequence in engine.submitted] == [False, True, True, True]
 
 
+def test_a_refused_sequence_closes_all() -> None:
+    """Of whatever kind the refusal is: it is not taken for the end of the steps."""
+    log: list[str] = []
+    engine = Later()
+
+    def submit(sequence: Any) -> None:
+        if sequence.number == 2:
+            raise StopIteration
+        engine.submit(sequence)
+
+    with pytest.raises(RuntimeError):
+        list(run_side_by_side(submit, [added([1], log), added([2], log)], 2, engine.check))
+    assert log == ["closed"] * 2 and engine.submitted[0].cancelled()
+
+
+def test_sequences_that_end_at_once() -> None:
+    def submit(sequence: Any) -> None:
+        sequence.finish(sequence.number)
+
+    assert list(run_side_by_side(submit, map(added, [[1, 2], [3], [4, 5, 6]]), 2)) == [3, 3, 15]
+
+
 def test_a_sequence_can_be_waited_for() -> None:
     engine, sequence = Later(), Echo(5)
     engine.submit(sequence)

@@ -19,12 +19,12 @@ from oscine import ops
 from oscine.audio.io import decode as decode_audio
 from oscine.audio.mel import log_mel
 from oscine.models.whisper import model, request
-from oscine.models.whisper.cut import cut
 from oscine.models.whisper.decode import Decoder
 from oscine.models.whisper.fallback import best
 from oscine.models.whisper.lines import Lines, Shape
 from oscine.models.whisper.prompt import History, build_prompt
 from oscine.models.whisper.request import Request
+from oscine.models.whisper.segments import split_at_timestamps
 from oscine.models.whisper.timing import attention_matrix, warp
 from oscine.models.whisper.tokens import resolve
 from oscine.models.whisper.weights import WhisperWeights, load_weights
@@ -72,7 +72,7 @@ class Forced(Lines):
     def steps(self, request: Request, count: int) -> np.ndarray:
         """Unfiltered logits of the first picks, each from the cached step that makes it."""
         with stages() as first:
-            self.prefill([request])
+            self.prefill([request], [0])
         with stages() as later:
             self.step.run(count - 1)
         rows = [seen["decoder.logits"] for seen in (first, later) if seen]
@@ -352,7 +352,7 @@ class WhisperCase:
             request = self.request(list(prompt), True, limit, sot)
             tokens = self.decoder.decode([request])[0][0].tokens
             windows.append({"seek": seek, "prompt": list(prompt), "tokens": list(tokens)})
-            pieces, advance = cut(tokens, size, self.ids["<|0.00|>"])
+            pieces, advance = split_at_timestamps(tokens, size, self.ids["<|0.00|>"])
             for piece in pieces:
                 if piece.start != piece.end and any(id < end for id in piece.tokens):
                     history.extend(piece.tokens)

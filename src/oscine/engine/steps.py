@@ -33,13 +33,13 @@ def run(submit: Submit, steps: Steps[T], check: Check | None = None) -> T:
 
 def run_side_by_side(
     submit: Submit, many: Iterable[Steps[T]], most: int, check: Check | None = None
-) -> Iterator[T]:
+) -> Generator[T, None, None]:
     """What each of many steps returns, in their order, up to `most` of them under way at once.
 
     Steps that end early make place for the next ones, and their result waits for its turn. An
     error is raised in its turn too, after the results before it; no steps are begun after it.
-    `check` is called before and during each wait. Where it raises, or the caller stops iterating,
-    open sequences are cancelled and the steps closed.
+    `check` is called before and during each wait. Where it raises, or `submit` does, or the caller
+    stops iterating, open sequences are cancelled and the steps closed.
     """
     coming = iter(many)
     runs: deque[_Run[T]] = deque()
@@ -55,7 +55,7 @@ def run_side_by_side(
                 continue
             if check is not None:
                 check()
-            wait([each.sequence for each in runs if not each.over], POLL, FIRST_COMPLETED)
+            wait([each.sequence for each in runs if each.sequence], POLL, FIRST_COMPLETED)
     finally:
         for each in runs:
             each.close()
@@ -64,22 +64,25 @@ def run_side_by_side(
 class _Run(Generic[T]):
     """Steps under way, and the sequence that they wait for."""
 
-    sequence: Sequence[Any]
-
     def __init__(self, steps: Steps[T], submit: Submit) -> None:
         self._steps, self._submit = steps, submit
         self._result: list[T] = []
-        self.error: BaseException | None = None
-        self._go(steps.send, None)
+        self.sequence: Sequence[Any] | None = None
+        self.error: Exception | None = None
 
     @property
     def over(self) -> bool:
         """Whether there is a result, or an error."""
         return bool(self._result) or self.error is not None
 
+    def begin(self) -> None:
+        """On to the first sequence."""
+        self._go(self._steps.send, None)
+        self.advance()
+
     def advance(self) -> None:
         """On to the next sequence, as often as the one that is waited for has ended."""
-        while not self.over and self.sequence.done():
+        while self.sequence is not None and self.sequence.done():
             try:
                 result = self.sequence.result()
             except Exception as error:
@@ -89,14 +92,16 @@ class _Run(Generic[T]):
 
     def _go(self, step: Callable[[Any], Sequence[Any]], value: Any) -> None:
         """One step of the generator: a sequence that is submitted, the result, or an error."""
+        self.sequence = None
         try:
-            self.sequence = step(value)
-            self._submit(self.sequence)
+            sequence = step(value)
         except StopIteration as end:
             self._result.append(end.value)
         except Exception as error:
-            self._steps.close()
             self.error = error
+        else:
+            self._submit(sequence)
+            self.sequence = sequence
 
     def result(self) -> T:
         """What the steps have returned; raises what they have raised."""
@@ -106,15 +111,16 @@ class _Run(Generic[T]):
 
     def close(self) -> None:
         """Give up what has not ended."""
-        if not self.over:
+        if self.sequence is not None:
             self.sequence.cancel()
         self._steps.close()
 
 
 def _fill(runs: deque[_Run[T]], coming: Iterator[Steps[T]], most: int, submit: Submit) -> None:
     """Begin steps while fewer than `most` are under way and none has failed."""
-    while sum(not each.over for each in runs) < most and all(not each.error for each in runs):
+    while sum(not each.over for each in runs) < most and not any(each.error for each in runs):
         steps = next(coming, None)
         if steps is None:
             return
         runs.append(_Run(steps, submit))
+        runs[-1].begin()

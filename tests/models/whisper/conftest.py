@@ -45,6 +45,7 @@ class ScriptedDecoder:
         self.mels: list[Any] = []
         self.reserved: list[tuple[int, int]] = []
         self.requests: list[Request] = []
+        self.windows: list[int] = []
         self.aligned: list[tuple[tuple[int, ...], int, int]] = []
         self.language = 1
 
@@ -72,8 +73,12 @@ class ScriptedDecoder:
         return np.full((50, 8), -1, np.float32)
 
     def decode(
-        self, requests: Sequence[Request], check: Callable[[int, int], None] | None = None
+        self,
+        requests: Sequence[Request],
+        check: Callable[[int, int], None] | None = None,
+        windows: Sequence[int] = (),
     ) -> Any:
+        self.windows += windows
         return tuple(self.answer(request, check) for request in requests)
 
     def answer(self, request: Request, check: Callable[[int, int], None] | None) -> Any:
@@ -97,7 +102,7 @@ class ScriptedDecoder:
     def trace(self) -> dict[str, tuple[int, float]]:
         return {}
 
-    def detect(self, request: Request, ids: Sequence[int]) -> Any:
+    def detect(self, request: Request, ids: Sequence[int], window: int = 0) -> Any:
         self.requests.append(request)
         shares = np.full(len(ids), 0.1, np.float32)
         shares[self.language] = 0.7

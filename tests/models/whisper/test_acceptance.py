@@ -215,8 +215,8 @@ def test_a_poor_window_does_not_run_to_its_limit(
     decoder, attempts = model("base").decoder, []
     decode_windows = decoder.decode
 
-    def recorded(requests: Sequence[Request], check: Any = None) -> Any:
-        found = decode_windows(requests, check)
+    def recorded(requests: Sequence[Request], check: Any, windows: Any) -> Any:
+        found = decode_windows(requests, check, windows)
         attempts.extend((request, rows) for request, rows in zip(requests, found, strict=True))
         return found
 

@@ -33,8 +33,7 @@ def test_batches_of_windows_in_order(scripted: Scripted) -> None:
     assert [s.id for s in result.segments] == list(range(10))
     times = [time for s in result.segments for time in (s.start, s.end)]
     assert times == sorted(times)
-    asked = model.decoder.requests
-    assert [request.window for request in asked] == [0, 1, 0, 1, 0]
+    assert model.decoder.windows == [0, 1, 0, 1, 0]
     assert model.decoder.reserved == [(2, 2)]
     assert len(model.decoder.mels) == 5
 
@@ -57,7 +56,7 @@ def test_a_window_cut_off_by_its_budget_is_taken_up_again(scripted: Scripted) ->
     model.decoder.rows = [Decoded(tokens, -0.5, 0.1, "length"), (0.0, " b c", 0.5)]
     result = model.transcribe(sound(1.0), batch_size=4)
     assert [(s.text, round(s.start, 2)) for s in result.segments] == [(" a", begin), (" b c", 0.4)]
-    assert [request.window for request in model.decoder.requests] == [0, 0]
+    assert model.decoder.windows == [0, 0]
 
 
 def test_only_poor_windows_of_a_batch_are_tried_again(scripted: Scripted) -> None:
@@ -65,9 +64,8 @@ def test_only_poor_windows_of_a_batch_are_tried_again(scripted: Scripted) -> Non
     model = scripted((0.0, " a", 0.5), poor, (0.0, " c", 0.5), (0.0, " b", 0.5))
     result = model.transcribe(sound(3.0), batch_size=3)
     assert result.text == " a b c"
-    assert [(r.temperature, r.window) for r in model.decoder.requests] == [
-        (0.0, 0), (0.0, 1), (0.0, 2), (0.2, 1),
-    ]  # fmt: skip
+    assert [request.temperature for request in model.decoder.requests] == [0.0, 0.0, 0.0, 0.2]
+    assert model.decoder.windows == [0, 1, 2, 1]
     assert len(model.decoder.mels) == 3
 
 
@@ -103,7 +101,7 @@ def test_less_memory_makes_smaller_batches_and_says_so(
     said = [record.getMessage() for record in caplog.records]
     assert [line.startswith("script: no room for") for line in said] == [True, True]
     assert said[-1].endswith("; going on with batches of 2")
-    assert max(request.window for request in model.decoder.requests) == 1
+    assert max(model.decoder.windows) == 1
 
 
 def test_no_room_for_one_window_is_an_error(scripted: Scripted) -> None:

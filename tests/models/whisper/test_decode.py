@@ -198,14 +198,9 @@ def crowd(
 @backends
 def test_windows_side_by_side_are_as_each_alone(crowd: Engines, name: str) -> None:
     decoder = crowd(name)
-    requests = [
-        replace(TIMED, window=0),
-        replace(CONTEXT, window=1),
-        replace(TIMED, window=2, limit=7),
-        replace(TIMED, window=3, seed=9),
-    ]
-    together = decoder.decode(requests)
-    alone = [decoder.decode([request])[0] for request in requests]
+    requests = [TIMED, CONTEXT, replace(TIMED, limit=7), replace(TIMED, seed=9)]
+    together = decoder.decode(requests, windows=range(4))
+    alone = [decoder.decode([one], windows=[at])[0] for at, one in enumerate(requests)]
     assert [[row.tokens for row in rows] for rows in together] == [
         [row.tokens for row in rows] for rows in alone
     ]
@@ -233,8 +228,9 @@ SEARCHES = [
 @pytest.mark.gpu
 @pytest.mark.parametrize("request_", SEARCHES)
 def test_a_gpu_finds_what_numpy_finds(crowd: Engines, request_: Request) -> None:
-    requests = [replace(request_, window=window) for window in (2, 0, 1)]
-    plain, expected, found = (crowd(name).decode(requests) for name in ("numpy", "halved", "gpu"))
+    plain, expected, found = (
+        crowd(name).decode([request_] * 3, windows=[2, 0, 1]) for name in ("numpy", "halved", "gpu")
+    )
     assert [[row.tokens for row in rows] for rows in found] == [
         [row.tokens for row in rows] for rows in plain
     ]
@@ -275,10 +271,10 @@ def test_no_run_of_tokens_comes_twice(crowd: Engines, name: str) -> None:
 @backends
 def test_room_grows_and_what_is_encoded_stays(crowd: Engines, name: str) -> None:
     decoder = crowd(name)
-    before = decoder.decode([replace(TIMED, window=2)])
-    decoder.decode([replace(TIMED, window=2, temperature=0.5, samples=7)])
+    before = decoder.decode([TIMED], windows=[2])
+    decoder.decode([replace(TIMED, temperature=0.5, samples=7)], windows=[2])
     assert (decoder.windows, decoder.most_lines) == (4, 7)
-    assert decoder.decode([replace(TIMED, window=2)]) == before
+    assert decoder.decode([TIMED], windows=[2]) == before
 
 
 @pytest.mark.gpu
@@ -300,8 +296,7 @@ def test_keys_and_values_are_float16_where_weights_and_windows_say_so(
 @backends
 def test_more_requests_than_lines_take_turns(crowd: Engines, name: str) -> None:
     decoder = crowd(name)
-    requests = [replace(TIMED, window=at % 4) for at in range(6)]
-    found = decoder.decode(requests)
+    found = decoder.decode([TIMED] * 6, windows=[at % 4 for at in range(6)])
     assert len(found) == 6
     # Not to the last bit: other numbers of lines take other kernels.
     assert [rows[0].tokens for rows in found[:2]] == [rows[0].tokens for rows in found[4:]]

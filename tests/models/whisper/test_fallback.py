@@ -6,12 +6,12 @@ from dataclasses import replace
 
 import pytest
 
-from oscine.models.whisper.fallback import Outcome, best, is_poor, is_silence
+from oscine.models.whisper.fallback import DecodingResult, best, is_silence, needs_fallback
 from oscine.models.whisper.request import Decoded
 from oscine.options.transcribe import FallbackThresholds
 from oscine.text.compression import compression_ratio
 
-GOOD = Outcome((1,), 0.0, -0.3, 0.1, 1.5, "end")
+GOOD = DecodingResult((1,), 0.0, -0.3, 0.1, 1.5, "end")
 
 
 @pytest.mark.parametrize(
@@ -36,9 +36,9 @@ GOOD = Outcome((1,), 0.0, -0.3, 0.1, 1.5, "end")
 def test_thresholds(
     change: dict[str, object], options: dict[str, object], poor: bool, silence: bool
 ) -> None:
-    outcome = replace(GOOD, **change)  # type: ignore[arg-type]
+    result = replace(GOOD, **change)  # type: ignore[arg-type]
     chosen = FallbackThresholds(**options)
-    assert (is_poor(outcome, chosen), is_silence(outcome, chosen)) == (poor, silence)
+    assert (needs_fallback(result, chosen), is_silence(result, chosen)) == (poor, silence)
 
 
 def test_best_row_by_logprob_a_token() -> None:

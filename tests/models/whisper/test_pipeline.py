@@ -391,6 +391,6 @@ def test_the_best_of_several_samples_is_taken(scripted: Scripted) -> None:
     model = scripted((0.0, " a", 0.5))
     rows = [Decoded(model.decoder.tokens((0.0, text, 0.5)), score, 0.1, "end")
             for text, score in [(" a", -3.0), (" b", -1.0), (" c", -2.0)]]  # fmt: skip
-    model.decoder.decode = lambda requests, check: (tuple(rows),)  # type: ignore[method-assign]
+    model.decoder.decode = lambda requests, check, windows: (tuple(rows),)  # type: ignore[method-assign]
     assert model.transcribe(sound(1.0), temperature=1.0, best_of=3).text == " b"
     assert replace(rows[0], sum_logprob=0.0).avg_logprob == 0.0

@@ -389,7 +389,7 @@ def test_every_channel_its_own_language(scripted: Scripted, given: str | None) -
     model = scripted((0.0, " one", 0.4), (0.0, " two", 0.9), languages=3)
     asked, heard = model.decoder.detect, iter([1, 2])
 
-    def detect(request: Any, ids: Any) -> Any:
+    def detect(request: Any, ids: Any, window: int = 0) -> Any:
         model.decoder.language = next(heard)
         return asked(request, ids)
 
@@ -410,7 +410,7 @@ def test_every_window_its_own_language(scripted: Scripted) -> None:
     model = scripted((0.0, " a", 0.9), (0.0, " b", 0.9), languages=3)
     asked, heard = model.decoder.detect, iter([1, 1, 2])  # the vote, then every window
 
-    def detect(request: Any, ids: Any) -> Any:
+    def detect(request: Any, ids: Any, window: int = 0) -> Any:
         model.decoder.language = next(heard)
         return asked(request, ids)
 
@@ -428,10 +428,10 @@ def test_a_device_lost_on_the_way_is_replaced(scripted: Scripted) -> None:
     lost, healthy = model.decoder, scripted((0.0, " b", 0.5)).decoder
     whole = lost.decode
 
-    def decode(requests: Any, check: Any = None) -> Any:
+    def decode(requests: Any, check: Any = None, windows: Any = ()) -> Any:
         if len(lost.rows) == 1:
             raise DeviceLostError("script", "unplugged")
-        return whole(requests, check)
+        return whole(requests, check, windows)
 
     lost.decode = decode  # type: ignore[method-assign]
     model._rebuild = lambda: healthy

@@ -14,8 +14,8 @@ from oscine import ops
 from oscine.errors import DeviceMemoryError, NonFiniteError, UsageError
 from oscine.models.whisper import model
 from oscine.models.whisper.align import Aligner
-from oscine.models.whisper.guard import Loops
 from oscine.models.whisper.lines import Lines, Shape
+from oscine.models.whisper.repetition import Loops
 from oscine.models.whisper.request import Alignment, Check, Decoded, Request
 from oscine.models.whisper.weights import WhisperWeights
 
@@ -222,17 +222,23 @@ class Decoder:
             raise UsageError(f"mel window must have shape {expected}, not {mel.shape}")
 
     def decode(
-        self, requests: Sequence[Request], check: Check | None = None
+        self,
+        requests: Sequence[Request],
+        check: Check | None = None,
+        windows: Sequence[int] = (),
     ) -> tuple[tuple[Decoded, ...], ...]:
         """Decode encoded windows side by side; for each request its rows, or its beams.
 
-        Requests differ in prompt, seed, window and limit alone. As many as there is room for go
-        together, the others after them. `check(emitted, budget)` is called at least once a burst
+        `windows`: for each request, which of the encoded windows; (): the first for all. Requests
+        differ in prompt, seed and limit alone. As many as there is room for go together, the others
+        after them. `check(emitted, budget)` is called at least once a burst
         and may raise to stop. Raises NonFiniteError if the logits hold NaN or infinity, UsageError
         for a prompt that leaves no room, an id that is no token, a window that is not there.
         """
-        for request in requests:
+        windows = windows or [0] * len(requests)
+        for request, window in zip(requests, windows, strict=True):
             self.check_request(request)
+            self.check_window(window)
             if not request.alike(requests[0]):
                 raise ValueError("requests of one batch must have the same rules")
         self.reserve(1, requests[0].width)
@@ -240,12 +246,13 @@ class Decoder:
         started = perf_counter()
         found: list[tuple[Decoded, ...]] = []
         for start in range(0, len(requests), together):
-            found += self.side_by_side(requests[start : start + together], check)
+            end = start + together
+            found += self.side_by_side(requests[start:end], windows[start:end], check)
         self.clock("decode", started)
         return tuple(found)
 
     def side_by_side(
-        self, requests: Sequence[Request], check: Check | None
+        self, requests: Sequence[Request], windows: Sequence[int], check: Check | None
     ) -> tuple[tuple[Decoded, ...], ...]:
         """Requests that there is room for at once."""
         first = requests[0]
@@ -254,7 +261,7 @@ class Decoder:
             groups = len(requests)
         pool = first.pool if first.beams > 1 else 0
         lines = self.lines(Shape(groups, first.width, pool, first.penalised))
-        lines.prefill(requests)
+        lines.prefill(requests, windows)
         slots, limit = lines.slots(), max(request.limit for request in requests)
         loops = Loops(first.end)
         pending = self.backend.snapshot(*slots)
@@ -310,7 +317,6 @@ class Decoder:
         self.check_ids((*named, *request.suppress, *request.suppress_first))
         if not 0 <= request.sot < len(request.prompt):
             raise UsageError(f"row {request.sot} of a prompt of {len(request.prompt)} is none")
-        self.check_window(request.window)
 
     def check_ids(self, ids: Sequence[int]) -> None:
         """Refuse what is no token of this model."""
@@ -324,15 +330,18 @@ class Decoder:
         if not 0 <= window < max(1, self.windows):
             raise UsageError(f"there is no window {window}; there is room for {self.windows}")
 
-    def detect(self, request: Request, ids: Sequence[int]) -> tuple[int, NDArray[np.float32]]:
+    def detect(
+        self, request: Request, ids: Sequence[int], window: int = 0
+    ) -> tuple[int, NDArray[np.float32]]:
         """The likeliest of `ids` after the request's prompt, and the share of each [len(ids)].
 
         The request suppresses all other ids, so the choice is made on the device.
         """
         self.check_request(request)
+        self.check_window(window)
         self.check_ids(ids)
         lines = self.lines(Shape(1))
-        lines.prefill([request])
+        lines.prefill([request], [window])
         rows, logits = self.backend.snapshot(lines.state.rows, lines.logits)()
         if rows["done"][0] == ops.STOP_NONFINITE:
             raise NonFiniteError.of_network("logits", self.device)

@@ -6,12 +6,13 @@ Source: whisper/timing.py, find_alignment, with the text given in place of one t
 from __future__ import annotations
 
 from oscine.audio.windows import Features
+from oscine.engine.sequence import EncoderInput
+from oscine.engine.steps import Steps
 from oscine.errors import UsageError
-from oscine.models.whisper.language import likeliest, window_language_probs
-from oscine.models.whisper.request import Engine
+from oscine.models.whisper.language import language_probs, most_likely
+from oscine.models.whisper.sequences import Align
 from oscine.models.whisper.timing import WITHOUT_SPACES, align_words
 from oscine.models.whisper.tokens import TextSide
-from oscine.models.whisper.windows import ensure_encoded
 from oscine.models.whisper.words import WindowTimes, add_words
 from oscine.options.transcribe import WordOptions
 from oscine.types import Segment, Word
@@ -42,17 +43,17 @@ def check_sound(features: Features, name: str) -> None:
 
 
 def align_text(
-    features: Features, text: str, language: str | None, side: TextSide, engine: Engine
-) -> tuple[Word, ...]:
+    features: Features, text: str, language: str | None, side: TextSide
+) -> Steps[tuple[Word, ...]]:
     """The words of a text in seconds of the audio, in order and without overlap.
 
     Joined, they are the text; each begins with its space, as words of a transcript do. `language`:
     a code, None: that of the audio. Raises UsageError for more text than the model has room for.
     """
     tokens, frames = side.tokens, features.frames
-    window = (0, frames)
+    audio = EncoderInput(features.window(0, frames))
     if language is None and tokens.multilingual:
-        language = likeliest(window_language_probs(features, tokens, *window, engine))
+        language = most_likely((yield from language_probs(audio, tokens)))
     language = language or "en"
     spoken = text if language in WITHOUT_SPACES else f" {text}"
     ids = side.tokenizer.encode(spoken)
@@ -63,8 +64,8 @@ def align_text(
             f"the text has {len(ids)} tokens, and {room} can be aligned at once; cut the audio and "
             "its text into parts"
         )
-    ensure_encoded(engine, features, [window])
-    alignment = engine.align((*start, *ids, tokens.end), tokens.end, frames // FRAMES_PER_POSITION)
+    prompt = (*start, *ids, tokens.end)
+    alignment = yield Align(audio, prompt, tokens.end, frames // FRAMES_PER_POSITION)
     timings = align_words(alignment, ids, len(start), side.tokenizer, language)
     end = features.duration
     whole = Segment(0, 0, 0.0, end, spoken, ids, 0.0, 0.0, 0.0, 0.0)

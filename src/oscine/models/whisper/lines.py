@@ -100,7 +100,7 @@ class Lines:
         backend.no_speech(logits, self.rules, self.lead)
         self.pick(logits, self.shape.width)
 
-    def prefill(self, requests: Sequence[Request]) -> None:
+    def prefill(self, requests: Sequence[Request], windows: Sequence[int]) -> None:
         """Write the requests into states, rules, mask and prompt; run the prompt's plan."""
         config, backend = self.decoder.config, self.decoder.backend
         groups, width, first = self.shape.groups, self.shape.width, requests[0]
@@ -110,7 +110,7 @@ class Lines:
         for row, request in zip(prompt, requests, strict=False):
             row[: len(request.prompt)] = request.prompt
         backend.write(slot, prompt)
-        rows = initial_state(requests, groups, width)
+        rows = initial_state(requests, windows, groups, width)
         backend.write(self.state.rows, rows)
         if self.lead is not self.state:
             backend.write(self.lead.rows, rows[::width])

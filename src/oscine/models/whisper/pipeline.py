@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from functools import partial
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -13,14 +12,17 @@ from oscine.audio.io import SourceLike, open_source
 from oscine.audio.speech import survey
 from oscine.audio.vad import VadOptions
 from oscine.audio.windows import Features, Recording
+from oscine.engine.sequence import EncoderInput
+from oscine.engine.steps import Steps, run
 from oscine.errors import UsageError
 from oscine.models import agreement
 from oscine.models.cancel import Cancel, asked_to_stop
 from oscine.models.listening import Stepwise
 from oscine.models.resident import Alone
 from oscine.models.transcription import Progress, Transcriber, vad_options
+from oscine.models.whisper.executor import Executor
 from oscine.models.whisper.forced import align_text, check_sound, check_text
-from oscine.models.whisper.language import vote, window_language_probs, window_starts
+from oscine.models.whisper.language import detect_language, window_starts
 from oscine.models.whisper.options import OPTIONS
 from oscine.models.whisper.request import Engine
 from oscine.models.whisper.stream import Stream
@@ -29,6 +31,8 @@ from oscine.models.whisper.window import DecodedWindow, decode_window, window_la
 from oscine.options.transcribe import DecodingOptions
 from oscine.text.whisper import Tokenizer
 from oscine.types import Update, Word
+
+T = TypeVar("T")
 
 
 class Whisper(Alone[Engine], Transcriber[Engine]):
@@ -115,18 +119,15 @@ class Whisper(Alone[Engine], Transcriber[Engine]):
         speech = survey(open_source(audio), vad=VadOptions())
         features = self._features(speech.recording)
         starts = window_starts([(0, features.frames)], features.window_frames, segments)
-        heard = (
-            partial(window_language_probs, features, tokens, seek, features.frames - seek)
-            for seek in starts
-        )
-        return vote(map(self.run, heard), threshold)
+        windows = (EncoderInput(features.window(seek, features.frames - seek)) for seek in starts)
+        return self._computed(detect_language(windows, tokens, threshold))
 
     def window_language(self, mel: NDArray[np.float32]) -> tuple[str, dict[str, float]]:
         """As detect_language, of one window that the caller has made: see decode_window."""
         text = self._text_side()
         if not text.tokens.multilingual:
             raise self._english_only("cannot detect languages")
-        return self.run(partial(window_language, mel, text))
+        return self._computed(window_language(mel, text))
 
     def decode_window(
         self, mel: NDArray[np.float32], prompt: Sequence[int] = (), **options: Any
@@ -139,7 +140,7 @@ class Whisper(Alone[Engine], Transcriber[Engine]):
         """
         checked = OPTIONS.of(**options)
         self._check(checked)
-        return self.run(partial(decode_window, mel, prompt, self._text_side(), checked))
+        return self._computed(decode_window(mel, prompt, self._text_side(), checked))
 
     def align(self, audio: SourceLike, text: str, language: str | None = None) -> tuple[Word, ...]:
         """When each word of a known text is spoken: forced alignment, by the cross-attention.
@@ -155,7 +156,7 @@ class Whisper(Alone[Engine], Transcriber[Engine]):
         words, source = check_text(text), open_source(audio)
         features = self._features(source)
         check_sound(features, source.name)
-        return self.run(partial(align_text, features, words, checked.language, self._text_side()))
+        return self._computed(align_text(features, words, checked.language, self._text_side()))
 
     def encode(self, audio: SourceLike) -> NDArray[np.float32]:
         """The encoder's output for the first window: [n_audio_ctx, n_audio_state].
@@ -165,6 +166,11 @@ class Whisper(Alone[Engine], Transcriber[Engine]):
         features = self._features(open_source(audio))
         with self.lock:
             return self.decoder.encode_audio(features.window(0, features.frames))
+
+    def _computed(self, steps: Steps[T]) -> T:
+        """What the steps of a request return."""
+        engine = Executor(self.run)
+        return run(engine.submit, steps, engine.check)
 
     def _features(self, recording: Recording) -> Features:
         config = self.decoder.config

@@ -42,7 +42,6 @@ class Request:
     no_repeat_ngram: int = 0
     stop_loops: bool = False  # end a row early whose text has become a loop; never with beams
     seed: int = 0
-    window: int = 0  # which of the encoded windows
 
     @property
     def width(self) -> int:
@@ -55,8 +54,8 @@ class Request:
         return self.repetition_penalty != 1 or self.no_repeat_ngram > 0
 
     def alike(self, other: Request) -> bool:
-        """Whether both can be decoded side by side: all but prompt, seed, window and limit."""
-        own = {"prompt", "sot", "seed", "window", "limit"}
+        """Whether both can be decoded side by side: all but prompt, seed and limit."""
+        own = {"prompt", "sot", "seed", "limit"}
         shared = [field.name for field in fields(self) if field.name not in own]
         return all(getattr(self, name) == getattr(other, name) for name in shared)
 
@@ -85,30 +84,38 @@ class Alignment:
 
 
 class Engine(OnDevice, Protocol):
-    """What the window loop needs of decode.Decoder."""
+    """What executor.Executor needs of decode.Decoder."""
 
     config: WhisperConfig
-    held: object  # names the windows that are encoded on the device; None: no known ones
+    held: object  # the EncoderInputs that are encoded on the device; None: no known ones
 
     def reserve(self, windows: int, lines: int) -> None: ...
     def batch_that_fits(self) -> int: ...
     def encode(self, mels: Sequence[NDArray[np.float32]]) -> None: ...
     def encode_audio(self, mel: NDArray[np.float32]) -> NDArray[np.float32]: ...
     def decode(
-        self, requests: Sequence[Request], check: Check | None = None
+        self,
+        requests: Sequence[Request],
+        check: Check | None = None,
+        windows: Sequence[int] = (),
     ) -> tuple[tuple[Decoded, ...], ...]: ...
     def align(self, prompt: Sequence[int], end: int, frames: int, window: int = 0) -> Alignment: ...
-    def detect(self, request: Request, ids: Sequence[int]) -> tuple[int, NDArray[np.float32]]: ...
+    def detect(
+        self, request: Request, ids: Sequence[int], window: int = 0
+    ) -> tuple[int, NDArray[np.float32]]: ...
 
 
-def initial_state(requests: Sequence[Request], groups: int, width: int) -> NDArray[np.void]:
+def initial_state(
+    requests: Sequence[Request], windows: Sequence[int], groups: int, width: int
+) -> NDArray[np.void]:
     """The state of `width` lines a group before the prompt: [groups · width] of ops.STATE.
 
-    Groups that there is no request for are done from the start.
+    `windows`: for each request, which of the encoded windows. Groups that there is no request for
+    are done from the start.
     """
     state = np.zeros((groups, width), ops.STATE)
     state["done"], state["slot"] = ops.STOP_END, np.arange(groups * width).reshape(groups, width)
-    for lines, request in zip(state, requests, strict=False):
+    for lines, request, window in zip(state, requests, windows, strict=False):
         lines["done"] = 0
         lines["length"] = len(request.prompt)
         lines["limit"] = request.limit
@@ -117,7 +124,7 @@ def initial_state(requests: Sequence[Request], groups: int, width: int) -> NDArr
         lines["temperature"] = request.temperature
         # Of Python's integers: NumPy's have 32 bits in a browser, and on Windows before NumPy 2.
         lines["seed"] = [(request.seed + line * 0x9E3779B9) & 0xFFFFFFFF for line in range(width)]
-        lines["window"] = request.window
+        lines["window"] = window
     return state.reshape(-1)
 
 

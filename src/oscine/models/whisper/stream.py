@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
-from functools import partial
 from time import perf_counter
 
 from oscine.audio.io import Source
@@ -14,6 +13,7 @@ from oscine.audio.speech import survey
 from oscine.audio.timeline import Timeline
 from oscine.audio.vad import VadOptions
 from oscine.audio.windows import Features
+from oscine.engine.steps import run
 from oscine.models.cancel import Cancel
 from oscine.models.resident import Alone
 from oscine.models.transcription import (
@@ -22,14 +22,16 @@ from oscine.models.transcription import (
     restored_word,
     vad_options,
 )
-from oscine.models.whisper.attempts import Attempts
-from oscine.models.whisper.batched import side_by_side
-from oscine.models.whisper.language import vote, window_starts
-from oscine.models.whisper.passage import Passage
+from oscine.models.whisper.executor import Executor
+from oscine.models.whisper.fallback import Requests
+from oscine.models.whisper.language import detect_language, window_starts
 from oscine.models.whisper.request import Engine
-from oscine.models.whisper.sequential import one_after_another
 from oscine.models.whisper.tokens import TextSide
-from oscine.models.whisper.windows import reserve
+from oscine.models.whisper.windows import (
+    WindowDecoder,
+    transcribe_batched,
+    transcribe_sequential,
+)
 from oscine.models.whisper.words import BELIEVABLE
 from oscine.options.transcribe import TranscribeOptions
 from oscine.types import Segment
@@ -50,8 +52,9 @@ class Stream(Transcription):
         cancel: Cancel | None = None,
     ) -> None:
         super().__init__(model, source, options, progress, cancel)
-        self._on_engine, self._text, self._options = model.run, text, options
-        self._attempts = Attempts(options, text)
+        self._engine = Executor(model.run, self._check)
+        self._text, self._options = text, options
+        self._requests = Requests(options, text)
         self.language = options.language or ("" if text.tokens.multilingual else "en")
         self._detects = not self.language
         # Aligned words leave out some speech around them; of that, nothing is missing.
@@ -69,59 +72,50 @@ class Stream(Transcription):
             speech.recording, config.n_mels, config.window_frames, check=self._check
         )
         self._listened(speech, channel, started)
-        passage = Passage(
-            self._on_engine,
-            self._text,
-            self._options,
-            self._attempts,
-            speech,
-            features,
-            self._check,
-        )
-        ranges = self._ranges(speech, passage.frames, channel)
+        decoder = WindowDecoder(self._text, self._options, self._requests, speech, features)
+        ranges = self._ranges(speech, decoder.frames, channel)
         share = (channel or 1) - 1
         if not ranges:
             self._report((share + 1) / count)
             return
-        self._find_language(passage, ranges)
+        self._find_language(decoder, ranges)
         yield None
 
         def report(frame: int) -> None:
-            self._report((share + frame / passage.frames) / count)
+            self._report((share + frame / decoder.frames) / count)
 
+        engine = self._engine
         if self._options.batched:
-            width = max(self._options.beams, 1)
-            size = self._on_engine(partial(reserve, self._options.batch_size, width))
-            segments = side_by_side(passage, ranges, size, report)
+            size = engine.reserve(self._options.batch_size, max(self._options.beams, 1))
+            segments = transcribe_batched(
+                decoder, ranges, size, report, engine.submit, engine.check
+            )
         else:
-            segments = one_after_another(passage, ranges, report)
+            segments = transcribe_sequential(decoder, ranges, report, engine.submit, engine.check)
         apart = channel is not None and self._detects
         for segment in segments:
             found = restored(segment, speech.timeline, speech.speech_seconds)
-            language = found.language or (passage.language if apart else None)
+            language = found.language or (decoder.language if apart else None)
             yield replace(found, channel=channel, language=language)
-        report(passage.frames)
+        report(decoder.frames)
 
-    def _find_language(self, passage: Passage, ranges: Sequence[tuple[int, int]]) -> None:
+    def _find_language(self, decoder: WindowDecoder, ranges: Sequence[tuple[int, int]]) -> None:
         """Detect a channel's language unless it is given; the transcript has the first one's."""
-        passage.language = self.language
-        if self._detects:
-            features, options = passage.features, self._options
-            ends = dict(ranges)
-            most = options.language_detection_segments
-            starts = window_starts(ranges, features.window_frames, most)
-
-            def listen(seek: int) -> dict[str, float]:
-                self._check()
-                end = min(end for end in ends.values() if end > seek)
-                return passage.language_probs(seek, end - seek)
-
-            heard = map(listen, starts)
-            passage.language, shares = vote(heard, options.language_detection_threshold)
-            if not self.language:
-                self.language = passage.language
-                self._probability = round(shares[self.language], 4)
-                self.language_shares = shares
+        decoder.language = self.language
+        if not self._detects:
+            return
+        options, tokens = self._options, self._text.tokens
+        window_frames, most = decoder.features.window_frames, options.language_detection_segments
+        windows = (
+            decoder.input(seek, min(end for _, end in ranges if end > seek) - seek)
+            for seek in window_starts(ranges, window_frames, most)
+        )
+        steps = detect_language(windows, tokens, options.language_detection_threshold)
+        decoder.language, shares = run(self._engine.submit, steps, self._engine.check)
+        if not self.language:
+            self.language = decoder.language
+            self._probability = round(shares[self.language], 4)
+            self.language_shares = shares
 
 
 def restored(

@@ -12,10 +12,14 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from types import MappingProxyType
 
+from oscine.audio.mel import FRAMES_PER_SECOND
 from oscine.errors import CheckpointError, UsageError
 from oscine.models.whisper.config import WhisperConfig
 from oscine.text.languages import LANGUAGES
 from oscine.text.whisper import Tokenizer
+
+FRAMES_PER_TIMESTAMP = 2
+SECONDS_PER_TIMESTAMP = FRAMES_PER_TIMESTAMP / FRAMES_PER_SECOND
 
 _BRACKETS = "<< >> <<< >>> -- --- -( -[ (' (\" (( )) ((( ))) [[ ]] {{ }} ♪♪ ♪♪♪".split()
 _SYMBOLS = ('"', *"#()*+/:;<=>@[\\]^_`{|}~「」『』", *_BRACKETS)

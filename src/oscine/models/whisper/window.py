@@ -11,10 +11,11 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
+from oscine.engine.sequence import EncoderInput
+from oscine.engine.steps import Steps
 from oscine.errors import NonFiniteError
-from oscine.models.whisper.attempts import Attempts, Job
-from oscine.models.whisper.language import language_probs, likeliest
-from oscine.models.whisper.request import Engine
+from oscine.models.whisper.fallback import Requests, Window, decode_with_fallback
+from oscine.models.whisper.language import language_probs, most_likely
 from oscine.models.whisper.tokens import TextSide
 from oscine.options.transcribe import DecodingOptions
 
@@ -34,45 +35,40 @@ class DecodedWindow:
 
 
 def window_language(
-    mel: NDArray[np.float32], text: TextSide, engine: Engine
-) -> tuple[str, dict[str, float]]:
+    mel: NDArray[np.float32], text: TextSide
+) -> Steps[tuple[str, dict[str, float]]]:
     """The code of the language of a mel [frames, n_mels], and the probability of each code."""
-    _encode(engine, mel)
-    shares = language_probs(engine, text.tokens)
-    return likeliest(shares), shares
+    shares = yield from language_probs(_input(mel), text.tokens)
+    return most_likely(shares), shares
 
 
 def decode_window(
-    mel: NDArray[np.float32],
-    prompt: Sequence[int],
-    text: TextSide,
-    options: DecodingOptions,
-    engine: Engine,
-) -> DecodedWindow:
+    mel: NDArray[np.float32], prompt: Sequence[int], text: TextSide, options: DecodingOptions
+) -> Steps[DecodedWindow]:
     """Decode a mel [frames, n_mels]. `prompt`: ids of the text before it, else initial_prompt."""
-    _encode(engine, mel)
+    audio = _input(mel)
     language, shares = options.language or "en", None
     if options.language is None and text.tokens.multilingual:
-        shares = language_probs(engine, text.tokens)
-        language = likeliest(shares)
-    attempts = Attempts(options, text)
-    history = tuple(prompt)[-(text.config.n_text_ctx // 2 - 1) :] or attempts.history().prompt()
-    (outcome,) = attempts.run([Job(0, len(mel), language, history)], engine, lambda *_: None)
+        shares = yield from language_probs(audio, text.tokens)
+        language = most_likely(shares)
+    requests = Requests(options, text)
+    history = tuple(prompt)[-(text.config.n_text_ctx // 2 - 1) :] or requests.history().prompt()
+    window = Window(audio, 0, len(mel), language, history)
+    result = yield from decode_with_fallback(window, requests)
     return DecodedWindow(
         language=language,
         language_probs=shares,
-        tokens=outcome.tokens,
-        text=text.tokenizer.decode(outcome.tokens).strip(),
-        avg_logprob=outcome.avg_logprob,
-        no_speech_prob=outcome.no_speech_prob,
-        temperature=outcome.temperature,
-        compression_ratio=outcome.compression_ratio,
+        tokens=result.tokens,
+        text=text.tokenizer.decode(result.tokens).strip(),
+        avg_logprob=result.avg_logprob,
+        no_speech_prob=result.no_speech_prob,
+        temperature=result.temperature,
+        compression_ratio=result.compression_ratio,
     )
 
 
-def _encode(engine: Engine, mel: NDArray[np.float32]) -> None:
-    """Raises NonFiniteError, and UsageError for a mel of another shape."""
+def _input(mel: NDArray[np.float32]) -> EncoderInput:
+    """Raises NonFiniteError."""
     if not np.isfinite(mel).all():
         raise NonFiniteError("the log-mel contains non-finite numbers")
-    engine.held = None  # no window of a recording
-    engine.encode([mel])
+    return EncoderInput(mel)

@@ -19,7 +19,7 @@ ENDLESS = 32  # text tokens of a loop, at least half of the text, after which de
 ENDLESS_ROUNDS = 4  # of its phrase
 
 
-def cut_repetition(
+def remove_loops(
     tokens: Sequence[int], end: int, timestamp_begin: int
 ) -> tuple[tuple[int, ...], bool]:
     """The tokens with every phrase said only once that came ROUNDS times in a row; whether any did.

@@ -7,17 +7,17 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from oscine import ops
-from oscine.models.whisper.cut import cut
-from oscine.models.whisper.guard import (
+from oscine.models.whisper.repetition import (
     ENDLESS,
     ENDLESS_ROUNDS,
     LOOP,
     ROUNDS,
     Loops,
-    cut_repetition,
     is_endless,
+    remove_loops,
 )
 from oscine.models.whisper.request import REPEAT_LIMIT
+from oscine.models.whisper.segments import split_at_timestamps
 
 END, BEGIN = 1000, 1100
 
@@ -27,7 +27,7 @@ def stamps(*seconds: float) -> list[int]:
 
 
 def cut_tokens(tokens: list[int]) -> tuple[tuple[int, ...], bool]:
-    return cut_repetition(tokens, END, BEGIN)
+    return remove_loops(tokens, END, BEGIN)
 
 
 def test_a_phrase_said_again_and_again_is_said_once() -> None:
@@ -43,7 +43,7 @@ def test_a_sentence_again_and_again_with_its_timestamps() -> None:
     found, looped = cut_tokens(tokens)
     assert looped
     assert found == (*stamps(0), *sentence, *stamps(2))
-    pieces, _ = cut(found, 3000, BEGIN)
+    pieces, _ = split_at_timestamps(found, 3000, BEGIN)
     assert [(piece.start, piece.end) for piece in pieces] == [(0.0, 2.0)]
 
 
@@ -51,7 +51,7 @@ def test_what_follows_a_loop_keeps_its_times() -> None:
     tokens = [*stamps(0), *[1] * 20, *stamps(5, 6), *[1] * 3, *stamps(8, 9), 2, 3, *stamps(10)]
     found, looped = cut_tokens(tokens)
     assert looped
-    pieces, _ = cut(found, 3000, BEGIN)
+    pieces, _ = split_at_timestamps(found, 3000, BEGIN)
     assert [(piece.start, piece.end) for piece in pieces] == [(0.0, 5.0), (9.0, 10.0)]
 
 

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from oscine.models.whisper.cut import Piece, cut
+from oscine.models.whisper.segments import TimedTokens, split_at_timestamps
 
 TS = 1000  # <|0.00|>
 
@@ -17,27 +17,33 @@ TS = 1000  # <|0.00|>
         # two closed pairs, the rest was cut off: go on from the last closing stamp
         (
             [TS, 1, 2, TS + 50, TS + 50, 3, TS + 100, TS + 110, 4],
-            [Piece(0.0, 1.0, (TS, 1, 2, TS + 50)), Piece(1.0, 2.0, (TS + 50, 3, TS + 100))],
+            [
+                TimedTokens(0.0, 1.0, (TS, 1, 2, TS + 50)),
+                TimedTokens(1.0, 2.0, (TS + 50, 3, TS + 100)),
+            ],
             200,
         ),
         # a single stamp at the end: nothing after it, the window is done
         (
             [TS, 1, TS + 50, TS + 60, 2, TS + 100],
-            [Piece(0.0, 1.0, (TS, 1, TS + 50)), Piece(1.2, 2.0, (TS + 60, 2, TS + 100))],
+            [
+                TimedTokens(0.0, 1.0, (TS, 1, TS + 50)),
+                TimedTokens(1.2, 2.0, (TS + 60, 2, TS + 100)),
+            ],
             3000,
         ),
         # no pair: one piece as long as the last stamp says
-        ([TS, 1, 2, TS + 75], [Piece(0.0, 1.5, (TS, 1, 2, TS + 75))], 3000),
+        ([TS, 1, 2, TS + 75], [TimedTokens(0.0, 1.5, (TS, 1, 2, TS + 75))], 3000),
         # no closing stamp, or 0.00 only: as long as the window
-        ([TS, 1, 2], [Piece(0.0, 30.0, (TS, 1, 2))], 3000),
-        ([1, 2], [Piece(0.0, 30.0, (1, 2))], 3000),
-        ([], [Piece(0.0, 30.0, ())], 3000),
+        ([TS, 1, 2], [TimedTokens(0.0, 30.0, (TS, 1, 2))], 3000),
+        ([1, 2], [TimedTokens(0.0, 30.0, (1, 2))], 3000),
+        ([], [TimedTokens(0.0, 30.0, ())], 3000),
         # a pair that closes at once must not hold the seek
-        ([TS, TS], [Piece(0.0, 0.0, (TS,))], 1),
+        ([TS, TS], [TimedTokens(0.0, 0.0, (TS,))], 1),
     ],
 )
-def test_planted(tokens: list[int], pieces: list[Piece], advance: int) -> None:
-    assert cut(tokens, 3000, TS) == (pieces, advance)
+def test_planted(tokens: list[int], pieces: list[TimedTokens], advance: int) -> None:
+    assert split_at_timestamps(tokens, 3000, TS) == (pieces, advance)
 
 
 TOKEN = st.integers(0, 5) | st.integers(TS, TS + 1500)
@@ -45,7 +51,7 @@ TOKEN = st.integers(0, 5) | st.integers(TS, TS + 1500)
 
 @given(st.lists(TOKEN, max_size=40), st.integers(1, 3000))
 def test_always_moves_on_and_keeps_the_order(tokens: list[int], size: int) -> None:
-    pieces, advance = cut(tokens, size, TS)
+    pieces, advance = split_at_timestamps(tokens, size, TS)
     assert advance >= 1
     kept = [token for piece in pieces for token in piece.tokens]
     assert kept == tokens[: len(kept)]
@@ -60,7 +66,7 @@ def test_well_formed_windows_give_every_phrase_its_times(spans: list[tuple[int, 
         tokens += [TS + start, 7, TS + end]
         expected.append((start * 0.02, end * 0.02))
         at = end
-    pieces, advance = cut(tokens, 3000, TS)
+    pieces, advance = split_at_timestamps(tokens, 3000, TS)
     assert [(piece.start, piece.end) for piece in pieces if 7 in piece.tokens] == (
         expected if len(spans) > 1 else [(0.0, expected[0][1])]
     )
