@@ -117,7 +117,7 @@ def transcribe_sequential(
 ) -> Iterator[Segment]:
     """Ranges of frames, window by window: each begins where the text of the one before ends.
 
-    Each is told the text before it. `report` is told the first frame of each. Source:
+    The prompt of each holds the text before it. `report` receives the first frame of each. Source:
     whisper/transcribe.py.
     """
     window_frames, history = decoder.features.window_frames, decoder.requests.history()
@@ -150,7 +150,7 @@ def transcribe_batched(
 ) -> Iterator[Segment]:
     """Ranges of frames, cut at pauses into windows, `size` of them side by side, in order of time.
 
-    `report` is told the first frame of each window whose text comes next.
+    `report` receives the first frame of each window, before its segments.
     """
     history = decoder.requests.history().prompt() if decoder.options.carry_initial_prompt else ()
     before, window_frames = 0.0, decoder.features.window_frames
