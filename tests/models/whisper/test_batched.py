@@ -10,7 +10,7 @@ import pytest
 
 from oscine.errors import DeviceMemoryError, UsageError
 from oscine.models.whisper.pipeline import Whisper
-from oscine.models.whisper.request import Decoded
+from oscine.models.whisper.request import Alignment, Decoded
 
 Scripted = Callable[..., Whisper]
 
@@ -137,3 +137,23 @@ def test_words_in_batches(scripted: Scripted) -> None:
     times = [time for s in result.segments for w in s.words or () for time in (w.start, w.end)]
     assert times == sorted(times)
     assert 0 <= times[0] <= times[-1] <= 2.0
+
+
+def test_words_do_not_depend_on_the_windows_beside_theirs(scripted: Scripted) -> None:
+    """The first word is long; how far it is shortened depends on the time since the last speech."""
+    starts = [0, 0, 18, 18, 23, 23, 28, 28, 33]  # positions of the text's tokens and of the end
+
+    def align(prompt: Any, end: int, frames: int, window: int = 0) -> Alignment:
+        weights = np.zeros((1, len(prompt), frames), np.float32)
+        for row, at in enumerate(starts, start=len(prompt) - 1 - len(starts)):
+            weights[0, row, at : at + 5] = 1
+        return Alignment(weights, np.full(len(prompt) - 1, 0.9, np.float32))
+
+    found = []
+    for size in (2, 3, 4):
+        model = scripted(*[(0.0, " a b c d", 0.7)] * 4)
+        model.decoder.align = align  # type: ignore[method-assign]
+        result = model.transcribe(sound(4.0), batch_size=size, word_timestamps=True)
+        found.append([word for segment in result.segments for word in segment.words or ()])
+    assert len(found[0]) == 16
+    assert found[1] == found[2] == found[0]
