@@ -15,7 +15,7 @@ import numpy as np
 
 from oscine.engine.runner import Arrays, Look, Seat
 from oscine.engine.sequence import EncoderInput, Sequence, StreamedSequence
-from oscine.errors import DeviceLostError, DeviceMemoryError
+from oscine.errors import DeviceLostError, DeviceMemoryError, UsageError
 
 MODULUS = 1_000_003
 ROW = np.dtype([("done", np.uint32), ("slot", np.uint32), ("left", np.uint32), ("place", np.int32)])
@@ -123,7 +123,7 @@ class Counting:
                 self.rows[seat.row + number] = (done, slot, sequence.steps, place)
                 self.runner.numbers[slot] = sequence.number + number
 
-    def step(self, rows: int) -> Plan:
+    def step(self, rows: int, seats: list[Seat]) -> Plan:
         return Plan(lambda: self.advance(rows), self.runner.device_)
 
     def advance(self, rows: int) -> None:
@@ -137,7 +137,7 @@ class Counting:
             row["left"] -= 1
             row["done"] = int(row["left"] == 0)
 
-    def outputs(self, rows: int) -> tuple[Any, ...]:
+    def outputs(self, rows: int, seats: list[Seat]) -> tuple[Any, ...]:
         return self.rows[:rows], self.runner.numbers
 
     def move(self, moves: Iterable[tuple[int, int]]) -> None:
@@ -178,12 +178,12 @@ class Passing:
             assert isinstance(sequence, Pass) and seat.place is not None
             self.results[seat.row] = sequence.number + self.runner.encodings[seat.place]
 
-    def step(self, rows: int) -> Plan:
+    def step(self, rows: int, seats: list[Seat]) -> Plan:
         raise AssertionError
 
     move = stop = step
 
-    def outputs(self, rows: int) -> tuple[Any, ...]:
+    def outputs(self, rows: int, seats: list[Seat]) -> tuple[Any, ...]:
         return (self.results[:rows],)
 
     def collect(self, looks: list[Look], arrays: Arrays) -> Iterator[Seat]:
@@ -216,6 +216,10 @@ class Runner:
         self.encoded: list[int] = []
         self.lanes: dict[Any, Any] = {}
         self.reserved: list[tuple[int, int]] = []
+
+    def check(self, sequence: Sequence[Any]) -> None:
+        if isinstance(sequence, Count) and sequence.steps < 0:
+            raise UsageError("fewer than no steps")
 
     def lane(self, key: Any) -> Any:
         if key not in self.lanes:

@@ -256,6 +256,13 @@ def test_a_full_queue_refuses_at_once() -> None:
     engine.submit(Count(1, 1))
 
 
+def test_what_cannot_be_computed_is_refused_before_it_waits() -> None:
+    engine = ByHand(Runner())
+    with pytest.raises(UsageError, match="fewer than no steps"):
+        engine.submit(Count(1, -1))
+    assert not engine.has_work
+
+
 @pytest.mark.parametrize("turns", [0, 2])
 def test_a_deadline_ends_what_waits_and_what_runs(turns: int) -> None:
     engine = ByHand(Runner())

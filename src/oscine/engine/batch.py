@@ -93,7 +93,8 @@ class Batch:
     def look(self, looks: list[Look], count: int) -> None:
         """Mark the state of `count` sequences' rows as it is once all before is done."""
         rows = self.bucket(count) * self.lane.width
-        self.pending.append((looks, self.backend.snapshot(*self.lane.outputs(rows))))
+        tensors = self.lane.outputs(rows, [seat for seat, _ in looks])
+        self.pending.append((looks, self.backend.snapshot(*tensors)))
 
     def bucket(self, count: int) -> int:
         """The number of sequences to record a plan for."""
@@ -110,7 +111,8 @@ class Batch:
         self.compact()
         count = len(self.places)
         self.occupancy.count(seats, self.lane.width)
-        self.lane.step(self.bucket(count) * self.lane.width).run(min(steps, self.lane.burst))
+        plan = self.lane.step(self.bucket(count) * self.lane.width, seats)
+        plan.run(min(steps, self.lane.burst))
         self.look([(seat, seat.row) for seat in seats], count)
 
     def compact(self) -> None:

@@ -15,13 +15,13 @@ Wait: TypeAlias = Callable[[], Arrays]
 
 @dataclass(eq=False, slots=True)
 class Seat:
-    """A sequence in a batch.
+    """A sequence in a batch, of the kind that its lane takes.
 
     slots: its places in the buffers that last as long as it does, one a row. place: of its encoder
     input's encoding. row: the first of its rows in its lane's state.
     """
 
-    sequence: sequence.Sequence[Any]
+    sequence: Any
     slots: tuple[int, ...]
     place: int | None = None
     row: int = 0
@@ -50,10 +50,10 @@ class Lane(Protocol):
         Other rows are left as they are: steps of theirs may be under way.
         """
 
-    def step(self, rows: int) -> Plan:
-        """The recorded plan that moves the first `rows` rows on by one step."""
+    def step(self, rows: int, seats: Sequence[Seat]) -> Plan:
+        """The recorded plan that moves the first `rows` rows on by a step; `seats` run in them."""
 
-    def outputs(self, rows: int) -> tuple[Tensor, ...]:
+    def outputs(self, rows: int, seats: Sequence[Seat]) -> tuple[Tensor, ...]:
         """What a poll copies to the host."""
 
     def move(self, moves: Sequence[tuple[int, int]]) -> None:
@@ -84,6 +84,9 @@ class Runner(OnDevice, Protocol):
 
     backend: Backend
     encode_batch: int  # encoder inputs that one pass takes
+
+    def check(self, sequence: sequence.Sequence[Any]) -> None:
+        """Raise UsageError for what the network cannot compute. Called in the caller's thread."""
 
     def lane(self, key: Any) -> Lane:
         """The lane of a key that this family's sequences have; made on first use."""

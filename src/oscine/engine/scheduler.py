@@ -78,9 +78,12 @@ class Engine(Generic[R]):
     def submit(self, sequence: Sequence[T], caller: Caller | None = None) -> Sequence[T]:
         """Have a sequence computed; returns it, to wait for. Any thread may call it.
 
-        Raises BusyError where too many wait, UsageError within the work of the engine itself.
+        Raises BusyError where too many wait, UsageError for what the network cannot compute, and
+        within the work of the engine itself.
         """
         self._not_from_within()
+        if not isinstance(sequence, Call):
+            self.runner.check(sequence)
         with self._lock:
             if self.most_waiting is not None and len(self._queue) >= self.most_waiting:
                 raise BusyError(len(self._queue))
@@ -309,7 +312,9 @@ class Engine(Generic[R]):
             for seat in seats:
                 lanes.setdefault(seat.sequence.lane, []).append(seat)
             for key, together in lanes.items():
-                self._batch(key).start(together)
+                batch, started = self._batch(key), time.perf_counter()
+                batch.start(together)
+                self._clock(batch.lane.stage, started, together)
         except DeviceLostError:
             self._requeue(seats)
             raise

@@ -9,7 +9,7 @@ from oscine.models.whisper.released import ALIASES, DEFAULT, MODELS
 
 if TYPE_CHECKING:
     from oscine.family import Network
-    from oscine.models.whisper.decode import Decoder
+    from oscine.models.whisper.runner import WhisperRunner
     from oscine.models.whisper.weights import WhisperWeights
     from oscine.weights import Checkpoint
 
@@ -33,7 +33,7 @@ def _has_encoder(checkpoint: Checkpoint) -> bool:
     )
 
 
-def network() -> Network[WhisperWeights, Decoder]:
+def network() -> Network[WhisperWeights, WhisperRunner]:
     """Imports what runs a Whisper."""
     from oscine.models.whisper.network import NETWORK
 

@@ -13,8 +13,7 @@ from oscine.audio.mel import FRAMES_PER_SECOND
 from oscine.engine.sequence import EncoderInput
 from oscine.engine.steps import Steps
 from oscine.models.whisper.prompt import History, build_prompt, fit_prefix
-from oscine.models.whisper.request import Decoded, Request
-from oscine.models.whisper.sequences import Decode
+from oscine.models.whisper.sequences import Decode, Decoded, Request
 from oscine.models.whisper.tokens import (
     SECONDS_PER_TIMESTAMP,
     TextSide,

@@ -3,26 +3,23 @@
 from __future__ import annotations
 
 from oscine.family import Network, Opened
-from oscine.models.whisper.decode import Decoder
 from oscine.models.whisper.pipeline import Whisper
+from oscine.models.whisper.runner import WhisperRunner
 from oscine.models.whisper.tokenizers import tokenizer_folder
 from oscine.models.whisper.weights import WhisperWeights, load_weights
 from oscine.ops import Backend
 from oscine.text.whisper import Tokenizer, load_tokenizer
 
 
-def engine(weights: WhisperWeights, backend: Backend, like: Decoder | None) -> Decoder:
-    """An engine with room for as many windows and lines as `like` has. Raises DeviceError."""
-    made = Decoder(weights, backend)
-    if like is not None:
-        made.reserve(like.windows, like.most_lines)
-    return made
+def runner(weights: WhisperWeights, backend: Backend, like: WhisperRunner | None) -> WhisperRunner:
+    """What runs the network; its memory grows by need. Raises DeviceError."""
+    return WhisperRunner(weights, backend)
 
 
-def model(engine: Decoder, weights: WhisperWeights, opened: Opened[Decoder]) -> Whisper:
+def model(runner: WhisperRunner, weights: WhisperWeights, opened: Opened[WhisperRunner]) -> Whisper:
     """The public model. Raises CheckpointError or HubError where there is no tokenizer."""
     tokenizer = tokenizer_of(weights, opened.offline)
-    return Whisper(engine, tokenizer, opened.name, opened.rebuild)
+    return Whisper(runner, tokenizer, opened.name, opened.rebuild)
 
 
 def tokenizer_of(weights: WhisperWeights, offline: bool) -> Tokenizer | None:
@@ -36,4 +33,4 @@ def tokenizer_of(weights: WhisperWeights, offline: bool) -> Tokenizer | None:
     )
 
 
-NETWORK = Network(load_weights, engine, model)
+NETWORK = Network(load_weights, runner, model)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from functools import partial
 from typing import Any, TypeVar
 
 import numpy as np
@@ -18,13 +19,11 @@ from oscine.errors import UsageError
 from oscine.models import agreement
 from oscine.models.cancel import Cancel, asked_to_stop
 from oscine.models.listening import Stepwise
-from oscine.models.resident import Alone
 from oscine.models.transcription import Progress, Transcriber, vad_options
-from oscine.models.whisper.executor import Executor
 from oscine.models.whisper.forced import align_text, check_sound, check_text
 from oscine.models.whisper.language import detect_language, window_starts
 from oscine.models.whisper.options import OPTIONS
-from oscine.models.whisper.request import Engine
+from oscine.models.whisper.runner import WhisperRunner
 from oscine.models.whisper.stream import Stream
 from oscine.models.whisper.tokens import TextSide, Tokens, resolve, suppressed
 from oscine.models.whisper.window import DecodedWindow, decode_window, window_language
@@ -35,19 +34,19 @@ from oscine.types import Update, Word
 T = TypeVar("T")
 
 
-class Whisper(Alone[Engine], Transcriber[Engine]):
+class Whisper(Transcriber[WhisperRunner]):
     """A loaded model."""
 
     def __init__(
         self,
-        decoder: Engine,
+        runner: WhisperRunner,
         tokenizer: Tokenizer | None,
         name: str,
-        rebuild: Callable[[], Engine] | None = None,
+        rebuild: Callable[[], WhisperRunner] | None = None,
     ) -> None:
-        super().__init__(decoder, name, rebuild)
+        super().__init__(runner, name, rebuild)
         self.tokenizer = tokenizer
-        self._tokens: Tokens | None = resolve(tokenizer, decoder.config) if tokenizer else None
+        self._tokens: Tokens | None = resolve(tokenizer, runner.config) if tokenizer else None
 
     @property
     def multilingual(self) -> bool:
@@ -164,23 +163,22 @@ class Whisper(Alone[Engine], Transcriber[Engine]):
         What it computes on the way: oscine.probe.
         """
         features = self._features(open_source(audio))
-        with self.lock:
-            return self.decoder.encode_audio(features.window(0, features.frames))
+        mel = features.window(0, features.frames)
+        return self.engine.call(partial(WhisperRunner.encode_alone, mel=mel))
 
     def _computed(self, steps: Steps[T]) -> T:
         """What the steps of a request return."""
-        engine = Executor(self.run)
-        return run(engine.submit, steps, engine.check)
+        return run(self.engine.submit, steps)
 
     def _features(self, recording: Recording) -> Features:
-        config = self.decoder.config
+        config = self.runner.config
         return Features(recording, config.n_mels, config.window_frames)
 
     def _text_side(self) -> TextSide:
         """What its text decoder reads and writes; UsageError where it has none."""
         if self.tokenizer is None or self._tokens is None:
             raise UsageError(f"{self.name} has no text decoder; only encode() can be used")
-        return TextSide(self.tokenizer, self._tokens, self.decoder.config)
+        return TextSide(self.tokenizer, self._tokens, self.runner.config)
 
     def _check(self, options: DecodingOptions) -> None:
         """Refuse what this model cannot do."""

@@ -5,12 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from itertools import groupby
 
-import numpy as np
-from numpy.typing import NDArray
-
-from oscine import ops
-from oscine.models.whisper.request import REPEAT_LIMIT
-
+REPEAT_LIMIT = 8  # equal tokens in a row that end a window: never speech
 LONGEST_PHRASE = 60  # tokens of a phrase that may be said again and again
 ROUNDS = 3  # in a row make a loop,
 LOOP = 12  # if they are so many tokens: "no, no, no" is speech;
@@ -84,28 +79,3 @@ def _without_empty_pairs(tokens: Sequence[int], timestamp_begin: int) -> list[in
     while kept[-2:] and all(token >= timestamp_begin for token in kept[-2:]) and len(kept) > 1:
         kept.pop()  # nothing opens at the end
     return kept
-
-
-class Loops:
-    """The rows of one decoding pass that ended early because their text became an endless loop.
-
-    A row keeps its state from the moment it is found, so that the result does not depend on how
-    long other rows of the batch take.
-    """
-
-    def __init__(self, end: int) -> None:
-        self._end = end  # ids below are text
-        self._found: dict[int, NDArray[np.void]] = {}
-
-    def stopped(self, rows: NDArray[np.void], tokens: NDArray[np.uint32]) -> NDArray[np.void]:
-        """The states [rows] of ops.STATE with every looping row ended; `tokens`: [rows, C]."""
-        rows = rows.copy()
-        for number in np.flatnonzero(rows["done"] == 0).tolist():
-            if number not in self._found:
-                picked = tokens[number, : rows[number]["count"]].tolist()
-                if is_endless(picked, self._end):
-                    self._found[number] = rows[number].copy()
-        for number, row in self._found.items():
-            rows[number] = row
-            rows[number]["done"] = ops.STOP_REPEAT
-        return rows

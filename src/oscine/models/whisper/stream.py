@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
+from functools import partial
 from time import perf_counter
 
 from oscine.audio.io import Source
@@ -15,17 +16,16 @@ from oscine.audio.vad import VadOptions
 from oscine.audio.windows import Features
 from oscine.engine.steps import run
 from oscine.models.cancel import Cancel
-from oscine.models.resident import Alone
+from oscine.models.resident import Model
 from oscine.models.transcription import (
     Progress,
     Transcription,
     restored_word,
     vad_options,
 )
-from oscine.models.whisper.executor import Executor
 from oscine.models.whisper.fallback import Requests
 from oscine.models.whisper.language import detect_language, window_starts
-from oscine.models.whisper.request import Engine
+from oscine.models.whisper.runner import WhisperRunner
 from oscine.models.whisper.tokens import TextSide
 from oscine.models.whisper.windows import (
     WindowDecoder,
@@ -44,7 +44,7 @@ class Stream(Transcription):
 
     def __init__(
         self,
-        model: Alone[Engine],
+        model: Model[WhisperRunner],
         text: TextSide,
         source: Source,
         options: TranscribeOptions,
@@ -52,7 +52,8 @@ class Stream(Transcription):
         cancel: Cancel | None = None,
     ) -> None:
         super().__init__(model, source, options, progress, cancel)
-        self._engine = Executor(model.run, self._check)
+        self._submit = partial(model.engine.submit, caller=self._caller)
+        self._batch_that_fits = model.runner.batch_that_fits
         self._text, self._options = text, options
         self._requests = Requests(options, text)
         self.language = options.language or ("" if text.tokens.multilingual else "en")
@@ -84,14 +85,15 @@ class Stream(Transcription):
         def report(frame: int) -> None:
             self._report((share + frame / decoder.frames) / count)
 
-        engine = self._engine
+        submit, check = self._submit, self._check
         if self._options.batched:
-            size = engine.reserve(self._options.batch_size, max(self._options.beams, 1))
-            segments = transcribe_batched(
-                decoder, ranges, size, report, engine.submit, engine.check
-            )
+            wanted = self._options.batch_size
+            if wanted == "auto":
+                wanted = self._batch_that_fits(max(self._options.beams, 1))
+            size = int(wanted or 1)
+            segments = transcribe_batched(decoder, ranges, size, report, submit, check)
         else:
-            segments = transcribe_sequential(decoder, ranges, report, engine.submit, engine.check)
+            segments = transcribe_sequential(decoder, ranges, report, submit, check)
         apart = channel is not None and self._detects
         for segment in segments:
             found = restored(segment, speech.timeline, speech.speech_seconds)
@@ -111,7 +113,7 @@ class Stream(Transcription):
             for seek in window_starts(ranges, window_frames, most)
         )
         steps = detect_language(windows, tokens, options.language_detection_threshold)
-        decoder.language, shares = run(self._engine.submit, steps, self._engine.check)
+        decoder.language, shares = run(self._submit, steps, self._check)
         if not self.language:
             self.language = decoder.language
             self._probability = round(shares[self.language], 4)

@@ -15,7 +15,7 @@ from itertools import accumulate, pairwise
 import numpy as np
 from numpy.typing import NDArray
 
-from oscine.models.whisper.request import Alignment
+from oscine.models.whisper.sequences import Alignment
 from oscine.text.whisper import Tokenizer
 
 POSITIONS_PER_SECOND = 50

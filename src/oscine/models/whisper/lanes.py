@@ -1,0 +1,491 @@
+"""Rows of text as the engine drives them: prompts, steps of a batch, and what they come to.
+
+A sequence of several rows (beams, or samples at a temperature) is a group: consecutive rows whose
+prompt is computed once, in the first one's slot. S slots, C positions, V vocabulary, G groups.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import numpy as np
+from numpy.typing import NDArray
+
+from oscine import ops
+from oscine.engine.runner import Arrays, Look, Seat
+from oscine.engine.slots import PlanCache
+from oscine.errors import NonFiniteError
+from oscine.models.whisper import model
+from oscine.models.whisper.config import WhisperConfig
+from oscine.models.whisper.repetition import REPEAT_LIMIT
+from oscine.models.whisper.sequences import Align, Alignment, Decode, Decoded, Detect, Request
+
+if TYPE_CHECKING:
+    from oscine.models.whisper.runner import WhisperRunner
+
+BURST = 16  # steps between two polls
+MOST_ROWS = 128  # of a lane
+MOST_PROMPTS = 8  # computed side by side
+MOST_PLANS = 32
+ANY_TIMESTAMP = 0xFFFFFFFF >> 1
+STOPS = {ops.STOP_END: "end", ops.STOP_REPEAT: "repeat", ops.STOP_LENGTH: "length"}
+GOLDEN_RATIO = 0x9E3779B9
+
+
+@dataclass(frozen=True, slots=True)
+class Prefill:
+    """The recorded pass over the prompts of G groups, and the tokens that go in: [G, L]."""
+
+    prompt: ops.Tensor
+    plan: ops.Plan
+
+
+class TextLane:
+    """Groups of `width` rows; `pool`: beams that end a search, 0 where there are no beams."""
+
+    stage, burst, most, looks_first = "decode", BURST, MOST_PROMPTS, False
+
+    def __init__(self, runner: WhisperRunner, width: int, pool: int) -> None:
+        self.runner, self.width = runner, width
+        backend = runner.backend
+        self.rows = backend.slot((MOST_ROWS,), ops.STATE)
+        self.joining = backend.slot((MOST_PROMPTS * width,), ops.STATE)
+        self.lead = self.joining if width == 1 else backend.slot((MOST_PROMPTS,), ops.STATE)
+        self.steps: PlanCache[ops.Plan] = PlanCache(MOST_PLANS)
+        self.prefills: PlanCache[Prefill] = PlanCache(MOST_PLANS, self.release_prefill)
+        self.pool: ops.Pool | None = None
+        if pool:
+            context = runner.config.n_text_ctx
+            self.pool = ops.Pool(
+                backend.slot((MOST_ROWS, pool), ops.POOL),
+                backend.slot((MOST_ROWS, pool, context), np.uint32),
+            )
+        backend.write(self.rows, done_rows(MOST_ROWS))
+
+    # -- plans --------------------------------------------------------------------------------
+
+    def prepare(self) -> None:
+        """Record the usual step."""
+        self.step(self.width, ())
+
+    def step(self, rows: int, seats: Sequence[Seat]) -> ops.Plan:
+        penalised = any(seat.sequence.request.penalised for seat in seats)
+        return self.steps.get((rows, penalised), lambda: self.record_step(rows, penalised))
+
+    def record_step(self, rows: int, penalised: bool) -> ops.Plan:
+        """The token picked last in, the next one out, of the first `rows` rows."""
+        runner = self.runner
+        backend, state = runner.backend, self.state(self.rows, rows)
+
+        def trace() -> None:
+            logits = model.logits(backend, runner.decoder, self.hidden(state))
+            if penalised:
+                logits = backend.penalise(logits, runner.rules, state)
+            self.pick(logits, state, 1)
+
+        return backend.record(trace, state.rows, "step")
+
+    def prefill(self, groups: int, length: int) -> Prefill:
+        """The pass over so many prompts of at most this length."""
+        return self.prefills.get((groups, length), lambda: self.record_prefill(groups, length))
+
+    def record_prefill(self, groups: int, length: int) -> Prefill:
+        """The whole prompt in one pass; silence is judged where the transcript starts."""
+        runner = self.runner
+        backend = runner.backend
+        prompt = backend.slot((groups, length), np.uint32)
+        lead = self.state(self.lead, groups, shared=False)
+        joining = self.state(self.joining, groups * self.width)
+
+        def trace() -> None:
+            rows = backend.take_rows(self.hidden(lead, prompt), lead)
+            logits = model.logits(backend, runner.decoder, rows)
+            backend.no_speech(logits, runner.rules, lead)
+            self.pick(logits, joining, self.width)
+
+        return Prefill(prompt, backend.record(trace, lead.rows, "prompt"))
+
+    def state(self, rows: ops.Tensor, count: int, *, shared: bool = True) -> ops.State:
+        """The first rows of a tensor of state; `shared`: a group's rows have a prompt in common."""
+        runner = self.runner
+        origins = runner.origins if shared and self.width > 1 else None
+        return ops.State(runner.backend.view(rows, (count,)), runner.tokens, origins)
+
+    def hidden(self, state: ops.State, prompt: ops.Tensor | None = None) -> ops.Tensor:
+        """One pass through the decoder's blocks."""
+        r = self.runner
+        return model.decode(r.backend, r.decoder, r.config, r.caches, r.memory, state, prompt)
+
+    def pick(self, logits: ops.Tensor, state: ops.State, share: int) -> None:
+        """The next token of every row; `share` rows choose from one row of logits."""
+        r = self.runner
+        if self.pool is None:
+            r.backend.pick(logits, r.masks, r.rules, state, share)
+            return
+        r.backend.pick_beams(logits, r.masks, r.rules, state, self.pool, self.width, share)
+
+    def release_prefill(self, prefill: Prefill) -> None:
+        self.runner.backend.release(prefill.prompt)
+
+    def forget_plans(self) -> None:
+        """The runner's memory is about to be replaced; the state of rows stays."""
+        self.steps.clear()
+        self.prefills.clear()
+
+    # -- the engine's -------------------------------------------------------------------------
+
+    def start(self, seats: Sequence[Seat]) -> None:
+        runner, width = self.runner, self.width
+        backend, config = runner.backend, runner.config
+        requests = [decode_of(seat).request for seat in seats]
+        for seat, request in zip(seats, requests, strict=True):
+            self.write_slots(seat, request)
+        groups = backend.padded_lines(len(seats))
+        longest = max(len(request.prompt) for request in requests)
+        prefill = self.prefill(groups, min(backend.padded(longest), config.n_text_ctx))
+        prompts = np.zeros(prefill.prompt.shape, np.uint32)
+        for row, request in zip(prompts, requests, strict=False):
+            row[: len(request.prompt)] = request.prompt
+        backend.write(prefill.prompt, prompts)
+        backend.write(self.joining, initial_rows(seats, groups, width))
+        if width > 1:
+            backend.write(self.lead, initial_rows(seats, groups, 1))
+        prefill.plan.run()
+        pairs = [
+            (width * group + row, seat.row + row)
+            for group, seat in enumerate(seats)
+            for row in range(width)
+        ]
+        backend.copy(self.joining, self.rows, pairs)
+        if width > 1:
+            firsts = [(group, seat.slots[0]) for group, seat in enumerate(seats)]
+            backend.copy(self.lead, runner.leads, firsts)
+
+    def write_slots(self, seat: Seat, request: Request) -> None:
+        """The rules of a sequence's slots, and where the keys of its prompt are."""
+        runner = self.runner
+        mask = runner.mask_row(seat.slots, request)
+        rules = rules_of(request, runner.config.n_vocab, mask)
+        for slot in seat.slots:
+            runner.backend.write(runner.rules, rules, slot)
+            if self.width > 1:
+                origins = np.full((1, runner.config.n_text_ctx), slot, np.uint32)
+                origins[0, : len(request.prompt)] = seat.slots[0]
+                runner.backend.write(runner.origins, origins, slot)
+        if self.pool is not None:
+            empty = np.zeros((1, *self.pool.rows.shape[1:]), ops.POOL)
+            runner.backend.write(self.pool.rows, empty, seat.slots[0])
+
+    def outputs(self, rows: int, seats: Sequence[Seat]) -> tuple[ops.Tensor, ...]:
+        r = self.runner
+        shape = r.slots, r.config.n_text_ctx
+        leads = () if self.width == 1 else (r.leads,)
+        pool = () if self.pool is None else (self.pool.rows, self.pool.tokens)
+        state = r.backend.view(self.rows, (rows,))
+        return state, r.backend.view(r.tokens, shape), *leads, *pool
+
+    def move(self, moves: Sequence[tuple[int, int]]) -> None:
+        self.runner.backend.copy(self.rows, self.rows, moves)
+
+    def stop(self, rows: Iterable[int]) -> None:
+        for row in rows:
+            self.runner.backend.write(self.rows, done_rows(1), row)
+
+    def collect(self, looks: Sequence[Look], arrays: Arrays) -> Iterator[Seat]:
+        for seat, row in looks:
+            sequence, rows = decode_of(seat), arrays[0][row : row + self.width]
+            if (rows["done"] == ops.STOP_NONFINITE).any():
+                sequence.fail(NonFiniteError.of_network("logits", self.runner.device))
+            else:
+                tokens = [
+                    text_of(one, arrays[1][slot])
+                    for one, slot in zip(rows, seat.slots, strict=True)
+                ]
+                if sequence.request.stop_loops:
+                    sequence.find_loops(tokens)
+                if not all(sequence.loops[n] or one["done"] for n, one in enumerate(rows)):
+                    continue
+                sequence.finish(self.result(seat, rows, tokens, arrays[2:]))
+            if not rows["done"].all():
+                self.stop(range(seat.row, seat.row + self.width))
+            yield seat
+
+    def result(
+        self,
+        seat: Seat,
+        rows: NDArray[np.void],
+        tokens: Sequence[tuple[int, ...]],
+        others: Arrays,
+    ) -> tuple[Decoded, ...]:
+        """What a sequence has come to: its rows, or its beams that have ended."""
+        loops, first = decode_of(seat).loops, seat.slots[0]
+        silence = float((rows[0] if self.width == 1 else others[0][first])["no_speech_prob"])
+        going = [
+            Decoded(
+                text[: loops[n]] if loops[n] else text,
+                float(row["sum_logprob"]),
+                silence,
+                "repeat" if loops[n] else STOPS.get(row["done"], ""),
+            )
+            for n, (row, text) in enumerate(zip(rows, tokens, strict=True))
+            if row["sum_logprob"] > ops.NEVER / 2
+        ]
+        if self.pool is None:
+            return tuple(going)
+        ended = [
+            Decoded(text_of(row, line), float(row["sum_logprob"]), silence, "end")
+            for row, line in zip(others[-2][first], others[-1][first], strict=True)
+            if row["filled"]
+        ]
+        # As openai-whisper: where too few have ended, the most probable others stand in.
+        going.sort(key=lambda row: -row.sum_logprob)
+        return (*ended, *going[: max(0, self.width - len(ended))])
+
+
+class DetectLane:
+    """One pass over the start of a transcript: how probable each language is."""
+
+    stage, burst, width, most, looks_first = "decode", 0, 1, MOST_PROMPTS, False
+
+    def __init__(self, runner: WhisperRunner) -> None:
+        self.runner, backend = runner, runner.backend
+        self.rows = backend.slot((MOST_PROMPTS,), ops.STATE)
+        self.prompt = backend.slot((MOST_PROMPTS, 1), np.uint32)
+        self.logits = backend.slot((2 * MOST_PROMPTS, runner.config.n_vocab))
+        self.plans: PlanCache[ops.Plan] = PlanCache(MOST_PLANS)
+
+    def start(self, seats: Sequence[Seat]) -> None:
+        backend, sequences = self.runner.backend, [detect_of(seat) for seat in seats]
+        rows = done_rows(backend.padded_lines(len(seats)))
+        for row, seat in zip(rows, seats, strict=False):
+            row["done"], row["length"] = 0, 1
+            row["slot"], row["window"] = seat.slots[0], seat.place
+        backend.write(self.rows, rows)
+        start = [[sequence.start] for sequence in sequences]
+        backend.write(self.prompt, np.array(start, np.uint32))
+        self.plans.get(len(rows), lambda: self.record(len(rows))).run()
+
+    def record(self, count: int) -> ops.Plan:
+        """The pass for that many windows."""
+        r = self.runner
+        backend, view = r.backend, r.backend.view
+        state = ops.State(view(self.rows, (count,)), r.tokens)
+        prompt = view(self.prompt, (count, 1))
+
+        def trace() -> None:
+            x = model.decode(backend, r.decoder, r.config, r.caches, r.memory, state, prompt)
+            logits = model.logits(backend, r.decoder, backend.take_rows(x, state))
+            backend.keep(logits, view(self.logits, (2 * count, r.config.n_vocab)))
+
+        return backend.record(trace, name="detect")
+
+    def step(self, rows: int, seats: Sequence[Seat]) -> ops.Plan:
+        raise NotImplementedError
+
+    def move(self, moves: Sequence[tuple[int, int]]) -> None:
+        raise NotImplementedError
+
+    def stop(self, rows: Iterable[int]) -> None:
+        """It has ended already."""
+
+    def outputs(self, rows: int, seats: Sequence[Seat]) -> tuple[ops.Tensor, ...]:
+        return (self.runner.backend.view(self.logits, (rows, self.runner.config.n_vocab)),)
+
+    def collect(self, looks: Sequence[Look], arrays: Arrays) -> Iterator[Seat]:
+        for seat, row in looks:
+            sequence, logits = detect_of(seat), arrays[0][row]
+            if np.isfinite(logits).all():
+                scores = logits[sequence.ids]
+                shares = np.exp(scores - scores.max())
+                sequence.finish(shares / shares.sum())
+            else:
+                sequence.fail(NonFiniteError.of_network("logits", self.runner.device))
+            yield seat
+
+    def forget_plans(self) -> None:
+        self.plans.clear()
+
+
+@dataclass(frozen=True, slots=True)
+class AlignPass:
+    """A recorded pass over a prompt [1, L]; results: weights of each layer, then probabilities."""
+
+    prompt: ops.Tensor
+    results: tuple[ops.Tensor, ...]
+    plan: ops.Plan
+
+
+class AlignLane:
+    """One pass over given tokens that keeps where they look: the device's part of word times."""
+
+    stage, burst, width, most, looks_first = "align", 0, 1, 1, False
+
+    def __init__(self, runner: WhisperRunner) -> None:
+        self.runner = runner
+        self.heads = alignment_heads(runner.config)
+        self.rows = runner.backend.slot((1,), ops.STATE)
+        self.passes: PlanCache[AlignPass] = PlanCache(MOST_PLANS, self.release_pass)
+        self.length = 0  # of the prompt that was started last, padded
+
+    def start(self, seats: Sequence[Seat]) -> None:
+        (seat,), runner = seats, self.runner
+        sequence, config, backend = align_of(seat), runner.config, runner.backend
+        slot, count = seat.slots[0], len(sequence.prompt)
+        self.length = min(backend.padded(count), config.n_text_ctx)
+        made = self.align_pass()
+        tokens = np.full((1, self.length), sequence.end, np.uint32)
+        tokens[0, :count] = sequence.prompt
+        row, rules = done_rows(1), np.zeros(1, ops.RULES)
+        row["done"], row["length"], row["slot"], row["window"] = 0, count, slot, seat.place
+        row["frames"] = sequence.frames
+        rules["vocabulary"], rules["end"] = config.n_vocab, sequence.end
+        backend.write(made.prompt, tokens)
+        backend.write(self.rows, row)
+        backend.write(runner.rules, rules, slot)
+        made.plan.run()
+
+    def align_pass(self) -> AlignPass:
+        """The pass for prompts of `length`, made on first use."""
+        return self.passes.get(self.length, lambda: self.record(self.length))
+
+    def record(self, length: int) -> AlignPass:
+        """The decoder over the prompt, its attention to the audio kept."""
+        r = self.runner
+        backend, config = r.backend, r.config
+        prompt = backend.slot((1, length), np.uint32)
+        weights = {
+            layer: backend.slot((len(chosen), length, config.n_audio_ctx))
+            for layer, chosen in self.heads.items()
+        }
+        shares = backend.slot((length,))
+        kept = {layer: model.KeptWeights(self.heads[layer], weights[layer]) for layer in weights}
+        state = ops.State(self.rows, r.tokens)
+
+        def trace() -> None:
+            x = model.decode(backend, r.decoder, config, r.caches, r.memory, state, prompt, kept)
+            logits = model.logits(backend, r.decoder, x)
+            backend.keep(backend.probability(logits, prompt, r.rules, state), shares)
+
+        plan = backend.record(trace, name="align")
+        return AlignPass(prompt, (*weights.values(), shares), plan)
+
+    def step(self, rows: int, seats: Sequence[Seat]) -> ops.Plan:
+        raise NotImplementedError
+
+    def move(self, moves: Sequence[tuple[int, int]]) -> None:
+        raise NotImplementedError
+
+    def stop(self, rows: Iterable[int]) -> None:
+        """It has ended already."""
+
+    def outputs(self, rows: int, seats: Sequence[Seat]) -> tuple[ops.Tensor, ...]:
+        return self.align_pass().results
+
+    def collect(self, looks: Sequence[Look], arrays: Arrays) -> Iterator[Seat]:
+        for seat, _row in looks:
+            sequence = align_of(seat)
+            count, (*weights, shares) = len(sequence.prompt), arrays
+            layers = [layer[:, :count, : sequence.frames] for layer in weights]
+            sequence.finish(Alignment(np.concatenate(layers), shares[: count - 1]))
+            yield seat
+
+    def forget_plans(self) -> None:
+        self.passes.clear()
+
+    def release_pass(self, made: AlignPass) -> None:
+        self.runner.backend.release(made.prompt, *made.results)
+
+
+def alignment_heads(config: WhisperConfig) -> dict[int, tuple[int, ...]]:
+    """The heads of each layer that follow the audio.
+
+    Those that the checkpoint names, else all of the upper half, as openai whisper/model.py.
+    """
+    pairs = config.alignment_heads
+    if not pairs:
+        layers = range(config.n_text_layer // 2, config.n_text_layer)
+        pairs = tuple((layer, head) for layer in layers for head in range(config.n_text_head))
+    return {
+        layer: tuple(sorted(head for other, head in pairs if other == layer))
+        for layer in sorted({layer for layer, _ in pairs})
+    }
+
+
+def decode_of(seat: Seat) -> Decode:
+    """The sequence in a seat of a TextLane."""
+    sequence: Decode = seat.sequence
+    return sequence
+
+
+def detect_of(seat: Seat) -> Detect:
+    """The sequence in a seat of a DetectLane."""
+    sequence: Detect = seat.sequence
+    return sequence
+
+
+def align_of(seat: Seat) -> Align:
+    """The sequence in a seat of an AlignLane."""
+    sequence: Align = seat.sequence
+    return sequence
+
+
+def done_rows(count: int) -> NDArray[np.void]:
+    """Rows of ops.STATE that no step moves on."""
+    rows = np.zeros(count, ops.STATE)
+    rows["done"] = ops.STOP_END
+    return rows
+
+
+def initial_rows(seats: Sequence[Seat], groups: int, width: int) -> NDArray[np.void]:
+    """The state of `width` rows a group before the prompt: [groups · width] of ops.STATE.
+
+    Groups without a sequence are done.
+    """
+    state = done_rows(groups * width).reshape(groups, width)
+    for rows, seat in zip(state, seats, strict=False):
+        request = decode_of(seat).request
+        rows["done"] = 0
+        rows["length"] = len(request.prompt)
+        rows["limit"] = request.limit
+        rows["slot"] = seat.slots[:width]
+        rows["after_pair"] = 1  # the opening timestamp is to be followed by text
+        rows["sot"] = request.sot
+        rows["temperature"] = request.temperature
+        # Of Python's integers: NumPy's have 32 bits in a browser, and on Windows before NumPy 2.
+        rows["seed"] = [(request.seed + row * GOLDEN_RATIO) & 0xFFFFFFFF for row in range(width)]
+        rows["window"] = seat.place
+    return state.reshape(-1)
+
+
+def rules_of(request: Request, vocabulary: int, mask: int) -> NDArray[np.void]:
+    """The request's rules: [1] of ops.RULES; `mask`: the row of its suppression lists."""
+    rules = np.zeros(1, ops.RULES)
+    initial = request.max_initial_timestamp
+    rules["vocabulary"] = vocabulary
+    rules["end"] = request.end
+    rules["timestamp_begin"] = request.timestamp_begin
+    rules["no_timestamps"] = request.no_timestamps
+    rules["no_speech"] = request.no_speech
+    rules["timestamps"] = request.timestamps
+    rules["max_initial"] = ANY_TIMESTAMP if initial is None else initial
+    # A beam that repeats itself is left to the others to beat.
+    rules["repeat_limit"] = 0 if request.beams > 1 else REPEAT_LIMIT
+    rules["no_repeat_ngram"] = request.no_repeat_ngram
+    rules["repetition_penalty"] = request.repetition_penalty
+    rules["mask"] = mask
+    return rules
+
+
+def mask_of(request: Request, vocabulary: int) -> NDArray[np.uint32]:
+    """The request's suppression lists as bits: [1, V]."""
+    mask = np.zeros((1, vocabulary), np.uint32)
+    mask[0, list(request.suppress)] |= ops.SUPPRESS
+    mask[0, list(request.suppress_first)] |= ops.SUPPRESS_FIRST
+    return mask
+
+
+def text_of(row: NDArray[np.void], tokens: NDArray[np.uint32]) -> tuple[int, ...]:
+    """The tokens that a row has picked."""
+    return tuple(int(token) for token in tokens[: row["count"]])
