@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import NDArray
@@ -19,14 +18,12 @@ from oscine.engine.slots import PlanCache
 from oscine.errors import NonFiniteError
 from oscine.models.whisper import model
 from oscine.models.whisper.config import WhisperConfig
+from oscine.models.whisper.memory import MOST_ROWS, DecoderMemory
 from oscine.models.whisper.repetition import REPEAT_LIMIT
 from oscine.models.whisper.sequences import Align, Alignment, Decode, Decoded, Detect, Request
-
-if TYPE_CHECKING:
-    from oscine.models.whisper.runner import WhisperRunner
+from oscine.models.whisper.weights import DecoderWeights
 
 BURST = 16  # steps between two polls
-MOST_ROWS = 128  # of a lane
 MOST_PROMPTS = 8  # computed side by side
 MOST_PLANS = 32
 ANY_TIMESTAMP = 0xFFFFFFFF >> 1
@@ -47,9 +44,11 @@ class TextLane:
 
     stage, burst, most, looks_first = "decode", BURST, MOST_PROMPTS, False
 
-    def __init__(self, runner: WhisperRunner, width: int, pool: int) -> None:
-        self.runner, self.width = runner, width
-        backend = runner.backend
+    def __init__(
+        self, memory: DecoderMemory, weights: DecoderWeights, width: int, pool: int
+    ) -> None:
+        self.memory, self.weights, self.width = memory, weights, width
+        backend = memory.backend
         self.rows = backend.slot((MOST_ROWS,), ops.STATE)
         self.joining = backend.slot((MOST_PROMPTS * width,), ops.STATE)
         self.lead = self.joining if width == 1 else backend.slot((MOST_PROMPTS,), ops.STATE)
@@ -57,7 +56,7 @@ class TextLane:
         self.prefills: PlanCache[Prefill] = PlanCache(MOST_PLANS, self.release_prefill)
         self.pool: ops.Pool | None = None
         if pool:
-            context = runner.config.n_text_ctx
+            context = memory.config.n_text_ctx
             self.pool = ops.Pool(
                 backend.slot((MOST_ROWS, pool), ops.POOL),
                 backend.slot((MOST_ROWS, pool, context), np.uint32),
@@ -76,13 +75,13 @@ class TextLane:
 
     def record_step(self, rows: int, penalised: bool) -> ops.Plan:
         """The token picked last in, the next one out, of the first `rows` rows."""
-        runner = self.runner
-        backend, state = runner.backend, self.state(self.rows, rows)
+        memory = self.memory
+        backend, state = memory.backend, self.state(self.rows, rows)
 
         def trace() -> None:
-            logits = model.logits(backend, runner.decoder, self.hidden(state))
+            logits = model.logits(backend, self.weights, self.hidden(state))
             if penalised:
-                logits = backend.penalise(logits, runner.rules, state)
+                logits = backend.penalise(logits, memory.rules, state)
             self.pick(logits, state, 1)
 
         return backend.record(trace, state.rows, "step")
@@ -93,52 +92,52 @@ class TextLane:
 
     def record_prefill(self, groups: int, length: int) -> Prefill:
         """The whole prompt in one pass; silence is judged where the transcript starts."""
-        runner = self.runner
-        backend = runner.backend
+        memory = self.memory
+        backend = memory.backend
         prompt = backend.slot((groups, length), np.uint32)
         lead = self.state(self.lead, groups, shared=False)
         joining = self.state(self.joining, groups * self.width)
 
         def trace() -> None:
             rows = backend.take_rows(self.hidden(lead, prompt), lead)
-            logits = model.logits(backend, runner.decoder, rows)
-            backend.no_speech(logits, runner.rules, lead)
+            logits = model.logits(backend, self.weights, rows)
+            backend.no_speech(logits, memory.rules, lead)
             self.pick(logits, joining, self.width)
 
         return Prefill(prompt, backend.record(trace, lead.rows, "prompt"))
 
     def state(self, rows: ops.Tensor, count: int, *, shared: bool = True) -> ops.State:
         """The first rows of a tensor of state; `shared`: a group's rows have a prompt in common."""
-        runner = self.runner
-        origins = runner.origins if shared and self.width > 1 else None
-        return ops.State(runner.backend.view(rows, (count,)), runner.tokens, origins)
+        memory = self.memory
+        origins = memory.origins if shared and self.width > 1 else None
+        return ops.State(memory.backend.view(rows, (count,)), memory.tokens, origins)
 
     def hidden(self, state: ops.State, prompt: ops.Tensor | None = None) -> ops.Tensor:
         """One pass through the decoder's blocks."""
-        r = self.runner
-        return model.decode(r.backend, r.decoder, r.config, r.caches, r.memory, state, prompt)
+        m = self.memory
+        return model.decode(m.backend, self.weights, m.config, m.caches, m.windows, state, prompt)
 
     def pick(self, logits: ops.Tensor, state: ops.State, share: int) -> None:
         """The next token of every row; `share` rows choose from one row of logits."""
-        r = self.runner
+        m = self.memory
         if self.pool is None:
-            r.backend.pick(logits, r.masks, r.rules, state, share)
+            m.backend.pick(logits, m.masks, m.rules, state, share)
             return
-        r.backend.pick_beams(logits, r.masks, r.rules, state, self.pool, self.width, share)
+        m.backend.pick_beams(logits, m.masks, m.rules, state, self.pool, self.width, share)
 
     def release_prefill(self, prefill: Prefill) -> None:
-        self.runner.backend.release(prefill.prompt)
+        self.memory.backend.release(prefill.prompt)
 
     def forget_plans(self) -> None:
-        """The runner's memory is about to be replaced; the state of rows stays."""
+        """What is recorded is over memory that is about to be replaced; the state of rows stays."""
         self.steps.clear()
         self.prefills.clear()
 
     # -- the engine's -------------------------------------------------------------------------
 
     def start(self, seats: Sequence[Seat]) -> None:
-        runner, width = self.runner, self.width
-        backend, config = runner.backend, runner.config
+        memory, width = self.memory, self.width
+        backend, config = memory.backend, memory.config
         requests = [decode_of(seat).request for seat in seats]
         for seat, request in zip(seats, requests, strict=True):
             self.write_slots(seat, request)
@@ -161,43 +160,43 @@ class TextLane:
         backend.copy(self.joining, self.rows, pairs)
         if width > 1:
             firsts = [(group, seat.slots[0]) for group, seat in enumerate(seats)]
-            backend.copy(self.lead, runner.leads, firsts)
+            backend.copy(self.lead, memory.leads, firsts)
 
     def write_slots(self, seat: Seat, request: Request) -> None:
         """The rules of a sequence's slots, and where the keys of its prompt are."""
-        runner = self.runner
-        mask = runner.mask_row(seat.slots, request)
-        rules = rules_of(request, runner.config.n_vocab, mask)
+        memory = self.memory
+        mask = memory.mask_row(seat.slots, request)
+        rules = rules_of(request, memory.config.n_vocab, mask)
         for slot in seat.slots:
-            runner.backend.write(runner.rules, rules, slot)
+            memory.backend.write(memory.rules, rules, slot)
             if self.width > 1:
-                origins = np.full((1, runner.config.n_text_ctx), slot, np.uint32)
+                origins = np.full((1, memory.config.n_text_ctx), slot, np.uint32)
                 origins[0, : len(request.prompt)] = seat.slots[0]
-                runner.backend.write(runner.origins, origins, slot)
+                memory.backend.write(memory.origins, origins, slot)
         if self.pool is not None:
             empty = np.zeros((1, *self.pool.rows.shape[1:]), ops.POOL)
-            runner.backend.write(self.pool.rows, empty, seat.slots[0])
+            memory.backend.write(self.pool.rows, empty, seat.slots[0])
 
     def outputs(self, rows: int, seats: Sequence[Seat]) -> tuple[ops.Tensor, ...]:
-        r = self.runner
-        shape = r.slots, r.config.n_text_ctx
-        leads = () if self.width == 1 else (r.leads,)
+        m = self.memory
+        shape = m.slots, m.config.n_text_ctx
+        leads = () if self.width == 1 else (m.leads,)
         pool = () if self.pool is None else (self.pool.rows, self.pool.tokens)
-        state = r.backend.view(self.rows, (rows,))
-        return state, r.backend.view(r.tokens, shape), *leads, *pool
+        state = m.backend.view(self.rows, (rows,))
+        return state, m.backend.view(m.tokens, shape), *leads, *pool
 
     def move(self, moves: Sequence[tuple[int, int]]) -> None:
-        self.runner.backend.copy(self.rows, self.rows, moves)
+        self.memory.backend.copy(self.rows, self.rows, moves)
 
     def stop(self, rows: Iterable[int]) -> None:
         for row in rows:
-            self.runner.backend.write(self.rows, done_rows(1), row)
+            self.memory.backend.write(self.rows, done_rows(1), row)
 
     def collect(self, looks: Sequence[Look], arrays: Arrays) -> Iterator[Seat]:
         for seat, row in looks:
             sequence, rows = decode_of(seat), arrays[0][row : row + self.width]
             if (rows["done"] == ops.STOP_NONFINITE).any():
-                sequence.fail(NonFiniteError.of_network("logits", self.runner.device))
+                sequence.fail(NonFiniteError.of_network("logits", self.memory.backend.name))
             else:
                 tokens = [
                     text_of(one, arrays[1][slot])
@@ -249,15 +248,15 @@ class DetectLane:
 
     stage, burst, width, most, looks_first = "decode", 0, 1, MOST_PROMPTS, False
 
-    def __init__(self, runner: WhisperRunner) -> None:
-        self.runner, backend = runner, runner.backend
+    def __init__(self, memory: DecoderMemory, weights: DecoderWeights) -> None:
+        self.memory, self.weights, backend = memory, weights, memory.backend
         self.rows = backend.slot((MOST_PROMPTS,), ops.STATE)
         self.prompt = backend.slot((MOST_PROMPTS, 1), np.uint32)
-        self.logits = backend.slot((2 * MOST_PROMPTS, runner.config.n_vocab))
+        self.logits = backend.slot((2 * MOST_PROMPTS, memory.config.n_vocab))
         self.plans: PlanCache[ops.Plan] = PlanCache(MOST_PLANS)
 
     def start(self, seats: Sequence[Seat]) -> None:
-        backend, sequences = self.runner.backend, [detect_of(seat) for seat in seats]
+        backend, sequences = self.memory.backend, [detect_of(seat) for seat in seats]
         rows = done_rows(backend.padded_lines(len(seats)))
         for row, seat in zip(rows, seats, strict=False):
             row["done"], row["length"] = 0, 1
@@ -269,15 +268,15 @@ class DetectLane:
 
     def record(self, count: int) -> ops.Plan:
         """The pass for that many windows."""
-        r = self.runner
-        backend, view = r.backend, r.backend.view
-        state = ops.State(view(self.rows, (count,)), r.tokens)
+        m = self.memory
+        backend, view = m.backend, m.backend.view
+        state = ops.State(view(self.rows, (count,)), m.tokens)
         prompt = view(self.prompt, (count, 1))
 
         def trace() -> None:
-            x = model.decode(backend, r.decoder, r.config, r.caches, r.memory, state, prompt)
-            logits = model.logits(backend, r.decoder, backend.take_rows(x, state))
-            backend.keep(logits, view(self.logits, (2 * count, r.config.n_vocab)))
+            x = model.decode(backend, self.weights, m.config, m.caches, m.windows, state, prompt)
+            logits = model.logits(backend, self.weights, backend.take_rows(x, state))
+            backend.keep(logits, view(self.logits, (2 * count, m.config.n_vocab)))
 
         return backend.record(trace, name="detect")
 
@@ -291,7 +290,7 @@ class DetectLane:
         """It has ended already."""
 
     def outputs(self, rows: int, seats: Sequence[Seat]) -> tuple[ops.Tensor, ...]:
-        return (self.runner.backend.view(self.logits, (rows, self.runner.config.n_vocab)),)
+        return (self.memory.backend.view(self.logits, (rows, self.memory.config.n_vocab)),)
 
     def collect(self, looks: Sequence[Look], arrays: Arrays) -> Iterator[Seat]:
         for seat, row in looks:
@@ -301,7 +300,7 @@ class DetectLane:
                 shares = np.exp(scores - scores.max())
                 sequence.finish(shares / shares.sum())
             else:
-                sequence.fail(NonFiniteError.of_network("logits", self.runner.device))
+                sequence.fail(NonFiniteError.of_network("logits", self.memory.backend.name))
             yield seat
 
     def forget_plans(self) -> None:
@@ -322,16 +321,16 @@ class AlignLane:
 
     stage, burst, width, most, looks_first = "align", 0, 1, 1, False
 
-    def __init__(self, runner: WhisperRunner) -> None:
-        self.runner = runner
-        self.heads = alignment_heads(runner.config)
-        self.rows = runner.backend.slot((1,), ops.STATE)
+    def __init__(self, memory: DecoderMemory, weights: DecoderWeights) -> None:
+        self.memory, self.weights = memory, weights
+        self.heads = alignment_heads(memory.config)
+        self.rows = memory.backend.slot((1,), ops.STATE)
         self.passes: PlanCache[AlignPass] = PlanCache(MOST_PLANS, self.release_pass)
         self.length = 0  # of the prompt that was started last, padded
 
     def start(self, seats: Sequence[Seat]) -> None:
-        (seat,), runner = seats, self.runner
-        sequence, config, backend = align_of(seat), runner.config, runner.backend
+        (seat,), memory = seats, self.memory
+        sequence, config, backend = align_of(seat), memory.config, memory.backend
         slot, count = seat.slots[0], len(sequence.prompt)
         self.length = min(backend.padded(count), config.n_text_ctx)
         made = self.align_pass()
@@ -343,7 +342,7 @@ class AlignLane:
         rules["vocabulary"], rules["end"] = config.n_vocab, sequence.end
         backend.write(made.prompt, tokens)
         backend.write(self.rows, row)
-        backend.write(runner.rules, rules, slot)
+        backend.write(memory.rules, rules, slot)
         made.plan.run()
 
     def align_pass(self) -> AlignPass:
@@ -352,8 +351,8 @@ class AlignLane:
 
     def record(self, length: int) -> AlignPass:
         """The decoder over the prompt, its attention to the audio kept."""
-        r = self.runner
-        backend, config = r.backend, r.config
+        m = self.memory
+        backend, config = m.backend, m.config
         prompt = backend.slot((1, length), np.uint32)
         weights = {
             layer: backend.slot((len(chosen), length, config.n_audio_ctx))
@@ -361,12 +360,14 @@ class AlignLane:
         }
         shares = backend.slot((length,))
         kept = {layer: model.KeptWeights(self.heads[layer], weights[layer]) for layer in weights}
-        state = ops.State(self.rows, r.tokens)
+        state = ops.State(self.rows, m.tokens)
 
         def trace() -> None:
-            x = model.decode(backend, r.decoder, config, r.caches, r.memory, state, prompt, kept)
-            logits = model.logits(backend, r.decoder, x)
-            backend.keep(backend.probability(logits, prompt, r.rules, state), shares)
+            x = model.decode(
+                backend, self.weights, config, m.caches, m.windows, state, prompt, kept
+            )
+            logits = model.logits(backend, self.weights, x)
+            backend.keep(backend.probability(logits, prompt, m.rules, state), shares)
 
         plan = backend.record(trace, name="align")
         return AlignPass(prompt, (*weights.values(), shares), plan)
@@ -395,7 +396,7 @@ class AlignLane:
         self.passes.clear()
 
     def release_pass(self, made: AlignPass) -> None:
-        self.runner.backend.release(made.prompt, *made.results)
+        self.memory.backend.release(made.prompt, *made.results)
 
 
 def alignment_heads(config: WhisperConfig) -> dict[int, tuple[int, ...]]:
@@ -476,14 +477,6 @@ def rules_of(request: Request, vocabulary: int, mask: int) -> NDArray[np.void]:
     rules["repetition_penalty"] = request.repetition_penalty
     rules["mask"] = mask
     return rules
-
-
-def mask_of(request: Request, vocabulary: int) -> NDArray[np.uint32]:
-    """The request's suppression lists as bits: [1, V]."""
-    mask = np.zeros((1, vocabulary), np.uint32)
-    mask[0, list(request.suppress)] |= ops.SUPPRESS
-    mask[0, list(request.suppress_first)] |= ops.SUPPRESS_FIRST
-    return mask
 
 
 def text_of(row: NDArray[np.void], tokens: NDArray[np.uint32]) -> tuple[int, ...]:
