@@ -18,52 +18,41 @@ from checks.report import Report, stages
 from oscine import ops
 from oscine.audio.io import decode as decode_audio
 from oscine.audio.mel import log_mel
-from oscine.models.whisper import model, request
-from oscine.models.whisper.decode import Decoder
+from oscine.engine.scheduler import Engine
+from oscine.engine.sequence import EncoderInput
+from oscine.models.whisper import lanes
 from oscine.models.whisper.fallback import best
-from oscine.models.whisper.lines import Lines, Shape
 from oscine.models.whisper.prompt import History, build_prompt
-from oscine.models.whisper.request import Request
+from oscine.models.whisper.runner import WhisperRunner
 from oscine.models.whisper.segments import split_at_timestamps
+from oscine.models.whisper.sequences import Align, Alignment, Decode, Decoded, Detect, Request
 from oscine.models.whisper.timing import attention_matrix, warp
 from oscine.models.whisper.tokens import resolve
 from oscine.models.whisper.weights import WhisperWeights, load_weights
+from oscine.ops.reference import Reference
 from oscine.text.whisper import load_tokenizer
 
 MEL, ENCODER, LOGITS, LOGPROB, PROBABILITY, SECONDS = 2e-4, 2e-4, 1e-3, 1e-3, 1e-3, 1e-6
 ATTENTION = 2e-3  # deviations from a mean
 
 # Upstream has no stop after equal tokens, and random weights may well repeat themselves.
-request.REPEAT_LIMIT = 0
+lanes.REPEAT_LIMIT = 0
 
 
-class Forced(Lines):
-    """Lines of one request, and passes over given tokens."""
+class Window:
+    """An encoded window on an engine: what follows given tokens, and what is decoded."""
 
-    def __init__(self, decoder: Decoder) -> None:
-        super().__init__(decoder, Shape(1))
+    def __init__(self, engine: Engine[WhisperRunner], mel: np.ndarray, norm: ops.Norm) -> None:
+        self.engine, self.audio, self.norm = engine, EncoderInput(mel), norm
 
     def stages(self, tokens: np.ndarray) -> dict[str, np.ndarray]:
         """One pass over given tokens [N]: rows [N, d or V] of the decoder's stages by name, and
         "normed", the rows that the logits are made of."""
-        backend, w = self.decoder.backend, self.decoder.weights
-        length = min(backend.padded(len(tokens)), self.decoder.config.n_text_ctx)
-        prompt = np.zeros((1, length), np.uint32)
-        prompt[0, : len(tokens)] = tokens
-        state = np.zeros(1, ops.STATE)
-        state["length"] = len(tokens)
-        given = backend.slot((1, length), np.uint32)
-        backend.write(given, prompt)
-        backend.write(self.state.rows, state)
-
-        def trace() -> None:
-            rows = self.hidden(self.state, given)
-            backend.probe("normed", backend.layer_norm(rows, w.norm))
-            model.logits(backend, w, rows)
-
         with stages() as seen:
-            backend.record(trace).run()
-        return {name: rows[: len(tokens)] for name, rows in seen.items()}
+            self.align([int(token) for token in tokens], 0, 1)
+        last = max(name for name in seen if name.startswith("decoder.layer"))
+        found = {name: rows[: len(tokens)] for name, rows in seen.items()}
+        return found | {"normed": Reference().layer_norm(found[last], self.norm)}
 
     def logits_after(self, tokens: np.ndarray) -> np.ndarray:
         """What follows each of the tokens [N]: [N, V]."""
@@ -71,12 +60,18 @@ class Forced(Lines):
 
     def steps(self, request: Request, count: int) -> np.ndarray:
         """Unfiltered logits of the first picks, each from the cached step that makes it."""
-        with stages() as first:
-            self.prefill([request], [0])
-        with stages() as later:
-            self.step.run(count - 1)
-        rows = [seen["decoder.logits"] for seen in (first, later) if seen]
-        return np.concatenate([rows[0][:1], *rows[1:]])
+        with stages() as seen:
+            self.decode(request)
+        rows = seen["decoder.logits"]  # of the prompt two: its last token, and where it starts
+        return np.concatenate([rows[:1], rows[2 : count + 1]])
+
+    def decode(self, request: Request) -> tuple[Decoded, ...]:
+        """The rows or beams of a request."""
+        return self.engine.submit(Decode(self.audio, request)).wait()
+
+    def align(self, prompt: list[int], end: int, frames: int) -> Alignment:
+        """Where forced tokens look."""
+        return self.engine.submit(Align(self.audio, tuple(prompt), end, frames)).wait()
 
 
 class Case:
@@ -115,12 +110,13 @@ def check_formats(case: Case) -> None:
     mel, tokens = case.want("mel"), case.want("tokens")
     for key, name in case.meta["files"].items():
         weights = load_weights(case.folder / name)
-        decoder = Decoder(weights, case.backend)
+        engine = Engine(WhisperRunner(weights, case.backend, exact=True))
         report.begin(case.folder.name, f"{name} ({weights.format}, {about(weights)})")
-        decoder.encode([time_first(mel)])
-        encoded = decoder.encode_audio(time_first(mel))
+        encoded = engine.call(lambda runner: runner.encode_alone(time_first(mel)))
         report.array(f"{key}_enc", encoded, case.want(f"{key}_enc"), ENCODER)
-        logits = Forced(decoder).logits_after(tokens)
+        assert weights.decoder is not None
+        window = Window(engine, time_first(mel), weights.decoder.norm)
+        logits = window.logits_after(tokens)
         report.array(f"{key}_logits", logits, case.want(f"{key}_logits"), LOGITS)
 
 
@@ -130,8 +126,8 @@ class WhisperCase:
     def __init__(self, case: Case) -> None:
         self.case, self.report, self.meta = case, case.report, case.meta
         self.weights = load_weights(case.folder)
-        self.decoder = Decoder(self.weights, case.backend)
-        self.lines = Forced(self.decoder)
+        self.engine = Engine(WhisperRunner(self.weights, case.backend, exact=True))
+        self.window = self.encoded(time_first(case.golden["mel"]))
         self.tokenizer = load_tokenizer(self.weights.folder, self.weights.vocabulary)
         self.ids = self.meta["ids"]
         self.report.begin(case.folder.name, about(self.weights))
@@ -140,7 +136,6 @@ class WhisperCase:
         """Everything, in the order of the data's way."""
         self.front_end()
         self.encoder()
-        self.decoder.encode([time_first(self.case.golden["mel"])])
         self.text()
         self.forced()
         self.first_position()
@@ -150,6 +145,11 @@ class WhisperCase:
         self.alignment()
         if "long_mel" in self.meta:
             self.long_form()
+
+    def encoded(self, mel: np.ndarray) -> Window:
+        """A window [2S, n_mels] on the engine."""
+        assert self.weights.decoder is not None
+        return Window(self.engine, mel, self.weights.decoder.norm)
 
     def recording(self, suffix: str) -> np.ndarray:
         """The case's samples at 16 kHz."""
@@ -167,7 +167,7 @@ class WhisperCase:
         mel = time_first(self.case.golden["mel"])
         stride = self.meta.get("frame_stride_of_enc_stem_and_layers", 1)
         with stages() as seen:
-            encoded = self.decoder.encode_audio(mel)
+            encoded = self.engine.call(lambda runner: runner.encode_alone(mel))
         layers = [f"layer{index}" for index in range(self.weights.config.n_audio_layer)]
         for stage in ("stem", *layers):
             rows, name = seen[f"encoder.{stage}"][::stride], f"enc_{stage}"
@@ -205,9 +205,9 @@ class WhisperCase:
             tokens = self.case.want(name)
             logits = name.replace("tokens", "logits")
             self.report.array(
-                logits, self.lines.logits_after(tokens), self.case.want(logits), LOGITS
+                logits, self.window.logits_after(tokens), self.case.want(logits), LOGITS
             )
-        seen = self.lines.stages(self.case.want("tf0_tokens"))
+        seen = self.window.stages(self.case.want("tf0_tokens"))
         normed = seen["normed"]
         self.report.array("tf0_dec_out", normed, self.case.want("tf0_dec_out"), ENCODER)
         hidden = self.case.want("tf0_dec_hidden")  # the last is normed: transformers' convention
@@ -218,10 +218,10 @@ class WhisperCase:
     def first_position(self) -> None:
         """What follows the start token alone: silence and language."""
         start = self.ids["<|startoftranscript|>"]
-        logits = self.lines.logits_after(np.array([start]))[0]
+        logits = self.window.logits_after(np.array([start]))[0]
         self.report.array("sot_logits", logits, self.case.want("sot_logits"), LOGITS)
         request = self.request([start], timestamps=False, limit=1)
-        ((picked,),) = self.decoder.decode([request])
+        (picked,) = self.window.decode(request)
         self.report.array(
             "no_speech_prob", picked.no_speech_prob, self.meta["no_speech_prob"], PROBABILITY
         )
@@ -229,11 +229,11 @@ class WhisperCase:
             return
         wanted = self.meta["language_probs"]
         languages = [self.ids[f"<|{code}|>"] for code in wanted]
-        others = tuple(sorted(set(range(self.weights.config.n_vocab)) - set(languages)))
-        only = replace(request, suppress=others, suppress_first=())
-        id, shares = self.decoder.detect(only, languages)
+        tokens = resolve(self.tokenizer, self.weights.config)
+        detect = Detect(self.window.audio, tokens)
+        shares = self.engine.submit(detect).wait()[[detect.ids.index(id) for id in languages]]
         self.report.array("language_probs", shares, list(wanted.values()), PROBABILITY)
-        detected = list(wanted)[languages.index(id)]
+        detected = list(wanted)[int(shares.argmax())]
         self.report.same("detected_language", detected, self.meta["detected_language"])
 
     def request(self, prompt: list[int], timestamps: bool, limit: int, sot: int = 0) -> Request:
@@ -256,7 +256,7 @@ class WhisperCase:
         """Tokens, sums and text, and the first steps' logits before any filter."""
         prompt = [int(token) for token in self.case.want(f"{name}_prompt")]
         request = self.request(prompt, name == "greedy_ts", self.meta["max_new_tokens"])
-        ((result,),), about = self.decoder.decode([request]), self.meta[name]
+        (result,), about = self.window.decode(request), self.meta[name]
         self.report.same(
             f"{name}_tokens", list(result.tokens), self.case.want(f"{name}_tokens").tolist()
         )
@@ -268,7 +268,7 @@ class WhisperCase:
         text = self.tokenizer.decode(id for id in result.tokens if id < request.end)
         self.report.same(f"{name}.text", text, about["text"])
         wanted = self.case.want(f"{name}_step_logits")
-        steps = self.lines.steps(request, len(wanted))
+        steps = self.window.steps(request, len(wanted))
         self.report.array(f"{name}_step_logits", steps, wanted, LOGITS)
 
     def beams(self) -> None:
@@ -281,7 +281,7 @@ class WhisperCase:
             beams=width,
             pool=round(width * about["patience"]),
         )
-        found = best(self.decoder.decode([request])[0], about["length_penalty"])
+        found = best(self.window.decode(request), about["length_penalty"])
         wanted = self.case.want("own_beam_tokens").tolist()
         self.report.same("own_beam_tokens", list(found.tokens), wanted)
         limit = LOGPROB * (len(wanted) + 1)
@@ -293,7 +293,7 @@ class WhisperCase:
         text = [int(token) for token in self.case.golden[about["text_tokens"]]]
         end = self.ids["<|endoftext|>"]
         start = [*self.meta["sot_sequence"], self.ids["<|notimestamps|>"]]
-        found = self.decoder.align([*start, *text, end], end, about["num_frames"] // 2)
+        found = self.window.align([*start, *text, end], end, about["num_frames"] // 2)
         matrix = attention_matrix(found.weights, len(start) - 1)
         self.report.array("own_align_matrix", matrix, self.case.want("own_align_matrix"), ATTENTION)
         texts, times = warp(-matrix)
@@ -345,12 +345,11 @@ class WhisperCase:
             size = min(config.window_frames, len(mel) - seek)
             window = np.zeros((config.window_frames, config.n_mels), np.float32)
             window[:size] = mel[seek : seek + size]
-            self.decoder.encode([window])
             before = history.prompt() if condition else ()
             start, previous = self.meta["sot_sequence"], self.ids["<|startofprev|>"]
             prompt, sot = build_prompt(before, start, (), previous, config.n_text_ctx)
             request = self.request(list(prompt), True, limit, sot)
-            tokens = self.decoder.decode([request])[0][0].tokens
+            tokens = self.encoded(window).decode(request)[0].tokens
             windows.append({"seek": seek, "prompt": list(prompt), "tokens": list(tokens)})
             pieces, advance = split_at_timestamps(tokens, size, self.ids["<|0.00|>"])
             for piece in pieces:
