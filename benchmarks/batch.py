@@ -22,11 +22,11 @@ from typing import Any
 
 import numpy as np
 from gpu import SIZES, random_weights, time_host, time_steps, trace
+from oscine.models.whisper.decode import BURST, Decoder
+from oscine.models.whisper.lines import Shape
 
 from oscine.gpu.device import choose, open_device
 from oscine.models.whisper.config import WhisperConfig
-from oscine.models.whisper.decode import BURST, Decoder
-from oscine.models.whisper.lines import Shape
 from oscine.models.whisper.weights import WhisperWeights
 from oscine.ops.gpu import Gpu
 

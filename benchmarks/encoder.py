@@ -22,10 +22,10 @@ from typing import Any
 
 import numpy as np
 from gpu import SIZES, random_weights, trace, work
+from oscine.models.whisper.decode import Decoder
 
 from oscine.errors import DeviceMemoryError
 from oscine.gpu.device import choose, open_device
-from oscine.models.whisper.decode import Decoder
 from oscine.ops.gpu import Gpu
 
 WARM_SECONDS = 0.5  # that a GPU takes to raise its clock

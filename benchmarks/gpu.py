@@ -23,13 +23,13 @@ from time import perf_counter
 from typing import Any
 
 import numpy as np
+from oscine.models.whisper.decode import BURST, Decoder
+from oscine.models.whisper.lines import Lines, Shape
+from oscine.models.whisper.request import Request, rules_of
 
 from oscine import ops
 from oscine.gpu.device import choose, open_device
 from oscine.models.whisper.config import WhisperConfig
-from oscine.models.whisper.decode import BURST, Decoder
-from oscine.models.whisper.lines import Lines, Shape
-from oscine.models.whisper.request import Request, rules_of
 from oscine.models.whisper.weights import (
     DecoderBlock,
     DecoderWeights,

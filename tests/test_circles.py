@@ -23,8 +23,6 @@ Graph = Mapping[str, Collection[str]]
 #: holds the engine that it is a part of; the one engine for all families replaces these files, and
 #: with them this list.
 ALLOWED = {
-    ("models.whisper.lines", "models.whisper.decode"),
-    ("models.whisper.align", "models.whisper.decode"),
     ("models.parakeet.lines", "models.parakeet.decode"),
 }
 

@@ -20,14 +20,16 @@ import pytest
 
 import oscine
 from oscine import backends, ops, registry
+from oscine.engine.scheduler import Engine
+from oscine.engine.sequence import EncoderInput
 from oscine.errors import DeviceError, DeviceLostError, DeviceMemoryError
 from oscine.family import Network
 from oscine.gpu.device import Adapter, Device, one_line, open_device
 from oscine.loading import EngineFactory
-from oscine.models.whisper.decode import Decoder
 from oscine.models.whisper.network import NETWORK
 from oscine.models.whisper.pipeline import Whisper
-from oscine.models.whisper.request import Request
+from oscine.models.whisper.runner import WhisperRunner
+from oscine.models.whisper.sequences import Decode, Request
 from oscine.models.whisper.weights import WhisperWeights, load_weights
 from oscine.ops.gpu import Gpu
 from oscine.ops.reference import Reference
@@ -341,7 +343,7 @@ def test_a_device_that_cannot_be_opened_again_is_numpy_also_where_a_gpu_was_aske
     monkeypatch: pytest.MonkeyPatch, lines: Any, device: str
 ) -> None:
     backend = Closing()
-    engine = Decoder(load_weights(GOLDEN), backend)
+    engine = WhisperRunner(load_weights(GOLDEN), backend)
     rebuild = EngineFactory(NETWORK, GOLDEN, "auto", device, engine)
     monkeypatch.setattr(backends, "open_gpu", fail)
     assert rebuild().device == "NumPy"
@@ -362,12 +364,10 @@ def test_a_device_is_opened_as_it_was_and_with_the_same_weights(
         return NETWORK.load_weights(checkpoint, dtype)
 
     network = Network(load, NETWORK.engine, NETWORK.model)
-    model = Decoder(load_weights(GOLDEN), Closing())
+    model = WhisperRunner(load_weights(GOLDEN), Closing())
     rebuild = EngineFactory(network, GOLDEN, "f16", "gpu:1", model)
-    model.reserve(3, 5)
     made = rebuild()
     assert made is not model and made.backend is second
-    assert (made.windows, made.most_lines) == (3, 5)
     assert (asked, types) == (["gpu:1"], ["f16"])
     rebuild()
     assert second.closed == 1  # of two losses, the second was of the second
@@ -470,9 +470,9 @@ def test_a_model_whose_embedding_is_larger_than_a_binding(
     )  # fmt: skip
     picked = []
     for backend in (gpu, Reference()):
-        decoder = Decoder(weights, backend)
-        decoder.encode([mel])
-        picked.append(decoder.decode([request])[0][0].tokens)
+        engine = Engine(WhisperRunner(weights, backend))
+        (row,) = engine.submit(Decode(EncoderInput(mel), request)).wait()
+        picked.append(row.tokens)
     assert picked[0] == picked[1]
     assert len(set(picked[1])) > 3
 
@@ -485,4 +485,4 @@ def test_a_model_that_no_binding_holds_is_refused_with_sizes(adapter: Adapter) -
     with pytest.raises(
         DeviceMemoryError, match=r"are .* MiB, its largest binding is 0\.0 MiB; use"
     ):
-        Decoder(load_weights(GOLDEN), gpu)
+        WhisperRunner(load_weights(GOLDEN), gpu)

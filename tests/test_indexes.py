@@ -10,20 +10,23 @@ import sys
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
 import pytest
 
 from oscine import ops
+from oscine.engine.scheduler import Engine
+from oscine.engine.sequence import EncoderInput
 from oscine.errors import UsageError
 from oscine.gpu import device as devices
 from oscine.models.parakeet.boost import Phrases, phrase_tree
 from oscine.models.parakeet.decode import Decoder as ParakeetDecoder
 from oscine.models.parakeet.request import Carried, Span
 from oscine.models.parakeet.weights import load_weights as load_parakeet
-from oscine.models.whisper.decode import Decoder
-from oscine.models.whisper.request import Request
+from oscine.models.whisper.runner import WhisperRunner
+from oscine.models.whisper.sequences import Align, Decode, Detect, Request
 from oscine.models.whisper.weights import load_weights
 from oscine.ops.check import CASES
 from oscine.ops.check_transducer import Layer
@@ -63,48 +66,45 @@ def test_every_row_names_tests_that_are_there() -> None:
 
 
 @pytest.fixture(scope="module")
-def decoder() -> Decoder:
-    return Decoder(load_weights(GOLDENS / "whisper_en"), Reference())
+def whisper() -> Engine[WhisperRunner]:
+    return Engine(WhisperRunner(load_weights(GOLDENS / "whisper_en"), Reference()))
 
 
-def plain(decoder: Decoder) -> Request:
-    return Request(
-        prompt=(1, 2), sot=0, suppress=(3,), suppress_first=(), end=4, timestamp_begin=6,
-        no_timestamps=5, no_speech=3, timestamps=False, max_initial_timestamp=None, limit=3,
-    )  # fmt: skip
+PLAIN = Request(
+    prompt=(1, 2), sot=0, suppress=(3,), suppress_first=(), end=4, timestamp_begin=6,
+    no_timestamps=5, no_speech=3, timestamps=False, max_initial_timestamp=None, limit=3,
+)  # fmt: skip
+
+
+def window(engine: Engine[WhisperRunner]) -> EncoderInput:
+    config = engine.runner.config
+    return EncoderInput(np.zeros((config.window_frames, config.n_mels), np.float32))
 
 
 @pytest.mark.parametrize("value", [-1, "vocabulary", FAR, 1 << 40])
 @pytest.mark.parametrize("field", ["prompt", "suppress", "suppress_first", "end", "no_speech"])
 def test_a_request_beside_the_vocabulary_is_refused(
-    decoder: Decoder, field: str, value: int | str
+    whisper: Engine[WhisperRunner], field: str, value: int | str
 ) -> None:
-    id = decoder.config.n_vocab if value == "vocabulary" else int(value)
+    id = whisper.runner.config.n_vocab if value == "vocabulary" else int(value)
     wrong: Any = id if field in ("end", "no_speech") else (1, id)
     with pytest.raises(UsageError, match=f"^{id} is no token; this model has 0 to "):
-        decoder.decode([replace(plain(decoder), **{field: wrong})])
-    with pytest.raises(UsageError, match=f"^{id} is no token; this model has 0 to "):
-        decoder.detect(replace(plain(decoder), **{field: wrong}), [1])
+        whisper.submit(Decode(window(whisper), replace(PLAIN, **{field: wrong})))
     for sot in (2, -1):
         with pytest.raises(UsageError, match=f"row {sot}"):
-            decoder.decode([replace(plain(decoder), sot=sot)])
-    with pytest.raises(UsageError, match="no window 1"):
-        decoder.decode([plain(decoder)], windows=[1])
-    with pytest.raises(UsageError, match="no window 1"):
-        decoder.detect(plain(decoder), [1], 1)
+            whisper.submit(Decode(window(whisper), replace(PLAIN, sot=sot)))
 
 
-def test_what_is_aligned_is_checked(decoder: Decoder) -> None:
-    beside = decoder.config.n_vocab
-    for prompt, end, window, told in (
-        ((1, beside), 4, 0, "is no token"), ((-1,), 4, 0, "is no token"),
-        ((1, 2), beside, 0, "is no token"), ((1, 2), 4, 1, "no window 1"),
-        ((1, 2), 4, -1, "no window -1"),
-    ):  # fmt: skip
-        with pytest.raises(UsageError, match=told):
-            decoder.align(prompt, end, 4, window)
+def test_what_is_aligned_or_detected_is_checked(whisper: Engine[WhisperRunner]) -> None:
+    beside = whisper.runner.config.n_vocab
+    for prompt, end in (((1, beside), 4), ((-1,), 4), ((1, 2), beside)):
+        with pytest.raises(UsageError, match="is no token"):
+            whisper.submit(Align(window(whisper), prompt, end, 4))
+    tokens = SimpleNamespace(languages={"en": beside}, start=1)
     with pytest.raises(UsageError, match="is no token"):
-        decoder.detect(plain(decoder), [beside])
+        whisper.submit(Detect(window(whisper), tokens))  # type: ignore[arg-type]
+    with pytest.raises(UsageError, match="mel window must have shape"):
+        whisper.submit(Decode(EncoderInput(np.zeros((3, 2), np.float32)), PLAIN))
 
 
 @pytest.fixture(scope="module")

@@ -146,7 +146,23 @@ MAY_IMPORT = {
     ),
 }
 #: The files of a model that come later in its data's way; none may be imported by an earlier one.
-STAGES = ("config", "weights", "model", "decode", "pipeline", "network")
+#: Files with a loop, plans or a lock of their own, until their family runs on the engine.
+UNMOVED = {
+    *("models.parakeet.decode", "models.parakeet.lines", "models.parakeet.pipeline"),
+    *("models.qwen3_tts.decode", "models.qwen3_tts.lines", "models.qwen3_tts.turns"),
+    *("models.qwen3_tts.codec_engine", "models.qwen3_tts.stream", "models.qwen3_tts.voices"),
+}
+STAGES = (
+    "config",
+    "weights",
+    "model",
+    "decode",
+    "memory",
+    "lanes",
+    "runner",
+    "pipeline",
+    "network",
+)
 
 
 def imports(file: Path) -> set[str]:
@@ -161,7 +177,7 @@ def imports(file: Path) -> set[str]:
 
 
 def module(file: Path) -> str:
-    """Name below the package: ops.gpu, models.whisper.decode."""
+    """Name below the package: ops.gpu, models.whisper.runner."""
     return ".".join(file.relative_to(SOURCE).with_suffix("").parts).removesuffix(".__init__")
 
 
@@ -211,6 +227,17 @@ def test_every_folder_of_a_family_is_built_in() -> None:
     folders = {module(file).rpartition(".")[0] for file in FILES if within(module(file), "models")}
     assert folders - {"models", ""} == set(FAMILIES)
     assert tuple(folder.removeprefix("oscine.") for folder in registry.BUILT_IN) == FAMILIES
+
+
+@pytest.mark.parametrize("file", FILES, ids=module)
+def test_the_engine_alone_has_threads_locks_and_burst_loops(file: Path) -> None:
+    """A family that made its own would not share the device with others."""
+    if not any(within(module(file), family) for family in FAMILIES) or module(file) in UNMOVED:
+        return
+    text = file.read_text("utf-8")
+    assert not {"threading", "queue", "concurrent.futures"} & imports(file)
+    for own in ("class Decoder:", "Lock(", "Thread(", ".run(BURST", "plans: dict", "snapshot("):
+        assert own not in text, f"{module(file)} has {own}: that is the engine's"
 
 
 @pytest.mark.parametrize("file", FILES, ids=module)

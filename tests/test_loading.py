@@ -17,10 +17,10 @@ import pytest
 import oscine
 from oscine import backends, weights
 from oscine.backends import build, choose_backend
-from oscine.errors import CheckpointError, DeviceError, UsageError
+from oscine.errors import CheckpointError, DeviceError, DeviceLostError, UsageError
 from oscine.gpu.device import open_device
 from oscine.models.qwen3_tts.pipeline import Qwen3Tts
-from oscine.models.whisper.decode import Decoder
+from oscine.models.whisper.runner import WhisperRunner
 from oscine.models.whisper.weights import load_weights
 from oscine.ops.gpu import Gpu
 from oscine.ops.reference import Reference
@@ -215,9 +215,9 @@ def test_sizes_no_kernel_takes_fall_to_numpy(
     for field in ("n_audio_head", "n_text_head"):
         narrow = replace(weights, config=replace(weights.config, **{field: 4}))
         with pytest.raises(DeviceError, match="head width 6 "):
-            build(partial(Decoder, narrow), Gpu(open_device(adapter)), "gpu")
+            build(partial(WhisperRunner, narrow), Gpu(open_device(adapter)), "gpu")
         gpu = Gpu(open_device(adapter))
-        assert build(partial(Decoder, narrow), gpu, "auto").device == "NumPy"
+        assert build(partial(WhisperRunner, narrow), gpu, "auto").device == "NumPy"
         assert gpu.device.lost()
     assert len(lines()) == 2
     assert all("head width 6 is not a multiple of 4" in line for line in lines())
@@ -326,11 +326,9 @@ def test_a_lost_device_needs_no_current_folder(
     monkeypatch.chdir("/")
     (tmp_path / "link").unlink()
     (tmp_path / "link").symlink_to("elsewhere")
-    lost = model.decoder
-    model.forget()
-    assert model._rebuild is not None
-    model.decoder = model._rebuild()
-    assert model.decoder is not lost and model.device == "NumPy"
+    lost = model.runner
+    model.engine._recover(DeviceLostError("NumPy", "on purpose"))
+    assert model.runner is not lost and model.device == "NumPy"
 
 
 def test_a_speaking_device_that_stays_lost_is_replaced_by_numpy(

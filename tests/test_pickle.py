@@ -97,7 +97,7 @@ def test_a_copy_of_a_model_is_the_model() -> None:
 
 def test_a_model_that_was_not_opened_by_load_says_so() -> None:
     loaded = oscine.load(checkpoint("whisper_multi"), device="cpu")
-    model: Any = Model(loaded.decoder, "mine")
+    model: Any = Model(loaded.runner, "mine")
     with pytest.raises(UsageError, match=r"was not opened by oscine\.load"):
         pickle.dumps(model)
 

@@ -13,9 +13,11 @@ from typing import Any
 import numpy as np
 import pytest
 
+from oscine.engine.scheduler import Engine
+from oscine.engine.sequence import EncoderInput
 from oscine.errors import UsageError
-from oscine.models.whisper.decode import Decoder
-from oscine.models.whisper.request import Request
+from oscine.models.whisper.runner import WhisperRunner
+from oscine.models.whisper.sequences import Align, Decode, Request
 from oscine.models.whisper.weights import load_weights
 from oscine.ops import Norm
 from oscine.ops.gpu import Gpu
@@ -111,15 +113,15 @@ def test_what_is_shown_is_a_copy(backend: Any) -> None:
 
 
 def test_a_look_changes_no_result(backend: Any) -> None:
-    decoder = Decoder(load_weights(GOLDEN), backend)
+    engine = Engine(WhisperRunner(load_weights(GOLDEN), backend))
 
     def decoded() -> Any:
-        decoder.encode([MEL])
-        aligned = decoder.align((312, 315, 318, 5, 6, 311), 311, 60)
+        audio = EncoderInput(MEL)
+        aligned = engine.submit(Align(audio, (312, 315, 318, 5, 6, 311), 311, 60)).wait()
         return (
-            decoder.encode_audio(MEL).tolist(),
+            engine.call(lambda runner: runner.encode_alone(MEL)).tolist(),
             aligned.weights.tolist(),
-            decoder.decode([REQUEST]),
+            engine.submit(Decode(audio, REQUEST)).wait(),
         )
 
     found: list[Any] = []
@@ -238,14 +240,20 @@ def test_plans_are_the_same_with_and_without_stages(
 ) -> None:
     """Dispatches, buffers, and which buffer each of them takes."""
 
+    class Recording(Gpu):
+        def record(self, *given: Any, **more: Any) -> Any:
+            plans.append(super().record(*given, **more))
+            return plans[-1]
+
+    plans: list[Any] = []
+
     def recorded(backend: Gpu) -> tuple[list[Any], int, int]:
-        decoder = Decoder(load_weights(GOLDEN), backend)
-        decoder.encode_audio(MEL)
-        decoder.align((312, 315, 318, 5, 6, 311), 311, 60)
-        assert decoder.alone is not None and decoder.aligner is not None
-        aligned = next(iter(decoder.aligner.plans.values()))[2]
-        (lines,) = decoder.recorded.values()
-        plans: Any = [decoder.alone, decoder.passes[1], lines.step, aligned]
+        plans.clear()
+        engine = Engine(WhisperRunner(load_weights(GOLDEN), backend))
+        audio = EncoderInput(MEL)
+        engine.submit(Align(audio, (312, 315, 318, 5, 6, 311), 311, 60)).wait()
+        engine.submit(Decode(audio, REQUEST)).wait()
+        assert [plan.name for plan in plans] == ["encode", "step", "remember", "align", "prompt"]
         order: dict[int, int] = {}
         for plan in plans:
             for dispatch in plan.dispatches:
@@ -257,9 +265,9 @@ def test_plans_are_the_same_with_and_without_stages(
         ]
         return made, len(backend.pool.buffers), sum(len(plan.marks) for plan in plans)
 
-    made, buffers, marks = recorded(Gpu(gpu.device))
+    made, buffers, marks = recorded(Recording(gpu.device))
     monkeypatch.setattr(Gpu, "probe", lambda self, name, x: None)
-    assert recorded(Gpu(gpu.device)) == (made, buffers, 0)
+    assert recorded(Recording(gpu.device)) == (made, buffers, 0)
     assert marks > 10
 
 

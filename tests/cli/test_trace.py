@@ -11,7 +11,7 @@ import pytest
 
 from oscine.cli import run
 from oscine.gpu.profile import QUERIES, Profile, wanted
-from oscine.models.whisper.decode import Decoder
+from oscine.models.whisper.runner import WhisperRunner
 from oscine.models.whisper.weights import load_weights
 from oscine.ops.gpu import Gpu
 
@@ -61,9 +61,9 @@ def test_a_gpu_tells_its_own_time(
     told = [LINE.fullmatch(line)[1] for line in lines]  # type: ignore[index]
     assert told[:2] == ["encode", "decode"]
     assert all("on the GPU" in line for line in lines[2:])
-    assert {name.split("/")[0] for name in told[2:]} == {"encode", "prompt", "step"}
+    assert {name.split("/")[0] for name in told[2:]} == {"encode", "remember", "prompt", "step"}
     if value == "1":
-        assert len(told) == 5
+        assert len(told) == 6
     else:
         assert {"encode/attention", "step/pick", "step/attend_self", "prompt/append"} <= set(told)
     monkeypatch.delenv("OSCINE_TRACE")
@@ -115,7 +115,7 @@ def test_a_decoder_passes_on_what_its_device_measured(
     timed: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("OSCINE_TRACE", "1")
-    decoder = Decoder(load_weights(MODEL), Gpu(timed))
-    decoder.encode([np.zeros((220, 24), np.float32)])
-    decoder.encode([np.zeros((220, 24), np.float32)])
-    assert decoder.trace()["encode"][0] == 2
+    runner = WhisperRunner(load_weights(MODEL), Gpu(timed))
+    runner.encode_alone(np.zeros((220, 24), np.float32))
+    runner.encode_alone(np.zeros((220, 24), np.float32))
+    assert runner.trace()["encode"][0] == 2

@@ -333,6 +333,20 @@ def test_a_call_has_the_runner_to_itself_and_its_errors_are_its_own(
     assert running.wait() == running.alone()  # type: ignore[attr-defined]
 
 
+def test_without_threads_work_is_done_where_it_is_submitted(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    def refuse(self: threading.Thread) -> None:
+        raise RuntimeError("can't start new thread")
+
+    monkeypatch.setattr(threading.Thread, "start", refuse)
+    engine = Engine(Runner(name="counting alone"))
+    sequence = Count(1, 20, audio(2))
+    assert engine.submit(sequence).done()
+    assert sequence.result() == sequence.alone()
+    assert engine.call(lambda runner: runner.device) == "counting alone"
+
+
 def test_a_fault_of_the_engine_itself_leaves_no_caller_waiting(
     engine: Engine[Runner], monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -35,16 +35,25 @@ class Driver:
         self._closing = False
 
     def wake(self, engine: Turning) -> None:
-        """There is work for an engine. Any thread may call it."""
+        """There is work for an engine. Any thread may call it.
+
+        Where no thread can be started, as in a browser, the work is done before it returns.
+        """
         with self._changed:
             self._engines[engine] = None
-            if self._thread is None and not self._closing:
-                self._start()
+            threadless = self._thread is None and not self._closing and not self._start()
             self._changed.notify()
+        while threadless and engine.has_work:
+            engine.turn()
 
-    def _start(self) -> None:
+    def _start(self) -> bool:
+        """Whether the thread could be started."""
         self._thread = Thread(target=self._run, name=f"oscine {self._name}", daemon=True)
-        self._thread.start()
+        try:
+            self._thread.start()
+        except RuntimeError:
+            self._thread = None
+        return self._thread is not None
 
     @property
     def is_current(self) -> bool:

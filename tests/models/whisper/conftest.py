@@ -9,10 +9,10 @@ from typing import Any
 
 import numpy as np
 import pytest
+from oscine.models.whisper.request import Alignment, Decoded, Request
 
 from oscine.models.whisper.config import WhisperConfig
 from oscine.models.whisper.pipeline import Whisper
-from oscine.models.whisper.request import Alignment, Decoded, Request
 from oscine.text.whisper import Tokenizer
 
 BYTES = [bytes([byte]) for byte in range(256)]

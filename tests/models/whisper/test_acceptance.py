@@ -12,11 +12,11 @@ from typing import Any
 
 import numpy as np
 import pytest
+from oscine.models.whisper.request import Request
 
 from oscine import load
 from oscine.audio.io import decode
 from oscine.models.whisper.pipeline import Whisper
-from oscine.models.whisper.request import Request
 from oscine.types import Transcript
 
 pytestmark = pytest.mark.weights

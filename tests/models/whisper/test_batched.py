@@ -7,10 +7,10 @@ from typing import Any
 
 import numpy as np
 import pytest
+from oscine.models.whisper.request import Alignment, Decoded
 
 from oscine.errors import DeviceMemoryError, UsageError
 from oscine.models.whisper.pipeline import Whisper
-from oscine.models.whisper.request import Alignment, Decoded
 
 Scripted = Callable[..., Whisper]
 

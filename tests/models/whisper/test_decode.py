@@ -10,10 +10,10 @@ from typing import Any
 
 import numpy as np
 import pytest
-
-from oscine.errors import Cancelled, NonFiniteError, UsageError
 from oscine.models.whisper.decode import BURST, Decoder
 from oscine.models.whisper.request import REPEAT_LIMIT, Request
+
+from oscine.errors import Cancelled, NonFiniteError, UsageError
 from oscine.models.whisper.weights import WhisperWeights, load_weights
 from oscine.ops.reference import Reference
 from oscine.probe import probing

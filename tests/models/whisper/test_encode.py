@@ -8,11 +8,11 @@ from typing import Any
 
 import numpy as np
 import pytest
+from oscine.models.whisper.decode import Decoder
 
 from oscine.errors import DeviceMemoryError
 from oscine.gpu.plan import Plan
 from oscine.models.whisper import model
-from oscine.models.whisper.decode import Decoder
 from oscine.models.whisper.weights import WhisperWeights, load_weights
 from oscine.ops.check import MATRIX_LIMIT, difference
 from oscine.ops.gpu import Gpu

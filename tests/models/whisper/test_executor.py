@@ -7,12 +7,12 @@ from typing import Any
 
 import numpy as np
 import pytest
+from oscine.models.whisper.executor import Executor
+from oscine.models.whisper.request import Request
 
 from oscine.engine.sequence import EncoderInput
 from oscine.engine.steps import Steps, run, run_side_by_side
 from oscine.errors import DeviceMemoryError
-from oscine.models.whisper.executor import Executor
-from oscine.models.whisper.request import Request
 from oscine.models.whisper.sequences import Align, Decode
 
 from .conftest import CONFIG, ScriptedDecoder

@@ -5,9 +5,9 @@ from __future__ import annotations
 from dataclasses import replace
 
 import pytest
+from oscine.models.whisper.request import Decoded
 
 from oscine.models.whisper.fallback import DecodingResult, best, is_silence, needs_fallback
-from oscine.models.whisper.request import Decoded
 from oscine.options.transcribe import FallbackThresholds
 from oscine.text.compression import compression_ratio
 

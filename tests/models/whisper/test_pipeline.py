@@ -11,13 +11,13 @@ import numpy as np
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from oscine.models.whisper.request import Decoded, rules_of
 
 from oscine.audio.timeline import Timeline
 from oscine.audio.vad import Span
 from oscine.errors import AudioError, Cancelled, UsageError
 from oscine.models.transcription import clip_frames
 from oscine.models.whisper.pipeline import Whisper
-from oscine.models.whisper.request import Decoded, rules_of
 
 Scripted = Callable[..., Whisper]
 

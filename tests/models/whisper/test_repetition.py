@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
+from oscine.models.whisper.request import REPEAT_LIMIT
 
 from oscine import ops
 from oscine.models.whisper.repetition import (
@@ -16,7 +17,6 @@ from oscine.models.whisper.repetition import (
     is_endless,
     remove_loops,
 )
-from oscine.models.whisper.request import REPEAT_LIMIT
 from oscine.models.whisper.segments import split_at_timestamps
 
 END, BEGIN = 1000, 1100

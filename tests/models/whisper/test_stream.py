@@ -13,6 +13,7 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from oscine.models.whisper.request import Alignment
 
 from oscine.audio.speech import Speech
 from oscine.audio.timeline import Held, Timeline
@@ -21,7 +22,6 @@ from oscine.errors import DeviceLostError, UsageError
 from oscine.models.transcription import restored_word
 from oscine.models.whisper import stream as stream_module
 from oscine.models.whisper.pipeline import Whisper
-from oscine.models.whisper.request import Alignment
 from oscine.models.whisper.stream import restored
 from oscine.types import Coverage, Segment, Word
 

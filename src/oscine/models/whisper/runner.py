@@ -72,8 +72,8 @@ class WhisperRunner:
         self.encodings: PlanCache[Encoding] = PlanCache(MOST_PLANS, Encoding.release)
         self.lanes: dict[Any, Any] = {}
         self.remember: ops.Plan | None = None
+        self.encoding(1)  # now, while loading can still choose another backend
         if weights.decoder is None:
-            self.encoding(1)
             return
         self.decoder = ops.upload(backend, weights.decoder)
         half = weights.decoder.embedding.dtype == np.float16 and backend.half_memory
@@ -82,7 +82,7 @@ class WhisperRunner:
         )
         self.heard = backend.slot((self.config.n_audio_ctx, self.config.n_audio_state))
         self.reserve(1, 1)
-        self.lane(("text", 1, 0)).prepare()  # now, while loading can still choose another backend
+        self.lane(("text", 1, 0)).prepare()
 
     def lane(self, key: Any) -> Any:
         if key not in self.lanes:
