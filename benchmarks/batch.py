@@ -21,12 +21,12 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from gpu import SIZES, random_weights, time_host, time_steps, trace
-from oscine.models.whisper.decode import BURST, Decoder
-from oscine.models.whisper.lines import Shape
+from gpu import SIZES, Rows, random_weights, time_host, time_steps, trace
 
 from oscine.gpu.device import choose, open_device
 from oscine.models.whisper.config import WhisperConfig
+from oscine.models.whisper.lanes import BURST
+from oscine.models.whisper.runner import WhisperRunner
 from oscine.models.whisper.weights import WhisperWeights
 from oscine.ops.gpu import Gpu
 
@@ -52,31 +52,32 @@ def decoder_only(size: str, dtype: str) -> WhisperWeights:
     return replace(weights, config=replace(weights.config, n_audio_layer=1), encoder=encoder)
 
 
-def fill_windows(decoder: Decoder, batch: int) -> None:
+def fill_windows(runner: WhisperRunner, batch: int) -> None:
     """Room for so many windows, and noise in it instead of speech."""
-    decoder.reserve(batch, batch)
-    noise = np.random.default_rng(0).standard_normal(decoder.memory[0].shape[1:], np.float32)
-    for slot in decoder.memory:
-        decoder.backend.write(slot, np.resize(noise.astype(slot.dtype), slot.shape))
+    runner.reserve(batch, batch)
+    windows = runner.memory.windows
+    noise = np.random.default_rng(0).standard_normal(windows[0].shape[1:], np.float32)
+    for slot in windows:
+        runner.backend.write(slot, np.resize(noise.astype(slot.dtype), slot.shape))
 
 
-def measure(decoder: Decoder, batch: int, arguments: argparse.Namespace) -> dict[str, Any]:
+def measure(runner: WhisperRunner, batch: int, arguments: argparse.Namespace) -> dict[str, Any]:
     """One batch."""
-    fill_windows(decoder, batch)
-    lines = decoder.lines(Shape(batch))
-    steps = time_steps(decoder, lines, arguments.repeat)
+    fill_windows(runner, batch)
+    rows = Rows(runner, batch)
+    steps = time_steps(rows, arguments.repeat)
     step_ms = statistics.median(steps)
     item = 2 if arguments.dtype == "f16" else 4
-    counted = work(decoder.config, item, decoder.memory[0].dtype.itemsize, batch)
+    counted = work(runner.config, item, runner.memory.windows[0].dtype.itemsize, batch)
     return {
         "case": f"whisper {arguments.size} batch {batch}",
-        "device": decoder.device,
+        "device": runner.device,
         "dtype": arguments.dtype,
         "batch": batch,
         "step_ms": step_ms,
         "step_spread_ms": [min(steps), max(steps)],
-        "host_ms": time_host(lines),
-        "dispatches": len(lines.step.dispatches),
+        "host_ms": time_host(rows),
+        "dispatches": len(rows.step.dispatches),
         **counted,
         "share": counted["bytes"] / step_ms / 1e9 / arguments.bandwidth,
         "tflops": counted["operations"] / step_ms / 1e9,
@@ -97,11 +98,11 @@ def main() -> None:
     if arguments.trace:
         os.environ["OSCINE_TRACE"] = "kernels"
     gpu = Gpu(open_device(choose(arguments.device)))
-    decoder = Decoder(decoder_only(arguments.size, arguments.dtype), gpu)
+    runner = WhisperRunner(decoder_only(arguments.size, arguments.dtype), gpu)
     found: list[dict[str, Any]] = []
     print(f"{gpu.name}\nbatch  ms a step  of batch 1  ms a token      GB  share  GFLOP  TFLOP/s")
     for batch in (int(word) for word in arguments.batches.split(",")):
-        row = measure(decoder, batch, arguments)
+        row = measure(runner, batch, arguments)
         found.append(row)
         ratio, each = row["step_ms"] / found[0]["step_ms"], row["step_ms"] / batch
         print(

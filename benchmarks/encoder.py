@@ -22,48 +22,47 @@ from typing import Any
 
 import numpy as np
 from gpu import SIZES, random_weights, trace, work
-from oscine.models.whisper.decode import Decoder
 
 from oscine.errors import DeviceMemoryError
 from oscine.gpu.device import choose, open_device
+from oscine.models.whisper.runner import WhisperRunner
 from oscine.ops.gpu import Gpu
 
 WARM_SECONDS = 0.5  # that a GPU takes to raise its clock
 
 
-def time_passes(decoder: Decoder, count: int, times: int) -> float:
+def time_passes(runner: WhisperRunner, count: int, times: int) -> float:
     """Milliseconds of some passes of so many windows one after another, the wait included."""
-    few = decoder.backend.view(decoder.mels[1], (4,))  # to wait for, as quickly read
     started = perf_counter()
-    decoder.passes[count].run(times)
-    decoder.backend.snapshot(few)()
+    runner.encoding(count).plan.run(times)
+    runner.backend.wait()
     return 1000 * (perf_counter() - started)
 
 
-def measure(decoder: Decoder, batch: int, arguments: argparse.Namespace) -> dict[str, Any]:
+def measure(runner: WhisperRunner, batch: int, arguments: argparse.Namespace) -> dict[str, Any]:
     """One batch. Raises DeviceMemoryError where it does not fit."""
-    decoder.prepare(batch)
-    mels = np.random.default_rng(1).standard_normal(decoder.mels[batch].shape, np.float32)
-    decoder.backend.write(decoder.mels[batch], mels)
+    encoding = runner.encoding(batch)
+    mels = np.random.default_rng(1).standard_normal(encoding.mel.shape, np.float32)
+    runner.backend.write(encoding.mel, mels)
     warm = perf_counter() + WARM_SECONDS
     while perf_counter() < warm:
-        time_passes(decoder, batch, 1)
+        time_passes(runner, batch, 1)
     turns = [
-        (time_passes(decoder, batch, 1) / batch, time_passes(decoder, 1, batch) / batch)
+        (time_passes(runner, batch, 1) / batch, time_passes(runner, 1, batch) / batch)
         for _ in range(arguments.repeat)
     ]
     together, alone = zip(*turns, strict=True)
-    operations = work(decoder.config, 2 if arguments.dtype == "f16" else 4)["encoder_flop"]
+    operations = work(runner.config, 2 if arguments.dtype == "f16" else 4)["encoder_flop"]
     window_ms = statistics.median(together)
     return {
         "case": f"encoder {arguments.size}, windows in a batch of {batch}",
-        "device": decoder.device,
+        "device": runner.device,
         "dtype": arguments.dtype,
         "batch": batch,
         "window_ms": window_ms,
         "window_spread_ms": [min(together), max(together)],
         "alone_ms": statistics.median(alone),
-        "dispatches": len(decoder.passes[batch].dispatches),
+        "dispatches": len(encoding.plan.dispatches),
         "window_flop": operations,
         "tflops": operations / window_ms / 1e9,
     }
@@ -84,13 +83,12 @@ def main() -> None:
     batches = [int(word) for word in arguments.batches.split(",")]
     gpu = Gpu(open_device(choose(arguments.device)))
     kind = np.float16 if arguments.dtype == "f16" else np.float32
-    decoder = Decoder(random_weights(arguments.size, kind), gpu)
-    decoder.reserve(max(batches), 1)
+    runner = WhisperRunner(random_weights(arguments.size, kind), gpu)
     print(f"{gpu.name}\nbatch  ms a window  one by one  TFLOP/s")
     found: list[dict[str, Any]] = []
     for batch in batches:
         try:
-            row = measure(decoder, batch, arguments)
+            row = measure(runner, batch, arguments)
         except DeviceMemoryError as problem:
             print(f"{batch:5}  {problem}")
             break
@@ -102,7 +100,7 @@ def main() -> None:
         if gpu.profile is not None:
             trace(gpu)
             gpu.profile.totals.clear()
-            time_passes(decoder, batch, arguments.repeat)
+            time_passes(runner, batch, arguments.repeat)
             for name, (count, micro) in trace(gpu).items():
                 print(f"      {name:32} {count:6} times {micro:10.1f} us")
     for row in found:

@@ -23,13 +23,15 @@ from time import perf_counter
 from typing import Any
 
 import numpy as np
-from oscine.models.whisper.decode import BURST, Decoder
-from oscine.models.whisper.lines import Lines, Shape
-from oscine.models.whisper.request import Request, rules_of
 
 from oscine import ops
+from oscine.engine.runner import Seat
+from oscine.engine.sequence import EncoderInput
 from oscine.gpu.device import choose, open_device
 from oscine.models.whisper.config import WhisperConfig
+from oscine.models.whisper.lanes import BURST, rules_of
+from oscine.models.whisper.runner import WhisperRunner
+from oscine.models.whisper.sequences import Decode, Request
 from oscine.models.whisper.weights import (
     DecoderBlock,
     DecoderWeights,
@@ -117,62 +119,77 @@ def random_weights(size: str, kind: type) -> WhisperWeights:
     return WhisperWeights(config, encoder, decoder, here, here, "random", None, "f16")
 
 
-def endless(decoder: Decoder) -> Request:
-    """A request that nothing ends: no end-of-text, the whole context."""
-    v = decoder.config.n_vocab
-    return Request(
-        (1, 2, 3, 4), 0, (v - 1,), (), v - 1, v, 5, 6, False, None, decoder.config.n_text_ctx - 4
-    )
+class Rows:
+    """Windows that are decoded side by side, each from a prompt that nothing ends: no end-of-text,
+    the whole context, no loop that counts."""
+
+    def __init__(self, runner: WhisperRunner, count: int) -> None:
+        self.runner, self.lane = runner, runner.lane(("text", 1, 0))
+        v, context = runner.config.n_vocab, runner.config.n_text_ctx
+        request = Request(
+            (1, 2, 3, 4), 0, (v - 1,), (), v - 1, v, 5, 6, False, None, context - 4
+        )  # fmt: skip
+        runner.reserve(count, count)
+        audio = EncoderInput(np.zeros((runner.config.window_frames, runner.config.n_mels)))
+        self.seats = [Seat(Decode(audio, request), (n,), n, n) for n in range(count)]
+        self.step = self.lane.step(count, self.seats)
+        self.state = runner.backend.view(self.lane.rows, (count,))
+        rules = rules_of(request, v, 0)
+        rules["repeat_limit"] = 0
+        self.rules = rules.repeat(count)
+
+    def prefill(self) -> None:
+        """From the start, as if the windows had been encoded."""
+        for start in range(0, len(self.seats), self.lane.most):
+            self.lane.start(self.seats[start : start + self.lane.most])
+        self.runner.backend.write(self.runner.memory.rules, self.rules)
 
 
-def time_steps(decoder: Decoder, lines: Lines, repeat: int) -> list[float]:
+def time_steps(rows: Rows, repeat: int) -> list[float]:
     """Milliseconds a step, one value a run of eight bursts, read one behind as when decoding.
 
     The first runs are not counted: a GPU takes half a second to raise its clock.
     """
-    request = endless(decoder)
-    requests, windows = [request] * lines.shape.groups, range(lines.shape.groups)
+    backend = rows.runner.backend
     values: list[float] = []
     warm, warm_runs = perf_counter() + 0.5, 0
     while len(values) < repeat + warm_runs:
         if perf_counter() < warm:
             warm_runs = len(values) + 1
-        lines.prefill(requests, windows)
-        rules = rules_of(request, decoder.config.n_vocab)
-        rules["repeat_limit"] = 0
-        decoder.backend.write(lines.rules, rules.repeat(lines.shape.lines))
-        pending = decoder.backend.snapshot(lines.state.rows)
+        rows.prefill()
+        pending = backend.snapshot(rows.state)
         pending()
         started = perf_counter()
         for _ in range(8):
-            lines.step.run(BURST)
-            ahead = decoder.backend.snapshot(lines.state.rows)
+            rows.step.run(BURST)
+            ahead = backend.snapshot(rows.state)
             pending()
             pending = ahead
-        (rows,) = pending()
+        (state,) = pending()
         values.append(1000 * (perf_counter() - started) / (8 * BURST))
-        if (rows["count"] != 1 + 8 * BURST).any():
-            raise SystemExit(f"the steps ended early: {rows}")
+        if (state["count"] != 1 + 8 * BURST).any():
+            raise SystemExit(f"the steps ended early: {state}")
     return values[warm_runs:]
 
 
-def time_host(lines: Lines) -> float:
+def time_host(rows: Rows) -> float:
     """Milliseconds a step that the host spends on recording and submitting bursts."""
     started = perf_counter()
     for _ in range(8):
-        lines.step.run(BURST)
+        rows.step.run(BURST)
     return 1000 * (perf_counter() - started) / (8 * BURST)
 
 
-def time_encoder(decoder: Decoder, repeat: int) -> list[float]:
+def time_encoder(runner: WhisperRunner, repeat: int) -> list[float]:
     """Milliseconds a window: upload of the mel, encoder, cross keys and values, wait."""
     mel = np.random.default_rng(1).standard_normal(
-        (decoder.config.window_frames, decoder.config.n_mels)
+        (runner.config.window_frames, runner.config.n_mels)
     )
-    values = []
+    audio, values = EncoderInput(mel.astype(np.float32)), []
     for _ in range(repeat + 1):
         started = perf_counter()
-        decoder.encode([mel.astype(np.float32)])
+        runner.encode([audio], [0])
+        runner.backend.wait()
         values.append(1000 * (perf_counter() - started))
     return values[1:]
 
@@ -184,7 +201,7 @@ def work(config: WhisperConfig, item: int) -> dict[str, float]:
     stem = 2.0 * 3 * d * (2 * s * config.n_mels + s * d)
     memory = config.n_text_layer * 4.0 * d * d * s
     weights = config.n_text_layer * 14.0 * d * d + config.n_vocab * d
-    cross = config.n_text_layer * 2.0 * s * d * 4
+    cross = config.n_text_layer * 2.0 * s * d * item
     return {"encoder_flop": blocks + stem + memory, "step_bytes": weights * item + cross}
 
 
@@ -192,11 +209,11 @@ def measure(arguments: argparse.Namespace) -> dict[str, Any]:
     """One size on one implementation."""
     kind = np.float16 if arguments.dtype == "f16" else np.float32
     gpu = Gpu(open_device(choose(arguments.device)))
-    decoder = Decoder(random_weights(arguments.size, kind), gpu)
-    encoder = time_encoder(decoder, max(3, arguments.repeat // 4))
-    lines = decoder.lines(Shape(1))
-    steps = time_steps(decoder, lines, arguments.repeat)
-    counted = work(decoder.config, kind().itemsize)
+    runner = WhisperRunner(random_weights(arguments.size, kind), gpu)
+    encoder = time_encoder(runner, max(3, arguments.repeat // 4))
+    rows = Rows(runner, 1)
+    steps = time_steps(rows, arguments.repeat)
+    counted = work(runner.config, kind().itemsize)
     step_ms, encoder_ms = statistics.median(steps), statistics.median(encoder)
     return {
         "case": f"whisper {arguments.size}",
@@ -207,10 +224,10 @@ def measure(arguments: argparse.Namespace) -> dict[str, Any]:
         "encoder_share": counted["encoder_flop"] / encoder_ms / 1e9 / arguments.peak,
         "step_ms": step_ms,
         "step_spread_ms": [min(steps), max(steps)],
-        "step_host_ms": time_host(lines),
+        "step_host_ms": time_host(rows),
         "step_gbs": counted["step_bytes"] / step_ms / 1e6,
         "step_share": counted["step_bytes"] / step_ms / 1e9 / arguments.bandwidth,
-        "step_dispatches": len(lines.step.dispatches),
+        "step_dispatches": len(rows.step.dispatches),
         **counted,
         "profile": trace(gpu) if gpu.profile else None,
     }
