@@ -1,4 +1,4 @@
-"""A decoder that plays back a script, for tests of everything around it."""
+"""A Whisper under an engine that takes turns by hand, and a script in place of one."""
 
 from __future__ import annotations
 
@@ -11,9 +11,12 @@ import numpy as np
 import pytest
 from oscine.models.whisper.request import Alignment, Decoded, Request
 
+from oscine.engine.sequence import Caller, EncoderInput
 from oscine.models.whisper.config import WhisperConfig
 from oscine.models.whisper.pipeline import Whisper
+from oscine.models.whisper.sequences import Align, Alignment, Decode, Decoded, Detect, Request
 from oscine.text.whisper import Tokenizer
+from tests.engine.test_engine import ByHand
 
 BYTES = [bytes([byte]) for byte in range(256)]
 CONFIG = WhisperConfig(
@@ -30,24 +33,44 @@ CONFIG = WhisperConfig(
 )
 
 
-class ScriptedDecoder:
-    """Answers each request with the next of its rows; tells what it was asked.
+def results(engine: ByHand, *sequences: Any) -> list[Any]:
+    """What sequences come to that are submitted at once."""
+    for sequence in sequences:
+        engine.submit(sequence)
+    engine.until_idle()
+    return [sequence.result(0) for sequence in sequences]
 
-    A row is text with timestamps as numbers, e.g. (0.0, " one", 0.5); or a whole Decoded.
+
+class Script:
+    """An engine and its runner: answers each window with the next of its rows.
+
+    The steps of a stream are answered while it waits, after it was asked whether to stop.
+    A row is text with timestamps as numbers, e.g. (0.0, " one", 0.5); or a whole Decoded. It tells
+    what it was asked; windows are numbered as they come.
     """
 
     device = "script"
 
     def __init__(self, config: WhisperConfig, begin: int, rows: Sequence[Any]) -> None:
         self.config, self.begin, self.rows = config, begin, list(rows)
-        self.timings = {"encode": 5.0}
-        self.held: object = None
-        self.mels: list[Any] = []
-        self.reserved: list[tuple[int, int]] = []
+        self.timings: dict[str, float] = {}
+        self.waiting: list[Any] = []
+        self.together: list[int] = []  # sequences that were answered at once
+        self.inputs: list[EncoderInput] = []
         self.requests: list[Request] = []
-        self.windows: list[int] = []
+        self.windows: list[int] = []  # of requests
+        self.detected: list[Detect] = []
         self.aligned: list[tuple[tuple[int, ...], int, int]] = []
         self.language = 1
+
+    @property
+    def runner(self) -> Script:
+        return self
+
+    @property
+    def mels(self) -> list[Any]:
+        """The windows that were encoded."""
+        return [audio.features for audio in self.inputs]
 
     def tokens(self, row: Sequence[Any]) -> tuple[int, ...]:
         ids: list[int] = []
@@ -58,42 +81,52 @@ class ScriptedDecoder:
                 ids += part.encode() if isinstance(part, str) else part
         return tuple(ids)
 
-    def reserve(self, windows: int, lines: int) -> None:
-        self.reserved.append((windows, lines))
+    def batch_that_fits(self, width: int) -> int:
+        return 6 // width
 
-    def batch_that_fits(self) -> int:
-        return 3
-
-    def encode(self, mels: Sequence[Any]) -> None:
-        self.timings["encode"] += len(mels)
-        self.mels += mels
-
-    def encode_audio(self, mel: Any) -> Any:
-        self.mels.append(mel)
+    def call(self, work: Any) -> Any:
+        """The encoder alone."""
+        self.inputs.append(EncoderInput(work.keywords["mel"]))
         return np.full((50, 8), -1, np.float32)
 
-    def decode(
-        self,
-        requests: Sequence[Request],
-        check: Callable[[int, int], None] | None = None,
-        windows: Sequence[int] = (),
-    ) -> Any:
-        self.windows += windows
-        return tuple(self.answer(request, check) for request in requests)
+    def submit(self, sequence: Any, caller: Caller | None = None) -> Any:
+        sequence.bind(caller or sequence.caller, lambda: None)
+        self.waiting.append(sequence)
+        if caller is None:
+            self.answer()
+        return sequence
 
-    def answer(self, request: Request, check: Callable[[int, int], None] | None) -> Any:
+    def answer(self) -> None:
+        """Compute what waits."""
+        waiting, self.waiting = [each for each in self.waiting if not each.done()], []
+        self.together += [len(waiting)] if waiting else []
+        for sequence in waiting:
+            self.compute(sequence)
+
+    def compute(self, sequence: Any) -> None:
+        if all(sequence.audio is not known for known in self.inputs):
+            self.inputs.append(sequence.audio)
+            sequence.caller.clock("encode", 1.0)
+        window = next(at for at, known in enumerate(self.inputs) if known is sequence.audio)
+        if isinstance(sequence, Decode):
+            self.windows.append(window)
+            sequence.finish(self.decode(sequence.request))
+        elif isinstance(sequence, Detect):
+            sequence.finish(self.detect(sequence))
+        elif isinstance(sequence, Align):
+            frames = sequence.frames
+            self.aligned.append((sequence.prompt, frames, window))
+            sequence.finish(self.align(sequence.prompt, sequence.end, frames))
+
+    def decode(self, request: Request) -> tuple[Decoded, ...]:
         self.requests.append(request)
-        assert check is not None
-        for burst in range(3):
-            check(burst, request.limit)
         row = self.rows.pop(0)
         if not isinstance(row, Decoded):
             row = Decoded(self.tokens(row), -0.1 * (len(row) + 1), 0.1, "end")
         return tuple(replace(row, sum_logprob=row.sum_logprob - at) for at in range(request.width))
 
-    def align(self, prompt: Sequence[int], end: int, frames: int, window: int = 0) -> Alignment:
+    def align(self, prompt: Sequence[int], end: int, frames: int) -> Alignment:
         """Every token looks at its own share of the window."""
-        self.aligned.append((tuple(prompt), frames, window))
         weights = np.zeros((1, len(prompt), frames), np.float32)
         for row in range(len(prompt) if frames else 0):
             weights[0, row, row * frames // len(prompt)] = 1
@@ -102,18 +135,30 @@ class ScriptedDecoder:
     def trace(self) -> dict[str, tuple[int, float]]:
         return {}
 
-    def detect(self, request: Request, ids: Sequence[int], window: int = 0) -> Any:
-        self.requests.append(request)
-        shares = np.full(len(ids), 0.1, np.float32)
+    def detect(self, sequence: Detect) -> Any:
+        self.detected.append(sequence)
+        shares = np.full(len(sequence.ids), 0.1, np.float32)
         shares[self.language] = 0.7
-        return ids[self.language], shares
+        return shares
 
 
 class HearsAll(Whisper):
     """Listens to noise as well: what stands for speech in tests is none to a detector."""
 
+    def __init__(self, script: Any, tokenizer: Tokenizer | None, name: str) -> None:
+        super().__init__(script, tokenizer, name)
+        self.engine = script
+
     def stream(self, audio: Any, **options: Any) -> Any:
-        return super().stream(audio, **({"vad_filter": False} | options))
+        stream = super().stream(audio, **({"vad_filter": False} | options))
+        whole = stream._check
+
+        def check(*_: int) -> None:
+            whole()
+            self.engine.answer()
+
+        stream._check = check  # type: ignore[method-assign]
+        return stream
 
 
 @pytest.fixture
@@ -126,7 +171,7 @@ def scripted() -> Callable[..., Whisper]:
         config = replace(
             CONFIG, n_vocab=size, suppress_tokens=(1, 2), begin_suppress_tokens=(32, len(pieces))
         )
-        decoder = ScriptedDecoder(config, size - 51, rows)
-        return HearsAll(decoder, Tokenizer(pieces, {}, Path("made up")), name)
+        script = Script(config, size - 51, rows)
+        return HearsAll(script, Tokenizer(pieces, {}, Path("made up")), name)
 
     return build

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from difflib import SequenceMatcher
 from functools import cache
 from itertools import pairwise
@@ -17,6 +17,7 @@ from oscine.models.whisper.request import Request
 from oscine import load
 from oscine.audio.io import decode
 from oscine.models.whisper.pipeline import Whisper
+from oscine.models.whisper.sequences import Decode
 from oscine.types import Transcript
 
 pytestmark = pytest.mark.weights
@@ -212,18 +213,18 @@ def test_a_poor_window_does_not_run_to_its_limit(
     model: Models, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Noise without the detector: base repeats itself until something ends it."""
-    decoder, attempts = model("base").decoder, []
-    decode_windows = decoder.decode
+    engine, attempts = model("base").engine, []
+    submit = engine.submit
 
-    def recorded(requests: Sequence[Request], check: Any, windows: Any) -> Any:
-        found = decode_windows(requests, check, windows)
-        attempts.extend((request, rows) for request, rows in zip(requests, found, strict=True))
-        return found
+    def recorded(sequence: Any, caller: Any = None) -> Any:
+        if isinstance(sequence, Decode):
+            attempts.append(sequence)
+        return submit(sequence, caller)
 
-    monkeypatch.setattr(decoder, "decode", recorded)
+    monkeypatch.setattr(engine, "submit", recorded)
     found = model("base").transcribe(noise(30, 0.3), vad_filter=False, temperature=(0, 0.2))
     assert all("repetition" in segment.flags for segment in found.segments)
-    assert [len(rows) for _, rows in attempts] == [1, 5]
-    stops = [(row.stop, len(row.tokens)) for _, rows in attempts for row in rows]
+    assert [len(attempt.result()) for attempt in attempts] == [1, 5]
+    stops = [(row.stop, len(row.tokens)) for attempt in attempts for row in attempt.result()]
     assert "repeat" in dict(stops)
-    assert max(count for _, count in stops) < attempts[0][0].limit / 2
+    assert max(count for _, count in stops) < attempts[0].request.limit / 2

@@ -9,8 +9,9 @@ import numpy as np
 import pytest
 from oscine.models.whisper.request import Alignment, Decoded
 
-from oscine.errors import DeviceMemoryError, UsageError
+from oscine.errors import UsageError
 from oscine.models.whisper.pipeline import Whisper
+from oscine.models.whisper.sequences import Alignment, Decoded
 
 Scripted = Callable[..., Whisper]
 
@@ -33,9 +34,8 @@ def test_batches_of_windows_in_order(scripted: Scripted) -> None:
     assert [s.id for s in result.segments] == list(range(10))
     times = [time for s in result.segments for time in (s.start, s.end)]
     assert times == sorted(times)
-    assert model.decoder.windows == [0, 1, 0, 1, 0]
-    assert model.decoder.reserved == [(2, 2)]
-    assert len(model.decoder.mels) == 5
+    assert model.engine.windows == [0, 1, 2, 3, 4]
+    assert max(model.engine.together) == 2
 
 
 def test_text_at_a_windows_end_is_whole(scripted: Scripted) -> None:
@@ -46,17 +46,18 @@ def test_text_at_a_windows_end_is_whole(scripted: Scripted) -> None:
         (" a", 0.0, 0.4),
         (" b", 0.4, 1.0),
     ]
-    assert len(model.decoder.requests) == 1
+    assert len(model.engine.requests) == 1
 
 
 def test_a_window_cut_off_by_its_budget_is_taken_up_again(scripted: Scripted) -> None:
     begin = 0
     model = scripted(languages=0)
-    tokens = model.decoder.tokens((0.0, " a", 0.4, 0.4, " b"))
-    model.decoder.rows = [Decoded(tokens, -0.5, 0.1, "length"), (0.0, " b c", 0.5)]
+    tokens = model.engine.tokens((0.0, " a", 0.4, 0.4, " b"))
+    model.engine.rows = [Decoded(tokens, -0.5, 0.1, "length"), (0.0, " b c", 0.5)]
     result = model.transcribe(sound(1.0), batch_size=4)
     assert [(s.text, round(s.start, 2)) for s in result.segments] == [(" a", begin), (" b c", 0.4)]
-    assert model.decoder.windows == [0, 0]
+    assert [len(mel) for mel in model.engine.mels] == [100, 100]
+    np.testing.assert_array_equal(model.engine.mels[1][:60], model.engine.mels[0][40:])
 
 
 def test_only_poor_windows_of_a_batch_are_tried_again(scripted: Scripted) -> None:
@@ -64,9 +65,9 @@ def test_only_poor_windows_of_a_batch_are_tried_again(scripted: Scripted) -> Non
     model = scripted((0.0, " a", 0.5), poor, (0.0, " c", 0.5), (0.0, " b", 0.5))
     result = model.transcribe(sound(3.0), batch_size=3)
     assert result.text == " a b c"
-    assert [request.temperature for request in model.decoder.requests] == [0.0, 0.0, 0.0, 0.2]
-    assert model.decoder.windows == [0, 1, 2, 1]
-    assert len(model.decoder.mels) == 3
+    assert [request.temperature for request in model.engine.requests] == [0.0, 0.0, 0.0, 0.2]
+    assert model.engine.windows == [0, 1, 2, 1]
+    assert len(model.engine.mels) == 3
 
 
 def test_windows_of_a_batch_know_the_carried_prompt_and_the_hotwords(scripted: Scripted) -> None:
@@ -75,43 +76,19 @@ def test_windows_of_a_batch_know_the_carried_prompt_and_the_hotwords(scripted: S
         sound(2.0), batch_size=2, initial_prompt="x", carry_initial_prompt=True, hotwords="Zed"
     )
     before = (model._tokens.start_of_previous, *b" Zed x", model._tokens.start)
-    assert [request.prompt for request in model.decoder.requests] == [before, before]
+    assert [request.prompt for request in model.engine.requests] == [before, before]
 
 
-def test_auto_takes_what_the_engine_says_fits(scripted: Scripted) -> None:
-    model = scripted(*[(0.0, " a", 0.5)] * 4)
-    model.transcribe(sound(4.0), batch_size="auto", beam_size=2)
-    assert model.decoder.reserved == [(3, 6)]
-
-
-def test_less_memory_makes_smaller_batches_and_says_so(
-    scripted: Scripted, caplog: pytest.LogCaptureFixture
+@pytest.mark.parametrize(
+    ("options", "size"),
+    [({}, 6), ({"beam_size": 2}, 3), ({"beam_size": 5}, 1), ({"batch_size": 4}, 4)],
+)
+def test_auto_takes_what_the_runner_says_fits(
+    scripted: Scripted, options: dict[str, Any], size: int
 ) -> None:
-    model = scripted(*[(0.0, f" {at}", 0.5) for at in range(6)])
-    tried: list[int] = []
-
-    def reserve(windows: int, lines: int) -> None:
-        tried.append(windows)
-        if windows > 2:
-            raise DeviceMemoryError("script", f"no room for {windows}")
-
-    model.decoder.reserve = reserve  # type: ignore[method-assign]
-    assert model.transcribe(sound(6.0), batch_size=8).text == " 0 1 2 3 4 5"
-    assert tried == [8, 4, 2]
-    said = [record.getMessage() for record in caplog.records]
-    assert [line.startswith("script: no room for") for line in said] == [True, True]
-    assert said[-1].endswith("; going on with batches of 2")
-    assert max(model.decoder.windows) == 1
-
-
-def test_no_room_for_one_window_is_an_error(scripted: Scripted) -> None:
-    def reserve(windows: int, lines: int) -> None:
-        raise DeviceMemoryError("script", "no room")
-
-    model = scripted()
-    model.decoder.reserve = reserve  # type: ignore[method-assign]
-    with pytest.raises(DeviceMemoryError, match="no room"):
-        model.transcribe(sound(1.0), batch_size=2)
+    model = scripted(*[(0.0, " a", 0.5)] * 9)
+    assert model.transcribe(sound(9.0), **{"batch_size": "auto"} | options).text == " a" * 9
+    assert max(model.engine.together) == size
 
 
 @pytest.mark.parametrize(
@@ -133,7 +110,7 @@ def test_words_in_batches(scripted: Scripted) -> None:
     model = scripted((0.0, " one two", 0.8), (0.0, " three", 0.5))
     result = model.transcribe(sound(2.0), batch_size=2, word_timestamps=True)
     assert [w.word for s in result.segments for w in s.words or ()] == [" one", " two", " three"]
-    assert [window for _, _, window in model.decoder.aligned] == [0, 1]
+    assert [window for _, _, window in model.engine.aligned] == [0, 1]
     times = [time for s in result.segments for w in s.words or () for time in (w.start, w.end)]
     assert times == sorted(times)
     assert 0 <= times[0] <= times[-1] <= 2.0
@@ -143,7 +120,7 @@ def test_words_do_not_depend_on_the_windows_beside_theirs(scripted: Scripted) ->
     """The first word is long; how far it is shortened depends on the time since the last speech."""
     starts = [0, 0, 18, 18, 23, 23, 28, 28, 33]  # positions of the text's tokens and of the end
 
-    def align(prompt: Any, end: int, frames: int, window: int = 0) -> Alignment:
+    def align(prompt: Any, end: int, frames: int) -> Alignment:
         weights = np.zeros((1, len(prompt), frames), np.float32)
         for row, at in enumerate(starts, start=len(prompt) - 1 - len(starts)):
             weights[0, row, at : at + 5] = 1
@@ -152,7 +129,7 @@ def test_words_do_not_depend_on_the_windows_beside_theirs(scripted: Scripted) ->
     found = []
     for size in (2, 3, 4):
         model = scripted(*[(0.0, " a b c d", 0.7)] * 4)
-        model.decoder.align = align  # type: ignore[method-assign]
+        model.engine.align = align  # type: ignore[method-assign]
         result = model.transcribe(sound(4.0), batch_size=size, word_timestamps=True)
         found.append([word for segment in result.segments for word in segment.words or ()])
     assert len(found[0]) == 16

@@ -8,6 +8,7 @@ import pytest
 from oscine.models.whisper.request import Decoded
 
 from oscine.models.whisper.fallback import DecodingResult, best, is_silence, needs_fallback
+from oscine.models.whisper.sequences import Decoded
 from oscine.options.transcribe import FallbackThresholds
 from oscine.text.compression import compression_ratio
 

@@ -61,10 +61,10 @@ def test_words_are_the_text_in_order_and_within_the_sound(
 
 def test_the_language_is_listened_for_unless_it_is_given(scripted: Scripted) -> None:
     model = scripted(languages=3)
-    codes, model.decoder.language = model.languages, 1
+    codes, model.engine.language = model.languages, 1
     for given, code in ((None, codes[1]), (codes[2], codes[2])):
         model.align(sound(0.5), "one", given)
-        assert model._tokens.languages[code] in model.decoder.aligned[-1][0]
+        assert model._tokens.languages[code] in model.engine.aligned[-1][0]
 
 
 @pytest.mark.parametrize(
@@ -85,4 +85,4 @@ def test_what_cannot_be_aligned_is_refused(
     model = scripted()
     with pytest.raises(UsageError, match=told):
         model.align(sound(seconds), text, language)
-    assert not model.decoder.aligned
+    assert not model.engine.aligned

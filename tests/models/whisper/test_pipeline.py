@@ -18,6 +18,10 @@ from oscine.audio.vad import Span
 from oscine.errors import AudioError, Cancelled, UsageError
 from oscine.models.transcription import clip_frames
 from oscine.models.whisper.pipeline import Whisper
+from oscine.models.whisper.lanes import rules_of
+from oscine.models.whisper.sequences import Decoded
+
+from .conftest import HearsAll
 
 Scripted = Callable[..., Whisper]
 
@@ -42,16 +46,16 @@ def test_segments_and_seek_follow_the_timestamps(scripted: Scripted) -> None:
     assert times == pytest.approx([0, 0.4, 0.4, 0.7, 0.7, 1.3, 1.7, 1.9])
     assert (result.language, result.duration) == ("en", 2.0)
     assert (result.model, result.device) == ("script", "script")
-    assert result.segments[0].tokens == model.decoder.tokens((0.0, " one", 0.4))
-    assert result.timings["encode"] == 3.0
+    assert result.segments[0].tokens == model.engine.tokens((0.0, " one", 0.4))
+    assert result.timings["encode"] == 3.0  # of this call's three windows
     assert result.timings["total"] >= result.timings["audio"] > 0
 
 
 def test_earlier_text_is_the_next_prompt(scripted: Scripted) -> None:
     model = scripted((0.0, " a", 0.5), (0.0, " b", 0.5), (0.0, " c", 0.5))
     model.transcribe(sound(3.0), initial_prompt="hi ")
-    tokens, asked = model._tokens, model.decoder.requests
-    first, before = model.decoder.tokens((0.0, " a", 0.5)), tokens.start_of_previous
+    tokens, asked = model._tokens, model.engine.requests
+    first, before = model.engine.tokens((0.0, " a", 0.5)), tokens.start_of_previous
     assert asked[0].prompt == (before, *b" hi", tokens.start)
     assert asked[1].prompt == (before, *b" hi", *first, tokens.start)
     assert asked[1].sot == len(asked[1].prompt) - 1
@@ -71,13 +75,13 @@ def test_history_can_be_dropped(scripted: Scripted, options: dict[str, Any], sec
     model = scripted((0.0, " a", 0.5), (0.0, " b", 0.5))
     model.transcribe(sound(2.0), **options)
     before = (model._tokens.start_of_previous, *second) if second else ()
-    assert model.decoder.requests[1].prompt == (*before, model._tokens.start)
+    assert model.engine.requests[1].prompt == (*before, model._tokens.start)
 
 
 def test_prefix_and_no_timestamps_end_the_prompt(scripted: Scripted) -> None:
     model = scripted((" b",))
     result = model.transcribe(sound(1.0), prefix="a", without_timestamps=True)
-    request = model.decoder.requests[0]
+    request = model.engine.requests[0]
     assert request.prompt == (model._tokens.start, model._tokens.no_timestamps, *b" a")
     assert not request.timestamps
     assert [(s.start, s.end, s.text) for s in result.segments] == [(0.0, 1.0, " b")]
@@ -86,7 +90,7 @@ def test_prefix_and_no_timestamps_end_the_prompt(scripted: Scripted) -> None:
 def test_request_carries_the_options(scripted: Scripted) -> None:
     model = scripted((" a",), (" a",))
     model.transcribe(sound(1.0))
-    default = model.decoder.requests[0]
+    default = model.engine.requests[0]
     assert set(default.suppress) == {1, 2} | model._tokens.never_picked()
     assert default.suppress_first == (32, 256)
     assert (default.max_initial_timestamp, default.temperature, default.samples) == (50, 0.0, 1)
@@ -99,7 +103,7 @@ def test_request_carries_the_options(scripted: Scripted) -> None:
         temperature=0.4,
         best_of=3,
     )
-    other = model.decoder.requests[1]
+    other = model.engine.requests[1]
     assert set(other.suppress) == model._tokens.never_picked()
     assert other.suppress_first == ()
     assert (other.max_initial_timestamp, other.limit) == (None, 5)
@@ -110,11 +114,11 @@ def test_poor_windows_are_tried_warmer(scripted: Scripted) -> None:
     unlikely = Decoded(tuple(b" x"), -9.0, 0.1, "end")
     model = scripted(unlikely, Decoded(tuple(b"y" * 8), -0.1, 0.1, "repeat"), (0.0, " ok", 0.5))
     result = model.transcribe(sound(1.0))
-    assert [request.temperature for request in model.decoder.requests] == [0.0, 0.2, 0.4]
-    assert [request.samples for request in model.decoder.requests] == [1, 5, 5]
-    assert len({request.seed for request in model.decoder.requests}) == 3
+    assert [request.temperature for request in model.engine.requests] == [0.0, 0.2, 0.4]
+    assert [request.samples for request in model.engine.requests] == [1, 5, 5]
+    assert len({request.seed for request in model.engine.requests}) == 3
     assert (result.text, result.segments[0].temperature) == (" ok", 0.4)
-    assert len(model.decoder.mels) == 1  # encoded once
+    assert len(model.engine.mels) == 1  # encoded once
 
 
 @pytest.mark.parametrize(("scores", "text"), [((-9.0, -8.0), " 1"), ((-7.0, -8.0), " 0")])
@@ -136,7 +140,7 @@ def test_silence_is_skipped_and_says_nothing(scripted: Scripted) -> None:
     model = scripted(silence, (0.0, " then", 0.5))
     result = model.transcribe(sound(2.0), initial_prompt="x")
     assert [(s.id, s.seek, s.text) for s in result.segments] == [(0, 100, " then")]
-    assert model.decoder.requests[1].prompt[:3] == (model._tokens.start_of_previous, *b" x")
+    assert model.engine.requests[1].prompt[:3] == (model._tokens.start_of_previous, *b" x")
 
 
 def test_blank_and_instantaneous_segments_are_dropped(scripted: Scripted) -> None:
@@ -194,7 +198,7 @@ def test_no_audio_is_an_empty_result(scripted: Scripted) -> None:
     model = scripted(languages=3)
     result = model.transcribe(np.zeros(0, np.float32))
     assert (result.text, result.segments, result.duration) == ("", (), 0.0)
-    assert not model.decoder.mels
+    assert not model.engine.mels
 
 
 def test_clip_timestamps_choose_what_is_read(scripted: Scripted) -> None:
@@ -214,15 +218,14 @@ def test_clips_lie_inside_the_recording() -> None:
 def test_language_is_detected_once_on_the_window_already_encoded(scripted: Scripted) -> None:
     model = scripted((0.0, " a", 0.5), (0.0, " b", 0.5), languages=3)
     result = model.transcribe(sound(2.0))
-    detection, first, second = model.decoder.requests
+    (detection,), (first, second) = model.engine.detected, model.engine.requests
     assert result.language == "zh"
-    assert detection.prompt == (model._tokens.start,)
-    allowed = set(range(model.decoder.config.n_vocab)) - set(detection.suppress)
-    assert allowed == set(model._tokens.languages.values())
+    assert detection.start == model._tokens.start
+    assert detection.ids == list(model._tokens.languages.values())
     expected = (model._tokens.start, model._tokens.languages["zh"], model._tokens.transcribe)
     assert first.prompt == expected
     assert second.prompt[-3:] == expected
-    assert len(model.decoder.mels) == 2
+    assert len(model.engine.mels) == 2
 
 
 def test_detect_language(scripted: Scripted) -> None:
@@ -235,7 +238,7 @@ def test_asked_language_and_task_are_in_the_prompt(scripted: Scripted) -> None:
     model = scripted((" a",), languages=3)
     assert model.transcribe(sound(1.0), language="German", task="translate").language == "de"
     expected = (model._tokens.start, model._tokens.languages["de"], model._tokens.translate)
-    assert model.decoder.requests[0].prompt == expected
+    assert model.engine.requests[0].prompt == expected
 
 
 @pytest.mark.parametrize(
@@ -268,7 +271,7 @@ def test_times_far_beyond_the_end_are_the_end(scripted: Scripted, seconds: float
     model = scripted((0.0, " a", 0.5))
     options = {"max_initial_timestamp": seconds, "clip_timestamps": [0, seconds]}
     assert model.transcribe(sound(1.0), **options).text == " a"
-    assert model.decoder.requests[0].max_initial_timestamp == 50  # all of the window
+    assert model.engine.requests[0].max_initial_timestamp == 50  # all of the window
 
 
 @pytest.mark.parametrize(
@@ -313,29 +316,29 @@ def test_channels_without_speech_are_named_and_count_as_done(
 def test_a_blank_prompt_is_none(scripted: Scripted, name: str, blank: str) -> None:
     model = scripted((0.0, " a", 0.5))
     model.transcribe(sound(1.0), **{name: blank})
-    assert model.decoder.requests[0].prompt == (model._tokens.start,)
+    assert model.engine.requests[0].prompt == (model._tokens.start,)
 
 
 @pytest.mark.parametrize("more", [{}, {"initial_prompt": "x", "carry_initial_prompt": True}])
 def test_hotwords_without_end_leave_room_for_text(scripted: Scripted, more: dict[str, Any]) -> None:
     model = scripted(*[(0.0, " aaaaaaaaaa", 1.0)] * 6)
     model.transcribe(sound(6.0), hotwords="word " * 1000, **more)
-    (prompt,) = {request.prompt for request in model.decoder.requests}
+    (prompt,) = {request.prompt for request in model.engine.requests}
     assert len(prompt) == 33  # half the context, and the start
-    assert {request.limit for request in model.decoder.requests} == {31}
+    assert {request.limit for request in model.engine.requests} == {31}
 
 
 def test_a_run_longer_than_any_text_is_never_met_twice(scripted: Scripted) -> None:
     model = scripted((0.0, " a", 0.5))
     model.transcribe(sound(1.0), no_repeat_ngram_size=2**40)
-    assert rules_of(model.decoder.requests[0], 300)["no_repeat_ngram"] == 64
+    assert rules_of(model.engine.requests[0], 300, 0)["no_repeat_ngram"] == 64
 
 
 def test_an_encoder_alone_can_only_encode(scripted: Scripted) -> None:
-    model = Whisper(scripted().decoder, None, "tower")
+    model = HearsAll(scripted().engine, None, "tower")
     encoded = model.encode(sound(0.5))
     assert encoded.shape == (50, 8) and encoded[0, 0] == -1
-    assert model.decoder.mels[0].shape == (100, 4)
+    assert model.engine.mels[0].shape == (100, 4)
     with pytest.raises(UsageError, match="tower has no text decoder"):
         model.transcribe(sound(0.5))
 
@@ -358,14 +361,15 @@ def test_cancelling_stops_inside_a_window_and_keeps_what_is_done(
         next(stream)
     assert caught.value.partial is not None
     assert caught.value.partial.text == " a"
-    assert len(model.decoder.requests) == 1
+    assert len(model.engine.requests) == 1
 
 
-def test_cancel_is_asked_between_bursts(scripted: Scripted) -> None:
+def test_cancel_is_asked_while_a_window_is_decoded(scripted: Scripted) -> None:
     model = scripted((0.0, " a", 0.5))
     with pytest.raises(Cancelled):
-        model.transcribe(sound(1.0), cancel=lambda: bool(model.decoder.requests))
-    assert len(model.decoder.rows) == 1  # stopped before the window's answer
+        model.transcribe(sound(1.0), cancel=lambda: bool(model.engine.waiting))
+    assert len(model.engine.rows) == 1  # stopped before the window's answer
+    assert [sequence.cancelled() for sequence in model.engine.waiting] == [True]
 
 
 def test_to_stop_iterating_is_to_cancel(scripted: Scripted) -> None:
@@ -373,7 +377,7 @@ def test_to_stop_iterating_is_to_cancel(scripted: Scripted) -> None:
     stream = model.stream(sound(2.0))
     next(stream)
     assert stream.transcript().text == " a"
-    assert len(model.decoder.requests) == 1
+    assert len(model.engine.requests) == 1
 
 
 def test_interleaved_streams_do_not_share_a_window(scripted: Scripted) -> None:
@@ -384,13 +388,13 @@ def test_interleaved_streams_do_not_share_a_window(scripted: Scripted) -> None:
     assert [next(one).text, next(other).text, next(one).text, next(one).text] == [
         " a", " A", " b", " c",
     ]  # fmt: skip
-    assert len(model.decoder.mels) == 3
+    assert len(model.engine.mels) == 3
 
 
 def test_the_best_of_several_samples_is_taken(scripted: Scripted) -> None:
     model = scripted((0.0, " a", 0.5))
-    rows = [Decoded(model.decoder.tokens((0.0, text, 0.5)), score, 0.1, "end")
+    rows = [Decoded(model.engine.tokens((0.0, text, 0.5)), score, 0.1, "end")
             for text, score in [(" a", -3.0), (" b", -1.0), (" c", -2.0)]]  # fmt: skip
-    model.decoder.decode = lambda requests, check, windows: (tuple(rows),)  # type: ignore[method-assign]
+    model.engine.decode = lambda request: tuple(rows)  # type: ignore[method-assign]
     assert model.transcribe(sound(1.0), temperature=1.0, best_of=3).text == " b"
     assert replace(rows[0], sum_logprob=0.0).avg_logprob == 0.0

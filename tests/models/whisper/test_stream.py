@@ -18,10 +18,11 @@ from oscine.models.whisper.request import Alignment
 from oscine.audio.speech import Speech
 from oscine.audio.timeline import Held, Timeline
 from oscine.audio.vad import Span, VadOptions
-from oscine.errors import DeviceLostError, UsageError
+from oscine.errors import UsageError
 from oscine.models.transcription import restored_word
 from oscine.models.whisper import stream as stream_module
 from oscine.models.whisper.pipeline import Whisper
+from oscine.models.whisper.sequences import Alignment
 from oscine.models.whisper.stream import restored
 from oscine.types import Coverage, Segment, Word
 
@@ -129,7 +130,7 @@ def sound(length: float) -> np.ndarray:
 def looking_at(seconds: list[float]) -> Callable[..., Alignment]:
     """An alignment in which the text's tokens, and then end-of-text, look at these times."""
 
-    def align(prompt: Any, end: int, frames: int, window: int = 0) -> Alignment:
+    def align(prompt: Any, end: int, frames: int) -> Alignment:
         weights = np.zeros((1, len(prompt), frames), np.float32)
         rows = range(len(prompt) - 1 - len(seconds), len(prompt) - 1)
         for row, second in zip(rows, seconds, strict=True):
@@ -146,7 +147,7 @@ def test_only_speech_is_decoded_and_times_are_the_recordings(
     hears((2.0, 2.8), (6.0, 6.8))
     model = scripted((0.0, " a", 0.8), (0.0, " b", 0.6))
     result = model.transcribe(sound(9.0), vad_filter=True)
-    assert len(model.decoder.mels) == 2  # 1.6 s in windows of 1 s
+    assert len(model.engine.mels) == 2  # 1.6 s in windows of 1 s
     assert result.text == " a b"
     assert [(round(s.start, 2), round(s.end, 2)) for s in result.segments] == [
         (2.0, 2.8), (6.2, 6.8),
@@ -164,7 +165,7 @@ def test_no_speech_is_an_empty_result_and_says_so(
     result = model.transcribe(sound(3.0), vad_filter=True)
     assert (result.text, result.segments, result.coverage) == ("", (), Coverage(0.0, 0.0))
     assert "no speech is heard in it" in caplog.text
-    assert not model.decoder.mels
+    assert not model.engine.mels
 
 
 @pytest.mark.parametrize("sign", [-1, 1])
@@ -210,8 +211,8 @@ def test_a_window_whose_text_stops_early_is_taken_up_again(
     """Speech after the last text: not lost, though the model says that the window is done."""
     hears((0.0, 30.0))
     model = scripted((0.0, " a", 0.2))
-    model.decoder.config = replace(model.decoder.config, n_audio_ctx=1500)
-    model.decoder.rows = [(0.0, " a", 12.0), (0.0, " rest", 17.9)]
+    model.engine.config = replace(model.engine.config, n_audio_ctx=1500)
+    model.engine.rows = [(0.0, " a", 12.0), (0.0, " rest", 17.9)]
     result = model.transcribe(sound(30.0), vad_filter=True)
     assert [(s.text, s.start) for s in result.segments] == [(" a", 0.0), (" rest", 12.0)]
     assert result.coverage is not None
@@ -236,19 +237,19 @@ def test_speech_that_a_segment_passes_over_is_taken_up_again(
     """As tiny.en does: 20 s of "1, 2, 3" where somebody went on to say a sentence."""
     hears((0.0, 4.0), (5.0, 20.0), (23.0, 26.0))
     model = scripted()
-    model.decoder.config = replace(model.decoder.config, n_audio_ctx=1500)
+    model.engine.config = replace(model.engine.config, n_audio_ctx=1500)
     times = [0.5, 0.7, 1.0, 1.5, 2.0, 2.5, 19.2, 19.6, 20.0, 20.4, 20.8, 21.0]
     if "lost" not in str(row):
         times = [*times[:6], 3.0]
-    model.decoder.rows = [row, (0.0, " a whole sentence", 7.2, 7.2, " and more" * 4, 19.5)]
-    model.decoder.align = looking_at(times)
+    model.engine.rows = [row, (0.0, " a whole sentence", 7.2, 7.2, " and more" * 4, 19.5)]
+    model.engine.align = looking_at(times)
     result = model.transcribe(sound(26.0), vad_filter=True)
     first, second, third = result.segments
     assert (first.text, second.text, third.text) == (kept, " a whole sentence", " and more" * 4)
     assert first.end == pytest.approx(end, abs=0.1)
     assert second.seek == pytest.approx(100 * end, abs=105)  # a second from 4.0 on was cut out
     assert "".join(map(chr, first.tokens[1 : len(kept) + 1])) == kept
-    assert model.decoder.rows == []
+    assert model.engine.rows == []
 
 
 def test_speech_between_two_segments_is_taken_up_again(
@@ -256,8 +257,8 @@ def test_speech_between_two_segments_is_taken_up_again(
 ) -> None:
     hears((0.0, 25.0))
     model = scripted()
-    model.decoder.config = replace(model.decoder.config, n_audio_ctx=1500)
-    model.decoder.rows = [
+    model.engine.config = replace(model.engine.config, n_audio_ctx=1500)
+    model.engine.rows = [
         (0.0, " some words", 4.0, 9.0, " and after", 13.0, 13.0, " the gap" * 6, 25.0),
         (0.0, " what is in it" * 2, 5.0, 5.0, " and after", 9.0, 9.0, " the gap" * 6, 21.0),
     ]
@@ -276,9 +277,9 @@ def test_few_tokens_for_all_that_is_said_are_let_be(
     """Digits, said slowly: the words are where speech is."""
     hears((0.0, 4.0), (5.0, 9.0))
     model = scripted()
-    model.decoder.config = replace(model.decoder.config, n_audio_ctx=1500)
-    model.decoder.rows = [(0.0, " 1, 2", 8.0)]
-    model.decoder.align = looking_at([0.5, 3.0, 3.5, 5.5, 6.5, 8.0])
+    model.engine.config = replace(model.engine.config, n_audio_ctx=1500)
+    model.engine.rows = [(0.0, " 1, 2", 8.0)]
+    model.engine.align = looking_at([0.5, 3.0, 3.5, 5.5, 6.5, 8.0])
     result = model.transcribe(sound(9.0), vad_filter=True)
     assert [(s.text, s.start, s.end) for s in result.segments] == [(" 1, 2", 0.0, 9.0)]
 
@@ -288,8 +289,8 @@ def test_few_words_for_much_speech_stay_where_there_is_no_pause(
 ) -> None:
     hears((0.0, 20.0))
     model = scripted()
-    model.decoder.config = replace(model.decoder.config, n_audio_ctx=1500)
-    model.decoder.rows = [(0.0, " Oh", 19.9)]
+    model.engine.config = replace(model.engine.config, n_audio_ctx=1500)
+    model.engine.rows = [(0.0, " Oh", 19.9)]
     result = model.transcribe(sound(20.0), vad_filter=True)
     assert [(s.text, round(s.end, 2)) for s in result.segments] == [(" Oh", 19.9)]
 
@@ -299,9 +300,9 @@ def test_speech_at_the_edges_of_aligned_words_is_not_missing(
 ) -> None:
     hears((0.0, 8.0))
     model = scripted()
-    model.decoder.config = replace(model.decoder.config, n_audio_ctx=1500)
-    model.decoder.rows = [(0.0, " a b c d", 4.0, 4.0, " e f g h", 8.0)] * 2
-    model.decoder.align = looking_at([0.4 + at * 0.45 for at in range(17)])
+    model.engine.config = replace(model.engine.config, n_audio_ctx=1500)
+    model.engine.rows = [(0.0, " a b c d", 4.0, 4.0, " e f g h", 8.0)] * 2
+    model.engine.align = looking_at([0.4 + at * 0.45 for at in range(17)])
     plain = model.transcribe(sound(8.0), vad_filter=True)
     timed = model.transcribe(sound(8.0), vad_filter=True, word_timestamps=True)
     assert timed.segments[-1].end < 7.8
@@ -346,9 +347,9 @@ def test_no_cue_lasts_over_a_gap(
     """A connection that was lost for 10 s in the middle of a sentence."""
     hears((0.0, 2.0), (12.0, 14.0))
     model = scripted()
-    model.decoder.config = replace(model.decoder.config, n_audio_ctx=1500)
-    model.decoder.rows = [(0.0, " a b c.", 4.0)]
-    model.decoder.align = looking_at([*np.repeat(times[:3], 2), *times[3:]])
+    model.engine.config = replace(model.engine.config, n_audio_ctx=1500)
+    model.engine.rows = [(0.0, " a b c.", 4.0)]
+    model.engine.align = looking_at([*np.repeat(times[:3], 2), *times[3:]])
     result = model.transcribe(sound(14.0), vad_filter=True, word_timestamps=with_words)
     assert result.text == " a b c."
     assert [s.text for s in result.segments] == [text for text, _, _ in parts]
@@ -367,8 +368,8 @@ def test_no_cue_lasts_over_a_gap(
 def test_a_pause_is_no_gap(scripted: Scripted, hears: Callable[..., None]) -> None:
     hears((0.0, 2.0), (5.0, 7.0))
     model = scripted()
-    model.decoder.config = replace(model.decoder.config, n_audio_ctx=1500)
-    model.decoder.rows = [(0.0, " a b c.", 4.0)]
+    model.engine.config = replace(model.engine.config, n_audio_ctx=1500)
+    model.engine.rows = [(0.0, " a b c.", 4.0)]
     result = model.transcribe(sound(7.0), vad_filter=True)
     assert [(s.text, s.start, s.end) for s in result.segments] == [(" a b c.", 0.0, 7.0)]
 
@@ -387,20 +388,20 @@ def test_channels_apart_come_together_in_order_of_time(scripted: Scripted) -> No
 def test_every_channel_its_own_language(scripted: Scripted, given: str | None) -> None:
     """Unless it is given; two people on the phone need not speak the same one."""
     model = scripted((0.0, " one", 0.4), (0.0, " two", 0.9), languages=3)
-    asked, heard = model.decoder.detect, iter([1, 2])
+    asked, heard = model.engine.detect, iter([1, 2])
 
-    def detect(request: Any, ids: Any, window: int = 0) -> Any:
-        model.decoder.language = next(heard)
-        return asked(request, ids)
+    def detect(sequence: Any) -> Any:
+        model.engine.language = next(heard)
+        return asked(sequence)
 
-    model.decoder.detect = detect  # type: ignore[method-assign]
+    model.engine.detect = detect  # type: ignore[method-assign]
     both = np.stack([sound(1.0), sound(1.0)[::-1]])
     result = model.transcribe(both, split_channels=True, language=given)
     found = [(s.channel, s.language) for s in result.segments]
     assert found == ([(1, None), (2, None)] if given else [(1, "zh"), (2, "de")])
     assert result.language == (given or "zh")
     languages = model._tokens.languages
-    prompts = [r.prompt for r in model.decoder.requests if len(r.prompt) > 1]
+    prompts = [r.prompt for r in model.engine.requests if len(r.prompt) > 1]
     expected = ["de", "de"] if given else ["zh", "de"]
     assert [languages[code] in prompt for code, prompt in zip(
         expected, prompts, strict=True)] == [True, True]  # fmt: skip
@@ -408,55 +409,19 @@ def test_every_channel_its_own_language(scripted: Scripted, given: str | None) -
 
 def test_every_window_its_own_language(scripted: Scripted) -> None:
     model = scripted((0.0, " a", 0.9), (0.0, " b", 0.9), languages=3)
-    asked, heard = model.decoder.detect, iter([1, 1, 2])  # the vote, then every window
+    asked, heard = model.engine.detect, iter([1, 1, 2])  # the vote, then every window
 
-    def detect(request: Any, ids: Any, window: int = 0) -> Any:
-        model.decoder.language = next(heard)
-        return asked(request, ids)
+    def detect(sequence: Any) -> Any:
+        model.engine.language = next(heard)
+        return asked(sequence)
 
-    model.decoder.detect = detect  # type: ignore[method-assign]
+    model.engine.detect = detect  # type: ignore[method-assign]
     result = model.transcribe(sound(2.0), multilingual=True)
     assert [s.language for s in result.segments] == ["zh", "de"]
-    prompts = [r.prompt for r in model.decoder.requests if len(r.prompt) > 1]
+    prompts = [r.prompt for r in model.engine.requests if len(r.prompt) > 1]
     languages = {code: id for code, id in model._tokens.languages.items()}
     assert [languages[s.language] in prompt for s, prompt in zip(
         result.segments, prompts, strict=True)] == [True, True]  # fmt: skip
-
-
-def test_a_device_lost_on_the_way_is_replaced(scripted: Scripted) -> None:
-    model = scripted((0.0, " a", 0.5), (0.0, " b", 0.5))
-    lost, healthy = model.decoder, scripted((0.0, " b", 0.5)).decoder
-    whole = lost.decode
-
-    def decode(requests: Any, check: Any = None, windows: Any = ()) -> Any:
-        if len(lost.rows) == 1:
-            raise DeviceLostError("script", "unplugged")
-        return whole(requests, check, windows)
-
-    lost.decode = decode  # type: ignore[method-assign]
-    model._rebuild = lambda: healthy
-    result = model.transcribe(sound(2.0))
-    assert result.text == " a b"
-    assert len(healthy.mels) == 1  # the window that was lost, encoded again
-
-
-@pytest.mark.parametrize("lose", ["detect", "reserve"])
-def test_a_device_lost_before_the_first_window_is_replaced(scripted: Scripted, lose: str) -> None:
-    model = scripted((0.0, " a", 0.5), languages=3)
-    healthy = model.decoder
-    model.decoder = scripted(languages=3).decoder
-
-    def unplugged(*_: Any) -> Any:
-        raise DeviceLostError("script", "unplugged")
-
-    setattr(model.decoder, lose, unplugged)
-    model._rebuild = lambda: healthy
-    if lose == "detect":
-        assert model.detect_language(sound(1.0))[0] == "zh"
-    else:
-        assert model.transcribe(sound(1.0), batch_size=2).text == " a"
-        assert healthy.reserved == [(2, 2)]
-    assert model.decoder is healthy
 
 
 def test_without_the_detector_the_default_goes_on_and_wishes_are_refused(

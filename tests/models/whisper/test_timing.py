@@ -9,8 +9,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
-from oscine.models.whisper.request import Alignment
 
+from oscine.models.whisper.sequences import Alignment
 from oscine.models.whisper.timing import (
     align_words,
     attention_matrix,
