@@ -10,20 +10,38 @@ from typing import Any
 
 import numpy as np
 import pytest
-from oscine.models.whisper.decode import BURST, Decoder
-from oscine.models.whisper.request import REPEAT_LIMIT, Request
 
-from oscine.errors import Cancelled, NonFiniteError, UsageError
+from oscine.engine.sequence import EncoderInput
+from oscine.errors import (
+    Cancelled,
+    DeviceLostError,
+    DeviceMemoryError,
+    NonFiniteError,
+    UsageError,
+)
+from oscine.models.whisper import sequences
+from oscine.models.whisper.lanes import BURST, TextLane
+from oscine.models.whisper.network import tokenizer_of
+from oscine.models.whisper.repetition import REPEAT_LIMIT
+from oscine.models.whisper.runner import WhisperRunner
+from oscine.models.whisper.sequences import LOOK, Align, Decode, Detect, Request
+from oscine.models.whisper.tokens import Tokens, resolve
 from oscine.models.whisper.weights import WhisperWeights, load_weights
 from oscine.ops.reference import Reference
 from oscine.probe import probing
+from tests.engine.test_engine import ByHand
+
+from .conftest import results
 
 GOLDEN = Path(__file__).resolve().parents[2] / "goldens" / "whisper_multi"
 META = json.loads((GOLDEN / "golden.json").read_text(encoding="utf-8"))
 BACKENDS = ["numpy", pytest.param("gpu", marks=pytest.mark.gpu)]
 
 backends = pytest.mark.parametrize("name", BACKENDS)
-Engines = Callable[[str], Decoder]
+Engines = Callable[..., ByHand]
+Backends = Callable[[str], Any]
+Decoding = Callable[..., list[Any]]
+Windows = list[EncoderInput]
 
 
 @pytest.fixture(scope="module")
@@ -37,32 +55,74 @@ def weights() -> WhisperWeights:  # hides the fixture of real ones
     return load_weights(GOLDEN)
 
 
+@pytest.fixture(scope="module")
+def windows(golden: dict[str, Any]) -> Windows:
+    """The golden's window, and three that differ from it."""
+    mel = time_first(golden["mel"])
+    return [EncoderInput(np.roll(mel, 40 * at, axis=0)) for at in range(4)]
+
+
+class Halved(Reference):
+    """NumPy that rounds keys and values of windows, as a GPU does where weights are float16."""
+
+    half_memory = True
+
+
 @pytest.fixture
-def backend(request: pytest.FixtureRequest) -> Callable[[str], Any]:
-    return lambda name: Reference() if name == "numpy" else request.getfixturevalue("gpu")
+def backend(request: pytest.FixtureRequest) -> Backends:
+    def build(name: str) -> Any:
+        made = {"numpy": Reference, "halved": Halved}.get(name)
+        return made() if made is not None else request.getfixturevalue(name)
+
+    return build
 
 
 @pytest.fixture(scope="module")
-def made() -> dict[str, Decoder]:
+def made() -> dict[Any, ByHand]:
     return {}
 
 
 @pytest.fixture
-def engine(
-    made: dict[str, Decoder],
-    weights: WhisperWeights,
-    golden: dict[str, Any],
-    backend: Callable[[str], Any],
-) -> Engines:
-    """engine(name): the golden model on that backend, holding the golden's window."""
+def engine(made: dict[Any, ByHand], weights: WhisperWeights, backend: Backends) -> Engines:
+    """engine(name): the golden model on that backend.
 
-    def build(name: str) -> Decoder:
-        if name not in made:
-            made[name] = Decoder(weights, backend(name))
-            made[name].encode([time_first(golden["mel"])])
-        return made[name]
+    `exact`: keys and values of windows are not rounded to float16.
+    """
+
+    def build(name: str, *, exact: bool = True) -> ByHand:
+        if (name, exact) not in made:
+            made[name, exact] = ByHand(WhisperRunner(weights, backend(name), exact=exact))
+        return made[name, exact]
 
     return build
+
+
+@pytest.fixture
+def decode(engine: Engines, windows: Windows) -> Decoding:
+    """decode(name, request, ...): the rows of each, of the golden's window, one after another."""
+
+    def run(name: str, *requests: Request) -> list[Any]:
+        return [results(engine(name), Decode(windows[0], one))[0] for one in requests]
+
+    return run
+
+
+def tokens_of(weights: WhisperWeights) -> Tokens:
+    """The special ids of the checkpoint."""
+    tokenizer = tokenizer_of(weights, offline=True)
+    assert tokenizer is not None
+    return resolve(tokenizer, weights.config)
+
+
+def side_by_side(engine: ByHand, windows: Windows, requests: list[Request]) -> list[Any]:
+    """The rows of each request, of its window, decoded together from their first tokens on."""
+    sequences = [Decode(*pair) for pair in zip(windows, requests, strict=False)]
+    engine._reserve(0, len(windows), sequences[0])
+    results(engine, *(Decode(audio, replace(PLAIN, limit=1)) for audio in windows))  # encoded
+    engine.occupancy.most = 0
+    found = results(engine, *sequences)
+    assert engine.occupancy.most == len(sequences)
+    return found
 
 
 def time_first(mel: Any) -> Any:
@@ -98,12 +158,18 @@ CONTEXT = request_of((META["ids"]["<|startofprev|>"], 70, 80, 90, *START), times
 
 
 @backends
+@pytest.mark.parametrize("exact", [True, False])
 @pytest.mark.parametrize("case", ["greedy_nots", "greedy_ts"])
 def test_greedy_tokens_of_the_upstream_program(
-    engine: Engines, golden: dict[str, Any], name: str, case: str
+    engine: Engines,
+    windows: Windows,
+    golden: dict[str, Any],
+    name: str,
+    exact: bool,
+    case: str,
 ) -> None:
     request = request_of(golden[f"{case}_prompt"], timestamps=case == "greedy_ts")
-    ((found,),) = engine(name).decode([request])
+    ((found,),) = results(engine(name, exact=exact), Decode(windows[0], request))
     assert list(found.tokens) == golden[f"{case}_tokens"].tolist()
     assert found.sum_logprob == pytest.approx(META[case]["sum_logprob"], abs=0.02)
     assert found.avg_logprob == pytest.approx(META[case]["avg_logprob"], abs=1e-3)
@@ -125,8 +191,8 @@ def test_greedy_tokens_of_the_upstream_program(
     ],
     ids=["timed", "context", "any first time", "long", "0.7", "1.0", "best of 4"],
 )
-def test_a_gpu_picks_what_numpy_picks(engine: Engines, request_: Request) -> None:
-    expected, found = (engine(name).decode([request_])[0] for name in ("numpy", "gpu"))
+def test_a_gpu_picks_what_numpy_picks(decode: Decoding, request_: Request) -> None:
+    (expected,), (found,) = (decode(name, request_) for name in ("numpy", "gpu"))
     assert len(expected[0].tokens) > 3
     assert [row.tokens for row in found] == [row.tokens for row in expected]
     assert [row.stop for row in found] == [row.stop for row in expected]
@@ -136,9 +202,9 @@ def test_a_gpu_picks_what_numpy_picks(engine: Engines, request_: Request) -> Non
 
 
 @backends
-def test_timestamps_come_in_pairs_and_rise(engine: Engines, name: str) -> None:
+def test_timestamps_come_in_pairs_and_rise(decode: Decoding, name: str) -> None:
     begin = TIMED.timestamp_begin
-    for row in engine(name).decode([replace(SAMPLED, limit=60)])[0]:
+    for row in decode(name, replace(SAMPLED, limit=60))[0]:
         assert begin <= row.tokens[0] <= begin + META["max_initial_timestamp_index"]
         stamps = [token for token in row.tokens if token >= begin]
         assert stamps == sorted(stamps)
@@ -148,14 +214,13 @@ def test_timestamps_come_in_pairs_and_rise(engine: Engines, name: str) -> None:
 
 
 @backends
-def test_rows_differ_and_a_seed_makes_them_again(engine: Engines, name: str) -> None:
-    decoder = engine(name)
-    first, again = (decoder.decode([SAMPLED])[0] for _ in range(2))
+def test_rows_differ_and_a_seed_makes_them_again(decode: Decoding, name: str) -> None:
+    first, again = decode(name, SAMPLED, SAMPLED)
     assert first == again
     assert len({row.tokens for row in first}) == 4
-    other = decoder.decode([replace(SAMPLED, seed=12)])[0]
+    (other,) = decode(name, replace(SAMPLED, seed=12))
     assert {row.tokens for row in other}.isdisjoint(row.tokens for row in first)
-    alone = decoder.decode([replace(SAMPLED, samples=1)])[0]
+    (alone,) = decode(name, replace(SAMPLED, samples=1))
     assert alone[0].tokens == first[0].tokens  # the first row has the seed itself
     assert len({row.no_speech_prob for row in first}) == 1  # all rows read the same prompt
 
@@ -163,14 +228,8 @@ def test_rows_differ_and_a_seed_makes_them_again(engine: Engines, name: str) -> 
 # -- side by side ---------------------------------------------------------------------------------
 
 
-class Halved(Reference):
-    """NumPy that rounds the keys and values of a batch, as a GPU does where weights are float16."""
-
-    half_memory = True
-
-
 def in_float32(weights: WhisperWeights) -> WhisperWeights:
-    """Weights whose embedding says that they are no float16: nothing is rounded for a batch."""
+    """Weights whose embedding says that they are no float16: nothing is rounded."""
     decoder = weights.decoder
     assert decoder is not None
     return replace(
@@ -178,29 +237,16 @@ def in_float32(weights: WhisperWeights) -> WhisperWeights:
     )
 
 
-@pytest.fixture
-def crowd(
-    weights: WhisperWeights, golden: dict[str, Any], backend: Callable[[str], Any]
-) -> Callable[[str], Decoder]:
-    """crowd(name): four windows that differ, encoded side by side."""
-
-    def build(name: str, given: WhisperWeights = weights) -> Decoder:
-        engine = Halved() if name == "halved" else backend(name)
-        decoder, mel = Decoder(given, engine), time_first(golden["mel"])
-        decoder.reserve(4, 4)
-        decoder.encode([np.roll(mel, 40 * at, axis=0) for at in range(4)])
-        return decoder
-
-    return build
-
-
 @pytest.mark.host
 @backends
-def test_windows_side_by_side_are_as_each_alone(crowd: Engines, name: str) -> None:
-    decoder = crowd(name)
+def test_windows_side_by_side_are_as_each_alone(
+    engine: Engines, windows: Windows, name: str
+) -> None:
     requests = [TIMED, CONTEXT, replace(TIMED, limit=7), replace(TIMED, seed=9)]
-    together = decoder.decode(requests, windows=range(4))
-    alone = [decoder.decode([one], windows=[at])[0] for at, one in enumerate(requests)]
+    together = side_by_side(engine(name), windows, requests)
+    alone = [
+        results(engine(name), Decode(*pair))[0] for pair in zip(windows, requests, strict=True)
+    ]
     assert [[row.tokens for row in rows] for rows in together] == [
         [row.tokens for row in rows] for rows in alone
     ]
@@ -227,9 +273,11 @@ SEARCHES = [
 @pytest.mark.host
 @pytest.mark.gpu
 @pytest.mark.parametrize("request_", SEARCHES)
-def test_a_gpu_finds_what_numpy_finds(crowd: Engines, request_: Request) -> None:
+def test_a_gpu_finds_what_numpy_finds(engine: Engines, windows: Windows, request_: Request) -> None:
+    order = [windows[at] for at in (2, 0, 1)]
     plain, expected, found = (
-        crowd(name).decode([request_] * 3, windows=[2, 0, 1]) for name in ("numpy", "halved", "gpu")
+        side_by_side(engine(name, exact=False), order, [request_] * 3)
+        for name in ("numpy", "halved", "gpu")
     )
     assert [[row.tokens for row in rows] for rows in found] == [
         [row.tokens for row in rows] for rows in plain
@@ -242,179 +290,217 @@ def test_a_gpu_finds_what_numpy_finds(crowd: Engines, request_: Request) -> None
 
 
 @backends
-def test_beams_find_likelier_text_than_greed(crowd: Engines, name: str) -> None:
-    decoder = crowd(name)
-    (greedy,) = decoder.decode([PLAIN])[0]
-    beams = decoder.decode([BEAMS])[0]
+def test_beams_find_likelier_text_than_greed(decode: Decoding, name: str) -> None:
+    (greedy,), beams, again = decode(name, PLAIN, BEAMS, BEAMS)
     assert len(beams) == 4
     assert len({row.tokens for row in beams}) == 4
     ended = [row for row in beams if row.stop == "end"]
     assert max(row.sum_logprob for row in ended) >= greedy.sum_logprob - 1e-3
-    assert decoder.decode([BEAMS])[0] == beams  # and nothing is left of a search
+    assert again == beams  # and nothing is left of a search
 
 
 @backends
-def test_one_beam_is_greedy(crowd: Engines, name: str) -> None:
-    decoder = crowd(name)
-    assert decoder.decode([replace(PLAIN, beams=1, pool=1)]) == decoder.decode([PLAIN])
+def test_one_beam_is_greedy(decode: Decoding, name: str) -> None:
+    one, greedy = decode(name, replace(PLAIN, beams=1, pool=1), PLAIN)
+    assert one == greedy
 
 
 @backends
-def test_no_run_of_tokens_comes_twice(crowd: Engines, name: str) -> None:
+def test_no_run_of_tokens_comes_twice(decode: Decoding, name: str) -> None:
     request = replace(PLAIN, no_repeat_ngram=2, suppress=(PLAIN.end,), limit=50)
-    ((row,),) = crowd(name).decode([request])
+    ((row,),) = decode(name, request)
     pairs = [pair for pair in zip(row.tokens, row.tokens[1:], strict=False) if pair[1] < PLAIN.end]
     assert len(pairs) == len(set(pairs)) > 10
 
 
 @pytest.mark.host
 @backends
-def test_room_grows_and_what_is_encoded_stays(crowd: Engines, name: str) -> None:
-    decoder = crowd(name)
-    before = decoder.decode([TIMED], windows=[2])
-    decoder.decode([replace(TIMED, temperature=0.5, samples=7)], windows=[2])
-    assert (decoder.windows, decoder.most_lines) == (4, 7)
-    assert decoder.decode([TIMED], windows=[2]) == before
+def test_room_grows_and_what_is_encoded_stays(
+    weights: WhisperWeights, backend: Backends, windows: Windows, name: str
+) -> None:
+    hand = ByHand(WhisperRunner(weights, backend(name)))
+    before = results(hand, Decode(windows[2], TIMED))
+    encoded, encode = [], hand.runner.encode
+
+    def counted(inputs: Any, places: Any) -> None:
+        encoded.extend(inputs)
+        encode(inputs, places)
+
+    hand.runner.encode = counted
+    assert (hand.runner.memory.places, hand.runner.memory.slots) == (1, 1)
+    # The first is in the middle of its text when the memory grows under it.
+    running = hand.submit(Decode(windows[2], replace(CONTEXT, suppress=(PLAIN.end,), limit=40)))
+    hand.turn()
+    more = [Decode(one, replace(TIMED, temperature=0.5, samples=3)) for one in windows[:2]]
+    results(hand, *more)
+    assert (hand.runner.memory.places, hand.runner.memory.slots) == (4, 8)
+    assert results(hand, Decode(windows[2], TIMED)) == before
+    assert encoded == windows[:2]
+    (alone,) = results(hand, Decode(windows[2], running.request))
+    assert [row.tokens for row in running.result(0)] == [row.tokens for row in alone]
 
 
 @pytest.mark.gpu
-def test_keys_and_values_are_float16_where_weights_and_windows_say_so(
-    weights: WhisperWeights, gpu: Any
-) -> None:
-    decoder = Decoder(weights, gpu)
-    assert {slot.dtype for slot in decoder.memory} == {np.dtype(np.float32)}
-    alone = decoder.batch_that_fits()
-    decoder.reserve(2, 2)
-    assert {slot.dtype for slot in decoder.memory} == {np.dtype(np.float16)}
-    assert decoder.batch_that_fits() == alone  # it is told of the batch to come
-    decoder = Decoder(in_float32(weights), gpu)
-    decoder.reserve(2, 2)
-    assert {slot.dtype for slot in decoder.memory} == {np.dtype(np.float32)}
+def test_keys_and_values_are_float16_where_weights_are(weights: WhisperWeights, gpu: Any) -> None:
+    for given, kind in ((weights, np.float16), (in_float32(weights), np.float32)):
+        runner = WhisperRunner(given, gpu)
+        fits = runner.batch_that_fits(1)
+        runner.reserve(2, 2)
+        assert {slot.dtype for slot in (*runner.memory.windows, *runner.memory.staged)} == {
+            np.dtype(kind)
+        }
+        assert runner.batch_that_fits(1) == fits
 
 
 @pytest.mark.host
 @backends
-def test_more_requests_than_lines_take_turns(crowd: Engines, name: str) -> None:
-    decoder = crowd(name)
-    found = decoder.decode([TIMED] * 6, windows=[at % 4 for at in range(6)])
-    assert len(found) == 6
-    # Not to the last bit: other numbers of lines take other kernels.
+def test_more_requests_than_slots_take_turns(
+    weights: WhisperWeights, backend: Backends, windows: Windows, name: str
+) -> None:
+    hand = ByHand(WhisperRunner(weights, backend(name)), most_slots=4)
+    long = replace(TIMED, suppress=(*TIMED.suppress, TIMED.end), limit=60)
+    found = results(hand, *(Decode(windows[at % 4], long) for at in range(6)))
+    assert hand.occupancy.most == hand.runner.memory.slots == 4
+    # Not to the last bit: other numbers of rows take other kernels.
     assert [rows[0].tokens for rows in found[:2]] == [rows[0].tokens for rows in found[4:]]
     for first, again in zip(found[:2], found[4:], strict=True):
         assert again[0].sum_logprob == pytest.approx(first[0].sum_logprob, abs=1e-3)
 
 
-def test_requests_of_other_rules_are_not_decoded_together(crowd: Engines) -> None:
-    with pytest.raises(ValueError, match="same rules"):
-        crowd("numpy").decode([TIMED, PLAIN])
-
-
 @backends
 def test_alignment_is_the_upstream_programs(
-    engine: Engines, golden: dict[str, Any], name: str
+    engine: Engines, windows: Windows, golden: dict[str, Any], name: str
 ) -> None:
-    decoder, text = engine(name), golden["greedy_nots_tokens"].tolist()
-    prompt = [*PLAIN.prompt, *text, PLAIN.end]
+    hand, text = engine(name), golden["greedy_nots_tokens"].tolist()
+    prompt = (*PLAIN.prompt, *text, PLAIN.end)
     frames = META["own_align"]["num_frames"] // 2
-    found = decoder.align(prompt, PLAIN.end, frames)
+    (found,) = results(hand, Align(windows[0], prompt, PLAIN.end, frames))
     assert found.weights.shape[1:] == (len(prompt), frames)
     assert found.weights.sum(-1) == pytest.approx(1, abs=1e-4)
     start = len(PLAIN.prompt) - 1
     shares = found.probabilities[start : start + len(text)]
     assert shares == pytest.approx(golden["own_align_prob"], abs=1e-3)
     with pytest.raises(UsageError, match="cannot be aligned"):
-        decoder.align([1] * 73, PLAIN.end, 5)
+        hand.submit(Align(windows[0], (1,) * 73, PLAIN.end, 5))
 
 
 @pytest.mark.host
 @pytest.mark.gpu
 def test_a_gpu_aligns_other_windows_as_numpy_does(
-    crowd: Callable[..., Decoder], weights: WhisperWeights
+    weights: WhisperWeights, backend: Backends, windows: Windows
 ) -> None:
-    prompt, given = [*PLAIN.prompt, 70, 80, 90, PLAIN.end], in_float32(weights)
-    ours, theirs = (crowd(name, given).align(prompt, PLAIN.end, 37, 3) for name in ("numpy", "gpu"))
-    np.testing.assert_allclose(theirs.weights, ours.weights, atol=1e-5)
-    np.testing.assert_allclose(theirs.probabilities, ours.probabilities, atol=1e-5)
+    prompt, given = (*PLAIN.prompt, 70, 80, 90, PLAIN.end), in_float32(weights)
+    ours, theirs = (
+        results(
+            ByHand(WhisperRunner(given, backend(name))),
+            *(Align(audio, prompt, PLAIN.end, 37) for audio in windows),
+        )
+        for name in ("numpy", "gpu")
+    )
+    for our, their in zip(ours, theirs, strict=True):
+        np.testing.assert_allclose(their.weights, our.weights, atol=1e-5)
+        np.testing.assert_allclose(their.probabilities, our.probabilities, atol=1e-5)
+    assert np.abs(ours[0].weights - ours[3].weights).max() > 1e-3
 
 
 # -- requests and their limits --------------------------------------------------------------------
 
 
 @backends
-def test_a_request_leaves_nothing_behind(engine: Engines, name: str) -> None:
-    decoder = engine(name)
+def test_a_request_leaves_nothing_behind(decode: Decoding, name: str) -> None:
     requests = (TIMED, replace(PLAIN, suppress=(), limit=3), CONTEXT, replace(TIMED, seed=3))
-    alone = [decoder.decode([request]) for request in requests]
+    alone = decode(name, *requests)
     for order in ([3, 2, 1, 0], [1, 0, 1, 2], [0, 0, 3, 1]):
-        assert [decoder.decode([requests[at]]) for at in order] == [alone[at] for at in order]
+        assert decode(name, *(requests[at] for at in order)) == [alone[at] for at in order]
     assert alone[0] == alone[3]  # greedy does not ask the seed
 
 
 @backends
-def test_cancelling_stops_within_a_burst_and_the_next_request_is_whole(
-    engine: Engines, name: str
+def test_cancelling_stops_at_the_next_poll_and_the_next_request_is_whole(
+    engine: Engines, decode: Decoding, windows: Windows, name: str
 ) -> None:
-    decoder = engine(name)
-    long = replace(SAMPLED, suppress=(SAMPLED.end,), limit=60)
-    whole, calls = decoder.decode([long]), []
-
-    def stop(emitted: int, budget: int) -> None:
-        calls.append((emitted, budget))
-        raise Cancelled("stop")
-
-    with pytest.raises(Cancelled):
-        decoder.decode([long], stop)
-    assert len(calls) == 1
-    assert calls[0][0] <= BURST + 1
-    assert calls[0][1] == 60
-    assert decoder.decode([long]) == whole
-    ((timed,),) = decoder.decode([TIMED])
-    assert timed.stop == "end"
+    hand, long = engine(name), replace(SAMPLED, suppress=(SAMPLED.end,), limit=60)
+    whole = decode(name, long)
+    given_up = hand.submit(Decode(windows[0], long))
+    hand.turn()
+    assert hand.running == 1
+    given_up.cancel()
+    hand.turn()
+    assert isinstance(given_up.exception(0), Cancelled) and not hand.has_work
+    rows = hand.runner.backend.read(hand.runner.lane(given_up.lane).rows)
+    assert rows["done"].all() and rows["count"][:4].max() <= 2 * BURST + 1
+    assert decode(name, long) == whole
+    assert decode(name, TIMED)[0][0].stop == "end"
 
 
 @backends
-def test_check_is_asked_every_burst(engine: Engines, name: str) -> None:
+def test_the_state_is_read_every_burst(
+    engine: Engines, decode: Decoding, monkeypatch: pytest.MonkeyPatch, name: str
+) -> None:
     seen: list[int] = []
+    lane = engine(name).runner.lane(("text", 1, 0))
+    collect = lane.collect
+
+    def looking(looks: Any, arrays: Any) -> Any:
+        seen.extend(int(arrays[0][row]["count"]) for _, row in looks)
+        return collect(looks, arrays)
+
+    monkeypatch.setattr(lane, "collect", looking)
     request = replace(PLAIN, suppress=(PLAIN.end,), limit=60, temperature=1.0, seed=1)
-    ((found,),) = engine(name).decode([request], lambda emitted, budget: seen.append(emitted))
+    ((found,),) = decode(name, request)
     assert len(found.tokens) == 60
     assert seen == sorted(seen)
-    assert max(b - a for a, b in zip([0, *seen], seen, strict=False)) <= BURST
+    assert max(b - a for a, b in zip([1, *seen], seen, strict=False)) <= BURST
     assert seen[-1] == 60
 
 
 @backends
-def test_a_limit_stops(engine: Engines, name: str) -> None:
-    whole = engine(name).decode([PLAIN])[0][0]
+def test_a_limit_stops(decode: Decoding, name: str) -> None:
+    ((whole,),) = decode(name, PLAIN)
     for limit in (1, 5, BURST, BURST + 1):
-        ((found,),) = engine(name).decode([replace(PLAIN, limit=limit)])
+        ((found,),) = decode(name, replace(PLAIN, limit=limit))
         assert found.tokens == whole.tokens[:limit]
         assert found.stop == ("length" if limit < len(whole.tokens) else "end")
 
 
 @backends
-def test_a_cache_filled_to_its_end(engine: Engines, name: str) -> None:
-    decoder = engine(name)
-    room = decoder.config.n_text_ctx - len(PLAIN.prompt)
+def test_a_cache_filled_to_its_end(engine: Engines, decode: Decoding, name: str) -> None:
+    room = engine(name).runner.config.n_text_ctx - len(PLAIN.prompt)
     request = replace(PLAIN, suppress=(PLAIN.end,), limit=room, temperature=1.0, seed=4)
-    ((found,),) = decoder.decode([request])
+    ((found,),) = decode(name, request)
     assert (len(found.tokens), found.stop) == (room, "length")
 
 
 @backends
-def test_the_same_token_again_and_again_stops(engine: Engines, name: str) -> None:
-    decoder = engine(name)
-    others = tuple(id for id in range(decoder.config.n_vocab) if id != 65)
-    ((found,),) = decoder.decode([replace(PLAIN, suppress=others, limit=60)])
+def test_the_same_token_again_and_again_stops(decode: Decoding, name: str) -> None:
+    others = tuple(id for id in range(META["vocab_size"]) if id != 65)
+    ((found,),) = decode(name, replace(PLAIN, suppress=others, limit=60))
     assert found.tokens == (65,) * REPEAT_LIMIT
     assert found.stop == "repeat"
 
 
 @backends
-def test_where_nothing_may_follow_the_window_ends(engine: Engines, name: str) -> None:
-    decoder = engine(name)
-    everything = tuple(range(decoder.config.n_vocab))
-    ((found,),) = decoder.decode([replace(PLAIN, suppress=everything)])
+def test_a_loop_ends_at_the_same_token_whenever_the_state_is_read(
+    engine: Engines, windows: Windows, monkeypatch: pytest.MonkeyPatch, name: str
+) -> None:
+    monkeypatch.setattr(sequences, "is_endless", lambda tokens, end: len(tokens) > 20)
+    hand, plain = engine(name), replace(SAMPLED, suppress=(PLAIN.end,), limit=60, samples=2)
+    loop, whole = replace(plain, stop_loops=True), results(hand, Decode(windows[0], plain))[0]
+    assert [row.stop for row in whole] == ["length"] * 2
+    for burst in (1, 7, BURST):
+        monkeypatch.setattr(TextLane, "burst", burst)
+        (alone,) = results(hand, Decode(windows[0], loop))
+        beside, other = results(hand, Decode(windows[0], loop), Decode(windows[0], plain))
+        for found in (alone, beside):
+            assert [row.stop for row in found] == ["repeat"] * 2
+            assert [row.tokens for row in found] == [row.tokens[: 2 * LOOK] for row in whole]
+        assert [row.tokens for row in other] == [row.tokens for row in whole]
+
+
+@backends
+def test_where_nothing_may_follow_the_window_ends(decode: Decoding, name: str) -> None:
+    everything = tuple(range(META["vocab_size"]))
+    ((found,),) = decode(name, replace(PLAIN, suppress=everything))
     assert (found.tokens, found.stop, found.sum_logprob) == ((), "end", 0.0)
 
 
@@ -425,27 +511,30 @@ def test_where_nothing_may_follow_the_window_ends(engine: Engines, name: str) ->
         (tuple(range(72)), 1, "1 to 71 tokens, not 72"),
         (START, 70, "70 new tokens after a prompt of 3 do not fit; the model has room for 69"),
         (START, 0, "0 new tokens"),
+        ((1, 434), 1, "434 is no token; this model has 0 to 433"),
     ],
 )
 def test_what_the_caches_cannot_hold_is_refused(
-    engine: Engines, prompt: tuple[int, ...], limit: int, told: str
+    decode: Decoding, prompt: tuple[int, ...], limit: int, told: str
 ) -> None:
-    decoder = engine("numpy")
     with pytest.raises(UsageError, match=told):
-        decoder.decode([replace(PLAIN, prompt=prompt, limit=limit)])
-    assert decoder.decode([PLAIN])[0][0].stop == "end"
+        decode("numpy", replace(PLAIN, prompt=prompt, limit=limit))
+    assert decode("numpy", PLAIN)[0][0].stop == "end"
 
 
 @backends
-def test_detection_chooses_among_the_ids_given(engine: Engines, name: str) -> None:
-    decoder, codes = engine(name), ["en", "zh", "de", "es"]
-    ids = [META["ids"][f"<|{code}|>"] for code in codes]
-    others = tuple(id for id in range(decoder.config.n_vocab) if id not in ids)
-    request = request_of(START[:1], suppress=others, suppress_first=(), limit=1)
-    picked, shares = decoder.detect(request, ids)
-    assert codes[ids.index(picked)] == META["detected_language"]
-    for share, code in zip(shares, codes, strict=True):
-        assert share == pytest.approx(META["language_probs"][code], abs=2e-3)
+def test_detection_chooses_among_the_languages(
+    engine: Engines, windows: Windows, weights: WhisperWeights, name: str
+) -> None:
+    tokens = tokens_of(weights)
+    one, *others = results(engine(name), *(Detect(audio, tokens) for audio in windows))
+    shares = dict(zip(tokens.languages, one, strict=True))
+    assert max(shares, key=lambda code: shares[code]) == META["detected_language"]
+    assert shares == pytest.approx(META["language_probs"], abs=2e-3)
+    for audio, found in zip(windows[1:], others, strict=True):  # beside others as alone
+        (alone,) = results(engine(name), Detect(audio, tokens))
+        assert found == pytest.approx(alone, abs=1e-4)
+        assert found.sum() == pytest.approx(1, abs=1e-5)
 
 
 # -- numbers that are none ------------------------------------------------------------------------
@@ -455,55 +544,135 @@ def test_detection_chooses_among_the_ids_given(engine: Engines, name: str) -> No
 @backends
 @pytest.mark.parametrize("value", [np.nan, np.inf])
 def test_weights_that_overflow_are_told(
-    weights: WhisperWeights,
-    golden: dict[str, Any],
-    backend: Callable[[str], Any],
-    name: str,
-    value: float,
+    weights: WhisperWeights, windows: Windows, backend: Backends, name: str, value: float
 ) -> None:
     assert weights.decoder is not None
     bias = weights.decoder.norm.bias.copy()
     bias[3] = value
     norm = replace(weights.decoder.norm, bias=bias)
-    broken = Decoder(replace(weights, decoder=replace(weights.decoder, norm=norm)), backend(name))
-    broken.encode([time_first(golden["mel"])])
-    for call in (lambda: broken.decode([PLAIN]), lambda: broken.detect(PLAIN, [1, 2])):
+    broken = replace(weights, decoder=replace(weights.decoder, norm=norm))
+    hand = ByHand(WhisperRunner(broken, backend(name)))
+    for sequence in (Decode(windows[0], PLAIN), Detect(windows[0], tokens_of(weights))):
         with pytest.raises(NonFiniteError, match=r"non-finite logits on ") as caught:
-            call()
+            results(hand, sequence)
         message = str(caught.value)
         assert message.endswith(
             "the weights are damaged or not those of this model: fetch them again"
         )
-        assert ("--device cpu" in message) == (broken.device != "NumPy")
+        assert ("--device cpu" in message) == (hand.runner.device != "NumPy")
 
 
 @backends
-def test_a_broken_window_is_told_and_forgotten(
-    engine: Engines, golden: dict[str, Any], name: str
+def test_a_broken_window_is_told_and_its_neighbours_are_whole(
+    engine: Engines, windows: Windows, name: str
 ) -> None:
-    decoder, mel = engine(name), time_first(golden["mel"])
-    before = decoder.decode([TIMED])
-    decoder.encode([np.full_like(mel, np.nan)])
+    hand, sound = engine(name), [Decode(audio, TIMED) for audio in windows[:2]]
+    before = results(hand, *sound)
+    broken = EncoderInput(np.full_like(windows[0].features, np.nan))
+    three = [Decode(audio, TIMED) for audio in (windows[0], broken, windows[1])]
+    for sequence in three:
+        hand.submit(sequence)
+    hand.until_idle()
     with pytest.raises(NonFiniteError):
-        decoder.decode([TIMED])
-    decoder.encode([mel])
-    assert decoder.decode([TIMED]) == before
+        three[1].result(0)
+    found = [three[at].result(0) for at in (0, 2)]
+    assert [[row.tokens for row in rows] for rows in found] == [
+        [row.tokens for row in rows] for rows in before
+    ]
+    assert results(hand, *(Decode(audio, TIMED) for audio in windows[:2])) == before
+
+
+# -- devices that fail ----------------------------------------------------------------------------
+
+
+class Failing(Reference):
+    """NumPy whose memory ends, or that is lost, after some snapshots."""
+
+    def __init__(self, room: int | None = None, lose_after: int | None = None) -> None:
+        self.left, self.lose_after, self.made = room, lose_after, 0
+
+    def slot(self, shape: tuple[int, ...], dtype: Any = np.float32) -> Any:
+        made = super().slot(shape, dtype)
+        if self.left is not None:
+            self.left -= made.nbytes
+            if self.left < 0:
+                self.left += made.nbytes
+                raise DeviceMemoryError(self.name, f"{made.nbytes} bytes are too many")
+        return made
+
+    def release(self, *slots: Any) -> None:
+        if self.left is not None:
+            self.left += sum(slot.nbytes for slot in slots)
+
+    def snapshot(self, *slots: Any) -> Any:
+        self.made += 1
+        if self.lose_after is not None and self.made > self.lose_after:
+            raise DeviceLostError(self.name, "unplugged")
+        return super().snapshot(*slots)
+
+
+def test_where_memory_runs_out_fewer_windows_run_and_none_is_lost(
+    decode: Decoding, weights: WhisperWeights, windows: Windows, caplog: pytest.LogCaptureFixture
+) -> None:
+    (expected,) = decode("numpy", TIMED)
+    first = ByHand(WhisperRunner(weights, backend := Failing(room=10**9)))
+    once = 10**9 - backend.left  # what the runner takes with room for one
+    one = first.runner.memory.slot_bytes + first.runner.memory.place_bytes
+    hand = ByHand(WhisperRunner(weights, Failing(room=once + 4 * one)))
+    found = results(hand, *(Decode(windows[at % 2], TIMED) for at in range(8)))
+    assert 1 <= hand.occupancy.most < 8
+    assert [rows[0].tokens for rows in found[::2]] == [expected[0].tokens] * 4
+    assert "going on with" in caplog.text
+
+
+def test_no_room_for_one_is_an_error_of_that_sequence(
+    weights: WhisperWeights, windows: Windows
+) -> None:
+    hand = ByHand(WhisperRunner(weights, backend := Failing(room=10**9)))
+    hand.runner.lane(("text", 5, 0))
+    backend.left = 0
+    with pytest.raises(DeviceMemoryError):
+        results(hand, Decode(windows[0], replace(SAMPLED, samples=5)))
+    backend.left = 10**9
+    assert len(results(hand, Decode(windows[0], replace(SAMPLED, samples=5)))[0]) == 5
+
+
+@pytest.mark.parametrize("lose_after", range(5))
+def test_a_device_lost_on_the_way_is_replaced(
+    engine: Engines, weights: WhisperWeights, windows: Windows, lose_after: int
+) -> None:
+    asked: list[Callable[[], Any]] = [
+        lambda: Detect(windows[0], tokens_of(weights)),
+        lambda: Decode(windows[1], replace(TIMED, suppress=(PLAIN.end,), limit=60)),
+        lambda: Decode(windows[0], BEAMS),
+        lambda: Decode(windows[0], replace(TIMED, stop_loops=True)),
+    ]
+    runner = WhisperRunner(weights, Failing(lose_after=lose_after))
+    hand = ByHand(runner, rebuild=lambda: WhisperRunner(weights, Reference()))
+    found = results(hand, *(make() for make in asked))
+    assert hand.runner is not runner
+    expected = results(engine("numpy"), *(make() for make in asked))
+    assert found[0] == pytest.approx(expected[0], abs=1e-4)
+    for ours, theirs in zip(found[1:], expected[1:], strict=True):
+        assert [row.tokens for row in ours] == [row.tokens for row in theirs]
 
 
 # -- the encoder ----------------------------------------------------------------------------------
 
 
 @backends
-def test_the_encoder_layer_by_layer(engine: Engines, golden: dict[str, Any], name: str) -> None:
-    decoder, mel = engine(name), time_first(golden["mel"])
+def test_the_encoder_layer_by_layer(
+    engine: Engines, windows: Windows, golden: dict[str, Any], name: str
+) -> None:
+    runner, mel = engine(name).runner, windows[0].features
     stride = META["frame_stride_of_enc_stem_and_layers"]
     seen: dict[str, np.ndarray] = {}
     with probing(seen.__setitem__):
-        encoded = decoder.encode_audio(mel)
+        encoded = runner.encode_alone(mel)
     assert list(seen) == ["encoder.stem", "encoder.layer0", "encoder.layer1", "encoder.out"]
     assert np.array_equal(seen["encoder.out"], encoded)
     for name, found in seen.items():
-        assert found.shape == (decoder.config.n_audio_ctx, decoder.config.n_audio_state)
+        assert found.shape == (runner.config.n_audio_ctx, runner.config.n_audio_state)
         rows = found if name == "encoder.out" else found[::stride]
         wanted = golden[name.replace("encoder.", "enc_")]
         np.testing.assert_allclose(rows, wanted, rtol=2e-3, atol=2e-3)
@@ -514,59 +683,50 @@ def test_an_encoder_alone_and_one_without_its_last_norm(
     engine: Engines,
     weights: WhisperWeights,
     golden: dict[str, Any],
-    backend: Callable[[str], Any],
+    backend: Backends,
     name: str,
 ) -> None:
     mel = time_first(golden["mel"])
-    alone = Decoder(replace(weights, decoder=None), backend(name))
-    np.testing.assert_allclose(alone.encode_audio(mel), golden["enc_out"], rtol=2e-3, atol=2e-3)
+    alone = WhisperRunner(replace(weights, decoder=None), backend(name))
+    np.testing.assert_allclose(alone.encode_alone(mel), golden["enc_out"], rtol=2e-3, atol=2e-3)
     bare = replace(weights, decoder=None, encoder=replace(weights.encoder, norm=None))
-    found = Decoder(bare, backend(name)).encode_audio(mel)
+    found = WhisperRunner(bare, backend(name)).encode_alone(mel)
     seen: dict[str, np.ndarray] = {}
     with probing(seen.__setitem__):
-        engine(name).encode_audio(mel)
+        engine(name).runner.encode_alone(mel)
     assert np.array_equal(found, seen["encoder.layer1"])
 
 
 @pytest.mark.parametrize("shape", [(220, 23), (219, 24), (24, 220)])
 def test_a_window_of_another_size_is_refused(engine: Engines, shape: tuple[int, int]) -> None:
-    decoder, mel = engine("numpy"), np.zeros(shape, np.float32)
-    for call in (lambda: decoder.encode([mel]), lambda: decoder.encode_audio(mel)):
+    hand, mel = engine("numpy"), np.zeros(shape, np.float32)
+    for call in (
+        lambda: hand.submit(Decode(EncoderInput(mel), PLAIN)),
+        lambda: hand.runner.encode_alone(mel),
+    ):
         with pytest.raises(UsageError, match=r"shape \(220, 24\)"):
             call()
 
 
-def test_time_is_kept_by_stage(engine: Engines) -> None:
-    decoder = engine("numpy")
-    decoder.decode([TIMED])
-    before = decoder.timings["decode"]
-    decoder.decode([TIMED])
-    assert decoder.timings["decode"] > before > 0
-    assert decoder.timings["encode"] > 0
-    assert decoder.trace() == {}
-
-
-def test_an_engine_that_encodes_or_makes_new_room_holds_nothing(weights: WhisperWeights) -> None:
-    decoder = Decoder(weights, Reference())
-    decoder.held = "these"
-    decoder.reserve(1, 3)  # more lines, the same windows
-    assert decoder.held == "these"
-    decoder.encode([np.zeros((weights.config.window_frames, weights.config.n_mels), np.float32)])
-    assert decoder.held is None
-    decoder.held = "these"
-    decoder.reserve(2, 2)
-    assert decoder.held is None
+def test_time_is_kept_by_stage(engine: Engines, decode: Decoding) -> None:
+    decode("numpy", TIMED)
+    timings = engine("numpy").runner.timings
+    before = timings["decode"]
+    decode("numpy", TIMED)
+    assert timings["decode"] > before > 0
+    assert timings["encode"] > 0
+    assert engine("numpy").runner.trace() == {}
 
 
 @pytest.mark.host
 @backends
-def test_the_encoder_alone_leaves_the_held_windows(
-    engine: Engines, golden: dict[str, Any], name: str
+def test_the_encoder_alone_leaves_the_encoded_windows(
+    engine: Engines, decode: Decoding, windows: Windows, name: str
 ) -> None:
-    decoder, mel = engine(name), time_first(golden["mel"])
-    before, stages = decoder.decode([TIMED]), set()
-    decoder.encode_audio(np.roll(mel, 80, axis=0))
+    before, stages, hand = decode(name, TIMED), set(), engine(name)
+    other = np.roll(windows[0].features, 80, axis=0)
+    hand.runner.encode_alone(other)
     with probing(lambda stage, values: stages.add(stage)):
-        decoder.encode_audio(np.roll(mel, 80, axis=0))
+        hand.runner.encode_alone(other)
     assert len(stages) == 4
-    assert decoder.decode([TIMED]) == before
+    assert decode(name, TIMED) == before

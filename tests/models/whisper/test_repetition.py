@@ -7,17 +7,18 @@ from hypothesis import given
 from hypothesis import strategies as st
 from oscine.models.whisper.request import REPEAT_LIMIT
 
-from oscine import ops
+from oscine.engine.sequence import EncoderInput
 from oscine.models.whisper.repetition import (
     ENDLESS,
     ENDLESS_ROUNDS,
     LOOP,
+    REPEAT_LIMIT,
     ROUNDS,
-    Loops,
     is_endless,
     remove_loops,
 )
 from oscine.models.whisper.segments import split_at_timestamps
+from oscine.models.whisper.sequences import Decode, Request
 
 END, BEGIN = 1000, 1100
 
@@ -113,16 +114,22 @@ def test_speech_is_not_endless() -> None:
         assert not is_endless(tokens, END)
 
 
-def test_a_loop_keeps_its_state_whatever_other_rows_do() -> None:
-    rows, tokens = np.zeros(2, ops.STATE), np.zeros((2, 100), np.uint32)
-    tokens[0], tokens[1] = np.tile([4, 5], 50), np.arange(100)
-    rows["count"], rows["sum_logprob"] = (40, 30), (-4, -9)
-    loops = Loops(END)
-    first = loops.stopped(rows, tokens)
-    assert first["done"].tolist() == [ops.STOP_REPEAT, 0]
-    rows["count"], rows["sum_logprob"] = (90, 80), (-6, -12)
-    rows["done"][1] = ops.STOP_END
-    later = loops.stopped(rows, tokens)
-    assert later["done"].tolist() == [ops.STOP_REPEAT, ops.STOP_END]
-    assert later["count"].tolist() == [40, 80]
-    assert later["sum_logprob"].tolist() == [-4, -12]
+def test_a_loop_ends_its_row_at_the_same_token_however_often_it_is_looked_for() -> None:
+    loop, speech = [7, *[4, 5] * 50], list(range(100))
+    for polls in ([100], [10, 100], list(range(1, 101)), [47, 48, 49, 90]):
+        sequence = Decode(EncoderInput(np.zeros((2, 2), np.float32)), request_of(samples=2))
+        for count in polls:
+            sequence.find_loops([tuple(loop[:count]), tuple(speech[:count])])
+        assert sequence.loops == [48, 0]  # the first look at 33 tokens and more
+        sequence.restart()
+        assert sequence.loops == [0, 0]
+        sequence.find_loops([tuple(loop), tuple(speech)])
+        assert sequence.loops == [48, 0]
+
+
+def request_of(samples: int) -> Request:
+    return Request(
+        prompt=(1,), sot=0, suppress=(), suppress_first=(), end=END, timestamp_begin=BEGIN,
+        no_timestamps=1, no_speech=2, timestamps=False, max_initial_timestamp=None, limit=99,
+        temperature=1.0, samples=samples, stop_loops=True,
+    )  # fmt: skip
