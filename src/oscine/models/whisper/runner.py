@@ -147,7 +147,8 @@ class WhisperRunner:
         return self.encodings.get(count, lambda: Encoding(self, count))
 
     def encode_alone(self, mel: NDArray[np.float32]) -> NDArray[np.float32]:
-        """The encoder's output: mel [2S, n_mels] -> [S, d]."""
+        """The encoder's output: mel [2S, n_mels] -> [S, d]. Raises UsageError for another shape."""
+        self.check_mel(mel)
         encoding = self.encoding(1)
         encoding.run([mel])
         found: NDArray[np.float32] = self.backend.read(encoding.audio)
