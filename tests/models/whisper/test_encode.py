@@ -8,15 +8,20 @@ from typing import Any
 
 import numpy as np
 import pytest
-from oscine.models.whisper.decode import Decoder
 
+from oscine.engine.sequence import EncoderInput
 from oscine.errors import DeviceMemoryError
 from oscine.gpu.plan import Plan
 from oscine.models.whisper import model
+from oscine.models.whisper.runner import WhisperRunner
+from oscine.models.whisper.sequences import Align
 from oscine.models.whisper.weights import WhisperWeights, load_weights
 from oscine.ops.check import MATRIX_LIMIT, difference
 from oscine.ops.gpu import Gpu
 from oscine.ops.reference import Reference
+from tests.engine.test_engine import ByHand
+
+from .conftest import results
 
 GOLDEN = Path(__file__).resolve().parents[2] / "goldens" / "whisper_multi"
 WINDOWS = 7
@@ -40,10 +45,10 @@ def weights() -> WhisperWeights:
 
 
 @pytest.fixture(scope="module")
-def mels(weights: WhisperWeights) -> list[Any]:
+def inputs(weights: WhisperWeights) -> list[EncoderInput]:
     shape = weights.config.window_frames, weights.config.n_mels
     rng = np.random.default_rng(5)
-    return [rng.standard_normal(shape).astype(np.float32) for _ in range(WINDOWS)]
+    return [EncoderInput(rng.standard_normal(shape).astype(np.float32)) for _ in range(WINDOWS)]
 
 
 @pytest.fixture(params=["numpy", pytest.param("gpu", marks=pytest.mark.gpu)])
@@ -51,49 +56,49 @@ def backend(request: pytest.FixtureRequest) -> Any:
     return Reference() if request.param == "numpy" else request.getfixturevalue("gpu")
 
 
-def memory_of(decoder: Decoder) -> list[Any]:
-    return [decoder.backend.read(slot) for slot in decoder.memory]
+def memory_of(runner: WhisperRunner) -> list[Any]:
+    return [runner.backend.read(layer) for layer in runner.memory.windows]
 
 
-def one_by_one(decoder: Decoder, mels: list[Any]) -> list[Any]:
-    """What each window leaves in the memory when it is encoded alone."""
-    found = []
-    for mel in mels:
-        decoder.encode([mel])
-        found.append([layer[0] for layer in memory_of(decoder)])
-    return [np.stack(layer) for layer in zip(*found, strict=True)]
+def one_by_one(runner: WhisperRunner, inputs: list[EncoderInput]) -> list[Any]:
+    """What the windows leave in the memory when each is encoded alone."""
+    for place, audio in enumerate(inputs):
+        runner.encode([audio], [place])
+    return memory_of(runner)
 
 
 def test_windows_together_are_as_one_by_one(
-    weights: WhisperWeights, mels: list[Any], backend: Any
+    weights: WhisperWeights, inputs: list[EncoderInput], backend: Any
 ) -> None:
-    decoder = Decoder(weights, backend)
-    decoder.reserve(WINDOWS, 1)  # first, as the memory of several may be float16
-    alone = one_by_one(decoder, mels)
-    decoder.encode(mels)
-    exact = backend.name == "NumPy"
-    assert sorted(decoder.passes) == ([1] if exact else [1, 2, 4])
-    for found, expected in zip(memory_of(decoder), alone, strict=True):
-        error = difference(expected, found)
+    runner = WhisperRunner(weights, backend)
+    runner.reserve(1, WINDOWS)
+    alone = one_by_one(runner, inputs)
+    runner.reserve(1, 2 * WINDOWS)  # other memory, in which what there was is kept
+    for found, expected in zip(memory_of(runner), alone, strict=True):
+        np.testing.assert_array_equal(found[:WINDOWS], expected)
+    exact, together = backend.name == "NumPy", runner.encode_batch
+    for start in range(0, WINDOWS, together):  # into places from the last to the first
+        part = inputs[start : start + together]
+        runner.encode(part, [2 * WINDOWS - 1 - start - at for at in range(len(part))])
+    assert together == (1 if exact else 4)
+    for found, expected in zip(memory_of(runner), alone, strict=True):
+        np.testing.assert_array_equal(found[:WINDOWS], expected)  # neighbours are as they were
+        error = difference(expected, found[: WINDOWS - 1 : -1])
         print(f"{backend.name}: largest difference {error:.1e} of the largest value")
         assert error <= (0 if exact else MATRIX_LIMIT)
-    before = memory_of(decoder)
-    decoder.encode(mels[:3])  # of which the first two go together
-    for found, expected in zip(memory_of(decoder), before, strict=True):
-        np.testing.assert_array_equal(found[3:], expected[3:])
-        assert difference(expected[:3], found[:3]) <= (0 if exact else MATRIX_LIMIT)
 
 
-def test_a_batch_is_encoded_as_its_windows(weights: WhisperWeights, mels: list[Any]) -> None:
+def test_a_batch_is_encoded_as_its_windows(
+    weights: WhisperWeights, inputs: list[EncoderInput]
+) -> None:
     """In NumPy too, which does so only where it is asked to."""
-    ops, config = Reference(), weights.config
-    single = [model.encode(ops, weights.encoder, config, mel) for mel in mels[:3]]
-    together = model.encode(ops, weights.encoder, config, np.concatenate(mels[:3]), 3)
+    ops, config, mels = Reference(), weights.config, [audio.features for audio in inputs[:3]]
+    single = [model.encode(ops, weights.encoder, config, mel) for mel in mels]
+    together = model.encode(ops, weights.encoder, config, np.concatenate(mels), 3)
     np.testing.assert_allclose(together, np.concatenate(single), rtol=1e-4, atol=1e-5)
 
 
-def dispatches(decoder: Decoder, count: int) -> list[Any]:
-    plan = decoder.passes[count]
+def dispatches(plan: Any) -> list[Any]:
     assert isinstance(plan, Plan)
     return plan.dispatches
 
@@ -102,71 +107,88 @@ def dispatches(decoder: Decoder, count: int) -> list[Any]:
 def test_the_plan_of_one_window_is_as_ever(weights: WhisperWeights, gpu: Gpu) -> None:
     own = Gpu(gpu.device)
     own.matrix = False
-    decoder = Decoder(weights, own)
-    recorded = [
-        (step.kernel, None if step.kernel == "layer_norm" else step.grid)
-        for step in dispatches(decoder, 1)
-    ]
+    runner, rounding = WhisperRunner(weights, own, exact=True), WhisperRunner(weights, own)
+    recorded, remembered, rounded = (
+        [(step.kernel, None if step.kernel == "layer_norm" else step.grid) for step in plan]
+        for plan in map(
+            dispatches,
+            (runner.encoding(1).plan, runner.remembering(), rounding.remembering()),
+        )
+    )
     stem = [("gemm", (1, 4, 1)), ("gemm", (1, 2, 1))]
-    memory = [("gemm", (1, 2, 1))] * len(decoder.memory)
-    assert recorded == [*stem, *BLOCK, *BLOCK, ("layer_norm", None), *memory]
+    assert recorded == [*stem, *BLOCK, *BLOCK, ("layer_norm", None)]
+    assert remembered == [("gemm", (1, 2, 1))] * len(runner.memory.windows)
+    assert [kernel for kernel, _ in rounded] == ["gemm", "pack"] * len(runner.memory.windows)
     assert not any("WINDOW" in dict(parameters) for _, parameters in own.kernels.made)
 
 
 @pytest.mark.gpu
 def test_a_batch_takes_no_more_dispatches(weights: WhisperWeights, gpu: Gpu) -> None:
-    decoder = Decoder(weights, gpu)
-    decoder.reserve(4, 1)
-    decoder.prepare(4)
-    one, four = ([step.kernel for step in dispatches(decoder, count)] for count in (1, 4))
+    runner = WhisperRunner(weights, gpu)
+    one, four = (
+        [step.kernel for step in dispatches(runner.encoding(count).plan)] for count in (1, 4)
+    )
     assert four == one
+
+
+def aligned(engine: ByHand, inputs: list[EncoderInput]) -> list[Any]:
+    """Where some tokens look in each window."""
+    return results(engine, *(Align(audio, (1, 2, 3, 4), 300, 50) for audio in inputs))
 
 
 @pytest.mark.parametrize(
     ("windows", "together", "sizes"),
-    [(1, 4, [1]), (3, 4, [2, 1]), (4, 4, [4]), (11, 4, [4, 4, 2, 1]), (3, 1, [1, 1, 1])],
+    [(1, 4, [1]), (3, 4, [3]), (4, 4, [4]), (11, 4, [4, 4, 3]), (3, 1, [1, 1, 1])],
 )
 def test_sizes_of_passes(
     weights: WhisperWeights, windows: int, together: int, sizes: list[int]
 ) -> None:
-    decoder = Decoder(weights, Reference())
-    decoder.reserve(windows, 1)
-    decoder.together = together
-    assert decoder.pass_sizes(windows) == sizes
+    runner, passes = WhisperRunner(weights, Reference()), []
+    encode, runner.encode_batch = runner.encode, together
+
+    def counted(inputs: Any, places: Any) -> None:
+        passes.append(len(inputs))
+        encode(inputs, places)
+
+    runner.encode = counted  # type: ignore[method-assign]
+    shape = weights.config.window_frames, weights.config.n_mels
+    aligned(ByHand(runner), [EncoderInput(np.zeros(shape, np.float32)) for _ in range(windows)])
+    assert passes == sizes
 
 
 @pytest.mark.gpu
 def test_a_batch_that_does_not_fit_is_halved(
-    weights: WhisperWeights, mels: list[Any], gpu: Gpu, caplog: pytest.LogCaptureFixture
+    weights: WhisperWeights, inputs: list[EncoderInput], gpu: Gpu, caplog: pytest.LogCaptureFixture
 ) -> None:
-    own = Gpu(gpu.device)
-    decoder = Decoder(weights, own)
-    decoder.reserve(WINDOWS, 1)
-    expected, config = one_by_one(decoder, mels), weights.config
-    own.copy(decoder.memory[0], decoder.memory[0], [(0, 1)])  # makes room of its own for copies
+    own, config = Gpu(gpu.device), weights.config
+    engine = ByHand(WhisperRunner(weights, own))
+    expected = [aligned(engine, [audio])[0] for audio in inputs]
+    engine = ByHand(WhisperRunner(weights, own))
     hidden = 4 * 4 * config.n_audio_state * config.n_audio_ctx  # bytes of a window's widest rows
     own.memory.largest_binding = 4 * hidden - 4
-    with caplog.at_level("INFO"):
-        decoder.encode(mels)
-    (told,) = caplog.messages
-    assert told.endswith("; windows are encoded 2 at a time")
-    assert sorted(decoder.passes) == [1, 2]
-    for found, alone in zip(memory_of(decoder), expected, strict=True):
-        assert difference(alone, found) <= MATRIX_LIMIT
+    found = aligned(engine, inputs)
+    assert [told.split("; ")[-1] for told in caplog.messages] == ["going on with 2 side by side"]
+    assert sorted(engine.runner.encodings._made) == [1, 2]  # windows of a pass
+    for ours, theirs in zip(found, expected, strict=True):
+        assert difference(theirs.weights, ours.weights) <= MATRIX_LIMIT
 
 
 def test_a_window_that_does_not_fit_is_an_error(
-    weights: WhisperWeights, mels: list[Any], monkeypatch: pytest.MonkeyPatch
+    weights: WhisperWeights, inputs: list[EncoderInput], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    decoder, asked = Decoder(weights, Reference()), []
+    engine, asked = ByHand(WhisperRunner(weights, Reference())), []
+    record = engine.runner.backend.record
 
     def full(trace: Callable[[], None], guard: Any = None, name: str = "") -> Any:
         asked.append(name)
-        raise DeviceMemoryError("it", "full")
+        if name == "encode":
+            raise DeviceMemoryError("it", "full")
+        return record(trace, guard, name)
 
-    monkeypatch.setattr(decoder.backend, "record", full)
-    decoder.passes.clear()
-    decoder.together = 4
-    with pytest.raises(DeviceMemoryError):
-        decoder.encode(mels[:1])
+    engine.runner.encodings.clear()
+    with monkeypatch.context() as patch:
+        patch.setattr(engine.runner.backend, "record", full)
+        with pytest.raises(DeviceMemoryError):
+            aligned(engine, inputs[:1])
     assert asked == ["encode"]
+    assert len(aligned(engine, inputs[:1])) == 1  # and the next is whole
