@@ -151,6 +151,38 @@ def test_where_memory_ends_fewer_run_and_none_is_lost(
     check_flat(engine)
 
 
+@settings(max_examples=40, deadline=None)
+@given(arrivals(), st.integers(3, 8))
+def test_with_one_bucket_nothing_is_computed_in_other_company(
+    plan: list[tuple[int, Sequence[int]]], most: int
+) -> None:
+    """Prompts and encoder inputs run one by one, and every step has the same rows."""
+    runner, sizes = Runner(encode_batch=3), set()
+    engine = ByHand(runner, most_slots=most)
+    engine.pinned = most
+    encode, lane_of = runner.encode, runner.lane
+
+    def encoding(inputs: list[EncoderInput], places: list[int]) -> None:
+        sizes.add(("encode", len(inputs)))
+        encode(inputs, places)
+
+    def watched(key: Any) -> Any:
+        lane = lane_of(key)
+        start, step = type(lane).start, type(lane).step
+        lane.start = lambda seats: (sizes.add(("start", len(seats))), start(lane, seats))
+        lane.step = lambda rows, seats: (
+            sizes.add(("step", rows // lane.width)),
+            step(lane, rows, seats),
+        )[1]
+        return lane
+
+    runner.encode, runner.lane = encoding, watched  # type: ignore[method-assign]
+    play(engine, plan)
+    for _, sequence in plan:
+        assert sequence.result(0) == sequence.alone()  # type: ignore[attr-defined]
+    assert sizes <= {("encode", 1), ("start", 1), ("step", most)}
+
+
 def test_less_room_than_one_sequence_needs_is_its_error_alone() -> None:
     engine = ByHand(Runner(room=2))
     wide, narrow = Count(1, 5, rows=3), Count(2, 5)

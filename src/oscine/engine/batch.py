@@ -38,8 +38,8 @@ class Occupancy:
 class Batch:
     """The rows of one lane.
 
-    `pinned`: the number of sequences whose rows every plan is recorded for, whatever is in use;
-    None: the smallest bucket that covers those in use.
+    `pinned`: the number of sequences whose rows every plan is recorded for, whatever is in use, and
+    prompts run one by one; None: the smallest bucket that covers those in use.
     """
 
     lane: Lane
@@ -69,8 +69,9 @@ class Batch:
         """Give sequences their rows and run their prompts."""
         lane = self.lane
         self.fresh = lane.looks_first and not self.seats
-        for at in range(0, len(seats), lane.most):
-            part = seats[at : at + lane.most]
+        most = lane.most if self.pinned is None else 1
+        for at in range(0, len(seats), most):
+            part = seats[at : at + most]
             if not lane.burst:  # a pass has its rows to itself
                 for number, seat in enumerate(part):
                     seat.row = number * lane.width

@@ -332,6 +332,8 @@ class Engine(Generic[R]):
         for seat in seats:
             assert seat.sequence.audio is not None
             kinds.setdefault(seat.sequence.audio.how, []).append(seat)
+        if self.pinned is not None:  # what a pass computes beside others may be rounded otherwise
+            kinds = {number: [seat] for number, seat in enumerate(seats)}
         for together in kinds.values():
             inputs = [seat.sequence.audio for seat in together if seat.sequence.audio is not None]
             places = [seat.place for seat in together if seat.place is not None]
