@@ -9,7 +9,6 @@ from typing import Any
 
 import numpy as np
 import pytest
-from oscine.models.whisper.request import Alignment, Decoded, Request
 
 from oscine.engine.sequence import Caller, EncoderInput
 from oscine.models.whisper.config import WhisperConfig

@@ -12,7 +12,6 @@ from typing import Any
 
 import numpy as np
 import pytest
-from oscine.models.whisper.request import Request
 
 from oscine import load
 from oscine.audio.io import decode

@@ -7,7 +7,6 @@ from typing import Any
 
 import numpy as np
 import pytest
-from oscine.models.whisper.request import Alignment, Decoded
 
 from oscine.errors import UsageError
 from oscine.models.whisper.pipeline import Whisper

@@ -5,7 +5,6 @@ from __future__ import annotations
 from dataclasses import replace
 
 import pytest
-from oscine.models.whisper.request import Decoded
 
 from oscine.models.whisper.fallback import DecodingResult, best, is_silence, needs_fallback
 from oscine.models.whisper.sequences import Decoded

@@ -11,7 +11,6 @@ import numpy as np
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-from oscine.models.whisper.request import Decoded, rules_of
 
 from oscine.audio.timeline import Timeline
 from oscine.audio.vad import Span

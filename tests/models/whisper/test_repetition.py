@@ -5,7 +5,6 @@ from __future__ import annotations
 import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
-from oscine.models.whisper.request import REPEAT_LIMIT
 
 from oscine.engine.sequence import EncoderInput
 from oscine.models.whisper.repetition import (

@@ -13,7 +13,6 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from oscine.models.whisper.request import Alignment
 
 from oscine.audio.speech import Speech
 from oscine.audio.timeline import Held, Timeline
