@@ -338,7 +338,7 @@ class AlignLane:
         tokens[0, :count] = sequence.prompt
         row, rules = done_rows(1), np.zeros(1, ops.RULES)
         row["done"], row["length"], row["slot"], row["window"] = 0, count, slot, seat.place
-        row["frames"] = sequence.frames
+        row["frames"] = min(sequence.frames, config.n_audio_ctx)
         rules["vocabulary"], rules["end"] = config.n_vocab, sequence.end
         backend.write(made.prompt, tokens)
         backend.write(self.rows, row)
