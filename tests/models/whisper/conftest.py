@@ -13,9 +13,14 @@ import pytest
 from oscine.engine.sequence import Caller, EncoderInput
 from oscine.models.whisper.config import WhisperConfig
 from oscine.models.whisper.pipeline import Whisper
+from oscine.models.whisper.runner import WhisperRunner
 from oscine.models.whisper.sequences import Align, Alignment, Decode, Decoded, Detect, Request
+from oscine.models.whisper.weights import WhisperWeights, load_weights
+from oscine.ops.reference import Reference
 from oscine.text.whisper import Tokenizer
 from tests.engine.test_engine import ByHand
+
+from .golden import GOLDEN, Backends, Decoding, Engines, Halved, Windows, results, time_first
 
 BYTES = [bytes([byte]) for byte in range(256)]
 CONFIG = WhisperConfig(
@@ -30,14 +35,6 @@ CONFIG = WhisperConfig(
     n_text_head=1,
     n_text_layer=1,
 )
-
-
-def results(engine: ByHand, *sequences: Any) -> list[Any]:
-    """What sequences come to that are submitted at once."""
-    for sequence in sequences:
-        engine.submit(sequence)
-    engine.until_idle()
-    return [sequence.result(0) for sequence in sequences]
 
 
 class Script:
@@ -174,3 +171,63 @@ def scripted() -> Callable[..., Whisper]:
         return HearsAll(script, Tokenizer(pieces, {}, Path("made up")), name)
 
     return build
+
+
+# -- the small multilingual checkpoint of the goldens ---------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def golden() -> dict[str, Any]:
+    with np.load(GOLDEN / "golden.npz") as arrays:
+        return dict(arrays)
+
+
+@pytest.fixture(scope="module")
+def golden_weights() -> WhisperWeights:
+    return load_weights(GOLDEN)
+
+
+@pytest.fixture(scope="module")
+def windows(golden: dict[str, Any]) -> Windows:
+    """The golden's window, and three that differ from it."""
+    mel = time_first(golden["mel"])
+    return [EncoderInput(np.roll(mel, 40 * at, axis=0)) for at in range(4)]
+
+
+@pytest.fixture
+def backend(request: pytest.FixtureRequest) -> Backends:
+    def build(name: str) -> Any:
+        made = {"numpy": Reference, "halved": Halved}.get(name)
+        return made() if made is not None else request.getfixturevalue(name)
+
+    return build
+
+
+@pytest.fixture(scope="module")
+def made() -> dict[Any, ByHand]:
+    return {}
+
+
+@pytest.fixture
+def engine(made: dict[Any, ByHand], golden_weights: WhisperWeights, backend: Backends) -> Engines:
+    """engine(name): the golden model on that backend.
+
+    `exact`: keys and values of windows are not rounded to float16.
+    """
+
+    def build(name: str, *, exact: bool = True) -> ByHand:
+        if (name, exact) not in made:
+            made[name, exact] = ByHand(WhisperRunner(golden_weights, backend(name), exact=exact))
+        return made[name, exact]
+
+    return build
+
+
+@pytest.fixture
+def decode(engine: Engines, windows: Windows) -> Decoding:
+    """decode(name, request, ...): the rows of each, of the golden's window, one after another."""
+
+    def run(name: str, *requests: Request) -> list[Any]:
+        return [results(engine(name), Decode(windows[0], one))[0] for one in requests]
+
+    return run

@@ -31,7 +31,7 @@ from oscine.models.whisper.weights import load_weights
 from oscine.ops.reference import Reference
 from tests.engine.test_engine import ByHand, play
 
-from .conftest import results
+from .golden import results
 
 GOLDENS = Path(__file__).resolve().parents[2] / "goldens"
 TIE = 1e-3  # of log-probability: as much as two sizes of a batch may differ by

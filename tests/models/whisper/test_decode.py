@@ -2,10 +2,7 @@
 
 from __future__ import annotations
 
-import json
-from collections.abc import Callable
 from dataclasses import replace
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -14,145 +11,36 @@ import pytest
 from oscine.engine.sequence import EncoderInput
 from oscine.errors import (
     Cancelled,
-    DeviceLostError,
-    DeviceMemoryError,
-    NonFiniteError,
     UsageError,
 )
 from oscine.models.whisper import sequences
 from oscine.models.whisper.lanes import BURST, TextLane
-from oscine.models.whisper.network import tokenizer_of
 from oscine.models.whisper.repetition import REPEAT_LIMIT
 from oscine.models.whisper.runner import WhisperRunner
 from oscine.models.whisper.sequences import LOOK, Align, Decode, Detect, Request
-from oscine.models.whisper.tokens import Tokens, resolve
-from oscine.models.whisper.weights import WhisperWeights, load_weights
-from oscine.ops.reference import Reference
+from oscine.models.whisper.weights import WhisperWeights
 from oscine.probe import probing
 from tests.engine.test_engine import ByHand
 
-from .conftest import results
-
-GOLDEN = Path(__file__).resolve().parents[2] / "goldens" / "whisper_multi"
-META = json.loads((GOLDEN / "golden.json").read_text(encoding="utf-8"))
-BACKENDS = ["numpy", pytest.param("gpu", marks=pytest.mark.gpu)]
-
-backends = pytest.mark.parametrize("name", BACKENDS)
-Engines = Callable[..., ByHand]
-Backends = Callable[[str], Any]
-Decoding = Callable[..., list[Any]]
-Windows = list[EncoderInput]
-
-
-@pytest.fixture(scope="module")
-def golden() -> dict[str, Any]:
-    with np.load(GOLDEN / "golden.npz") as arrays:
-        return dict(arrays)
-
-
-@pytest.fixture(scope="module")
-def weights() -> WhisperWeights:  # hides the fixture of real ones
-    return load_weights(GOLDEN)
-
-
-@pytest.fixture(scope="module")
-def windows(golden: dict[str, Any]) -> Windows:
-    """The golden's window, and three that differ from it."""
-    mel = time_first(golden["mel"])
-    return [EncoderInput(np.roll(mel, 40 * at, axis=0)) for at in range(4)]
-
-
-class Halved(Reference):
-    """NumPy that rounds keys and values of windows, as a GPU does where weights are float16."""
-
-    half_memory = True
-
-
-@pytest.fixture
-def backend(request: pytest.FixtureRequest) -> Backends:
-    def build(name: str) -> Any:
-        made = {"numpy": Reference, "halved": Halved}.get(name)
-        return made() if made is not None else request.getfixturevalue(name)
-
-    return build
-
-
-@pytest.fixture(scope="module")
-def made() -> dict[Any, ByHand]:
-    return {}
-
-
-@pytest.fixture
-def engine(made: dict[Any, ByHand], weights: WhisperWeights, backend: Backends) -> Engines:
-    """engine(name): the golden model on that backend.
-
-    `exact`: keys and values of windows are not rounded to float16.
-    """
-
-    def build(name: str, *, exact: bool = True) -> ByHand:
-        if (name, exact) not in made:
-            made[name, exact] = ByHand(WhisperRunner(weights, backend(name), exact=exact))
-        return made[name, exact]
-
-    return build
-
-
-@pytest.fixture
-def decode(engine: Engines, windows: Windows) -> Decoding:
-    """decode(name, request, ...): the rows of each, of the golden's window, one after another."""
-
-    def run(name: str, *requests: Request) -> list[Any]:
-        return [results(engine(name), Decode(windows[0], one))[0] for one in requests]
-
-    return run
-
-
-def tokens_of(weights: WhisperWeights) -> Tokens:
-    """The special ids of the checkpoint."""
-    tokenizer = tokenizer_of(weights, offline=True)
-    assert tokenizer is not None
-    return resolve(tokenizer, weights.config)
-
-
-def side_by_side(engine: ByHand, windows: Windows, requests: list[Request]) -> list[Any]:
-    """The rows of each request, of its window, decoded together from their first tokens on."""
-    sequences = [Decode(*pair) for pair in zip(windows, requests, strict=False)]
-    engine._reserve(0, len(windows), sequences[0])
-    results(engine, *(Decode(audio, replace(PLAIN, limit=1)) for audio in windows))  # encoded
-    engine.occupancy.most = 0
-    found = results(engine, *sequences)
-    assert engine.occupancy.most == len(sequences)
-    return found
-
-
-def time_first(mel: Any) -> Any:
-    return np.ascontiguousarray(mel.T, np.float32)
-
-
-def request_of(prompt: Any, timestamps: bool = False, **options: Any) -> Request:
-    ids = META["ids"]
-    usual: dict[str, Any] = {
-        "sot": 0,
-        "suppress": tuple(META["suppress_tokens"]),
-        "suppress_first": tuple(META["begin_suppress_tokens"]),
-        "end": ids["<|endoftext|>"],
-        "timestamp_begin": ids["<|0.00|>"],
-        "no_timestamps": ids["<|notimestamps|>"],
-        "no_speech": ids["<|nospeech|>"],
-        "max_initial_timestamp": META["max_initial_timestamp_index"],
-        "limit": META["max_new_tokens"],
-    }
-    chosen = tuple(int(token) for token in prompt)
-    return Request(prompt=chosen, timestamps=timestamps, **(usual | options))
-
-
-START = tuple(META["sot_sequence"])
-PLAIN = request_of((*START, META["ids"]["<|notimestamps|>"]))
-TIMED = request_of(START, timestamps=True)
-SAMPLED = replace(TIMED, temperature=0.8, samples=4, seed=11)
-#: Some text before, as from a window before this one.
-CONTEXT = request_of((META["ids"]["<|startofprev|>"], 70, 80, 90, *START), timestamps=True, sot=4)
-
+from .golden import (
+    BEAMS,
+    CONTEXT,
+    META,
+    PLAIN,
+    SAMPLED,
+    START,
+    TIMED,
+    Backends,
+    Decoding,
+    Engines,
+    Windows,
+    backends,
+    request_of,
+    results,
+    side_by_side,
+    time_first,
+    tokens_of,
+)
 
 # -- the tokens -----------------------------------------------------------------------------------
 
@@ -228,12 +116,12 @@ def test_rows_differ_and_a_seed_makes_them_again(decode: Decoding, name: str) ->
 # -- side by side ---------------------------------------------------------------------------------
 
 
-def in_float32(weights: WhisperWeights) -> WhisperWeights:
+def in_float32(golden_weights: WhisperWeights) -> WhisperWeights:
     """Weights whose embedding says that they are no float16: nothing is rounded."""
-    decoder = weights.decoder
+    decoder = golden_weights.decoder
     assert decoder is not None
     return replace(
-        weights, decoder=replace(decoder, embedding=decoder.embedding.astype(np.float32))
+        golden_weights, decoder=replace(decoder, embedding=decoder.embedding.astype(np.float32))
     )
 
 
@@ -257,7 +145,6 @@ def test_windows_side_by_side_are_as_each_alone(
         assert rows[0].no_speech_prob == pytest.approx(other[0].no_speech_prob, rel=1e-3)
 
 
-BEAMS = replace(PLAIN, beams=4, pool=4)
 SEARCHES = [
     BEAMS,
     replace(BEAMS, pool=6),
@@ -316,9 +203,9 @@ def test_no_run_of_tokens_comes_twice(decode: Decoding, name: str) -> None:
 @pytest.mark.host
 @backends
 def test_room_grows_and_what_is_encoded_stays(
-    weights: WhisperWeights, backend: Backends, windows: Windows, name: str
+    golden_weights: WhisperWeights, backend: Backends, windows: Windows, name: str
 ) -> None:
-    hand = ByHand(WhisperRunner(weights, backend(name)))
+    hand = ByHand(WhisperRunner(golden_weights, backend(name)))
     before = results(hand, Decode(windows[2], TIMED))
     encoded, encode = [], hand.runner.encode
 
@@ -341,8 +228,10 @@ def test_room_grows_and_what_is_encoded_stays(
 
 
 @pytest.mark.gpu
-def test_keys_and_values_are_float16_where_weights_are(weights: WhisperWeights, gpu: Any) -> None:
-    for given, kind in ((weights, np.float16), (in_float32(weights), np.float32)):
+def test_keys_and_values_are_float16_where_weights_are(
+    golden_weights: WhisperWeights, gpu: Any
+) -> None:
+    for given, kind in ((golden_weights, np.float16), (in_float32(golden_weights), np.float32)):
         runner = WhisperRunner(given, gpu)
         fits = runner.batch_that_fits(1)
         runner.reserve(2, 2)
@@ -355,9 +244,9 @@ def test_keys_and_values_are_float16_where_weights_are(weights: WhisperWeights, 
 @pytest.mark.host
 @backends
 def test_more_requests_than_slots_take_turns(
-    weights: WhisperWeights, backend: Backends, windows: Windows, name: str
+    golden_weights: WhisperWeights, backend: Backends, windows: Windows, name: str
 ) -> None:
-    hand = ByHand(WhisperRunner(weights, backend(name)), most_slots=4)
+    hand = ByHand(WhisperRunner(golden_weights, backend(name)), most_slots=4)
     long = replace(TIMED, suppress=(*TIMED.suppress, TIMED.end), limit=60)
     found = results(hand, *(Decode(windows[at % 4], long) for at in range(6)))
     assert hand.occupancy.most == hand.runner.memory.slots == 4
@@ -380,6 +269,10 @@ def test_alignment_is_the_upstream_programs(
     start = len(PLAIN.prompt) - 1
     shares = found.probabilities[start : start + len(text)]
     assert shares == pytest.approx(golden["own_align_prob"], abs=1e-3)
+    whole, more = (
+        results(hand, Align(windows[0], prompt, PLAIN.end, frames))[0] for frames in (110, 999)
+    )
+    np.testing.assert_array_equal(more.weights, whole.weights)  # there are no more than 110
     with pytest.raises(UsageError, match="cannot be aligned"):
         hand.submit(Align(windows[0], (1,) * 73, PLAIN.end, 5))
 
@@ -387,9 +280,9 @@ def test_alignment_is_the_upstream_programs(
 @pytest.mark.host
 @pytest.mark.gpu
 def test_a_gpu_aligns_other_windows_as_numpy_does(
-    weights: WhisperWeights, backend: Backends, windows: Windows
+    golden_weights: WhisperWeights, backend: Backends, windows: Windows
 ) -> None:
-    prompt, given = (*PLAIN.prompt, 70, 80, 90, PLAIN.end), in_float32(weights)
+    prompt, given = (*PLAIN.prompt, 70, 80, 90, PLAIN.end), in_float32(golden_weights)
     ours, theirs = (
         results(
             ByHand(WhisperRunner(given, backend(name))),
@@ -524,9 +417,9 @@ def test_what_the_caches_cannot_hold_is_refused(
 
 @backends
 def test_detection_chooses_among_the_languages(
-    engine: Engines, windows: Windows, weights: WhisperWeights, name: str
+    engine: Engines, windows: Windows, golden_weights: WhisperWeights, name: str
 ) -> None:
-    tokens = tokens_of(weights)
+    tokens = tokens_of(golden_weights)
     one, *others = results(engine(name), *(Detect(audio, tokens) for audio in windows))
     shares = dict(zip(tokens.languages, one, strict=True))
     assert max(shares, key=lambda code: shares[code]) == META["detected_language"]
@@ -535,126 +428,6 @@ def test_detection_chooses_among_the_languages(
         (alone,) = results(engine(name), Detect(audio, tokens))
         assert found == pytest.approx(alone, abs=1e-4)
         assert found.sum() == pytest.approx(1, abs=1e-5)
-
-
-# -- numbers that are none ------------------------------------------------------------------------
-
-
-@pytest.mark.filterwarnings("ignore:invalid value:RuntimeWarning")
-@backends
-@pytest.mark.parametrize("value", [np.nan, np.inf])
-def test_weights_that_overflow_are_told(
-    weights: WhisperWeights, windows: Windows, backend: Backends, name: str, value: float
-) -> None:
-    assert weights.decoder is not None
-    bias = weights.decoder.norm.bias.copy()
-    bias[3] = value
-    norm = replace(weights.decoder.norm, bias=bias)
-    broken = replace(weights, decoder=replace(weights.decoder, norm=norm))
-    hand = ByHand(WhisperRunner(broken, backend(name)))
-    for sequence in (Decode(windows[0], PLAIN), Detect(windows[0], tokens_of(weights))):
-        with pytest.raises(NonFiniteError, match=r"non-finite logits on ") as caught:
-            results(hand, sequence)
-        message = str(caught.value)
-        assert message.endswith(
-            "the weights are damaged or not those of this model: fetch them again"
-        )
-        assert ("--device cpu" in message) == (hand.runner.device != "NumPy")
-
-
-@backends
-def test_a_broken_window_is_told_and_its_neighbours_are_whole(
-    engine: Engines, windows: Windows, name: str
-) -> None:
-    hand, sound = engine(name), [Decode(audio, TIMED) for audio in windows[:2]]
-    before = results(hand, *sound)
-    broken = EncoderInput(np.full_like(windows[0].features, np.nan))
-    three = [Decode(audio, TIMED) for audio in (windows[0], broken, windows[1])]
-    for sequence in three:
-        hand.submit(sequence)
-    hand.until_idle()
-    with pytest.raises(NonFiniteError):
-        three[1].result(0)
-    found = [three[at].result(0) for at in (0, 2)]
-    assert [[row.tokens for row in rows] for rows in found] == [
-        [row.tokens for row in rows] for rows in before
-    ]
-    assert results(hand, *(Decode(audio, TIMED) for audio in windows[:2])) == before
-
-
-# -- devices that fail ----------------------------------------------------------------------------
-
-
-class Failing(Reference):
-    """NumPy whose memory ends, or that is lost, after some snapshots."""
-
-    def __init__(self, room: int | None = None, lose_after: int | None = None) -> None:
-        self.left, self.lose_after, self.made = room, lose_after, 0
-
-    def slot(self, shape: tuple[int, ...], dtype: Any = np.float32) -> Any:
-        made = super().slot(shape, dtype)
-        if self.left is not None:
-            self.left -= made.nbytes
-            if self.left < 0:
-                self.left += made.nbytes
-                raise DeviceMemoryError(self.name, f"{made.nbytes} bytes are too many")
-        return made
-
-    def release(self, *slots: Any) -> None:
-        if self.left is not None:
-            self.left += sum(slot.nbytes for slot in slots)
-
-    def snapshot(self, *slots: Any) -> Any:
-        self.made += 1
-        if self.lose_after is not None and self.made > self.lose_after:
-            raise DeviceLostError(self.name, "unplugged")
-        return super().snapshot(*slots)
-
-
-def test_where_memory_runs_out_fewer_windows_run_and_none_is_lost(
-    decode: Decoding, weights: WhisperWeights, windows: Windows, caplog: pytest.LogCaptureFixture
-) -> None:
-    (expected,) = decode("numpy", TIMED)
-    first = ByHand(WhisperRunner(weights, backend := Failing(room=10**9)))
-    once = 10**9 - backend.left  # what the runner takes with room for one
-    one = first.runner.memory.slot_bytes + first.runner.memory.place_bytes
-    hand = ByHand(WhisperRunner(weights, Failing(room=once + 4 * one)))
-    found = results(hand, *(Decode(windows[at % 2], TIMED) for at in range(8)))
-    assert 1 <= hand.occupancy.most < 8
-    assert [rows[0].tokens for rows in found[::2]] == [expected[0].tokens] * 4
-    assert "going on with" in caplog.text
-
-
-def test_no_room_for_one_is_an_error_of_that_sequence(
-    weights: WhisperWeights, windows: Windows
-) -> None:
-    hand = ByHand(WhisperRunner(weights, backend := Failing(room=10**9)))
-    hand.runner.lane(("text", 5, 0))
-    backend.left = 0
-    with pytest.raises(DeviceMemoryError):
-        results(hand, Decode(windows[0], replace(SAMPLED, samples=5)))
-    backend.left = 10**9
-    assert len(results(hand, Decode(windows[0], replace(SAMPLED, samples=5)))[0]) == 5
-
-
-@pytest.mark.parametrize("lose_after", range(5))
-def test_a_device_lost_on_the_way_is_replaced(
-    engine: Engines, weights: WhisperWeights, windows: Windows, lose_after: int
-) -> None:
-    asked: list[Callable[[], Any]] = [
-        lambda: Detect(windows[0], tokens_of(weights)),
-        lambda: Decode(windows[1], replace(TIMED, suppress=(PLAIN.end,), limit=60)),
-        lambda: Decode(windows[0], BEAMS),
-        lambda: Decode(windows[0], replace(TIMED, stop_loops=True)),
-    ]
-    runner = WhisperRunner(weights, Failing(lose_after=lose_after))
-    hand = ByHand(runner, rebuild=lambda: WhisperRunner(weights, Reference()))
-    found = results(hand, *(make() for make in asked))
-    assert hand.runner is not runner
-    expected = results(engine("numpy"), *(make() for make in asked))
-    assert found[0] == pytest.approx(expected[0], abs=1e-4)
-    for ours, theirs in zip(found[1:], expected[1:], strict=True):
-        assert [row.tokens for row in ours] == [row.tokens for row in theirs]
 
 
 # -- the encoder ----------------------------------------------------------------------------------
@@ -681,15 +454,15 @@ def test_the_encoder_layer_by_layer(
 @backends
 def test_an_encoder_alone_and_one_without_its_last_norm(
     engine: Engines,
-    weights: WhisperWeights,
+    golden_weights: WhisperWeights,
     golden: dict[str, Any],
     backend: Backends,
     name: str,
 ) -> None:
     mel = time_first(golden["mel"])
-    alone = WhisperRunner(replace(weights, decoder=None), backend(name))
+    alone = WhisperRunner(replace(golden_weights, decoder=None), backend(name))
     np.testing.assert_allclose(alone.encode_alone(mel), golden["enc_out"], rtol=2e-3, atol=2e-3)
-    bare = replace(weights, decoder=None, encoder=replace(weights.encoder, norm=None))
+    bare = replace(golden_weights, decoder=None, encoder=replace(golden_weights.encoder, norm=None))
     found = WhisperRunner(bare, backend(name)).encode_alone(mel)
     seen: dict[str, np.ndarray] = {}
     with probing(seen.__setitem__):

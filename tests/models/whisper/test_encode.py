@@ -21,7 +21,7 @@ from oscine.ops.gpu import Gpu
 from oscine.ops.reference import Reference
 from tests.engine.test_engine import ByHand
 
-from .conftest import results
+from .golden import results
 
 GOLDEN = Path(__file__).resolve().parents[2] / "goldens" / "whisper_multi"
 WINDOWS = 7
