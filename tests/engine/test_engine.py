@@ -159,7 +159,7 @@ def test_with_one_bucket_nothing_is_computed_in_other_company(
     """Prompts and encoder inputs run one by one, and every step has the same rows."""
     runner, sizes = Runner(encode_batch=3), set()
     engine = ByHand(runner, most_slots=most)
-    engine.pinned = most
+    engine.pin(most)
     encode, lane_of = runner.encode, runner.lane
 
     def encoding(inputs: list[EncoderInput], places: list[int]) -> None:
@@ -171,7 +171,7 @@ def test_with_one_bucket_nothing_is_computed_in_other_company(
         start, step = type(lane).start, type(lane).step
         lane.start = lambda seats: (sizes.add(("start", len(seats))), start(lane, seats))
         lane.step = lambda rows, seats: (
-            sizes.add(("step", rows // lane.width)),
+            sizes.add(("step", rows, lane.width)),
             step(lane, rows, seats),
         )[1]
         return lane
@@ -180,7 +180,8 @@ def test_with_one_bucket_nothing_is_computed_in_other_company(
     play(engine, plan)
     for _, sequence in plan:
         assert sequence.result(0) == sequence.alone()  # type: ignore[attr-defined]
-    assert sizes <= {("encode", 1), ("start", 1), ("step", most)}
+    steps = {("step", most // width * width, width) for width in (1, 2, 3)}
+    assert sizes <= {("encode", 1), ("start", 1), *steps}
 
 
 def test_less_room_than_one_sequence_needs_is_its_error_alone() -> None:

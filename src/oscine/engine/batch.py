@@ -38,8 +38,8 @@ class Occupancy:
 class Batch:
     """The rows of one lane.
 
-    `pinned`: the number of sequences whose rows every plan is recorded for, whatever is in use, and
-    prompts run one by one; None: the smallest bucket that covers those in use.
+    `pinned`: the number of rows that every plan is recorded for, whatever is in use, and prompts
+    run one by one; None: the smallest bucket that covers those in use.
     """
 
     lane: Lane
@@ -100,7 +100,7 @@ class Batch:
     def bucket(self, count: int) -> int:
         """The number of sequences to record a plan for."""
         if self.pinned is not None:
-            return self.pinned
+            return max(1, self.pinned // self.lane.width)
         return self.backend.padded_lines(max(1, count))
 
     def advance(self, steps: int) -> None:

@@ -62,7 +62,7 @@ class Engine(Generic[R]):
         self.runner: Any = runner
         self._rebuild = rebuild
         self.most_slots, self.most_waiting = most_slots, most_waiting
-        self.pinned: int | None = None  # sequences that every plan is recorded for: --deterministic
+        self.pinned: int | None = None
         self.occupancy = Occupancy()
         self._lock = Lock()  # of what callers and the device's thread both touch: the queue
         self._queue = Queue()
@@ -74,6 +74,14 @@ class Engine(Generic[R]):
         engines.add(self)
 
     # -- callers ------------------------------------------------------------------------------
+
+    def pin(self, rows: int) -> None:
+        """Record every plan for this many rows, which are also the most that run.
+
+        So the kernels, and with them the rounding of results, are the same under any load. To be
+        called before any work.
+        """
+        self.pinned = self.most_slots = rows
 
     def submit(self, sequence: Sequence[T], caller: Caller | None = None) -> Sequence[T]:
         """Have a sequence computed; returns it, to wait for. Any thread may call it.

@@ -62,7 +62,8 @@ class World:
 
     def engine(self) -> ByHand:
         engine = ByHand(WhisperRunner(self.weights, self.backend))
-        engine.pinned = self.pinned
+        if self.pinned is not None:
+            engine.pin(self.pinned)
         return engine
 
     @cached_property

@@ -15,7 +15,7 @@ from oscine import ops
 from oscine.engine.sequence import EncoderInput
 from oscine.engine.sequence import Sequence as AnySequence
 from oscine.engine.slots import PlanCache
-from oscine.errors import UsageError
+from oscine.errors import DeviceMemoryError, UsageError
 from oscine.models.whisper import model
 from oscine.models.whisper.lanes import AlignLane, DetectLane, TextLane
 from oscine.models.whisper.memory import DecoderMemory
@@ -40,7 +40,11 @@ class Encoding:
             audio = model.encode(backend, runner.encoder, config, self.mel, count)
             backend.keep(audio, self.audio)
 
-        self.plan = backend.record(trace, name="encode")
+        try:
+            self.plan = backend.record(trace, name="encode")
+        except DeviceMemoryError:
+            self.release()
+            raise
 
     def run(self, mels: Sequence[NDArray[np.float32]]) -> None:
         """Encode windows [2S, n_mels]; fewer than there is room for are followed by the last."""
