@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
 # Everything worth knowing of a GPU, in one go: kernel parity and goldens under both WebGPU
-# implementations, then encoder and step times, the latter by batch too, beside PyTorch's where that is installed.
+# implementations, then encoder and step times, the latter by batch too, and a whole recording, beside
+# PyTorch's where that is installed.
 # Usage: benchmarks/on_gpu.sh [FOLDER for logs] [FOLDER of goldens]   (SIZES="turbo large-v3", IMPLEMENTATIONS="wgpu dawn")
 # Needs the package and its dependencies importable by python3; prints a summary last.
 set -u
@@ -31,6 +32,10 @@ for implementation in ${IMPLEMENTATIONS:-wgpu dawn}; do
             >"$logs/encoder_${size}_$implementation.txt" 2>&1
         grep -E '^ +[0-9]+ ' "$logs/encoder_${size}_$implementation.txt" |
             sed "s/^/$implementation $size encoder/"
+        python3 benchmarks/recording.py --size "$size" --json "$logs/recordings.jsonl" \
+            >"$logs/recording_${size}_$implementation.txt" 2>&1
+        grep -E '^ +[0-9]+ ' "$logs/recording_${size}_$implementation.txt" |
+            sed "s/^/$implementation $size recording/"
         python3 benchmarks/gpu.py --size "$size" --repeat 3 --trace \
             >"$logs/trace_${size}_$implementation.txt" 2>&1
         grep ' times ' "$logs/trace_${size}_$implementation.txt" | sed "s/^/$implementation $size /"
