@@ -2,32 +2,50 @@
 
 from __future__ import annotations
 
+import sys
 from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from pathlib import Path
 from typing import Any
 from weakref import finalize
 
+import numpy as np
+
+from oscine.gpu.tensor import Tensor
 from oscine.ops.gpu import Gpu
+
+#: What a slot is for: by the module of the family that asks for it, and its shape.
+Purpose = Callable[[str, tuple[int, ...]], str]
+
+
+def any_slot(module: str, shape: tuple[int, ...]) -> str:
+    """All slots are of one kind."""
+    return "slots"
 
 
 class Ledger:
     """Counts the buffers of a backend from now on.
 
-    `now`: bytes by kind. Weights are what is uploaded, scratch is what recorded plans share for
-    their intermediates, staging is what results are read through; slots are all other memory.
-    `most`: the highest sum so far. A buffer counts until its last reference is dropped.
+    `now`: bytes by kind. "weights" are what is uploaded, "scratch" is what recorded plans share for
+    their intermediates, "staging" is what results are read and slots are copied through; the kind
+    of all other memory is its `purpose`. `most`: the highest sum so far. A buffer counts until its last reference is
+    dropped.
     """
 
-    def __init__(self, backend: Gpu) -> None:
+    def __init__(self, backend: Gpu, purpose: Purpose = any_slot) -> None:
         self.now: Counter[str] = Counter()
         self.most = 0
-        self._kind = "slots"
+        self._purpose, self._kind = purpose, ""
         memory, pool = backend.memory, backend.pool
-        self._create = memory.create
-        vars(memory)["create"] = self._counted
-        vars(memory)["upload"] = self._as("weights", memory.upload)
-        vars(memory)["snapshot"] = self._as("staging", memory.snapshot)
+        self._create, self._make = memory.create, memory.slot
+        vars(memory).update(
+            create=self._counted,
+            slot=self._slot,
+            upload=self._as("weights", memory.upload),
+            snapshot=self._as("staging", memory.snapshot),
+            third=self._as("staging", memory.third),
+        )
         vars(pool)["take"] = self._as("scratch", pool.take)
 
     @property
@@ -37,11 +55,15 @@ class Ledger:
 
     def _counted(self, nbytes: int, usage: int) -> Any:
         buffer = self._create(nbytes, usage)
-        size, kind = int(buffer.size), self._kind
+        size, kind = int(buffer.size), self._kind or "others"
         self.now[kind] += size
         self.most = max(self.most, self.total)
         finalize(buffer, self.now.subtract, {kind: size})
         return buffer
+
+    def _slot(self, shape: tuple[int, ...], dtype: Any = np.float32) -> Tensor:
+        with self._being(self._kind or self._purpose(family_module(), shape)):
+            return self._make(shape, dtype)
 
     def _as(self, kind: str, work: Callable[..., Any]) -> Callable[..., Any]:
         def inside(*given: Any) -> Any:
@@ -57,3 +79,14 @@ class Ledger:
             yield
         finally:
             self._kind = before
+
+
+def family_module() -> str:
+    """The innermost module of a family that is at work; empty where none is."""
+    frame = sys._getframe(1)
+    while frame is not None:
+        file = Path(frame.f_code.co_filename)
+        if file.parent.parent.name == "models":
+            return file.stem
+        frame = frame.f_back  # type: ignore[assignment]
+    return ""

@@ -46,6 +46,22 @@ def test_recording_decodes_windows_of_one_length() -> None:
     assert row["busy"] is None
 
 
+@pytest.mark.gpu
+def test_bytes_of_both_families_at_work_are_counted() -> None:
+    goldens = ROOT / "tests" / "goldens"
+    heard, spoken = records(
+        "memory_on_device.py",
+        *("--whisper", str(goldens / "whisper_multi"), "--slots", "2"),
+        *("--speech", str(goldens / "qwen3_tts" / "custom_voice" / "ckpt"), "--voices", "2"),
+        *("--seconds", "1"),
+    )
+    assert heard["mb"].keys() >= {"weights", "encoder places", "slots", "scratch", "staging"}
+    assert spoken["mb"].keys() >= {"weights", "codec", "slots", "scratch", "staging"}
+    for row in (heard, spoken):
+        assert row["total_mb"] == pytest.approx(sum(row["mb"].values()))
+        assert row["peak_mb"] >= row["total_mb"] >= row["mb"]["weights"] > 0
+
+
 @pytest.mark.usefixtures("benchmarks")
 def test_the_share_of_time_within_spans_counts_overlaps_once() -> None:
     busy_share = importlib.import_module("recording").busy_share
