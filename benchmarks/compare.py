@@ -1,7 +1,8 @@
 """Two versions of oscine on one machine, in the order A B A B, each by its own benchmarks.
 
-Whisper's encoder and decoder step, Parakeet's encoder and loop, a frame of speech; or, with --cpu,
-whole commands with NumPy. A against A, in the same table, is the noise of the machine.
+Whisper's encoder and decoder step, alone and in a batch of 16, Parakeet's encoder and loop, a frame
+of speech and its first audio; or, with --cpu, whole commands with NumPy. A against A, in the same
+table, is the noise of the machine. What both versions print under one name is compared.
 
 Usage: compare.py FOLDER_A FOLDER_B [--rounds 2] [--runs 7] [--implementations dawn,wgpu] [--cpu]
            [--logs FOLDER] [--json FILE]
@@ -29,8 +30,9 @@ FIGURES = (
     "frame_ms",
     "talker_ms",
     "predictor_ms",
-    "codec_ms",
-    "first_ms",
+    "codec_1_ms",
+    "codec_4_ms",
+    "first_audio_ms",
 )
 
 
@@ -40,6 +42,7 @@ def measure(tree: Path, arguments: argparse.Namespace, implementation: str) -> d
     found: dict[str, float] = {}
     for script, options in (
         ("gpu", ["--repeat", runs]),
+        ("batch", ["--batches", "16", "--repeat", runs]),
         ("parakeet", ["--batch", "1", "--runs", runs]),
         ("transducer", ["--batch", "1", "--runs", runs]),
         (
@@ -54,6 +57,8 @@ def measure(tree: Path, arguments: argparse.Namespace, implementation: str) -> d
         name = f"{tree.name}-{implementation}-{script}.txt"
         with (arguments.logs / name).open("a", encoding="utf-8") as log:
             log.write(ran.stdout + ran.stderr)
+        if ran.returncode:
+            print(f"{tree.name}: {script}.py ended with {ran.returncode}; see {name}", flush=True)
         for line in ran.stdout.splitlines():
             found |= dict(figures(line, script))
     return found
@@ -108,11 +113,14 @@ def show(
         end="",
     )
     print(f"{'A/A':>8}{'B/A':>8}")
-    for case in rounds[0][0]:
+    for case in dict.fromkeys(case for pair in rounds for found in pair for case in found):
         first = [a[case] for a, _ in rounds if case in a]
         second = [b[case] for _, b in rounds if case in b]
+        if not (first and second):
+            print(f"{case:44} only {'A' if first else 'B'} has it")
+            continue
         pairs = "".join(f"{a:9.3f}{b:9.3f}" for a, b in zip(first, second, strict=False))
-        ratios = first[-1] / first[0], median(second) / median(first) if second else float("nan")
+        ratios = first[-1] / first[0], median(second) / median(first)
         print(f"{case:44}{pairs}{ratios[0]:8.3f}{ratios[1]:8.3f}")
         records.append({"case": case, "implementation": implementation, "a": first, "b": second})
     return records

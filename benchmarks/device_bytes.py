@@ -29,8 +29,8 @@ class Ledger:
 
     `now`: bytes by kind. "weights" are what is uploaded, "scratch" is what recorded plans share for
     their intermediates, "staging" is what results are read and slots are copied through; the kind
-    of all other memory is its `purpose`. `most`: the highest sum so far. A buffer counts until its last reference is
-    dropped.
+    of all other memory is its `purpose`. `most`: the highest sum so far. A buffer counts until its
+    last reference is dropped.
     """
 
     def __init__(self, backend: Gpu, purpose: Purpose = any_slot) -> None:

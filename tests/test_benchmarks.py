@@ -46,6 +46,37 @@ def test_recording_decodes_windows_of_one_length() -> None:
     assert row["busy"] is None
 
 
+def test_two_versions_are_compared_by_what_both_measure(tmp_path: Path) -> None:
+    """In turns; the version before may lack a benchmark, and none may fail unseen."""
+    figures = {"a": {"gpu": 2.0, "speech": 8.0}, "b": {"gpu": 3.0, "batch": 5.0, "speech": 8.0}}
+    for name, scripts in figures.items():
+        folder = tmp_path / name / "benchmarks"
+        folder.mkdir(parents=True)
+        for script, value in scripts.items():
+            row = {"case": script, "step_ms": value, "first_audio_ms": value + 1, "device": "none"}
+            log = f"open({str(tmp_path / 'order')!r}, 'a').write({name!r})"
+            (folder / f"{script}.py").write_text(f"print({json.dumps(row)!r}); {log}")
+    command = [sys.executable, str(ROOT / "benchmarks" / "compare.py"), "a", "b"]
+    ran = subprocess.run(
+        [*command, "--logs", "logs", "--json", "rows"],
+        text=True,
+        capture_output=True,
+        check=True,
+        cwd=tmp_path,
+    )
+    assert (tmp_path / "order").read_text() == "aabbbaabbb"
+    rows = {
+        row["case"]: row for row in map(json.loads, (tmp_path / "rows").read_text().splitlines())
+    }
+    assert rows["gpu step_ms"]["a"] == [2.0, 2.0] and rows["gpu step_ms"]["b"] == [3.0, 3.0]
+    assert rows.keys() == {
+        f"{n} {f}" for n in ("gpu", "speech") for f in ("step_ms", "first_audio_ms")
+    }
+    (line,) = (line for line in ran.stdout.splitlines() if line.startswith("gpu step_ms"))
+    assert line.split()[-2:] == ["1.000", "1.500"]
+    assert "only B has it" in ran.stdout and "a: batch.py ended with 2" in ran.stdout
+
+
 @pytest.mark.gpu
 def test_bytes_of_both_families_at_work_are_counted() -> None:
     goldens = ROOT / "tests" / "goldens"
