@@ -35,10 +35,13 @@ TEXT = "A short sentence, spoken by a machine."
 
 
 def of_whisper(positions: int) -> Purpose:
-    """Encoder places have the positions of a window, or its frames; the rest is the sequences'."""
+    """By the positions of a window: places have them after their number, passes of the encoder as
+    rows of one or several windows. The rest is the sequences'."""
 
     def purpose(module: str, shape: tuple[int, ...]) -> str:
-        return "encoder places" if {positions, 2 * positions} & set(shape[1:2]) else "slots"
+        if positions in shape[1:2]:
+            return "encoder places"
+        return "encoder passes" if shape[0] % positions == 0 else "slots"
 
     return purpose
 
