@@ -1,6 +1,6 @@
 # Targets that build, check and measure; `make` alone lists them.
 # Variables: PYTHON (3.11 to 3.14), VENV (its environment), JOBS (test workers), TESTS (which),
-# SECONDS (of fuzz and soak), SEED (of fuzz), UPSTREAM and UPSTREAM_SPEECH (Pythons with the programs
+# SECONDS (of fuzz, soak and callers), SEED (of fuzz), UPSTREAM and UPSTREAM_SPEECH (Pythons with the programs
 # of tools/goldens; that of speech pins another transformers), PEER (a Python with faster-whisper).
 
 PYTHON ?= $(shell for python in python3 python3.14 python3.13 python3.12 python3.11; do \
@@ -26,8 +26,8 @@ GPU = PYTHON=$(PY) tools/with_gpu.sh
 # the other's stretch when its own is done.
 PYTEST = OPENBLAS_NUM_THREADS=1 $(GPU) $(PY) -m pytest -q -n $(JOBS) --dist worksteal $(TESTS)
 
-.PHONY: help install check format test test-gpu test-lowest tested fuzz soak chroot pages goldens bench \
-	clean
+.PHONY: help install check format test test-gpu test-lowest tested fuzz soak callers chroot pages goldens \
+	bench clean
 
 help: ## list the targets
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):[^#]*## /\1\t/' | expand -t 12
@@ -82,6 +82,15 @@ soak: $(VENV)/ready ## every family called again and again for SECONDS: the same
 	$(SOAK) --device cpu
 	OSCINE_WEBGPU=wgpu $(SOAK) --device gpu
 	OSCINE_WEBGPU=dawn $(SOAK) --device gpu
+
+# A tiny random model, whose steps are so short that many threads get many answers.
+CALLERS = OPENBLAS_NUM_THREADS=1 $(GPU) $(PY) tools/many_callers.py --model tests/goldens/whisper_multi \
+	--longest 4 --seconds $$(( $(SECONDS) / 3 )) --round $$(( $(SECONDS) / 9 ))
+
+callers: $(VENV)/ready ## many threads share a model for SECONDS: each answer is what it is alone, nothing grows
+	$(CALLERS) --device cpu
+	OSCINE_WEBGPU=wgpu $(CALLERS) --device gpu --threads 8 --jobs 12
+	OSCINE_WEBGPU=dawn $(CALLERS) --device gpu --threads 8 --jobs 12
 
 chroot: ## the README's two commands on a bare Debian 12 and 13, timed; root and debootstrap
 	tools/chroot.sh
