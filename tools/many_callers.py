@@ -16,8 +16,10 @@ of two tokens whose logits are equal as far as rounding goes, the other may win:
 logits are not to be seen from here, so the share of answers that differ is held against --ties.
 With --pinned every step is recorded for that many sequences, alone and together.
 
-Exit code 1 where an answer is another job's, more than --ties of them differ, a call fails, a slot
-stays in use, something has grown, or no burst had sequences of two callers. Linux only: /proc.
+What is held at the end is compared with what was held after the first rounds, in which plans are
+made; a run of few rounds has nothing to compare. Exit code 1 where an answer is another job's, more
+than --ties of them differ, a call fails, a slot stays in use, something has grown, or no burst had
+sequences of two callers. Linux only: /proc.
 """
 
 from __future__ import annotations
@@ -47,6 +49,7 @@ RATE = 16000
 GROWTH = 1.05  # of memory, beside GROWTH_MB: fragments of what many threads have given back
 TELLING = 8  # tokens of an answer that is one job's alone
 SHOWN = 20  # differences that are printed
+WARM_ROUNDS = 5  # in which plans are still recorded for the first time
 AGAIN = 4  # of so many jobs one is answered alone twice
 PIECE = 0.4  # seconds that a live caller hands over at once
 
@@ -275,8 +278,9 @@ def counted(model: Any) -> dict[str, float]:
     return {**held(), "slots": model.engine.running + model.engine.waiting}
 
 
-def grown(first: dict[str, float], last: dict[str, float]) -> list[str]:
-    """What is more at the end than it was once caches were filled."""
+def grown(rounds: Sequence[dict[str, float]]) -> list[str]:
+    """What is more at the end than it was once caches were filled; of memory, after some rounds."""
+    first, last = rounds[max(min(WARM_ROUNDS, len(rounds) - 1), len(rounds) // 3)], rounds[-1]
     most = {**first, "MB": first["MB"] * GROWTH + GROWTH_MB, "slots": 0.0}
     return [
         f"{name}: {first[name]:.0f}, then {last[name]:.0f}"
@@ -295,7 +299,7 @@ def verdict(
         wrong.append(f"{100 * share:.2f} % of the answers differ, {100 * ties:.2f} % may")
     if not occupancy.shared or occupancy.mean <= 1:
         wrong.append("no two callers were at work in one burst")
-    return wrong + grown(rounds[len(rounds) // 3], rounds[-1])
+    return wrong + grown(rounds)
 
 
 def main() -> int:
