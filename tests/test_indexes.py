@@ -320,7 +320,7 @@ def look_up(b: Bench) -> None:
 def transduce(b: Bench) -> None:
     """Both rows at the last of three slots."""
     (hidden, hidden_), (cell, cell_), (joint, joint_) = (
-        b.noise(*shape) for shape in ((1, 2, 3, 8), (1, 2, 3, 8), (3, 4))
+        b.noise(*shape) for shape in ((3, 1, 2, 8), (3, 1, 2, 8), (3, 4))
     )
     decisions = b.up(np.zeros((3, 5), ops.DECISION))
     track = ops.Track(b.state(ops.TRACK, slot=FAR, length=6, limit=5, fresh=1), decisions)
@@ -338,9 +338,9 @@ def transduce(b: Bench) -> None:
         return joined
 
     b.run(step, (4, 4))
-    for before, slot in ((hidden[0, 1], hidden_), (cell[0, 1], cell_), (joint, joint_)):
+    for before, slot in ((hidden[:, 0, 1], hidden_), (cell[:, 0, 1], cell_), (joint, joint_)):
         after = b.gpu.read(slot)
-        changed = (after if slot is joint_ else after[0, 1]) != before
+        changed = (after if slot is joint_ else after[:, 0, 1]) != before
         assert changed.any(1).tolist() == [False, False, True]
     written = b.gpu.read(decisions)["probability"] > 0
     assert written.any(1).tolist() == [False, False, True]

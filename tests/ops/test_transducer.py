@@ -94,19 +94,19 @@ def test_predict_writes_the_other_half_of_fresh_rows_alone() -> None:
         input = Linear(rng.standard_normal((16, 4)).astype(np.float32), np.zeros(16, np.float32))
         hidden = Linear(np.zeros((16, 4), np.float32), None)
 
-    memory = Memory(np.zeros((1, 2, 3, 4), np.float32), np.zeros((1, 2, 3, 4), np.float32), None)
+    memory = Memory(np.zeros((3, 1, 2, 4), np.float32), np.zeros((3, 1, 2, 4), np.float32), None)
     rows = np.zeros(3, TRACK)
     rows["fresh"], rows["half"], rows["done"] = (1, 1, 1), (0, 1, 0), (0, 0, 1)
     rows["slot"] = (2, 0, 1)
     table = rng.standard_normal((2, 4)).astype(np.float32)
     Reference().predict(table, (Layer(),), memory, Track(rows, None))
-    written = np.abs(memory.hidden[0]).sum(-1) > 0
-    assert written.tolist() == [[True, False, False], [False, False, True]]
+    written = np.abs(memory.hidden[:, 0]).sum(-1) > 0
+    assert written.tolist() == [[True, False], [False, False], [False, True]]
     z = Layer.input.weight @ table[0]
     i, _, g, o = np.split(z, 4)
     c = np.tanh(g) / (1 + np.exp(-i))
-    assert np.allclose(memory.cell[0, 1, 2], c, atol=1e-6)
-    assert np.allclose(memory.hidden[0, 1, 2], np.tanh(c) / (1 + np.exp(-o)), atol=1e-6)
+    assert np.allclose(memory.cell[2, 0, 1], c, atol=1e-6)
+    assert np.allclose(memory.hidden[2, 0, 1], np.tanh(c) / (1 + np.exp(-o)), atol=1e-6)
 
 
 def test_likeliest_names_what_is_no_number() -> None:

@@ -102,7 +102,7 @@ def forced(loop: Loop, tokens: np.ndarray) -> dict[str, np.ndarray]:
             plan.run()
         row["half"] ^= 1
         memory = loop.memory
-        h, c = (backend.read(x)[:, row["half"][0], 0] for x in (memory.hidden, memory.cell))
+        h, c = (backend.read(x)[0, :, row["half"][0]] for x in (memory.hidden, memory.cell))
         hidden.append(h[-1])
         projected.append(backend.read(memory.joint)[0])
         logits.append(seen["joint.logits"])

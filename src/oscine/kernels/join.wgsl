@@ -1,12 +1,11 @@
 // y[row, f] = relu(x[first + position + f] + joint[slot])    f < AHEAD, frames past the end repeat it
 // joint[slot] = W h' + b is kept, and computed only for rows that are fresh; h' is in the half of
-// hidden [LAYERS, 2, SLOTS, 4·P4] that track.half does not name. track [ROWS], x [.., J],
-// w [J, 4·P4], joint [SLOTS, J], y [ROWS·AHEAD, J]. A team computes one of J. Launch (some
+// hidden [slots, LAYERS, 2, 4·P4] that track.half does not name. track [ROWS], x [.., J],
+// w [J, 4·P4], joint [slots, J], y [ROWS·AHEAD, J]. A team computes one of J. Launch (some
 // workgroups, ROWS).
 // use _team_subgroup
 // use _weights_f32
 // use _track
-const SLOTS: u32 = 1u;
 const LAYERS: u32 = 1u;
 const P4: u32 = 1u;
 const J: u32 = 1u;
@@ -34,8 +33,8 @@ fn run(workgroup: vec3<u32>, workgroups: vec3<u32>) {
     return;
   }
   let fresh = track[base + FRESH] == 1u;
-  let slot = min(track[base + SLOT], SLOTS - 1u);
-  let above = (((LAYERS - 1u) * 2u + 1u - track[base + HALF]) * SLOTS + slot) * P4;
+  let slot = min(track[base + SLOT], arrayLength(&joint) / J - 1u);
+  let above = ((slot * LAYERS + LAYERS - 1u) * 2u + 1u - track[base + HALF]) * P4;
   let first = track[base + FIRST];
   let frame = track[base + POSITION];
   let last = max(track[base + LENGTH], 1u) - 1u;

@@ -1,7 +1,7 @@
 // The decision of each row: over the frames of its block, past blanks, up to a label.
 // track [B]; parts [B·AHEAD, CHUNKS] as label_scan.wgsl leaves them; logits [B·AHEAD, STRIDE], of
 // which the last DURATIONS speak of durations; rules: V, most_symbols, the durations; decisions
-// [SLOTS, ROOM], those of a row at track.slot. An invocation puts the parts of one frame together,
+// [slots, ROOM], those of a row at track.slot. An invocation puts the parts of one frame together,
 // then the first walks. Launch (B); AHEAD <= 128.
 // use _track
 // use _never
@@ -9,7 +9,6 @@ const AHEAD: u32 = 1u;
 const CHUNKS: u32 = 1u;
 const STRIDE: u32 = 1u;
 const DURATIONS: u32 = 0u;
-const SLOTS: u32 = 1u;
 const ROOM: u32 = 1u;
 const BOOST: bool = false;
 
@@ -111,7 +110,7 @@ fn follow(from_node: u32, token: u32) -> u32 {
 
 fn walk(row: u32) {
   let base = row * WORDS;
-  let slot = min(track[base + SLOT], SLOTS - 1u);
+  let slot = min(track[base + SLOT], arrayLength(&decisions) / (ROOM * DECISION_WORDS) - 1u);
   let start = track[base + POSITION];
   var frame = start;
   var count = track[base + COUNT];

@@ -1,7 +1,7 @@
 // One LSTM layer of the prediction network for each row that is fresh:
 // z = W_input x + W_hidden h + b, four gates i f g o;  c' = σ(f) c + σ(i) tanh(g);  h' = σ(o) tanh(c')
 // x is table[track.token] in the lowest layer, h' of the layer below in others. hidden and cell
-// [LAYERS, 2, SLOTS, P]: a row's place is track.slot; track.half names the half that holds c and h,
+// [slots, LAYERS, 2, P]: a row's place is track.slot; track.half names the half that holds c and h,
 // c' and h' go to the other. track [ROWS], table [V + 1, P], weights [4·P, P], P = 4·P4. A team
 // computes one of P for up to four rows, with its weights read once. Launch (some workgroups,
 // ceil(ROWS / 4)).
@@ -9,7 +9,7 @@
 // use _weights_f32
 // use _track
 const ROWS: u32 = 1u;
-const SLOTS: u32 = 1u;
+const LAYERS: u32 = 1u;
 const LAYER: u32 = 0u;
 const P4: u32 = 1u;
 
@@ -22,15 +22,17 @@ const P4: u32 = 1u;
 @group(0) @binding(6) var<storage, read_write> cell: array<f32>;
 
 const P: u32 = 4u * P4;
-// Where a layer's halves begin, and those of the layer below; some compilers look at what never runs.
-const HERE: u32 = LAYER * 2u * SLOTS * P;
-const BELOW: u32 = (max(LAYER, 1u) - 1u) * 2u * SLOTS * P;
+const SLOT_SIZE: u32 = LAYERS * 2u * P;
+// Where a layer's halves begin in a slot, and those of the layer below; some compilers look at what
+// never runs.
+const HERE: u32 = LAYER * 2u * P;
+const BELOW: u32 = (max(LAYER, 1u) - 1u) * 2u * P;
 
 // What a row asks for, and where it finds it.
 struct Row {
   fresh: bool,
   token: u32,   // its embedding, in fours
-  before: u32,  // of a layer: the half that holds what was before the token
+  before: u32,  // of the slot's lowest layer: the half that holds what was before the token
   after: u32,   // and the half that gets what is after it
 }
 
@@ -38,10 +40,8 @@ fn row_at(row: u32) -> Row {
   let at = min(row, ROWS - 1u) * WORDS;
   let fresh = row < ROWS && track[at + DONE] == 0u && track[at + FRESH] == 1u;
   let half = track[at + HALF];
-  let slot = min(track[at + SLOT], SLOTS - 1u);
-  return Row(
-    fresh, track[at + TOKEN] * P4, (half * SLOTS + slot) * P, ((1u - half) * SLOTS + slot) * P,
-  );
+  let slot = min(track[at + SLOT], arrayLength(&hidden) / SLOT_SIZE - 1u) * SLOT_SIZE;
+  return Row(fresh, track[at + TOKEN] * P4, slot + half * P, slot + (1u - half) * P);
 }
 
 fn held(at: u32) -> vec4<f32> {

@@ -60,8 +60,8 @@ def predict_case(count: int, slots: int, labels: int, width: int, layers: int, h
         return {
             "rows": tracks(rng, count, slots, 9, labels, 9),
             "decisions": np.zeros((slots, 9), ops.DECISION),
-            "hidden": noise(rng, layers, 2, slots, width),
-            "cell": noise(rng, layers, 2, slots, width, spike=20.0),
+            "hidden": noise(rng, slots, layers, 2, width),
+            "cell": noise(rng, slots, layers, 2, width, spike=20.0),
             "joint": np.zeros((slots, 4), np.float32),
         }
 
@@ -92,8 +92,8 @@ def join_case(
             "x": noise(rng, slots * frames, joint),
             "rows": tracks(rng, count, slots, frames, 5, 9),
             "decisions": np.zeros((slots, 9), ops.DECISION),
-            "hidden": noise(rng, 2, 2, slots, width),
-            "cell": np.zeros((2, 2, slots, width), np.float32),
+            "hidden": noise(rng, slots, 2, 2, width),
+            "cell": np.zeros((slots, 2, 2, width), np.float32),
             "joint": noise(rng, slots, joint),
         }
 

@@ -34,7 +34,7 @@ class GpuTransducer(Recorder):
         return {"TEAM": "subgroup", "WORKGROUP": WORKGROUP}, ceil(rows / 2)
 
     def predict(self, table: Tensor, cells: tuple[Cell, ...], memory: Memory, track: Track) -> None:
-        rows, slots, width = track.rows.shape[0], memory.hidden.shape[2], table.shape[1]
+        rows, width = track.rows.shape[0], table.shape[1]
         if width % 4:
             raise DeviceError(
                 f"{self.name}: a prediction network of width {width} is no multiple of 4, as "
@@ -54,12 +54,12 @@ class GpuTransducer(Recorder):
                 ],
                 (groups, ceil(rows / 4)),
                 work=64.0 * rows * width * width,  # it waits for memory, not for sums
-                ROWS=rows, SLOTS=slots, LAYER=layer, P4=width // 4, WEIGHTS=kinds.pop(), **team,
+                ROWS=rows, LAYERS=len(cells), LAYER=layer, P4=width // 4, WEIGHTS=kinds.pop(),
+                **team,
             )  # fmt: skip
 
     def join(self, x: Tensor, project: Linear, memory: Memory, track: Track, block: int) -> Tensor:
         (joint, width), rows = project.weight.shape, track.rows.shape[0]
-        layers, _, slots, _ = memory.hidden.shape
         y = self.new(rows * block, joint)
         team, groups = self.teams(joint)
         self.add(
@@ -67,7 +67,7 @@ class GpuTransducer(Recorder):
             [x, project.weight, project.bias, track.rows, memory.hidden, memory.joint, y],
             (groups, rows),
             work=8.0 * rows * joint * width,
-            SLOTS=slots, LAYERS=layers, P4=width // 4, J=joint, AHEAD=block,
+            LAYERS=memory.hidden.shape[1], P4=width // 4, J=joint, AHEAD=block,
             BIAS=project.bias is not None, WEIGHTS=weights_of(project.weight), **team,
         )  # fmt: skip
         return y
@@ -75,7 +75,7 @@ class GpuTransducer(Recorder):
     def pick_labels(
         self, logits: Tensor, rules: Tensor, track: Track, boost: Boost | None = None
     ) -> None:
-        (slots, room), (looks, stride) = track.decisions.shape, logits.shape
+        (looks, stride), room = logits.shape, track.decisions.shape[1]
         rows, durations = track.rows.shape[0], rules.shape[0] - RULES_HEAD
         block = looks // rows
         if block > MOST_AHEAD:
@@ -91,8 +91,8 @@ class GpuTransducer(Recorder):
         )  # fmt: skip
         self.add(
             "label_pick", [parts, logits, rules, track.rows, track.decisions, *tree], (rows,),
-            AHEAD=block, CHUNKS=chunks, STRIDE=stride, DURATIONS=durations, SLOTS=slots,
-            ROOM=room, BOOST=boost is not None,
+            AHEAD=block, CHUNKS=chunks, STRIDE=stride, DURATIONS=durations, ROOM=room,
+            BOOST=boost is not None,
         )  # fmt: skip
 
     def likeliest(self, logits: Tensor) -> Tensor:

@@ -68,19 +68,20 @@ class Transducing:
             return
         before, slots = rows["half"], rows["slot"]
         x = table[rows["token"]]
-        for cell, hidden, carry in zip(cells, memory.hidden, memory.cell, strict=True):
-            z = self.linear(x, cell.input) + self.linear(hidden[before, slots], cell.hidden)
+        for layer, cell in enumerate(cells):
+            hidden, carry = memory.hidden[:, layer], memory.cell[:, layer]
+            z = self.linear(x, cell.input) + self.linear(hidden[slots, before], cell.hidden)
             i, f, g, o = np.split(z, 4, axis=1)
-            c = sigmoid(f) * carry[before, slots] + sigmoid(i) * np.tanh(g)
+            c = sigmoid(f) * carry[slots, before] + sigmoid(i) * np.tanh(g)
             x = sigmoid(o) * np.tanh(c)
-            hidden[1 - before, slots], carry[1 - before, slots] = x, c
+            hidden[slots, 1 - before], carry[slots, 1 - before] = x, c
 
     def join(
         self: Multiplies, x: Array, project: Linear, memory: Memory, track: Track, block: int
     ) -> Array:
         rows, fresh = track.rows, fresh_rows(track)
         if len(fresh):
-            hidden = memory.hidden[-1, 1 - fresh["half"], fresh["slot"]]
+            hidden = memory.hidden[fresh["slot"], -1, 1 - fresh["half"]]
             memory.joint[fresh["slot"]] = self.linear(hidden, project)
         running = np.flatnonzero(rows["done"] == 0)
         last = np.maximum(rows["length"][running].astype(int), 1) - 1

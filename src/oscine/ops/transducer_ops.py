@@ -72,7 +72,7 @@ class Track:
 
 @dataclass(frozen=True, slots=True)
 class Memory:
-    """The prediction network's: hidden and cell [Y, 2, S, P], and its projection, joint [S, J].
+    """The prediction network's: hidden and cell [S, Y, 2, P], and its projection, joint [S, J].
 
     Of the two halves track.half tells the one from before track.token; the other is the one after
     it, once the network has run. So a label is taken back by not turning the halves over.

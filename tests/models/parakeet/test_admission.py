@@ -62,7 +62,7 @@ class Batch:
         self.encoded = backend.slot((UTTERANCES, FRAMES, config.width))
         self.staging = backend.slot((UTTERANCES, FRAMES, config.joint))
         self.pool = self.noisy(PLACES, FRAMES, config.joint)
-        halves = layers, 2, SLOTS, width
+        halves = SLOTS, layers, 2, width
         self.memory = Memory(
             self.noisy(*halves), self.noisy(*halves), self.noisy(SLOTS, config.joint)
         )
@@ -113,11 +113,8 @@ class Batch:
         backend.write(self.encoded, padded[None], at=1)
         self.project.run()
         backend.copy(self.staging, self.pool, [(1, place)])
-        layers, _, slots, width = self.memory.hidden.shape
         for memory in (self.memory.hidden, self.memory.cell):
-            flat = backend.view(memory, (layers * 2 * slots, width))
-            for layer in range(layers):
-                backend.write(flat, np.zeros((1, width), np.float32), at=layer * 2 * slots + slot)
+            backend.write(memory, np.zeros((1, *memory.shape[1:]), np.float32), at=slot)
         state = np.zeros(1, TRACK)
         state["length"], state["first"], state["limit"] = length, place * FRAMES, ROOM
         state["token"], state["fresh"], state["slot"] = self.blank, 1, slot
@@ -132,10 +129,9 @@ class Batch:
     def hold(self) -> tuple[Any, ...]:
         """All memory by slot."""
         memory = self.memory
-        hidden, cell, joint, decisions = self.backend.snapshot(
+        return self.backend.snapshot(
             memory.hidden, memory.cell, memory.joint, self.track.decisions
         )()
-        return hidden.swapaxes(0, 2), cell.swapaxes(0, 2), joint, decisions
 
 
 def decoded(

@@ -285,7 +285,7 @@ def test_prediction_and_joint_networks_are_upstreams(backend: Any, case: str) ->
     weights, arrays, _ = golden(case)
     config, w = weights.config, ops.upload(backend, weights.transducer)
     frames = len(arrays["enc_proj"])
-    halves = config.predictor_layers, 2, 1, config.predictor
+    halves = 1, config.predictor_layers, 2, config.predictor
     memory = Memory(backend.slot(halves), backend.slot(halves), backend.slot((1, config.joint)))
     track = Track(backend.slot((1,), TRACK), backend.slot((1, 8), np.uint32))
     projected = backend.slot((frames, config.joint))
@@ -305,13 +305,13 @@ def test_prediction_and_joint_networks_are_upstreams(backend: Any, case: str) ->
         row["half"] ^= 1
         half = int(row["half"][0])
         hidden, cell = backend.read(memory.hidden), backend.read(memory.cell)
-        assert np.abs(hidden[-1, half, 0] - arrays["pred_lstm"][index]).max() < 1e-4
+        assert np.abs(hidden[0, -1, half] - arrays["pred_lstm"][index]).max() < 1e-4
         joint = backend.read(memory.joint)[0]
         assert np.abs(joint - arrays["pred_proj"][index]).max() < 1e-4
         found = backend.read(out)[arrays["joint_frames"]]
         assert np.abs(found - arrays["joint_logits"][:, index]).max() < LOGITS
-    assert np.abs(hidden[:, half, 0] - arrays["pred_state_h"]).max() < 1e-4
-    assert np.abs(cell[:, half, 0] - arrays["pred_state_c"]).max() < 1e-4
+    assert np.abs(hidden[0, :, half] - arrays["pred_state_h"]).max() < 1e-4
+    assert np.abs(cell[0, :, half] - arrays["pred_state_c"]).max() < 1e-4
 
 
 def test_ctc_is_upstreams(backend: Any) -> None:

@@ -120,7 +120,7 @@ class TransducerLines(Lines):
         self.track = Track(
             backend.slot((lines,), TRACK), backend.slot((lines, self.room), DECISION)
         )
-        halves = config.predictor_layers, 2, lines, config.predictor
+        halves = lines, config.predictor_layers, 2, config.predictor
         self.memory = Memory(
             backend.slot(halves), backend.slot(halves), backend.slot((lines, config.joint))
         )
@@ -202,8 +202,8 @@ class TransducerLines(Lines):
         hidden, cell = self.decoder.backend.snapshot(self.memory.hidden, self.memory.cell)()
         return [
             Carried(
-                hidden[:, row["half"], line].copy(),
-                cell[:, row["half"], line].copy(),
+                hidden[line, :, row["half"]].copy(),
+                cell[line, :, row["half"]].copy(),
                 int(row["token"]),
                 int(row["position"]) - int(row["length"]),
                 int(row["node"]),

@@ -111,12 +111,12 @@ def initial_track(
 def initial_memory(
     spans: Sequence[Span], lines: int, config: ParakeetConfig
 ) -> tuple[NDArray[np.float32], NDArray[np.float32]]:
-    """hidden and cell [Y, 2, lines, P]: what is carried, in the first half, or zeros."""
-    shape = config.predictor_layers, 2, lines, config.predictor
+    """hidden and cell [lines, Y, 2, P]: what is carried, in the first half, or zeros."""
+    shape = lines, config.predictor_layers, 2, config.predictor
     hidden, cell = np.zeros(shape, np.float32), np.zeros(shape, np.float32)
     for line, span in enumerate(spans):
         if span.carried is not None:
-            hidden[:, 0, line], cell[:, 0, line] = span.carried.hidden, span.carried.cell
+            hidden[line, :, 0], cell[line, :, 0] = span.carried.hidden, span.carried.cell
     return hidden, cell
 
 
