@@ -28,7 +28,7 @@ from oscine.models.whisper.config import WhisperConfig
 from oscine.models.whisper.lanes import BURST
 from oscine.models.whisper.runner import WhisperRunner
 from oscine.models.whisper.weights import WhisperWeights
-from oscine.ops.gpu import Gpu
+from oscine.ops.webgpu import Gpu
 
 MEAN_LENGTH = 4 + 8 * BURST // 2  # positions in a line's cache, over the timed steps
 

@@ -3,7 +3,7 @@
 
 Usage: codec.py [--frames 4] [--device gpu] [--repeat 10] [--all | --voices]. Microseconds an op on
 the GPU itself, in a chain over several copies of the weight, so that no cache holds them; TFLOP/s.
-With --all every tiling beside the chosen one: ops.gpu_codec.tiles and few are chosen from these
+With --all every tiling beside the chosen one: ops.webgpu.conv.tiles and few are chosen from these
 tables. The last line sums the chosen ones, as often as each comes in a call of so many frames.
 With --voices the whole decoder instead, random weights, for several voices in one call:
 milliseconds a frame of each voice, and the memory that a voice takes.
@@ -29,8 +29,8 @@ from oscine.gpu.plan import Plan
 from oscine.gpu.profile import Profile
 from oscine.models.qwen3_tts.codec_engine import CodecDecoder
 from oscine.models.qwen3_tts.codec_weights import load_codec
-from oscine.ops import UTTERANCE, Linear, Snake, Taps, gpu_codec
-from oscine.ops.gpu import Gpu
+from oscine.ops import UTTERANCE, Linear, Snake, Taps
+from oscine.ops.webgpu import Gpu, conv
 
 #: Rows a frame, outputs, places, inputs, dilation, how often.
 SHAPES = (
@@ -54,8 +54,8 @@ SHAPES = (
 )
 VOICES, FRAMES = (1, 4, 16), (1, 4, 12)  # of a call
 NOISE = (np.random.default_rng(0).standard_normal(1 << 20) * 0.02).astype(np.float32)
-CHOSEN = {"few": gpu_codec.few, "tiles": gpu_codec.tiles, "SHORT": gpu_codec.SHORT}
-Choice = tuple[str, dict[str, Any]]  # and what of gpu_codec it stands on
+CHOSEN = {"few": conv.few, "tiles": conv.tiles, "SHORT": conv.SHORT}
+Choice = tuple[str, dict[str, Any]]  # and what of conv it stands on
 
 
 @dataclass
@@ -110,7 +110,7 @@ class Bench:
 
 def others(rows: int, outputs: int, depth: int) -> Iterator[Choice]:
     """Every way that might pay."""
-    if outputs <= gpu_codec.NARROW_OUTPUTS:
+    if outputs <= conv.NARROW_OUTPUTS:
         return
     if rows <= 64:
         for tile in (4, 8, 16):
@@ -179,7 +179,7 @@ def main() -> None:
         ways: list[Choice] = [("chosen", CHOSEN)]
         for label, how in ways + arguments.all * list(others(rows, outputs, depth)):
             for key, value in {**CHOSEN, **how}.items():
-                setattr(gpu_codec, key, value)
+                setattr(conv, key, value)
             micro = bench.microseconds(partial(bench.convolve))
             tflops = 2e-6 * rows * outputs * depth / micro
             print(f"    {micro:7.1f} µs {tflops:5.1f} TFLOP/s {label}", flush=True)

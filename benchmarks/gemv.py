@@ -4,7 +4,7 @@
 Usage: gemv.py [--rows 1] [--pairs] [--device gpu] [--copies 64] [--repeat 15]. --pairs:
 gemv_pairs at the shapes of a frame of Qwen3-TTS 1.7B, in bfloat16. Microseconds a dispatch on the
 GPU itself, in a dependent chain over several copies of the weight, so that no cache holds them;
-GB/s and the share of --bandwidth (TB/s). ops.gpu.Gpu.team and rows_team are chosen from these
+GB/s and the share of --bandwidth (TB/s). ops.webgpu.Gpu.team and rows_team are chosen from these
 tables. One JSON line a case.
 """
 
@@ -24,9 +24,9 @@ from oscine.gpu.kernels import Parameter
 from oscine.gpu.plan import Plan
 from oscine.gpu.profile import Profile
 from oscine.gpu.tensor import Tensor
-from oscine.ops.gpu import Gpu
-from oscine.ops.gpu_few_rows import GEMV_ROWS
-from oscine.ops.gpu_recorder import MOST_GROUPS
+from oscine.ops.webgpu import Gpu
+from oscine.ops.webgpu.gemv import GEMV_ROWS
+from oscine.ops.webgpu.recorder import MOST_GROUPS
 
 #: outputs, inputs, norm folded: qkv, out, query, fc1, fc2, the head, of width 1280.
 SHAPES = (

@@ -39,7 +39,7 @@ from oscine.models.whisper.weights import (
     EncoderWeights,
     WhisperWeights,
 )
-from oscine.ops.gpu import Gpu
+from oscine.ops.webgpu import Gpu
 
 #: n_mels, width, heads, encoder layers, decoder layers, vocabulary: specs of the released sizes.
 SIZES = {

@@ -116,7 +116,7 @@ def empty_home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path
 @pytest.fixture(scope="session")
 def gpu(device: Any) -> Any:
     """The op vocabulary on the chosen device, as `oscine.load` would open it."""
-    from oscine.ops.gpu import Gpu
+    from oscine.ops.webgpu import Gpu
 
     return Gpu(device)
 
@@ -125,6 +125,6 @@ def gpu(device: Any) -> Any:
 def plain_gpu(adapter: Any) -> Any:
     """The same adapter as hardware without any optional feature would be."""
     from oscine.gpu.device import open_device
-    from oscine.ops.gpu import Gpu
+    from oscine.ops.webgpu import Gpu
 
     return Gpu(open_device(adapter, without=adapter.features))

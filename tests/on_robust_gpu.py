@@ -15,7 +15,7 @@ import numpy as np
 from oscine import ops
 from oscine.gpu.device import choose, open_device
 from oscine.ops.check import CASES, run_case
-from oscine.ops.gpu import Gpu
+from oscine.ops.webgpu import Gpu
 
 READING = ("embed", "pick_labels", "join", "frame_input", "look_up")
 

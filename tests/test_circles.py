@@ -26,6 +26,10 @@ ALLOWED = {
     ("models.parakeet.lines", "models.parakeet.decode"),
 }
 
+#: Folders whose own folders are parts of them: `ops` presents what its reference defines, which
+#: stands on the types of `ops`.
+WITH_ROOMS = ("ops",)
+
 MODULES = frozenset(map(module, FILES))
 PACKAGES = frozenset(module(file) for file in FILES if file.name == "__init__.py")
 
@@ -105,6 +109,9 @@ def without(graph: Graph, arrows: Collection[tuple[str, str]]) -> dict[str, set[
 
 def folder(name: str) -> str:
     """Where a module is; each of the modules beside the folders is a floor of its own."""
+    for whole in WITH_ROOMS:
+        if name.startswith(whole + "."):
+            return whole
     return name if name in PACKAGES or "." not in name else name.rpartition(".")[0]
 
 

@@ -31,8 +31,8 @@ from oscine.models.whisper.pipeline import Whisper
 from oscine.models.whisper.runner import WhisperRunner
 from oscine.models.whisper.sequences import Decode, Request
 from oscine.models.whisper.weights import WhisperWeights, load_weights
-from oscine.ops.gpu import Gpu
 from oscine.ops.reference import Reference
+from oscine.ops.webgpu import Gpu
 from oscine.weights import Checkpoint
 
 from .test_plug_in import PLUG_INS, TONES, checkpoint, write

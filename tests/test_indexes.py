@@ -28,10 +28,10 @@ from oscine.models.parakeet.weights import load_weights as load_parakeet
 from oscine.models.whisper.runner import WhisperRunner
 from oscine.models.whisper.sequences import Align, Decode, Detect, Request
 from oscine.models.whisper.weights import load_weights
+from oscine.ops.cases.transducer import Layer
 from oscine.ops.check import CASES
-from oscine.ops.check_transducer import Layer
-from oscine.ops.gpu import Gpu
 from oscine.ops.reference import Reference
+from oscine.ops.webgpu import Gpu
 
 ROOT = Path(__file__).resolve().parent.parent
 KERNELS = ROOT / "src" / "oscine" / "kernels"

@@ -24,11 +24,6 @@ WRITTEN = sorted(
     if file.suffix in (".py", ".wgsl", ".sh", ".c") or file.parent.name == ".ci"
 )
 
-CASES = (
-    *("ops.check_cases", "ops.check_layers", "ops.check_decisions"),
-    *("ops.check_conformer", "ops.check_transducer", "ops.check_speech", "ops.check_codec"),
-)
-
 #: The folders of families; whoever adds one imports no other.
 FAMILIES = ("models.whisper", "models.parakeet", "models.qwen3_tts")
 
@@ -48,7 +43,9 @@ MAY_IMPORT = {
     "module_path": (),
     "hub": ("errors", "family", "files", "download", "inventory", "registry", "sources"),
     "verify": ("errors", "family", "files", "download", "hub", "inventory", "sources"),
-    "backends": (*("errors", "ops", "ops.reference", "ops.gpu", "ops.check", "ops.shadow", "gpu"),),
+    "backends": (
+        *("errors", "ops", "ops.reference", "ops.webgpu", "ops.check", "ops.shadow", "gpu"),
+    ),
     "loading": (
         *(
             "backends",
@@ -91,44 +88,24 @@ MAY_IMPORT = {
     "text": ("types", "errors", "files", "model_files"),
     "weights": ("types", "errors", "files", "model_files", "bfloat16"),
     "gpu": ("types", "errors", "bfloat16", "probe"),
-    "ops": (
-        *("errors", "bfloat16", "tree", "ops.conformer_ops", "ops.transducer_ops"),
-        *("ops.speech_ops", "ops.codec_ops", "ops.state", "ops.types"),
-    ),
-    "ops.state": (),
+    "ops": ("ops.backend", "ops.reference.vocabulary", "ops.state", "ops.types"),
     "ops.types": (),
-    "ops.reference": (
-        *("ops", "errors", "threads", "bfloat16", "probe", "ops.activations", "ops.codec"),
-        *("ops.conformer", "ops.decisions", "ops.speech", "ops.transducer"),
+    "ops.state": ("ops.types",),
+    "ops.facts": (),
+    "ops.reference": ("bfloat16", "ops.facts", "ops.state", "ops.types", "probe", "threads"),
+    "ops.backend": ("ops.reference.vocabulary", "ops.types", "tree"),
+    # Of the definitions a GPU's side takes how operands are checked, not how they are computed.
+    "ops.webgpu": (
+        *("bfloat16", "errors", "gpu", "ops.state", "ops.types"),
+        *("ops.reference.attention", "ops.reference.channels", "ops.reference.conv"),
     ),
-    "ops.activations": (),
-    "ops.conformer": ("ops", "threads", "ops.activations", "ops.conformer_ops"),
-    "ops.decisions": ("ops",),
-    "ops.transducer": ("ops", "ops.activations", "ops.transducer_ops"),
-    "ops.gpu": (
-        *("ops", "errors", "gpu", "ops.gpu_conformer", "ops.gpu_decisions", "ops.gpu_products"),
-        *("ops.gpu_recorder", "ops.gpu_transducer", "ops.gpu_speech", "ops.gpu_codec"),
-        "ops.gpu_few_rows",
-    ),
-    "ops.speech": ("ops", "threads", "bfloat16", "ops.speech_ops", "ops.decisions"),
-    "ops.codec": ("ops", "threads", "ops.activations", "ops.codec_ops"),
-    "ops.gpu_speech": ("ops", "errors", "gpu", "ops.gpu_recorder", "ops.gpu_products"),
-    "ops.gpu_codec": (
-        *("ops", "errors", "gpu", "ops.codec_ops", "ops.gpu_recorder", "ops.gpu_products"),
-    ),
-    "ops.gpu_transducer": ("ops", "errors", "gpu", "ops.gpu_recorder", "ops.transducer_ops"),
-    "ops.gpu_conformer": ("ops", "errors", "gpu", "ops.gpu_recorder", "ops.conformer_ops"),
-    "ops.gpu_decisions": ("ops", "errors", "gpu", "ops.gpu_recorder"),
-    "ops.gpu_products": ("ops", "errors", "gpu", "ops.gpu_recorder"),
-    "ops.gpu_few_rows": ("ops", "errors", "gpu", "ops.gpu_recorder", "ops.gpu_products"),
-    "ops.gpu_recorder": ("ops", "errors", "gpu", "bfloat16"),
     # These hold one side against the other.
-    "ops.check": ("ops", "errors", "gpu", "ops.gpu", "ops.reference", *CASES),
-    **{
-        cases: ("ops", "ops.check_cases", "ops.check_layers", "ops.decisions", "bfloat16")
-        for cases in CASES
-    },
-    "ops.shadow": ("ops", "errors", "gpu", "tree", "ops.gpu", "ops.reference", "ops.check"),
+    "ops.cases": ("bfloat16", "ops", "ops.reference.sampling"),
+    "ops.check": ("errors", "ops", "ops.cases", "ops.reference", "ops.webgpu"),
+    "ops.shadow": (
+        *("errors", "gpu", "ops", "ops.check", "ops.facts", "ops.reference", "ops.webgpu"),
+        "tree",
+    ),
     "engine": ("errors", "ops", "probe"),
     "models": (
         *("types", "errors", "files", "model_files", "bfloat16", "tree", "ops", "weights"),

@@ -20,9 +20,9 @@ from oscine.models.whisper.runner import WhisperRunner
 from oscine.models.whisper.sequences import Align, Decode, Request
 from oscine.models.whisper.weights import load_weights
 from oscine.ops import Norm
-from oscine.ops.gpu import Gpu
 from oscine.ops.reference import Reference
 from oscine.ops.shadow import Shadow
+from oscine.ops.webgpu import Gpu
 from oscine.probe import current_probe, probing
 
 GOLDEN = Path(__file__).resolve().parent / "goldens" / "whisper_multi"

@@ -293,7 +293,7 @@ def test_the_tree_is_the_tree() -> None:
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
 def test_files_of_ours_that_a_page_names_are_there(page: Path) -> None:
-    """By their path in the repository, or by the end of it: `weights.py`, `ops/gpu.py`."""
+    """By their path in the repository, or by the end of it: `weights.py`, `ops/state.py`."""
     named = set(re.findall(r"`([\w./]+\.(?:py|sh|wgsl|toml))`", page.read_text("utf-8")))
     folders = ("src", "tests", "tools", "benchmarks", "examples", "requirements")
     there = [

@@ -51,7 +51,7 @@ def open_backend(device: str) -> Backend:
 
         return Reference()
     from oscine.gpu.device import choose, open_device
-    from oscine.ops.gpu import Gpu
+    from oscine.ops.webgpu import Gpu
 
     return Gpu(open_device(choose(device)))
 

@@ -136,7 +136,7 @@ def checked(step: Step) -> Backend:
     """
     from oscine.gpu.device import open_device
     from oscine.ops.check import self_check
-    from oscine.ops.gpu import Gpu
+    from oscine.ops.webgpu import Gpu
 
     if step.adapter is None:
         raise step.problem or DeviceError(f"{step.name}: no adapter")

@@ -13,7 +13,7 @@ from oscine.cli import run
 from oscine.gpu.profile import QUERIES, Profile, wanted
 from oscine.models.whisper.runner import WhisperRunner
 from oscine.models.whisper.weights import load_weights
-from oscine.ops.gpu import Gpu
+from oscine.ops.webgpu import Gpu
 
 GOLDENS = Path(__file__).resolve().parent.parent / "goldens"
 MODEL = GOLDENS / "whisper_multi"

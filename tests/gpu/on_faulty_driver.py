@@ -23,7 +23,7 @@ from oscine.errors import DeviceLostError, DeviceMemoryError
 from oscine.gpu import device as devices
 from oscine.gpu.device import choose, open_device
 from oscine.loading import load
-from oscine.ops.gpu import Gpu
+from oscine.ops.webgpu import Gpu
 
 GOLDEN = Path(__file__).resolve().parents[1] / "goldens" / "whisper_multi"
 PIECE = 8 << 20

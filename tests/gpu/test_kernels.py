@@ -13,7 +13,7 @@ from oscine import ops
 from oscine.errors import DeviceError
 from oscine.gpu.device import Device
 from oscine.gpu.kernels import Kernels, for_implementation, load, text
-from oscine.ops import activations, decisions
+from oscine.ops.reference import activations, sampling
 
 FILES = sorted(
     file.name.removesuffix(".wgsl")
@@ -209,7 +209,7 @@ def test_noise_is_made_of_the_same_constants() -> None:
     assert hashed == ["747796405", "2891336453", "277803737"]
     shift, scale = re.findall(r">> (\d+)u;\n.*\+ 0\.5\) \* ([\d.e-]+)\)", text("pick_scan"))[0]
     assert (int(shift), float(scale)) == (9, 2**-23)
-    assert list(decisions.counter_hash(1, 2, np.arange(3))) == [
+    assert list(sampling.counter_hash(1, 2, np.arange(3))) == [
         pcg(token ^ pcg(pcg(1) ^ 2)) for token in range(3)
     ]
 
@@ -217,8 +217,8 @@ def test_noise_is_made_of_the_same_constants() -> None:
 def test_noise_is_finite_whatever_the_hash(monkeypatch: pytest.MonkeyPatch) -> None:
     """A uniform number rounded up to 1 would be infinite noise: any token at all."""
     ends = np.array([0, 2**32 - 1], np.uint32)
-    monkeypatch.setattr(decisions, "counter_hash", lambda seed, count, ids: ends)
-    low, high = decisions.gumbel(0, 0, np.arange(2))
+    monkeypatch.setattr(sampling, "counter_hash", lambda seed, count, ids: ends)
+    low, high = sampling.gumbel(0, 0, np.arange(2))
     assert -3 < low < 0 < 16 < high < 17
 
 

@@ -13,8 +13,8 @@ from oscine.bfloat16 import BFLOAT16, widen
 from oscine.errors import DeviceError, DeviceMemoryError
 from oscine.gpu.device import Device
 from oscine.gpu.memory import Memory
-from oscine.ops.gpu import Gpu
 from oscine.ops.reference import Reference
+from oscine.ops.webgpu import Gpu
 
 pytestmark = pytest.mark.gpu
 

@@ -16,8 +16,8 @@ from oscine.errors import DeviceError
 from oscine.gpu import plan as plans
 from oscine.gpu.plan import Dispatch, Pool
 from oscine.gpu.tensor import Tensor
-from oscine.ops.gpu import Gpu
 from oscine.ops.reference import Reference
+from oscine.ops.webgpu import Gpu
 
 FLOAT = np.dtype(np.float32)
 

@@ -12,7 +12,7 @@ from typing import Any
 from oscine.gpu.device import choose, open_device
 from oscine.gpu.plan import Plan
 from oscine.ops.check import CASES, run_case
-from oscine.ops.gpu import Gpu
+from oscine.ops.webgpu import Gpu
 
 #: In subgroups of eight and more their lanes exchange values directly, else by shared memory.
 EXCHANGING = {"gemm_rows", "convolve_rows"}

@@ -20,21 +20,21 @@ import pytest
 
 from oscine import ops
 from oscine.gpu.kernels import load
-from oscine.ops import Cache, Memory, Ops, Pool, State, Track, Utterances, check, shadow
+from oscine.gpu.tensor import Tensor
+from oscine.ops import Ops, check, shadow
 from oscine.ops.check import Case
-from oscine.ops.codec import Coding
-from oscine.ops.codec_ops import CodecOps
-from oscine.ops.gpu import Gpu
-from oscine.ops.gpu_codec import GpuCodec
+from oscine.ops.facts import Facts
 from oscine.ops.reference import Reference
-from oscine.tree import tree_leaves
+from oscine.ops.reference.channels import ChannelOps
+from oscine.ops.webgpu import Gpu
+from oscine.ops.webgpu.channels import GpuChannels
+from oscine.tree import tree_paths
 
 ROOT = Path(__file__).resolve().parents[2]
 PAGE = (ROOT / "docs" / "indexes.md").read_text("utf-8")
 CONTRIBUTING = (ROOT / "CONTRIBUTING.md").read_text("utf-8")
-#: They name, keep or rename a tensor: no kernel, no case; shadow mode has methods for them.
+#: They name, keep or rename a tensor: no facts, kernel or case; shadow mode has methods for them.
 PLAIN = {"keep", "reshape", "probe"}
-WRITTEN_TREES = State | Cache | Pool | Track | Memory | Utterances
 MOST_BUFFERS = 8
 #: Two cases are left out: their weights take as long to make as those of all others.
 CASES = tuple(case for case in check.CASES if not re.match(r"linear 1x64x\d{5}", case.name))
@@ -42,28 +42,36 @@ WHOLE_NUMBERS = re.compile(r"var<storage, \w+> \w+: array<(?:u32|vec\d<u32>)>")
 
 
 def vocabulary() -> dict[str, Callable[..., Any]]:
-    """Every op by name, as the protocols declare it."""
-    named = {name: op for kind in Ops.__mro__ for name, op in vars(kind).items() if callable(op)}
-    return {name: op for name, op in named.items() if not name.startswith("_")}
+    """Every op by name, as it is defined."""
+    return {
+        name: getattr(Ops, name)
+        for kind in Ops.__mro__
+        for name, one in vars(kind).items()
+        if callable(one) and not name.startswith("_")
+    }
 
 
 # -- what the cases do ----------------------------------------------------------------------------
 
 
 @dataclass
-class Facts:
+class Seen:
     """What the table of cases shows of the ops that it calls."""
 
     cases: dict[str, list[str]] = field(default_factory=lambda: defaultdict(list))
-    trees_written: set[str] = field(default_factory=set)  # ops that write a State or the like
-    slots_written: dict[str, set[str]] = field(default_factory=lambda: defaultdict(set))
-    void: set[str] = field(default_factory=set)  # ops whose rows of finished lines mean nothing
-    unnamed: list[str] = field(default_factory=list)  # cases that write what they do not compare
+    written: dict[str, set[str]] = field(default_factory=lambda: defaultdict(set))  # by op
+    void: set[str] = field(default_factory=set)  # ops whose rows of finished sequences mean nothing
     kernels: dict[str, set[str]] | None = None  # by op; None: nothing was recorded
+    bound: dict[str, set[str]] = field(default_factory=lambda: defaultdict(set))  # to be written
 
 
-def content(tree: Any) -> list[bytes]:
-    return [array.tobytes() for array in tree_leaves(tree)]
+def tensors(given: dict[str, Any], leaf: type) -> dict[str, Any]:
+    """The tensors among a call's operands, by the path that facts name them by."""
+    return {
+        f"{name}.{path}" if path else name: tensor
+        for name, tree in given.items()
+        for path, tensor in tree_paths(tree, leaf).items()
+    }
 
 
 class Spy:
@@ -86,22 +94,18 @@ class Spy:
         return call
 
 
-def facts_of(cases: tuple[Case, ...]) -> Facts:
+def seen_in(cases: tuple[Case, ...]) -> Seen:
     """Run every case once in NumPy, and see which operands each op changes."""
-    facts = Facts()
+    seen = Seen()
 
     def called(name: str, call: Callable[[], Any], given: dict[str, Any]) -> Any:
-        facts.cases[name].append(case.name)
-        if case.lines:
-            facts.void.add(name)
-        before = {key: content(value) for key, value in given.items()}
+        seen.cases[name].append(case.name)
+        operands = tensors(given, np.ndarray)
+        before = {path: array.tobytes() for path, array in operands.items()}
         result = call()
-        for key, value in given.items():
-            if content(value) != before[key]:
-                if isinstance(value, WRITTEN_TREES):
-                    facts.trees_written.add(name)
-                else:
-                    facts.slots_written[name].add(key)
+        if case.lines and result is not None:
+            seen.void.add(name)
+        seen.written[name] |= {p for p, array in operands.items() if array.tobytes() != before[p]}
         return result
 
     for case in cases:
@@ -109,100 +113,90 @@ def facts_of(cases: tuple[Case, ...]) -> Facts:
         weights, inputs = case.weights(rng), case.inputs(rng)
         reference = Reference()
         own = {name: ops.upload(reference, value) for name, value in weights.items()}
-        before = {name: content(value) for name, value in inputs.items()}
         case.call(Spy(reference, called), inputs, own)
-        changed = {name for name, value in inputs.items() if content(value) != before[name]}
-        if not changed <= set(case.compare):
-            facts.unnamed.append(f"{case.name} writes {sorted(changed - set(case.compare))}")
-    return facts
+    return seen
 
 
 @pytest.fixture(scope="module")
-def facts() -> Facts:
-    return facts_of(CASES)
+def seen() -> Seen:
+    return seen_in(CASES)
 
 
 # -- the steps ------------------------------------------------------------------------------------
 
 
-def parameters(function: Callable[..., Any]) -> list[tuple[str, Any, Any]]:
-    """Name, kind and default of each, without self."""
-    every = inspect.signature(function).parameters.values()
-    return [(one.name, one.kind, one.default) for one in every if one.name != "self"]
-
-
-def side(op: str, backend: type) -> str | None:
-    """What a side of the vocabulary has to be."""
-    own = getattr(backend, op, None)
-    if own is None:
-        return f"{backend.__name__} has no method of this name"
-    if parameters(own) != parameters(vocabulary()[op]):
-        return f"{backend.__name__} takes other parameters than the signature says"
-    return None
-
-
-def signature(op: str, facts: Facts) -> str | None:
-    told = inspect.getdoc(vocabulary()[op]) or ""
-    return None if told.endswith(".") else "its signature has no docstring"
-
-
-def meaning(op: str, facts: Facts) -> str | None:
-    return side(op, Reference)
-
-
-def gpu_side(op: str, facts: Facts) -> str | None:
-    return side(op, Gpu)
-
-
-def kernel(op: str, facts: Facts) -> str | None:
-    if facts.kernels is None or op in PLAIN:
-        return None
-    return None if facts.kernels.get(op) else "it records no kernel"
-
-
-def case(op: str, facts: Facts) -> str | None:
-    return None if op in PLAIN or op in facts.cases else "no case calls it"
-
-
-def shadowed(op: str, facts: Facts) -> str | None:
+def definition(op: str, seen: Seen) -> str | None:
+    own = vocabulary()[op]
+    if not (inspect.getdoc(own) or "").endswith("."):
+        return "it has no docstring"
     if op in PLAIN:
         return None if op in vars(shadow.Shadow) else "Shadow has no method of this name"
-    if op not in shadow.OPS:
-        return "it is not in shadow.OPS"
-    if op in facts.trees_written and op not in shadow.WRITERS:
-        return "it writes a state or cache, and is not in shadow.WRITERS"
-    if op in facts.void and op not in shadow.VOID:
-        return "it leaves rows of finished lines void, and is not in shadow.VOID"
-    slots = facts.slots_written.get(op)
-    if slots and slots != {shadow.WRITTEN.get(op)}:
-        return f"it writes {', '.join(sorted(slots))}, and shadow.WRITTEN does not say so"
+    facts = getattr(own, "facts", None)
+    if facts is None:
+        return "it declares no facts"
+    strays = undeclared(facts, seen.written[op]) | undeclared(facts, seen.bound[op])
+    if strays:
+        return f"it writes {', '.join(sorted(strays))}, and does not declare it"
+    if op in seen.cases:
+        idle = {path for path in facts.writes if not part_of(path, seen.written[op])}
+        if idle:
+            return f"it declares to write {', '.join(sorted(idle))}, and no case shows it"
+    if op in seen.void and not facts.masked:
+        return "it leaves rows of finished sequences void, and does not declare it"
     return None
 
 
-def indexes(op: str, facts: Facts) -> str | None:
-    kernels = (facts.kernels or {}).get(op, set())
+def part_of(declared: str, written: set[str]) -> set[str]:
+    """Those of the paths written that are, or are part of, a declared one."""
+    return {path for path in written if path == declared or path.startswith(declared + ".")}
+
+
+def undeclared(facts: Facts, written: set[str]) -> set[str]:
+    """Those of the paths written that no fact names."""
+    return written - {path for one in facts.writes for path in part_of(one, written)}
+
+
+def gpu_side(op: str, seen: Seen) -> str | None:
+    own = getattr(Gpu, op, None)
+    if own is None:
+        return "Gpu has no method of this name"
+    if inspect.signature(own) != inspect.signature(vocabulary()[op]):
+        return "Gpu takes other parameters than the definition"
+    return None
+
+
+def kernel(op: str, seen: Seen) -> str | None:
+    if seen.kernels is None or op in PLAIN:
+        return None
+    return None if seen.kernels.get(op) else "it records no kernel"
+
+
+def case(op: str, seen: Seen) -> str | None:
+    return None if op in PLAIN or op in seen.cases else "no case calls it"
+
+
+def indexes(op: str, seen: Seen) -> str | None:
+    kernels = (seen.kernels or {}).get(op, set())
     reading = {name for name in kernels if WHOLE_NUMBERS.search(kernel_text(name))}
     rows = {name for row in re.findall(r"^\| (`.*?) \|", PAGE, re.M) for name in row.split("`")}
     missing = reading - rows
     return f"docs/indexes.md has no row for {', '.join(sorted(missing))}" if missing else None
 
 
-STEPS: dict[str, Callable[[str, Facts], str | None]] = {
-    "signature": signature,
-    "meaning": meaning,
+STEPS: dict[str, Callable[[str, Seen], str | None]] = {
+    "definition": definition,
     "GPU": gpu_side,
     "kernel": kernel,
     "case": case,
-    "shadow": shadowed,
     "indexes": indexes,
 }
 
 
-def lacking(facts: Facts) -> dict[str, list[str]]:
+def lacking(seen: Seen) -> dict[str, list[str]]:
     """By op, the steps that were left out, with what is missing."""
     found: dict[str, list[str]] = {}
     for op in vocabulary():
-        problems = ((step, follow(op, facts)) for step, follow in STEPS.items())
+        problems = ((step, follow(op, seen)) for step, follow in STEPS.items())
         missing = [f"{step}: {problem}" for step, problem in problems if problem]
         if missing:
             found[op] = missing
@@ -221,33 +215,36 @@ def test_the_steps_are_those_of_contributing() -> None:
     assert re.findall(r"^  \d\. \*(\w+)\*", section, re.M) == list(STEPS)
 
 
-def test_every_op_has_every_step(facts: Facts) -> None:
-    assert lacking(facts) == {}
-    assert not facts.unnamed
+def test_every_op_has_every_step(seen: Seen) -> None:
+    assert lacking(seen) == {}
 
 
-def test_shadow_mode_expects_no_writing_that_no_case_shows(facts: Facts) -> None:
-    assert set(shadow.WRITERS) <= facts.trees_written
-    declared = {op: {slot} for op, slot in shadow.WRITTEN.items()}
-    assert declared | {"keep": {"slot"}} == facts.slots_written
-    assert {*shadow.WRITERS, *shadow.WRITTEN, *shadow.VOID} <= set(shadow.OPS)
+def bound_for_writing(kernel: str, operands: list[Any]) -> list[Any]:
+    """The operands of a dispatch that its kernel may write."""
+    ways = re.findall(r"var<storage, (\w+)>", load(kernel))
+    return [tensor for tensor, way in zip(operands, ways, strict=True) if way == "read_write"]
 
 
 @pytest.mark.gpu
 @pytest.mark.host
-def test_every_op_has_a_kernel_whose_indexes_are_bounded(
-    gpu: Gpu, facts: Facts, monkeypatch: pytest.MonkeyPatch
+def test_every_op_has_kernels_that_write_what_it_declares(
+    gpu: Gpu, seen: Seen, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Kernels are named and not compiled: other tests run them."""
     recorder = Gpu(gpu.device)
-    named: list[str] = []
-    kernels: dict[str, set[str]] = defaultdict(set)
-    recorder.add = lambda kernel, *given, **parameters: named.append(kernel)  # type: ignore[method-assign]
+    named: list[tuple[str, list[Any]]] = []
+    found = replace(seen, kernels=defaultdict(set), bound=defaultdict(set))
+    assert found.kernels is not None
+    recorder.add = lambda kernel, given, *_, **__: named.append((kernel, given))  # type: ignore[method-assign]
 
     def called(name: str, call: Callable[[], Any], given: dict[str, Any]) -> Any:
         named.clear()
+        operands = tensors(given, Tensor)
         result = call()
-        kernels[name] |= set(named)
+        found.kernels[name] |= {kernel for kernel, _ in named}
+        for kernel, bound in named:
+            for tensor in bound_for_writing(kernel, bound):
+                found.bound[name] |= {path for path, own in operands.items() if own is tensor}
         return result
 
     for case in CASES:
@@ -256,16 +253,20 @@ def test_every_op_has_a_kernel_whose_indexes_are_bounded(
         theirs = {name: ops.upload(recorder, value) for name, value in weights.items()}
         slots = {name: recorder.slot(value.shape, value.dtype) for name, value in inputs.items()}
         case.call(Spy(recorder, called), slots, theirs)
-    assert lacking(replace(facts, kernels=kernels)) == {}
-    without = {**kernels, "concat": set()}
-    assert lacking(replace(facts, kernels=without)) == {"concat": ["kernel: it records no kernel"]}
-    unbounded = {**kernels, "concat": {"concat", "step_counter"}}
+    assert lacking(found) == {}
+    assert lacking(replace(found, kernels={**found.kernels, "concat": set()})) == {
+        "concat": ["kernel: it records no kernel"]
+    }
+    stray = replace(found, bound=defaultdict(set, {**found.bound, "concat": {"parts.0"}}))
+    problem = "definition: it writes parts.0, and does not declare it"
+    assert lacking(stray) == {"concat": [problem]}
+    unbounded = {**found.kernels, "concat": {"concat", "step_counter"}}
     monkeypatch.setattr(
         sys.modules[__name__], "kernel_text",
         lambda name: "var<storage, read> n: array<u32>;" if name == "step_counter" else "",
     )  # fmt: skip
     problem = "indexes: docs/indexes.md has no row for step_counter"
-    assert lacking(replace(facts, kernels=unbounded)) == {"concat": [problem]}
+    assert lacking(replace(found, kernels=unbounded)) == {"concat": [problem]}
 
 
 @pytest.mark.parametrize(
@@ -289,71 +290,62 @@ def other_parameters(self: Any, parts: Any, axis: int = 1) -> Any: ...
 @pytest.mark.parametrize(
     ("change", "missing"),
     [
-        (lambda m: m.delattr(Coding, "concat"), "meaning: Reference has no method of this name"),
-        (lambda m: m.delattr(GpuCodec, "concat"), "GPU: Gpu has no method of this name"),
+        (lambda m: m.delattr(GpuChannels, "concat"), "GPU: Gpu has no method of this name"),
         (
-            lambda m: m.setattr(GpuCodec, "concat", other_parameters),
-            "GPU: Gpu takes other parameters than the signature says",
+            lambda m: m.setattr(GpuChannels, "concat", other_parameters),
+            "GPU: Gpu takes other parameters than the definition",
         ),
         (
-            lambda m: m.setattr(Coding, "concat", other_parameters),
-            "meaning: Reference takes other parameters than the signature says",
+            lambda m: m.setattr(ChannelOps.concat, "__doc__", None),
+            "definition: it has no docstring",
         ),
-        (
-            lambda m: m.setattr(CodecOps.concat, "__doc__", None),
-            "signature: its signature has no docstring",
-        ),
-        (
-            lambda m: m.setattr(shadow, "OPS", tuple(op for op in shadow.OPS if op != "concat")),
-            "shadow: it is not in shadow.OPS",
-        ),
+        (lambda m: m.delattr(ChannelOps.concat, "facts"), "definition: it declares no facts"),
     ],
     ids=lambda value: value if isinstance(value, str) else "",
 )
 def test_an_op_that_lacks_a_step_is_named(
-    facts: Facts, monkeypatch: pytest.MonkeyPatch, change: Callable[[Any], None], missing: str
+    seen: Seen, monkeypatch: pytest.MonkeyPatch, change: Callable[[Any], None], missing: str
 ) -> None:
     change(monkeypatch)
-    assert lacking(facts) == {"concat": [missing]}
+    assert lacking(seen) == {"concat": [missing]}
 
 
 def test_an_op_that_no_case_calls_is_named() -> None:
     others = tuple(case for case in CASES if not case.name.startswith(("concat", "columns")))
-    found = lacking(facts_of(others[-12:]))
+    found = lacking(seen_in(others[-12:]))
     assert found["concat"] == found["columns"] == ["case: no case calls it"]
 
 
 @pytest.mark.parametrize(
-    ("op", "written", "missing"),
+    ("op", "facts", "problem"),
     [
-        ("pick", "WRITERS", "shadow: it writes a state or cache, and is not in shadow.WRITERS"),
-        ("quantise", "WRITTEN", "shadow: it writes codes, and shadow.WRITTEN does not say so"),
+        ("pick", Facts(("state.rows",)), "it writes state.tokens, and does not declare it"),
+        ("quantise", Facts(), "it writes codes, and does not declare it"),
+        (
+            "attend_cross",
+            Facts(("kv",), "state"),
+            "it declares to write kv, and no case shows it",
+        ),
         (
             "join",
-            "VOID",
-            "shadow: it leaves rows of finished lines void, and is not in shadow.VOID",
+            Facts(("memory.joint",)),
+            "it leaves rows of finished sequences void, and does not declare it",
         ),
     ],
 )
 def test_an_op_that_does_what_it_does_not_declare_is_named(
-    facts: Facts, monkeypatch: pytest.MonkeyPatch, op: str, written: str, missing: str
+    seen: Seen, monkeypatch: pytest.MonkeyPatch, op: str, facts: Facts, problem: str
 ) -> None:
-    declared: Any = getattr(shadow, written)
-    without = (
-        {name: declared[name] for name in declared if name != op}
-        if written == "WRITTEN"
-        else (tuple(name for name in declared if name != op))
-    )
-    monkeypatch.setattr(shadow, written, without)
-    assert lacking(facts) == {op: [missing]}
+    monkeypatch.setattr(vocabulary()[op], "facts", facts)
+    assert lacking(seen) == {op: [f"definition: {problem}"]}
 
 
-def test_an_op_that_was_only_declared_lacks_all_else(
-    facts: Facts, monkeypatch: pytest.MonkeyPatch
+def test_an_op_that_was_only_named_lacks_all_else(
+    seen: Seen, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def softmax(self: Any, x: Any) -> Any:
         """Over the last axis."""
 
     monkeypatch.setattr(Ops, "softmax", softmax, raising=False)
-    steps = [problem.partition(":")[0] for problem in lacking(facts)["softmax"]]
-    assert steps == ["meaning", "GPU", "case", "shadow"]
+    steps = [problem.partition(":")[0] for problem in lacking(seen)["softmax"]]
+    assert steps == ["definition", "GPU", "case"]

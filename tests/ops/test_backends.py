@@ -10,9 +10,9 @@ import pytest
 from oscine.errors import DeviceError
 from oscine.gpu import memory
 from oscine.ops import STATE
-from oscine.ops.gpu import Gpu
 from oscine.ops.reference import Reference
 from oscine.ops.shadow import Shadow
+from oscine.ops.webgpu import Gpu
 
 
 @pytest.fixture(

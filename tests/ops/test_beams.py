@@ -16,8 +16,8 @@ from hypothesis import strategies as st
 from numpy.typing import NDArray
 
 from oscine import ops
-from oscine.ops.gpu import Gpu
 from oscine.ops.reference import Reference
+from oscine.ops.webgpu import Gpu
 
 Array = NDArray[Any]
 Model = Callable[[Sequence[int]], Array]

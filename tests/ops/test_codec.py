@@ -14,10 +14,10 @@ from numpy.typing import NDArray
 from oscine.errors import DeviceError
 from oscine.gpu.device import Device
 from oscine.ops import UTTERANCE, Linear, Snake, Taps
-from oscine.ops.check_cases import noise
-from oscine.ops.gpu import Gpu
-from oscine.ops.gpu_codec import tiles
+from oscine.ops.cases import noise
 from oscine.ops.reference import Reference
+from oscine.ops.webgpu import Gpu
+from oscine.ops.webgpu.conv import tiles
 
 Array = NDArray[Any]
 REFERENCE = Reference()
@@ -88,7 +88,7 @@ def test_convolve_is_the_sum_of_its_terms(count: int, width: int, taps: Taps) ->
 def test_convolve_in_blocks_is_the_whole(monkeypatch: pytest.MonkeyPatch) -> None:
     x, conv, taps = noise(np.random.default_rng(0), 5000, 4), convolution(3, 7, 4), Taps(6, 0, 2)
     whole = REFERENCE.convolve(x, conv, taps, add=np.ones((2500, 3), np.float32))
-    monkeypatch.setattr("oscine.ops.codec.COLUMN_BYTES", 1)
+    monkeypatch.setattr("oscine.ops.reference.conv.COLUMN_BYTES", 1)
     again = REFERENCE.convolve(x, conv, taps, add=np.ones((2500, 3), np.float32))
     np.testing.assert_allclose(again, whole, rtol=0, atol=1e-5)
 

@@ -10,9 +10,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
-from oscine.ops import Lengths, Linear, conformer
-from oscine.ops.gpu_conformer import GpuConformer
-from oscine.ops.reference import Reference
+from oscine.ops import Lengths, Linear
+from oscine.ops.reference import Reference, attention, conv
+from oscine.ops.webgpu.conv import GpuConv
 
 Array = NDArray[Any]
 
@@ -99,7 +99,7 @@ def test_subsampling_in_blocks_is_whole(monkeypatch: pytest.MonkeyPatch) -> None
     first, pairs = stem(1, 4, 2)
     mel, lengths = noise(2, 300, 16), Lengths(np.array([290], np.uint32))
     whole = OPS.subsample(mel, lengths, first, pairs)
-    monkeypatch.setattr(conformer, "IMAGE_BYTES", 5 * 4 * 4 * 9 << 2)
+    monkeypatch.setattr(conv, "IMAGE_BYTES", 5 * 4 * 4 * 9 << 2)
     np.testing.assert_array_equal(OPS.subsample(mel, lengths, first, pairs), whole)
 
 
@@ -167,8 +167,8 @@ def test_attention_in_blocks_is_whole(
 ) -> None:
     qkv, r, u, v = noise(1, 90, 24), noise(2, 199, 8), noise(3, 8), noise(4, 8)
     lengths = Lengths(np.array([83], np.uint32))
-    monkeypatch.setattr(conformer, "FEWEST_QUERIES", 7)
-    monkeypatch.setattr(conformer, "SCORE_BYTES", 1)
+    monkeypatch.setattr(attention, "FEWEST_QUERIES", 7)
+    monkeypatch.setattr(attention, "SCORE_BYTES", 1)
     got = OPS.attend_relative(qkv, r, u, v, lengths, 2, band)
     close(got[:83], attended(qkv[:83], r, u, v, 2, band))
 
@@ -210,7 +210,7 @@ def test_activations_of_linear() -> None:
 
 
 def test_lengths_to_record_plans_for_are_few_and_near() -> None:
-    gpu = object.__new__(GpuConformer)  # asked of no device
+    gpu = object.__new__(GpuConv)  # asked of no device
     padded = [gpu.padded_frames(count) for count in range(1, 20001)]
     assert all(length >= count for count, length in enumerate(padded, 1))
     assert all(length <= 1.25 * count for count, length in enumerate(padded, 1) if count > 64)

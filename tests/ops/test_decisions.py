@@ -16,8 +16,7 @@ from hypothesis import strategies as st
 from numpy.typing import NDArray
 
 from oscine import ops
-from oscine.ops import decisions
-from oscine.ops.reference import Reference
+from oscine.ops.reference import Reference, sampling
 
 Array = NDArray[Any]
 OPS = Reference()
@@ -242,7 +241,7 @@ def plain_hash(seed: int, count: int, id: int) -> int:
 
 @given(st.integers(0, 2**32 - 1), st.integers(0, 500), st.integers(0, 60000))
 def test_the_counter_hash(seed: int, count: int, id: int) -> None:
-    assert decisions.counter_hash(seed, count, np.array([id]))[0] == plain_hash(seed, count, id)
+    assert sampling.counter_hash(seed, count, np.array([id]))[0] == plain_hash(seed, count, id)
 
 
 @pytest.mark.parametrize("temperature", [0.4, 1.0])
@@ -264,14 +263,14 @@ def test_sampling_follows_the_softmax(temperature: float) -> None:
 
 def test_noise_hangs_on_seed_count_and_id_alone() -> None:
     ids = np.arange(100)
-    first = decisions.gumbel(5, 3, ids)
-    assert np.array_equal(first[40:60], decisions.gumbel(5, 3, ids[40:60]))
-    assert not np.array_equal(first, decisions.gumbel(5, 4, ids))
-    assert not np.array_equal(first, decisions.gumbel(6, 3, ids))
+    first = sampling.gumbel(5, 3, ids)
+    assert np.array_equal(first[40:60], sampling.gumbel(5, 3, ids[40:60]))
+    assert not np.array_equal(first, sampling.gumbel(5, 4, ids))
+    assert not np.array_equal(first, sampling.gumbel(6, 3, ids))
 
 
 def test_noise_is_finite_at_both_ends(monkeypatch: pytest.MonkeyPatch) -> None:
     ends = np.array([0, 2**32 - 1], np.uint32)
-    monkeypatch.setattr(decisions, "counter_hash", lambda seed, count, ids: ends)
-    low, high = decisions.gumbel(0, 0, np.arange(2))
+    monkeypatch.setattr(sampling, "counter_hash", lambda seed, count, ids: ends)
+    low, high = sampling.gumbel(0, 0, np.arange(2))
     assert -3 < low < -2 and 16 < high < 17

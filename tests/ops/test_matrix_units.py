@@ -9,10 +9,11 @@ import pytest
 
 from oscine.gpu import kernels
 from oscine.gpu.device import Device
-from oscine.ops import gpu_products
+from oscine.ops.cases.attention import projected_case
+from oscine.ops.cases.conv import conv_case
+from oscine.ops.cases.linear import linear_case
 from oscine.ops.check import Case, run_case
-from oscine.ops.check_layers import conv_case, linear_case, projected_case
-from oscine.ops.gpu import Gpu
+from oscine.ops.webgpu import Gpu, gemm
 
 #: A factor on the right is the place of its numbers in `tile`: first eight, steps down and across;
 #: one on the left is a lane's row of them, as what lies there may change. Sums are eight a lane.
@@ -112,7 +113,7 @@ REPLACED = {
 def test_tiles_of_matrix_units(
     rows: int, outputs: int, depth: int, shape: dict[str, int], grid: tuple[int, int, int]
 ) -> None:
-    assert gpu_products.matrix_tiles(rows, outputs, depth) == (shape, grid)
+    assert gemm.matrix_tiles(rows, outputs, depth) == (shape, grid)
 
 
 @pytest.mark.parametrize(
@@ -127,7 +128,7 @@ def test_tiles_of_matrix_units(
 def test_tiles_without_matrix_units(
     rows: int, outputs: int, depth: int, shape: dict[str, int], grid: tuple[int, int, int]
 ) -> None:
-    assert gpu_products.plain_tiles(rows, outputs, depth) == (shape, grid)
+    assert gemm.plain_tiles(rows, outputs, depth) == (shape, grid)
 
 
 @pytest.mark.gpu
@@ -158,7 +159,7 @@ def test_in_plain_wgsl(
         return source + IN_PLAIN_WGSL
 
     monkeypatch.setattr(kernels, "load", in_plain)
-    monkeypatch.setattr(gpu_products, "MATRIX_ENOUGH", 2)  # large tiles, in parts of the depth
+    monkeypatch.setattr(gemm, "MATRIX_ENOUGH", 2)  # large tiles, in parts of the depth
     gpu = Gpu(device)
     gpu.matrix = True
     result = run_case(gpu, case)

@@ -13,9 +13,9 @@ from typing import Any
 import pytest
 
 from oscine.gpu.device import Device
-from oscine.ops import check_conformer, gpu_conformer
+from oscine.ops.cases.conv import subsample_case
 from oscine.ops.check import CASES, Case, run_case
-from oscine.ops.gpu import Gpu
+from oscine.ops.webgpu import Gpu, conv
 
 pytestmark = pytest.mark.gpu
 
@@ -71,12 +71,12 @@ def test_subsampling_in_tiles_equals_its_meaning(
     gpu: Gpu, monkeypatch: pytest.MonkeyPatch, tile_bytes: int, tile: tuple[int, int]
 ) -> None:
     """Of a frame, of eight (the last of an utterance is not full), of everything."""
-    monkeypatch.setattr(gpu_conformer, "TILE_BYTES", tile_bytes)
-    case = check_conformer.subsample_case(2, 163, 80, 8)
+    monkeypatch.setattr(conv, "TILE_BYTES", tile_bytes)
+    case = subsample_case(2, 163, 80, 8)
     result = run_case(gpu, case, seed=1)
     print(f"largest difference {result.error:.2e} of the largest value")
     assert result.passed
-    assert gpu_conformer.tile_shape(2, 21, [80, 40, 20, 10], 8) == tile
+    assert conv.tile_shape(2, 21, [80, 40, 20, 10], 8) == tile
 
 
 def test_the_table_has_every_kernel(gpu: Gpu, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -11,8 +11,7 @@ from numpy.typing import NDArray
 
 from oscine import ops
 from oscine.bfloat16 import BFLOAT16
-from oscine.ops import activations, reference
-from oscine.ops.reference import Reference
+from oscine.ops.reference import Reference, activations, linear
 
 Array = NDArray[Any]
 
@@ -129,8 +128,8 @@ def test_bfloat16_is_widened() -> None:
 @pytest.mark.parametrize("rows", [1, 5, 383, 385, 900])
 @pytest.mark.parametrize("all_parts", [False, True])
 def test_linear(rows: int, all_parts: bool, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(reference, "TILE_BYTES", 4 * 40 * 30)  # 30 of the 70 outputs a tile,
-    monkeypatch.setattr(reference, "STRIP_RESULTS", 64)  # for 5 rows in strips of 12
+    monkeypatch.setattr(linear, "TILE_BYTES", 4 * 40 * 30)  # 30 of the 70 outputs a tile,
+    monkeypatch.setattr(linear, "STRIP_RESULTS", 64)  # for 5 rows in strips of 12
     x, weight = noise(4, rows, 40), noise(5, 70, 40)
     bias, add = noise(6, 70), noise(7, rows, 70)
     norm = ops.Norm(noise(8, 40), noise(9, 40))

@@ -14,9 +14,9 @@ from oscine import ops
 from oscine.errors import DeviceError
 from oscine.gpu.kernels import text
 from oscine.ops import SAMPLING, UTTERANCE, Cache, HeadNorms, Rotary, Utterances
-from oscine.ops.gpu import Gpu
 from oscine.ops.reference import Reference
-from oscine.ops.speech import filtered
+from oscine.ops.reference.sampling import filtered
+from oscine.ops.webgpu import Gpu
 
 ORACLE = Path(__file__).resolve().parents[3] / "shared" / "oracles" / "tts-seed0" / "sampler"
 

@@ -9,8 +9,8 @@ import pytest
 
 from oscine import ops
 from oscine.ops import SAMPLING, UTTERANCE, Cache, HeadNorms, Rotary, Utterances
-from oscine.ops.gpu import Gpu
 from oscine.ops.reference import Reference
+from oscine.ops.webgpu import Gpu
 
 B, S, FRAMES, GROUPS, IDS, POSITIONS, W = 6, 9, 6, 3, 40, 12, 4  # two heads of W share a key head
 END, UNTOUCHED = 14, 99

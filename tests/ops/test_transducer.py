@@ -15,9 +15,9 @@ from oscine.models.parakeet.boost import phrase_tree
 from oscine.models.parakeet.decode import Decoder
 from oscine.models.parakeet.weights import load_weights
 from oscine.ops import ARC, DECISION, NODE, TRACK, Boost, Linear, Memory, Track
-from oscine.ops.gpu import Gpu
 from oscine.ops.reference import Reference
 from oscine.ops.shadow import Shadow
+from oscine.ops.webgpu import Gpu
 
 GOLDEN = Path(__file__).resolve().parent.parent / "goldens" / "parakeet_tdt"
 V = 4  # labels

@@ -8,7 +8,7 @@ import numpy as np
 
 from checks.report import Report
 from oscine.ops import SAMPLING, STOP_END, UTTERANCE, Backend, Utterances
-from oscine.ops.speech import filtered
+from oscine.ops.reference.sampling import filtered
 
 PROBABILITY = 1e-6
 DRAWS = 64

@@ -18,7 +18,7 @@ from oscine.errors import DeviceError
 from oscine.gpu import device as gpu_device
 from oscine.gpu.device import Adapter
 from oscine.ops.check import CASES, Result, run_case
-from oscine.ops.gpu import Gpu
+from oscine.ops.webgpu import Gpu
 from oscine.terminal import printable
 
 app = typer.Typer(add_completion=False, rich_markup_mode=None)

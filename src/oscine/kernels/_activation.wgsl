@@ -1,4 +1,4 @@
-// GELU as x/2 (1 + erf(x/√2)); erf(x) ≈ x P(x²)/Q(x²) on [-4, 4], as in ops/reference.py.
+// GELU as x/2 (1 + erf(x/√2)); erf(x) ≈ x P(x²)/Q(x²) on [-4, 4], as in ops/reference/activations.py.
 // SiLU as x / (1 + e^-x), the exponent cut off where it would overflow.
 // The hyperbolic tangent as (e^2x - 1) / (e^2x + 1): WGSL promises five digits of its own.
 const ACTIVATION: u32 = 0u;  // 1: GELU, 2: SiLU, 3: ReLU, 4: ELU, 5: tanh, 6: sigmoid

@@ -1,4 +1,4 @@
-// Noise from a counter, as oscine.ops.decisions has it: PCG's output permutation, three times over.
+// Noise from a counter, as oscine.ops.reference.sampling has it: PCG's output permutation, three times over.
 fn pcg(value: u32) -> u32 {
   let x = value * 747796405u + 2891336453u;
   let word = ((x >> ((x >> 28u) + 4u)) ^ x) * 277803737u;

@@ -14,27 +14,30 @@ from numpy.typing import NDArray
 
 from oscine import ops
 from oscine.errors import DeviceError
-from oscine.ops import (
-    check_codec,
-    check_conformer,
-    check_decisions,
-    check_layers,
-    check_speech,
-    check_transducer,
+from oscine.ops.cases import (
+    Case,
+    Values,
+    attention,
+    channels,
+    conv,
+    embedding,
+    linear,
+    sampling,
+    transducer,
 )
-from oscine.ops.check_cases import Case, Values
-from oscine.ops.gpu import Gpu
 from oscine.ops.reference import Reference
+from oscine.ops.webgpu import Gpu
 
 Array = NDArray[Any]
 
 CASES: tuple[Case, ...] = (
-    *check_layers.CASES,
-    *check_decisions.CASES,
-    *check_conformer.CASES,
-    *check_transducer.CASES,
-    *check_speech.CASES,
-    *check_codec.CASES,
+    *linear.CASES,
+    *attention.CASES,
+    *conv.CASES,
+    *embedding.CASES,
+    *sampling.CASES,
+    *transducer.CASES,
+    *channels.CASES,
 )
 
 #: A minute of listening does not depend on these, but one second of checking does: the ops whose

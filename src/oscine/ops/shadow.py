@@ -8,7 +8,6 @@ a difference belongs to the op it is found in.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import fields
 from inspect import signature
 from operator import attrgetter
 from typing import Any
@@ -18,35 +17,16 @@ from numpy.typing import NDArray
 
 from oscine.errors import DeviceError
 from oscine.gpu.tensor import Tensor
-from oscine.ops import Cache, Memory, Pool, State, Track, Utterances
+from oscine.ops import Ops
 from oscine.ops.check import MATRIX_LIMIT, difference
-from oscine.ops.gpu import Gpu
+from oscine.ops.facts import facts_of
 from oscine.ops.reference import Reference, ReferencePlan
-from oscine.tree import tree_map
+from oscine.ops.webgpu import Gpu
+from oscine.tree import tree_leaves, tree_map
 
 LIMIT = MATRIX_LIMIT  # a wrong kernel is wrong by far more, rounding by less
 
-OPS = (
-    "conv1d", "layer_norm", "linear", "attention", "attend_self", "attend_cross", "cross_weights",
-    "embed", "take_rows", "no_speech", "penalise", "pick", "pick_beams", "probability",
-    "subsample", "relative_positions", "attend_relative", "gated_convolution",
-    "predict", "join", "pick_labels", "likeliest",
-    "rms_norm", "gated_linear", "attend_rotary", "last_rows", "sample", "embed_code", "frame_input",
-    "convolve", "depthwise", "snake", "activate", "concat", "columns", "look_up", "quantise",
-    "statistics", "scale_channels",
-)  # fmt: skip
-WRITERS = (  # of a State, Cache and the like
-    "attend_self", "no_speech", "pick", "pick_beams", "predict", "join", "pick_labels",
-    "attend_rotary", "sample",
-)  # fmt: skip
-#: Operands that are slots by themselves and written.
-WRITTEN = {
-    "embed_code": "total", "convolve": "memory", "depthwise": "memory", "quantise": "codes",
-}  # fmt: skip
-VOID = (  # in rows of finished lines
-    "attend_self", "attend_cross", "embed", "penalise", "join",
-    "attend_rotary", "last_rows", "embed_code", "frame_input",
-)  # fmt: skip
+OPS = facts_of(Ops)
 
 
 class Pair:
@@ -60,14 +40,6 @@ class Pair:
 def side(tree: Any, name: str) -> Any:
     """The operands with every pair replaced by one of its sides."""
     return tree_map(attrgetter(name), tree, Pair)
-
-
-def pairs_written(tree: Any) -> list[Pair]:
-    """The pairs inside what an op may write."""
-    if isinstance(tree, State | Cache | Pool | Track | Memory | Utterances):
-        values = [getattr(tree, f.name) for f in fields(tree)]
-        return [value for value in values if isinstance(value, Pair)]
-    return []
 
 
 def valid(running: NDArray[np.bool_] | None, *arrays: NDArray[Any]) -> tuple[NDArray[Any], ...]:
@@ -94,11 +66,11 @@ class Shadow:
         return lambda *operands, **options: self.both(name, operands, options)
 
     def both(self, name: str, operands: tuple[Any, ...], options: dict[str, Any]) -> Pair | None:
-        """One op on both sides, compared."""
+        """One op on both sides, compared: its result, and what it declares to write."""
         self.calls += 1
-        everything = [*operands, *options.values()]
-        states = [tree for tree in everything if isinstance(tree, State | Track | Utterances)]
-        running = states[0].rows.ours["done"] == 0 if name in VOID else None
+        everything, facts = [*operands, *options.values()], OPS[name]
+        given = signature(getattr(self.reference, name)).bind(*operands, **options).arguments
+        running = given[facts.masked].rows.ours["done"] == 0 if facts.masked else None
         ours = getattr(self.reference, name)(
             *(side(tree, "ours") for tree in operands),
             **{key: side(tree, "ours") for key, tree in options.items()},
@@ -114,28 +86,13 @@ class Shadow:
                 self.gpu.keep(result, out)
 
         self.gpu.record(trace).run()
-        for pair in [pair for tree in everything for pair in pairs_written(tree)]:
-            if name in WRITERS:
-                self.compare(name, everything, pair.ours, self.gpu.read(pair.theirs))
-        slot = self.slot_written(name, operands, options)
-        if slot is not None:
-            found = self.gpu.read(slot.theirs)
-            self.compare(name, everything, *valid(running, slot.ours, found))
+        for pair in tree_leaves(facts.written(given), Pair):
+            self.compare(name, everything, pair.ours, self.gpu.read(pair.theirs))
         if out is None:
             return None
         self.compare(name, everything, *valid(running, ours, self.gpu.read(out)))
         self.gpu.write(out, ours)
         return Pair(ours, out)
-
-    def slot_written(
-        self, name: str, operands: tuple[Any, ...], options: dict[str, Any]
-    ) -> Pair | None:
-        """The slot among an op's operands that it writes, if there is one."""
-        if name not in WRITTEN:
-            return None
-        given = signature(getattr(self.reference, name)).bind(*operands, **options).arguments
-        slot: Pair | None = given.get(WRITTEN[name])
-        return slot
 
     def compare(
         self, name: str, operands: list[Any], ours: NDArray[Any], found: NDArray[Any]

@@ -7,9 +7,12 @@ which one is the row's. So a batch changes by copying rows, and no cache moves.
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
+
+from oscine.ops.types import Tensor
 
 STOP_END, STOP_REPEAT, STOP_LENGTH, STOP_NONFINITE = 1, 2, 3, 4
 
@@ -64,3 +67,142 @@ UTTERANCE_FIELDS: Fields = (
     ("texts", np.uint32),  # rows of text that there are; the last stands for all that follow
 )
 UTTERANCE = np.dtype([(name, kind) for name, kind in UTTERANCE_FIELDS])
+
+#: What `pick` needs to know of a vocabulary and a task, by slot: kernels/_rules.wgsl.
+RULES_FIELDS: tuple[tuple[str, type], ...] = (
+    ("vocabulary", np.uint32),  # V
+    ("end", np.uint32),  # <|endoftext|>
+    ("timestamp_begin", np.uint32),  # <|0.00|>; V where there are no timestamps
+    ("no_timestamps", np.uint32),  # <|notimestamps|>
+    ("no_speech", np.uint32),  # <|nospeech|>
+    ("timestamps", np.uint32),  # 1: the timestamp rules hold
+    ("max_initial", np.uint32),  # index of the largest first timestamp
+    ("repeat_limit", np.uint32),  # equal tokens in a row that end a pass; 0: never
+    ("no_repeat_ngram", np.uint32),  # so many text tokens in a row come only once; 0: no rule
+    ("repetition_penalty", np.float32),  # divides the logits of text that came before; 1: none
+    ("mask", np.uint32),  # row of the masks [M, V]
+)
+RULES = np.dtype([(name, kind) for name, kind in RULES_FIELDS])
+
+#: A finished beam: kernels/_pool.wgsl.
+POOL_FIELDS: tuple[tuple[str, type], ...] = (
+    ("filled", np.uint32),  # 1: there is one
+    ("count", np.uint32),  # its tokens, end-of-text not counted
+    ("sum_logprob", np.float32),  # end-of-text counted
+    ("unused", np.uint32),
+)
+POOL = np.dtype([(name, kind) for name, kind in POOL_FIELDS])
+
+NEVER = -1e30  # a score that nothing reaches: WGSL may assume that there is no infinity
+
+#: Bits of the mask, one word a vocabulary entry.
+SUPPRESS, SUPPRESS_FIRST = 1, 2
+
+#: How `sample` chooses in one slot, for the talker's head or for the predictor's:
+#: kernels/_sampling.wgsl.
+SAMPLING_FIELDS: tuple[tuple[str, type], ...] = (
+    ("end", np.uint32),  # the id that ends an utterance; V where there is none
+    ("suppress", np.uint32),  # ids from this one on, but for `end`, are never chosen; V: none
+    ("minimum", np.uint32),  # frames before which the end may not come
+    ("top_k", np.uint32),  # only so many of the likeliest, ties at the border too; 0: all
+    ("temperature", np.float32),  # 0: greedy, whatever top_k and top_p are
+    ("top_p", np.float32),  # the least set of the likeliest that holds more than this; 1: all
+    ("repetition_penalty", np.float32),  # over first codes of this utterance; 1: none
+)
+SAMPLING = np.dtype([(name, kind) for name, kind in SAMPLING_FIELDS])
+
+#: One look at one frame: kernels/label_pick.wgsl.
+DECISION_FIELDS: tuple[tuple[str, type], ...] = (
+    ("frame", np.uint32),
+    ("token", np.uint32),  # a label, or the blank
+    ("duration", np.uint32),  # in frames, as chosen; 0 without durations
+    ("advanced", np.uint32),  # frames moved on: also by a blank of duration 0, and by force
+    ("probability", np.float32),  # softmax over labels and blank, without boosting
+)
+DECISION = np.dtype([(name, kind) for name, kind in DECISION_FIELDS])
+
+#: A node of the tree of boosted phrases (Aho-Corasick): kernels/_boost.wgsl.
+NODE_FIELDS: tuple[tuple[str, type], ...] = (
+    ("first", np.uint32),  # its arcs
+    ("count", np.uint32),
+    ("fail", np.uint32),  # the node of the longest other beginning that ends here; a root's: itself
+    ("back", np.float32),  # what it costs to fall back there
+)
+NODE = np.dtype([(name, kind) for name, kind in NODE_FIELDS])
+
+#: Arcs of a node come in the order of their labels.
+ARC_FIELDS: tuple[tuple[str, type], ...] = (
+    ("token", np.uint32),
+    ("node", np.uint32),  # where it leads
+    ("bonus", np.float32),
+)
+ARC = np.dtype([(name, kind) for name, kind in ARC_FIELDS])
+
+RULES_HEAD = 2  # words of a transducer's rules before its durations: V, most_symbols
+
+
+@dataclass(frozen=True, slots=True)
+class State:
+    """What a decoding pass knows of itself: rows [B] of STATE, and the tokens picked [N, C].
+
+    `origins` [N, C]: which slot of the cache holds the key and value of each position. Beams that
+    share a beginning share its cache, and to reorder them moves no key; None: each slot its own.
+    Running rows have different slots, in any order; of B and N either may be the larger.
+    """
+
+    rows: Tensor
+    tokens: Tensor
+    origins: Tensor | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Pool:
+    """Beams that have ended, P at most for each slot: rows [N, P] of POOL, tokens [N, P, C]."""
+
+    rows: Tensor
+    tokens: Tensor
+
+
+@dataclass(frozen=True, slots=True)
+class Utterances:
+    """Rows [B] of UTTERANCE; codes [S, F, G] uint32; seen [S, V] uint32: 1 for the first codes
+    (codebook 0) that this utterance has had, which the repetition penalty is for."""
+
+    rows: Tensor
+    codes: Tensor
+    seen: Tensor
+
+
+@dataclass(frozen=True, slots=True)
+class Track:
+    """State rows [B] of TRACK, and what the sequences decided, [S, room] of DECISION."""
+
+    rows: Tensor
+    decisions: Tensor
+
+
+@dataclass(frozen=True, slots=True)
+class Memory:
+    """The prediction network's: hidden and cell [S, Y, 2, P], and its projection, joint [S, J].
+
+    Of the two halves track.half tells the one from before track.token; the other is the one after
+    it, once the network has run. So a label is taken back by not turning the halves over.
+    """
+
+    hidden: Tensor
+    cell: Tensor
+    joint: Tensor
+
+
+@dataclass(frozen=True, slots=True)
+class Boost:
+    """Trees of boosted phrases: nodes [N] of NODE, arcs [A] of ARC.
+
+    The bonus of a label at a node is that of its arc; a node without such an arc adds its `back`
+    to what its `fail` node gives, a root gives 0 and stays. Arcs and falls lead to nodes of the
+    same tree, so track.node says which tree a row walks; a row without phrases is at a root without
+    arcs, and decides as it does without `boost`.
+    """
+
+    nodes: Tensor
+    arcs: Tensor

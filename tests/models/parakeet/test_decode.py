@@ -33,7 +33,7 @@ from oscine.models.parakeet.weights import (
 )
 from oscine.ops import TRACK, Linear, Memory, Track
 from oscine.ops.reference import Reference
-from oscine.ops.transducer import bonuses, follow
+from oscine.ops.reference.transducer import bonuses, follow
 
 GOLDENS = Path(__file__).resolve().parents[2] / "goldens"
 CASES = ("parakeet_tdt", "parakeet_rnnt")

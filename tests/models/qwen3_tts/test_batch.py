@@ -17,8 +17,8 @@ from oscine.models.qwen3_tts.config import Sampling
 from oscine.models.qwen3_tts.prompt import Prompt
 from oscine.models.qwen3_tts.request import Request, initial_state, rules_of
 from oscine.models.qwen3_tts.weights import Qwen3TtsWeights, load_weights
-from oscine.ops.gpu import Gpu
 from oscine.ops.reference import Reference
+from oscine.ops.webgpu import Gpu
 
 GOLDENS = Path(__file__).resolve().parents[2] / "goldens" / "qwen3_tts"
 SLOTS, POSITIONS, TEXTS, LONGEST, FRAMES = 33, 16, 3, 10, 5

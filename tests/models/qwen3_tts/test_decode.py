@@ -290,7 +290,7 @@ def test_rows_from_the_host(decoder: Decoder) -> None:
 
 @pytest.fixture(scope="module")
 def gpu_decoder(device: Any) -> Decoder:
-    from oscine.ops.gpu import Gpu
+    from oscine.ops.webgpu import Gpu
 
     return Decoder(WEIGHTS, Gpu(device))
 

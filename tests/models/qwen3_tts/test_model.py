@@ -101,7 +101,7 @@ def test_angles_are_products_in_float32() -> None:
 @pytest.mark.gpu
 @pytest.mark.parametrize("case", RUN)
 def test_a_layer_is_five_dispatches(case: str, device: Any) -> None:
-    from oscine.ops.gpu import Gpu
+    from oscine.ops.webgpu import Gpu
 
     decoder = Decoder(load_weights(GOLDENS / case / "ckpt"), Gpu(device))
     assert decoder.line is not None

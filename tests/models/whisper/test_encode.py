@@ -17,7 +17,6 @@ from oscine.models.whisper.runner import WhisperRunner
 from oscine.models.whisper.sequences import Align
 from oscine.models.whisper.weights import WhisperWeights, load_weights
 from oscine.ops.check import MATRIX_LIMIT, difference
-from oscine.ops.gpu import Gpu
 from oscine.ops.reference import Reference
 from tests.engine.test_engine import ByHand
 

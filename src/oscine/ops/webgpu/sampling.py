@@ -1,21 +1,20 @@
-"""The ops that decide, on the GPU: filters, picking, sampling and beams.
-
-Shapes and meaning: oscine.ops.Ops.
-"""
+"""What decides on the next token, on the GPU."""
 
 from __future__ import annotations
 
 from math import ceil
 
+from oscine.errors import DeviceError
 from oscine.gpu.tensor import Tensor
-from oscine.ops import Pool, State
-from oscine.ops.gpu_recorder import Recorder
+from oscine.ops.state import Pool, State, Utterances
+from oscine.ops.webgpu.recorder import Recorder
 
 CHUNK = 512  # logits a workgroup of a scan takes
+MOST_IDS = 65536  # of a vocabulary: sums of so many masses still fit
 
 
-class GpuDecisions(Recorder):
-    """Recording; shapes and meaning: oscine.ops.Ops."""
+class GpuSampling(Recorder):
+    """Recording; shapes and meaning: oscine.ops.reference.sampling."""
 
     def no_speech(self, logits: Tensor, rules: Tensor, state: State) -> None:
         lines = state.rows.shape[0]
@@ -82,3 +81,17 @@ class GpuDecisions(Recorder):
             L=prompt.shape[1], BLOCK=self.block,
         )  # fmt: skip
         return y
+
+    def sample(self, logits: Tensor, rules: Tensor, utterances: Utterances) -> None:
+        (rows, vocabulary), lines = logits.shape, utterances.rows.shape[0]
+        if vocabulary > MOST_IDS:
+            raise DeviceError(
+                f"{self.name}: a vocabulary of {vocabulary} codes is above {MOST_IDS}, the most "
+                "that kernels take; NumPy takes any"
+            )
+        self.add(
+            "sample",
+            [logits, rules, utterances.rows, utterances.codes, utterances.seen],
+            (lines,),
+            L=rows // lines, GROUPS=utterances.codes.shape[2], BLOCK=self.block, BLOCK_LANES=256,
+        )  # fmt: skip

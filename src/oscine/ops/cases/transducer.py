@@ -11,12 +11,12 @@ from typing import Any
 import numpy as np
 
 from oscine import ops
-from oscine.ops.check_cases import Array, Case, Values, noise
+from oscine.ops.cases import Array, Case, Values, noise
 
 
 @dataclass(frozen=True, slots=True)
 class Layer:
-    """oscine.ops.transducer_ops.Cell."""
+    """oscine.ops.types.Cell."""
 
     input: ops.Linear
     hidden: ops.Linear

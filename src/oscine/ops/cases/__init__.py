@@ -10,9 +10,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from oscine import ops
+from oscine.bfloat16 import BFLOAT16
 
 Array = NDArray[Any]
 Values = dict[str, Any]
+
+FRAMES = 6  # of a slot
+SPARE = 2  # slots that no row of a batch has: they stay as they are
 
 
 @dataclass(frozen=True)
@@ -68,3 +72,45 @@ def origins(rng: np.random.Generator, rows: Array, beams: int, shape: tuple[int,
         group = rows["slot"][b // beams * beams :][:beams]
         made[row["slot"], : row["position"]] = rng.choice(group, row["position"])
     return made
+
+
+def stored(matrix: Array, kind: str) -> Array:
+    """A matrix as a checkpoint has it: float32, float16 or bfloat16, which is cut, not rounded."""
+    if kind == "bfloat16":
+        return (matrix.view(np.uint32) >> 16).astype(np.uint16).view(BFLOAT16)
+    return matrix.astype(kind)
+
+
+def frames_of(rng: np.random.Generator, batch: int, most: int) -> Array:
+    """Lengths of a batch: one whole, one of nothing, others between."""
+    frames = rng.integers(0, most + 1, batch).astype(np.uint32)
+    frames[0] = most
+    frames[1:2] = 0
+    return rng.permutation(frames)
+
+
+def utterances(
+    rng: np.random.Generator, lines: int, room: int, length: int, groups: int = 4
+) -> Array:
+    """Rows in any slots, at any position with room for `length` more rows; one in four is done."""
+    rows = np.zeros(lines, ops.UTTERANCE)
+    rows["slot"] = rng.permutation(lines + SPARE)[:lines]
+    rows["done"] = rng.random(lines) < (0.25 if lines > 1 else 0.0)
+    rows["position"] = rng.integers(0, room - length + 1, lines)
+    rows["length"] = rng.integers(1, length + 1, lines)
+    rows["count"] = rng.integers(1, FRAMES, lines)
+    rows["limit"] = rng.integers(rows["count"] + 1, FRAMES + 2)
+    rows["group"] = rng.integers(0, groups, lines)
+    rows["seed"] = rng.integers(0, 2**32, lines)
+    rows["texts"] = rng.integers(1, FRAMES, lines)
+    return rows
+
+
+def speaking(x: Values) -> ops.Utterances:
+    """Of slots."""
+    return ops.Utterances(x["rows"], x.get("codes"), x.get("seen"))
+
+
+def of_windows(batch: int) -> str:
+    """What a batch adds to a case's name."""
+    return f", {batch} windows" * (batch > 1)

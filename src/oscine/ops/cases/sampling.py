@@ -1,4 +1,4 @@
-"""Cases of the ops that decide: random histories, ties, masks, every rule."""
+"""Cases of choices: random histories, ties, masks, every rule."""
 
 from __future__ import annotations
 
@@ -7,8 +7,19 @@ from typing import Any
 import numpy as np
 
 from oscine import ops
-from oscine.ops.check_cases import Array, Case, Values, noise, origins, state_rows
-from oscine.ops.decisions import Decisions
+from oscine.ops.cases import (
+    FRAMES,
+    SPARE,
+    Array,
+    Case,
+    Values,
+    noise,
+    origins,
+    speaking,
+    state_rows,
+    utterances,
+)
+from oscine.ops.reference.sampling import offers_of
 
 MARGIN = 2e-5  # between offers of beams: the sides round their sums differently
 
@@ -233,8 +244,7 @@ def clear(x: Values, width: int) -> bool:
     for first in range(0, len(x["rows"]), width):
         running = [b for b in range(first, first + width) if not x["rows"][b]["done"]]
         offers = [
-            Decisions().offers(b, x["logits"][b], x["masks"], x["rules"], state, width)
-            for b in running
+            offers_of(b, x["logits"][b], x["masks"], x["rules"], state, width) for b in running
         ]
         gaps = np.diff(np.sort([offer[0] for beam in offers for offer in beam]))
         if ((gaps > 0) & (gaps < MARGIN)).any():
@@ -242,7 +252,52 @@ def clear(x: Values, width: int) -> bool:
     return True
 
 
-CASES = (
+def sample_case(
+    lines: int,
+    vocabulary: int,
+    groups: int,
+    group: int,
+    rows: int = 1,
+    **rules: float | tuple[float, ...],
+) -> Case:
+    """Choices at one group of frames, from logits with ties and, in some rows, no numbers.
+
+    Of several values of a rule the slots take turns.
+    """
+
+    def values(rng: np.random.Generator) -> Values:
+        logits = 3 * noise(rng, lines * rows, vocabulary)
+        for code in rng.integers(0, vocabulary, 3):
+            logits[rng.random(len(logits)) < 0.5, code] = 7.5
+        likely = rng.random(len(logits)) < 0.3
+        rule = np.zeros(lines + SPARE, ops.SAMPLING)
+        rule["end"], rule["suppress"] = vocabulary, vocabulary
+        rule["top_p"], rule["repetition_penalty"] = 1, 1
+        for name, value in rules.items():
+            rule[name] = np.resize(value, len(rule))
+        for end in set(rule["end"].tolist()) - {vocabulary}:
+            logits[likely, end] = 20
+        state = utterances(rng, lines, 99, 5, groups)
+        state["group"] = group
+        broken = rng.random(len(logits)) < (0.1 if lines > 1 else 0.0)
+        logits[broken, rng.integers(0, vocabulary)] = rng.choice([np.nan, np.inf, -np.inf, 1e38])
+        return {
+            "logits": logits,
+            "rules": rule,
+            "rows": state,
+            "codes": np.zeros((lines + SPARE, FRAMES, groups), np.uint32),
+            "seen": rng.integers(0, 2, (lines + SPARE, vocabulary + 3), np.uint32),
+        }
+
+    def call(backend: Any, x: Values, w: Values) -> None:
+        backend.sample(x["logits"], x["rules"], speaking(x))
+
+    name = f"sample {lines} lines of {rows} rows, {vocabulary} ids, code {group} of {groups}"
+    name += "".join(f", {rule} {value}" for rule, value in rules.items())
+    return Case(name, values, call, compare=("rows", "codes", "seen"))
+
+
+CASES: tuple[Case, ...] = (
     pick_case(4, 517, 201),
     pick_case(8, 1830, 0),
     pick_case(8, 51866, 1501),
@@ -264,4 +319,26 @@ CASES = (
     probability_case(1, 9, 1000),
     probability_case(3, 4, 700),
     probability_case(1, 2, 51866),
-)
+    sample_case(1, 2048, 16, 3, rows=2, temperature=0.9, top_k=50),
+    sample_case(
+        3, 3072, 16, 0, temperature=0.9, top_k=50, repetition_penalty=1.05, end=2150,
+        suppress=2048, minimum=2,
+    ),
+    sample_case(8, 300, 4, 0, end=77, suppress=200, minimum=3, repetition_penalty=1.3),
+    sample_case(8, 2500, 4, 3, temperature=1.4, top_p=0.8),
+    sample_case(
+        8, 70, 4, 0, temperature=0.7, top_k=20, top_p=0.6, end=30, repetition_penalty=1.2
+    ),
+    sample_case(8, 5, 4, 3, rows=2),
+    sample_case(8, 300, 4, 0, end=77, suppress=200, temperature=0.001, repetition_penalty=1000),
+    sample_case(3, 1000, 4, 1, temperature=1.0, top_k=2000),
+    sample_case(
+        16, 300, 4, 0, end=(77, 300, 30), suppress=(200, 300, 150, 80), minimum=(3, 0, 9, 4, 1),
+        top_k=(0, 50, 5, 300), temperature=(0, 0.9, 1.4, 0.001, 0.7), top_p=(1, 0.8, 0.3),
+        repetition_penalty=(1, 1.3, 0.8),
+    ),
+    sample_case(
+        16, 300, 4, 2, rows=2, end=300, top_k=(0, 50, 5, 300), temperature=(0, 0.9, 1.4, 0.7),
+        top_p=(1, 0.8, 0.3),
+    ),
+)  # fmt: skip

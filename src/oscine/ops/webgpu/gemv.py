@@ -8,9 +8,9 @@ from oscine.gpu.device import Device
 from oscine.gpu.kernels import Parameter
 from oscine.gpu.plan import Plan
 from oscine.gpu.tensor import Tensor
-from oscine.ops import Activation, Linear, Norm, RmsNorm
-from oscine.ops.gpu_products import ACTIVATIONS, FEW_ROWS
-from oscine.ops.gpu_recorder import MOST_GROUPS, WORKGROUP, Recorder, weights_of
+from oscine.ops.types import Activation, Linear, Norm, RmsNorm
+from oscine.ops.webgpu.gemm import ACTIVATIONS, FEW_ROWS
+from oscine.ops.webgpu.recorder import MOST_GROUPS, WORKGROUP, Recorder, weights_of
 
 GEMV_ROWS = 4  # up to so many rows a team takes one row of the weight
 TILE_ROWS = 16  # of these a team takes at once
@@ -20,7 +20,7 @@ SUBGROUPS = 64  # invocations of a workgroup of subgroup teams
 FOLD_OUTPUTS = 8192  # from more outputs on, the norm folded into each costs more than a dispatch
 
 
-class GpuFewRows(Recorder):
+class Gemv(Recorder):
     """`gemv` and `gemm_rows`, which `linear` stands on, and teams, which other kernels have too."""
 
     lanes = 1  # of a subgroup

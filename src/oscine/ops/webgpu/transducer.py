@@ -1,6 +1,6 @@
 """The ops that decode transducers and CTC, on the GPU.
 
-Shapes and meaning: oscine.ops.transducer_ops.TransducerOps. A step is one dispatch a layer of the
+Shapes and meaning: oscine.ops.reference.transducer. A step is one dispatch a layer of the
 prediction network, and four more: join, the head's linear layer, label_scan and label_pick.
 """
 
@@ -11,9 +11,9 @@ from math import ceil
 from oscine.errors import DeviceError
 from oscine.gpu.kernels import Parameter
 from oscine.gpu.tensor import Tensor
-from oscine.ops import Boost, Linear, Memory, Track
-from oscine.ops.gpu_recorder import Recorder, weights_of
-from oscine.ops.transducer_ops import RULES_HEAD, Cell
+from oscine.ops.state import RULES_HEAD, Boost, Memory, Track
+from oscine.ops.types import Cell, Linear
+from oscine.ops.webgpu.recorder import Recorder, weights_of
 
 CHUNK = 1024  # logits a workgroup of a scan takes, at most
 WORKGROUP = 64  # invocations of a workgroup of subgroup teams
@@ -22,7 +22,7 @@ FOLD = 32768  # workgroups along one axis
 
 
 class GpuTransducer(Recorder):
-    """Recording; shapes and meaning: oscine.ops.transducer_ops.TransducerOps."""
+    """Recording; shapes and meaning: oscine.ops.reference.transducer."""
 
     def teams(self, rows: int) -> tuple[dict[str, Parameter], int]:
         """Who computes each of `rows` sums: parameters, and workgroups of two teams or more.

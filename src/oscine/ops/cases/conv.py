@@ -1,4 +1,4 @@
-"""Cases of the ops of codecs: paddings, strides, dilations, memories longer and shorter than x."""
+"""Cases of convolutions: paddings, strides, memories longer and shorter than x, void frames."""
 
 from __future__ import annotations
 
@@ -7,7 +7,32 @@ from typing import Any
 import numpy as np
 
 from oscine import ops
-from oscine.ops.check_cases import Case, Values, noise
+from oscine.ops.cases import Case, Values, frames_of, noise, of_windows
+
+Taps = ops.Taps
+
+
+def conv_case(
+    frames: int, inputs: int, outputs: int, stride: int, half: bool, batch: int = 1
+) -> Case:
+    """gelu(conv1d(x)) + add, of windows that are padded and added to alike."""
+    kind = np.float16 if half else np.float32
+    name = f"conv1d {frames}x{inputs}->{outputs} stride {stride} {np.dtype(kind).name}"
+    return Case(
+        name + of_windows(batch),
+        lambda rng: {
+            "x": noise(rng, batch * frames, inputs),
+            "add": noise(rng, -(-frames // stride), outputs),
+        },
+        lambda backend, x, w: backend.conv1d(
+            x["x"], w["conv"], stride=stride, activation="gelu", add=x["add"], batch=batch
+        ),
+        lambda rng: {
+            "conv": ops.Linear(
+                (noise(rng, outputs, 3, inputs) / 9).astype(kind), noise(rng, outputs)
+            )
+        },
+    )
 
 
 def voices(rng: np.random.Generator, count: int) -> Any:
@@ -91,142 +116,67 @@ def depthwise_case(count: int, width: int, taps: int, bias: bool = True, batch: 
     )
 
 
-def snake_case(count: int, width: int, top: float) -> Case:
-    """Arguments up to `top`; x itself is small, so that the sine shows."""
+def subsample_case(batch: int, n: int, mels: int, channels: int, halvings: int = 2) -> Case:
+    """The stem; what is void holds noise."""
 
     def weights(rng: np.random.Generator) -> Values:
-        scale = np.exp(noise(rng, width)) * np.float32(top)
-        return {"snake": ops.Snake(np.minimum(scale, np.float32(top)), np.abs(noise(rng, width)))}
+        def image() -> ops.Linear:
+            return ops.Linear(noise(rng, 3, 3, channels) / 3, noise(rng, channels))
 
-    def values(rng: np.random.Generator) -> Values:
-        return {"x": rng.uniform(-1, 1, (count, width)).astype(np.float32)}
+        def point() -> ops.Linear:
+            matrix = noise(rng, channels, channels) / np.float32(channels**0.5)
+            return ops.Linear(matrix, noise(rng, channels))
 
-    return Case(
-        f"snake {count}x{width}, up to {top:.0f}",
-        values,
-        lambda backend, x, w: backend.snake(x["x"], w["snake"]),
-        weights,
-        limit=1e-6,
-    )
-
-
-def activate_case(activation: ops.Activation, *shape: int) -> Case:
-    """Values that overflow an exponential among others."""
-
-    def values(rng: np.random.Generator) -> Values:
-        x = noise(rng, *shape)
-        x.reshape(-1)[:4] = -200, 200, 0, -1e-4
-        return {"x": x}
-
-    return Case(
-        f"activate {'x'.join(map(str, shape))}, {activation}",
-        values,
-        lambda backend, x, w: backend.activate(x["x"], activation),
-        limit=2e-6,
-    )
-
-
-def concat_case(rows: int, *widths: int, ones: tuple[int, ...] = ()) -> Case:
-    """Parts side by side; those that `ones` names have one row."""
-
-    def values(rng: np.random.Generator) -> Values:
-        return {
-            f"part{index}": noise(rng, 1 if index in ones else rows, width)
-            for index, width in enumerate(widths)
-        }
-
-    name = f"concat {rows}x{'‖'.join(map(str, widths))}"
-    name += f", one row of {', '.join(map(str, ones))}" * bool(ones)
-    return Case(name, values, lambda backend, x, w: backend.concat([*x.values()]), limit=0.0)
-
-
-def columns_case(rows: int, width: int, first: int, count: int, add: bool = False) -> Case:
-    """Some columns of many."""
-
-    def values(rng: np.random.Generator) -> Values:
-        found = {"x": noise(rng, rows, width)}
-        return {**found, "add": noise(rng, rows, count)} if add else found
-
-    return Case(
-        f"columns {first} to {first + count} of {rows}x{width}" + ", add" * add,
-        values,
-        lambda backend, x, w: backend.columns(x["x"], first, count, x.get("add")),
-        limit=0.0,
-    )
-
-
-def look_up_case(count: int, groups: int, tables: int, first: int) -> Case:
-    """Some groups of codes, the last code among them."""
-
-    def values(rng: np.random.Generator) -> Values:
-        codes = rng.integers(0, 40, (count, groups)).astype(np.uint32)
-        codes[-1] = 39
-        return {"codes": codes}
-
-    return Case(
-        f"look_up {count} of {groups} groups, {tables} tables from {first}",
-        values,
-        lambda backend, x, w: backend.look_up(x["codes"], w["tables"], first),
-        lambda rng: {"tables": noise(rng, tables, 40, 12)},
-    )
-
-
-def quantise_case(count: int, entries: int, width: int) -> Case:
-    """Rows near an entry, exactly on one, and between two that are equal."""
-
-    def table(rng: np.random.Generator) -> Values:
-        rows = noise(rng, entries, width)
-        rows[entries // 2] = rows[1]
-        return {"table": rows}
-
-    def values(rng: np.random.Generator) -> Values:
-        return {
-            "x": noise(rng, count, width),
-            "codes": rng.integers(0, 9, (count, 3)).astype(np.uint32),
-        }
+        return {"first": image(), "halvings": tuple((image(), point()) for _ in range(halvings))}
 
     def call(backend: Any, x: Values, w: Values) -> Any:
-        rest = backend.quantise(x["x"], w["table"], x["codes"], 1)
-        return backend.quantise(rest, w["table"], x["codes"], 2)
-
-    return Case(f"quantise {count} of {entries}x{width}", values, call, table, ("codes",))
-
-
-def statistics_case(count: int, width: int, scores: bool) -> Case:
-    """Means beside which deviations are small; weights that nearly leave out all but one row."""
-
-    def values(rng: np.random.Generator) -> Values:
-        found = {"x": noise(rng, count, width, spike=8.0)}
-        found["x"][:, 0] = 3  # no deviation at all
-        if scores:
-            found["scores"] = noise(rng, count, width, spike=4.0)
-            found["scores"][0] += 100
-        return found
+        lengths = ops.Lengths(x["frames"])
+        return backend.subsample(x["mel"], lengths, w["first"], w["halvings"])
 
     return Case(
-        f"statistics {count}x{width}" + ", scores" * scores,
-        values,
-        lambda backend, x, w: backend.statistics(x["x"], x.get("scores")),
+        f"subsample {batch} of {n}x{mels} by {2 << halvings}, {channels} channels",
+        lambda rng: {
+            "mel": noise(rng, batch * n, mels, spike=5.0),
+            "frames": frames_of(rng, batch, n),
+        },
+        call,
+        weights,
     )
 
 
-def scale_case(count: int, width: int, add: bool) -> Case:
-    """A factor a channel."""
+def gated_convolution_case(
+    batch: int, rows: int, width: int, taps: int, biased: bool = True
+) -> Case:
+    """The convolution module's middle; gates that overflow an exponential."""
 
     def values(rng: np.random.Generator) -> Values:
-        found = {"x": noise(rng, count, width), "factors": noise(rng, 1, width)}
-        return {**found, "add": noise(rng, count, width)} if add else found
+        x = noise(rng, batch * rows, 2 * width, spike=3.0)
+        x[0, width:] = -200
+        return {"x": x, "frames": frames_of(rng, batch, rows)}
+
+    def call(backend: Any, x: Values, w: Values) -> Any:
+        return backend.gated_convolution(x["x"], w["conv"], ops.Lengths(x["frames"]))
 
     return Case(
-        f"scale_channels {count}x{width}" + ", add" * add,
+        f"gated_convolution {batch} of {rows}x{width}, {taps} taps" + ", no bias" * (not biased),
         values,
-        lambda backend, x, w: backend.scale_channels(x["x"], x["factors"], x.get("add")),
+        call,
+        lambda rng: {
+            "conv": ops.Linear(noise(rng, taps, width) / 3, noise(rng, width) if biased else None)
+        },
     )
 
-
-Taps = ops.Taps
 
 CASES: tuple[Case, ...] = (
+    conv_case(40, 80, 32, 1, False),
+    conv_case(41, 128, 40, 1, True),
+    conv_case(40, 32, 33, 2, True),
+    conv_case(300, 80, 72, 1, True),
+    conv_case(301, 72, 200, 2, True),
+    conv_case(130, 48, 48, 2, False),
+    conv_case(41, 32, 40, 1, False, batch=3),
+    conv_case(45, 72, 70, 2, True, batch=3),
+    conv_case(67, 344, 33, 2, False, batch=2),
     # Few rows: memories longer than x, as long, shorter.
     convolve_case(1, (4, 7, 8), Taps(6), memory=True, activation="elu"),
     convolve_case(1, (33, 7, 8), Taps(54, dilation=9), memory=True),
@@ -276,24 +226,14 @@ CASES: tuple[Case, ...] = (
     depthwise_case(3, 4, 70),
     depthwise_case(1, 12, 7, batch=4),
     depthwise_case(90, 20, 7, batch=3),
-    snake_case(1, 4, 30.0),
-    snake_case(333, 96, 1000.0),
-    *(activate_case(a, 7, 9) for a in ("gelu", "silu", "relu", "elu", "tanh", "sigmoid")),
-    activate_case("elu", 300, 3, 128),
-    concat_case(1, 4),
-    concat_case(37, 8, 4, 12),
-    concat_case(90, 20, 40, ones=(1,)),
-    concat_case(5, 4, 8, 4, 16, 4, 4, 12, 8, 4, ones=(0, 7)),
-    columns_case(1, 4, 0, 4),
-    columns_case(37, 24, 8, 12, add=True),
-    columns_case(90, 20, 16, 4),
-    look_up_case(1, 1, 1, 0),
-    look_up_case(37, 6, 4, 2),
-    quantise_case(1, 5, 4),
-    quantise_case(30, 300, 20),
-    statistics_case(1, 4, False),
-    statistics_case(90, 20, False),
-    statistics_case(700, 36, True),
-    scale_case(1, 4, True),
-    scale_case(50, 20, False),
+    subsample_case(1, 1, 20, 8),
+    subsample_case(1, 203, 80, 8),
+    subsample_case(3, 61, 20, 12),
+    subsample_case(2, 33, 7, 4, halvings=1),
+    subsample_case(2, 40, 128, 4, halvings=3),
+    gated_convolution_case(1, 1, 4, 9),
+    gated_convolution_case(3, 70, 40, 9),
+    gated_convolution_case(1, 100, 72, 31, biased=False),
+    gated_convolution_case(2, 40, 8, 1),
+    gated_convolution_case(1, 80, 4, 61),
 )

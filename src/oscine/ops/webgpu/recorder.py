@@ -21,6 +21,7 @@ from oscine.gpu.tensor import Tensor
 
 MOST_GROUPS = 65535  # workgroups along one axis
 WORKGROUP = 128  # invocations, unless a kernel has reasons of its own
+SHORTEST_BUCKET, LONG_BUCKET = 16, 64  # encoder frames
 
 
 class Recorder:
@@ -90,6 +91,13 @@ class Recorder:
     def padded_lines(self, count: int) -> int:
         """Powers of two: a line that is not used costs each step a little."""
         return 1 << (count - 1).bit_length()
+
+    def padded_frames(self, count: int) -> int:
+        """Powers of two, later four lengths for each doubling: each costs kernels of its own."""
+        if count <= LONG_BUCKET:
+            return max(SHORTEST_BUCKET, 1 << (count - 1).bit_length())
+        step = 1 << (count - 1).bit_length() - 3
+        return -(-count // step) * step
 
     def record(
         self,
@@ -198,3 +206,17 @@ def weights_of(tensor: Tensor) -> str:
     if tensor.dtype == BFLOAT16:
         return "bf16"
     return "f16" if is_half(tensor) else "f32"
+
+
+def folded(groups: int) -> tuple[int, int]:
+    """A grid of so many workgroups, or a few more."""
+    across = min(groups, MOST_GROUPS)
+    return across, ceil(groups / across)
+
+
+def window_rows(x: Tensor, batch: int) -> int:
+    """The rows of each window of a batch. Raises ValueError where they are not the same."""
+    rows, rest = divmod(x.shape[0], batch)
+    if rest:
+        raise ValueError(f"{x.shape[0]} rows are not {batch} windows")
+    return int(rows)

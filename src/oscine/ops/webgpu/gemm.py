@@ -8,8 +8,8 @@ from typing import TypeAlias
 import numpy as np
 
 from oscine.gpu.tensor import Tensor
-from oscine.ops import Activation, Linear
-from oscine.ops.gpu_recorder import Recorder, is_half, weights_of
+from oscine.ops.types import Activation, Linear
+from oscine.ops.webgpu.recorder import Recorder, is_half, weights_of
 
 #: In the order of kernels/_activation.wgsl.
 ACTIVATIONS: tuple[Activation, ...] = (None, "gelu", "silu", "relu", "elu", "tanh", "sigmoid")
@@ -22,7 +22,7 @@ MOST_SPLITS = 4
 Shape: TypeAlias = tuple[dict[str, int], tuple[int, int, int]]
 
 
-class GpuProducts(Recorder):
+class Gemm(Recorder):
     """`gemm`, which `linear` and `conv1d` stand on, and what it takes."""
 
     matrix = False  # whether there are matrix units that its kernels can use

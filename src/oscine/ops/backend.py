@@ -1,0 +1,114 @@
+"""The memory and the time that ops live in, on either side."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any, Protocol
+
+import numpy as np
+
+from oscine.ops.reference.vocabulary import Ops
+from oscine.ops.types import Tensor
+from oscine.tree import tree_map
+
+
+class Plan(Protocol):
+    """A recorded pass: the same work again and again, on whatever the slots hold by then."""
+
+    def run(self, times: int = 1) -> None:
+        """Replay the pass; a plan with a guard stops by itself once every row of it is done."""
+        ...
+
+
+class Backend(Ops, Protocol):
+    """Ops, and the memory and time they live in."""
+
+    name: str  # for people and for JSON: "NumPy", or the adapter's name
+    good_batch: int  # windows side by side, beyond which more hardly gain
+    encode_batch: int  # windows in one pass of an encoder, likewise
+    half_memory: bool  # whether float16 slots for attend_cross save time, as they save memory
+    runs_ahead: bool  # whether a plan runs while the host does something else
+
+    def upload(self, array: np.ndarray) -> Tensor:
+        """A constant: float32, float16 and bfloat16 matrices, float32 vectors."""
+        ...
+
+    def slot(self, shape: tuple[int, ...], dtype: Any = np.float32) -> Tensor:
+        """Zeroed memory that outlives plans."""
+        ...
+
+    def view(self, slot: Tensor, shape: tuple[int, ...]) -> Tensor:
+        """The start of a slot under another shape; the same memory."""
+        ...
+
+    def copy(self, source: Tensor, target: Tensor, pairs: Sequence[tuple[int, int]]) -> None:
+        """Copy item i of source [N, ...] to item j of target [M, ...] for each (i, j), in turn.
+
+        After the work so far, and before the work that follows. Both may be the same slot. Raises
+        IndexError for an item that does not exist, ValueError where items differ in size.
+        """
+        ...
+
+    def release(self, *slots: Tensor) -> None:
+        """Give back the memory of slots that no plan will use again."""
+        ...
+
+    def room(self) -> tuple[int, int | None]:
+        """The most bytes of one slot, and of all together where that can be known."""
+        ...
+
+    def write(self, tensor: Tensor, array: np.ndarray, at: int = 0) -> None:
+        """Copy the host's array over items at, at + 1, ... of a slot's leading axis.
+
+        After the work so far, and before the work that follows; what lies beside them stays.
+        Raises ValueError where item `at` does not begin at a multiple of 4 bytes.
+        """
+        ...
+
+    def read(self, slot: Tensor) -> np.ndarray:
+        """Wait for the work so far; return a copy of a slot."""
+        ...
+
+    def wait(self) -> None:
+        """Wait for the work so far."""
+        ...
+
+    def snapshot(self, *slots: Tensor) -> Callable[[], tuple[np.ndarray, ...]]:
+        """Mark this moment; the returned function waits for it and gives the slots as they were."""
+        ...
+
+    def record(
+        self,
+        trace: Callable[[], None],
+        guard: Tensor | None = None,
+        name: str = "",
+    ) -> Plan:
+        """Note the ops of the trace; once all rows of the guard are done, a replay is a no-op.
+
+        `guard`: state rows of any family, whose first word is `done`. `name` is the plan's in a
+        trace.
+        """
+        ...
+
+    def padded(self, length: int) -> int:
+        """The prompt length to record a plan for: a few lengths where recording costs."""
+        ...
+
+    def padded_lines(self, count: int) -> int:
+        """The number of lines to record a plan for, likewise."""
+        ...
+
+    def padded_frames(self, count: int) -> int:
+        """The number of encoder frames to record a plan for, likewise."""
+        ...
+
+    def trace(self) -> dict[str, tuple[int, float]]:
+        """Under OSCINE_TRACE, compute passes and their milliseconds in all, as the device measures
+        them: by plan, or by plan/kernel under OSCINE_TRACE=kernels; empty where it does not.
+        """
+        ...
+
+
+def upload(backend: Backend, tree: Any) -> Any:
+    """The same tree of dataclasses and tuples with every NumPy array uploaded."""
+    return tree_map(backend.upload, tree)

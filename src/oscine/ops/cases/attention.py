@@ -1,0 +1,310 @@
+"""Cases of attention: sequences that are done, caches that hold noise, bands, rings."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from oscine import ops
+from oscine.ops.cases import (
+    SPARE,
+    Case,
+    Values,
+    frames_of,
+    noise,
+    of_windows,
+    origins,
+    speaking,
+    state_rows,
+    utterances,
+)
+
+
+def attention_case(length: int, heads: int, width: int, batch: int = 1) -> Case:
+    """The encoder's attention; each window of a batch attends to itself."""
+    return Case(
+        f"attention {length} rows, {heads}x{width}" + of_windows(batch),
+        lambda rng: {"qkv": noise(rng, batch * length, 3 * heads * width, spike=4.0)},
+        lambda backend, x, w: backend.attention(x["qkv"], heads, batch),
+    )
+
+
+def projected_case(length: int, heads: int, width: int, batch: int = 1) -> Case:
+    """The encoder's attention to a product of float16 weights, which matrix units may take."""
+    inputs = heads * width
+    return Case(
+        f"projected attention {length} rows, {heads}x{width}" + of_windows(batch),
+        lambda rng: {"x": noise(rng, batch * length, inputs, spike=4.0)},
+        lambda backend, x, w: backend.attention(backend.linear(x["x"], w["qkv"]), heads, batch),
+        lambda rng: {
+            "qkv": ops.Linear(
+                (noise(rng, 3 * inputs, inputs) / np.sqrt(inputs)).astype(np.float16), None
+            )
+        },
+    )
+
+
+def window_rows(rng: np.random.Generator, lines: int, length: int, windows: int, keys: int) -> Any:
+    """Lines that listen to windows in any order, some to the same, with less sound or more."""
+    rows = state_rows(rng, lines, length, length)
+    rows["window"] = rng.permutation(np.arange(lines) % windows)
+    rows["frames"] = rng.integers(0, keys + 1, lines)
+    return rows
+
+
+def cross_case(
+    lines: int, length: int, windows: int, keys: int, heads: int, width: int, half: bool = False
+) -> Case:
+    """The decoder's attention to the audio; lines that are done are void."""
+    kind = np.float16 if half else np.float32
+
+    def values(rng: np.random.Generator) -> Values:
+        return {
+            "q": noise(rng, lines * length, heads * width, spike=3.0),
+            "kv": noise(rng, windows, keys, 2 * heads * width, spike=3.0).astype(kind),
+            "rows": window_rows(rng, lines, length, windows, keys),
+            "tokens": np.zeros((lines, length), np.uint32),
+        }
+
+    def call(backend: Any, x: Values, w: Values) -> Any:
+        state = ops.State(x["rows"], x["tokens"])
+        return backend.attend_cross(x["q"], x["kv"], state, heads)
+
+    size = f"{lines} lines of {length}, {windows} windows of {keys} keys, {heads}x{width}"
+    size += " float16" * half
+    return Case(f"attend_cross {size}", values, call, lines="rows")
+
+
+def weights_case(
+    lines: int, length: int, keys: int, heads: int, chosen: tuple[int, ...], half: bool = False
+) -> Case:
+    """The weights of some heads, of done lines too."""
+    whole = cross_case(lines, length, 2, keys, heads, 16, half)
+
+    def call(backend: Any, x: Values, w: Values) -> Any:
+        state = ops.State(x["rows"], x["tokens"])
+        return backend.cross_weights(x["q"], x["kv"], state, heads, chosen)
+
+    name = f"cross_weights {lines} lines of {length}, {keys} keys, heads {chosen} of {heads}"
+    return Case(name + " float16" * half, whole.inputs, call)
+
+
+def self_case(
+    lines: int,
+    length: int,
+    room: int,
+    heads: int,
+    width: int,
+    spare: int = 0,
+    beams: int = 0,
+    slots: int = 0,
+) -> Case:
+    """The decoder's attention to itself; appends to caches that hold noise.
+
+    spare: room of a cache's slot beyond the positions. beams: lines of a group, whose keys are in
+    each other's slots; 0: no origins. slots: of the cache, where lines that are done are among the
+    others; 0: a slot a line, and none is done.
+    """
+    shape = (slots or lines, room + spare, heads * width)
+
+    def call(backend: Any, x: Values, w: Values) -> Any:
+        cache = ops.Cache(x["keys"], x["values"])
+        state = ops.State(x["rows"], x["tokens"], x.get("origins"))
+        y = backend.attend_self(x["qkv"], cache, state, heads)
+        return y if slots else backend.take_rows(y, state)
+
+    def values(rng: np.random.Generator) -> Values:
+        rows = state_rows(rng, lines, room, length, slots)
+        if slots:
+            rows["length"] = length
+        else:
+            rows["done"] = 0  # what take_rows has of them would be void
+        rows["sot"] = np.minimum(rows["sot"], rows["length"] - 1)
+        made: Values = {
+            "qkv": noise(rng, lines * length, 3 * heads * width, spike=3.0),
+            "keys": noise(rng, *shape),
+            "values": noise(rng, *shape),
+            "rows": rows,
+            "tokens": np.zeros((shape[0], room), np.uint32),
+        }
+        if beams:
+            rows["position"] = np.repeat(rows["position"][::beams], beams)  # beams keep step
+            made["origins"] = origins(rng, rows, beams, (shape[0], room))
+        return made
+
+    name = f"attend_self {lines} lines of {length}, {room} keys, {heads}x{width}"
+    name += f", {spare} spare" * (spare > 0) + f", beams of {beams}" * (beams > 0)
+    name += f", {slots} slots" * (slots > 0)
+    return Case(name, values, call, compare=("keys", "values"), lines="rows" * (slots > 0))
+
+
+def rotary_case(
+    lines: int,
+    length: int,
+    heads: tuple[int, int],
+    width: int,
+    room: int,
+    window: int | None = None,
+    **options: bool,
+) -> Case:
+    """Rows whose slots hold the keys before them; heads: of queries, and of keys.
+
+    Normed where there is no window. inner: as in the op. ragged: passes are of any length, and the
+    last row that counts is compared. half: the cache is float16, where a last bit is 1/2048 of a
+    value.
+    """
+    inner, ragged, half = (options.get(key, False) for key in ("inner", "ragged", "half"))
+    places, kind = room if window is None else 3 * room, np.float16 if half else np.float32
+    frequency = 100.0 ** (-np.arange(width // 2) / (width // 2))
+    angles = np.outer(np.arange(places), frequency)
+
+    def values(rng: np.random.Generator) -> Values:
+        rows = utterances(rng, lines, places, length)
+        if inner:
+            rows["group"] = rng.integers(length - 1, room, lines)
+        elif not ragged:
+            rows["length"] = length
+        return {
+            "qkv": noise(rng, lines * length, (heads[0] + 2 * heads[1]) * width, spike=4.0),
+            "keys": noise(rng, lines + SPARE, room, heads[1] * width, spike=2.0).astype(kind),
+            "values": noise(rng, lines + SPARE, room, heads[1] * width).astype(kind),
+            "rows": rows,
+        }
+
+    def call(backend: Any, x: Values, w: Values) -> Any:
+        cache, rotary = ops.Cache(x["keys"], x["values"]), ops.Rotary(w["cos"], w["sin"])
+        y = backend.attend_rotary(
+            x["qkv"], cache, rotary, speaking(x), heads[0], norms=w["norms"], window=window,
+            inner=inner,
+        )  # fmt: skip
+        return backend.last_rows(y, speaking(x)) if ragged else y
+
+    def weights(rng: np.random.Generator) -> Values:
+        gains = rng.uniform(0.5, 2, (2, width)).astype(np.float32)
+        return {
+            "cos": np.cos(angles).astype(np.float32),
+            "sin": np.sin(angles).astype(np.float32),
+            "norms": ops.HeadNorms(gains[0], gains[1], 1e-5) if window is None else None,
+        }
+
+    name = (
+        f"attend_rotary {lines} lines of {length} rows, {heads[0]} heads on {heads[1]} of {width}"
+    )
+    name += f", {room} places" + ", inner" * inner
+    name += f", window {window}" * (window is not None) + ", ragged" * ragged
+    name += ", float16" * half
+    compare = ("keys", "values")
+    limit = 1e-3 if half else 2e-5
+    return Case(name, values, call, weights, compare=compare, limit=limit, lines="rows")
+
+
+def positions_case(count: int, width: int) -> Case:
+    """Distances both ways."""
+    return Case(
+        f"relative_positions {count} of {width}",
+        lambda rng: {},
+        lambda backend, x, w: backend.relative_positions(count, width),
+    )
+
+
+def relative_case(
+    batch: int,
+    rows: int,
+    heads: int,
+    width: int,
+    band: tuple[int, int] | None = None,
+    spare: int = 0,
+) -> Case:
+    """Attention by content and distance, from a table of `spare` distances more than it needs."""
+    per = 8
+    count = (rows if band is None else max(band) + 1) + spare
+
+    def values(rng: np.random.Generator) -> Values:
+        return {
+            "qkv": noise(rng, batch * rows, 3 * heads * width, spike=4.0),
+            "positions": noise(rng, 2 * count - 1, heads * width, spike=4.0),
+            "u": noise(rng, heads * width),
+            "v": noise(rng, heads * width),
+            "frames": frames_of(rng, batch, per * rows),
+        }
+
+    def call(backend: Any, x: Values, w: Values) -> Any:
+        lengths = ops.Lengths(x["frames"], per)
+        return backend.attend_relative(
+            x["qkv"], x["positions"], x["u"], x["v"], lengths, heads, band
+        )
+
+    name = f"attend_relative {batch} of {rows} rows, {heads}x{width}"
+    name += f", band {band}" * (band is not None) + f", {spare} spare" * (spare > 0)
+    return Case(name, values, call)
+
+
+CASES: tuple[Case, ...] = (
+    attention_case(1, 1, 4),
+    attention_case(20, 2, 16),
+    attention_case(64, 1, 64),
+    attention_case(150, 5, 8),
+    attention_case(257, 2, 64),
+    attention_case(65, 1, 128),
+    attention_case(70, 2, 16, batch=3),
+    attention_case(33, 1, 128, batch=2),
+    projected_case(150, 2, 64),
+    projected_case(257, 3, 32),
+    projected_case(70, 1, 48),
+    projected_case(130, 5, 16),
+    projected_case(65, 1, 128),
+    projected_case(50, 2, 48, batch=3),
+    cross_case(1, 1, 1, 20, 2, 16),
+    cross_case(1, 1, 1, 1500, 2, 64),
+    cross_case(4, 1, 3, 129, 5, 8),
+    cross_case(3, 7, 2, 150, 1, 48),
+    cross_case(1, 4, 2, 128, 1, 128),
+    cross_case(10, 1, 2, 257, 2, 20),
+    cross_case(1, 1, 1, 1500, 2, 64, half=True),
+    cross_case(5, 2, 3, 257, 2, 20, half=True),
+    weights_case(1, 9, 1500, 6, (5, 0, 2)),
+    weights_case(4, 3, 70, 2, (1,)),
+    weights_case(4, 3, 70, 2, (1,), half=True),
+    self_case(1, 1, 448, 6, 64),
+    self_case(5, 1, 40, 2, 20),
+    self_case(1, 4, 32, 2, 16),
+    self_case(3, 16, 96, 5, 8),
+    self_case(3, 4, 24, 2, 16, spare=9),
+    self_case(4, 1, 24, 2, 16, spare=5),
+    self_case(5, 1, 448, 2, 64, beams=5),
+    self_case(12, 1, 40, 2, 20, spare=3, beams=4),
+    self_case(4, 1, 40, 2, 20, slots=9),
+    self_case(9, 1, 24, 3, 8, spare=2, slots=5),
+    self_case(5, 3, 24, 2, 16, slots=8),
+    self_case(8, 1, 40, 2, 20, beams=4, slots=11),
+    rotary_case(1, 1, (4, 2), 128, 200),
+    rotary_case(3, 1, (6, 2), 16, 150),
+    rotary_case(3, 1, (4, 1), 32, 1100),
+    rotary_case(1, 1, (2, 1), 128, 2300),
+    rotary_case(3, 1, (4, 4), 8, 40),
+    rotary_case(1, 2, (16, 8), 128, 16, inner=True),
+    rotary_case(3, 1, (4, 2), 20, 16, inner=True),
+    rotary_case(3, 70, (4, 2), 32, 260),
+    rotary_case(3, 5, (6, 2), 128, 140, ragged=True),
+    rotary_case(3, 1, (2, 2), 64, 21, window=20),
+    rotary_case(1, 16, (4, 4), 64, 93, window=72),
+    rotary_case(3, 4, (2, 1), 12, 12, window=9),
+    rotary_case(16, 1, (4, 2), 32, 300),
+    rotary_case(16, 2, (4, 2), 32, 8, inner=True),
+    rotary_case(3, 1, (4, 2), 32, 150, half=True),
+    rotary_case(3, 1, (4, 1), 128, 1100, half=True),
+    rotary_case(3, 5, (6, 2), 20, 140, ragged=True, half=True),
+    positions_case(1, 4),
+    positions_case(300, 32),
+    positions_case(40000, 8),
+    relative_case(1, 1, 1, 4),
+    relative_case(3, 40, 3, 12, spare=9),
+    relative_case(1, 150, 2, 64, spare=1),
+    relative_case(2, 65, 1, 128),
+    relative_case(1, 40, 1, 144),
+    relative_case(2, 100, 2, 8, band=(5, 5)),
+    relative_case(1, 300, 1, 20, band=(70, 33), spare=4),
+    relative_case(1, 90, 2, 8, band=(40, 0)),
+    relative_case(1, 70, 1, 8, band=(0, 200)),
+)

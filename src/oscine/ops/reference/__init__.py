@@ -1,0 +1,116 @@
+"""What each op means, in NumPy alone; also the engine where there is no GPU.
+
+Written as formulas. The one concession to speed: work over [rows, width] goes in blocks of rows
+that stay in cache, because whole score matrices are bound by memory, not by arithmetic; the blocks
+go to all cores.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Callable, Sequence
+from math import prod
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from oscine.bfloat16 import BFLOAT16, widen
+from oscine.ops.reference.blocks import blocks
+from oscine.ops.reference.vocabulary import Ops
+from oscine.threads import each, single_threaded_blas
+
+Array = NDArray[Any]
+
+
+class ReferencePlan:
+    """A closure: recording costs nothing here, so replaying is calling."""
+
+    def __init__(self, trace: Callable[[], None], guard: Array | None) -> None:
+        self.trace, self.guard = trace, guard
+
+    def run(self, times: int = 1) -> None:
+        with single_threaded_blas():
+            for _ in range(times):
+                if self.guard is not None and self.guard["done"].all():
+                    return
+                self.trace()
+
+
+class Reference(Ops):
+    """The definitions, and memory and time for them: oscine.ops.Backend."""
+
+    name = "NumPy"
+    good_batch = 8
+    encode_batch = 1  # one window keeps all cores busy; BLAS may round others' rows another way
+    half_memory = False  # NumPy would convert all of it to float32 at each step
+    runs_ahead = False
+
+    # -- memory and time ----------------------------------------------------------------------
+
+    def upload(self, array: Array) -> Array:
+        if array.dtype == np.float32:
+            return np.require(array, requirements=["C", "ALIGNED"])
+        copy = np.empty(array.shape, np.float32)
+
+        def convert(rows: slice) -> None:
+            with np.errstate(invalid="ignore"):  # a weight that is no number shows in the logits
+                copy[rows] = widen(array[rows]) if array.dtype == BFLOAT16 else array[rows]
+
+        each(convert, blocks(len(array), max(1, copy[:1].nbytes)))
+        return copy
+
+    def slot(self, shape: tuple[int, ...], dtype: Any = np.float32) -> Array:
+        return np.zeros(shape, dtype)
+
+    def view(self, slot: Array, shape: tuple[int, ...]) -> Array:
+        return slot.reshape(-1)[: prod(shape)].reshape(shape)
+
+    def copy(self, source: Array, target: Array, pairs: Sequence[tuple[int, int]]) -> None:
+        for i, j in pairs:
+            target[j] = source[i]
+
+    def release(self, *slots: Array) -> None:
+        """Memory goes with the last reference."""
+
+    def room(self) -> tuple[int, int | None]:
+        try:
+            free = os.sysconf("SC_AVPHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
+        except (AttributeError, ValueError, OSError):  # Windows has no sysconf, macOS no such name
+            free = None
+        return sys.maxsize, free
+
+    def write(self, tensor: Array, array: Array, at: int = 0) -> None:
+        start = at * prod(tensor.shape[1:])
+        tensor.reshape(-1)[start : start + array.size] = array.reshape(-1)
+
+    def read(self, slot: Array) -> Array:
+        return slot.copy()
+
+    def wait(self) -> None:
+        """Work is done when it is called for."""
+
+    def snapshot(self, *slots: Array) -> Callable[[], tuple[Array, ...]]:
+        copies = tuple(slot.copy() for slot in slots)
+        return lambda: copies
+
+    def record(
+        self,
+        trace: Callable[[], None],
+        guard: Array | None = None,
+        name: str = "",
+    ) -> ReferencePlan:
+        return ReferencePlan(trace, guard)
+
+    def padded(self, length: int) -> int:
+        return length
+
+    def padded_lines(self, count: int) -> int:
+        return count
+
+    def padded_frames(self, count: int) -> int:
+        return count
+
+    def trace(self) -> dict[str, tuple[int, float]]:
+        return {}

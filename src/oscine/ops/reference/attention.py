@@ -1,0 +1,326 @@
+"""Attention: of an encoder, of a decoder over its cache, to an encoder's output, by distance.
+
+Source: Vaswani et al. 2017, arXiv:1706.03762; transformers models/qwen3/modeling_qwen3.py (rotary);
+Dai et al. 2019, arXiv:1901.02860 (relative positions).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from itertools import groupby, product
+from typing import Any, Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+from oscine.ops.facts import op
+from oscine.ops.reference.blocks import blocks, spans, valid, window, windows_of
+from oscine.ops.state import State, Utterances
+from oscine.ops.types import Cache, HeadNorms, Lengths, Rotary, Tensor
+from oscine.threads import each
+
+Array = NDArray[Any]
+
+SCORE_BYTES = 1 << 19  # of a block of scores: stays in a second-level cache
+FEWEST_QUERIES = 32  # of a block of scores, where keys are very many
+
+
+def weighted_mean(scores: Array, values: Array, out: Array) -> None:
+    """softmax(scores) @ values; overwrites the scores.
+
+    Dividing by the sums comes last, because the result is narrower than the scores.
+    """
+    scores -= scores.max(-1, keepdims=True)
+    np.exp(scores, out=scores)
+    np.matmul(scores, values, out=out)
+    out /= scores.sum(-1, keepdims=True)
+
+
+def neighbours(rows: Array) -> Iterator[slice]:
+    """Runs of lines that listen to one window, those that are done left out."""
+    start = 0
+    for (done, _), run in groupby(zip(rows["done"] > 0, rows["window"], strict=True)):
+        stop = start + len(list(run))
+        if not done:
+            yield slice(start, stop)
+        start = stop
+
+
+def split_heads(x: Array, heads: int) -> Array:
+    """[..., R, H·W] -> [..., H, R, W], a view."""
+    view: Array = np.swapaxes(x.reshape(*x.shape[:-1], heads, x.shape[-1] // heads), -2, -3)
+    return view
+
+
+def head_norm(x: Array, weight: Array, eps: float) -> Array:
+    """Root-mean-square norm over a head: x [..., W] -> [..., W]."""
+    y: Array = x / np.sqrt(np.square(x).mean(-1, keepdims=True) + np.float32(eps))
+    y *= weight
+    return y
+
+
+def turn(x: Array, rotary: Rotary, positions: Array) -> Array:
+    """Rotate the pairs (i, i + W/2) of x [R, heads, W] by the angles of its rows' positions."""
+    cos, sin = rotary.cos[positions][:, None], rotary.sin[positions][:, None]
+    low, high = np.split(x, 2, axis=-1)
+    return np.concatenate([low * cos - high * sin, high * cos + low * sin], axis=-1)
+
+
+def attend_rows(
+    q: Array, keys: Array, values: Array, first: int, window: int | None, y: Array
+) -> None:
+    """Causal attention of rows q [R, H, W], scaled, over the last of C keys [C, K, W] into y.
+
+    The first row sees keys 0 to `first`, each row after it one key more; window: so many at most.
+    """
+    rows, heads, width = q.shape
+    group = heads // keys.shape[1]
+    step = max(1, SCORE_BYTES // (4 * group * len(keys)))
+
+    def piece(block: tuple[int, int]) -> None:
+        head, start = block
+        stop = min(start + step, rows)
+        low = 0 if window is None else max(0, first + start - window + 1)
+        high = first + stop  # keys that none of these rows sees are left out
+        mine = slice(head * group, head * group + group)
+        queries = q[start:stop, mine].reshape(-1, width)
+        scores = (queries @ keys[low:high, head].T).reshape(stop - start, group, high - low)
+        places, own = np.arange(low, high), first + np.arange(start, stop)[:, None]
+        hidden = places > own
+        if window is not None:
+            hidden |= places <= own - window
+        scores.swapaxes(1, 2)[hidden] = -np.inf
+        scores -= scores.max(-1, keepdims=True)
+        np.exp(scores, out=scores)
+        sums = scores.reshape(-1, high - low) @ values[low:high, head]
+        y[start:stop, mine] = sums.reshape(-1, group, width) / scores.sum(-1, keepdims=True)
+
+    each(piece, product(range(keys.shape[1]), range(0, rows, step)))
+
+
+def sinusoids(places: NDArray[Any], width: int) -> NDArray[np.float32]:
+    """sin(p wᵢ) and cos(p wᵢ) in turn, wᵢ = 10000^(-2i/width): [places, width].
+
+    Exact, where upstream rounds each angle to float32: 3e-4 apart at an hour's distances.
+    """
+    angles = places[:, None] * 10000.0 ** (-np.arange(0, width, 2) / width)
+    turned = np.stack([np.sin(angles), np.cos(angles)], -1)
+    return turned.reshape(len(places), -1)[:, :width].astype(np.float32)
+
+
+class AttentionOps(Protocol):
+    """B sequences with a row of state each, L rows of each in one pass; S encoder positions, C
+    positions of a cache; D width, H heads of W values."""
+
+    @op()
+    def attention(self, qkv: Tensor, heads: int, batch: int = 1) -> Tensor:
+        """Unmasked self-attention: packed q‖k‖v [N·S, 3D] -> [N·S, D].
+
+        Each of the N windows of a batch attends to itself alone. Raises ValueError where the rows
+        are not N windows.
+        """
+        if batch > 1:
+            return np.concatenate([self.attention(w, heads) for w in windows_of(qkv, batch)])
+        length, width = qkv.shape[0], qkv.shape[1] // 3
+        q, k, v = (split_heads(part, heads) for part in np.split(qkv, 3, axis=1))
+        keys = np.ascontiguousarray(k.swapaxes(1, 2)) * np.float32((width // heads) ** -0.5)
+        values = np.ascontiguousarray(v)
+        y = np.empty((length, width), np.float32)
+        out = split_heads(y, heads)
+
+        def attend(block: tuple[int, slice]) -> None:
+            head, rows = block
+            weighted_mean(q[head, rows] @ keys[head], values[head], out[head, rows])
+
+        each(attend, product(range(heads), blocks(length, 4 * length)))
+        return y
+
+    @op(writes=("cache",), masked="state")
+    def attend_self(self, qkv: Tensor, cache: Cache, state: State, heads: int) -> Tensor:
+        """Append k‖v of each row to its cache, then attend causally: [B·L, 3D] -> [B·L, D].
+
+        The cache of line b is that of state.slot[b]; its row l has position state.position[b] + l.
+        Rows at or past state.length are void.
+        """
+        lines, width = len(state.rows), qkv.shape[1] // 3
+        rows = qkv.reshape(lines, -1, 3 * width)
+        y = np.zeros((lines, rows.shape[1], width), np.float32)
+        scale = np.float32((width // heads) ** -0.5)
+        for b, line in enumerate(state.rows):
+            start, count, slot = (int(line[name]) for name in ("position", "length", "slot"))
+            if line["done"] or count == 0:
+                continue
+            end = start + count
+            cache.keys[slot, start:end] = rows[b, :count, width : 2 * width]
+            cache.values[slot, start:end] = rows[b, :count, 2 * width :]
+            q = split_heads(rows[b, :count, :width] * scale, heads)
+            keys, stored = cache.keys[slot, :end], cache.values[slot, :end]
+            if state.origins is not None:
+                origins, places = state.origins[slot, :end], np.arange(end)
+                keys, stored = cache.keys[origins, places], cache.values[origins, places]
+            scores = q @ split_heads(keys, heads).swapaxes(-1, -2)
+            if count > 1:
+                later = np.arange(end)[None, :] > np.arange(start, end)[:, None]
+                scores[:, later] = -np.inf
+            weighted_mean(scores, split_heads(stored, heads), split_heads(y[b, :count], heads))
+        return y.reshape(-1, width)
+
+    @op(masked="state")
+    def attend_cross(self, q: Tensor, kv: Tensor, state: State, heads: int) -> Tensor:
+        """Each line attends to its window of k‖v [W, S, 2D]: q [B·L, D] -> [B·L, D].
+
+        kv may be a float16 slot here and in cross_weights.
+        """
+        lines, width = len(state.rows), q.shape[1]
+        scaled = (q * np.float32((width // heads) ** -0.5)).reshape(lines, -1, width)
+        y = np.zeros_like(scaled)
+
+        def attend(same: slice) -> None:
+            keys, values = np.split(kv[state.rows["window"][same.start]], 2, axis=1)
+            queries = scaled[same].reshape(-1, width)
+            scores = split_heads(queries, heads) @ split_heads(keys, heads).swapaxes(-1, -2)
+            out = y[same].reshape(-1, width)
+            weighted_mean(scores, split_heads(values, heads), split_heads(out, heads))
+
+        each(attend, neighbours(state.rows))
+        return y.reshape(-1, width)
+
+    @op()
+    def cross_weights(
+        self, q: Tensor, kv: Tensor, state: State, heads: int, chosen: tuple[int, ...]
+    ) -> Tensor:
+        """The weights that attend_cross gives in some heads: [A, B·L, S].
+
+        softmax over the first state.frames positions; 0 beyond them.
+        """
+        lines, width = len(state.rows), q.shape[1]
+        scaled = q.reshape(lines, -1, width) * np.float32((width // heads) ** -0.5)
+        weights = np.zeros((len(chosen), *scaled.shape[:2], kv.shape[1]), np.float32)
+        for b, line in enumerate(state.rows):
+            keys = split_heads(kv[line["window"], : line["frames"], :width], heads)[list(chosen)]
+            scores = split_heads(scaled[b], heads)[list(chosen)] @ keys.swapaxes(-1, -2)
+            if scores.size:
+                scores = np.exp(scores - scores.max(-1, keepdims=True))
+                weights[:, b, :, : line["frames"]] = scores / scores.sum(-1, keepdims=True)
+        return weights.reshape(len(chosen), len(q), -1)
+
+    @op(writes=("cache",), masked="utterances")
+    def attend_rotary(
+        self,
+        qkv: Tensor,
+        cache: Cache,
+        rotary: Rotary,
+        utterances: Utterances,
+        heads: int,
+        *,
+        norms: HeadNorms | None = None,
+        window: int | None = None,
+        inner: bool = False,
+    ) -> Tensor:
+        """Turn q and k by their positions, append k and v to the cache, attend causally.
+
+        qkv [B·L, (H + 2K)·W] -> [B·L, H·W]; cache [S, P, K·W], float32 or float16, which rounds k
+        and v; head h reads key head h // (H/K).
+        With norms q and k are normalised per head first, before they are turned. Scale 1/√W.
+        Row l of utterance b is at position[b] + l; rows at or past length[b] are void. inner:
+        within a frame instead, where the last row is at group[b], the one before at group[b] - 1,
+        and all count. The slot holds the key of position p at p mod P. window: position i sees j
+        only where i - j < window; P is then at least window + L - 1, and positions may exceed P.
+        """
+        lines, (_, room, key_width) = len(utterances.rows), cache.keys.shape
+        width = (qkv.shape[1] - 2 * key_width) // heads
+        key_heads = key_width // width
+        rows = qkv.reshape(lines, -1, heads + 2 * key_heads, width)
+        y = np.zeros((lines, rows.shape[1], heads, width), np.float32)
+        for b, line in enumerate(utterances.rows):
+            slot, start, count = (int(line[name]) for name in ("slot", "position", "length"))
+            if inner:
+                count = rows.shape[1]
+                start = int(line["group"]) + 1 - count
+            if line["done"] or count == 0:
+                continue
+            positions = np.arange(start, start + count)
+            q, k, v = np.split(rows[b, :count], [heads, heads + key_heads], axis=1)
+            if norms is not None:
+                q, k = head_norm(q, norms.q, norms.eps), head_norm(k, norms.k, norms.eps)
+            q = turn(q, rotary, positions) * np.float32(width**-0.5)
+            cache.keys[slot, positions % room] = turn(k, rotary, positions).reshape(count, -1)
+            cache.values[slot, positions % room] = v.reshape(count, -1)
+            low = 0 if window is None else max(0, start - window + 1)
+            held = slice(0, start + count) if low == 0 else np.arange(low, start + count) % room
+            keys, values = (
+                part[slot, held].astype(np.float32, copy=False).reshape(-1, key_heads, width)
+                for part in (cache.keys, cache.values)
+            )
+            attend_rows(q, keys, values, start - low, window, y[b, :count])
+        return y.reshape(-1, heads * width)
+
+    @op()
+    def relative_positions(self, count: int, width: int) -> Tensor:
+        """[2 count - 1, D]: row r encodes the distance p = count - 1 - r of a query to a key
+        before it, by sin(p wᵢ) and cos(p wᵢ) in turn, wᵢ = 10000^(-2i/D).
+        """
+        return sinusoids(np.arange(count - 1, -count, -1), width)
+
+    @op()
+    def attend_relative(
+        self,
+        qkv: Tensor,
+        positions: Tensor,
+        bias_u: Tensor,
+        bias_v: Tensor,
+        lengths: Lengths,
+        heads: int,
+        band: tuple[int, int] | None = None,
+    ) -> Tensor:
+        """Self-attention by content and distance: packed q‖k‖v [B·T, 3D] -> [B·T, D].
+
+        Row i gives key j the score ((qᵢ + u)·kⱼ + (qᵢ + v)·r[i - j]) / √W per head, u and v [D];
+        positions [2M - 1, D] holds r with distance 0 at row M - 1, M above every distance met.
+        band (l, r): only keys i - l to i + r, at a cost that grows with l + r instead of T. Void
+        rows are zero. Source: Dai et al. 2019, arXiv:1901.02860; NeMo multi_head_attention.py.
+        """
+        batch, width = len(lengths.frames), qkv.shape[1] // 3
+        rows, centre = len(qkv) // batch, len(positions) // 2
+        scale = np.float32((width // heads) ** -0.5)
+        before, after = band if band else (rows, rows)
+        packed = qkv.reshape(batch, rows, 3, heads, -1)
+        u, v, r = (x.reshape(-1, heads, width // heads) for x in (bias_u, bias_v, positions))
+        y = np.zeros((batch, rows, heads, width // heads), np.float32)
+        counts = valid(lengths)
+
+        def attend(block: tuple[int, tuple[int, int, int]]) -> None:
+            head, (b, start, stop) = block
+            stop = min(stop, counts[b])
+            if start >= stop:
+                return
+            first, last = max(0, start - before), min(counts[b], stop + after)
+            queries, keys = stop - start, last - first
+            q = packed[b, start:stop, 0, head]
+            scores = ((q + u[:, head]) * scale) @ packed[b, first:last, 1, head].T
+            # Row a of the block meets key j at relative position start + a - j: a Toeplitz band.
+            low = centre - (stop - 1) + first
+            places = window(r[:, head], low, low + queries + keys - 1, len(r))
+            by_place = ((q + v[:, head]) * scale) @ places.T
+            step = by_place.itemsize
+            scores += np.lib.stride_tricks.as_strided(
+                by_place[:, queries - 1 :],
+                (queries, keys),
+                ((by_place.shape[1] - 1) * step, step),
+            )
+            if band:
+                offset = np.arange(first, last) - np.arange(start, stop)[:, None]
+                scores[(offset < -before) | (offset > after)] = -np.inf
+            scores -= scores.max(-1, keepdims=True)
+            np.exp(scores, out=scores)
+            out = np.matmul(scores, packed[b, first:last, 2, head])
+            y[b, start:stop, head] = out / scores.sum(-1, keepdims=True)
+
+        keys = min(rows, before + after + 1)
+        step = SCORE_BYTES // (4 * keys)
+        if band:
+            step = min(step, keys // 2)  # a block scores keys that only some of its queries see
+        step = max(FEWEST_QUERIES, step)
+        pieces = [(h, span) for span in spans(batch, rows, step) for h in range(heads)]
+        each(attend, pieces)
+        return y.reshape(batch * rows, width)

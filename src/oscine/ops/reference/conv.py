@@ -1,0 +1,276 @@
+"""Convolutions over time, time first: [T, C].
+
+Several sequences are [B·T, C], T rows of each. A transposed convolution of stride s is a
+convolution whose outputs are s·O wide, seen as [T·s, O]: weights are arranged so when they are
+read. What a causal stage needs of the past is in a memory [S, left, C] that the op reads and
+advances, so that frames may come one by one and the result is that of the whole. `state`, rows [B]
+of UTTERANCE, says for each sequence which of the S slots is its own (`slot`), whether it begins
+(`position` 0: the rows before it are zeros, whatever its slot holds), and whether its rows are void
+(`done`: its slot stays as it is).
+Source: transformers models/mimi; Gulati et al. 2020, arXiv:2005.08100; Rekesh et al. 2023,
+arXiv:2305.05084.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from math import prod
+from typing import Any, Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+from oscine.ops.facts import op
+from oscine.ops.reference.activations import sigmoid
+from oscine.ops.reference.blocks import blocks, cut, spans, valid, window, windows_of
+from oscine.ops.reference.linear import LinearOps
+from oscine.ops.types import Activation, Lengths, Linear, Taps, Tensor
+from oscine.threads import each
+
+Array = NDArray[Any]
+
+COLUMN_BYTES = 1 << 25  # of the rows of a convolution that are multiplied at once
+GATHERED_ROWS = 384  # of these that a thread gathers at a time
+IMAGE_BYTES = 1 << 21  # of the widest image of a block of subsampling: little of it is halo
+TIME_BYTES = 1 << 18  # of a block of frames of the gated convolution
+
+
+def voices_of(x: Tensor, state: Tensor | None, memory: Tensor | None = None) -> tuple[int, int]:
+    """Voices of x, and rows of each: as many voices as rows of state, one without a state.
+
+    Raises ValueError for rows that the voices cannot share, and for a memory without a state.
+    """
+    if state is None and memory is not None:
+        raise ValueError("a memory needs a state, which says whose it is")
+    voices = 1 if state is None else state.shape[0]
+    if x.shape[0] % voices:
+        raise ValueError(f"{x.shape[0]} rows are no equal number of each of {voices} voices")
+    return voices, x.shape[0] // voices
+
+
+def lengthen(x: Array, taps: Taps, memory: Array | None, state: Array | None) -> Array:
+    """What a convolution sees: x [B, T, I] with rows on both sides; the memory moves on."""
+    if memory is not None and state is not None:
+        begun, running = state["position"] > 0, state["done"] == 0
+        before = np.where(begun[:, None, None], memory[state["slot"]], np.float32(0))
+        y = np.concatenate([before, x], axis=1)
+        memory[state["slot"][running]] = y[running, x.shape[1] :]
+        return np.pad(y, ((0, 0), (0, taps.right), (0, 0))) if taps.right else y
+    if taps.left == taps.right == 0:
+        return x
+    sides = ((0, 0), (taps.left, taps.right), (0, 0))
+    return np.pad(x, sides) if taps.padding == "zero" else np.pad(x, sides, mode=taps.padding)
+
+
+def windows(seen: Array, rows: int, width: int, taps: Taps) -> Array:
+    """What each result is made of, seen [B, N, I] -> [B, rows, width, I], a view."""
+    voice, row, value = seen.strides
+    return np.lib.stride_tricks.as_strided(
+        seen, (len(seen), rows, width, seen.shape[2]),
+        (voice, taps.stride * row, taps.dilation * row, value), writeable=False,
+    )  # fmt: skip
+
+
+def gather(looks: Array, first: int, columns: Array) -> None:
+    """Copy windows [B, rows, width, I], from number `first` on, to columns [n, width, I]."""
+    done, rows = 0, looks.shape[1]
+    while done < len(columns):
+        voice, row = divmod(first + done, rows)
+        count = min(len(columns) - done, rows - row)
+        columns[done : done + count] = looks[voice, row : row + count]
+        done += count
+
+
+def halve(image: Array, weight: Array, bias: Array | None) -> Array:
+    """Depthwise 3x3 with stride 2: image [2R + 1, 2 + F, C], its edges in place -> [R, F', C]."""
+    rows, width = (image.shape[0] - 1) // 2, (image.shape[1] - 1) // 2
+    y = np.zeros((rows, width, image.shape[2]), np.float32)
+    if bias is not None:
+        y += bias
+    for i in range(3):
+        for j in range(3):
+            y += image[i : i + 2 * rows : 2, j : j + 2 * width : 2] * weight[i, j]
+    return y
+
+
+def edged(x: Array, outside: Array) -> Array:
+    """ReLU, a zero column on either side, and zero rows where `outside` says so."""
+    y = np.zeros((x.shape[0], x.shape[1] + 2, x.shape[2]), np.float32)
+    np.maximum(x, 0, out=y[:, 1:-1])
+    y[outside] = 0
+    return y
+
+
+class ConvOps(LinearOps, Protocol):
+    """Shapes: above; K places of time, I inputs, O outputs."""
+
+    @op()
+    def conv1d(
+        self,
+        x: Tensor,
+        conv: Linear,
+        *,
+        stride: int = 1,
+        activation: Activation = None,
+        add: Tensor | None = None,
+        batch: int = 1,
+    ) -> Tensor:
+        """x [T, I] -> [ceil(T / stride), O], time first, "same" padding; weight [O, K, I].
+
+        A batch of N windows: x [N·T, I] -> [N·ceil(T / stride), O]. Each is padded by itself, and
+        `add` [ceil(T / stride), O] is added to each. Raises ValueError where `add` has another
+        shape, or the rows of x are not N windows.
+        """
+        if batch > 1:
+            each_window = [
+                self.conv1d(window, conv, stride=stride, activation=activation, add=add)
+                for window in windows_of(x, batch)
+            ]
+            return np.concatenate(each_window)
+        outputs, width, inputs = conv.weight.shape
+        padded = np.pad(x, ((width // 2, width // 2), (0, 0)))
+        taps = np.lib.stride_tricks.sliding_window_view(padded, width, 0)[::stride]  # [T', I, K]
+        columns = taps.swapaxes(1, 2).reshape(-1, width * inputs)
+        if add is not None and add.shape != (len(columns), outputs):
+            raise ValueError(f"{add.shape} cannot be added to windows of {(len(columns), outputs)}")
+        matrix = Linear(conv.weight.reshape(outputs, -1), conv.bias)
+        return self.linear(columns, matrix, activation=activation, add=add)
+
+    @op(writes=("memory",))
+    def convolve(
+        self,
+        x: Tensor,
+        conv: Linear,
+        taps: Taps,
+        *,
+        memory: Tensor | None = None,
+        state: Tensor | None = None,
+        activation: Activation = None,
+        add: Tensor | None = None,
+    ) -> Tensor:
+        """activation(conv(x) + b) + add: x [B·T, I], weight [O, K, I] (K places of time; [O, I]:
+        one) -> [B·T', O].
+
+        T' = (left + T + right - (K - 1) dilation - 1) // stride + 1. Each voice has its own
+        padding; without state there is one voice. With memory [S, left, I] the rows on the left of
+        voice b are memory[slot[b]], which then holds the last `left` rows of memory‖x, also where
+        T < left.
+        Raises ValueError for a memory without a state, and for rows that voices cannot share.
+        """
+        outputs, *places, inputs = conv.weight.shape
+        width, (voices, count) = prod(places), voices_of(x, state, memory)
+        rows = taps.rows(count, width)
+        matrix = Linear(conv.weight.reshape(outputs, -1), conv.bias)
+        seen = lengthen(x.reshape(voices, count, inputs), taps, memory, state)
+        if width == taps.stride == 1:
+            flat = seen[:, :rows].reshape(-1, inputs)
+            return self.linear(flat, matrix, activation=activation, add=add)
+        y, looks = np.empty((voices * rows, outputs), np.float32), windows(seen, rows, width, taps)
+        step = max(GATHERED_ROWS, COLUMN_BYTES // (4 * width * inputs))
+        for part in cut(len(y), step):
+            columns = np.empty((part.stop - part.start, width, inputs), np.float32)
+
+            def work(to: slice, columns: Array = columns, first: int = part.start) -> None:
+                gather(looks, first + to.start, columns[to])
+
+            each(work, cut(len(columns), GATHERED_ROWS))
+            y[part] = self.linear(
+                columns.reshape(len(columns), -1),
+                matrix,
+                activation=activation,
+                add=None if add is None else add[part],
+            )
+        return y
+
+    @op(writes=("memory",))
+    def depthwise(self, x: Tensor, conv: Linear, memory: Tensor, state: Tensor) -> Tensor:
+        """Causal, each channel by itself: x [B·T, C], weight [K, C], memory [S, K - 1, C] and state
+        as in convolve -> [B·T, C]: y[t] = b + Σ_k w[k] (memory‖x)[t + k], voice by voice."""
+        width, (voices, count) = len(conv.weight), voices_of(x, state, memory)
+        seen = lengthen(x.reshape(voices, count, -1), Taps(width - 1), memory, state)
+        y = np.empty((voices, count, x.shape[1]), np.float32)
+
+        def work(rows: slice) -> None:
+            part = y[:, rows]
+            part[...] = 0 if conv.bias is None else conv.bias
+            for tap in range(width):
+                part += seen[:, rows.start + tap : rows.stop + tap] * conv.weight[tap]
+
+        each(work, blocks(count, voices * x[:1].nbytes))
+        return y.reshape(x.shape)
+
+    @op()
+    def subsample(
+        self,
+        mel: Tensor,
+        lengths: Lengths,
+        first: Linear,
+        halvings: Sequence[tuple[Linear, Linear]],
+    ) -> Tensor:
+        """mel [B·n, F] -> [B·T, F'·C], frequency first; n and F are halved, rounded up, each time.
+
+        `first`: 3x3 convolution, stride 2, one channel to C: weight [3, 3, C] (time, frequency,
+        channel). Each halving: depthwise 3x3, stride 2, weight [3, 3, C], then pointwise [C, C].
+        ReLU after the first and each pointwise one; frames past the length and edges are zero.
+        Source: NeMo ConvSubsampling, "dw_striding".
+        """
+        batch, channels = len(lengths.frames), first.weight.shape[-1]
+        image = np.pad(mel.reshape(batch, -1, mel.shape[1]), ((0, 0), (0, 0), (1, 1)))
+        stages = 1 + len(halvings)
+        rows, width = image.shape[1], mel.shape[1]
+        for _ in range(stages):
+            rows, width = -(-rows // 2), -(-width // 2)
+        y = np.empty((batch, rows, width, channels), np.float32)
+        kernel = first.weight.reshape(9, channels)
+        counts = valid(lengths)
+
+        def block(span: tuple[int, int, int]) -> None:
+            b, start, stop = span
+            ranges = [(start, stop)]  # of rows of each stage, the last first, then of the mel
+            for _ in range(stages):
+                ranges.append((2 * ranges[-1][0] - 1, 2 * ranges[-1][1]))
+            x = window(image[b], *ranges[-1], counts[b])
+            taps = np.lib.stride_tricks.sliding_window_view(x, (3, 3))[::2, ::2]
+            hidden = taps.reshape(*taps.shape[:2], 9) @ kernel
+            if first.bias is not None:
+                hidden += first.bias
+            for stage, (depthwise, pointwise) in enumerate(halvings, 1):
+                at = np.arange(*ranges[stages - stage])
+                outside = (at < 0) | (at >= -(-counts[b] >> stage))
+                x = halve(edged(hidden, outside), depthwise.weight, depthwise.bias)
+                hidden = x @ pointwise.weight.T
+                if pointwise.bias is not None:
+                    hidden += pointwise.bias
+            np.maximum(hidden, 0, out=y[b, start:stop])
+
+        widest = 4 * channels * (mel.shape[1] // 2 + 1) << len(halvings)  # bytes for a row of y
+        each(block, spans(batch, rows, max(1, IMAGE_BYTES // widest)))
+        return y.reshape(batch * rows, width * channels)
+
+    @op()
+    def gated_convolution(self, x: Tensor, conv: Linear, lengths: Lengths) -> Tensor:
+        """silu(depthwise(glu(x))) in time, "same" padding: value‖gate [B·T, 2D] -> [B·T, D].
+
+        glu = value · sigmoid(gate); conv.weight [K, D], K odd. Void rows are zero.
+        """
+        batch, (taps, width) = len(lengths.frames), conv.weight.shape
+        packed = x.reshape(batch, -1, 2 * width)
+        y = np.zeros((batch, packed.shape[1], width), np.float32)
+        counts = valid(lengths)
+
+        def block(span: tuple[int, int, int]) -> None:
+            b, start, stop = span
+            stop = min(stop, counts[b])
+            if start >= stop:
+                return
+            part = window(packed[b], start - taps // 2, stop + taps // 2, counts[b])
+            gated = part[:, :width] * sigmoid(part[:, width:])
+            out = y[b, start:stop]
+            if conv.bias is not None:
+                out += conv.bias
+            for tap in range(taps):
+                out += gated[tap : tap + stop - start] * conv.weight[tap]
+            out *= sigmoid(out)
+
+        each(block, spans(batch, packed.shape[1], max(taps, TIME_BYTES // (8 * width))))
+        return y.reshape(-1, width)

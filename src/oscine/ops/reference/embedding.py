@@ -1,0 +1,117 @@
+"""Rows of tables by token or code, codes by rows, and rows of what was computed.
+
+Source: transformers models/mimi (vector quantisation); Qwen3-TTS,
+qwen_tts/core/models/modeling_qwen3_tts.py.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+from oscine.ops.facts import op
+from oscine.ops.reference.blocks import cut
+from oscine.ops.state import State, Utterances
+from oscine.ops.types import Tensor
+from oscine.threads import each
+
+Array = NDArray[Any]
+
+DISTANCES = 1 << 16  # differences of a block of a codebook search, times its width
+
+
+class EmbeddingOps(Protocol):
+    """B sequences with a row of state each, L rows of each in one pass, S slots; D width."""
+
+    @op(masked="state")
+    def embed(
+        self, table: Tensor, positions: Tensor, state: State, prompt: Tensor | None = None
+    ) -> Tensor:
+        """table[token] + positions[p] -> [B·L, D]; tokens from prompt [B, L], else state.token."""
+        tokens = state.rows["token"][:, None] if prompt is None else prompt
+        places = state.rows["position"][:, None] + np.arange(tokens.shape[1])
+        places = np.minimum(places, len(positions) - 1)  # rows past the length are void
+        y: Array = table[tokens] + positions[places]
+        return y.reshape(-1, table.shape[1])
+
+    @op(writes=("total",), masked="utterances")
+    def embed_code(
+        self,
+        table: Tensor,
+        utterances: Utterances,
+        total: Tensor,
+        projected: Tensor | None = None,
+        first: bool = False,
+        before: Tensor | None = None,
+    ) -> Tensor:
+        """Add table[token] to total [S, D] (first: put it there); return a row for the token.
+
+        That is projected[token] [B, D'] where given, else table[token] [B, D]. before [B, D']: a
+        row that precedes each: [2B, D']. Tables may be float32, float16 or bfloat16.
+        """
+        running = utterances.rows["done"] == 0
+        codes = np.where(running, utterances.rows["token"], 0)
+        rows, slots = table[codes], utterances.rows["slot"][running]
+        total[slots] = rows[running] + (0 if first else total[slots])
+        y: Array = rows if projected is None else projected[codes]
+        return y if before is None else np.stack([before, y], axis=1).reshape(-1, y.shape[1])
+
+    @op(masked="utterances")
+    def frame_input(
+        self, total: Tensor, table: Tensor, text: Tensor, utterances: Utterances
+    ) -> Tensor:
+        """The talker's input for the next frame: total + table[token] + text row: [B, D].
+
+        total [S, D] holds the sum of all but the last code's rows; text [S, N, D] has a row for
+        each frame, of which row min(count - 1, texts - 1) is taken.
+        """
+        rows, slots = utterances.rows, utterances.rows["slot"]
+        codes = np.where(rows["done"] == 0, rows["token"], 0)
+        places = np.minimum(rows["count"].astype(int), rows["texts"]) - 1
+        y: Array = total[slots] + table[codes] + text[slots, np.maximum(places, 0)]
+        return y
+
+    @op()
+    def look_up(self, codes: Tensor, tables: Tensor, first: int) -> Tensor:
+        """Σ_g tables[g, codes[t, first + g]]: codes [T, G] uint32, tables [n, N, D] -> [T, D]."""
+        y = np.zeros((len(codes), tables.shape[2]), np.float32)
+        for table, code in zip(tables, codes[:, first : first + len(tables)].T, strict=True):
+            y += table[code]
+        return y
+
+    @op(writes=("codes",))
+    def quantise(self, x: Tensor, table: Tensor, codes: Tensor, group: int) -> Tensor:
+        """codes[t, group] = the row of table [N, D] nearest to x[t] [T, D], the first among equals;
+        returns x less that row. codes is a slot [T, G] uint32. Distances are Σ (x - row)², in f32.
+        """
+        y = np.empty_like(x)
+
+        def work(rows: slice) -> None:
+            distances = np.empty((rows.stop - rows.start, len(table)), np.float32)
+            for part in cut(len(table), max(1, DISTANCES // table.shape[1])):
+                difference = x[rows, None] - table[part]
+                np.einsum("tnd,tnd->tn", difference, difference, out=distances[:, part])
+            found = distances.argmin(1)
+            codes[rows, group] = found
+            np.subtract(x[rows], table[found], out=y[rows])
+
+        each(work, cut(len(x), 4))
+        return y
+
+    @op()
+    def take_rows(self, x: Tensor, state: State) -> Tensor:
+        """x [B·L, D] -> [2B, D]: the last row that counts of each line, then each sot row."""
+        lines = x.reshape(len(state.rows), -1, x.shape[1])
+        index = np.arange(len(lines))
+        last = lines[index, np.maximum(state.rows["length"].astype(int) - 1, 0)]
+        return np.concatenate([last, lines[index, state.rows["sot"]]])
+
+    @op(masked="utterances")
+    def last_rows(self, x: Tensor, utterances: Utterances) -> Tensor:
+        """The last row that counts of each utterance: x [B·L, D] -> [B, D], row length[b] - 1."""
+        lines = x.reshape(len(utterances.rows), -1, x.shape[1])
+        last = np.maximum(utterances.rows["length"].astype(int) - 1, 0)
+        y: Array = lines[np.arange(len(lines)), last]
+        return y

@@ -1,0 +1,172 @@
+"""Decoding of transducers (RNN-T, TDT) and of CTC: the device walks over the frames.
+
+A row of the batch is one sequence of frames. A step of the loop runs the prediction network for
+rows that emitted a label in the step before, joins it with the next F frames of each row, and lets
+`pick_labels` walk over those frames: past blanks, up to a label or the end of the block. Looking at
+F frames changes nothing but the number of steps, as the prediction network sees labels alone.
+
+A sequence keeps its memory and its decisions at track.slot, whichever row of a batch it is in. So
+rows start, end and change places while their neighbours run, and no memory moves.
+
+Shapes: B rows, S slots, F frames of a block, T frames, V labels, blank = V, n durations, P width of
+the prediction network, J width of the joint, Y layers of it.
+Source: NeMo rnnt_greedy_decoding.py, tdt_label_looping.py (arXiv:2406.06220), context_biasing.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+from oscine.ops.facts import op
+from oscine.ops.reference.activations import sigmoid
+from oscine.ops.reference.linear import LinearOps
+from oscine.ops.state import RULES_HEAD, STOP_END, STOP_LENGTH, STOP_NONFINITE, Boost, Memory, Track
+from oscine.ops.types import Cell, Linear, Tensor
+
+Array = NDArray[Any]
+
+
+def bonuses(boost: Boost, node: int, labels: int) -> Array:
+    """What each label earns at a node: [V], float32. The deepest node that has an arc decides."""
+    found = np.full(labels, np.nan, np.float32)
+    back = np.float32(0)
+    while True:
+        here = boost.nodes[node]
+        arcs = boost.arcs[here["first"] : here["first"] + here["count"]]
+        arcs = arcs[np.isnan(found[arcs["token"]])]
+        found[arcs["token"]] = back + arcs["bonus"]
+        if here["fail"] == node:
+            return np.where(np.isnan(found), back, found)
+        back += here["back"]
+        node = int(here["fail"])
+
+
+def follow(boost: Boost, node: int, token: int) -> int:
+    """The node after a label."""
+    while True:
+        here = boost.nodes[node]
+        arcs = boost.arcs[here["first"] : here["first"] + here["count"]]
+        place = int(np.searchsorted(arcs["token"], token))
+        if place < len(arcs) and arcs[place]["token"] == token:
+            return int(arcs[place]["node"])
+        if here["fail"] == node:
+            return node
+        node = int(here["fail"])
+
+
+def fresh_rows(track: Track) -> Array:
+    """Rows of TRACK whose label the prediction network has yet to see, a copy."""
+    fresh: Array = track.rows[(track.rows["done"] == 0) & (track.rows["fresh"] == 1)]
+    return fresh
+
+
+def look(logits: Array, rules: Array, row: Array, decisions: Array, boost: Boost | None) -> None:
+    """Decide on one frame, write it down and move on."""
+    labels, most, lengths = int(rules[0]), int(rules[1]), rules[RULES_HEAD:]
+    if not np.isfinite(logits).all():
+        row["done"] = STOP_NONFINITE
+        return
+    scores = logits[: labels + 1]
+    token = int(np.argmax(scores))
+    blank = token == labels
+    if boost is not None and not blank:
+        token = int(np.argmax(scores[:-1] + bonuses(boost, int(row["node"]), labels)))
+    top = scores.max()
+    probability = np.exp(scores[token] - top) / np.exp(scores - top).sum()
+    duration = int(lengths[np.argmax(logits[labels + 1 :])]) if len(lengths) else int(blank)
+    forced = duration == 0 and (blank or row["symbols"] + 1 >= most)
+    moved = 1 if forced else duration
+    written = duration if len(lengths) else 0
+    decisions[row["count"]] = (row["position"], token, written, moved, probability)
+    row["count"] += 1
+    row["position"] += moved
+    row["symbols"] = 0 if moved else row["symbols"] + 1
+    if not blank:
+        row["token"], row["fresh"], row["half"] = token, 1, 1 - row["half"]
+        if boost is not None:
+            row["node"] = follow(boost, int(row["node"]), token)
+    if row["position"] >= row["length"]:
+        row["done"] = STOP_END
+    elif row["count"] >= row["limit"]:
+        row["done"] = STOP_LENGTH
+
+
+class TransducerOps(LinearOps, Protocol):
+    """Shapes: above. Rows that are done are void, and nothing at their slots changes."""
+
+    @op(writes=("memory.hidden", "memory.cell"))
+    def predict(self, table: Tensor, cells: tuple[Cell, ...], memory: Memory, track: Track) -> None:
+        """The LSTM layers over table[token], table [V + 1, P], for rows that are fresh.
+
+        c = σ(f) c + σ(i) tanh(g), h = σ(o) tanh(c), from one half of memory into the other.
+        """
+        rows = fresh_rows(track)
+        if not len(rows):
+            return
+        before, slots = rows["half"], rows["slot"]
+        x = table[rows["token"]]
+        for layer, cell in enumerate(cells):
+            hidden, carry = memory.hidden[:, layer], memory.cell[:, layer]
+            z = self.linear(x, cell.input) + self.linear(hidden[slots, before], cell.hidden)
+            i, f, g, o = np.split(z, 4, axis=1)
+            c = sigmoid(f) * carry[slots, before] + sigmoid(i) * np.tanh(g)
+            x = sigmoid(o) * np.tanh(c)
+            hidden[slots, 1 - before], carry[slots, 1 - before] = x, c
+
+    @op(writes=("memory.joint",), masked="track")
+    def join(self, x: Tensor, project: Linear, memory: Memory, track: Track, block: int) -> Tensor:
+        """relu(x[first + position + f] + project(h)) for f below `block`: [B·F, J].
+
+        x [.., J] holds the encoder's projection of every sequence, each at rows of its own that
+        begin with track.first. project(h), from the uppermost layer, is computed for fresh rows and
+        kept in memory.joint. Frames past the end repeat the last.
+        """
+        rows, fresh = track.rows, fresh_rows(track)
+        if len(fresh):
+            hidden = memory.hidden[fresh["slot"], -1, 1 - fresh["half"]]
+            memory.joint[fresh["slot"]] = self.linear(hidden, project)
+        running = np.flatnonzero(rows["done"] == 0)
+        last = np.maximum(rows["length"][running].astype(int), 1) - 1
+        frames = rows["position"][running].astype(int)[:, None] + np.arange(block)
+        places = rows["first"][running].astype(int)[:, None] + np.minimum(frames, last[:, None])
+        y = np.zeros((len(rows), block, x.shape[1]), np.float32)
+        y[running] = np.maximum(x[places] + memory.joint[rows["slot"][running], None], 0)
+        return y.reshape(-1, x.shape[1])
+
+    @op(writes=("track",))
+    def pick_labels(
+        self, logits: Tensor, rules: Tensor, track: Track, boost: Boost | None = None
+    ) -> None:
+        """Decide on logits [B·F, V + 1 + n], frame by frame, until a label or the block's end.
+
+        rules: uint32 V, most_symbols, then the n durations. The likeliest token and, apart from it,
+        the likeliest duration, the lowest id among equals; without durations a blank lasts 1 and a
+        label 0. A blank of 0 moves on by 1, so does the label that is the last of most_symbols at
+        one frame. With `boost` it is the label of highest logit + bonus that is taken where the
+        likeliest token is not the blank. Stops: the frames end (STOP_END), the decisions' room does
+        (STOP_LENGTH; it can go on from there), a logit is not finite (STOP_NONFINITE).
+        """
+        blocks = logits.reshape(len(track.rows), -1, logits.shape[1])
+        for row, block in zip(track.rows, blocks, strict=True):
+            if row["done"]:
+                continue
+            decisions = track.decisions[row["slot"]]
+            start, row["fresh"] = int(row["position"]), 0
+            while not row["done"] and not row["fresh"] and row["position"] < start + len(block):
+                look(block[int(row["position"]) - start], rules, row, decisions, boost)
+
+    @op()
+    def likeliest(self, logits: Tensor) -> Tensor:
+        """Of each row of logits [R, V]: the first id of the highest, and its softmax: [R, 2].
+
+        The id is -1 where a logit is not finite.
+        """
+        ids = logits.argmax(1)
+        with np.errstate(invalid="ignore"):
+            shares = 1 / np.exp(logits - logits.max(1, keepdims=True)).sum(1)
+        broken = ~np.isfinite(logits).all(1)
+        ids[broken], shares[broken] = -1, 0
+        return np.stack([ids, shares], 1).astype(np.float32)

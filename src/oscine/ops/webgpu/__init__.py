@@ -1,0 +1,44 @@
+"""The op vocabulary on the GPU: the names of `ops.reference`; each call records dispatches.
+
+Shapes and meaning: oscine.ops.reference. Which kernel an op takes is decided here, unseen by
+models.
+"""
+
+from __future__ import annotations
+
+from oscine.gpu.device import Device
+from oscine.gpu.plan import Plan
+from oscine.ops.webgpu.attention import GpuAttention
+from oscine.ops.webgpu.channels import GpuChannels
+from oscine.ops.webgpu.conv import GpuConv
+from oscine.ops.webgpu.embedding import GpuEmbedding
+from oscine.ops.webgpu.recorder import WORKGROUP
+from oscine.ops.webgpu.sampling import GpuSampling
+from oscine.ops.webgpu.transducer import GpuTransducer
+
+MATRIX_STORAGE, MATRIX_INVOCATIONS = 40960, 512  # that kernels for matrix units take of each
+
+
+class Gpu(GpuAttention, GpuConv, GpuEmbedding, GpuSampling, GpuTransducer, GpuChannels):
+    """The vocabulary, recording; memory and plans of one device."""
+
+    def __init__(self, device: Device) -> None:
+        super().__init__(device)
+        self.lanes = self.subgroup_size()
+        limits = device.adapter.limits
+        self.matrix = (
+            "matrix" in device.features
+            and self.lanes == 32
+            and limits["max-compute-workgroup-storage-size"] >= MATRIX_STORAGE
+            and limits["max-compute-invocations-per-workgroup"] >= MATRIX_INVOCATIONS
+        )
+
+    def subgroup_size(self) -> int:
+        """Asked of the hardware, since the adapter's word is not reliable."""
+        if self.block == "workgroup":
+            return WORKGROUP
+        size = self.slot((4,))
+        with self.recording(None) as dispatches:
+            self.add("team_size", [size], (1,))
+        Plan(self.device, self.pool, dispatches).run()
+        return min(WORKGROUP, max(1, int(self.read(size)[0])))

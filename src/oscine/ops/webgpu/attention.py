@@ -1,0 +1,240 @@
+"""Attention on the GPU."""
+
+from __future__ import annotations
+
+from math import ceil
+from typing import Any
+
+import numpy as np
+
+from oscine.errors import DeviceError
+from oscine.gpu.device import Device
+from oscine.gpu.tensor import Tensor
+from oscine.ops.reference.attention import sinusoids
+from oscine.ops.state import State, Utterances
+from oscine.ops.types import Cache, HeadNorms, Lengths, Rotary
+from oscine.ops.webgpu.linear import GpuLinear
+from oscine.ops.webgpu.recorder import MOST_GROUPS, WORKGROUP, is_half, weights_of, window_rows
+
+CROSS_KEYS = 128  # keys a workgroup of cross-attention takes: one an invocation
+MATRIX_HEADS = (4, 8, 12, 16)  # widths in fours of the heads that attention_matrix takes
+FINE_STEP = 256  # distances that one rotation from a table spans
+QUERIES = 32  # that a workgroup of attention takes
+MOST_HEAD = 512  # values of a head: four an invocation
+FEW_KEYS = 64  # of so few an invocation takes four values at once, else eight
+SPLIT_FROM, SPLIT_KEYS, MOST_SPLITS = 256, 128, 16  # a longer cache is read by several workgroups
+
+
+def scale_of(head4: int) -> str:
+    """1/√W as WGSL."""
+    return repr(float((4 * head4) ** -0.5))
+
+
+class GpuAttention(GpuLinear):
+    """Recording; shapes and meaning: oscine.ops.reference.attention."""
+
+    def __init__(self, device: Device) -> None:
+        super().__init__(device)
+        self.lists: dict[tuple[int, ...], Tensor] = {}
+        self.turns: dict[tuple[int, int], tuple[Tensor, Tensor]] = {}
+        self.head_norms: dict[tuple[Tensor, Tensor], Tensor] = {}
+
+    def head4(self, width: int, heads: int) -> int:
+        """A head's width in fours; a workgroup has an invocation for each."""
+        self.fours("head width", width // heads)
+        if width // heads > 4 * WORKGROUP:
+            raise DeviceError(
+                f"{self.name}: head width {width // heads} is above {4 * WORKGROUP}, "
+                "the most that kernels take; NumPy takes any"
+            )
+        return width // heads // 4
+
+    def neighbours(self, lines: int) -> int:
+        """Lanes that share a key of attention. Several lines gain by loads that are side by side;
+        one waits for its loads one after another, and the more so the fewer a lane has at once.
+        """
+        return 4 if lines > 1 and self.block == "subgroup" else 1
+
+    def attention(self, qkv: Tensor, heads: int, batch: int = 1) -> Tensor:
+        length, width = window_rows(qkv, batch), qkv.shape[1] // 3
+        y = self.new(batch * length, width)
+        head4 = self.head4(width, heads)
+        work = 4.0 * batch * length**2 * width
+        if qkv.rounded and head4 in MATRIX_HEADS:  # with float32 weights all is float32
+            self.add(
+                "attention_matrix", [self.halve(qkv), y], (ceil(length / 64), heads, batch),
+                work=work, ROWS=length, HEADS=heads, W8=head4 // 2, SCALE=scale_of(head4),
+            )  # fmt: skip
+            return y
+        self.add(
+            "attention",
+            [qkv, y],
+            (ceil(length / 64), heads, batch * ceil(head4 / 16)),
+            work=work, ROWS=length, HEADS=heads, W4=head4, SCALE=scale_of(head4),
+        )  # fmt: skip
+        return y
+
+    def attend_self(self, qkv: Tensor, cache: Cache, state: State, heads: int) -> Tensor:
+        rows, width = qkv.shape[0], qkv.shape[1] // 3
+        lines, most = state.rows.shape[0], state.tokens.shape[1]
+        length, room, head4 = rows // lines, cache.keys.shape[1], self.head4(width, heads)
+        y = self.new(rows, width)
+        if length > 1:  # other rows' keys are needed before any row attends
+            self.add(
+                "append", [qkv, state.rows, cache.keys, cache.values],
+                (ceil(width / 256), rows), L=length, WIDTH4=width // 4, MOST=most, ROOM=room,
+            )  # fmt: skip
+        self.add(
+            "attend_self",
+            [qkv, state.rows, cache.keys, cache.values, state.origins, y],
+            (heads, rows),
+            L=length, HEADS=heads, W4=head4, MOST=most, ROOM=room, APPEND=length == 1,
+            ORIGINS=state.origins is not None, SCALE=scale_of(head4), BLOCK=self.block,
+            NEIGHBOURS=self.neighbours(lines),
+        )  # fmt: skip
+        return y
+
+    def attend_cross(self, q: Tensor, kv: Tensor, state: State, heads: int) -> Tensor:
+        (rows, width), keys = q.shape, kv.shape[1]
+        head4, splits = self.head4(width, heads), ceil(keys / CROSS_KEYS)
+        sums = self.new(rows, heads, splits, width // heads)
+        marks = self.new(rows, heads, splits, 2)
+        y, length = self.new(rows, width), rows // state.rows.shape[0]
+        self.add(
+            "attend_cross", [q, kv, kv, state.rows, sums, marks], (splits, heads, rows),
+            work=4.0 * rows * keys * width, L=length, KEYS=keys, HEADS=heads, W4=head4,
+            MOST=CROSS_KEYS, SCALE=scale_of(head4), BLOCK=self.block, WEIGHTS=weights_of(kv),
+            NEIGHBOURS=self.neighbours(state.rows.shape[0]),
+        )  # fmt: skip
+        self.add(
+            "attend_combine", [sums, marks, state.rows, y], (ceil(width / 256), rows),
+            L=length, HEADS=heads, W4=head4, SPLITS=splits,
+        )  # fmt: skip
+        return y
+
+    def cross_weights(
+        self, q: Tensor, kv: Tensor, state: State, heads: int, chosen: tuple[int, ...]
+    ) -> Tensor:
+        (rows, width), keys = q.shape, kv.shape[1]
+        head4, count = self.head4(width, heads), len(chosen)
+        if chosen not in self.lists:
+            self.lists[chosen] = self.upload(np.array(chosen, np.uint32))
+        y = self.new(count, rows, keys)
+        self.add(
+            "cross_weights", [q, kv, state.rows, self.lists[chosen], y], (count, rows),
+            work=4.0 * count * rows * keys * width // heads, L=rows // state.rows.shape[0],
+            KEYS=keys, HEADS=heads, W4=head4, SCALE=scale_of(head4), BLOCK=self.block,
+            WEIGHTS=weights_of(kv),
+        )  # fmt: skip
+        return y
+
+    def attend_rotary(
+        self,
+        qkv: Tensor,
+        cache: Cache,
+        rotary: Rotary,
+        utterances: Utterances,
+        heads: int,
+        *,
+        norms: HeadNorms | None = None,
+        window: int | None = None,
+        inner: bool = False,
+    ) -> Tensor:
+        (rows, row_width), (slots, room, key_width) = qkv.shape, cache.keys.shape
+        width = (row_width - 2 * key_width) // heads
+        key_heads, single = key_width // width, rows == utterances.rows.shape[0]
+        self.fours("head width", width)
+        if width > MOST_HEAD:
+            raise DeviceError(
+                f"{self.name}: head width {width} is above {MOST_HEAD}, the most that kernels "
+                "take; NumPy takes any"
+            )
+        shape: dict[str, Any] = {
+            "SLOTS": slots, "HEADS": heads, "KEY_HEADS": key_heads, "W4": width // 4,
+            "WINDOW": window or 0, "INNER": inner, "NORMS": norms is not None, "BLOCK": self.block,
+            "EPS": repr(norms.eps if norms else 0.0), "STORE_HALF": is_half(cache.keys),
+        }  # fmt: skip
+        tensors = [
+            qkv, rotary.cos, rotary.sin, self.joined(norms), utterances.rows,
+            cache.keys, cache.values,
+        ]  # fmt: skip
+        if not single:  # other rows' keys are needed before any row attends
+            self.add("append_rotary", [*tensors], (key_heads, rows), **shape)
+        splits = 1
+        if single and not inner and window is None and room > SPLIT_FROM:
+            splits = min(MOST_SPLITS, ceil(room / SPLIT_KEYS))
+        y = self.new(rows, heads * width)
+        sums = self.new(rows, heads, splits, width + 4) if splits > 1 else y
+        self.add(
+            "attend_rotary", [*tensors, sums], (heads, rows, splits),
+            work=2.0 * rows * min(room, window or room) * heads * width,
+            SCALE=repr(float(width**-0.5)), APPEND=single, SPLITS=splits > 1,
+            NEIGHBOURS=4 if self.block == "subgroup" else 1,
+            VALUES=4 if room <= FEW_KEYS else 8, **shape,
+        )  # fmt: skip
+        if splits > 1:
+            self.add(
+                "combine_rotary", [sums, utterances.rows, y], (ceil(heads * width / 256), rows),
+                HEADS=heads, W4=width // 4, SPLITS=splits,
+            )  # fmt: skip
+        return y
+
+    def joined(self, norms: HeadNorms | None) -> Tensor | None:
+        """The weights of both norms in one tensor [2, W]: kernels may bind eight."""
+        if norms is None:
+            return None
+        key = norms.q, norms.k
+        if key not in self.head_norms:
+            size = norms.q.nbytes
+            both = self.slot((2, *norms.q.shape))
+
+            def fill(encoder: Any) -> None:
+                for place, weight in enumerate(key):
+                    encoder.copy_buffer_to_buffer(weight.buffer, 0, both.buffer, place * size, size)
+
+            self.device.submit(fill)
+            self.head_norms[key] = both
+        return self.head_norms[key]
+
+    def relative_positions(self, count: int, width: int) -> Tensor:
+        self.fours("position width", width)
+        coarse = np.arange(0, count, FINE_STEP)
+        key = (count, width)
+        if key not in self.turns:
+            self.turns[key] = (
+                self.upload(sinusoids(coarse, width)),
+                self.upload(sinusoids(np.arange(FINE_STEP), width)),
+            )
+        y = self.new(2 * count - 1, width)
+        self.add(
+            "relative_positions", [*self.turns[key], y],
+            (ceil(width / 256), min(2 * count - 1, MOST_GROUPS)),
+            CENTRE=count - 1, WIDTH4=width // 4, STEP=FINE_STEP,
+        )  # fmt: skip
+        return y
+
+    def attend_relative(
+        self,
+        qkv: Tensor,
+        positions: Tensor,
+        bias_u: Tensor,
+        bias_v: Tensor,
+        lengths: Lengths,
+        heads: int,
+        band: tuple[int, int] | None = None,
+    ) -> Tensor:
+        batch, width = lengths.frames.shape[0], qkv.shape[1] // 3
+        rows, head4 = qkv.shape[0] // batch, self.head4(width, heads)
+        before, after = band or (rows, rows)
+        groups = ceil(head4 / 32)
+        y = self.new(batch * rows, width)
+        self.add(
+            "attend_relative",
+            [qkv, positions, bias_u, bias_v, lengths.frames, y],
+            (ceil(rows / QUERIES), heads, batch * groups),
+            work=6.0 * batch * rows * min(rows, before + after + QUERIES) * width,
+            ROWS=rows, HEADS=heads, W4=head4, GROUPS=groups, SCALE=repr(float((4 * head4) ** -0.5)),
+            CENTRE=positions.shape[0] // 2, LAST=positions.shape[0] - 1,
+            BEFORE=before, AFTER=after, PER=lengths.per,
+        )  # fmt: skip
+        return y

@@ -1,0 +1,282 @@
+"""Convolutions on the GPU.
+
+The kernels of `convolve` are compiled for no number of rows: they ask the bindings for it. So calls
+of every length share them, and only the few shapes of a tile are chosen by length.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from math import ceil, prod
+
+import numpy as np
+
+from oscine.errors import DeviceError
+from oscine.gpu.device import Device
+from oscine.gpu.kernels import Parameter
+from oscine.gpu.tensor import Tensor
+from oscine.ops.reference.conv import voices_of
+from oscine.ops.types import Activation, Lengths, Linear, Taps
+from oscine.ops.webgpu.gemm import ACTIVATIONS
+from oscine.ops.webgpu.linear import GpuLinear
+from oscine.ops.webgpu.recorder import WORKGROUP, folded, weights_of, window_rows
+
+PADDINGS = ("zero", "edge", "reflect")  # kernels/lengthen.wgsl
+NARROW_OUTPUTS = 4  # up to so many, and where they are no fours, a team takes a row of the input
+SHORT = 32  # rows up to which a team takes four rows of the weight
+TILE_ROWS = 64
+COLUMNS, SPLITS = (64, 96, 128), (1, 2, 3, 4, 6, 8, 12, 16)
+SPLIT_DEPTH = 64  # of a sum, that a workgroup takes at least
+PROCESSORS = 132  # of a large GPU
+LARGE_WEIGHT4 = 1 << 20  # fours of a weight: 16 MiB, beyond what a cache keeps of it
+TILE_BYTES = 64 << 20  # of subsampling's largest image, of which there are two at a time
+GATED_ROWS = 64  # of 16 columns, in shared memory
+GATED_FRAMES = 32  # results of a workgroup of these
+
+
+def few(rows: int, outputs: int, depth4: int) -> tuple[int, int]:
+    """Rows of convolve_rows' tiles, and lanes of its teams. Weights are read once for 16 rows where
+    they are large; else teams that hold fewer sums are more at a time."""
+    most = 16 if outputs * depth4 > LARGE_WEIGHT4 else 8
+    return 4 if rows <= 4 else min(most, 8 if rows <= 8 else 16), WORKGROUP if depth4 > 96 else 32
+
+
+def tiles(rows: int, outputs: int, depth: int) -> tuple[int, int]:
+    """Columns of convolve's tiles, and into how many parts it splits its sums.
+
+    By a rough account of microseconds on an H200: the workgroups of one processor in turn, then
+    what the sums cost. benchmarks/codec.py measures it: 28 TFLOP/s at best.
+    """
+
+    def microseconds(way: tuple[int, int]) -> float:
+        columns, splits = way
+        groups = ceil(outputs / columns) * ceil(rows / TILE_ROWS) * splits
+        turns = max(1.5, ceil(groups / PROCESSORS))  # one by itself waits for its loads
+        sums = 2.5 + 2.7e-6 * splits * rows * outputs if splits > 1 else 0.0
+        return turns * columns * (depth / splits + 32) / 2000 + sums
+
+    splits = [count for count in SPLITS if count == 1 or depth // count >= SPLIT_DEPTH]
+    return min(((columns, count) for columns in COLUMNS for count in splits), key=microseconds)
+
+
+@dataclass(frozen=True, slots=True)
+class Stem:
+    """A subsampling and how it is cut: `step` encoder frames of `together` utterances a tile."""
+
+    mel: Tensor
+    lengths: Lengths
+    first: Linear
+    halvings: Sequence[tuple[Linear, Linear]]
+    widths: Sequence[int]  # of the mel, of the first image, and so on
+    whole: Tensor  # [B·T·F', C]: the last depthwise image
+    step: int
+    together: int
+
+
+def tile_shape(batch: int, rows: int, widths: Sequence[int], channels: int) -> tuple[int, int]:
+    """Encoder frames, and utterances, whose images are held at a time."""
+    level = 1 << len(widths) - 3  # rows of the first image that is written, to an encoder frame
+    if level == 1:
+        return rows, batch  # that image is the whole
+    room = TILE_BYTES // (4 * level * widths[2] * channels)
+    if rows < room:
+        return rows, min(batch, room // (rows + 1))
+    return max(1, room - 1), 1
+
+
+class GpuConv(GpuLinear):
+    """Recording; shapes and meaning: oscine.ops.reference.conv."""
+
+    def __init__(self, device: Device) -> None:
+        super().__init__(device)
+        self.places: dict[tuple[int, ...], Tensor] = {}
+
+    def conv1d(
+        self,
+        x: Tensor,
+        conv: Linear,
+        *,
+        stride: int = 1,
+        activation: Activation = None,
+        add: Tensor | None = None,
+        batch: int = 1,
+    ) -> Tensor:
+        outputs, width, inputs = conv.weight.shape
+        self.fours("convolution input width", inputs)
+        rows = ceil(window_rows(x, batch) / stride)
+        if add is not None and add.shape != (rows, outputs):
+            raise ValueError(f"{add.shape} cannot be added to windows of {(rows, outputs)}")
+        y = self.new(batch * rows, outputs)
+        self.gemm(
+            x, conv, y, activation, add, batch=batch,
+            K4=width * inputs // 4, X_STRIDE4=stride * inputs // 4,
+            X_BEGIN4=-(width // 2) * inputs // 4,
+        )  # fmt: skip
+        return y
+
+    def convolve(
+        self,
+        x: Tensor,
+        conv: Linear,
+        taps: Taps,
+        *,
+        memory: Tensor | None = None,
+        state: Tensor | None = None,
+        activation: Activation = None,
+        add: Tensor | None = None,
+    ) -> Tensor:
+        (outputs, *places, inputs), weight = conv.weight.shape, conv.weight
+        width, (voices, count) = prod(places), voices_of(x, state, memory)
+        self.fours("convolution input width", inputs)
+        own, depth4 = taps.rows(count, width), width * inputs // 4
+        seen, rows = self.lengthen(x, taps, memory, state), voices * own
+        y = self.new(rows, outputs)
+        ends: dict[str, Parameter] = {
+            "OUTPUTS": outputs, "BIAS": conv.bias is not None, "ADD": add is not None,
+            "ACTIVATION": ACTIVATIONS.index(activation),
+        }  # fmt: skip
+        skip4 = (taps.dilation - 1) * inputs // 4 if width > 1 else 0
+        apart = seen.shape[0] != rows * taps.stride  # else all voices' rows begin at equal steps
+        common: dict[str, Parameter] = {
+            "K4": depth4, "TAP4": inputs // 4 if skip4 else 1, "SKIP4": skip4,
+            "STEP4": taps.stride * inputs // 4, "VOICES": voices if apart else 1,
+            "WEIGHTS": weights_of(weight), **ends,
+        }  # fmt: skip
+        operands, work = [seen, weight, conv.bias, add], 8.0 * rows * depth4 * outputs
+        if outputs > NARROW_OUTPUTS and rows <= SHORT:
+            tile, lanes = few(rows, outputs, depth4)
+            grid = ceil(rows / tile), ceil(outputs / (4 * WORKGROUP // lanes))
+            self.add(
+                "convolve_rows", [*operands, y], grid, work=4.0 * work, TILE=tile, LANES=lanes,
+                BLOCK=self.block if self.lanes >= 8 else "workgroup", **common,
+            )  # fmt: skip
+        elif outputs <= NARROW_OUTPUTS or outputs % 4:
+            team, (teams, *_) = self.team(rows, 0)
+            self.add(
+                "convolve_narrow", [*operands, y], (teams, ceil(outputs / 4)), work=work,
+                **common, **team,
+            )  # fmt: skip
+        else:
+            columns, splits = tiles(rows, outputs, 4 * depth4)
+            groups = ceil(outputs / columns), ceil(rows / TILE_ROWS), splits
+            sums = y if splits == 1 else self.new(splits, rows, outputs)
+            self.add(
+                "convolve", [*operands, sums], groups, work=work, COLUMNS=columns, **common,
+            )  # fmt: skip
+            if splits > 1:
+                self.add(
+                    "convolve_sum", [sums, conv.bias, add, y], folded(ceil(rows * outputs / 512)),
+                    work=1.0 * splits * rows * outputs, **ends,
+                )  # fmt: skip
+        return y
+
+    def lengthen(
+        self, x: Tensor, taps: Taps, memory: Tensor | None, state: Tensor | None
+    ) -> Tensor:
+        """What a convolution sees: x with rows on both sides; the memory moves on."""
+        if taps.left == taps.right == 0:
+            return x
+        (voices, count), width, kept = voices_of(x, state, memory), x.shape[1], memory is not None
+        own = taps.left + count + taps.right
+        y, blocks = self.new(voices * own, width), ceil((own - taps.left * kept) / 64) + kept
+        said = state if kept else x  # one stand-in cannot be what is read and what is written
+        self.add(
+            "lengthen", [x, memory, said, y], (ceil(width / 16), blocks, voices), LEFT=taps.left,
+            WIDTH4=width // 4, MEMORY=kept, PADDING=0 if kept else PADDINGS.index(taps.padding),
+        )  # fmt: skip
+        return y
+
+    def depthwise(self, x: Tensor, conv: Linear, memory: Tensor, state: Tensor) -> Tensor:
+        (rows, width), taps = x.shape, conv.weight.shape[0]
+        voices, _ = voices_of(x, state, memory)
+        self.fours("convolution width", width)
+        y = self.new(rows, width)
+        self.add(
+            "depthwise", [x, conv.weight, conv.bias, memory, state, y], (ceil(width / 8), voices),
+            work=2.0 * rows * width * taps, TAPS=taps, LEFT=taps - 1, WIDTH4=width // 4,
+            BIAS=conv.bias is not None,
+        )  # fmt: skip
+        return y
+
+    def subsample(
+        self,
+        mel: Tensor,
+        lengths: Lengths,
+        first: Linear,
+        halvings: Sequence[tuple[Linear, Linear]],
+    ) -> Tensor:
+        batch, (_, mels), channels = lengths.frames.shape[0], mel.shape, first.weight.shape[-1]
+        self.fours("subsampling channels", channels)
+        if not halvings or any(c.bias is None for c in (first, *(pair[0] for pair in halvings))):
+            raise DeviceError(
+                f"{self.name}: subsampling needs a factor of 4 or more, and biases, as kernels "
+                "have it; NumPy takes any"
+            )
+        widths = [mels]
+        for _ in range(1 + len(halvings)):
+            widths.append(ceil(widths[-1] / 2))
+        rows = -(-(mel.shape[0] // batch) >> 1 + len(halvings))
+        whole = self.new(batch * rows * widths[-1], channels)
+        step, together = tile_shape(batch, rows, widths, channels)
+        stem = Stem(mel, lengths, first, halvings, widths, whole, step, together)
+        for b in range(0, batch, together):
+            for start in range(0, rows, step):
+                self.subsample_tile(stem, self.place(b, start))
+        y = self.linear(whole, halvings[-1][1], activation="relu")
+        y.shape = (batch * rows, widths[-1] * channels)
+        return y
+
+    def place(self, *numbers: int) -> Tensor:
+        """A few numbers as a constant, made once."""
+        if numbers not in self.places:
+            self.places[numbers] = self.upload(np.array(numbers, np.uint32))
+        return self.places[numbers]
+
+    def subsample_tile(self, stem: Stem, place: Tensor) -> None:
+        """The images that some encoder frames of some utterances hang on, into the whole."""
+        batch, (entries, channels) = stem.lengths.frames.shape[0], stem.whole.shape
+        x, widths = stem.mel, stem.widths
+        for stage, (depthwise, _) in enumerate(stem.halvings, 1):
+            level = 1 << len(stem.halvings) - stage
+            count, width = level * stem.step + level - 1, widths[stage + 1]
+            size = stem.together * count * width
+            y = stem.whole if level == 1 else self.new(size, channels)
+            grid = (ceil(width * channels / 256), count, stem.together)
+            taps = [depthwise.weight, depthwise.bias, stem.lengths.frames, place, y]
+            common = {
+                "BATCH": batch, "WIDTH": width, "C4": channels // 4, "COUNT": count,
+                "LEVEL": level, "ROWS": entries // (batch * widths[-1]),
+            }  # fmt: skip
+            if stage == 1:
+                self.add(
+                    "subsample_first", [x, stem.first.weight, stem.first.bias, *taps], grid,
+                    work=200.0 * size * channels, N=x.shape[0] // batch, MELS=widths[0],
+                    BETWEEN=widths[1], **common,
+                )  # fmt: skip
+            else:
+                x = self.linear(x, stem.halvings[stage - 2][1], activation="relu")
+                self.add(
+                    "subsample_halve", [x, *taps], grid, work=20.0 * size * channels,
+                    PER=1 << stage, BEFORE=widths[stage], **common,
+                )  # fmt: skip
+            x = y
+
+    def gated_convolution(self, x: Tensor, conv: Linear, lengths: Lengths) -> Tensor:
+        batch, (taps, width) = lengths.frames.shape[0], conv.weight.shape
+        self.fours("convolution width", width)
+        rows = x.shape[0] // batch
+        frames = min(GATED_FRAMES, GATED_ROWS + 1 - taps)
+        if frames < 1:
+            raise DeviceError(
+                f"{self.name}: a convolution over {taps} frames is above {GATED_ROWS}, the most "
+                "that kernels take; NumPy takes any"
+            )
+        y = self.new(batch * rows, width)
+        self.add(
+            "gated_convolution", [x, conv.weight, conv.bias, lengths.frames, y],
+            (ceil(width / 64), ceil(rows / frames), batch),
+            work=8.0 * batch * rows * width * taps, ROWS=rows, WIDTH4=width // 4, TAPS=taps,
+            FRAMES=frames, PER=lengths.per, BIAS=conv.bias is not None,
+        )  # fmt: skip
+        return y

@@ -1,0 +1,110 @@
+"""Rows of tables, codes, and rows of what was computed, on the GPU."""
+
+from __future__ import annotations
+
+from math import ceil, prod
+
+import numpy as np
+
+from oscine.gpu.tensor import Tensor
+from oscine.ops.state import State, Utterances
+from oscine.ops.webgpu.recorder import Recorder, folded, weights_of
+
+
+class GpuEmbedding(Recorder):
+    """Recording; shapes and meaning: oscine.ops.reference.embedding."""
+
+    def embed(
+        self, table: Tensor, positions: Tensor, state: State, prompt: Tensor | None = None
+    ) -> Tensor:
+        lines, width = state.rows.shape[0], table.shape[1]
+        self.fours("embedding width", width)
+        length = 1 if prompt is None else prompt.shape[1]
+        y, first = self.new(lines * length, width), 0
+        for part in table.parts or (table,):
+            self.add(
+                "embed", [part, positions, state.rows, prompt, y],
+                (ceil(width / 256), lines * length), L=length, WIDTH4=width // 4,
+                PLACES=positions.shape[0], FIRST=first, COUNTED=part.shape[0],
+                PROMPT=prompt is not None, WEIGHTS=weights_of(part),
+            )  # fmt: skip
+            first += part.shape[0]
+        return y
+
+    def embed_code(
+        self,
+        table: Tensor,
+        utterances: Utterances,
+        total: Tensor,
+        projected: Tensor | None = None,
+        first: bool = False,
+        before: Tensor | None = None,
+    ) -> Tensor:
+        lines, width = utterances.rows.shape[0], table.shape[1]
+        row = width if projected is None else projected.shape[1]
+        self.fours("width of codes' rows", width)
+        self.fours("width of projected codes' rows", row)
+        y = self.new(lines if before is None else 2 * lines, row)
+        self.add(
+            "embed_code", [table, projected, before, utterances.rows, total, y],
+            (ceil(max(width, row) / 256), lines), WIDTH4=width // 4, ROW4=row // 4,
+            TABLE_KIND=self.kind(table), PROJECTED_KIND=self.kind(projected),
+            PROJECTED=projected is not None, FIRST=first, BEFORE=before is not None,
+        )  # fmt: skip
+        return y
+
+    def frame_input(
+        self, total: Tensor, table: Tensor, text: Tensor, utterances: Utterances
+    ) -> Tensor:
+        lines, width = utterances.rows.shape[0], total.shape[1]
+        self.fours("width of codes' rows", width)
+        y = self.new(lines, width)
+        self.add(
+            "frame_input", [total, table, text, utterances.rows, y], (ceil(width / 256), lines),
+            WIDTH4=width // 4, TABLE_KIND=self.kind(table),
+        )  # fmt: skip
+        return y
+
+    def kind(self, table: Tensor | None) -> int:
+        """How kernels/_table.wgsl names the numbers that a table holds."""
+        if table is None or table.dtype == np.float32:
+            return 0
+        return 1 if table.dtype == np.float16 else 2
+
+    def look_up(self, codes: Tensor, tables: Tensor, first: int) -> Tensor:
+        count, entries, width = tables.shape
+        self.fours("codebook width", width)
+        y = self.new(codes.shape[0], width)
+        self.add(
+            "look_up", [codes, tables, y], folded(ceil(prod(y.shape) / 512)), COUNT=count,
+            ENTRIES=entries, FIRST=first, STRIDE=codes.shape[1], WIDTH4=width // 4,
+        )  # fmt: skip
+        return y
+
+    def quantise(self, x: Tensor, table: Tensor, codes: Tensor, group: int) -> Tensor:
+        (rows, width), entries = x.shape, table.shape[0]
+        self.fours("codebook width", width)
+        y = self.new(rows, width)
+        self.add(
+            "quantise", [x, table, codes, y], folded(rows), work=3.0 * rows * entries * width,
+            ENTRIES=entries, WIDTH4=width // 4, GROUP=group, STRIDE=codes.shape[1],
+        )  # fmt: skip
+        return y
+
+    def take_rows(self, x: Tensor, state: State) -> Tensor:
+        lines, width = state.rows.shape[0], x.shape[1]
+        y = self.new(2 * lines, width)
+        self.add(
+            "take_rows", [x, state.rows, y], (ceil(width / 256), 2 * lines),
+            LINES=lines, L=x.shape[0] // lines, WIDTH4=width // 4,
+        )  # fmt: skip
+        return y
+
+    def last_rows(self, x: Tensor, utterances: Utterances) -> Tensor:
+        lines, width = utterances.rows.shape[0], x.shape[1]
+        self.fours("width", width)
+        y = self.new(lines, width)
+        self.add(
+            "last_rows", [x, utterances.rows, y], (ceil(width / 256), lines), WIDTH4=width // 4
+        )
+        return y

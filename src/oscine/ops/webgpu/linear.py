@@ -1,0 +1,79 @@
+"""Products with a weight and norms, on the GPU: which kernel takes them, and when norms fuse."""
+
+from __future__ import annotations
+
+from math import ceil
+
+from oscine.gpu.tensor import Tensor
+from oscine.ops.types import Activation, Linear, Norm, RmsNorm
+from oscine.ops.webgpu.gemm import ACTIVATIONS, FEW_ROWS, Gemm
+from oscine.ops.webgpu.gemv import GEMV_ROWS, Gemv
+from oscine.ops.webgpu.recorder import MOST_GROUPS, is_half
+
+
+class GpuLinear(Gemv, Gemm):
+    """Recording; shapes and meaning: oscine.ops.reference.linear."""
+
+    def layer_norm(self, x: Tensor, norm: Norm) -> Tensor:
+        return self.normalise(x, norm, self.new(*x.shape))
+
+    def rms_norm(self, x: Tensor, norm: RmsNorm) -> Tensor:
+        return self.normalise(x, norm, self.new(*x.shape))
+
+    def normalise(self, x: Tensor, norm: Norm | RmsNorm, y: Tensor) -> Tensor:
+        """The norm of x, into y of float32, or of float16 for matrix units."""
+        rows, width = x.shape
+        self.fours("norm width", width)
+        team, grid = self.team(rows, width)
+        bias = [norm.bias] if isinstance(norm, Norm) else []
+        self.add(
+            "layer_norm" if bias else "rms_norm",
+            [x, norm.weight, *bias, y],
+            grid,
+            work=8.0 * rows * width,
+            ROWS=rows, WIDTH4=width // 4, EPS=norm.eps, STORE_HALF=is_half(y), **team,
+        )  # fmt: skip
+        return y
+
+    def linear(
+        self,
+        x: Tensor,
+        linear: Linear,
+        *,
+        norm: Norm | RmsNorm | None = None,
+        activation: Activation = None,
+        add: Tensor | None = None,
+    ) -> Tensor:
+        rows, width = x.shape
+        self.fours("linear input width", width)
+        y = self.new(rows, linear.weight.shape[0])
+        if norm is not None and not self.fuses(norm, rows, linear):
+            matrix = self.on_matrix(rows, linear, K4=width // 4)
+            normal = self.new_half(rows, width) if matrix else self.new(rows, width)
+            x, norm = self.normalise(x, norm, normal), None
+        if rows <= GEMV_ROWS:
+            self.gemv(x, linear, y, norm, activation, add)
+        elif rows <= FEW_ROWS:
+            self.gemm_rows(x, linear, y, norm, activation, add)
+        else:
+            self.gemm(x, linear, y, activation, add, K4=width // 4, X_STRIDE4=width // 4)
+        return y
+
+    def gated_linear(
+        self, x: Tensor, linear: Linear, *, norm: Norm | RmsNorm | None = None
+    ) -> Tensor:
+        rows, width = x.shape[0], linear.weight.shape[0] // 2
+        y = self.new(rows, width)
+        if rows <= GEMV_ROWS and not linear.weight.parts:
+            self.fours("linear input width", x.shape[1])
+            if isinstance(norm, Norm):
+                x, norm = self.layer_norm(x, norm), None
+            self.gemv_pairs(x, Linear(linear.weight, None), y, norm, "silu", None, gated=True)
+            return y
+        self.fours("gated width", width)
+        both = self.linear(x, linear, norm=norm)
+        self.add(
+            "gate", [both, y], (ceil(width / 256), min(rows, MOST_GROUPS)),
+            ROWS=rows, WIDTH4=width // 4, ACTIVATION=ACTIVATIONS.index("silu"),
+        )  # fmt: skip
+        return y
