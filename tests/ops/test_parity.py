@@ -10,11 +10,13 @@ from importlib.resources import files
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 
 from oscine.gpu.device import Device
+from oscine.ops.cases import Case, Values, noise
 from oscine.ops.cases.conv import subsample_case
-from oscine.ops.check import CASES, Case, run_case
+from oscine.ops.check import CASES, run_case
 from oscine.ops.webgpu import Gpu, conv
 
 pytestmark = pytest.mark.gpu
@@ -62,6 +64,17 @@ def test_op_equals_its_meaning_in_subgroups_of_eight(device: Device) -> None:
     assert found["lanes"] == 8
     assert found["ways"] == ["convolve_rows subgroup", "gemm_rows subgroup"]
     assert len(found["passed"]) > 20 and all(found["passed"].values()), found["passed"]
+
+
+def test_a_slot_that_only_the_gpu_writes_is_a_difference(gpu: Gpu) -> None:
+    def call(backend: Any, x: Values, w: Values) -> None:
+        if backend is gpu:
+            backend.keep(backend.activate(x["x"], "relu"), x["other"])
+
+    def values(rng: np.random.Generator) -> Values:
+        return {"x": noise(rng, 4, 8), "other": noise(rng, 4, 8)}
+
+    assert not run_case(gpu, Case("one side alone", values, call)).passed
 
 
 @pytest.mark.parametrize(

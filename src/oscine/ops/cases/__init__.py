@@ -21,13 +21,12 @@ SPARE = 2  # slots that no row of a batch has: they stay as they are
 
 @dataclass(frozen=True)
 class Case:
-    """One op at one shape. Slots persist between runs; `compare` names those to compare."""
+    """One op at one shape. Slots persist between runs, and all are compared after each."""
 
     name: str
     inputs: Callable[[np.random.Generator], Values]  # written to slots before each run
     call: Callable[[Any, Values, Values], Any]  # (backend, slots, weights) -> result or None
     weights: Callable[[np.random.Generator], Values] = lambda rng: {}
-    compare: tuple[str, ...] = ()  # slots that the op writes
     limit: float = 2e-5  # of the largest value
     lines: str = ""  # the input that holds state rows, where the result of a done line is void
 

@@ -136,7 +136,7 @@ def self_case(
     name = f"attend_self {lines} lines of {length}, {room} keys, {heads}x{width}"
     name += f", {spare} spare" * (spare > 0) + f", beams of {beams}" * (beams > 0)
     name += f", {slots} slots" * (slots > 0)
-    return Case(name, values, call, compare=("keys", "values"), lines="rows" * (slots > 0))
+    return Case(name, values, call, lines="rows" * (slots > 0))
 
 
 def rotary_case(
@@ -194,9 +194,8 @@ def rotary_case(
     name += f", {room} places" + ", inner" * inner
     name += f", window {window}" * (window is not None) + ", ragged" * ragged
     name += ", float16" * half
-    compare = ("keys", "values")
     limit = 1e-3 if half else 2e-5
-    return Case(name, values, call, weights, compare=compare, limit=limit, lines="rows")
+    return Case(name, values, call, weights, limit=limit, lines="rows")
 
 
 def positions_case(count: int, width: int) -> Case:

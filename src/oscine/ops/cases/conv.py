@@ -92,7 +92,7 @@ def convolve_case(
     name = f"convolve {times}{count} rows, {outputs}x{width}x{inputs}, {how}"
     name += ", memory" * memory + ", add" * add + f", {activation}" * (activation is not None)
     name += ", no bias" * (not bias) + ", float16" * half
-    return Case(name, values, call, weights, ("memory",) * memory)
+    return Case(name, values, call, weights)
 
 
 def depthwise_case(count: int, width: int, taps: int, bias: bool = True, batch: int = 1) -> Case:
@@ -112,7 +112,6 @@ def depthwise_case(count: int, width: int, taps: int, bias: bool = True, batch: 
         lambda rng: {
             "conv": ops.Linear(noise(rng, taps, width) / 3, noise(rng, width) if bias else None)
         },
-        ("memory",),
     )
 
 

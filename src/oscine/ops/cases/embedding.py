@@ -71,7 +71,7 @@ def embed_code_case(
 
     name = f"embed_code {lines} lines, {width} {kinds[0]}" + f" and {row} {kinds[1]}" * (row > 0)
     name += ", first" * first + ", one before" * before
-    return Case(name, values, call, weights, compare=("total",), lines="rows")
+    return Case(name, values, call, weights, lines="rows")
 
 
 def frame_case(lines: int, width: int, kind: str) -> Case:
@@ -126,7 +126,7 @@ def quantise_case(count: int, entries: int, width: int) -> Case:
         rest = backend.quantise(x["x"], w["table"], x["codes"], 1)
         return backend.quantise(rest, w["table"], x["codes"], 2)
 
-    return Case(f"quantise {count} of {entries}x{width}", values, call, table, ("codes",))
+    return Case(f"quantise {count} of {entries}x{width}", values, call, table)
 
 
 def last_rows_case(lines: int, length: int, width: int) -> Case:

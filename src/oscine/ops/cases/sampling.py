@@ -118,7 +118,7 @@ def pick_case(
     kind = f"{timestamps} timestamps, temperature {temperature}" + f", by {share}" * (share > 1)
     kind += f", {slots} slots with options of their own" * (slots > 0)
     name = f"pick {lines} lines of {vocabulary}, {kind}"
-    return Case(name, values, call, compare=("rows", "tokens"))
+    return Case(name, values, call)
 
 
 def penalise_case(lines: int, vocabulary: int, ngram: int, penalty: float, slots: int = 0) -> Case:
@@ -235,7 +235,7 @@ def beams_case(
 
     name = f"pick_beams {groups} groups of {width}, {vocabulary} ids, {timestamps} timestamps"
     name += f", {places} places" + ", first" * first + f", {spare} spare slots" * (spare > 0)
-    return Case(name, values, call, compare=("rows", "tokens", "origins", "pool", "ended"))
+    return Case(name, values, call)
 
 
 def clear(x: Values, width: int) -> bool:
@@ -294,7 +294,7 @@ def sample_case(
 
     name = f"sample {lines} lines of {rows} rows, {vocabulary} ids, code {group} of {groups}"
     name += "".join(f", {rule} {value}" for rule, value in rules.items())
-    return Case(name, values, call, compare=("rows", "codes", "seen"))
+    return Case(name, values, call)
 
 
 CASES: tuple[Case, ...] = (

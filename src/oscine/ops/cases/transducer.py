@@ -77,7 +77,6 @@ def predict_case(count: int, slots: int, labels: int, width: int, layers: int, h
             "table": noise(rng, labels + 1, width).astype(kind),
             "cells": tuple(layer(rng) for _ in range(layers)),
         },
-        compare=("hidden", "cell"),
     )
 
 
@@ -107,7 +106,7 @@ def join_case(
         return {"project": ops.Linear(matrix, noise(rng, joint) if bias else None)}
 
     name = f"join {count} rows of {slots}, {width} to {joint}, {block} frames {np.dtype(kind).name}"
-    return Case(name, values, call, weights, compare=("joint",), lines="rows")
+    return Case(name, values, call, weights, lines="rows")
 
 
 def tree(
@@ -185,7 +184,7 @@ def pick_case(
 
     name = f"pick_labels {count} rows of {slots}, {block} frames, {labels} labels"
     name += f", {len(durations)} lengths" + f", {sum(boosted)} nodes" * bool(boosted)
-    return Case(name, values, call, compare=("rows", "decisions"))
+    return Case(name, values, call)
 
 
 def likeliest_case(rows: int, width: int) -> Case:
