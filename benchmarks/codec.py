@@ -96,11 +96,11 @@ class Bench:
         return min(means)
 
     def convolve(self, conv: Linear) -> None:
-        self.gpu.convolve(self.seen, conv, Taps(0, 0, 1, self.taps.dilation), add=self.y)
+        self.gpu.conv1d(self.seen, conv, Taps(0, 0, 1, self.taps.dilation), add=self.y)
 
     def beside(self, conv: Linear) -> None:
         if self.taps.left:
-            self.gpu.lengthen(self.x, self.taps, self.memory, self.state)
+            self.gpu.pad(self.x, self.taps, 1, self.memory, self.state)
         else:
             self.gpu.snake(self.x, self.gains)
 
@@ -175,7 +175,7 @@ def main() -> None:
         rows, depth = per * arguments.frames, width * inputs
         bench.prepare(rows, (outputs, width, inputs), dilation)
         aside = bench.microseconds(bench.beside)
-        print(f"{rows} rows, {outputs}x{width}x{inputs}: lengthen or snake {aside:.1f} µs")
+        print(f"{rows} rows, {outputs}x{width}x{inputs}: pad or snake {aside:.1f} µs")
         ways: list[Choice] = [("chosen", CHOSEN)]
         for label, how in ways + arguments.all * list(others(rows, outputs, depth)):
             for key, value in {**CHOSEN, **how}.items():
@@ -186,7 +186,7 @@ def main() -> None:
             if label == "chosen":
                 total, beside = total + times * micro, beside + times * aside
         bench.release()
-    print(f"in all {total:.0f} µs, lengthening and some of the snakes {beside:.0f} µs")
+    print(f"in all {total:.0f} µs, padding and some of the snakes {beside:.0f} µs")
 
 
 if __name__ == "__main__":

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from oscine.ops.gpu import Gpu
 
 import oscine
 from oscine import backends
@@ -20,7 +21,6 @@ from oscine.errors import (
 )
 from oscine.gpu import device as devices
 from oscine.gpu.device import Adapter, Device, Step
-from oscine.ops.gpu import Gpu
 from oscine.ops.reference import Reference
 
 GOLDEN = Path(__file__).resolve().parent / "goldens" / "whisper_multi"

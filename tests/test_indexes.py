@@ -305,7 +305,7 @@ def voices_in_slots_that_are_not_there(b: Bench) -> None:
         found = b.run(lambda: b.gpu.depthwise(x_, single, memory_, state), (6, 8))  # noqa: B023
         np.testing.assert_allclose(found[[0, 3]], taps[2] * x[[0, 3]], rtol=1e-5)
         options = {"memory": memory_, "state": state}
-        b.run(lambda: b.gpu.convolve(x_, wide, look, **options), (6, 4))  # noqa: B023
+        b.run(lambda: b.gpu.conv1d(x_, wide, look, **options), (6, 4))  # noqa: B023
         np.testing.assert_array_equal(b.gpu.read(memory_), memory)
 
 

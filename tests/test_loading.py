@@ -13,6 +13,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from oscine.ops.gpu import Gpu
 
 import oscine
 from oscine import backends, weights
@@ -22,7 +23,6 @@ from oscine.gpu.device import open_device
 from oscine.models.qwen3_tts.pipeline import Qwen3Tts
 from oscine.models.whisper.runner import WhisperRunner
 from oscine.models.whisper.weights import load_weights
-from oscine.ops.gpu import Gpu
 from oscine.ops.reference import Reference
 from oscine.probe import probing
 

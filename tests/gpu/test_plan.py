@@ -282,7 +282,7 @@ def test_ops_outside_a_recording_do_not_reach_a_plan(gpu: Gpu) -> None:
 
 
 def conv(gpu: Gpu) -> None:
-    gpu.conv1d(gpu.slot((8, 6)), ops.Linear(gpu.slot((4, 3, 6)), None))
+    gpu.conv1d(gpu.slot((8, 6)), ops.Linear(gpu.slot((4, 3, 6)), None), ops.Taps.same(3))
 
 
 def norm_of_odd_width(gpu: Gpu) -> None:

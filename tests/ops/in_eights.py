@@ -17,7 +17,7 @@ from oscine.ops.webgpu import Gpu
 #: In subgroups of eight and more their lanes exchange values directly, else by shared memory.
 EXCHANGING = {"gemm_rows", "convolve_rows"}
 #: The ops that are made of them; others call these.
-OPS = ("linear ", "gated_linear ", "convolve ")
+OPS = ("linear ", "gated_linear ", "conv1d ")
 
 
 class NotConcernedError(Exception):

@@ -74,30 +74,30 @@ def state_of(*voices: tuple[int, int], done: tuple[int, ...] = ()) -> Array:
         (20, 1, Taps(0, 0, 3)),
     ],
 )
-def test_convolve_is_the_sum_of_its_terms(count: int, width: int, taps: Taps) -> None:
+def test_conv1d_is_the_sum_of_its_terms(count: int, width: int, taps: Taps) -> None:
     x, conv = noise(np.random.default_rng(0), count, 6), convolution(5, width, 6)
     expected = convolved(x, conv, taps)
-    found = REFERENCE.convolve(x, conv, taps)
+    found = REFERENCE.conv1d(x, conv, taps)
     assert found.dtype == np.float32
     np.testing.assert_allclose(found, expected, rtol=0, atol=2e-5)
     add = noise(np.random.default_rng(1), *expected.shape)
-    full = REFERENCE.convolve(x, conv, taps, activation="relu", add=add)
+    full = REFERENCE.conv1d(x, conv, taps, activation="relu", add=add)
     np.testing.assert_allclose(full, np.maximum(expected, 0) + add, rtol=0, atol=2e-5)
 
 
-def test_convolve_in_blocks_is_the_whole(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_conv1d_in_blocks_is_the_whole(monkeypatch: pytest.MonkeyPatch) -> None:
     x, conv, taps = noise(np.random.default_rng(0), 5000, 4), convolution(3, 7, 4), Taps(6, 0, 2)
-    whole = REFERENCE.convolve(x, conv, taps, add=np.ones((2500, 3), np.float32))
+    whole = REFERENCE.conv1d(x, conv, taps, add=np.ones((2500, 3), np.float32))
     monkeypatch.setattr("oscine.ops.reference.conv.COLUMN_BYTES", 1)
-    again = REFERENCE.convolve(x, conv, taps, add=np.ones((2500, 3), np.float32))
+    again = REFERENCE.conv1d(x, conv, taps, add=np.ones((2500, 3), np.float32))
     np.testing.assert_allclose(again, whole, rtol=0, atol=1e-5)
 
 
 def test_a_weight_of_one_place_may_be_a_matrix() -> None:
     x, conv = noise(np.random.default_rng(0), 20, 6), convolution(5, 1, 6)
     flat = Linear(conv.weight[:, 0], conv.bias)
-    found = REFERENCE.convolve(x, flat, Taps(0))
-    np.testing.assert_array_equal(found, REFERENCE.convolve(x, conv, Taps(0)))
+    found = REFERENCE.conv1d(x, flat, Taps(0))
+    np.testing.assert_array_equal(found, REFERENCE.conv1d(x, conv, Taps(0)))
 
 
 @given(
@@ -120,7 +120,7 @@ def test_pieces_of_any_length_give_the_whole(
     others, parts, begin = memory[[0, 2]].copy(), [], 0
     for length in lengths:
         piece, state = x[begin : begin + length], state_of((1, begin))
-        parts.append(REFERENCE.convolve(piece, conv, taps, memory=memory, state=state))
+        parts.append(REFERENCE.conv1d(piece, conv, taps, memory=memory, state=state))
         begin += length
     np.testing.assert_allclose(np.concatenate(parts), convolved(x, conv, taps), atol=2e-5)
     past = np.concatenate([np.zeros((left, 3), np.float32), x])
@@ -159,7 +159,7 @@ def test_depthwise_in_pieces_is_each_channel_by_itself(cuts: list[int], taps: in
 def test_voices_are_convolved_each_by_itself(count: int, width: int, taps: Taps) -> None:
     x, conv = noise(np.random.default_rng(0), 3, count, 6), convolution(5, width, 6)
     rows = state_of((0, 0), (1, 1), (2, 2))
-    found = REFERENCE.convolve(x.reshape(-1, 6), conv, taps, state=rows)
+    found = REFERENCE.conv1d(x.reshape(-1, 6), conv, taps, state=rows)
     expected = [convolved(one, conv, taps) for one in x]
     np.testing.assert_allclose(found, np.concatenate(expected), rtol=0, atol=2e-5)
 
@@ -180,7 +180,7 @@ def test_voices_in_one_call_each_have_their_own_past(data: Any) -> None:
         voices = data.draw(st.lists(st.integers(0, 3), min_size=1, max_size=4, unique=True))
         rows = state_of(*((slots[v], places[v]) for v in voices))
         x = np.concatenate([streams[v, places[v] : places[v] + length] for v in voices])
-        found = REFERENCE.convolve(x, conv, taps, memory=memory, state=rows)
+        found = REFERENCE.conv1d(x, conv, taps, memory=memory, state=rows)
         other = REFERENCE.depthwise(x, single, deep, rows)
         for index, v in enumerate(voices):
             here, there = (slice(at, at + length) for at in (index * length, places[v]))
@@ -193,7 +193,7 @@ def test_a_voice_that_is_done_keeps_its_place() -> None:
     rng, conv = np.random.default_rng(3), convolution(4, 3, 8)
     memory = noise(rng, 2, 2, 8)
     before, rows = memory.copy(), state_of((1, 5), (0, 5), done=(0,))
-    REFERENCE.convolve(noise(rng, 6, 8), conv, Taps(2), memory=memory, state=rows)
+    REFERENCE.conv1d(noise(rng, 6, 8), conv, Taps(2), memory=memory, state=rows)
     np.testing.assert_array_equal(memory[1], before[1])
     assert (memory[0] != before[0]).all()
 
@@ -201,9 +201,9 @@ def test_a_voice_that_is_done_keeps_its_place() -> None:
 def test_rows_and_memories_that_belong_to_no_voice_are_refused() -> None:
     x, conv = noise(np.random.default_rng(0), 5, 6), convolution(5, 3, 6)
     with pytest.raises(ValueError, match="a memory needs a state"):
-        REFERENCE.convolve(x, conv, Taps(2), memory=np.zeros((1, 2, 6), np.float32))
-    with pytest.raises(ValueError, match="5 rows are no equal number of each of 2 voices"):
-        REFERENCE.convolve(x, conv, Taps(2), state=state_of((0, 0), (1, 0)))
+        REFERENCE.conv1d(x, conv, Taps(2), memory=np.zeros((1, 2, 6), np.float32))
+    with pytest.raises(ValueError, match="5 rows are no equal number of each of 2 sequences"):
+        REFERENCE.conv1d(x, conv, Taps(2), state=state_of((0, 0), (1, 0)))
 
 
 def test_too_few_rows_are_refused_by_name() -> None:
@@ -344,7 +344,7 @@ def test_calls_of_every_length_share_their_kernels(device: Device) -> None:
         x, y = gpu.slot((count, 8)), gpu.slot((count, 36))
 
         def trace(x: Any = x, y: Any = y) -> None:
-            found = gpu.convolve(x, weight, taps, memory=memory, state=state)
+            found = gpu.conv1d(x, weight, taps, memory=memory, state=state)
             gpu.keep(gpu.snake(found, snake), y)
 
         gpu.record(trace).run()
@@ -366,7 +366,7 @@ def test_a_stream_on_the_gpu_is_the_whole(device: Device) -> None:
         gpu.write(state, state_of((1, begin)))
 
         def trace(x: Any = slot, y: Any = y) -> None:
-            gpu.keep(gpu.convolve(x, weight, taps, memory=memory, state=state), y)
+            gpu.keep(gpu.conv1d(x, weight, taps, memory=memory, state=state), y)
 
         gpu.record(trace).run()
         found.append(gpu.read(y))
@@ -379,7 +379,7 @@ def test_widths_that_kernels_cannot_take_are_refused(device: Device) -> None:
     gpu, conv = Gpu(device), convolution(4, 3, 6)
     weight = Linear(gpu.upload(conv.weight), gpu.upload(conv.bias))
     with pytest.raises(DeviceError, match="6 is not a multiple of 4"):
-        gpu.convolve(gpu.slot((9, 6)), weight, Taps(2))
+        gpu.conv1d(gpu.slot((9, 6)), weight, Taps(2))
     with pytest.raises(DeviceError, match="width of a part 6 is not a multiple of 4"):
         gpu.concat([gpu.slot((9, 4)), gpu.slot((9, 6))])
     for first, count, what in ((2, 4, "first column 2"), (4, 2, "columns 2")):

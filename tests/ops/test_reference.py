@@ -150,7 +150,8 @@ def test_conv1d(frames: int, stride: int) -> None:
         for tap in range(3):
             if 0 <= t * stride + tap - 1 < frames:
                 expected[t] += weight[:, tap].astype(np.float64) @ x[t * stride + tap - 1]
-    y = OPS.conv1d(x, ops.Linear(weight, bias), stride=stride, activation="gelu", add=add)
+    taps = ops.Taps.same(3, stride)
+    y = OPS.conv1d(x, ops.Linear(weight, bias), taps, activation="gelu", add=add)
     assert_near(y, plain_gelu(expected + bias) + add)
 
 

@@ -90,8 +90,8 @@ def test_alignment_passes_too(gpu: Gpu) -> None:
 def test_a_wrong_kernel_is_named(gpu: Gpu, monkeypatch: pytest.MonkeyPatch, op: str) -> None:
     right = getattr(Gpu, op)
 
-    def conv1d(self: Gpu, x: Any, conv: Linear, **options: Any) -> Any:
-        return right(self, x, Linear(conv.weight, None), **options)
+    def conv1d(self: Gpu, x: Any, conv: Linear, taps: Taps, **options: Any) -> Any:
+        return right(self, x, Linear(conv.weight, None), taps, **options)
 
     def attend_cross(self: Gpu, q: Any, kv: Any, state: State, heads: int) -> Any:
         return right(self, q, kv, state, 1)
@@ -125,18 +125,18 @@ def test_bfloat16_and_gated_layers_pass_too(gpu: Gpu) -> None:
 
 
 def test_a_slot_that_is_written_wrongly_is_named(gpu: Gpu, monkeypatch: pytest.MonkeyPatch) -> None:
-    def convolve(self: Gpu, x: Any, conv: Linear, taps: Taps, *, memory: Any, state: Any) -> Any:
+    def conv1d(self: Gpu, x: Any, conv: Linear, taps: Taps, *, memory: Any, state: Any) -> Any:
         return right(self, x, conv, taps, memory=self.slot(memory.shape), state=state)
 
-    right = Gpu.convolve
+    right = Gpu.conv1d
     shadow = Shadow(gpu)
     x, conv = shadow.upload(np.ones((5, 4), np.float32)), np.ones((4, 3, 4), np.float32)
     operands = x, Linear(shadow.upload(conv), None), Taps(2)
     state = shadow.slot((1,), UTTERANCE)
-    shadow.convolve(*operands, memory=shadow.slot((1, 2, 4)), state=state)
-    monkeypatch.setattr(Gpu, "convolve", convolve)
-    with pytest.raises(DeviceError, match=r"convolve .* differs from NumPy"):
-        shadow.convolve(*operands, memory=shadow.slot((1, 2, 4)), state=state)
+    shadow.conv1d(*operands, memory=shadow.slot((1, 2, 4)), state=state)
+    monkeypatch.setattr(Gpu, "conv1d", conv1d)
+    with pytest.raises(DeviceError, match=r"conv1d .* differs from NumPy"):
+        shadow.conv1d(*operands, memory=shadow.slot((1, 2, 4)), state=state)
 
 
 def test_what_is_no_op_is_no_attribute(gpu: Gpu) -> None:

@@ -1,4 +1,4 @@
-// Where a convolution's row looks, in fours: `first_of(row, rows) + spread(k4)`, in a lengthened input
+// Where a convolution's row looks, in fours: `first_of(row, rows) + spread(k4)`, in a padded input
 // x, k4 = place · TAP4 + channel. SKIP4: what dilation leaves out between two places. VOICES share the
 // rows of x, and those of y, equally. Paste where x is bound.
 const VOICES: u32 = 1u;

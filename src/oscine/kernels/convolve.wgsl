@@ -1,5 +1,5 @@
 // y[r, o] = activation(Σ_k x[r, k] w[o, k] + b[o]) + add[r, o]      many rows r of a convolution
-// x is lengthened already (lengthen.wgsl), w [OUTPUTS, 4·K4], y and add [R, OUTPUTS]; R is that of
+// x is padded already (pad.wgsl), w [OUTPUTS, 4·K4], y and add [R, OUTPUTS]; R is that of
 // the binding, OUTPUTS a multiple of 4. Tiles of 64 rows by COLUMNS (64, 96 or 128) outputs, 16 deep,
 // an invocation each 8 rows by 4. Launch (ceil(OUTPUTS / COLUMNS), ceil(R / 64), parts of the depth):
 // of several parts y is the sums, [parts, R, OUTPUTS], for convolve_sum.wgsl.

@@ -1,5 +1,5 @@
 // y[r, o] = activation(Σ_k x[r, k] w[o, k] + b[o]) + add[r, o]      few outputs, or no fours of them
-// x is lengthened already (lengthen.wgsl), w [OUTPUTS, 4·K4], y and add [R, OUTPUTS]; R is that of
+// x is padded already (pad.wgsl), w [OUTPUTS, 4·K4], y and add [R, OUTPUTS]; R is that of
 // the binding. A row and up to four outputs a team.
 // Launch (ceil(R / teams of a workgroup), folded at 65,535, ceil(OUTPUTS / 4)).
 // use _team_subgroup

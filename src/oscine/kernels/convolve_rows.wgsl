@@ -1,5 +1,5 @@
 // y[r, o] = activation(Σ_k x[r, k] w[o, k] + b[o]) + add[r, o]      a few rows r of a convolution
-// x is lengthened already (lengthen.wgsl), w [OUTPUTS, 4·K4], y and add [R, OUTPUTS]; R is that of
+// x is padded already (pad.wgsl), w [OUTPUTS, 4·K4], y and add [R, OUTPUTS]; R is that of
 // the binding. LANES invocations are a team: they share the depth of four rows of w among them and
 // multiply each with TILE (4, 8 or 16) rows of x, so that w is read once. Their sums are halved
 // between neighbours (a lane keeps one row of four or eight), then added by way of shared memory.

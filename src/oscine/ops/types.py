@@ -53,7 +53,7 @@ class Snake:
 
 @dataclass(frozen=True, slots=True)
 class Taps:
-    """Where a convolution looks: its input is first lengthened by `left` and `right` rows, of
+    """Where a convolution looks: its input is first padded by `left` and `right` rows, of
     zeros, of its edge repeated, or reflected (the edge not repeated; needs T > left and right)."""
 
     left: int
@@ -61,6 +61,15 @@ class Taps:
     stride: int = 1
     dilation: int = 1
     padding: Padding = "zero"
+
+    @classmethod
+    def same(cls, width: int, stride: int = 1) -> Taps:
+        """Zeros on both sides, so that T rows give ceil(T / stride); width: odd."""
+        return cls(width // 2, width // 2, stride)
+
+    def is_same(self, width: int) -> bool:
+        """Whether these are the zeros of `same`, for a convolution of more than one place."""
+        return width % 2 == 1 and width > 1 and self == Taps.same(width, self.stride)
 
     def rows(self, count: int, width: int) -> int:
         """Results of a convolution over `width` places of `count` rows; ValueError for none."""

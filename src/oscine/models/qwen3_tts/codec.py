@@ -62,7 +62,7 @@ def causal(
     memory = past.rows(name, left, inputs) if left else None
     right = -(x.shape[0] // state.shape[0]) % stride
     taken = Taps(left, right, stride, dilation)
-    return ops.convolve(x, conv, taken, memory=memory, state=state, activation=activation)
+    return ops.conv1d(x, conv, taken, memory=memory, state=state, activation=activation)
 
 
 def pointwise(
@@ -70,7 +70,7 @@ def pointwise(
 ) -> Tensor:
     """activation(x Wᵀ + b) + add, weight [O, I]: `linear` for rows that are many or vary, as the
     kernels of convolutions do not depend on the number of rows."""
-    return ops.convolve(x, layer, Taps(0), activation=activation, add=add)
+    return ops.conv1d(x, layer, Taps(0), activation=activation, add=add)
 
 
 def spread(ops: Ops, x: Tensor, conv: Linear, rate: int, past: Past, name: str) -> Tensor:
@@ -218,7 +218,7 @@ def quantise(ops: Ops, w: CodecEncoderWeights, rows: Tensor, codes: Tensor) -> N
     taps = w.down.weight.shape[1]
     stride = taps // 2
     look = Taps(taps - stride, -rows.shape[0] % stride, stride, padding="edge")
-    latent = ops.convolve(rows, w.down, look)
+    latent = ops.conv1d(rows, w.down, look)
     ops.probe("encoder.latent", latent)
     ops.quantise(ops.linear(latent, w.semantic), w.tables[0], codes, 0)
     rest = ops.linear(latent, w.acoustic)

@@ -43,7 +43,7 @@ def mirrored(ops: Ops, x: Tensor, conv: Linear, dilation: int) -> Tensor:
     """A convolution as long as its input, which is reflected at its ends, then ReLU."""
     reach = dilation * (conv.weight.shape[1] - 1)
     taps = Taps(reach // 2, reach - reach // 2, dilation=dilation, padding="reflect")
-    return ops.convolve(x, conv, taps, activation="relu")
+    return ops.conv1d(x, conv, taps, activation="relu")
 
 
 def res2net(ops: Ops, x: Tensor, w: SpeakerBlock) -> Tensor:

@@ -18,7 +18,7 @@ from oscine.models.whisper.weights import (
     EncoderBlock,
     EncoderWeights,
 )
-from oscine.ops import Cache, Linear, Ops, State, Tensor
+from oscine.ops import Cache, Linear, Ops, State, Taps, Tensor
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,8 +48,9 @@ def encode(
 
     A checkpoint without a final norm is run without it.
     """
-    x = ops.conv1d(mel, w.conv1, activation="gelu", batch=batch)
-    x = ops.conv1d(x, w.conv2, stride=2, activation="gelu", add=w.positions, batch=batch)
+    x = ops.conv1d(mel, w.conv1, Taps.same(3), activation="gelu", batch=batch)
+    half = Taps.same(3, stride=2)
+    x = ops.conv1d(x, w.conv2, half, activation="gelu", add=w.positions, batch=batch)
     ops.probe("encoder.stem", x)
     for index, block in enumerate(w.blocks):
         x = encoder_block(ops, x, block, config.n_audio_head, batch)

@@ -25,7 +25,7 @@ def conv_case(
             "add": noise(rng, -(-frames // stride), outputs),
         },
         lambda backend, x, w: backend.conv1d(
-            x["x"], w["conv"], stride=stride, activation="gelu", add=x["add"], batch=batch
+            x["x"], w["conv"], Taps.same(3, stride), activation="gelu", add=x["add"], batch=batch
         ),
         lambda rng: {
             "conv": ops.Linear(
@@ -82,14 +82,14 @@ def convolve_case(
         return found
 
     def call(backend: Any, x: Values, w: Values) -> Any:
-        return backend.convolve(
+        return backend.conv1d(
             x["x"], w["conv"], taps, memory=x.get("memory"), state=x.get("state"),
             activation=activation, add=x.get("add"),
         )  # fmt: skip
 
     how = f"{taps.left}+{taps.right} {taps.padding}, stride {taps.stride}, every {taps.dilation}"
     times = f"{batch} times " * (batch > 1)
-    name = f"convolve {times}{count} rows, {outputs}x{width}x{inputs}, {how}"
+    name = f"conv1d {times}{count} rows, {outputs}x{width}x{inputs}, {how}"
     name += ", memory" * memory + ", add" * add + f", {activation}" * (activation is not None)
     name += ", no bias" * (not bias) + ", float16" * half
     return Case(name, values, call, weights)

@@ -22,7 +22,7 @@ from numpy.typing import NDArray
 
 from oscine.ops.facts import op
 from oscine.ops.reference.activations import sigmoid
-from oscine.ops.reference.blocks import blocks, cut, spans, valid, window, windows_of
+from oscine.ops.reference.blocks import blocks, cut, spans, valid, window
 from oscine.ops.reference.linear import LinearOps
 from oscine.ops.types import Activation, Lengths, Linear, Taps, Tensor
 from oscine.threads import each
@@ -35,20 +35,34 @@ IMAGE_BYTES = 1 << 21  # of the widest image of a block of subsampling: little o
 TIME_BYTES = 1 << 18  # of a block of frames of the gated convolution
 
 
-def voices_of(x: Tensor, state: Tensor | None, memory: Tensor | None = None) -> tuple[int, int]:
-    """Voices of x, and rows of each: as many voices as rows of state, one without a state.
+def sequences_of(
+    x: Tensor, state: Tensor | None, memory: Tensor | None = None, batch: int = 1
+) -> tuple[int, int]:
+    """Sequences of x, and rows of each: as many sequences as rows of state, else `batch`.
 
-    Raises ValueError for rows that the voices cannot share, and for a memory without a state.
+    Raises ValueError for rows that the sequences cannot share, and for a memory without a state.
     """
     if state is None and memory is not None:
         raise ValueError("a memory needs a state, which says whose it is")
-    voices = 1 if state is None else state.shape[0]
-    if x.shape[0] % voices:
-        raise ValueError(f"{x.shape[0]} rows are no equal number of each of {voices} voices")
-    return voices, x.shape[0] // voices
+    count = batch if state is None else state.shape[0]
+    if x.shape[0] % count:
+        raise ValueError(f"{x.shape[0]} rows are no equal number of each of {count} sequences")
+    return count, x.shape[0] // count
 
 
-def lengthen(x: Array, taps: Taps, memory: Array | None, state: Array | None) -> Array:
+def added_to_each(add: Tensor | None, counts: tuple[int, int], outputs: int, same: bool) -> bool:
+    """Whether the same `add` goes to each of counts[0] sequences of counts[1] results.
+
+    Raises ValueError for another shape, and where padding is not the `same`.
+    """
+    if add is None or add.shape == (counts[0] * counts[1], outputs):
+        return False
+    if add.shape != (counts[1], outputs) or not same:
+        raise ValueError(f"{add.shape} cannot be added to windows of {(counts[1], outputs)}")
+    return True
+
+
+def pad(x: Array, taps: Taps, memory: Array | None, state: Array | None) -> Array:
     """What a convolution sees: x [B, T, I] with rows on both sides; the memory moves on."""
     if memory is not None and state is not None:
         begun, running = state["position"] > 0, state["done"] == 0
@@ -64,10 +78,10 @@ def lengthen(x: Array, taps: Taps, memory: Array | None, state: Array | None) ->
 
 def windows(seen: Array, rows: int, width: int, taps: Taps) -> Array:
     """What each result is made of, seen [B, N, I] -> [B, rows, width, I], a view."""
-    voice, row, value = seen.strides
+    sequence, row, value = seen.strides
     return np.lib.stride_tricks.as_strided(
         seen, (len(seen), rows, width, seen.shape[2]),
-        (voice, taps.stride * row, taps.dilation * row, value), writeable=False,
+        (sequence, taps.stride * row, taps.dilation * row, value), writeable=False,
     )  # fmt: skip
 
 
@@ -75,9 +89,9 @@ def gather(looks: Array, first: int, columns: Array) -> None:
     """Copy windows [B, rows, width, I], from number `first` on, to columns [n, width, I]."""
     done, rows = 0, looks.shape[1]
     while done < len(columns):
-        voice, row = divmod(first + done, rows)
+        sequence, row = divmod(first + done, rows)
         count = min(len(columns) - done, rows - row)
-        columns[done : done + count] = looks[voice, row : row + count]
+        columns[done : done + count] = looks[sequence, row : row + count]
         done += count
 
 
@@ -104,45 +118,14 @@ def edged(x: Array, outside: Array) -> Array:
 class ConvOps(LinearOps, Protocol):
     """Shapes: above; K places of time, I inputs, O outputs."""
 
-    @op()
-    def conv1d(
-        self,
-        x: Tensor,
-        conv: Linear,
-        *,
-        stride: int = 1,
-        activation: Activation = None,
-        add: Tensor | None = None,
-        batch: int = 1,
-    ) -> Tensor:
-        """x [T, I] -> [ceil(T / stride), O], time first, "same" padding; weight [O, K, I].
-
-        A batch of N windows: x [N·T, I] -> [N·ceil(T / stride), O]. Each is padded by itself, and
-        `add` [ceil(T / stride), O] is added to each. Raises ValueError where `add` has another
-        shape, or the rows of x are not N windows.
-        """
-        if batch > 1:
-            each_window = [
-                self.conv1d(window, conv, stride=stride, activation=activation, add=add)
-                for window in windows_of(x, batch)
-            ]
-            return np.concatenate(each_window)
-        outputs, width, inputs = conv.weight.shape
-        padded = np.pad(x, ((width // 2, width // 2), (0, 0)))
-        taps = np.lib.stride_tricks.sliding_window_view(padded, width, 0)[::stride]  # [T', I, K]
-        columns = taps.swapaxes(1, 2).reshape(-1, width * inputs)
-        if add is not None and add.shape != (len(columns), outputs):
-            raise ValueError(f"{add.shape} cannot be added to windows of {(len(columns), outputs)}")
-        matrix = Linear(conv.weight.reshape(outputs, -1), conv.bias)
-        return self.linear(columns, matrix, activation=activation, add=add)
-
     @op(writes=("memory",))
-    def convolve(
+    def conv1d(
         self,
         x: Tensor,
         conv: Linear,
         taps: Taps,
         *,
+        batch: int = 1,
         memory: Tensor | None = None,
         state: Tensor | None = None,
         activation: Activation = None,
@@ -151,21 +134,29 @@ class ConvOps(LinearOps, Protocol):
         """activation(conv(x) + b) + add: x [B·T, I], weight [O, K, I] (K places of time; [O, I]:
         one) -> [B·T', O].
 
-        T' = (left + T + right - (K - 1) dilation - 1) // stride + 1. Each voice has its own
-        padding; without state there is one voice. With memory [S, left, I] the rows on the left of
-        voice b are memory[slot[b]], which then holds the last `left` rows of memory‖x, also where
-        T < left.
-        Raises ValueError for a memory without a state, and for rows that voices cannot share.
+        T' = (left + T + right - (K - 1) dilation - 1) // stride + 1. Each of the B sequences has
+        its own padding; B is the number of rows of state, else `batch`. add [B·T', O], or [T', O],
+        which is added to each where padding is "same", of zeros. With memory [S, left, I] the rows
+        on the left of sequence b are memory[slot[b]], which then holds the last `left` rows of
+        memory‖x, also where T < left.
+        Raises ValueError for a memory without a state, for rows that the sequences cannot share,
+        and for another shape of add.
         """
         outputs, *places, inputs = conv.weight.shape
-        width, (voices, count) = prod(places), voices_of(x, state, memory)
+        width, (sequences, count) = prod(places), sequences_of(x, state, memory, batch)
         rows = taps.rows(count, width)
+        if added_to_each(add, (sequences, rows), outputs, taps.is_same(width)):
+            assert add is not None
+            add = np.tile(add, (sequences, 1))
         matrix = Linear(conv.weight.reshape(outputs, -1), conv.bias)
-        seen = lengthen(x.reshape(voices, count, inputs), taps, memory, state)
+        seen = pad(x.reshape(sequences, count, inputs), taps, memory, state)
         if width == taps.stride == 1:
             flat = seen[:, :rows].reshape(-1, inputs)
             return self.linear(flat, matrix, activation=activation, add=add)
-        y, looks = np.empty((voices * rows, outputs), np.float32), windows(seen, rows, width, taps)
+        y, looks = (
+            np.empty((sequences * rows, outputs), np.float32),
+            windows(seen, rows, width, taps),
+        )
         step = max(GATHERED_ROWS, COLUMN_BYTES // (4 * width * inputs))
         for part in cut(len(y), step):
             columns = np.empty((part.stop - part.start, width, inputs), np.float32)
@@ -185,10 +176,10 @@ class ConvOps(LinearOps, Protocol):
     @op(writes=("memory",))
     def depthwise(self, x: Tensor, conv: Linear, memory: Tensor, state: Tensor) -> Tensor:
         """Causal, each channel by itself: x [B·T, C], weight [K, C], memory [S, K - 1, C] and state
-        as in convolve -> [B·T, C]: y[t] = b + Σ_k w[k] (memory‖x)[t + k], voice by voice."""
-        width, (voices, count) = len(conv.weight), voices_of(x, state, memory)
-        seen = lengthen(x.reshape(voices, count, -1), Taps(width - 1), memory, state)
-        y = np.empty((voices, count, x.shape[1]), np.float32)
+        as in conv1d -> [B·T, C]: y[t] = b + Σ_k w[k] (memory‖x)[t + k], each by itself."""
+        width, (sequences, count) = len(conv.weight), sequences_of(x, state, memory)
+        seen = pad(x.reshape(sequences, count, -1), Taps(width - 1), memory, state)
+        y = np.empty((sequences, count, x.shape[1]), np.float32)
 
         def work(rows: slice) -> None:
             part = y[:, rows]
@@ -196,7 +187,7 @@ class ConvOps(LinearOps, Protocol):
             for tap in range(width):
                 part += seen[:, rows.start + tap : rows.stop + tap] * conv.weight[tap]
 
-        each(work, blocks(count, voices * x[:1].nbytes))
+        each(work, blocks(count, sequences * x[:1].nbytes))
         return y.reshape(x.shape)
 
     @op()

@@ -1,6 +1,6 @@
 """Convolutions on the GPU.
 
-The kernels of `convolve` are compiled for no number of rows: they ask the bindings for it. So calls
+Its kernels are compiled for no number of rows: they ask the bindings for it. So calls
 of every length share them, and only the few shapes of a tile are chosen by length.
 """
 
@@ -16,13 +16,13 @@ from oscine.errors import DeviceError
 from oscine.gpu.device import Device
 from oscine.gpu.kernels import Parameter
 from oscine.gpu.tensor import Tensor
-from oscine.ops.reference.conv import voices_of
+from oscine.ops.reference.conv import added_to_each, sequences_of
 from oscine.ops.types import Activation, Lengths, Linear, Taps
 from oscine.ops.webgpu.gemm import ACTIVATIONS
 from oscine.ops.webgpu.linear import GpuLinear
-from oscine.ops.webgpu.recorder import WORKGROUP, folded, weights_of, window_rows
+from oscine.ops.webgpu.recorder import WORKGROUP, folded, weights_of
 
-PADDINGS = ("zero", "edge", "reflect")  # kernels/lengthen.wgsl
+PADDINGS = ("zero", "edge", "reflect")  # kernels/pad.wgsl
 NARROW_OUTPUTS = 4  # up to so many, and where they are no fours, a team takes a row of the input
 SHORT = 32  # rows up to which a team takes four rows of the weight
 TILE_ROWS = 64
@@ -96,51 +96,56 @@ class GpuConv(GpuLinear):
         self,
         x: Tensor,
         conv: Linear,
+        taps: Taps,
         *,
-        stride: int = 1,
+        batch: int = 1,
+        memory: Tensor | None = None,
+        state: Tensor | None = None,
         activation: Activation = None,
         add: Tensor | None = None,
-        batch: int = 1,
     ) -> Tensor:
-        outputs, width, inputs = conv.weight.shape
+        outputs, *places, inputs = conv.weight.shape
         self.fours("convolution input width", inputs)
-        rows = ceil(window_rows(x, batch) / stride)
-        if add is not None and add.shape != (rows, outputs):
-            raise ValueError(f"{add.shape} cannot be added to windows of {(rows, outputs)}")
-        y = self.new(batch * rows, outputs)
-        self.gemm(
-            x, conv, y, activation, add, batch=batch,
-            K4=width * inputs // 4, X_STRIDE4=stride * inputs // 4,
-            X_BEGIN4=-(width // 2) * inputs // 4,
-        )  # fmt: skip
-        return y
+        width, (sequences, count) = prod(places), sequences_of(x, state, memory, batch)
+        rows = taps.rows(count, width)
+        same = memory is None and taps.is_same(width)
+        shared = added_to_each(add, (sequences, rows), outputs, same)
+        if same and (shared or add is None or sequences == 1):
+            y = self.new(sequences * rows, outputs)
+            self.gemm(
+                x, conv, y, activation, add, batch=sequences,
+                K4=width * inputs // 4, X_STRIDE4=taps.stride * inputs // 4,
+                X_BEGIN4=-(width // 2) * inputs // 4,
+            )  # fmt: skip
+            return y
+        return self.convolve(x, conv, taps, (sequences, rows), memory, state, activation, add)
 
     def convolve(
         self,
         x: Tensor,
         conv: Linear,
         taps: Taps,
-        *,
-        memory: Tensor | None = None,
-        state: Tensor | None = None,
-        activation: Activation = None,
-        add: Tensor | None = None,
+        counts: tuple[int, int],
+        memory: Tensor | None,
+        state: Tensor | None,
+        activation: Activation,
+        add: Tensor | None,
     ) -> Tensor:
+        """A convolution over what is padded first; counts: sequences, and results of each."""
         (outputs, *places, inputs), weight = conv.weight.shape, conv.weight
-        width, (voices, count) = prod(places), voices_of(x, state, memory)
-        self.fours("convolution input width", inputs)
-        own, depth4 = taps.rows(count, width), width * inputs // 4
-        seen, rows = self.lengthen(x, taps, memory, state), voices * own
+        width, (sequences, own) = prod(places), counts
+        depth4 = width * inputs // 4
+        seen, rows = self.pad(x, taps, sequences, memory, state), sequences * own
         y = self.new(rows, outputs)
         ends: dict[str, Parameter] = {
             "OUTPUTS": outputs, "BIAS": conv.bias is not None, "ADD": add is not None,
             "ACTIVATION": ACTIVATIONS.index(activation),
         }  # fmt: skip
         skip4 = (taps.dilation - 1) * inputs // 4 if width > 1 else 0
-        apart = seen.shape[0] != rows * taps.stride  # else all voices' rows begin at equal steps
+        apart = seen.shape[0] != rows * taps.stride  # else all sequences' rows begin at equal steps
         common: dict[str, Parameter] = {
             "K4": depth4, "TAP4": inputs // 4 if skip4 else 1, "SKIP4": skip4,
-            "STEP4": taps.stride * inputs // 4, "VOICES": voices if apart else 1,
+            "STEP4": taps.stride * inputs // 4, "VOICES": sequences if apart else 1,
             "WEIGHTS": weights_of(weight), **ends,
         }  # fmt: skip
         operands, work = [seen, weight, conv.bias, add], 8.0 * rows * depth4 * outputs
@@ -171,29 +176,30 @@ class GpuConv(GpuLinear):
                 )  # fmt: skip
         return y
 
-    def lengthen(
-        self, x: Tensor, taps: Taps, memory: Tensor | None, state: Tensor | None
+    def pad(
+        self, x: Tensor, taps: Taps, sequences: int, memory: Tensor | None, state: Tensor | None
     ) -> Tensor:
         """What a convolution sees: x with rows on both sides; the memory moves on."""
         if taps.left == taps.right == 0:
             return x
-        (voices, count), width, kept = voices_of(x, state, memory), x.shape[1], memory is not None
+        count, width, kept = x.shape[0] // sequences, x.shape[1], memory is not None
         own = taps.left + count + taps.right
-        y, blocks = self.new(voices * own, width), ceil((own - taps.left * kept) / 64) + kept
+        y, blocks = self.new(sequences * own, width), ceil((own - taps.left * kept) / 64) + kept
         said = state if kept else x  # one stand-in cannot be what is read and what is written
         self.add(
-            "lengthen", [x, memory, said, y], (ceil(width / 16), blocks, voices), LEFT=taps.left,
+            "pad", [x, memory, said, y], (ceil(width / 16), blocks, sequences), LEFT=taps.left,
             WIDTH4=width // 4, MEMORY=kept, PADDING=0 if kept else PADDINGS.index(taps.padding),
         )  # fmt: skip
         return y
 
     def depthwise(self, x: Tensor, conv: Linear, memory: Tensor, state: Tensor) -> Tensor:
         (rows, width), taps = x.shape, conv.weight.shape[0]
-        voices, _ = voices_of(x, state, memory)
+        sequences, _ = sequences_of(x, state, memory)
         self.fours("convolution width", width)
         y = self.new(rows, width)
         self.add(
-            "depthwise", [x, conv.weight, conv.bias, memory, state, y], (ceil(width / 8), voices),
+            "depthwise", [x, conv.weight, conv.bias, memory, state, y],
+            (ceil(width / 8), sequences),
             work=2.0 * rows * width * taps, TAPS=taps, LEFT=taps - 1, WIDTH4=width // 4,
             BIAS=conv.bias is not None,
         )  # fmt: skip
