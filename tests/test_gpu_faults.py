@@ -143,7 +143,7 @@ def test_a_device_lost_a_moment_after_it_was_asked(
         "waiting read": own.snapshot(out),
         "slot": lambda: own.slot((4,)),
         "copy": lambda: own.copy(out, out, ((0, 1),)),
-        "kernel": lambda: own.kernels.pipeline("take_rows", LINES=3, L=5, WIDTH4=7),
+        "kernel": lambda: own.kernels.pipeline("gather_rows", LINES=3, WIDTH4=7),
         "record": lambda: work(own),
     }
     own.copy(out, out, ((0, 1),))

@@ -195,11 +195,13 @@ def embed(b: Bench) -> None:
     np.testing.assert_allclose(found[:3], table[[1, 4, 0]] + places[2], rtol=1e-6)
 
 
-def take_rows(b: Bench) -> None:
+def gather_rows(b: Bench) -> None:
     x, x_ = b.noise(6, 8)
     state = ops.State(b.state(length=FAR, sot=FAR), b.up(np.zeros((2, 3), np.uint32)))
-    found = b.run(lambda: b.gpu.take_rows(x_, state), (4, 8))
+    found = b.run(lambda: b.gpu.gather_rows(x_, state, sot=True), (4, 8))
     np.testing.assert_array_equal(found, x[[2, 5, 2, 5]])
+    last = b.run(lambda: b.gpu.gather_rows(x_, utterances(b, length=FAR)), (2, 8))
+    np.testing.assert_array_equal(last, x[[2, 5]])
 
 
 def attend_self(b: Bench) -> None:
@@ -261,13 +263,6 @@ def utterances(b: Bench, **fields: Any) -> ops.Utterances:
         b.up(np.zeros((2, 3, 4), np.uint32)),
         b.up(np.zeros((2, 9), np.uint32)),
     )
-
-
-def last_rows(b: Bench) -> None:
-    x, x_ = b.noise(6, 8)
-    told = utterances(b, length=FAR)
-    found = b.run(lambda: b.gpu.last_rows(x_, told), (2, 8))
-    np.testing.assert_array_equal(found, x[[2, 5]])
 
 
 def attend_rotary(b: Bench) -> None:
@@ -350,7 +345,7 @@ def transduce(b: Bench) -> None:
 @pytest.mark.parametrize(
     "bounded",
     [
-        embed, take_rows, attend_self, cross_weights, penalise, probability, pick, last_rows,
+        embed, gather_rows, attend_self, cross_weights, penalise, probability, pick,
         attend_rotary, utterances_in_slots_that_are_not_there,
         voices_in_slots_that_are_not_there, look_up, transduce,
     ],

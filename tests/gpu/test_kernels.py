@@ -247,14 +247,14 @@ def test_every_kernel_compiles_without_any_feature(plain_gpu: Any, name: str) ->
 @pytest.mark.gpu
 def test_pipelines_are_made_once(device: Device) -> None:
     kernels = Kernels(device)
-    first = kernels.pipeline("take_rows", LINES=1, L=2)
-    assert kernels.pipeline("take_rows", L=2, LINES=1) is first
-    assert kernels.pipeline("take_rows", L=3, LINES=1) is not first
+    first = kernels.pipeline("gather_rows", LINES=1, WIDTH4=2)
+    assert kernels.pipeline("gather_rows", WIDTH4=2, LINES=1) is first
+    assert kernels.pipeline("gather_rows", WIDTH4=3, LINES=1) is not first
 
 
 @pytest.mark.gpu
 def test_a_kernel_the_driver_refuses_is_a_device_error_of_one_line(device: Device) -> None:
-    with pytest.raises(DeviceError, match="refuses kernel take_rows") as raised:
-        Kernels(device).compile("take_rows", "@compute fn main() { nonsense }")
+    with pytest.raises(DeviceError, match="refuses kernel gather_rows") as raised:
+        Kernels(device).compile("gather_rows", "@compute fn main() { nonsense }")
     assert "\n" not in str(raised.value)
     assert device.name in str(raised.value)

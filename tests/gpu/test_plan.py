@@ -342,7 +342,7 @@ def test_what_kernels_cannot_do_is_refused_with_its_numbers(gpu: Gpu, op: Any, t
 @pytest.mark.gpu
 def test_a_grid_no_device_takes_is_refused(gpu: Gpu) -> None:
     with pytest.raises(DeviceError, match="70000 workgroups"):
-        gpu.add("take_rows", [gpu.nothing] * 3, (1, 70000))
+        gpu.add("gather_rows", [gpu.nothing] * 3, (1, 70000))
 
 
 @pytest.mark.gpu

@@ -253,7 +253,7 @@ def test_attend_self_looks_where_beams_keep_their_past() -> None:
         assert_near(y[line], np.concatenate(expected), 1e-5)
 
 
-def test_embed_and_take_rows() -> None:
+def test_embed_and_gather_rows() -> None:
     rows = np.zeros(2, ops.STATE)
     rows["position"], rows["length"], rows["sot"], rows["token"] = (3, 0), (3, 2), (1, 0), (4, 6)
     state = ops.State(rows, np.zeros((2, 9), np.uint32))
@@ -264,7 +264,7 @@ def test_embed_and_take_rows() -> None:
     x = OPS.embed(table, positions, state, prompt)
     assert np.array_equal(x[:3], table[[1, 2, 3]] + positions[3:6])
     assert np.array_equal(x[3:5], table[[5, 6]] + positions[:2])
-    assert np.array_equal(OPS.take_rows(x, state), x[[2, 4, 1, 3]])
+    assert np.array_equal(OPS.gather_rows(x, state, sot=True), x[[2, 4, 1, 3]])
 
 
 def test_memory() -> None:

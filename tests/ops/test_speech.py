@@ -291,7 +291,7 @@ def test_rows_of_codes_are_summed_and_the_last_two_go_to_the_talker() -> None:
 def test_the_last_rows_are_those_that_count() -> None:
     x = np.arange(24, dtype=np.float32).reshape(6, 4)
     lines = utterances(2, length=[2, 3])
-    assert Reference().last_rows(x, lines).tolist() == x[[1, 5]].tolist()
+    assert Reference().gather_rows(x, lines).tolist() == x[[1, 5]].tolist()
 
 
 # -- both sides -----------------------------------------------------------------------------------

@@ -118,7 +118,7 @@ def choose(ops: Ops, networks: Networks, buffers: Buffers, x: Tensor) -> None:
 def start(ops: Ops, networks: Networks, buffers: Buffers, prompt: Tensor) -> None:
     """Hear the prompt [B·L, D] and choose the first frame."""
     x = talk(ops, networks, buffers, prompt)
-    choose(ops, networks, buffers, ops.last_rows(x, buffers.utterances))
+    choose(ops, networks, buffers, ops.gather_rows(x, buffers.utterances))
 
 
 def step(ops: Ops, networks: Networks, buffers: Buffers) -> None:

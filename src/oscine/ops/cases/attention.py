@@ -112,14 +112,14 @@ def self_case(
         cache = ops.Cache(x["keys"], x["values"])
         state = ops.State(x["rows"], x["tokens"], x.get("origins"))
         y = backend.attend_self(x["qkv"], cache, state, heads)
-        return y if slots else backend.take_rows(y, state)
+        return y if slots else backend.gather_rows(y, state, sot=True)
 
     def values(rng: np.random.Generator) -> Values:
         rows = state_rows(rng, lines, room, length, slots)
         if slots:
             rows["length"] = length
         else:
-            rows["done"] = 0  # what take_rows has of them would be void
+            rows["done"] = 0  # what gather_rows has of them would be void
         rows["sot"] = np.minimum(rows["sot"], rows["length"] - 1)
         made: Values = {
             "qkv": noise(rng, lines * length, 3 * heads * width, spike=3.0),
@@ -178,7 +178,7 @@ def rotary_case(
             x["qkv"], cache, rotary, speaking(x), heads[0], norms=w["norms"], window=window,
             inner=inner,
         )  # fmt: skip
-        return backend.last_rows(y, speaking(x)) if ragged else y
+        return backend.gather_rows(y, speaking(x)) if ragged else y
 
     def weights(rng: np.random.Generator) -> Values:
         gains = rng.uniform(0.5, 2, (2, width)).astype(np.float32)

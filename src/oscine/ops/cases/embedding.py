@@ -129,17 +129,19 @@ def quantise_case(count: int, entries: int, width: int) -> Case:
     return Case(f"quantise {count} of {entries}x{width}", values, call, table)
 
 
-def last_rows_case(lines: int, length: int, width: int) -> Case:
-    """The last row of prompts of any length."""
-    return Case(
-        f"last_rows {lines} lines of {length} rows of {width}",
-        lambda rng: {
-            "x": noise(rng, lines * length, width),
-            "rows": utterances(rng, lines, 99, length),
-        },
-        lambda backend, x, w: backend.last_rows(x["x"], speaking(x)),
-        lines="rows",
-    )
+def gather_rows_case(lines: int, length: int, width: int, sot: bool = False) -> Case:
+    """The last row of prompts of any length, and the row of their start of transcript."""
+
+    def values(rng: np.random.Generator) -> Values:
+        draw = state_rows if sot else utterances
+        return {"x": noise(rng, lines * length, width), "rows": draw(rng, lines, 99, length)}
+
+    def call(backend: Any, x: Values, w: Values) -> Any:
+        state = ops.State(x["rows"], None) if sot else speaking(x)
+        return backend.gather_rows(x["x"], state, sot)
+
+    name = f"gather_rows {lines} lines of {length} rows of {width}" + ", sot" * sot
+    return Case(name, values, call, lines="rows")
 
 
 CASES: tuple[Case, ...] = (
@@ -156,6 +158,7 @@ CASES: tuple[Case, ...] = (
     look_up_case(37, 6, 4, 2),
     quantise_case(1, 5, 4),
     quantise_case(30, 300, 20),
-    last_rows_case(1, 16, 64),
-    last_rows_case(3, 5, 36),
+    gather_rows_case(1, 16, 64),
+    gather_rows_case(3, 5, 36),
+    gather_rows_case(1, 7, 36, sot=True),
 )

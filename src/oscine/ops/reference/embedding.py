@@ -100,18 +100,13 @@ class EmbeddingOps(Protocol):
         each(work, cut(len(x), 4))
         return y
 
-    @op()
-    def take_rows(self, x: Tensor, state: State) -> Tensor:
-        """x [B·L, D] -> [2B, D]: the last row that counts of each line, then each sot row."""
+    @op(masked="state")
+    def gather_rows(self, x: Tensor, state: State | Utterances, sot: bool = False) -> Tensor:
+        """The last row that counts of each sequence, row length[b] - 1: x [B·L, D] -> [B, D].
+
+        sot: after all of these the row state.sot[b] of each, of a State: [2B, D].
+        """
         lines = x.reshape(len(state.rows), -1, x.shape[1])
         index = np.arange(len(lines))
-        last = lines[index, np.maximum(state.rows["length"].astype(int) - 1, 0)]
-        return np.concatenate([last, lines[index, state.rows["sot"]]])
-
-    @op(masked="utterances")
-    def last_rows(self, x: Tensor, utterances: Utterances) -> Tensor:
-        """The last row that counts of each utterance: x [B·L, D] -> [B, D], row length[b] - 1."""
-        lines = x.reshape(len(utterances.rows), -1, x.shape[1])
-        last = np.maximum(utterances.rows["length"].astype(int) - 1, 0)
-        y: Array = lines[np.arange(len(lines)), last]
-        return y
+        last: Array = lines[index, np.maximum(state.rows["length"].astype(int) - 1, 0)]
+        return np.concatenate([last, lines[index, state.rows["sot"]]]) if sot else last

@@ -91,20 +91,13 @@ class GpuEmbedding(Recorder):
         )  # fmt: skip
         return y
 
-    def take_rows(self, x: Tensor, state: State) -> Tensor:
-        lines, width = state.rows.shape[0], x.shape[1]
-        y = self.new(2 * lines, width)
-        self.add(
-            "take_rows", [x, state.rows, y], (ceil(width / 256), 2 * lines),
-            LINES=lines, L=x.shape[0] // lines, WIDTH4=width // 4,
-        )  # fmt: skip
-        return y
-
-    def last_rows(self, x: Tensor, utterances: Utterances) -> Tensor:
-        lines, width = utterances.rows.shape[0], x.shape[1]
+    def gather_rows(self, x: Tensor, state: State | Utterances, sot: bool = False) -> Tensor:
+        (lines,), row, width = state.rows.shape, state.rows.dtype, x.shape[1]
         self.fours("width", width)
-        y = self.new(lines, width)
+        y = self.new((1 + sot) * lines, width)
         self.add(
-            "last_rows", [x, utterances.rows, y], (ceil(width / 256), lines), WIDTH4=width // 4
-        )
+            "gather_rows", [x, state.rows, y], (ceil(width / 256), (1 + sot) * lines),
+            LINES=lines, WIDTH4=width // 4, WORDS=row.itemsize // 4,
+            SOT=row.fields["sot"][1] // 4 if sot else 0,
+        )  # fmt: skip
         return y
