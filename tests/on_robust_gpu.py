@@ -17,7 +17,7 @@ from oscine.gpu.device import choose, open_device
 from oscine.ops.check import CASES, run_case
 from oscine.ops.webgpu import Gpu
 
-READING = ("embed", "pick_labels", "join", "frame_input", "look_up")
+READING = ("embed", "pick_labels", "join", "frame_input", "codebook_lookup")
 
 
 def worst(gpu: Gpu) -> float:

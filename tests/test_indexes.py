@@ -304,10 +304,10 @@ def voices_in_slots_that_are_not_there(b: Bench) -> None:
         np.testing.assert_array_equal(b.gpu.read(memory_), memory)
 
 
-def look_up(b: Bench) -> None:
+def codebook_lookup(b: Bench) -> None:
     tables, tables_ = b.noise(2, 5, 8)
     codes = b.up(np.array([[0, FAR, 4], [3, 0xFFFFFFFF, FAR]], np.uint32))
-    found = b.run(lambda: b.gpu.look_up(codes, tables_, 1), (2, 8))
+    found = b.run(lambda: b.gpu.codebook_lookup(codes, tables_, 1), (2, 8))
     expected = tables[0, [4, 4]] + tables[1, [4, 4]]
     np.testing.assert_allclose(found, expected, rtol=1e-6)
 
@@ -347,7 +347,7 @@ def transduce(b: Bench) -> None:
     [
         embed, gather_rows, attend_self, cross_weights, penalise, probability, pick,
         attend_rotary, utterances_in_slots_that_are_not_there,
-        voices_in_slots_that_are_not_there, look_up, transduce,
+        voices_in_slots_that_are_not_there, codebook_lookup, transduce,
     ],
 )  # fmt: skip
 def test_kernels_bound_what_they_read(gpu: Gpu, bounded: Callable[[Bench], None]) -> None:

@@ -228,12 +228,12 @@ def test_snake_is_the_sine_of_mathematics(values: list[float], scale: float, gai
         assert abs(float(y) - (float(one) + rise)) <= 4e-7 * gain + abs(one) * 1.3e-7
 
 
-def test_look_up_adds_the_rows_of_its_groups() -> None:
+def test_codebook_lookup_adds_the_rows_of_its_groups() -> None:
     rng = np.random.default_rng(0)
     codes = rng.integers(0, 9, (11, 4)).astype(np.uint32)
     tables = noise(rng, 2, 9, 5)
     expected = [tables[0][row[1]] + tables[1][row[2]] for row in codes]
-    np.testing.assert_allclose(REFERENCE.look_up(codes, tables, 1), expected, atol=1e-6)
+    np.testing.assert_allclose(REFERENCE.codebook_lookup(codes, tables, 1), expected, atol=1e-6)
 
 
 def test_quantise_takes_the_nearest_row_and_the_first_of_equals() -> None:

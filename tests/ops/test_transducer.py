@@ -109,9 +109,9 @@ def test_predict_writes_the_other_half_of_fresh_rows_alone() -> None:
     assert np.allclose(memory.hidden[2, 0, 1], np.tanh(c) / (1 + np.exp(-o)), atol=1e-6)
 
 
-def test_likeliest_names_what_is_no_number() -> None:
+def test_argmax_prob_names_what_is_no_number() -> None:
     logits = np.array([[0, 3, 3], [0, np.nan, 1], [-np.inf, 0, 0]], np.float32)
-    found = Reference().likeliest(logits)
+    found = Reference().argmax_prob(logits)
     assert found[:, 0].tolist() == [1, -1, -1]
     assert found[0, 1] == pytest.approx(np.exp(3) / (1 + 2 * np.exp(3)), rel=1e-5)
 

@@ -147,4 +147,4 @@ def frame_labels(ops: Ops, head: Linear, encoded: Tensor) -> Tensor:
     """CTC: the likeliest token of each frame and its probability: [R, d] -> [R, 2]."""
     scores = ops.linear(encoded, head)
     ops.probe("ctc.logits", scores)
-    return ops.likeliest(scores)
+    return ops.argmax_prob(scores)

@@ -94,8 +94,8 @@ def decode(
     Stages: decoder.quantized, preconv, tf_layer{i}, tf_out, up{i}_transconv, up{i}_convnext and
     wave{i}.
     """
-    x = ops.linear(ops.look_up(codes, w.first_table, 0), w.first_out)
-    x = ops.linear(ops.look_up(codes, w.rest_tables, 1), w.rest_out, add=x)
+    x = ops.linear(ops.codebook_lookup(codes, w.first_table, 0), w.first_out)
+    x = ops.linear(ops.codebook_lookup(codes, w.rest_tables, 1), w.rest_out, add=x)
     ops.probe("decoder.quantized", x)
     x = causal(ops, x, w.before, past, "before")
     ops.probe("decoder.preconv", x)

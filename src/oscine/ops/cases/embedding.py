@@ -92,7 +92,7 @@ def frame_case(lines: int, width: int, kind: str) -> Case:
     )
 
 
-def look_up_case(count: int, groups: int, tables: int, first: int) -> Case:
+def codebook_lookup_case(count: int, groups: int, tables: int, first: int) -> Case:
     """Some groups of codes, the last code among them."""
 
     def values(rng: np.random.Generator) -> Values:
@@ -101,9 +101,9 @@ def look_up_case(count: int, groups: int, tables: int, first: int) -> Case:
         return {"codes": codes}
 
     return Case(
-        f"look_up {count} of {groups} groups, {tables} tables from {first}",
+        f"codebook_lookup {count} of {groups} groups, {tables} tables from {first}",
         values,
-        lambda backend, x, w: backend.look_up(x["codes"], w["tables"], first),
+        lambda backend, x, w: backend.codebook_lookup(x["codes"], w["tables"], first),
         lambda rng: {"tables": noise(rng, tables, 40, 12)},
     )
 
@@ -154,8 +154,8 @@ CASES: tuple[Case, ...] = (
     frame_case(1, 1024, "bfloat16"),
     frame_case(3, 36, "float16"),
     frame_case(3, 36, "float32"),
-    look_up_case(1, 1, 1, 0),
-    look_up_case(37, 6, 4, 2),
+    codebook_lookup_case(1, 1, 1, 0),
+    codebook_lookup_case(37, 6, 4, 2),
     quantise_case(1, 5, 4),
     quantise_case(30, 300, 20),
     gather_rows_case(1, 16, 64),

@@ -187,7 +187,7 @@ def pick_case(
     return Case(name, values, call)
 
 
-def likeliest_case(rows: int, width: int) -> Case:
+def argmax_prob_case(rows: int, width: int) -> Case:
     """Ties, and rows that are no numbers."""
 
     def values(rng: np.random.Generator) -> Values:
@@ -197,9 +197,9 @@ def likeliest_case(rows: int, width: int) -> Case:
         return {"logits": logits}
 
     return Case(
-        f"likeliest {rows} rows of {width}",
+        f"argmax_prob {rows} rows of {width}",
         values,
-        lambda backend, x, w: backend.likeliest(x["logits"]),
+        lambda backend, x, w: backend.argmax_prob(x["logits"]),
     )
 
 
@@ -220,6 +220,6 @@ CASES = (
     pick_case(8, 8, 1030, 3, TDT, (30,)),
     pick_case(4, 6, 8192, 4, TDT, (150, 1, 49)),
     pick_case(6, 6, 20, 8, (), (9, 4)),
-    likeliest_case(1, 5),
-    likeliest_case(70, 1025),
+    argmax_prob_case(1, 5),
+    argmax_prob_case(70, 1025),
 )

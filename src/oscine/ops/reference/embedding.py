@@ -74,7 +74,7 @@ class EmbeddingOps(Protocol):
         return y
 
     @op()
-    def look_up(self, codes: Tensor, tables: Tensor, first: int) -> Tensor:
+    def codebook_lookup(self, codes: Tensor, tables: Tensor, first: int) -> Tensor:
         """Σ_g tables[g, codes[t, first + g]]: codes [T, G] uint32, tables [n, N, D] -> [T, D]."""
         y = np.zeros((len(codes), tables.shape[2]), np.float32)
         for table, code in zip(tables, codes[:, first : first + len(tables)].T, strict=True):

@@ -159,7 +159,7 @@ class TransducerOps(LinearOps, Protocol):
                 look(block[int(row["position"]) - start], rules, row, decisions, boost)
 
     @op()
-    def likeliest(self, logits: Tensor) -> Tensor:
+    def argmax_prob(self, logits: Tensor) -> Tensor:
         """Of each row of logits [R, V]: the first id of the highest, and its softmax: [R, 2].
 
         The id is -1 where a logit is not finite.

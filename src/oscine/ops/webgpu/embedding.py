@@ -71,12 +71,12 @@ class GpuEmbedding(Recorder):
             return 0
         return 1 if table.dtype == np.float16 else 2
 
-    def look_up(self, codes: Tensor, tables: Tensor, first: int) -> Tensor:
+    def codebook_lookup(self, codes: Tensor, tables: Tensor, first: int) -> Tensor:
         count, entries, width = tables.shape
         self.fours("codebook width", width)
         y = self.new(codes.shape[0], width)
         self.add(
-            "look_up", [codes, tables, y], folded(ceil(prod(y.shape) / 512)), COUNT=count,
+            "codebook_lookup", [codes, tables, y], folded(ceil(prod(y.shape) / 512)), COUNT=count,
             ENTRIES=entries, FIRST=first, STRIDE=codes.shape[1], WIDTH4=width // 4,
         )  # fmt: skip
         return y

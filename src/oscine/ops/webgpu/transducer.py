@@ -95,11 +95,11 @@ class GpuTransducer(Recorder):
             BOOST=boost is not None,
         )  # fmt: skip
 
-    def likeliest(self, logits: Tensor) -> Tensor:
+    def argmax_prob(self, logits: Tensor) -> Tensor:
         rows, width = logits.shape
         y = self.new(rows, 2)
         self.add(
-            "likeliest", [logits, y], (min(rows, FOLD), ceil(rows / FOLD)),
+            "argmax_prob", [logits, y], (min(rows, FOLD), ceil(rows / FOLD)),
             ROWS=rows, WIDTH=width, BLOCK=self.block,
         )  # fmt: skip
         return y
