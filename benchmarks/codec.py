@@ -72,11 +72,11 @@ class Bench:
         weight, upload = np.resize(NOISE, shape), self.gpu.upload
         self.convs = [Linear(upload(weight), upload(weight[:, 0, 0])) for _ in range(copies)]
         self.taps = Taps((width - 1) * dilation, 0, 1, dilation)
-        self.x, self.y = self.gpu.slot((rows, inputs)), self.gpu.slot((rows, outputs))
-        self.seen = self.gpu.slot((rows + self.taps.left, inputs))
-        self.memory = self.gpu.slot((1, max(1, self.taps.left), inputs))
-        self.state = self.gpu.slot((1,), UTTERANCE)
-        self.gains = Snake(self.gpu.slot((inputs,)), self.gpu.slot((inputs,)))
+        self.x, self.y = self.gpu.zeros((rows, inputs)), self.gpu.zeros((rows, outputs))
+        self.seen = self.gpu.zeros((rows + self.taps.left, inputs))
+        self.memory = self.gpu.zeros((1, max(1, self.taps.left), inputs))
+        self.state = self.gpu.zeros((1,), UTTERANCE)
+        self.gains = Snake(self.gpu.zeros((inputs,)), self.gpu.zeros((inputs,)))
 
     def microseconds(self, op: Callable[[Linear], object]) -> float:
         """Of one dispatch or pair; the least of three means, the GPU being busy before."""

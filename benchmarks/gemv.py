@@ -128,7 +128,7 @@ def measure(gpu: Gpu, shape: tuple[int, int, bool], rows: int, copies: int, repe
     weight = np.resize(BITS if pairs else NOISE, (outputs, inputs))
     weights = [gpu.upload(weight) for _ in range(copies)]
     size = rows, max(outputs, inputs)
-    slots = [gpu.slot(size), gpu.slot(size), gpu.slot((inputs,)), gpu.slot((outputs,))]
+    slots = [gpu.zeros(size), gpu.zeros(size), gpu.zeros((inputs,)), gpu.zeros((outputs,))]
     profile = Profile(gpu.device, by_kernel=False)
     common = gpu, shape, weights, slots
     ways = pair_variants(gpu, outputs) if pairs else variants(gpu, rows, outputs, norm)

@@ -32,9 +32,9 @@ def beside(gpu: Gpu) -> tuple[list[float], list[float]]:
     rows = np.zeros(1, ops.UTTERANCE)
     rows["token"] = 5_000_000
     told = ops.Utterances(
-        gpu.upload(rows), gpu.slot((1, 1, 1), np.uint32), gpu.slot((1, 1), np.uint32)
+        gpu.upload(rows), gpu.zeros((1, 1, 1), np.uint32), gpu.zeros((1, 1), np.uint32)
     )
-    held, total, out = gpu.upload(table), gpu.slot((1, 4)), gpu.slot((1, 4))
+    held, total, out = gpu.upload(table), gpu.zeros((1, 4)), gpu.zeros((1, 4))
     gpu.record(lambda: gpu.keep(gpu.embed_code(held, told, total, first=True), out)).run()
     return gpu.read(out).reshape(-1).tolist(), table.reshape(-1).tolist()
 

@@ -74,7 +74,7 @@ def audio() -> Any:
 def work(gpu: Gpu) -> tuple[Any, Any, Any]:
     """A plan, its input and its output."""
     rng = np.random.default_rng(1)
-    x, out = gpu.slot((64, 32)), gpu.slot((64, 48))
+    x, out = gpu.zeros((64, 32)), gpu.zeros((64, 48))
     weight = gpu.upload(rng.standard_normal((48, 32)).astype(np.float32))
     plan = gpu.record(lambda: gpu.keep(gpu.linear(x, ops.Linear(weight, None)), out))
     plan.run()
@@ -93,7 +93,7 @@ def work(gpu: Gpu) -> tuple[Any, Any, Any]:
         "write",
         "read",
         "waiting read",
-        "slot",
+        "zeros",
         "large slot",
         "copy",
         "record",
@@ -109,9 +109,9 @@ def test_every_call_on_a_lost_device_says_so_in_one_line(own: Gpu, call: str, li
         "write": lambda: own.write(x, np.ones((64, 32), np.float32)),
         "read": lambda: own.read(out),
         "waiting read": wait,
-        "slot": lambda: own.slot((4,)),
+        "zeros": lambda: own.zeros((4,)),
         "copy": lambda: own.copy(out, out, ((0, 1),)),
-        "large slot": lambda: own.slot((1 << 20,)),
+        "large slot": lambda: own.zeros((1 << 20,)),
         "record": lambda: work(own),
         "room": lambda: own.memory.room(1 << 20),
         "release": lambda: own.memory.release(x),
@@ -129,7 +129,7 @@ def test_every_call_on_a_lost_device_says_so_in_one_line(own: Gpu, call: str, li
 
 @pytest.mark.gpu
 @pytest.mark.parametrize(
-    "call", ["run", "write", "read", "waiting read", "slot", "copy", "kernel", "record"]
+    "call", ["run", "write", "read", "waiting read", "zeros", "copy", "kernel", "record"]
 )
 def test_a_device_lost_a_moment_after_it_was_asked(
     own: Gpu, monkeypatch: pytest.MonkeyPatch, call: str
@@ -141,7 +141,7 @@ def test_a_device_lost_a_moment_after_it_was_asked(
         "write": lambda: own.write(x, np.ones((64, 32), np.float32)),
         "read": lambda: own.read(out),
         "waiting read": own.snapshot(out),
-        "slot": lambda: own.slot((4,)),
+        "zeros": lambda: own.zeros((4,)),
         "copy": lambda: own.copy(out, out, ((0, 1),)),
         "kernel": lambda: own.kernels.pipeline("gather_rows", LINES=3, WIDTH4=7),
         "record": lambda: work(own),
@@ -155,7 +155,7 @@ def test_a_device_lost_a_moment_after_it_was_asked(
 
 @pytest.mark.gpu
 def test_a_device_closed_while_a_read_waits_ends_the_wait(own: Gpu) -> None:
-    x, out = own.slot((1024, 512)), own.slot((1024, 512))
+    x, out = own.zeros((1024, 512)), own.zeros((1024, 512))
     weight = own.upload(np.ones((512, 512), np.float32))
     plan = own.record(lambda: own.keep(own.linear(x, ops.Linear(weight, None)), out))
     plan.run(2)
@@ -413,7 +413,7 @@ def test_a_plan_for_which_there_is_no_room_leaves_room_for_a_smaller_one(
     linear = ops.Linear(own.upload(np.eye(32, dtype=np.float32)), None)
 
     def plan_of(rows: int) -> Any:
-        x, out = own.slot((rows, 32)), own.slot((rows, 32))
+        x, out = own.zeros((rows, 32)), own.zeros((rows, 32))
 
         def trace() -> None:
             own.keep(own.linear(own.linear(own.linear(x, linear), linear), linear), out)

@@ -168,7 +168,7 @@ class Bench:
         return made, self.up(made)
 
     def up(self, array: Array) -> Any:
-        slot = self.gpu.slot(array.shape, array.dtype)
+        slot = self.gpu.zeros(array.shape, array.dtype)
         self.gpu.write(slot, array)
         return slot
 
@@ -181,7 +181,7 @@ class Bench:
         return self.up(rows)
 
     def run(self, call: Callable[[], Any], shape: tuple[int, ...]) -> Array:
-        out = self.gpu.slot(shape)
+        out = self.gpu.zeros(shape)
         self.gpu.record(lambda: self.gpu.keep(call(), out)).run()
         found: Array = self.gpu.read(out)
         return found
@@ -368,8 +368,8 @@ def test_frames_past_an_utterance_are_those_that_there_are(gpu: Gpu, start: str,
     ours = {name: ops.upload(reference, value) for name, value in weights.items()}
     theirs = {name: ops.upload(gpu, value) for name, value in weights.items()}
     expected = case.call(reference, whole, ours)
-    slots = {name: gpu.slot(value.shape, value.dtype) for name, value in values.items()}
-    out = gpu.slot(expected.shape)
+    slots = {name: gpu.zeros(value.shape, value.dtype) for name, value in values.items()}
+    out = gpu.zeros(expected.shape)
     for name, value in (values | {"frames": np.full_like(values["frames"], FAR)}).items():
         gpu.write(slots[name], value)
     gpu.record(lambda: gpu.keep(case.call(gpu, slots, theirs), out)).run()

@@ -53,7 +53,7 @@ class Small:
 
     def __init__(self, backend: Any, late: bool = False) -> None:
         self.backend = backend
-        self.x, self.out = backend.slot((6, 8)), backend.slot((3, 16))
+        self.x, self.out = backend.zeros((6, 8)), backend.zeros((3, 16))
         self.norm = Norm(
             backend.upload(np.full(8, 2, np.float32)), backend.upload(np.ones(8, np.float32))
         )

@@ -53,7 +53,7 @@ def which_card(choice: str, size: int, readings: Readings) -> dict[str, Any]:
     adapter: Adapter = gpu.device.adapter
     right = True
     for number in range(max(size // PIECE, 1)):
-        piece = gpu.slot((PIECE // 4,))
+        piece = gpu.zeros((PIECE // 4,))
         gpu.write(piece, np.full(PIECE // 4, number, np.float32))
         right = right and bool((gpu.read(piece) == number).all())
     after = readings()

@@ -77,7 +77,7 @@ def test_more_spans_than_queries_are_all_counted(
 ) -> None:
     monkeypatch.setenv("OSCINE_TRACE", "kernels")
     gpu = Gpu(timed)
-    slot, out = gpu.slot((2, 16)), gpu.slot((2, 16))
+    slot, out = gpu.zeros((2, 16)), gpu.zeros((2, 16))
     norm_of = gpu.upload(np.ones(16, np.float32))
 
     def trace() -> None:

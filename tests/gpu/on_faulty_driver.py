@@ -40,7 +40,7 @@ driver.faulty_driver_room.argtypes = [ctypes.c_uint64]
 def gpu_with_work() -> tuple[Gpu, Any, Any]:
     """An open device, a plan, and the plan's output."""
     gpu = Gpu(open_device(choose("gpu")))
-    x, out = gpu.upload(np.ones((256, 256), np.float32)), gpu.slot((256, 256))
+    x, out = gpu.upload(np.ones((256, 256), np.float32)), gpu.zeros((256, 256))
     weight = gpu.upload(np.ones((256, 256), np.float32))
     plan = gpu.record(lambda: gpu.keep(gpu.linear(x, ops.Linear(weight, None)), out))
     plan.run()
@@ -90,7 +90,7 @@ def full() -> Any:
     kept, told = [], ""
     try:
         while len(kept) < 64:
-            kept.append(gpu.slot((PIECE // 4,)))
+            kept.append(gpu.zeros((PIECE // 4,)))
     except DeviceMemoryError as problem:
         told = str(problem)
     plan.run()

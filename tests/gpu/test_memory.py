@@ -54,14 +54,14 @@ def test_what_is_uploaded_is_read_back(memory: Memory, array: Any) -> None:
 
 
 def test_a_slot_is_zero_and_a_write_covers_its_start(memory: Memory) -> None:
-    slot = memory.slot((2, 4), np.uint32)
+    slot = memory.zeros((2, 4), np.uint32)
     assert not memory.snapshot(slot)()[0].any()
     memory.write(slot, np.uint32([7, 8, 9]))
     assert memory.snapshot(slot)()[0].tolist() == [[7, 8, 9, 0], [0, 0, 0, 0]]
 
 
 def test_a_snapshot_is_of_its_moment(memory: Memory) -> None:
-    slot, other = memory.slot((4,)), memory.slot((1,), np.uint32)
+    slot, other = memory.zeros((4,)), memory.zeros((1,), np.uint32)
     memory.write(slot, np.float32([1, 2, 3, 4]))
     first = memory.snapshot(slot, other)
     memory.write(slot, np.float32([5, 6, 7, 8]))
@@ -76,7 +76,7 @@ def test_a_snapshot_is_of_its_moment(memory: Memory) -> None:
 
 def test_a_snapshot_is_a_copy(memory: Memory) -> None:
     """Its staging buffer is used again; what was handed out must not change with it."""
-    slot = memory.slot((4,))
+    slot = memory.zeros((4,))
     memory.write(slot, np.float32([1, 2, 3, 4]))
     held = memory.snapshot(slot)()[0]
     memory.write(slot, np.float32([5, 6, 7, 8]))
@@ -85,7 +85,7 @@ def test_a_snapshot_is_a_copy(memory: Memory) -> None:
 
 
 def test_staging_buffers_are_used_again(memory: Memory) -> None:
-    slot = memory.slot((33,))
+    slot = memory.zeros((33,))
     memory.snapshot(slot)()
     spare = list(memory.staging[slot.nbytes])
     for _ in range(3):
@@ -107,7 +107,7 @@ def test_a_weight_cut_by_rows_gives_the_same(small: Gpu, rows: int, kind: Any) -
         weight = small.upload(matrix)
         assert len(weight.parts) == parts
         small.memory.largest_binding = 1 << 20
-        given, out = small.upload(x), small.slot((rows, 70))
+        given, out = small.upload(x), small.zeros((rows, 70))
         layer = ops.Linear(weight, small.upload(bias))
         added = small.upload(add)
         small.record(
@@ -133,7 +133,7 @@ def test_bfloat16_cut_by_rows_is_fused_as_far_as_that_goes(small: Gpu, rows: int
     small.memory.largest_binding = 1 << 20
     x, norm = noise(rows, 32), ops.RmsNorm(noise(32))
     layer, fused = ops.Linear(weight, None), ops.upload(small, norm)
-    given, whole, gated = small.upload(x), small.slot((rows, 66)), small.slot((rows, 32))
+    given, whole, gated = small.upload(x), small.zeros((rows, 66)), small.zeros((rows, 32))
     small.record(lambda: small.keep(small.linear(given, layer, norm=fused), whole)).run()
     meant = ops.Linear(widen(bits), None)
     expected = Reference().linear(x, meant, norm=norm)
@@ -159,9 +159,9 @@ def test_an_embedding_cut_by_rows_gives_the_same(small: Gpu, kind: Any) -> None:
     assert all(part.nbytes <= 2048 for part in cut.parts)
     rows = np.zeros(1, ops.STATE)
     rows["length"] = 7
-    state = ops.State(small.slot((1,), ops.STATE), small.slot((1, 8), np.uint32))
+    state = ops.State(small.zeros((1,), ops.STATE), small.zeros((1, 8), np.uint32))
     small.write(state.rows, rows)
-    slot, places, out = small.upload(prompt), small.upload(positions), small.slot((7, 32))
+    slot, places, out = small.upload(prompt), small.upload(positions), small.zeros((7, 32))
     small.record(lambda: small.keep(small.embed(cut, places, state, slot), out)).run()
     expected = table[prompt[0]].astype(np.float32) + positions
     assert np.array_equal(small.read(out), expected)
@@ -172,7 +172,7 @@ def test_a_convolution_cut_by_outputs_gives_the_same(small: Gpu) -> None:
     small.memory.largest_binding = 20 * weight[0].nbytes
     layer = ops.upload(small, ops.Linear(weight, bias))
     assert [part.shape for part in layer.weight.parts] == [(20, 3, 16), (13, 3, 16)]
-    out, given = small.slot((5, 33)), small.upload(x)
+    out, given = small.zeros((5, 33)), small.upload(x)
     small.record(lambda: small.keep(small.conv1d(given, layer, ops.Taps.same(3, 2)), out)).run()
     expected = Reference().conv1d(x, ops.Linear(weight, bias), ops.Taps.same(3, 2))
     np.testing.assert_allclose(small.read(out), expected, rtol=1e-4, atol=1e-4)
@@ -183,18 +183,18 @@ def test_what_cannot_be_cut_is_refused_with_its_sizes(small: Gpu) -> None:
         with pytest.raises(DeviceError, match=r"\[.*1000\] float32 are 0\.0 MiB, its largest"):
             small.upload(array)
     with pytest.raises(DeviceError, match=r"largest binding is 0\.0 MiB"):
-        small.slot((1000,))
+        small.zeros((1000,))
     positions = noise(70, 32)
     cut = small.upload(positions)
-    state = ops.State(small.slot((1,), ops.STATE), small.slot((1, 8), np.uint32))
+    state = ops.State(small.zeros((1,), ops.STATE), small.zeros((1, 8), np.uint32))
     with pytest.raises(DeviceError, match=r"\[70, 32\]"):  # bound whole, unlike a weight
-        small.record(lambda: small.embed(small.slot((4, 32)), cut, state))
+        small.record(lambda: small.embed(small.zeros((4, 32)), cut, state))
 
 
 def test_an_intermediate_too_large_is_refused(small: Gpu) -> None:
     weight = small.upload(noise(70, 32))
     with pytest.raises(DeviceError, match=r"\[20, 70\] float32"):
-        small.record(lambda: small.linear(small.slot((20, 16)), ops.Linear(weight, None)))
+        small.record(lambda: small.linear(small.zeros((20, 16)), ops.Linear(weight, None)))
 
 
 def test_a_size_the_device_has_no_room_for_is_a_device_error(memory: Memory) -> None:

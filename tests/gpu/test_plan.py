@@ -142,7 +142,7 @@ def layer(backend: Any, width: int) -> tuple[ops.Linear, ops.Norm]:
 def feed(backend: Any, rows: int, width: int, guard: Any = None) -> tuple[Any, Any, Any]:
     """A plan of eight layers with residual sums, its input slot and its output slot."""
     linear, norm = layer(backend, width)
-    given_, out = backend.slot((rows, width)), backend.slot((rows, width))
+    given_, out = backend.zeros((rows, width)), backend.zeros((rows, width))
 
     def trace() -> None:
         x = given_
@@ -219,9 +219,9 @@ def test_a_plan_whose_lines_are_all_done_changes_nothing_of_theirs(gpu: Gpu) -> 
     linear, norm = layer(gpu, width)
     table = gpu.upload(values(vocabulary, width, 5))
     positions = gpu.upload(values(9, width, 6))
-    state = ops.State(gpu.slot((lines,), ops.STATE), gpu.slot((lines, 9), np.uint32))
-    cache = ops.Cache(gpu.slot((lines, 9, width)), gpu.slot((lines, 9, width)))
-    rules, masks = gpu.slot((2,), ops.RULES), gpu.slot((1, vocabulary), np.uint32)
+    state = ops.State(gpu.zeros((lines,), ops.STATE), gpu.zeros((lines, 9), np.uint32))
+    cache = ops.Cache(gpu.zeros((lines, 9, width)), gpu.zeros((lines, 9, width)))
+    rules, masks = gpu.zeros((2,), ops.RULES), gpu.zeros((1, vocabulary), np.uint32)
     kv = gpu.upload(values(30, 2 * width, 7)[None])
     packed = gpu.upload(values(3 * width, width, 8))
 
@@ -257,9 +257,9 @@ def test_a_plan_whose_lines_are_all_done_changes_nothing_of_theirs(gpu: Gpu) -> 
 
 @pytest.mark.gpu
 def test_keep_takes_an_intermediate_once(gpu: Gpu) -> None:
-    slot = gpu.slot((2, 16))
+    slot = gpu.zeros((2, 16))
     with pytest.raises(ValueError, match="keep"):
-        gpu.record(lambda: gpu.keep(slot, gpu.slot((2, 16))))
+        gpu.record(lambda: gpu.keep(slot, gpu.zeros((2, 16))))
 
 
 @pytest.mark.gpu
@@ -267,9 +267,9 @@ def test_ops_outside_a_recording_do_not_reach_a_plan(gpu: Gpu) -> None:
     before, _, _ = feed(gpu, 2, 16)
 
     def half() -> None:
-        x = gpu.layer_norm(gpu.slot((2, 16)), ops.Norm(gpu.slot((16,)), gpu.slot((16,))))
-        gpu.linear(x, ops.Linear(gpu.slot((4, 7)), None), add=gpu.slot((2, 7)))
-        gpu.layer_norm(gpu.slot((2, 18)), ops.Norm(x, x))
+        x = gpu.layer_norm(gpu.zeros((2, 16)), ops.Norm(gpu.zeros((16,)), gpu.zeros((16,))))
+        gpu.linear(x, ops.Linear(gpu.zeros((4, 7)), None), add=gpu.zeros((2, 7)))
+        gpu.layer_norm(gpu.zeros((2, 18)), ops.Norm(x, x))
 
     with pytest.raises(DeviceError):  # the recording is given up half-way
         gpu.record(half)
@@ -282,39 +282,39 @@ def test_ops_outside_a_recording_do_not_reach_a_plan(gpu: Gpu) -> None:
 
 
 def conv(gpu: Gpu) -> None:
-    gpu.conv1d(gpu.slot((8, 6)), ops.Linear(gpu.slot((4, 3, 6)), None), ops.Taps.same(3))
+    gpu.conv1d(gpu.zeros((8, 6)), ops.Linear(gpu.zeros((4, 3, 6)), None), ops.Taps.same(3))
 
 
 def norm_of_odd_width(gpu: Gpu) -> None:
-    gpu.layer_norm(gpu.slot((2, 18)), ops.Norm(gpu.slot((18,)), gpu.slot((18,))))
+    gpu.layer_norm(gpu.zeros((2, 18)), ops.Norm(gpu.zeros((18,)), gpu.zeros((18,))))
 
 
 def linear_of_odd_width(gpu: Gpu) -> None:
-    gpu.linear(gpu.slot((2, 7)), ops.Linear(gpu.slot((4, 7)), None))
+    gpu.linear(gpu.zeros((2, 7)), ops.Linear(gpu.zeros((4, 7)), None))
 
 
 def attention_of_odd_heads(gpu: Gpu) -> None:
-    gpu.attention(gpu.slot((5, 36)), 2)
+    gpu.attention(gpu.zeros((5, 36)), 2)
 
 
 def cross_of_odd_heads(gpu: Gpu) -> None:
-    state = ops.State(gpu.slot((1,), ops.STATE), gpu.slot((1, 8), np.uint32))
-    gpu.attend_cross(gpu.slot((1, 12)), gpu.slot((1, 9, 24)), state, 2)
+    state = ops.State(gpu.zeros((1,), ops.STATE), gpu.zeros((1, 8), np.uint32))
+    gpu.attend_cross(gpu.zeros((1, 12)), gpu.zeros((1, 9, 24)), state, 2)
 
 
 def self_of_odd_heads(gpu: Gpu) -> None:
-    cache = ops.Cache(gpu.slot((1, 8, 12)), gpu.slot((1, 8, 12)))
-    state = ops.State(gpu.slot((1,), ops.STATE), gpu.slot((1, 8), np.uint32))
-    gpu.attend_self(gpu.slot((1, 36)), cache, state, 2)
+    cache = ops.Cache(gpu.zeros((1, 8, 12)), gpu.zeros((1, 8, 12)))
+    state = ops.State(gpu.zeros((1,), ops.STATE), gpu.zeros((1, 8), np.uint32))
+    gpu.attend_self(gpu.zeros((1, 36)), cache, state, 2)
 
 
 def a_head_too_wide(gpu: Gpu) -> None:
-    gpu.attention(gpu.slot((5, 3 * 1024)), 1)
+    gpu.attention(gpu.zeros((5, 3 * 1024)), 1)
 
 
 def embedding_of_odd_width(gpu: Gpu) -> None:
-    state = ops.State(gpu.slot((1,), ops.STATE), gpu.slot((1, 8), np.uint32))
-    gpu.embed(gpu.slot((9, 10)), gpu.slot((8, 10)), state)
+    state = ops.State(gpu.zeros((1,), ops.STATE), gpu.zeros((1, 8), np.uint32))
+    gpu.embed(gpu.zeros((9, 10)), gpu.zeros((8, 10)), state)
 
 
 @pytest.mark.gpu
@@ -348,7 +348,7 @@ def test_a_grid_no_device_takes_is_refused(gpu: Gpu) -> None:
 @pytest.mark.gpu
 def test_views_of_one_slot_are_bound_each_by_its_size(gpu: Gpu) -> None:
     """Kernels take lengths from their bindings: equal buffers are not yet the same group."""
-    x, y = gpu.slot((64,)), gpu.slot((64,), np.float16)
+    x, y = gpu.zeros((64,)), gpu.zeros((64,), np.float16)
 
     def trace() -> None:
         for count in (8, 64, 8):

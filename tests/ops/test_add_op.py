@@ -251,7 +251,7 @@ def test_every_op_has_kernels_that_write_what_it_declares(
         rng = np.random.default_rng(0)
         weights, inputs = case.weights(rng), case.inputs(rng)
         theirs = {name: ops.upload(recorder, value) for name, value in weights.items()}
-        slots = {name: recorder.slot(value.shape, value.dtype) for name, value in inputs.items()}
+        slots = {name: recorder.zeros(value.shape, value.dtype) for name, value in inputs.items()}
         case.call(Spy(recorder, called), slots, theirs)
     assert lacking(found) == {}
     assert lacking(replace(found, kernels={**found.kernels, "concat": set()})) == {

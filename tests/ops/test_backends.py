@@ -26,7 +26,7 @@ def backend(request: pytest.FixtureRequest) -> Any:
 
 
 def test_a_view_is_the_start_of_the_same_memory(backend: Any) -> None:
-    slot = backend.slot((4, 6))
+    slot = backend.zeros((4, 6))
     view = backend.view(slot, (2, 3, 2))
     backend.write(slot, np.arange(24, dtype=np.float32))
     assert np.array_equal(backend.read(view).reshape(-1), np.arange(12))
@@ -43,7 +43,7 @@ def test_items_are_copied_one_after_another(
     monkeypatch.setattr(memory, "COPY_BYTES", at_once)  # by pieces, and whole
     if not isinstance(backend, Reference):
         monkeypatch.setattr(getattr(backend, "gpu", backend).memory, "between", None)
-    slot, other = backend.slot((4, 5), np.uint32), backend.slot((2, 5), np.uint32)
+    slot, other = backend.zeros((4, 5), np.uint32), backend.zeros((2, 5), np.uint32)
     backend.write(slot, np.arange(20, dtype=np.uint32).reshape(4, 5))
     backend.copy(slot, slot, ((1, 0), (3, 1)))
     assert backend.read(slot)[:, 0].tolist() == [5, 15, 10, 15]
@@ -58,11 +58,11 @@ def test_items_are_copied_one_after_another(
 
 
 def test_some_items_are_written_and_the_others_stay(backend: Any) -> None:
-    slot = backend.slot((4, 2, 3), np.float16)
+    slot = backend.zeros((4, 2, 3), np.float16)
     backend.write(slot, np.arange(24, dtype=np.float16))
     backend.write(slot, np.full((2, 2, 3), -1, np.float16), at=1)
     assert backend.read(slot).reshape(-1).tolist() == [*range(6), *[-1] * 12, *range(18, 24)]
-    rows = backend.slot((3,), STATE)
+    rows = backend.zeros((3,), STATE)
     row = np.zeros(1, STATE)
     row["slot"] = 7
     backend.write(rows, row, at=2)
@@ -71,7 +71,7 @@ def test_some_items_are_written_and_the_others_stay(backend: Any) -> None:
 
 @pytest.mark.gpu
 def test_what_cannot_be_written_or_copied_alone_is_refused(gpu: Gpu) -> None:
-    odd, whole = gpu.slot((3, 3), np.float16), gpu.slot((3, 3))
+    odd, whole = gpu.zeros((3, 3), np.float16), gpu.zeros((3, 3))
     gpu.write(odd, np.zeros((1, 3), np.float16), at=2)
     with pytest.raises(ValueError, match="cannot be written alone"):
         gpu.write(odd, np.zeros((1, 3), np.float16), at=1)
@@ -81,15 +81,15 @@ def test_what_cannot_be_written_or_copied_alone_is_refused(gpu: Gpu) -> None:
 
 
 def test_release_takes_several(backend: Any) -> None:
-    kept = backend.slot((2, 2))
-    backend.release(backend.slot((2, 2)), backend.slot((5,), np.uint32))
+    kept = backend.zeros((2, 2))
+    backend.release(backend.zeros((2, 2)), backend.zeros((5,), np.uint32))
     backend.write(kept, np.ones((2, 2), np.float32))
     assert backend.read(kept).sum() == 4
 
 
 @pytest.mark.gpu
 def test_released_memory_is_gone(gpu: Gpu) -> None:
-    slot = gpu.slot((2, 2))
+    slot = gpu.zeros((2, 2))
     gpu.release(slot)
     with pytest.raises(DeviceError, match="released"):
         gpu.read(slot)

@@ -120,11 +120,14 @@ def search(
     """
     groups, lines, slots = len(models), len(models) * width, len(models) * width + 3
     held = [
-        *(backend.slot((lines,), ops.STATE), backend.slot((slots, ROOM), np.uint32)),
-        *(backend.slot((slots, places), ops.POOL), backend.slot((slots, places, ROOM), np.uint32)),
+        *(backend.zeros((lines,), ops.STATE), backend.zeros((slots, ROOM), np.uint32)),
+        *(
+            backend.zeros((slots, places), ops.POOL),
+            backend.zeros((slots, places, ROOM), np.uint32),
+        ),
     ]
-    own, logits = backend.slot((slots, ROOM), np.uint32), backend.slot((lines, VOCABULARY))
-    given, masks = backend.slot((slots,), ops.RULES), backend.slot((2, VOCABULARY), np.uint32)
+    own, logits = backend.zeros((slots, ROOM), np.uint32), backend.zeros((lines, VOCABULARY))
+    given, masks = backend.zeros((slots,), ops.RULES), backend.zeros((2, VOCABULARY), np.uint32)
     state, pool = ops.State(held[0], held[1], own), ops.Pool(held[2], held[3])
     rows, asked_rules = np.zeros(lines, ops.STATE), np.zeros(slots, ops.RULES)
     rows["length"], rows["limit"], rows["after_pair"] = PROMPT, LIMIT, 1
@@ -237,9 +240,9 @@ def test_a_whole_search_on_the_gpu(
 def ready(backend: Any, width: int, **fields: Any) -> tuple[ops.State, ops.Pool]:
     """A group that has picked one token."""
     state = ops.State(
-        backend.slot((width,), ops.STATE),
-        backend.slot((width, ROOM), np.uint32),
-        backend.slot((width, ROOM), np.uint32),
+        backend.zeros((width,), ops.STATE),
+        backend.zeros((width, ROOM), np.uint32),
+        backend.zeros((width, ROOM), np.uint32),
     )
     rows = np.zeros(width, ops.STATE)
     rows["length"], rows["count"], rows["limit"], rows["position"] = 1, 1, 9, 4
@@ -247,15 +250,15 @@ def ready(backend: Any, width: int, **fields: Any) -> tuple[ops.State, ops.Pool]
     for name, value in fields.items():
         rows[name] = value
     backend.write(state.rows, rows)
-    pool = ops.Pool(backend.slot((width, 4), ops.POOL), backend.slot((width, 4, ROOM), np.uint32))
+    pool = ops.Pool(backend.zeros((width, 4), ops.POOL), backend.zeros((width, 4, ROOM), np.uint32))
     return state, pool
 
 
 def pick(backend: Any, logits: Array, mask: Array, state: ops.State, pool: ops.Pool) -> Array:
     """One step; the rows after it."""
     beams = state.rows.shape[0]
-    given, masks = backend.slot((beams,), ops.RULES), backend.slot((1, VOCABULARY), np.uint32)
-    scores = backend.slot(logits.shape)
+    given, masks = backend.zeros((beams,), ops.RULES), backend.zeros((1, VOCABULARY), np.uint32)
+    scores = backend.zeros(logits.shape)
     for slot, array in ((given, rules(False, 3).repeat(beams)), (masks, mask), (scores, logits)):
         backend.write(slot, array)
     backend.record(lambda: backend.pick_beams(scores, masks, given, state, pool, beams)).run()

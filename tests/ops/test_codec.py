@@ -337,11 +337,11 @@ def test_calls_of_every_length_share_their_kernels(device: Device) -> None:
     gpu = Gpu(device)
     conv = convolution(36, 7, 8)
     weight = Linear(gpu.upload(conv.weight), gpu.upload(conv.bias))
-    memory, state, taps = gpu.slot((1, 54, 8)), gpu.slot((1,), UTTERANCE), Taps(54, dilation=9)
+    memory, state, taps = gpu.zeros((1, 54, 8)), gpu.zeros((1,), UTTERANCE), Taps(54, dilation=9)
     made = []
     snake = Snake(gpu.upload(conv.bias), gpu.upload(conv.bias))
     for count in (70, 64, 301):
-        x, y = gpu.slot((count, 8)), gpu.slot((count, 36))
+        x, y = gpu.zeros((count, 8)), gpu.zeros((count, 36))
 
         def trace(x: Any = x, y: Any = y) -> None:
             found = gpu.conv1d(x, weight, taps, memory=memory, state=state)
@@ -357,11 +357,11 @@ def test_a_stream_on_the_gpu_is_the_whole(device: Device) -> None:
     """Calls of 1, 4 and 70 rows in turn over one memory of 54."""
     gpu, conv, taps = Gpu(device), convolution(36, 7, 8), Taps(54, dilation=9)
     weight = Linear(gpu.upload(conv.weight), gpu.upload(conv.bias))
-    memory, state = gpu.slot((2, 54, 8)), gpu.slot((1,), UTTERANCE)
+    memory, state = gpu.zeros((2, 54, 8)), gpu.zeros((1,), UTTERANCE)
     lengths = (1, 4, 70, 1, 1, 4, 70, 4)
     x, found, begin = noise(np.random.default_rng(0), sum(lengths), 8), [], 0
     for length in lengths:
-        slot, y = gpu.slot((length, 8)), gpu.slot((length, 36))
+        slot, y = gpu.zeros((length, 8)), gpu.zeros((length, 36))
         gpu.write(slot, x[begin : begin + length])
         gpu.write(state, state_of((1, begin)))
 
@@ -379,20 +379,20 @@ def test_widths_that_kernels_cannot_take_are_refused(device: Device) -> None:
     gpu, conv = Gpu(device), convolution(4, 3, 6)
     weight = Linear(gpu.upload(conv.weight), gpu.upload(conv.bias))
     with pytest.raises(DeviceError, match="6 is not a multiple of 4"):
-        gpu.conv1d(gpu.slot((9, 6)), weight, Taps(2))
+        gpu.conv1d(gpu.zeros((9, 6)), weight, Taps(2))
     with pytest.raises(DeviceError, match="width of a part 6 is not a multiple of 4"):
-        gpu.concat([gpu.slot((9, 4)), gpu.slot((9, 6))])
+        gpu.concat([gpu.zeros((9, 4)), gpu.zeros((9, 6))])
     for first, count, what in ((2, 4, "first column 2"), (4, 2, "columns 2")):
         with pytest.raises(DeviceError, match=f"{what} is not a multiple of 4"):
-            gpu.columns(gpu.slot((9, 8)), first, count)
+            gpu.columns(gpu.zeros((9, 8)), first, count)
 
 
 @pytest.mark.gpu
 def test_the_gpu_refuses_the_same_parts_and_columns(device: Device) -> None:
     gpu = Gpu(device)
     with pytest.raises(ValueError, match=r"^concat takes parts of equal length"):
-        gpu.concat([gpu.slot((2, 4)), gpu.slot((4, 4))])
+        gpu.concat([gpu.zeros((2, 4)), gpu.zeros((4, 4))])
     with pytest.raises(ValueError, match="has no columns 4 to 12"):
-        gpu.columns(gpu.slot((2, 8)), 4, 8)
+        gpu.columns(gpu.zeros((2, 8)), 4, 8)
     with pytest.raises(ValueError, match="cannot be added"):
-        gpu.columns(gpu.slot((2, 8)), 4, 4, gpu.slot((1, 4)))
+        gpu.columns(gpu.zeros((2, 8)), 4, 4, gpu.zeros((1, 4)))

@@ -268,7 +268,7 @@ def test_embed_and_gather_rows() -> None:
 
 
 def test_memory() -> None:
-    slot = OPS.slot((2, 3))
+    slot = OPS.zeros((2, 3))
     OPS.write(slot, np.float32([[1, 2, 3]]))
     later = OPS.snapshot(slot)
     copy = OPS.read(slot)

@@ -103,7 +103,7 @@ def test_a_wrong_kernel_is_named(gpu: Gpu, monkeypatch: pytest.MonkeyPatch, op: 
         right(self, logits, self.upload(np.full(masks.shape, SUPPRESS, np.uint32)), *others)
 
     def penalise(self: Gpu, logits: Any, rules: Any, state: State) -> Any:
-        return right(self, logits, self.slot(rules.shape, RULES), state)
+        return right(self, logits, self.zeros(rules.shape, RULES), state)
 
     monkeypatch.setattr(Gpu, op, locals()[op])
     with pytest.raises(
@@ -126,17 +126,17 @@ def test_bfloat16_and_gated_layers_pass_too(gpu: Gpu) -> None:
 
 def test_a_slot_that_is_written_wrongly_is_named(gpu: Gpu, monkeypatch: pytest.MonkeyPatch) -> None:
     def conv1d(self: Gpu, x: Any, conv: Linear, taps: Taps, *, memory: Any, state: Any) -> Any:
-        return right(self, x, conv, taps, memory=self.slot(memory.shape), state=state)
+        return right(self, x, conv, taps, memory=self.zeros(memory.shape), state=state)
 
     right = Gpu.conv1d
     shadow = Shadow(gpu)
     x, conv = shadow.upload(np.ones((5, 4), np.float32)), np.ones((4, 3, 4), np.float32)
     operands = x, Linear(shadow.upload(conv), None), Taps(2)
-    state = shadow.slot((1,), UTTERANCE)
-    shadow.conv1d(*operands, memory=shadow.slot((1, 2, 4)), state=state)
+    state = shadow.zeros((1,), UTTERANCE)
+    shadow.conv1d(*operands, memory=shadow.zeros((1, 2, 4)), state=state)
     monkeypatch.setattr(Gpu, "conv1d", conv1d)
     with pytest.raises(DeviceError, match=r"conv1d .* differs from NumPy"):
-        shadow.conv1d(*operands, memory=shadow.slot((1, 2, 4)), state=state)
+        shadow.conv1d(*operands, memory=shadow.zeros((1, 2, 4)), state=state)
 
 
 def test_what_is_no_op_is_no_attribute(gpu: Gpu) -> None:

@@ -32,7 +32,7 @@ def backend(request: pytest.FixtureRequest) -> Any:
 
 
 def put(backend: Any, array: Array) -> Any:
-    slot = backend.slot(array.shape, array.dtype)
+    slot = backend.zeros(array.shape, array.dtype)
     backend.write(slot, array)
     return slot
 
@@ -111,7 +111,7 @@ def test_a_row_without_penalties_stays_bit_for_bit(backend: Any) -> None:
     tokens = np.tile(np.arange(ROOM, dtype=np.uint32), (2, 1))
     state = ops.State(put(backend, rows), put(backend, tokens))
     given, scores = put(backend, rules), put(backend, logits)
-    out = backend.slot(logits.shape)
+    out = backend.zeros(logits.shape)
     backend.record(lambda: backend.keep(backend.penalise(scores, given, state), out)).run()
     found = backend.read(out)
     assert found[0].tobytes() == logits[0].tobytes()
@@ -129,7 +129,7 @@ def test_attention_writes_its_own_slots_alone(backend: Any, length: int) -> None
     held = ops.Cache(*(put(backend, part) for part in cache))
     state = ops.State(put(backend, rows), put(backend, np.zeros((6, 9), np.uint32)))
     qkv = rng.normal(0, 1, (3 * length, 24)).astype(np.float32)
-    given, out = put(backend, qkv), backend.slot((3 * length, 8))
+    given, out = put(backend, qkv), backend.zeros((3 * length, 8))
     backend.record(lambda: backend.keep(backend.attend_self(given, held, state, 2), out)).run()
     expected = cache.copy()
     for line, slot in ((0, 4), (2, 0)):

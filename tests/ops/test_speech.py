@@ -312,15 +312,15 @@ def frames(backend: Any, temperature: float) -> tuple[Any, Any]:
     head = ops.Linear(backend.upload(3 * rng.standard_normal((40, 8), np.float32)), None)
     text_rows = backend.upload(rng.standard_normal((lines, 4, width), np.float32))
     start = utterances(lines, groups, vocabulary, seed=[5, 6], limit=[5, 3], texts=4, length=2)
-    slots = [backend.slot(a.shape, a.dtype) for a in (start.rows, start.codes, start.seen)]
-    state, total = Utterances(*slots), backend.slot((lines, width))
+    slots = [backend.zeros(a.shape, a.dtype) for a in (start.rows, start.codes, start.seen)]
+    state, total = Utterances(*slots), backend.zeros((lines, width))
     for slot, array in zip(slots, (start.rows, start.codes, start.seen), strict=True):
         backend.write(slot, array)
     first, later = sampling(vocabulary), sampling(vocabulary)
     first["end"], first["suppress"], first["minimum"], first["repetition_penalty"] = 33, 30, 5, 1.5
     for rules in (first, later):
         rules["temperature"], rules["top_k"] = temperature, 12
-    stored = [backend.slot((lines,), SAMPLING) for _ in range(2)]
+    stored = [backend.zeros((lines,), SAMPLING) for _ in range(2)]
     for slot, rules in zip(stored, (first, later), strict=True):
         backend.write(slot, np.tile(rules, lines))
 
@@ -351,18 +351,18 @@ def test_the_same_seed_gives_the_same_codes_on_both_sides(gpu: Gpu, temperature:
 @pytest.mark.gpu
 def test_what_kernels_do_not_take_is_said(gpu: Gpu) -> None:
     line = utterances()
-    state = Utterances(*(gpu.slot(a.shape, a.dtype) for a in (line.rows, line.codes, line.seen)))
-    rotary = Rotary(gpu.slot((4, 3)), gpu.slot((4, 3)))
+    state = Utterances(*(gpu.zeros(a.shape, a.dtype) for a in (line.rows, line.codes, line.seen)))
+    rotary = Rotary(gpu.zeros((4, 3)), gpu.zeros((4, 3)))
 
     def attend(width: int) -> None:
-        cache = ops.Cache(gpu.slot((1, 4, width)), gpu.slot((1, 4, width)))
-        gpu.attend_rotary(gpu.slot((1, 3 * width)), cache, rotary, state, 1)
+        cache = ops.Cache(gpu.zeros((1, 4, width)), gpu.zeros((1, 4, width)))
+        gpu.attend_rotary(gpu.zeros((1, 3 * width)), cache, rotary, state, 1)
 
     for width, word in ((6, "head width 6"), (516, "above 512")):
         with pytest.raises(DeviceError, match=word):
             gpu.record(lambda width=width: attend(width))
     with pytest.raises(DeviceError, match="65537 codes"):
-        rules = gpu.slot((1,), SAMPLING)
-        gpu.record(lambda: gpu.sample(gpu.slot((1, 65537)), rules, state))
+        rules = gpu.zeros((1,), SAMPLING)
+        gpu.record(lambda: gpu.sample(gpu.zeros((1, 65537)), rules, state))
     with pytest.raises(DeviceError, match="codes' rows 6"):
-        gpu.record(lambda: gpu.embed_code(gpu.slot((8, 6)), state, gpu.slot((1, 6))))
+        gpu.record(lambda: gpu.embed_code(gpu.zeros((8, 6)), state, gpu.zeros((1, 6))))

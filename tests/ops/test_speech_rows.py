@@ -40,7 +40,7 @@ class Bench:
             return rng.standard_normal(shape, np.float32)
 
         def slot(array: Any) -> Any:
-            made = backend.slot(array.shape, array.dtype)
+            made = backend.zeros(array.shape, array.dtype)
             backend.write(made, array)
             return made
 
@@ -56,7 +56,7 @@ class Bench:
         self.cache = Cache(slot(noise(S, POSITIONS, W)), slot(noise(S, POSITIONS, W)))
         rules = [slot(made) for made in mixed_rules(self.slots)]
         self.state = Utterances(
-            backend.slot((B,), UTTERANCE),
+            backend.zeros((B,), UTTERANCE),
             slot(np.full((S, FRAMES, GROUPS), UNTOUCHED, np.uint32)),
             slot(np.zeros((S, IDS), np.uint32)),
         )

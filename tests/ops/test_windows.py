@@ -39,8 +39,8 @@ def test_each_attends_to_itself() -> None:
 @pytest.mark.parametrize("name", ["numpy", pytest.param("gpu", marks=pytest.mark.gpu)])
 def test_what_is_no_batch_of_windows_is_refused(request: pytest.FixtureRequest, name: str) -> None:
     backend: Any = OPS if name == "numpy" else request.getfixturevalue("gpu")
-    x, qkv, y = backend.slot((8, 4)), backend.slot((8, 24)), backend.slot((8, 8))
-    conv = ops.Linear(backend.slot((8, 3, 4)), backend.slot((8,)))
+    x, qkv, y = backend.zeros((8, 4)), backend.zeros((8, 24)), backend.zeros((8, 8))
+    conv = ops.Linear(backend.zeros((8, 3, 4)), backend.zeros((8,)))
     refused: tuple[tuple[str, Callable[[], Any]], ...] = (
         ("8 rows are not 3 windows", lambda: backend.attention(qkv, 2, batch=3)),
         ("8 rows are no equal number", lambda: backend.conv1d(x, conv, Taps.same(3), batch=3)),

@@ -28,7 +28,7 @@ class Encoder:
         self.config, self.backend = weights.config, backend
         self.w = ops.upload(backend, weights.encoder)
         shape = 2 * reach - 1, self.config.width
-        self.distances = [backend.slot(shape) for _ in range(self.config.layers)]
+        self.distances = [backend.zeros(shape) for _ in range(self.config.layers)]
         projected = lambda: model.positions(backend, self.w, self.config, reach)  # noqa: E731
         self.keep(projected, self.distances)
 
@@ -50,12 +50,12 @@ class Encoder:
     ) -> np.ndarray:
         """stage(mel, frames) of features [B, n, n_mels]: [B, T, width]."""
         batch, n, n_mels = mels.shape
-        mel = self.backend.slot((batch * n, n_mels))
-        lengths = self.backend.slot((batch,), np.uint32)
+        mel = self.backend.zeros((batch * n, n_mels))
+        lengths = self.backend.zeros((batch,), np.uint32)
         self.backend.write(mel, mels)
         self.backend.write(lengths, np.array(frames, np.uint32))
         rows = -(-n // self.config.factor)
-        out = self.backend.slot((batch * rows, width))
+        out = self.backend.zeros((batch * rows, width))
         self.keep(lambda: [stage(mel, lengths)], [out])
         return self.backend.read(out).reshape(batch, rows, width)
 
@@ -80,7 +80,7 @@ def check_encoder(case: Case, backend: Backend, report: Report) -> set[str]:
         (found,) = encoder.result(mel, [mel.shape[1]], width, stage)
         report.array(name, found, golden[name], limit)
 
-    table = backend.slot(golden["pos_emb"].shape)
+    table = backend.zeros(golden["pos_emb"].shape)
     encoder.keep(lambda: [backend.relative_positions(rows, config.width)], [table])
     report.array("pos_emb", backend.read(table), golden["pos_emb"], POSITIONS)
     compared.add("pos_emb")

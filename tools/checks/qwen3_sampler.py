@@ -62,11 +62,11 @@ def _chosen(
     rows["count"], rows["limit"], rows["length"] = count, count + 2, 1
     rows["seed"] = rows["slot"] = np.arange(lines)
     many = Utterances(
-        rows=backend.slot((lines,), UTTERANCE),
-        codes=backend.slot((lines, count + 2, 2), np.uint32),
-        seen=backend.slot((lines, len(seen)), np.uint32),
+        rows=backend.zeros((lines,), UTTERANCE),
+        codes=backend.zeros((lines, count + 2, 2), np.uint32),
+        seen=backend.zeros((lines, len(seen)), np.uint32),
     )
-    rules_slot, logits_slot = backend.slot((lines,), SAMPLING), backend.slot((lines, len(logits)))
+    rules_slot, logits_slot = backend.zeros((lines,), SAMPLING), backend.zeros((lines, len(logits)))
     for slot, array in (
         *(
             (many.rows, rows),

@@ -122,7 +122,7 @@ class RunCheck:
         # And the token that upstream leaves out.
         request = replace(request, max_frames=request.max_frames + 1)
         line = decoder.reserve(len(request.prompt.rows) + request.max_frames, len(text))
-        prompt = backend.slot(request.prompt.rows.shape)
+        prompt = backend.zeros(request.prompt.rows.shape)
         backend.write(prompt, request.prompt.rows)
         line.prepare(request)
         start = line.record(lambda: model.start(backend, networks, line.buffers, prompt), "prompt")
@@ -164,7 +164,7 @@ class RunCheck:
     def normed(self, rows: np.ndarray, norm: RmsNorm) -> np.ndarray:
         """Rows behind a norm that is fused into the layer which follows."""
         backend = self.decoder.backend
-        x, y = backend.slot(rows.shape), backend.slot(rows.shape)
+        x, y = backend.zeros(rows.shape), backend.zeros(rows.shape)
         backend.write(x, rows)
         backend.record(lambda: backend.keep(backend.rms_norm(x, norm), y), name="check").run()
         found: np.ndarray = backend.read(y)

@@ -112,7 +112,7 @@ class Memory:
                 f"its largest binding is {mebibytes(self.largest_binding)}",
             )
 
-    def slot(self, shape: tuple[int, ...], dtype: Any = np.float32) -> Tensor:
+    def zeros(self, shape: tuple[int, ...], dtype: Any = np.float32) -> Tensor:
         """Zeroed memory that plans read and write and the host can copy to and from."""
         usage = self.device.api.BufferUsage
         tensor = Tensor(shape, np.dtype(dtype))
@@ -124,7 +124,7 @@ class Memory:
         """A constant. A matrix larger than one binding may be is cut by rows."""
         array = np.ascontiguousarray(array)
         if array.nbytes <= self.largest_binding:
-            tensor = self.slot(array.shape, array.dtype)
+            tensor = self.zeros(array.shape, array.dtype)
             self.write(tensor, array)
             return tensor
         if array.ndim < 2 or array[0].nbytes > self.largest_binding:
@@ -185,7 +185,7 @@ class Memory:
     def third(self) -> Tensor:
         """Memory for copies within a slot, made on first use."""
         if self.between is None:
-            self.between = self.slot((COPY_BYTES,), np.uint8)
+            self.between = self.zeros((COPY_BYTES,), np.uint8)
         return self.between
 
     def snapshot(self, *slots: Tensor) -> Callable[[], tuple[NDArray[Any], ...]]:

@@ -13,7 +13,7 @@ from oscine.tree import tree_map
 
 
 class Plan(Protocol):
-    """A recorded pass: the same work again and again, on whatever the slots hold by then."""
+    """A recorded pass: the same work again and again, on whatever the buffers hold by then."""
 
     def run(self, times: int = 1) -> None:
         """Replay the pass; a plan with a guard stops by itself once every row of it is done."""
@@ -26,39 +26,39 @@ class Backend(Ops, Protocol):
     name: str  # for people and for JSON: "NumPy", or the adapter's name
     good_batch: int  # windows side by side, beyond which more hardly gain
     encode_batch: int  # windows in one pass of an encoder, likewise
-    half_memory: bool  # whether float16 slots for attend_cross save time, as they save memory
+    half_memory: bool  # whether float16 buffers for attend_cross save time, as they save memory
     runs_ahead: bool  # whether a plan runs while the host does something else
 
     def upload(self, array: np.ndarray) -> Tensor:
         """A constant: float32, float16 and bfloat16 matrices, float32 vectors."""
         ...
 
-    def slot(self, shape: tuple[int, ...], dtype: Any = np.float32) -> Tensor:
+    def zeros(self, shape: tuple[int, ...], dtype: Any = np.float32) -> Tensor:
         """Zeroed memory that outlives plans."""
         ...
 
     def view(self, slot: Tensor, shape: tuple[int, ...]) -> Tensor:
-        """The start of a slot under another shape; the same memory."""
+        """The start of a buffer under another shape; the same memory."""
         ...
 
     def copy(self, source: Tensor, target: Tensor, pairs: Sequence[tuple[int, int]]) -> None:
         """Copy item i of source [N, ...] to item j of target [M, ...] for each (i, j), in turn.
 
-        After the work so far, and before the work that follows. Both may be the same slot. Raises
+        After the work so far, and before the work that follows. Both may be the same buffer. Raises
         IndexError for an item that does not exist, ValueError where items differ in size.
         """
         ...
 
     def release(self, *slots: Tensor) -> None:
-        """Give back the memory of slots that no plan will use again."""
+        """Give back the memory of buffers that no plan will use again."""
         ...
 
     def room(self) -> tuple[int, int | None]:
-        """The most bytes of one slot, and of all together where that can be known."""
+        """The most bytes of one buffer, and of all together where that can be known."""
         ...
 
     def write(self, tensor: Tensor, array: np.ndarray, at: int = 0) -> None:
-        """Copy the host's array over items at, at + 1, ... of a slot's leading axis.
+        """Copy the host's array over items at, at + 1, ... of a buffer's leading axis.
 
         After the work so far, and before the work that follows; what lies beside them stays.
         Raises ValueError where item `at` does not begin at a multiple of 4 bytes.
@@ -66,7 +66,7 @@ class Backend(Ops, Protocol):
         ...
 
     def read(self, slot: Tensor) -> np.ndarray:
-        """Wait for the work so far; return a copy of a slot."""
+        """Wait for the work so far; return a copy of a buffer."""
         ...
 
     def wait(self) -> None:
@@ -74,7 +74,8 @@ class Backend(Ops, Protocol):
         ...
 
     def snapshot(self, *slots: Tensor) -> Callable[[], tuple[np.ndarray, ...]]:
-        """Mark this moment; the returned function waits for it and gives the slots as they were."""
+        """Mark this moment; the returned function waits for it, and gives the buffers as they were
+        then."""
         ...
 
     def record(

@@ -91,9 +91,9 @@ def run_case(gpu: Gpu, case: Case, seed: int = 0) -> Result:
     theirs = {name: ops.upload(gpu, value) for name, value in weights.items()}
     ours = {name: ops.upload(reference, value) for name, value in weights.items()}
     first = case.inputs(rng)
-    slots = {name: gpu.slot(value.shape, value.dtype) for name, value in first.items()}
+    slots = {name: gpu.zeros(value.shape, value.dtype) for name, value in first.items()}
     expected = case.call(reference, {name: v.copy() for name, v in first.items()}, ours)
-    out = None if expected is None else gpu.slot(expected.shape)
+    out = None if expected is None else gpu.zeros(expected.shape)
 
     def trace() -> None:
         result = case.call(gpu, slots, theirs)

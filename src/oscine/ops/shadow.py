@@ -75,7 +75,7 @@ class Shadow:
             *(side(tree, "ours") for tree in operands),
             **{key: side(tree, "ours") for key, tree in options.items()},
         )
-        out = None if ours is None else self.gpu.slot(ours.shape)
+        out = None if ours is None else self.gpu.zeros(ours.shape)
 
         def trace() -> None:
             result = getattr(self.gpu, name)(
@@ -111,8 +111,8 @@ class Shadow:
     def upload(self, array: NDArray[Any]) -> Pair:
         return Pair(self.reference.upload(array), self.gpu.upload(array))
 
-    def slot(self, shape: tuple[int, ...], dtype: Any = np.float32) -> Pair:
-        return Pair(self.reference.slot(shape, dtype), self.gpu.slot(shape, dtype))
+    def zeros(self, shape: tuple[int, ...], dtype: Any = np.float32) -> Pair:
+        return Pair(self.reference.zeros(shape, dtype), self.gpu.zeros(shape, dtype))
 
     def view(self, slot: Pair, shape: tuple[int, ...]) -> Pair:
         ours = self.reference.view(slot.ours, shape)

@@ -59,25 +59,25 @@ class Batch:
         self.w, self.blank = ops.upload(backend, weights.transducer), config.blank
         self.rng = np.random.default_rng(0)
         layers, width = config.predictor_layers, config.predictor
-        self.encoded = backend.slot((UTTERANCES, FRAMES, config.width))
-        self.staging = backend.slot((UTTERANCES, FRAMES, config.joint))
+        self.encoded = backend.zeros((UTTERANCES, FRAMES, config.width))
+        self.staging = backend.zeros((UTTERANCES, FRAMES, config.joint))
         self.pool = self.noisy(PLACES, FRAMES, config.joint)
         halves = SLOTS, layers, 2, width
         self.memory = Memory(
             self.noisy(*halves), self.noisy(*halves), self.noisy(SLOTS, config.joint)
         )
-        self.track = Track(backend.slot((ROWS,), TRACK), backend.slot((SLOTS, ROOM), DECISION))
+        self.track = Track(backend.zeros((ROWS,), TRACK), backend.zeros((SLOTS, ROOM), DECISION))
         self.ended = np.zeros(1, TRACK)
         self.ended["done"] = ops.STOP_END
         backend.write(self.track.rows, self.ended.repeat(ROWS))
-        self.rules = backend.slot((len(rules_of(config)),), np.uint32)
+        self.rules = backend.zeros((len(rules_of(config)),), np.uint32)
         backend.write(self.rules, rules_of(config))
         self.boost = self.table_of(phrases)
         self.project = backend.record(self.trace_project)
         self.step = backend.record(self.trace_step, self.track.rows)
 
     def noisy(self, *shape: int) -> Any:
-        slot = self.backend.slot(shape)
+        slot = self.backend.zeros(shape)
         self.backend.write(slot, self.rng.standard_normal(shape).astype(np.float32))
         return slot
 
@@ -85,8 +85,8 @@ class Batch:
         if phrases is None:
             return None
         boost = Boost(
-            self.backend.slot(phrases.nodes.shape, NODE),
-            self.backend.slot((max(1, len(phrases.arcs)),), ARC),
+            self.backend.zeros(phrases.nodes.shape, NODE),
+            self.backend.zeros((max(1, len(phrases.arcs)),), ARC),
         )
         self.backend.write(boost.nodes, phrases.nodes)
         self.backend.write(boost.arcs, phrases.arcs)

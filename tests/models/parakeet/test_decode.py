@@ -286,11 +286,11 @@ def test_prediction_and_joint_networks_are_upstreams(backend: Any, case: str) ->
     config, w = weights.config, ops.upload(backend, weights.transducer)
     frames = len(arrays["enc_proj"])
     halves = 1, config.predictor_layers, 2, config.predictor
-    memory = Memory(backend.slot(halves), backend.slot(halves), backend.slot((1, config.joint)))
-    track = Track(backend.slot((1,), TRACK), backend.slot((1, 8), np.uint32))
-    projected = backend.slot((frames, config.joint))
+    memory = Memory(backend.zeros(halves), backend.zeros(halves), backend.zeros((1, config.joint)))
+    track = Track(backend.zeros((1,), TRACK), backend.zeros((1, 8), np.uint32))
+    projected = backend.zeros((frames, config.joint))
     backend.write(projected, arrays["enc_proj"])
-    out = backend.slot((frames, config.labels + 1 + len(config.durations)))
+    out = backend.zeros((frames, config.labels + 1 + len(config.durations)))
 
     def trace() -> None:
         scores = joint_logits(backend, w, projected, memory, track, frames)
@@ -500,10 +500,10 @@ class Tight(Reference):
 
     full = False
 
-    def slot(self, shape: tuple[int, ...], dtype: Any = np.float32) -> Any:
+    def zeros(self, shape: tuple[int, ...], dtype: Any = np.float32) -> Any:
         if self.full:
             raise DeviceMemoryError("a small device", "no room")
-        return super().slot(shape, dtype)
+        return super().zeros(shape, dtype)
 
     def release(self, *slots: Any) -> None:
         self.full = self.full and not slots

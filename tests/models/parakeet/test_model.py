@@ -100,11 +100,11 @@ def encoded(
     mel = np.full((len(mels), n, CONFIG.n_mels), 9, np.float32)
     for b, one in enumerate(mels):
         mel[b, : len(one)] = one
-    mel_slot = backend.slot((len(mels) * n, CONFIG.n_mels))
-    frames = backend.slot((len(mels),), np.uint32)
+    mel_slot = backend.zeros((len(mels) * n, CONFIG.n_mels))
+    frames = backend.zeros((len(mels),), np.uint32)
     count = rows if band is None else max(band) + 1
-    distances = [backend.slot((2 * count - 1, CONFIG.width)) for _ in range(CONFIG.layers)]
-    out = backend.slot((len(mels) * rows, CONFIG.width))
+    distances = [backend.zeros((2 * count - 1, CONFIG.width)) for _ in range(CONFIG.layers)]
+    out = backend.zeros((len(mels) * rows, CONFIG.width))
 
     def prepare() -> None:
         for x, slot in zip(model.positions(backend, w, CONFIG, count), distances, strict=True):

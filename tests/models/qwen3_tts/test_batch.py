@@ -46,11 +46,11 @@ class Batch:
             ops.upload(backend, weights.predictor),
             None,
         )
-        made = make_buffers(backend.slot, weights.config, SLOTS, POSITIONS, TEXTS)
+        made = make_buffers(backend.zeros, weights.config, SLOTS, POSITIONS, TEXTS)
         write_tables(backend, weights.config, made)
-        self.rows = backend.slot((rows,), ops.UTTERANCE)
-        self.lead = backend.slot((1,), ops.UTTERANCE)
-        self.prompt = backend.slot((LONGEST, weights.config.talker.width))
+        self.rows = backend.zeros((rows,), ops.UTTERANCE)
+        self.lead = backend.zeros((1,), ops.UTTERANCE)
+        self.prompt = backend.zeros((LONGEST, weights.config.talker.width))
         self.buffers, lead = (
             replace(made, utterances=replace(made.utterances, rows=state))
             for state in (self.rows, self.lead)

@@ -258,7 +258,7 @@ def test_no_room_for_more_voices_leaves_those_there_are(monkeypatch: pytest.Monk
         return np.zeros(shape, dtype)
 
     with monkeypatch.context() as patch:
-        patch.setattr(d.backend, "slot", no_room)
+        patch.setattr(d.backend, "zeros", no_room)
         with pytest.raises(MemoryError):
             d.take()
     found.append(d.decode([slot], [STREAMS[0][5:9]]))

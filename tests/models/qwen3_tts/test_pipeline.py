@@ -142,8 +142,8 @@ class Counting(Reference):
         self.made: list[weakref.ref[np.ndarray]] = []
         self.plans = 0
 
-    def slot(self, shape: Any, dtype: Any = np.float32) -> Any:
-        slot = super().slot(shape, dtype)
+    def zeros(self, shape: Any, dtype: Any = np.float32) -> Any:
+        slot = super().zeros(shape, dtype)
         self.made.append(weakref.ref(slot))
         return slot
 

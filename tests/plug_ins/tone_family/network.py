@@ -38,7 +38,10 @@ class Runner:
         self.names, probes = weights
         self.backend, self.device, self.timings = backend, backend.name, {"tones": 0.0}
         self.shape = SECOND // probes.shape[1], probes.shape[1]
-        self.frames, self.out = backend.slot(self.shape), backend.slot((self.shape[0], len(probes)))
+        self.frames, self.out = (
+            backend.zeros(self.shape),
+            backend.zeros((self.shape[0], len(probes))),
+        )
         layer = Linear(backend.upload(probes), None)
         self.plan = backend.record(
             lambda: backend.keep(backend.linear(self.frames, layer), self.out)

@@ -142,7 +142,7 @@ class Decoder:
             held = self.boost.nodes.shape[0], self.boost.arcs.shape[0]
         if counts[0] > held[0] or counts[1] > held[1]:
             nodes, arcs = (1 << (count - 1).bit_length() for count in counts)
-            self.boost = Boost(self.backend.slot((nodes,), NODE), self.backend.slot((arcs,), ARC))
+            self.boost = Boost(self.backend.zeros((nodes,), NODE), self.backend.zeros((arcs,), ARC))
             self.phrases = None
         assert self.boost is not None
         if self.phrases is not phrases:
@@ -215,7 +215,7 @@ class Decoder:
         self.backend.release(*self.distances)
         self.distances, self.reach = [], 0
         shape = 2 * reach - 1, self.config.width
-        self.distances = [self.backend.slot(shape) for _ in range(self.config.layers)]
+        self.distances = [self.backend.zeros(shape) for _ in range(self.config.layers)]
         self.reach = reach
 
         def trace() -> None:
@@ -244,8 +244,8 @@ class Encoding:
     def __init__(self, decoder: Decoder, lines: Lines, band: Band) -> None:
         self.decoder, self.lines, self.band = decoder, lines, band
         config, shape, backend = decoder.config, lines.shape, decoder.backend
-        self.mel = backend.slot((shape.rows * config.factor, config.n_mels))
-        self.frames = backend.slot((shape.utterances,), np.uint32)
+        self.mel = backend.zeros((shape.rows * config.factor, config.n_mels))
+        self.frames = backend.zeros((shape.utterances,), np.uint32)
         self.plan = backend.record(self.trace, name="encode")
 
     def trace(self) -> None:

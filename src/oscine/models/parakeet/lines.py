@@ -58,7 +58,7 @@ class Lines:
 
     def __init__(self, decoder: Decoder, shape: Shape) -> None:
         self.decoder, self.shape = decoder, shape
-        self.encoded = decoder.backend.slot((shape.rows, decoder.config.width))
+        self.encoded = decoder.backend.zeros((shape.rows, decoder.config.width))
 
     def decode(
         self, spans: Sequence[Span], boost: Boost | None, carry: bool, check: Check | None
@@ -85,7 +85,7 @@ class CtcLines(Lines):
     def __init__(self, decoder: Decoder, shape: Shape, head: ops.Linear) -> None:
         super().__init__(decoder, shape)
         self.head = head
-        self.found = decoder.backend.slot((shape.rows, 2))
+        self.found = decoder.backend.zeros((shape.rows, 2))
         self.plan = decoder.backend.record(self.trace_head, name="ctc")
 
     def trace_head(self) -> None:
@@ -116,15 +116,15 @@ class TransducerLines(Lines):
         config, backend, lines = decoder.config, decoder.backend, shape.utterances
         self.w = w
         self.room = 2 * shape.frames + 16  # decisions; where that is too little, there is a pause
-        self.projected = backend.slot((shape.rows, config.joint))
+        self.projected = backend.zeros((shape.rows, config.joint))
         self.track = Track(
-            backend.slot((lines,), TRACK), backend.slot((lines, self.room), DECISION)
+            backend.zeros((lines,), TRACK), backend.zeros((lines, self.room), DECISION)
         )
         halves = lines, config.predictor_layers, 2, config.predictor
         self.memory = Memory(
-            backend.slot(halves), backend.slot(halves), backend.slot((lines, config.joint))
+            backend.zeros(halves), backend.zeros(halves), backend.zeros((lines, config.joint))
         )
-        self.rules = backend.slot((len(rules_of(config)),), np.uint32)
+        self.rules = backend.zeros((len(rules_of(config)),), np.uint32)
         backend.write(self.rules, rules_of(config))
         self.project = backend.record(self.trace_project, name="project")
         self.steps: dict[int | None, tuple[ops.Plan, Boost | None]] = {}

@@ -57,7 +57,7 @@ class Memory:
     def rows(self, name: str, count: int, width: int) -> Tensor:
         """The rows before a stage."""
         if name not in self.stages:
-            self.stages[name] = self.backend.slot((self.slots, count, width))
+            self.stages[name] = self.backend.zeros((self.slots, count, width))
         return self.stages[name]
 
     def make_room(self, keys: int) -> None:
@@ -66,7 +66,7 @@ class Memory:
         self.backend.release(*(slot for c in old for slot in (c.keys, c.values)))
         shape = self.slots, keys, self.stack.key_width
         self.caches = tuple(
-            Cache(self.backend.slot(shape), self.backend.slot(shape))
+            Cache(self.backend.zeros(shape), self.backend.zeros(shape))
             for _ in range(self.stack.layers)
         )
 
@@ -83,7 +83,7 @@ class Memory:
         old, new = self.all(), list[Tensor]()
         try:
             for tensor in old:
-                new.append(self.backend.slot((slots, *tensor.shape[1:])))
+                new.append(self.backend.zeros((slots, *tensor.shape[1:])))
         except (DeviceError, MemoryError):
             self.backend.release(*new)
             raise
@@ -112,7 +112,7 @@ class Memory:
     def past(self, rows: Tensor) -> Past:
         """As the forward takes it, for voices whose state is `rows`."""
         assert self.tables is not None
-        unused = self.backend.slot((1, 1, 1), np.uint32)
+        unused = self.backend.zeros((1, 1, 1), np.uint32)
         return Past(self.rows, self.caches, self.tables, Utterances(rows, unused, unused))
 
 
@@ -260,7 +260,7 @@ class CodecDecoder:
     def call(self, length: int, voices: int = 1) -> Call:
         """The plan of so many frames of so many voices, recorded on first use."""
         if (length, voices) not in self.calls:
-            frames, slot = voices * length, self.backend.slot
+            frames, slot = voices * length, self.backend.zeros
             state, codes = slot((voices,), UTTERANCE), slot((frames, self.config.groups), np.uint32)
             wave = slot((frames * self.config.hop, 1))
             self.calls[length, voices] = Call(self.record(state, codes, wave), state, codes, wave)
@@ -424,8 +424,8 @@ class CodecEncoder:
 
     def describe(self, rows: NDArray[np.float32]) -> NDArray[np.uint32]:
         """All rows of the transformer [T, d] -> codes [ceil(T / 2), G]."""
-        heard = self.backend.slot(rows.shape)
-        codes = self.backend.slot((-(-len(rows) // 2), self.config.groups), np.uint32)
+        heard = self.backend.zeros(rows.shape)
+        codes = self.backend.zeros((-(-len(rows) // 2), self.config.groups), np.uint32)
         self.backend.write(heard, rows)
 
         def trace() -> None:
@@ -444,9 +444,9 @@ class EncoderCall:
         self.encoder, backend = encoder, encoder.backend
         w, config = encoder.w, encoder.config.encoder
         count = -(-length // encoder.row)
-        self.samples = backend.slot((length, w.first.weight.shape[-1]))
-        self.rows = backend.slot((count, config.stack.width))
-        self.state = backend.slot((1,), UTTERANCE)
+        self.samples = backend.zeros((length, w.first.weight.shape[-1]))
+        self.rows = backend.zeros((count, config.stack.width))
+        self.state = backend.zeros((1,), UTTERANCE)
         past = encoder.memory.past(self.state)
 
         def trace() -> None:

@@ -35,8 +35,8 @@ class Line:
         self.prompts: dict[int, ops.Plan] = {}
         self.slots: list[ops.Tensor] = []
         try:
-            self.prompt = self.slot((min(USUAL_PROMPT, positions), networks.config.talker.width))
-            self.buffers = make_buffers(self.slot, networks.config, 1, positions, texts)
+            self.prompt = self.zeros((min(USUAL_PROMPT, positions), networks.config.talker.width))
+            self.buffers = make_buffers(self.zeros, networks.config, 1, positions, texts)
         except DeviceMemoryError:
             self.release()
             raise
@@ -50,15 +50,15 @@ class Line:
         """Rows of text that there is room for."""
         return int(self.buffers.text.shape[1])
 
-    def slot(self, shape: tuple[int, ...], dtype: Any = np.float32) -> ops.Tensor:
+    def zeros(self, shape: tuple[int, ...], dtype: Any = np.float32) -> ops.Tensor:
         """Memory that is given back with the line."""
-        self.slots.append(self.backend.slot(shape, dtype))
+        self.slots.append(self.backend.zeros(shape, dtype))
         return self.slots[-1]
 
     def make_room(self, texts: int) -> None:
         """For so many rows of text; what was written is lost, and the step is recorded anew."""
         old = self.buffers.text
-        self.buffers = replace(self.buffers, text=self.slot((1, texts, old.shape[2])))
+        self.buffers = replace(self.buffers, text=self.zeros((1, texts, old.shape[2])))
         self.step = self.record_step()
         self.give_back(old)
 
@@ -91,7 +91,7 @@ class Line:
         """
         rows, width = min(self.backend.padded_lines(length), self.positions), self.prompt.shape[1]
         if rows > self.prompt.shape[0]:
-            old, self.prompt = self.prompt, self.slot((rounded_up(rows), width))
+            old, self.prompt = self.prompt, self.zeros((rounded_up(rows), width))
             self.prompts.clear()
             self.give_back(old)
         slot = self.backend.view(self.prompt, (rows, width))
@@ -140,7 +140,7 @@ class TextRows:
             weights, fc1=ops.upload(backend, weights.fc1), fc2=ops.upload(backend, weights.fc2)
         )
         self.plans: dict[int, ops.Plan] = {}
-        self.inputs, self.outputs = (backend.slot((USUAL_PROMPT, width)) for width in self.widths)
+        self.inputs, self.outputs = (backend.zeros((USUAL_PROMPT, width)) for width in self.widths)
 
     @property
     def widths(self) -> tuple[int, int]:
@@ -154,7 +154,7 @@ class TextRows:
             self.plans.clear()
             backend.release(self.inputs, self.outputs)
             self.inputs, self.outputs = (
-                backend.slot((rounded_up(count), width)) for width in self.widths
+                backend.zeros((rounded_up(count), width)) for width in self.widths
             )
         x, y = (backend.view(slot, (count, slot.shape[1])) for slot in (self.inputs, self.outputs))
         if count not in self.plans:

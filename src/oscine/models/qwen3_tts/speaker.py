@@ -103,7 +103,7 @@ class SpeakerEncoder:
 
     def embed_mel(self, mel: NDArray[np.float32]) -> NDArray[np.float32]:
         """mel [T, mels] -> [width]."""
-        heard, found = self.backend.slot(mel.shape), self.backend.slot((1, self.config.width))
+        heard, found = self.backend.zeros(mel.shape), self.backend.zeros((1, self.config.width))
         self.backend.write(heard, mel)
 
         def trace() -> None:

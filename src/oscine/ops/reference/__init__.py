@@ -61,7 +61,7 @@ class Reference(Ops):
         each(convert, blocks(len(array), max(1, copy[:1].nbytes)))
         return copy
 
-    def slot(self, shape: tuple[int, ...], dtype: Any = np.float32) -> Array:
+    def zeros(self, shape: tuple[int, ...], dtype: Any = np.float32) -> Array:
         return np.zeros(shape, dtype)
 
     def view(self, slot: Array, shape: tuple[int, ...]) -> Array:

@@ -37,7 +37,7 @@ class Gpu(GpuAttention, GpuConv, GpuEmbedding, GpuSampling, GpuTransducer, GpuCh
         """Asked of the hardware, since the adapter's word is not reliable."""
         if self.block == "workgroup":
             return WORKGROUP
-        size = self.slot((4,))
+        size = self.zeros((4,))
         with self.recording(None) as dispatches:
             self.add("team_size", [size], (1,))
         Plan(self.device, self.pool, dispatches).run()

@@ -186,7 +186,7 @@ class GpuAttention(GpuLinear):
         key = norms.q, norms.k
         if key not in self.head_norms:
             size = norms.q.nbytes
-            both = self.slot((2, *norms.q.shape))
+            both = self.zeros((2, *norms.q.shape))
 
             def fill(encoder: Any) -> None:
                 for place, weight in enumerate(key):

@@ -173,7 +173,7 @@ class Gemv(Recorder):
         key = norm.weight, norm.bias, linear.weight, linear.bias
         if key not in self.folds:
             outputs, width = linear.weight.shape
-            found = self.slot((1, outputs)), self.slot((1, outputs))
+            found = self.zeros((1, outputs)), self.zeros((1, outputs))
             with self.recording(None) as dispatches:
                 for vector, bias, slot in zip(
                     (norm.weight, norm.bias), (None, linear.bias), found, strict=True

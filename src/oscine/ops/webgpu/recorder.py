@@ -40,7 +40,7 @@ class Recorder:
         self.kernels = Kernels(device)
         self.memory = Memory(device)
         self.pool = Pool(self.memory)
-        self.nothing = self.memory.slot((4,), np.float32)  # stands in for operands not given
+        self.nothing = self.memory.zeros((4,), np.float32)  # stands in for operands not given
         self.profile = wanted(device)
         self.dispatches: list[Dispatch] = []
         self.marks: list[Mark] = []
@@ -52,8 +52,8 @@ class Recorder:
     def upload(self, array: NDArray[Any]) -> Tensor:
         return self.memory.upload(array)
 
-    def slot(self, shape: tuple[int, ...], dtype: Any = np.float32) -> Tensor:
-        return self.memory.slot(shape, dtype)
+    def zeros(self, shape: tuple[int, ...], dtype: Any = np.float32) -> Tensor:
+        return self.memory.zeros(shape, dtype)
 
     def view(self, slot: Tensor, shape: tuple[int, ...]) -> Tensor:
         if slot.buffer is None or prod(shape) > prod(slot.shape):
