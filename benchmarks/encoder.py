@@ -26,7 +26,7 @@ from gpu import SIZES, random_weights, trace, work
 from oscine.errors import DeviceMemoryError
 from oscine.gpu.device import choose, open_device
 from oscine.models.whisper.runner import WhisperRunner
-from oscine.ops.gpu import Gpu
+from oscine.ops.webgpu import Gpu
 
 WARM_SECONDS = 0.5  # that a GPU takes to raise its clock
 

@@ -8,7 +8,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from oscine.ops.gpu import Gpu
 
 import oscine
 from oscine import backends
@@ -22,6 +21,7 @@ from oscine.errors import (
 from oscine.gpu import device as devices
 from oscine.gpu.device import Adapter, Device, Step
 from oscine.ops.reference import Reference
+from oscine.ops.webgpu import Gpu
 
 GOLDEN = Path(__file__).resolve().parent / "goldens" / "whisper_multi"
 DAWN, WGPU = "a card (Vulkan, dawn)", "a card (Vulkan, wgpu)"

@@ -154,7 +154,7 @@ def imports(file: Path) -> set[str]:
 
 
 def module(file: Path) -> str:
-    """Name below the package: ops.gpu, models.whisper.runner."""
+    """Name below the package: ops.webgpu, models.whisper.runner."""
     return ".".join(file.relative_to(SOURCE).with_suffix("").parts).removesuffix(".__init__")
 
 

@@ -13,7 +13,6 @@ from typing import Any
 
 import numpy as np
 import pytest
-from oscine.ops.gpu import Gpu
 
 import oscine
 from oscine import backends, weights
@@ -24,6 +23,7 @@ from oscine.models.qwen3_tts.pipeline import Qwen3Tts
 from oscine.models.whisper.runner import WhisperRunner
 from oscine.models.whisper.weights import load_weights
 from oscine.ops.reference import Reference
+from oscine.ops.webgpu import Gpu
 from oscine.probe import probing
 
 GOLDEN = Path(__file__).resolve().parent / "goldens" / "whisper_multi"

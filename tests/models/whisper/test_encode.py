@@ -18,6 +18,7 @@ from oscine.models.whisper.sequences import Align
 from oscine.models.whisper.weights import WhisperWeights, load_weights
 from oscine.ops.check import MATRIX_LIMIT, difference
 from oscine.ops.reference import Reference
+from oscine.ops.webgpu import Gpu
 from tests.engine.test_engine import ByHand
 
 from .golden import results

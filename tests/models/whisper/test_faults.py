@@ -89,8 +89,8 @@ class Failing(Reference):
     def __init__(self, room: int | None = None, lose_after: int | None = None) -> None:
         self.left, self.lose_after, self.made = room, lose_after, 0
 
-    def slot(self, shape: tuple[int, ...], dtype: Any = np.float32) -> Any:
-        made = super().slot(shape, dtype)
+    def zeros(self, shape: tuple[int, ...], dtype: Any = np.float32) -> Any:
+        made = super().zeros(shape, dtype)
         if self.left is not None:
             self.left -= made.nbytes
             if self.left < 0:

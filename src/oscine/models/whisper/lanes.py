@@ -49,17 +49,17 @@ class TextLane:
     ) -> None:
         self.memory, self.weights, self.width = memory, weights, width
         backend = memory.backend
-        self.rows = backend.slot((MOST_ROWS,), ops.STATE)
-        self.joining = backend.slot((MOST_PROMPTS * width,), ops.STATE)
-        self.lead = self.joining if width == 1 else backend.slot((MOST_PROMPTS,), ops.STATE)
+        self.rows = backend.zeros((MOST_ROWS,), ops.STATE)
+        self.joining = backend.zeros((MOST_PROMPTS * width,), ops.STATE)
+        self.lead = self.joining if width == 1 else backend.zeros((MOST_PROMPTS,), ops.STATE)
         self.steps: PlanCache[ops.Plan] = PlanCache(MOST_PLANS)
         self.prefills: PlanCache[Prefill] = PlanCache(MOST_PLANS, self.release_prefill)
         self.pool: ops.Pool | None = None
         if pool:
             context = memory.config.n_text_ctx
             self.pool = ops.Pool(
-                backend.slot((MOST_ROWS, pool), ops.POOL),
-                backend.slot((MOST_ROWS, pool, context), np.uint32),
+                backend.zeros((MOST_ROWS, pool), ops.POOL),
+                backend.zeros((MOST_ROWS, pool, context), np.uint32),
             )
         backend.write(self.rows, done_rows(MOST_ROWS))
 
@@ -94,12 +94,12 @@ class TextLane:
         """The whole prompt in one pass; silence is judged where the transcript starts."""
         memory = self.memory
         backend = memory.backend
-        prompt = backend.slot((groups, length), np.uint32)
+        prompt = backend.zeros((groups, length), np.uint32)
         lead = self.state(self.lead, groups, shared=False)
         joining = self.state(self.joining, groups * self.width)
 
         def trace() -> None:
-            rows = backend.take_rows(self.hidden(lead, prompt), lead)
+            rows = backend.gather_rows(self.hidden(lead, prompt), lead, sot=True)
             logits = model.logits(backend, self.weights, rows)
             backend.no_speech(logits, memory.rules, lead)
             self.pick(logits, joining, self.width)
@@ -250,9 +250,9 @@ class DetectLane:
 
     def __init__(self, memory: DecoderMemory, weights: DecoderWeights) -> None:
         self.memory, self.weights, backend = memory, weights, memory.backend
-        self.rows = backend.slot((MOST_PROMPTS,), ops.STATE)
-        self.prompt = backend.slot((MOST_PROMPTS, 1), np.uint32)
-        self.logits = backend.slot((2 * MOST_PROMPTS, memory.config.n_vocab))
+        self.rows = backend.zeros((MOST_PROMPTS,), ops.STATE)
+        self.prompt = backend.zeros((MOST_PROMPTS, 1), np.uint32)
+        self.logits = backend.zeros((2 * MOST_PROMPTS, memory.config.n_vocab))
         self.plans: PlanCache[ops.Plan] = PlanCache(MOST_PLANS)
 
     def start(self, seats: Sequence[Seat]) -> None:
@@ -275,7 +275,7 @@ class DetectLane:
 
         def trace() -> None:
             x = model.decode(backend, self.weights, m.config, m.caches, m.windows, state, prompt)
-            logits = model.logits(backend, self.weights, backend.take_rows(x, state))
+            logits = model.logits(backend, self.weights, backend.gather_rows(x, state, sot=True))
             backend.keep(logits, view(self.logits, (2 * count, m.config.n_vocab)))
 
         return backend.record(trace, name="detect")
@@ -324,7 +324,7 @@ class AlignLane:
     def __init__(self, memory: DecoderMemory, weights: DecoderWeights) -> None:
         self.memory, self.weights = memory, weights
         self.heads = alignment_heads(memory.config)
-        self.rows = memory.backend.slot((1,), ops.STATE)
+        self.rows = memory.backend.zeros((1,), ops.STATE)
         self.passes: PlanCache[AlignPass] = PlanCache(MOST_PLANS, self.release_pass)
         self.length = 0  # of the prompt that was started last, padded
 
@@ -353,12 +353,12 @@ class AlignLane:
         """The decoder over the prompt, its attention to the audio kept."""
         m = self.memory
         backend, config = m.backend, m.config
-        prompt = backend.slot((1, length), np.uint32)
+        prompt = backend.zeros((1, length), np.uint32)
         weights = {
-            layer: backend.slot((len(chosen), length, config.n_audio_ctx))
+            layer: backend.zeros((len(chosen), length, config.n_audio_ctx))
             for layer, chosen in self.heads.items()
         }
-        shares = backend.slot((length,))
+        shares = backend.zeros((length,))
         kept = {layer: model.KeptWeights(self.heads[layer], weights[layer]) for layer in weights}
         state = ops.State(self.rows, m.tokens)
 

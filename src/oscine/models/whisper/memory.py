@@ -35,10 +35,10 @@ class DecoderMemory:
         self.windows: list[ops.Tensor] = []
         self.staged: list[ops.Tensor] = []
         context = config.n_text_ctx
-        self.tokens = backend.slot((MOST_ROWS, context), np.uint32)
-        self.origins = backend.slot((MOST_ROWS, context), np.uint32)
-        self.rules = backend.slot((MOST_ROWS,), ops.RULES)
-        self.leads = backend.slot((MOST_ROWS,), ops.STATE)
+        self.tokens = backend.zeros((MOST_ROWS, context), np.uint32)
+        self.origins = backend.zeros((MOST_ROWS, context), np.uint32)
+        self.rules = backend.zeros((MOST_ROWS,), ops.RULES)
+        self.leads = backend.zeros((MOST_ROWS,), ops.STATE)
         self.mask_rows: dict[Any, int] = {}  # by suppression lists
         self.masked: dict[int, int] = {}  # the row of `masks` that each slot uses
 
@@ -110,20 +110,20 @@ class DecoderMemory:
         layers, width = self.config.n_text_layer, 2 * self.config.n_text_state
         shape = places, self.config.n_audio_ctx, width
         for _ in range(layers):
-            made.append(self.backend.slot(shape, self.kind))
+            made.append(self.backend.zeros(shape, self.kind))
         windows = made[-layers:]
         if places == 1:
             return windows, []
         for _ in range(layers):
-            made.append(self.backend.slot((1, *shape[1:]), self.kind))
+            made.append(self.backend.zeros((1, *shape[1:]), self.kind))
         return windows, made[-layers:]
 
     def made_slots(self, slots: int, made: list[ops.Tensor]) -> list[ops.Tensor]:
         """All that grows with the number of rows of text, as in `cells`."""
         config, first = self.config, len(made)
         for _ in range(2 * config.n_text_layer):
-            made.append(self.backend.slot((slots, config.n_text_ctx, config.n_text_state)))
-        made.append(self.backend.slot((slots, config.n_vocab), np.uint32))
+            made.append(self.backend.zeros((slots, config.n_text_ctx, config.n_text_state)))
+        made.append(self.backend.zeros((slots, config.n_vocab), np.uint32))
         return made[first:]
 
     def cells(self) -> list[ops.Tensor]:

@@ -33,8 +33,8 @@ class Encoding:
     def __init__(self, runner: WhisperRunner, count: int) -> None:
         config, backend = runner.config, runner.backend
         self.backend = backend
-        self.mel = backend.slot((count * config.window_frames, config.n_mels))
-        self.audio = backend.slot((count * config.n_audio_ctx, config.n_audio_state))
+        self.mel = backend.zeros((count * config.window_frames, config.n_mels))
+        self.audio = backend.zeros((count * config.n_audio_ctx, config.n_audio_state))
 
         def trace() -> None:
             audio = model.encode(backend, runner.encoder, config, self.mel, count)
@@ -84,7 +84,7 @@ class WhisperRunner:
         self.memory = DecoderMemory(
             self.config, backend, np.float16 if half and not exact else np.float32
         )
-        self.heard = backend.slot((self.config.n_audio_ctx, self.config.n_audio_state))
+        self.heard = backend.zeros((self.config.n_audio_ctx, self.config.n_audio_state))
         self.reserve(1, 1)
         self.lane(("text", 1, 0)).prepare()
 
