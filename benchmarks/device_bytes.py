@@ -13,7 +13,7 @@ from weakref import finalize
 import numpy as np
 
 from oscine.gpu.tensor import Tensor
-from oscine.ops.gpu import Gpu
+from oscine.ops.webgpu import Gpu
 
 #: What a slot is for: by the module of the family that asks for it, and its shape.
 Purpose = Callable[[str, tuple[int, ...]], str]
@@ -38,7 +38,7 @@ class Ledger:
         self.most = 0
         self._purpose, self._kind = purpose, ""
         memory, pool = backend.memory, backend.pool
-        self._create, self._make = memory.create, memory.slot
+        self._create, self._make = memory.create, memory.zeros
         vars(memory).update(
             create=self._counted,
             slot=self._slot,

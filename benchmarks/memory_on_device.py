@@ -28,7 +28,7 @@ from recording import options, random_model, write_recording
 
 from oscine.backends import choose_backend
 from oscine.loading import load_path
-from oscine.ops.gpu import Gpu
+from oscine.ops.webgpu import Gpu
 
 FRAMES_PER_SECOND = 12.5
 TEXT = "A short sentence, spoken by a machine."

@@ -47,7 +47,7 @@ from oscine.models.whisper.network import NETWORK
 from oscine.models.whisper.pipeline import Whisper
 from oscine.models.whisper.weights import WhisperWeights
 from oscine.ops import Backend, Norm
-from oscine.ops.gpu import Gpu
+from oscine.ops.webgpu import Gpu
 from oscine.text.whisper import Tokenizer
 from oscine.types import Transcript
 

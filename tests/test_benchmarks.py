@@ -116,11 +116,11 @@ def test_passes_of_a_watched_run_are_in_order_on_one_clock(gpu: Any) -> None:
     if "timestamps" not in gpu.device.features:
         pytest.skip("the adapter has no timestamps")
     intervals = recording.Intervals(gpu.device)
-    x = gpu.slot((4, 64))
+    x = gpu.zeros((4, 64))
     norm = recording.Norm(gpu.upload(np.ones(64, np.float32)), gpu.upload(np.zeros(64, np.float32)))
     before, gpu.profile = gpu.profile, intervals
     try:
-        plan = gpu.record(lambda: gpu.keep(gpu.layer_norm(x, norm), gpu.slot((4, 64))))
+        plan = gpu.record(lambda: gpu.keep(gpu.layer_norm(x, norm), gpu.zeros((4, 64))))
         plan.run()  # not watched
         count = recording.QUERIES // 2 + 3
         spans = intervals.watch(lambda: [plan.run() for _ in range(count)])
@@ -134,13 +134,13 @@ def test_passes_of_a_watched_run_are_in_order_on_one_clock(gpu: Any) -> None:
 @pytest.mark.gpu
 @pytest.mark.usefixtures("benchmarks")
 def test_bytes_on_a_device_are_counted_by_kind(device: Any) -> None:
-    from oscine.ops.gpu import Gpu
+    from oscine.ops.webgpu import Gpu
 
     gpu = Gpu(device)
     ledger = importlib.import_module("device_bytes").Ledger(gpu)
 
     def work() -> None:
-        weights, slot = gpu.upload(np.zeros((64, 64), np.float32)), gpu.slot((4, 64))
+        weights, slot = gpu.upload(np.zeros((64, 64), np.float32)), gpu.zeros((4, 64))
         assert ledger.now == {"weights": 64 * 64 * 4, "slots": 4 * 64 * 4}
         gpu.read(slot)
         assert ledger.now["staging"] == 4 * 64 * 4
