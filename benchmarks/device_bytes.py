@@ -41,7 +41,7 @@ class Ledger:
         self._create, self._make = memory.create, memory.zeros
         vars(memory).update(
             create=self._counted,
-            slot=self._slot,
+            zeros=self._slot,
             upload=self._as("weights", memory.upload),
             snapshot=self._as("staging", memory.snapshot),
             third=self._as("staging", memory.third),
