@@ -3,10 +3,11 @@
     python benchmarks/transducer.py [--seconds 30] [--batch 1,16] [--block 8] [--burst 16]
         [--layers 2] [--labels 8192] [--phrases 0] [--dtype f16] [--kernels]
 
-Random weights; the blank's bias is sought that makes about three labels a second. Encodings are on
-the device already, as the encoder leaves them; what is timed is everything after: the projection of
-all frames, the loop and the reads. One JSON line a batch: the median of --runs, decisions, labels,
-steps, dispatches a step. --kernels adds the device's time a kernel (OSCINE_TRACE=kernels).
+Random weights; the blank's bias is sought that makes about three labels a second. What is timed is
+one engine with all of a batch submitted at once: the loop and the reads. Encodings are projected
+and on the device already, where the engine keeps them. One JSON line a batch: the median of --runs,
+decisions, labels, steps, dispatches a step. --kernels adds the device's time a kernel
+(OSCINE_TRACE=kernels).
 """
 
 from __future__ import annotations
@@ -23,11 +24,13 @@ import numpy as np
 
 from oscine import ops
 from oscine.backends import choose_backend
-from oscine.models.parakeet import lines as lines_of
-from oscine.models.parakeet.boost import phrase_tree
+from oscine.engine.scheduler import Engine
+from oscine.engine.sequence import EncoderInput
+from oscine.models.parakeet import lanes
+from oscine.models.parakeet.boost import Phrases, phrase_tree
 from oscine.models.parakeet.config import ParakeetConfig
-from oscine.models.parakeet.decode import Decoder
-from oscine.models.parakeet.request import Decoded
+from oscine.models.parakeet.runner import ParakeetRunner
+from oscine.models.parakeet.sequences import ENCODED, Chunk, Decoded
 from oscine.models.parakeet.weights import (
     Cell,
     EncoderWeights,
@@ -78,15 +81,27 @@ def made_up(args: argparse.Namespace) -> ParakeetWeights:
     )
 
 
-def at_pace(decoder: Decoder, bias: Any, encoded: list[Any], wanted: float) -> float:
+def decoded(
+    engine: Engine[ParakeetRunner], inputs: list[EncoderInput], tree: Phrases | None = None
+) -> list[Decoded]:
+    """What all of them say, side by side."""
+    chunks = [Chunk(each, phrases=tree) for each in inputs]
+    for chunk in chunks:
+        engine.submit(chunk)
+    return [chunk.wait() for chunk in chunks]
+
+
+def at_pace(
+    engine: Engine[ParakeetRunner], bias: Any, inputs: list[EncoderInput], wanted: float
+) -> float:
     """The blank's bias with which the first utterance has about so many labels."""
-    low, high = -2.0, 12.0
+    lane, low, high = engine.runner.lane(None), -2.0, 12.0
+    assert isinstance(lane, lanes.TransducerLane)
     for _ in range(12):
         middle = (low + high) / 2
-        bias[decoder.config.blank] = middle
-        decoder.backend.write(decoder.transducer.head.bias, bias)
-        decoder.take(encoded[:1])
-        count = len(decoder.decode()[0].emissions)
+        bias[lane.config.blank] = middle
+        lane.backend.write(lane.w.head.bias, bias)
+        count = len(decoded(engine, inputs[:1])[0].emissions)
         low, high = (middle, high) if count > wanted else (low, middle)
     return (low + high) / 2
 
@@ -115,39 +130,37 @@ def main() -> None:
     args = parser.parse_args()
     if args.kernels:
         os.environ["OSCINE_TRACE"] = "kernels"
-    lines_of.BLOCK, lines_of.BURST, lines_of.MOST_ROWS = args.block, args.burst, args.rows
+    lanes.BLOCK, lanes.BURST, lanes.MOST_FRAMES = args.block, args.burst, args.rows
     weights, backend = made_up(args), choose_backend(args.device)
-    decoder = Decoder(weights, backend)
+    engine = Engine(ParakeetRunner(weights, backend))
     rng, frames = np.random.default_rng(1), round(args.seconds * FRAMES_A_SECOND)
     batches = [int(batch) for batch in args.batch.split(",")]
     shape = max(batches), frames, weights.config.width
-    encoded = list(rng.standard_normal(shape, np.float32))
+    inputs = [EncoderInput(each, ENCODED) for each in rng.standard_normal(shape, np.float32)]
     assert weights.transducer is not None and weights.transducer.head.bias is not None
     bias = at_pace(
-        decoder, weights.transducer.head.bias.copy(), encoded, args.seconds * LABELS_A_SECOND
+        engine, weights.transducer.head.bias.copy(), inputs, args.seconds * LABELS_A_SECOND
     )
     tree = None
     if args.phrases:
         words = rng.integers(0, args.labels, (args.phrases, 4)).tolist()
         tree = phrase_tree([(word, 0.1) for word in words], args.labels)
     for batch in batches:
-        decoder.take(encoded[:batch])
-        found = decoder.decode(phrases=tree)  # records and compiles
-        before, times = decoder.trace(), []
+        found = decoded(engine, inputs[:batch], tree)  # records and compiles
+        before, times = backend.trace(), []
         for _ in range(args.runs):
             started = time.perf_counter()
-            found = decoder.decode(phrases=tree)
+            found = decoded(engine, inputs[:batch], tree)
             times.append(1000 * (time.perf_counter() - started))
-        lines = decoder.encoded_lines()
-        assert isinstance(lines, lines_of.TransducerLines)
-        plan = lines.step(decoder.boost if tree else None)
+        rows = backend.padded_lines(batch)
+        plan = engine.runner.lane(None).step(rows, ())
         record: dict[str, Any] = {
-            "device": decoder.device, "batch": batch, "seconds": args.seconds, "dtype": args.dtype,
-            "block": lines.shape.block, "burst": args.burst, "phrases": args.phrases,
+            "device": backend.name, "batch": batch, "seconds": args.seconds, "dtype": args.dtype,
+            "block": lanes.block_of(rows), "burst": args.burst, "phrases": args.phrases,
             "ms": round(statistics.median(times), 2), "best_ms": round(min(times), 2),
             "labels": [len(one.emissions) for one in found][:4],
             "decisions": [len(one.decisions) for one in found][:4],
-            "steps": max(steps_of(one, args.labels, lines.shape.block) for one in found),
+            "steps": max(steps_of(one, args.labels, lanes.block_of(rows)) for one in found),
             "dispatches": len(getattr(plan, "dispatches", ())), "blank_bias": round(bias, 3),
         }  # fmt: skip
         if args.kernels:
@@ -158,7 +171,7 @@ def main() -> None:
                     / (count - before.get(name, (0, 0.0))[0]),
                     2,
                 )
-                for name, (count, ms) in decoder.trace().items()
+                for name, (count, ms) in backend.trace().items()
                 if count > before.get(name, (0, 0.0))[0]
             }
         print(json.dumps(record), flush=True)

@@ -19,13 +19,6 @@ from .test_layout import FILES, SOURCE, module
 
 Graph = Mapping[str, Collection[str]]
 
-#: Arrows (from, to) that close a circle and are allowed. In each the batch, or the alignment pass,
-#: holds the engine that it is a part of; the one engine for all families replaces these files, and
-#: with them this list.
-ALLOWED = {
-    ("models.parakeet.lines", "models.parakeet.decode"),
-}
-
 #: Folders whose own folders are parts of them: `ops` presents what its reference defines, which
 #: stands on the types of `ops`.
 WITH_ROOMS = ("ops",)
@@ -103,10 +96,6 @@ def reachable(graph: Graph, start: str) -> set[str]:
     return found
 
 
-def without(graph: Graph, arrows: Collection[tuple[str, str]]) -> dict[str, set[str]]:
-    return {a: {b for b in others if (a, b) not in arrows} for a, others in graph.items()}
-
-
 def folder(name: str) -> str:
     """Where a module is; each of the modules beside the folders is a floor of its own."""
     for whole in WITH_ROOMS:
@@ -124,18 +113,11 @@ def between_folders(graph: Graph) -> dict[str, set[str]]:
 
 
 def test_no_module_imports_one_that_imports_it() -> None:
-    assert not circles(without(imports_of_all(), ALLOWED))
+    assert not circles(imports_of_all())
 
 
 def test_no_folder_imports_one_that_imports_it() -> None:
     assert not circles(between_folders(imports_of_all()))
-
-
-def test_each_exception_is_needed() -> None:
-    graph = imports_of_all()
-    for arrow in ALLOWED:
-        others = [other for other in ALLOWED if other != arrow]
-        assert circles(without(graph, others)), f"{arrow} closes no circle"
 
 
 @pytest.mark.parametrize(
@@ -161,7 +143,7 @@ def test_a_circle_is_found_however_it_is_made(source: str) -> None:
         "c": imported("import oscine.a, numpy", "c", False, modules),
     }
     assert circles(graph) == [["a", "b", "c"]]
-    assert not circles(without(graph, [("b", "c")]))
+    assert not circles(graph | {"b": set()})
 
 
 def test_names_of_packages_and_of_what_is_in_them_are_told_apart() -> None:

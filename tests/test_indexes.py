@@ -22,8 +22,8 @@ from oscine.engine.sequence import EncoderInput
 from oscine.errors import UsageError
 from oscine.gpu import device as devices
 from oscine.models.parakeet.boost import Phrases, phrase_tree
-from oscine.models.parakeet.decode import Decoder as ParakeetDecoder
-from oscine.models.parakeet.request import Carried, Span
+from oscine.models.parakeet.config import ParakeetConfig
+from oscine.models.parakeet.sequences import ENCODED, Carried, Chunk
 from oscine.models.parakeet.weights import load_weights as load_parakeet
 from oscine.models.whisper.runner import WhisperRunner
 from oscine.models.whisper.sequences import Align, Decode, Detect, Request
@@ -108,10 +108,12 @@ def test_what_is_aligned_or_detected_is_checked(whisper: Engine[WhisperRunner]) 
 
 
 @pytest.fixture(scope="module")
-def transducer() -> ParakeetDecoder:
-    made = ParakeetDecoder(load_parakeet(GOLDENS / "parakeet_tdt"), Reference())
-    made.take([np.zeros((6, made.config.width), np.float32)])
-    return made
+def parakeet() -> ParakeetConfig:
+    return load_parakeet(GOLDENS / "parakeet_tdt").config
+
+
+def chunk(config: ParakeetConfig, **how: Any) -> Chunk:
+    return Chunk(EncoderInput(np.zeros((6, config.width), np.float32), ENCODED), **how)
 
 
 @pytest.mark.parametrize(
@@ -122,17 +124,17 @@ def transducer() -> ParakeetDecoder:
     ],
 )  # fmt: skip
 def test_what_is_carried_on_is_checked(
-    transducer: ParakeetDecoder, token: int | None, skip: int, node: int, told: str
+    parakeet: ParakeetConfig, token: int | None, skip: int, node: int, told: str
 ) -> None:
-    config = transducer.config
+    config = parakeet
     state = np.zeros((config.predictor_layers, config.predictor), np.float32)
     first_beside = config.labels + 1 if token is None else token
     carried = Carried(state, state, first_beside, skip, node)
     tree = phrase_tree([((1, 2), 1.0)], config.labels)
     with pytest.raises(UsageError, match=told):
-        transducer.decode([Span(0, 0, 6, carried)], tree)
+        chunk(config, phrases=tree, carried=carried).check(config, takes_phrases=True)
     good = replace(carried, token=config.labels, skip=0, node=2)  # the blank, the last node
-    assert transducer.decode([Span(0, 0, 6, good)], tree)
+    chunk(config, phrases=tree, carried=good).check(config, takes_phrases=True)
 
 
 @pytest.mark.parametrize(
@@ -144,14 +146,14 @@ def test_what_is_carried_on_is_checked(
     ],
 )  # fmt: skip
 def test_tables_of_phrases_are_checked(
-    transducer: ParakeetDecoder, table: str, field: str, row: int, value: int
+    parakeet: ParakeetConfig, table: str, field: str, row: int, value: int
 ) -> None:
-    tree = phrase_tree([((1, 2), 1.0), ((3,), 1.0)], transducer.config.labels)
+    tree = phrase_tree([((1, 2), 1.0), ((3,), 1.0)], parakeet.labels)
     tables = {"nodes": tree.nodes.copy(), "arcs": tree.arcs.copy()}
     tables[table][field][row] = value
     with pytest.raises(UsageError, match="the tables of phrases lead nowhere"):
-        transducer.decode(phrases=Phrases(**tables))
-    assert transducer.decode(phrases=tree)
+        chunk(parakeet, phrases=Phrases(**tables)).check(parakeet, takes_phrases=True)
+    chunk(parakeet, phrases=tree).check(parakeet, takes_phrases=True)
 
 
 # -- the kernels ----------------------------------------------------------------------------------

@@ -125,7 +125,6 @@ MAY_IMPORT = {
 #: The files of a model that come later in its data's way; none may be imported by an earlier one.
 #: Files with a loop, plans or a lock of their own, until their family runs on the engine.
 UNMOVED = {
-    *("models.parakeet.decode", "models.parakeet.lines", "models.parakeet.pipeline"),
     *("models.qwen3_tts.decode", "models.qwen3_tts.lines", "models.qwen3_tts.turns"),
     *("models.qwen3_tts.codec_engine", "models.qwen3_tts.stream", "models.qwen3_tts.voices"),
 }

@@ -195,6 +195,40 @@ def test_less_room_than_one_sequence_needs_is_its_error_alone() -> None:
     assert narrow.result() == narrow.alone()
 
 
+class Places(Runner):
+    """All places are as large as the longest sequence so far; 8 steps fit in all of them."""
+
+    longest = 1
+
+    def reserve(self, slots: int, places: int, sequence: Sequence[Any]) -> None:
+        assert isinstance(sequence, Count)
+        longest = max(self.longest, sequence.steps)
+        if places * longest > 8:
+            raise DeviceMemoryError(self.device, f"no room for {places} places of {longest}")
+        super().reserve(slots, places, sequence)
+        self.longest = longest
+
+
+def test_memory_that_nothing_uses_is_given_back_before_a_sequence_is_refused() -> None:
+    engine, kept = ByHand(Places()), [audio(number) for number in range(4)]
+    first = [Count(number, 1, given) for number, given in enumerate(kept)]
+    for sequence in first:
+        engine.submit(sequence)
+    engine.until_idle()
+    assert engine._cache.count == 4
+    long, after, longer = Count(9, 8, kept[0]), Count(5, 1, kept[1]), Count(1, 9, kept[2])
+    for sequence in (long, after):
+        engine.submit(sequence)
+        engine.until_idle()
+        assert engine._cache.count == 1
+    for sequence in (*first, long, after):
+        assert sequence.result() == sequence.alone()
+    engine.submit(longer)
+    engine.until_idle()
+    with pytest.raises(DeviceMemoryError, match="1 places of 9"):
+        longer.result()
+
+
 def test_a_device_lost_again_and_again_ends_with_the_error() -> None:
     engine = ByHand(Runner(lose_after=3), rebuild=lambda: Runner(lose_after=3))
     sequence = Count(1, 50)

@@ -10,9 +10,12 @@ import numpy as np
 import pytest
 
 from oscine import ops
+from oscine.engine.scheduler import Engine
+from oscine.engine.sequence import EncoderInput
 from oscine.errors import DeviceError
 from oscine.models.parakeet.boost import phrase_tree
-from oscine.models.parakeet.decode import Decoder
+from oscine.models.parakeet.runner import ParakeetRunner
+from oscine.models.parakeet.sequences import ENCODED, Chunk
 from oscine.models.parakeet.weights import load_weights
 from oscine.ops import ARC, DECISION, NODE, TRACK, Boost, Linear, Memory, Track
 from oscine.ops.reference import Reference
@@ -124,12 +127,14 @@ def decode(backend: Any) -> Any:
     weights = load_weights(GOLDEN)
     config = replace(weights.config, layers=0)
     encoder = replace(weights.encoder, blocks=())
-    decoder = Decoder(replace(weights, config=config, encoder=encoder), backend)
+    engine = Engine(ParakeetRunner(replace(weights, config=config, encoder=encoder), backend))
     with np.load(GOLDEN / "golden.npz") as stored:
         encoded = stored["enc_out"]
-    decoder.take([encoded[:9], encoded[:4]])
-    tree = phrase_tree([((3, 4), 2.0)], decoder.config.labels)
-    return [one.emissions for one in decoder.decode(phrases=tree)]
+    tree = phrase_tree([((3, 4), 2.0)], config.labels)
+    chunks = [Chunk(EncoderInput(encoded[:n], ENCODED), phrases=tree) for n in (9, 4)]
+    for chunk in chunks:
+        engine.submit(chunk)
+    return [chunk.wait().emissions for chunk in chunks]
 
 
 @pytest.mark.gpu

@@ -12,10 +12,11 @@ import numpy as np
 
 from checks.report import Report, stages
 from oscine import ops
-from oscine.models.parakeet.decode import Decoder
-from oscine.models.parakeet.lines import Shape, TransducerLines
-from oscine.models.parakeet.model import frame_labels, joint_logits
-from oscine.models.parakeet.request import Decoded, Span, initial_track
+from oscine.engine.scheduler import Engine
+from oscine.engine.sequence import EncoderInput
+from oscine.models.parakeet.model import frame_labels, joint_logits, project_encoder
+from oscine.models.parakeet.runner import ParakeetRunner
+from oscine.models.parakeet.sequences import ENCODED, Chunk, Decoded, rules_of
 from oscine.models.parakeet.weights import ParakeetWeights
 from oscine.ops import Backend
 
@@ -25,16 +26,44 @@ if TYPE_CHECKING:
 NETWORK, LOGITS, SECONDS = 1e-4, 2e-3, 1e-5
 
 
-class Loop(TransducerLines):
-    """The transducer's loop, a step at a time."""
+class Loop:
+    """The transducer's loop over one sequence of frames, a step at a time."""
 
-    def __init__(self, decoder: Decoder, frames: int) -> None:
-        assert decoder.transducer is not None
-        super().__init__(decoder, Shape(1, frames), decoder.transducer)
+    def __init__(self, weights: ParakeetWeights, backend: Backend, frames: int) -> None:
+        config = weights.config
+        self.backend, self.config, self.frames = backend, config, frames
+        self.w = ops.upload(backend, weights.transducer)
+        halves, self.room = (1, config.predictor_layers, 2, config.predictor), 4 * frames
+        self.memory = ops.Memory(
+            backend.zeros(halves), backend.zeros(halves), backend.zeros((1, config.joint))
+        )
+        self.track = ops.Track(
+            backend.zeros((1,), ops.TRACK), backend.zeros((1, self.room), ops.DECISION)
+        )
+        self.rules = backend.upload(rules_of(config))
+        self.projected = backend.zeros((frames, config.joint))
+
+    def project(self, encoded: np.ndarray) -> None:
+        """Begin with an encoding [T, d]."""
+        slot = self.backend.zeros(encoded.shape)
+        self.backend.write(slot, encoded)
+
+        def trace() -> None:
+            projected = project_encoder(self.backend, self.w, slot)
+            self.backend.keep(projected, self.projected)
+
+        self.backend.record(trace, name="check").run()
+
+    def state(self) -> np.ndarray:
+        """The state row of its beginning."""
+        row = np.zeros(1, ops.TRACK)
+        row["token"], row["fresh"] = self.config.blank, 1
+        row["length"], row["limit"] = self.frames, self.room
+        return row
 
     def recorded(self, block: int, pick: bool) -> ops.Plan:
         """A plan of one step over so many frames."""
-        backend = self.decoder.backend
+        backend = self.backend
 
         def trace() -> None:
             scores = joint_logits(backend, self.w, self.projected, self.memory, self.track, block)
@@ -48,16 +77,16 @@ def check_decoding(case: Case, backend: Backend, report: Report) -> set[str]:
     """All arrays after the encoder; names of those that were compared."""
     if case.weights.transducer is None:
         return check_ctc(case, backend, report)
-    decoder = Decoder(case.weights, backend)
-    compared = check_networks(case, decoder, report) | check_first_logits(case, decoder, report)
+    compared = check_networks(case, backend, report) | check_first_logits(case, backend, report)
     for name in (name for name in case.arrays if "trace" in name and name != "trace_logits"):
         most = int(name.partition("maxsym")[2] or case.weights.config.most_symbols)
         config = replace(case.weights.config, most_symbols=most)
-        found = decoded(replace(case.weights, config=config), case.arrays["enc_out"], backend)
+        encoded = EncoderInput(case.arrays["enc_out"], ENCODED)
+        found = decoded(replace(case.weights, config=config), encoded, backend)
         report.same(name, trace_of(found, case.weights), case.arrays[name].tolist())
         compared.add(name)
-    decoder.encode([case.arrays["mel"]])
-    emissions, second = decoder.decode()[0].emissions, case.weights.config.frame_seconds
+    emissions = decoded(case.weights, EncoderInput(case.arrays["mel"]), backend).emissions
+    second = case.weights.config.frame_seconds
     report.same("tokens", [e.token for e in emissions], case.arrays["tokens"].tolist())
     starts, ends = [e.frame for e in emissions], [e.frame + e.duration for e in emissions]
     for name, frames in (("token_start_s", starts), ("token_end_s", ends)):
@@ -65,11 +94,10 @@ def check_decoding(case: Case, backend: Backend, report: Report) -> set[str]:
     return compared | {"tokens", "token_start_s", "token_end_s"}
 
 
-def decoded(weights: ParakeetWeights, encoded: np.ndarray, backend: Backend) -> Decoded:
-    """What an encoding says."""
-    decoder = Decoder(weights, backend)
-    decoder.take([encoded])
-    return decoder.decode()[0]
+def decoded(weights: ParakeetWeights, audio: EncoderInput, backend: Backend) -> Decoded:
+    """What a mel or an encoding says."""
+    chunk = Chunk(audio)
+    return Engine(ParakeetRunner(weights, backend)).submit(chunk).wait()
 
 
 def trace_of(found: Decoded, weights: ParakeetWeights) -> list[list[int]]:
@@ -91,9 +119,8 @@ def forced(loop: Loop, tokens: np.ndarray) -> dict[str, np.ndarray]:
 
     pred_lstm [N, P], pred_proj [N, J], joint_logits [T, N, V + 1 + n]; pred_state_h and _c [Y, P].
     """
-    backend, frames = loop.decoder.backend, loop.shape.frames
-    plan, row = loop.recorded(frames, pick=False), np.zeros(1, ops.TRACK)
-    row["length"], row["fresh"] = frames, 1
+    backend = loop.backend
+    plan, row = loop.recorded(loop.frames, pick=False), loop.state()
     hidden, projected, logits = [], [], []
     for token in tokens:
         row["token"] = token
@@ -115,11 +142,11 @@ def forced(loop: Loop, tokens: np.ndarray) -> dict[str, np.ndarray]:
     }
 
 
-def check_networks(case: Case, decoder: Decoder, report: Report) -> set[str]:
+def check_networks(case: Case, backend: Backend, report: Report) -> set[str]:
     """Prediction and joint network over forced labels."""
     golden = case.arrays
-    loop = Loop(decoder, len(golden["enc_proj"]))
-    decoder.backend.write(loop.projected, golden["enc_proj"])
+    loop = Loop(case.weights, backend, len(golden["enc_proj"]))
+    backend.write(loop.projected, golden["enc_proj"])
     found = forced(loop, golden["pred_tokens"])
     found["joint_logits"] = found["joint_logits"][golden["joint_frames"]]
     for name, array in found.items():
@@ -137,24 +164,19 @@ def check_joint(
     """One of many files of the same weights: its joint network over the golden encoding."""
     own = f"_{key}" if f"joint_logits_{key}" in arrays else ""
     encoded, name = arrays[f"enc_out{own}"], f"joint_logits{own}"
-    loop = Loop(Decoder(weights, backend), len(encoded))
-    backend.write(loop.encoded, encoded)
-    loop.project.run()
+    loop = Loop(weights, backend, len(encoded))
+    loop.project(encoded)
     logits = forced(loop, arrays["tokens"])["joint_logits"]
     report.array(f"{key}: {name}", logits, arrays[name], LOGITS)
     return {name}
 
 
-def check_first_logits(case: Case, decoder: Decoder, report: Report) -> set[str]:
+def check_first_logits(case: Case, backend: Backend, report: Report) -> set[str]:
     """The logits of the first decisions, from the golden encoding."""
-    golden, backend, config = case.arrays, decoder.backend, decoder.config
-    frames = len(golden["enc_out"])
-    loop = Loop(decoder, frames)
-    backend.write(loop.encoded, golden["enc_out"])
-    span = Span(0, 0, frames)
-    rows = initial_track([span], 1, frames, loop.room, config.blank)
-    backend.write(loop.track.rows, rows)
-    loop.project.run()
+    golden = case.arrays
+    loop = Loop(case.weights, backend, len(golden["enc_out"]))
+    backend.write(loop.track.rows, loop.state())
+    loop.project(golden["enc_out"])
     with stages() as seen:
         loop.recorded(1, pick=True).run(len(golden["trace_logits"]))
     report.array("trace_logits", seen["joint.logits"], golden["trace_logits"], LOGITS)
@@ -163,7 +185,7 @@ def check_first_logits(case: Case, decoder: Decoder, report: Report) -> set[str]
 
 def check_ctc(case: Case, backend: Backend, report: Report) -> set[str]:
     """Labels of frames and their runs."""
-    golden, decoder = case.arrays, Decoder(case.weights, backend)
+    golden = case.arrays
     head = ops.upload(backend, case.weights.ctc)
     encoded, out = (
         backend.zeros(golden["enc_out"].shape),
@@ -177,8 +199,7 @@ def check_ctc(case: Case, backend: Backend, report: Report) -> set[str]:
     backend.record(trace, name="check").run()
     ids = backend.read(out)[:, 0].astype(int).tolist()
     report.same("ctc_frame_argmax", ids, golden["ctc_frame_argmax"].tolist())
-    decoder.encode([golden["mel"]])
-    emissions = decoder.decode()[0].emissions
+    emissions = decoded(case.weights, EncoderInput(golden["mel"]), backend).emissions
     report.same("ctc_tokens", [e.token for e in emissions], golden["ctc_tokens"].tolist())
     starts, ends = [e.frame for e in emissions], [e.frame + e.duration for e in emissions]
     report.same("ctc_start_frame", starts, golden["ctc_start_frame"].tolist())

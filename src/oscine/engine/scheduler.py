@@ -296,12 +296,23 @@ class Engine(Generic[R]):
                 self._reserve(needed, pinned, sequence)
         except DeviceMemoryError as problem:
             if not slots.taken:
-                raise
+                self._reserve_alone(sequence)
+                return True
             if needed <= self.most_slots:
                 self.most_slots = slots.taken
                 log.warning("%s; going on with %d side by side", problem, self.most_slots)
             return False
         return True
+
+    def _reserve_alone(self, sequence: Sequence[Any]) -> None:
+        """Memory for one sequence, where that for others before it is in the way.
+
+        Raises DeviceMemoryError.
+        """
+        self._batches.clear()
+        self._slots, self._cache = Slots(0), EncoderCache(0)
+        self.runner.release(1, 1)
+        self._reserve(sequence.rows, 1, sequence)
 
     def _reserve(self, slots: int, places: int, sequence: Sequence[Any]) -> None:
         """Memory for that many, or for as many as there are if these are more."""

@@ -136,7 +136,7 @@ class DecodingOptions(WordOptions, FallbackThresholds):
     batch_size: Batch = option(
         None, whole_or("auto", MOST_WINDOWS),
         f"Windows decoded side by side, up to {MOST_WINDOWS}; auto: what fits.", Group.MODEL,
-        metavar="N", default_text="1")
+        metavar="N", default_text="1; with Parakeet auto")
 
     language: str | None = option(
         None, _language, "Code, tag, English or own name, or auto.", Group.AUDIO,

@@ -1,16 +1,18 @@
-"""Words that are said, and a decoder that hears them as far as they lie in its window."""
+"""Words that are said, and a script in place of a network that knows those of its window."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import numpy as np
 import pytest
 
+from oscine.engine.runner import Arrays, Look, Seat
 from oscine.models.parakeet.config import ParakeetConfig
-from oscine.models.parakeet.request import Decoded, Emission, no_decisions
+from oscine.models.parakeet.sequences import Chunk, Decoded, Emission, no_decisions
 from oscine.models.parakeet.words import Spoken, Token
+from oscine.ops.reference import Reference
 from oscine.text.pieces import Pieces
 
 FACTOR = 8
@@ -34,38 +36,33 @@ def said(number: int, start: int, *more: int, capital: bool = False) -> Spoken:
 
 
 class Hearing:
-    """An engine that hears the words of `truth` that begin and end inside a window.
+    """It knows the words of `truth` that begin and end inside a chunk.
 
-    A window that begins or ends within a word hears a piece of it; its first word it writes with a
-    capital. `deaf`: mel frames of words that are heard only in windows that do not begin with a
+    A chunk that begins or ends within a word has a piece of it; its first word is written with a
+    capital. `deaf`: mel frames of words that are known only in chunks that do not begin with a
     whole encoder frame of the recording, as a model does that skips speech.
+
+    Chunks wait until the next turn, which ends all of them as one batch.
     """
 
     def __init__(self, truth: Sequence[Spoken], deaf: tuple[int, int] = (0, 0)) -> None:
-        self.config, self.device = CONFIG, "script"
-        self.timings: dict[str, float] = {}
         self.truth, self.deaf = truth, deaf
-        self.batches: list[list[tuple[int, int]]] = []
+        self.waiting: list[Chunk] = []
+        self.batches: list[list[Chunk]] = []
 
-    def encode(self, mels: Sequence[Any], band: Any = None) -> Any:
-        self.batches.append([(int(mel[0, 0]), int(mel[0, 0]) + len(mel)) for mel in mels])
-        return tuple(-(-len(mel) // FACTOR) for mel in mels)
+    def submit(self, chunk: Any) -> None:
+        self.waiting.append(chunk)
 
-    def encoded(self) -> Any:
-        raise NotImplementedError
+    def turn(self) -> None:
+        if self.waiting:
+            self.batches.append(self.waiting)
+            self.waiting = []
+            for chunk in self.batches[-1]:
+                chunk.finish(self.answer(chunk))
 
-    def hears_phrases(self) -> bool:
-        return True
-
-    def trace(self) -> dict[str, tuple[int, float]]:
-        return {}
-
-    def decode(
-        self, spans: Any = None, phrases: Any = None, carry: bool = False, check: Any = None
-    ) -> tuple[Decoded, ...]:
-        if check is not None:
-            check(0, 1)
-        return tuple(self.heard(low, high) for low, high in self.batches[-1])
+    def answer(self, chunk: Chunk) -> Decoded:
+        low = int(chunk.audio.features[0, 0])
+        return self.heard(low, low + len(chunk.audio.features))
 
     def heard(self, low: int, high: int) -> Decoded:
         emissions = []
@@ -82,6 +79,45 @@ class Hearing:
                 frame = (token.start - low) // FACTOR
                 emissions.append(Emission(id, frame, 2, token.probability))
         return Decoded(tuple(emissions), no_decisions(), None)
+
+
+class Scripted:
+    """A runner whose only lane is a script's."""
+
+    encode_batch, takes_phrases = 2, True
+    stage, burst, width, most, looks_first = "decode", 0, 1, 4, False
+
+    def __init__(self, script: Hearing) -> None:
+        self.script = script
+        self.config, self.device, self.backend = CONFIG, "script", Reference()
+        self.timings: dict[str, float] = {}
+
+    def check(self, sequence: Any) -> None:
+        """The script takes anything."""
+
+    def lane(self, key: Any) -> Any:
+        return self
+
+    def reserve(self, slots: int, places: int, sequence: Any) -> None:
+        """There is room for any number."""
+
+    def release(self, slots: int, places: int) -> None:
+        """Likewise."""
+
+    def encode(self, inputs: Any, places: Any) -> None:
+        """The script needs no encodings."""
+
+    def start(self, seats: Sequence[Seat]) -> None:
+        """All is in the script."""
+
+    def outputs(self, rows: int, seats: Sequence[Seat]) -> tuple[Any, ...]:
+        return ()
+
+    def collect(self, looks: Sequence[Look], arrays: Arrays) -> Iterator[Seat]:
+        for seat, _ in looks:
+            assert isinstance(seat.sequence, Chunk)
+            seat.sequence.finish(self.script.answer(seat.sequence))
+            yield seat
 
 
 class Numbered:

@@ -19,7 +19,7 @@ from hypothesis import strategies as st
 from oscine import ops
 from oscine.models.parakeet.boost import Phrases, phrase_tree
 from oscine.models.parakeet.model import project_encoder, transducer_step
-from oscine.models.parakeet.request import rules_of
+from oscine.models.parakeet.sequences import rules_of
 from oscine.models.parakeet.weights import ParakeetWeights
 from oscine.ops import ARC, DECISION, NODE, TRACK, Boost, Memory, Track
 from oscine.ops.reference import Reference

@@ -15,13 +15,12 @@ from hypothesis import strategies as st
 from oscine.audio.speech import Speech
 from oscine.audio.timeline import Held, Timeline
 from oscine.audio.vad import CHUNK, Span, VadOptions
-from oscine.errors import Cancelled, DeviceMemoryError
+from oscine.errors import Cancelled
 from oscine.models.parakeet.chunks import Lengths, Passage, Window, plan
-from oscine.models.parakeet.pipeline import Parakeet
-from oscine.models.parakeet.request import Decoded, Emission, no_decisions
+from oscine.models.parakeet.sequences import Chunk, Decoded, Emission, no_decisions
 from oscine.models.parakeet.words import Spoken, TextSide
 
-from .conftest import FACTOR, GO_ON, SPELLING, STOP, Hearing, Numbered, said
+from .conftest import CONFIG, FACTOR, GO_ON, SPELLING, STOP, Hearing, Numbered, said
 
 SHORT = Lengths(whole=1500, chunk=1000, overlap=300)
 
@@ -65,28 +64,27 @@ def story(count: int, seed: int = 0, *, repeats: bool = False) -> list[Spoken]:
 
 
 class Plain(Passage):
-    """The engine tells windows by their first number, so nothing is normalised."""
+    """The script tells windows by their first number, so nothing is normalised."""
 
     def mel(self, window: Window) -> Any:
         return self.features.rows(*window)
 
 
 def passage(
-    engine: Any,
+    script: Hearing,
     frames: int,
     speech: Speech | None = None,
     batch: int = 1,
     check: Any = None,
     kind: type[Passage] = Plain,
 ) -> Passage:
-    model = Parakeet(engine, SPELLING, "script")
     silent = Timeline.identity(frames * 160)
     everything = Speech(frames / 100, frames * 160, None, None, silent, Held("x", np.zeros(0)))
     features: Any = Numbered(frames)
-    text = TextSide(SPELLING, engine.config, multilingual=False)
+    text = TextSide(SPELLING, CONFIG, multilingual=False)
     return kind(
-        model.run, text, SHORT, speech or everything, features, None, batch,
-        check or (lambda *_: None),
+        script.submit, text, SHORT, speech or everything, features, None, batch,
+        check or script.turn,
     )  # fmt: skip
 
 
@@ -95,12 +93,12 @@ def passage(
 def test_pieces_give_what_the_whole_gives(seed: int, batch: int) -> None:
     words = story(900, seed, repeats=seed == 5)
     frames = words[-1][-1].end + 50
-    engine = Hearing(words)
+    script = Hearing(words)
     assert frames > 20 * SHORT.whole
     told: list[int] = []
-    found = list(passage(engine, frames, batch=batch).words(0, frames, told.append))
+    found = list(passage(script, frames, batch=batch).words(0, frames, told.append))
     assert found == words
-    assert max(map(len, engine.batches)) == batch
+    assert max(map(len, script.batches)) == batch
     assert told == sorted(told)
 
 
@@ -128,12 +126,12 @@ def test_speech_without_words_is_heard_once_more(batch: int) -> None:
     frames = words[-1][-1].end + 20
     windows = plan(0, frames, SHORT, FACTOR)
     low, high = windows[2][1] + 40, windows[4][0] - 40  # what no other window hears
-    engine = Hearing(words, (low, high))
-    deafened = list(passage(engine, frames, batch=batch).words(0, frames, lambda _: None))
+    script = Hearing(words, (low, high))
+    deafened = list(passage(script, frames, batch=batch).words(0, frames, lambda _: None))
     missing = [word for word in words if low <= word[0].start < high]
     assert deafened == [word for word in words if word not in missing]
     assert len(missing) > 3
-    one = passage(engine, frames, heard(frames), batch)
+    one = passage(script, frames, heard(frames), batch)
     found = list(one.words(0, frames, lambda _: None))
     assert [plain(word) for word in found] == [plain(word) for word in words]
     for word, true in zip(found, words, strict=True):
@@ -149,12 +147,8 @@ class Deaf(Hearing):
         super().__init__([])
         self.mels: list[Any] = []
 
-    def encode(self, mels: Any, band: Any = None) -> Any:
-        self.mels += mels
-        self.batches.append([(0, len(mel)) for mel in mels])
-        return tuple(-(-len(mel) // FACTOR) for mel in mels)
-
-    def heard(self, low: int, high: int) -> Decoded:
+    def answer(self, chunk: Chunk) -> Decoded:
+        self.mels.append(chunk.audio.features)
         alone = abs(float(np.mean(self.mels[-1]))) < 1e-3
         said = (Emission(4, 2, 2, 0.9),) if alone else ()
         return Decoded(said, no_decisions(), None)
@@ -174,21 +168,21 @@ def test_a_recording_that_is_one_window_is_heard_once_more_without_its_silence(
     frames: int, low: int, high: int
 ) -> None:
     """A second time with the very same frames would give the very same nothing."""
-    engine = Deaf()
-    one = passage(engine, frames, surrounded(frames, low, high), kind=Passage)
+    script = Deaf()
+    one = passage(script, frames, surrounded(frames, low, high), kind=Passage)
     (word,) = one.words(0, frames, lambda _: None)
     assert (word[0].start, word[0].id) == (low + 2 * FACTOR, 4)
-    assert [len(mel) for mel in engine.mels] == [frames, high - low]
+    assert [len(mel) for mel in script.mels] == [frames, high - low]
     assert one.again > 1 and one.found_again == 1
-    assert np.allclose(np.std(engine.mels[1], axis=0, ddof=1), 1, atol=1e-3)
+    assert np.allclose(np.std(script.mels[1], axis=0, ddof=1), 1, atol=1e-3)
 
 
 def test_what_would_be_the_same_is_not_heard_once_more() -> None:
     for start, frames in ((0, 260), (0, 900), (100, 260)):
-        engine = Deaf()
-        one = passage(engine, frames, heard(frames), kind=Passage)
+        script = Deaf()
+        one = passage(script, frames, heard(frames), kind=Passage)
         assert list(one.words(start, frames, lambda _: None)) == []
-        windows = [len(mel) for mel in engine.mels]
+        windows = [len(mel) for mel in script.mels]
         assert len(windows) == len(set(windows)) == (2 if start else 1)
         assert (one.again > 0) == (start > 0) and one.found_again == 0
 
@@ -197,10 +191,10 @@ def test_what_would_be_the_same_is_not_heard_once_more() -> None:
 def test_no_window_is_decoded_twice(frames: int, low: int, length: int, words: int) -> None:
     low = min(low, frames - 110)
     high = min(frames, low + 110 + length)
-    engine = Hearing([said(n, 24 + 104 * n) for n in range(words)])
-    one = passage(engine, frames, surrounded(frames, low, high))
+    script = Hearing([said(n, 24 + 104 * n) for n in range(words)])
+    one = passage(script, frames, surrounded(frames, low, high))
     list(one.words(0, frames, lambda _: None))
-    assert len(one.decoded) == sum(map(len, engine.batches))
+    assert len(one.decoded) == sum(map(len, script.batches))
 
 
 def plain(word: Spoken) -> list[int]:
@@ -215,30 +209,19 @@ def test_nothing_is_found_twice_where_there_is_nothing() -> None:
     assert one.found_again == 0
 
 
-def test_a_device_without_room_is_given_less() -> None:
-    class Small(Hearing):
-        def encode(self, mels: Any, band: Any = None) -> Any:
-            if len(mels) > 2:
-                raise DeviceMemoryError("small", "no room")
-            return super().encode(mels, band)
-
-    words = story(200)
-    frames = words[-1][-1].end
-    engine = Small(words)
-    assert list(passage(engine, frames, batch=8).words(0, frames, lambda _: None)) == words
-    assert max(map(len, engine.batches)) == 2
-
-
 def test_cancelled_between_pieces() -> None:
     words = story(300)
     frames = words[-1][-1].end
-    engine = Hearing(words)
+    script = Hearing(words)
 
-    def check(*_: int) -> None:
-        if len(engine.batches) > 2:
+    def check() -> None:
+        if len(script.batches) > 2:
             raise Cancelled("enough")
+        script.turn()
 
     found: list[Spoken] = []
     with pytest.raises(Cancelled):
-        found.extend(passage(engine, frames, check=check).words(0, frames, lambda _: None))
-    assert len(engine.batches) == 3
+        found.extend(passage(script, frames, check=check).words(0, frames, lambda _: None))
+    assert len(script.batches) == 3
+    (left,) = script.waiting  # what was submitted is given up
+    assert left.cancelled()

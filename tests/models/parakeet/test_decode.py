@@ -16,13 +16,25 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from oscine import ops
+from oscine.engine.scheduler import Engine
+from oscine.engine.sequence import EncoderInput
 from oscine.errors import DeviceMemoryError, NonFiniteError, UsageError
-from oscine.models.parakeet import lines
+from oscine.models.parakeet import lanes
 from oscine.models.parakeet.boost import Phrases, phrase_tree
 from oscine.models.parakeet.config import ParakeetConfig
-from oscine.models.parakeet.decode import Decoder
+from oscine.models.parakeet.encoder import MOST_SHAPES, Shape
+from oscine.models.parakeet.lanes import TransducerLane
+from oscine.models.parakeet.memory import Size
 from oscine.models.parakeet.model import joint_logits
-from oscine.models.parakeet.request import Decoded, Span, collapse
+from oscine.models.parakeet.runner import ParakeetRunner
+from oscine.models.parakeet.sequences import (
+    ENCODED,
+    Carried,
+    Chunk,
+    Decoded,
+    Span,
+    collapse,
+)
 from oscine.models.parakeet.weights import (
     Cell,
     EncoderWeights,
@@ -111,12 +123,29 @@ def sound(seed: int, *lengths: int) -> list[Any]:
     return [rng.standard_normal((length, 8)).astype(np.float32) for length in lengths]
 
 
+def chunk(encoded: Any, span: Span | None = None, **how: Any) -> Chunk:
+    """Of encodings [T, d]; of none, a span of none."""
+    if not len(encoded):
+        encoded, span = np.zeros((1, encoded.shape[1]), np.float32), (0, 0)
+    return Chunk(EncoderInput(encoded, ENCODED), span, **how)
+
+
+def engine_of(weights: ParakeetWeights, backend: Any = None) -> Engine[ParakeetRunner]:
+    return Engine(ParakeetRunner(weights, backend or Reference()))
+
+
+def decoded(engine: Engine[ParakeetRunner], chunks: Sequence[Chunk]) -> list[Decoded]:
+    """What the chunks say, all submitted before the first is waited for."""
+    for each in chunks:
+        engine.submit(each)
+    return [each.wait() for each in chunks]
+
+
 def decode(
     weights: ParakeetWeights, encoded: Sequence[Any], backend: Any = None, **how: Any
-) -> Any:
-    decoder = Decoder(weights, backend or Reference())
-    decoder.take(encoded)
-    return decoder.decode(**how)
+) -> list[Decoded]:
+    """What each of the encodings says, side by side."""
+    return decoded(engine_of(weights, backend), [chunk(each, **how) for each in encoded])
 
 
 def trace_of(found: Decoded) -> list[tuple[int, ...]]:
@@ -127,11 +156,11 @@ def trace_of(found: Decoded) -> list[tuple[int, ...]]:
 @contextmanager
 def block_of(frames: int) -> Iterator[None]:
     """Plans recorded inside look at so many frames in a step."""
-    before, lines.BLOCK = lines.BLOCK, frames
+    before, lanes.BLOCK = lanes.BLOCK, frames
     try:
         yield
     finally:
-        lines.BLOCK = before
+        lanes.BLOCK = before
 
 
 # -- the definition, one frame at a time ----------------------------------------------------------
@@ -223,12 +252,13 @@ def test_lines_side_by_side_say_what_the_definition_says_of_each(problem: Any, b
 @settings(max_examples=40, deadline=None)
 def test_pieces_carried_on_say_what_the_whole_says(problem: Any, cuts: list[int]) -> None:
     weights, (encoded, *_), tree = problem
-    decoder, carried, pieces = Decoder(weights, Reference()), None, []
-    decoder.take([encoded])
-    (whole,) = decoder.decode(phrases=tree)
+    engine, pieces = engine_of(weights), []
+    carried: Carried | None = None
+    audio = chunk(encoded).audio
+    (whole,) = decoded(engine, [chunk(encoded, phrases=tree)])
     bounds = sorted({0, len(encoded), *(min(cut, len(encoded)) for cut in cuts)})
     for start, stop in pairwise(bounds):
-        (piece,) = decoder.decode([Span(0, start, stop, carried)], tree, carry=True)
+        (piece,) = decoded(engine, [Chunk(audio, (start, stop), tree, carried, carry=True)])
         carried = piece.carried
         pieces += [(frame + start, *rest) for frame, *rest in trace_of(piece)]
     assert pieces == trace_of(whole)
@@ -339,17 +369,16 @@ def test_a_batch_from_mels_is_encoded_and_decoded(backend: Any, case: str) -> No
     weights, arrays, _ = golden(case)
     if weights.config.width // weights.config.heads % 4 and not isinstance(backend, Reference):
         pytest.skip("the kernels of attention take heads of a multiple of four")
-    decoder = Decoder(weights, backend)
-    mel = np.asarray(arrays["mel"])
-    lengths = -(-100 // weights.config.factor), len(arrays["enc_out"])
-    assert decoder.encode([mel[:100], mel]) == lengths
-    encoded = decoder.encoded()
-    assert tuple(len(x) for x in encoded) == lengths
-    assert np.abs(encoded[1] - arrays["enc_out"]).max() < 1e-3
+    engine, mel = engine_of(weights, backend), np.asarray(arrays["mel"])
+    encoded = engine.runner.encoded(EncoderInput(mel))
+    assert encoded.shape == arrays["enc_out"].shape
+    assert np.abs(encoded - arrays["enc_out"]).max() < 1e-3
     tokens = arrays["ctc_tokens" if case == "parakeet_ctc" else "tokens"].tolist()
-    assert [e.token for e in decoder.decode()[1].emissions] == tokens
-    (alone,) = decoder.decode([Span(1, 0, len(arrays["enc_out"]))])
-    assert [e.token for e in alone.emissions] == tokens
+    whole = EncoderInput(mel)
+    chunks = [Chunk(EncoderInput(mel[:100])), Chunk(whole), Chunk(whole, (0, len(encoded)))]
+    _, *found = decoded(engine, chunks)
+    for each in found:
+        assert [e.token for e in each.emissions] == tokens
 
 
 # -- phrases --------------------------------------------------------------------------------------
@@ -451,45 +480,47 @@ def test_more_labels_than_there_is_room_for(backend: Any) -> None:
     weights, encoded = network(2, most=10, blank=-50), sound(2, 30, 3)
     found = decode(weights, encoded, backend)
     assert [len(one.decisions) for one in found] == [300, 30]
-    assert len(found[0].decisions) > lines.Shape(2, 30).frames * 2 + 16
+    assert len(found[0].decisions) > Size(frames=32).room
     assert trace_of(found[0]) == naive(weights, encoded[0])[0]
 
 
 def test_what_is_asked_for_must_be_there() -> None:
-    decoder = Decoder(network(1), Reference())
-    with pytest.raises(ValueError, match="nothing has been encoded"):
-        decoder.decode()
-    with pytest.raises(UsageError, match="a mel must be"):
-        decoder.encode([np.zeros((10, 9), np.float32)])
-    decoder.take(sound(1, 5))
-    for span in (Span(1, 0, 5), Span(0, 3, 6), Span(0, 4, 3)):
+    engine = engine_of(network(1))
+    for mel in (np.zeros((10, 9)), np.zeros((0, 8)), np.zeros(8)):
+        with pytest.raises(UsageError, match="a mel must be"):
+            decoded(engine, [Chunk(EncoderInput(mel.astype(np.float32)))])
+    with pytest.raises(UsageError, match="an encoding must be"):
+        decoded(engine, [Chunk(EncoderInput(np.zeros((5, 9), np.float32), ENCODED))])
+    (encoded,) = sound(1, 5)
+    for span in ((0, 6), (4, 3), (-1, 2)):
         with pytest.raises(UsageError, match="no such encoded frames"):
-            decoder.decode([span])
+            decoded(engine, [chunk(encoded, span)])
     with pytest.raises(UsageError, match="has no ctc head"):
-        Decoder(network(1), Reference(), head="ctc")
+        ParakeetRunner(network(1), Reference(), head="ctc")
 
 
 def test_a_check_may_stop_the_loop() -> None:
-    seen = []
+    engine, seen = engine_of(network(2, most=10, blank=-50)), []
 
-    def check(frames: int, of: int) -> None:
-        seen.append((frames, of))
+    def check() -> None:
+        seen.append(engine.running)
         if len(seen) == 2:
             raise KeyboardInterrupt
 
+    slow = chunk(np.tile(sound(2, 60)[0], (500, 1)))
+    engine.submit(slow)
     with pytest.raises(KeyboardInterrupt):
-        decode(network(2, most=10, blank=-50), sound(2, 60), check=check)
-    assert seen[0] == (0, 60) and 0 < seen[1][0] < 60
+        slow.wait(check)
+    (after,) = decoded(engine, [chunk(sound(2, 3)[0])])
+    assert len(after.decisions) == 30
+    assert engine.running == engine.waiting == 0
 
 
 @pytest.mark.gpu
 @pytest.mark.parametrize("layers", [1, 2])
 def test_a_step_is_a_dispatch_a_layer_and_four_more(gpu: Any, layers: int) -> None:
-    decoder = Decoder(network(1, (0, 1, 2), layers=layers), gpu)
-    decoder.take(sound(1, 5))
-    held = decoder.encoded_lines()
-    assert isinstance(held, lines.TransducerLines)
-    plan: Any = held.step(None)
+    lane = ParakeetRunner(network(1, (0, 1, 2), layers=layers), gpu).lane(None)
+    plan: Any = lane.step(1, ())
     assert [step.kernel for step in plan.dispatches] == [
         *["lstm"] * layers, "join", "gemm_rows", "label_scan", "label_pick",
     ]  # fmt: skip
@@ -510,25 +541,51 @@ class Tight(Reference):
 
 
 def test_where_memory_is_short_other_shapes_give_back_theirs() -> None:
-    backend, mel = Tight(), np.zeros((40, 8), np.float32)
-    decoder = Decoder(network(1), backend)
-    decoder.encode([mel])
+    backend, mel = Tight(), EncoderInput(np.zeros((40, 8), np.float32))
+    encoder = ParakeetRunner(network(1), backend).encoder
+    encoder.run([mel])
     backend.full = True
-    assert decoder.encode([mel, mel]) == (10, 10)
-    assert list(decoder.recorded) == [lines.Shape(2, 10)]
-    with pytest.raises(UsageError, match="no such encoded"):
-        decoder.decode([Span(2, 0, 1)])
+    assert encoder.run([mel, mel]).shape == Shape(2, 10)
+    assert len(encoder.passes) == 1
     backend.full = True
     backend.release = lambda *slots: None  # type: ignore[method-assign]
     with pytest.raises(DeviceMemoryError, match="no room"):
-        decoder.encode([mel, mel, mel])
-    with pytest.raises(ValueError, match="nothing has been encoded"):
-        decoder.decode()
+        encoder.run([mel, mel, mel])
+    assert len(encoder.passes) == 0
 
 
 def test_shapes_used_longest_ago_make_room() -> None:
-    decoder = Decoder(network(1), Reference())
-    for frames in range(1, 20):
-        decoder.take(sound(1, frames))
-    assert [shape.frames for shape in decoder.recorded] == list(range(8, 20))
-    assert {key[0] for key in decoder.encoders} <= set(decoder.recorded)
+    encoder = ParakeetRunner(network(1), Reference()).encoder
+    first = encoder.run([EncoderInput(np.zeros((4, 8), np.float32))])
+    for frames in range(2, 20):
+        encoder.run([EncoderInput(np.zeros((frames, 8), np.float32), ENCODED)])
+    assert len(encoder.passes) == MOST_SHAPES
+    assert encoder.run([EncoderInput(np.zeros((4, 8), np.float32))]) is not first
+
+
+def test_memory_that_cannot_grow_is_as_before() -> None:
+    backend = Tight()
+    runner = ParakeetRunner(network(1), backend)
+    lane, before, held = runner.lane(None), runner.memory.size, dict(runner.memory.buffers)
+    wanted = chunk(sound(1, 30)[0])
+    backend.full = True
+    with pytest.raises(DeviceMemoryError):
+        runner.reserve(4, 2, wanted)
+    assert runner.memory.size == before
+    assert all(runner.memory[name] is buffer for name, buffer in held.items())
+    backend.full = False
+    runner.reserve(4, 2, wanted)
+    assert runner.memory.size == Size(4, 2, 30)
+    assert isinstance(lane, TransducerLane)
+    held_bytes = sum(buffer.nbytes for buffer in runner.memory.buffers.values())
+    assert runner.bytes_held(runner.memory.size) == held_bytes
+    runner.release(1, 1)
+    assert runner.memory.size == Size(1, 1, 30)
+
+
+def test_memory_for_more_than_there_is_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(Reference, "room", lambda self: (1 << 40, 1 << 20))
+    runner = ParakeetRunner(network(1), Reference())
+    with pytest.raises(DeviceMemoryError, match="no room for"):
+        runner.reserve(4096, 1, chunk(sound(1, 30)[0]))
+    assert runner.memory.size == Size(1, 1, 1)

@@ -26,8 +26,7 @@ def load(case: str) -> Parakeet:
     """A model of which attention sees little, so that half a second around a frame is all."""
     model = oscine.load(GOLDENS / case, device="cpu")
     assert isinstance(model, Parakeet)
-    decoder: Any = model.decoder
-    decoder.config = replace(decoder.config, context=(3, 3))
+    model.runner.config = replace(model.runner.config, context=(3, 3))
     return model
 
 
@@ -86,7 +85,7 @@ def test_the_size_of_pieces_changes_nothing(size: int) -> None:
 def test_words_are_those_of_the_whole(case: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """Where all buffers are normalised alike, and hold all that a frame hangs on."""
     model, samples = load(case), audio(case)
-    n_mels = model.decoder.config.n_mels
+    n_mels = model.runner.config.n_mels
     statistics = Statistics.of([raw_log_mel(samples, n_mels)])
     monkeypatch.setattr(
         listening, "log_mel", lambda samples, n: statistics.normalised(raw_log_mel(samples, n))
@@ -124,8 +123,8 @@ def test_words_come_in_time_and_in_order(latency: float) -> None:
 
 def test_memory_does_not_grow() -> None:
     model = load("parakeet_ctc")
-    text = TextSide(model.spelling, model.decoder.config, model.multilingual)
-    listener = listening.Listener(model.run, text, 1.0, None)
+    text = TextSide(model.spelling, model.runner.config, model.multilingual)
+    listener = listening.Listener(model.engine.submit, text, 1.0, None)
     samples = audio("parakeet_ctc")
     most = 0
     for _ in range(8):

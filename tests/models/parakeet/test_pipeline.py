@@ -14,19 +14,20 @@ import pytest
 import oscine
 from oscine import backends
 from oscine.audio.io import decode as decode_audio
+from oscine.engine.sequence import EncoderInput
 from oscine.errors import Cancelled, DeviceError, DeviceLostError, UsageError
 from oscine.loading import EngineFactory
 from oscine.models.parakeet.chunks import Lengths
-from oscine.models.parakeet.decode import Decoder
 from oscine.models.parakeet.network import NETWORK
 from oscine.models.parakeet.pipeline import Parakeet, is_multilingual
+from oscine.models.parakeet.runner import ParakeetRunner
 from oscine.models.parakeet.weights import load_weights
 from oscine.models.parakeet.words import Token, spoken_words
 from oscine.ops.reference import Reference
 from oscine.text.pieces import Pieces
 from oscine.types import Word
 
-from .conftest import SPELLING, Hearing, said
+from .conftest import SPELLING, Hearing, Scripted
 
 ROOT = Path(__file__).resolve().parents[3]
 FOLDERS = (ROOT / "tests" / "goldens", ROOT.parent / "shared" / "oracles" / "asr-seed0")
@@ -63,7 +64,7 @@ def check_golden(folder: Path, device: str) -> None:
     rows = golden["hf_timestamps"]
     assert len(rows) == len(ids)
     # Upstream counts 80 ms a frame whatever the model; its last label may end after the recording.
-    frame, limit = 12.5 * model.decoder.config.factor, golden["mel_frames"]
+    frame, limit = 12.5 * model.runner.config.factor, golden["mel_frames"]
     labels = [
         Token(id, round(frame * row["start"]), min(round(frame * row["end"]), limit), 1.0)
         for id, row in zip(ids, rows, strict=True)
@@ -129,8 +130,9 @@ def test_matrices_are_held_as_asked_for(tdt: Parakeet, dtype: str) -> None:
         block.convolution.depthwise.weight, block.attention.bias_u,
     ):  # fmt: skip
         assert array.dtype == np.float32
-    decoder = Decoder(changed, Reference())
-    assert decoder.encode([np.zeros((80, decoder.config.n_mels), np.float32)]) == (10,)
+    runner = ParakeetRunner(changed, Reference())
+    mel = EncoderInput(np.zeros((80, runner.config.n_mels), np.float32))
+    assert runner.encoded(mel).shape == (10, runner.config.width)
 
 
 @pytest.mark.parametrize("samples", [1, 159, 160, 161, 1_000, 8_000, 15_999, 16_000])
@@ -203,7 +205,7 @@ def test_hotwords_change_what_is_heard(tdt: Parakeet, caplog: pytest.LogCaptureF
 
 
 def test_languages() -> None:
-    english = Parakeet(Hearing([]), SPELLING, "parakeet-english")
+    english = Parakeet(Scripted(Hearing([])), SPELLING, "parakeet-english")
     assert not english.multilingual
     frames = np.zeros(16_000, np.float32)
     assert english.transcribe(frames, language="en", vad_filter=False).language == "en"
@@ -211,7 +213,7 @@ def test_languages() -> None:
         english.transcribe(frames, language="de")
     spelling = Pieces.of([*SPELLING.names[:50], "\u2581gr\u00fc\u00df", "\u0434\u0430"])
     assert is_multilingual(spelling)
-    several = Parakeet(Hearing([]), spelling, "parakeet-v3")
+    several = Parakeet(Scripted(Hearing([])), spelling, "parakeet-v3")
     assert several.transcribe(frames, vad_filter=False).language == ""
     with pytest.raises(UsageError, match="parakeet-v3 finds the language itself"):
         several.transcribe(frames, language="en")
@@ -230,8 +232,7 @@ def test_five_minutes_in_pieces_are_what_they_are_in_one(
     """Attention sees five frames to each side, so all that a frame hangs on lies in an overlap."""
     model = oscine.load(FOLDERS[0] / case, device="cpu")
     assert isinstance(model, Parakeet)
-    decoder: Any = model.decoder
-    decoder.config = replace(decoder.config, context=(5, 5))
+    model.runner.config = replace(model.runner.config, context=(5, 5))
     rng = np.random.default_rng(0)
     parts = []
     for folder in ON_A_GPU:
@@ -259,46 +260,42 @@ def test_encode(tdt: Parakeet) -> None:
     np.testing.assert_allclose(tdt.encode(recording(folder)), expected, atol=1e-3)
 
 
-class Failing(Hearing):
-    """Loses its device at the second piece."""
+class Losing(ParakeetRunner):
+    """Loses its device at the second pass of the encoder."""
 
-    def encode(self, mels: Any, band: Any = None) -> Any:
-        if len(self.batches) == 1:
-            self.batches.append([])
-            raise DeviceLostError("script", "for a test")
-        rows = [np.repeat(np.arange(len(mel))[:, None], 4, axis=1) for mel in mels]
-        return super().encode(rows, band)
+    passes = 0
+
+    def encode(self, inputs: Any, places: Any) -> None:
+        self.passes += 1
+        if self.passes > 1:
+            raise DeviceLostError("a device", "for a test")
+        super().encode(inputs, places)
 
 
-def test_a_lost_device_is_replaced() -> None:
-    made: list[Hearing] = []
+def test_a_lost_device_is_replaced(tdt: Parakeet) -> None:
+    weights, lengths = load_weights(FOLDERS[0] / "parakeet_tdt"), Lengths(400, 400, 100)
+    one = decode_audio(recording(FOLDERS[0] / "parakeet_tdt")).samples
+    samples = np.tile(one, 3)
+    made: list[ParakeetRunner] = []
 
-    def rebuild() -> Hearing:
-        made.append(Whole([said(2, 16)]))
+    def rebuild() -> ParakeetRunner:
+        made.append(ParakeetRunner(weights, Reference()))
         return made[-1]
 
-    class Whole(Failing):
-        def encode(self, mels: Any, band: Any = None) -> Any:
-            return Hearing.encode(self, [np.zeros((len(mel), 4)) for mel in mels], band)
-
-    broken = Failing([])
-    broken.batches.append([])
-    model = Parakeet(broken, SPELLING, "script", rebuild)
-    result = model.transcribe(np.zeros(16_000, np.float32), vad_filter=False)
-    assert result.text == "w2"
-    assert len(made) == 1
-    assert model.decoder is made[0]
-    alone = Failing([])
-    alone.batches.append([])
+    expected = Parakeet(tdt.runner, tdt.spelling, "tdt", lengths=lengths)
+    losing = Parakeet(Losing(weights, Reference()), tdt.spelling, "tdt", rebuild, lengths)
+    for batch in (None, 3):
+        result = losing.transcribe(samples, vad_filter=False, batch_size=batch)
+        assert result.text == expected.transcribe(samples, vad_filter=False, batch_size=batch).text
+    assert len(made) == 1 and losing.runner is made[0]
+    alone = Parakeet(Losing(weights, Reference()), tdt.spelling, "tdt", lengths=lengths)
     with pytest.raises(DeviceLostError):
-        Parakeet(alone, SPELLING, "script").transcribe(
-            np.zeros(16_000, np.float32), vad_filter=False
-        )
+        alone.transcribe(samples, vad_filter=False)
 
 
 def test_cancelled_with_what_was_finished(tdt: Parakeet) -> None:
     one = decode_audio(recording(FOLDERS[0] / "parakeet_tdt")).samples
-    model = Parakeet(tdt.decoder, tdt.spelling, "tdt", lengths=Lengths(400, 400, 100))
+    model = Parakeet(tdt.runner, tdt.spelling, "tdt", lengths=Lengths(400, 400, 100))
     told: list[float] = []
     stream = model.stream(
         np.tile(one, 8), vad_filter=False, max_words=3, cancel=lambda: len(told) > 3,
@@ -330,7 +327,7 @@ def test_a_device_that_stays_lost_is_replaced_by_numpy(
 
     monkeypatch.setattr(backends, "open_gpu", open_gpu)
     folder = FOLDERS[0] / "parakeet_tdt"
-    lost = Decoder(load_weights(folder), Reference())
+    lost = ParakeetRunner(load_weights(folder), Reference())
     rebuild = EngineFactory(NETWORK, folder, "f32", "gpu:1", lost)
     again = rebuild()
     assert asked == ["gpu:1"]

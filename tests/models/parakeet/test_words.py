@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from oscine.models.parakeet.listen import Listener
-from oscine.models.parakeet.request import Emission
+from oscine.models.parakeet.sequences import Emission
 from oscine.models.parakeet.words import (
     Segmenter,
     Timing,

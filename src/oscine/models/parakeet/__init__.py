@@ -12,7 +12,7 @@ from oscine.models.parakeet.released import MODELS
 
 if TYPE_CHECKING:
     from oscine.family import Network
-    from oscine.models.parakeet.decode import Decoder
+    from oscine.models.parakeet.runner import ParakeetRunner
     from oscine.models.parakeet.weights import ParakeetWeights
     from oscine.weights import Checkpoint
 
@@ -23,7 +23,7 @@ def matches(checkpoint: Checkpoint) -> bool:
     return isinstance(target, str) or (isinstance(kind, str) and kind.startswith("parakeet"))
 
 
-def network() -> Network[ParakeetWeights, Decoder]:
+def network() -> Network[ParakeetWeights, ParakeetRunner]:
     """Imports what runs a Parakeet."""
     from oscine.models.parakeet.network import NETWORK
 

@@ -7,9 +7,9 @@ that each sees the frames that one piece of the whole length would.
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Generator, Iterator, Sequence
+from contextlib import closing
 from dataclasses import dataclass
-from functools import partial
 from itertools import pairwise
 
 import numpy as np
@@ -18,13 +18,14 @@ from numpy.typing import NDArray
 from oscine.audio.mel import FRAMES_PER_SECOND, SAMPLE_RATE
 from oscine.audio.mel_nemo import Statistics
 from oscine.audio.speech import Speech
-from oscine.errors import DeviceMemoryError
+from oscine.engine.sequence import EncoderInput
+from oscine.engine.steps import Steps, Submit, run_side_by_side
 from oscine.models.parakeet.boost import Phrases
 from oscine.models.parakeet.features import Features
 from oscine.models.parakeet.join import alike, joined
-from oscine.models.parakeet.request import Engine
+from oscine.models.parakeet.sequences import Chunk, Decoded
 from oscine.models.parakeet.words import Spoken, TextSide, spoken_words, tokens_of
-from oscine.models.resident import RunOnEngine
+from oscine.ops import Backend
 
 log = logging.getLogger(__name__)
 
@@ -40,7 +41,6 @@ class Lengths:
     overlap: int = 15 * FRAMES_PER_SECOND  # that two pieces share, at least
 
 
-AUTO_BATCH = 4  # pieces of two minutes at once that a GPU is given if nobody says how many
 MISSED = 1.0  # seconds of speech without a word that are listened to once more
 AROUND = 300  # frames around them that are heard too
 LONGEST_GAP = 30 * FRAMES_PER_SECOND  # of one window; longer gaps are several
@@ -61,28 +61,31 @@ def plan(start: int, end: int, lengths: Lengths, factor: int) -> list[Window]:
     return [(at, min(at + size, end)) for at in starts]
 
 
-def batch_size(wanted: int | str | None, device: str) -> int:
-    """How many pieces of a long recording are decoded side by side; auto: many on a GPU."""
+def batch_size(wanted: int | str | None, backend: Backend) -> int:
+    """How many pieces of a long recording are decoded side by side, as far as there is memory.
+
+    None and "auto": as many as gain. One keeps all cores of a CPU busy.
+    """
     if wanted in (None, "auto"):
-        return 1 if device == "NumPy" else AUTO_BATCH
+        return backend.good_batch if backend.runs_ahead else 1
     return int(wanted or 1)
 
 
 class Passage:
-    """One recording under way: `on_engine` runs what decodes its windows, `batch` at once."""
+    """One recording under way: `submit` has its windows decoded, `batch` of them at once."""
 
     def __init__(
         self,
-        on_engine: RunOnEngine[Engine],
+        submit: Submit,
         text: TextSide,
         lengths: Lengths,
         speech: Speech,
         features: Features,
         phrases: Phrases | None,
         batch: int,
-        check: Callable[..., None],
+        check: Callable[[], None],
     ) -> None:
-        self.on_engine, self.lengths = on_engine, lengths
+        self.submit, self.lengths = submit, lengths
         self.spelling, self.factor = text.spelling, text.config.factor
         self.context = text.config.context
         self.speech, self.features = speech, features
@@ -97,10 +100,9 @@ class Passage:
         windows = plan(start, end, self.lengths, self.factor)
         pending: list[Spoken] = []
         done = start  # frames before it are certain
-        size = self.batch
-        for at in range(0, len(windows), size):
-            report(windows[at][0])
-            for number, found in enumerate(self.decode(windows[at : at + size]), start=at):
+        report(start)
+        with closing(self.decode(windows)) as results:
+            for number, found in enumerate(results):
                 if number:
                     middle = (windows[number][0] + windows[number - 1][1]) // 2
                     half = self.lengths.overlap // 2
@@ -110,6 +112,7 @@ class Passage:
                     found = before + found
                 count, stop = len(found), end
                 if number + 1 < len(windows):
+                    report(windows[number + 1][0])
                     count, stop = self.certain(found, done, windows[number + 1][0] - AROUND)
                 yield from self.without_gaps(found[:count], done, stop, start)
                 pending, done = found[count:], stop
@@ -126,34 +129,18 @@ class Passage:
         stop = min([begin, *(word[0].start for word in words[count:])])
         return count, stop if stop - last > LONGEST_GAP else max(last, done)
 
-    def decode(self, windows: Sequence[Window]) -> list[list[Spoken]]:
-        """What windows say, side by side as far as the device has room for them."""
+    def decode(self, windows: Sequence[Window]) -> Generator[list[Spoken], None, None]:
+        """What each of the windows says, in order; `batch` of them are decoded side by side."""
         self.decoded.update(windows)
-        found: list[list[Spoken]] = []
-        while len(found) < len(windows):
-            part = windows[len(found) : len(found) + self.batch]
-            mels = [self.mel(window) for window in part]
-            try:
-                found += self.on_engine(partial(self.decode_together, part, mels))
-            except DeviceMemoryError as problem:
-                if len(part) == 1:
-                    raise
-                self.batch = len(part) // 2
-                log.warning("%s; going on with batches of %d", problem, self.batch)
-        return found
+        return run_side_by_side(self.submit, map(self.spoken, windows), self.batch, self.check)
 
-    def decode_together(
-        self, windows: Sequence[Window], mels: Sequence[NDArray[np.float32]], engine: Engine
-    ) -> list[list[Spoken]]:
-        """What windows say, in one batch; a mel [frames, n_mels] of each."""
-        self.check()
-        engine.encode(mels, self.context)
-        decoded = engine.decode(phrases=self.phrases, check=self.check)
-        spelling, factor = self.spelling, self.factor
-        return [
-            spoken_words(tokens_of(one.emissions, spelling, low, factor, high), spelling)
-            for one, (low, high) in zip(decoded, windows, strict=True)
-        ]
+    def spoken(self, window: Window) -> Steps[list[Spoken]]:
+        """The words of a window."""
+        audio = EncoderInput(self.mel(window), self.context)
+        found: Decoded = yield Chunk(audio, phrases=self.phrases)
+        low, high = window
+        tokens = tokens_of(found.emissions, self.spelling, low, self.factor, high)
+        return spoken_words(tokens, self.spelling)
 
     def mel(self, window: Window) -> NDArray[np.float32]:
         """Normalised features of a window, [frames, n_mels]."""
@@ -178,7 +165,7 @@ class Passage:
                 missed = self.spoken_seconds(*gap)
                 self.again += missed
                 log.info("%.1f s of speech without a word: heard once more", missed)
-        decoded = self.decode([window for _, window in again])
+        decoded = list(self.decode([window for _, window in again]))
         missing = [
             word
             for ((low, high), _), found in zip(again, decoded, strict=True)

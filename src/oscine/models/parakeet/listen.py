@@ -8,16 +8,17 @@ that goes on from where it was. Each buffer is normalised by itself, as upstream
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
-from functools import partial
 from typing import Any
 
 import numpy as np
 
 from oscine.audio.mel import HOP, SAMPLE_RATE
 from oscine.audio.mel_nemo import log_mel
+from oscine.engine.sequence import EncoderInput
+from oscine.engine.steps import Steps, Submit, run
 from oscine.models.listening import check_latency, updates
 from oscine.models.parakeet.boost import Phrases
-from oscine.models.parakeet.request import Carried, Emission, Engine, Span
+from oscine.models.parakeet.sequences import Carried, Chunk, Decoded, Emission
 from oscine.models.parakeet.words import (
     Spoken,
     TextSide,
@@ -26,7 +27,6 @@ from oscine.models.parakeet.words import (
     spoken_words,
     tokens_of,
 )
-from oscine.models.resident import RunOnEngine
 from oscine.types import Samples, Update, Word
 
 LATENCY = 2.0  # seconds
@@ -43,13 +43,9 @@ class Listener:
     """
 
     def __init__(
-        self,
-        on_engine: RunOnEngine[Engine],
-        text: TextSide,
-        latency: float,
-        phrases: Phrases | None,
+        self, submit: Submit, text: TextSide, latency: float, phrases: Phrases | None
     ) -> None:
-        self.on_engine, self.phrases = on_engine, phrases
+        self.submit, self.phrases = submit, phrases
         self.spelling, self.config, self.factor = text.spelling, text.config, text.config.factor
         frame = self.factor * HOP / SAMPLE_RATE
         self.chunk = max(1, int(latency / 2 / frame))  # encoder frames
@@ -94,7 +90,8 @@ class Listener:
         final: list[Emission] = []
         guess: list[Emission] = []
         if start < stop:
-            final, guess = self.on_engine(partial(self.decode, mel, start, stop, total))
+            audio = EncoderInput(mel, self.config.context)
+            final, guess = run(self.submit, self.decode(audio, start, stop, total))
         tokens = self.placed(final, self.begin + start, limit)
         self.done = self.begin + stop
         spoken = spoken_words([*self.pending, *tokens], self.spelling)
@@ -110,15 +107,13 @@ class Listener:
         return update
 
     def decode(
-        self, mel: Samples, start: int, stop: int, total: int, engine: Engine
-    ) -> tuple[list[Emission], list[Emission]]:
+        self, audio: EncoderInput, start: int, stop: int, total: int
+    ) -> Steps[tuple[list[Emission], list[Emission]]]:
         """The labels of frames `start` to `stop` of a buffer, and a guess at those after them."""
-        engine.encode([mel], self.config.context)
-        span = Span(0, start, stop, self.carried)
-        (found,) = engine.decode([span], self.phrases, carry=True)
+        found: Decoded = yield Chunk(audio, (start, stop), self.phrases, self.carried, carry=True)
         ahead: tuple[Emission, ...] = ()
         if stop < total:
-            (guess,) = engine.decode([Span(0, stop, total, found.carried)], self.phrases)
+            guess: Decoded = yield Chunk(audio, (stop, total), self.phrases, found.carried)
             ahead = guess.emissions
         final = continued(self.last, found.emissions, found.carried)
         last = final[-1] if final else None
@@ -167,7 +162,7 @@ def continued(
 
 
 def listen(
-    on_engine: RunOnEngine[Engine],
+    submit: Submit,
     text: TextSide,
     pieces: Iterable[Any],
     latency: float,
@@ -176,4 +171,4 @@ def listen(
 ) -> Iterator[Update]:
     """See Parakeet.listen."""
     check_latency(latency, LEAST_LATENCY, MOST_LATENCY)
-    yield from updates(Listener(on_engine, text, latency, phrases), pieces, cancelled)
+    yield from updates(Listener(submit, text, latency, phrases), pieces, cancelled)

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
+from functools import partial
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from oscine.audio.io import SourceLike, open_source
+from oscine.engine.sequence import Caller, EncoderInput, Priority
 from oscine.errors import UsageError
 from oscine.models.cancel import Cancel, asked_to_stop
 from oscine.models.parakeet.boost import Phrases, written_phrases
@@ -16,10 +18,10 @@ from oscine.models.parakeet.chunks import Lengths
 from oscine.models.parakeet.features import Features
 from oscine.models.parakeet.listen import LATENCY, listen
 from oscine.models.parakeet.options import OPTIONS, weighted_phrases
-from oscine.models.parakeet.request import Engine
+from oscine.models.parakeet.runner import ParakeetRunner
+from oscine.models.parakeet.sequences import check_audio
 from oscine.models.parakeet.stream import Stream
 from oscine.models.parakeet.words import TextSide
-from oscine.models.resident import Alone
 from oscine.models.transcription import Progress, Transcriber
 from oscine.options.transcribe import TranscribeOptions
 from oscine.text.pieces import SPACE, Pieces
@@ -28,18 +30,18 @@ from oscine.types import Update
 FOREIGN = 0.02  # share of labels with letters beyond ASCII up to which a model is an English one
 
 
-class Parakeet(Alone[Engine], Transcriber[Engine]):
+class Parakeet(Transcriber[ParakeetRunner]):
     """A loaded model. `lengths`: into what pieces long recordings are cut."""
 
     def __init__(
         self,
-        decoder: Engine,
+        runner: ParakeetRunner,
         spelling: Pieces,
         name: str,
-        rebuild: Callable[[], Engine] | None = None,
+        rebuild: Callable[[], ParakeetRunner] | None = None,
         lengths: Lengths | None = None,
     ) -> None:
-        super().__init__(decoder, name, rebuild)
+        super().__init__(runner, name, rebuild)
         self.spelling = spelling
         self._lengths = lengths or Lengths()
         self.multilingual = is_multilingual(spelling)
@@ -85,25 +87,26 @@ class Parakeet(Alone[Engine], Transcriber[Engine]):
         self._check(options)
         cancelled = asked_to_stop(cancel)
         phrases = self._phrases(options)
-        return listen(self.run, self._text_side(), pieces, latency, phrases, cancelled)
+        submit = partial(self.engine.submit, caller=Caller(Priority.LIVE))
+        return listen(submit, self._text_side(), pieces, latency, phrases, cancelled)
 
     def encode(self, audio: SourceLike) -> NDArray[np.float32]:
         """The encoder's output for a whole recording, [T, width], a row every 80 ms.
 
         What it computes on the way: oscine.probe. Raises UsageError for less than 10 ms.
         """
-        features = Features(open_source(audio), self.decoder.config.n_mels)
-        with self.lock:
-            mel = features.rows(0, features.frames)
-            self.decoder.encode([mel], self.decoder.config.context)
-            return self.decoder.encoded()[0]
+        config = self.runner.config
+        features = Features(open_source(audio), config.n_mels)
+        whole = EncoderInput(features.rows(0, features.frames), config.context)
+        check_audio(whole, config)
+        return self.engine.call(lambda runner: runner.encoded(whole))
 
     def _text_side(self) -> TextSide:
-        return TextSide(self.spelling, self.decoder.config, self.multilingual)
+        return TextSide(self.spelling, self.runner.config, self.multilingual)
 
     def _phrases(self, options: TranscribeOptions) -> Phrases | None:
         return written_phrases(
-            weighted_phrases(options.hotwords), self.spelling, self.decoder.config.labels
+            weighted_phrases(options.hotwords), self.spelling, self.runner.config.labels
         )
 
     def _check(self, options: TranscribeOptions) -> None:
@@ -119,7 +122,7 @@ class Parakeet(Alone[Engine], Transcriber[Engine]):
                 f"{self.name} is English-only and does not know language {language}; "
                 "use parakeet-tdt-0.6b-v3, or a Whisper model"
             )
-        if weighted_phrases(options.hotwords) and not self.decoder.hears_phrases():
+        if weighted_phrases(options.hotwords) and not self.runner.takes_phrases:
             raise UsageError(f"{self.name} has a CTC head, which cannot listen for hotwords")
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import replace
+from functools import partial
 from time import perf_counter
 
 from oscine.audio.io import Source
@@ -12,9 +13,9 @@ from oscine.models.cancel import Cancel
 from oscine.models.parakeet.boost import Phrases
 from oscine.models.parakeet.chunks import Lengths, Passage, batch_size
 from oscine.models.parakeet.features import Features
-from oscine.models.parakeet.request import Engine
+from oscine.models.parakeet.runner import ParakeetRunner
 from oscine.models.parakeet.words import Segmenter, TextSide, Timing
-from oscine.models.resident import Alone
+from oscine.models.resident import Model
 from oscine.models.transcription import (
     Progress,
     Transcription,
@@ -30,7 +31,7 @@ class Stream(Transcription):
 
     def __init__(
         self,
-        model: Alone[Engine],
+        model: Model[ParakeetRunner],
         text: TextSide,
         lengths: Lengths,
         source: Source,
@@ -40,7 +41,9 @@ class Stream(Transcription):
         cancel: Cancel | None = None,
     ) -> None:
         super().__init__(model, source, options, progress, cancel)
-        self._on_engine, self._text, self._lengths = model.run, text, lengths
+        self._submit = partial(model.engine.submit, caller=self._caller)
+        self._batch = batch_size(options.batch_size, model.runner.backend)
+        self._text, self._lengths = text, lengths
         self._options, self._phrases = options, phrases
         self.language = "" if text.multilingual else "en"
         self.again = 0.0
@@ -54,9 +57,8 @@ class Stream(Transcription):
         features = Features(speech.recording, text.config.n_mels, check=self._check)
         self._listened(speech, channel, started)
         yield None
-        batch = batch_size(options.batch_size, self._model.device)
         passage = Passage(
-            self._on_engine, text, self._lengths, speech, features, self._phrases, batch,
+            self._submit, text, self._lengths, speech, features, self._phrases, self._batch,
             self._check,
         )  # fmt: skip
         share = (channel or 1) - 1

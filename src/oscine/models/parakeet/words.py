@@ -15,7 +15,7 @@ from math import log
 
 from oscine.audio.mel import FRAMES_PER_SECOND
 from oscine.models.parakeet.config import ParakeetConfig
-from oscine.models.parakeet.request import Emission
+from oscine.models.parakeet.sequences import Emission
 from oscine.options.transcribe import MAX_DURATION, SILENCE_GAP, SegmentOptions
 from oscine.text.compression import compression_ratio
 from oscine.text.pieces import Pieces

@@ -1,23 +1,23 @@
-"""What the loop over frames is asked, what it answers, and how the device is told."""
+"""Chunks of audio as sequences of the engine, and what they say."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Literal, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
 
-from oscine import ops
-from oscine.engine.runner import OnDevice
+from oscine.engine.sequence import EncoderInput, Sequence
 from oscine.errors import UsageError
 from oscine.models.parakeet.boost import Phrases
 from oscine.models.parakeet.config import ParakeetConfig
-from oscine.ops import DECISION, TRACK
+from oscine.ops import DECISION
 
-Band = tuple[int, int] | None
-Check = Callable[[int, int], None]
+Band: TypeAlias = tuple[int, int] | None  # frames to both sides that a frame attends to; None: all
+Span: TypeAlias = tuple[int, int]  # encoder frames from, up to but without
+ENCODED: Literal["encoded"] = "encoded"
+How: TypeAlias = Band | Literal["encoded"]  # of an encoder input; ENCODED: it is encoded already
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -46,16 +46,6 @@ class Carried:
 
 
 @dataclass(frozen=True, slots=True)
-class Span:
-    """Frames of an encoded utterance to decode, `start` to `stop`, and what came before them."""
-
-    utterance: int
-    start: int
-    stop: int
-    carried: Carried | None = None
-
-
-@dataclass(frozen=True, slots=True)
 class Emission:
     """A label, and the frames it begins at and lasts, from the beginning of the span on."""
 
@@ -67,57 +57,71 @@ class Emission:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Decoded:
-    """What one span says. `decisions` [N] of ops.DECISION, blanks too: the trace of the loop."""
+    """What a chunk says. `decisions` [N] of ops.DECISION, blanks too: the trace of the loop."""
 
     emissions: tuple[Emission, ...]
     decisions: NDArray[np.void]
     carried: Carried | None  # None for CTC, and where it was not asked for
 
 
-class Engine(OnDevice, Protocol):
-    """What long-form and streaming decoding need of decode.Decoder."""
+class Chunk(Sequence[Decoded]):
+    """Frames of an encoder input to decode.
 
-    config: ParakeetConfig
+    Args:
+        audio: A mel [n, n_mels] whose `how` is a Band, or encodings [T, d] whose `how` is ENCODED.
+        span: Its encoder frames from the first up to but without the second; None: all.
+        phrases: Phrases to boost.
+        carried: What the piece of audio before it has told.
+        carry: Whether the result tells the next piece something.
+    """
 
-    def encode(self, mels: Sequence[NDArray[np.float32]], band: Band = None) -> tuple[int, ...]: ...
-    def encoded(self) -> tuple[NDArray[np.float32], ...]: ...
-    def decode(
+    audio: EncoderInput
+
+    def __init__(
         self,
-        spans: Sequence[Span] | None = None,
+        audio: EncoderInput,
+        span: Span | None = None,
         phrases: Phrases | None = None,
+        carried: Carried | None = None,
         carry: bool = False,
-        check: Check | None = None,
-    ) -> tuple[Decoded, ...]: ...
-    def hears_phrases(self) -> bool: ...
+    ) -> None:
+        super().__init__(audio)
+        self.span, self.phrases = span, phrases
+        self.carried, self.carry = carried, carry
+
+    def check(self, config: ParakeetConfig, takes_phrases: bool) -> None:
+        """Raise UsageError for what its model or its audio has not."""
+        check_audio(self.audio, config)
+        start, stop = self.frames(config)
+        if not 0 <= start <= stop <= encoder_frames(self.audio, config.factor):
+            raise UsageError(f"no such encoded frames: {start} to {stop}")
+        if self.phrases is not None:
+            if not takes_phrases:
+                raise UsageError("this model's CTC head cannot boost phrases")
+            self.phrases.check()
+        if self.carried is not None:
+            # Without phrases the node is not used.
+            nodes = len(self.phrases.nodes) if self.phrases else self.carried.node + 1
+            self.carried.check(config.labels, nodes)
+
+    def frames(self, config: ParakeetConfig) -> Span:
+        """The encoder frames that it decodes."""
+        return self.span or (0, encoder_frames(self.audio, config.factor))
 
 
-def initial_track(
-    spans: Sequence[Span], lines: int, frames: int, room: int, blank: int
-) -> NDArray[np.void]:
-    """State rows [lines]: spans in utterances of `frames` rows each; lines without one are done."""
-    track = np.zeros(lines, TRACK)
-    track["done"], track["slot"] = ops.STOP_END, np.arange(lines)
-    track["token"], track["fresh"], track["limit"] = blank, 1, room
-    for row, span in zip(track, spans, strict=False):
-        row["first"] = span.utterance * frames + span.start
-        row["length"] = span.stop - span.start
-        if span.carried is not None:
-            row["position"] = span.carried.skip
-            row["token"], row["node"] = span.carried.token, span.carried.node
-        row["done"] = 0 if row["position"] < row["length"] else ops.STOP_END
-    return track
+def check_audio(audio: EncoderInput, config: ParakeetConfig) -> None:
+    """Refuse features of another width, or none. Raises UsageError."""
+    what, wanted = "a mel", config.n_mels
+    if audio.how == ENCODED:
+        what, wanted = "an encoding", config.width
+    shape = audio.features.shape
+    if len(shape) != 2 or shape[1] != wanted or not shape[0]:
+        raise UsageError(f"{what} must be [1.., {wanted}], not {shape}")
 
 
-def initial_memory(
-    spans: Sequence[Span], lines: int, config: ParakeetConfig
-) -> tuple[NDArray[np.float32], NDArray[np.float32]]:
-    """hidden and cell [lines, Y, 2, P]: what is carried, in the first half, or zeros."""
-    shape = lines, config.predictor_layers, 2, config.predictor
-    hidden, cell = np.zeros(shape, np.float32), np.zeros(shape, np.float32)
-    for line, span in enumerate(spans):
-        if span.carried is not None:
-            hidden[line, :, 0], cell[line, :, 0] = span.carried.hidden, span.carried.cell
-    return hidden, cell
+def encoder_frames(audio: EncoderInput, factor: int) -> int:
+    """The number of frames that an input is encoded to."""
+    return len(audio.features) if audio.how == ENCODED else -(-len(audio.features) // factor)
 
 
 def rules_of(config: ParakeetConfig) -> NDArray[np.uint32]:

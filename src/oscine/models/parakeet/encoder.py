@@ -1,0 +1,199 @@
+"""The encoder on a device: inputs side by side, in a few shapes that plans are recorded for."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from oscine.engine.sequence import EncoderInput
+from oscine.engine.slots import PlanCache
+from oscine.errors import DeviceMemoryError
+from oscine.models.parakeet import model
+from oscine.models.parakeet.config import ParakeetConfig
+from oscine.models.parakeet.sequences import ENCODED, Band, How, encoder_frames
+from oscine.models.parakeet.weights import EncoderWeights
+from oscine.ops import Backend, Plan, Tensor
+
+MOST_BANDS = 2  # whose plans are kept of a shape
+MOST_SHAPES = 12  # whose plans are kept; each holds what it computes on
+PASS_FRAMES = 6144  # encoder frames that one pass takes, in all; more are several passes
+
+
+@dataclass(frozen=True, slots=True)
+class Shape:
+    """What plans are recorded for: inputs of at most so many encoder frames."""
+
+    inputs: int
+    frames: int
+
+    @property
+    def rows(self) -> int:
+        """Encoder frames in all."""
+        return self.inputs * self.frames
+
+
+@dataclass(frozen=True, slots=True)
+class Head:
+    """What is computed of each encoder frame, once: encodings [R, d] -> [R, width]."""
+
+    width: int
+    trace: Callable[[Tensor], Tensor]
+
+
+class Encoder:
+    """Encodes inputs, and has plans for what the head wants of each of their frames.
+
+    Raises DeviceError if the backend cannot hold or compute a model of these sizes.
+    """
+
+    def __init__(
+        self, backend: Backend, config: ParakeetConfig, w: EncoderWeights, head: Head
+    ) -> None:
+        self.backend, self.config, self.w, self.head = backend, config, w, head
+        self.distances: list[Tensor] = []  # of each layer, [2M - 1, d]
+        self.reach = 0  # M
+        self.passes: PlanCache[Pass] = PlanCache(MOST_SHAPES, Pass.release)
+        self.prepare(self.shape([1]), config.context)  # while another backend can be chosen
+
+    def groups(self, inputs: Sequence[EncoderInput]) -> Iterator[list[int]]:
+        """Which inputs one pass takes: those of like lengths, as many as PASS_FRAMES has room."""
+        lengths = [encoder_frames(audio, self.config.factor) for audio in inputs]
+        group: list[int] = []
+        for number in sorted(range(len(inputs)), key=lambda number: lengths[number]):
+            together = self.shape([lengths[each] for each in (*group, number)])
+            if group and together.rows > PASS_FRAMES:
+                yield group
+                group = []
+            group.append(number)
+        if group:
+            yield group
+
+    def run(self, inputs: Sequence[EncoderInput]) -> Pass:
+        """One pass over inputs of one `how`; what it leaves is there until the next one."""
+        shape = self.shape([encoder_frames(audio, self.config.factor) for audio in inputs])
+        features, how = [audio.features for audio in inputs], inputs[0].how
+        made = self.prepared(shape, how)
+        if how == ENCODED:
+            made.take(features)
+        else:
+            made.encode(features, how)
+        return made
+
+    def shape(self, lengths: Sequence[int]) -> Shape:
+        """A shape for inputs so long: as they are, or padded where recording costs."""
+        return Shape(
+            self.backend.padded_lines(len(lengths)), self.backend.padded_frames(max(lengths))
+        )
+
+    def prepared(self, shape: Shape, how: How) -> Pass:
+        """As `prepare`; where memory is short, other shapes give back what they hold."""
+        try:
+            return self.prepare(shape, how)
+        except DeviceMemoryError:
+            if not len(self.passes):
+                raise
+        self.passes.clear()
+        return self.prepare(shape, how)
+
+    def prepare(self, shape: Shape, how: How) -> Pass:
+        """The plans of a shape, made on first use; those used longest ago make room.
+
+        Raises DeviceMemoryError, DeviceError.
+        """
+        if how != ENCODED:
+            reach = shape.frames if how is None else max(how) + 1
+            if reach > self.reach:
+                self.measure(self.backend.padded(reach))
+        made = self.passes.get(shape, lambda: Pass(self, shape))
+        if how != ENCODED:
+            made.plan(how)
+        return made
+
+    def measure(self, reach: int) -> None:
+        """Every layer's projected distances, up to `reach` frames apart; plans are made again."""
+        self.passes.clear()
+        self.backend.release(*self.distances)
+        self.distances, self.reach = [], 0
+        shape = 2 * reach - 1, self.config.width
+        self.distances = [self.backend.zeros(shape) for _ in range(self.config.layers)]
+        self.reach = reach
+
+        def trace() -> None:
+            found = model.positions(self.backend, self.w, self.config, reach)
+            for projected, slot in zip(found, self.distances, strict=True):
+                self.backend.keep(projected, slot)
+
+        self.backend.record(trace, name="positions").run()
+
+
+class Pass:
+    """Inputs of one shape on their way: mels [B·n, n_mels], encodings [B·T, d], out [B, T, w]."""
+
+    def __init__(self, encoder: Encoder, shape: Shape) -> None:
+        backend, config = encoder.backend, encoder.config
+        self.encoder, self.shape = encoder, shape
+        slots: list[Tensor] = []
+        try:
+            for size, kind in (
+                ((shape.rows * config.factor, config.n_mels), np.float32),
+                ((shape.inputs,), np.uint32),
+                ((shape.rows, config.width), np.float32),
+                ((shape.inputs, shape.frames, encoder.head.width), np.float32),
+            ):
+                slots.append(backend.zeros(size, kind))
+            self.mel, self.frames, self.encoded, self.out = self.slots = slots
+            self.head = backend.record(self.trace_head, name="project")
+        except DeviceMemoryError:
+            backend.release(*slots)
+            raise
+        self.plans: PlanCache[Plan] = PlanCache(MOST_BANDS)
+
+    def trace_head(self) -> None:
+        """Encodings to what the head wants of them."""
+        backend, head = self.encoder.backend, self.encoder.head
+        backend.keep(
+            head.trace(self.encoded), backend.view(self.out, (self.shape.rows, head.width))
+        )
+
+    def plan(self, band: Band) -> Plan:
+        """The encoder's plan for a band, made on first use."""
+        return self.plans.get(
+            band,
+            lambda: self.encoder.backend.record(lambda: self.trace_encoder(band), name="encode"),
+        )
+
+    def trace_encoder(self, band: Band) -> None:
+        """All of the encoder."""
+        e = self.encoder
+        encoded = model.encode(e.backend, e.w, e.config, self.mel, self.frames, e.distances, band)
+        e.backend.keep(encoded, self.encoded)
+
+    def encode(self, mels: Sequence[NDArray[np.float32]], band: Band) -> None:
+        """Write mels, each at its place, and encode them."""
+        backend, config = self.encoder.backend, self.encoder.config
+        frames = np.zeros(self.shape.inputs, np.uint32)
+        frames[: len(mels)] = [len(mel) for mel in mels]
+        backend.write(self.mel, self.padded(mels, self.shape.frames * config.factor, config.n_mels))
+        backend.write(self.frames, frames)
+        self.plan(band).run()
+
+    def take(self, encoded: Sequence[NDArray[np.float32]]) -> None:
+        """What `encode` would leave, from encodings [T, d] that exist already."""
+        padded = self.padded(encoded, self.shape.frames, self.encoder.config.width)
+        self.encoder.backend.write(self.encoded, padded)
+
+    def padded(
+        self, arrays: Sequence[NDArray[np.float32]], rows: int, width: int
+    ) -> NDArray[np.float32]:
+        """Arrays [n, width] side by side, each followed by zeros: [B, rows, width]."""
+        padded = np.zeros((self.shape.inputs, rows, width), np.float32)
+        for place, array in zip(padded, arrays, strict=False):
+            place[: len(array)] = array
+        return padded
+
+    def release(self) -> None:
+        """Give back what only this pass uses."""
+        self.encoder.backend.release(*self.slots)

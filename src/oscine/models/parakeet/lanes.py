@@ -1,0 +1,287 @@
+"""Chunks that are decoded side by side: the labels of a CTC head at once, a transducer's by steps.
+
+A transducer's row looks at a block of frames in each step. Its decisions are taken when the last of
+them is there, or their room is full; then the row continues.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+from numpy.typing import NDArray
+
+from oscine import ops
+from oscine.engine.runner import Arrays, Look, Seat
+from oscine.engine.slots import PlanCache
+from oscine.errors import NonFiniteError
+from oscine.models.parakeet.boost import Phrases
+from oscine.models.parakeet.config import ParakeetConfig
+from oscine.models.parakeet.memory import Memory
+from oscine.models.parakeet.model import transducer_step
+from oscine.models.parakeet.sequences import (
+    Carried,
+    Chunk,
+    Decoded,
+    collapse,
+    emissions_of,
+    no_decisions,
+    rules_of,
+)
+from oscine.models.parakeet.trees import Trees
+from oscine.models.parakeet.weights import TransducerWeights
+from oscine.ops import TRACK, Backend, Plan, Tensor, Track
+
+BURST = 16  # steps between two looks at the state; the next burst runs while the host looks
+BLOCK = 8  # frames that a step looks at, as long as all rows together look at most at MOST_FRAMES
+MOST_FRAMES = 64
+MOST_PLANS = 16
+STATE_ROWS = 64  # at least
+
+
+def block_of(rows: int) -> int:
+    """Frames of each row that a step looks at."""
+    return max(1, min(BLOCK, MOST_FRAMES // rows))
+
+
+class CtcLane:
+    """One label a frame. The encoder's pass has found them; here they are read."""
+
+    stage, burst, width, looks_first = "decode", 0, 1, False
+
+    def __init__(self, backend: Backend, config: ParakeetConfig, memory: Memory) -> None:
+        self.backend, self.config, self.memory = backend, config, memory
+        self.most = backend.good_batch
+
+    def start(self, seats: Sequence[Seat]) -> None:
+        pairs = [(seat.place, seat.row) for seat in seats if seat.place is not None]
+        self.backend.copy(self.memory["pool"], self.memory["found"], pairs)
+
+    def outputs(self, rows: int, seats: Sequence[Seat]) -> tuple[Tensor, ...]:
+        found = self.memory["found"]
+        return (self.backend.view(found, (rows, *found.shape[1:])),)
+
+    def collect(self, looks: Sequence[Look], arrays: Arrays) -> Iterator[Seat]:
+        for seat, row in looks:
+            chunk: Chunk = seat.sequence
+            frames = arrays[0][row, slice(*chunk.frames(self.config))]
+            if (frames[:, 0] < 0).any():
+                chunk.fail(NonFiniteError.of_network("logits", self.backend.name))
+            else:
+                chunk.finish(Decoded(collapse(frames, self.config.blank), no_decisions(), None))
+            yield seat
+
+    def step(self, rows: int, seats: Sequence[Seat]) -> Plan:
+        raise NotImplementedError("a pass has no steps")
+
+    def move(self, moves: Sequence[tuple[int, int]]) -> None:
+        """Rows of a pass do not last."""
+
+    def stop(self, rows: Iterable[int]) -> None:
+        """Likewise."""
+
+    def have_rows(self, slots: int) -> None:
+        """They are of the memory."""
+
+    def move_frames(self, before: int) -> None:
+        """No row names any."""
+
+
+@dataclass(slots=True)
+class Progress:
+    """What the host knows of a running chunk.
+
+    root: of its phrases' tree. parts: decisions that were read. reads: how often the row continued
+    after that, which it has as its `seed`: an older look at the row shows an older number.
+    """
+
+    root: int
+    parts: list[NDArray[np.void]] = field(default_factory=list)
+    reads: int = 0
+
+
+class TransducerLane:
+    """Frame by frame, driven by the device."""
+
+    stage, burst, width, looks_first = "decode", BURST, 1, False
+
+    def __init__(
+        self, backend: Backend, config: ParakeetConfig, w: TransducerWeights, memory: Memory
+    ) -> None:
+        self.backend, self.config, self.w, self.memory = backend, config, w, memory
+        self.burst, self.most = BURST, backend.good_batch
+        self.trees = Trees(backend)
+        self.rules = backend.zeros((len(rules_of(config)),), np.uint32)
+        backend.write(self.rules, rules_of(config))
+        self.ended = np.zeros(1, TRACK)
+        self.ended["done"] = ops.STOP_END
+        self.rows = backend.zeros((STATE_ROWS,), TRACK)
+        backend.write(self.rows, self.ended.repeat(STATE_ROWS))
+        self.plans: PlanCache[Plan] = PlanCache(MOST_PLANS)
+        self.progress: dict[Seat, Progress] = {}
+
+    # -- plans --------------------------------------------------------------------------------
+
+    def step(self, rows: int, seats: Sequence[Seat]) -> Plan:
+        boost = None
+        if any(seat.sequence.phrases is not None for seat in seats):
+            boost = self.trees.boost
+
+        def trace() -> None:
+            transducer_step(
+                self.backend, self.w, self.frames(), self.prediction(), self.track(rows),
+                self.rules, block=block_of(rows), boost=boost,
+            )  # fmt: skip
+
+        return self.plans.get(
+            (rows, boost is not None),
+            lambda: self.backend.record(trace, self.track(rows).rows, "step"),
+        )
+
+    def track(self, rows: int) -> Track:
+        """The first rows, and the decisions by slot."""
+        return Track(self.backend.view(self.rows, (rows,)), self.memory["decisions"])
+
+    def prediction(self) -> ops.Memory:
+        """The prediction network's, by slot."""
+        return ops.Memory(self.memory["hidden"], self.memory["cell"], self.memory["joint"])
+
+    def frames(self) -> Tensor:
+        """The frames of all places, [P·T, J]."""
+        places, frames, width = self.memory["pool"].shape
+        return self.backend.view(self.memory["pool"], (places * frames, width))
+
+    # -- rows ---------------------------------------------------------------------------------
+
+    def start(self, seats: Sequence[Seat]) -> None:
+        shape = 1, self.config.predictor_layers, 2, self.config.predictor
+        for seat in seats:
+            (slot,) = seat.slots
+            chunk: Chunk = seat.sequence
+            root = 0 if chunk.phrases is None else self.root(chunk.phrases)
+            self.progress[seat] = Progress(root)
+            hidden, cell = np.zeros(shape, np.float32), np.zeros(shape, np.float32)
+            if chunk.carried is not None:
+                hidden[0, :, 0], cell[0, :, 0] = chunk.carried.hidden, chunk.carried.cell
+            self.backend.write(self.memory["hidden"], hidden, at=slot)
+            self.backend.write(self.memory["cell"], cell, at=slot)
+            self.backend.write(self.rows, self.first_state(seat, root), at=seat.row)
+
+    def root(self, phrases: Phrases) -> int:
+        """The root of the phrases' tree; plans over tables that are replaced are forgotten."""
+        before = self.trees.boost
+        used = [seat.sequence.phrases for seat in self.progress]
+        root = self.trees.place(phrases, [each for each in used if each is not None])
+        if self.trees.boost is not before:
+            self.plans.clear()
+        return root
+
+    def first_state(self, seat: Seat, root: int) -> NDArray[np.void]:
+        """The state [1] of a row at the beginning of its chunk."""
+        row = np.zeros(1, TRACK)
+        chunk: Chunk = seat.sequence
+        start, stop = chunk.frames(self.config)
+        row["slot"], row["first"] = seat.slots[0], self.first_frame(seat)
+        row["length"], row["limit"] = stop - start, self.memory.size.room
+        row["token"], row["fresh"], row["node"] = self.config.blank, 1, root
+        if chunk.carried is not None:
+            row["position"], row["token"] = chunk.carried.skip, chunk.carried.token
+            row["node"] = root + (chunk.carried.node if chunk.phrases is not None else 0)
+        row["done"] = np.where(row["position"] < row["length"], 0, ops.STOP_END)
+        return row
+
+    def first_frame(self, seat: Seat) -> int:
+        """The row of `frames` with which its chunk begins."""
+        assert seat.place is not None
+        chunk: Chunk = seat.sequence
+        return seat.place * self.memory.size.frames + chunk.frames(self.config)[0]
+
+    def move(self, moves: Sequence[tuple[int, int]]) -> None:
+        self.backend.copy(self.rows, self.rows, moves)
+
+    def stop(self, rows: Iterable[int]) -> None:
+        for row in rows:
+            self.backend.write(self.rows, self.ended, at=row)
+        self.progress = {seat: known for seat, known in self.progress.items() if not seat.over}
+
+    def have_rows(self, slots: int) -> None:
+        """State rows for that many sequences."""
+        count, before = self.backend.padded_lines(slots), self.rows.shape[0]
+        if count <= before:
+            return
+        old, self.rows = self.rows, self.backend.zeros((count,), TRACK)
+        self.backend.write(self.rows, self.ended.repeat(count))
+        self.backend.copy(old, self.rows, [(row, row) for row in range(before)])
+        self.plans.clear()
+        self.backend.release(old)
+
+    def move_frames(self, before: int) -> None:
+        """The memory has other buffers, and its places had `before` frames.
+
+        State rows name frames of places, so they are read, changed and written.
+        """
+        self.plans.clear()
+        now = self.memory.size.frames
+        if before in (0, now):
+            return
+        rows = self.backend.read(self.rows).copy()
+        rows["first"] = rows["first"] // before * now + rows["first"] % before
+        self.backend.write(self.rows, rows)
+
+    # -- polls --------------------------------------------------------------------------------
+
+    def outputs(self, rows: int, seats: Sequence[Seat]) -> tuple[Tensor, ...]:
+        names = ["decisions"]
+        if any(seat.sequence.carry for seat in seats):
+            names += ["hidden", "cell"]
+        last = self.backend.padded_lines(1 + max(seat.slots[0] for seat in seats))
+        buffers = [self.memory[name] for name in names]
+        return self.track(rows).rows, *(
+            self.backend.view(buffer, (min(last, buffer.shape[0]), *buffer.shape[1:]))
+            for buffer in buffers
+        )
+
+    def collect(self, looks: Sequence[Look], arrays: Arrays) -> Iterator[Seat]:
+        rows, decisions, *memory = arrays
+        for seat, row in looks:
+            state, progress, (slot,) = rows[row : row + 1], self.progress[seat], seat.slots
+            done = state["done"][0]
+            if not done or state["seed"][0] != progress.reads:
+                continue
+            if done == ops.STOP_NONFINITE:
+                seat.sequence.fail(NonFiniteError.of_network("logits", self.backend.name))
+            else:
+                progress.parts.append(decisions[slot, : state["count"][0]].copy())
+                if done == ops.STOP_LENGTH:
+                    self.resume(seat, state)
+                    continue
+                end = None
+                if seat.sequence.carry:
+                    end = carried_on(state[0], memory[0][slot], memory[1][slot], progress.root)
+                found = np.concatenate([no_decisions(), *progress.parts])
+                seat.sequence.finish(Decoded(emissions_of(found, self.config), found, end))
+            del self.progress[seat]
+            yield seat
+
+    def resume(self, seat: Seat, state: NDArray[np.void]) -> None:
+        """Let a row continue whose decisions were read; there is room for others again."""
+        progress, again = self.progress[seat], state.copy()
+        progress.reads += 1
+        again["done"], again["count"], again["seed"] = 0, 0, progress.reads
+        again["first"], again["limit"] = self.first_frame(seat), self.memory.size.room
+        self.backend.write(self.rows, again, at=seat.row)
+
+
+def carried_on(
+    state: np.void, hidden: NDArray[np.float32], cell: NDArray[np.float32], root: int
+) -> Carried:
+    """What the end of a chunk tells the next one; hidden and cell [Y, 2, P]."""
+    half = int(state["half"])
+    return Carried(
+        hidden[:, half].copy(),
+        cell[:, half].copy(),
+        int(state["token"]),
+        int(state["position"]) - int(state["length"]),
+        int(state["node"]) - root,
+    )

@@ -1,0 +1,127 @@
+"""Memory of a Parakeet's sequences, which grows by need while they run."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from math import gcd, prod
+from typing import Any, TypeAlias
+
+import numpy as np
+
+from oscine.errors import DeviceMemoryError
+from oscine.models.parakeet.config import ParakeetConfig
+from oscine.ops import DECISION, Backend, Tensor
+
+ROWS = 64  # of results of a CTC head, at least
+
+
+@dataclass(frozen=True, slots=True)
+class Size:
+    """Slots of sequences, places of encoder inputs, and encoder frames of each place."""
+
+    slots: int = 0
+    places: int = 0
+    frames: int = 0
+
+    @property
+    def room(self) -> int:
+        """Decisions of a slot. Where they are more, they are read out before the end."""
+        return 2 * self.frames + 16
+
+
+#: Shape and dtype of each buffer, by its name.
+Layout: TypeAlias = Mapping[str, tuple[tuple[int, ...], Any]]
+
+
+def transducer_layout(config: ParakeetConfig, size: Size) -> Layout:
+    """By slot the decisions and the prediction network's memory; by place the projected frames."""
+    halves = size.slots, config.predictor_layers, 2, config.predictor
+    return {
+        "decisions": ((size.slots, size.room), DECISION),
+        "hidden": (halves, np.float32),
+        "cell": (halves, np.float32),
+        "joint": ((size.slots, config.joint), np.float32),
+        "pool": ((size.places, size.frames, config.joint), np.float32),
+    }
+
+
+def ctc_layout(config: ParakeetConfig, size: Size) -> Layout:
+    """By place the label of each frame and its probability; rows for what a pass has found."""
+    return {
+        "found": ((max(ROWS, size.slots), size.frames, 2), np.float32),
+        "pool": ((size.places, size.frames, 2), np.float32),
+    }
+
+
+def bytes_of(layout: Layout) -> int:
+    """Of all its buffers."""
+    return sum(prod(shape) * np.dtype(kind).itemsize for shape, kind in layout.values())
+
+
+class Memory:
+    """The buffers of a layout. All of them are there as soon as `grow` was called once."""
+
+    def __init__(self, backend: Backend, layout: Callable[[Size], Layout]) -> None:
+        self.backend, self.layout = backend, layout
+        self.size = Size()
+        self.buffers: dict[str, Tensor] = {}
+
+    def __getitem__(self, name: str) -> Tensor:
+        return self.buffers[name]
+
+    def grow(self, size: Size) -> None:
+        """Make buffers of another size, which hold what those before held.
+
+        No plan over the ones before may run after that. Raises DeviceMemoryError, after which all
+        is as before.
+        """
+        layout = self.layout(size)
+        changed = {
+            name: wanted
+            for name, wanted in layout.items()
+            if name not in self.buffers or self.buffers[name].shape != wanted[0]
+        }
+        made = self.make(changed)
+        old = {name: self.buffers[name] for name in made if name in self.buffers}
+        for name, buffer in old.items():
+            copy_starts(self.backend, buffer, made[name], [(i, i) for i in range(buffer.shape[0])])
+        self.buffers |= made
+        self.size = size
+        self.backend.release(*old.values())
+
+    def make(self, layout: Layout) -> dict[str, Tensor]:
+        """All of these buffers, or none: DeviceMemoryError."""
+        free = self.backend.room()[1]
+        if free is not None and bytes_of(layout) > free:
+            problem = f"no room for {bytes_of(layout) >> 20} MiB of sequences' memory"
+            raise DeviceMemoryError(self.backend.name, problem)
+        made: dict[str, Tensor] = {}
+        try:
+            for name, (shape, kind) in layout.items():
+                made[name] = self.backend.zeros(shape, kind)
+        except DeviceMemoryError:
+            self.backend.release(*made.values())
+            raise
+        return made
+
+    def clear(self) -> None:
+        """Give all of it back."""
+        self.backend.release(*self.buffers.values())
+        self.buffers, self.size = {}, Size()
+
+
+def copy_starts(
+    backend: Backend, source: Tensor, target: Tensor, pairs: Sequence[tuple[int, int]]
+) -> None:
+    """Copy item i of source [N, n, ...] over the first n of item j of target [M, m, ...], n <= m.
+
+    Backend.copy takes items of one size: those are as many of an item as divide n and m.
+    """
+    (items, n, *rest), (places, m) = source.shape, target.shape[:2]
+    part = gcd(n, m)
+    backend.copy(
+        backend.view(source, (items * n // part, part, *rest)),
+        backend.view(target, (places * m // part, part, *rest)),
+        [(i * n // part + k, j * m // part + k) for i, j in pairs for k in range(n // part)],
+    )

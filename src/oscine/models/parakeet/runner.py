@@ -1,0 +1,124 @@
+"""Parakeet on a device, as the engine drives it: encoder, memory of sequences, their lane."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import partial
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from oscine import ops
+from oscine.engine import sequence
+from oscine.engine.sequence import EncoderInput
+from oscine.errors import UsageError
+from oscine.models.parakeet.encoder import Encoder, Head
+from oscine.models.parakeet.lanes import CtcLane, TransducerLane
+from oscine.models.parakeet.memory import (
+    Memory,
+    Size,
+    bytes_of,
+    copy_starts,
+    ctc_layout,
+    transducer_layout,
+)
+from oscine.models.parakeet.model import frame_labels, project_encoder
+from oscine.models.parakeet.sequences import Chunk, encoder_frames
+from oscine.models.parakeet.weights import ParakeetWeights
+
+
+class ParakeetRunner:
+    """Weights uploaded once, plans recorded once a shape.
+
+    head: "ctc" to decode with the CTC head of a model that has a transducer too. Raises DeviceError
+    if the backend cannot hold or compute a model of these sizes, UsageError for a head that is
+    missing.
+    """
+
+    def __init__(
+        self, weights: ParakeetWeights, backend: ops.Backend, head: str | None = None
+    ) -> None:
+        self.config, self.backend = weights.config, backend
+        self.device = backend.name
+        self.timings: dict[str, float] = {}
+        # On a CPU one input keeps all cores busy; a GPU is given as many as its batches have.
+        self.encode_batch = 1 if backend.encode_batch == 1 else backend.good_batch
+        self.decoding: CtcLane | TransducerLane
+        if weights.transducer is not None and head != "ctc":
+            w = ops.upload(backend, weights.transducer)
+            self.layout = partial(transducer_layout, self.config)
+            self.memory = Memory(backend, self.layout)
+            self.decoding = TransducerLane(backend, self.config, w, self.memory)
+            wanted = Head(self.config.joint, lambda x: project_encoder(backend, w, x))
+        elif weights.ctc is not None:
+            linear = ops.upload(backend, weights.ctc)
+            self.layout = partial(ctc_layout, self.config)
+            self.memory = Memory(backend, self.layout)
+            self.decoding = CtcLane(backend, self.config, self.memory)
+            wanted = Head(2, lambda x: frame_labels(backend, linear, x))
+        else:
+            raise UsageError(f"{weights.path.name} has no {head or 'transducer or CTC'} head")
+        self.encoder = Encoder(backend, self.config, ops.upload(backend, weights.encoder), wanted)
+        self.grow(Size(1, 1, backend.padded_frames(1)))
+        if self.takes_phrases:
+            self.decoding.step(1, ())  # while loading can still choose another backend
+
+    @property
+    def takes_phrases(self) -> bool:
+        """Whether it can boost phrases: a CTC head cannot."""
+        return isinstance(self.decoding, TransducerLane)
+
+    def check(self, sequence: sequence.Sequence[Any]) -> None:
+        assert isinstance(sequence, Chunk)
+        sequence.check(self.config, self.takes_phrases)
+
+    def lane(self, key: None) -> CtcLane | TransducerLane:
+        """The only one there is."""
+        return self.decoding
+
+    # -- memory -------------------------------------------------------------------------------
+
+    def reserve(self, slots: int, places: int, sequence: sequence.Sequence[Any]) -> None:
+        assert isinstance(sequence, Chunk)
+        frames = encoder_frames(sequence.audio, self.config.factor)
+        now, padded = self.memory.size, self.backend.padded_frames(frames)
+        self.grow(Size(max(slots, now.slots), max(places, now.places), max(padded, now.frames)))
+
+    def grow(self, size: Size) -> None:
+        """Memory of that size, which keeps what it holds. Raises DeviceMemoryError."""
+        before = self.memory.size
+        if size == before:
+            return
+        self.decoding.have_rows(size.slots)
+        self.memory.grow(size)
+        self.decoding.move_frames(before.frames)
+
+    def release(self, slots: int, places: int) -> None:
+        frames = self.memory.size.frames
+        self.encoder.passes.clear()
+        self.memory.clear()
+        self.grow(Size(slots, places, frames))
+
+    def bytes_held(self, size: Size) -> int:
+        """What sequences of a size take on the device, beside weights and activations."""
+        return bytes_of(self.layout(size))
+
+    # -- encoding -----------------------------------------------------------------------------
+
+    def encode(self, inputs: Sequence[EncoderInput], places: Sequence[int]) -> None:
+        for group in self.encoder.groups(inputs):
+            made = self.encoder.run([inputs[number] for number in group])
+            made.head.run()
+            pairs = [(line, places[number]) for line, number in enumerate(group)]
+            copy_starts(self.backend, made.out, self.memory["pool"], pairs)
+
+    def encoded(self, audio: EncoderInput) -> NDArray[np.float32]:
+        """The encoder's output for one input, [T, d]."""
+        made = self.encoder.run([audio])
+        frames = encoder_frames(audio, self.config.factor)
+        found: NDArray[np.float32] = self.backend.read(made.encoded)[:frames]
+        return found
+
+    def trace(self) -> dict[str, tuple[int, float]]:
+        return self.backend.trace()

@@ -1,0 +1,92 @@
+"""Trees of boosted phrases of several sequences, in tables that they share on the device."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable
+from dataclasses import dataclass
+from typing import Any
+
+from oscine.models.parakeet.boost import Phrases
+from oscine.models.parakeet.memory import copy_starts
+from oscine.ops import ARC, NODE, Backend, Boost, Tensor
+
+FIRST_NODE = 1  # node 0 is the root of sequences without phrases
+
+
+@dataclass(frozen=True, slots=True)
+class Region:
+    """Where a tree is in the tables: nodes and arcs from, up to but without."""
+
+    nodes: tuple[int, int]
+    arcs: tuple[int, int]
+
+
+class Trees:
+    """A tree stays where it is placed as long as a sequence uses it, and longer if there is room.
+
+    `boost`: the tables, other ones after they have grown.
+    """
+
+    def __init__(self, backend: Backend) -> None:
+        self.backend = backend
+        self.boost = Boost(backend.zeros((64,), NODE), backend.zeros((64,), ARC))
+        self.regions: dict[Phrases, Region] = {}
+
+    def place(self, phrases: Phrases, used: Collection[Phrases]) -> int:
+        """The root of the phrases' tree, which is written if it is not there yet.
+
+        `used`: phrases whose trees rows walk at present. Raises DeviceMemoryError.
+        """
+        if phrases not in self.regions:
+            region = self.region(phrases)
+            if not self.holds(region):
+                self.regions = {each: at for each, at in self.regions.items() if each in used}
+                region = self.region(phrases)
+            self.grow(region)
+            placed = phrases.placed(region.nodes[0], region.arcs[0])
+            self.backend.write(self.boost.nodes, placed.nodes, at=region.nodes[0])
+            if len(placed.arcs):
+                self.backend.write(self.boost.arcs, placed.arcs, at=region.arcs[0])
+            self.regions[phrases] = region
+        return self.regions[phrases].nodes[0]
+
+    def region(self, phrases: Phrases) -> Region:
+        """The first that is free, perhaps beyond the end of the tables."""
+        taken = self.regions.values()
+        return Region(
+            gap((at.nodes for at in taken), len(phrases.nodes), FIRST_NODE),
+            gap((at.arcs for at in taken), len(phrases.arcs), 0),
+        )
+
+    def holds(self, region: Region) -> bool:
+        """Whether the tables are large enough for it."""
+        nodes, arcs = int(self.boost.nodes.shape[0]), int(self.boost.arcs.shape[0])
+        return region.nodes[1] <= nodes and region.arcs[1] <= arcs
+
+    def grow(self, region: Region) -> None:
+        """Make the tables large enough for it; they keep what they hold."""
+        if self.holds(region):
+            return
+        old = self.boost
+        nodes = longer(self.backend, old.nodes, region.nodes[1], NODE)
+        self.boost = Boost(nodes, longer(self.backend, old.arcs, region.arcs[1], ARC))
+        self.backend.release(old.nodes, old.arcs)
+
+
+def longer(backend: Backend, table: Tensor, count: int, kind: Any) -> Tensor:
+    """Another table of at least `count` entries, which begins as this one."""
+    count = max(count, table.shape[0])
+    made = backend.zeros((1 << (count - 1).bit_length(),), kind)
+    old, new = ((1, *each.shape) for each in (table, made))
+    copy_starts(backend, backend.view(table, old), backend.view(made, new), [(0, 0)])
+    return made
+
+
+def gap(taken: Iterable[tuple[int, int]], count: int, start: int) -> tuple[int, int]:
+    """The first `count` entries from `start` on of which none is taken."""
+    at = start
+    for begin, end in sorted(taken):
+        if at + count <= begin:
+            break
+        at = max(at, end)
+    return at, at + count
