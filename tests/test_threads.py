@@ -9,6 +9,7 @@ import sys
 from collections.abc import Iterator
 from threading import Barrier
 from threading import enumerate as enumerate_threads
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -92,6 +93,31 @@ def test_blas_has_its_threads_back_afterwards() -> None:
     with threads.single_threaded_blas():
         assert set(counts()) <= {1}
     assert counts() == before
+
+
+class Libraries:
+    """A BLAS of three threads, as threadpoolctl sets them."""
+
+    threads = 3
+
+    def limit(self, limits: int, user_api: str) -> SimpleNamespace:
+        before, self.threads = self.threads, limits
+        return SimpleNamespace(restore_original_limits=lambda: setattr(self, "threads", before))
+
+
+def test_blas_has_its_threads_back_after_blocks_that_overlap(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """In two threads: the one that enters first leaves first, and the limit lasts until the end."""
+    libraries = Libraries()
+    monkeypatch.setattr(threads, "_libraries", lambda: libraries)
+    first, second = threads.single_threaded_blas(), threads.single_threaded_blas()
+    first.__enter__()
+    second.__enter__()
+    first.__exit__(None, None, None)
+    assert libraries.threads == 1
+    second.__exit__(None, None, None)
+    assert libraries.threads == 3
 
 
 def test_pieces_after_one_that_fails_are_left_out() -> None:

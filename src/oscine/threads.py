@@ -10,10 +10,10 @@ from __future__ import annotations
 import os
 import weakref
 from collections.abc import Callable, Iterable, Sequence
-from contextlib import AbstractContextManager, nullcontext
+from contextlib import AbstractContextManager
 from functools import lru_cache, partial
 from queue import SimpleQueue
-from threading import Thread
+from threading import Lock, Thread
 from typing import Any, TypeAlias, TypeVar
 
 from oscine.errors import UsageError
@@ -159,10 +159,43 @@ def _libraries() -> Any:
     return ThreadpoolController()
 
 
-def single_threaded_blas() -> AbstractContextManager[Any]:
+class _OneThread:
+    """The limit, which goes for the whole process: the first that enters sets it, and the last that
+    leaves lifts it, whichever threads they are in."""
+
+    def __init__(self) -> None:
+        self._lock, self._inside = Lock(), 0
+        self._limit: Any = None
+
+    def __enter__(self) -> None:
+        libraries = _libraries()
+        with self._lock:
+            if not self._inside and libraries is not None:
+                self._limit = libraries.limit(limits=1, user_api="blas")
+            self._inside += 1
+
+    def __exit__(self, *_: object) -> None:
+        with self._lock:
+            self._inside = max(0, self._inside - 1)  # forked inside, it is 0 already
+            if not self._inside:
+                self._lift()
+
+    def _lift(self) -> None:
+        if self._limit is not None:
+            self._limit.restore_original_limits()
+            self._limit = None
+
+    def after_fork(self) -> None:
+        """In a child, which has no thread but the one that forked."""
+        self._lock, self._inside = Lock(), 0
+        self._lift()
+
+
+_one_thread = _OneThread()
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_one_thread.after_fork)
+
+
+def single_threaded_blas() -> AbstractContextManager[None]:
     """While it is entered, every product runs on the thread that asked for it."""
-    libraries = _libraries()
-    if libraries is None:
-        return nullcontext()
-    limits: AbstractContextManager[Any] = libraries.limit(limits=1, user_api="blas")
-    return limits
+    return _one_thread
