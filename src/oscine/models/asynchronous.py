@@ -6,11 +6,72 @@ import asyncio
 import concurrent.futures
 from collections.abc import AsyncIterable, Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
+from contextvars import copy_context
+from threading import Event, Thread, main_thread
 from typing import TypeVar
 
+from oscine.engine.scheduler import MOST_SLOTS
+from oscine.engine.sequence import POLL
 from oscine.errors import Cancelled, UsageError
+from oscine.models.cancel import Cancel, asked_to_stop
 
 T = TypeVar("T")
+
+
+class AwaitedCalls:
+    """Blocking calls of one model that event loops await, each in a thread of its own.
+
+    At most `most` of a loop are under way at once, which is what the engine has slots for; others
+    wait for their turn in the loop, without a thread and with nothing in memory.
+    """
+
+    def __init__(self, most: int = MOST_SLOTS) -> None:
+        self._most = most
+        self._turns: dict[asyncio.AbstractEventLoop, asyncio.Semaphore] = {}
+
+    async def call(self, work: Callable[[Callable[[], bool]], T], cancel: Cancel | None) -> T:
+        """What `work(cancelled)` returns or raises; `cancelled()` says whether it should stop.
+
+        That is where `cancel` says so, where the task was cancelled, which waits no longer then,
+        and where the program ends, which waits for its threads. Raises UsageError for a `cancel`
+        that cannot be asked.
+        """
+        asked, stop = asked_to_stop(cancel), Event()
+
+        def cancelled() -> bool:
+            ended = stop.is_set() or not main_thread().is_alive()
+            return ended or (asked is not None and asked())
+
+        async with self._turns_of(asyncio.get_running_loop()):
+            try:
+                return await asyncio.wrap_future(in_thread(lambda: work(cancelled)))
+            finally:
+                stop.set()
+
+    def _turns_of(self, loop: asyncio.AbstractEventLoop) -> asyncio.Semaphore:
+        """Those of a loop; of loops that are closed none are kept."""
+        if loop not in self._turns:
+            going_on = {each: own for each, own in self._turns.items() if not each.is_closed()}
+            self._turns = {**going_on, loop: asyncio.Semaphore(self._most)}
+        return self._turns[loop]
+
+
+def in_thread(work: Callable[[], T]) -> concurrent.futures.Future[T]:
+    """Work in a thread of its own, which sees the caller's context variables."""
+    result: concurrent.futures.Future[T] = concurrent.futures.Future()
+    result.set_running_or_notify_cancel()  # whoever gives it up does not change what it says
+    context = copy_context()
+
+    def run() -> None:
+        try:
+            value = context.run(work)
+        except BaseException as error:
+            result.set_exception(error)
+        else:
+            result.set_result(value)
+
+    Thread(target=run, name="oscine call").start()
+    return result
 
 
 class Worker:
@@ -60,7 +121,7 @@ class AwaitedText(Iterator[str]):
         if self._closed:  # meanwhile
             self._awaited.cancel()
         try:
-            part = self._awaited.result()
+            part = result(self._awaited)
         except concurrent.futures.CancelledError:
             raise Cancelled("speaking was cancelled") from None
         if part is None:
@@ -75,6 +136,16 @@ class AwaitedText(Iterator[str]):
         self._closed = True
         if self._awaited is not None:
             self._awaited.cancel()
+
+
+def result(future: concurrent.futures.Future[T]) -> T:
+    """What a future gives or raises; Cancelled where the program ends before that."""
+    while not future.done():
+        concurrent.futures.wait([future], POLL)
+        if not future.done() and not main_thread().is_alive():
+            future.cancel()
+            raise Cancelled("the program ends")
+    return future.result()
 
 
 def is_running(loop: asyncio.AbstractEventLoop) -> bool:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Mapping
+from functools import cached_property
 from threading import RLock
 from typing import TYPE_CHECKING, Any, Generic, Protocol, Self, TypeVar
 
@@ -11,6 +12,7 @@ from oscine.engine.runner import OnDevice
 from oscine.engine.scheduler import Engine
 from oscine.errors import DeviceLostError, OtherModelError, UsageError
 from oscine.family import Task
+from oscine.models.asynchronous import AwaitedCalls
 from oscine.registry import default
 
 log = logging.getLogger(__name__)
@@ -84,6 +86,11 @@ class Model(Generic[Held]):
                     f"{name}: {self.__dict__.get('name')} {ELSEWHERE[name]}; {can}"
                 )
             raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}")
+
+    @cached_property
+    def _awaited(self) -> AwaitedCalls:
+        """Its calls that event loops wait for."""
+        return AwaitedCalls()
 
     @property
     def runner(self) -> Held:

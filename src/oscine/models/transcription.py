@@ -237,6 +237,23 @@ class Transcriber(Model[Held]):
             pass
         return stream.transcript()
 
+    async def transcribe_async(
+        self,
+        audio: SourceLike,
+        *,
+        progress: Progress | None = None,
+        cancel: Cancel | None = None,
+        **options: Any,
+    ) -> Transcript:
+        """As transcribe, in a thread, while the event loop goes on. Many at once share the device.
+
+        `progress` and `cancel` are called in that thread. A task that is cancelled stops the work
+        where `cancel` would. Raises as transcribe.
+        """
+        return await self._awaited.call(
+            lambda stop: self.transcribe(audio, progress=progress, cancel=stop, **options), cancel
+        )
+
     def listen(self, *pieces: Any, **options: Any) -> Iterator[Update]:
         """Words as they are said, of audio as it comes: see models.whisper.pipeline.
 

@@ -22,6 +22,7 @@ scripted = SCRIPTED.scripted
 
 PARTS = ("Hello the", "re. How ar", "e you? I am", " well.")
 VOICE = {"voice": "ryan", "seed": 1}
+OURS = {"oscine-stream_0", "oscine call"}  # threads
 
 
 def good(request: Any, call: int) -> tuple[list[int], str]:
@@ -35,7 +36,7 @@ def run(main: Any) -> Any:
         return await asyncio.wait_for(main, 60)
 
     found = asyncio.run(bounded())
-    assert not [t for t in threading.enumerate() if "oscine-stream" in t.name and hang(t)]
+    assert not [t for t in threading.enumerate() if t.name in OURS and hang(t)]
     return found
 
 
@@ -217,3 +218,72 @@ def test_leaving_early_closes() -> None:
 
     stream = run(main())
     assert stream.finish_reason is None and engine.runs[0].stopped
+
+
+def test_awaited_speech_is_that_of_a_blocking_call() -> None:
+    """Several at once, and from a text that is awaited itself."""
+    model, _ = scripted(lambda request, call: ([300, 310, 320], "end"))
+
+    async def main() -> Any:
+        texts = [f"Sentence {number}." for number in range(8)]
+        return await asyncio.gather(
+            *(model.speak_async(text, **VOICE) for text in [*texts, written(*PARTS)])
+        )
+
+    *found, awaited = run(main())
+    whole = model.speak("Sentence 1.", **VOICE)
+    assert all(np.array_equal(speech.samples, whole.samples) for speech in found)
+    assert np.array_equal(awaited.samples, model.speak(PARTS, **VOICE).samples)
+
+
+@pytest.mark.parametrize("waits", ["audio", "text"])
+def test_a_cancelled_task_stops_its_speech(waits: str) -> None:
+    """While audio is made, and while more text is awaited; the model is free then."""
+    entered, go_on, ended = threading.Event(), threading.Event(), []
+
+    def held(request: Any, call: int) -> tuple[list[int], str]:
+        if call == 1 and waits == "audio":
+            entered.set()
+            assert go_on.wait(30)
+        return good(request, call)
+
+    model, engine = scripted(held)
+
+    async def text() -> AsyncIterator[str]:
+        try:
+            yield "Hello there. "
+            if waits == "text":
+                entered.set()
+                await asyncio.sleep(3600)
+            yield "More."
+        finally:
+            ended.append(True)
+
+    async def main() -> None:
+        task = asyncio.create_task(model.speak_async(text(), **VOICE))
+        await asyncio.to_thread(entered.wait, 30)
+        task.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await task
+        go_on.set()
+
+    run(main())
+    assert ended and model.speak("Hello.", **VOICE).finish_reason == "end"
+    assert len(engine.requests) == 1 + (waits == "audio")  # the rest of the text is not said
+
+
+def test_errors_and_a_caller_s_own_cancel_end_awaited_speech() -> None:
+    model, _ = scripted(good)
+
+    async def main() -> Any:
+        calls = [
+            model.speak_async("Hello.", **VOICE),
+            model.speak_async(" ", **VOICE),
+            model.speak_async("Hello.", no_such_option=1, **VOICE),
+            model.speak_async("Hello.", cancel=lambda: True, **VOICE),
+        ]
+        return await asyncio.gather(*calls, return_exceptions=True)
+
+    spoken, *errors = run(main())
+    assert spoken.finish_reason == "end"
+    assert [type(error) for error in errors] == [UsageError, UsageError, Cancelled]

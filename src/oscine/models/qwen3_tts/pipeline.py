@@ -111,6 +111,27 @@ class Qwen3Tts(Alone[Decoder]):
         )  # fmt: skip
         return stream.speech()
 
+    async def speak_async(
+        self,
+        text: str | Iterable[str] | AsyncIterable[str],
+        *,
+        cancel: Cancel | None = None,
+        **options: Any,
+    ) -> Speech:
+        """As speak, in a thread, while the event loop goes on. Many at once share the device.
+
+        The text may also be an asynchronous iterator of its parts. `cancel` is called in that
+        thread. A task that is cancelled stops the work where `cancel` would. Raises as speak.
+        """
+        parts = AwaitedText(text) if isinstance(text, AsyncIterable) else text
+        try:
+            return await self._awaited.call(
+                lambda stop: self.speak(parts, cancel=stop, **options), cancel
+            )
+        finally:
+            if isinstance(parts, AwaitedText):
+                parts.close()
+
     def stream(
         self,
         text: str | Iterable[str] | AsyncIterable[str],
