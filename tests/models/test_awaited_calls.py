@@ -1,4 +1,4 @@
-"""Calls that an event loop awaits: many at once, stopped, failing, under way as the program ends."""
+"""Calls that an event loop awaits: many at once, stopped, failing, at the end of the program."""
 
 from __future__ import annotations
 

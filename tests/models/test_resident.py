@@ -75,14 +75,17 @@ def test_work_has_the_engine_alone() -> None:
 
 #: What the models offer their callers, in README or on the command line.
 OF_ALL = {"name", "device", "timings"}
-OF_TRANSCRIBERS = {"transcribe", "stream", "listen", "encode", "multilingual"}
+OF_TRANSCRIBERS = {
+    *("transcribe", "transcribe_async", "transcribe_many", "stream", "listen"),
+    *("encode", "multilingual", "recordings_at_once"),
+}
 #: For the names of openai-whisper: oscine.compat.whisper.
 OF_WINDOWS = {"decode_window", "window_language", "languages"}
 OFFERED = {
     "whisper_en": OF_TRANSCRIBERS | {"align", "detect_language", "tokenizer", *OF_WINDOWS},
     "parakeet_tdt": OF_TRANSCRIBERS | {"spelling"},
     "qwen3_tts/custom_voice/ckpt": {
-        *("speak", "stream", "voice_of", "save_voice"),
+        *("speak", "speak_async", "stream", "voice_of", "save_voice"),
         *("kind", "voices", "languages", "abilities", "folder", "tokenizer"),
     },
 }

@@ -13,7 +13,7 @@ from typing import TypeVar
 from oscine.engine.scheduler import MOST_SLOTS
 from oscine.engine.sequence import POLL
 from oscine.errors import Cancelled, UsageError
-from oscine.models.cancel import Cancel, asked_to_stop
+from oscine.models.cancel import Cancel, either
 
 T = TypeVar("T")
 
@@ -33,15 +33,10 @@ class AwaitedCalls:
         """What `work(cancelled)` returns or raises; `cancelled()` says whether it should stop.
 
         That is where `cancel` says so, where the task was cancelled, which waits no longer then,
-        and where the program ends, which waits for its threads. Raises UsageError for a `cancel`
-        that cannot be asked.
+        and where the program ends. Raises UsageError for a `cancel` that cannot be asked.
         """
-        asked, stop = asked_to_stop(cancel), Event()
-
-        def cancelled() -> bool:
-            ended = stop.is_set() or not main_thread().is_alive()
-            return ended or (asked is not None and asked())
-
+        stop = Event()
+        cancelled = either(stop, cancel)
         async with self._turns_of(asyncio.get_running_loop()):
             try:
                 return await asyncio.wrap_future(in_thread(lambda: work(cancelled)))

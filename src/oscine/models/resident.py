@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from contextvars import ContextVar
 from functools import cached_property
 from threading import RLock
 from typing import TYPE_CHECKING, Any, Generic, Protocol, Self, TypeVar
 
 from oscine.engine.runner import OnDevice
 from oscine.engine.scheduler import Engine
+from oscine.engine.sequence import Caller
 from oscine.errors import DeviceLostError, OtherModelError, UsageError
 from oscine.family import Task
 from oscine.models.asynchronous import AwaitedCalls
@@ -24,6 +27,9 @@ ELSEWHERE: Mapping[Task, str] = {
     "transcribe": "speaks and cannot write down",
 }
 
+
+#: The request that this thread works for, where no engine knows it.
+booked_to: ContextVar[Caller | None] = ContextVar("booked_to", default=None)
 
 Held = TypeVar("Held", bound=OnDevice)
 Held_co = TypeVar("Held_co", bound=OnDevice, covariant=True)
@@ -129,10 +135,23 @@ class Alone(Model[Held]):
         """The result of `work(engine)`, which has the engine to itself, as in `surviving`."""
 
         def alone() -> Result:
-            with self.lock:
+            with self.lock, self._booked():
                 return work(self.decoder)
 
         return self.surviving(alone)
+
+    @contextmanager
+    def _booked(self) -> Iterator[None]:
+        """What is done inside is booked to the request that `booked_to` names; lock held."""
+        caller, before = booked_to.get(), dict(self.decoder.timings)
+        token = booked_to.set(None)  # work within the work is part of it
+        try:
+            yield
+        finally:
+            booked_to.reset(token)
+            if caller is not None:
+                for stage, spent in self.decoder.timings.items():
+                    caller.clock(stage, spent - before.get(stage, 0.0))
 
     def forget(self) -> None:
         """Called when the engine is lost, with all that it held; lock held."""

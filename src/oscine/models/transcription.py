@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import logging
+import os
 from abc import abstractmethod
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from itertools import chain, islice
 from time import perf_counter
-from typing import Any, TypeAlias
+from typing import Any, Literal, TypeAlias, overload
 
 import numpy as np
 
@@ -19,10 +20,11 @@ from oscine.audio.silero import available
 from oscine.audio.speech import Speech
 from oscine.audio.timeline import Timeline
 from oscine.audio.vad import VadOptions
-from oscine.engine.sequence import Caller
-from oscine.errors import Cancelled, UsageError
+from oscine.engine.sequence import Caller, Priority
+from oscine.errors import Cancelled, OscineError, UsageError
 from oscine.models.cancel import Cancel, asked_to_stop
-from oscine.models.resident import Held, Loaded, Model
+from oscine.models.many import InOrder, recordings_at_once, results_in_order
+from oscine.models.resident import Alone, Held, Loaded, Model, booked_to
 from oscine.notebook import MOST_PLAYED, ProgressBar
 from oscine.options.checks import Clip
 from oscine.options.transcribe import TranscribeOptions
@@ -73,7 +75,6 @@ class Transcription(Iterator[Segment]):
         self._done: list[Segment] = []
         self._heard: list[tuple[int | None, Speech]] = []
         self._caller = Caller()
-        self._stages_before = dict(model.timings)
         self._timings = {"audio": 0.0, "total": 0.0}
         self._segments = self._run()
 
@@ -99,6 +100,7 @@ class Transcription(Iterator[Segment]):
         """What the channels give, one at a time, with the time that each takes."""
         while True:
             started = perf_counter()
+            token = booked_to.set(self._caller)
             try:
                 item = next(self._segments)
             except StopIteration:
@@ -107,15 +109,13 @@ class Transcription(Iterator[Segment]):
                 stop.partial = self.transcript()
                 raise
             finally:
+                booked_to.reset(token)
                 self._clock("total", started)
             yield item
 
     def transcript(self) -> Transcript:
         """What is finished so far; timings in milliseconds."""
-        before = self._stages_before
-        stages = self._caller.timings or {
-            name: spent - before.get(name, 0.0) for name, spent in self._model.timings.items()
-        }
+        stages = dict.fromkeys(self._model.timings, 0.0) | self._caller.timings
         done = self._done
         if self._asked.split_channels:
             done = sorted(done, key=lambda segment: (segment.start, segment.channel))
@@ -232,10 +232,7 @@ class Transcriber(Model[Held]):
         raised, whose `partial` is what was finished.
         Raises UsageError, AudioError, NonFiniteError, DeviceError, Cancelled.
         """
-        stream = self.stream(audio, progress=progress, cancel=cancel, **options)
-        for _ in stream:
-            pass
-        return stream.transcript()
+        return finished(self.stream(audio, progress=progress, cancel=cancel, **options))
 
     async def transcribe_async(
         self,
@@ -254,12 +251,83 @@ class Transcriber(Model[Held]):
             lambda stop: self.transcribe(audio, progress=progress, cancel=stop, **options), cancel
         )
 
+    @property
+    def recordings_at_once(self) -> int:
+        """How many recordings it is best given at once; 1 in NumPy."""
+        return recordings_at_once(self.runner, alone=isinstance(self, Alone))
+
+    @overload
+    def transcribe_many(
+        self,
+        recordings: Iterable[SourceLike],
+        *,
+        at_once: int | None = None,
+        return_exceptions: Literal[False] = False,
+        cancel: Cancel | None = None,
+        **options: Any,
+    ) -> Iterator[Transcript]: ...
+    @overload
+    def transcribe_many(
+        self,
+        recordings: Iterable[SourceLike],
+        *,
+        at_once: int | None = None,
+        return_exceptions: bool,
+        cancel: Cancel | None = None,
+        **options: Any,
+    ) -> Iterator[Transcript | OscineError]: ...
+    def transcribe_many(
+        self,
+        recordings: Iterable[SourceLike],
+        *,
+        at_once: int | None = None,
+        return_exceptions: bool = False,
+        cancel: Cancel | None = None,
+        **options: Any,
+    ) -> Iterator[Any]:
+        """The transcript of each recording, in their order, while others are under way.
+
+        Up to `at_once` are in work together and share the device; None: as many as suit it
+        (`recordings_at_once`). No more are open, and `recordings` is read as it goes. Each
+        transcript is that of `transcribe`, whose arguments the `options` are.
+        What a recording raises is raised in its turn, and the others are stopped; with
+        `return_exceptions` it takes the place of its transcript, and the others go on. UsageError
+        and Cancelled are raised always. To stop, stop iterating.
+        """
+        several = not isinstance(recordings, str | bytes | os.PathLike | np.ndarray | Source)
+        if not several or not isinstance(recordings, Iterable):
+            raise UsageError("transcribe_many takes several recordings; for one call transcribe")
+        most = self.recordings_at_once if at_once is None else at_once
+        if isinstance(most, bool) or not isinstance(most, int) or most < 1:
+            raise UsageError(f"at_once must be a whole number from 1 on, not {at_once!r}")
+
+        def transcript(audio: SourceLike, stop: Callable[[], bool]) -> Transcript | OscineError:
+            try:
+                stream = self.stream(audio, cancel=stop, **options)
+                stream._caller.priority = Priority.BULK
+                return finished(stream)
+            except (UsageError, Cancelled):
+                raise
+            except OscineError as error:
+                if return_exceptions:
+                    return error
+                raise
+
+        return results_in_order(InOrder(transcript, most, cancel), recordings)
+
     def listen(self, *pieces: Any, **options: Any) -> Iterator[Update]:
         """Words as they are said, of audio as it comes: see models.whisper.pipeline.
 
         Raises UsageError for a model whose family has no way to do that.
         """
         raise UsageError(f"{self.name} cannot transcribe live audio, only whole recordings")
+
+
+def finished(stream: Transcription) -> Transcript:
+    """What a transcription says once all of it is done."""
+    for _ in stream:
+        pass
+    return stream.transcript()
 
 
 def vad_options(options: TranscribeOptions) -> VadOptions | None:
