@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import io
-import logging
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -14,7 +13,6 @@ import pytest
 
 from oscine.audio import tracks
 from oscine.audio.io import SourceLike, channel_count, decode, open_source
-from oscine.cli.engine import Once
 from oscine.errors import AudioError, UsageError
 
 FLAGS = pytest.mark.skipif(
@@ -252,16 +250,3 @@ def test_a_line_names_some_of_many_tracks(count: int) -> None:
     assert f"8 eeeeeeeee ttttttt{f' and {count - 8} more' if count > 8 else ''})" in line
     assert f"taking number {count}" in line and len(line) < 600
     assert len(tracks._named(listed[-1])) <= 50
-
-
-def test_a_command_says_once_what_is_odd_about_a_recording() -> None:
-    once = Once()
-
-    def passes(name: str, message: str) -> bool:
-        return once.filter(logging.LogRecord(name, logging.WARNING, "", 0, message, None, None))
-
-    assert passes("oscine.audio.container", "a.mkv: has 2 audio tracks")
-    assert not passes("oscine.audio.container", "a.mkv: has 2 audio tracks")
-    assert passes("oscine.audio.container", "b.mkv: has 2 audio tracks")
-    assert passes("oscine.models.resident", "lost")
-    assert passes("oscine.models.resident", "lost")

@@ -83,6 +83,8 @@ class FakeStream:
 class FakeModel:
     """Notes what it was asked."""
 
+    recordings_at_once = 1
+
     def __init__(self) -> None:
         self.loaded: list[tuple[Any, ...]] = []
         self.asked: list[dict[str, Any]] = []

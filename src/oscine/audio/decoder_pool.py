@@ -305,12 +305,15 @@ class _Watch:
     def __init__(self) -> None:
         self._waiting = threading.Event()
         self._thread: threading.Thread | None = None
+        self._starting = threading.Lock()  # one thread alone: two would count twice as fast
 
     def wake(self) -> None:
         """A process is waited for."""
-        if self._thread is None:
-            self._thread = threading.Thread(target=self._run, name="oscine decoders", daemon=True)
-            self._thread.start()
+        with self._starting:
+            if self._thread is None:
+                name = "oscine decoders"
+                self._thread = threading.Thread(target=self._run, name=name, daemon=True)
+                self._thread.start()
         if not self._waiting.is_set():
             self._waiting.set()
 

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import os
 import sys
-from contextlib import suppress
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING, Any, TextIO
 
 import typer
@@ -15,6 +16,7 @@ from oscine.terminal import printable
 if TYPE_CHECKING:
     from pathlib import Path
 
+    from rich.console import Console
     from rich.progress import Progress, ProgressColumn
 
 #: A mistake in the arguments, which Typer (with its own Click or the real one) finds itself.
@@ -27,9 +29,32 @@ def tell(message: str) -> None:
 
 
 def remark(message: str) -> None:
-    """The same without the program's name. Where nobody takes it the work goes on."""
+    """The same without the program's name."""
+    put(printable(message))
+
+
+def put(lines: str) -> None:
+    """Lines on stderr, above bars that stay below messages. Where nobody takes them the work goes
+    on."""
     with suppress(OSError):
-        print(printable(message), file=sys.stderr)
+        if _below is None:
+            print(lines, file=sys.stderr)
+        else:
+            _below.out("\n".join(map(printable, lines.split("\n"))), highlight=False)
+
+
+_below: Console | None = None  # whose bars are below messages
+
+
+@contextmanager
+def messages_above(console: Console) -> Iterator[None]:
+    """Messages of any thread are put above the bars of a console meanwhile."""
+    global _below
+    _below = console
+    try:
+        yield
+    finally:
+        _below = None
 
 
 class OutputError(OscineError):

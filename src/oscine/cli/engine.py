@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Annotated, Any, TypeAlias
 import typer
 
 from oscine import registry
-from oscine.cli.console import tell
+from oscine.cli.console import put, tell
 from oscine.cli.parameters import declared
 from oscine.errors import UsageError
 from oscine.family import Task
@@ -52,18 +52,11 @@ class OneLine(logging.Formatter):
         return printable(super().formatMessage(record))
 
 
-class Once(logging.Filter):
-    """What is odd about a recording is said once, also where it is read twice, as long ones are."""
+class Messages(logging.Handler):
+    """Records as messages of the command."""
 
-    def __init__(self) -> None:
-        super().__init__()
-        self.said: set[str] = set()
-
-    def filter(self, record: logging.LogRecord) -> bool:
-        message = record.getMessage()
-        again = record.name.startswith("oscine.audio") and message in self.said
-        self.said.add(message)
-        return not again
+    def emit(self, record: logging.LogRecord) -> None:
+        put(self.format(record))
 
 
 def start_log(verbose: bool) -> None:
@@ -83,9 +76,8 @@ def start_messages(level: int = logging.WARNING) -> None:
     """What any library logs, on stderr, for a command that opens no GPU; also what the code of
     other packages prints, since stdout is for results."""
     registry.surroundings = lambda: redirect_stdout(sys.stderr)
-    handler = logging.StreamHandler()
+    handler = Messages()
     handler.setFormatter(OneLine("oscine: %(message)s"))
-    handler.addFilter(Once())
     logging.basicConfig(level=level, handlers=[handler])
 
 

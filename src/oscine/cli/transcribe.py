@@ -36,8 +36,9 @@ from oscine.cli.outputs import (
 )
 from oscine.cli.parameters import chosen, command
 from oscine.cli.results import Results
+from oscine.cli.several import finish_all, several
 from oscine.cli.watch import Arrivals, watch
-from oscine.cli.work import Asked, finish
+from oscine.cli.work import Asked
 from oscine.errors import UsageError
 from oscine.files import expanded
 from oscine.formats import FORMATS, SUBTITLES
@@ -125,12 +126,11 @@ def transcribe(
     if own.watch is not None:
         transcribe_arrivals(own, written, folder, asked)
     able = [job for job in jobs if is_readable(job.source) and are_writable(job.targets, folder)]
-    done = []
     if able:
         loaded = load_listener(own)
-        done = [finish(loaded, job, asked) for job in able]
+        complete &= finish_all(loaded, able, asked)
         tell_times(loaded)
-    raise typer.Exit(0 if complete and all(done) and len(able) == len(jobs) else 1)
+    raise typer.Exit(0 if complete and len(able) == len(jobs) else 1)
 
 
 def transcribe_arrivals(
@@ -150,16 +150,16 @@ def transcribe_arrivals(
         output=output,
     )
 
-    def work(job: Job, was_there: bool) -> None:
+    def is_wanted(job: Job, was_there: bool) -> Job | None:
         skip = own.skip_existing or was_there
         needed = needed_of(job, asked.results, skip_existing=skip)
         if needed is None or not is_readable(job.source):
-            return
-        if are_writable(needed.targets, output):
-            finish(model, needed, asked)
+            return None
+        return needed if are_writable(needed.targets, output) else None
 
     tell(f"watching {folder}; Ctrl-C ends this")
-    watch(arrivals, work)
+    with several(model, asked, model.recordings_at_once) as work:
+        watch(arrivals, is_wanted, work)
 
 
 def formats_of(own: TranscribeCommand) -> tuple[str, ...]:

@@ -8,7 +8,7 @@ import signal
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import NoReturn
+from typing import NoReturn, Protocol
 
 from oscine.cli.console import tell
 from oscine.cli.folders import Found, inside
@@ -91,13 +91,25 @@ class Arrivals:
         return settled and not is_being_written(source)
 
 
-def watch(arrivals: Arrivals, work: Callable[[Job, bool], None]) -> NoReturn:
-    """Have `work` done on all that arrives, as `look` gives it, until this is interrupted."""
+class Worker(Protocol):
+    """Works on jobs, on several at once perhaps."""
+
+    def add(self, job: Job) -> None: ...
+    def write(self) -> None: ...
+
+
+def watch(
+    arrivals: Arrivals, wanted: Callable[[Job, bool], Job | None], worker: Worker
+) -> NoReturn:
+    """Have a worker do all that arrives, as `look` gives it and as it is `wanted`, until this is
+    interrupted; what is done by the next look is written then."""
     while True:
         started = time.monotonic()
         for job, was_there in arrivals.look():
-            work(job, was_there)
+            if (needed := wanted(job, was_there)) is not None:
+                worker.add(needed)
             started = time.monotonic()
+        worker.write()
         pause(max(POLL_SECONDS, SHARE * (time.monotonic() - started)))
 
 

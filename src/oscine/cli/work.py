@@ -1,23 +1,21 @@
-"""One recording after another: show progress, write results, keep what is done when it stops."""
+"""One recording: transcribe it, write its results, keep what is done where it stops."""
 
 from __future__ import annotations
 
 import logging
 import sys
-from collections.abc import Callable, Iterable, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from time import perf_counter
 from typing import TYPE_CHECKING, Any
 
-from oscine.cli.console import OutputError, bars, emit, remark, tell
-from oscine.cli.folders import STANDARD_INPUT
+from oscine.cli.console import OutputError, emit, remark, tell
 from oscine.cli.outputs import Job
+from oscine.cli.progress import Report, progress
 from oscine.cli.results import Results
-from oscine.errors import OscineError, UsageError
+from oscine.errors import Cancelled, OscineError, UsageError
 from oscine.formats import LINES, render, timestamp
 from oscine.subtitles import Layout, channel_name
-from oscine.terminal import printable
 from oscine.types import Segment, Transcript
 
 if TYPE_CHECKING:
@@ -27,8 +25,6 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 MISSING_SECONDS, MISSING_SHARE = 2.0, 0.05  # of speech without text: up to these it is no news
-
-Report = Callable[[float, float], None]
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,6 +41,16 @@ class Asked:
     results: Results
 
 
+@dataclass(frozen=True, slots=True)
+class Work:
+    """One recording's transcription, as far as it came, and what it ended with; None: by itself."""
+
+    job: Job
+    stream: Transcription | None
+    error: BaseException | None
+    seconds: float
+
+
 def finish(model: Listener, job: Job, asked: Asked) -> bool:
     """Transcribe one recording and write it; False if it could not be, which is then reported.
 
@@ -53,23 +59,45 @@ def finish(model: Listener, job: Job, asked: Asked) -> bool:
     """
     if not job.targets and sys.stdout is None:  # closed by the caller, as `>&-` does
         raise OutputError("standard output is closed; name a folder with --output-dir")
+    with progress(job) as report:
+        work = transcribed(model, job, asked, report)
+    return conclude(work, asked)
+
+
+def transcribed(model: Listener, job: Job, asked: Asked, report: Report, **more: Any) -> Work:
+    """Transcribe a recording, of which nothing but lines for standard output is written yet.
+
+    Whatever stops it is noted. `more` goes to the model's `stream`.
+    """
     stream: Transcription | None = None
+    error: BaseException | None = None
     started = perf_counter()
     try:
-        with progress(job) as report:
-            stream = model.stream(job.source, progress=report, **asked.options)
-            follow(stream, job, asked)
-    except (UsageError, OutputError):
-        raise
-    except OscineError as error:
-        tell(str(error))
+        stream = model.stream(job.source, progress=report, **more, **asked.options)
+        follow(stream, job, asked)
+    except BaseException as stop:
+        error = stop
+    return Work(job, stream, error, perf_counter() - started)
+
+
+def conclude(work: Work, asked: Asked) -> bool:
+    """Write a recording's results and tell of them; False if they are not whole, which is reported.
+
+    Raises what stopped the work where that is no fault of the recording, as in `finish`; what is
+    finished is then written first.
+    """
+    job, stream, error = work.job, work.stream, work.error
+    if isinstance(error, OscineError) and not isinstance(error, UsageError | OutputError):
+        if not isinstance(error, Cancelled):
+            tell(str(error))
         write_unfinished(stream, job, asked)
         return False
-    except (KeyboardInterrupt, MemoryError):
-        write_unfinished(stream, job, asked)
-        raise
-    spent = perf_counter() - started
-    log.info("%s: %s, %.1f s in %.1f s", job.source, stream.language, stream.duration, spent)
+    if error is not None:
+        if isinstance(error, KeyboardInterrupt | MemoryError):
+            write_unfinished(stream, job, asked)
+        raise error
+    assert stream is not None
+    log.info("%s: %s, %.1f s in %.1f s", job.source, stream.language, stream.duration, work.seconds)
     transcript = stream.transcript()
     written = write(transcript, job, asked)
     tell_gaps(job.source, transcript)
@@ -156,32 +184,3 @@ def shown(stream: Iterable[Segment]) -> Iterator[Segment]:
         text = f"{language}{channel_name(segment.channel)}{segment.text.strip()}{flags}"
         remark(f"[{start} --> {end}] {text}")
         yield segment
-
-
-@contextmanager
-def progress(job: Job) -> Iterator[Report | None]:
-    """A bar on stderr with audio seconds a second; none where it would not be seen or disturb."""
-    disturbs = not job.targets and sys.stdout.isatty()
-    if disturbs or not sys.stderr.isatty():
-        yield None
-        return
-    # costs start-up time
-    from rich.progress import BarColumn, TaskProgressColumn, TextColumn, TimeElapsedColumn
-
-    columns = (
-        TextColumn("{task.description}", markup=False),
-        BarColumn(),
-        TaskProgressColumn(),
-        TimeElapsedColumn(),
-        TextColumn("{task.fields[speed]}"),
-    )
-    name = "standard input" if job.source == STANDARD_INPUT else job.source
-    with bars(*columns) as bar:
-        task = bar.add_task(printable(name), total=None, speed="")
-        started = perf_counter()
-
-        def report(done: float, total: float) -> None:
-            speed = done / (perf_counter() - started)
-            bar.update(task, completed=done, total=total, speed=f"{speed:.1f}x")
-
-        yield report

@@ -1,0 +1,75 @@
+"""How far recordings are: bars on stderr, where they are seen and disturb nothing."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from time import perf_counter
+from typing import TYPE_CHECKING, TypeAlias
+
+from oscine.cli.console import bars, messages_above
+from oscine.cli.folders import STANDARD_INPUT
+from oscine.cli.outputs import Job
+from oscine.terminal import printable
+
+if TYPE_CHECKING:
+    from rich.progress import Progress
+
+#: Is told seconds done and in all; None: nobody is told.
+Report: TypeAlias = Callable[[float, float], None] | None
+
+
+@contextmanager
+def progress(job: Job) -> Iterator[Report]:
+    """A bar for one recording."""
+    disturbs = not job.targets and sys.stdout.isatty()
+    if disturbs or not sys.stderr.isatty():
+        yield None
+        return
+    with rows() as bar:
+        yield Bar(bar, job).report
+
+
+@contextmanager
+def progress_of_several() -> Iterator[Callable[[Job], Bar | None]]:
+    """Gives a function that adds a bar for a recording. They stay below all messages, and one whose
+    recording is done is taken away."""
+    if not sys.stderr.isatty():
+        yield lambda job: None
+        return
+    with rows(transient=True) as bar, messages_above(bar.console):
+        yield lambda job: Bar(bar, job)
+
+
+class Bar:
+    """One recording's, with audio seconds a second. Any thread may report."""
+
+    def __init__(self, rows: Progress, job: Job) -> None:
+        name = "standard input" if job.source == STANDARD_INPUT else job.source
+        self._rows, self._task = rows, rows.add_task(printable(name), total=None, speed="")
+        self._started = perf_counter()
+
+    def report(self, done: float, total: float) -> None:
+        """Seconds done and in all."""
+        speed = f"{done / (perf_counter() - self._started):.1f}x"
+        self._rows.update(self._task, completed=done, total=total, speed=speed)
+
+    def remove(self) -> None:
+        """Its recording is done."""
+        self._rows.remove_task(self._task)
+
+
+def rows(transient: bool = False) -> Progress:
+    """Bars with one row a recording."""
+    # costs start-up time
+    from rich.progress import BarColumn, TaskProgressColumn, TextColumn, TimeElapsedColumn
+
+    return bars(
+        TextColumn("{task.description}", markup=False),
+        BarColumn(),
+        TaskProgressColumn(),
+        TimeElapsedColumn(),
+        TextColumn("{task.fields[speed]}"),
+        transient=transient,
+    )
