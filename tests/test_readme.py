@@ -80,7 +80,7 @@ def test_python_blocks_print_what_stands_below_them(
 ) -> None:
     monkeypatch.chdir(ROOT)
     names: dict[str, Any] = {}
-    assert len(PYTHON) == 5
+    assert len(PYTHON) == 6
     for code, printed in PYTHON:
         exec(compile(code, "README.md", "exec"), names)
         assert capsys.readouterr().out == printed
@@ -147,7 +147,7 @@ def test_speech_blocks_print_what_stands_below_them(
     monkeypatch.setitem(sys.modules, "fastapi", FakeFastApi("fastapi"))
     monkeypatch.setitem(sys.modules, "fastapi.responses", FakeFastApi("fastapi.responses"))
     names: dict[str, Any] = {"oscine": oscine}
-    assert len(SPEECH) == 6
+    assert len(SPEECH) == 7
     for code, printed in SPEECH:
         exec(compile(code, "README.md", "exec"), names)
         assert capsys.readouterr().out == printed

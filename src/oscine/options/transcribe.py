@@ -135,7 +135,8 @@ class DecodingOptions(WordOptions, FallbackThresholds):
     # fmt: off
     batch_size: Batch = option(
         None, whole_or("auto", MOST_WINDOWS),
-        f"Windows decoded side by side, up to {MOST_WINDOWS}; auto: what fits.", Group.MODEL,
+        f"Windows of a recording decoded side by side, up to {MOST_WINDOWS}; auto: what fits.",
+        Group.MODEL,
         metavar="N", default_text="1; with Parakeet auto")
 
     language: str | None = option(
