@@ -52,6 +52,7 @@ MAY_IMPORT = {
             "errors",
             "family",
             "files",
+            "fleet",
             "hub",
             "models.loader",
             "models.resident",
@@ -60,6 +61,11 @@ MAY_IMPORT = {
             "registry",
         ),
         "weights",
+    ),
+    # Whatever loads a model in a worker is given to it by its program: loading imports the fleet.
+    "fleet": (
+        *("audio", "errors", "family", "files", "models.asynchronous", "models.cancel"),
+        *("models.resident", "notebook", "probe", "registry", "threads", "types"),
     ),
     "terminal": (),
     "notebook": ("terminal",),

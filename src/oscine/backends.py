@@ -9,7 +9,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, TypeVar
 
 from oscine.errors import DeviceError, UsageError
-from oscine.gpu.device import implementations, number
+from oscine.gpu.device import implementations, look, no_adapter, number
 from oscine.ops import Backend
 from oscine.ops.reference import Reference
 
@@ -23,6 +23,8 @@ Made = TypeVar("Made")
 #: How often each device was lost in this process, by name. From the third time on it is no glitch.
 LOSSES: Counter[str] = Counter()
 MAX_LOSSES = 2
+
+ALL = "all"  # as a device: each card, with a process of its own
 
 
 def wanted_device(device: str) -> str:
@@ -45,6 +47,22 @@ def wanted_device(device: str) -> str:
         number(wanted)
     implementations()
     return wanted
+
+
+def every_card() -> list[str]:
+    """`gpu:N` of each hardware card, once though several APIs list it.
+
+    Software adapters are taken where there is no hardware. Raises DeviceError if there is none.
+    """
+    seen, problems = look()
+    listed = next((found for found in seen.values() if found), [])
+    if not listed:
+        raise no_adapter(ALL, seen, problems)
+    cards: dict[tuple[str, int], int] = {}
+    for place, adapter in enumerate(listed):
+        cards.setdefault((adapter.name, adapter.twin), place)
+    hardware = [place for place in cards.values() if not listed[place].software]
+    return [f"gpu:{place}" for place in hardware or cards.values()]
 
 
 def choose_backend(device: str) -> Backend:

@@ -9,9 +9,11 @@ from typing import Any, Generic
 
 from oscine import hub, registry
 from oscine.backends import (
+    ALL,
     build,
     choose_backend,
     close,
+    every_card,
     fall_back_to_cpu,
     reopen,
     wanted_device,
@@ -19,6 +21,7 @@ from oscine.backends import (
 from oscine.errors import CheckpointError, DeviceError, UsageError
 from oscine.family import Held, Network, Opened, Weights
 from oscine.files import expanded
+from oscine.fleet.model import open_fleet
 from oscine.models.loader import DTYPES
 from oscine.models.resident import Model
 from oscine.notebook import DownloadBars
@@ -40,17 +43,21 @@ def load(
     name = str(model or registry.default("transcribe"))
     path = hub.resolve(name, offline=offline, progress=DownloadBars() if progress else None)
     wanted = wanted_device(device)
-    backend = choose_backend(wanted)
+    # As it was asked for: `auto` may be another device where the pickle is read.
+    place = os.path.abspath(path) if os.path.exists(expanded(name)) else name
+    loaded: Model[Any]
     try:
-        loaded = load_path(path, name, backend, wanted, dtype, offline=offline)
+        if wanted == ALL:
+            loaded = open_fleet(every_card(), place, dtype, offline=offline)
+        else:
+            backend = choose_backend(wanted)
+            loaded = load_path(path, name, backend, wanted, dtype, offline=offline)
     except CheckpointError as error:
         if os.path.exists(expanded(name)):
             raise
         mend = f"`oscine models pull {name} --check` fetches what is damaged again"
         remedy = f"{error.remedy}; {mend}" if error.remedy else mend
         raise CheckpointError(error.path, error.problem, remedy) from error
-    # As it was asked for: `auto` may be another device where the pickle is read.
-    place = os.path.abspath(path) if os.path.exists(expanded(name)) else name
     loaded._reopen = partial(load, place, device, dtype, offline=offline)
     return loaded
 

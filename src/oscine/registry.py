@@ -152,6 +152,11 @@ def register(family: Family) -> None:
         _registered.append(family)
 
 
+def registered() -> tuple[Family, ...]:
+    """Those that this process has added, for a process that it starts."""
+    return tuple(_registered)
+
+
 def families(task: Task | None = None) -> tuple[Family, ...]:
     """All families, or those of one task: built-in, installed and registered ones."""
     every = (*built_in(), *installed(), *_registered)

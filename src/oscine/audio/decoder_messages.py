@@ -29,9 +29,13 @@ MOST_BYTES = 1 << 20  # of a body: no side can make the other take more
 
 def send(pipe: BinaryIO, kind: bytes, body: bytes | bytearray | memoryview = b"") -> None:
     """Write a message whole. Raises OSError where the other side has gone."""
-    rest = memoryview(_HEAD.pack(kind, len(body)) + body)
-    while rest:  # a signal may cut it short
-        rest = rest[pipe.write(rest) :]
+    write_all(pipe, memoryview(_HEAD.pack(kind, len(body)) + body))
+
+
+def write_all(pipe: BinaryIO, data: memoryview) -> None:
+    """Write bytes whole, also where a signal cuts it short. Raises OSError."""
+    while data:
+        data = data[pipe.write(data) :]
 
 
 def send_json(pipe: BinaryIO, kind: bytes, value: Any) -> None:
@@ -41,13 +45,14 @@ def send_json(pipe: BinaryIO, kind: bytes, value: Any) -> None:
 
 def receive(pipe: BinaryIO) -> tuple[bytes, bytearray]:
     """Kind and body of the next message. Raises EOFError where the other side has gone."""
-    kind, size = _HEAD.unpack(_exactly(pipe, _HEAD.size))
+    kind, size = _HEAD.unpack(exactly(pipe, _HEAD.size))
     if size > MOST_BYTES:
         raise EOFError("that is no message")
-    return kind, _exactly(pipe, size)
+    return kind, exactly(pipe, size)
 
 
-def _exactly(pipe: BinaryIO, size: int) -> bytearray:
+def exactly(pipe: BinaryIO, size: int) -> bytearray:
+    """That many bytes. Raises EOFError where the other side has gone."""
     data = bytearray(size)
     rest = memoryview(data)
     while rest:

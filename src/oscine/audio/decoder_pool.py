@@ -274,6 +274,11 @@ def _size(name: str, file: BinaryIO | Part) -> int:
         raise _unreadable(name, error) from None
 
 
+def contents(name: str, file: BinaryIO | Part) -> bytes:
+    """All bytes of a recording. Raises AudioError where it cannot be read."""
+    return _bytes_at(name, file, 0, _size(name, file))
+
+
 def _bytes_at(name: str, file: BinaryIO | Part, place: int, size: int) -> bytes:
     """Bytes of a recording; fewer than `size` at its end alone.
 

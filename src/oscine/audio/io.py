@@ -161,6 +161,18 @@ class _MediaSource(Source):
         super().__init__(name, channel)
         self._opened = opened
 
+    def __getstate__(self) -> dict[str, Any]:
+        """For another process: a file goes by its path, anything else with all of its bytes.
+
+        Raises AudioError where it cannot be read.
+        """
+        state = self.__dict__.copy()
+        if not self.lasts:
+            with self._opened() as file:
+                data = decoder_pool.contents(self.name, file)
+            state["_opened"] = partial(_in_memory, np.frombuffer(data, np.uint8))
+        return state
+
     def channels(self) -> int:
         with self._opened() as file:
             return decoder_pool.channel_count(self.name, file, self.track)
@@ -254,7 +266,7 @@ def _open(source: SourceLike, name: str | None) -> Source:
         label = name or "bytes"
         if not len(source):
             raise AudioError(label, "is empty", "give the contents of an audio file")
-        return _MediaSource(label, lambda: nullcontext(io.BytesIO(source)))
+        return _MediaSource(label, partial(_in_memory, source))
     if isinstance(source, Audio):
         return _array(name or "audio", source.samples, source.rate)
     if isinstance(source, np.ndarray):
@@ -285,6 +297,11 @@ def again(source: Source, most_seconds: float) -> Audio | None:
         return None
 
 
+def _in_memory(contents: Any) -> AbstractContextManager[BinaryIO]:
+    """The bytes of a recording as a file."""
+    return nullcontext(io.BytesIO(contents))
+
+
 def _array(name: str, samples: NDArray[Any], rate: Any) -> Source:
     return _ArraySource(name, _time_first(name, samples), _checked_rate(name, rate))
 
@@ -309,7 +326,8 @@ def _file(path: Path, label: str) -> Source:
         return _MediaSource(label, Spool(label, OpenLater(path).read))
     if not found.st_size:
         raise AudioError(label, "is empty", "record or copy it again")
-    source = _MediaSource(label, partial(opened_file, label, path))
+    # Absolute, as the current folder may be another one when it is read.
+    source = _MediaSource(label, partial(opened_file, label, Path(os.path.abspath(path))))
     source.lasts = True
     return source
 

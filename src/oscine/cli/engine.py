@@ -140,7 +140,7 @@ def tell_times(model: Model[Any]) -> None:
         return
     for stage, spent in model.timings.items():
         tell(f"{stage}: {spent:.1f} ms")
-    for stage, (passes, spent) in model.runner.trace().items():
+    for stage, (passes, spent) in model.trace().items():
         tell(f"{stage} on the GPU: {spent:.1f} ms in {passes} passes")
 
 

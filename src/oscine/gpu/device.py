@@ -482,14 +482,7 @@ def candidates(choice: str) -> list[Step]:
     hardware only; `gpu` the best there is. Raises DeviceError if there is no adapter at all.
     """
     tried = implementations()
-    seen: dict[str, list[Adapter]] = {}
-    problems: dict[str, DeviceError] = {}
-    with surroundings():
-        for name in tried:
-            try:
-                seen[name] = adapters(name)
-            except DeviceError as broken:
-                problems[name] = broken
+    seen, problems = look()
     found = meant(choice, seen)
     if not found:
         raise no_adapter(choice, seen, problems)
@@ -501,6 +494,19 @@ def candidates(choice: str) -> list[Step]:
         problem = problems.get(name) or DeviceError(f"{name} lists {listed}")
         steps.insert(0 if name == tried[0] else len(steps), Step(name, None, problem))
     return steps
+
+
+def look() -> tuple[dict[str, list[Adapter]], dict[str, DeviceError]]:
+    """What each implementation lists, and why the others cannot."""
+    seen: dict[str, list[Adapter]] = {}
+    problems: dict[str, DeviceError] = {}
+    with surroundings():
+        for name in implementations():
+            try:
+                seen[name] = adapters(name)
+            except DeviceError as broken:
+                problems[name] = broken
+    return seen, problems
 
 
 def meant(choice: str, seen: dict[str, list[Adapter]]) -> list[Adapter]:

@@ -114,6 +114,10 @@ class Model(Generic[Held]):
         """Milliseconds that each stage took in all, since the model was loaded."""
         return self.runner.timings
 
+    def trace(self) -> Mapping[str, tuple[int, float]]:
+        """Passes and milliseconds by stage, as the device measured them."""
+        return self.runner.trace()
+
 
 class Alone(Model[Held]):
     """A model that one caller has to itself at a time, under `lock`; streams may be interleaved."""

@@ -1,0 +1,234 @@
+"""The program of a worker: it loads a model on one device, and does what its parent asks of it.
+
+Each request has a thread of its own; the model's engine batches what they submit. Where the parent
+has gone, also by a signal that cannot be caught, the process ends.
+"""
+
+from __future__ import annotations
+
+import inspect
+import logging
+import os
+import signal
+import sys
+import traceback
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from itertools import count
+from queue import SimpleQueue
+from threading import Event, Thread
+from typing import Any
+
+from oscine import registry
+from oscine.errors import Cancelled, OscineError, OtherModelError
+from oscine.fleet import pipes
+from oscine.fleet.pipes import NO_REQUEST, Message, Pipes
+
+Load = Callable[..., Any]
+STOPS = (pipes.CANCEL, pipes.ABANDON, pipes.CLOSE, pipes.DROP)
+
+
+@dataclass(frozen=True, slots=True)
+class Shape:
+    """What an object in the other process has: methods with the names of their parameters, and
+    other public attributes."""
+
+    kind: str
+    methods: Mapping[str, tuple[str, ...]]
+    values: frozenset[str]
+
+
+@dataclass(frozen=True, slots=True)
+class Pulled:
+    """An iterator of the parent's, which is asked for each item."""
+
+    number: int
+
+
+class Progress:
+    """A function of the parent's, which is told of progress."""
+
+
+def shape_of(given: Any) -> Shape:
+    """What the other process may use of an object. What it awaits is made of plain calls there."""
+    kind = type(given)
+    names = {name for name in (*dir(kind), *getattr(given, "__dict__", {})) if name[0] != "_"}
+    methods, values = {}, set()
+    for name in sorted(names):
+        member = inspect.getattr_static(kind, name, None)
+        if isinstance(member, staticmethod | classmethod):
+            member = member.__func__
+        if not callable(member):
+            values.add(name)
+        elif not inspect.iscoroutinefunction(member):
+            methods[name] = parameters(getattr(given, name))
+    return Shape(kind.__name__, methods, frozenset(values))
+
+
+def parameters(method: Callable[..., Any]) -> tuple[str, ...]:
+    """The names of a method's parameters; none of one that is not written in Python."""
+    try:
+        return tuple(inspect.signature(method).parameters)
+    except (TypeError, ValueError):
+        return ()
+
+
+class Job:
+    """One request, in its own thread: what is asked of the model, then of the stream it gave."""
+
+    def __init__(self, model: Any, number: int, link: Pipes) -> None:
+        self._target, self._is_stream = model, False
+        self._number, self._link = number, link
+        self.inbox: SimpleQueue[Message] = SimpleQueue()
+        self.stopped = Event()
+        self.over = False
+
+    def run(self) -> None:
+        """Do all that comes, up to the end of the request."""
+        while not self.over:
+            self._do(self.inbox.get())
+        self._target = None
+
+    def _do(self, message: Message) -> None:
+        if message.kind == pipes.ASK:
+            self._answer(message)
+        elif message.kind == pipes.DROP:
+            self.over = True
+        elif message.kind == pipes.CLOSE and hasattr(self._target, "close"):
+            self._target.close()
+
+    def _answer(self, message: Message) -> None:
+        """Do one thing and say what came of it."""
+        turn = 0
+        try:
+            turn, *what = message.read()
+            result = self._ask(*what)
+            if isinstance(result, Iterator):
+                self._target, self._is_stream = result, True
+                self._link.send(self._number, pipes.STREAM, turn, shape_of(result))
+            else:
+                self._give(turn, what[1], result)
+        except StopIteration:
+            self._link.send(self._number, pipes.END, turn)
+        except BaseException as error:  # all of it is the parent's to raise
+            self._fail(turn, error)
+        self.over = self.over or not self._is_stream
+
+    def _ask(
+        self, operation: str, name: str, given: tuple[Any, ...], options: dict[str, Any]
+    ) -> Any:
+        """A method's result, the next item of a stream, or a value; "set" sets one."""
+        target = self._target
+        if operation == "next":
+            return next(target)
+        if operation == "set":
+            return setattr(target, name, *given)
+        found = getattr(target, name)
+        if operation == "get":
+            return found
+        if not self._is_stream and "cancel" in parameters(found):
+            options["cancel"] = self.stopped
+        result = found(
+            *map(self._meant, given), **{key: self._meant(each) for key, each in options.items()}
+        )
+        return None if result is target else result
+
+    def _give(self, turn: int, name: str, result: Any) -> None:
+        """Hand over a result. Raises OtherModelError, which hasattr knows, where it must stay."""
+        try:
+            self._link.send(self._number, pipes.RESULT, turn, result)
+        except Exception as error:
+            told = f"{name} cannot be had from the process of a device ({error})"
+            raise OtherModelError(told) from None
+
+    def _fail(self, turn: int, error: BaseException) -> None:
+        if not isinstance(error, OscineError):  # a fault, which its place helps to find
+            error.add_note("in the worker:\n" + "".join(traceback.format_exception(error)))
+        try:
+            self._link.send(self._number, pipes.ERROR, turn, error)
+        except Exception:  # it cannot be pickled
+            told = "".join(traceback.format_exception_only(error)).strip()
+            self._link.send(self._number, pipes.ERROR, turn, RuntimeError(told))
+
+    def _meant(self, value: Any) -> Any:
+        """What stands for something of the parent's as the model takes it."""
+        if isinstance(value, Pulled):
+            return self._pull(value.number)
+        if isinstance(value, Progress):
+            return lambda done, total: self._link.send(self._number, pipes.PROGRESS, done, total)
+        return value
+
+    def _pull(self, iterator: int) -> Iterator[Any]:
+        """The items of an iterator of the parent's, who may ask for values meanwhile."""
+        for place in count():
+            self._link.send(self._number, pipes.PULL, iterator, place)
+            while (message := self.inbox.get()).kind in (pipes.ASK, pipes.CANCEL):
+                self._do(message)
+            if message.kind != pipes.ITEM:  # none will come
+                self.over = self.over or message.kind == pipes.DROP
+                raise Cancelled("the work was cancelled")
+            item = message.read()
+            if not item:
+                return
+            yield item[0]
+
+
+class Told(logging.Handler):
+    """What is logged here is logged by the parent."""
+
+    def __init__(self, link: Pipes) -> None:
+        super().__init__()
+        self._link = link
+
+    def emit(self, record: logging.LogRecord) -> None:
+        self._link.send(NO_REQUEST, pipes.LOG, record.name, record.levelno, record.getMessage())
+
+
+def serve(link: Pipes, load: Load) -> None:
+    """Load what the first message names, and do all requests until the parent has gone."""
+    jobs: dict[int, Job] = {}
+    model = opened(link, load, link.receive())
+    while True:
+        message = link.receive()
+        number, kind = message.request, message.kind
+        if kind == pipes.ASK and number not in jobs:
+            jobs = {each: job for each, job in jobs.items() if not job.over}
+            jobs[number] = Job(model, number, link)
+            Thread(target=jobs[number].run, name=f"oscine request {number}", daemon=True).start()
+        if (job := jobs.get(number)) is not None:
+            if kind in STOPS:
+                job.stopped.set()
+            job.inbox.put(message)
+
+
+def opened(link: Pipes, load: Load, message: Message) -> Any:
+    """The model; the parent is told what it has, or what was wrong."""
+    try:
+        name, device, dtype, offline, level, families = message.read()
+        logging.getLogger().setLevel(level)
+        for family in families:
+            registry.register(family)
+        model = load(name, device, dtype, offline=offline)
+        about = (shape_of(model), model.name, model.device, getattr(model, "side_by_side", 1))
+        link.send(NO_REQUEST, pipes.RESULT, *about)
+        return model
+    except Exception as error:
+        link.send(NO_REQUEST, pipes.ERROR, error)
+        return None
+
+
+def main(load: Load) -> None:
+    """Run a worker whose parent is at the other end of standard input and output."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is for the parent, which ends this
+    incoming, outgoing = os.fdopen(os.dup(0), "rb", 0), os.fdopen(os.dup(1), "wb", 0)
+    nowhere = os.open(os.devnull, os.O_RDONLY)
+    os.dup2(nowhere, 0)
+    os.dup2(2, 1)  # what libraries print is no message
+    os.close(nowhere)
+    sys.stdin = open(0, encoding="utf-8", closefd=False)
+    link = Pipes(incoming, outgoing)
+    logging.getLogger().addHandler(Told(link))
+    try:
+        serve(link, load)
+    except (EOFError, OSError):
+        os._exit(0)

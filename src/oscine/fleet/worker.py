@@ -1,0 +1,396 @@
+"""Workers as their parent sees them: processes, each with the model on one device, and requests."""
+
+from __future__ import annotations
+
+import logging
+import os
+import subprocess
+import sys
+from collections import Counter
+from collections.abc import Callable
+from concurrent.futures import FIRST_COMPLETED, Future, wait
+from contextlib import suppress
+from dataclasses import dataclass
+from functools import partial
+from itertools import count
+from pathlib import Path
+from pickle import PicklingError
+from queue import Empty, SimpleQueue
+from threading import Lock, Thread
+from typing import Any, BinaryIO, Protocol, cast
+from weakref import WeakSet
+
+from oscine.errors import Cancelled, DeviceError, UsageError
+from oscine.family import Family
+from oscine.fleet import pipes
+from oscine.fleet.pipes import NO_REQUEST, Message, Pipes
+from oscine.fleet.process import Shape
+
+log = logging.getLogger(__name__)
+
+MAX_LOSSES = 2  # of the processes of one device, which are replaced
+POLL = 0.05  # seconds between two looks at whether a caller wants to stop
+_PROGRAM = (
+    "import sys; sys.path[:] = sys.argv[1:]; from oscine.fleet.process import main; "
+    "from oscine.loading import load; main(load)"
+)
+
+
+class WorkerLostError(Exception):
+    """The process has ended with work in it."""
+
+
+@dataclass(frozen=True, slots=True)
+class Opening:
+    """What a worker loads: as oscine.load takes it. `threads`: of NumPy in each process."""
+
+    name: str
+    dtype: str
+    offline: bool
+    families: tuple[Family, ...]
+    threads: int
+
+
+@dataclass(frozen=True, slots=True)
+class About:
+    """What a worker tells of its model."""
+
+    shape: Shape
+    name: str
+    device: str
+    side_by_side: int
+
+
+class Worker:
+    """A process that loads the model on a device, `gpu:N`.
+
+    `about` is there once it has; its error where it cannot. `on_loss` is called, by a thread of the
+    worker, where the process ends although it has not been told to.
+    """
+
+    def __init__(self, device: str, opening: Opening, on_loss: Callable[[Worker], None]) -> None:
+        self.device, self._on_loss = device, on_loss
+        self.about: Future[About] = Future()
+        self.requests: dict[int, Request] = {}
+        self.served = 0  # requests so far
+        self.ended = False  # it was told to
+        self.lost = ""  # how the process ended
+        self._numbers = count(NO_REQUEST + 1)
+        self._lock = Lock()  # of `requests` and `lost`, so that no request is left behind
+        self._last_words = b""
+        self.process = started(opening.threads)
+        stdout, stdin = cast(BinaryIO, self.process.stdout), cast(BinaryIO, self.process.stdin)
+        self._pipes = Pipes(stdout, stdin)
+        level = logging.getLogger("oscine").getEffectiveLevel()
+        what = opening.name, device, opening.dtype, opening.offline, level, opening.families
+        self._pipes.send(NO_REQUEST, pipes.LOAD, *what)
+        listening = Thread(target=self._listen, name=f"oscine errors {device}", daemon=True)
+        listening.start()
+        Thread(target=self._read, args=(listening,), name=f"oscine {device}", daemon=True).start()
+        live.add(self)
+
+    @property
+    def load(self) -> int:
+        """Requests that are under way."""
+        return sum(request.busy for request in list(self.requests.values()))
+
+    def request(self) -> Request:
+        """A new request. Raises WorkerLostError."""
+        with self._lock:
+            if self.lost:
+                raise WorkerLostError(self.lost)
+            number, self.served = next(self._numbers), self.served + 1
+            self.requests[number] = Request(self, number)
+            return self.requests[number]
+
+    def send(self, request: int, kind: int, *said: Any) -> None:
+        self._pipes.send(request, kind, *said)
+
+    def end(self) -> None:
+        """End the process: what is under way in it fails."""
+        self.ended = True
+        self.process.kill()
+        self.process.wait()
+
+    def forget(self) -> None:
+        """In a process that was forked: it is the other one's, which has its threads."""
+        self._lock, self.ended = Lock(), True
+        self.lost = "this process was forked"
+        self.process.returncode = 0
+        for pipe in (self.process.stdin, self.process.stdout, self.process.stderr):
+            if pipe is not None:
+                with suppress(OSError):
+                    os.close(pipe.fileno())  # not close(), which waits for a thread of the other's
+
+    def _read(self, listening: Thread) -> None:
+        """The thread that takes what the worker says to whom it is for."""
+        with suppress(EOFError, OSError, ValueError):
+            while True:
+                message = self._pipes.receive()
+                if message.request == NO_REQUEST:
+                    self._note(message)
+                elif (request := self.requests.get(message.request)) is not None:
+                    request.inbox.put(message)
+        self._pipes.close()
+        self.process.kill()  # it may have closed its pipes alone
+        self.process.wait()
+        listening.join()
+        self._leave()
+
+    def _note(self, message: Message) -> None:
+        """What the worker says of itself: how loading went, and its log."""
+        said = message.read()
+        if message.kind == pipes.LOG:
+            logging.getLogger(said[0]).log(said[1], "%s", said[2])
+        elif message.kind == pipes.RESULT:
+            self.about.set_result(About(*said))
+        else:
+            self.about.set_exception(said[0])
+            self.end()
+
+    def _listen(self) -> None:
+        """The thread that keeps the last of what drivers print: it may be why the process ends."""
+        assert self.process.stderr is not None
+        with self.process.stderr as errors:
+            for line in errors:
+                self._last_words = line.strip()[:300] or self._last_words
+
+    def _leave(self) -> None:
+        """Tell all who wait."""
+        with self._lock:
+            self.lost = self._how_it_ended()
+            waiting = list(self.requests.values())
+        if not self.about.done():
+            self.about.set_exception(DeviceError(f"{self.device}: its process {self.lost}"))
+        if not self.ended:
+            self._on_loss(self)  # first, so that whoever waits finds another
+        for request in waiting:
+            request.inbox.put(Message(request.number, pipes.LOST, b"", []))
+
+    def _how_it_ended(self) -> str:
+        code = self.process.returncode
+        how = f"ended by signal {-code}" if code < 0 else f"ended with exit code {code}"
+        words = self._last_words.decode("utf-8", "replace")
+        return f"{how}: {words}" if words else how
+
+
+class Serving(Protocol):
+    """What a request may want of its caller while that waits."""
+
+    def stops(self) -> bool:
+        """Whether the caller has come to want no more; True once."""
+
+    def progress(self, done: float, total: float) -> None:
+        """So much is done."""
+
+    def item(self, iterator: int, place: int) -> tuple[Any, ...]:
+        """(item,) of an iterator, () at its end."""
+
+
+class Request:
+    """One request to a worker: a call of the model, and what is asked of the stream it gave.
+
+    One thread at a time waits; from within its callbacks it may ask for more.
+    """
+
+    def __init__(self, worker: Worker, number: int) -> None:
+        self.worker, self.number = worker, number
+        self.inbox: SimpleQueue[Message] = SimpleQueue()
+        self.busy = True  # as the others count it
+        self._turns = count(1)
+        self._answers: dict[int, tuple[int, Any]] = {}
+        self._waited: set[int] = set()
+
+    def ask(self, serving: Serving, operation: str, name: str = "", *given: Any) -> Any:
+        """The answer; Shape: a stream has come of it. `given`: positional arguments, keywords.
+
+        Raises what the worker raises, what the caller's own functions raise, StopIteration, and
+        WorkerLostError. Where the wait is interrupted, the worker stops.
+        """
+        turn = next(self._turns)
+        arguments = given or ((), {})
+        try:
+            self.worker.send(self.number, pipes.ASK, turn, operation, name, *arguments)
+        except (PicklingError, TypeError, AttributeError) as error:
+            told = f"{name}: what it is given cannot be sent to another process ({error})"
+            raise UsageError(told) from None
+        self._waited.add(turn)
+        try:
+            while turn not in self._answers:
+                self._take(serving)
+        except WorkerLostError:
+            raise
+        except BaseException:
+            self.worker.send(self.number, pipes.ABANDON)
+            raise
+        finally:
+            self._waited.discard(turn)
+        kind, answer = self._answers.pop(turn)
+        if kind == pipes.ERROR:
+            raise answer
+        if kind == pipes.END:
+            raise StopIteration
+        return answer
+
+    def _take(self, serving: Serving) -> None:
+        """Deal with the next message, if there is one within a moment."""
+        if serving.stops():
+            self.worker.send(self.number, pipes.CANCEL)
+        try:
+            message = self.inbox.get(timeout=POLL)
+        except Empty:
+            return
+        if message.kind == pipes.LOST:
+            self.inbox.put(message)  # for whoever waits next
+            raise WorkerLostError(self.worker.lost)
+        said = message.read()
+        if message.kind == pipes.PROGRESS:
+            serving.progress(*said)
+            return
+        if message.kind == pipes.PULL:
+            self.worker.send(self.number, pipes.ITEM, *serving.item(*said))
+            return
+        turn = said[0] or max(self._waited)  # 0: the worker could not read what it was asked
+        if turn in self._waited:  # else the wait for it was interrupted
+            self._answers[turn] = message.kind, said[1] if len(said) > 1 else None
+
+    def close(self) -> None:
+        """Stop what is under way and close its stream; values of it can still be had."""
+        self.busy = False
+        self.worker.send(self.number, pipes.CLOSE)
+
+    def drop(self) -> None:
+        """It is over. Any thread may call this at any time."""
+        if self.worker.requests.pop(self.number, None) is not None:
+            self.worker.send(self.number, pipes.DROP)
+
+
+class Workers:
+    """The workers of a model. The least loaded takes the next request."""
+
+    def __init__(self, devices: list[str], opening: Opening) -> None:
+        self._opening = opening
+        self._lock = Lock()
+        self._losses: Counter[str] = Counter()
+        self._workers: list[Worker] = []
+        self._ended = False
+        try:
+            for device in devices:
+                self._workers.append(Worker(device, opening, self._replace))
+        except BaseException:
+            self.end()
+            raise
+
+    def ready(self) -> list[About]:
+        """Wait until all have loaded the model; what each tells of it.
+
+        One whose device will not do is left out with a line. Raises what loading raises, and
+        DeviceError where no device will do.
+        """
+        problems: list[DeviceError] = []
+        abouts: list[About] = []
+        for worker in list(self._workers):
+            try:
+                abouts.append(worker.about.result())
+            except DeviceError as error:
+                problems.append(error)
+            except BaseException:
+                self.end()
+                raise
+        if not abouts:
+            self.end()
+            raise problems[0]
+        for problem in problems:
+            log.warning("going on without a device: %s", problem)
+        return abouts
+
+    def living(self) -> list[Worker]:
+        """Those that can be asked."""
+        with self._lock:
+            workers = list(self._workers)
+        return [w for w in workers if w.about.done() and w.about.exception() is None and not w.lost]
+
+    def request(self, stops: Callable[[], bool] = lambda: False) -> Request:
+        """A request to the least loaded; waited for where one is just starting.
+
+        Raises DeviceError where none is left, Cancelled.
+        """
+        while True:
+            if living := self.living():
+                with self._lock:
+                    worker = min(living, key=lambda worker: (worker.load, worker.served))
+                    with suppress(WorkerLostError):  # it has just ended
+                        return worker.request()
+                continue
+            with self._lock:
+                starting = [w.about for w in self._workers if not w.about.done()]
+            if not starting:
+                raise DeviceError("the processes of all devices have ended; load the model again")
+            if stops():
+                raise Cancelled("the work was cancelled")
+            wait(starting, POLL, FIRST_COMPLETED)
+
+    def end(self) -> None:
+        """End all processes."""
+        with self._lock:
+            self._ended, workers = True, self._workers
+            self._workers = []
+        for worker in workers:
+            worker.end()
+
+    def _replace(self, worker: Worker) -> None:
+        """One has ended: another in its place, unless that is of no use."""
+        with self._lock:
+            if self._ended or worker not in self._workers:
+                return
+            self._workers.remove(worker)
+            if not worker.about.done() or worker.about.exception() is not None:
+                return  # `ready` tells of it
+            self._losses[worker.device] += 1
+            again = self._losses[worker.device] <= MAX_LOSSES
+            told = "another takes its work" if again else "going on without it"
+            log.warning("%s: its process %s; %s", worker.device, worker.lost, told)
+            if again:
+                with suppress(DeviceError):
+                    other = Worker(worker.device, self._opening, self._replace)
+                    other.about.add_done_callback(partial(_tell_failure, worker.device))
+                    self._workers.append(other)
+
+
+def _tell_failure(device: str, about: Future[About]) -> None:
+    if (problem := about.exception()) is not None:
+        log.warning("%s: its process cannot be replaced: %s", device, problem)
+
+
+def started(threads: int) -> subprocess.Popen[bytes]:
+    """A process that waits to be told what to load. Raises DeviceError where there can be none."""
+    program = Path(sys.executable or "").name.lower()
+    if getattr(sys, "frozen", False) or not program.startswith(("python", "pypy")):
+        raise DeviceError("--device all starts Python processes, and this is no plain Python")
+    paths = [str(Path(__file__).resolve().parents[2]), *filter(os.path.isabs, sys.path)]
+    try:
+        return subprocess.Popen(
+            [sys.executable, "-P", "-c", _PROGRAM, *paths],
+            bufsize=0,
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            env=os.environ | {"OSCINE_THREADS": str(threads)},
+            start_new_session=True,  # Ctrl-C is for this process, which ends its workers
+            creationflags=getattr(subprocess, "CREATE_NO_WINDOW", 0)
+            | getattr(subprocess, "CREATE_NEW_PROCESS_GROUP", 0),
+        )
+    except OSError as error:
+        raise DeviceError(f"no process can be started for a device ({error})") from error
+
+
+live: WeakSet[Worker] = WeakSet()
+
+
+def _after_fork() -> None:
+    for worker in list(live):
+        worker.forget()
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_after_fork)
