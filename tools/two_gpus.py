@@ -1,12 +1,17 @@
-"""Which physical card computes for gpu:0, gpu:1, … under each implementation.
+"""Which physical card computes for gpu:0, gpu:1, … under each implementation; what all do together.
 
     .venv/bin/python tools/two_gpus.py
+    .venv/bin/python tools/two_gpus.py --model MODEL [--audio FILE] [--files N] [--at-once N]
 
 For a machine with several cards, equal ones above all. Each choice is opened in a process of its
 own, is checked against NumPy, and takes memory; the card on which that much memory appears is the
 one. The drivers are asked for it: nvidia-smi, or Linux's sysfs for AMD. Exit code 1 if two choices
 of one implementation are one card, if the implementations number the cards differently, if a card
 computes wrong, or if nothing shows which card it is.
+
+With a model, by name or path, it is loaded by `--device all` on the first card and then on every
+card, and transcribes a recording again and again: files a second on one and on all. Exit code 1 if
+a card did none of them, or a transcript differs from the first.
 """
 
 from __future__ import annotations
@@ -17,16 +22,20 @@ import os
 import subprocess
 import sys
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from time import perf_counter
 from typing import Any
 
 import numpy as np
 
-from oscine.backends import choose_backend, close
+from oscine.backends import choose_backend, close, every_card
 from oscine.errors import DeviceError
+from oscine.fleet.model import open_fleet
 from oscine.gpu.device import MODULES, Adapter, adapters
 
 PIECE = 64 << 20
+SPOKEN = Path(__file__).resolve().parents[1] / "examples" / "spoken.wav"
 Readings = Callable[[], dict[str, int]]
 
 
@@ -110,15 +119,66 @@ def in_a_process(implementation: str, choice: str, size: int) -> dict[str, Any]:
         return row | {"problem": last}
 
 
+def files_a_second(devices: list[str], asked: argparse.Namespace, readings: Readings) -> float:
+    """Transcribe the recording on these devices, and print how that went.
+
+    Raises ValueError where a device did nothing, or a transcript differs.
+    """
+    before, started = readings(), perf_counter()
+    with open_fleet(devices, asked.model, "auto", offline=False) as made:
+        fleet: Any = made
+        loaded = perf_counter() - started
+        most = len(devices) * asked.at_once
+
+        def transcribe(_: int) -> Any:
+            return fleet.transcribe(asked.audio, temperature=0.0)
+
+        with ThreadPoolExecutor(most) as pool:
+            list(pool.map(transcribe, range(2 * most)))  # plans are recorded, memory has grown
+            begun = [worker.served for worker in fleet.workers.living()]
+            started = perf_counter()
+            found = list(pool.map(transcribe, range(asked.files)))
+            spent = perf_counter() - started
+        shares = [w.served - b for w, b in zip(fleet.workers.living(), begun, strict=True)]
+        after = readings()
+    grown = {card: (after[card] - before.get(card, 0)) >> 20 for card in after}
+    rate = asked.files / spent
+    print(f"{len(devices)} of the devices ({made.device}): loaded in {loaded:.1f} s")
+    print(f"    {asked.files} files in {spent:.2f} s: {rate:.2f} a second, {most} at once")
+    print(f"    {rate * found[0].duration:.0f} times real time; files of each device: {shares}")
+    print(f"    MiB more in use: {grown or 'not told'}")
+    if not all(shares):
+        raise ValueError("a device did nothing")
+    if len({transcript.text for transcript in found}) > 1:
+        raise ValueError("not all transcripts are the same")
+    return rate
+
+
+def compare(asked: argparse.Namespace) -> int:
+    """Files a second on one device and on all."""
+    devices = every_card()
+    one = files_a_second(devices[:1], asked, memory_in_use)
+    if len(devices) > 1:
+        every = files_a_second(devices, asked, memory_in_use)
+        print(f"{len(devices)} devices do {every / one:.2f} times as many as one")
+    return 0
+
+
 def main() -> int:
     """Print the table, and what is wrong with it."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--bytes", type=int, default=1 << 30, help="memory that each choice takes")
+    parser.add_argument("--model", help="compare --device all with one device")
+    parser.add_argument("--audio", type=Path, default=SPOKEN, help="what is transcribed")
+    parser.add_argument("--files", type=int, default=256, help="how often")
+    parser.add_argument("--at-once", type=int, default=16, help="files under way on each device")
     parser.add_argument("--one", help=argparse.SUPPRESS)
     arguments = parser.parse_args()
     if arguments.one:
         print(json.dumps(which_card(arguments.one, arguments.bytes, memory_in_use)))
         return 0
+    if arguments.model:
+        return compare(arguments)
     rows = []
     count = max(cards(implementation) for implementation in MODULES)
     for implementation in MODULES:

@@ -42,7 +42,8 @@ def load(
 ) -> "Model[Any]":
     """Load a model by name, fetching it if need be, or from a file or folder.
 
-    `device`: auto (a hardware GPU, else NumPy), cpu, gpu, gpu:N, or part of an adapter's name.
+    `device`: auto (a hardware GPU, else NumPy), cpu, gpu, gpu:N, part of an adapter's name, or all:
+    a process for each GPU, which share what the model is asked for.
     `dtype`: how the GPU holds matrices: f32, f16, or auto (as the checkpoint stores them).
     `progress`: whether to show a bar for each file that is fetched.
     Raises UsageError, HubError, CheckpointError, DeviceError.

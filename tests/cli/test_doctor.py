@@ -118,6 +118,20 @@ def test_a_healthy_gpu(machine: Any, capsys: Capture) -> None:
     assert out.endswith("\nGeForce RTX 4090 computes what NumPy computes\n")
 
 
+def test_a_look_at_every_card(machine: Any, capsys: Capture) -> None:
+    machine([CARD, replace(CARD, twin=1), SOFTWARE])
+    assert run(["doctor", "--device", "all", "--json"]) == 0
+    found = json.loads(capsys.readouterr().out)
+    assert [(choice, each["chosen"]["name"]) for choice, each in found.items()] == [
+        ("gpu:0", "GeForce RTX 4090"), ("gpu:1", "GeForce RTX 4090 #2"),
+    ]  # fmt: skip
+    assert run(["doctor", "--device", "all"]) == 0
+    assert capsys.readouterr().out.count("computes what NumPy computes") == 2
+    machine([])
+    assert run(["doctor", "--device", "all"]) == 1
+    assert capsys.readouterr().err.startswith("oscine: no WebGPU adapter")
+
+
 @pytest.mark.parametrize("error", [0.5, float("inf")])
 def test_a_gpu_that_computes_wrong(machine: Any, capsys: Capture, error: float) -> None:
     machine([CARD], [*RIGHT[1:], Result(CASES[0], error, ("layer_norm",))])

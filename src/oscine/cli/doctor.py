@@ -10,7 +10,7 @@ import typer
 from rich.console import Console
 from rich.table import Table
 
-from oscine.backends import close, find_gpu, reasons, wanted_device
+from oscine.backends import ALL, close, every_card, find_gpu, reasons, wanted_device
 from oscine.cli.console import emit
 from oscine.cli.engine import start_log
 from oscine.cli.openai_style import OpenAIStyle
@@ -218,7 +218,7 @@ def doctor(
         typer.Option(
             "--device",
             metavar="DEVICE",
-            help="auto, gpu (a software one too), gpu:N or part of a name.",
+            help="auto, gpu (a software one too), gpu:N, all or part of a name.",
         ),
     ] = "auto",
     as_json: Annotated[bool, typer.Option("--json", help="One JSON object on stdout.")] = False,
@@ -226,18 +226,21 @@ def doctor(
     """Check this machine's GPUs against NumPy.
 
     It lists the adapters, says which one is used and why, and compares every kernel with NumPy.
-    It shows what is tried in which order, and what came of it.
+    It shows what is tried in which order, and what came of it. With `all`, so for each GPU; as JSON
+    an object with the report of each.
     Exit code 1 if the chosen adapter computes anything wrong, or the one asked for is not there.
     """
-    choice = wanted_device(device)
+    wanted = wanted_device(device)
     start_log(verbose=False)
-    found = report(choice)
+    choices = every_card() if wanted == ALL else [wanted]
+    reports = {choice: report(choice) for choice in choices}
     if as_json:
-        emit(json.dumps(found, indent=2) + "\n")
+        emit(json.dumps(reports if wanted == ALL else reports[wanted], indent=2) + "\n")
     else:
         console = Console(soft_wrap=True, highlight=False, markup=False, emoji=False)
         with console.capture() as shown:
-            show(all_printable(found), choice, console)
+            for choice, found in reports.items():
+                show(all_printable(found), choice, console)
         emit(shown.get())
-    if not found["passed"]:
+    if not all(found["passed"] for found in reports.values()):
         raise typer.Exit(1)

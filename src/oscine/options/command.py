@@ -28,7 +28,7 @@ class LoadOptions:
     # fmt: off
     model: str | None = _model("")
     device: str = option(
-        "auto", as_given, "auto, cpu, gpu, gpu:N, or part of an adapter's name.",
+        "auto", as_given, "auto, cpu, gpu, gpu:N, all, or part of an adapter's name.",
         Group.MODEL, metavar="DEVICE", elsewhere="choose the device when loading the model")
     dtype: Dtype = option(
         "auto", one_of("auto", "f32", "f16"), "Precision of the weights; auto: as stored.",
