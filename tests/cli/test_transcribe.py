@@ -12,8 +12,11 @@ from typing import Any, get_args
 import pytest
 
 from oscine.cli import run
+from oscine.errors import DeviceError
 from oscine.formats import FORMATS
 from oscine.options.command import Format
+
+from .conftest import FakeStream
 
 Recordings = Callable[..., list[str]]
 Capture = pytest.CaptureFixture[bytes]
@@ -271,3 +274,22 @@ def test_verbose_shows_what_is_known_of_a_segment(
 
 def test_formats_are_those_of_the_writers() -> None:
     assert {*get_args(Format)} == {*FORMATS, "all"}
+
+
+def test_a_recording_that_went_with_its_process_stops_no_other(
+    model: Any,
+    recordings: Recordings,
+    capsysbinary: Capture,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    whole = FakeStream.transcript
+
+    def transcript(stream: FakeStream) -> Any:
+        if "broken" in stream.source:
+            raise DeviceError("the work was given up")
+        return whole(stream)
+
+    monkeypatch.setattr(FakeStream, "transcript", transcript)
+    assert transcribe(*recordings("broken.wav", "b.wav"), "-o", "out") == 1
+    assert os.listdir("out") == ["b.txt"]
+    assert capsysbinary.readouterr().err.count(b"oscine: ") == 1

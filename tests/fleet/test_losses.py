@@ -172,18 +172,24 @@ def test_a_model_that_goes_away_takes_its_processes_with_it() -> None:
 def test_a_forked_process_says_that_its_model_is_the_parents() -> None:
     code = PARENT.partition("try:")[0] + (
         "import os, oscine.errors\n"
+        "stream = fleet.stream(LONGEST, **OPTIONS)\n"
         "if not (child := os.fork()):\n"
         "    try:\n"
         "        fleet.encode(LONGEST)\n"
         "    except oscine.errors.DeviceError as error:\n"
         "        print(error, flush=True)\n"
+        "    try:\n"
+        "        next(stream)\n"
+        "    except oscine.errors.DeviceError as error:\n"
+        "        print(error, flush=True)\n"
         "    os._exit(0)\n"
         "os.waitpid(child, 0)\n"
         "print(fleet.encode(LONGEST[:16000]).shape)\n"
+        "print(next(stream) is not None)\n"
     )
     done = subprocess.run(
         [sys.executable, "-c", code], capture_output=True, text=True, timeout=120, check=True
     )
-    _, told, shape = done.stdout.splitlines()
-    assert told == "the processes of all devices have ended; load the model again"
-    assert shape.startswith("(")
+    _, *told, shape, goes_on = done.stdout.splitlines()
+    assert told == ["the processes of all devices have ended; load the model again"] * 2
+    assert shape.startswith("(") and goes_on == "True"

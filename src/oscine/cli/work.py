@@ -157,7 +157,13 @@ def write(transcript: Transcript, job: Job, asked: Asked, *, finished: bool = Tr
 
 def write_unfinished(stream: Transcription | None, job: Job, asked: Asked) -> None:
     """Write the segments there are, if there are any, and say so."""
-    if stream is None or not (transcript := stream.transcript()).segments:
+    if stream is None:
+        return
+    try:
+        transcript = stream.transcript()
+    except OscineError:  # it went with the process that it was in, of which was told
+        return
+    if not transcript.segments:
         return
     if write(transcript, job, asked, finished=False):
         end = max(segment.end for segment in transcript.segments)

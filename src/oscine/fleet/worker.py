@@ -87,7 +87,6 @@ class Worker:
         listening = Thread(target=self._listen, name=f"oscine errors {device}", daemon=True)
         listening.start()
         Thread(target=self._read, args=(listening,), name=f"oscine {device}", daemon=True).start()
-        live.add(self)
 
     @property
     def load(self) -> int:
@@ -115,7 +114,10 @@ class Worker:
     def forget(self) -> None:
         """In a process that was forked: it is the other one's, which has its threads."""
         self._lock, self.ended = Lock(), True
-        self.lost = "this process was forked"
+        self.lost = "is the one of the process that this one was forked from"
+        for request in list(self.requests.values()):
+            request.inbox = SimpleQueue()  # of the old one a thread may have had the lock
+            request.inbox.put(Message(request.number, pipes.LOST, b"", []))
         self.process.returncode = 0
         for pipe in (self.process.stdin, self.process.stdout, self.process.stderr):
             if pipe is not None:
@@ -143,6 +145,7 @@ class Worker:
         if message.kind == pipes.LOG:
             logging.getLogger(said[0]).log(said[1], "%s", said[2])
         elif message.kind == pipes.RESULT:
+            self._last_words = b""  # drivers print much as they are opened
             self.about.set_result(About(*said))
         else:
             self.about.set_exception(said[0])
@@ -274,6 +277,7 @@ class Workers:
         self._losses: Counter[str] = Counter()
         self._workers: list[Worker] = []
         self._ended = False
+        live.add(self)
         try:
             for device in devices:
                 self._workers.append(Worker(device, opening, self._replace))
@@ -338,6 +342,13 @@ class Workers:
         for worker in workers:
             worker.end()
 
+    def forget(self) -> None:
+        """In a process that was forked: the workers are the other one's."""
+        self._lock, self._ended = Lock(), True
+        for worker in self._workers:
+            worker.forget()
+        self._workers = []
+
     def _replace(self, worker: Worker) -> None:
         """One has ended: another in its place, unless that is of no use."""
         with self._lock:
@@ -384,12 +395,12 @@ def started(threads: int) -> subprocess.Popen[bytes]:
         raise DeviceError(f"no process can be started for a device ({error})") from error
 
 
-live: WeakSet[Worker] = WeakSet()
+live: WeakSet[Workers] = WeakSet()
 
 
 def _after_fork() -> None:
-    for worker in list(live):
-        worker.forget()
+    for workers in list(live):
+        workers.forget()
 
 
 if hasattr(os, "register_at_fork"):
