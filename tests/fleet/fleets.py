@@ -6,6 +6,7 @@ import os
 import signal
 import time
 from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -35,7 +36,8 @@ def kill_busy(fleet: Any, number: int = signal.SIGKILL) -> None:
     """End the process that has work."""
     for worker in fleet.workers.living():
         if worker.load:
-            os.kill(worker.process.pid, number)
+            with suppress(ProcessLookupError):  # it was ended a moment ago
+                os.kill(worker.process.pid, number)
             worker.process.wait()
 
 

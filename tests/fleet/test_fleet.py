@@ -52,9 +52,9 @@ def test_it_has_what_the_model_has(fleet: Any, model: Any) -> None:
     assert (fleet.name, fleet.device) == (model.name, "NumPy, NumPy")
     assert repr(fleet) == "<Fleet whisper_multi on NumPy, NumPy>"
     assert (fleet.languages, fleet.multilingual) == (model.languages, model.multilingual)
-    assert {"transcribe", "stream", "align", "languages", "side_by_side"} <= set(dir(fleet))
+    assert {"transcribe", "stream", "align", "languages", "recordings_at_once"} <= set(dir(fleet))
     assert hasattr(fleet, "align") and not hasattr(fleet, "speak")
-    assert fleet.side_by_side == 2 * getattr(model, "side_by_side", 1)
+    assert fleet.recordings_at_once == 2 * getattr(model, "recordings_at_once", 1)
     with pytest.raises(OtherModelError, match="writes down and cannot speak"):
         fleet.speak("Hello.")
     with pytest.raises(AttributeError):

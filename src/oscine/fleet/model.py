@@ -383,7 +383,7 @@ class RemoteStream(Iterator[Any]):
 class Fleet(Model[Any]):
     """A model that is loaded in a process for each of several devices.
 
-    It has the methods and attributes of the model. `side_by_side` requests at once keep all devices
+    It has the methods and attributes of the model. `recordings_at_once` of them keep all devices
     at work. Its processes end with it, with `close`, and with this process.
     """
 
@@ -409,9 +409,9 @@ class Fleet(Model[Any]):
         return ", ".join(about.device for about in self._abouts)
 
     @property
-    def side_by_side(self) -> int:
-        """How many requests at once keep all devices at work."""
-        return sum(about.side_by_side for about in self._abouts)
+    def recordings_at_once(self) -> int:
+        """How many recordings it is best given at once."""
+        return sum(about.recordings_at_once for about in self._abouts)
 
     @property
     def timings(self) -> Mapping[str, float]:

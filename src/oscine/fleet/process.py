@@ -209,7 +209,7 @@ def opened(link: Pipes, load: Load, message: Message) -> Any:
         for family in families:
             registry.register(family)
         model = load(name, device, dtype, offline=offline)
-        about = (shape_of(model), model.name, model.device, getattr(model, "side_by_side", 1))
+        about = (shape_of(model), model.name, model.device, getattr(model, "recordings_at_once", 1))
         link.send(NO_REQUEST, pipes.RESULT, *about)
         return model
     except Exception as error:

@@ -58,7 +58,7 @@ class About:
     shape: Shape
     name: str
     device: str
-    side_by_side: int
+    recordings_at_once: int
 
 
 class Worker:
