@@ -383,8 +383,8 @@ class RemoteStream(Iterator[Any]):
 class Fleet(Model[Any]):
     """A model that is loaded in a process for each of several devices.
 
-    It has the methods and attributes of the model. `recordings_at_once` of them keep all devices
-    at work. Its processes end with it, with `close`, and with this process.
+    It has the methods and attributes of the model. Its processes end with it, with `close`, and
+    with this process.
     """
 
     def __init__(self, devices: list[str], opening: Opening) -> None:
