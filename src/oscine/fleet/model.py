@@ -446,7 +446,7 @@ class Fleet(Model[Any]):
         if name in self._shape.methods:
             return partial(self._call, name)
         if (plain := name.removesuffix("_async")) in self._shape.methods:
-            return partial(self._awaited, plain)
+            return partial(self._perform_async, plain)
         while True:  # a value, or an error that says why there is none
             request = self.workers.request()
             try:
@@ -479,7 +479,7 @@ class Fleet(Model[Any]):
         work.drop()
         return result
 
-    async def _awaited(self, method: str, /, *given: Any, **options: Any) -> Any:
+    async def _perform_async(self, method: str, /, *given: Any, **options: Any) -> Any:
         """The same, while the event loop goes on; a task that is cancelled stops the work."""
         stop, thread = Event(), WaitingThread()
         try:
