@@ -65,7 +65,15 @@ MAY_IMPORT = {
     # Whatever loads a model in a worker is given to it by its program: loading imports the fleet.
     "fleet": (
         *("audio", "errors", "family", "files", "models.asynchronous", "models.cancel"),
-        *("models.resident", "notebook", "probe", "registry", "threads", "types"),
+        *(
+            "models.resident",
+            "models.transcription",
+            "notebook",
+            "probe",
+            "registry",
+            "threads",
+            "types",
+        ),
     ),
     "terminal": (),
     "notebook": ("terminal",),

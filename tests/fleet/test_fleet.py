@@ -10,6 +10,7 @@ import threading
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
+from operator import gt
 from pathlib import Path
 from typing import Any
 
@@ -91,6 +92,15 @@ def test_threads_share_the_devices_and_each_gets_its_own(fleet: Any, model: Any)
     alone = tuple(told(model.transcribe(sound, **OPTIONS)) for sound in sounds)
     assert alike(tuple(map(told, found)), alone)
     assert [now - then for now, then in zip(after, before, strict=True)] == [3, 3]
+
+
+def test_many_recordings_are_spread_over_the_devices(fleet: Any, model: Any) -> None:
+    sounds = [SOUND[: 16_000 + 2_000 * number] for number in range(6)]
+    before = [worker.served for worker in fleet.workers.living()]
+    found = tuple(map(told, fleet.transcribe_many(iter(sounds), **OPTIONS)))
+    after = [worker.served for worker in fleet.workers.living()]
+    assert alike(found, tuple(told(model.transcribe(sound, **OPTIONS)) for sound in sounds))
+    assert sum(after) - sum(before) == 6 and all(map(gt, after, before))
 
 
 def test_tasks_share_the_devices(fleet: Any, model: Any) -> None:

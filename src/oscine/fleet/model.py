@@ -32,6 +32,7 @@ from oscine.models.asynchronous import AwaitedText
 from oscine.models.asynchronous import Worker as WaitingThread
 from oscine.models.cancel import asked_to_stop
 from oscine.models.resident import Model
+from oscine.models.transcription import Transcriber
 from oscine.notebook import ProgressBar
 from oscine.probe import current_probe
 from oscine.threads import count as thread_count
@@ -412,6 +413,13 @@ class Fleet(Model[Any]):
     def recordings_at_once(self) -> int:
         """How many recordings it is best given at once."""
         return sum(about.recordings_at_once for about in self._abouts)
+
+    def transcribe_many(self, recordings: Iterable[Any], **asked: Any) -> Iterator[Any]:
+        """As Transcriber.transcribe_many, with recordings on all devices at once."""
+        if "transcribe_many" not in self._shape.methods:  # the model says why
+            return cast("Iterator[Any]", self.__getattr__("transcribe_many"))
+        model: Any = self
+        return Transcriber.transcribe_many(model, recordings, **asked)
 
     @property
     def timings(self) -> Mapping[str, float]:

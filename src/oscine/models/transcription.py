@@ -90,6 +90,10 @@ class Transcription(Iterator[Segment]):
         ahead = list(islice(self._items(), 1))
         self._segments = chain(ahead, self._segments)
 
+    def let_others_go_first(self) -> None:
+        """It is one of many, for which nobody waits: callers of one recording come before it."""
+        self._caller.priority = Priority.BULK
+
     def __next__(self) -> Segment:
         segment = next(found for found in self._items() if found is not None)
         segment = replace(segment, id=len(self._done))
@@ -304,7 +308,7 @@ class Transcriber(Model[Held]):
         def transcript(audio: SourceLike, stop: Callable[[], bool]) -> Transcript | OscineError:
             try:
                 stream = self.stream(audio, cancel=stop, **options)
-                stream._caller.priority = Priority.BULK
+                stream.let_others_go_first()
                 return finished(stream)
             except (UsageError, Cancelled):
                 raise
