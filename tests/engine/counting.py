@@ -164,6 +164,29 @@ class Counting:
                 yield seat
 
 
+class Delivering(Counting):
+    """Whose results are handed over a turn after they are read."""
+
+    def __init__(self, runner: Runner, width: int) -> None:
+        super().__init__(runner, width)
+        self.ended: list[tuple[Seat, int]] = []
+
+    def collect(self, looks: list[Look], arrays: Arrays) -> Iterator[Seat]:
+        rows, numbers = arrays
+        for seat, row in looks:
+            if not seat.spent and rows["done"][row : row + self.width].all():
+                seat.spent = True
+                self.ended.append((seat, int(numbers[list(seat.slots)].sum())))
+        yield from ()
+
+    def deliver(self) -> Iterator[Seat]:
+        ended, self.ended = self.ended, []
+        for seat, result in ended:
+            if not seat.over:
+                seat.sequence.finish(result)
+                yield seat
+
+
 class Passing:
     """What is computed at once."""
 
@@ -204,12 +227,14 @@ class Runner:
         encode_batch: int = 2,
         lose_after: int | None = None,
         looks_first: bool = False,
+        delivers: bool = False,
         name: str = "counting",
     ) -> None:
         self.backend: Any = Device(runs_ahead, lose_after)
         self.device_ = self.backend
         self.device, self.burst, self.room = name, burst, room
         self.encode_batch, self.looks_first = encode_batch, looks_first
+        self.delivers = delivers
         self.timings: dict[str, float] = {}
         self.numbers = np.zeros(0, np.int64)
         self.encodings = np.zeros(0, np.int64)
@@ -223,7 +248,8 @@ class Runner:
 
     def lane(self, key: Any) -> Any:
         if key not in self.lanes:
-            self.lanes[key] = Passing(self) if key == "pass" else Counting(self, key[1])
+            counting = Delivering if self.delivers else Counting
+            self.lanes[key] = Passing(self) if key == "pass" else counting(self, key[1])
         return self.lanes[key]
 
     def reserve(self, slots: int, places: int, sequence: Sequence[Any]) -> None:

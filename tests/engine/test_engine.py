@@ -111,6 +111,32 @@ def test_a_result_does_not_depend_on_neighbours(
 
 
 @settings(max_examples=80, deadline=None)
+@given(arrivals(), st.booleans(), st.booleans(), st.data())
+def test_what_is_delivered_later_is_the_same(
+    plan: list[tuple[int, Sequence[int]]], ahead: bool, first: bool, data: st.DataObject
+) -> None:
+    """A lane hands over behind the next burst; a spent sequence keeps its slot until then."""
+    victims = data.draw(st.lists(st.sampled_from([s for _, s in plan]), max_size=2))
+    turns = {data.draw(st.integers(0, 20)): victim for victim in victims}
+    engine = ByHand(Runner(runs_ahead=ahead, looks_first=first, delivers=True), most_slots=6)
+    play(engine, plan, turns)
+    for _, sequence in plan:
+        assert sequence.done()
+        if sequence not in turns.values():
+            assert sequence.result() == sequence.alone()  # type: ignore[attr-defined]
+    check_flat(engine)
+
+
+@pytest.mark.parametrize("lose_after", range(0, 40, 3))
+def test_what_is_yet_to_be_delivered_is_not_lost_with_a_device(lose_after: int) -> None:
+    runner = Runner(lose_after=lose_after, delivers=True)
+    engine = ByHand(runner, rebuild=lambda: Runner(delivers=True))
+    counts = [engine.submit(Count(number, 3 + number)) for number in range(4)]
+    engine.until_idle()
+    assert [count.result() for count in counts] == [count.alone() for count in counts]  # type: ignore[attr-defined]
+
+
+@settings(max_examples=80, deadline=None)
 @given(arrivals(), st.data())
 def test_cancelled_sequences_leave_the_others_alone(
     plan: list[tuple[int, Sequence[int]]], data: st.DataObject

@@ -6,7 +6,7 @@ from collections import deque
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 
-from oscine.engine.runner import Lane, Look, Seat, Wait
+from oscine.engine.runner import Delivers, Lane, Look, Seat, Wait
 from oscine.ops import Backend
 
 
@@ -105,7 +105,7 @@ class Batch:
 
     def advance(self, steps: int) -> None:
         """Submit a burst of at most `steps` steps for the rows in use."""
-        seats = self.seats
+        seats = [seat for seat in self.seats if not seat.spent]
         if not seats or not self.lane.burst:
             return
         self.fresh = False
@@ -144,6 +144,13 @@ class Batch:
             arrays = wait()
             current = [(seat, row) for seat, row in looks if not seat.over]
             for seat in self.lane.collect(current, arrays):
+                self.free(seat)
+                yield seat
+
+    def deliver(self) -> Iterator[Seat]:
+        """Hand over what polls have set in motion; yields the seats that end with it."""
+        if isinstance(self.lane, Delivers):
+            for seat in self.lane.deliver():
                 self.free(seat)
                 yield seat
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
-from typing import Any, Protocol, TypeAlias
+from typing import Any, Protocol, TypeAlias, runtime_checkable
 
 from oscine.engine import sequence
 from oscine.ops import Backend, Plan, Tensor
@@ -18,7 +18,8 @@ class Seat:
     """A sequence in a batch, of the kind that its lane takes.
 
     slots: its places in the buffers that last as long as it does, one a row. place: of its encoder
-    input's encoding. row: the first of its rows in its lane's state.
+    input's encoding. row: the first of its rows in its lane's state. spent: its rows are done, and
+    its lane has yet to deliver what was read of them.
     """
 
     sequence: Any
@@ -26,6 +27,7 @@ class Seat:
     place: int | None = None
     row: int = 0
     over: bool = False
+    spent: bool = False
 
 
 #: A seat and the row that it had when the state was read: it may have moved since.
@@ -66,6 +68,17 @@ class Lane(Protocol):
         """Hand over what has grown or ended in `outputs` as they were; yields the ended seats.
 
         A sequence ends by `finish` or `fail`.
+        """
+
+
+@runtime_checkable
+class Delivers(Protocol):
+    """A lane whose `collect` starts work of its own on the device, such as the sound of frames."""
+
+    def deliver(self) -> Iterable[Seat]:
+        """Wait for that work and hand over its results; yields the seats that have ended.
+
+        It is called after the next burst is submitted, so that the device does not idle meanwhile.
         """
 
 

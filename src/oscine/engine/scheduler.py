@@ -178,6 +178,7 @@ class Engine(Generic[R]):
         if batch.fresh:
             ended += batch.poll(0)
         batch.advance(steps)
+        ended += batch.deliver()
         ended += batch.poll(1 if ahead and batch.seats else 0)
         for seat in ended:
             self._leave(seat)
