@@ -26,11 +26,11 @@ from typing import Any
 
 import numpy as np
 import speech_checkpoint
+from oscine.models.qwen3_tts.decode import Decoder
 
 import oscine
 from oscine.models.qwen3_tts import model as network
 from oscine.models.qwen3_tts.codec_engine import CodecStream
-from oscine.models.qwen3_tts.decode import Decoder
 
 TEXT = "A short sentence, spoken by a machine."
 FRAMES_PER_SECOND = 12.5

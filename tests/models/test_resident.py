@@ -90,7 +90,7 @@ OFFERED = {
     },
 }
 #: How its streams, the commands and the tools reach the engine of a model.
-ENGINE = {"decoder", "engine", "runner", "current", "lock", "run", "surviving", "forget", "turns"}
+ENGINE = {"decoder", "engine", "runner", "current", "lock", "run", "surviving", "forget"}
 
 
 @pytest.mark.parametrize("name", OFFERED)

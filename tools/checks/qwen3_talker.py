@@ -1,7 +1,7 @@
 """Qwen3-TTS runs: prompts, the talker's layers, logits, codes and the waveform of each.
 
-Plans are fed the golden prompt and are looked into, frame by frame; the resident engine is then
-held to the same codes from text alone.
+Plans are fed the golden prompt and are looked into, frame by frame; the engine is then held to the
+same codes from text alone.
 """
 
 from __future__ import annotations
@@ -12,11 +12,12 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from checks.report import Report, stages
+from oscine.engine.scheduler import Engine
 from oscine.models.qwen3_tts import model
 from oscine.models.qwen3_tts.config import Sampling
-from oscine.models.qwen3_tts.decode import Decoder
 from oscine.models.qwen3_tts.prompt import Prompt, PromptBuilder, Reference
-from oscine.models.qwen3_tts.request import Request
+from oscine.models.qwen3_tts.runner import Qwen3TtsRunner
+from oscine.models.qwen3_tts.sequences import Request, Utterance, initial_state
 from oscine.ops import STOP_END, Backend, RmsNorm
 
 if TYPE_CHECKING:
@@ -31,8 +32,8 @@ RELATIVE = 1e-3  # of the largest value, on a GPU, beside the cosine
 def check_talker(case: Case, backend: Backend, report: Report) -> set[str]:
     """Every run of a case; names of the arrays that were compared."""
     assert case.weights is not None and case.tokenizer is not None
-    decoder = Decoder(case.weights, backend)
-    builder = PromptBuilder(case.weights.config, case.tokenizer, decoder)
+    runner = Qwen3TtsRunner(case.weights, backend)
+    builder = PromptBuilder(case.weights.config, case.tokenizer, runner.tables)
     compared: set[str] = set()
     for run in case.meta["runs"]:
         prefix = f"{run['run']}/"
@@ -41,7 +42,7 @@ def check_talker(case: Case, backend: Backend, report: Report) -> set[str]:
             for name, array in case.arrays.items()
             if name.startswith(prefix)
         }
-        compared |= {prefix + name for name in RunCheck(run, own, decoder, report).all(builder)}
+        compared |= {prefix + name for name in RunCheck(run, own, runner, report).all(builder)}
     return compared
 
 
@@ -49,9 +50,9 @@ class RunCheck:
     """One run of a case."""
 
     def __init__(
-        self, run: dict[str, Any], arrays: Arrays, decoder: Decoder, report: Report
+        self, run: dict[str, Any], arrays: Arrays, runner: Qwen3TtsRunner, report: Report
     ) -> None:
-        self.run, self.arrays, self.decoder, self.report = run, arrays, decoder, report
+        self.run, self.arrays, self.runner, self.report = run, arrays, runner, report
         self.compared: set[str] = set()
 
     def all(self, builder: PromptBuilder) -> set[str]:
@@ -87,7 +88,7 @@ class RunCheck:
         """Ids and rows, from the run's text."""
         run, arrays = self.run, self.arrays
         text, language, instruct = run["text"], run.get("language"), run.get("instruct")
-        body, ids = builder.body(text), self.decoder.config.text
+        body, ids = builder.body(text), self.runner.config.text
         newline = builder.role()[2:]
         tail = [ids.im_end, *newline, *builder.role()]
         self.same("input_ids", [*builder.role(), *body, *tail])
@@ -115,23 +116,28 @@ class RunCheck:
 
     def check_steps(self) -> None:
         """Layers, hidden rows and logits of the prompt and of every frame."""
-        decoder, arrays = self.decoder, self.arrays
-        backend, networks = decoder.backend, decoder.networks
+        runner, arrays = self.runner, self.arrays
+        backend, networks, talker = runner.backend, runner.networks, runner.talker
         text = np.concatenate([arrays["trailing_text_hidden"], arrays["tts_pad_embed"][None]])
-        request = self.request(Prompt(arrays["prompt_embeds"], text))
+        golden = Prompt(arrays["prompt_embeds"], text)
+        request = self.request(golden)
         # And the token that upstream leaves out.
         request = replace(request, max_frames=request.max_frames + 1)
-        line = decoder.reserve(len(request.prompt.rows) + request.max_frames, len(text))
-        prompt = backend.zeros(request.prompt.rows.shape)
-        backend.write(prompt, request.prompt.rows)
-        line.prepare(request)
-        start = line.record(lambda: model.start(backend, networks, line.buffers, prompt), "prompt")
+        talker.reserve(1, request.positions, request.texts)
+        prompt = backend.slot(golden.rows.shape)
+        backend.write(prompt, golden.rows)
+        talker.prepare(0, request, golden)
+        backend.write(talker.buffers.utterances.rows, initial_state(request))
+        buffers = talker.rows(1)
+        start = talker.record(
+            lambda: model.start(backend, networks, buffers, prompt), buffers, "prompt"
+        )
         with stages() as seen:
             start.run()
         self.check_prefill(seen)
         frames = len(arrays["codes"])
         with stages() as stepping:
-            line.step.run(frames)
+            talker.step(1).run(frames)
         for name, stage, first in (
             ("logits0", "talker.logits", [seen["talker.logits"]]),
             ("step_embeds", "talker.input", []),
@@ -139,16 +145,17 @@ class RunCheck:
         ):
             empty = np.zeros((0, arrays[name].shape[1]), np.float32)
             self.array(name, np.concatenate([*first, stepping.get(stage, empty)]))
-        row, codes = line.snapshot()()
+        row, codes = (backend.read(tensor) for tensor in talker.outputs(1))
         ended = int(row["done"][0]) == STOP_END
-        tokens = codes[: frames + (not ended), 0].tolist()
-        self.same("tokens0", tokens + [decoder.config.codec_ids.eos] * ended)
+        tokens = codes[0, : frames + (not ended), 0].tolist()
+        self.same("tokens0", tokens + [runner.config.codec_ids.eos] * ended)
         self.same("stopped_at_eos", int(ended))
+        talker.stop([0])
         backend.release(prompt)
 
     def check_prefill(self, seen: Arrays) -> None:
         """The stages of the prompt and of the first frame."""
-        config, networks = self.decoder.config, self.decoder.networks
+        config, networks = self.runner.config, self.runner.networks
         layers = [seen[f"talker.layer{index}"] for index in range(config.talker.layers)]
         self.array("prefill_layers", np.stack(layers))
         self.array("prefill_hidden", self.normed(layers[-1], networks.talker.norm))
@@ -163,8 +170,8 @@ class RunCheck:
 
     def normed(self, rows: np.ndarray, norm: RmsNorm) -> np.ndarray:
         """Rows behind a norm that is fused into the layer which follows."""
-        backend = self.decoder.backend
-        x, y = backend.zeros(rows.shape), backend.zeros(rows.shape)
+        backend = self.runner.backend
+        x, y = backend.slot(rows.shape), backend.slot(rows.shape)
         backend.write(x, rows)
         backend.record(lambda: backend.keep(backend.rms_norm(x, norm), y), name="check").run()
         found: np.ndarray = backend.read(y)
@@ -173,18 +180,20 @@ class RunCheck:
 
     def check_engine(self, prompt: Prompt) -> None:
         """Codes in bursts, from the prompt that oscine makes."""
-        run = self.decoder.begin(self.request(prompt))
-        codes = [burst.tolist() for burst in run]
+        utterance = Utterance(self.request(prompt), sounds=False)
+        Engine(self.runner).submit(utterance)
+        codes = [burst.tolist() for burst in utterance.pieces()]
         self.same("codes", [frame for burst in codes for frame in burst])
         # Upstream tells the end from the budget by a token more, which is not sounded here.
         ended = bool(self.arrays["stopped_at_eos"])
-        wanted = "end" if ended and len(self.arrays["codes"]) < run.request.max_frames else "length"
-        self.report.same(f"{self.run['run']}/finish_reason", run.finish_reason, wanted)
+        ended = ended and len(self.arrays["codes"]) < utterance.request.max_frames
+        wanted = "end" if ended else "length"
+        self.report.same(f"{self.run['run']}/finish_reason", utterance.result().reason, wanted)
 
     def check_waveform(self) -> None:
         """The samples of the golden codes; what a reference sounds like is left out."""
-        codec, arrays = self.decoder.codec, self.arrays
-        codec.reset()
+        codec, arrays = self.runner.stream(), self.arrays
         if "ref_codes" in arrays:
             codec.prime(arrays["ref_codes"])
         self.array("wav", codec.decode(arrays["codes"]))
+        codec.decoder.free(codec.slot)

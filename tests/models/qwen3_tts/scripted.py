@@ -1,117 +1,215 @@
-"""An engine that says what a script says, so that everything around it can be tested at once."""
+"""A network that says what a script says, so that everything around it can be tested at once.
+
+The engine, the lane, the guards and the codec's calls are the real ones; talker, predictor and
+codec are what is made up.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+import time
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
 
+from oscine import ops
 from oscine.errors import DeviceLostError
+from oscine.models.qwen3_tts.lanes import UtteranceLane
 from oscine.models.qwen3_tts.pipeline import Qwen3Tts
-from oscine.models.qwen3_tts.request import Request, check_request
+from oscine.models.qwen3_tts.prompt import Prompt
+from oscine.models.qwen3_tts.sequences import Request, Utterance, check_request
+from oscine.models.qwen3_tts.talker import done_rows
 from oscine.models.qwen3_tts.voices import VoiceFolder
+from oscine.models.qwen3_tts.voicing import Voicing
 from oscine.models.qwen3_tts.weights import load_weights
+from oscine.ops.reference import Reference
 from oscine.text.qwen import QwenTokenizer
 
 GOLDENS = Path(__file__).resolve().parents[2] / "goldens" / "qwen3_tts"
 HOP = 1920
 LEVELS = 1000.0  # a frame whose first code is c sounds as a square wave of height c / LEVELS
-
-
-class Codec:
-    """Frames to square waves; it knows what it has heard since it began anew."""
-
-    def __init__(self) -> None:
-        self.heard: list[int] = []
-
-    def reset(self) -> None:
-        self.heard = []
-
-    def prime(self, codes: Any) -> None:
-        self.heard += codes[:, 0].tolist()
-
-    def saved(self) -> Any:
-        return list(self.heard)
-
-    def restore(self, saved: Any) -> None:
-        self.heard = list(saved)
-
-    def forget(self, saved: Any) -> None:
-        saved.clear()
-
-    def begin(self, codes: Any) -> Callable[[], Any]:
-        self.prime(codes)
-        wave = np.repeat(codes[:, 0].astype(np.float32) / LEVELS, HOP)
-        wave[::2] *= -1
-        return lambda: wave
-
-
-class Run:
-    """Frames of a script: codes by their first; then why it ends."""
-
-    def __init__(self, engine: Engine, request: Request, firsts: list[int], reason: str) -> None:
-        self.engine, self.firsts, self.reason = engine, firsts[: request.max_frames], reason
-        if len(firsts) > request.max_frames:
-            self.reason = "length"
-        self.finish_reason: str | None = None
-        self.seen_frames = 0
-        self.stopped = False
-
-    def __iter__(self) -> Iterator[Any]:
-        while self.seen_frames < len(self.firsts) and not self.stopped:
-            count = 1 if not self.seen_frames else 4
-            part = self.firsts[self.seen_frames : self.seen_frames + count]
-            self.seen_frames += len(part)
-            if self.engine.lose_at is not None and self.seen_frames > self.engine.lose_at:
-                self.engine.lose_at = None
-                raise DeviceLostError("a card", "on purpose")
-            if self.seen_frames == len(self.firsts):
-                self.finish_reason = self.reason
-            yield np.repeat(np.array(part, np.uint32)[:, None], 16, axis=1)
-
-    def go_on(self) -> None:
-        """A script has its frames already."""
-
-    def stop(self) -> None:
-        self.stopped = True
-
+STOPS = {"end": ops.STOP_END, "length": ops.STOP_LENGTH}
+MOST_FRAMES = 8192
 
 Script = Callable[[Request, int], tuple[list[int], str]]
 
 
-class Engine:
+class Codec:
+    """Frames to square waves; it knows what each slot has heard since it was taken."""
+
+    most = 192
+
+    def __init__(self) -> None:
+        self.slots: dict[int, list[int]] = {}
+        self.heard: list[int] = []  # by the slot that was taken last
+        self.calls: list[tuple[int, int]] = []  # voices and frames of each
+
+    def take(self) -> int:
+        slot = next(number for number in range(len(self.slots) + 1) if number not in self.slots)
+        self.slots[slot] = self.heard = []
+        return slot
+
+    def free(self, slot: int) -> None:
+        del self.slots[slot]
+
+    def reserve(self, slots: int) -> None:
+        """There is room."""
+
+    def release(self) -> None:
+        assert not self.slots
+
+    def copy(self, source: int, target: int) -> None:
+        self.slots[target][:] = self.slots[source]
+
+    def prime(self, slots: Sequence[int], codes: Sequence[Any]) -> None:
+        for slot, own in zip(slots, codes, strict=True):
+            self.slots[slot] += own[:, 0].tolist()
+
+    def begin(self, slots: Sequence[int], codes: Sequence[Any]) -> Callable[[], Any]:
+        self.calls.append((len(slots), len(codes[0])))
+        self.prime(slots, codes)
+        wave = np.repeat(np.stack(codes)[:, :, 0].astype(np.float32) / LEVELS, HOP, axis=1)
+        wave[:, ::2] *= -1
+        return lambda: wave
+
+
+class Run:
+    """One utterance by the script: first codes of its frames; then why it ends."""
+
+    def __init__(
+        self, utterance: Utterance, voices: dict[Any, Any], firsts: list[int], reason: str
+    ) -> None:
+        self.utterance, self.request, self.voices = utterance, utterance.request, voices
+        most = self.request.max_frames
+        self.firsts, self.reason = firsts[:most], "length" if len(firsts) > most else reason
+        self.seen_frames = 0
+
+    @property
+    def stopped(self) -> bool:
+        """Whether it has left the engine, which a caller that gives it up does not wait for."""
+        left = time.monotonic() + 20
+        while any(seat.sequence is self.utterance for seat in list(self.voices)):
+            if time.monotonic() > left:
+                return False
+            time.sleep(0.001)
+        return True
+
+
+class Step:
+    """A plan: a frame more for some rows."""
+
+    def __init__(self, talker: Talker, rows: int) -> None:
+        self.talker, self.count = talker, rows
+
+    def run(self, times: int = 1) -> None:
+        for _ in range(times):
+            for row in range(self.count):
+                self.talker.advance(row)
+
+
+class Talker:
+    """Rows whose frames are those of runs, by slot."""
+
+    def __init__(self, runner: Runner) -> None:
+        self.runner, self.backend = runner, runner.backend
+        self.rows = done_rows(256)
+        self.codes = np.zeros((64, MOST_FRAMES, 16), np.uint32)
+        self.runs: dict[int, Run] = {}
+
+    def admit(self, voices: Sequence[tuple[int, int, Request, Prompt]]) -> None:
+        for row, slot, request, prompt in voices:
+            utterance = next(u for u in self.runner.asked if u.request is request)
+            known = replace(request, prompt=prompt)
+            self.runner.requests.append(known)
+            script = self.runner.script(known, len(self.runner.requests))
+            self.runs[slot] = Run(utterance, self.runner.speaking.voices, *script)
+            self.runner.runs.append(self.runs[slot])
+            self.rows[row] = done_rows(1)[0]
+            self.rows[row]["done"], self.rows[row]["slot"] = 0, slot
+            self.advance(row)
+
+    def advance(self, row: int) -> None:
+        state = self.rows[row]
+        if state["done"]:
+            return
+        run, count = self.runs[int(state["slot"])], int(state["count"])
+        lose_at = self.runner.lose_at
+        if lose_at is not None and count + 1 > lose_at:
+            self.runner.lose_at = None
+            raise DeviceLostError("a card", "on purpose")
+        if count < len(run.firsts):
+            self.codes[state["slot"], count] = run.firsts[count]
+            state["count"] = run.seen_frames = count + 1
+        if int(state["count"]) == len(run.firsts):
+            state["done"] = STOPS[run.reason]
+
+    def step(self, rows: int) -> Step:
+        return Step(self, rows)
+
+    def outputs(self, rows: int) -> tuple[Any, Any]:
+        return self.rows[:rows], self.codes[: 1 + max(self.runs)]
+
+    def move(self, moves: Sequence[tuple[int, int]]) -> None:
+        for source, target in moves:
+            self.rows[target] = self.rows[source]
+
+    def stop(self, rows: Sequence[int]) -> None:
+        for row in rows:
+            self.rows[row] = done_rows(1)[0]
+
+
+class Tables:
+    """Rows of zeros."""
+
+    def __init__(self, width: int) -> None:
+        self.width = width
+
+    def embed_text(self, ids: Any) -> Any:
+        return np.zeros((len(ids), self.width), np.float32)
+
+    def code_row(self, code: int) -> Any:
+        return np.zeros(self.width, np.float32)
+
+    def reference_rows(self, codes: Any) -> Any:
+        return np.zeros((len(codes), self.width), np.float32)
+
+    def prompts(self, drafts: Sequence[Any]) -> list[Prompt]:
+        return [draft.build(self) for draft in drafts]
+
+
+class Runner:
     """`script(request, number of the call)` gives first codes of frames, and the reason."""
 
-    device = "script"
+    encode_batch = 1
 
-    def __init__(self, config: Any, script: Script) -> None:
-        self.config, self.script = config, script
+    def __init__(self, config: Any, script: Script, device: str = "script") -> None:
+        self.config, self.script, self.device = config, script, device
         self.timings: dict[str, float] = {}
-        self.backend = SimpleNamespace(runs_ahead=False)
+        self.backend = Reference()
         self.codec = Codec()
-        self.primed: Any = None
+        self.asked: list[Utterance] = []
         self.requests: list[Request] = []
         self.runs: list[Run] = []
         self.lose_at: int | None = None
+        voicing: Any = Voicing(self.codec, config.codec, device)  # type: ignore[arg-type]
+        self.talker, tables = Talker(self), Tables(config.talker.width)
+        self.speaking = UtteranceLane(self.talker, tables, voicing, self.clock)  # type: ignore[arg-type]
 
-    def embed_text(self, ids: Any) -> Any:
-        return np.zeros((len(ids), self.config.talker.width), np.float32)
+    def check(self, sequence: Any) -> None:
+        check_request(sequence.request, self.config)
 
-    def code_row(self, code: int) -> Any:
-        return np.zeros(self.config.talker.width, np.float32)
+    def lane(self, key: Any) -> UtteranceLane:
+        return self.speaking
 
-    def reference_rows(self, codes: Any) -> Any:
-        return np.zeros((len(codes), self.config.talker.width), np.float32)
+    def reserve(self, slots: int, places: int, sequence: Any) -> None:
+        assert slots <= 64
+        if sequence not in self.asked:
+            self.asked.append(sequence)
 
-    def begin(self, request: Request) -> Run:
-        check_request(request, self.config)
-        self.requests.append(request)
-        self.runs.append(Run(self, request, *self.script(request, len(self.requests))))
-        return self.runs[-1]
+    def release(self, slots: int, places: int) -> None:
+        self.speaking.voicing.release()
 
     def clock(self, stage: str, milliseconds: float) -> None:
         self.timings[stage] = self.timings.get(stage, 0.0) + milliseconds
@@ -122,13 +220,22 @@ class Engine:
 
 def scripted(
     script: Script, case: str = "custom_voice", folder: Path | None = None
-) -> tuple[Qwen3Tts, Engine]:
+) -> tuple[Qwen3Tts, Runner]:
     """A model of a golden's configuration that says what the script says."""
     weights = load_weights(GOLDENS / case / "ckpt")
     config = weights.config  # frames as long as released ones
     codec = replace(config.codec, hop=HOP, codes=2048, groups=16)
-    engine = Engine(replace(config, codec=codec, groups=16), script)
+    runner = Runner(replace(config, codec=codec, groups=16), script)
     tokenizer = QwenTokenizer.load(weights.folder)
     saved = None if folder is None else VoiceFolder(folder)
-    model = Qwen3Tts(engine, tokenizer, case, lambda: engine, saved)  # type: ignore[arg-type]
-    return model, engine
+
+    def rebuild() -> Any:
+        """The same one, as if it were another: it loses all that ran."""
+        runner.talker.rows[:] = done_rows(256)
+        for voice in runner.speaking.voices.values():
+            runner.speaking.voicing.free(voice)
+        runner.speaking.voices.clear()
+        runner.speaking.voicing.pending.clear()
+        return runner
+
+    return Qwen3Tts(runner, tokenizer, case, rebuild, saved), runner  # type: ignore[arg-type]

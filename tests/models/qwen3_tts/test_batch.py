@@ -15,7 +15,7 @@ from oscine.models.qwen3_tts import model
 from oscine.models.qwen3_tts.buffers import bytes_of, make_buffers, write_tables
 from oscine.models.qwen3_tts.config import Sampling
 from oscine.models.qwen3_tts.prompt import Prompt
-from oscine.models.qwen3_tts.request import Request, initial_state, rules_of
+from oscine.models.qwen3_tts.sequences import Request, initial_state, rules_of
 from oscine.models.qwen3_tts.weights import Qwen3TtsWeights, load_weights
 from oscine.ops.reference import Reference
 from oscine.ops.webgpu import Gpu

@@ -59,7 +59,7 @@ def refused(model: Qwen3Tts, text: Any = "Hello.", **given: Any) -> str:
         lines.add(str(caught.value))
     (line,) = lines
     assert "\n" not in line
-    assert model.turns.current is None
+    assert not model.engine.running and not model.engine.waiting
     return line
 
 
@@ -263,7 +263,7 @@ def test_what_cannot_have_been_said_is_refused_before_the_work(
     def work(*_: Any) -> None:
         raise AssertionError("nothing is to be heard")
 
-    monkeypatch.setattr(base.decoder.speaker, "embed", work)
+    monkeypatch.setattr(base.runner.speaker, "embed", work)
     words, message = NO_WORDS[name]
     assert message in refused(base, reference=REFERENCE, reference_text=words)
     for call in (base.voice_of, lambda *given: base.save_voice("anna", *given)):
@@ -381,7 +381,7 @@ def test_voices_of_another_size_or_codec(base: Qwen3Tts) -> None:
 
 
 def test_codes_that_are_none(base: Qwen3Tts) -> None:
-    decode, groups = base.decoder.codec.decode, base._config.groups
+    decode, groups = base.runner.stream().decode, base._config.groups
     none = [
         np.zeros((0, groups), np.int64), np.zeros(groups, np.int64), np.zeros((3, groups + 1)),
         np.full((3, groups), -1), np.full((3, groups), base._config.codec.codes),
@@ -423,8 +423,8 @@ def test_what_cannot_fit_is_refused_before_the_work(
 ) -> None:
     long = "x" + "\u0301" * base._config.context
     for model in models.values():
-        monkeypatch.setattr(model.decoder, "begin", never)
-    monkeypatch.setattr(base.decoder.speaker, "embed", never)
+        monkeypatch.setattr(model.runner.talker, "admit", never)
+    monkeypatch.setattr(base.runner.speaker, "embed", never)
     voice: dict[str, Any] = {"voice": "ryan"}
     for text in (long, "Hello there. " * 50 + long):  # in the middle of what could be said
         assert "do not fit into" in refused(models["custom_voice"], text, **voice)
@@ -444,7 +444,7 @@ def test_what_cannot_fit_is_refused_before_the_work(
 def test_a_reference_of_hours_is_not_read_to_its_end(
     base: Qwen3Tts, words: str | None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(base.decoder.speaker, "embed", never)
+    monkeypatch.setattr(base.runner.speaker, "embed", never)
     read = 0.0
 
     class Hours(Source):
@@ -468,10 +468,15 @@ def test_the_longest_reference_that_fits(
 ) -> None:
     small = replace(base._config, context=60)
     monkeypatch.setattr(base, "_config", small)
-    monkeypatch.setattr(base.decoder, "config", small)
-    requests: list[Any] = []
-    begin = base.decoder.begin
-    monkeypatch.setattr(base.decoder, "begin", lambda asked: requests.append(asked) or begin(asked))
+    monkeypatch.setattr(base.runner, "config", small)
+    lengths: list[int] = []
+    admit = base.runner.talker.admit
+
+    def noting(voices: Any) -> None:
+        lengths.extend(request.length for _, _, request, _ in voices)
+        admit(voices)
+
+    monkeypatch.setattr(base.runner.talker, "admit", noting)
     fits = []
     for frames in range(30, 61):
         samples = np.resize(SAMPLES, (frames - 1) * small.codec.hop)
@@ -485,7 +490,7 @@ def test_the_longest_reference_that_fits(
         else:
             fits.append(frames)
     assert fits == list(range(30, 30 + len(fits))) and 0 < len(fits) < 30
-    assert len(requests[-1].prompt.rows) == small.context - 1  # not one frame more
+    assert lengths[-1] == small.context - 1  # not one frame more
 
 
 def test_a_budget_that_is_reached_is_told(custom: Qwen3Tts) -> None:

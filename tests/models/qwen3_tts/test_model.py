@@ -10,10 +10,11 @@ import pytest
 
 from oscine.models.qwen3_tts import model
 from oscine.models.qwen3_tts.config import Sampling
-from oscine.models.qwen3_tts.decode import Decoder
 from oscine.models.qwen3_tts.prompt import Prompt
-from oscine.models.qwen3_tts.request import Request
 from oscine.models.qwen3_tts.rotary import rotary
+from oscine.models.qwen3_tts.runner import Qwen3TtsRunner
+from oscine.models.qwen3_tts.sequences import Request, initial_state
+from oscine.models.qwen3_tts.talker import Talker
 from oscine.models.qwen3_tts.weights import load_weights
 from oscine.ops.reference import Reference
 from oscine.probe import probing
@@ -30,8 +31,15 @@ def arrays_of(case: str) -> dict[str, np.ndarray]:
         return {n.removeprefix(prefix): stored[n] for n in stored if n.startswith(prefix)}
 
 
-def request(rows: np.ndarray, text: np.ndarray, frames: int) -> Request:
-    return Request(Prompt(rows, text), GREEDY, GREEDY, 0, frames)
+def admitted(runner: Qwen3TtsRunner, rows: np.ndarray, text: np.ndarray, frames: int) -> Talker:
+    """The talker, whose first row is about to hear a prompt in slot 0."""
+    prompt = Prompt(rows, text)
+    request = Request(prompt, GREEDY, GREEDY, 0, frames)
+    talker = runner.talker
+    talker.reserve(1, request.positions, request.texts)
+    talker.prepare(0, request, prompt)
+    runner.backend.write(talker.buffers.utterances.rows, initial_state(request))
+    return talker
 
 
 def near(found: Any, want: Any) -> None:
@@ -41,48 +49,49 @@ def near(found: Any, want: Any) -> None:
 @pytest.mark.parametrize("case", RUN)
 def test_frames_one_by_one_equal_all_rows_at_once(case: str) -> None:
     """What was heard frame by frame, heard as one prompt: the same hidden rows."""
-    decoder, arrays = Decoder(load_weights(GOLDENS / case / "ckpt"), Reference()), arrays_of(case)
+    runner, arrays = (
+        Qwen3TtsRunner(load_weights(GOLDENS / case / "ckpt"), Reference()),
+        arrays_of(case),
+    )
     rows = np.concatenate([arrays["prompt_embeds"], arrays["step_embeds"]])
-    line = decoder.reserve(len(rows) + 1, 1)
-    line.prepare(request(rows, arrays["tts_pad_embed"][None], 1))
+    talker = admitted(runner, rows, arrays["tts_pad_embed"][None], 1)
     seen: dict[str, np.ndarray] = {}
     with probing(seen.__setitem__):
-        model.start(decoder.backend, decoder.networks, line.buffers, rows)
+        model.start(runner.backend, runner.networks, talker.rows(1), rows)
     hidden = np.concatenate([arrays["prefill_hidden"], arrays["step_hidden"]])
-    last = seen[f"talker.layer{decoder.config.talker.layers - 1}"]
-    near(decoder.backend.rms_norm(last, decoder.networks.talker.norm), hidden)
+    last = seen[f"talker.layer{runner.config.talker.layers - 1}"]
+    near(runner.backend.rms_norm(last, runner.networks.talker.norm), hidden)
     near(seen["talker.hidden"], hidden[-1:])
-    assert seen["predictor.input0"].shape == (2, decoder.config.predictor.width)
+    assert seen["predictor.input0"].shape == (2, runner.config.predictor.width)
 
 
 def test_rows_behind_the_prompt_are_void() -> None:
-    decoder, arrays = (
-        Decoder(load_weights(GOLDENS / "base" / "ckpt"), Reference()),
+    runner, arrays = (
+        Qwen3TtsRunner(load_weights(GOLDENS / "base" / "ckpt"), Reference()),
         arrays_of("base"),
     )
     rows, text = arrays["prompt_embeds"], arrays["trailing_text_hidden"]
     padded = np.concatenate([rows, np.full((5, rows.shape[1]), 7, np.float32)])
-    line = decoder.reserve(64, len(text))
-    line.prepare(request(rows, text, 9))
-    model.start(decoder.backend, decoder.networks, line.buffers, padded)
-    _, codes = line.snapshot()()
+    talker = admitted(runner, rows, text, 9)
+    model.start(runner.backend, runner.networks, talker.rows(1), padded)
+    codes = runner.backend.read(talker.outputs(1)[1])[0]
     assert codes[0].tolist() == arrays["codes"][0].tolist()
 
 
 def test_projected_tables_are_the_projection_of_every_row() -> None:
     weights = load_weights(GOLDENS / "custom_voice" / "ckpt")
-    decoder = Decoder(weights, Reference())
-    assert decoder.networks.projected is not None
-    assert len(decoder.networks.projected) == decoder.config.groups - 1
-    project = decoder.networks.predictor.project
+    runner = Qwen3TtsRunner(weights, Reference())
+    assert runner.networks.projected is not None
+    assert len(runner.networks.projected) == runner.config.groups - 1
+    project = runner.networks.predictor.project
     assert project is not None
     for table, plain in zip(
-        decoder.networks.projected,
-        (decoder.networks.talker.embedding, *decoder.networks.predictor.embeddings),
+        runner.networks.projected,
+        (runner.networks.talker.embedding, *runner.networks.predictor.embeddings),
         strict=False,
     ):
         near(table, plain @ project.weight.T + project.bias)
-    equal = Decoder(load_weights(GOLDENS / "base" / "ckpt"), Reference())
+    equal = Qwen3TtsRunner(load_weights(GOLDENS / "base" / "ckpt"), Reference())
     assert equal.networks.projected is None
 
 
@@ -103,16 +112,16 @@ def test_angles_are_products_in_float32() -> None:
 def test_a_layer_is_five_dispatches(case: str, device: Any) -> None:
     from oscine.ops.webgpu import Gpu
 
-    decoder = Decoder(load_weights(GOLDENS / case / "ckpt"), Gpu(device))
-    assert decoder.line is not None
-    config, kernels = decoder.config, [d.kernel for d in decoder.line.step.dispatches]
+    runner = Qwen3TtsRunner(load_weights(GOLDENS / case / "ckpt"), Gpu(device))
+    step: Any = runner.talker.step(1)
+    config, kernels = runner.config, [d.kernel for d in step.dispatches]
     layers = config.talker.layers + (config.groups - 1) * config.predictor.layers
     assert kernels.count("attend_rotary") == layers
     # Besides: the frame's input, the talker's norm and head; a row and a head for each later code;
     # where widths differ the projection of the talker's row; and the first pass has two rows, whose
     # keys are appended before they attend.
     sampled = [kernel for kernel in kernels if kernel.startswith("sample")]
-    around = 3 + 2 * (config.groups - 1) + (decoder.networks.projected is not None)
+    around = 3 + 2 * (config.groups - 1) + (runner.networks.projected is not None)
     around += config.predictor.layers
     assert len(kernels) - len(sampled) == 5 * layers + around
     assert len(sampled) <= 2 * config.groups

@@ -16,8 +16,8 @@ import pytest
 
 import oscine
 from oscine.models.qwen3_tts.config import Generation
-from oscine.models.qwen3_tts.decode import Decoder
 from oscine.models.qwen3_tts.pipeline import Qwen3Tts
+from oscine.models.qwen3_tts.runner import Qwen3TtsRunner
 from oscine.models.qwen3_tts.split import pieces
 from oscine.models.qwen3_tts.weights import load_weights
 from oscine.models.speech import Speech
@@ -162,7 +162,7 @@ def counted(kind: str) -> tuple[Qwen3Tts, Counting]:
     weights = load_weights(FOLDERS[0] / kind / "ckpt")
     backend = Counting()
     tokenizer = QwenTokenizer.load(weights.folder)
-    return Qwen3Tts(Decoder(weights, backend), tokenizer, kind), backend
+    return Qwen3Tts(Qwen3TtsRunner(weights, backend), tokenizer, kind), backend
 
 
 @pytest.mark.parametrize("kind", ["custom_voice", "base"])
@@ -218,7 +218,7 @@ def test_a_gpu_says_what_numpy_says(gpu: Any) -> None:
     runs = json.loads((folder / "meta.json").read_text("utf-8"))["runs"]
     run = next(run for run in runs if run["run"] == "icl_text_shorter")
     weights = load_weights(folder / "ckpt")
-    model = Qwen3Tts(Decoder(weights, gpu), QwenTokenizer.load(weights.folder), "base")
+    model = Qwen3Tts(Qwen3TtsRunner(weights, gpu), QwenTokenizer.load(weights.folder), "base")
     expected = np.load(folder / "expected.npz")[f"{run['run']}/wav"]
     given = arguments(folder, run)
     speech = model.speak(run["text"], **given)
@@ -258,7 +258,8 @@ def test_streams_side_by_side(kind: str) -> None:
     heard = by_turns(streams)
     heard[0] = np.concatenate([first, heard[0]])
     for stream, samples, whole in zip(streams, heard, expected, strict=True):
-        assert np.array_equal(samples, whole) and stream.finish_reason is not None
+        # Alike to the code; BLAS may round a row otherwise beside others.
+        assert np.abs(samples - whole).max() < 1e-5 and stream.finish_reason is not None
         assert set(stream.timings) == {"prompt", "frames", "codec"}
 
 

@@ -21,7 +21,7 @@ from oscine.models.qwen3_tts.released import (
 
 if TYPE_CHECKING:
     from oscine.family import Network, Speaking
-    from oscine.models.qwen3_tts.decode import Decoder
+    from oscine.models.qwen3_tts.runner import Qwen3TtsRunner
     from oscine.models.qwen3_tts.weights import Qwen3TtsWeights
     from oscine.weights import Checkpoint
 
@@ -46,7 +46,7 @@ def _has(checkpoint: Checkpoint, prefix: str, model_type: str) -> bool:
     return stated or any(name.startswith(prefix) for name in checkpoint.tensors)
 
 
-def network() -> Network[Qwen3TtsWeights, Decoder]:
+def network() -> Network[Qwen3TtsWeights, Qwen3TtsRunner]:
     """Imports what runs a Qwen3-TTS."""
     from oscine.models.qwen3_tts.network import NETWORK
 

@@ -44,6 +44,13 @@ def most_frames(config: CodecConfig, largest: int) -> int:
     return max(1, min(MOST_FRAMES, largest * 9 // (10 * frame)))
 
 
+def checked_wave(wave: Samples) -> Samples:
+    """A voice's samples in [-1, 1]. Raises NonFiniteError for what is no number."""
+    if not np.isfinite(wave).all():
+        raise NonFiniteError("the codec's waveform is not finite; the weights are damaged")
+    return np.clip(wave, -1.0, 1.0)
+
+
 class Memory:
     """What causal stages keep of `slots` voices, made on first use; shapes: codec.Past."""
 
@@ -75,8 +82,8 @@ class Memory:
         tables = rotary(positions, self.stack.head_width, self.stack.theta)
         self.tables = Rotary(self.backend.upload(tables.cos), self.backend.upload(tables.sin))
 
-    def grow(self, slots: int) -> None:
-        """Places for so many voices; those there are stay; plans are then out of date.
+    def resize(self, slots: int) -> None:
+        """Places for so many voices; the first of them stay; plans are then out of date.
 
         Raises DeviceMemoryError or MemoryError where there is no room; all is then as before.
         """
@@ -88,7 +95,8 @@ class Memory:
             self.backend.release(*new)
             raise
         for source, target in zip(old, new, strict=True):
-            self.backend.copy(source, target, [(slot, slot) for slot in range(self.slots)])
+            kept = range(min(slots, self.slots))
+            self.backend.copy(source, target, [(slot, slot) for slot in kept])
         self.backend.release(*old)
         caches = new[len(self.stages) :]
         self.stages = dict(zip(self.stages, new, strict=False))
@@ -159,10 +167,26 @@ class CodecDecoder:
     def take(self) -> int:
         """A slot for one more voice, which begins in silence."""
         if not self.unused:
-            self.grow()
+            self.reserve(2 * self.memory.slots)
         slot = self.unused.pop()
         self.reset(slot)
         return slot
+
+    def reserve(self, slots: int) -> None:
+        """Have so many slots in all. Raises DeviceMemoryError, after which all is as before."""
+        before = self.memory.slots
+        if slots > before:
+            self.memory.resize(slots)
+            self.positions += [0] * (slots - before)
+            self.unused += reversed(range(before, slots))
+            self.calls.clear()
+
+    def release(self) -> None:
+        """Give back the memory of all slots but one; no voice has any."""
+        if self.memory.slots > 1:
+            self.memory.resize(1)
+            self.positions, self.unused = [0], [0]
+            self.record_again(voices=1)  # so that the next voice need not wait for it
 
     def free(self, slot: int) -> None:
         """Give back a slot; calls that are under way keep what they need of it."""
@@ -184,19 +208,19 @@ class CodecDecoder:
         Raises UsageError for codes of another shape or range, NonFiniteError for a waveform that is
         no number, ValueError for a slot that comes twice.
         """
-        return self.begin(slots, codes)()
+        return np.stack([checked_wave(wave) for wave in self.begin(slots, codes)()])
 
     def begin(self, slots: Sequence[int], codes: Sequence[NDArray[Any]]) -> Callable[[], Samples]:
-        """As decode, but only started: the returned function waits for the samples, once."""
+        """As decode, but only started: the returned function waits for the samples, once.
+
+        They are as the network gives them: `checked_wave` takes those of a voice.
+        """
         pieces = [self.backend.snapshot(call.wave) for call in self.run(slots, codes)]
 
         def wait() -> Samples:
             voices = self.backend.padded_lines(len(slots))
             waves = [piece()[0].reshape(voices, -1)[: len(slots)] for piece in pieces]
-            wave = np.concatenate(waves, axis=1)
-            if not np.isfinite(wave).all():
-                raise NonFiniteError("the codec's waveform is not finite; the weights are damaged")
-            return np.clip(wave, -1.0, 1.0, out=wave)
+            return np.concatenate(waves, axis=1)
 
         return wait
 
@@ -282,20 +306,13 @@ class CodecDecoder:
         self.reached = positions
         self.record_again()
 
-    def grow(self) -> None:
-        """Twice as many slots; what is past stays."""
-        before = self.memory.slots
-        self.memory.grow(2 * before)
-        self.positions += [0] * before
-        self.unused += reversed(range(before, 2 * before))
-        self.record_again()
-
-    def record_again(self) -> None:
-        """Plans of the calls there are, over other memory."""
+    def record_again(self, voices: int | None = None) -> None:
+        """Plans of the calls there are, over other memory; `voices`: only those of so many."""
         calls = list(self.calls)
         self.calls.clear()
-        for length, voices in calls:
-            self.call(length, voices)
+        for length, count in calls:
+            if voices in (None, count):
+                self.call(length, count)
 
 
 class CodecStream:
@@ -328,7 +345,7 @@ class CodecStream:
     def begin(self, codes: NDArray[Any]) -> Callable[[], Samples]:
         """As decode, but only started: the returned function waits for the samples, once."""
         wait = self.decoder.begin([self.slot], [codes])
-        return lambda: wait()[0]
+        return lambda: checked_wave(wait()[0])
 
     def prime(self, codes: NDArray[Any]) -> None:
         """Continue after the frames of a reference, whose audio is not wanted."""

@@ -10,15 +10,30 @@ from numpy.typing import NDArray
 
 from oscine.errors import UsageError
 from oscine.models.qwen3_tts.config import Qwen3TtsConfig
-from oscine.models.qwen3_tts.prompt import Prompt, PromptBuilder, Reference, Rows, Tokenizer
+from oscine.models.qwen3_tts.prompt import (
+    Embeddings,
+    Prompt,
+    PromptBuilder,
+    PromptDraft,
+    Reference,
+    Rows,
+    Tokenizer,
+)
 from oscine.models.qwen3_tts.split import Piece
 
 
 class Blank:
-    """Rows of one zero each: as many as there would be, and nothing else of them."""
+    """Rows of one zero each: as many as there would be, and nothing else of them.
+
+    `ids`: of the text rows that were asked for.
+    """
+
+    def __init__(self) -> None:
+        self.ids: list[int] = []
 
     def embed_text(self, ids: Sequence[int]) -> Rows:
         """[n, 1]."""
+        self.ids += ids
         return np.zeros((len(ids), 1), np.float32)
 
     def code_row(self, code: int) -> Rows:
@@ -43,13 +58,21 @@ class Conditioning:
     reference: Reference | None = None
     streamed: bool = False
 
-    def positions(self, config: Qwen3TtsConfig, tokenizer: Tokenizer, text: str) -> int:
-        """How many the prompt of one piece has, without the work of making it."""
-        narrow = replace(config, talker=replace(config.talker, width=1))
+    def draft(self, config: Qwen3TtsConfig, tokenizer: Tokenizer, text: str) -> PromptDraft:
+        """The prompt of one piece but for its rows, which the engine's thread looks up.
+
+        Raises UsageError for what cannot be said.
+        """
+        narrow, blank = replace(config, talker=replace(config.talker, width=1)), Blank()
         bare = self
         if self.reference is not None:
             bare = replace(self, reference=replace(self.reference, speaker=np.zeros(1, np.float32)))
-        return len(bare.prompt(PromptBuilder(narrow, tokenizer, Blank()), text).rows)
+        found = bare.prompt(PromptBuilder(narrow, tokenizer, blank), text)
+
+        def build(embeddings: Embeddings) -> Prompt:
+            return self.prompt(PromptBuilder(config, tokenizer, embeddings), text)
+
+        return PromptDraft(len(found.rows), len(found.text), blank.ids, build)
 
     def room(self, config: Qwen3TtsConfig, tokenizer: Tokenizer, pieces: Sequence[Piece]) -> int:
         """Frames that there is room for after the prompt of the longest piece, at least 1.
@@ -58,7 +81,7 @@ class Conditioning:
         """
         texts = [piece.text for piece in pieces] or ["a"]
         longest = max(texts, key=lambda text: len(text.encode()))
-        needed = self.positions(config, tokenizer, longest)
+        needed = self.draft(config, tokenizer, longest).length
         if needed >= config.context:
             raise UsageError(
                 f"a prompt of {needed} positions and a frame do not fit into the model's "

@@ -4,22 +4,24 @@ from __future__ import annotations
 
 from oscine.errors import CheckpointError
 from oscine.family import Network, Opened
-from oscine.models.qwen3_tts.decode import BURST, Decoder
 from oscine.models.qwen3_tts.pipeline import Qwen3Tts
+from oscine.models.qwen3_tts.runner import Qwen3TtsRunner
 from oscine.models.qwen3_tts.speaking import saved
 from oscine.models.qwen3_tts.weights import Qwen3TtsWeights, load_weights
 from oscine.ops import Backend
 from oscine.text.qwen import QwenTokenizer
 
 
-def engine(weights: Qwen3TtsWeights, backend: Backend, like: Decoder | None) -> Decoder:
-    """An engine with its codec, ready for the bursts of a stream. Raises DeviceError."""
-    made = Decoder(weights, backend)
-    made.codec.decoder.prepare(1, BURST)
-    return made
+def engine(
+    weights: Qwen3TtsWeights, backend: Backend, like: Qwen3TtsRunner | None
+) -> Qwen3TtsRunner:
+    """What runs the network; its memory grows by need. Raises DeviceError."""
+    return Qwen3TtsRunner(weights, backend)
 
 
-def model(engine: Decoder, weights: Qwen3TtsWeights, opened: Opened[Decoder]) -> Qwen3Tts:
+def model(
+    engine: Qwen3TtsRunner, weights: Qwen3TtsWeights, opened: Opened[Qwen3TtsRunner]
+) -> Qwen3Tts:
     """The public model. Raises CheckpointError for a tokenizer of another one."""
     tokenizer = QwenTokenizer.load(weights.folder)
     if tokenizer.size > weights.config.text_vocabulary:

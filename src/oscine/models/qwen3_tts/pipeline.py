@@ -22,14 +22,13 @@ from oscine.models.cancel import Cancel, asked_to_stop
 from oscine.models.qwen3_tts.abilities import Abilities
 from oscine.models.qwen3_tts.attempt import Settings
 from oscine.models.qwen3_tts.conditioning import Conditioning
-from oscine.models.qwen3_tts.decode import Decoder
 from oscine.models.qwen3_tts.options import OPTIONS, sampling
 from oscine.models.qwen3_tts.prompt import Reference, Tokenizer
+from oscine.models.qwen3_tts.runner import Qwen3TtsRunner
 from oscine.models.qwen3_tts.split import Piece, incremental_pieces, pieces
 from oscine.models.qwen3_tts.stream import SpeechStream, Synthesis
-from oscine.models.qwen3_tts.turns import Turns
 from oscine.models.qwen3_tts.voices import Voice, VoiceFolder, checked_words
-from oscine.models.resident import Alone
+from oscine.models.resident import Model
 from oscine.models.speech import Speech
 from oscine.options.speak import SpeakOptions, checked_silence
 from oscine.text.qwen import checked_text
@@ -42,26 +41,25 @@ SHORT_REFERENCE, LONG_REFERENCE = 2.0, 30.0
 MOST_REFERENCE = 300.0  # the speaker's encoder holds all of it at once
 
 
-class Qwen3Tts(Alone[Decoder]):
+class Qwen3Tts(Model[Qwen3TtsRunner]):
     """A loaded model: custom_voice, voice_design or base (`kind`).
 
-    One piece of text is spoken at a time: calls and streams take turns, in whatever threads they
-    are (turns.py). `folder` is where saved voices are found by name.
+    Calls and streams speak side by side, in whatever threads they are. `folder` is where saved
+    voices are found by name.
     """
 
     def __init__(
         self,
-        decoder: Decoder,
+        runner: Qwen3TtsRunner,
         tokenizer: Tokenizer,
         name: str,
-        rebuild: Callable[[], Decoder] | None = None,
+        rebuild: Callable[[], Qwen3TtsRunner] | None = None,
         folder: VoiceFolder | None = None,
     ) -> None:
-        super().__init__(decoder, name, rebuild)
+        super().__init__(runner, name, rebuild)
         self.tokenizer = tokenizer
         self.folder = folder or VoiceFolder(Path("voices"))
-        self._config = decoder.config
-        self.turns = Turns(name, self.surviving)
+        self._config = runner.config
 
     @property
     def kind(self) -> str:
@@ -144,7 +142,7 @@ class Qwen3Tts(Alone[Decoder]):
         cancel: Cancel | None = None,
         **options: Any,
     ) -> SpeechStream:
-        """Audio as it comes, in pieces of up to four frames of 80 ms, the first of one.
+        """Audio as it comes: a frame of 80 ms, then pieces of 4 frames, later of up to 12.
 
         `text`: all of it, or parts of it as somebody writes them, also from an asynchronous
         iterator: each sentence is spoken once it is whole. A long text is cut at sentences; every
@@ -200,14 +198,11 @@ class Qwen3Tts(Alone[Decoder]):
         assert checked.seed is not None
         samples = checked.samples(self._config.codec.rate)
         settings = Settings(
-            self.tokenizer, conditioning, talker, predictor, checked.seed, checked.max_frames,
-            samples, checked.guard, checked.trim_silence,
+            self._config, self.tokenizer, conditioning, talker, predictor, checked.seed,
+            checked.max_frames, samples, checked.guard, checked.trim_silence,
         )  # fmt: skip
-        return SpeechStream(
-            Synthesis(self, self.current, self.turns, self._config.codec, parts, settings, started,
-                      cancelled),
-            awaited,
-        )  # fmt: skip
+        synthesis = Synthesis(self, self.engine, parts, settings, started, cancelled)
+        return SpeechStream(synthesis, awaited)
 
     def _conditioning(
         self,
@@ -284,16 +279,18 @@ class Qwen3Tts(Alone[Decoder]):
             shown = replace(conditioning, reference=short)
             room = shown.room(self._config, self.tokenizer, pieces)
             most = room * codec.hop - len(rest)
-        least = self.decoder.speaker.least_samples
+        least = self.engine.call(lambda runner: runner.speaker.least_samples)
         samples = reference_samples(reference, codec.rate, least, most)
 
-        def work() -> tuple[NDArray[np.float32], NDArray[np.uint32] | None]:
-            vector = self.decoder.speaker.embed(samples)
+        def work(
+            runner: Qwen3TtsRunner,
+        ) -> tuple[NDArray[np.float32], NDArray[np.uint32] | None]:
+            vector = runner.speaker.embed(samples)
             if text is None:
                 return vector, None
-            return vector, self.decoder.codec_encoder.encode(np.concatenate([samples, rest]))
+            return vector, runner.codec_encoder.encode(np.concatenate([samples, rest]))
 
-        vector, codes = self.turns.run(work)
+        vector, codes = self.engine.call(work)
         return Voice("", vector, codes, text, self._config.size)
 
     def save_voice(self, name: str, reference: SourceLike | Voice, text: str | None = None) -> Path:

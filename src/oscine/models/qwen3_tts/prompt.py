@@ -7,7 +7,7 @@ modeling_qwen3_tts.py; the layouts are in MODELS/qwen3_tts.md.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -34,6 +34,19 @@ class Prompt:
 
 
 @dataclass(frozen=True, slots=True, eq=False)
+class PromptDraft:
+    """A prompt whose rows are yet to be looked up: `length` rows, `texts` rows of text.
+
+    ids: of the text rows that it is made of. build: makes the prompt of the embeddings.
+    """
+
+    length: int
+    texts: int
+    ids: Sequence[int]
+    build: Callable[[Embeddings], Prompt]
+
+
+@dataclass(frozen=True, slots=True, eq=False)
 class Reference:
     """Whom to sound like: speaker [D], and to go on from what was said: codes [R, G] and the words
     of them. Without codes or text the speaker's vector alone."""
@@ -44,7 +57,7 @@ class Reference:
 
 
 class Embeddings(Protocol):
-    """Rows of the talker's width: what a Decoder gives."""
+    """Rows of the talker's width: what a runner gives."""
 
     def embed_text(self, ids: Sequence[int]) -> Rows:
         """Projected rows of the text embedding: [n, D]."""

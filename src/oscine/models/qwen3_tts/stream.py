@@ -5,7 +5,6 @@ from __future__ import annotations
 import logging
 from asyncio import CancelledError
 from collections.abc import Callable, Generator, Iterable, Iterator
-from functools import partial
 from inspect import GEN_CLOSED, getgeneratorstate
 from threading import Lock
 from time import perf_counter
@@ -13,50 +12,51 @@ from types import TracebackType
 
 import numpy as np
 
+from oscine.engine.scheduler import Engine
+from oscine.engine.sequence import Caller, Priority
 from oscine.errors import Cancelled, UsageError
 from oscine.models.asynchronous import AwaitedText, Worker
 from oscine.models.mark import speech_mark
 from oscine.models.qwen3_tts.attempt import NOTHING, Attempt, Settings
-from oscine.models.qwen3_tts.config import CodecConfig
-from oscine.models.qwen3_tts.decode import Decoder
 from oscine.models.qwen3_tts.guard import USUAL, bridge, longest_bridge, rest, without_lead
 from oscine.models.qwen3_tts.options import next_seed
+from oscine.models.qwen3_tts.runner import Qwen3TtsRunner
+from oscine.models.qwen3_tts.sequences import Utterance
 from oscine.models.qwen3_tts.split import Piece, letters
-from oscine.models.qwen3_tts.turns import Job, Turns
 from oscine.models.resident import Loaded
 from oscine.models.speech import Speech, SpokenPiece
 from oscine.types import Audio, Samples
 
 log = logging.getLogger(__name__)
 
+SIDE_BY_SIDE = 16  # pieces of a text that are spoken at once where the whole is wanted
 TAIL = 0.6  # seconds of what was heard last that are kept, to join the next piece to
 
 
 class Synthesis:
     """One call under way, and what is known of it so far.
 
-    Each piece of the text takes its own turn of `turns`; between two of them the engine is free.
-    `engine` gives it: another one once its device was lost.
-    Apart from SpeechStream, so that the generator which runs it holds no stream: one that nobody
-    iterates over any more goes away at once, and what was under way for it stops.
+    Its pieces are utterances of the engine: one after another where they are heard as they come,
+    several side by side where the whole is wanted and no limit of one depends on another's length.
+    Apart from SpeechStream, so that the generator which runs it holds no stream: one that is not
+    iterated over any more goes away at once, and what was under way for it stops.
     """
 
     def __init__(
         self,
         model: Loaded,
-        engine: Callable[[], Decoder],
-        turns: Turns,
-        codec: CodecConfig,
+        engine: Engine[Qwen3TtsRunner],
         pieces: Iterable[Piece],
         settings: Settings,
         started: float,
         cancelled: Callable[[], bool] | None,
     ) -> None:
-        self.model, self.engine, self.turns, self.codec = model, engine, turns, codec
+        self.model, self.engine, self.codec = model, engine, settings.config.codec
+        self.caller = Caller(Priority.INTERACTIVE)
         self.pieces, self.settings, self.started = pieces, settings, started
         self.cancelled = cancelled
         self.closed = False
-        self.rate = codec.rate
+        self.rate = self.codec.rate
         self.hold = False  # a piece until it is whole, so that it can be tried once more
         self.finish_reason: str | None = None
         self.first_audio: float | None = None
@@ -71,14 +71,22 @@ class Synthesis:
         self.piece_began = 0  # of that one, in samples
         self.reason = "end"  # how that one ended
         self.spoken: list[SpokenPiece] = []
-        self.timings: dict[str, float] = {}
+        self.ahead: dict[int, Attempt] = {}  # at pieces whose turn is yet to come, by their number
 
     def run(self) -> Generator[Samples, None, None]:
         """All of it."""
-        for piece in self.pieces:
+        try:
+            yield from self.whole()
+        finally:
+            for attempt in self.ahead.values():
+                attempt.utterance.cancel()
+
+    def whole(self) -> Iterator[Samples]:
+        """Piece by piece, with the quiet between them."""
+        for number, piece in enumerate(self.pieces):
             self.due += piece.silence
-            if not any(map(str.isalnum, piece.text)):
-                continue  # a pause, or a stray quotation mark
+            if not is_spoken(piece):
+                continue
             if self.left(piece) == 0:
                 self.trouble, self.limited = self.trouble or "length", True
                 break
@@ -86,7 +94,7 @@ class Synthesis:
             self.said += self.under_way
             self.under_way, self.piece_began = letters(piece.text), self.samples
             began: int | None = None
-            for samples in self.trimmed(piece):
+            for samples in self.trimmed(number, piece):
                 if began is None:
                     yield from self.between(piece, samples)
                     began = self.samples
@@ -103,9 +111,9 @@ class Synthesis:
         self.said, self.under_way = self.said + self.under_way, 0.0
         self.finish_reason = self.trouble or "end"
 
-    def trimmed(self, piece: Piece) -> Iterator[Samples]:
+    def trimmed(self, number: int, piece: Piece) -> Iterator[Samples]:
         """Audio of a piece, where it is the first without the quiet before it, if that is asked."""
-        audio = self.piece(piece)
+        audio = self.piece(number, piece)
         is_first = self.settings.trim and not self.samples
         return without_lead(audio, self.rate) if is_first else audio
 
@@ -158,13 +166,14 @@ class Synthesis:
 
     # -- one piece ----------------------------------------------------------------------------
 
-    def piece(self, piece: Piece) -> Iterator[Samples]:
+    def piece(self, number: int, piece: Piece) -> Iterator[Samples]:
         """Audio of a piece; of a second try with another seed where the first went wrong.
 
         There is none once audio of the first has been given out: then the piece ends there.
         """
         self.check()
-        attempt = self.attempt(piece, self.settings.seed)
+        self.look_ahead(number)
+        attempt = self.ahead.pop(number, None) or self.attempt(piece, self.settings.seed)
         held: list[Samples] = []
         given = False
         for samples in self.audio(attempt):
@@ -195,8 +204,23 @@ class Synthesis:
         yield from held
 
     def attempt(self, piece: Piece, seed: int) -> Attempt:
-        """One try."""
-        return Attempt(self.settings, piece.text, seed, self.left(piece))
+        """One try, which begins now."""
+        return Attempt(
+            self.settings, piece.text, seed, self.left(piece), self.submit, whole=self.hold
+        )
+
+    def submit(self, utterance: Utterance) -> None:
+        """Have the engine speak it, for this call."""
+        self.engine.submit(utterance, self.caller)
+
+    def look_ahead(self, number: int) -> None:
+        """Where the whole is wanted, begin with pieces from one on, side by side."""
+        if not self.hold or self.settings.is_limited or not isinstance(self.pieces, list):
+            return
+        for place in range(number, min(number + SIDE_BY_SIDE, len(self.pieces))):
+            piece = self.pieces[place]
+            if place not in self.ahead and is_spoken(piece):
+                self.ahead[place] = self.attempt(piece, self.settings.seed)
 
     def is_wrong(self, attempt: Attempt) -> bool:
         """Whether another try may be better."""
@@ -224,29 +248,16 @@ class Synthesis:
         return (self.said + min(usual, self.under_way)) / self.letters
 
     def audio(self, attempt: Attempt) -> Iterator[Samples]:
-        """The samples of an attempt, in its turn."""
-        job = Job(partial(self.timed, attempt))
-        try:
-            while (samples := self.turns.next(job, self.check)) is not None:
-                if self.first_audio is None:
-                    self.first_audio = perf_counter() - self.started
-                yield samples
-        finally:
-            self.turns.drop(job)
-
-    def timed(self, attempt: Attempt, skipped: int) -> Iterator[Samples]:
-        """The samples of an attempt from its beginning, but for the first `skipped`; how long each
-        stage takes is counted."""
-        running = without(attempt.samples(self.engine()), skipped)
-        while True:
-            before = dict(self.model.timings)
-            samples = next(running, None)
-            for name, spent in self.model.timings.items():
-                passed = spent - before.get(name, 0.0)
-                self.timings[name] = self.timings.get(name, 0.0) + passed
-            if samples is None:
-                return
+        """The samples of an attempt as they come."""
+        for samples in attempt.samples(self.check):
+            if self.first_audio is None and attempt.utterance.first_piece is not None:
+                self.first_audio = attempt.utterance.first_piece - self.started
             yield samples
+
+
+def is_spoken(piece: Piece) -> bool:
+    """Whether there is something to say in a piece, which may be a pause or a stray mark."""
+    return any(map(str.isalnum, piece.text))
 
 
 def cut_short(text: str, most: int = 40) -> str:
@@ -254,24 +265,15 @@ def cut_short(text: str, most: int = 40) -> str:
     return text if len(text) <= most else text[: most - 1].rstrip() + "…"
 
 
-def without(pieces: Iterator[Samples], count: int) -> Iterator[Samples]:
-    """The same, but for so many samples at the beginning."""
-    for samples in pieces:
-        skipped = min(count, len(samples))
-        count -= skipped
-        if skipped < len(samples):
-            yield samples[skipped:]
-
-
 class SpeechStream(Iterator[Audio]):
     """Speech under way: iterate for pieces of audio as they come.
 
     To stop, stop iterating, or `close`, or leave its `with`. Other calls need not wait for that:
-    they get their turn after the piece of text that is under way, in whatever threads they are, and
-    what of that piece was not asked for yet is kept until it is. Another thread may go on with the
-    stream, but no two at a time. `seed` is what it is spoken with. While it runs `finish_reason` is
-    None and `first_audio`, seconds from the call to the first piece, None until there is one. What
-    was iterated over is not kept.
+    the device speaks for all of them side by side. A piece of the text is made ahead of its reader;
+    where 30 s of it are not taken it stops, and is made again once 5 s are left. Another thread may
+    go on with the stream, but no two at a time. `seed` is what it is spoken with. While it runs
+    `finish_reason` is None and `first_audio`, seconds from the call to the first piece, None until
+    there is one. What was iterated over is not kept.
 
     In asyncio, `async with` and `async for` do the same without making the event loop wait: audio
     is made in a thread of the stream. A task that is cancelled closes its stream.
@@ -384,6 +386,7 @@ class SpeechStream(Iterator[Audio]):
     @hold.setter
     def hold(self, hold: bool) -> None:
         self._synthesis.hold = hold
+        self._synthesis.caller.priority = Priority.BULK if hold else Priority.INTERACTIVE
 
     @property
     def finish_reason(self) -> str | None:
@@ -434,12 +437,13 @@ class SpeechStream(Iterator[Audio]):
     @property
     def timings(self) -> dict[str, float]:
         """Milliseconds a stage so far: prompt, frames (talker and predictor), codec."""
-        return {name: round(spent, 3) for name, spent in self._synthesis.timings.items()}
+        timings = self._synthesis.caller.timings.copy()
+        return {name: round(spent, 3) for name, spent in timings.items()}
 
     def speech(self) -> Speech:
         """Run to the end; all that was not iterated over before, as one.
 
-        A piece of the text that goes wrong is spoken a second time here, as nobody has heard it.
+        A piece of the text that goes wrong is spoken a second time here, as it is not heard before.
         Raises what iterating raises, and UsageError where it was closed and nothing is left.
         """
         self.hold = True

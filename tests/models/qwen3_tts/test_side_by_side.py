@@ -1,4 +1,4 @@
-"""Whose turn it is: streams side by side in any threads, left alone, closed, failed, interrupted.
+"""Calls and streams side by side in any threads, left alone, closed, failed, slow.
 
 Every thread here is a daemon that is waited for a bounded time, so that what would hang fails.
 """
@@ -11,6 +11,7 @@ import importlib.util
 import logging
 import random
 import threading
+import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -19,8 +20,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from oscine.errors import Cancelled, DeviceLostError, NonFiniteError, UsageError
-from oscine.models.qwen3_tts import turns
+from oscine.errors import Cancelled, DeviceError, DeviceLostError, NonFiniteError, UsageError
+from oscine.models.qwen3_tts import sequences, stream, voicing
 from oscine.models.qwen3_tts.pipeline import Qwen3Tts
 from oscine.models.qwen3_tts.stream import SpeechStream
 
@@ -33,6 +34,7 @@ LIMIT = 20.0  # seconds that no test comes near
 ANY = {"voice": "ryan", "seed": 1}
 
 
+ENDLESS = [300 + (37 * i) % 600 for i in range(4000)]
 TEXT = "This is the first sentence.\n\nHere the second one is.\n\nAnd a third. " * 2
 
 
@@ -44,14 +46,8 @@ def frames(request: Any) -> list[int]:
 
 @pytest.fixture
 def model() -> Qwen3Tts:
-    """One that says nine frames to each piece of text: three pieces of audio. It fails where a
-    piece begins before the one ahead of it is over."""
-
-    def script(request: Any, call: int) -> tuple[list[int], str]:
-        assert all(run.finish_reason is not None or run.stopped for run in engine.runs)
-        return frames(request), "end"
-
-    made, engine = SCRIPTED.scripted(script)
+    """One that says nine frames to each piece of text: three pieces of audio."""
+    made, _ = SCRIPTED.scripted(lambda request, call: (frames(request), "end"))
     return made  # type: ignore[no-any-return]
 
 
@@ -62,14 +58,14 @@ Held = tuple[threading.Event, threading.Event]
 def held(model: Qwen3Tts) -> Held:
     """Each request of the model says that it has begun (first), and waits to go on (second)."""
     entered, go_on = threading.Event(), threading.Event()
-    begin = model.decoder.begin
+    admit = model.runner.talker.admit
 
-    def slow(request: Any) -> Any:
+    def slow(voices: Any) -> None:
         entered.set()
         assert go_on.wait(LIMIT)
-        return begin(request)
+        admit(voices)
 
-    model.decoder.begin = slow  # type: ignore[method-assign]
+    model.runner.talker.admit = slow  # type: ignore[method-assign]
     return entered, go_on
 
 
@@ -99,6 +95,16 @@ class Started:
     def waits(self) -> bool:
         self.thread.join(0.05)
         return self.thread.is_alive()
+
+
+def is_idle(model: Qwen3Tts) -> bool:
+    """Whether all slots are free, which a caller that gives up does not wait for."""
+    left = time.monotonic() + LIMIT
+    while model.engine.running or model.engine.waiting or model.runner.codec.slots:  # type: ignore[attr-defined]
+        if time.monotonic() > left:
+            return False
+        time.sleep(0.001)
+    return not model.runner.speaking.voices
 
 
 def speak(model: Qwen3Tts) -> str:
@@ -137,7 +143,7 @@ def test_streams_of_a_pool_say_what_each_says_alone(model: Qwen3Tts, workers: in
                 audio = future.result(LIMIT)
                 heard[i].append(audio) if audio is not None else left.remove(i)
     assert all(np.array_equal(joined(h), e) for h, e in zip(heard, expected, strict=True))
-    assert model.turns.current is None
+    assert is_idle(model)
 
 
 @pytest.mark.parametrize("order", ["abab", "aabb", "abba", "abcabc", "cbaacb", "aaaabc"])
@@ -214,28 +220,115 @@ def test_asyncio(model: Qwen3Tts) -> None:
     assert all(np.array_equal(f, e) for f, e in zip(found, expected, strict=True))
 
 
-def test_streams_alternate_piece_by_piece(model: Qwen3Tts) -> None:
-    """The second one is heard after a piece of the first, not after all of it."""
-    first, second = stream_of(model, 1, TEXT * 5), stream_of(model, 2)
-    next(first)
-    next(second)
-    assert (first.pieces, second.pieces) == (1, 1)
-    heard = len(list(second))
-    assert heard > 10 and first.pieces == 1  # what is made of it waits in memory
-    assert len(first._synthesis.model.decoder.requests) == second.pieces + 1
-
-
-def test_a_call_waits_for_its_turn_in_order(model: Qwen3Tts, held: Held) -> None:
-    """While a step is made for another thread; who came first goes first."""
+def test_streams_speak_side_by_side(model: Qwen3Tts, held: Held) -> None:
+    """Those that wait while others are begun run in one batch, and their frames in one call."""
     entered, go_on = held
     calls = [Started(lambda: list(stream_of(model, 0, "One.")))]
     assert entered.wait(LIMIT)
-    for index in range(1, 4):
+    for index in range(1, 9):
         calls.append(Started(lambda i=index: list(stream_of(model, i, "Hi."))))  # type: ignore[misc]
+    while model.engine.waiting < 8:
         assert calls[-1].waits()
     go_on.set()
-    assert [len(call.result()) for call in calls] == [3] * 4
-    assert [request.seed for request in model.decoder.requests] == [0, 1, 2, 3]  # type: ignore[attr-defined]
+    assert [len(call.result()) for call in calls] == [3] * 9
+    occupancy = model.engine.occupancy
+    assert occupancy.most >= 8 and occupancy.mean > 1 and occupancy.shared
+    assert (8, 1) in model.runner.codec.calls  # type: ignore[attr-defined]
+
+
+def test_pieces_of_a_text_are_spoken_at_once_where_the_whole_is_wanted(model: Qwen3Tts) -> None:
+    text = "\n\n".join(f"This is sentence {number} of them all." for number in range(40))
+    streamed = alone(model, 1, text)
+    assert model.engine.occupancy.most == 1
+    for speech in (model.speak(text, **ANY), stream_of(model, 1, text).speech()):
+        assert np.array_equal(speech.samples, streamed) and speech.pieces == 40
+    assert model.engine.occupancy.most == stream.SIDE_BY_SIDE
+    model.engine.occupancy.most = 0
+    limited = model.speak(text, max_seconds=20, **ANY)  # of which the later pieces depend on others
+    assert np.array_equal(limited.samples, streamed[: len(limited.samples)])
+    assert model.engine.occupancy.most == 1
+
+
+def test_a_whole_text_that_is_cancelled_stops_all_of_its_pieces(model: Qwen3Tts) -> None:
+    text = "\n\n".join(f"This is sentence {number} of them all." for number in range(40))
+    asked: list[int] = []
+    with pytest.raises(Cancelled):
+        model.speak(text, cancel=lambda: asked.append(1) or len(asked) > 5, **ANY)
+    assert is_idle(model)
+
+
+def test_calls_grow_with_what_was_handed_over() -> None:
+    """One frame, then four, then up to twelve: never more than a quarter of what was heard."""
+    model, engine = SCRIPTED.scripted(
+        lambda request, call: ([300 + (37 * i) % 600 for i in range(200)], "end")
+    )
+    given = {"guard": False, **ANY}
+    heard = [len(audio.samples) // SCRIPTED.HOP for audio in model.stream("Hello.", **given)]
+    assert heard[:9] == [1, 4, 4, 4, 4, 4, 4, 4, 4] and sum(heard) == 200
+    assert set(heard[:-1]) == {1, 4, 8, 12}
+    for number, size in enumerate(heard[1:], 1):
+        assert size <= max(4, sum(heard[:number]) // 4)
+    assert {frames for _, frames in engine.codec.calls[:-1]} == {1, 4, 8, 12}
+    engine.codec.calls.clear()
+    model.speak("Hello.", **given)
+    assert {frames for _, frames in engine.codec.calls[:-1]} == {12}
+
+
+# -- slow readers ---------------------------------------------------------------------------------
+
+
+def test_a_slow_reader_gives_up_its_slot_and_loses_nothing(
+    model: Qwen3Tts, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    expected = alone(model, 1, "Hello.")
+    monkeypatch.setattr(voicing, "MOST_WAITING", 0.3)
+    monkeypatch.setattr(sequences, "LEAST_WAITING", 0.0)
+    monkeypatch.setattr("oscine.models.qwen3_tts.attempt.LEAST_WAITING", 0.1)
+    slow = stream_of(model, 1, "Hello.")
+    heard = [next(slow)]
+    assert is_idle(model)  # it is parked: 0.4 s of audio wait
+    assert speak(model) == "end"
+    requests = len(model.runner.requests)  # type: ignore[attr-defined]
+    heard += slow
+    assert len(model.runner.requests) > requests  # type: ignore[attr-defined]
+    assert np.array_equal(joined(heard), expected) and slow.finish_reason == "end"
+    other = stream_of(model, 1, "Hello.")
+    next(other)
+    assert is_idle(model)
+    other.close()
+    assert list(other) == [] and is_idle(model)
+
+
+def test_a_slow_reader_whose_voice_says_something_else_is_told(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    model, _ = SCRIPTED.scripted(
+        lambda request, call: ([300 + call + 10 * i for i in range(20)], "end")
+    )
+    monkeypatch.setattr(voicing, "MOST_WAITING", 0.3)
+    slow = model.stream("Hello.", **ANY)
+    next(slow)
+    assert is_idle(model)
+    with pytest.raises(DeviceError, match="differs from what was heard before"):
+        list(slow)
+    assert is_idle(model)
+
+
+def test_readers_of_many_speeds_hear_the_same(
+    model: Qwen3Tts, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(voicing, "MOST_WAITING", 0.3)
+    expected = [alone(model, seed) for seed in range(6)]
+    streams = [stream_of(model, seed) for seed in range(6)]
+    heard: list[list[Any]] = [[] for _ in streams]
+    chance = random.Random(0)
+    left = list(range(6))
+    while left:
+        number = chance.choice(left)
+        audio = next(streams[number], None)
+        heard[number].append(audio) if audio is not None else left.remove(number)
+    assert all(np.array_equal(joined(h), e) for h, e in zip(heard, expected, strict=True))
+    assert is_idle(model)
 
 
 # -- left alone, closed, cancelled ----------------------------------------------------------------
@@ -251,16 +344,16 @@ def test_a_stream_that_is_left_alone_is_not_waited_for(model: Qwen3Tts) -> None:
         assert np.array_equal(joined(heard + list(stream)), alone(model, 1))
 
 
-def test_a_stream_that_goes_away_stops(model: Qwen3Tts) -> None:
-    engine: Any = model.decoder
+def test_a_stream_that_goes_away_stops() -> None:
+    model, engine = SCRIPTED.scripted(lambda request, call: (ENDLESS, "end"))
     for leave in (lambda stream: stream.close(), lambda stream: None):
-        stream = stream_of(model, 1)
+        stream = model.stream("Hello.", voice="ryan", guard=False)
         next(stream)
         leave(stream)
         del stream
-        assert model.turns.current is None and engine.runs[-1].stopped
-        assert engine.runs[-1].seen_frames == 1  # not computed to its end for nothing
-    assert speak(model) == "end"
+        assert is_idle(model)
+        assert engine.runs[-1].seen_frames < 1000  # not computed to its end for nothing
+    assert model.speak("Hello.", max_frames=3, **ANY).duration == 0.24
 
 
 def test_a_stream_is_handed_on(model: Qwen3Tts) -> None:
@@ -296,25 +389,7 @@ def test_who_waits_can_be_cancelled_and_closed(model: Qwen3Tts, held: Held) -> N
         asked.result()
     assert closed.result() == []
     go_on.set()
-    assert len(first.result()) == 3 and model.turns._waiting == []
-
-
-def test_a_stream_that_is_closed_while_another_call_finishes_its_piece(model: Qwen3Tts) -> None:
-    engine: Any = model.decoder
-    stream = stream_of(model, 1)
-    next(stream)
-    advance, closed = turns.Job.advance, []
-
-    def closing(job: turns.Job) -> None:
-        advance(job)
-        if not closed:
-            closed.append(Started(stream.close).result())
-
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(turns.Job, "advance", closing)
-        assert speak(model) == "end"
-    assert closed and engine.runs[-2].stopped and engine.runs[-2].seen_frames < 9
-    assert list(stream) == []
+    assert len(first.result()) == 3 and is_idle(model)
 
 
 def test_two_threads_at_once(model: Qwen3Tts) -> None:
@@ -330,7 +405,7 @@ def test_two_threads_at_once(model: Qwen3Tts) -> None:
     assert going.wait(LIMIT)
     with pytest.raises(UsageError, match="iterated over already"):
         next(stream)
-    assert speak(model) == "end"  # a text that is waited for keeps nobody waiting
+    assert speak(model) == "end"  # a text that is waited for holds up no other
     more.set()
     assert len(first.result()) == 3
 
@@ -338,102 +413,43 @@ def test_two_threads_at_once(model: Qwen3Tts) -> None:
 # -- errors ---------------------------------------------------------------------------------------
 
 
-class Broken(BaseException):
-    """As KeyboardInterrupt, which pytest takes for its own."""
-
-
-@pytest.mark.parametrize("step", [0, 1, 2])
-def test_an_error_is_told_to_its_own_caller(model: Qwen3Tts, step: int) -> None:
-    """Though another call made the step that failed; what was made before is given."""
-    first = stream_of(model, 1, "Hello.")
+@pytest.mark.parametrize("frame", [0, 1, 5])
+def test_an_error_is_told_to_its_own_caller(model: Qwen3Tts, frame: int) -> None:
+    """Others in the same batch go on."""
     expected = alone(model, 1, "Hello.")
-    heard = [next(first)] if step else []
-    advance, steps = turns.Job.advance, []
+    read = model.runner.speaking.read
 
-    def failing(job: turns.Job) -> None:
-        steps.append(job)
-        if len(steps) == max(1, step) and step:
+    def failing(voice: Any, state: Any, codes: Any) -> None:
+        if voice.utterance.request.seed == 7 and voice.seen >= frame:
             raise NonFiniteError("on purpose")
-        advance(job)
+        read(voice, state, codes)
 
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(turns.Job, "advance", failing)
-        assert speak(model) == "end"
-    if not step:
-        assert np.array_equal(joined(list(first)), expected)
-        return
+    model.runner.speaking.read = failing  # type: ignore[method-assign]
+    first, broken = stream_of(model, 1, "Hello."), stream_of(model, 7, "Hello.")
+    heard = [next(first)]
     with pytest.raises(NonFiniteError, match="on purpose"):
-        heard += iter(first.__next__, None)
-    assert len(heard) == step and np.array_equal(joined(heard), expected[: len(joined(heard))])
+        list(broken)
     with pytest.raises(UsageError, match="ended with an error"):
-        next(first)
-    assert speak(model) == "end"
-
-
-@pytest.mark.parametrize("late", [False, True])
-@pytest.mark.parametrize("step", [1, 2, 3])
-def test_an_interrupt_of_one_call_harms_no_other(model: Qwen3Tts, step: int, late: bool) -> None:
-    """It comes before a step or right behind it, in the call that finishes another's piece."""
-    expected = alone(model, 1)
-    first = stream_of(model, 1)
-    heard = [next(first)]
-    advance, steps = turns.Job.advance, []
-
-    def interrupted(job: turns.Job) -> None:
-        steps.append(job)
-        if late:
-            advance(job)
-        if len(steps) == step:
-            raise Broken
-        if not late:
-            advance(job)
-
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(turns.Job, "advance", interrupted)
-        with pytest.raises(Broken):
-            speak(model)
-    assert speak(model) == "end"
+        next(broken)
     assert np.array_equal(joined(heard + list(first)), expected)
+    assert speak(model) == "end" and is_idle(model)
 
 
-def test_an_interrupt_within_a_step(model: Qwen3Tts) -> None:
-    """The run is begun a second time, and what was made before is left out."""
-    engine: Any = model.decoder
-    expected = alone(model, 1, "Hello.")
-    first = stream_of(model, 1, "Hello.")
-    heard = [next(first)]
-    codec_begin, calls = engine.codec.begin, []
-
-    def begin(codes: Any) -> Any:
-        calls.append(1)
-        if len(calls) == 2:
-            raise Broken
-        return codec_begin(codes)
-
-    engine.codec.begin = begin
-    with pytest.raises(Broken):
-        speak(model)
-    assert np.array_equal(joined(heard + list(first)), expected)
-    assert engine.requests[-1].seed == 1 and speak(model) == "end"
-
-
-@pytest.mark.parametrize("lose_at", [1, 5])
-def test_a_device_that_is_lost_while_a_piece_is_finished_for_another(
-    model: Qwen3Tts, lose_at: int
-) -> None:
-    expected = alone(model, 1)
-    first = stream_of(model, 1)
-    heard = [next(first)]
-    model.decoder.lose_at = lose_at  # type: ignore[attr-defined]
-    assert np.array_equal(joined(list(stream_of(model, 1))), expected)
-    heard += first
-    assert np.array_equal(joined(heard), expected)
-    second = stream_of(model, 2)
-    next(second)
-    model.decoder.lose_at, model._rebuild = lose_at, None  # type: ignore[attr-defined]
-    assert speak(model) == "end"  # the loss is the other stream's error
+@pytest.mark.parametrize("lose_at", [1, 5, 8])
+def test_a_device_that_is_lost_under_several(model: Qwen3Tts, lose_at: int) -> None:
+    """All of them go on where they were, or end with the loss where there is no other device."""
+    expected = [alone(model, seed) for seed in range(4)]
+    streams = [stream_of(model, seed) for seed in range(4)]
+    heard = [[next(stream)] for stream in streams[:2]]
+    heard += [[], []]
+    model.runner.lose_at = lose_at  # type: ignore[attr-defined]
+    waiting = [Started(lambda stream=stream: list(stream)) for stream in streams]  # type: ignore[misc]
+    for parts, one in zip(heard, waiting, strict=True):
+        parts += one.result()
+    assert all(np.array_equal(joined(h), e) for h, e in zip(heard, expected, strict=True))
+    model.runner.lose_at, model.engine._rebuild = lose_at, None  # type: ignore[attr-defined]
     with pytest.raises(DeviceLostError):
-        list(second)
+        list(stream_of(model, 2))
 
 
 def test_a_call_from_within_the_work_is_refused(
@@ -448,14 +464,14 @@ def test_a_call_from_within_the_work_is_refused(
                 model.speak("Hi.", **ANY)
             refused.append(record.message if hasattr(record, "message") else record.msg)
 
-    model.decoder.lose_at = 1  # type: ignore[attr-defined]
-    logger, handler = logging.getLogger("oscine.models.resident"), Speaks()
+    model.runner.lose_at = 1  # type: ignore[attr-defined]
+    logger, handler = logging.getLogger("oscine.engine.scheduler"), Speaks()
     logger.addHandler(handler)
     try:
         assert Started(lambda: speak(model)).result() == "end"
     finally:
         logger.removeHandler(handler)
-    assert len(refused) == 1 and model.turns._waiting == []
+    assert len(refused) == 1 and is_idle(model)
 
 
 def test_a_stream_that_failed_does_not_look_finished(model: Qwen3Tts) -> None:
@@ -499,13 +515,10 @@ def test_closing_from_within_the_text(model: Qwen3Tts) -> None:
 
     streams.append(model.stream(writer(), **ANY))
     assert len(list(streams[0])) == 3
-    assert model.turns.current is None and speak(model) == "end"
+    assert is_idle(model) and speak(model) == "end"
 
 
-def test_many_threads_that_do_as_they_please(
-    model: Qwen3Tts, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(turns, "POLL", 0.01)
+def test_many_threads_that_do_as_they_please(model: Qwen3Tts) -> None:
     expected = alone(model, 1, "Hi. You.")
 
     def work(seed: int) -> int:
@@ -534,4 +547,4 @@ def test_many_threads_that_do_as_they_please(
     workers = [Started(lambda seed=seed: work(seed)) for seed in range(8)]  # type: ignore[misc]
     assert [worker.result() for worker in workers] == list(range(8))
     gc.collect()
-    assert model.turns.current is None and model.turns._waiting == []
+    assert is_idle(model)

@@ -1,7 +1,8 @@
-"""The resident engine: bursts, limits, seeds, memory."""
+"""The network on its engine: bursts, limits, seeds, memory."""
 
 from __future__ import annotations
 
+import time
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -11,13 +12,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from oscine.engine.scheduler import Engine
 from oscine.errors import DeviceMemoryError, NonFiniteError, UsageError
-from oscine.models.qwen3_tts import decode
 from oscine.models.qwen3_tts.config import Sampling
-from oscine.models.qwen3_tts.decode import Decoder, Run
-from oscine.models.qwen3_tts.lines import USUAL_PROMPT, rounded_up
+from oscine.models.qwen3_tts.lanes import UtteranceLane
 from oscine.models.qwen3_tts.prompt import Prompt
-from oscine.models.qwen3_tts.request import Request
+from oscine.models.qwen3_tts.runner import Qwen3TtsRunner
+from oscine.models.qwen3_tts.sequences import Request, Said, Utterance
+from oscine.models.qwen3_tts.talker import SHORTEST, USUAL_PROMPT, rounded_up
 from oscine.models.qwen3_tts.weights import load_weights
 from oscine.ops import Linear
 from oscine.ops.reference import Reference
@@ -40,8 +42,8 @@ class Counting(Reference):
         self.given_back = 0
         self.most = 1 << 62
 
-    def zeros(self, shape: tuple[int, ...], dtype: Any = np.float32) -> Any:
-        slot = super().zeros(shape, dtype)
+    def slot(self, shape: tuple[int, ...], dtype: Any = np.float32) -> Any:
+        slot = super().slot(shape, dtype)
         if slot.nbytes > self.most:
             raise DeviceMemoryError("device", "no room")
         self.made += 1
@@ -51,9 +53,23 @@ class Counting(Reference):
         self.given_back += len(slots)
 
 
+class Speaking:
+    """A runner and its engine; utterances of which the codes are wanted."""
+
+    def __init__(self, weights: Any, backend: Any) -> None:
+        self.runner = Qwen3TtsRunner(weights, backend)
+        self.engine = Engine(self.runner)
+
+    def begin(self, request: Request) -> Utterance:
+        utterance = Utterance(request, sounds=False)
+        self.runner.check(utterance)
+        self.engine.submit(utterance)
+        return utterance
+
+
 @pytest.fixture(scope="module")
-def decoder() -> Decoder:
-    return Decoder(WEIGHTS, Counting())
+def decoder() -> Speaking:
+    return Speaking(WEIGHTS, Counting())
 
 
 def prompt(run: str = "dialect_stream") -> Prompt:
@@ -66,8 +82,8 @@ def asked(frames: int = 10, sampling: Sampling = GREEDY, seed: int = 0, **change
     return Request(changes.pop("prompt", None) or prompt(), sampling, sampling, seed, frames)
 
 
-def codes_of(run: Run) -> list[list[int]]:
-    return [frame for burst in run for frame in burst.tolist()]
+def codes_of(run: Utterance) -> list[list[int]]:
+    return [frame for burst in run.pieces() for frame in burst.tolist()]
 
 
 def golden(run: str = "dialect_stream") -> list[list[int]]:
@@ -83,21 +99,21 @@ def golden(run: str = "dialect_stream") -> list[list[int]]:
 def test_bursts_do_not_change_what_is_said(
     burst: int, ahead: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(decode, "BURST", burst)
-    decoder = Decoder(WEIGHTS, Counting(ahead))
+    monkeypatch.setattr(UtteranceLane, "burst", burst)
+    decoder = Speaking(WEIGHTS, Counting(ahead))
     run = decoder.begin(asked())
-    bursts = [len(codes) for codes in run]
+    bursts = [len(codes) for codes in run.pieces()]
     assert bursts[0] == 1
     assert max(bursts[1:]) <= burst
-    assert sum(bursts) == run.seen_frames == 10
+    assert sum(bursts) == run.result().frames == 10
     assert codes_of(decoder.begin(asked())) == golden()
     drawn = [codes_of(decoder.begin(asked(20, DRAWN, seed=5))) for _ in range(2)]
     assert (
-        drawn[0] == drawn[1] == codes_of(Decoder(WEIGHTS, Reference()).begin(asked(20, DRAWN, 5)))
+        drawn[0] == drawn[1] == codes_of(Speaking(WEIGHTS, Reference()).begin(asked(20, DRAWN, 5)))
     )
 
 
-def test_seeds_are_heard_and_only_seeds(decoder: Decoder) -> None:
+def test_seeds_are_heard_and_only_seeds(decoder: Speaking) -> None:
     found = {
         seed: codes_of(decoder.begin(asked(8, DRAWN, seed=seed))) for seed in (1, 2, -1, 2**32 - 1)
     }
@@ -105,43 +121,41 @@ def test_seeds_are_heard_and_only_seeds(decoder: Decoder) -> None:
     assert found[-1] == found[2**32 - 1]
 
 
-def test_the_end_is_told_from_the_limit(decoder: Decoder) -> None:
+def test_the_end_is_told_from_the_limit(decoder: Speaking) -> None:
     run = decoder.begin(asked(40, prompt=prompt("instruct")))
-    assert run.finish_reason is None
     assert codes_of(run) == golden("instruct")
-    assert run.finish_reason == "end"
+    assert run.result() == Said("end", len(golden("instruct")))
     short = decoder.begin(asked(3, prompt=prompt("instruct")))
     assert codes_of(short) == golden("instruct")[:3]
-    assert short.finish_reason == "length"
-    assert codes_of(short) == []
+    assert short.result() == Said("length", 3)
 
 
-def test_an_end_before_two_frames_does_not_count(decoder: Decoder) -> None:
+def test_an_end_before_two_frames_does_not_count(decoder: Speaking) -> None:
     """The golden's end is likelier than any code from the first frame on."""
     logits = ARRAYS["instruct/logits0"][:2]
     assert (logits[:, END] > logits[:, : WEIGHTS.config.codes].max(1)).all()
     none = decoder.begin(replace(asked(9, prompt=prompt("instruct")), min_frames=0))
     assert codes_of(none) == []
-    assert none.finish_reason == "end"
+    assert none.result() == Said("end", 0)
     one = decoder.begin(replace(asked(9, prompt=prompt("instruct")), min_frames=1))
     assert codes_of(one) == golden("instruct")[:1]
 
 
-def test_never_more_frames_than_asked_for(decoder: Decoder) -> None:
+def test_never_more_frames_than_asked_for(decoder: Speaking) -> None:
     for frames in (1, 2, 5, 6):
         run = decoder.begin(asked(frames))
         assert codes_of(run) == golden()[:frames]
-        assert run.asked == frames
-        assert set(run.timings) <= {"prompt", "frames"}
+        assert run.result() == Said("length", frames)
+        assert set(run.caller.timings) == {"prompt", "frames", "codec"}
 
 
-def test_special_ids_are_never_codes(decoder: Decoder) -> None:
+def test_special_ids_are_never_codes(decoder: Speaking) -> None:
     codes = np.array(codes_of(decoder.begin(asked(60, replace(DRAWN, temperature=50.0)))))
     assert codes.max() < WEIGHTS.config.codes
     assert len(np.unique(codes[:, 0])) > 10
 
 
-def test_penalties_change_the_talker_alone(decoder: Decoder) -> None:
+def test_penalties_change_the_talker_alone(decoder: Speaking) -> None:
     harsh = decoder.begin(
         Request(prompt(), replace(GREEDY, repetition_penalty=100.0), GREEDY, 0, 10)
     )
@@ -151,14 +165,14 @@ def test_penalties_change_the_talker_alone(decoder: Decoder) -> None:
     assert codes_of(decoder.begin(same)) == golden()
 
 
-def test_another_request_gives_up_the_one_before(decoder: Decoder) -> None:
-    first = decoder.begin(asked())
-    bursts = iter(first)
-    next(bursts)
+def test_another_request_leaves_the_one_before_alone(decoder: Speaking) -> None:
+    first = decoder.begin(asked(40, prompt=prompt("instruct")))
+    bursts = first.pieces()
+    heard = next(bursts).tolist()
     assert codes_of(decoder.begin(asked())) == golden()
-    assert list(bursts) == []
-    assert first.stopped
-    assert first.finish_reason is None
+    for burst in bursts:
+        heard += burst.tolist()
+    assert heard == golden("instruct")
 
 
 # -- refusals -------------------------------------------------------------------------------------
@@ -177,24 +191,24 @@ def test_another_request_gives_up_the_one_before(decoder: Decoder) -> None:
         ({"prompt": Prompt(np.zeros((3, 48), np.float32), np.zeros((0, 48), np.float32))}, "text"),
     ],
 )
-def test_requests_that_the_model_cannot_hold(decoder: Decoder, changes: Any, words: str) -> None:
+def test_requests_that_the_model_cannot_hold(decoder: Speaking, changes: Any, words: str) -> None:
     with pytest.raises(UsageError, match=words):
         decoder.begin(replace(asked(), **changes))
     assert codes_of(decoder.begin(asked(2))) == golden()[:2]
 
 
-def test_numbers_that_are_none(decoder: Decoder) -> None:
+def test_numbers_that_are_none(decoder: Speaking) -> None:
     head = WEIGHTS.talker.head.weight.copy()
     head.view("<u2")[7] = 0x7FC0
     broken = replace(WEIGHTS, talker=replace(WEIGHTS.talker, head=Linear(head, None)))
     with pytest.raises(NonFiniteError, match="NumPy; the weights are damaged"):
-        list(Decoder(broken, Reference()).begin(asked()))
+        Speaking(broken, Reference()).begin(asked()).wait()
 
 
-def test_only_base_models_clone(decoder: Decoder) -> None:
+def test_only_base_models_clone(decoder: Speaking) -> None:
     with pytest.raises(UsageError, match="base"):
-        _ = decoder.speaker
-    base = Decoder(load_weights(GOLDENS / "base" / "ckpt"), Reference())
+        _ = decoder.runner.speaker
+    base = Qwen3TtsRunner(load_weights(GOLDENS / "base" / "ckpt"), Reference())
     assert base.speaker.embed(np.sin(np.arange(4000.0)).astype(np.float32)).shape == (40,)
     assert base.codec_encoder.encode(np.zeros(4000, np.float32)).shape[1] == base.config.groups
 
@@ -205,13 +219,13 @@ def test_only_base_models_clone(decoder: Decoder) -> None:
 def test_a_hundred_requests_allocate_nothing() -> None:
     """However long their prompts, once the longest has come."""
     backend = Counting()
-    decoder = Decoder(WEIGHTS, backend)
+    decoder = Speaking(WEIGHTS, backend)
     rows = np.concatenate([prompt().rows] * 12)
     for index in range(101):
         length = len(rows) - 5 * (index % 20)
-        decoder.embed_text([1] * length)
+        decoder.runner.tables.embed_text([1] * length)
         few = Prompt(rows[:length], prompt().text[: 1 + index % 9])
-        list(decoder.begin(asked(1 + index % 3, seed=index, prompt=few)))
+        decoder.begin(asked(1 + index % 3, seed=index, prompt=few)).wait()
         if index == 0:
             made = backend.made
             assert len(rows) > USUAL_PROMPT
@@ -220,68 +234,92 @@ def test_a_hundred_requests_allocate_nothing() -> None:
 
 def test_longer_requests_find_room_and_give_back_what_was_there() -> None:
     backend = Counting()
-    decoder = Decoder(WEIGHTS, backend)
-    assert decoder.line is not None
-    before, slots = decoder.line, len(decoder.line.slots)
-    given_back = backend.given_back
+    decoder = Speaking(WEIGHTS, backend)
+    talker = decoder.runner.talker
+    slots, given_back = len(talker.made), backend.given_back
     assert codes_of(decoder.begin(asked(400)))[:10] == golden()
-    assert decoder.line is not before
     assert backend.given_back == given_back + slots
-    assert decoder.line.positions == rounded_up(400 + len(prompt().rows))
-    line = decoder.line
+    needed = 400 + len(prompt().rows)
+    assert talker.positions == rounded_up(needed, SHORTEST) and needed <= talker.positions
+    made = backend.made
     assert codes_of(decoder.begin(asked())) == golden()
-    assert decoder.line is line
+    assert backend.made == made
+    decoder.runner.release(1, 1)
+    assert (talker.slots, talker.positions) == (1, SHORTEST)
+    assert codes_of(decoder.begin(asked())) == golden()
+
+
+@pytest.mark.parametrize("ahead", [False, True])
+def test_who_runs_keeps_what_it_has_while_memory_grows(ahead: bool) -> None:
+    """More slots, more positions and more rows of text, in the middle of an utterance."""
+    width = WEIGHTS.config.talker.width
+    rows = np.random.default_rng(0).standard_normal((300, width)).astype(np.float32)
+    drawn = asked(60, DRAWN, seed=3, prompt=Prompt(prompt().rows, rows[:60]))
+    expected = codes_of(Speaking(WEIGHTS, Counting(ahead)).begin(drawn))
+    decoder = Speaking(WEIGHTS, Counting(ahead))
+    first = decoder.begin(drawn)
+    bursts = first.pieces()
+    heard = next(bursts).tolist()
+    others = [
+        decoder.begin(asked(5)),
+        decoder.begin(asked(400, prompt=Prompt(prompt().rows, rows))),
+        decoder.begin(asked(5)),
+    ]
+    for burst in bursts:
+        heard += burst.tolist()
+    assert heard == expected
+    assert codes_of(others[0]) == codes_of(others[2]) == golden()[:5]
+    others[1].cancel()
 
 
 def test_where_there_is_no_room_there_may_be_for_less() -> None:
     backend = Counting()
-    decoder = Decoder(WEIGHTS, backend)
+    decoder = Speaking(WEIGHTS, backend)
     backend.most = 1 << 16
     with pytest.raises(DeviceMemoryError):
-        decoder.begin(asked(5000))
+        decoder.begin(asked(5000)).wait()
     assert codes_of(decoder.begin(asked())) == golden()
 
 
 def test_no_more_positions_than_the_model_has() -> None:
     small = replace(WEIGHTS, config=replace(WEIGHTS.config, context=30))
-    decoder = Decoder(small, Reference())
-    assert decoder.line is not None
-    assert decoder.line.positions == 30
+    decoder = Speaking(small, Reference())
     assert codes_of(decoder.begin(asked(20)))[:10] == golden()
     with pytest.raises(UsageError, match="30 positions"):
         decoder.begin(asked(21))
 
 
 def test_much_text_finds_room() -> None:
-    """Its memory is made anew; what is heard of it is that of a decoder that had it at once."""
+    """Its memory is made again; what is heard of it is that of a model that had it at once."""
     width = WEIGHTS.config.talker.width
     rows = np.random.default_rng(0).standard_normal((300, width)).astype(np.float32)
     much = asked(90, prompt=Prompt(prompt().rows, rows))
-    at_once, grown = Decoder(WEIGHTS, Counting()), Decoder(WEIGHTS, Counting())
-    at_once.reserve(1, 300)
+    at_once, grown = Speaking(WEIGHTS, Counting()), Speaking(WEIGHTS, Counting())
+    at_once.runner.talker.reserve(1, 1, 300)
     assert codes_of(grown.begin(asked())) == golden()
-    line = grown.line
-    assert line is not None and line.texts < 300
+    assert grown.runner.talker.texts < 300
     assert codes_of(grown.begin(much)) == codes_of(at_once.begin(much))
-    assert grown.line is line and line.texts >= 300
+    assert grown.runner.talker.texts >= 300
     assert codes_of(grown.begin(asked())) == golden()
 
 
 @given(st.integers(1, 40_000))
 def test_rounding_up_wastes_at_most_a_quarter(count: int) -> None:
     assert count <= rounded_up(count) <= max(8, count * 1.25)
+    assert rounded_up(count, 256) % 256 == 0 and count <= rounded_up(count, 256)
 
 
-def test_rows_from_the_host(decoder: Decoder) -> None:
-    talker = decoder.networks.talker.embedding
-    np.testing.assert_array_equal(decoder.code_row(3), talker[3])
-    codes = np.array([[1, *range(decoder.config.groups - 1)]] * 2)
-    rows = decoder.reference_rows(codes)
-    tables = decoder.networks.predictor.embeddings
+def test_rows_from_the_host(decoder: Speaking) -> None:
+    runner = decoder.runner
+    talker, known = runner.networks.talker.embedding, runner.tables
+    np.testing.assert_array_equal(known.code_row(3), talker[3])
+    codes = np.array([[1, *range(runner.config.groups - 1)]] * 2)
+    rows = known.reference_rows(codes)
+    tables = runner.networks.predictor.embeddings
     sums = talker[1] + sum(table[code] for table, code in zip(tables, codes[0, 1:], strict=True))
     np.testing.assert_allclose(rows, [sums, sums], rtol=1e-6)
-    assert decoder.embed_text([]).shape == (0, decoder.config.talker.width)
-    pair, single = decoder.embed_text([4, 5]), decoder.embed_text([5])
+    assert known.embed_text([]).shape == (0, runner.config.talker.width)
+    pair, single = known.embed_text([4, 5]), known.embed_text([5])
     np.testing.assert_allclose(pair[1:], single, atol=1e-6)
 
 
@@ -289,15 +327,15 @@ def test_rows_from_the_host(decoder: Decoder) -> None:
 
 
 @pytest.fixture(scope="module")
-def gpu_decoder(device: Any) -> Decoder:
-    from oscine.ops.webgpu import Gpu
+def gpu_decoder(device: Any) -> Speaking:
+    from oscine.ops.gpu import Gpu
 
-    return Decoder(WEIGHTS, Gpu(device))
+    return Speaking(WEIGHTS, Gpu(device))
 
 
 @pytest.mark.host
 @pytest.mark.gpu
-def test_a_gpu_says_the_same(gpu_decoder: Decoder, decoder: Decoder) -> None:
+def test_a_gpu_says_the_same(gpu_decoder: Speaking, decoder: Speaking) -> None:
     assert codes_of(gpu_decoder.begin(asked())) == golden()
     assert codes_of(gpu_decoder.begin(asked(40, prompt=prompt("instruct")))) == golden("instruct")
     for seed in (1, 2):
@@ -307,16 +345,17 @@ def test_a_gpu_says_the_same(gpu_decoder: Decoder, decoder: Decoder) -> None:
 
 @pytest.mark.gpu
 def test_requests_on_a_gpu_allocate_nothing(
-    gpu_decoder: Decoder, monkeypatch: pytest.MonkeyPatch
+    gpu_decoder: Speaking, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    memory: Any = gpu_decoder.backend.memory  # type: ignore[attr-defined]
+    memory: Any = gpu_decoder.runner.backend.memory  # type: ignore[attr-defined]
     codes_of(gpu_decoder.begin(asked()))
     made: list[int] = []
     create = memory.create
     monkeypatch.setattr(memory, "create", lambda *size: made.append(1) or create(*size))
     for index in range(20):
-        run = gpu_decoder.begin(asked(7, seed=index))
-        for _ in run:
+        for _ in gpu_decoder.begin(asked(7, seed=index)).pieces():
             if index % 3 == 0:
                 break
+        while gpu_decoder.engine.running:
+            time.sleep(0.001)
     assert made == []

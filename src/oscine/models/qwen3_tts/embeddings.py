@@ -1,0 +1,130 @@
+"""Rows that prompts are made of: the text embedding, projected on the device, and rows of codes."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from oscine import ops
+from oscine.bfloat16 import BFLOAT16, widen
+from oscine.models.qwen3_tts import model
+from oscine.models.qwen3_tts.prompt import Prompt, PromptDraft, Rows
+from oscine.models.qwen3_tts.talker import USUAL_PROMPT, rounded_up
+from oscine.models.qwen3_tts.weights import Qwen3TtsWeights, TextWeights
+
+
+class EmbeddingTables:
+    """What `prompt.Embeddings` asks for; the tables stay on the host as they are stored."""
+
+    def __init__(self, weights: Qwen3TtsWeights, backend: ops.Backend) -> None:
+        self.weights, self.width = weights, weights.config.talker.width
+        self.texts = TextRows(weights.text, backend)
+
+    def embed_text(self, ids: Sequence[int]) -> Rows:
+        """Projected rows of the text embedding: [n, D] float32."""
+        return self.begin_text(ids)()
+
+    def begin_text(self, ids: Sequence[int]) -> Callable[[], Rows]:
+        """As embed_text, but only started: the returned function waits for the rows, once."""
+        rows = gathered(self.weights.text.embedding, np.array(ids, np.intp))
+        if not len(rows):
+            return lambda: np.zeros((0, self.width), np.float32)
+        return self.texts.begin(rows)
+
+    def code_row(self, code: int) -> Rows:
+        """The talker's row of an id of its vocabulary: [D] float32."""
+        row: Rows = gathered(self.weights.talker.embedding, np.array([code]))[0]
+        return row
+
+    def reference_rows(self, codes: NDArray[Any]) -> Rows:
+        """What the talker hears of frames of codes [R, G]: the sums of their rows, [R, D]."""
+        tables = (self.weights.talker.embedding, *self.weights.predictor.embeddings)
+        rows = np.zeros((len(codes), self.width), np.float32)
+        for table, column in zip(tables, codes.T, strict=True):
+            rows += gathered(table, column)
+        return rows
+
+    def prompts(self, drafts: Sequence[Prompt | PromptDraft]) -> list[Prompt]:
+        """The prompts of several voices; the device is waited for once, for the text of all.
+
+        Each text is projected by itself: its rows do not depend on who starts at the same time.
+        """
+        waiting = [
+            self.begin_text(draft.ids) if isinstance(draft, PromptDraft) else None
+            for draft in drafts
+        ]
+        found: list[Prompt] = []
+        for draft, wait in zip(drafts, waiting, strict=True):
+            if isinstance(draft, PromptDraft):
+                assert wait is not None
+                found.append(draft.build(KnownText(self, wait())))
+            else:
+                found.append(draft)
+        return found
+
+
+class KnownText:
+    """The embeddings of one prompt, whose text rows are there already."""
+
+    def __init__(self, tables: EmbeddingTables, rows: Rows) -> None:
+        self.rows, self.place = rows, 0
+        self.code_row, self.reference_rows = tables.code_row, tables.reference_rows
+
+    def embed_text(self, ids: Sequence[int]) -> Rows:
+        """The next rows, in the order in which the draft has asked for them."""
+        self.place += len(ids)
+        return self.rows[self.place - len(ids) : self.place]
+
+
+class TextRows:
+    """The projection of rows of the text embedding, which stays on the host."""
+
+    def __init__(self, weights: TextWeights, backend: ops.Backend) -> None:
+        self.backend = backend
+        self.weights = replace(
+            weights, fc1=ops.upload(backend, weights.fc1), fc2=ops.upload(backend, weights.fc2)
+        )
+        self.plans: dict[int, ops.Plan] = {}
+        self.inputs, self.outputs = (backend.slot((USUAL_PROMPT, width)) for width in self.widths)
+
+    @property
+    def widths(self) -> tuple[int, int]:
+        """Of what comes in and of what goes out."""
+        return int(self.weights.fc1.weight.shape[1]), int(self.weights.fc2.weight.shape[0])
+
+    def begin(self, rows: Rows) -> Callable[[], Rows]:
+        """Rows [n, text width], n at least 1; the returned function waits for rows [n, D].
+
+        Lengths as in Talker.prompt_plan.
+        """
+        backend, count = self.backend, self.backend.padded_lines(len(rows))
+        if count > self.inputs.shape[0]:
+            self.plans.clear()
+            backend.release(self.inputs, self.outputs)
+            self.inputs, self.outputs = (
+                backend.slot((rounded_up(count), width)) for width in self.widths
+            )
+        x, y = (backend.view(slot, (count, slot.shape[1])) for slot in (self.inputs, self.outputs))
+        if count not in self.plans:
+            self.plans[count] = backend.record(
+                lambda: backend.keep(model.project_text(backend, self.weights, x), y), name="text"
+            )
+        backend.write(x, rows)
+        self.plans[count].run()
+        wait = backend.snapshot(y)
+
+        def projected() -> Rows:
+            found: Rows = wait()[0][: len(rows)]
+            return found
+
+        return projected
+
+
+def gathered(table: NDArray[Any], ids: NDArray[Any]) -> Rows:
+    """Rows of a stored table as float32: [n, D]."""
+    rows = table[ids]
+    return widen(rows) if rows.dtype == BFLOAT16 else rows.astype(np.float32)

@@ -1,0 +1,136 @@
+"""A Qwen3-TTS on a device: its networks, uploaded once, and memory for the voices that run."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+
+from oscine import ops
+from oscine.engine.sequence import EncoderInput
+from oscine.engine.sequence import Sequence as EngineSequence
+from oscine.errors import UsageError
+from oscine.models.qwen3_tts import model
+from oscine.models.qwen3_tts.codec_engine import CodecDecoder, CodecEncoder, CodecStream
+from oscine.models.qwen3_tts.embeddings import EmbeddingTables, gathered
+from oscine.models.qwen3_tts.lanes import UtteranceLane
+from oscine.models.qwen3_tts.sequences import Utterance, check_request
+from oscine.models.qwen3_tts.speaker import SpeakerEncoder
+from oscine.models.qwen3_tts.talker import USUAL_PROMPT, Talker
+from oscine.models.qwen3_tts.voicing import LARGE, SMALL, Voicing
+from oscine.models.qwen3_tts.weights import Qwen3TtsWeights
+
+
+class Qwen3TtsRunner:
+    """As engine.runner.Runner. Raises DeviceError if the backend cannot hold or compute a model of
+    these sizes.
+    """
+
+    encode_batch = 1  # there is no encoder
+
+    def __init__(self, weights: Qwen3TtsWeights, backend: ops.Backend) -> None:
+        self.config, self.backend, self.weights = weights.config, backend, weights
+        self.device = backend.name
+        self.timings: dict[str, float] = {}
+        self.tables = EmbeddingTables(weights, backend)
+        predictor = ops.upload(backend, weights.predictor)
+        self.networks = model.Networks(
+            self.config,
+            ops.upload(backend, weights.talker),
+            predictor,
+            self.projected(predictor.project),
+        )
+        self.talker = Talker(self.networks, backend)
+        self.codec = CodecDecoder(weights.decoder, self.config.codec, backend)
+        self.prepare()
+
+    def prepare(self) -> None:
+        """Record what the first voice needs, while loading can still choose another backend."""
+        self.talker.step(1)
+        self.talker.prompt_plan(1, self.talker.padded_prompt(USUAL_PROMPT))
+        self.tables.embed_text([self.config.text.pad] * USUAL_PROMPT)
+        self.codec.prepare(1, SMALL, 8, LARGE)
+
+    # -- parts --------------------------------------------------------------------------------
+
+    @cached_property
+    def speaking(self) -> UtteranceLane:
+        """The lane of all utterances."""
+        voicing = Voicing(self.codec, self.config.codec, self.device)
+        return UtteranceLane(self.talker, self.tables, voicing, self.clock)
+
+    @cached_property
+    def codec_encoder(self) -> CodecEncoder:
+        """A reference to codes."""
+        return CodecEncoder(self.weights.encoder, self.config.codec, self.backend)
+
+    @cached_property
+    def speaker(self) -> SpeakerEncoder:
+        """A reference to a speaker's vector. Raises UsageError if the model has none."""
+        if self.weights.speaker is None or self.config.speaker is None:
+            raise UsageError(f"a {self.config.kind} model cannot clone voices; use a base model")
+        return SpeakerEncoder(self.weights.speaker, self.config.speaker, self.backend)
+
+    def stream(self) -> CodecStream:
+        """A voice of the codec by itself, for codes from elsewhere."""
+        return CodecStream(self.codec)
+
+    def projected(self, project: ops.Linear | None) -> tuple[ops.Tensor, ...] | None:
+        """The predictor's inputs for every code it may hear, so that no frame projects them."""
+        if project is None:
+            return None
+        backend, width = self.backend, self.config.predictor.width
+        tables = (self.weights.talker.embedding, *self.weights.predictor.embeddings[:-1])
+        spare = backend.slot((max(len(table) for table in tables), self.config.talker.width))
+        found: list[ops.Tensor] = []
+        for table in tables:
+            x = backend.view(spare, table.shape)
+            backend.write(x, gathered(table, np.arange(len(table))))
+            found.append(self.through(project, x, backend.slot((len(table), width))))
+        backend.release(spare)
+        return tuple(found)
+
+    def through(self, project: ops.Linear, x: ops.Tensor, y: ops.Tensor) -> ops.Tensor:
+        """y, filled with what the layer makes of x."""
+        backend = self.backend
+        backend.record(lambda: backend.keep(backend.linear(x, project), y), name="project").run()
+        return y
+
+    # -- as the engine drives it --------------------------------------------------------------
+
+    def check(self, sequence: EngineSequence[Any]) -> None:
+        """Raise UsageError for an utterance that the model cannot hold."""
+        assert isinstance(sequence, Utterance)
+        check_request(sequence.request, self.config)
+
+    def lane(self, key: Any) -> UtteranceLane:
+        """The only one there is."""
+        return self.speaking
+
+    def reserve(self, slots: int, places: int, sequence: EngineSequence[Any]) -> None:
+        """Have room for so many utterances, each as long as this one.
+
+        What running ones hold is kept. Raises DeviceMemoryError.
+        """
+        assert isinstance(sequence, Utterance)
+        self.talker.reserve(slots, sequence.request.positions, sequence.request.texts)
+        self.speaking.voicing.reserve(slots)
+
+    def release(self, slots: int, places: int) -> None:
+        """Give back what more than so many short utterances take; none is running."""
+        self.talker.release(slots)
+        self.speaking.voicing.release()
+
+    def encode(self, inputs: Sequence[EncoderInput], places: Sequence[int]) -> None:
+        """Utterances have no input that is encoded."""
+        raise NotImplementedError
+
+    def trace(self) -> dict[str, tuple[int, float]]:
+        """What the backend measured of itself: ops.Backend.trace."""
+        return self.backend.trace()
+
+    def clock(self, stage: str, milliseconds: float) -> None:
+        """Add to the stage's milliseconds."""
+        self.timings[stage] = self.timings.get(stage, 0.0) + milliseconds
