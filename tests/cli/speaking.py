@@ -11,7 +11,7 @@ import time
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 from types import SimpleNamespace
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 
@@ -82,9 +82,8 @@ class Speaker:
 
     voices = ("vivian", "ryan")
     abilities = Abilities("weights", "custom_voice", "1b7", dict.fromkeys(voices), ("english",))
-    decoder = SimpleNamespace(
-        timings={"prompt": 1.0, "codec": 2.0}, trace=lambda: {"frames": (3, 4.0)}
-    )
+    timings: ClassVar = {"prompt": 1.0, "codec": 2.0}
+    runner = SimpleNamespace(trace=lambda: {"frames": (3, 4.0)})
 
     def __init__(self) -> None:
         self.loaded: list[tuple[Any, ...]] = []

@@ -258,7 +258,7 @@ def test_streams_side_by_side(kind: str) -> None:
     heard = by_turns(streams)
     heard[0] = np.concatenate([first, heard[0]])
     for stream, samples, whole in zip(streams, heard, expected, strict=True):
-        # Alike to the code; BLAS may round a row otherwise beside others.
+        # The codes are the same; BLAS may round a row otherwise beside others.
         assert np.abs(samples - whole).max() < 1e-5 and stream.finish_reason is not None
         assert set(stream.timings) == {"prompt", "frames", "codec"}
 

@@ -78,7 +78,7 @@ class Utterance(StreamedSequence[Said, NDArray[Any]]):
         reference: Codes [R, G] that the codec hears before it begins.
         guarded: Whether silence, a loop of frames and a reference that leaks are looked for.
         sounds: Whether its pieces are samples, not codes.
-        whole: Whether all of it is wanted and nothing before, so that the codec takes large calls.
+        whole: Whether all of it is wanted and nothing before: it is never paused for its reader.
     """
 
     def __init__(

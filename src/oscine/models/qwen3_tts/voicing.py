@@ -4,8 +4,9 @@ A frame lasts 80 ms. The first of a voice is decoded as soon as it is there, the
 grow with what has been handed over: a voice at several times real time has the more audio ahead of
 its playback the longer it has spoken, and larger calls take less time a frame. A call has at most a
 quarter of the frames that were handed over, 4 to 12, so that a voice is not late where the device
-makes 1.25 seconds of audio a second or more. The rule looks at no clock: the same frames are cut
-into the same calls under any load, and so the samples are the same bit for bit.
+makes 1.25 seconds of audio a second or more. The rule looks at no clock, nor at whether a text is
+streamed: the same frames are cut into the same calls under any load, so that nothing but the number
+of voices in a call may change how samples are rounded.
 """
 
 from __future__ import annotations
@@ -31,10 +32,8 @@ MOST_REFERENCES = 4  # whose state after their codes is kept
 Wait = Callable[[], Samples]
 
 
-def call_frames(taken: int, whole: bool) -> int:
-    """Frames of a voice's next call after `taken` frames; whole: it is not played meanwhile."""
-    if whole:
-        return LARGE
+def call_frames(taken: int) -> int:
+    """Frames of a voice's next call after `taken` frames."""
     if not taken:
         return 1
     return next(size for size in (LARGE, 8, SMALL) if size <= max(SMALL, taken // 4))
@@ -180,7 +179,7 @@ class Voicing:
 
     def due(self, voice: Voice) -> int:
         """Frames of its next call; 0 where it waits for more."""
-        count = call_frames(voice.taken, voice.utterance.whole)
+        count = call_frames(voice.taken)
         if voice.reason is not None:
             return min(count, voice.frames)
         return count if voice.frames >= count else 0
