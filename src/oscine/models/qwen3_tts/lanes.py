@@ -22,8 +22,8 @@ class UtteranceLane:
     """Every voice of a model. Frames are read at a poll, and the codec then takes those of all
     voices; what it makes of them is handed over once the next burst is on its way.
 
-    `clock`: the engine books what a poll takes as "frames"; of that the codec's share goes to
-    "codec".
+    `clock`: the engine books all time as "frames"; the shares of prompts and of the codec are taken
+    out of it.
     """
 
     stage, burst, width, most, looks_first = "frames", BURST, 1, 16, True
@@ -49,13 +49,13 @@ class UtteranceLane:
                 for seat, request, prompt in zip(seats, requests, prompts, strict=True)
             ]
         )
-        self.book("prompt", started, seats)
+        self.book_apart("prompt", started, seats)
 
-    def step(self, rows: int, seats: Sequence[Seat] = ()) -> ops.Plan:
+    def step(self, rows: int, seats: Sequence[Seat]) -> ops.Plan:
         """A frame more for the first `rows` rows."""
         return self.talker.step(rows)
 
-    def outputs(self, rows: int, seats: Sequence[Seat] = ()) -> tuple[ops.Tensor, ...]:
+    def outputs(self, rows: int, seats: Sequence[Seat]) -> tuple[ops.Tensor, ...]:
         """State of the rows, and the codes of all slots."""
         return self.talker.outputs(rows)
 
@@ -86,7 +86,7 @@ class UtteranceLane:
                 heard.append(voice)
         started = perf_counter()
         self.voicing.decode(heard)
-        self.book_codec(started, list(self.voices))
+        self.book_apart("codec", started, list(self.voices))
         for voice in heard:
             if voice.slot is None:
                 ended = list(self.voicing.hand_codes(voice))
@@ -105,7 +105,7 @@ class UtteranceLane:
         started, seats = perf_counter(), list(self.voices)
         for voice in self.voicing.deliver():
             yield self.end(voice)
-        self.book_codec(started, seats)
+        self.book_apart("codec", started, seats)
 
     # -- voices -------------------------------------------------------------------------------
 
@@ -125,17 +125,13 @@ class UtteranceLane:
 
     # -- time ---------------------------------------------------------------------------------
 
-    def book(self, stage: str, started: float, seats: Sequence[Seat], share: float = 1.0) -> None:
-        """Book the time since `started`, in equal shares, to the callers and to the model."""
-        passed = 1000 * share * (perf_counter() - started)
+    def book_apart(self, stage: str, started: float, seats: Sequence[Seat]) -> None:
+        """Book the time since `started`, in equal shares, under a stage of its own."""
+        passed = 1000 * (perf_counter() - started)
         for seat in seats:
-            seat.sequence.caller.clock(stage, passed / len(seats))
-            self.clock(stage, passed / len(seats))
-
-    def book_codec(self, started: float, seats: Sequence[Seat]) -> None:
-        """The codec's share of a poll, which the engine books as frames."""
-        self.book("codec", started, seats)
-        self.book("frames", started, seats, share=-1.0)
+            for name, spent in ((stage, passed), (self.stage, -passed)):
+                seat.sequence.caller.clock(name, spent / len(seats))
+                self.clock(name, spent / len(seats))
 
 
 def utterance_of(seat: Seat) -> Utterance:
