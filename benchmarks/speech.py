@@ -2,7 +2,7 @@
 """Qwen3-TTS in its released sizes on a GPU: milliseconds a frame, and to the first audio.
 
     python benchmarks/speech.py [--size 0.6b,1.7b] [--device gpu] [--seconds 15] [--runs 5]
-        [--dtype auto] [--keep DIR] [--trace] [--json FILE]
+        [--dtype auto] [--voices 1,4,16,64] [--keep DIR] [--trace] [--json FILE]
 
 Random weights made on the spot and read as a released checkpoint is (bfloat16 talker, float32
 codec). Timed as a user has it: `model.stream` from the text to the last sample, sampling on, frames
@@ -10,7 +10,10 @@ in bursts, audio read; the first audio counts from the call. Then apart, as repl
 the talker's layers, the predictor with its 15 choices, the codec for calls of 1 and 4 frames.
 Bytes are weights and caches read once a frame (the predictor's 15 times); `share` is the part of
 --bandwidth (TB/s, measured) that they need. Run once an implementation (OSCINE_WEBGPU).
-Prints one JSON line a size.
+Then streams of several voices that start together, each read by a thread of its own: the sum of
+their times real time, the first audio of each, and underruns, which are pieces of audio that come
+after all before them was played; and the bytes that the voices take beside the weights.
+Prints one JSON line a size, and one for each number of voices.
 """
 
 from __future__ import annotations
@@ -19,18 +22,22 @@ import argparse
 import json
 import os
 import statistics
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from threading import Barrier
 from time import perf_counter
 from typing import Any
 
 import numpy as np
 import speech_checkpoint
-from oscine.models.qwen3_tts.decode import Decoder
 
 import oscine
+from oscine.engine.batch import Occupancy
 from oscine.models.qwen3_tts import model as network
+from oscine.models.qwen3_tts.buffers import bytes_of
 from oscine.models.qwen3_tts.codec_engine import CodecStream
+from oscine.models.qwen3_tts.runner import Qwen3TtsRunner
 
 TEXT = "A short sentence, spoken by a machine."
 FRAMES_PER_SECOND = 12.5
@@ -63,15 +70,62 @@ def spoken(model: Any, frames: int) -> dict[str, float]:
     }  # fmt: skip
 
 
-def parts(decoder: Decoder, runs: int) -> dict[str, float]:
+def read_in_time(model: Any, number: int, frames: int, ready: Barrier) -> dict[str, Any]:
+    """One of several streams, and when its audio came."""
+    options = {"seed": number, "max_frames": frames, "guard": False}
+    ready.wait()
+    started = perf_counter()
+    stream = model.stream(TEXT, voice="ryan", language="english", **options)
+    first, played, late = 0.0, 0.0, 0
+    for piece in stream:
+        now = perf_counter()
+        late += bool(first) and now - first > played
+        first = first or now
+        played += len(piece.samples) / 24000
+    passed = perf_counter() - started
+    return {"first": first - started, "seconds": played, "wall": passed, "underruns": late}
+
+
+def voices(model: Any, count: int, frames: int) -> dict[str, Any]:
+    """Streams that start together: once to record plans, then measured."""
+    ready = Barrier(count)
+    with ThreadPoolExecutor(count) as pool:
+        for _ in range(2):
+            occupancy = model.engine.occupancy = Occupancy()
+            for batch in model.engine._batches.values():
+                batch.occupancy = occupancy
+            started = perf_counter()
+            running = [
+                pool.submit(read_in_time, model, number, frames, ready) for number in range(count)
+            ]
+            heard = [each.result() for each in running]
+            wall = perf_counter() - started
+    firsts = sorted(1000 * each["first"] for each in heard)
+    return {
+        "voices": count, "seconds": sum(each["seconds"] for each in heard), "wall_s": wall,
+        "times_real_time": sum(each["seconds"] for each in heard) / wall,
+        "slowest_voice": min(each["seconds"] / each["wall"] for each in heard),
+        "first_audio_ms": [firsts[0], statistics.median(firsts), firsts[-1]],
+        "underruns": sum(each["underruns"] for each in heard), "occupancy": occupancy.mean,
+    }  # fmt: skip
+
+
+def memory(runner: Qwen3TtsRunner, count: int, seconds: float = 60.0) -> dict[str, float]:
+    """Gigabytes that so many voices of so many seconds take beside the weights."""
+    positions = 50 + round(seconds * FRAMES_PER_SECOND)
+    talker = bytes_of(runner.config, count, positions, positions)
+    codec = count * runner.codec.memory.bytes_of()
+    return {"talker_gb": talker / 1e9, "codec_gb": codec / 1e9, "of_seconds": seconds}
+
+
+def parts(runner: Qwen3TtsRunner, runs: int) -> dict[str, float]:
     """Talker, predictor and codec by themselves; the plans run on whatever the slots hold."""
-    line, backend = decoder.line, decoder.backend
-    assert line is not None
-    buffers, networks = line.buffers, decoder.networks
+    talker, backend, networks = runner.talker, runner.backend, runner.networks
+    buffers, codec = talker.rows(1), runner.stream()
     row = backend.read(buffers.utterances.rows).copy()
     row["done"], row["group"], row["position"], row["length"] = 0, 0, 100, 1
     row["count"], row["limit"] = 10, 1 << 30
-    hidden = backend.zeros((1, decoder.config.talker.width))
+    hidden = backend.slot((1, runner.config.talker.width))
 
     def talk() -> None:
         last = networks.predictor.embeddings[-1]
@@ -86,7 +140,7 @@ def parts(decoder: Decoder, runs: int) -> dict[str, float]:
 
     found: dict[str, float] = {}
     for name, trace in (("talker", talk), ("predictor", frame)):
-        plan = line.record(trace, name)
+        plan = talker.record(trace, buffers, name)
         found[f"{name}_dispatches"] = len(getattr(plan, "dispatches", ()))
 
         def run(plan: Any = plan) -> None:
@@ -95,24 +149,26 @@ def parts(decoder: Decoder, runs: int) -> dict[str, float]:
             backend.snapshot(buffers.utterances.rows)()
 
         found[f"{name}_ms"] = statistics.median(measured(run, runs)) / 50
-    found["step_dispatches"] = len(getattr(line.step, "dispatches", ()))
+    found["step_dispatches"] = len(getattr(talker.step(1), "dispatches", ()))
     for frames in (1, 4):
         codes = np.random.default_rng(0).integers(
-            0, decoder.config.codes, (frames, decoder.config.groups)
+            0, runner.config.codes, (frames, runner.config.groups)
         )
 
-        def decode(codes: np.ndarray = codes, codec: CodecStream = decoder.codec) -> None:
+        def decode(codes: np.ndarray = codes, codec: CodecStream = codec) -> None:
             codec.decode(codes)
 
         found[f"codec_{frames}_ms"] = statistics.median(measured(decode, 4 * runs))
-        call = decoder.codec.decoder.call(frames).plan
+        call = runner.codec.call(frames).plan
         found[f"codec_{frames}_dispatches"] = len(getattr(call, "dispatches", ()))
+    talker.stop([0])
+    runner.codec.free(codec.slot)
     return found
 
 
-def traffic(decoder: Decoder) -> float:
+def traffic(runner: Qwen3TtsRunner) -> float:
     """Bytes of weights that a frame reads at least, the codec's a quarter of a call's."""
-    config = decoder.config
+    config = runner.config
 
     def layer(stack: Any) -> float:
         attention = stack.width * (2 * stack.query_width + 2 * stack.key_width)
@@ -124,8 +180,8 @@ def traffic(decoder: Decoder) -> float:
     return talker + 15 * (predictor + heads) + 4.0 * 114e6 / 4
 
 
-def case(size: str, options: argparse.Namespace) -> dict[str, Any]:
-    """All that is measured of one size."""
+def case(size: str, options: argparse.Namespace) -> Iterator[dict[str, Any]]:
+    """All that is measured of one size: of one voice, then of several."""
     with speech_checkpoint.checkpoint(size, options.keep) as folder:
         started = perf_counter()
         model: Any = oscine.load(folder, device=options.device, dtype=options.dtype)
@@ -136,9 +192,9 @@ def case(size: str, options: argparse.Namespace) -> dict[str, Any]:
         cold = perf_counter() - started
         heard = [spoken(model, frames) for _ in range(options.runs)]
         again = [spoken(model, 4)["first_audio_ms"] for _ in range(options.runs)]
-        decoder: Decoder = model.decoder
+        runner: Qwen3TtsRunner = model.runner
         record: dict[str, Any] = {
-            "case": f"qwen3-tts {size}", "device": decoder.device,
+            "case": f"qwen3-tts {size}", "device": runner.device,
             "implementation": os.environ.get("OSCINE_WEBGPU", ""), "dtype": options.dtype,
             "load_s": loaded,
             "first_call_s": cold,
@@ -149,11 +205,14 @@ def case(size: str, options: argparse.Namespace) -> dict[str, Any]:
             [run["first_audio_ms"] for run in heard] + again
         )
         if options.trace:
-            print(json.dumps(model.decoder.trace(), indent=1))
-        record |= parts(decoder, options.runs)
-        record["bytes"] = traffic(decoder)
+            print(json.dumps(runner.trace(), indent=1))
+        record |= parts(runner, options.runs)
+        record["bytes"] = traffic(runner)
         record["share"] = record["bytes"] / record["frame_ms"] / 1e9 / options.bandwidth
-        return record
+        yield record
+        for count in map(int, filter(None, options.voices.split(","))):
+            found = voices(model, count, frames)
+            yield {"case": record["case"], **found, **memory(runner, count)}
 
 
 def main() -> None:
@@ -162,6 +221,7 @@ def main() -> None:
     parser.add_argument("--device", default="gpu")
     parser.add_argument("--seconds", type=float, default=15)
     parser.add_argument("--runs", type=int, default=5)
+    parser.add_argument("--voices", default="1,4,16,64", help="at once; empty: one alone")
     parser.add_argument("--bandwidth", type=float, default=4.2)
     parser.add_argument("--keep", type=Path, help="where checkpoints lie, or are made and kept")
     parser.add_argument("--dtype", default="auto", help="auto: bfloat16 as stored; f16, f32")
@@ -169,11 +229,12 @@ def main() -> None:
     parser.add_argument("--json", type=Path)
     options = parser.parse_args()
     for size in options.size.split(","):
-        line = json.dumps(case(size, options))
-        print(line, flush=True)
-        if options.json:
-            with options.json.open("a", encoding="utf-8") as out:
-                out.write(line + "\n")
+        for record in case(size, options):
+            line = json.dumps(record)
+            print(line, flush=True)
+            if options.json:
+                with options.json.open("a", encoding="utf-8") as out:
+                    out.write(line + "\n")
 
 
 if __name__ == "__main__":
