@@ -145,7 +145,7 @@ class RunCheck:
         ):
             empty = np.zeros((0, arrays[name].shape[1]), np.float32)
             self.array(name, np.concatenate([*first, stepping.get(stage, empty)]))
-        row, codes = (backend.read(tensor) for tensor in talker.outputs(1))
+        row, codes = (backend.read(tensor) for tensor in talker.outputs(1, 1))
         ended = int(row["done"][0]) == STOP_END
         tokens = codes[0, : frames + (not ended), 0].tolist()
         self.same("tokens0", tokens + [runner.config.codec_ids.eos] * ended)

@@ -148,8 +148,8 @@ class Talker:
     def step(self, rows: int) -> Step:
         return Step(self, rows)
 
-    def outputs(self, rows: int) -> tuple[Any, Any]:
-        return self.rows[:rows], self.codes[: 1 + max(self.runs)]
+    def outputs(self, rows: int, slots: int) -> tuple[Any, Any]:
+        return self.rows[:rows], self.codes[:slots]
 
     def move(self, moves: Sequence[tuple[int, int]]) -> None:
         for source, target in moves:

@@ -74,7 +74,7 @@ def test_rows_behind_the_prompt_are_void() -> None:
     padded = np.concatenate([rows, np.full((5, rows.shape[1]), 7, np.float32)])
     talker = admitted(runner, rows, text, 9)
     model.start(runner.backend, runner.networks, talker.rows(1), padded)
-    codes = runner.backend.read(talker.outputs(1)[1])[0]
+    codes = runner.backend.read(talker.outputs(1, 1)[1])[0]
     assert codes[0].tolist() == arrays["codes"][0].tolist()
 
 

@@ -19,7 +19,7 @@ from oscine.models.qwen3_tts.lanes import UtteranceLane
 from oscine.models.qwen3_tts.prompt import Prompt
 from oscine.models.qwen3_tts.runner import Qwen3TtsRunner
 from oscine.models.qwen3_tts.sequences import Request, Said, Utterance
-from oscine.models.qwen3_tts.talker import SHORTEST, USUAL_PROMPT, rounded_up
+from oscine.models.qwen3_tts.talker import BLOCK, SHORTEST, USUAL_PROMPT, rounded_up
 from oscine.models.qwen3_tts.weights import load_weights
 from oscine.ops import Linear
 from oscine.ops.reference import Reference
@@ -240,7 +240,7 @@ def test_longer_requests_find_room_and_give_back_what_was_there() -> None:
     assert codes_of(decoder.begin(asked(400)))[:10] == golden()
     assert backend.given_back == given_back + slots
     needed = 400 + len(prompt().rows)
-    assert talker.positions == rounded_up(needed, SHORTEST) and needed <= talker.positions
+    assert talker.positions == rounded_up(needed, BLOCK) and needed <= talker.positions
     made = backend.made
     assert codes_of(decoder.begin(asked())) == golden()
     assert backend.made == made

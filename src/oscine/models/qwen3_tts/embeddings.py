@@ -11,9 +11,10 @@ from numpy.typing import NDArray
 
 from oscine import ops
 from oscine.bfloat16 import BFLOAT16, widen
+from oscine.engine.slots import PlanCache
 from oscine.models.qwen3_tts import model
 from oscine.models.qwen3_tts.prompt import Prompt, PromptDraft, Rows
-from oscine.models.qwen3_tts.talker import USUAL_PROMPT, rounded_up
+from oscine.models.qwen3_tts.talker import MOST_PLANS, USUAL_PROMPT, rounded_up
 from oscine.models.qwen3_tts.weights import Qwen3TtsWeights, TextWeights
 
 
@@ -88,7 +89,7 @@ class TextRows:
         self.weights = replace(
             weights, fc1=ops.upload(backend, weights.fc1), fc2=ops.upload(backend, weights.fc2)
         )
-        self.plans: dict[int, ops.Plan] = {}
+        self.plans = PlanCache[ops.Plan](MOST_PLANS)
         self.inputs, self.outputs = (backend.slot((USUAL_PROMPT, width)) for width in self.widths)
 
     @property
@@ -109,12 +110,14 @@ class TextRows:
                 backend.slot((rounded_up(count), width)) for width in self.widths
             )
         x, y = (backend.view(slot, (count, slot.shape[1])) for slot in (self.inputs, self.outputs))
-        if count not in self.plans:
-            self.plans[count] = backend.record(
+
+        def record() -> ops.Plan:
+            return backend.record(
                 lambda: backend.keep(model.project_text(backend, self.weights, x), y), name="text"
             )
+
         backend.write(x, rows)
-        self.plans[count].run()
+        self.plans.get(count, record).run()
         wait = backend.snapshot(y)
 
         def projected() -> Rows:

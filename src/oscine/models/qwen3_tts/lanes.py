@@ -56,8 +56,8 @@ class UtteranceLane:
         return self.talker.step(rows)
 
     def outputs(self, rows: int, seats: Sequence[Seat]) -> tuple[ops.Tensor, ...]:
-        """State of the rows, and the codes of all slots."""
-        return self.talker.outputs(rows)
+        """State of the rows, and the codes of the slots in use."""
+        return self.talker.outputs(rows, 1 + max(seat.slots[0] for seat in seats))
 
     def move(self, moves: Sequence[tuple[int, int]]) -> None:
         """Copy state from row to row."""

@@ -21,6 +21,7 @@ from oscine.ops import Tensor
 
 #: What there is room for at once: positions of a slot, rows of text, rows of a prompt, state rows.
 SHORTEST, FEWEST_TEXTS, USUAL_PROMPT, LEAST_ROWS = 256, 64, 64, 64
+BLOCK = 128  # positions come in so many, which are copied at once where memory grows
 MOST_PROMPT_ROWS = 1024  # of all prompts in a prefill: running voices wait for no more than that
 MOST_PLANS = 16
 
@@ -50,7 +51,7 @@ class Talker:
         Raises DeviceMemoryError, after which all is as before.
         """
         slots = max(slots, self.slots)
-        positions = max(rounded_up(positions, SHORTEST), self.positions)
+        positions = max(rounded_up(positions, BLOCK), self.positions, SHORTEST)
         texts = max(rounded_up(texts, FEWEST_TEXTS), self.texts)
         if (slots, positions, texts) != (self.slots, self.positions, self.texts):
             self.allocate(slots, positions, texts)
@@ -185,10 +186,11 @@ class Talker:
         write(buffers.utterances.seen, np.zeros((1, config.vocabulary), np.uint32), slot)
         write(buffers.text, prompt.text, slot)  # what is behind it is not read
 
-    def outputs(self, count: int) -> tuple[Tensor, Tensor]:
-        """State of the first `count` rows, and the codes [S, P, G] of all slots."""
+    def outputs(self, count: int, slots: int) -> tuple[Tensor, Tensor]:
+        """State of the first `count` rows, and the codes [.., P, G] of at least so many slots."""
         utterances = self.rows(count).utterances
-        return utterances.rows, utterances.codes
+        shape = (min(self.slots, 1 << (slots - 1).bit_length()), *utterances.codes.shape[1:])
+        return utterances.rows, self.backend.view(utterances.codes, shape)
 
     def move(self, moves: Sequence[tuple[int, int]]) -> None:
         """Copy state from row to row."""
