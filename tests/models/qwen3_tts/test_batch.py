@@ -16,6 +16,7 @@ from oscine.models.qwen3_tts.buffers import bytes_of, make_buffers, write_tables
 from oscine.models.qwen3_tts.config import Sampling
 from oscine.models.qwen3_tts.prompt import Prompt
 from oscine.models.qwen3_tts.sequences import Request, initial_state, rules_of
+from oscine.models.qwen3_tts.talker import BLOCK, rounded_up
 from oscine.models.qwen3_tts.weights import Qwen3TtsWeights, load_weights
 from oscine.ops.reference import Reference
 from oscine.ops.webgpu import Gpu
@@ -180,4 +181,6 @@ def test_sixteen_voices_of_a_minute_fit_beside_the_largest_model(weights: Qwen3T
     codec = 4 * (114_323_137 + 56_234_304)
     held = networks + projected + codec
     assert held + bytes_of(config, 16, 800) < 7.1e9
+    positions = rounded_up(50 + 750, BLOCK)  # as the runner makes them
+    assert held + bytes_of(config, 16, positions, 256) < 7.5e9
     assert held + bytes_of(config, 16, 1024, 1024, cache=np.float16) < 6.2e9
