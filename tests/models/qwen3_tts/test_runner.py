@@ -19,7 +19,7 @@ from oscine.models.qwen3_tts.lanes import UtteranceLane
 from oscine.models.qwen3_tts.prompt import Prompt
 from oscine.models.qwen3_tts.runner import Qwen3TtsRunner
 from oscine.models.qwen3_tts.sequences import Request, Said, Utterance
-from oscine.models.qwen3_tts.talker import BLOCK, SHORTEST, USUAL_PROMPT, rounded_up
+from oscine.models.qwen3_tts.talker import BLOCK, MOST_KEPT, USUAL_PROMPT, rounded_up
 from oscine.models.qwen3_tts.weights import load_weights
 from oscine.ops import Linear
 from oscine.ops.reference import Reference
@@ -244,8 +244,9 @@ def test_longer_requests_find_room_and_give_back_what_was_there() -> None:
     made = backend.made
     assert codes_of(decoder.begin(asked())) == golden()
     assert backend.made == made
+    talker.reserve(8, 3000, 1)
     decoder.runner.release(1, 1)
-    assert (talker.slots, talker.positions) == (1, SHORTEST)
+    assert (talker.slots, talker.positions) == (1, MOST_KEPT)
     assert codes_of(decoder.begin(asked())) == golden()
 
 

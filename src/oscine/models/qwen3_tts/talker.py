@@ -22,6 +22,7 @@ from oscine.ops import Tensor
 #: What there is room for at once: positions of a slot, rows of text, rows of a prompt, state rows.
 SHORTEST, FEWEST_TEXTS, USUAL_PROMPT, LEAST_ROWS = 256, 64, 64, 64
 BLOCK = 128  # positions come in so many, which are copied at once where memory grows
+MOST_KEPT = 1024  # positions of a slot that stay while nothing runs
 MOST_PROMPT_ROWS = 1024  # of all prompts in a prefill: running voices wait for no more than that
 MOST_PLANS = 16
 
@@ -54,16 +55,20 @@ class Talker:
         positions = max(rounded_up(positions, BLOCK), self.positions, SHORTEST)
         texts = max(rounded_up(texts, FEWEST_TEXTS), self.texts)
         if (slots, positions, texts) != (self.slots, self.positions, self.texts):
-            self.allocate(slots, positions, texts)
+            self.allocate(slots, positions, texts, keep=True)
 
     def release(self, slots: int) -> None:
-        """Give back what more than so many short utterances take; no row is running."""
-        if (self.slots, self.positions, self.texts) != (slots, SHORTEST, FEWEST_TEXTS):
-            self.slots = 0  # nothing is kept
-            self.allocate(slots, SHORTEST, FEWEST_TEXTS)
+        """Give back what more than so many usual utterances take; no row is running.
 
-    def allocate(self, slots: int, positions: int, texts: int) -> None:
-        """Make the buffers, and move into them what there is."""
+        The next voice finds its plan recorded.
+        """
+        positions = min(self.positions, MOST_KEPT)
+        if (self.slots, self.positions) != (slots, positions):
+            self.allocate(slots, positions, self.texts, keep=False)
+            self.step(1)
+
+    def allocate(self, slots: int, positions: int, texts: int, *, keep: bool) -> None:
+        """Make the buffers; keep: and move into them what there is."""
         backend, made = self.backend, list[Tensor]()
 
         def allocate(shape: tuple[int, ...], dtype: Any = np.float32) -> Tensor:
@@ -83,7 +88,7 @@ class Talker:
         write_tables(backend, self.networks.config, buffers)
         backend.write(state, done_rows(rows))
         buffers = replace(buffers, utterances=replace(buffers.utterances, rows=state))
-        if self.slots:
+        if keep and self.slots:
             self.carry_over(buffers)
         self.buffers, self.lead = buffers, lead
         self.slots, self.positions, self.texts = slots, positions, texts
