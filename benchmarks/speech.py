@@ -125,7 +125,7 @@ def parts(runner: Qwen3TtsRunner, runs: int) -> dict[str, float]:
     row = backend.read(buffers.utterances.rows).copy()
     row["done"], row["group"], row["position"], row["length"] = 0, 0, 100, 1
     row["count"], row["limit"] = 10, 1 << 30
-    hidden = backend.slot((1, runner.config.talker.width))
+    hidden = backend.zeros((1, runner.config.talker.width))
 
     def talk() -> None:
         last = networks.predictor.embeddings[-1]

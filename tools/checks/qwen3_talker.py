@@ -124,7 +124,7 @@ class RunCheck:
         # And the token that upstream leaves out.
         request = replace(request, max_frames=request.max_frames + 1)
         talker.reserve(1, request.positions, request.texts)
-        prompt = backend.slot(golden.rows.shape)
+        prompt = backend.zeros(golden.rows.shape)
         backend.write(prompt, golden.rows)
         talker.prepare(0, request, golden)
         backend.write(talker.buffers.utterances.rows, initial_state(request))
@@ -171,7 +171,7 @@ class RunCheck:
     def normed(self, rows: np.ndarray, norm: RmsNorm) -> np.ndarray:
         """Rows behind a norm that is fused into the layer which follows."""
         backend = self.runner.backend
-        x, y = backend.slot(rows.shape), backend.slot(rows.shape)
+        x, y = backend.zeros(rows.shape), backend.zeros(rows.shape)
         backend.write(x, rows)
         backend.record(lambda: backend.keep(backend.rms_norm(x, norm), y), name="check").run()
         found: np.ndarray = backend.read(y)

@@ -42,8 +42,8 @@ class Counting(Reference):
         self.given_back = 0
         self.most = 1 << 62
 
-    def slot(self, shape: tuple[int, ...], dtype: Any = np.float32) -> Any:
-        slot = super().slot(shape, dtype)
+    def zeros(self, shape: tuple[int, ...], dtype: Any = np.float32) -> Any:
+        slot = super().zeros(shape, dtype)
         if slot.nbytes > self.most:
             raise DeviceMemoryError("device", "no room")
         self.made += 1

@@ -90,7 +90,7 @@ class TextRows:
             weights, fc1=ops.upload(backend, weights.fc1), fc2=ops.upload(backend, weights.fc2)
         )
         self.plans = PlanCache[ops.Plan](MOST_PLANS)
-        self.inputs, self.outputs = (backend.slot((USUAL_PROMPT, width)) for width in self.widths)
+        self.inputs, self.outputs = (backend.zeros((USUAL_PROMPT, width)) for width in self.widths)
 
     @property
     def widths(self) -> tuple[int, int]:
@@ -107,7 +107,7 @@ class TextRows:
             self.plans.clear()
             backend.release(self.inputs, self.outputs)
             self.inputs, self.outputs = (
-                backend.slot((rounded_up(count), width)) for width in self.widths
+                backend.zeros((rounded_up(count), width)) for width in self.widths
             )
         x, y = (backend.view(slot, (count, slot.shape[1])) for slot in (self.inputs, self.outputs))
 

@@ -83,12 +83,12 @@ class Qwen3TtsRunner:
             return None
         backend, width = self.backend, self.config.predictor.width
         tables = (self.weights.talker.embedding, *self.weights.predictor.embeddings[:-1])
-        spare = backend.slot((max(len(table) for table in tables), self.config.talker.width))
+        spare = backend.zeros((max(len(table) for table in tables), self.config.talker.width))
         found: list[ops.Tensor] = []
         for table in tables:
             x = backend.view(spare, table.shape)
             backend.write(x, gathered(table, np.arange(len(table))))
-            found.append(self.through(project, x, backend.slot((len(table), width))))
+            found.append(self.through(project, x, backend.zeros((len(table), width))))
         backend.release(spare)
         return tuple(found)
 

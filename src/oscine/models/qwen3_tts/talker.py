@@ -41,7 +41,7 @@ class Talker:
         self.plans = PlanCache[ops.Plan](MOST_PLANS)
         self.slots = self.positions = self.texts = 0
         self.made: list[Tensor] = []
-        self.prompt = backend.slot((USUAL_PROMPT, networks.config.talker.width))
+        self.prompt = backend.zeros((USUAL_PROMPT, networks.config.talker.width))
         self.reserve(1, SHORTEST, FEWEST_TEXTS)
 
     # -- memory -------------------------------------------------------------------------------
@@ -72,7 +72,7 @@ class Talker:
         backend, made = self.backend, list[Tensor]()
 
         def allocate(shape: tuple[int, ...], dtype: Any = np.float32) -> Tensor:
-            made.append(backend.slot(shape, dtype))
+            made.append(backend.zeros(shape, dtype))
             return made[-1]
 
         rows = max(LEAST_ROWS, 2 * slots)
@@ -136,7 +136,7 @@ class Talker:
         """Where `count` prompts of `length` rows go, and the plan to their first frames."""
         total, width = count * length, self.prompt.shape[1]
         if total > self.prompt.shape[0]:
-            old, self.prompt = self.prompt, self.backend.slot((rounded_up(total), width))
+            old, self.prompt = self.prompt, self.backend.zeros((rounded_up(total), width))
             self.plans.clear()
             self.backend.release(old)
         prompt = self.backend.view(self.prompt, (total, width))
