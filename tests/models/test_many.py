@@ -215,18 +215,17 @@ def test_an_error_of_the_recordings_themselves_comes_out() -> None:
 
 
 @pytest.mark.parametrize(
-    ("ahead", "alone", "gigabytes", "expected"),
+    ("ahead", "gigabytes", "expected"),
     [
-        (False, False, 64, 1),
-        (True, False, 64, 16),
-        (True, True, 64, 2),
-        (True, False, 4, 8),
-        (True, False, 0.25, 1),
-        (True, False, None, 8),
+        (False, 64, 1),
+        (True, 64, 16),
+        (True, 4, 8),
+        (True, 0.25, 1),
+        (True, None, 8),
     ],
 )
 def test_how_many_at_once_hangs_on_device_and_memory(
-    monkeypatch: pytest.MonkeyPatch, ahead: bool, alone: bool, gigabytes: Any, expected: int
+    monkeypatch: pytest.MonkeyPatch, ahead: bool, gigabytes: Any, expected: int
 ) -> None:
     def told(name: str) -> int:
         if gigabytes is None:
@@ -235,5 +234,5 @@ def test_how_many_at_once_hangs_on_device_and_memory(
 
     monkeypatch.setattr(many.os, "sysconf", told, raising=False)
     runner = SimpleNamespace(backend=SimpleNamespace(runs_ahead=ahead, good_batch=16))
-    assert recordings_at_once(runner, alone=alone) == expected
-    assert recordings_at_once(SimpleNamespace(), alone=False) == 1
+    assert recordings_at_once(runner) == expected
+    assert recordings_at_once(SimpleNamespace()) == 1

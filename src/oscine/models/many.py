@@ -98,17 +98,16 @@ def results_in_order(work: InOrder[Item, Result], items: Iterable[Item]) -> Iter
         work.stop()
 
 
-def recordings_at_once(runner: Any, *, alone: bool) -> int:
+def recordings_at_once(runner: Any) -> int:
     """How many recordings a runner is best given at once: windows that its backend gains from side
     by side, as far as the machine's memory goes.
 
-    One where no device runs beside the host. Two where the model takes one caller at a time
-    (`alone`): one is made ready while the device works on the other.
+    One where no device runs beside the host.
     """
     backend = getattr(runner, "backend", None)
     if backend is None or not backend.runs_ahead:
         return 1
-    return max(1, min(2 if alone else backend.good_batch, room_for_recordings()))
+    return max(1, min(int(backend.good_batch), room_for_recordings()))
 
 
 def room_for_recordings() -> int:

@@ -1,19 +1,15 @@
-"""A model that stays loaded on a device, and outlives the loss of that device: of every family."""
+"""A model that is loaded on a device, and shared by its callers: of every family."""
 
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
-from contextvars import ContextVar
+from collections.abc import Callable, Mapping
 from functools import cached_property
-from threading import RLock
 from typing import TYPE_CHECKING, Any, Generic, Protocol, Self, TypeVar
 
 from oscine.engine.runner import OnDevice
 from oscine.engine.scheduler import Engine
-from oscine.engine.sequence import Caller
-from oscine.errors import DeviceLostError, OtherModelError, UsageError
+from oscine.errors import OtherModelError, UsageError
 from oscine.family import Task
 from oscine.models.asynchronous import AwaitedCalls
 from oscine.registry import default
@@ -28,18 +24,7 @@ ELSEWHERE: Mapping[Task, str] = {
 }
 
 
-#: The request that this thread works for, where no engine knows it.
-booked_to: ContextVar[Caller | None] = ContextVar("booked_to", default=None)
-
 Held = TypeVar("Held", bound=OnDevice)
-Held_co = TypeVar("Held_co", bound=OnDevice, covariant=True)
-Result = TypeVar("Result")
-
-
-class RunOnEngine(Protocol[Held_co]):
-    """Model.run, for code that needs the engine and nothing else of the model."""
-
-    def __call__(self, work: Callable[[Held_co], Result]) -> Result: ...
 
 
 class Loaded(Protocol):
@@ -117,63 +102,3 @@ class Model(Generic[Held]):
     def trace(self) -> Mapping[str, tuple[int, float]]:
         """Passes and milliseconds by stage, as the device measured them."""
         return self.runner.trace()
-
-
-class Alone(Model[Held]):
-    """A model that one caller has to itself at a time, under `lock`; streams may be interleaved."""
-
-    def __init__(self, decoder: Held, name: str, rebuild: Callable[[], Held] | None = None) -> None:
-        self.decoder, self.name = decoder, name
-        self.lock = RLock()
-        self._rebuild = rebuild
-
-    @property
-    def runner(self) -> Held:
-        return self.decoder
-
-    def current(self) -> Held:
-        """What runs its network now."""
-        return self.decoder
-
-    def run(self, work: Callable[[Held], Result]) -> Result:
-        """The result of `work(engine)`, which has the engine to itself, as in `surviving`."""
-
-        def alone() -> Result:
-            with self.lock, self._booked():
-                return work(self.decoder)
-
-        return self.surviving(alone)
-
-    @contextmanager
-    def _booked(self) -> Iterator[None]:
-        """What is done inside is booked to the request that `booked_to` names; lock held."""
-        caller, before = booked_to.get(), dict(self.decoder.timings)
-        token = booked_to.set(None)  # work within the work is part of it
-        try:
-            yield
-        finally:
-            booked_to.reset(token)
-            if caller is not None:
-                for stage, spent in self.decoder.timings.items():
-                    caller.clock(stage, spent - before.get(stage, 0.0))
-
-    def forget(self) -> None:
-        """Called when the engine is lost, with all that it held; lock held."""
-
-    def surviving(self, work: Callable[[], Result]) -> Result:
-        """The result of work that can be done over: on a new device, as often as one is lost.
-
-        Raises DeviceLostError where there is no way to make another.
-        """
-        while True:
-            try:
-                return work()
-            except DeviceLostError as lost:
-                if self._rebuild is None:
-                    raise
-                log.warning("%s; going on from the piece it was at", lost)
-            with self.lock:
-                self.forget()
-                timings = self.decoder.timings
-                self.decoder = self._rebuild()
-                self.decoder.timings = timings

@@ -24,7 +24,7 @@ from oscine.engine.sequence import Caller, Priority
 from oscine.errors import Cancelled, OscineError, UsageError
 from oscine.models.cancel import Cancel, asked_to_stop
 from oscine.models.many import InOrder, recordings_at_once, results_in_order
-from oscine.models.resident import Alone, Held, Loaded, Model, booked_to
+from oscine.models.resident import Held, Loaded, Model
 from oscine.notebook import MOST_PLAYED, ProgressBar
 from oscine.options.checks import Clip
 from oscine.options.transcribe import TranscribeOptions
@@ -104,7 +104,6 @@ class Transcription(Iterator[Segment]):
         """What the channels give, one at a time, with the time that each takes."""
         while True:
             started = perf_counter()
-            token = booked_to.set(self._caller)
             try:
                 item = next(self._segments)
             except StopIteration:
@@ -113,7 +112,6 @@ class Transcription(Iterator[Segment]):
                 stop.partial = self.transcript()
                 raise
             finally:
-                booked_to.reset(token)
                 self._clock("total", started)
             yield item
 
@@ -258,7 +256,7 @@ class Transcriber(Model[Held]):
     @property
     def recordings_at_once(self) -> int:
         """How many recordings it is best given at once; 1 in NumPy."""
-        return recordings_at_once(self.runner, alone=isinstance(self, Alone))
+        return recordings_at_once(self.runner)
 
     @overload
     def transcribe_many(
