@@ -48,7 +48,7 @@ class Batch:
     pinned: int | None = None
     places: list[Seat | None] = field(default_factory=list)  # by row // width
     pending: deque[tuple[list[Look], Wait]] = field(default_factory=deque)
-    fresh: bool = False  # all that runs has just started, and what its prompts left is to be read
+    fresh: bool = False  # some have just started, and what their prompts left is to be read
 
     @property
     def seats(self) -> list[Seat]:
@@ -68,7 +68,7 @@ class Batch:
     def start(self, seats: Sequence[Seat]) -> None:
         """Give sequences their rows and run their prompts."""
         lane = self.lane
-        self.fresh = lane.looks_first and not self.seats
+        self.fresh = lane.looks_first
         most = lane.most if self.pinned is None else 1
         for at in range(0, len(seats), most):
             part = seats[at : at + most]

@@ -175,8 +175,9 @@ class Engine(Generic[R]):
         seats = batch.seats
         ahead = self.runner.backend.runs_ahead
         ended: list[Seat] = []
-        if batch.fresh:
+        if batch.fresh:  # what the first look gives, such as a voice's first sound, goes first
             ended += batch.poll(0)
+            ended += batch.deliver()
         batch.advance(steps)
         ended += batch.deliver()
         ended += batch.poll(1 if ahead and batch.seats else 0)
