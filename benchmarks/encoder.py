@@ -4,8 +4,8 @@
 Usage: encoder.py [--size turbo] [--batches 1,2,4,8,16] [--device gpu] [--dtype f16] [--repeat 10]
 [--trace] [--json FILE]
 Run once an implementation: OSCINE_WEBGPU=wgpu encoder.py; OSCINE_WEBGPU=dawn encoder.py. A pass is
-the encoder and the cross keys and values of all layers of the decoder, on mels that are on the
-device; `alone_ms` is the time of as many passes of one window, in the same turn. Milliseconds are
+the encoder alone, on mels that are on the device; the cross keys and values, which are made window
+by window behind it, are in the encoder's time of gpu.py. `alone_ms` is the time of as many passes of one window, in the same turn. Milliseconds are
 of a window: the median of the turns. Prints a table, then one JSON line a batch; a batch that the
 device has no room for ends the run.
 """
@@ -16,6 +16,7 @@ import argparse
 import json
 import os
 import statistics
+from dataclasses import replace
 from pathlib import Path
 from time import perf_counter
 from typing import Any
@@ -52,7 +53,8 @@ def measure(runner: WhisperRunner, batch: int, arguments: argparse.Namespace) ->
         for _ in range(arguments.repeat)
     ]
     together, alone = zip(*turns, strict=True)
-    operations = work(runner.config, 2 if arguments.dtype == "f16" else 4)["encoder_flop"]
+    config = replace(runner.config, n_text_layer=0)
+    operations = work(config, 2 if arguments.dtype == "f16" else 4)["encoder_flop"]
     window_ms = statistics.median(together)
     return {
         "case": f"encoder {arguments.size}, windows in a batch of {batch}",
