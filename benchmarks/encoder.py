@@ -5,9 +5,9 @@ Usage: encoder.py [--size turbo] [--batches 1,2,4,8,16] [--device gpu] [--dtype 
 [--trace] [--json FILE]
 Run once an implementation: OSCINE_WEBGPU=wgpu encoder.py; OSCINE_WEBGPU=dawn encoder.py. A pass is
 the encoder alone, on mels that are on the device; the cross keys and values, which are made window
-by window behind it, are in the encoder's time of gpu.py. `alone_ms` is the time of as many passes of one window, in the same turn. Milliseconds are
-of a window: the median of the turns. Prints a table, then one JSON line a batch; a batch that the
-device has no room for ends the run.
+by window behind it, are in the encoder's time of gpu.py. `alone_ms` is the time of as many passes
+of one window, in the same turn. Milliseconds are of a window: the median of the turns. Prints a
+table, then one JSON line a batch; a batch that the device has no room for ends the run.
 """
 
 from __future__ import annotations
