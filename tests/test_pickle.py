@@ -39,14 +39,16 @@ def checkpoint(folder: str) -> Path:
 
 @pytest.mark.parametrize("family", FAMILIES)
 def test_a_pickled_model_is_opened_again_as_it_was(family: str) -> None:
-    model = oscine.load(checkpoint(family), device="cpu", dtype="f32", offline=True)
+    how: dict[str, Any] = {"offline": True, "deterministic": True}
+    model = oscine.load(checkpoint(family), device="cpu", dtype="f32", **how)
     pickled = pickle.dumps(model)
     assert len(pickled) < 1000  # how it was opened, and no weights
     again = pickle.loads(pickled)
     assert again is not model and type(again) is type(model)
     assert (again.name, again.device) == (model.name, model.device)
     assert again._reopen.args[1:] == model._reopen.args[1:] == ("cpu", "f32")
-    assert again._reopen.keywords == {"offline": True}
+    assert again._reopen.keywords == how
+    assert again.engine.pinned == model.engine.pinned == 1
 
 
 def test_a_relative_path_is_found_from_another_folder(

@@ -39,6 +39,7 @@ def load(
     *,
     offline: bool = False,
     progress: bool = False,
+    deterministic: bool = False,
 ) -> "Model[Any]":
     """Load a model by name, fetching it if need be, or from a file or folder.
 
@@ -46,11 +47,16 @@ def load(
     a process for each GPU, which share what the model is asked for.
     `dtype`: how the GPU holds matrices: f32, f16, or auto (as the checkpoint stores them).
     `progress`: whether to show a bar for each file that is fetched.
+    `deterministic`: batches of one size, so that a result on a device is the same under any load,
+    bit for bit. On a GPU they are of 16 sequences, which costs time where fewer run; NumPy computes
+    one after another.
     Raises UsageError, HubError, CheckpointError, DeviceError.
     """
     from oscine.loading import load as load_model  # a bare `import oscine` stays quick
 
-    return load_model(model, device, dtype, offline=offline, progress=progress)
+    return load_model(
+        model, device, dtype, offline=offline, progress=progress, deterministic=deterministic
+    )
 
 
 def plain_text(text: str) -> str:

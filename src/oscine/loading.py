@@ -36,6 +36,7 @@ def load(
     *,
     offline: bool = False,
     progress: bool = False,
+    deterministic: bool = False,
 ) -> Model[Any]:
     """See oscine.load."""
     if dtype not in DTYPES:
@@ -48,17 +49,23 @@ def load(
     loaded: Model[Any]
     try:
         if wanted == ALL:
-            loaded = open_fleet(every_card(), place, dtype, offline=offline)
+            loaded = open_fleet(
+                every_card(), place, dtype, offline=offline, deterministic=deterministic
+            )
         else:
             backend = choose_backend(wanted)
             loaded = load_path(path, name, backend, wanted, dtype, offline=offline)
+            if deterministic:
+                loaded.engine.pin()
     except CheckpointError as error:
         if os.path.exists(expanded(name)):
             raise
         mend = f"`oscine models pull {name} --check` fetches what is damaged again"
         remedy = f"{error.remedy}; {mend}" if error.remedy else mend
         raise CheckpointError(error.path, error.problem, remedy) from error
-    loaded._reopen = partial(load, place, device, dtype, offline=offline)
+    loaded._reopen = partial(
+        load, place, device, dtype, offline=offline, deterministic=deterministic
+    )
     return loaded
 
 

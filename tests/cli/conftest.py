@@ -89,8 +89,10 @@ class FakeModel:
         self.loaded: list[tuple[Any, ...]] = []
         self.asked: list[dict[str, Any]] = []
 
-    def load(self, name: str, *, device: str, dtype: str, offline: bool) -> FakeModel:
-        self.loaded.append((name, device, dtype, offline))
+    def load(
+        self, name: str, *, device: str, dtype: str, offline: bool, deterministic: bool
+    ) -> FakeModel:
+        self.loaded.append((name, device, dtype, offline, *["same"] * deterministic))
         return self
 
     def stream(self, source: str, *, progress: Any, **options: Any) -> FakeStream:

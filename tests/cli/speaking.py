@@ -88,8 +88,10 @@ class Speaker:
         self.asked: list[tuple[Any, dict[str, Any]]] = []
         self.streams: list[Stream] = []
 
-    def load(self, name: str, *, device: str, dtype: str, offline: bool) -> Speaker:
-        self.loaded.append((name, device, dtype, offline))
+    def load(
+        self, name: str, *, device: str, dtype: str, offline: bool, deterministic: bool
+    ) -> Speaker:
+        self.loaded.append((name, device, dtype, offline, *["same"] * deterministic))
         return self
 
     def trace(self) -> dict[str, tuple[int, float]]:

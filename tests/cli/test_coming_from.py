@@ -15,6 +15,7 @@ import pytest
 
 import oscine
 from oscine.cli import run
+from oscine.options.command import LoadOptions
 from oscine.options.others import ANSWERED, TAKEN
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -67,13 +68,13 @@ def workplace(
     heard = np.frombuffer(frames, "<i2").astype(np.float32) / 32768
     monkeypatch.setattr("oscine.cli.live.microphone", lambda _: iter([heard]))
 
-    def load(name: str, device: str, dtype: str, *, offline: bool) -> Any:
+    def load(name: str, how: LoadOptions) -> Any:
         small = str(PARAKEET / "mlx") if "parakeet" in name else str(GOLDENS / "whisper_multi")
         # The small ggml file knows no German.
         path = name if Path(name).exists() and name != "models/ggml-base.bin" else small
-        if (path, dtype) not in loaded:
-            loaded[path, dtype] = oscine.load(path, device="cpu", dtype=dtype)
-        return loaded[path, dtype]
+        if (path, how.dtype) not in loaded:
+            loaded[path, how.dtype] = oscine.load(path, device="cpu", dtype=how.dtype)
+        return loaded[path, how.dtype]
 
     monkeypatch.setattr("oscine.cli.engine.load_model", load)
     yield tmp_path

@@ -109,10 +109,11 @@ def test_what_is_asked_goes_to_the_model(speaker: Speaker) -> None:
         "--voice Vivian --language German --instruct happily --seed 7 --temperature 0.5 --top_k 3 "
         "--top_p 0.9 --repetition_penalty 1.1 --do_sample False --subtalker-temperature 0.7 "
         "--subtalker-top-k 0 --subtalker-top-p 1 --no-subtalker-do-sample --max-seconds 30 "
-        "--max-frames 9 --no-guard --streamed-text --device cpu --dtype f32 --offline --threads 1"
+        "--max-frames 9 --no-guard --streamed-text --device cpu --dtype f32 --offline "
+        "--deterministic --threads 1"
     )
     assert speak("Hello", "-o", "a.wav", *arguments.split()) == 0
-    assert speaker.loaded == [("weights", "cpu", "f32", True)]
+    assert speaker.loaded == [("weights", "cpu", "f32", True, "same")]
     ((_, options),) = speaker.asked
     assert options == {
         "voice": "Vivian", "language": "German", "instruct": "happily", "seed": 7,

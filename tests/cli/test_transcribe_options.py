@@ -216,6 +216,7 @@ ELSEWHERE = {
     "dtype": "test_what_is_loaded",
     "fp16": "test_what_is_loaded",
     "offline": "test_what_is_loaded",
+    "deterministic": "test_what_is_loaded",
     "threads": "test_threads",
     "temperature_increment_on_fallback": "test_temperature_steps",
     "live": "test_words_come_as_they_are_said",
@@ -304,6 +305,7 @@ def test_a_layout_is_for_subtitles_among_all_formats(
         ("--fp16 False", ("weights", "auto", "f32", False)),
         ("--fp16 True", ("weights", "auto", "f16", False)),
         ("--dtype f16 --offline", ("weights", "auto", "f16", True)),
+        ("--deterministic", ("weights", "auto", "auto", False, "same")),
         ("--fp16 False --dtype f32 --device cpu", ("weights", "cpu", "f32", False)),
     ],
 )

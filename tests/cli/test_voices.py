@@ -26,7 +26,9 @@ class Cloner:
     def __init__(self) -> None:
         self.asked: list[tuple[Any, ...]] = []
 
-    def load(self, name: str, *, device: str, dtype: str, offline: bool) -> Cloner:
+    def load(
+        self, name: str, *, device: str, dtype: str, offline: bool, deterministic: bool
+    ) -> Cloner:
         self.asked.append((name, device, dtype, offline))
         return self
 

@@ -109,8 +109,8 @@ def prepare_decoder() -> None:
     prepare()
 
 
-def load_model(name: str, device: str, dtype: str, *, offline: bool) -> Model[Any]:
-    """Load by name or path, showing what is fetched.
+def load_model(name: str, how: LoadOptions) -> Model[Any]:
+    """Load by name or path, showing what is fetched; `how` may name another model.
 
     Imports here, as a wrong option should not wait for them.
     """
@@ -120,13 +120,19 @@ def load_model(name: str, device: str, dtype: str, *, offline: bool) -> Model[An
     if (
         not os.path.exists(expanded(name))
         and hub.find(name) is None
-        and not hub.is_offline(offline)
+        and not hub.is_offline(how.offline)
     ):
         from oscine.cli.download_bars import download_bars  # slow to import
 
         with download_bars() as report:
             hub.resolve(name, progress=report)
-    return oscine.load(name, device=device, dtype=dtype, offline=offline)
+    return oscine.load(
+        name,
+        device=how.device,
+        dtype=how.dtype,
+        offline=how.offline,
+        deterministic=how.deterministic,
+    )
 
 
 def traces() -> bool:
@@ -173,11 +179,11 @@ def check_task(name: str, task: Task) -> None:
     hub.named(name, "speak" if task == "speak" else None)  # only few speak: these are listed
 
 
-def load_for(task: Task, name: str, device: str, dtype: str, *, offline: bool) -> Any:
+def load_for(task: Task, name: str, how: LoadOptions) -> Any:
     """A model of a task. UsageError for one of the other, before it is fetched if it is known."""
     if not os.path.exists(expanded(name)):
         check_task(name, task)
-    loaded = load_model(name, device, dtype, offline=offline)
+    loaded = load_model(name, how)
     if hasattr(loaded, "speak") != (task == "speak"):
         raise refuse(name, task)
     return loaded

@@ -42,7 +42,8 @@ LONGEST_CUE = 7.0  # seconds: what Netflix's Timed Text Style Guide allows
 SENTENCE_ENDS = tuple(".!?。？！")
 #: Parameters that go with --live; others are refused by name if they are given.
 ALLOWED = frozenset(
-    "live latency files model device dtype fp16 offline threads verbose output_format".split()
+    "live latency files model device dtype fp16 offline deterministic threads verbose "
+    "output_format".split()
 )
 #: And with a format of subtitles.
 LAYOUT = frozenset(options_of(Layout))

@@ -123,7 +123,7 @@ def speak(
     times = word_times.choose(own, inputs)
     chosen_outs = (sound_out.choose(each, own.format, own.play, inputs) for each in targets)
     outs = [replace(out, marked=own.mark) for out in chosen_outs]
-    loaded = load_for("speak", model, own.device, own.dtype, offline=own.offline)
+    loaded = load_for("speak", model, own)
     name_somebody(loaded.abilities, how)
     say_all(loaded, texts, outs, how | options, times)
     tell_times(loaded)

@@ -245,7 +245,5 @@ def precision(dtype: Dtype, fp16: bool | None) -> Dtype:
 def load_listener(wanted: LoadOptions) -> Listener:
     """A model that writes down, the default where none is named; UsageError for one that speaks."""
     name = wanted.model or default("transcribe")
-    listener: Listener = load_for(
-        "transcribe", name, wanted.device, wanted.dtype, offline=wanted.offline
-    )
+    listener: Listener = load_for("transcribe", name, wanted)
     return listener

@@ -31,6 +31,7 @@ from oscine.cli.text_in import open_words
 from oscine.errors import CheckpointError, HubError, OscineError, PackageError, UsageError
 from oscine.family import Abilities, Family, Speaker, Speaking, VoiceStore
 from oscine.files import expanded
+from oscine.options.command import LoadOptions
 
 DEFAULT_MODEL = registry.default_cloner()
 
@@ -139,7 +140,8 @@ def save(
     set_threads(threads)
     check_device(device)
     start_log(verbose=False)
-    speaker: Speaker = load_for("speak", model, device, dtype, offline=offline)
+    how = LoadOptions(device=device, dtype=dtype, offline=offline)
+    speaker: Speaker = load_for("speak", model, how)
     file = saved(model).save(name, speaker.voice_of(recording, text))
     done = "replaced" if there else "saved"
     tell(f"voice {name!r} {done}; speak with it: --model {model} --voice {name!r}")

@@ -74,8 +74,7 @@ class WordTimes:
         """
         from oscine.options.transcribe import TranscribeOptions
 
-        own = self.own
-        model = load_for("transcribe", self.name, own.device, own.dtype, offline=own.offline)
+        model = load_for("transcribe", self.name, self.own)
         if not hasattr(model, "align"):
             raise UsageError(f"{self.name} cannot align a text; give --aligner a Whisper model")
         self.aligner = model

@@ -115,3 +115,14 @@ class Runner(OnDevice, Protocol):
 
     def encode(self, inputs: Sequence[sequence.EncoderInput], places: Sequence[int]) -> None:
         """Encode inputs side by side, at most `encode_batch`, each into its place."""
+
+
+@runtime_checkable
+class Pins(Protocol):
+    """A runner whose kernels would differ by more than the rows of a plan."""
+
+    def pin(self) -> None:
+        """Let nothing that runs beside a sequence, or ran before it, choose its kernels.
+
+        Called before any work, where results have to be the same under any load.
+        """

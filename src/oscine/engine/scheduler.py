@@ -18,7 +18,7 @@ from weakref import WeakSet
 from oscine.engine.batch import Batch, Occupancy
 from oscine.engine.driver import Driver, driver_of
 from oscine.engine.queue import Queue
-from oscine.engine.runner import OnDevice, Seat
+from oscine.engine.runner import OnDevice, Pins, Seat
 from oscine.engine.sequence import Call, Caller, Sequence, cancelled
 from oscine.engine.slots import EncoderCache, Slots
 from oscine.errors import (
@@ -75,13 +75,22 @@ class Engine(Generic[R]):
 
     # -- callers ------------------------------------------------------------------------------
 
-    def pin(self, rows: int) -> None:
+    def pin(self, rows: int | None = None) -> None:
         """Record every plan for this many rows, which are also the most that run.
 
-        So the kernels, and with them the rounding of results, are the same under any load. To be
-        called before any work.
+        So the kernels, and with them the rounding of results, are the same under any load. None:
+        the backend's `good_batch` on a GPU, and one on NumPy, as BLAS may round a row of a product
+        by its place among the rows. To be called before any work.
         """
+        backend = self.runner.backend
+        if rows is None:
+            rows = backend.good_batch if backend.runs_ahead else 1
         self.pinned = self.most_slots = rows
+        self._pin_runner()
+
+    def _pin_runner(self) -> None:
+        if self.pinned is not None and isinstance(self.runner, Pins):
+            self.runner.pin()
 
     def submit(self, sequence: Sequence[T], caller: Caller | None = None) -> Sequence[T]:
         """Have a sequence computed; returns it, to wait for. Any thread may call it.
@@ -467,6 +476,7 @@ class Engine(Generic[R]):
                 timings = self.runner.timings
                 self.runner = self._rebuild()
                 self.runner.timings = timings
+                self._pin_runner()
                 problem = None
             except Exception as error:
                 problem = error

@@ -499,7 +499,10 @@ class Fleet(Model[Any]):
             thread.close()
 
 
-def open_fleet(devices: list[str], name: str, dtype: str, *, offline: bool) -> Fleet:
+def open_fleet(
+    devices: list[str], name: str, dtype: str, *, offline: bool, deterministic: bool = False
+) -> Fleet:
     """A model by name or path on each of the devices, `gpu:N`. Raises what oscine.load raises."""
     threads = max(1, thread_count() // len(devices))
-    return Fleet(devices, Opening(name, dtype, offline, registry.registered(), threads))
+    families = registry.registered()
+    return Fleet(devices, Opening(name, dtype, offline, deterministic, families, threads))

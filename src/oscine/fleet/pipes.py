@@ -19,7 +19,7 @@ from oscine.audio.decoder_messages import exactly, write_all
 #: The number of messages that belong to no request.
 NO_REQUEST: Final = 0
 # From the parent.
-LOAD: Final = 1  # (name, device, dtype, offline, level of the log, registered families)
+LOAD: Final = 1  # (name, device, dtype, offline, deterministic, level of the log, families)
 #: (turn, operation, name, positional and keyword arguments): the first of a request is asked of
 #: the model, those after it of the stream that came of it.
 ASK: Final = 2

@@ -204,11 +204,11 @@ def serve(link: Pipes, load: Load) -> None:
 def opened(link: Pipes, load: Load, message: Message) -> Any:
     """The model; the parent is told what it has, or what was wrong."""
     try:
-        name, device, dtype, offline, level, families = message.read()
+        name, device, dtype, offline, deterministic, level, families = message.read()
         logging.getLogger().setLevel(level)
         for family in families:
             registry.register(family)
-        model = load(name, device, dtype, offline=offline)
+        model = load(name, device, dtype, offline=offline, deterministic=deterministic)
         about = (shape_of(model), model.name, model.device, getattr(model, "recordings_at_once", 1))
         link.send(NO_REQUEST, pipes.RESULT, *about)
         return model

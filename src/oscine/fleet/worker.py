@@ -47,6 +47,7 @@ class Opening:
     name: str
     dtype: str
     offline: bool
+    deterministic: bool
     families: tuple[Family, ...]
     threads: int
 
@@ -82,8 +83,8 @@ class Worker:
         stdout, stdin = cast(BinaryIO, self.process.stdout), cast(BinaryIO, self.process.stdin)
         self._pipes = Pipes(stdout, stdin)
         level = logging.getLogger("oscine").getEffectiveLevel()
-        what = opening.name, device, opening.dtype, opening.offline, level, opening.families
-        self._pipes.send(NO_REQUEST, pipes.LOAD, *what)
+        what = opening.name, device, opening.dtype, opening.offline, opening.deterministic
+        self._pipes.send(NO_REQUEST, pipes.LOAD, *what, level, opening.families)
         listening = Thread(target=self._listen, name=f"oscine errors {device}", daemon=True)
         listening.start()
         Thread(target=self._read, args=(listening,), name=f"oscine {device}", daemon=True).start()

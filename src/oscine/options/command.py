@@ -40,6 +40,9 @@ class LoadOptions:
     offline: bool = option(
         False, flag, "Fetch nothing (also OSCINE_OFFLINE=1).", Group.MODEL, flags=("--offline",),
         elsewhere="give it when loading the model")
+    deterministic: bool = option(
+        False, flag, "Same result under any load, bit for bit; slower.",
+        Group.MODEL, flags=("--deterministic",), elsewhere="give it when loading the model")
     # fmt: on
 
 

@@ -19,6 +19,7 @@ from oscine.ops import Backend, Plan, Tensor
 
 MOST_BANDS = 2  # whose plans are kept of a shape
 MOST_SHAPES = 12  # whose plans are kept; each holds what it computes on
+PINNED_REACH = 512  # frames, 41 s: of inputs of any usual length
 PASS_FRAMES = 6144  # encoder frames that one pass takes, in all; more are several passes
 
 
@@ -53,6 +54,7 @@ class Encoder:
         self, backend: Backend, config: ParakeetConfig, w: EncoderWeights, head: Head
     ) -> None:
         self.backend, self.config, self.w, self.head = backend, config, w, head
+        self.pinned = False  # an input's distances are rounded in one way, whatever came before it
         self.distances: list[Tensor] = []  # of each layer, [2M - 1, d]
         self.reach = 0  # M
         self.passes: PlanCache[Pass] = PlanCache(MOST_SHAPES, Pass.release)
@@ -105,8 +107,9 @@ class Encoder:
         """
         if how != ENCODED:
             reach = shape.frames if how is None else max(how) + 1
-            if reach > self.reach:
-                self.measure(self.backend.padded(reach))
+            wanted = self.backend.padded(max(reach, PINNED_REACH) if self.pinned else reach)
+            if wanted > self.reach or (self.pinned and wanted != self.reach):
+                self.measure(wanted)
         made = self.passes.get(shape, lambda: Pass(self, shape))
         if how != ENCODED:
             made.plan(how)

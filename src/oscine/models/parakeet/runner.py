@@ -69,6 +69,10 @@ class ParakeetRunner:
         """Whether it can boost phrases: a CTC head cannot."""
         return isinstance(self.decoding, TransducerLane)
 
+    def pin(self) -> None:
+        """The table of distances is of one size, whatever chunks there were."""
+        self.encoder.pinned = True
+
     def check(self, sequence: sequence.Sequence[Any]) -> None:
         assert isinstance(sequence, Chunk)
         sequence.check(self.config, self.takes_phrases)

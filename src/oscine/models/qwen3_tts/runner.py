@@ -100,6 +100,11 @@ class Qwen3TtsRunner:
 
     # -- as the engine drives it --------------------------------------------------------------
 
+    def pin(self) -> None:
+        """One kernel for caches of any length, and a voice alone in each call of the codec."""
+        self.backend.pinned = self.speaking.voicing.one_by_one = True
+        self.talker.plans.clear()
+
     def check(self, sequence: EngineSequence[Any]) -> None:
         """Raise UsageError for an utterance that the model cannot hold."""
         assert isinstance(sequence, Utterance)
@@ -115,7 +120,9 @@ class Qwen3TtsRunner:
         What running ones hold is kept. Raises DeviceMemoryError.
         """
         assert isinstance(sequence, Utterance)
-        self.talker.reserve(slots, sequence.request.positions, sequence.request.texts)
+        request = sequence.request
+        prompt = self.backend.padded_lines(request.length)  # is not cut where memory is short
+        self.talker.reserve(slots, max(request.positions, prompt), request.texts)
         self.speaking.voicing.reserve(slots)
 
     def release(self, slots: int, places: int) -> None:

@@ -85,6 +85,7 @@ class Voicing:
 
     def __init__(self, codec: CodecDecoder, config: CodecConfig, device: str) -> None:
         self.codec, self.config, self.device = codec, config, device
+        self.one_by_one = False  # a call of one voice each, so that its kernels are always the same
         self.pending: list[tuple[list[Voice], list[int], Wait]] = []  # calls under way, in order
         self.references = PlanCache[int](MOST_REFERENCES, codec.free)
 
@@ -172,7 +173,7 @@ class Voicing:
                 if count:
                     groups.setdefault(count, []).append(voice)
             for count, together in sorted(groups.items()):
-                most = largest_power(self.codec.most // count)
+                most = 1 if self.one_by_one else largest_power(self.codec.most // count)
                 for start in range(0, len(together), most):
                     self.call(together[start : start + most], count)
             left = [voice for group in groups.values() for voice in group]
