@@ -6,6 +6,7 @@ import io
 import logging
 import struct
 import tracemalloc
+import wave
 from functools import lru_cache
 
 import av
@@ -14,6 +15,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from oscine.audio.container import Wanted, decoded
 from oscine.audio.io import decode, open_source
 from oscine.audio.resample import Resampler
 from oscine.errors import AudioError, NonFiniteError
@@ -40,6 +42,17 @@ KINDS = [
     ("mpegts", "mp2", 48_000, 2, 0.05),
     ("asf", "wmav2", 44_100, 2, 0.1),
 ]
+
+
+class Counted(io.BytesIO):
+    """Bytes that know up to where they were read."""
+
+    furthest = 0
+
+    def read(self, size: int | None = -1, /) -> bytes:
+        data = super().read(size)
+        self.furthest = max(self.furthest, self.tell())
+        return data
 
 
 def tone(rate: int, seconds: float = SECONDS) -> np.ndarray:
@@ -269,3 +282,13 @@ def test_a_place_beyond_any_file_is_the_end(tmp_path):
     for place in (1 << 44, 1 << 48, 1 << 62):
         path.write_bytes(b"caff\0\1\0\0" + chunks + b"junk" + struct.pack(">Q", place) + bytes(9))
         assert len(decode(path).samples) == 16_000
+
+
+def test_a_wave_file_is_not_searched_far_for_another_codec():
+    file = io.BytesIO()
+    with wave.open(file, "wb") as recording:
+        recording.setparams((1, 2, 16_000, 0, "NONE", ""))
+        recording.writeframes((tone(16_000, 100) * 32767).astype("<i2").tobytes())
+    counted = Counted(file.getvalue())  # 3.2 MB
+    assert len(next(decoded("sound", counted, Wanted(16_000)))) > 0
+    assert counted.furthest < 500_000

@@ -100,6 +100,10 @@ def opened(
     if ignore_length:
         options["ignore_length"] = "1"
     refuse_playlist(name, file)
+    if _head(file)[8:12] == b"WAVE":
+        # Packets that are searched for a stream of DTS in place of samples: 128 KiB of them, as
+        # many bytes as FFmpeg searches with packets of its own size. 2 MiB take it 70 ms.
+        options["max_probe_packets"] = "2"
     try:
         # `options` are the streams' too, which crashes PyAV 13.
         container = av.open(_Reader(file), **_tags(), container_options=options)
