@@ -68,6 +68,16 @@ def test_windows_equal_the_whole(length, sizes, seeks, window_frames, cached_sec
         assert np.abs(window - expected[seek : seek + window_frames]).max() < ROUNDING
 
 
+@pytest.mark.parametrize("cached_seconds", [0, 600])
+@pytest.mark.parametrize("sizes", [[16_000], [20_480, 333], [65_536]])
+def test_features_are_the_same_bits_however_a_source_is_cut(sizes, cached_seconds):
+    samples = recording(16_000 * 61 + 77)
+    expected = Features(Blocks(samples, [len(samples)]), 80, 3000)
+    features = Features(Blocks(samples, sizes), 80, 3000, cached_seconds=cached_seconds)
+    for seek in (0, 1234, 3000, 6000):
+        assert np.array_equal(features.window(seek, 3000), expected.window(seek, 3000))
+
+
 def test_a_window_cut_by_a_clip_is_filled_with_zero():
     samples = recording(160 * 300)
     features = Features(Blocks(samples, [5000]), 80, 100)
@@ -110,9 +120,9 @@ def test_a_short_recording_is_read_once_and_a_long_one_forward():
     for seek in (0, 400, 100, 0):
         features.window(seek, 50)
     assert short.readings == 1
-    long = Blocks(recording(160 * 500), [1600])
+    long = Blocks(recording(160 * 6000), [16_000])
     features = Features(long, 80, 50, cached_seconds=1)
-    for seek in (0, 0, 40, 300, 301, 450):
+    for seek in (0, 0, 40, 3000, 3001, 5900):
         features.window(seek, 50)
     assert long.readings == 2
     features.window(10, 50)

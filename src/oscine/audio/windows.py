@@ -14,9 +14,21 @@ from typing import Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from oscine.audio.mel import HOP, REACH, SAMPLE_RATE, SILENCE, WINDOW, log_power, scale
+from oscine.audio.mel import (
+    FRAMES_A_PRODUCT,
+    HOP,
+    REACH,
+    SAMPLE_RATE,
+    SILENCE,
+    WINDOW,
+    log_power,
+    scale,
+)
+from oscine.threads import each
 
 CACHED_SECONDS = 600  # 10 minutes of 128 mels are 31 MB; longer recordings are decoded twice
+_AT_ONCE = 20 * SAMPLE_RATE  # samples that are transformed in one go, at least: work for 4 threads
+_ROWS_A_PIECE = 2048  # 1 MiB of 128 mels, scaled by one thread
 
 
 class Recording(Protocol):
@@ -50,25 +62,24 @@ class Features:
         self.window_frames = window_frames
         self._source = source
         self._check = check
-        self._samples = 0
+        self.samples = 0
         self._held: deque[NDArray[np.float32]] = deque()
         self._held_from = 0  # the frame number of the first held row
         self._coming: Iterator[NDArray[np.float32]] = iter(())
-        self._peak = SILENCE
-        self._survey(int(cached_seconds * SAMPLE_RATE))
+        self._peak = self._survey(int(cached_seconds * SAMPLE_RATE))
 
     @property
     def frames(self) -> int:
         """Frames of content: whole hops of 10 ms, the appended silence not counted."""
-        return self._samples // HOP
+        return self.samples // HOP
 
     @property
     def duration(self) -> float:
         """Length of the recording in seconds."""
-        return self._samples / SAMPLE_RATE
+        return self.samples / SAMPLE_RATE
 
     def window(self, seek: int, size: int, *, silence: bool = False) -> NDArray[np.float32]:
-        """Features float32 [window_frames, n_mels] that begin at frame `seek`.
+        """Features float32 [window_frames, n_mels] that begin at frame `seek`; not to be changed.
 
         The first `size` frames are content. If they reach the end of the content, the rest is the
         silence that follows it, as transformers and the first releases of openai-whisper show it to
@@ -80,35 +91,47 @@ class Features:
         if seek < 0 or size < 0:
             raise ValueError(f"a window of {size} frames at frame {seek} lies before the recording")
         wanted = self.window_frames if seek + size >= self.frames else size
-        shape = (self.window_frames, self.n_mels)
-        rest = scale(np.full(1, SILENCE, np.float32), self._peak) if silence else np.float32(0.0)
-        window = np.full(shape, rest, np.float32)
-        window[:wanted] = scale(self._rows(seek, wanted), self._peak)
+        rows = self._rows(seek, wanted)
+        if wanted == self.window_frames:
+            return rows
+        rest = self._silence if silence else np.float32(0.0)
+        window = np.full((self.window_frames, self.n_mels), rest, np.float32)
+        window[:wanted] = rows
         return window
 
-    def _survey(self, cached_samples: int) -> None:
+    @property
+    def _silence(self) -> np.float32:
+        """The feature of a frame of zeros."""
+        return np.float32(scale(np.full(1, SILENCE, np.float32), self._peak)[0])
+
+    def _survey(self, cached_samples: int) -> float:
         """Read everything once: length, loudest value, and the rows while they are few."""
-        keep = True
+        keep, peak = True, SILENCE
         for logs in self._log_blocks():
-            self._peak = max(self._peak, float(logs.max(initial=SILENCE)))
-            keep = keep and self._samples <= cached_samples
+            peak = max(peak, float(logs.max(initial=SILENCE)))
+            keep = keep and self.samples <= cached_samples
             if keep:
                 self._held.append(logs)
             else:
                 self._held.clear()
         self._keep = keep
         if keep and self._held:
-            self._held = deque([np.concatenate(self._held)])
+            self._held = deque([_scaled(np.concatenate(self._held), peak)])
         elif not keep:
-            self._coming = self._log_blocks()
+            self._coming = self._scaled_blocks()
+        return peak
 
     def _rows(self, start: int, count: int) -> NDArray[np.float32]:
-        """Unclamped rows [count, n_mels]; those past everything audible are silence."""
+        """Rows [count, n_mels]; those past everything audible are silence."""
+        if self._keep and self._held:  # a view: each copy may wait for the engine's thread
+            rows = self._held[0][start : start + count]
+            if len(rows) == count:
+                return rows
         if start < self._held_from:
             self._held.clear()
             self._held_from = 0
-            self._coming = self._log_blocks()
-        rows = np.full((count, self.n_mels), SILENCE, np.float32)
+            self._coming = self._scaled_blocks()
+        rows = np.full((count, self.n_mels), self._silence, np.float32)
         first = self._held_from
         for logs in self._reach(start + count):
             last = first + len(logs)
@@ -136,35 +159,56 @@ class Features:
             covered += len(logs_or_end)
             yield logs_or_end
 
+    def _scaled_blocks(self) -> Iterator[NDArray[np.float32]]:
+        """The features of another reading."""
+        return (_scaled(logs, self._peak) for logs in self._log_blocks())
+
     def _log_blocks(self) -> Iterator[NDArray[np.float32]]:
         """Unclamped rows of the audio and of what follows while a frame can still hear it.
 
         Row t sees samples [160 t - 200, 160 t + 200). Samples before the beginning mirror the first
-        201; after the end come zeros, so rows past (n + 200) / 160 need not be computed.
+        201; after the end come zeros, so rows past (n + 200) / 160 need not be computed. Blocks
+        are cut at multiples of FRAMES_A_PRODUCT, so the rows do not depend on the source's blocks.
         """
-        waiting = np.empty(0, np.float32)
-        mirrored = False
-        samples = rows = 0
+        waiting: list[NDArray[np.float32]] = []
+        samples = rows = held = 0
         for block in self._source.blocks(SAMPLE_RATE):
             if self._check is not None:
                 self._check()
             samples += len(block)
-            self._samples = max(self._samples, samples)
-            waiting = np.concatenate([waiting, block])
-            if not mirrored and len(waiting) > REACH:
-                waiting, mirrored = _mirror(waiting), True
-            if mirrored and len(waiting) >= WINDOW:
-                logs = log_power(waiting, self.n_mels)
-                waiting = waiting[len(logs) * HOP :]
-                rows += len(logs)
-                yield logs
+            self.samples = max(self.samples, samples)
+            waiting.append(block)
+            held += len(block)
+            if held >= _AT_ONCE:
+                stretch = np.concatenate(waiting)
+                if not rows:
+                    stretch = _mirror(stretch)
+                whole = (len(stretch) - WINDOW + HOP) // HOP // FRAMES_A_PRODUCT * FRAMES_A_PRODUCT
+                yield log_power(stretch[: (whole - 1) * HOP + WINDOW], self.n_mels)
+                rows += whole
+                waiting = [stretch[whole * HOP :].copy()]
+                held = len(waiting[0])
         if not samples:
             return
-        waiting = np.concatenate([waiting, np.zeros(WINDOW + REACH, np.float32)])
-        if not mirrored:
-            waiting = _mirror(waiting)
+        stretch = np.concatenate([*waiting, np.zeros(WINDOW + REACH, np.float32)])
+        if not rows:
+            stretch = _mirror(stretch)
+        logs = log_power(stretch[: -(WINDOW + REACH)], self.n_mels)
+        yield logs
+        rows += len(logs)
         audible = -(-(samples + REACH) // HOP)
-        yield log_power(waiting, self.n_mels)[: audible - rows]
+        yield log_power(stretch[len(logs) * HOP :], self.n_mels)[: audible - rows]
+
+
+def _scaled(logs: NDArray[np.float32], peak: float) -> NDArray[np.float32]:
+    """Features in place of unclamped rows, by all threads."""
+
+    def piece(start: int) -> None:
+        rows = logs[start : start + _ROWS_A_PIECE]
+        scale(rows, peak, out=rows)
+
+    each(piece, range(0, len(logs), _ROWS_A_PIECE))
+    return logs
 
 
 def _mirror(beginning: NDArray[np.float32]) -> NDArray[np.float32]:
