@@ -49,6 +49,12 @@ class Speech:
     recording: Sounding
     options: VadOptions | None = None
 
+    @classmethod
+    def unheard(cls, recording: Sounding, samples: int) -> Speech:
+        """A recording of that many samples without voice activity detection: all of it is kept."""
+        timeline = Timeline.identity(samples)
+        return cls(samples / SAMPLE_RATE, samples, None, None, timeline, recording)
+
     def speech_seconds(self, start: float, end: float) -> float:
         """Seconds of speech from `start` to `end`, pauses of 250 ms left out; 0.0 without spans."""
         return self._until(end) - self._until(start) if end > start else 0.0
@@ -113,16 +119,17 @@ def survey(
         if detector is not None:
             heard.append(detector.push(block))
             peak = max(peak, float(np.abs(block).max(initial=0.0)))
-    probabilities, spans, timeline = None, None, Timeline.identity(samples)
-    if vad is not None and detector is not None:
-        probabilities = np.concatenate([*heard, detector.finish()])
-        if FAINTEST <= peak < FAINT or peak > LOUD:
-            again = source.blocks() if held is None else iter(held)
-            probabilities = _amplified(again, np.float32(GOOD / peak), check)
-        vad = _for_length(vad, samples)
-        if not keep_all:
-            spans = speech_spans(probabilities, samples, vad)
-            timeline = Timeline(_on_grid(pad_spans(spans, samples, vad), samples), samples)
+    spans, timeline = None, Timeline.identity(samples)
+    if vad is None or detector is None:
+        return Speech.unheard(_kept(source, held, timeline), samples)
+    probabilities = np.concatenate([*heard, detector.finish()])
+    if FAINTEST <= peak < FAINT or peak > LOUD:
+        again = source.blocks() if held is None else iter(held)
+        probabilities = _amplified(again, np.float32(GOOD / peak), check)
+    vad = _for_length(vad, samples)
+    if not keep_all:
+        spans = speech_spans(probabilities, samples, vad)
+        timeline = Timeline(_on_grid(pad_spans(spans, samples, vad), samples), samples)
     return Speech(
         duration=samples / SAMPLE_RATE,
         samples=samples,

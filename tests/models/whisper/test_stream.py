@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import io
 import wave
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from itertools import pairwise
 from typing import Any
@@ -14,6 +14,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from oscine.audio.io import Source
 from oscine.audio.speech import Speech
 from oscine.audio.timeline import Held, Timeline
 from oscine.audio.vad import Span, VadOptions
@@ -23,7 +24,7 @@ from oscine.models.whisper import stream as stream_module
 from oscine.models.whisper.pipeline import Whisper
 from oscine.models.whisper.sequences import Alignment
 from oscine.models.whisper.stream import restored
-from oscine.types import Coverage, Segment, Word
+from oscine.types import Coverage, Samples, Segment, Word
 
 Scripted = Callable[..., Whisper]
 RATE = 16000
@@ -138,6 +139,25 @@ def looking_at(seconds: list[float]) -> Callable[..., Alignment]:
         return Alignment(weights, np.full(len(prompt) - 1, 0.9, np.float32))
 
     return align
+
+
+def test_without_voice_activity_detection_a_recording_is_read_once(
+    scripted: Scripted, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    readings = []
+    blocks = Source.blocks
+
+    def counted(self: Source, rate: int = RATE) -> Iterator[Samples]:
+        readings.append(rate)
+        return blocks(self, rate)
+
+    monkeypatch.setattr(Source, "blocks", counted)
+    monkeypatch.setattr(stream_module, "available", lambda: False)
+    model = scripted((0.0, " a", 0.8), (0.0, " b", 0.8))
+    result = model.transcribe(sound(2.0), vad_filter=False)
+    assert result.text == " a b"
+    assert result.duration == 2.0
+    assert len(readings) == 1
 
 
 def test_only_speech_is_decoded_and_times_are_the_recordings(

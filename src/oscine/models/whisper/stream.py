@@ -10,7 +10,7 @@ from time import perf_counter
 from oscine.audio.io import Source
 from oscine.audio.mel import FRAMES_PER_SECOND
 from oscine.audio.silero import available
-from oscine.audio.speech import survey
+from oscine.audio.speech import Speech, survey
 from oscine.audio.timeline import Timeline
 from oscine.audio.vad import VadOptions
 from oscine.audio.windows import Features
@@ -67,11 +67,16 @@ class Stream(Transcription):
         vad, keep_all = vad_options(self._options), False
         if vad is None and self._options.batched and available():
             vad, keep_all = VadOptions(), True  # only to cut windows at pauses
-        speech = survey(source, vad=vad, keep_all=keep_all, check=self._check)
         config = self._text.config
-        features = Features(
-            speech.recording, config.n_mels, config.window_frames, check=self._check
+        front_end = partial(
+            Features, n_mels=config.n_mels, window_frames=config.window_frames, check=self._check
         )
+        if vad is None:  # one reading is enough
+            features = front_end(source)
+            speech = Speech.unheard(source, features.samples)
+        else:
+            speech = survey(source, vad=vad, keep_all=keep_all, check=self._check)
+            features = front_end(speech.recording)
         self._listened(speech, channel, started)
         decoder = WindowDecoder(self._text, self._options, self._requests, speech, features)
         ranges = self._ranges(speech, decoder.frames, channel)
