@@ -63,16 +63,22 @@ def encoded(given: EncoderInput) -> int:
 
 
 class Device:
-    """The part of a backend that the engine uses; `lose_after` submits it is lost."""
+    """The part of a backend that the engine uses.
+
+    After `lose_after` submits it is lost; those that `faults` numbers raise what it has for them.
+    """
 
     name = "counting"
 
     def __init__(self, runs_ahead: bool, lose_after: int | None = None) -> None:
         self.runs_ahead, self.lose_after = runs_ahead, lose_after
         self.submits = 0
+        self.faults: dict[int, BaseException] = {}
 
     def submit(self) -> None:
         self.submits += 1
+        if self.submits in self.faults:
+            raise self.faults[self.submits]
         if self.lose_after is not None and self.submits > self.lose_after:
             raise DeviceLostError(self.name, "a test")
 
@@ -146,6 +152,7 @@ class Counting:
 
     def stop(self, rows: Iterable[int]) -> None:
         for row in rows:
+            self.runner.device_.submit()
             self.rows["done"][row] = 1
 
     def collect(self, looks: list[Look], arrays: Arrays) -> Iterator[Seat]:

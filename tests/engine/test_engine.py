@@ -210,6 +210,44 @@ def test_with_one_bucket_nothing_is_computed_in_other_company(
     assert sizes <= {("encode", 1), ("start", 1), *steps}
 
 
+FAULTS = [
+    DeviceLostError("counting", "a test"),
+    DeviceMemoryError("counting", "a test"),
+    OscineError("broken"),
+    SystemExit(1),  # as a probe may raise
+]
+
+
+@settings(max_examples=250, deadline=None)
+@given(arrivals(), st.sampled_from(FAULTS), st.integers(1, 60), st.integers(0, 3), st.data())
+def test_a_fault_at_any_moment_leaves_no_caller_waiting_and_nothing_behind(
+    plan: list[tuple[int, Sequence[int]]],
+    fault: BaseException,
+    first: int,
+    more: int,
+    data: st.DataObject,
+) -> None:
+    """Also where what the fault sets in motion fails in turn, such as stopping the rows."""
+    victims = data.draw(st.lists(st.sampled_from([s for _, s in plan]), max_size=2))
+    turns = {data.draw(st.integers(0, 20)): victim for victim in victims}
+    engine = ByHand(Runner(), rebuild=Runner, most_slots=6)
+    device = engine.runner.device_
+    second = data.draw(st.sampled_from(FAULTS[:3]))
+    device.faults = {first: fault} | {first + 1 + number: second for number in range(more)}
+    play(engine, plan, turns)
+    for _, sequence in plan:
+        assert sequence.done()
+        if sequence not in turns.values() and sequence.exception() is None:
+            assert sequence.result() == sequence.alone()  # type: ignore[attr-defined]
+        elif sequence not in turns.values():
+            assert type(sequence.exception()) in (type(fault), type(second), DeviceLostError)
+    device.faults.clear()
+    after = [engine.submit(Count(number, 9, audio(number), 2)) for number in range(3)]
+    engine.until_idle()
+    assert [each.result() for each in after] == [each.alone() for each in after]  # type: ignore[attr-defined]
+    check_flat(engine)
+
+
 def test_less_room_than_one_sequence_needs_is_its_error_alone() -> None:
     engine = ByHand(Runner(room=2))
     wide, narrow = Count(1, 5, rows=3), Count(2, 5)

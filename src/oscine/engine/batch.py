@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 
 from oscine.engine.runner import Delivers, Lane, Look, Seat, Wait
+from oscine.errors import DeviceLostError
 from oscine.ops import Backend
 
 
@@ -163,5 +164,15 @@ class Batch:
     def drop(self, seat: Seat) -> None:
         """Likewise, of a sequence that has not ended: its rows are marked as done."""
         self.free(seat)
-        if self.lane.burst:
-            self.lane.stop(range(seat.row, seat.row + self.lane.width))
+        self.stop(range(seat.row, seat.row + self.lane.width))
+
+    def stop(self, rows: Iterable[int]) -> None:
+        """Mark rows as done. Raises DeviceLostError where that fails, as others take their slots."""
+        if not self.lane.burst:
+            return
+        try:
+            self.lane.stop(rows)
+        except DeviceLostError:
+            raise
+        except Exception as error:
+            raise DeviceLostError(self.backend.name, f"its rows do not stop: {error}") from error

@@ -9,7 +9,7 @@ from __future__ import annotations
 import logging
 import os
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from contextvars import Context
 from threading import Lock
 from typing import Any, Generic, TypeVar
@@ -69,6 +69,7 @@ class Engine(Generic[R]):
         self._unwanted = False  # a sequence was cancelled since the last turn
         self._slots, self._cache = Slots(0), EncoderCache(0)
         self._batches: dict[Any, Batch] = {}
+        self._seats: dict[Seat, None] = {}  # of all that has left the queue and has not ended
         self._context: Context | None = None  # of a caller that looks into the network
         self._driver: Driver = driver_of(runner.device)
         engines.add(self)
@@ -147,15 +148,18 @@ class Engine(Generic[R]):
     def turn(self) -> None:
         """Admit, submit a burst of every batch, read what the burst before left."""
         try:
-            self._drop_unwanted()
-            self._admit()
-            self._within(self._advance)
-            if not any(batch.busy for batch in self._batches.values()):
-                self._context = None
+            try:
+                self._drop_unwanted()
+                self._admit()
+                self._within(self._advance)
+                if not any(batch.busy for batch in self._batches.values()):
+                    self._context = None
+            except DeviceLostError:
+                raise
+            except BaseException as error:  # a fault of the engine's own: no caller waits for ever
+                self._end_all(error)
         except DeviceLostError as lost:
             self._recover(lost)
-        except BaseException as error:  # a fault of the engine's own: no caller may wait for ever
-            self._end_all(error)
 
     def _within(self, work: Callable[..., None], *given: Any) -> None:
         """Run work in the context of a caller that looks into the network, if one does."""
@@ -175,24 +179,29 @@ class Engine(Generic[R]):
                 raise
             except DeviceMemoryError as problem:
                 self._retreat(self._take_out(key), problem)
-            except Exception as error:
-                self._fail(key, error)
+            except BaseException as error:  # as a probe may raise, which is one caller's
+                for seat in self._take_out(key):
+                    seat.sequence.fail(error)
+                    self._leave(seat)
 
     def _step(self, batch: Batch, steps: int) -> None:
         """One burst of a batch, and what the one before has left."""
         started = time.perf_counter()
         seats = batch.seats
-        ahead = self.runner.backend.runs_ahead
         ended: list[Seat] = []
-        if batch.fresh:  # what the first look gives, such as a voice's first sound, goes first
-            ended += batch.poll(0)
-            ended += batch.deliver()
-        batch.advance(steps)
-        ended += batch.deliver()
-        ended += batch.poll(1 if ahead and batch.seats else 0)
-        for seat in ended:
+        for seat in self._ends(batch, steps):
             self._leave(seat)
+            ended.append(seat)
         self._clock(batch.lane.stage, started, [*seats, *(s for s in ended if s not in seats)])
+
+    def _ends(self, batch: Batch, steps: int) -> Iterator[Seat]:
+        """Seats as they end, each before what comes after it may fail."""
+        if batch.fresh:  # what the first look gives, such as a voice's first sound, goes first
+            yield from batch.poll(0)
+            yield from batch.deliver()
+        batch.advance(steps)
+        yield from batch.deliver()
+        yield from batch.poll(1 if self.runner.backend.runs_ahead and batch.seats else 0)
 
     def _clock(self, stage: str, started: float, seats: list[Seat]) -> None:
         """Book the time since `started`, in equal shares to the sequences it was for."""
@@ -229,11 +238,7 @@ class Engine(Generic[R]):
         """Give waiting sequences slots, in order; encode and start them together."""
         picked: list[Seat] = []
         missing: list[Seat] = []
-        try:
-            self._pick(picked, missing)
-        except DeviceLostError:
-            self._requeue(picked)
-            raise
+        self._pick(picked, missing)
         if picked:
             self._within(self._start, picked, missing)
 
@@ -256,6 +261,7 @@ class Engine(Generic[R]):
                 break
             with self._lock:
                 self._queue.take(sequence)
+            self._seats[seat] = None
             if not sequence.begin():
                 sequence.fail(cancelled())
                 self._leave(seat)
@@ -346,14 +352,13 @@ class Engine(Generic[R]):
                 batch.start(together)
                 self._clock(batch.lane.stage, started, together)
         except DeviceLostError:
-            self._requeue(seats)
             raise
         except DeviceMemoryError as problem:
             self._retreat(seats, problem)
-        except Exception as error:
+        except BaseException as error:  # as above
             for seat in seats:
-                self._abandon(seat)
                 seat.sequence.fail(error)
+            self._abandon(seats)
 
     def _encode(self, seats: list[Seat]) -> None:
         """Inputs of one kind side by side."""
@@ -388,7 +393,6 @@ class Engine(Generic[R]):
             work = call.work
             result = context.run(work, self.runner) if context else work(self.runner)
         except DeviceLostError:
-            self._again(call)
             raise
         except BaseException as error:
             call.fail(error)
@@ -401,48 +405,55 @@ class Engine(Generic[R]):
 
     def _leave(self, seat: Seat) -> None:
         """Its slots and its place can be another's."""
+        del self._seats[seat]
         self._slots.give_back(seat.slots)
         if seat.place is not None:
             self._cache.unpin(seat.place)
 
-    def _abandon(self, seat: Seat) -> None:
-        """Take a sequence out whose start failed."""
-        for batch in self._batches.values():
-            if seat in batch.places:
-                batch.drop(seat)
-        if seat.place is not None:
-            self._cache.forget(seat.place)
-        seat.over = True
-        self._leave(seat)
+    def _abandon(self, seats: list[Seat]) -> None:
+        """Take sequences out whose start failed: all, or none where their rows do not stop."""
+        for seat in seats:
+            for batch in self._batches.values():
+                if seat in batch.places:
+                    batch.drop(seat)
+        for seat in seats:
+            if seat.place is not None:
+                self._cache.forget(seat.place)
+            seat.over = True
+            self._leave(seat)
 
     def _take_out(self, key: Any) -> list[Seat]:
         """All sequences of a batch that cannot go on."""
-        batch = self._batches.pop(key)
+        batch = self._batches[key]
         seats = batch.all_seats()
         for seat in seats:
             batch.drop(seat)
+        del self._batches[key]
         return seats
 
     def _end_all(self, error: BaseException) -> None:
-        """End everything that runs or waits."""
-        for key in list(self._batches):
-            self._fail(key, error)
-        self._slots, self._cache, self._context = Slots(0), EncoderCache(0), None
+        """End everything that runs or waits. Raises DeviceLostError where its rows do not stop."""
+        batches, running = list(self._batches.values()), self._forget_running()
         with self._lock:
             waiting, self._queue = list(self._queue), Queue()
-        for sequence in waiting:
+        for sequence in [*(seat.sequence for seat in running), *waiting]:
             sequence.fail(error)
+        for batch in batches:
+            batch.stop(range(len(batch.places) * batch.lane.width))
 
-    def _fail(self, key: Any, error: BaseException) -> None:
-        """A batch cannot go on: its sequences end with the error."""
-        for seat in self._take_out(key):
-            self._leave(seat)
-            seat.sequence.fail(error)
+    def _forget_running(self) -> list[Seat]:
+        """The seats of all that runs; the engine is as if nothing did."""
+        seats = list(self._seats)
+        for seat in seats:
+            seat.over = True
+        self._batches.clear()
+        self._seats.clear()
+        self._slots, self._cache, self._context = Slots(0), EncoderCache(0), None
+        return seats
 
     def _retreat(self, seats: list[Seat], problem: DeviceMemoryError) -> None:
         """Start fewer side by side where memory has run out, again from their prompts."""
-        for seat in seats:
-            self._abandon(seat)
+        self._abandon(seats)
         if len(seats) == 1 and not self.running:
             seats[0].sequence.fail(problem)
             return
@@ -450,11 +461,6 @@ class Engine(Generic[R]):
         log.warning("%s; going on with %d side by side", problem, self.most_slots)
         for seat in reversed(seats):
             self._again(seat.sequence, lost=False)
-
-    def _requeue(self, seats: list[Seat]) -> None:
-        for seat in reversed(seats):
-            seat.over = True
-            self._again(seat.sequence)
 
     def _again(self, sequence: Sequence[Any], *, lost: bool = True) -> None:
         """Have a sequence wait at the head of its caller's, to begin from its prompt."""
@@ -465,10 +471,8 @@ class Engine(Generic[R]):
 
     def _recover(self, lost: DeviceLostError) -> None:
         """Another device, and on it all that was running, from the prompts."""
-        seats = [seat for batch in self._batches.values() for seat in batch.all_seats()]
-        self._batches.clear()
-        self._slots, self._cache, self._context = Slots(0), EncoderCache(0), None
-        self._requeue(seats)
+        for seat in reversed(self._forget_running()):
+            self._again(seat.sequence)
         problem: Exception | None = lost
         if self._rebuild is not None:
             log.warning("%s; going on from the piece it was at", lost)
