@@ -167,7 +167,7 @@ class Batch:
         self.stop(range(seat.row, seat.row + self.lane.width))
 
     def stop(self, rows: Iterable[int]) -> None:
-        """Mark rows as done. Raises DeviceLostError where that fails, as others take their slots."""
+        """Mark rows as done, or raise DeviceLostError, as others take their slots."""
         if not self.lane.burst:
             return
         try:

@@ -22,6 +22,7 @@ class Turning(Protocol):
     def has_work(self) -> bool: ...
     def turn(self) -> None: ...
     def rest(self) -> None: ...
+    def close(self) -> None: ...
 
 
 class Driver:
@@ -37,14 +38,20 @@ class Driver:
     def wake(self, engine: Turning) -> None:
         """There is work for an engine. Any thread may call it.
 
-        Where no thread can be started, as in a browser, the work is done before it returns.
+        Where no thread can be started, as in a browser, the caller's takes its place until there is
+        no work left. At the end of the process there is no work: what waits is given up.
         """
         with self._changed:
+            if self._closing and self._thread is None:
+                engine.close()
+                return
             self._engines[engine] = None
-            threadless = self._thread is None and not self._closing and not self._start()
+            here = (self._thread is None or not self._thread.is_alive()) and not self._start()
+            if here:
+                self._thread = current_thread()
             self._changed.notify()
-        while threadless and engine.has_work:
-            engine.turn()
+        if here:
+            self._run(0)
 
     def _start(self) -> bool:
         """Whether the thread could be started."""
@@ -52,8 +59,8 @@ class Driver:
         try:
             self._thread.start()
         except RuntimeError:
-            self._thread = None
-        return self._thread is not None
+            return False
+        return True
 
     @property
     def is_current(self) -> bool:
@@ -66,31 +73,43 @@ class Driver:
             self._closing = True
             self._changed.notify()
             thread = self._thread
-        if thread is not None:
+        if thread is not None and thread.is_alive() and thread is not current_thread():
             thread.join(LAST_TURN)
 
-    def _run(self) -> None:
+    def _run(self, patience: float | None = None) -> None:
+        """Take turns until there has been no work for `patience` seconds; None: IDLE."""
         idle: WeakSet[Turning] = WeakSet()
-        while True:
+        try:
+            while engines := self._next(idle, IDLE if patience is None else patience):
+                for engine in engines:
+                    engine.turn()
+                    idle.add(engine)
+                    with self._changed:
+                        if not engine.has_work:
+                            self._engines.pop(engine, None)
+                del engine, engines  # a model that its owner drops goes away
+        finally:
             with self._changed:
-                if not self._engines and not self._closing:
-                    self._changed.wait(IDLE)
-                if self._closing or not self._engines:
-                    break
-                engines = list(self._engines)
-            for engine in engines:
-                engine.turn()
-                idle.add(engine)
-                with self._changed:
-                    if not engine.has_work:
-                        self._engines.pop(engine, None)
-            del engine, engines  # a model that its owner drops goes away
+                if self.is_current:  # it was interrupted
+                    self._thread = None
+
+    def _next(self, idle: WeakSet[Turning], patience: float) -> list[Turning]:
+        """The engines that have work; none where this thread is the device's no longer."""
         with self._changed:
-            for engine in () if self._closing else list(idle):
-                engine.rest()
-            self._thread = None
+            if not self.is_current:  # its start was interrupted, and another was started
+                return []
+            if not self._engines and not self._closing and patience:
+                self._changed.wait(patience)
             if self._engines and not self._closing:
-                self._start()
+                return list(self._engines)
+            self._thread = None
+            if self._closing:
+                for engine in self._engines:
+                    engine.close()
+            elif patience:
+                for engine in list(idle):
+                    engine.rest()
+            return []
 
 
 _drivers: dict[str, Driver] = {}

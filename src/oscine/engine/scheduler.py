@@ -10,6 +10,7 @@ import logging
 import os
 import time
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from contextvars import Context
 from threading import Lock
 from typing import Any, Generic, TypeVar
@@ -23,6 +24,7 @@ from oscine.engine.sequence import Call, Caller, Sequence, cancelled
 from oscine.engine.slots import EncoderCache, Slots
 from oscine.errors import (
     BusyError,
+    Cancelled,
     DeadlineError,
     DeviceError,
     DeviceLostError,
@@ -496,7 +498,13 @@ class Engine(Generic[R]):
             return
         self._batches.clear()
         self._slots, self._cache = Slots(0), EncoderCache(0)
-        self.runner.release(1, 1)
+        with suppress(DeviceError):  # of a lost device, which the next turn finds
+            self.runner.release(1, 1)
+
+    def close(self) -> None:
+        """The process ends: so does what is under way."""
+        self._batches.clear()  # rows that nothing steps any more need not be stopped
+        self._end_all(Cancelled("the program ends"))
 
     def after_fork(self) -> None:
         """In a forked child: what was under way is the parent's, whose threads are not here."""
