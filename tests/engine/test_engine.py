@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import gc
-import os
 import threading
 import time
 from collections.abc import Iterator
@@ -20,7 +19,6 @@ from oscine.errors import (
     BusyError,
     Cancelled,
     DeadlineError,
-    DeviceError,
     DeviceLostError,
     DeviceMemoryError,
     OscineError,
@@ -530,26 +528,6 @@ def test_an_error_of_a_step_ends_its_batch_and_the_engine_goes_on(
     monkeypatch.undo()
     again = engine.submit(Count(1, 5))
     assert again.wait() == again.alone()  # type: ignore[attr-defined]
-
-
-@pytest.mark.skipif(not hasattr(os, "fork"), reason="no fork here")
-@pytest.mark.filterwarnings("ignore:.*fork.*:DeprecationWarning")
-def test_a_forked_child_has_an_engine_of_its_own(engine: Engine[Runner]) -> None:
-    engine.runner.backend.runs_ahead = False  # as NumPy
-    under_way = engine.submit(Count(7, 10**9))
-    engine.submit(Count(1, 5)).wait()
-    child = os.fork()
-    if child == 0:
-        good = 0
-        try:
-            with pytest.raises(DeviceError, match="forked"):
-                under_way.wait()
-            sequence = Count(3, 9)
-            good = engine.submit(sequence).wait() == sequence.alone()
-        finally:
-            os._exit(0 if good else 1)
-    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
-    under_way.cancel()
 
 
 def test_idle_engines_give_memory_back_and_go_away(monkeypatch: pytest.MonkeyPatch) -> None:

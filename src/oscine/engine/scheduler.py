@@ -12,7 +12,7 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import suppress
 from contextvars import Context
-from threading import Lock
+from threading import RLock
 from typing import Any, Generic, TypeVar
 from weakref import WeakSet
 
@@ -66,7 +66,7 @@ class Engine(Generic[R]):
         self.most_slots, self.most_waiting = most_slots, most_waiting
         self.pinned: int | None = None
         self.occupancy = Occupancy()
-        self._lock = Lock()  # of what callers and the device's thread both touch: the queue
+        self._lock = RLock()  # of what callers and the device's thread both touch: the queue
         self._queue = Queue()
         self._unwanted = False  # a sequence was cancelled since the last turn
         self._slots, self._cache = Slots(0), EncoderCache(0)
@@ -508,18 +508,13 @@ class Engine(Generic[R]):
 
     def after_fork(self) -> None:
         """In a forked child: what was under way is the parent's, whose threads are not here."""
-        problem = DeviceError("this process was forked while the model was at work")
-        batches, waiting = list(self._batches.values()), list(self._queue)
-        self._lock, self._queue, self._batches = Lock(), Queue(), {}
-        self._slots, self._cache, self._context = Slots(0), EncoderCache(0), None
+        self._lock = RLock()
         self._driver = driver_of(self.runner.device)
-        for batch in batches:
-            for seat in batch.all_seats():
-                if not self.runner.backend.runs_ahead:  # a GPU is not to be touched here
-                    batch.drop(seat)
-                seat.sequence.fail(problem)
-        for sequence in waiting:
-            sequence.fail(problem)
+        for sequence in [*(seat.sequence for seat in self._seats), *self._queue]:
+            sequence.after_fork()
+        if self._batches and self.runner.backend.runs_ahead:
+            self._batches.clear()  # a GPU is not to be touched here
+        self._end_all(DeviceError("this process was forked while the model was at work"))
 
 
 engines: WeakSet[Engine[Any]] = WeakSet()

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterator
-from concurrent.futures import Future
+from concurrent.futures import Future, InvalidStateError
+from contextlib import suppress
 from contextvars import Context, copy_context
 from enum import IntEnum
 from queue import Empty, SimpleQueue
+from threading import Condition
 from typing import Any, Generic, TypeVar
 
 import numpy as np
@@ -103,8 +105,8 @@ class Sequence(Future[T]):
                 try:
                     return self.result(POLL)
                 except TimeoutError:
-                    if self.done():
-                        raise
+                    if self.done():  # with this error, or since
+                        return self.result()
         except BaseException:
             self.cancel()
             raise
@@ -124,13 +126,17 @@ class Sequence(Future[T]):
 
     def finish(self, result: T) -> None:
         """The engine's: it has ended."""
-        if not self.done():
+        with suppress(InvalidStateError):  # its caller has given it up
             self.set_result(result)
 
     def fail(self, error: BaseException) -> None:
         """The engine's: it has ended with an error."""
-        if not self.done():
+        with suppress(InvalidStateError):  # likewise, which can be at any moment
             self.set_exception(error)
+
+    def after_fork(self) -> None:
+        """In a forked child: whoever held its lock, or waits for it, is the parent's."""
+        self._condition, self._waiters = Condition(), []
 
     def restart(self) -> None:
         """The engine's: it begins again from its prompt, on another device."""
