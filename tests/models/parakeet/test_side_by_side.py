@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import threading
 from dataclasses import dataclass
 from pathlib import Path
@@ -327,3 +328,33 @@ def test_eight_threads_share_one_model(tdt: Parakeet) -> None:
         assert set(one.timings) == set(expected.timings)
     assert tdt.engine.occupancy.most > 1
     assert tdt.engine.occupancy.shared > shared
+
+
+@pytest.mark.parametrize("failing", range(1, 9))
+def test_what_memory_ended_under_is_made_again(failing: int) -> None:
+    """Each allocation and each plan of a chunk fails once; the next chunk does not notice."""
+
+    def frames(model: Any, seconds: int) -> Any:
+        features = np.random.default_rng(seconds).standard_normal((100 * seconds, 128))
+        mel = features[:, : model.runner.config.n_mels].astype(np.float32)
+        return model.engine.call(lambda runner: runner.encoded(EncoderInput(mel)).copy())
+
+    expected = frames(oscine.load(GOLDENS / "parakeet_tdt", device="cpu"), 8)
+    model: Any = oscine.load(GOLDENS / "parakeet_tdt", device="cpu")
+    backend, count = model.runner.backend, 0
+
+    def once(make: Any) -> Any:
+        def made(*given: Any, **how: Any) -> Any:
+            nonlocal count
+            count += 1
+            if count == failing:
+                raise DeviceMemoryError(backend.name, "a test")
+            return make(*given, **how)
+
+        return made
+
+    backend.zeros, backend.record = once(backend.zeros), once(backend.record)
+    with contextlib.suppress(DeviceMemoryError):
+        frames(model, 8)
+    assert count >= failing
+    assert np.array_equal(frames(model, 8), expected)

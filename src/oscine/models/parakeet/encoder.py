@@ -121,15 +121,19 @@ class Encoder:
         self.backend.release(*self.distances)
         self.distances, self.reach = [], 0
         shape = 2 * reach - 1, self.config.width
-        self.distances = [self.backend.zeros(shape) for _ in range(self.config.layers)]
-        self.reach = reach
+        distances = [self.backend.zeros(shape) for _ in range(self.config.layers)]
 
         def trace() -> None:
             found = model.positions(self.backend, self.w, self.config, reach)
-            for projected, slot in zip(found, self.distances, strict=True):
+            for projected, slot in zip(found, distances, strict=True):
                 self.backend.keep(projected, slot)
 
-        self.backend.record(trace, name="positions").run()
+        try:
+            self.backend.record(trace, name="positions").run()
+        except DeviceMemoryError:
+            self.backend.release(*distances)
+            raise
+        self.distances, self.reach = distances, reach  # not before they are what they say
 
 
 class Pass:
