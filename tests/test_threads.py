@@ -7,7 +7,7 @@ import signal
 import subprocess
 import sys
 from collections.abc import Iterator
-from threading import Barrier
+from threading import Barrier, Thread
 from threading import enumerate as enumerate_threads
 from types import SimpleNamespace
 
@@ -85,20 +85,44 @@ def test_the_result_does_not_hang_on_the_number_of_threads() -> None:
         assert np.array_equal(attended, results[0][1])
 
 
-def test_blas_has_its_threads_back_afterwards() -> None:
-    def counts() -> list[int]:
-        return [library["num_threads"] for library in threads._libraries().info()]
+def blas_threads() -> list[int]:
+    return [library["num_threads"] for library in threads._libraries().info()]
 
-    before = counts()
+
+def test_blas_has_its_threads_back_afterwards() -> None:
+    before = blas_threads()
     with threads.single_threaded_blas():
-        assert set(counts()) <= {1}
-    assert counts() == before
+        assert set(blas_threads()) <= {1}
+    assert blas_threads() == before
+
+
+def test_blas_is_limited_in_one_thread_after_another() -> None:
+    """The program's own thread finds the speech, and then the engine's computes."""
+    inside: list[int] = []
+
+    def compute() -> None:
+        with threads.single_threaded_blas():
+            inside.extend(blas_threads())
+
+    limit = threads._libraries().limit(limits=2, user_api="blas")
+    try:
+        with threads.single_threaded_blas():
+            pass
+        before = blas_threads()
+        thread = Thread(target=compute)
+        thread.start()
+        thread.join()
+        assert set(inside) <= {1}
+        assert blas_threads() == before
+    finally:
+        limit.restore_original_limits()
 
 
 class Libraries:
     """A BLAS of three threads, as threadpoolctl sets them."""
 
     threads = 3
+    lib_controllers = ()
 
     def limit(self, limits: int, user_api: str) -> SimpleNamespace:
         before, self.threads = self.threads, limits

@@ -159,6 +159,14 @@ def _libraries() -> Any:
     return ThreadpoolController()
 
 
+def _let_any_thread_limit(libraries: Any) -> None:
+    """threadpoolctl 3.8 takes limits of OpenBLAS only from the thread that set the first one, and
+    passes over all others without a word: the thread of an engine would compute on all cores."""
+    for library in libraries.lib_controllers:
+        if hasattr(library, "clear_controlling_thread"):  # not in older versions
+            library.clear_controlling_thread(force=True)
+
+
 class _OneThread:
     """The limit, which goes for the whole process: the first that enters sets it, and the last that
     leaves lifts it, whichever threads they are in."""
@@ -171,6 +179,7 @@ class _OneThread:
         libraries = _libraries()
         with self._lock:
             if not self._inside and libraries is not None:
+                _let_any_thread_limit(libraries)
                 self._limit = libraries.limit(limits=1, user_api="blas")
             self._inside += 1
 
@@ -182,7 +191,9 @@ class _OneThread:
 
     def _lift(self) -> None:
         if self._limit is not None:
+            _let_any_thread_limit(_libraries())
             self._limit.restore_original_limits()
+            _let_any_thread_limit(_libraries())
             self._limit = None
 
     def after_fork(self) -> None:
