@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 
 import oscine
 from oscine.audio.io import decode
+from oscine.engine.sequence import Caller, Priority
 from oscine.errors import UsageError
 from oscine.models import agreement
 from oscine.models.agreement import agreed, listen, without_repetition
@@ -157,6 +158,25 @@ def test_whisper_listens(weights: dict[str, Path]) -> None:
     assert sum(bool(update.final) for update in updates) > 1
     with pytest.raises(UsageError, match="clip_timestamps does not go with listening"):
         model.listen([], clip_timestamps="1")
+
+
+@pytest.mark.weights
+def test_live_audio_comes_before_recordings(
+    weights: dict[str, Path], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    model = oscine.load(weights["tiny.en"], device="cpu")
+    submit, priorities = model.engine.submit, set()
+
+    def submitted(sequence: Any, caller: Caller) -> Any:
+        priorities.add(caller.priority)
+        return submit(sequence, caller)
+
+    monkeypatch.setattr(model.engine, "submit", submitted)
+    samples = decode(EXAMPLES / "spoken.wav").samples[:32_000]
+    assert [w for update in model.listen([samples], latency=4.0) for w in update.final]
+    assert priorities == {Priority.LIVE}
+    model.transcribe(samples)
+    assert priorities == {Priority.LIVE, Priority.INTERACTIVE}
 
 
 @pytest.mark.weights

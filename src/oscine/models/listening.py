@@ -10,7 +10,7 @@ import numpy as np
 
 from oscine.audio.io import open_source
 from oscine.errors import UsageError
-from oscine.models.transcription import Transcriber
+from oscine.models.transcription import Transcriber, finished
 from oscine.types import Samples, Transcript, Update
 
 
@@ -76,4 +76,6 @@ class Stepwise:
         """As the model's, of samples [n] at 16 kHz."""
         source = open_source(audio, name="live audio")
         source.quiet = True
-        return self.model.transcribe(source, **options)
+        stream = self.model.stream(source, **options)
+        stream.go_first()
+        return finished(stream)

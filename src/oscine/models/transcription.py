@@ -94,6 +94,10 @@ class Transcription(Iterator[Segment]):
         """It is one of many, for which nobody waits: callers of one recording come before it."""
         self._caller.priority = Priority.BULK
 
+    def go_first(self) -> None:
+        """It is of live audio, for which callers of recordings wait."""
+        self._caller.priority = Priority.LIVE
+
     def __next__(self) -> Segment:
         segment = next(found for found in self._items() if found is not None)
         segment = replace(segment, id=len(self._done))
