@@ -99,14 +99,14 @@ BATCHED: Mapping[str, Any] = {
 RENAMED = {"log_prob_threshold": "logprob_threshold", "max_new_tokens": "sample_len"}
 #: What is refused: of WhisperModel, of transcribe, of download_model, of attributes.
 REFUSED_OF_MODEL = {
-    "num_workers": "one device does one piece of work at a time; leave it out",
+    "num_workers": "calls from any number of threads share the device; leave it out",
     "download_root": "set the environment variable OSCINE_HOME to the folder of models",
     "files": "give the path of a folder or file that holds the model",
     "revision": "the newest is fetched; give the path of a copy of another",
     "use_auth_token": "set the environment variable HF_TOKEN, or run `hf auth login`",
     "flash_attention": "oscine has kernels of its own; leave it out",
     "tensor_parallel": "oscine runs a model on one device; leave it out",
-    "max_queued_batches": "nothing is queued; leave it out",
+    "max_queued_batches": "any number of calls may wait for the device; leave it out",
 }
 REFUSED = {
     "chunk_length": "a window is as long as the model's, 30 s; leave it out",
