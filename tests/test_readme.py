@@ -80,7 +80,7 @@ def test_python_blocks_print_what_stands_below_them(
 ) -> None:
     monkeypatch.chdir(ROOT)
     names: dict[str, Any] = {}
-    assert len(PYTHON) == 6
+    assert len(PYTHON) == 7
     for code, printed in PYTHON:
         exec(compile(code, "README.md", "exec"), names)
         assert capsys.readouterr().out == printed

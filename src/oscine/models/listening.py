@@ -10,7 +10,7 @@ import numpy as np
 
 from oscine.audio.io import open_source
 from oscine.errors import UsageError
-from oscine.models.transcription import Transcriber, finished
+from oscine.models.transcription import Transcription, finished
 from oscine.types import Samples, Transcript, Update
 
 
@@ -69,13 +69,14 @@ class Stepwise:
     silence is the usual state, so it is said of none.
     """
 
-    def __init__(self, model: Transcriber[Any]) -> None:
-        self.model = model
+    def __init__(self, stream: Callable[..., Transcription]) -> None:
+        """`stream`: the model's."""
+        self.stream = stream
 
     def transcribe(self, audio: Samples, **options: Any) -> Transcript:
-        """As the model's, of samples [n] at 16 kHz."""
+        """As the model's, of samples [n] at 16 kHz, before callers of recordings."""
         source = open_source(audio, name="live audio")
         source.quiet = True
-        stream = self.model.stream(source, **options)
+        stream = self.stream(source, **options)
         stream.go_first()
         return finished(stream)

@@ -101,7 +101,7 @@ class Whisper(Transcriber[WhisperRunner]):
         if vad_options(checked) is None:
             options["vad_filter"] = False  # where that is not our choice, it is told once
         cancelled = asked_to_stop(cancel)
-        return agreement.listen(Stepwise(self), pieces, latency, cancelled, options)
+        return agreement.listen(Stepwise(self.stream), pieces, latency, cancelled, options)
 
     def detect_language(
         self, audio: SourceLike, segments: int = 4, threshold: float | None = 0.5
