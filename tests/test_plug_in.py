@@ -325,7 +325,7 @@ def test_contributing_names_what_the_family_is_made_of() -> None:
     network = (PLUG_INS / "tone_family" / "network.py").read_text("utf-8")
     for name in ("FAMILY = Family(", "matches", "is_complete"):
         assert name in steps and name in record
-    assert "NETWORK = Network(load_weights, engine, model)" in steps
+    assert "NETWORK = Network(load_weights, runner, model)" in steps
     for name in ("NETWORK = Network(load_weights, ", "Transcriber", "Transcription", "engine.call"):
         assert name in network and name.partition("(")[0] in steps
     assert registry.GROUP in steps and "registry.BUILT_IN" in steps and "oscine.register" in steps

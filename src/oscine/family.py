@@ -99,14 +99,14 @@ class Network(Generic[Weights, Held]):
     Args:
         load_weights: (checkpoint, dtype) -> weights, checked against the configuration. `dtype` is
             "auto", "f32" or "f16", for the matrices. Raises CheckpointError.
-        engine: (weights, backend, like) -> what runs the network on a device; `like` is the engine
+        runner: (weights, backend, like) -> what runs the network on a device; `like` is the runner
             that it takes the place of, None at first. Raises DeviceError.
-        model: (engine, weights, opened) -> the public model, a models.resident.Model. It should
+        model: (runner, weights, opened) -> the public model, a models.resident.Model. It should
             not keep the weights: a second copy would stay in memory.
     """
 
     load_weights: Callable[[Checkpoint, str], Weights]
-    engine: Callable[[Weights, Backend, Held | None], Held]
+    runner: Callable[[Weights, Backend, Held | None], Held]
     model: Callable[[Held, Weights, Opened[Held]], Any]
 
 

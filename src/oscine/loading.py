@@ -80,7 +80,7 @@ def load_path(
     network = registry.network_of(family)
     with registry.guarded(family, f"load {path}"):
         weights = network.load_weights(checkpoint, dtype)
-        engine = build(lambda chosen: network.engine(weights, chosen, None), backend, device)
+        engine = build(lambda chosen: network.runner(weights, chosen, None), backend, device)
         rebuild = EngineFactory(network, lasting(path), dtype, device, engine)
         model = network.model(engine, weights, Opened(given, name, offline, rebuild))
         if not isinstance(model, Model):
@@ -127,11 +127,11 @@ class EngineFactory(Generic[Weights, Held]):
         weights = self.network.load_weights(read_checkpoint(self.path), self.dtype)
         try:
             self.engine = build(
-                lambda chosen: self.network.engine(weights, chosen, lost),
+                lambda chosen: self.network.runner(weights, chosen, lost),
                 reopen(lost.device, self.device),
                 self.device,
             )
         except DeviceError as problem:
             backend = fall_back_to_cpu(lost.device, problem)
-            self.engine = self.network.engine(weights, backend, lost)
+            self.engine = self.network.runner(weights, backend, lost)
         return self.engine

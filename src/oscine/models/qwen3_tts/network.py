@@ -12,7 +12,7 @@ from oscine.ops import Backend
 from oscine.text.qwen import QwenTokenizer
 
 
-def engine(
+def runner(
     weights: Qwen3TtsWeights, backend: Backend, like: Qwen3TtsRunner | None
 ) -> Qwen3TtsRunner:
     """What runs the network; its memory grows by need. Raises DeviceError."""
@@ -20,7 +20,7 @@ def engine(
 
 
 def model(
-    engine: Qwen3TtsRunner, weights: Qwen3TtsWeights, opened: Opened[Qwen3TtsRunner]
+    runner: Qwen3TtsRunner, weights: Qwen3TtsWeights, opened: Opened[Qwen3TtsRunner]
 ) -> Qwen3Tts:
     """The public model. Raises CheckpointError for a tokenizer of another one."""
     tokenizer = QwenTokenizer.load(weights.folder)
@@ -31,7 +31,7 @@ def model(
             f"{weights.config.text_vocabulary}",
             "fetch the whole folder again",
         )
-    return Qwen3Tts(engine, tokenizer, opened.given, opened.rebuild, saved())
+    return Qwen3Tts(runner, tokenizer, opened.given, opened.rebuild, saved())
 
 
-NETWORK = Network(load_weights, engine, model)
+NETWORK = Network(load_weights, runner, model)
