@@ -14,7 +14,7 @@ Where the tokens of an answer are others than alone, the first difference is pri
 change of the mean log-probability. In batches of another size sums are rounded otherwise, so that
 of two tokens whose logits are equal as far as rounding goes, the other may win: a near tie. The
 logits are not to be seen from here, so the share of answers that differ is held against --ties.
-With --pinned every step is recorded for that many sequences, alone and together.
+With --pinned every step is recorded for that many rows, alone and together.
 
 What is held at the end is compared with what was held after the first rounds, in which plans are
 made; a run of few rounds has nothing to compare. Exit code 1 where an answer is another job's, more
@@ -317,7 +317,8 @@ def main() -> int:
     parser.add_argument("--seed", type=int, default=0)
     options = parser.parse_args()
     model: Any = oscine.load(options.model, options.device)
-    model.engine.pinned = options.pinned
+    if options.pinned:
+        model.engine.pin(options.pinned)
     jobs = make_jobs(model, options.jobs, options.longest, options.seed)
     answers, seconds = alone(model, jobs)
     audio = sum(job.seconds for job in jobs)
