@@ -309,7 +309,8 @@ def test_memory_does_not_grow_with_length(spoken):
             tracemalloc.stop()
 
     peak(4)  # tables and imports
-    assert peak(40) < peak(8) + 1_500_000  # 400 s more are 25 MB of samples, 13 MB of features
+    # 400 s more are 25 MB of samples, 13 MB of features; what threads have under way varies by 2.
+    assert peak(40) < peak(8) + 5_000_000
 
 
 def test_all_may_be_kept_and_windows_still_be_cut_at_pauses() -> None:
