@@ -363,7 +363,7 @@ def test_a_device_is_opened_as_it_was_and_with_the_same_weights(
         types.append(dtype)
         return NETWORK.load_weights(checkpoint, dtype)
 
-    network = Network(load, NETWORK.engine, NETWORK.model)
+    network = Network(load, NETWORK.runner, NETWORK.model)
     model = WhisperRunner(load_weights(GOLDEN), Closing())
     rebuild = EngineFactory(network, GOLDEN, "f16", "gpu:1", model)
     made = rebuild()

@@ -234,7 +234,7 @@ def no_memory() -> Any:
         ({"load_weights": lambda *_: sys.exit(3)}, "(SystemExit: 3)"),
         ({"load_weights": None}, "(TypeError: 'NoneType' object is not callable)"),
         (
-            {"engine": lambda weights, backend, like: weights.nonsense},
+            {"runner": lambda weights, backend, like: weights.nonsense},
             "(AttributeError: 'NoneType'",
         ),
         ({"model": lambda *_: None}, "(TypeError: its model is of type NoneType, not a Model)"),
@@ -244,7 +244,7 @@ def no_memory() -> Any:
 def test_a_family_that_makes_no_model_is_one_line(
     tmp_path: Path, steps: dict[str, Any], told: str
 ) -> None:
-    made = {"load_weights": lambda *_: None, "engine": lambda *_: None, "model": lambda *_: None}
+    made = {"load_weights": lambda *_: None, "runner": lambda *_: None, "model": lambda *_: None}
     oscine.register(family(network=lambda: Network(**(made | steps))))
     folder = write(tmp_path, {"model_type": "new"})
     with pytest.raises(PackageError) as refused:

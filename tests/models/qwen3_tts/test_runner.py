@@ -329,7 +329,7 @@ def test_rows_from_the_host(decoder: Speaking) -> None:
 
 @pytest.fixture(scope="module")
 def gpu_decoder(device: Any) -> Speaking:
-    from oscine.ops.gpu import Gpu
+    from oscine.ops.webgpu import Gpu
 
     return Speaking(WEIGHTS, Gpu(device))
 
