@@ -264,7 +264,8 @@ def breaking(model: Whisper, at: list[float]) -> Any:
     def progress(seconds: float, total: float) -> None:
         if left and seconds >= left[0]:
             left.pop(0)
-            model.runner.backend.device.handle.destroy()  # type: ignore[attr-defined]
+            # In the device's thread: Dawn bears no device destroyed while it submits.
+            model.engine.call(lambda runner: runner.backend.device.handle.destroy())
 
     return progress
 
