@@ -131,7 +131,7 @@ def transcribed(recovers: bool) -> Any:
             done = True
             driver.faulty_driver_lose(1)
 
-    rebuild = model._rebuild
+    rebuild = model.engine._rebuild
     assert rebuild is not None
 
     def repaired() -> Any:
@@ -139,7 +139,7 @@ def transcribed(recovers: bool) -> Any:
         return rebuild()
 
     if recovers:
-        model._rebuild = repaired
+        model.engine._rebuild = repaired
     found = model.transcribe(audio, progress=progress, **OPTIONS)
     return [bool(expected) and found.text == expected, found.device, told]
 
