@@ -17,7 +17,7 @@ LOWEST_TESTS = tests/audio/test_io.py tests/audio/test_wav.py tests/audio/test_c
 	tests/test_formats.py tests/test_hub.py tests/test_threads.py \
 	tests/test_numpy_alone.py tests/cli/test_main.py tests/cli/test_transcribe.py \
 	tests/gpu/test_device.py tests/gpu/test_kernels.py tests/models/whisper/test_decode.py \
-	tests/models/parakeet/test_pipeline.py tests/models/qwen3_tts/test_decode.py
+	tests/models/parakeet/test_pipeline.py tests/models/qwen3_tts/test_runner.py
 
 PY = $(VENV)/bin/python
 GPU = PYTHON=$(PY) tools/with_gpu.sh
