@@ -21,7 +21,6 @@ peak_mb: the highest sum of the sizes of all buffers on the device, weights amon
 from __future__ import annotations
 
 import argparse
-import json
 import statistics
 import sys
 import tempfile
@@ -34,7 +33,7 @@ from typing import Any
 
 import numpy as np
 from device_bytes import Ledger
-from gpu import SIZES, random_weights
+from gpu import SIZES, random_weights, report
 from numpy.typing import NDArray
 
 from oscine.audio.io import open_source
@@ -128,7 +127,7 @@ def random_model(size: str, dtype: str, backend: Backend) -> Whisper:
     """A released size with random weights, as `oscine.load` makes it of a checkpoint."""
     kind = np.float16 if dtype == "f16" else np.float32
     weights = without_repeats(random_weights(size, kind))
-    runner = NETWORK.runner(weights, backend, None)
+    runner = NETWORK.runner(weights, backend)
     return Whisper(runner, stand_in_tokenizer(weights.config.n_vocab), f"random {size}")
 
 
@@ -262,11 +261,7 @@ def main() -> None:
                 f"{row['front_ms']:9.0f} {busy:>6} {peak:>8}",
                 flush=True,
             )
-    for row in found:
-        print(json.dumps(row))
-        if arguments.json:
-            with arguments.json.open("a", encoding="utf-8") as out:
-                out.write(json.dumps(row) + "\n")
+    report(found, arguments.json)
 
 
 if __name__ == "__main__":

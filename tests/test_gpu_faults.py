@@ -25,7 +25,7 @@ from oscine.engine.sequence import EncoderInput
 from oscine.errors import DeviceError, DeviceLostError, DeviceMemoryError
 from oscine.family import Network
 from oscine.gpu.device import Adapter, Device, one_line, open_device
-from oscine.loading import EngineFactory
+from oscine.loading import RunnerFactory
 from oscine.models.whisper.network import NETWORK
 from oscine.models.whisper.pipeline import Whisper
 from oscine.models.whisper.runner import WhisperRunner
@@ -345,7 +345,7 @@ def test_a_device_that_cannot_be_opened_again_is_numpy_also_where_a_gpu_was_aske
 ) -> None:
     backend = Closing()
     engine = WhisperRunner(load_weights(GOLDEN), backend)
-    rebuild = EngineFactory(NETWORK, GOLDEN, "auto", device, engine)
+    rebuild = RunnerFactory(NETWORK, GOLDEN, "auto", device, engine)
     monkeypatch.setattr(backends, "open_gpu", fail)
     assert rebuild().device == "NumPy"
     assert backend.closed == 1  # else its memory would be in the way of a new one
@@ -366,7 +366,7 @@ def test_a_device_is_opened_as_it_was_and_with_the_same_weights(
 
     network = Network(load, NETWORK.runner, NETWORK.model)
     model = WhisperRunner(load_weights(GOLDEN), Closing())
-    rebuild = EngineFactory(network, GOLDEN, "f16", "gpu:1", model)
+    rebuild = RunnerFactory(network, GOLDEN, "f16", "gpu:1", model)
     made = rebuild()
     assert made is not model and made.backend is second
     assert (asked, types) == (["gpu:1"], ["f16"])

@@ -234,7 +234,7 @@ def no_memory() -> Any:
         ({"load_weights": lambda *_: sys.exit(3)}, "(SystemExit: 3)"),
         ({"load_weights": None}, "(TypeError: 'NoneType' object is not callable)"),
         (
-            {"runner": lambda weights, backend, like: weights.nonsense},
+            {"runner": lambda weights, backend: weights.nonsense},
             "(AttributeError: 'NoneType'",
         ),
         ({"model": lambda *_: None}, "(TypeError: its model is of type NoneType, not a Model)"),

@@ -83,7 +83,7 @@ class Opened(Generic[Held]):
         given: The name or path that was asked for.
         name: What to call the model: its name, or that of its folder or file.
         offline: Whether nothing may be fetched.
-        rebuild: Makes another engine where the device of the last one was lost.
+        rebuild: Makes another runner where the device of the last one was lost.
     """
 
     given: str
@@ -99,14 +99,13 @@ class Network(Generic[Weights, Held]):
     Args:
         load_weights: (checkpoint, dtype) -> weights, checked against the configuration. `dtype` is
             "auto", "f32" or "f16", for the matrices. Raises CheckpointError.
-        runner: (weights, backend, like) -> what runs the network on a device; `like` is the runner
-            that it takes the place of, None at first. Raises DeviceError.
+        runner: (weights, backend) -> what runs the network on a device. Raises DeviceError.
         model: (runner, weights, opened) -> the public model, a models.resident.Model. It should
             not keep the weights: a second copy would stay in memory.
     """
 
     load_weights: Callable[[Checkpoint, str], Weights]
-    runner: Callable[[Weights, Backend, Held | None], Held]
+    runner: Callable[[Weights, Backend], Held]
     model: Callable[[Held, Weights, Opened[Held]], Any]
 
 

@@ -80,9 +80,9 @@ def load_path(
     network = registry.network_of(family)
     with registry.guarded(family, f"load {path}"):
         weights = network.load_weights(checkpoint, dtype)
-        engine = build(lambda chosen: network.runner(weights, chosen, None), backend, device)
-        rebuild = EngineFactory(network, lasting(path), dtype, device, engine)
-        model = network.model(engine, weights, Opened(given, name, offline, rebuild))
+        runner = build(partial(network.runner, weights), backend, device)
+        rebuild = RunnerFactory(network, lasting(path), dtype, device, runner)
+        model = network.model(runner, weights, Opened(given, name, offline, rebuild))
         if not isinstance(model, Model):
             raise TypeError(f"its model is of type {type(model).__name__}, not a Model")
     return model
@@ -102,36 +102,36 @@ def lasting(path: Path) -> Path:
     return path.resolve() if path.is_dir() else path.parent.resolve() / path.name
 
 
-class EngineFactory(Generic[Weights, Held]):
-    """Makes a model's engine again where its device was lost: on the device, else with NumPy.
+class RunnerFactory(Generic[Weights, Held]):
+    """Makes a model's runner again where its device was lost: on the device, else with NumPy.
 
     The weights are read from their file again, so that no second copy is in memory until then.
     """
 
     def __init__(
-        self, network: Network[Weights, Held], path: Path, dtype: str, device: str, engine: Held
+        self, network: Network[Weights, Held], path: Path, dtype: str, device: str, runner: Held
     ) -> None:
-        """`engine`: the one that is in use."""
+        """`runner`: the one that is in use."""
         self.network, self.path, self.dtype, self.device = network, path, dtype, device
-        self.engine = engine
+        self.runner = runner
 
     def __call__(self) -> Held:
-        """The new engine, like the old one, which can be used no more.
+        """The new runner; the old one cannot be used any more.
 
         The device is chosen as before, unless it was lost more than MAX_LOSSES times: what a GPU
         was asked for is then done with NumPy, which a warning says.
         Raises CheckpointError if the file cannot be read any more.
         """
-        lost = self.engine
+        lost = self.runner
         close(lost.backend)  # a lost device holds its memory until then
         weights = self.network.load_weights(read_checkpoint(self.path), self.dtype)
         try:
-            self.engine = build(
-                lambda chosen: self.network.runner(weights, chosen, lost),
+            self.runner = build(
+                partial(self.network.runner, weights),
                 reopen(lost.device, self.device),
                 self.device,
             )
         except DeviceError as problem:
             backend = fall_back_to_cpu(lost.device, problem)
-            self.engine = self.network.runner(weights, backend, lost)
-        return self.engine
+            self.runner = self.network.runner(weights, backend)
+        return self.runner

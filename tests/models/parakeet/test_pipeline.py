@@ -16,7 +16,7 @@ from oscine import backends
 from oscine.audio.io import decode as decode_audio
 from oscine.engine.sequence import EncoderInput
 from oscine.errors import Cancelled, DeviceError, DeviceLostError, UsageError
-from oscine.loading import EngineFactory
+from oscine.loading import RunnerFactory
 from oscine.models.parakeet.chunks import Lengths
 from oscine.models.parakeet.network import NETWORK
 from oscine.models.parakeet.pipeline import Parakeet, is_multilingual
@@ -328,11 +328,11 @@ def test_a_device_that_stays_lost_is_replaced_by_numpy(
     monkeypatch.setattr(backends, "open_gpu", open_gpu)
     folder = FOLDERS[0] / "parakeet_tdt"
     lost = ParakeetRunner(load_weights(folder), Reference())
-    rebuild = EngineFactory(NETWORK, folder, "f32", "gpu:1", lost)
+    rebuild = RunnerFactory(NETWORK, folder, "f32", "gpu:1", lost)
     again = rebuild()
     assert asked == ["gpu:1"]
     assert again is not lost
-    assert rebuild.engine is again
+    assert rebuild.runner is again
     assert "not opened again (no adapter any more); using NumPy" in caplog.text
     rebuild(), rebuild()
     assert asked == ["gpu:1"] * backends.MAX_LOSSES

@@ -34,7 +34,7 @@ def load_weights(checkpoint: Checkpoint, dtype: str) -> Weights:
 
 
 class Runner:
-    def __init__(self, weights: Weights, backend: Backend, like: Runner | None) -> None:
+    def __init__(self, weights: Weights, backend: Backend) -> None:
         self.names, probes = weights
         self.backend, self.device, self.timings = backend, backend.name, {"tones": 0.0}
         self.shape = SECOND // probes.shape[1], probes.shape[1]

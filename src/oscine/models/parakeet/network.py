@@ -9,9 +9,7 @@ from oscine.models.parakeet.weights import ParakeetWeights, load_weights
 from oscine.ops import Backend
 
 
-def runner(
-    weights: ParakeetWeights, backend: Backend, like: ParakeetRunner | None
-) -> ParakeetRunner:
+def runner(weights: ParakeetWeights, backend: Backend) -> ParakeetRunner:
     """What runs it, which makes room as it is asked for it. Raises DeviceError."""
     return ParakeetRunner(weights, backend)
 

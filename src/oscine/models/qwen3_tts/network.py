@@ -12,9 +12,7 @@ from oscine.ops import Backend
 from oscine.text.qwen import QwenTokenizer
 
 
-def runner(
-    weights: Qwen3TtsWeights, backend: Backend, like: Qwen3TtsRunner | None
-) -> Qwen3TtsRunner:
+def runner(weights: Qwen3TtsWeights, backend: Backend) -> Qwen3TtsRunner:
     """What runs the network; its memory grows by need. Raises DeviceError."""
     return Qwen3TtsRunner(weights, backend)
 

@@ -11,7 +11,7 @@ from oscine.ops import Backend
 from oscine.text.whisper import Tokenizer, load_tokenizer
 
 
-def runner(weights: WhisperWeights, backend: Backend, like: WhisperRunner | None) -> WhisperRunner:
+def runner(weights: WhisperWeights, backend: Backend) -> WhisperRunner:
     """What runs the network; its memory grows by need. Raises DeviceError."""
     return WhisperRunner(weights, backend)
 
