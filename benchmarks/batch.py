@@ -13,7 +13,6 @@ the part of the measured bandwidth (--bandwidth, in TB/s) that a step reaches.
 from __future__ import annotations
 
 import argparse
-import json
 import os
 import statistics
 from dataclasses import replace
@@ -21,7 +20,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from gpu import SIZES, Rows, random_weights, time_host, time_steps, trace
+from gpu import SIZES, Rows, random_weights, report, time_host, time_steps, trace
 
 from oscine.gpu.device import choose, open_device
 from oscine.models.whisper.config import WhisperConfig
@@ -115,11 +114,7 @@ def main() -> None:
             for name, (count, micro) in trace(gpu).items():
                 print(f"      {name:32} {count:6} times {micro:10.1f} us")
             gpu.profile.totals.clear()
-    for row in found:
-        print(json.dumps(row))
-        if arguments.json:
-            with arguments.json.open("a", encoding="utf-8") as out:
-                out.write(json.dumps(row) + "\n")
+    report(found, arguments.json)
 
 
 if __name__ == "__main__":

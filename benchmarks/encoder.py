@@ -13,7 +13,6 @@ table, then one JSON line a batch; a batch that the device has no room for ends 
 from __future__ import annotations
 
 import argparse
-import json
 import os
 import statistics
 from dataclasses import replace
@@ -22,7 +21,7 @@ from time import perf_counter
 from typing import Any
 
 import numpy as np
-from gpu import SIZES, random_weights, trace, work
+from gpu import SIZES, random_weights, report, trace, work
 
 from oscine.errors import DeviceMemoryError
 from oscine.gpu.device import choose, open_device
@@ -105,11 +104,7 @@ def main() -> None:
             time_passes(runner, batch, arguments.repeat)
             for name, (count, micro) in trace(gpu).items():
                 print(f"      {name:32} {count:6} times {micro:10.1f} us")
-    for row in found:
-        print(json.dumps(row))
-        if arguments.json:
-            with arguments.json.open("a", encoding="utf-8") as out:
-                out.write(json.dumps(row) + "\n")
+    report(found, arguments.json)
 
 
 if __name__ == "__main__":

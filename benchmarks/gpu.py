@@ -18,6 +18,7 @@ import argparse
 import json
 import os
 import statistics
+from collections.abc import Iterable
 from pathlib import Path
 from time import perf_counter
 from typing import Any
@@ -242,6 +243,15 @@ def trace(gpu: Gpu) -> dict[str, tuple[int, float]]:
     }
 
 
+def report(rows: Iterable[dict[str, Any]], path: Path | None) -> None:
+    """Print a JSON line a row, and add it to a file where there is a path."""
+    for row in rows:
+        print(json.dumps(row))
+        if path:
+            with path.open("a", encoding="utf-8") as out:
+                out.write(json.dumps(row) + "\n")
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
     parser.add_argument("--size", choices=SIZES, default="turbo")
@@ -261,11 +271,7 @@ def main() -> None:
         print(f"{name:20} {value:.4g}" if isinstance(value, float) else f"{name:20} {value}")
     for name, (count, micro) in (profile or {}).items():
         print(f"{name:28} {count:6} times {micro:10.1f} us")
-    line = json.dumps(found)
-    print(line)
-    if arguments.json:
-        with arguments.json.open("a", encoding="utf-8") as out:
-            out.write(line + "\n")
+    report([found], arguments.json)
 
 
 if __name__ == "__main__":

@@ -23,7 +23,7 @@ from typing import Any
 
 import speech_checkpoint
 from device_bytes import Ledger, Purpose
-from gpu import SIZES
+from gpu import SIZES, report
 from recording import options, random_model, write_recording
 
 from oscine.backends import choose_backend
@@ -153,11 +153,7 @@ def main() -> None:
     for name in arguments.cases.split(","):
         found.append(cases[name](arguments))
         show(found[-1])
-    for row in found:
-        print(json.dumps(row))
-        if arguments.json:
-            with arguments.json.open("a", encoding="utf-8") as out:
-                out.write(json.dumps(row) + "\n")
+    report(found, arguments.json)
 
 
 if __name__ == "__main__":

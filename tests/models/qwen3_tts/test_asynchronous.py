@@ -123,46 +123,53 @@ def test_many_streams_wait_for_texts_that_need_the_pool() -> None:
     assert len(set(run(main()))) == 1
 
 
-@pytest.mark.parametrize("waits", ["audio", "text"])
-def test_a_cancelled_task_closes_its_stream(waits: str) -> None:
-    """While audio is made, and while more text is awaited; the model is free then."""
-    entered, go_on, ended = threading.Event(), threading.Event(), []
+class Held:
+    """Speech that waits where a test says: for its first audio to be made, or for more text."""
 
-    def held(request: Any, call: int) -> tuple[list[int], str]:
-        if call == 1 and waits == "audio":
-            entered.set()
-            assert go_on.wait(30)
+    def __init__(self, waits: str) -> None:
+        self.waits = waits
+        self.entered, self.go_on, self.ended = threading.Event(), threading.Event(), False
+
+    def answer(self, request: Any, call: int) -> tuple[list[int], str]:
+        if call == 1 and self.waits == "audio":
+            self.entered.set()
+            assert self.go_on.wait(30)
         return good(request, call)
 
-    model, engine = scripted(held)
-
-    async def text() -> AsyncIterator[str]:
+    async def text(self) -> AsyncIterator[str]:
         try:
             yield "Hello there. "
-            if waits == "text":
-                entered.set()
+            if self.waits == "text":
+                self.entered.set()
                 await asyncio.sleep(3600)
             yield "More."
         finally:
-            ended.append(True)
+            self.ended = True
+
+
+@pytest.mark.parametrize("waits", ["audio", "text"])
+def test_a_cancelled_task_closes_its_stream(waits: str) -> None:
+    """While audio is made, and while more text is awaited; the model is free then."""
+    held = Held(waits)
+    model, engine = scripted(held.answer)
 
     async def main() -> Any:
-        stream = model.stream(text(), **VOICE)
+        stream = model.stream(held.text(), **VOICE)
 
         async def listen() -> None:
             async for _ in stream:
                 pass
 
         task = asyncio.create_task(listen())
-        await asyncio.to_thread(entered.wait, 30)
+        await asyncio.to_thread(held.entered.wait, 30)
         task.cancel()
         with pytest.raises(asyncio.CancelledError):
             await task
-        go_on.set()
+        held.go_on.set()
         return stream
 
     stream = run(main())
-    assert list(stream) == [] and stream.finish_reason is None and ended
+    assert list(stream) == [] and stream.finish_reason is None and held.ended
     assert model.speak("Hello.", **VOICE).finish_reason == "end"
     assert all(run.stopped for run in engine.runs[:1])
 
@@ -239,36 +246,19 @@ def test_awaited_speech_is_that_of_a_blocking_call() -> None:
 @pytest.mark.parametrize("waits", ["audio", "text"])
 def test_a_cancelled_task_stops_its_speech(waits: str) -> None:
     """While audio is made, and while more text is awaited; the model is free then."""
-    entered, go_on, ended = threading.Event(), threading.Event(), []
-
-    def held(request: Any, call: int) -> tuple[list[int], str]:
-        if call == 1 and waits == "audio":
-            entered.set()
-            assert go_on.wait(30)
-        return good(request, call)
-
-    model, engine = scripted(held)
-
-    async def text() -> AsyncIterator[str]:
-        try:
-            yield "Hello there. "
-            if waits == "text":
-                entered.set()
-                await asyncio.sleep(3600)
-            yield "More."
-        finally:
-            ended.append(True)
+    held = Held(waits)
+    model, engine = scripted(held.answer)
 
     async def main() -> None:
-        task = asyncio.create_task(model.speak_async(text(), **VOICE))
-        await asyncio.to_thread(entered.wait, 30)
+        task = asyncio.create_task(model.speak_async(held.text(), **VOICE))
+        await asyncio.to_thread(held.entered.wait, 30)
         task.cancel()
         with pytest.raises(asyncio.CancelledError):
             await task
-        go_on.set()
+        held.go_on.set()
 
     run(main())
-    assert ended and model.speak("Hello.", **VOICE).finish_reason == "end"
+    assert held.ended and model.speak("Hello.", **VOICE).finish_reason == "end"
     assert len(engine.requests) == 1 + (waits == "audio")  # the rest of the text is not said
 
 
