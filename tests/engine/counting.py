@@ -1,4 +1,4 @@
-"""A network of 100 lines for the engine's tests: it counts.
+"""A network for the engine's tests: it counts.
 
 A sequence begins with a number and takes some steps, each of which multiplies it and adds what its
 encoder input was encoded to. What a step does depends on the row's own state alone, kept in slots,

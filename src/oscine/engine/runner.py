@@ -71,6 +71,22 @@ class Lane(Protocol):
         """
 
 
+class PassLane:
+    """A lane whose `start` computes all that there is: its rows last until they are read."""
+
+    burst, width, looks_first = 0, 1, False
+
+    def step(self, rows: int, seats: Sequence[Seat]) -> Plan:
+        """There are no steps."""
+        raise NotImplementedError("a pass has no steps")
+
+    def move(self, moves: Sequence[tuple[int, int]]) -> None:
+        """Rows of a pass do not last."""
+
+    def stop(self, rows: Iterable[int]) -> None:
+        """Likewise."""
+
+
 @runtime_checkable
 class Delivers(Protocol):
     """A lane whose `collect` starts work of its own on the device, such as the sound of frames."""

@@ -20,7 +20,7 @@ from oscine.engine.batch import Batch, Occupancy
 from oscine.engine.driver import Driver, driver_of
 from oscine.engine.queue import Queue
 from oscine.engine.runner import OnDevice, Pins, Seat
-from oscine.engine.sequence import Call, Caller, Sequence, cancelled
+from oscine.engine.sequence import Call, Caller, Sequence, book, cancelled
 from oscine.engine.slots import EncoderCache, Slots
 from oscine.errors import (
     BusyError,
@@ -68,7 +68,6 @@ class Engine(Generic[R]):
         self.occupancy = Occupancy()
         self._lock = RLock()  # of what callers and the device's thread both touch: the queue
         self._queue = Queue()
-        self._unwanted = False  # a sequence was cancelled since the last turn
         self._slots, self._cache = Slots(0), EncoderCache(0)
         self._batches: dict[Any, Batch] = {}
         self._seats: dict[Seat, None] = {}  # of all that has left the queue and has not ended
@@ -107,7 +106,7 @@ class Engine(Generic[R]):
         with self._lock:
             if self.most_waiting is not None and len(self._queue) >= self.most_waiting:
                 raise BusyError(len(self._queue))
-            sequence.bind(caller or sequence.caller, self._wake)
+            sequence.bind(caller or sequence.caller, lambda: self._driver.wake(self))
             self._queue.add(sequence)
         self._driver.wake(self)
         return sequence
@@ -135,10 +134,6 @@ class Engine(Generic[R]):
         """Sequences that have none yet."""
         with self._lock:
             return len(self._queue)
-
-    def _wake(self) -> None:
-        self._unwanted = True
-        self._driver.wake(self)
 
     # -- the device's thread ------------------------------------------------------------------
 
@@ -208,20 +203,16 @@ class Engine(Generic[R]):
     def _clock(self, stage: str, started: float, seats: list[Seat]) -> None:
         """Book the time since `started`, in equal shares to the sequences it was for."""
         passed = 1000 * (time.perf_counter() - started)
-        timings = self.runner.timings
-        timings[stage] = timings.get(stage, 0.0) + passed
+        book(self.runner.timings, stage, passed)
         for seat in seats:
             seat.sequence.caller.clock(stage, passed / len(seats))
 
     def _drop_unwanted(self) -> None:
         """Free what callers gave up, or what is overdue."""
         now = time.monotonic()
-        if self._unwanted:
-            self._unwanted = False
         for batch in self._batches.values():
             for seat in batch.all_seats():
-                sequence = seat.sequence
-                late = sequence.deadline is not None and sequence.deadline < now
+                sequence, late = seat.sequence, seat.sequence.is_late(now)
                 if not (sequence.unwanted or late):
                     continue
                 sequence.fail(DeadlineError() if late else cancelled())
@@ -229,8 +220,7 @@ class Engine(Generic[R]):
                 self._leave(seat)
         with self._lock:
             for sequence in list(self._queue):
-                late = sequence.deadline is not None and sequence.deadline < now
-                if sequence.done() or late:
+                if sequence.done() or sequence.is_late(now):
                     sequence.fail(DeadlineError())
                     self._queue.remove(sequence)
 
@@ -328,10 +318,14 @@ class Engine(Generic[R]):
 
         Raises DeviceMemoryError.
         """
+        self._release()
+        self._reserve(sequence.rows, 1, sequence)
+
+    def _release(self) -> None:
+        """Give back the memory for several sequences; none runs."""
         self._batches.clear()
         self._slots, self._cache = Slots(0), EncoderCache(0)
         self.runner.release(1, 1)
-        self._reserve(sequence.rows, 1, sequence)
 
     def _reserve(self, slots: int, places: int, sequence: Sequence[Any]) -> None:
         """Memory for that many, or for as many as there are if these are more."""
@@ -496,10 +490,8 @@ class Engine(Generic[R]):
         """Give back the memory for several sequences; called where nothing has run for a while."""
         if self.has_work or not self._slots.count:
             return
-        self._batches.clear()
-        self._slots, self._cache = Slots(0), EncoderCache(0)
         with suppress(DeviceError):  # of a lost device, which the next turn finds
-            self.runner.release(1, 1)
+            self._release()
 
     def close(self) -> None:
         """The process ends: so does what is under way."""

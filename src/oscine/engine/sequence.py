@@ -25,6 +25,11 @@ Check = Callable[[], None]
 POLL = 0.05  # seconds between two calls of a waiting caller's `check`
 
 
+def book(timings: dict[str, float], stage: str, milliseconds: float) -> None:
+    """Add to the milliseconds of a stage."""
+    timings[stage] = timings.get(stage, 0.0) + milliseconds
+
+
 class Priority(IntEnum):
     """Who goes first where several wait: the lower."""
 
@@ -48,7 +53,7 @@ class Caller:
 
     def clock(self, stage: str, milliseconds: float) -> None:
         """Add to a stage."""
-        self.timings[stage] = self.timings.get(stage, 0.0) + milliseconds
+        book(self.timings, stage, milliseconds)
 
 
 class EncoderInput:
@@ -119,6 +124,10 @@ class Sequence(Future[T]):
         super().cancel()
         self.wake()
         return True
+
+    def is_late(self, now: float) -> bool:
+        """Whether its deadline has passed; `now` of time.monotonic."""
+        return self.deadline is not None and self.deadline < now
 
     def begin(self) -> bool:
         """The engine's: it has a slot. False where its caller has given it up."""

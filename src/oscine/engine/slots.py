@@ -107,10 +107,6 @@ class EncoderCache:
         self.count = count
         self._places = {place: known for place, known in self._places.items() if place < count}
 
-    def clear(self) -> None:
-        """All encodings are lost."""
-        self._places.clear()
-
     def _spare(self) -> int | None:
         known = [place for place in self._places if place not in self._pins]
         unknown = set(range(self.count)) - set(self._places) - set(self._pins)

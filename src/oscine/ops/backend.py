@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from math import gcd
 from typing import Any, Protocol
 
 import numpy as np
@@ -109,6 +110,26 @@ class Backend(Ops, Protocol):
         them: by plan, or by plan/kernel under OSCINE_TRACE=kernels; empty where it does not.
         """
         ...
+
+
+def copy_starts(
+    backend: Backend, source: Tensor, target: Tensor, pairs: Sequence[tuple[int, int]]
+) -> None:
+    """Copy item i of source [N, n, ...] over the first n of item j of target [M, m, ...], n <= m,
+    for (i, j) in pairs; where there is one axis, item i to item j.
+
+    Backend.copy takes items of one size: those are as many of an item as divide n and m.
+    """
+    if len(source.shape) == 1:
+        backend.copy(source, target, pairs)
+        return
+    (items, n, *rest), (places, m) = source.shape, target.shape[:2]
+    part = gcd(n, m)
+    backend.copy(
+        backend.view(source, (items * n // part, part, *rest)),
+        backend.view(target, (places * m // part, part, *rest)),
+        [(i * n // part + k, j * m // part + k) for i, j in pairs for k in range(n // part)],
+    )
 
 
 def upload(backend: Backend, tree: Any) -> Any:

@@ -48,7 +48,8 @@ STATE = np.dtype([(name, kind) for name, kind in STATE_FIELDS])
 
 #: A sequence of a transducer: kernels/_track.wgsl. Its position is the next frame to look at, which
 #: at the end may be beyond the last; its length is in frames, count and limit are in decisions; its
-#: token is the label emitted last, at the start the blank, whose embedding is 0; it has no seed.
+#: token is the label emitted last, at the start the blank, whose embedding is 0; its seed
+#: is a number of the host's, which counts how often decisions were read to make room for others.
 TRACK_FIELDS: Fields = (
     *HEADER,
     ("first", np.uint32),  # row of the encoder's projection that holds frame 0

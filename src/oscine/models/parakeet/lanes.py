@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from oscine import ops
-from oscine.engine.runner import Arrays, Look, Seat
+from oscine.engine.runner import Arrays, Look, PassLane, Seat
 from oscine.engine.slots import PlanCache
 from oscine.errors import NonFiniteError
 from oscine.models.parakeet.boost import Phrases
@@ -45,10 +45,10 @@ def block_of(rows: int) -> int:
     return max(1, min(BLOCK, MOST_FRAMES // rows))
 
 
-class CtcLane:
+class CtcLane(PassLane):
     """One label a frame. The encoder's pass has found them; here they are read."""
 
-    stage, burst, width, looks_first = "decode", 0, 1, False
+    stage = "decode"
 
     def __init__(self, backend: Backend, config: ParakeetConfig, memory: Memory) -> None:
         self.backend, self.config, self.memory = backend, config, memory
@@ -71,15 +71,6 @@ class CtcLane:
             else:
                 chunk.finish(Decoded(collapse(frames, self.config.blank), no_decisions(), None))
             yield seat
-
-    def step(self, rows: int, seats: Sequence[Seat]) -> Plan:
-        raise NotImplementedError("a pass has no steps")
-
-    def move(self, moves: Sequence[tuple[int, int]]) -> None:
-        """Rows of a pass do not last."""
-
-    def stop(self, rows: Iterable[int]) -> None:
-        """Likewise."""
 
     def have_rows(self, slots: int) -> None:
         """They are of the memory."""

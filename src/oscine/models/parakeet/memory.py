@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from math import gcd, prod
+from math import prod
 from typing import Any, TypeAlias
 
 import numpy as np
 
 from oscine.errors import DeviceMemoryError
 from oscine.models.parakeet.config import ParakeetConfig
-from oscine.ops import DECISION, Backend, Tensor
+from oscine.ops import DECISION, Backend, Tensor, copy_starts
 
 ROWS = 64  # of results of a CTC head, at least
 
@@ -109,19 +109,3 @@ class Memory:
         """Give all of it back."""
         self.backend.release(*self.buffers.values())
         self.buffers, self.size = {}, Size()
-
-
-def copy_starts(
-    backend: Backend, source: Tensor, target: Tensor, pairs: Sequence[tuple[int, int]]
-) -> None:
-    """Copy item i of source [N, n, ...] over the first n of item j of target [M, m, ...], n <= m.
-
-    Backend.copy takes items of one size: those are as many of an item as divide n and m.
-    """
-    (items, n, *rest), (places, m) = source.shape, target.shape[:2]
-    part = gcd(n, m)
-    backend.copy(
-        backend.view(source, (items * n // part, part, *rest)),
-        backend.view(target, (places * m // part, part, *rest)),
-        [(i * n // part + k, j * m // part + k) for i, j in pairs for k in range(n // part)],
-    )

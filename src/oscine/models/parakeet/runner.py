@@ -19,7 +19,6 @@ from oscine.models.parakeet.memory import (
     Memory,
     Size,
     bytes_of,
-    copy_starts,
     ctc_layout,
     transducer_layout,
 )
@@ -115,7 +114,7 @@ class ParakeetRunner:
             made = self.encoder.run([inputs[number] for number in group])
             made.head.run()
             pairs = [(line, places[number]) for line, number in enumerate(group)]
-            copy_starts(self.backend, made.out, self.memory["pool"], pairs)
+            ops.copy_starts(self.backend, made.out, self.memory["pool"], pairs)
 
     def encoded(self, audio: EncoderInput) -> NDArray[np.float32]:
         """The encoder's output for one input, [T, d]."""

@@ -7,8 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from oscine.models.parakeet.boost import Phrases
-from oscine.models.parakeet.memory import copy_starts
-from oscine.ops import ARC, NODE, Backend, Boost, Tensor
+from oscine.ops import ARC, NODE, Backend, Boost, Tensor, copy_starts
 
 FIRST_NODE = 1  # node 0 is the root of sequences without phrases
 

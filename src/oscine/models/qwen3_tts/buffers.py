@@ -17,7 +17,7 @@ from oscine import ops
 from oscine.models.qwen3_tts.config import Qwen3TtsConfig, Stack
 from oscine.models.qwen3_tts.rotary import rotary
 
-Allocate = Callable[[tuple[int, ...], Any], ops.Tensor]  # a shape and a dtype: Backend.slot
+Allocate = Callable[[tuple[int, ...], Any], ops.Tensor]  # a shape and a dtype: Backend.zeros
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from oscine import ops
-from oscine.engine.sequence import EncoderInput
+from oscine.engine.sequence import EncoderInput, book
 from oscine.engine.sequence import Sequence as EngineSequence
 from oscine.errors import UsageError
 from oscine.models.qwen3_tts import model
@@ -140,4 +140,4 @@ class Qwen3TtsRunner:
 
     def clock(self, stage: str, milliseconds: float) -> None:
         """Add to the stage's milliseconds."""
-        self.timings[stage] = self.timings.get(stage, 0.0) + milliseconds
+        book(self.timings, stage, milliseconds)

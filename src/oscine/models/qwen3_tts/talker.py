@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import replace
-from math import gcd, prod
 from typing import Any
 
 import numpy as np
@@ -105,7 +104,8 @@ class Talker:
             [(row, row) for row in range(old.utterances.rows.shape[0])],
         )
         for source, target in zip(held_by_slots(old), held_by_slots(new), strict=True):
-            copy_slots(self.backend, source, target, self.slots)
+            pairs = [(slot, slot) for slot in range(self.slots)]
+            ops.copy_starts(self.backend, source, target, pairs)
 
     # -- plans --------------------------------------------------------------------------------
 
@@ -222,25 +222,6 @@ def held_by_slots(buffers: Buffers) -> list[Tensor]:
         *(buffers.utterances.codes, buffers.utterances.seen, buffers.total, buffers.text),
         *(buffers.rules, buffers.predictor_rules, *caches),
     ]
-
-
-def copy_slots(backend: ops.Backend, source: Tensor, target: Tensor, slots: int) -> None:
-    """Items [N, ...] of each slot, to as many or more [M, ...] of the same slot of target."""
-    if len(source.shape) == 1:
-        backend.copy(source, target, [(slot, slot) for slot in range(slots)])
-        return
-    held, room, width = source.shape[1], target.shape[1], prod(source.shape[2:])
-    block = gcd(held, room)
-    blocks, places = held // block, room // block
-    backend.copy(
-        backend.view(source, (source.shape[0] * blocks, block * width)),
-        backend.view(target, (target.shape[0] * places, block * width)),
-        [
-            (slot * blocks + part, slot * places + part)
-            for slot in range(slots)
-            for part in range(blocks)
-        ],
-    )
 
 
 def rounded_up(count: int, least: int = 1) -> int:

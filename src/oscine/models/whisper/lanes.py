@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from oscine import ops
-from oscine.engine.runner import Arrays, Look, Seat
+from oscine.engine.runner import Arrays, Look, PassLane, Seat
 from oscine.engine.slots import PlanCache
 from oscine.errors import NonFiniteError
 from oscine.models.whisper import model
@@ -243,10 +243,10 @@ class TextLane:
         return (*ended, *going[: max(0, self.width - len(ended))])
 
 
-class DetectLane:
+class DetectLane(PassLane):
     """One pass over the start of a transcript: how probable each language is."""
 
-    stage, burst, width, most, looks_first = "decode", 0, 1, MOST_PROMPTS, False
+    stage, most = "decode", MOST_PROMPTS
 
     def __init__(self, memory: DecoderMemory, weights: DecoderWeights) -> None:
         self.memory, self.weights, backend = memory, weights, memory.backend
@@ -280,15 +280,6 @@ class DetectLane:
 
         return backend.record(trace, name="detect")
 
-    def step(self, rows: int, seats: Sequence[Seat]) -> ops.Plan:
-        raise NotImplementedError
-
-    def move(self, moves: Sequence[tuple[int, int]]) -> None:
-        raise NotImplementedError
-
-    def stop(self, rows: Iterable[int]) -> None:
-        """It has ended already."""
-
     def outputs(self, rows: int, seats: Sequence[Seat]) -> tuple[ops.Tensor, ...]:
         return (self.memory.backend.view(self.logits, (rows, self.memory.config.n_vocab)),)
 
@@ -316,10 +307,10 @@ class AlignPass:
     plan: ops.Plan
 
 
-class AlignLane:
+class AlignLane(PassLane):
     """One pass over given tokens that keeps where they look: the device's part of word times."""
 
-    stage, burst, width, most, looks_first = "align", 0, 1, 1, False
+    stage, most = "align", 1
 
     def __init__(self, memory: DecoderMemory, weights: DecoderWeights) -> None:
         self.memory, self.weights = memory, weights
@@ -371,15 +362,6 @@ class AlignLane:
 
         plan = backend.record(trace, name="align")
         return AlignPass(prompt, (*weights.values(), shares), plan)
-
-    def step(self, rows: int, seats: Sequence[Seat]) -> ops.Plan:
-        raise NotImplementedError
-
-    def move(self, moves: Sequence[tuple[int, int]]) -> None:
-        raise NotImplementedError
-
-    def stop(self, rows: Iterable[int]) -> None:
-        """It has ended already."""
 
     def outputs(self, rows: int, seats: Sequence[Seat]) -> tuple[ops.Tensor, ...]:
         return self.align_pass().results

@@ -47,7 +47,7 @@ class Encoding:
             raise
 
     def run(self, mels: Sequence[NDArray[np.float32]]) -> None:
-        """Encode windows [2S, n_mels]; fewer than there is room for are followed by the last."""
+        """Encode windows [2S, n_mels]; a pass of more windows also computes those of one before."""
         for number, mel in enumerate(mels):
             self.backend.write(self.mel, mel, number * len(mel))
         self.plan.run()
