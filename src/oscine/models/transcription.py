@@ -80,7 +80,7 @@ class Transcription(Iterator[Segment]):
 
     @abstractmethod
     def _channel(self, source: Source, channel: int | None, count: int) -> Iterator[Segment | None]:
-        """Segments of one channel of so many, or of all of them mixed (None, 1).
+        """Segments of one of `count` channels, or of all of them mixed (None, 1).
 
         None comes before them, once the language and the length are known.
         """
@@ -248,7 +248,7 @@ class Transcriber(Model[Held]):
         cancel: Cancel | None = None,
         **options: Any,
     ) -> Transcript:
-        """As transcribe, in a thread, while the event loop goes on. Many at once share the device.
+        """As transcribe, in a thread, without blocking the event loop. Calls share the device.
 
         `progress` and `cancel` are called in that thread. A task that is cancelled stops the work
         where `cancel` would. Raises as transcribe.

@@ -25,7 +25,7 @@ PASS_FRAMES = 6144  # encoder frames that one pass takes, in all; more are sever
 
 @dataclass(frozen=True, slots=True)
 class Shape:
-    """What plans are recorded for: inputs of at most so many encoder frames."""
+    """What plans are recorded for: inputs of at most that many encoder frames."""
 
     inputs: int
     frames: int

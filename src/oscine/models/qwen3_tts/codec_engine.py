@@ -36,7 +36,7 @@ Samples = NDArray[np.float32]
 
 
 def most_frames(config: CodecConfig, largest: int) -> int:
-    """Frames of all voices in a call: MOST_FRAMES, fewer where a tensor may not have so many bytes.
+    """Frames of all voices in a call: MOST_FRAMES, fewer where a tensor would be too large.
 
     The last stages are the widest; a tenth is left for the rows before them.
     """
@@ -45,7 +45,7 @@ def most_frames(config: CodecConfig, largest: int) -> int:
 
 
 def checked_wave(wave: Samples) -> Samples:
-    """A voice's samples in [-1, 1]. Raises NonFiniteError for what is no number."""
+    """A voice's samples in [-1, 1]. Raises NonFiniteError for non-finite values."""
     if not np.isfinite(wave).all():
         raise NonFiniteError("the codec's waveform is not finite; the weights are damaged")
     return np.clip(wave, -1.0, 1.0)
@@ -68,7 +68,7 @@ class Memory:
         return self.stages[name]
 
     def make_room(self, keys: int) -> None:
-        """Room for so many keys of each voice, all of them new; plans are then out of date."""
+        """Room for that many keys of each voice, all of them new; plans are then out of date."""
         old, self.caches = self.caches, ()  # also where there turns out to be no room
         self.backend.release(*(slot for c in old for slot in (c.keys, c.values)))
         shape = self.slots, keys, self.stack.key_width
@@ -78,12 +78,12 @@ class Memory:
         )
 
     def reach(self, positions: int) -> None:
-        """Tables for so many positions; plans are then out of date."""
+        """Tables for that many positions; plans are then out of date."""
         tables = rotary(positions, self.stack.head_width, self.stack.theta)
         self.tables = Rotary(self.backend.upload(tables.cos), self.backend.upload(tables.sin))
 
     def resize(self, slots: int) -> None:
-        """Places for so many voices; the first of them stay; plans are then out of date.
+        """Places for that many voices; the first of them stay; plans are then out of date.
 
         Raises DeviceMemoryError or MemoryError where there is no room; all is then as before.
         """
@@ -173,7 +173,7 @@ class CodecDecoder:
         return slot
 
     def reserve(self, slots: int) -> None:
-        """Have so many slots in all. Raises DeviceMemoryError, after which all is as before."""
+        """Have that many slots in all. Raises DeviceMemoryError, after which all is as before."""
         before = self.memory.slots
         if slots > before:
             self.memory.resize(slots)
@@ -282,7 +282,7 @@ class CodecDecoder:
             self.call(length, voices)
 
     def call(self, length: int, voices: int = 1) -> Call:
-        """The plan of so many frames of so many voices, recorded on first use."""
+        """The plan of that many frames of that many voices, recorded on first use."""
         if (length, voices) not in self.calls:
             frames, slot = voices * length, self.backend.zeros
             state, codes = slot((voices,), UTTERANCE), slot((frames, self.config.groups), np.uint32)
@@ -301,13 +301,13 @@ class CodecDecoder:
         return self.backend.record(trace, name="codec")
 
     def reach(self, positions: int) -> None:
-        """Go up to so many frames since the reset; what is past stays."""
+        """Go up to that many frames since the reset; what is past stays."""
         self.memory.reach(positions)
         self.reached = positions
         self.record_again()
 
     def record_again(self, voices: int | None = None) -> None:
-        """Plans of the calls there are, over other memory; `voices`: only those of so many."""
+        """The plans there are, over other memory; `voices`: only those of calls for that many."""
         calls = list(self.calls)
         self.calls.clear()
         for length, count in calls:

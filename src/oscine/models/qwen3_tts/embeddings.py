@@ -42,7 +42,7 @@ class EmbeddingTables:
         return row
 
     def reference_rows(self, codes: NDArray[Any]) -> Rows:
-        """What the talker hears of frames of codes [R, G]: the sums of their rows, [R, D]."""
+        """What the talker reads of frames of codes [R, G]: the sums of their rows, [R, D]."""
         tables = (self.weights.talker.embedding, *self.weights.predictor.embeddings)
         rows = np.zeros((len(codes), self.width), np.float32)
         for table, column in zip(tables, codes.T, strict=True):

@@ -37,7 +37,7 @@ class UtteranceLane:
     # -- as the engine drives it --------------------------------------------------------------
 
     def start(self, seats: Sequence[Seat]) -> None:
-        """Hear the prompts, and choose the first frame of each."""
+        """Run the prompts, and choose the first frame of each."""
         started = perf_counter()
         requests = [utterance_of(seat).request for seat in seats]
         prompts = self.tables.prompts([request.prompt for request in requests])

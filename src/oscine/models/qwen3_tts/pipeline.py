@@ -116,7 +116,7 @@ class Qwen3Tts(Model[Qwen3TtsRunner]):
         cancel: Cancel | None = None,
         **options: Any,
     ) -> Speech:
-        """As speak, in a thread, while the event loop goes on. Many at once share the device.
+        """As speak, in a thread, without blocking the event loop. Calls share the device.
 
         The text may also be an asynchronous iterator of its parts. `cancel` is called in that
         thread. A task that is cancelled stops the work where `cancel` would. Raises as speak.

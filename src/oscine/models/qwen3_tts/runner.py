@@ -78,7 +78,7 @@ class Qwen3TtsRunner:
         return CodecStream(self.codec)
 
     def projected(self, project: ops.Linear | None) -> tuple[ops.Tensor, ...] | None:
-        """The predictor's inputs for every code it may hear, so that no frame projects them."""
+        """The predictor's inputs for every code it may read, so that no frame projects them."""
         if project is None:
             return None
         backend, width = self.backend, self.config.predictor.width
@@ -115,7 +115,7 @@ class Qwen3TtsRunner:
         return self.speaking
 
     def reserve(self, slots: int, places: int, sequence: EngineSequence[Any]) -> None:
-        """Have room for so many utterances, each as long as this one.
+        """Have room for that many utterances, each as long as this one.
 
         What running ones hold is kept. Raises DeviceMemoryError.
         """
@@ -126,7 +126,7 @@ class Qwen3TtsRunner:
         self.speaking.voicing.reserve(slots)
 
     def release(self, slots: int, places: int) -> None:
-        """Give back what more than so many short utterances take; none is running."""
+        """Give back the memory beyond that of `slots` short utterances; none is running."""
         self.talker.release(slots)
         self.speaking.voicing.release()
 

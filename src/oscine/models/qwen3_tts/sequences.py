@@ -50,7 +50,7 @@ class Request:
 
     @property
     def texts(self) -> int:
-        """Rows of text that the talker hears while it speaks."""
+        """Rows of text that the talker reads while it speaks."""
         return self.prompt.texts if isinstance(self.prompt, PromptDraft) else len(self.prompt.text)
 
     @property
@@ -75,7 +75,7 @@ class Utterance(StreamedSequence[Said, NDArray[Any]]):
 
     Args:
         request: What is said, and how.
-        reference: Codes [R, G] that the codec hears before it begins.
+        reference: Codes [R, G] that condition the codec before it begins.
         guarded: Whether silence, a loop of frames and a reference that leaks are looked for.
         sounds: Whether its pieces are samples, not codes.
         whole: Whether all of it is wanted and nothing before: it is never paused for its reader.

@@ -20,7 +20,7 @@ from oscine.ops import Tensor
 
 #: What there is room for at once: positions of a slot, rows of text, rows of a prompt, state rows.
 SHORTEST, FEWEST_TEXTS, USUAL_PROMPT, LEAST_ROWS = 256, 64, 64, 64
-BLOCK = 128  # positions come in so many, which are copied at once where memory grows
+BLOCK = 128  # positions come in that many, which are copied at once where memory grows
 MOST_KEPT = 1024  # positions of a slot that stay while nothing runs
 MOST_PROMPT_ROWS = 1024  # of all prompts in a prefill: running voices wait for no more than that
 MOST_PLANS = 16
@@ -46,7 +46,7 @@ class Talker:
     # -- memory -------------------------------------------------------------------------------
 
     def reserve(self, slots: int, positions: int, texts: int) -> None:
-        """Have room for so much, if there is less; what slots and rows hold is kept.
+        """Have room for that much, if there is less; what slots and rows hold is kept.
 
         Raises DeviceMemoryError, after which all is as before.
         """
@@ -57,7 +57,7 @@ class Talker:
             self.allocate(slots, positions, texts, keep=True)
 
     def release(self, slots: int) -> None:
-        """Give back what more than so many usual utterances take; no row is running.
+        """Give back the memory beyond that of `slots` usual utterances; no row is running.
 
         The next voice finds its plan recorded.
         """
@@ -110,7 +110,7 @@ class Talker:
     # -- plans --------------------------------------------------------------------------------
 
     def rows(self, count: int) -> Buffers:
-        """The buffers of a batch of so many rows."""
+        """The buffers of a batch of that many rows."""
         return self.over(self.buffers.utterances.rows, count)
 
     def over(self, state: Tensor, count: int) -> Buffers:
@@ -157,7 +157,7 @@ class Talker:
         return min(self.backend.padded_lines(length), self.positions)
 
     def admit(self, voices: Sequence[Admitted]) -> None:
-        """Hear prompts and choose first frames: those of a bucket of lengths in one prefill."""
+        """Run prompts and choose first frames: those of a bucket of lengths in one prefill."""
         buckets: dict[int, list[Admitted]] = {}
         for voice in voices:
             buckets.setdefault(self.padded_prompt(voice[2].length), []).append(voice)
@@ -192,7 +192,7 @@ class Talker:
         write(buffers.text, prompt.text, slot)  # what is behind it is not read
 
     def outputs(self, count: int, slots: int) -> tuple[Tensor, Tensor]:
-        """State of the first `count` rows, and the codes [.., P, G] of at least so many slots."""
+        """State of the first `count` rows, and the codes [.., P, G] of at least that many slots."""
         utterances = self.rows(count).utterances
         shape = (min(self.slots, 1 << (slots - 1).bit_length()), *utterances.codes.shape[1:])
         return utterances.rows, self.backend.view(utterances.codes, shape)

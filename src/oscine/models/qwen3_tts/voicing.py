@@ -92,7 +92,7 @@ class Voicing:
     # -- voices -------------------------------------------------------------------------------
 
     def reserve(self, slots: int) -> None:
-        """Have room for so many voices, and for references."""
+        """Have room for that many voices, and for references."""
         self.codec.reserve(slots + len(self.references))
 
     def release(self) -> None:

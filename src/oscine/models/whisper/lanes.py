@@ -87,7 +87,7 @@ class TextLane:
         return backend.record(trace, state.rows, "step")
 
     def prefill(self, groups: int, length: int) -> Prefill:
-        """The pass over so many prompts of at most this length."""
+        """The pass over that many prompts of at most this length."""
         return self.prefills.get((groups, length), lambda: self.record_prefill(groups, length))
 
     def record_prefill(self, groups: int, length: int) -> Prefill:
