@@ -20,8 +20,8 @@ from oscine.audio.decoder_messages import exactly, write_all
 NO_REQUEST: Final = 0
 # From the parent.
 LOAD: Final = 1  # (name, device, dtype, offline, deterministic, level of the log, families)
-#: (turn, operation, name, positional and keyword arguments): the first of a request is asked of
-#: the model, those after it of the stream that came of it.
+#: (turn, whether the caller's `cancel` says so already, operation, name, positional and keyword
+#: arguments): the first of a request is asked of the model, those after it of its stream.
 ASK: Final = 2
 ITEM: Final = 4  # [item] of an iterator that was asked for, [] at its end
 CANCEL: Final = 5  # the caller's `cancel` says so

@@ -101,7 +101,9 @@ class Job:
         """Do one thing and say what came of it."""
         turn = 0
         try:
-            turn, *what = message.read()
+            turn, stopped, *what = message.read()
+            if stopped:
+                self.stopped.set()
             result = self._ask(*what)
             if isinstance(result, Iterator):
                 self._target, self._is_stream = result, True

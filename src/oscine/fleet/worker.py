@@ -213,8 +213,11 @@ class Request:
         """
         turn = next(self._turns)
         arguments = given or ((), {})
+        stopped = (
+            serving.stops()
+        )  # sent with it: a short work would end before a message of its own
         try:
-            self.worker.send(self.number, pipes.ASK, turn, operation, name, *arguments)
+            self.worker.send(self.number, pipes.ASK, turn, stopped, operation, name, *arguments)
         except (PicklingError, TypeError, AttributeError) as error:
             told = f"{name}: what it is given cannot be sent to another process ({error})"
             raise UsageError(told) from None
