@@ -26,8 +26,8 @@ GPU = PYTHON=$(PY) tools/with_gpu.sh
 # the other's stretch when its own is done.
 PYTEST = OPENBLAS_NUM_THREADS=1 $(GPU) $(PY) -m pytest -q -n $(JOBS) --dist worksteal $(TESTS)
 
-.PHONY: help install check format test test-gpu test-lowest tested fuzz soak callers chroot pages goldens \
-	bench clean
+.PHONY: help install check format test test-gpu test-lowest tested fuzz soak callers chroot pages docs \
+	goldens bench clean
 
 help: ## list the targets
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):[^#]*## /\1\t/' | expand -t 12
@@ -98,6 +98,15 @@ chroot: ## the README's two commands on a bare Debian 12 and 13, timed; root and
 pages: $(VENV)/ready ## write docs/cli.md from the records of options
 	$(PY) tools/write_cli_page.py
 
+$(VENV)/docs-ready: $(VENV)/ready
+	@$(PY) -m pip install --quiet --disable-pip-version-check -e '.[docs]' >$(VENV)/pip.log 2>&1 \
+		|| { tail -n 20 $(VENV)/pip.log >&2; exit 1; }
+	@touch $@
+
+docs: $(VENV)/docs-ready ## build the documentation's site in build/site; a broken link or anchor is an error
+	rm -rf build/site
+	$(VENV)/bin/sphinx-build -q -W --keep-going -c docs . build/site
+
 goldens: ## make the committed goldens again, with UPSTREAM= and UPSTREAM_SPEECH=path/to/python
 	@test -n "$(UPSTREAM)" -a -n "$(UPSTREAM_SPEECH)" || { echo "name two Pythons, one with torch and" \
 		"transformers, one with qwen-tts: make goldens UPSTREAM=... UPSTREAM_SPEECH=..." >&2; exit 1; }
@@ -111,4 +120,4 @@ bench: $(VENV)/ready ## speed and memory on this machine; with PEER=path/to/pyth
 	$(if $(PEER),$(PY) benchmarks/accuracy.py --peer-python $(PEER))
 
 clean: ## remove what the targets made
-	rm -rf $(VENV) .cache .pytest_cache .mypy_cache .ruff_cache .hypothesis
+	rm -rf $(VENV) .cache build .pytest_cache .mypy_cache .ruff_cache .hypothesis
