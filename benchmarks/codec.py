@@ -27,7 +27,7 @@ from speech_checkpoint import random_values, write_codec
 from oscine.gpu.device import choose, open_device
 from oscine.gpu.plan import Plan
 from oscine.gpu.profile import Profile
-from oscine.models.qwen3_tts.codec_engine import CodecDecoder
+from oscine.models.qwen3_tts.codec_runner import CodecDecoder
 from oscine.models.qwen3_tts.codec_weights import load_codec
 from oscine.ops import UTTERANCE, Linear, Snake, Taps
 from oscine.ops.webgpu import Gpu, conv

@@ -36,7 +36,7 @@ import oscine
 from oscine.engine.batch import Occupancy
 from oscine.models.qwen3_tts import model as network
 from oscine.models.qwen3_tts.buffers import bytes_of
-from oscine.models.qwen3_tts.codec_engine import CodecStream
+from oscine.models.qwen3_tts.codec_runner import CodecStream
 from oscine.models.qwen3_tts.runner import Qwen3TtsRunner
 
 TEXT = "A short sentence, spoken by a machine."

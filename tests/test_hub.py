@@ -14,7 +14,7 @@ from oscine.errors import HubError, UsageError
 from oscine.family import Family, Release
 from oscine.models.parakeet import released as parakeet
 from oscine.models.qwen3_tts import released as qwen3_tts
-from oscine.models.qwen3_tts.abilities import BASE_OF_SIZE, INSTRUCTED, RELEASED
+from oscine.models.qwen3_tts.capabilities import BASE_OF_SIZE, INSTRUCTED, RELEASED
 from oscine.models.whisper import released as whisper
 from oscine.models.whisper.tokenizers import tokenizer_folder
 from oscine.text.languages import LANGUAGES

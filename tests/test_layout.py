@@ -139,7 +139,7 @@ MAY_IMPORT = {
 #: What a family may have of its own: snapshots of work between two polls (samples of the codec,
 #: rows of text), and locks that are no device's (of a stream's reader, of files).
 OWN = {
-    "models.qwen3_tts.codec_engine": ("snapshot(",),
+    "models.qwen3_tts.codec_runner": ("snapshot(",),
     "models.qwen3_tts.embeddings": ("snapshot(",),
     "models.qwen3_tts.stream": ("threading", "Lock("),
     "models.qwen3_tts.voices": ("threading", "Lock("),

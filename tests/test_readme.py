@@ -21,7 +21,7 @@ from oscine import registry
 from oscine.audio import write
 from oscine.cli import app, run
 from oscine.formats import FORMATS
-from oscine.models.qwen3_tts.abilities import DEFAULT_VOICE
+from oscine.models.qwen3_tts.capabilities import DEFAULT_VOICE
 from oscine.models.qwen3_tts.released import LANGUAGES, SPEAKS
 from oscine.models.whisper import released as whisper
 from oscine.options.others import ANSWERED, TAKEN

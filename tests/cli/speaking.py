@@ -17,7 +17,7 @@ import numpy as np
 from oscine.audio.encode import wave_header
 from oscine.cli import run
 from oscine.errors import OscineError, UsageError
-from oscine.models.qwen3_tts.abilities import Abilities
+from oscine.models.qwen3_tts.capabilities import Abilities
 from oscine.types import Audio
 
 RATE = 24_000

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from oscine.cli import run
-from oscine.models.qwen3_tts.abilities import Abilities
+from oscine.models.qwen3_tts.capabilities import Abilities
 from oscine.models.qwen3_tts.voices import Voice, VoiceFolder
 
 from .speaking import Speaker, files, speak

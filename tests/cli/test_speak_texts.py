@@ -14,7 +14,7 @@ import pytest
 from oscine.audio.io import decode
 from oscine.audio.write import FORMATS, save
 from oscine.errors import UsageError
-from oscine.models.qwen3_tts.abilities import Abilities
+from oscine.models.qwen3_tts.capabilities import Abilities
 from oscine.types import Audio
 
 from ..audio.comments import comment_of

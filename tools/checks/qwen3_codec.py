@@ -9,7 +9,7 @@ import numpy as np
 from checks.report import Report, stages
 from oscine.audio.mel import mel_filters
 from oscine.audio.mel_speaker import SAMPLE_RATE, TRANSFORM, speaker_mel
-from oscine.models.qwen3_tts.codec_engine import CodecDecoder, CodecEncoder, CodecStream
+from oscine.models.qwen3_tts.codec_runner import CodecDecoder, CodecEncoder, CodecStream
 from oscine.models.qwen3_tts.codec_weights import load_codec
 from oscine.models.qwen3_tts.speaker import SpeakerEncoder
 from oscine.models.qwen3_tts.weights import Qwen3TtsWeights

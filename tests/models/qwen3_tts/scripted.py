@@ -16,13 +16,13 @@ import numpy as np
 
 from oscine import ops
 from oscine.errors import DeviceLostError
+from oscine.models.qwen3_tts.codec_batching import Voicing
 from oscine.models.qwen3_tts.lanes import UtteranceLane
 from oscine.models.qwen3_tts.pipeline import Qwen3Tts
 from oscine.models.qwen3_tts.prompt import Prompt
 from oscine.models.qwen3_tts.sequences import Request, Utterance, check_request
-from oscine.models.qwen3_tts.talker import done_rows
+from oscine.models.qwen3_tts.talker_runner import done_rows
 from oscine.models.qwen3_tts.voices import VoiceFolder
-from oscine.models.qwen3_tts.voicing import Voicing
 from oscine.models.qwen3_tts.weights import load_weights
 from oscine.ops.reference import Reference
 from oscine.text.qwen import QwenTokenizer

@@ -16,7 +16,7 @@ from oscine.models.qwen3_tts.buffers import bytes_of, make_buffers, write_tables
 from oscine.models.qwen3_tts.config import Sampling
 from oscine.models.qwen3_tts.prompt import Prompt
 from oscine.models.qwen3_tts.sequences import Request, initial_state, rules_of
-from oscine.models.qwen3_tts.talker import BLOCK, rounded_up
+from oscine.models.qwen3_tts.talker_runner import BLOCK, rounded_up
 from oscine.models.qwen3_tts.weights import Qwen3TtsWeights, load_weights
 from oscine.ops.reference import Reference
 from oscine.ops.webgpu import Gpu

@@ -15,10 +15,10 @@ from hypothesis import strategies as st
 from oscine.errors import NonFiniteError, UsageError
 from oscine.models.loader import Expect, Loader, Read
 from oscine.models.padding import filled
-from oscine.models.qwen3_tts import codec, codec_engine, layers
-from oscine.models.qwen3_tts.codec_engine import CodecDecoder, CodecEncoder, CodecStream
+from oscine.models.qwen3_tts import codec, codec_runner, layers
+from oscine.models.qwen3_tts.codec_runner import CodecDecoder, CodecEncoder, CodecStream
 from oscine.models.qwen3_tts.codec_weights import DecoderStage, decoder_stage, load_codec
-from oscine.models.qwen3_tts.rotary import rotary
+from oscine.models.qwen3_tts.rope import rotary
 from oscine.ops import UTTERANCE, Linear, Utterances
 from oscine.ops.reference import Reference
 from oscine.types import Audio
@@ -110,7 +110,7 @@ def test_reset_leaves_no_trace() -> None:
 
 
 def test_goes_on_past_the_tables_it_began_with(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(codec_engine, "FIRST_REACH", 6)
+    monkeypatch.setattr(codec_runner, "FIRST_REACH", 6)
     d, codes = decoder(4, 1), ARRAYS["long_codes"]
     found = np.concatenate([d.decode(codes[:5]), d.decode(codes[5:8]), d.decode(codes[8:])])
     near(found, ARRAYS["long_wav_whole"])
@@ -278,7 +278,7 @@ def test_a_voice_can_continue_from_where_another_is() -> None:
 
 
 def test_many_voices_take_shorter_calls(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(codec_engine, "MOST_FRAMES", 8)
+    monkeypatch.setattr(codec_runner, "MOST_FRAMES", 8)
     d = pool(16, 4, 1)
     found = d.decode([d.take(), d.take()], [STREAMS[0][:9], STREAMS[1][:9]])
     near(found[1], pieces_of(1, 0, 9), ROUNDING)
@@ -287,11 +287,11 @@ def test_many_voices_take_shorter_calls(monkeypatch: pytest.MonkeyPatch) -> None
 
 def test_a_call_has_no_tensor_larger_than_the_device_binds() -> None:
     frame = 4 * CONFIG.hop * (CONFIG.decoder.channels >> len(CONFIG.decoder.rates))
-    assert codec_engine.most_frames(CONFIG, 1 << 62) == codec_engine.MOST_FRAMES
+    assert codec_runner.most_frames(CONFIG, 1 << 62) == codec_runner.MOST_FRAMES
     for frames in (2, 9, 100):
-        most = codec_engine.most_frames(CONFIG, frames * frame)
+        most = codec_runner.most_frames(CONFIG, frames * frame)
         assert 0 < most < frames
-    assert codec_engine.most_frames(CONFIG, 1) == 1
+    assert codec_runner.most_frames(CONFIG, 1) == 1
 
 
 def test_voices_need_a_slot_each() -> None:
@@ -317,7 +317,7 @@ def test_codes_are_upstreams(case: str, frames: int) -> None:
 
 
 def test_a_long_reference_is_heard_as_in_one_call(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(codec_engine, "FIRST_ROWS", 4)
+    monkeypatch.setattr(codec_runner, "FIRST_ROWS", 4)
     samples = np.random.default_rng(3).normal(0, 0.3, CONFIG.hop * 41 + 7).astype(np.float32)
     encoder = CodecEncoder(ENCODER, CONFIG, Reference(), 4)
     short = encoder.encode(samples[: CONFIG.hop])

@@ -15,7 +15,7 @@ import oscine
 from oscine.audio.io import Source, decode
 from oscine.audio.write import save
 from oscine.errors import UsageError
-from oscine.models.qwen3_tts.abilities import Abilities, language_name
+from oscine.models.qwen3_tts.capabilities import Abilities, language_name
 from oscine.models.qwen3_tts.pipeline import MOST_REFERENCE, Qwen3Tts
 from oscine.models.qwen3_tts.released import LANGUAGES
 from oscine.models.qwen3_tts.voices import Voice, VoiceFolder

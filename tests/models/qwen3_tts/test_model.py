@@ -11,10 +11,10 @@ import pytest
 from oscine.models.qwen3_tts import model
 from oscine.models.qwen3_tts.config import Sampling
 from oscine.models.qwen3_tts.prompt import Prompt
-from oscine.models.qwen3_tts.rotary import rotary
+from oscine.models.qwen3_tts.rope import rotary
 from oscine.models.qwen3_tts.runner import Qwen3TtsRunner
 from oscine.models.qwen3_tts.sequences import Request, initial_state
-from oscine.models.qwen3_tts.talker import Talker
+from oscine.models.qwen3_tts.talker_runner import Talker
 from oscine.models.qwen3_tts.weights import load_weights
 from oscine.ops.reference import Reference
 from oscine.probe import probing

@@ -11,7 +11,7 @@ import pytest
 
 import oscine
 from oscine.errors import UsageError
-from oscine.models.qwen3_tts.split import Piece, incremental_pieces, pieces
+from oscine.models.qwen3_tts.sentences import Piece, incremental_pieces, pieces
 
 SPEC = importlib.util.spec_from_file_location("scripted", Path(__file__).with_name("scripted.py"))
 assert SPEC is not None and SPEC.loader is not None

@@ -18,7 +18,7 @@ import oscine
 from oscine.models.qwen3_tts.config import Generation
 from oscine.models.qwen3_tts.pipeline import Qwen3Tts
 from oscine.models.qwen3_tts.runner import Qwen3TtsRunner
-from oscine.models.qwen3_tts.split import pieces
+from oscine.models.qwen3_tts.sentences import pieces
 from oscine.models.qwen3_tts.weights import load_weights
 from oscine.models.speech import Speech
 from oscine.ops.reference import Reference

@@ -19,7 +19,7 @@ from oscine.models.qwen3_tts.lanes import UtteranceLane
 from oscine.models.qwen3_tts.prompt import Prompt
 from oscine.models.qwen3_tts.runner import Qwen3TtsRunner
 from oscine.models.qwen3_tts.sequences import Request, Said, Utterance
-from oscine.models.qwen3_tts.talker import BLOCK, MOST_KEPT, USUAL_PROMPT, rounded_up
+from oscine.models.qwen3_tts.talker_runner import BLOCK, MOST_KEPT, USUAL_PROMPT, rounded_up
 from oscine.models.qwen3_tts.weights import load_weights
 from oscine.ops import Linear
 from oscine.ops.reference import Reference

@@ -21,7 +21,7 @@ import numpy as np
 import pytest
 
 from oscine.errors import Cancelled, DeviceError, DeviceLostError, NonFiniteError, UsageError
-from oscine.models.qwen3_tts import sequences, stream, voicing
+from oscine.models.qwen3_tts import codec_batching, sequences, stream
 from oscine.models.qwen3_tts.pipeline import Qwen3Tts
 from oscine.models.qwen3_tts.stream import SpeechStream
 
@@ -281,9 +281,9 @@ def test_a_slow_reader_gives_up_its_slot_and_loses_nothing(
     model: Qwen3Tts, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     expected = alone(model, 1, "Hello.")
-    monkeypatch.setattr(voicing, "MOST_WAITING", 0.3)
+    monkeypatch.setattr(codec_batching, "MOST_WAITING", 0.3)
     monkeypatch.setattr(sequences, "LEAST_WAITING", 0.0)
-    monkeypatch.setattr("oscine.models.qwen3_tts.attempt.LEAST_WAITING", 0.1)
+    monkeypatch.setattr("oscine.models.qwen3_tts.generation.LEAST_WAITING", 0.1)
     slow = stream_of(model, 1, "Hello.")
     heard = [next(slow)]
     assert is_idle(model)  # it is parked: 0.4 s of audio wait
@@ -305,7 +305,7 @@ def test_a_slow_reader_whose_voice_says_something_else_is_told(
     model, _ = SCRIPTED.scripted(
         lambda request, call: ([300 + call + 10 * i for i in range(20)], "end")
     )
-    monkeypatch.setattr(voicing, "MOST_WAITING", 0.3)
+    monkeypatch.setattr(codec_batching, "MOST_WAITING", 0.3)
     slow = model.stream("Hello.", **ANY)
     next(slow)
     assert is_idle(model)
@@ -317,7 +317,7 @@ def test_a_slow_reader_whose_voice_says_something_else_is_told(
 def test_readers_of_many_speeds_hear_the_same(
     model: Qwen3Tts, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(voicing, "MOST_WAITING", 0.3)
+    monkeypatch.setattr(codec_batching, "MOST_WAITING", 0.3)
     expected = [alone(model, seed) for seed in range(6)]
     streams = [stream_of(model, seed) for seed in range(6)]
     heard: list[list[Any]] = [[] for _ in streams]

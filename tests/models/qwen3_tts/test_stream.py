@@ -16,7 +16,7 @@ import numpy as np
 import pytest
 
 from oscine.errors import Cancelled, DeviceLostError, UsageError
-from oscine.models.qwen3_tts.guard import EDGE
+from oscine.models.qwen3_tts.guards import EDGE
 from oscine.models.qwen3_tts.voices import Voice
 
 SPEC = importlib.util.spec_from_file_location("scripted", Path(__file__).with_name("scripted.py"))

@@ -15,7 +15,7 @@ import numpy as np
 
 from oscine import ops
 from oscine.models.qwen3_tts.config import Qwen3TtsConfig, Stack
-from oscine.models.qwen3_tts.rotary import rotary
+from oscine.models.qwen3_tts.rope import rotary
 
 Allocate = Callable[[tuple[int, ...], Any], ops.Tensor]  # a shape and a dtype: Backend.zeros
 

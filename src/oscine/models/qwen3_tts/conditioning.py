@@ -19,7 +19,7 @@ from oscine.models.qwen3_tts.prompt import (
     Rows,
     Tokenizer,
 )
-from oscine.models.qwen3_tts.split import Piece
+from oscine.models.qwen3_tts.sentences import Piece
 
 
 class Blank:

@@ -14,7 +14,7 @@ from oscine.bfloat16 import BFLOAT16, widen
 from oscine.engine.slots import PlanCache
 from oscine.models.qwen3_tts import model
 from oscine.models.qwen3_tts.prompt import Prompt, PromptDraft, Rows
-from oscine.models.qwen3_tts.talker import MOST_PLANS, USUAL_PROMPT, rounded_up
+from oscine.models.qwen3_tts.talker_runner import MOST_PLANS, USUAL_PROMPT, rounded_up
 from oscine.models.qwen3_tts.weights import Qwen3TtsWeights, TextWeights
 
 

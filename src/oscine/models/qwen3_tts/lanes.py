@@ -8,10 +8,10 @@ from time import perf_counter
 from oscine import ops
 from oscine.engine.runner import Arrays, Look, Seat
 from oscine.errors import NonFiniteError, OscineError
+from oscine.models.qwen3_tts.codec_batching import Voice, Voicing
 from oscine.models.qwen3_tts.embeddings import EmbeddingTables
 from oscine.models.qwen3_tts.sequences import STOPS, Codes, Utterance
-from oscine.models.qwen3_tts.talker import Talker
-from oscine.models.qwen3_tts.voicing import Voice, Voicing
+from oscine.models.qwen3_tts.talker_runner import Talker
 
 BURST = 4  # frames between two looks at the codes; the next burst runs while the host looks
 

@@ -19,13 +19,13 @@ from oscine.audio.vad import VadOptions
 from oscine.errors import NonFiniteError, UsageError
 from oscine.models.asynchronous import AwaitedText
 from oscine.models.cancel import Cancel, asked_to_stop
-from oscine.models.qwen3_tts.abilities import Abilities
-from oscine.models.qwen3_tts.attempt import Settings
+from oscine.models.qwen3_tts.capabilities import Abilities
 from oscine.models.qwen3_tts.conditioning import Conditioning
+from oscine.models.qwen3_tts.generation import Settings
 from oscine.models.qwen3_tts.options import OPTIONS, sampling
 from oscine.models.qwen3_tts.prompt import Reference, Tokenizer
 from oscine.models.qwen3_tts.runner import Qwen3TtsRunner
-from oscine.models.qwen3_tts.split import Piece, incremental_pieces, pieces
+from oscine.models.qwen3_tts.sentences import Piece, incremental_pieces, pieces
 from oscine.models.qwen3_tts.stream import SpeechStream, Synthesis
 from oscine.models.qwen3_tts.voices import Voice, VoiceFolder, checked_words
 from oscine.models.resident import Model

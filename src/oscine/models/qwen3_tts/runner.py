@@ -13,13 +13,13 @@ from oscine.engine.sequence import EncoderInput, book
 from oscine.engine.sequence import Sequence as EngineSequence
 from oscine.errors import UsageError
 from oscine.models.qwen3_tts import model
-from oscine.models.qwen3_tts.codec_engine import CodecDecoder, CodecEncoder, CodecStream
+from oscine.models.qwen3_tts.codec_batching import LARGE, SMALL, Voicing
+from oscine.models.qwen3_tts.codec_runner import CodecDecoder, CodecEncoder, CodecStream
 from oscine.models.qwen3_tts.embeddings import EmbeddingTables, gathered
 from oscine.models.qwen3_tts.lanes import UtteranceLane
 from oscine.models.qwen3_tts.sequences import Utterance, check_request
 from oscine.models.qwen3_tts.speaker import SpeakerEncoder
-from oscine.models.qwen3_tts.talker import USUAL_PROMPT, Talker
-from oscine.models.qwen3_tts.voicing import LARGE, SMALL, Voicing
+from oscine.models.qwen3_tts.talker_runner import USUAL_PROMPT, Talker
 from oscine.models.qwen3_tts.weights import Qwen3TtsWeights
 
 

@@ -172,7 +172,7 @@ def differs(device: str) -> DeviceError:
 def check_request(request: Request, config: Qwen3TtsConfig) -> None:
     """Refuse what the model cannot hold. Raises UsageError.
 
-    How to sample has been checked where it was read: options.py, sizes.read_generation.
+    How to sample has been checked where it was read: options.py, config.read_generation.
     """
     width = config.talker.width
     if isinstance(request.prompt, Prompt):

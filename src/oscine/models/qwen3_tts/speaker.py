@@ -17,7 +17,7 @@ from oscine.audio.mel_speaker import HOP, LEAST_SAMPLES, speaker_mel
 from oscine.errors import NonFiniteError
 from oscine.models.qwen3_tts.codec import pointwise
 from oscine.models.qwen3_tts.config import SpeakerConfig
-from oscine.models.qwen3_tts.reference import checked_samples
+from oscine.models.qwen3_tts.reference_audio import checked_samples
 from oscine.models.qwen3_tts.weights import SpeakerBlock, SpeakerWeights, check_finite
 from oscine.ops import Backend, Linear, Ops, Taps, Tensor
 from oscine.types import Audio

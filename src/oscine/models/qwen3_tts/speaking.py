@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from oscine import hub
 from oscine.family import Speaking
-from oscine.models.qwen3_tts.abilities import Abilities
+from oscine.models.qwen3_tts.capabilities import Abilities
 from oscine.models.qwen3_tts.config import read_config
 from oscine.models.qwen3_tts.released import CODEC_FOLDER, LANGUAGES, SPEAKERS, SPEAKS
 from oscine.models.qwen3_tts.voices import VoiceFolder, checked_words

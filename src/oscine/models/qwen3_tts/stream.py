@@ -17,12 +17,12 @@ from oscine.engine.sequence import Caller, Priority
 from oscine.errors import Cancelled, UsageError
 from oscine.models.asynchronous import AwaitedText, Worker
 from oscine.models.mark import speech_mark
-from oscine.models.qwen3_tts.attempt import NOTHING, Attempt, Settings
-from oscine.models.qwen3_tts.guard import USUAL, bridge, longest_bridge, rest, without_lead
+from oscine.models.qwen3_tts.generation import NOTHING, Attempt, Settings
+from oscine.models.qwen3_tts.guards import USUAL, bridge, longest_bridge, rest, without_lead
 from oscine.models.qwen3_tts.options import next_seed
 from oscine.models.qwen3_tts.runner import Qwen3TtsRunner
+from oscine.models.qwen3_tts.sentences import Piece, letters
 from oscine.models.qwen3_tts.sequences import Utterance
-from oscine.models.qwen3_tts.split import Piece, letters
 from oscine.models.resident import Loaded
 from oscine.models.speech import Speech, SpokenPiece
 from oscine.types import Audio, Samples

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from oscine.models.qwen3_tts.guard import (
+from oscine.models.qwen3_tts.guards import (
     EDGE,
     KEPT_SILENCE,
     MOST_SILENCE,

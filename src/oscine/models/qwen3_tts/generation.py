@@ -10,7 +10,7 @@ import numpy as np
 from oscine.engine.sequence import Check
 from oscine.models.qwen3_tts.conditioning import Conditioning
 from oscine.models.qwen3_tts.config import Qwen3TtsConfig, Sampling
-from oscine.models.qwen3_tts.guard import budget
+from oscine.models.qwen3_tts.guards import budget
 from oscine.models.qwen3_tts.prompt import Tokenizer
 from oscine.models.qwen3_tts.sequences import (
     LEAST_WAITING,

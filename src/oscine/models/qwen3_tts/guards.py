@@ -16,7 +16,7 @@ from collections.abc import Iterator
 import numpy as np
 from numpy.typing import NDArray
 
-from oscine.models.qwen3_tts.split import letters
+from oscine.models.qwen3_tts.sentences import letters
 from oscine.types import Samples
 
 SLOWEST, USUAL = 4.0, 14.0  # letters a second: the fewest that are let go on; what is usual

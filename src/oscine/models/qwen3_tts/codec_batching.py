@@ -21,9 +21,9 @@ from numpy.typing import NDArray
 from oscine.engine.runner import Seat
 from oscine.engine.slots import PlanCache
 from oscine.errors import NonFiniteError
-from oscine.models.qwen3_tts.codec_engine import CodecDecoder, Samples, checked_wave
+from oscine.models.qwen3_tts.codec_runner import CodecDecoder, Samples, checked_wave
 from oscine.models.qwen3_tts.config import CodecConfig
-from oscine.models.qwen3_tts.guard import Leak, Repetition, Silence
+from oscine.models.qwen3_tts.guards import Leak, Repetition, Silence
 from oscine.models.qwen3_tts.sequences import MOST_WAITING, Codes, Said, Utterance, differs
 
 SMALL, LARGE = 4, 12  # frames of a call, after the first; a burst has as many as SMALL

@@ -16,8 +16,8 @@ from oscine.models.qwen3_tts import codec
 from oscine.models.qwen3_tts.codec import Past
 from oscine.models.qwen3_tts.codec_weights import CodecDecoderWeights, CodecEncoderWeights
 from oscine.models.qwen3_tts.config import CodecConfig, Stack
-from oscine.models.qwen3_tts.reference import checked_samples
-from oscine.models.qwen3_tts.rotary import rotary
+from oscine.models.qwen3_tts.reference_audio import checked_samples
+from oscine.models.qwen3_tts.rope import rotary
 from oscine.models.qwen3_tts.weights import check_finite
 from oscine.ops import UTTERANCE, Backend, Cache, Plan, Rotary, Tensor, Utterances
 from oscine.types import Audio

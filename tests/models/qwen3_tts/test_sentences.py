@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from oscine.models.qwen3_tts.split import (
+from oscine.models.qwen3_tts.sentences import (
     CLAUSE,
     LIMIT,
     MOST,
@@ -250,7 +250,7 @@ KINDS = [
 ]  # fmt: skip
 LINEAR = """
 import sys
-from oscine.models.qwen3_tts.split import incremental_pieces, pieces
+from oscine.models.qwen3_tts.sentences import incremental_pieces, pieces
 for kind in eval(sys.stdin.read()):
     for before, size in (("", int(sys.argv[1])), ("a", 5000)):
         text = before + kind * (size // len(kind))
