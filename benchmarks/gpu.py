@@ -26,7 +26,7 @@ from typing import Any
 import numpy as np
 
 from oscine import ops
-from oscine.engine.runner import Seat
+from oscine.engine.runner import BatchEntry
 from oscine.engine.sequence import EncoderInput
 from oscine.gpu.device import choose, open_device
 from oscine.models.whisper.config import WhisperConfig
@@ -132,8 +132,8 @@ class Rows:
         )  # fmt: skip
         runner.reserve(count, count)
         audio = EncoderInput(np.zeros((runner.config.window_frames, runner.config.n_mels)))
-        self.seats = [Seat(Decode(audio, request), (n,), n, n) for n in range(count)]
-        self.step = self.lane.step(count, self.seats)
+        self.entries = [BatchEntry(Decode(audio, request), (n,), n, n) for n in range(count)]
+        self.step = self.lane.step(count, self.entries)
         self.state = runner.backend.view(self.lane.rows, (count,))
         rules = rules_of(request, v, 0)
         rules["repeat_limit"] = 0
@@ -141,8 +141,8 @@ class Rows:
 
     def prefill(self) -> None:
         """From the start, as if the windows had been encoded."""
-        for start in range(0, len(self.seats), self.lane.most):
-            self.lane.start(self.seats[start : start + self.lane.most])
+        for start in range(0, len(self.entries), self.lane.most):
+            self.lane.start(self.entries[start : start + self.lane.most])
         self.runner.backend.write(self.runner.memory.rules, self.rules)
 
 

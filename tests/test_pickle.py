@@ -48,7 +48,7 @@ def test_a_pickled_model_is_opened_again_as_it_was(family: str) -> None:
     assert (again.name, again.device) == (model.name, model.device)
     assert again._reopen.args[1:] == model._reopen.args[1:] == ("cpu", "f32")
     assert again._reopen.keywords == how
-    assert again.engine.pinned == model.engine.pinned == 1
+    assert again.engine.fixed_rows == model.engine.fixed_rows == 1
 
 
 def test_a_relative_path_is_found_from_another_folder(

@@ -2,7 +2,7 @@
 """Many threads share one Whisper: each answer is what it is alone, and nothing is left behind.
 
     python tools/many_callers.py [--seconds 600] [--threads 64] [--jobs 64] [--longest 60]
-        [--model tiny.en] [--device cpu] [--round 30] [--ties 0.01] [--pinned N]
+        [--model tiny.en] [--device cpu] [--round 30] [--ties 0.01] [--fixed-rows N]
 
 Jobs are recordings of 1 to --longest seconds, made of the example and noise, each with options of
 its own: temperatures with seeds, beams, samples, word times, text only, batches, tasks and
@@ -14,7 +14,7 @@ Where the tokens of an answer are others than alone, the first difference is pri
 change of the mean log-probability. In batches of another size sums are rounded otherwise, so that
 of two tokens whose logits are equal as far as rounding goes, the other may win: a near tie. The
 logits are not to be seen from here, so the share of answers that differ is held against --ties.
-With --pinned every step is recorded for that many rows, alone and together.
+With --fixed-rows every step is recorded for that many rows, alone and together.
 
 What is held at the end is compared with what was held after the first rounds, in which plans are
 made; a run of few rounds has nothing to compare. Exit code 1 where an answer is another job's, more
@@ -313,12 +313,12 @@ def main() -> int:
     parser.add_argument("--longest", type=float, default=60.0, help="seconds of a recording")
     parser.add_argument("--round", type=float, default=30.0, help="seconds between two counts")
     parser.add_argument("--ties", type=float, default=0.01, help="share of answers that may differ")
-    parser.add_argument("--pinned", type=int, help="sequences that every step is recorded for")
+    parser.add_argument("--fixed-rows", type=int, help="sequences that every step is recorded for")
     parser.add_argument("--seed", type=int, default=0)
     options = parser.parse_args()
     model: Any = oscine.load(options.model, options.device)
-    if options.pinned:
-        model.engine.pin(options.pinned)
+    if options.fixed_rows:
+        model.engine.fix_rows(options.fixed_rows)
     jobs = make_jobs(model, options.jobs, options.longest, options.seed)
     answers, seconds = alone(model, jobs)
     audio = sum(job.seconds for job in jobs)

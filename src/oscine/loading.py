@@ -56,7 +56,7 @@ def load(
             backend = choose_backend(wanted)
             loaded = load_path(path, name, backend, wanted, dtype, offline=offline)
             if deterministic:
-                loaded.engine.pin()
+                loaded.engine.fix_rows()
     except CheckpointError as error:
         if os.path.exists(expanded(name)):
             raise

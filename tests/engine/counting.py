@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from oscine.engine.runner import Arrays, Look, Seat
+from oscine.engine.runner import Arrays, BatchEntry, SnapshotRow
 from oscine.engine.sequence import EncoderInput, Sequence, StreamedSequence
 from oscine.errors import DeviceLostError, DeviceMemoryError, UsageError
 
@@ -107,29 +107,29 @@ class Plan:
 class Counting:
     """Rows that count."""
 
-    looks_first, most = False, 3
+    poll_after_prefill, most = False, 3
 
     def __init__(self, runner: Runner, width: int) -> None:
         self.runner, self.width = runner, width
         self.stage, self.burst = "count", runner.burst
         self.rows = np.zeros(256, ROW)
         self.rows["done"] = 1
-        self.looks_first = runner.looks_first
+        self.poll_after_prefill = runner.poll_after_prefill
 
-    def start(self, seats: list[Seat]) -> None:
+    def start(self, entries: list[BatchEntry]) -> None:
         self.runner.device_.submit()
-        for seat in seats:
-            sequence = seat.sequence
+        for entry in entries:
+            sequence = entry.sequence
             assert isinstance(sequence, Count)
-            assert len(seat.slots) == self.width
-            for number, slot in enumerate(seat.slots):
-                assert self.rows["done"][seat.row + number], "a running row is overwritten"
-                place = -1 if seat.place is None else seat.place
+            assert len(entry.slots) == self.width
+            for number, slot in enumerate(entry.slots):
+                assert self.rows["done"][entry.row + number], "a running row is overwritten"
+                place = -1 if entry.place is None else entry.place
                 done = int(sequence.steps == 0)
-                self.rows[seat.row + number] = (done, slot, sequence.steps, place)
+                self.rows[entry.row + number] = (done, slot, sequence.steps, place)
                 self.runner.numbers[slot] = sequence.number + number
 
-    def step(self, rows: int, seats: list[Seat]) -> Plan:
+    def step(self, rows: int, entries: list[BatchEntry]) -> Plan:
         return Plan(lambda: self.advance(rows), self.runner.device_)
 
     def advance(self, rows: int) -> None:
@@ -143,7 +143,7 @@ class Counting:
             row["left"] -= 1
             row["done"] = int(row["left"] == 0)
 
-    def outputs(self, rows: int, seats: list[Seat]) -> tuple[Any, ...]:
+    def outputs(self, rows: int, entries: list[BatchEntry]) -> tuple[Any, ...]:
         return self.rows[:rows], self.runner.numbers
 
     def move(self, moves: Iterable[tuple[int, int]]) -> None:
@@ -155,20 +155,20 @@ class Counting:
             self.runner.device_.submit()
             self.rows["done"][row] = 1
 
-    def collect(self, looks: list[Look], arrays: Arrays) -> Iterator[Seat]:
+    def collect(self, snapshot_rows: list[SnapshotRow], arrays: Arrays) -> Iterator[BatchEntry]:
         rows, numbers = arrays
-        for seat, row in looks:
-            sequence = seat.sequence
+        for entry, row in snapshot_rows:
+            sequence = entry.sequence
             assert isinstance(sequence, Count)
             state = rows[row : row + self.width]
-            assert tuple(state["slot"]) == seat.slots
+            assert tuple(state["slot"]) == entry.slots
             steps = sequence.steps - int(state["left"][0])
             if steps > sequence.seen:
                 sequence.push(steps - sequence.seen)
                 sequence.seen = steps
             if state["done"].all():
-                sequence.finish(int(numbers[list(seat.slots)].sum()))
-                yield seat
+                sequence.finish(int(numbers[list(entry.slots)].sum()))
+                yield entry
 
 
 class Delivering(Counting):
@@ -176,50 +176,50 @@ class Delivering(Counting):
 
     def __init__(self, runner: Runner, width: int) -> None:
         super().__init__(runner, width)
-        self.ended: list[tuple[Seat, int]] = []
+        self.ended: list[tuple[BatchEntry, int]] = []
 
-    def collect(self, looks: list[Look], arrays: Arrays) -> Iterator[Seat]:
+    def collect(self, snapshot_rows: list[SnapshotRow], arrays: Arrays) -> Iterator[BatchEntry]:
         rows, numbers = arrays
-        for seat, row in looks:
-            if not seat.spent and rows["done"][row : row + self.width].all():
-                seat.spent = True
-                self.ended.append((seat, int(numbers[list(seat.slots)].sum())))
+        for entry, row in snapshot_rows:
+            if not entry.rows_done and rows["done"][row : row + self.width].all():
+                entry.rows_done = True
+                self.ended.append((entry, int(numbers[list(entry.slots)].sum())))
         yield from ()
 
-    def deliver(self) -> Iterator[Seat]:
+    def deliver(self) -> Iterator[BatchEntry]:
         ended, self.ended = self.ended, []
-        for seat, result in ended:
-            if not seat.over:
-                seat.sequence.finish(result)
-                yield seat
+        for entry, result in ended:
+            if not entry.removed:
+                entry.sequence.finish(result)
+                yield entry
 
 
 class Passing:
     """What is computed at once."""
 
-    stage, burst, width, most, looks_first = "pass", 0, 1, 2, False
+    stage, burst, width, most, poll_after_prefill = "pass", 0, 1, 2, False
 
     def __init__(self, runner: Runner) -> None:
         self.runner, self.results = runner, np.zeros(4, np.int64)
 
-    def start(self, seats: list[Seat]) -> None:
-        for seat in seats:
-            sequence = seat.sequence
-            assert isinstance(sequence, Pass) and seat.place is not None
-            self.results[seat.row] = sequence.number + self.runner.encodings[seat.place]
+    def start(self, entries: list[BatchEntry]) -> None:
+        for entry in entries:
+            sequence = entry.sequence
+            assert isinstance(sequence, Pass) and entry.place is not None
+            self.results[entry.row] = sequence.number + self.runner.encodings[entry.place]
 
-    def step(self, rows: int, seats: list[Seat]) -> Plan:
+    def step(self, rows: int, entries: list[BatchEntry]) -> Plan:
         raise AssertionError
 
     move = stop = step
 
-    def outputs(self, rows: int, seats: list[Seat]) -> tuple[Any, ...]:
+    def outputs(self, rows: int, entries: list[BatchEntry]) -> tuple[Any, ...]:
         return (self.results[:rows],)
 
-    def collect(self, looks: list[Look], arrays: Arrays) -> Iterator[Seat]:
-        for seat, row in looks:
-            seat.sequence.finish(int(arrays[0][row]))
-            yield seat
+    def collect(self, snapshot_rows: list[SnapshotRow], arrays: Arrays) -> Iterator[BatchEntry]:
+        for entry, row in snapshot_rows:
+            entry.sequence.finish(int(arrays[0][row]))
+            yield entry
 
 
 class Runner:
@@ -233,14 +233,14 @@ class Runner:
         room: int = 1000,
         encode_batch: int = 2,
         lose_after: int | None = None,
-        looks_first: bool = False,
+        poll_after_prefill: bool = False,
         delivers: bool = False,
         name: str = "counting",
     ) -> None:
         self.backend: Any = Device(runs_ahead, lose_after)
         self.device_ = self.backend
         self.device, self.burst, self.room = name, burst, room
-        self.encode_batch, self.looks_first = encode_batch, looks_first
+        self.encode_batch, self.poll_after_prefill = encode_batch, poll_after_prefill
         self.delivers = delivers
         self.timings: dict[str, float] = {}
         self.numbers = np.zeros(0, np.int64)

@@ -97,7 +97,7 @@ def play(
 def test_a_result_does_not_depend_on_neighbours(
     plan: list[tuple[int, Sequence[int]]], ahead: bool, burst: int, most: int, first: bool
 ) -> None:
-    runner = Runner(runs_ahead=ahead, burst=burst, looks_first=first)
+    runner = Runner(runs_ahead=ahead, burst=burst, poll_after_prefill=first)
     engine = ByHand(runner, most_slots=most)
     play(engine, plan)
     for _, sequence in plan:
@@ -116,7 +116,7 @@ def test_what_is_delivered_later_is_the_same(
     """A lane hands over behind the next burst; a spent sequence keeps its slot until then."""
     victims = data.draw(st.lists(st.sampled_from([s for _, s in plan]), max_size=2))
     turns = {data.draw(st.integers(0, 20)): victim for victim in victims}
-    engine = ByHand(Runner(runs_ahead=ahead, looks_first=first, delivers=True), most_slots=6)
+    engine = ByHand(Runner(runs_ahead=ahead, poll_after_prefill=first, delivers=True), most_slots=6)
     play(engine, plan, turns)
     for _, sequence in plan:
         assert sequence.done()
@@ -183,7 +183,7 @@ def test_with_one_bucket_nothing_is_computed_in_other_company(
     """Prompts and encoder inputs run one by one, and every step has the same rows."""
     runner, sizes = Runner(encode_batch=3), set()
     engine = ByHand(runner, most_slots=most)
-    engine.pin(most)
+    engine.fix_rows(most)
     encode, lane_of = runner.encode, runner.lane
 
     def encoding(inputs: list[EncoderInput], places: list[int]) -> None:
@@ -193,10 +193,10 @@ def test_with_one_bucket_nothing_is_computed_in_other_company(
     def watched(key: Any) -> Any:
         lane = lane_of(key)
         start, step = type(lane).start, type(lane).step
-        lane.start = lambda seats: (sizes.add(("start", len(seats))), start(lane, seats))
-        lane.step = lambda rows, seats: (
+        lane.start = lambda entries: (sizes.add(("start", len(entries))), start(lane, entries))
+        lane.step = lambda rows, entries: (
             sizes.add(("step", rows, lane.width)),
-            step(lane, rows, seats),
+            step(lane, rows, entries),
         )[1]
         return lane
 

@@ -110,7 +110,7 @@ def test_a_gpu_computes_side_by_side_what_it_computes_alone(family: str) -> None
     model = oscine.load(CHECKPOINTS[family], "gpu", deterministic=True)
     alone, found = alone_and_under_load(family, model, "gpu")
     assert found == alone
-    assert model.engine.pinned == Gpu.good_batch
+    assert model.engine.fixed_rows == Gpu.good_batch
     assert model.engine.occupancy.shared
 
 
@@ -137,9 +137,9 @@ def test_a_runner_that_is_made_again_after_a_loss_is_so_too(
             raise losses.pop()
 
     model.engine.call(lose)
-    assert model.runner is not before and model.engine.pinned == 1
+    assert model.runner is not before and model.engine.fixed_rows == 1
     assert ask(model, 0) == alone
     if family == "qwen3_tts":
-        assert model.runner.backend.pinned and model.runner.speaking.voicing.one_by_one
+        assert model.runner.backend.batch_invariant and model.runner.speaking.voicing.one_by_one
     elif family != "whisper":
-        assert model.runner.encoder.pinned
+        assert model.runner.encoder.batch_invariant

@@ -6,7 +6,7 @@ from collections import deque
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 
-from oscine.engine.runner import Delivers, Lane, Look, Seat, Wait
+from oscine.engine.runner import BatchEntry, DeferredDelivery, Lane, SnapshotRow, Wait
 from oscine.errors import DeviceLostError
 from oscine.ops import Backend
 
@@ -21,13 +21,13 @@ class Occupancy:
     most: int = 0  # sequences at once
     shared: int = 0  # bursts with sequences of several callers
 
-    def count(self, seats: Sequence[Seat], width: int) -> None:
+    def count(self, entries: Sequence[BatchEntry], width: int) -> None:
         """A burst of these sequences."""
         self.bursts += 1
-        self.rows += width * len(seats)
-        self.sequences += len(seats)
-        self.most = max(self.most, len(seats))
-        self.shared += len({id(seat.sequence.caller) for seat in seats}) > 1
+        self.rows += width * len(entries)
+        self.sequences += len(entries)
+        self.most = max(self.most, len(entries))
+        self.shared += len({id(entry.sequence.caller) for entry in entries}) > 1
 
     @property
     def mean(self) -> float:
@@ -39,132 +39,132 @@ class Occupancy:
 class Batch:
     """The rows of one lane.
 
-    `pinned`: the number of rows that every plan is recorded for, whatever is in use, and prompts
-    run one by one; None: the smallest bucket that covers those in use.
+    `fixed_rows`: the number of rows that every plan is recorded for, few or many in use; prompts
+    then run one by one. None: the smallest bucket that covers the rows in use.
     """
 
     lane: Lane
     backend: Backend
     occupancy: Occupancy
-    pinned: int | None = None
-    places: list[Seat | None] = field(default_factory=list)  # by row // width
-    pending: deque[tuple[list[Look], Wait]] = field(default_factory=deque)
+    fixed_rows: int | None = None
+    places: list[BatchEntry | None] = field(default_factory=list)  # by row // width
+    pending: deque[tuple[list[SnapshotRow], Wait]] = field(default_factory=deque)
     fresh: bool = False  # some have just started, and what their prompts left is to be read
 
     @property
-    def seats(self) -> list[Seat]:
+    def entries(self) -> list[BatchEntry]:
         """The sequences that run."""
-        return [seat for seat in self.places if seat is not None]
+        return [entry for entry in self.places if entry is not None]
 
-    def all_seats(self) -> list[Seat]:
+    def live_entries(self) -> list[BatchEntry]:
         """Likewise, and those of passes whose results are yet to be read."""
-        looked = [seat for looks, _ in self.pending for seat, _row in looks]
-        return [seat for seat in dict.fromkeys([*self.seats, *looked]) if not seat.over]
+        looked = [entry for snapshot_rows, _ in self.pending for entry, _row in snapshot_rows]
+        return [entry for entry in dict.fromkeys([*self.entries, *looked]) if not entry.removed]
 
     @property
     def busy(self) -> bool:
         """Whether there is anything to do or to read."""
-        return bool(self.pending) or any(seat is not None for seat in self.places)
+        return bool(self.pending) or any(entry is not None for entry in self.places)
 
-    def start(self, seats: Sequence[Seat]) -> None:
+    def start(self, entries: Sequence[BatchEntry]) -> None:
         """Give sequences their rows and run their prompts."""
         lane = self.lane
-        self.fresh = lane.looks_first
-        most = lane.most if self.pinned is None else 1
-        for at in range(0, len(seats), most):
-            part = seats[at : at + most]
+        self.fresh = lane.poll_after_prefill
+        most = lane.most if self.fixed_rows is None else 1
+        for at in range(0, len(entries), most):
+            part = entries[at : at + most]
             if not lane.burst:  # a pass has its rows to itself
-                for number, seat in enumerate(part):
-                    seat.row = number * lane.width
+                for number, entry in enumerate(part):
+                    entry.row = number * lane.width
                 lane.start(part)
-                self.look([(seat, seat.row) for seat in part], len(part))
+                self.look([(entry, entry.row) for entry in part], len(part))
                 continue
-            for seat in part:
-                self.sit(seat)
+            for entry in part:
+                self.sit(entry)
             lane.start(part)
-            if lane.looks_first:
-                self.look([(seat, seat.row) for seat in part], len(self.places))
+            if lane.poll_after_prefill:
+                self.look([(entry, entry.row) for entry in part], len(self.places))
 
-    def sit(self, seat: Seat) -> None:
+    def sit(self, entry: BatchEntry) -> None:
         """The first free rows."""
         if None not in self.places:
             self.places.append(None)
         number = self.places.index(None)
-        self.places[number], seat.row = seat, number * self.lane.width
+        self.places[number], entry.row = entry, number * self.lane.width
 
-    def look(self, looks: list[Look], count: int) -> None:
+    def look(self, snapshot_rows: list[SnapshotRow], count: int) -> None:
         """Mark the state of `count` sequences' rows as it is once all before is done."""
         rows = self.bucket(count) * self.lane.width
-        tensors = self.lane.outputs(rows, [seat for seat, _ in looks])
-        self.pending.append((looks, self.backend.snapshot(*tensors)))
+        tensors = self.lane.outputs(rows, [entry for entry, _ in snapshot_rows])
+        self.pending.append((snapshot_rows, self.backend.snapshot(*tensors)))
 
     def bucket(self, count: int) -> int:
         """The number of sequences to record a plan for."""
-        if self.pinned is not None:
-            return max(1, self.pinned // self.lane.width)
+        if self.fixed_rows is not None:
+            return max(1, self.fixed_rows // self.lane.width)
         return self.backend.padded_lines(max(1, count))
 
     def advance(self, steps: int) -> None:
         """Submit a burst of at most `steps` steps for the rows in use."""
-        seats = [seat for seat in self.seats if not seat.spent]
-        if not seats or not self.lane.burst:
+        entries = [entry for entry in self.entries if not entry.rows_done]
+        if not entries or not self.lane.burst:
             return
         self.fresh = False
         self.compact()
         count = len(self.places)
-        self.occupancy.count(seats, self.lane.width)
-        plan = self.lane.step(self.bucket(count) * self.lane.width, seats)
+        self.occupancy.count(entries, self.lane.width)
+        plan = self.lane.step(self.bucket(count) * self.lane.width, entries)
         plan.run(min(steps, self.lane.burst))
-        self.look([(seat, seat.row) for seat in seats], count)
+        self.look([(entry, entry.row) for entry in entries], count)
 
     def compact(self) -> None:
         """Close gaps where a smaller plan then covers all rows."""
         while self.places and self.places[-1] is None:
             self.places.pop()
-        count = len(self.seats)
+        count = len(self.entries)
         if self.bucket(count) == self.bucket(len(self.places)):
             return
         moves: list[tuple[int, int]] = []
         for number in range(count, len(self.places)):
-            seat = self.places[number]
-            if seat is None:
+            entry = self.places[number]
+            if entry is None:
                 continue
             to = self.places.index(None)
             for row in range(self.lane.width):
-                moves.append((seat.row + row, to * self.lane.width + row))
-            self.places[to], self.places[number] = seat, None
-            seat.row = to * self.lane.width
+                moves.append((entry.row + row, to * self.lane.width + row))
+            self.places[to], self.places[number] = entry, None
+            entry.row = to * self.lane.width
         del self.places[count:]
         self.lane.move(moves)
         self.lane.stop({row for row, _ in moves} - {row for _, row in moves})
 
-    def poll(self, ahead: int) -> Iterator[Seat]:
-        """Read snapshots until `ahead` are left; yields the seats that have ended."""
+    def poll(self, ahead: int) -> Iterator[BatchEntry]:
+        """Read snapshots until `ahead` are left; yields the entries that have ended."""
         while len(self.pending) > ahead:
-            looks, wait = self.pending.popleft()
+            snapshot_rows, wait = self.pending.popleft()
             arrays = wait()
-            current = [(seat, row) for seat, row in looks if not seat.over]
-            for seat in self.lane.collect(current, arrays):
-                self.free(seat)
-                yield seat
+            current = [(entry, row) for entry, row in snapshot_rows if not entry.removed]
+            for entry in self.lane.collect(current, arrays):
+                self.free(entry)
+                yield entry
 
-    def deliver(self) -> Iterator[Seat]:
-        """Hand over what polls have set in motion; yields the seats that end with it."""
-        if isinstance(self.lane, Delivers):
-            for seat in self.lane.deliver():
-                self.free(seat)
-                yield seat
+    def deliver(self) -> Iterator[BatchEntry]:
+        """Hand over what polls have set in motion; yields the entries that end with it."""
+        if isinstance(self.lane, DeferredDelivery):
+            for entry in self.lane.deliver():
+                self.free(entry)
+                yield entry
 
-    def free(self, seat: Seat) -> None:
+    def free(self, entry: BatchEntry) -> None:
         """Take a sequence out of its rows; snapshots that are under way no longer concern it."""
-        seat.over = True
-        if seat in self.places:
-            self.places[self.places.index(seat)] = None
+        entry.removed = True
+        if entry in self.places:
+            self.places[self.places.index(entry)] = None
 
-    def drop(self, seat: Seat) -> None:
+    def drop(self, entry: BatchEntry) -> None:
         """Likewise, of a sequence that has not ended: its rows are marked as done."""
-        self.free(seat)
-        self.stop(range(seat.row, seat.row + self.lane.width))
+        self.free(entry)
+        self.stop(range(entry.row, entry.row + self.lane.width))
 
     def stop(self, rows: Iterable[int]) -> None:
         """Mark rows as done, or raise DeviceLostError, as others take their slots."""

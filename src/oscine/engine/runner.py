@@ -14,24 +14,25 @@ Wait: TypeAlias = Callable[[], Arrays]
 
 
 @dataclass(eq=False, slots=True)
-class Seat:
-    """A sequence in a batch, of the kind that its lane takes.
+class BatchEntry:
+    """A sequence in a batch, of the type that its lane takes, and the memory that it holds.
 
-    slots: its places in the buffers that last as long as it does, one a row. place: of its encoder
-    input's encoding. row: the first of its rows in its lane's state. spent: its rows are done, and
-    its lane has yet to deliver what was read of them.
+    slots: its slots in the buffers that last as long as it does, one for each of its rows.
+    place: the place of its encoder input's encoding. row: the first of its rows in the state of
+    its lane. removed: it has left the batch. rows_done: its rows have stopped, and the lane has yet
+    to deliver results that were read from them.
     """
 
     sequence: Any
     slots: tuple[int, ...]
     place: int | None = None
     row: int = 0
-    over: bool = False
-    spent: bool = False
+    removed: bool = False
+    rows_done: bool = False
 
 
-#: A seat and the row that it had when the state was read: it may have moved since.
-Look: TypeAlias = tuple[Seat, int]
+#: An entry, and its first row in a snapshot of the state: the entry may have moved since.
+SnapshotRow: TypeAlias = tuple[BatchEntry, int]
 
 
 class Lane(Protocol):
@@ -44,18 +45,18 @@ class Lane(Protocol):
     burst: int  # steps between two polls; 0: `start` computes all that there is
     width: int  # rows of each sequence
     most: int  # sequences that one `start` takes
-    looks_first: bool  # whether what `start` leaves is read before the first burst
+    poll_after_prefill: bool  # whether what `start` leaves is read before the first burst
 
-    def start(self, seats: Sequence[Seat]) -> None:
-        """Write the state of each seat at its row, and run their prompts as one prefill.
+    def start(self, entries: Sequence[BatchEntry]) -> None:
+        """Write the state of each entry at its row, and run their prompts as one prefill.
 
         Other rows are left as they are: steps of theirs may be under way.
         """
 
-    def step(self, rows: int, seats: Sequence[Seat]) -> Plan:
-        """The recorded plan that moves the first `rows` rows on by a step; `seats` run in them."""
+    def step(self, rows: int, entries: Sequence[BatchEntry]) -> Plan:
+        """The recorded plan that advances the first `rows` rows, those of `entries`, by a step."""
 
-    def outputs(self, rows: int, seats: Sequence[Seat]) -> tuple[Tensor, ...]:
+    def outputs(self, rows: int, entries: Sequence[BatchEntry]) -> tuple[Tensor, ...]:
         """What a poll copies to the host."""
 
     def move(self, moves: Sequence[tuple[int, int]]) -> None:
@@ -64,8 +65,8 @@ class Lane(Protocol):
     def stop(self, rows: Iterable[int]) -> None:
         """Mark rows as done whose sequences were given up."""
 
-    def collect(self, looks: Sequence[Look], arrays: Arrays) -> Iterable[Seat]:
-        """Hand over what has grown or ended in `outputs` as they were; yields the ended seats.
+    def collect(self, snapshot_rows: Sequence[SnapshotRow], arrays: Arrays) -> Iterable[BatchEntry]:
+        """Hand over what has grown or ended in `outputs` as they were; yields the ended entries.
 
         A sequence ends by `finish` or `fail`.
         """
@@ -74,9 +75,9 @@ class Lane(Protocol):
 class PassLane:
     """A lane whose `start` computes all that there is: its rows last until they are read."""
 
-    burst, width, looks_first = 0, 1, False
+    burst, width, poll_after_prefill = 0, 1, False
 
-    def step(self, rows: int, seats: Sequence[Seat]) -> Plan:
+    def step(self, rows: int, entries: Sequence[BatchEntry]) -> Plan:
         """There are no steps."""
         raise NotImplementedError("a pass has no steps")
 
@@ -88,11 +89,11 @@ class PassLane:
 
 
 @runtime_checkable
-class Delivers(Protocol):
+class DeferredDelivery(Protocol):
     """A lane whose `collect` starts work of its own on the device, such as the sound of frames."""
 
-    def deliver(self) -> Iterable[Seat]:
-        """Wait for that work and hand over its results; yields the seats that have ended.
+    def deliver(self) -> Iterable[BatchEntry]:
+        """Wait for that work and hand over its results; yields the entries that have ended.
 
         It is called after the next burst is submitted, so that the device does not idle meanwhile.
         """
@@ -134,10 +135,10 @@ class Runner(OnDevice, Protocol):
 
 
 @runtime_checkable
-class Pins(Protocol):
+class BatchInvariant(Protocol):
     """A runner whose kernels would differ by more than the rows of a plan."""
 
-    def pin(self) -> None:
+    def make_batch_invariant(self) -> None:
         """Let nothing that runs beside a sequence, or ran before it, choose its kernels.
 
         Called before any work, where results have to be the same under any load.

@@ -19,7 +19,7 @@ from weakref import WeakSet
 from oscine.engine.batch import Batch, Occupancy
 from oscine.engine.driver import Driver, driver_of
 from oscine.engine.queue import Queue
-from oscine.engine.runner import OnDevice, Pins, Seat
+from oscine.engine.runner import BatchEntry, BatchInvariant, OnDevice
 from oscine.engine.sequence import Call, Caller, Sequence, book, cancelled
 from oscine.engine.slots import EncoderCache, Slots
 from oscine.errors import (
@@ -64,20 +64,22 @@ class Engine(Generic[R]):
         self.runner: Any = runner
         self._rebuild = rebuild
         self.most_slots, self.most_waiting = most_slots, most_waiting
-        self.pinned: int | None = None
+        self.fixed_rows: int | None = None
         self.occupancy = Occupancy()
         self._lock = RLock()  # of what callers and the device's thread both touch: the queue
         self._queue = Queue()
         self._slots, self._cache = Slots(0), EncoderCache(0)
         self._batches: dict[Any, Batch] = {}
-        self._seats: dict[Seat, None] = {}  # of all that has left the queue and has not ended
+        self._entries: dict[
+            BatchEntry, None
+        ] = {}  # of all that has left the queue and has not ended
         self._context: Context | None = None  # of a caller that looks into the network
         self._driver: Driver = driver_of(runner.device)
         engines.add(self)
 
     # -- callers ------------------------------------------------------------------------------
 
-    def pin(self, rows: int | None = None) -> None:
+    def fix_rows(self, rows: int | None = None) -> None:
         """Record every plan for this many rows, which are also the most that run.
 
         So the kernels, and with them the rounding of results, are the same under any load. None:
@@ -87,12 +89,12 @@ class Engine(Generic[R]):
         backend = self.runner.backend
         if rows is None:
             rows = backend.good_batch if backend.runs_ahead else 1
-        self.pinned = self.most_slots = rows
-        self._pin_runner()
+        self.fixed_rows = self.most_slots = rows
+        self._make_batch_invariant()
 
-    def _pin_runner(self) -> None:
-        if self.pinned is not None and isinstance(self.runner, Pins):
-            self.runner.pin()
+    def _make_batch_invariant(self) -> None:
+        if self.fixed_rows is not None and isinstance(self.runner, BatchInvariant):
+            self.runner.make_batch_invariant()
 
     def submit(self, sequence: Sequence[T], caller: Caller | None = None) -> Sequence[T]:
         """Have a sequence computed; returns it, to wait for. Any thread may call it.
@@ -127,7 +129,7 @@ class Engine(Generic[R]):
     @property
     def running(self) -> int:
         """Sequences that have a slot."""
-        return sum(len(batch.seats) for batch in self._batches.values())
+        return sum(len(batch.entries) for batch in self._batches.values())
 
     @property
     def waiting(self) -> int:
@@ -177,47 +179,47 @@ class Engine(Generic[R]):
             except DeviceMemoryError as problem:
                 self._retreat(self._take_out(key), problem)
             except BaseException as error:  # as a probe may raise, which is one caller's
-                for seat in self._take_out(key):
-                    seat.sequence.fail(error)
-                    self._leave(seat)
+                for entry in self._take_out(key):
+                    entry.sequence.fail(error)
+                    self._leave(entry)
 
     def _step(self, batch: Batch, steps: int) -> None:
         """One burst of a batch, and what the one before has left."""
         started = time.perf_counter()
-        seats = batch.seats
-        ended: list[Seat] = []
-        for seat in self._ends(batch, steps):
-            self._leave(seat)
-            ended.append(seat)
-        self._clock(batch.lane.stage, started, [*seats, *(s for s in ended if s not in seats)])
+        entries = batch.entries
+        ended: list[BatchEntry] = []
+        for entry in self._ends(batch, steps):
+            self._leave(entry)
+            ended.append(entry)
+        self._clock(batch.lane.stage, started, [*entries, *(s for s in ended if s not in entries)])
 
-    def _ends(self, batch: Batch, steps: int) -> Iterator[Seat]:
-        """Seats as they end, each before what comes after it may fail."""
+    def _ends(self, batch: Batch, steps: int) -> Iterator[BatchEntry]:
+        """Entries as they end, each before what comes after it may fail."""
         if batch.fresh:  # what the first look gives, such as a voice's first sound, goes first
             yield from batch.poll(0)
             yield from batch.deliver()
         batch.advance(steps)
         yield from batch.deliver()
-        yield from batch.poll(1 if self.runner.backend.runs_ahead and batch.seats else 0)
+        yield from batch.poll(1 if self.runner.backend.runs_ahead and batch.entries else 0)
 
-    def _clock(self, stage: str, started: float, seats: list[Seat]) -> None:
+    def _clock(self, stage: str, started: float, entries: list[BatchEntry]) -> None:
         """Book the time since `started`, in equal shares to the sequences it was for."""
         passed = 1000 * (time.perf_counter() - started)
         book(self.runner.timings, stage, passed)
-        for seat in seats:
-            seat.sequence.caller.clock(stage, passed / len(seats))
+        for entry in entries:
+            entry.sequence.caller.clock(stage, passed / len(entries))
 
     def _drop_unwanted(self) -> None:
         """Free what callers gave up, or what is overdue."""
         now = time.monotonic()
         for batch in self._batches.values():
-            for seat in batch.all_seats():
-                sequence, late = seat.sequence, seat.sequence.is_late(now)
+            for entry in batch.live_entries():
+                sequence, late = entry.sequence, entry.sequence.is_late(now)
                 if not (sequence.unwanted or late):
                     continue
                 sequence.fail(DeadlineError() if late else cancelled())
-                batch.drop(seat)
-                self._leave(seat)
+                batch.drop(entry)
+                self._leave(entry)
         with self._lock:
             for sequence in list(self._queue):
                 if sequence.done() or sequence.is_late(now):
@@ -228,13 +230,13 @@ class Engine(Generic[R]):
 
     def _admit(self) -> None:
         """Give waiting sequences slots, in order; encode and start them together."""
-        picked: list[Seat] = []
-        missing: list[Seat] = []
+        picked: list[BatchEntry] = []
+        missing: list[BatchEntry] = []
         self._pick(picked, missing)
         if picked:
             self._within(self._start, picked, missing)
 
-    def _pick(self, picked: list[Seat], missing: list[Seat]) -> None:
+    def _pick(self, picked: list[BatchEntry], missing: list[BatchEntry]) -> None:
         """Sequences whose turn it is, as many as there is room for; `missing`: to be encoded.
 
         Not more than one pass of the encoder takes: what runs waits for no more than that.
@@ -248,28 +250,28 @@ class Engine(Generic[R]):
                 if picked or self.running:
                     break  # it runs alone
                 self._context = sequence.context
-            seat = self._seat(sequence, missing)
-            if seat is None:
+            entry = self._allocate(sequence, missing)
+            if entry is None:
                 break
             with self._lock:
                 self._queue.take(sequence)
-            self._seats[seat] = None
+            self._entries[entry] = None
             if not sequence.begin():
                 sequence.fail(cancelled())
-                self._leave(seat)
+                self._leave(entry)
             elif isinstance(sequence, Call):
                 self._run(sequence)
-                self._leave(seat)
+                self._leave(entry)
             else:
-                picked.append(seat)
+                picked.append(entry)
 
-    def _seat(self, sequence: Sequence[Any], missing: list[Seat]) -> Seat | None:
+    def _allocate(self, sequence: Sequence[Any], missing: list[BatchEntry]) -> BatchEntry | None:
         """Slots and an encoder place for a sequence; None where it has to wait.
 
         Ends a sequence that there can be no room for.
         """
         if isinstance(sequence, Call):
-            return Seat(sequence, ())
+            return BatchEntry(sequence, ())
         try:
             if not self._make_room(sequence):
                 return None
@@ -278,14 +280,14 @@ class Engine(Generic[R]):
                 self._queue.remove(sequence)
             sequence.fail(error)
             return None
-        seat = Seat(sequence, self._slots.take(sequence.rows))
+        entry = BatchEntry(sequence, self._slots.take(sequence.rows))
         if sequence.audio is not None:
             claimed = self._cache.claim(sequence.audio)
             assert claimed is not None  # there is room
-            seat.place, encoded = claimed
+            entry.place, encoded = claimed
             if not encoded:
-                missing.append(seat)
-        return seat
+                missing.append(entry)
+        return entry
 
     def _make_room(self, sequence: Sequence[Any]) -> bool:
         """Whether there is a free slot for each row, and a place; grows memory as far as it goes.
@@ -336,13 +338,13 @@ class Engine(Generic[R]):
         if places > self._cache.count:
             self._cache.resize(places)
 
-    def _start(self, seats: list[Seat], missing: list[Seat]) -> None:
+    def _start(self, entries: list[BatchEntry], missing: list[BatchEntry]) -> None:
         """Encode what is not encoded yet, then run the prompts, lane by lane."""
         try:
             self._encode(missing)
-            lanes: dict[Any, list[Seat]] = {}
-            for seat in seats:
-                lanes.setdefault(seat.sequence.lane, []).append(seat)
+            lanes: dict[Any, list[BatchEntry]] = {}
+            for entry in entries:
+                lanes.setdefault(entry.sequence.lane, []).append(entry)
             for key, together in lanes.items():
                 batch, started = self._batch(key), time.perf_counter()
                 batch.start(together)
@@ -350,36 +352,40 @@ class Engine(Generic[R]):
         except DeviceLostError:
             raise
         except DeviceMemoryError as problem:
-            self._retreat(seats, problem)
+            self._retreat(entries, problem)
         except BaseException as error:  # as above
-            for seat in seats:
-                seat.sequence.fail(error)
-            self._abandon(seats)
+            for entry in entries:
+                entry.sequence.fail(error)
+            self._abandon(entries)
 
-    def _encode(self, seats: list[Seat]) -> None:
+    def _encode(self, entries: list[BatchEntry]) -> None:
         """Inputs of one kind side by side."""
         started = time.perf_counter()
-        kinds: dict[Any, list[Seat]] = {}
-        for seat in seats:
-            assert seat.sequence.audio is not None
-            kinds.setdefault(seat.sequence.audio.how, []).append(seat)
-        if self.pinned is not None:  # what a pass computes beside others may be rounded otherwise
-            kinds = {number: [seat] for number, seat in enumerate(seats)}
+        kinds: dict[Any, list[BatchEntry]] = {}
+        for entry in entries:
+            assert entry.sequence.audio is not None
+            kinds.setdefault(entry.sequence.audio.how, []).append(entry)
+        if (
+            self.fixed_rows is not None
+        ):  # what a pass computes beside others may be rounded otherwise
+            kinds = {number: [entry] for number, entry in enumerate(entries)}
         for together in kinds.values():
-            inputs = [seat.sequence.audio for seat in together if seat.sequence.audio is not None]
-            places = [seat.place for seat in together if seat.place is not None]
+            inputs = [
+                entry.sequence.audio for entry in together if entry.sequence.audio is not None
+            ]
+            places = [entry.place for entry in together if entry.place is not None]
             self.runner.encode(inputs, places)
-        if not seats:
+        if not entries:
             return
         if not self.running:  # nothing else keeps the device busy: let the time be its own
             self.runner.backend.wait()
-        self._clock("encode", started, seats)
+        self._clock("encode", started, entries)
 
     def _batch(self, key: Any) -> Batch:
         if key not in self._batches:
             lane = self.runner.lane(key)
             backend = self.runner.backend
-            self._batches[key] = Batch(lane, backend, self.occupancy, self.pinned)
+            self._batches[key] = Batch(lane, backend, self.occupancy, self.fixed_rows)
         return self._batches[key]
 
     def _run(self, call: Call[Any]) -> None:
@@ -399,64 +405,64 @@ class Engine(Generic[R]):
 
     # -- ends ---------------------------------------------------------------------------------
 
-    def _leave(self, seat: Seat) -> None:
+    def _leave(self, entry: BatchEntry) -> None:
         """Its slots and its place can be another's."""
-        del self._seats[seat]
-        self._slots.give_back(seat.slots)
-        if seat.place is not None:
-            self._cache.unpin(seat.place)
+        del self._entries[entry]
+        self._slots.give_back(entry.slots)
+        if entry.place is not None:
+            self._cache.unpin(entry.place)
 
-    def _abandon(self, seats: list[Seat]) -> None:
+    def _abandon(self, entries: list[BatchEntry]) -> None:
         """Take sequences out whose start failed: all, or none where their rows do not stop."""
-        for seat in seats:
+        for entry in entries:
             for batch in self._batches.values():
-                if seat in batch.places:
-                    batch.drop(seat)
-        for seat in seats:
-            if seat.place is not None:
-                self._cache.forget(seat.place)
-            seat.over = True
-            self._leave(seat)
+                if entry in batch.places:
+                    batch.drop(entry)
+        for entry in entries:
+            if entry.place is not None:
+                self._cache.forget(entry.place)
+            entry.removed = True
+            self._leave(entry)
 
-    def _take_out(self, key: Any) -> list[Seat]:
+    def _take_out(self, key: Any) -> list[BatchEntry]:
         """All sequences of a batch that cannot go on."""
         batch = self._batches[key]
-        seats = batch.all_seats()
-        for seat in seats:
-            batch.drop(seat)
+        entries = batch.live_entries()
+        for entry in entries:
+            batch.drop(entry)
         del self._batches[key]
-        return seats
+        return entries
 
     def _end_all(self, error: BaseException) -> None:
         """End everything that runs or waits. Raises DeviceLostError where its rows do not stop."""
         batches, running = list(self._batches.values()), self._forget_running()
         with self._lock:
             waiting, self._queue = list(self._queue), Queue()
-        for sequence in [*(seat.sequence for seat in running), *waiting]:
+        for sequence in [*(entry.sequence for entry in running), *waiting]:
             sequence.fail(error)
         for batch in batches:
             batch.stop(range(len(batch.places) * batch.lane.width))
 
-    def _forget_running(self) -> list[Seat]:
-        """The seats of all that runs; the engine is as if nothing did."""
-        seats = list(self._seats)
-        for seat in seats:
-            seat.over = True
+    def _forget_running(self) -> list[BatchEntry]:
+        """The entries of all that runs; the engine is as if nothing did."""
+        entries = list(self._entries)
+        for entry in entries:
+            entry.removed = True
         self._batches.clear()
-        self._seats.clear()
+        self._entries.clear()
         self._slots, self._cache, self._context = Slots(0), EncoderCache(0), None
-        return seats
+        return entries
 
-    def _retreat(self, seats: list[Seat], problem: DeviceMemoryError) -> None:
+    def _retreat(self, entries: list[BatchEntry], problem: DeviceMemoryError) -> None:
         """Start fewer side by side where memory has run out, again from their prompts."""
-        self._abandon(seats)
-        if len(seats) == 1 and not self.running:
-            seats[0].sequence.fail(problem)
+        self._abandon(entries)
+        if len(entries) == 1 and not self.running:
+            entries[0].sequence.fail(problem)
             return
-        self.most_slots = max(1, (self.running + len(seats)) // 2)
+        self.most_slots = max(1, (self.running + len(entries)) // 2)
         log.warning("%s; going on with %d side by side", problem, self.most_slots)
-        for seat in reversed(seats):
-            self._again(seat.sequence, lost=False)
+        for entry in reversed(entries):
+            self._again(entry.sequence, lost=False)
 
     def _again(self, sequence: Sequence[Any], *, lost: bool = True) -> None:
         """Have a sequence wait at the head of its caller's, to begin from its prompt."""
@@ -467,8 +473,8 @@ class Engine(Generic[R]):
 
     def _recover(self, lost: DeviceLostError) -> None:
         """Another device, and on it all that was running, from the prompts."""
-        for seat in reversed(self._forget_running()):
-            self._again(seat.sequence)
+        for entry in reversed(self._forget_running()):
+            self._again(entry.sequence)
         problem: Exception | None = lost
         if self._rebuild is not None:
             log.warning("%s; going on from the piece it was at", lost)
@@ -476,7 +482,7 @@ class Engine(Generic[R]):
                 timings = self.runner.timings
                 self.runner = self._rebuild()
                 self.runner.timings = timings
-                self._pin_runner()
+                self._make_batch_invariant()
                 problem = None
             except Exception as error:
                 problem = error
@@ -502,7 +508,7 @@ class Engine(Generic[R]):
         """In a forked child: what was under way is the parent's, whose threads are not here."""
         self._lock = RLock()
         self._driver = driver_of(self.runner.device)
-        for sequence in [*(seat.sequence for seat in self._seats), *self._queue]:
+        for sequence in [*(entry.sequence for entry in self._entries), *self._queue]:
             sequence.after_fork()
         if self._batches and self.runner.backend.runs_ahead:
             self._batches.clear()  # a GPU is not to be touched here

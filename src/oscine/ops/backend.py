@@ -29,7 +29,7 @@ class Backend(Ops, Protocol):
     encode_batch: int  # windows in one pass of an encoder, likewise
     half_memory: bool  # whether float16 buffers for attend_cross save time, as they save memory
     runs_ahead: bool  # whether a plan runs while the host does something else
-    pinned: bool  # whether kernels may not depend on how much memory a cache has
+    batch_invariant: bool  # whether kernels may not depend on how much memory a cache has
 
     def upload(self, array: np.ndarray) -> Tensor:
         """A constant: float32, float16 and bfloat16 matrices, float32 vectors."""

@@ -53,7 +53,7 @@ class Shadow:
     """A backend of pairs; shapes and meaning: oscine.ops.Ops."""
 
     good_batch, encode_batch = Gpu.good_batch, Gpu.encode_batch
-    half_memory, runs_ahead, pinned = Gpu.half_memory, False, False
+    half_memory, runs_ahead, batch_invariant = Gpu.half_memory, False, False
 
     def __init__(self, gpu: Gpu) -> None:
         self.gpu, self.reference = gpu, Reference()

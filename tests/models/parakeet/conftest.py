@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from oscine.engine.runner import Arrays, Look, Seat
+from oscine.engine.runner import Arrays, BatchEntry, SnapshotRow
 from oscine.models.parakeet.config import ParakeetConfig
 from oscine.models.parakeet.sequences import Chunk, Decoded, Emission, no_decisions
 from oscine.models.parakeet.words import Spoken, Token
@@ -85,7 +85,7 @@ class Scripted:
     """A runner whose only lane is a script's."""
 
     encode_batch, takes_phrases = 2, True
-    stage, burst, width, most, looks_first = "decode", 0, 1, 4, False
+    stage, burst, width, most, poll_after_prefill = "decode", 0, 1, 4, False
 
     def __init__(self, script: Hearing) -> None:
         self.script = script
@@ -107,17 +107,17 @@ class Scripted:
     def encode(self, inputs: Any, places: Any) -> None:
         """The script needs no encodings."""
 
-    def start(self, seats: Sequence[Seat]) -> None:
+    def start(self, entries: Sequence[BatchEntry]) -> None:
         """All is in the script."""
 
-    def outputs(self, rows: int, seats: Sequence[Seat]) -> tuple[Any, ...]:
+    def outputs(self, rows: int, entries: Sequence[BatchEntry]) -> tuple[Any, ...]:
         return ()
 
-    def collect(self, looks: Sequence[Look], arrays: Arrays) -> Iterator[Seat]:
-        for seat, _ in looks:
-            assert isinstance(seat.sequence, Chunk)
-            seat.sequence.finish(self.script.answer(seat.sequence))
-            yield seat
+    def collect(self, snapshot_rows: Sequence[SnapshotRow], arrays: Arrays) -> Iterator[BatchEntry]:
+        for entry, _ in snapshot_rows:
+            assert isinstance(entry.sequence, Chunk)
+            entry.sequence.finish(self.script.answer(entry.sequence))
+            yield entry
 
 
 class Numbered:

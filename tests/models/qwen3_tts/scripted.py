@@ -90,7 +90,7 @@ class Run:
     def stopped(self) -> bool:
         """Whether it has left the engine, which a caller that gives it up does not wait for."""
         left = time.monotonic() + 20
-        while any(seat.sequence is self.utterance for seat in list(self.voices)):
+        while any(entry.sequence is self.utterance for entry in list(self.voices)):
             if time.monotonic() > left:
                 return False
             time.sleep(0.001)

@@ -138,7 +138,7 @@ def test_a_voice_is_what_it_is_alone_on_a_gpu(gpu: Any) -> None:
     alone.play([(0, kind, None) for kind in range(KINDS)])
     alone.play([(0, 5, None), (0, 8, 3), (1, 2, None), (1, 5, None), (2, 10, None), (3, 6, 0)])
     engine = alone.engine()
-    engine.pinned = 4
+    engine.fixed_rows = 4
     first, again = utterance(8), utterance(8)
     engine.submit(first)
     engine.until_idle()

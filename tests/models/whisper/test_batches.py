@@ -62,8 +62,8 @@ class World:
 
     def engine(self) -> ByHand:
         engine = ByHand(WhisperRunner(self.weights, self.backend))
-        if self.pinned is not None:
-            engine.pin(self.pinned)
+        if self.fixed_rows is not None:
+            engine.fix_rows(self.fixed_rows)
         return engine
 
     @cached_property
@@ -143,7 +143,7 @@ class World:
         """Its result is what it is alone."""
         found, expected = sequence.result(0), self.alone(number)
         self.ties["results"] += 1
-        if self.pinned is not None:
+        if self.fixed_rows is not None:
             assert_same(found, expected)
         elif isinstance(sequence, Detect):
             assert found == pytest.approx(expected, abs=1e-4)

@@ -54,7 +54,8 @@ class Encoder:
         self, backend: Backend, config: ParakeetConfig, w: EncoderWeights, head: Head
     ) -> None:
         self.backend, self.config, self.w, self.head = backend, config, w, head
-        self.pinned = False  # an input's distances are rounded in one way, whatever came before it
+        #: Whether the rounding of an input's distances may not depend on earlier inputs.
+        self.batch_invariant = False
         self.distances: list[Tensor] = []  # of each layer, [2M - 1, d]
         self.reach = 0  # M
         self.passes: PlanCache[Pass] = PlanCache(MOST_SHAPES, Pass.release)
@@ -107,8 +108,10 @@ class Encoder:
         """
         if how != ENCODED:
             reach = shape.frames if how is None else max(how) + 1
-            wanted = self.backend.padded(max(reach, PINNED_REACH) if self.pinned else reach)
-            if wanted > self.reach or (self.pinned and wanted != self.reach):
+            wanted = self.backend.padded(
+                max(reach, PINNED_REACH) if self.batch_invariant else reach
+            )
+            if wanted > self.reach or (self.batch_invariant and wanted != self.reach):
                 self.measure(wanted)
         made = self.passes.get(shape, lambda: Pass(self, shape))
         if how != ENCODED:

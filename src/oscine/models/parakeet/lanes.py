@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from oscine import ops
-from oscine.engine.runner import Arrays, Look, PassLane, Seat
+from oscine.engine.runner import Arrays, BatchEntry, PassLane, SnapshotRow
 from oscine.engine.slots import PlanCache
 from oscine.errors import NonFiniteError
 from oscine.models.parakeet.boost import Phrases
@@ -54,23 +54,23 @@ class CtcLane(PassLane):
         self.backend, self.config, self.memory = backend, config, memory
         self.most = backend.good_batch
 
-    def start(self, seats: Sequence[Seat]) -> None:
-        pairs = [(seat.place, seat.row) for seat in seats if seat.place is not None]
+    def start(self, entries: Sequence[BatchEntry]) -> None:
+        pairs = [(entry.place, entry.row) for entry in entries if entry.place is not None]
         self.backend.copy(self.memory["pool"], self.memory["found"], pairs)
 
-    def outputs(self, rows: int, seats: Sequence[Seat]) -> tuple[Tensor, ...]:
+    def outputs(self, rows: int, entries: Sequence[BatchEntry]) -> tuple[Tensor, ...]:
         found = self.memory["found"]
         return (self.backend.view(found, (rows, *found.shape[1:])),)
 
-    def collect(self, looks: Sequence[Look], arrays: Arrays) -> Iterator[Seat]:
-        for seat, row in looks:
-            chunk: Chunk = seat.sequence
+    def collect(self, snapshot_rows: Sequence[SnapshotRow], arrays: Arrays) -> Iterator[BatchEntry]:
+        for entry, row in snapshot_rows:
+            chunk: Chunk = entry.sequence
             frames = arrays[0][row, slice(*chunk.frames(self.config))]
             if (frames[:, 0] < 0).any():
                 chunk.fail(NonFiniteError.of_network("logits", self.backend.name))
             else:
                 chunk.finish(Decoded(collapse(frames, self.config.blank), no_decisions(), None))
-            yield seat
+            yield entry
 
     def have_rows(self, slots: int) -> None:
         """They are of the memory."""
@@ -95,7 +95,7 @@ class Progress:
 class TransducerLane:
     """Frame by frame, driven by the device."""
 
-    stage, burst, width, looks_first = "decode", BURST, 1, False
+    stage, burst, width, poll_after_prefill = "decode", BURST, 1, False
 
     def __init__(
         self, backend: Backend, config: ParakeetConfig, w: TransducerWeights, memory: Memory
@@ -110,13 +110,13 @@ class TransducerLane:
         self.rows = backend.zeros((STATE_ROWS,), TRACK)
         backend.write(self.rows, self.ended.repeat(STATE_ROWS))
         self.plans: PlanCache[Plan] = PlanCache(MOST_PLANS)
-        self.progress: dict[Seat, Progress] = {}
+        self.progress: dict[BatchEntry, Progress] = {}
 
     # -- plans --------------------------------------------------------------------------------
 
-    def step(self, rows: int, seats: Sequence[Seat]) -> Plan:
+    def step(self, rows: int, entries: Sequence[BatchEntry]) -> Plan:
         boost = None
-        if any(seat.sequence.phrases is not None for seat in seats):
+        if any(entry.sequence.phrases is not None for entry in entries):
             boost = self.trees.boost
 
         def trace() -> None:
@@ -145,35 +145,35 @@ class TransducerLane:
 
     # -- rows ---------------------------------------------------------------------------------
 
-    def start(self, seats: Sequence[Seat]) -> None:
+    def start(self, entries: Sequence[BatchEntry]) -> None:
         shape = 1, self.config.predictor_layers, 2, self.config.predictor
-        for seat in seats:
-            (slot,) = seat.slots
-            chunk: Chunk = seat.sequence
+        for entry in entries:
+            (slot,) = entry.slots
+            chunk: Chunk = entry.sequence
             root = 0 if chunk.phrases is None else self.root(chunk.phrases)
-            self.progress[seat] = Progress(root)
+            self.progress[entry] = Progress(root)
             hidden, cell = np.zeros(shape, np.float32), np.zeros(shape, np.float32)
             if chunk.carried is not None:
                 hidden[0, :, 0], cell[0, :, 0] = chunk.carried.hidden, chunk.carried.cell
             self.backend.write(self.memory["hidden"], hidden, at=slot)
             self.backend.write(self.memory["cell"], cell, at=slot)
-            self.backend.write(self.rows, self.first_state(seat, root), at=seat.row)
+            self.backend.write(self.rows, self.first_state(entry, root), at=entry.row)
 
     def root(self, phrases: Phrases) -> int:
         """The root of the phrases' tree; plans over tables that are replaced are forgotten."""
         before = self.trees.boost
-        used = [seat.sequence.phrases for seat in self.progress]
+        used = [entry.sequence.phrases for entry in self.progress]
         root = self.trees.place(phrases, [each for each in used if each is not None])
         if self.trees.boost is not before:
             self.plans.clear()
         return root
 
-    def first_state(self, seat: Seat, root: int) -> NDArray[np.void]:
+    def first_state(self, entry: BatchEntry, root: int) -> NDArray[np.void]:
         """The state [1] of a row at the beginning of its chunk."""
         row = np.zeros(1, TRACK)
-        chunk: Chunk = seat.sequence
+        chunk: Chunk = entry.sequence
         start, stop = chunk.frames(self.config)
-        row["slot"], row["first"] = seat.slots[0], self.first_frame(seat)
+        row["slot"], row["first"] = entry.slots[0], self.first_frame(entry)
         row["length"], row["limit"] = stop - start, self.memory.size.room
         row["token"], row["fresh"], row["node"] = self.config.blank, 1, root
         if chunk.carried is not None:
@@ -182,11 +182,11 @@ class TransducerLane:
         row["done"] = np.where(row["position"] < row["length"], 0, ops.STOP_END)
         return row
 
-    def first_frame(self, seat: Seat) -> int:
+    def first_frame(self, entry: BatchEntry) -> int:
         """The row of `frames` with which its chunk begins."""
-        assert seat.place is not None
-        chunk: Chunk = seat.sequence
-        return seat.place * self.memory.size.frames + chunk.frames(self.config)[0]
+        assert entry.place is not None
+        chunk: Chunk = entry.sequence
+        return entry.place * self.memory.size.frames + chunk.frames(self.config)[0]
 
     def move(self, moves: Sequence[tuple[int, int]]) -> None:
         self.backend.copy(self.rows, self.rows, moves)
@@ -194,7 +194,9 @@ class TransducerLane:
     def stop(self, rows: Iterable[int]) -> None:
         for row in rows:
             self.backend.write(self.rows, self.ended, at=row)
-        self.progress = {seat: known for seat, known in self.progress.items() if not seat.over}
+        self.progress = {
+            entry: known for entry, known in self.progress.items() if not entry.removed
+        }
 
     def have_rows(self, slots: int) -> None:
         """State rows for that many sequences."""
@@ -222,46 +224,46 @@ class TransducerLane:
 
     # -- polls --------------------------------------------------------------------------------
 
-    def outputs(self, rows: int, seats: Sequence[Seat]) -> tuple[Tensor, ...]:
+    def outputs(self, rows: int, entries: Sequence[BatchEntry]) -> tuple[Tensor, ...]:
         names = ["decisions"]
-        if any(seat.sequence.carry for seat in seats):
+        if any(entry.sequence.carry for entry in entries):
             names += ["hidden", "cell"]
-        last = self.backend.padded_lines(1 + max(seat.slots[0] for seat in seats))
+        last = self.backend.padded_lines(1 + max(entry.slots[0] for entry in entries))
         buffers = [self.memory[name] for name in names]
         return self.track(rows).rows, *(
             self.backend.view(buffer, (min(last, buffer.shape[0]), *buffer.shape[1:]))
             for buffer in buffers
         )
 
-    def collect(self, looks: Sequence[Look], arrays: Arrays) -> Iterator[Seat]:
+    def collect(self, snapshot_rows: Sequence[SnapshotRow], arrays: Arrays) -> Iterator[BatchEntry]:
         rows, decisions, *memory = arrays
-        for seat, row in looks:
-            state, progress, (slot,) = rows[row : row + 1], self.progress[seat], seat.slots
+        for entry, row in snapshot_rows:
+            state, progress, (slot,) = rows[row : row + 1], self.progress[entry], entry.slots
             done = state["done"][0]
             if not done or state["seed"][0] != progress.reads:
                 continue
             if done == ops.STOP_NONFINITE:
-                seat.sequence.fail(NonFiniteError.of_network("logits", self.backend.name))
+                entry.sequence.fail(NonFiniteError.of_network("logits", self.backend.name))
             else:
                 progress.parts.append(decisions[slot, : state["count"][0]].copy())
                 if done == ops.STOP_LENGTH:
-                    self.resume(seat, state)
+                    self.resume(entry, state)
                     continue
                 end = None
-                if seat.sequence.carry:
+                if entry.sequence.carry:
                     end = carried_on(state[0], memory[0][slot], memory[1][slot], progress.root)
                 found = np.concatenate([no_decisions(), *progress.parts])
-                seat.sequence.finish(Decoded(emissions_of(found, self.config), found, end))
-            del self.progress[seat]
-            yield seat
+                entry.sequence.finish(Decoded(emissions_of(found, self.config), found, end))
+            del self.progress[entry]
+            yield entry
 
-    def resume(self, seat: Seat, state: NDArray[np.void]) -> None:
+    def resume(self, entry: BatchEntry, state: NDArray[np.void]) -> None:
         """Let a row continue whose decisions were read; there is room for others again."""
-        progress, again = self.progress[seat], state.copy()
+        progress, again = self.progress[entry], state.copy()
         progress.reads += 1
         again["done"], again["count"], again["seed"] = 0, 0, progress.reads
-        again["first"], again["limit"] = self.first_frame(seat), self.memory.size.room
-        self.backend.write(self.rows, again, at=seat.row)
+        again["first"], again["limit"] = self.first_frame(entry), self.memory.size.room
+        self.backend.write(self.rows, again, at=entry.row)
 
 
 def carried_on(

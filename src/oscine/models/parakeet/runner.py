@@ -68,9 +68,9 @@ class ParakeetRunner:
         """Whether it can boost phrases: a CTC head cannot."""
         return isinstance(self.decoding, TransducerLane)
 
-    def pin(self) -> None:
+    def make_batch_invariant(self) -> None:
         """The table of distances is of one size, whatever chunks there were."""
-        self.encoder.pinned = True
+        self.encoder.batch_invariant = True
 
     def check(self, sequence: sequence.Sequence[Any]) -> None:
         assert isinstance(sequence, Chunk)

@@ -18,7 +18,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from oscine.engine.runner import Seat
+from oscine.engine.runner import BatchEntry
 from oscine.engine.slots import PlanCache
 from oscine.errors import NonFiniteError
 from oscine.models.qwen3_tts.codec_runner import CodecDecoder, Samples, checked_wave
@@ -48,7 +48,7 @@ class Voice:
     be waited for. reason: why it has ended, once all is read.
     """
 
-    seat: Seat
+    entry: BatchEntry
     utterance: Utterance
     slot: int | None
     silence: Silence
@@ -100,11 +100,11 @@ class Voicing:
         self.references.clear()
         self.codec.release()
 
-    def start(self, seat: Seat, utterance: Utterance) -> Voice:
+    def start(self, entry: BatchEntry, utterance: Utterance) -> Voice:
         """A voice from its prompt on; its codec continues after the reference, if there is one."""
         utterance.begin_again()
         silence = Silence(self.config.rate, self.config.hop)
-        voice = Voice(seat, utterance, None, silence)
+        voice = Voice(entry, utterance, None, silence)
         reference = utterance.reference
         if utterance.sounds:
             voice.slot = self.codec.take()
@@ -200,7 +200,7 @@ class Voicing:
             waves = wait()
             for voice, made_of, wave in zip(voices, frames, waves, strict=True):
                 voice.under_way -= 1
-                if not voice.seat.over and voice.slot is not None:
+                if not voice.entry.removed and voice.slot is not None:
                     yield from self.heard(voice, made_of, wave)
 
     def heard(self, voice: Voice, frames: int, wave: Samples) -> Iterator[Voice]:

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from time import perf_counter
 
 from oscine import ops
-from oscine.engine.runner import Arrays, Look, Seat
+from oscine.engine.runner import Arrays, BatchEntry, SnapshotRow
 from oscine.errors import NonFiniteError, OscineError
 from oscine.models.qwen3_tts.codec_batching import Voice, Voicing
 from oscine.models.qwen3_tts.embeddings import EmbeddingTables
@@ -26,38 +26,38 @@ class UtteranceLane:
     out of it.
     """
 
-    stage, burst, width, most, looks_first = "frames", BURST, 1, 16, True
+    stage, burst, width, most, poll_after_prefill = "frames", BURST, 1, 16, True
 
     def __init__(
         self, talker: Talker, tables: EmbeddingTables, voicing: Voicing, clock: Clock
     ) -> None:
         self.talker, self.tables, self.voicing, self.clock = talker, tables, voicing, clock
-        self.voices: dict[Seat, Voice] = {}
+        self.voices: dict[BatchEntry, Voice] = {}
 
     # -- as the engine drives it --------------------------------------------------------------
 
-    def start(self, seats: Sequence[Seat]) -> None:
+    def start(self, entries: Sequence[BatchEntry]) -> None:
         """Run the prompts, and choose the first frame of each."""
         started = perf_counter()
-        requests = [utterance_of(seat).request for seat in seats]
+        requests = [utterance_of(entry).request for entry in entries]
         prompts = self.tables.prompts([request.prompt for request in requests])
-        for seat in seats:
-            self.voices[seat] = self.voicing.start(seat, utterance_of(seat))
+        for entry in entries:
+            self.voices[entry] = self.voicing.start(entry, utterance_of(entry))
         self.talker.admit(
             [
-                (seat.row, seat.slots[0], request, prompt)
-                for seat, request, prompt in zip(seats, requests, prompts, strict=True)
+                (entry.row, entry.slots[0], request, prompt)
+                for entry, request, prompt in zip(entries, requests, prompts, strict=True)
             ]
         )
-        self.book_apart("prompt", started, seats)
+        self.book_apart("prompt", started, entries)
 
-    def step(self, rows: int, seats: Sequence[Seat]) -> ops.Plan:
+    def step(self, rows: int, entries: Sequence[BatchEntry]) -> ops.Plan:
         """A frame more for the first `rows` rows."""
         return self.talker.step(rows)
 
-    def outputs(self, rows: int, seats: Sequence[Seat]) -> tuple[ops.Tensor, ...]:
+    def outputs(self, rows: int, entries: Sequence[BatchEntry]) -> tuple[ops.Tensor, ...]:
         """State of the rows, and the codes of the slots in use."""
-        return self.talker.outputs(rows, 1 + max(seat.slots[0] for seat in seats))
+        return self.talker.outputs(rows, 1 + max(entry.slots[0] for entry in entries))
 
     def move(self, moves: Sequence[tuple[int, int]]) -> None:
         """Copy state from row to row."""
@@ -65,20 +65,20 @@ class UtteranceLane:
 
     def stop(self, rows: Iterable[int]) -> None:
         """Mark rows as done; their voices were given up."""
-        for seat in [seat for seat in self.voices if seat.over]:
-            self.voicing.free(self.voices.pop(seat))
+        for entry in [entry for entry in self.voices if entry.removed]:
+            self.voicing.free(self.voices.pop(entry))
         self.talker.stop(list(rows))
 
-    def collect(self, looks: Sequence[Look], arrays: Arrays) -> Iterator[Seat]:
+    def collect(self, snapshot_rows: Sequence[SnapshotRow], arrays: Arrays) -> Iterator[BatchEntry]:
         """Read the new frames of all voices, and start their sound."""
         rows, codes = arrays
         heard: list[Voice] = []
-        for seat, row in looks:
-            voice = self.voices.get(seat)
+        for entry, row in snapshot_rows:
+            voice = self.voices.get(entry)
             if voice is None or voice.reason is not None:
                 continue
             try:
-                self.read(voice, rows[row], codes[seat.slots[0]])
+                self.read(voice, rows[row], codes[entry.slots[0]])
             except OscineError as error:
                 voice.utterance.fail(error)
                 yield self.end(voice)
@@ -95,17 +95,17 @@ class UtteranceLane:
             if ended:
                 yield self.end(voice)
             else:
-                seat = voice.seat
-                seat.spent = voice.reason is not None
+                entry = voice.entry
+                entry.rows_done = voice.reason is not None
         if not self.talker.backend.runs_ahead:
             yield from self.deliver()
 
-    def deliver(self) -> Iterator[Seat]:
+    def deliver(self) -> Iterator[BatchEntry]:
         """Hand over the sound of the frames that were read last."""
-        started, seats = perf_counter(), list(self.voices)
+        started, entries = perf_counter(), list(self.voices)
         for voice in self.voicing.deliver():
             yield self.end(voice)
-        self.book_apart("codec", started, seats)
+        self.book_apart("codec", started, entries)
 
     # -- voices -------------------------------------------------------------------------------
 
@@ -116,25 +116,25 @@ class UtteranceLane:
             raise NonFiniteError.of_network("logits", self.talker.backend.name)
         self.voicing.hear(voice, codes[voice.seen : count].copy(), STOPS.get(done))
 
-    def end(self, voice: Voice) -> Seat:
+    def end(self, voice: Voice) -> BatchEntry:
         """A voice leaves its rows, which may still run."""
-        self.voices.pop(voice.seat, None)
+        self.voices.pop(voice.entry, None)
         self.voicing.free(voice)
-        self.talker.stop([voice.seat.row])
-        return voice.seat
+        self.talker.stop([voice.entry.row])
+        return voice.entry
 
     # -- time ---------------------------------------------------------------------------------
 
-    def book_apart(self, stage: str, started: float, seats: Sequence[Seat]) -> None:
+    def book_apart(self, stage: str, started: float, entries: Sequence[BatchEntry]) -> None:
         """Book the time since `started`, in equal shares, under a stage of its own."""
         passed = 1000 * (perf_counter() - started)
-        for seat in seats:
+        for entry in entries:
             for name, spent in ((stage, passed), (self.stage, -passed)):
-                seat.sequence.caller.clock(name, spent / len(seats))
-                self.clock(name, spent / len(seats))
+                entry.sequence.caller.clock(name, spent / len(entries))
+                self.clock(name, spent / len(entries))
 
 
-def utterance_of(seat: Seat) -> Utterance:
-    """What a seat of this lane has."""
-    assert isinstance(seat.sequence, Utterance)
-    return seat.sequence
+def utterance_of(entry: BatchEntry) -> Utterance:
+    """What a entry of this lane has."""
+    assert isinstance(entry.sequence, Utterance)
+    return entry.sequence

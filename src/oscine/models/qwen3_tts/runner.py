@@ -100,9 +100,9 @@ class Qwen3TtsRunner:
 
     # -- as the engine drives it --------------------------------------------------------------
 
-    def pin(self) -> None:
+    def make_batch_invariant(self) -> None:
         """One kernel for caches of any length, and a voice alone in each call of the codec."""
-        self.backend.pinned = self.speaking.voicing.one_by_one = True
+        self.backend.batch_invariant = self.speaking.voicing.one_by_one = True
         self.talker.plans.clear()
 
     def check(self, sequence: EngineSequence[Any]) -> None:

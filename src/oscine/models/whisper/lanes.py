@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from oscine import ops
-from oscine.engine.runner import Arrays, Look, PassLane, Seat
+from oscine.engine.runner import Arrays, BatchEntry, PassLane, SnapshotRow
 from oscine.engine.slots import PlanCache
 from oscine.errors import NonFiniteError
 from oscine.models.whisper import model
@@ -42,7 +42,7 @@ class Prefill:
 class TextLane:
     """Groups of `width` rows; `pool`: beams that end a search, 0 where there are no beams."""
 
-    stage, burst, most, looks_first = "decode", BURST, MOST_PROMPTS, False
+    stage, burst, most, poll_after_prefill = "decode", BURST, MOST_PROMPTS, False
 
     def __init__(
         self, memory: DecoderMemory, weights: DecoderWeights, width: int, pool: int
@@ -69,8 +69,8 @@ class TextLane:
         """Record the usual step."""
         self.step(self.width, ())
 
-    def step(self, rows: int, seats: Sequence[Seat]) -> ops.Plan:
-        penalised = any(seat.sequence.request.penalised for seat in seats)
+    def step(self, rows: int, entries: Sequence[BatchEntry]) -> ops.Plan:
+        penalised = any(entry.sequence.request.penalised for entry in entries)
         return self.steps.get((rows, penalised), lambda: self.record_step(rows, penalised))
 
     def record_step(self, rows: int, penalised: bool) -> ops.Plan:
@@ -135,49 +135,49 @@ class TextLane:
 
     # -- the engine's -------------------------------------------------------------------------
 
-    def start(self, seats: Sequence[Seat]) -> None:
+    def start(self, entries: Sequence[BatchEntry]) -> None:
         memory, width = self.memory, self.width
         backend, config = memory.backend, memory.config
-        requests = [decode_of(seat).request for seat in seats]
-        for seat, request in zip(seats, requests, strict=True):
-            self.write_slots(seat, request)
-        groups = backend.padded_lines(len(seats))
+        requests = [decode_of(entry).request for entry in entries]
+        for entry, request in zip(entries, requests, strict=True):
+            self.write_slots(entry, request)
+        groups = backend.padded_lines(len(entries))
         longest = max(len(request.prompt) for request in requests)
         prefill = self.prefill(groups, min(backend.padded(longest), config.n_text_ctx))
         prompts = np.zeros(prefill.prompt.shape, np.uint32)
         for row, request in zip(prompts, requests, strict=False):
             row[: len(request.prompt)] = request.prompt
         backend.write(prefill.prompt, prompts)
-        backend.write(self.joining, initial_rows(seats, groups, width))
+        backend.write(self.joining, initial_rows(entries, groups, width))
         if width > 1:
-            backend.write(self.lead, initial_rows(seats, groups, 1))
+            backend.write(self.lead, initial_rows(entries, groups, 1))
         prefill.plan.run()
         pairs = [
-            (width * group + row, seat.row + row)
-            for group, seat in enumerate(seats)
+            (width * group + row, entry.row + row)
+            for group, entry in enumerate(entries)
             for row in range(width)
         ]
         backend.copy(self.joining, self.rows, pairs)
         if width > 1:
-            firsts = [(group, seat.slots[0]) for group, seat in enumerate(seats)]
+            firsts = [(group, entry.slots[0]) for group, entry in enumerate(entries)]
             backend.copy(self.lead, memory.leads, firsts)
 
-    def write_slots(self, seat: Seat, request: Request) -> None:
+    def write_slots(self, entry: BatchEntry, request: Request) -> None:
         """The rules of a sequence's slots, and where the keys of its prompt are."""
         memory = self.memory
-        mask = memory.mask_row(seat.slots, request)
+        mask = memory.mask_row(entry.slots, request)
         rules = rules_of(request, memory.config.n_vocab, mask)
-        for slot in seat.slots:
+        for slot in entry.slots:
             memory.backend.write(memory.rules, rules, slot)
             if self.width > 1:
                 origins = np.full((1, memory.config.n_text_ctx), slot, np.uint32)
-                origins[0, : len(request.prompt)] = seat.slots[0]
+                origins[0, : len(request.prompt)] = entry.slots[0]
                 memory.backend.write(memory.origins, origins, slot)
         if self.pool is not None:
             empty = np.zeros((1, *self.pool.rows.shape[1:]), ops.POOL)
-            memory.backend.write(self.pool.rows, empty, seat.slots[0])
+            memory.backend.write(self.pool.rows, empty, entry.slots[0])
 
-    def outputs(self, rows: int, seats: Sequence[Seat]) -> tuple[ops.Tensor, ...]:
+    def outputs(self, rows: int, entries: Sequence[BatchEntry]) -> tuple[ops.Tensor, ...]:
         m = self.memory
         shape = m.slots, m.config.n_text_ctx
         leads = () if self.width == 1 else (m.leads,)
@@ -192,34 +192,34 @@ class TextLane:
         for row in rows:
             self.memory.backend.write(self.rows, done_rows(1), row)
 
-    def collect(self, looks: Sequence[Look], arrays: Arrays) -> Iterator[Seat]:
-        for seat, row in looks:
-            sequence, rows = decode_of(seat), arrays[0][row : row + self.width]
+    def collect(self, snapshot_rows: Sequence[SnapshotRow], arrays: Arrays) -> Iterator[BatchEntry]:
+        for entry, row in snapshot_rows:
+            sequence, rows = decode_of(entry), arrays[0][row : row + self.width]
             if (rows["done"] == ops.STOP_NONFINITE).any():
                 sequence.fail(NonFiniteError.of_network("logits", self.memory.backend.name))
             else:
                 tokens = [
                     text_of(one, arrays[1][slot])
-                    for one, slot in zip(rows, seat.slots, strict=True)
+                    for one, slot in zip(rows, entry.slots, strict=True)
                 ]
                 if sequence.request.stop_loops:
                     sequence.find_loops(tokens)
                 if not all(sequence.loops[n] or one["done"] for n, one in enumerate(rows)):
                     continue
-                sequence.finish(self.result(seat, rows, tokens, arrays[2:]))
+                sequence.finish(self.result(entry, rows, tokens, arrays[2:]))
             if not rows["done"].all():
-                self.stop(range(seat.row, seat.row + self.width))
-            yield seat
+                self.stop(range(entry.row, entry.row + self.width))
+            yield entry
 
     def result(
         self,
-        seat: Seat,
+        entry: BatchEntry,
         rows: NDArray[np.void],
         tokens: Sequence[tuple[int, ...]],
         others: Arrays,
     ) -> tuple[Decoded, ...]:
         """What a sequence has come to: its rows, or its beams that have ended."""
-        loops, first = decode_of(seat).loops, seat.slots[0]
+        loops, first = decode_of(entry).loops, entry.slots[0]
         silence = float((rows[0] if self.width == 1 else others[0][first])["no_speech_prob"])
         going = [
             Decoded(
@@ -255,12 +255,12 @@ class DetectLane(PassLane):
         self.logits = backend.zeros((2 * MOST_PROMPTS, memory.config.n_vocab))
         self.plans: PlanCache[ops.Plan] = PlanCache(MOST_PLANS)
 
-    def start(self, seats: Sequence[Seat]) -> None:
-        backend, sequences = self.memory.backend, [detect_of(seat) for seat in seats]
-        rows = done_rows(backend.padded_lines(len(seats)))
-        for row, seat in zip(rows, seats, strict=False):
+    def start(self, entries: Sequence[BatchEntry]) -> None:
+        backend, sequences = self.memory.backend, [detect_of(entry) for entry in entries]
+        rows = done_rows(backend.padded_lines(len(entries)))
+        for row, entry in zip(rows, entries, strict=False):
             row["done"], row["length"] = 0, 1
-            row["slot"], row["window"] = seat.slots[0], seat.place
+            row["slot"], row["window"] = entry.slots[0], entry.place
         backend.write(self.rows, rows)
         start = [[sequence.start] for sequence in sequences]
         backend.write(self.prompt, np.array(start, np.uint32))
@@ -280,19 +280,19 @@ class DetectLane(PassLane):
 
         return backend.record(trace, name="detect")
 
-    def outputs(self, rows: int, seats: Sequence[Seat]) -> tuple[ops.Tensor, ...]:
+    def outputs(self, rows: int, entries: Sequence[BatchEntry]) -> tuple[ops.Tensor, ...]:
         return (self.memory.backend.view(self.logits, (rows, self.memory.config.n_vocab)),)
 
-    def collect(self, looks: Sequence[Look], arrays: Arrays) -> Iterator[Seat]:
-        for seat, row in looks:
-            sequence, logits = detect_of(seat), arrays[0][row]
+    def collect(self, snapshot_rows: Sequence[SnapshotRow], arrays: Arrays) -> Iterator[BatchEntry]:
+        for entry, row in snapshot_rows:
+            sequence, logits = detect_of(entry), arrays[0][row]
             if np.isfinite(logits).all():
                 scores = logits[sequence.ids]
                 shares = np.exp(scores - scores.max())
                 sequence.finish(shares / shares.sum())
             else:
                 sequence.fail(NonFiniteError.of_network("logits", self.memory.backend.name))
-            yield seat
+            yield entry
 
     def forget_plans(self) -> None:
         self.plans.clear()
@@ -319,16 +319,16 @@ class AlignLane(PassLane):
         self.passes: PlanCache[AlignPass] = PlanCache(MOST_PLANS, self.release_pass)
         self.length = 0  # of the prompt that was started last, padded
 
-    def start(self, seats: Sequence[Seat]) -> None:
-        (seat,), memory = seats, self.memory
-        sequence, config, backend = align_of(seat), memory.config, memory.backend
-        slot, count = seat.slots[0], len(sequence.prompt)
+    def start(self, entries: Sequence[BatchEntry]) -> None:
+        (entry,), memory = entries, self.memory
+        sequence, config, backend = align_of(entry), memory.config, memory.backend
+        slot, count = entry.slots[0], len(sequence.prompt)
         self.length = min(backend.padded(count), config.n_text_ctx)
         made = self.align_pass()
         tokens = np.full((1, self.length), sequence.end, np.uint32)
         tokens[0, :count] = sequence.prompt
         row, rules = done_rows(1), np.zeros(1, ops.RULES)
-        row["done"], row["length"], row["slot"], row["window"] = 0, count, slot, seat.place
+        row["done"], row["length"], row["slot"], row["window"] = 0, count, slot, entry.place
         row["frames"] = min(sequence.frames, config.n_audio_ctx)
         rules["vocabulary"], rules["end"] = config.n_vocab, sequence.end
         backend.write(made.prompt, tokens)
@@ -363,16 +363,16 @@ class AlignLane(PassLane):
         plan = backend.record(trace, name="align")
         return AlignPass(prompt, (*weights.values(), shares), plan)
 
-    def outputs(self, rows: int, seats: Sequence[Seat]) -> tuple[ops.Tensor, ...]:
+    def outputs(self, rows: int, entries: Sequence[BatchEntry]) -> tuple[ops.Tensor, ...]:
         return self.align_pass().results
 
-    def collect(self, looks: Sequence[Look], arrays: Arrays) -> Iterator[Seat]:
-        for seat, _row in looks:
-            sequence = align_of(seat)
+    def collect(self, snapshot_rows: Sequence[SnapshotRow], arrays: Arrays) -> Iterator[BatchEntry]:
+        for entry, _row in snapshot_rows:
+            sequence = align_of(entry)
             count, (*weights, shares) = len(sequence.prompt), arrays
             layers = [layer[:, :count, : sequence.frames] for layer in weights]
             sequence.finish(Alignment(np.concatenate(layers), shares[: count - 1]))
-            yield seat
+            yield entry
 
     def forget_plans(self) -> None:
         self.passes.clear()
@@ -396,21 +396,21 @@ def alignment_heads(config: WhisperConfig) -> dict[int, tuple[int, ...]]:
     }
 
 
-def decode_of(seat: Seat) -> Decode:
-    """The sequence in a seat of a TextLane."""
-    sequence: Decode = seat.sequence
+def decode_of(entry: BatchEntry) -> Decode:
+    """The sequence in a entry of a TextLane."""
+    sequence: Decode = entry.sequence
     return sequence
 
 
-def detect_of(seat: Seat) -> Detect:
-    """The sequence in a seat of a DetectLane."""
-    sequence: Detect = seat.sequence
+def detect_of(entry: BatchEntry) -> Detect:
+    """The sequence in a entry of a DetectLane."""
+    sequence: Detect = entry.sequence
     return sequence
 
 
-def align_of(seat: Seat) -> Align:
-    """The sequence in a seat of an AlignLane."""
-    sequence: Align = seat.sequence
+def align_of(entry: BatchEntry) -> Align:
+    """The sequence in a entry of an AlignLane."""
+    sequence: Align = entry.sequence
     return sequence
 
 
@@ -421,24 +421,24 @@ def done_rows(count: int) -> NDArray[np.void]:
     return rows
 
 
-def initial_rows(seats: Sequence[Seat], groups: int, width: int) -> NDArray[np.void]:
+def initial_rows(entries: Sequence[BatchEntry], groups: int, width: int) -> NDArray[np.void]:
     """The state of `width` rows a group before the prompt: [groups · width] of ops.STATE.
 
     Groups without a sequence are done.
     """
     state = done_rows(groups * width).reshape(groups, width)
-    for rows, seat in zip(state, seats, strict=False):
-        request = decode_of(seat).request
+    for rows, entry in zip(state, entries, strict=False):
+        request = decode_of(entry).request
         rows["done"] = 0
         rows["length"] = len(request.prompt)
         rows["limit"] = request.limit
-        rows["slot"] = seat.slots[:width]
+        rows["slot"] = entry.slots[:width]
         rows["after_pair"] = 1  # the opening timestamp is to be followed by text
         rows["sot"] = request.sot
         rows["temperature"] = request.temperature
         # Of Python's integers: NumPy's have 32 bits in a browser, and on Windows before NumPy 2.
         rows["seed"] = [(request.seed + row * GOLDEN_RATIO) & 0xFFFFFFFF for row in range(width)]
-        rows["window"] = seat.place
+        rows["window"] = entry.place
     return state.reshape(-1)
 
 

@@ -46,7 +46,7 @@ class Reference(Ops):
     encode_batch = 1  # one window keeps all cores busy; BLAS may round others' rows another way
     half_memory = False  # NumPy would convert all of it to float32 at each step
     runs_ahead = False
-    pinned = False  # nothing depends on that here
+    batch_invariant = False  # nothing depends on that here
 
     # -- memory and time ----------------------------------------------------------------------
 

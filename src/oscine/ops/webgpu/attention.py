@@ -161,8 +161,10 @@ class GpuAttention(GpuLinear):
         if not single:  # other rows' keys are needed before any row attends
             self.add("append_rotary", [*tensors], (key_heads, rows), **shape)
         splits = 1
-        if single and not inner and window is None and (room > SPLIT_FROM or self.pinned):
-            splits = MOST_SPLITS if self.pinned else min(MOST_SPLITS, ceil(room / SPLIT_KEYS))
+        if single and not inner and window is None and (room > SPLIT_FROM or self.batch_invariant):
+            splits = (
+                MOST_SPLITS if self.batch_invariant else min(MOST_SPLITS, ceil(room / SPLIT_KEYS))
+            )
         y = self.new(rows, heads * width)
         sums = self.new(rows, heads, splits, width + 4) if splits > 1 else y
         self.add(

@@ -33,7 +33,7 @@ class Recorder:
     encode_batch = 4
     half_memory = True
     runs_ahead = True
-    pinned = False
+    batch_invariant = False
 
     def __init__(self, device: Device) -> None:
         self.device = device
