@@ -27,13 +27,13 @@ from oscine.engine.sequence import EncoderInput
 from oscine.models.parakeet.config import ParakeetConfig
 from oscine.models.parakeet.runner import ParakeetRunner
 from oscine.models.parakeet.weights import (
-    Attention,
-    Convolution,
-    EncoderBlock,
+    ConformerBlock,
+    ConvModule,
     EncoderWeights,
     FeedForward,
-    Halving,
     ParakeetWeights,
+    RelPosAttention,
+    SubsamplingLayer,
 )
 from oscine.ops import Linear, Norm
 from oscine.ops.reference import Reference
@@ -67,22 +67,22 @@ def made_up(layers: int, kind: type) -> ParakeetWeights:
     def feed_forward() -> FeedForward:
         return FeedForward(make.norm(), make.matrix(INNER, WIDTH), make.matrix(WIDTH, INNER))
 
-    def block() -> EncoderBlock:
+    def block() -> ConformerBlock:
         biases = make.vector(WIDTH) / 4, make.vector(WIDTH) / 4
         square = [make.matrix(WIDTH, WIDTH) for _ in range(3)]
-        attention = Attention(
+        attention = RelPosAttention(
             make.norm(), make.matrix(3 * WIDTH, WIDTH), square[0], square[1], *biases
         )
         depthwise = Linear(make.vector(KERNEL, WIDTH) / 3, make.vector(WIDTH))
         expand = make.matrix(2 * WIDTH, WIDTH)
-        convolution = Convolution(make.norm(), expand, depthwise, square[2])
-        return EncoderBlock(feed_forward(), attention, convolution, feed_forward(), make.norm())
+        convolution = ConvModule(make.norm(), expand, depthwise, square[2])
+        return ConformerBlock(feed_forward(), attention, convolution, feed_forward(), make.norm())
 
     def small(inputs: int) -> Linear:
         return Linear(make.vector(3, 3, inputs) / 3, make.vector(inputs))
 
     halvings = tuple(
-        Halving(
+        SubsamplingLayer(
             small(CHANNELS),
             replace(make.matrix(CHANNELS, CHANNELS), bias=make.vector(CHANNELS)),
         )
@@ -93,9 +93,10 @@ def made_up(layers: int, kind: type) -> ParakeetWeights:
         small(CHANNELS), halvings, project, tuple(block() for _ in range(layers))
     )
     config = ParakeetConfig(
-        n_mels=MELS, width=WIDTH, heads=HEADS, layers=layers, inner=INNER, kernel=KERNEL,
-        channels=CHANNELS, factor=8, scaled=False, labels=LABELS, predictor=0, predictor_layers=0,
-        joint=0, durations=(), most_symbols=0, has_ctc=True,
+        n_mels=MELS, d_model=WIDTH, n_heads=HEADS, n_layers=layers, ff_dim=INNER,
+        conv_kernel_size=KERNEL, subsampling_channels=CHANNELS, subsampling_factor=8,
+        xscaling=False, vocab_size=LABELS, predictor_dim=0, predictor_layers=0, joint_dim=0,
+        durations=(), max_symbols=0, has_ctc=True,
     )  # fmt: skip
     head = make.matrix(LABELS + 1, WIDTH)
     here = Path()

@@ -32,10 +32,10 @@ from oscine.models.parakeet.config import ParakeetConfig
 from oscine.models.parakeet.runner import ParakeetRunner
 from oscine.models.parakeet.sequences import ENCODED, Chunk, Decoded
 from oscine.models.parakeet.weights import (
-    Cell,
     EncoderWeights,
-    Halving,
+    LstmLayer,
     ParakeetWeights,
+    SubsamplingLayer,
     TransducerWeights,
 )
 
@@ -56,23 +56,25 @@ def made_up(args: argparse.Namespace) -> ParakeetWeights:
     table = rng.standard_normal((labels + 1, size), np.float32).astype(kind)
     table[labels] = 0
     cells = tuple(
-        Cell(linear(4 * size, size), linear(4 * size, size, bias=False)) for _ in range(args.layers)
+        LstmLayer(linear(4 * size, size), linear(4 * size, size, bias=False))
+        for _ in range(args.layers)
     )
     w = TransducerWeights(
         table, cells, linear(size, width), linear(size, size),
         linear(labels + 1 + len(DURATIONS), size),
     )  # fmt: skip
     config = ParakeetConfig(
-        n_mels=128, width=width, heads=8, layers=0, inner=4096, kernel=9, channels=4, factor=4,
-        scaled=False, labels=labels, predictor=size, predictor_layers=args.layers, joint=size,
-        durations=DURATIONS, most_symbols=10, has_ctc=False,
+        n_mels=128, d_model=width, n_heads=8, n_layers=0, ff_dim=4096, conv_kernel_size=9,
+        subsampling_channels=4, subsampling_factor=4, xscaling=False, vocab_size=labels,
+        predictor_dim=size, predictor_layers=args.layers, joint_dim=size, durations=DURATIONS,
+        max_symbols=10, has_ctc=False,
     )  # fmt: skip
 
     def nothing(*sizes: int) -> ops.Linear:
         return ops.Linear(np.zeros(sizes, np.float32), np.zeros(sizes[-1], np.float32))
 
     halving, project = (
-        Halving(nothing(3, 3, 4), nothing(4, 4)),
+        SubsamplingLayer(nothing(3, 3, 4), nothing(4, 4)),
         ops.Linear(np.zeros((width, 128), np.float32), None),
     )
     encoder = EncoderWeights(nothing(3, 3, 4), (halving,), project, ())
@@ -99,8 +101,8 @@ def at_pace(
     assert isinstance(lane, lanes.TransducerLane)
     for _ in range(12):
         middle = (low + high) / 2
-        bias[lane.config.blank] = middle
-        lane.backend.write(lane.w.head.bias, bias)
+        bias[lane.config.blank_id] = middle
+        lane.backend.write(lane.w.joint_out.bias, bias)
         count = len(decoded(engine, inputs[:1])[0].emissions)
         low, high = (middle, high) if count > wanted else (low, middle)
     return (low + high) / 2
@@ -135,11 +137,11 @@ def main() -> None:
     engine = Engine(ParakeetRunner(weights, backend))
     rng, frames = np.random.default_rng(1), round(args.seconds * FRAMES_A_SECOND)
     batches = [int(batch) for batch in args.batch.split(",")]
-    shape = max(batches), frames, weights.config.width
+    shape = max(batches), frames, weights.config.d_model
     inputs = [EncoderInput(each, ENCODED) for each in rng.standard_normal(shape, np.float32)]
-    assert weights.transducer is not None and weights.transducer.head.bias is not None
+    assert weights.transducer is not None and weights.transducer.joint_out.bias is not None
     bias = at_pace(
-        engine, weights.transducer.head.bias.copy(), inputs, args.seconds * LABELS_A_SECOND
+        engine, weights.transducer.joint_out.bias.copy(), inputs, args.seconds * LABELS_A_SECOND
     )
     tree = None
     if args.phrases:

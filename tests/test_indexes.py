@@ -113,7 +113,7 @@ def parakeet() -> ParakeetConfig:
 
 
 def chunk(config: ParakeetConfig, **how: Any) -> Chunk:
-    return Chunk(EncoderInput(np.zeros((6, config.width), np.float32), ENCODED), **how)
+    return Chunk(EncoderInput(np.zeros((6, config.d_model), np.float32), ENCODED), **how)
 
 
 @pytest.mark.parametrize(
@@ -127,13 +127,13 @@ def test_what_is_carried_on_is_checked(
     parakeet: ParakeetConfig, token: int | None, skip: int, node: int, told: str
 ) -> None:
     config = parakeet
-    state = np.zeros((config.predictor_layers, config.predictor), np.float32)
-    first_beside = config.labels + 1 if token is None else token
+    state = np.zeros((config.predictor_layers, config.predictor_dim), np.float32)
+    first_beside = config.vocab_size + 1 if token is None else token
     carried = Carried(state, state, first_beside, skip, node)
-    tree = phrase_tree([((1, 2), 1.0)], config.labels)
+    tree = phrase_tree([((1, 2), 1.0)], config.vocab_size)
     with pytest.raises(UsageError, match=told):
         chunk(config, phrases=tree, carried=carried).check(config, takes_phrases=True)
-    good = replace(carried, token=config.labels, skip=0, node=2)  # the blank, the last node
+    good = replace(carried, token=config.vocab_size, skip=0, node=2)  # the blank, the last node
     chunk(config, phrases=tree, carried=good).check(config, takes_phrases=True)
 
 

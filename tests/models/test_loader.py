@@ -306,10 +306,11 @@ def test_a_family_casts_matrices_and_nothing_else(
     assert plain.keys() == changed.keys()
     for path, array in plain.items():
         parts = path.split(".")
-        single = parts[-1] in ("bias", "positions", "bias_u", "bias_v") or any(
-            part in ("depthwise", "norm") or part.endswith("_norm") for part in parts
+        single = parts[-1] in ("bias", "positions", "pos_bias_u", "pos_bias_v") or any(
+            part in ("depthwise", "depthwise_conv", "norm", "norm_out") or part.endswith("_norm")
+            for part in parts
         )
-        single = single or (read is load_parakeet and path == "encoder.first.weight")
+        single = single or (read is load_parakeet and path == "encoder.subsampling_conv.weight")
         assert changed[path].dtype == (np.float32 if single else kind), path
         np.testing.assert_array_equal(changed[path], array.astype(changed[path].dtype))
 

@@ -21,7 +21,7 @@ OF_TRANSCRIBERS = {
 OF_WINDOWS = {"decode_window", "window_language", "languages"}
 OFFERED = {
     "whisper_en": OF_TRANSCRIBERS | {"align", "detect_language", "tokenizer", *OF_WINDOWS},
-    "parakeet_tdt": OF_TRANSCRIBERS | {"spelling"},
+    "parakeet_tdt": OF_TRANSCRIBERS | {"tokenizer"},
     "qwen3_tts/custom_voice/ckpt": {
         *("speak", "speak_async", "stream", "voice_of", "save_voice"),
         *("kind", "voices", "languages", "abilities", "folder", "tokenizer"),

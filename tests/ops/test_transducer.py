@@ -125,12 +125,12 @@ def test_argmax_prob_names_what_is_no_number() -> None:
 def decode(backend: Any) -> Any:
     """The golden encoding through a whole loop, with phrases."""
     weights = load_weights(GOLDEN)
-    config = replace(weights.config, layers=0)
+    config = replace(weights.config, n_layers=0)
     encoder = replace(weights.encoder, blocks=())
     engine = Engine(ParakeetRunner(replace(weights, config=config, encoder=encoder), backend))
     with np.load(GOLDEN / "golden.npz") as stored:
         encoded = stored["enc_out"]
-    tree = phrase_tree([((3, 4), 2.0)], config.labels)
+    tree = phrase_tree([((3, 4), 2.0)], config.vocab_size)
     chunks = [Chunk(EncoderInput(encoded[:n], ENCODED), phrases=tree) for n in (9, 4)]
     for chunk in chunks:
         engine.submit(chunk)

@@ -171,9 +171,9 @@ def test_unigram_is_that_of_tokenizers(vocabulary: list[tuple[str, int]], text: 
 
 @pytest.fixture(scope="module")
 def golden() -> tuple[Pieces, Tokenizer]:
-    spelling = load_weights(FORMATS / "hf").spelling
-    assert spelling is not None
-    return spelling, Tokenizer.from_file(str(FORMATS / "hf" / "tokenizer.json"))
+    tokenizer = load_weights(FORMATS / "hf").tokenizer
+    assert tokenizer is not None
+    return tokenizer, Tokenizer.from_file(str(FORMATS / "hf" / "tokenizer.json"))
 
 
 @settings(max_examples=200, deadline=None)
@@ -196,7 +196,7 @@ def test_decoding_is_that_of_tokenizers(golden: tuple[Pieces, Tokenizer], ids: l
 
 @pytest.mark.parametrize("name", ["hf", "model.nemo", "hybrid_gz.nemo", "mlx"])
 def test_every_source_of_labels_says_the_same(name: str) -> None:
-    pieces, first = (load_weights(FORMATS / n).spelling for n in (name, "hf"))
+    pieces, first = (load_weights(FORMATS / n).tokenizer for n in (name, "hf"))
     assert pieces is not None and first is not None
     assert pieces.names == first.names
     for id in range(len(first)):

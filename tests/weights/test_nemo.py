@@ -19,7 +19,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from oscine.errors import CheckpointError
-from oscine.models.parakeet.config import read_settings
+from oscine.models.parakeet.config import read_stated_config
 from oscine.models.parakeet.weights import load_weights
 from oscine.weights import read_checkpoint
 from oscine.weights.yaml_subset import parse_yaml
@@ -82,7 +82,7 @@ def test_archives_are_read_with_and_without_compression(
     assert checkpoint.format == "nemo"
     assert set(checkpoint.files) == {"tokenizer.model", "vocab.txt"}
     assert checkpoint.config["decoding"]["durations"] == [0, 1, 2, 3, 4]  # by reference
-    assert load_weights(path).pieces == load_weights(FORMATS / "hf").pieces
+    assert load_weights(path).vocabulary == load_weights(FORMATS / "hf").vocabulary
 
 
 @pytest.mark.parametrize("kind", [tarfile.USTAR_FORMAT, tarfile.GNU_FORMAT, tarfile.PAX_FORMAT])
@@ -99,7 +99,7 @@ def test_every_dialect_of_tar_is_read(tmp_path: Path, golden: Files, kind: int) 
             if kind == tarfile.PAX_FORMAT:
                 member.mtime = 1700000000.25  # type: ignore[assignment]  # as NeMo writes them
             archive.addfile(member, io.BytesIO(data))
-    assert load_weights(path).config.labels == 48
+    assert load_weights(path).config.vocab_size == 48
 
 
 def test_a_folder_with_one_archive_is_a_checkpoint(tmp_path: Path, golden: Files) -> None:
@@ -241,7 +241,7 @@ def test_a_gzip_stream_may_not_fill_the_temporary_folder(
         monkeypatch.setattr(shutil, "disk_usage", lambda folder: usage._replace(free=free))
 
     room(len(data))
-    assert load_weights(archive).config.layers > 0
+    assert load_weights(archive).config.n_layers > 0
     room(len(data) - 1)
     folder = tempfile.gettempdir()
     assert refused(archive) == (
@@ -371,7 +371,7 @@ def test_a_model_that_nemo_saved_again_is_the_same(
 ) -> None:
     path = written(tmp_path, packed(changed(golden, saved_again)))
     found, before = load_weights(path), load_weights(FORMATS / "model.nemo")
-    assert found.config == before.config and found.config.most_symbols == 10
+    assert found.config == before.config and found.config.max_symbols == 10
     assert caplog.text.count("sets no limit to the labels of one frame; 10 are taken") == 1
 
 
@@ -387,8 +387,8 @@ def test_a_transducer_without_durations_that_nemo_saved_again(
     tmp_path: Path, golden: Files
 ) -> None:
     checkpoint = read_checkpoint(written(tmp_path, packed(changed(golden, transducer))))
-    settings = read_settings(checkpoint)
-    assert (settings.kind, settings.durations, settings.most_symbols) == ("RNN-T", (), 10)
+    settings = read_stated_config(checkpoint)
+    assert (settings.decoder_type, settings.durations, settings.max_symbols) == ("RNN-T", (), 10)
 
 
 @pytest.mark.parametrize("unset", [None, "???"])
@@ -397,7 +397,7 @@ def test_what_is_unset_is_as_usual(tmp_path: Path, golden: Files, unset: object)
     config = yaml.safe_load(golden[CONFIG])
     path = written(tmp_path, packed(golden))
     checkpoint = read_checkpoint(path)
-    plain = read_settings(checkpoint)
+    plain = read_stated_config(checkpoint)
     for part, values in config.items():
         for key in values if isinstance(values, dict) else ():
             if f"{part}.{key}" in REQUIRED:
@@ -406,15 +406,17 @@ def test_what_is_unset_is_as_usual(tmp_path: Path, golden: Files, unset: object)
             changed = parse_yaml(path, CONFIG, text.encode())
             if unset is None and f"{part}.{key}" in NULL_IS_A_VALUE:
                 with pytest.raises(CheckpointError, match=key):
-                    read_settings(replace(checkpoint, config=changed))
+                    read_stated_config(replace(checkpoint, config=changed))
                 continue
-            found = read_settings(replace(checkpoint, config=changed))
-            assert found.kind == plain.kind, key
+            found = read_stated_config(replace(checkpoint, config=changed))
+            assert found.decoder_type == plain.decoder_type, key
             for field in fields(found):
                 now, before = getattr(found, field.name), getattr(plain, field.name)
-                assert now in (before, None) or field.name in ("scaled", "inner", "channels"), key
+                assert now in (before, None) or field.name in FROM_OTHERS, key
 
 
+#: Sizes that follow from others where they are not stated.
+FROM_OTHERS = {"xscaling", "ff_dim", "subsampling_channels"}
 #: Without these a network is another one.
 REQUIRED = {"joint.num_extra_outputs", "model_defaults.tdt_durations"}
 NULL_IS_A_VALUE = {

@@ -52,7 +52,7 @@ def check(folder: Path, backend: Backend, report: Report) -> None:
         decode_audio(audio / f"{folder.name}{suffix}.wav").samples for suffix in ("", "_2")
     )
     case = Case(folder, meta, arrays, weights, samples, short)
-    report.begin(folder.name, f"{weights.config}, stored {weights.stored}")
+    report.begin(folder.name, f"{weights.config}, stored {weights.stored_dtype}")
     compared = check_weights(case, report) | check_front_end(case, report)
     compared |= check_encoder(case, backend, report) | check_decoding(case, backend, report)
     report.not_yet(name for name in arrays if name not in compared)
@@ -63,11 +63,11 @@ def check(folder: Path, backend: Backend, report: Report) -> None:
 
 def check_weights(case: Case, report: Report) -> set[str]:
     """Labels, and text from them; names of the arrays that were compared."""
-    spelling = case.weights.spelling
-    assert spelling is not None
-    report.same("pieces", list(case.weights.pieces), case.meta["pieces"])
+    tokenizer = case.weights.tokenizer
+    assert tokenizer is not None
+    report.same("pieces", list(case.weights.vocabulary), case.meta["pieces"])
     tokens = case.arrays["ctc_tokens" if case.weights.ctc else "tokens"].tolist()
-    report.same("text_from_pieces", spelling.decode(tokens).strip(), case.meta["text_from_pieces"])
+    report.same("text_from_pieces", tokenizer.decode(tokens).strip(), case.meta["text_from_pieces"])
     return set()
 
 
@@ -103,7 +103,7 @@ def check_formats(
         file = name.split(" ")[0]
         weights = load_weights(folder / file)
         trees[key] = tree_paths((weights.encoder, weights.transducer))
-        report.same(f"{key}: labels", list(weights.pieces), meta["pieces"])
+        report.same(f"{key}: labels", list(weights.vocabulary), meta["pieces"])
         compared |= check_joint(key, weights, arrays, backend, report)
         if "_q" not in key:
             compared |= check_file(key, weights, arrays, backend, report)

@@ -33,15 +33,15 @@ class Loop:
         config = weights.config
         self.backend, self.config, self.frames = backend, config, frames
         self.w = ops.upload(backend, weights.transducer)
-        halves, self.room = (1, config.predictor_layers, 2, config.predictor), 4 * frames
+        halves, self.room = (1, config.predictor_layers, 2, config.predictor_dim), 4 * frames
         self.memory = ops.Memory(
-            backend.zeros(halves), backend.zeros(halves), backend.zeros((1, config.joint))
+            backend.zeros(halves), backend.zeros(halves), backend.zeros((1, config.joint_dim))
         )
         self.track = ops.Track(
             backend.zeros((1,), ops.TRACK), backend.zeros((1, self.room), ops.DECISION)
         )
         self.rules = backend.upload(rules_of(config))
-        self.projected = backend.zeros((frames, config.joint))
+        self.projected = backend.zeros((frames, config.joint_dim))
 
     def project(self, encoded: np.ndarray) -> None:
         """Begin with an encoding [T, d]."""
@@ -57,7 +57,7 @@ class Loop:
     def state(self) -> np.ndarray:
         """The state row of its beginning."""
         row = np.zeros(1, ops.TRACK)
-        row["token"], row["fresh"] = self.config.blank, 1
+        row["token"], row["fresh"] = self.config.blank_id, 1
         row["length"], row["limit"] = self.frames, self.room
         return row
 
@@ -79,8 +79,8 @@ def check_decoding(case: Case, backend: Backend, report: Report) -> set[str]:
         return check_ctc(case, backend, report)
     compared = check_networks(case, backend, report) | check_first_logits(case, backend, report)
     for name in (name for name in case.arrays if "trace" in name and name != "trace_logits"):
-        most = int(name.partition("maxsym")[2] or case.weights.config.most_symbols)
-        config = replace(case.weights.config, most_symbols=most)
+        most = int(name.partition("maxsym")[2] or case.weights.config.max_symbols)
+        config = replace(case.weights.config, max_symbols=most)
         encoded = EncoderInput(case.arrays["enc_out"], ENCODED)
         found = decoded(replace(case.weights, config=config), encoded, backend)
         report.same(name, trace_of(found, case.weights), case.arrays[name].tolist())

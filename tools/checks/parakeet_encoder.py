@@ -27,8 +27,8 @@ class Encoder:
     def __init__(self, weights: ParakeetWeights, backend: Backend, reach: int) -> None:
         self.config, self.backend = weights.config, backend
         self.w = ops.upload(backend, weights.encoder)
-        shape = 2 * reach - 1, self.config.width
-        self.distances = [backend.zeros(shape) for _ in range(self.config.layers)]
+        shape = 2 * reach - 1, self.config.d_model
+        self.distances = [backend.zeros(shape) for _ in range(self.config.n_layers)]
         projected = lambda: model.positions(backend, self.w, self.config, reach)  # noqa: E731
         self.keep(projected, self.distances)
 
@@ -54,7 +54,7 @@ class Encoder:
         lengths = self.backend.zeros((batch,), np.uint32)
         self.backend.write(mel, mels)
         self.backend.write(lengths, np.array(frames, np.uint32))
-        rows = -(-n // self.config.factor)
+        rows = -(-n // self.config.subsampling_factor)
         out = self.backend.zeros((batch * rows, width))
         self.keep(lambda: [stage(mel, lengths)], [out])
         return self.backend.read(out).reshape(batch, rows, width)
@@ -81,16 +81,16 @@ def check_encoder(case: Case, backend: Backend, report: Report) -> set[str]:
         report.array(name, found, golden[name], limit)
 
     table = backend.zeros(golden["pos_emb"].shape)
-    encoder.keep(lambda: [backend.relative_positions(rows, config.width)], [table])
+    encoder.keep(lambda: [backend.relative_positions(rows, config.d_model)], [table])
     report.array("pos_emb", backend.read(table), golden["pos_emb"], POSITIONS)
     compared.add("pos_emb")
     with stages() as seen:
         compare("enc_out", encoder.encode)
-    scale = config.width**0.5 if config.scaled else 1.0
+    scale = config.d_model**0.5 if config.xscaling else 1.0
     subsampled = seen["encoder.subsampled"] / scale
     report.array("subsampled", subsampled, golden["subsampled"], SUBSAMPLED)
     names = {f"blk0_after_{part}": f"layer0.{part}" for part in ("ff1", "attn", "conv")}
-    names |= {f"enc_layer{layer}": f"layer{layer}" for layer in range(config.layers)}
+    names |= {f"enc_layer{layer}": f"layer{layer}" for layer in range(config.n_layers)}
     for name, stage in names.items():
         report.array(name, seen[f"encoder.{stage}"], golden[name], ENCODER)
     compared |= {"subsampled", *names}
@@ -98,7 +98,7 @@ def check_encoder(case: Case, backend: Backend, report: Report) -> set[str]:
         reach = int(name.removeprefix("local").removesuffix("_enc_out"))
         compare(name, lambda m, f, r=reach: encoder.encode(m, f, reach=r))
     transducer = case.weights.transducer
-    heads = {"ctc_logits": case.weights.ctc, "enc_proj": transducer and transducer.encoder}
+    heads = {"ctc_logits": case.weights.ctc, "enc_proj": transducer and transducer.joint_enc}
     for name in (name for name in heads if name in golden):
         head = ops.upload(backend, heads[name])
         compare(name, lambda m, f, h=head: backend.linear(encoder.encode(m, f), h), LOGITS)
@@ -110,11 +110,11 @@ def check_batch(case: Case, encoder: Encoder, report: Report) -> set[str]:
     golden, config = case.arrays, case.weights.config
     mels = [golden["mel"], log_mel(case.short, config.n_mels)]
     frames = [len(mel) for mel in mels]
-    length = -(-max(frames) // config.factor) + SPARE
-    both = np.full((2, length * config.factor, config.n_mels), 9, np.float32)  # void
+    length = -(-max(frames) // config.subsampling_factor) + SPARE
+    both = np.full((2, length * config.subsampling_factor, config.n_mels), 9, np.float32)  # void
     for padded, mel in zip(both, mels, strict=True):
         padded[: len(mel)] = mel
-    found = encoder.result(both, frames, config.width, encoder.encode)
+    found = encoder.result(both, frames, config.d_model, encoder.encode)
     for name, rows in zip(("enc_out", "short_enc_out"), found, strict=True):
         want = golden[name]
         report.array(f"{name} in a batch", rows[: len(want)], want, ENCODER)
@@ -132,7 +132,7 @@ def check_file(
     mel = np.ascontiguousarray(arrays["mel"])[None]
     encoder = Encoder(weights, backend, len(arrays["enc_out"]))
     frames = [mel.shape[1]]
-    (found,) = encoder.result(mel, frames, weights.config.width, encoder.encode)
+    (found,) = encoder.result(mel, frames, weights.config.d_model, encoder.encode)
     report.array(f"{key}: enc_out", found, arrays["enc_out"], ENCODER)
     if weights.ctc is None:
         return {"enc_out"}

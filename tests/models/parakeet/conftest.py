@@ -19,11 +19,12 @@ FACTOR = 8
 #: Label 2 n begins a word in small letters, 2 n + 1 in capitals; the last four go on or end it.
 NAMES = [name for n in range(50) for name in (f"\u2581w{n}", f"\u2581W{n}")]
 GO_ON, CUT, STOP, COMMA = (len(NAMES) + n for n in range(4))
-SPELLING = Pieces.of([*NAMES, "ing", "cut", ".", ","])
+TOKENIZER = Pieces.of([*NAMES, "ing", "cut", ".", ","])
 CONFIG = ParakeetConfig(
-    n_mels=4, width=8, heads=2, layers=1, inner=8, kernel=3, channels=4, factor=FACTOR,
-    scaled=False, labels=len(SPELLING), predictor=4, predictor_layers=1, joint=4,
-    durations=(0, 1, 2, 3, 4), most_symbols=10, has_ctc=False,
+    n_mels=4, d_model=8, n_heads=2, n_layers=1, ff_dim=8, conv_kernel_size=3,
+    subsampling_channels=4, subsampling_factor=FACTOR, xscaling=False, vocab_size=len(TOKENIZER),
+    predictor_dim=4, predictor_layers=1, joint_dim=4, durations=(0, 1, 2, 3, 4), max_symbols=10,
+    has_ctc=False,
 )  # fmt: skip
 
 
@@ -135,5 +136,5 @@ class Numbered:
 
 
 @pytest.fixture
-def spelling() -> Pieces:
-    return SPELLING
+def tokenizer() -> Pieces:
+    return TOKENIZER

@@ -56,15 +56,15 @@ class Batch:
 
     def __init__(self, weights: ParakeetWeights, backend: Any, phrases: Phrases | None) -> None:
         config, self.backend = weights.config, backend
-        self.w, self.blank = ops.upload(backend, weights.transducer), config.blank
+        self.w, self.blank = ops.upload(backend, weights.transducer), config.blank_id
         self.rng = np.random.default_rng(0)
-        layers, width = config.predictor_layers, config.predictor
-        self.encoded = backend.zeros((UTTERANCES, FRAMES, config.width))
-        self.staging = backend.zeros((UTTERANCES, FRAMES, config.joint))
-        self.pool = self.noisy(PLACES, FRAMES, config.joint)
+        layers, width = config.predictor_layers, config.predictor_dim
+        self.encoded = backend.zeros((UTTERANCES, FRAMES, config.d_model))
+        self.staging = backend.zeros((UTTERANCES, FRAMES, config.joint_dim))
+        self.pool = self.noisy(PLACES, FRAMES, config.joint_dim)
         halves = SLOTS, layers, 2, width
         self.memory = Memory(
-            self.noisy(*halves), self.noisy(*halves), self.noisy(SLOTS, config.joint)
+            self.noisy(*halves), self.noisy(*halves), self.noisy(SLOTS, config.joint_dim)
         )
         self.track = Track(backend.zeros((ROWS,), TRACK), backend.zeros((SLOTS, ROOM), DECISION))
         self.ended = np.zeros(1, TRACK)

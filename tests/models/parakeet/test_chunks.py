@@ -20,7 +20,7 @@ from oscine.models.parakeet.chunks import Lengths, Passage, Window, plan
 from oscine.models.parakeet.sequences import Chunk, Decoded, Emission, no_decisions
 from oscine.models.parakeet.words import Spoken, TextSide
 
-from .conftest import CONFIG, FACTOR, GO_ON, SPELLING, STOP, Hearing, Numbered, said
+from .conftest import CONFIG, FACTOR, GO_ON, STOP, TOKENIZER, Hearing, Numbered, said
 
 SHORT = Lengths(whole=1500, chunk=1000, overlap=300)
 
@@ -81,7 +81,7 @@ def passage(
     silent = Timeline.identity(frames * 160)
     everything = Speech(frames / 100, frames * 160, None, None, silent, Held("x", np.zeros(0)))
     features: Any = Numbered(frames)
-    text = TextSide(SPELLING, CONFIG, multilingual=False)
+    text = TextSide(TOKENIZER, CONFIG, multilingual=False)
     return kind(
         script.submit, text, SHORT, speech or everything, features, None, batch,
         check or script.turn,

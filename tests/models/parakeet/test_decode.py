@@ -36,10 +36,10 @@ from oscine.models.parakeet.sequences import (
     collapse,
 )
 from oscine.models.parakeet.weights import (
-    Cell,
     EncoderWeights,
-    Halving,
+    LstmLayer,
     ParakeetWeights,
+    SubsamplingLayer,
     TransducerWeights,
     load_weights,
 )
@@ -67,7 +67,7 @@ def no_encoder(width: int, n_mels: int) -> EncoderWeights:
     def nothing(*shape: int) -> Linear:
         return Linear(np.zeros(shape, np.float32), np.zeros(shape[-1], np.float32))
 
-    halving = Halving(nothing(3, 3, 4), nothing(4, 4))
+    halving = SubsamplingLayer(nothing(3, 3, 4), nothing(4, 4))
     project = Linear(np.zeros((width, -(-n_mels // 4) * 4), np.float32), None)
     return EncoderWeights(nothing(3, 3, 4), (halving,), project, ())
 
@@ -75,7 +75,7 @@ def no_encoder(width: int, n_mels: int) -> EncoderWeights:
 def heads_of(weights: ParakeetWeights) -> ParakeetWeights:
     """The same model without its encoder's blocks, whose heads may be too narrow for kernels."""
     config, encoder = weights.config, weights.encoder
-    return replace(weights, config=replace(config, layers=0), encoder=replace(encoder, blocks=()))
+    return replace(weights, config=replace(config, n_layers=0), encoder=replace(encoder, blocks=()))
 
 
 def network(
@@ -98,7 +98,7 @@ def network(
     bias = noise(len(head))
     bias[labels] += blank
     cells = tuple(
-        Cell(Linear(noise(32, width), noise(32)), Linear(noise(32, width), None))
+        LstmLayer(Linear(noise(32, width), noise(32)), Linear(noise(32, width), None))
         for _ in range(layers)
     )
     w = TransducerWeights(
@@ -109,9 +109,10 @@ def network(
         Linear(head, bias),
     )
     config = ParakeetConfig(
-        n_mels=8, width=width, heads=2, layers=0, inner=8, kernel=9, channels=4, factor=4,
-        scaled=False, labels=labels, predictor=width, predictor_layers=layers, joint=joint,
-        durations=durations, most_symbols=most, has_ctc=False,
+        n_mels=8, d_model=width, n_heads=2, n_layers=0, ff_dim=8, conv_kernel_size=9,
+        subsampling_channels=4, subsampling_factor=4, xscaling=False, vocab_size=labels,
+        predictor_dim=width, predictor_layers=layers, joint_dim=joint, durations=durations,
+        max_symbols=most, has_ctc=False,
     )  # fmt: skip
     encoder = no_encoder(width, config.n_mels)
     return ParakeetWeights(config, encoder, w, None, Path("m"), Path("."), "made up", (), "f32")
@@ -172,20 +173,20 @@ def sigmoid(x: Any) -> Any:
 
 def predictor(w: TransducerWeights, token: int, state: list[Any]) -> tuple[Any, list[Any]]:
     x, after = w.embedding[token].astype(float), []
-    for cell, (h, c) in zip(w.cells, state, strict=True):
+    for cell, (h, c) in zip(w.lstm, state, strict=True):
         i, f, g, o = np.split(cell.input.weight @ x + cell.input.bias + cell.hidden.weight @ h, 4)
         c = sigmoid(f) * c + sigmoid(i) * np.tanh(g)
         x = sigmoid(o) * np.tanh(c)
         after.append((x, c))
-    return w.predictor.weight @ x + w.predictor.bias, after
+    return w.joint_pred.weight @ x + w.joint_pred.bias, after
 
 
 def naive(weights: ParakeetWeights, encoded: Any, tree: Phrases | None = None) -> Any:
     """Greedy decoding as specified, and the smallest margin between two choices."""
     w, config = weights.transducer, weights.config
     assert w is not None
-    state = [(np.zeros(8), np.zeros(8)) for _ in w.cells]
-    prediction, state = predictor(w, config.blank, state)
+    state = [(np.zeros(8), np.zeros(8)) for _ in w.lstm]
+    prediction, state = predictor(w, config.blank_id, state)
     t, m, node, trace, margin = 0, 0, 0, [], np.inf
 
     def best(scores: Any) -> int:
@@ -195,23 +196,23 @@ def naive(weights: ParakeetWeights, encoded: Any, tree: Phrases | None = None) -
         return int(np.argmax(scores))
 
     while t < len(encoded):
-        joint = np.maximum(w.encoder.weight @ encoded[t] + w.encoder.bias + prediction, 0)
-        logits = w.head.weight @ joint + w.head.bias
-        k = best(logits[: config.labels + 1])
-        if tree is not None and k != config.blank:
+        joint = np.maximum(w.joint_enc.weight @ encoded[t] + w.joint_enc.bias + prediction, 0)
+        logits = w.joint_out.weight @ joint + w.joint_out.bias
+        k = best(logits[: config.vocab_size + 1])
+        if tree is not None and k != config.blank_id:
             boost = ops.Boost(tree.nodes, tree.arcs)
-            k = best(logits[: config.labels] + bonuses(boost, node, config.labels))
+            k = best(logits[: config.vocab_size] + bonuses(boost, node, config.vocab_size))
             node = follow(boost, node, k)
-        duration = 1 if k == config.blank else 0
+        duration = 1 if k == config.blank_id else 0
         if config.durations:
-            duration = config.durations[best(logits[config.labels + 1 :])]
+            duration = config.durations[best(logits[config.vocab_size + 1 :])]
         moved = duration
-        if k == config.blank:
+        if k == config.blank_id:
             moved = max(1, duration)
         else:
             prediction, state = predictor(w, k, state)
             m += 1
-            if duration == 0 and m >= config.most_symbols:
+            if duration == 0 and m >= config.max_symbols:
                 moved = 1
         trace.append((t, k, duration if config.durations else 0, moved))
         t += moved
@@ -291,7 +292,7 @@ def backend(request: pytest.FixtureRequest) -> Any:
 def test_traces_are_upstreams(backend: Any, case: str, most: int | None) -> None:
     weights, arrays, _ = golden(case)
     if most is not None:
-        weights = replace(weights, config=replace(weights.config, most_symbols=most))
+        weights = replace(weights, config=replace(weights.config, max_symbols=most))
     (found,) = decode(heads_of(weights), [arrays["enc_out"]], backend)
     wanted, durations = (
         arrays["trace" if most is None else f"own_trace_maxsym{most}"],
@@ -315,12 +316,14 @@ def test_prediction_and_joint_networks_are_upstreams(backend: Any, case: str) ->
     weights, arrays, _ = golden(case)
     config, w = weights.config, ops.upload(backend, weights.transducer)
     frames = len(arrays["enc_proj"])
-    halves = 1, config.predictor_layers, 2, config.predictor
-    memory = Memory(backend.zeros(halves), backend.zeros(halves), backend.zeros((1, config.joint)))
+    halves = 1, config.predictor_layers, 2, config.predictor_dim
+    memory = Memory(
+        backend.zeros(halves), backend.zeros(halves), backend.zeros((1, config.joint_dim))
+    )
     track = Track(backend.zeros((1,), TRACK), backend.zeros((1, 8), np.uint32))
-    projected = backend.zeros((frames, config.joint))
+    projected = backend.zeros((frames, config.joint_dim))
     backend.write(projected, arrays["enc_proj"])
-    out = backend.zeros((frames, config.labels + 1 + len(config.durations)))
+    out = backend.zeros((frames, config.vocab_size + 1 + len(config.durations)))
 
     def trace() -> None:
         scores = joint_logits(backend, w, projected, memory, track, frames)
@@ -367,7 +370,7 @@ def test_ctc_is_upstreams(backend: Any) -> None:
 )
 def test_a_batch_from_mels_is_encoded_and_decoded(backend: Any, case: str) -> None:
     weights, arrays, _ = golden(case)
-    if weights.config.width // weights.config.heads % 4 and not isinstance(backend, Reference):
+    if weights.config.d_model // weights.config.n_heads % 4 and not isinstance(backend, Reference):
         pytest.skip("the kernels of attention take heads of a multiple of four")
     engine, mel = engine_of(weights, backend), np.asarray(arrays["mel"])
     encoded = engine.runner.encoded(EncoderInput(mel))

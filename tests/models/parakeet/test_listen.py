@@ -26,7 +26,7 @@ def load(case: str) -> Parakeet:
     """A model of which attention sees little, so that half a second around a frame is all."""
     model = oscine.load(GOLDENS / case, device="cpu")
     assert isinstance(model, Parakeet)
-    model.runner.config = replace(model.runner.config, context=(3, 3))
+    model.runner.config = replace(model.runner.config, attention_window=(3, 3))
     return model
 
 
@@ -123,7 +123,7 @@ def test_words_come_in_time_and_in_order(latency: float) -> None:
 
 def test_memory_does_not_grow() -> None:
     model = load("parakeet_ctc")
-    text = TextSide(model.spelling, model.runner.config, model.multilingual)
+    text = TextSide(model.tokenizer, model.runner.config, model.multilingual)
     listener = listening.Listener(model.engine.submit, text, 1.0, None)
     samples = audio("parakeet_ctc")
     most = 0

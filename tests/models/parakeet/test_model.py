@@ -12,13 +12,13 @@ from oscine import ops
 from oscine.models.parakeet import model
 from oscine.models.parakeet.config import ParakeetConfig
 from oscine.models.parakeet.weights import (
-    Attention,
-    Convolution,
-    EncoderBlock,
+    ConformerBlock,
+    ConvModule,
     EncoderWeights,
     FeedForward,
-    Halving,
-    fill_channels,
+    RelPosAttention,
+    SubsamplingLayer,
+    pad_channels,
 )
 from oscine.ops import Linear, Norm
 from oscine.ops.reference import Reference
@@ -28,20 +28,20 @@ Array = NDArray[Any]
 
 CONFIG = ParakeetConfig(
     n_mels=20,
-    width=24,
-    heads=3,
-    layers=2,
-    inner=96,
-    kernel=5,
-    channels=6,
-    factor=8,
-    scaled=False,
-    labels=9,
-    predictor=0,
+    d_model=24,
+    n_heads=3,
+    n_layers=2,
+    ff_dim=96,
+    conv_kernel_size=5,
+    subsampling_channels=6,
+    subsampling_factor=8,
+    xscaling=False,
+    vocab_size=9,
+    predictor_dim=0,
     predictor_layers=0,
-    joint=0,
+    joint_dim=0,
     durations=(),
-    most_symbols=10,
+    max_symbols=10,
     has_ctc=True,
 )
 
@@ -57,34 +57,41 @@ def made_up(config: ParakeetConfig) -> EncoderWeights:
         return Linear(noise(outputs, inputs) / np.float32(inputs**0.5), noise(outputs) / 8)
 
     def norm() -> Norm:
-        return Norm(1 + noise(config.width) / 8, noise(config.width) / 8)
+        return Norm(1 + noise(config.d_model) / 8, noise(config.d_model) / 8)
 
-    def block() -> EncoderBlock:
-        d = config.width
+    def block() -> ConformerBlock:
+        d = config.d_model
 
         def feed_forward() -> FeedForward:
-            return FeedForward(norm(), linear(config.inner, d), linear(d, config.inner))
+            return FeedForward(norm(), linear(config.ff_dim, d), linear(d, config.ff_dim))
 
-        return EncoderBlock(
+        return ConformerBlock(
             feed_forward(),
-            Attention(norm(), linear(3 * d, d), linear(d, d), linear(d, d), noise(d), noise(d)),
-            Convolution(
-                norm(), linear(2 * d, d), Linear(noise(config.kernel, d), noise(d)), linear(d, d)
+            RelPosAttention(
+                norm(), linear(3 * d, d), linear(d, d), linear(d, d), noise(d), noise(d)
+            ),
+            ConvModule(
+                norm(),
+                linear(2 * d, d),
+                Linear(noise(config.conv_kernel_size, d), noise(d)),
+                linear(d, d),
             ),
             feed_forward(),
             norm(),
         )
 
-    channels, width = config.channels, config.n_mels
+    channels, width = config.subsampling_channels, config.n_mels
     halvings = tuple(
-        Halving(Linear(noise(3, 3, channels) / 3, noise(channels)), linear(channels, channels))
+        SubsamplingLayer(
+            Linear(noise(3, 3, channels) / 3, noise(channels)), linear(channels, channels)
+        )
         for _ in range(2)
     )
     for _ in range(3):
         width = -(-width // 2)
     first = Linear(noise(3, 3, channels) / 3, noise(channels))
-    blocks = tuple(block() for _ in range(config.layers))
-    return EncoderWeights(first, halvings, linear(config.width, width * channels), blocks)
+    blocks = tuple(block() for _ in range(config.n_layers))
+    return EncoderWeights(first, halvings, linear(config.d_model, width * channels), blocks)
 
 
 def encoded(
@@ -95,16 +102,16 @@ def encoded(
     weights: EncoderWeights | None = None,
 ) -> list[Array]:
     """Utterances padded with noise to n frames, encoded side by side; each one's own rows."""
-    w = ops.upload(backend, weights or fill_channels(made_up(CONFIG)))
-    rows = -(-n // CONFIG.factor)
+    w = ops.upload(backend, weights or pad_channels(made_up(CONFIG)))
+    rows = -(-n // CONFIG.subsampling_factor)
     mel = np.full((len(mels), n, CONFIG.n_mels), 9, np.float32)
     for b, one in enumerate(mels):
         mel[b, : len(one)] = one
     mel_slot = backend.zeros((len(mels) * n, CONFIG.n_mels))
     frames = backend.zeros((len(mels),), np.uint32)
     count = rows if band is None else max(band) + 1
-    distances = [backend.zeros((2 * count - 1, CONFIG.width)) for _ in range(CONFIG.layers)]
-    out = backend.zeros((len(mels) * rows, CONFIG.width))
+    distances = [backend.zeros((2 * count - 1, CONFIG.d_model)) for _ in range(CONFIG.n_layers)]
+    out = backend.zeros((len(mels) * rows, CONFIG.d_model))
 
     def prepare() -> None:
         for x, slot in zip(model.positions(backend, w, CONFIG, count), distances, strict=True):
@@ -118,7 +125,7 @@ def encoded(
     backend.record(prepare, name="positions").run()
     backend.record(trace, name="encoder").run()
     y = backend.read(out).reshape(len(mels), rows, -1)
-    return [y[b, : -(-len(one) // CONFIG.factor)] for b, one in enumerate(mels)]
+    return [y[b, : -(-len(one) // CONFIG.subsampling_factor)] for b, one in enumerate(mels)]
 
 
 def sounds(*lengths: int) -> list[Array]:
@@ -156,10 +163,10 @@ def test_a_band_hides_what_is_far() -> None:
 
 def test_channels_of_zeros_change_nothing() -> None:
     mels, weights = sounds(75), made_up(CONFIG)
-    assert fill_channels(weights).first.weight.shape == (3, 3, 8)
+    assert pad_channels(weights).subsampling_conv.weight.shape == (3, 3, 8)
     alike(encoded(Reference(), mels, 75, weights=weights), encoded(Reference(), mels, 75))
-    fours = fill_channels(weights)
-    assert fill_channels(fours) is fours
+    fours = pad_channels(weights)
+    assert pad_channels(fours) is fours
 
 
 def test_stages_are_those_of_the_layers() -> None:
@@ -174,7 +181,7 @@ def test_stages_are_those_of_the_layers() -> None:
     np.testing.assert_array_equal(seen["encoder.subsampled"], subsampled)
     assert np.abs(seen["encoder.layer0"] - seen["encoder.layer1"]).max() > 0.1
     np.testing.assert_array_equal(seen["encoder.layer1"], whole)
-    halfway = model.feed_forward(backend, subsampled, weights.blocks[0].first)
+    halfway = model.feed_forward(backend, subsampled, weights.blocks[0].feed_forward1)
     np.testing.assert_array_equal(seen["encoder.layer0.ff1"], halfway)
     assert {"encoder.layer0.attn", "encoder.layer1.conv"} <= set(seen)
 

@@ -27,7 +27,7 @@ from oscine.ops.reference import Reference
 from oscine.text.pieces import Pieces
 from oscine.types import Word
 
-from .conftest import SPELLING, Hearing, Scripted
+from .conftest import TOKENIZER, Hearing, Scripted
 
 ROOT = Path(__file__).resolve().parents[3]
 FOLDERS = (ROOT / "tests" / "goldens", ROOT.parent / "shared" / "oracles" / "asr-seed0")
@@ -58,19 +58,19 @@ def check_golden(folder: Path, device: str) -> None:
     golden = facts(folder)
     assert result.text == golden.get("hf_text", golden["text_from_pieces"])
     ids = [id for segment in result.segments for id in segment.tokens]
-    assert model.spelling.decode(ids) == result.text
+    assert model.tokenizer.decode(ids) == result.text
     if "hf_timestamps" not in golden:
         return
     rows = golden["hf_timestamps"]
     assert len(rows) == len(ids)
     # Upstream counts 80 ms a frame whatever the model; its last label may end after the recording.
-    frame, limit = 12.5 * model.runner.config.factor, golden["mel_frames"]
+    frame, limit = 12.5 * model.runner.config.subsampling_factor, golden["mel_frames"]
     labels = [
         Token(id, round(frame * row["start"]), min(round(frame * row["end"]), limit), 1.0)
         for id, row in zip(ids, rows, strict=True)
     ]
     words = [word for segment in result.segments for word in segment.words or ()]
-    expected = [(w[0].start, w[-1].end) for w in spoken_words(labels, model.spelling)]
+    expected = [(w[0].start, w[-1].end) for w in spoken_words(labels, model.tokenizer)]
     assert [(round(100 * w.start), round(100 * w.end)) for w in words] == expected
     check_times(words, result.duration)
 
@@ -119,20 +119,22 @@ def test_matrices_are_held_as_asked_for(tdt: Parakeet, dtype: str) -> None:
     block = changed.encoder.blocks[0]
     assert changed.transducer is not None
     for matrix in (
-        changed.encoder.project.weight, changed.encoder.halvings[0].pointwise.weight,
-        block.attention.qkv.weight, block.convolution.expand.weight, block.first.up.weight,
-        changed.transducer.embedding, changed.transducer.cells[0].hidden.weight,
-        changed.transducer.head.weight,
+        changed.encoder.subsampling_linear.weight,
+        changed.encoder.subsampling_layers[0].pointwise.weight, block.self_attn.linear_qkv.weight,
+        block.conv.pointwise_conv1.weight, block.feed_forward1.linear1.weight,
+        changed.transducer.embedding, changed.transducer.lstm[0].hidden.weight,
+        changed.transducer.joint_out.weight,
     ):  # fmt: skip
         assert matrix.dtype == kind
     for array in (
-        changed.encoder.first.weight, changed.encoder.halvings[0].depthwise.weight,
-        block.convolution.depthwise.weight, block.attention.bias_u,
+        changed.encoder.subsampling_conv.weight,
+        changed.encoder.subsampling_layers[0].depthwise.weight, block.conv.depthwise_conv.weight,
+        block.self_attn.pos_bias_u,
     ):  # fmt: skip
         assert array.dtype == np.float32
     runner = ParakeetRunner(changed, Reference())
     mel = EncoderInput(np.zeros((80, runner.config.n_mels), np.float32))
-    assert runner.encoded(mel).shape == (10, runner.config.width)
+    assert runner.encoded(mel).shape == (10, runner.config.d_model)
 
 
 @pytest.mark.parametrize("samples", [1, 159, 160, 161, 1_000, 8_000, 15_999, 16_000])
@@ -193,7 +195,7 @@ def test_clips_and_channels(tdt: Parakeet) -> None:
 def test_hotwords_change_what_is_heard(tdt: Parakeet, caplog: pytest.LogCaptureFixture) -> None:
     audio = recording(FOLDERS[0] / "parakeet_tdt")
     plain = tdt.transcribe(audio, vad_filter=False).text
-    labels = [name[1:] for name in tdt.spelling.names if name.startswith("\u2581") and name[1:]]
+    labels = [name[1:] for name in tdt.tokenizer.names if name.startswith("\u2581") and name[1:]]
     word = next(label for label in labels if label not in plain)
     boosted = tdt.transcribe(audio, vad_filter=False, hotwords=f"{word}:30").text
     assert word in boosted.split()
@@ -205,15 +207,15 @@ def test_hotwords_change_what_is_heard(tdt: Parakeet, caplog: pytest.LogCaptureF
 
 
 def test_languages() -> None:
-    english = Parakeet(Scripted(Hearing([])), SPELLING, "parakeet-english")
+    english = Parakeet(Scripted(Hearing([])), TOKENIZER, "parakeet-english")
     assert not english.multilingual
     frames = np.zeros(16_000, np.float32)
     assert english.transcribe(frames, language="en", vad_filter=False).language == "en"
     with pytest.raises(UsageError, match="English-only and does not know language de"):
         english.transcribe(frames, language="de")
-    spelling = Pieces.of([*SPELLING.names[:50], "\u2581gr\u00fc\u00df", "\u0434\u0430"])
-    assert is_multilingual(spelling)
-    several = Parakeet(Scripted(Hearing([])), spelling, "parakeet-v3")
+    tokenizer = Pieces.of([*TOKENIZER.names[:50], "\u2581gr\u00fc\u00df", "\u0434\u0430"])
+    assert is_multilingual(tokenizer)
+    several = Parakeet(Scripted(Hearing([])), tokenizer, "parakeet-v3")
     assert several.transcribe(frames, vad_filter=False).language == ""
     with pytest.raises(UsageError, match="parakeet-v3 finds the language itself"):
         several.transcribe(frames, language="en")
@@ -232,7 +234,7 @@ def test_five_minutes_in_pieces_are_what_they_are_in_one(
     """Attention sees five frames to each side, so all that a frame hangs on lies in an overlap."""
     model = oscine.load(FOLDERS[0] / case, device="cpu")
     assert isinstance(model, Parakeet)
-    model.runner.config = replace(model.runner.config, context=(5, 5))
+    model.runner.config = replace(model.runner.config, attention_window=(5, 5))
     rng = np.random.default_rng(0)
     parts = []
     for folder in ON_A_GPU:
@@ -282,20 +284,20 @@ def test_a_lost_device_is_replaced(tdt: Parakeet) -> None:
         made.append(ParakeetRunner(weights, Reference()))
         return made[-1]
 
-    expected = Parakeet(tdt.runner, tdt.spelling, "tdt", lengths=lengths)
-    losing = Parakeet(Losing(weights, Reference()), tdt.spelling, "tdt", rebuild, lengths)
+    expected = Parakeet(tdt.runner, tdt.tokenizer, "tdt", lengths=lengths)
+    losing = Parakeet(Losing(weights, Reference()), tdt.tokenizer, "tdt", rebuild, lengths)
     for batch in (None, 3):
         result = losing.transcribe(samples, vad_filter=False, batch_size=batch)
         assert result.text == expected.transcribe(samples, vad_filter=False, batch_size=batch).text
     assert len(made) == 1 and losing.runner is made[0]
-    alone = Parakeet(Losing(weights, Reference()), tdt.spelling, "tdt", lengths=lengths)
+    alone = Parakeet(Losing(weights, Reference()), tdt.tokenizer, "tdt", lengths=lengths)
     with pytest.raises(DeviceLostError):
         alone.transcribe(samples, vad_filter=False)
 
 
 def test_cancelled_with_what_was_finished(tdt: Parakeet) -> None:
     one = decode_audio(recording(FOLDERS[0] / "parakeet_tdt")).samples
-    model = Parakeet(tdt.runner, tdt.spelling, "tdt", lengths=Lengths(400, 400, 100))
+    model = Parakeet(tdt.runner, tdt.tokenizer, "tdt", lengths=Lengths(400, 400, 100))
     told: list[float] = []
     stream = model.stream(
         np.tile(one, 8), vad_filter=False, max_words=3, cancel=lambda: len(told) > 3,

@@ -254,7 +254,7 @@ def test_goldens_in_mixed_batches(
         tokens = arrays["ctc_tokens" if case == "parakeet_ctc" else "tokens"].tolist()
     engine, tree = engine_of(weights, backend), None
     if engine.runner.takes_phrases:
-        tree = phrase_tree([((3, 4), 2.0), ((5,), 9.0)], weights.config.labels)
+        tree = phrase_tree([((3, 4), 2.0), ((5,), 9.0)], weights.config.vocab_size)
     whole = EncoderInput(mel)
     # A GPU compiles kernels for each length of mels, so it is given one.
     audios = [whole if kind == "gpu" else EncoderInput(mel[: len(mel) // n]) for n in (1, 2, 3)]
@@ -297,7 +297,7 @@ def test_eight_threads_share_one_model(tdt: Parakeet) -> None:
         for more in ("", "_2")
     ]
     recordings = [np.tile(np.roll(parts[n % 4], 4000 * n), 1 + n % 3) for n in range(8)]
-    words = [name[1:] for name in tdt.spelling.names if len(name) > 2]
+    words = [name[1:] for name in tdt.tokenizer.names if len(name) > 2]
     options: list[dict[str, Any]] = [
         {
             "vad_filter": False,

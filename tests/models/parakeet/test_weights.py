@@ -105,14 +105,14 @@ def test_half_precision_stays_and_vectors_are_single(tmp_path: Path, hugging: An
     arrays, config = hugging
     folder = write(tmp_path / "half", {n: a.astype(np.float16) for n, a in arrays.items()}, config)
     weights = load_weights(folder)
-    assert weights.stored == "f16" and weights.transducer is not None
-    assert weights.encoder.blocks[0].attention.qkv.weight.dtype == np.float16
-    assert weights.encoder.blocks[0].first.down.weight.dtype == np.float16
-    assert weights.encoder.project.weight.dtype == np.float16  # √16 is a power of two
-    assert weights.encoder.blocks[0].attention.bias_u.dtype == np.float32
-    assert weights.encoder.first.weight.dtype == np.float32
-    assert weights.transducer.cells[0].input.bias.dtype == np.float32
-    assert load_weights(GOLDENS / "parakeet_ctc").stored == "f32"  # bfloat16
+    assert weights.stored_dtype == "f16" and weights.transducer is not None
+    assert weights.encoder.blocks[0].self_attn.linear_qkv.weight.dtype == np.float16
+    assert weights.encoder.blocks[0].feed_forward1.linear2.weight.dtype == np.float16
+    assert weights.encoder.subsampling_linear.weight.dtype == np.float16  # √16 is a power of two
+    assert weights.encoder.blocks[0].self_attn.pos_bias_u.dtype == np.float32
+    assert weights.encoder.subsampling_conv.weight.dtype == np.float32
+    assert weights.transducer.lstm[0].input.bias.dtype == np.float32
+    assert load_weights(GOLDENS / "parakeet_ctc").stored_dtype == "f32"  # bfloat16
 
 
 def test_a_half_precision_projection_is_single_where_scaling_would_round(tmp_path: Path) -> None:
@@ -122,41 +122,49 @@ def test_a_half_precision_projection_is_single_where_scaling_would_round(tmp_pat
     arrays = {n: a.astype(np.float16) for n, a in tensors("../parakeet_tdt").items()}
     weights = load_weights(write(tmp_path / "m", arrays, config, "tdt"))
     exact = arrays["encoder.subsampling.linear.bias"].astype(np.float32) * np.float32(np.sqrt(24))
-    assert weights.encoder.project.weight.dtype == np.float32
-    assert np.allclose(weights.encoder.project.bias, exact, rtol=1e-6)
-    assert weights.encoder.blocks[0].first.up.weight.dtype == np.float16
+    assert weights.encoder.subsampling_linear.weight.dtype == np.float32
+    assert np.allclose(weights.encoder.subsampling_linear.bias, exact, rtol=1e-6)
+    assert weights.encoder.blocks[0].feed_forward1.linear1.weight.dtype == np.float16
 
 
 def test_folds_are_those_of_the_formulas() -> None:
     config, raw = load_weights(FORMATS / "hf").config, tensors("hf")
     weights = load_weights(FORMATS / "hf")
     encoder, transducer = weights.encoder, weights.transducer
-    assert transducer is not None and config.scaled
+    assert transducer is not None and config.xscaling
     project = raw["encoder.subsampling.linear.weight"]
-    bins = project.shape[1] // config.channels
+    bins = project.shape[1] // config.subsampling_channels
     for channel, frequency in ((0, 0), (2, 1), (3, bins - 1)):
-        column = project[:, channel * bins + frequency] * np.sqrt(config.width)
-        ours = encoder.project.weight[:, frequency * config.channels + channel]
+        column = project[:, channel * bins + frequency] * np.sqrt(config.d_model)
+        ours = encoder.subsampling_linear.weight[
+            :, frequency * config.subsampling_channels + channel
+        ]
         assert np.allclose(ours, column)
     first = raw["encoder.subsampling.layers.0.weight"]
-    assert encoder.first.weight[1, 2, 3] == first[3, 0, 1, 2]
+    assert encoder.subsampling_conv.weight[1, 2, 3] == first[3, 0, 1, 2]
     half = raw[f"{BLOCK}.feed_forward2.linear2.weight"] * np.float32(0.5)
-    assert np.array_equal(encoder.blocks[0].second.down.weight, half)
-    x = np.random.default_rng(0).standard_normal((20, config.width))
+    assert np.array_equal(encoder.blocks[0].feed_forward2.linear2.weight, half)
+    x = np.random.default_rng(0).standard_normal((20, config.d_model))
     kernel, bias = (raw[f"{BLOCK}.conv.depthwise_conv.{part}"] for part in ("weight", "bias"))
     norm = {p: raw[f"{BLOCK}.conv.norm.{p}"] for p in ("weight", "bias")}
     norm |= {p: raw[f"{BLOCK}.conv.norm.running_{p}"] for p in ("mean", "var")}
-    plain = sum(x[k : k + 20 - config.kernel + 1] * kernel[:, 0, k] for k in range(config.kernel))
+    plain = sum(
+        x[k : k + 20 - config.conv_kernel_size + 1] * kernel[:, 0, k]
+        for k in range(config.conv_kernel_size)
+    )
     wanted = (plain + bias - norm["mean"]) / np.sqrt(norm["var"] + 1e-5) * norm["weight"]
-    folded = encoder.blocks[0].convolution.depthwise
-    ours = sum(x[k : k + 20 - config.kernel + 1] * folded.weight[k] for k in range(config.kernel))
+    folded = encoder.blocks[0].conv.depthwise_conv
+    ours = sum(
+        x[k : k + 20 - config.conv_kernel_size + 1] * folded.weight[k]
+        for k in range(config.conv_kernel_size)
+    )
     assert np.allclose(ours + folded.bias, wanted + norm["bias"], atol=1e-5)
     both = raw["decoder.lstm.bias_ih_l1"] + raw["decoder.lstm.bias_hh_l1"]
-    assert np.array_equal(transducer.cells[1].input.bias, both)
-    assert transducer.cells[1].hidden.bias is None
-    assert not transducer.embedding[config.blank].any()
+    assert np.array_equal(transducer.lstm[1].input.bias, both)
+    assert transducer.lstm[1].hidden.bias is None
+    assert not transducer.embedding[config.blank_id].any()
     v = raw[f"{BLOCK}.self_attn.v_proj.weight"]
-    assert np.array_equal(encoder.blocks[0].attention.qkv.weight[2 * config.width :], v)
+    assert np.array_equal(encoder.blocks[0].self_attn.linear_qkv.weight[2 * config.d_model :], v)
 
 
 def test_channels_are_filled_with_zeros_to_a_multiple_of_four(tmp_path: Path, hugging: Any) -> None:
@@ -169,14 +177,14 @@ def test_channels_are_filled_with_zeros_to_a_multiple_of_four(tmp_path: Path, hu
         arrays[name] = (array[:, :c] if array.ndim == 4 else array).copy()
     config["encoder_config"]["subsampling_conv_channels"] = c
     weights = load_weights(write(tmp_path / "m", arrays, config))
-    assert weights.config.channels == c
-    first, project = weights.encoder.first, weights.encoder.project.weight
+    assert weights.config.subsampling_channels == c
+    first, project = weights.encoder.subsampling_conv, weights.encoder.subsampling_linear.weight
     assert first.weight.shape == (3, 3, 4) and not first.weight[..., c].any()
     assert first.bias is not None and first.bias.shape == (4,) and first.bias[c] == 0
-    for halving in weights.encoder.halvings:
-        assert halving.depthwise.weight.shape == (3, 3, 4)
-        assert halving.pointwise.weight.shape == (4, 4)
-        assert not halving.pointwise.weight[c].any() and not halving.pointwise.weight[:, c].any()
+    for layer in weights.encoder.subsampling_layers:
+        assert layer.depthwise.weight.shape == (3, 3, 4)
+        assert layer.pointwise.weight.shape == (4, 4)
+        assert not layer.pointwise.weight[c].any() and not layer.pointwise.weight[:, c].any()
     split = project.reshape(len(project), bins, 4)
     assert not split[..., c].any()
     raw = arrays[f"{at}.linear.weight"].reshape(len(project), c, bins).transpose(0, 2, 1)
@@ -191,9 +199,9 @@ def test_a_prediction_network_of_several_types_is_of_one(
     name = "decoder.embedding.weight"
     arrays[name] = arrays[name].astype(np.float16)
     weights = load_weights(write(tmp_path / "m", arrays, config), dtype)
-    assert weights.transducer is not None and weights.stored == "f32"
+    assert weights.transducer is not None and weights.stored_dtype == "f32"
     matrices = [weights.transducer.embedding] + [
-        layer.weight for cell in weights.transducer.cells for layer in (cell.input, cell.hidden)
+        layer.weight for cell in weights.transducer.lstm for layer in (cell.input, cell.hidden)
     ]
     assert {m.dtype for m in matrices} == {np.dtype(np.float16 if dtype == "f16" else np.float32)}
 
@@ -201,16 +209,21 @@ def test_a_prediction_network_of_several_types_is_of_one(
 @pytest.mark.parametrize(
     ("case", "sizes"),
     [
-        ("parakeet_ctc", {"has_ctc": True, "predictor": 0, "durations": (), "blank": 48}),
-        ("parakeet_tdt", {"durations": (0, 1, 2, 4), "transducer": True, "scaled": False}),
-        ("parakeet_rnnt", {"durations": (), "factor": 4, "frame_seconds": 0.04, "joint": 16}),
+        ("parakeet_ctc", {"has_ctc": True, "predictor_dim": 0, "durations": (), "blank_id": 48}),
+        ("parakeet_tdt", {"durations": (0, 1, 2, 4), "has_transducer": True, "xscaling": False}),
+        (
+            "parakeet_rnnt",
+            {"durations": (), "subsampling_factor": 4, "frame_seconds": 0.04, "joint_dim": 16},
+        ),
     ],
 )
 def test_sizes_are_those_of_the_configuration(case: str, sizes: Config) -> None:
     weights = load_weights(GOLDENS / case)
     assert {name: getattr(weights.config, name) for name in sizes} == sizes
-    assert len(weights.pieces) == weights.config.labels == 48
-    assert len(weights.encoder.halvings) == {8: 2, 4: 1}[weights.config.factor]
+    assert len(weights.vocabulary) == weights.config.vocab_size == 48
+    assert (
+        len(weights.encoder.subsampling_layers) == {8: 2, 4: 1}[weights.config.subsampling_factor]
+    )
 
 
 def test_a_hybrid_has_both_heads() -> None:
@@ -227,7 +240,7 @@ def test_sizes_are_seen_where_they_are_not_stated(tmp_path: Path, mlx: Any) -> N
     del config["decoder"]["prednet"], config["joint"]["jointnet"], config["decoding"]
     folder = write(tmp_path / "m", arrays, config, "mlx")
     found, known = load_weights(folder).config, load_weights(FORMATS / "mlx").config
-    assert found == known and found.most_symbols == 10
+    assert found == known and found.max_symbols == 10
 
 
 def test_a_joint_network_without_dropout_is_one_layer_shorter(tmp_path: Path, mlx: Any) -> None:
@@ -239,17 +252,17 @@ def test_a_joint_network_without_dropout_is_one_layer_shorter(tmp_path: Path, ml
 
 def test_networks_without_biases_have_none() -> None:
     block = load_weights(GOLDENS / "parakeet_tdt").encoder.blocks[1]
-    assert block.first.up.bias is None and block.second.down.bias is None
-    assert block.attention.qkv.bias is None and block.attention.out.bias is None
-    assert block.convolution.expand.bias is None and block.convolution.shrink.bias is None
-    assert block.convolution.depthwise.bias is not None  # of the batch norm
+    assert block.feed_forward1.linear1.bias is None and block.feed_forward2.linear2.bias is None
+    assert block.self_attn.linear_qkv.bias is None and block.self_attn.linear_out.bias is None
+    assert block.conv.pointwise_conv1.bias is None and block.conv.pointwise_conv2.bias is None
+    assert block.conv.depthwise_conv.bias is not None  # of the batch norm
 
 
 def test_what_is_of_training_only_is_dropped(tmp_path: Path, mlx: Any) -> None:
     arrays, config = mlx
     names = ("loss.w", "joint._loss.x", "spec_augmentation.y")
     more = dict.fromkeys(names, np.zeros(2, np.float32))
-    assert load_weights(write(tmp_path / "m", arrays | more, config, "mlx")).config.labels == 48
+    assert load_weights(write(tmp_path / "m", arrays | more, config, "mlx")).config.vocab_size == 48
 
 
 def test_a_blank_row_that_is_not_zero_is_taken_for_zero(
@@ -270,7 +283,7 @@ def test_scaling_that_is_not_stated_is_true_with_a_warning(
     arrays, config = mlx
     del config["encoder"]["xscaling"]
     with caplog.at_level(logging.WARNING):
-        assert load_weights(write(tmp_path / "m", arrays, config, "mlx")).config.scaled
+        assert load_weights(write(tmp_path / "m", arrays, config, "mlx")).config.xscaling
     assert "says nothing of encoder.xscaling" in caplog.text
 
 
@@ -278,8 +291,11 @@ def test_local_attention_is_kept(tmp_path: Path, mlx: Any) -> None:
     arrays, config = mlx
     config["encoder"]["self_attention_model"] = "rel_pos_local_attn"
     config["encoder"]["att_context_size"] = [128, 64]
-    assert load_weights(write(tmp_path / "m", arrays, config, "mlx")).config.context == (128, 64)
-    assert load_weights(FORMATS / "mlx").config.context is None
+    assert load_weights(write(tmp_path / "m", arrays, config, "mlx")).config.attention_window == (
+        128,
+        64,
+    )
+    assert load_weights(FORMATS / "mlx").config.attention_window is None
 
 
 def put(config: Config, key: str, value: object) -> None:
@@ -375,7 +391,7 @@ def test_no_limit_of_labels_is_taken_for_the_usual_one(
     arrays, config = mlx if like == "mlx" else hugging
     put(config, "decoding.greedy.max_symbols" if like == "mlx" else "max_symbols_per_step", None)
     found = load_weights(write(tmp_path / "m", arrays, config, like)).config
-    assert found.most_symbols == 10 and "sets no limit" in caplog.text
+    assert found.max_symbols == 10 and "sets no limit" in caplog.text
 
 
 def all_durations(value: object) -> Callable[[Config], None]:
@@ -461,7 +477,7 @@ def test_no_configuration_or_no_encoder_says_so(tmp_path: Path, hugging: Any) ->
         ("joint.head.weight", None, "missing joint.head.weight"),
         (f"{BLOCK}.norm_out.bias", None, f"missing {BLOCK}.norm_out.bias"),
         (f"{BLOCK}.self_attn.q_proj.bias", None, f"missing {BLOCK}.self_attn.q_proj.bias"),
-        (f"{BLOCK}.conv.depthwise_conv.bias", None, "missing encoder.layers.0.conv.depthwise"),
+        (f"{BLOCK}.conv.depthwise_conv.bias", None, "missing encoder.layers.0.conv.depthwise_conv"),
         ("more.weight", np.zeros(3, np.float32), "unexpected more.weight"),
         (f"{BLOCK}.norm_out.weight", np.zeros(15, np.float32), "norm_out.weight [15] float32"),
         (f"{BLOCK}.norm_out.weight", np.zeros(16, np.int32), "norm_out.weight [16] int32"),
@@ -492,7 +508,7 @@ def test_another_mel_bank_is_refused(tmp_path: Path, mlx: Any, bank: np.ndarray,
     arrays, config = mlx
     name = "preprocessor.featurizer.fb"
     known = mel_filters(24, 512)[None]
-    assert load_weights(write(tmp_path / "a", arrays | {name: known}, config, "mlx")).stored
+    assert load_weights(write(tmp_path / "a", arrays | {name: known}, config, "mlx")).stored_dtype
     assert said in refused(write(tmp_path / "b", arrays | {name: bank}, config, "mlx"))
 
 

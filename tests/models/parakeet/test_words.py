@@ -24,7 +24,7 @@ from oscine.options.transcribe import TranscribeOptions
 from oscine.text.pieces import Pieces
 from oscine.types import Segment, Word
 
-SPELLING = Pieces.of(
+TOKENIZER = Pieces.of(
     ["<unk>", "\u2581so", "\u2581", "5", ".", "me", "\u2581yes", ",", "?", "<0xC3>", "<0xA9>"]
 )
 UNKNOWN, SO, SPACE, FIVE, STOP, ME, YES, COMMA, ASK, BYTE1, BYTE2 = range(11)
@@ -35,29 +35,29 @@ def tokens(*rows: tuple[int, int, int]) -> list[Token]:
 
 
 def timed(found: list[Token], *, timeless: bool = True) -> list[Word]:
-    timing = Timing(SPELLING, timeless=timeless)
-    return [timing.word(spoken) for spoken in spoken_words(found, SPELLING)]
+    timing = Timing(TOKENIZER, timeless=timeless)
+    return [timing.word(spoken) for spoken in spoken_words(found, TOKENIZER)]
 
 
-def nemo_text(ids: list[int], spelling: Pieces) -> str:
+def nemo_text(ids: list[int], tokenizer: Pieces) -> str:
     """decode_tokens_to_str_with_strip_punctuation, with extract_punctuation_from_vocab."""
     special = (r"^\[.*\]$", r"^<.*>$", r"^##", "^\u2581", r"^\s*$")
     marks = {
         character
-        for name in spelling.names
+        for name in tokenizer.names
         for character in name
         if unicodedata.category(character).startswith("P")
         and not any(re.match(pattern, name) for pattern in special)
     }
     either = "|".join(map(re.escape, marks))
     return (
-        re.sub(rf"(\s)({either})", r"\2", spelling.decode(ids)) if marks else spelling.decode(ids)
+        re.sub(rf"(\s)({either})", r"\2", tokenizer.decode(ids)) if marks else tokenizer.decode(ids)
     )
 
 
 def test_emissions_lie_in_the_recording_and_are_text() -> None:
     emissions = [Emission(SO, 1, 2, 0.5), Emission(UNKNOWN, 3, 1, 0.5), Emission(STOP, 4, 4, 0.5)]
-    found = tokens_of(emissions, SPELLING, first=80, factor=8, limit=130)
+    found = tokens_of(emissions, TOKENIZER, first=80, factor=8, limit=130)
     assert found == tokens((SO, 88, 104), (STOP, 112, 130))
 
 
@@ -91,7 +91,7 @@ MARKS = ". , : ? ! ; \" ” » ) … – — ’ & ؟ ¿ ( _ 。 、 ' -".split(
 def test_every_mark_of_the_vocabulary_belongs_to_the_word_before(mark: str, space: str) -> None:
     """It takes no time with TDT, with a space in front of it or without, and loses that space."""
     names = ["<unk>", "\u2581he", "llo", mark, "\u2581" + mark, "\u2581you", "\u2581", "h" + mark]
-    spelling = Pieces.of(names)
+    tokenizer = Pieces.of(names)
     spaces = {"": 0, "\u2581": 0, "alone": 1, "two": 2}[space]
     found = tokens((1, 0, 16), (2, 16, 32))
     for _ in range(spaces):
@@ -99,49 +99,49 @@ def test_every_mark_of_the_vocabulary_belongs_to_the_word_before(mark: str, spac
     found += tokens((4 if space == "\u2581" else 3, found[-1].end, found[-1].end + 32))
     found += tokens((5, found[-1].end, found[-1].end + 16))
     for timeless in (True, False):
-        timing = Timing(spelling, timeless=timeless)
-        words = [timing.word(spoken) for spoken in spoken_words(found, spelling)]
+        timing = Timing(tokenizer, timeless=timeless)
+        words = [timing.word(spoken) for spoken in spoken_words(found, tokenizer)]
         left = " " if space == "two" else ""  # NeMo drops one
         assert [word.word for word in words] == [f"hello{left}{mark}", " you"]
-        assert "".join(word.word for word in words) == nemo_text([t.id for t in found], spelling)
+        assert "".join(word.word for word in words) == nemo_text([t.id for t in found], tokenizer)
         assert words[0].end == (0.32 if timeless else words[1].start)
         assert words[1].start == found[-1].start / 100
 
 
 @pytest.mark.parametrize("piece", ["[.]", "<.>", "##.", "\u2581.", "x"])
 def test_marks_of_special_pieces_do_not_count(piece: str) -> None:
-    spelling = Pieces.of(["<unk>", "\u2581he", "\u2581.", piece])
-    assert spelling.marks == frozenset()
+    tokenizer = Pieces.of(["<unk>", "\u2581he", "\u2581.", piece])
+    assert tokenizer.marks == frozenset()
     found = tokens((1, 0, 16), (2, 16, 32))
-    timing = Timing(spelling, timeless=True)
-    words = [timing.word(spoken) for spoken in spoken_words(found, spelling)]
+    timing = Timing(tokenizer, timeless=True)
+    words = [timing.word(spoken) for spoken in spoken_words(found, tokenizer)]
     assert [(word.word, word.end) for word in words] == [("he", 0.16), (" .", 0.32)]
 
 
 def test_a_word_that_begins_with_a_mark_has_no_space_in_front() -> None:
     """As in NeMo's text, though it is a word of its own: a label that is more than a mark."""
-    spelling = Pieces.of(["<unk>", "\u2581he", "\u2581...", "\u2581'tis", "'", "."])
-    timing = Timing(spelling, timeless=True)
+    tokenizer = Pieces.of(["<unk>", "\u2581he", "\u2581...", "\u2581'tis", "'", "."])
+    timing = Timing(tokenizer, timeless=True)
     found = tokens((1, 0, 16), (2, 16, 32), (3, 32, 48))
-    words = [timing.word(spoken) for spoken in spoken_words(found, spelling)]
+    words = [timing.word(spoken) for spoken in spoken_words(found, tokenizer)]
     assert [word.word for word in words] == ["he", "...", "'tis"]
     assert [word.end for word in words] == [0.16, 0.32, 0.48]
 
 
 def test_marks_after_a_border_of_live_chunks_belong_to_the_word_before() -> None:
     """The last word waits for what follows, and so does the one before spaces at the end."""
-    spelling = Pieces.of(["<unk>", "\u2581va", "\u2581", "?", "\u2581?"])
+    tokenizer = Pieces.of(["<unk>", "\u2581va", "\u2581", "?", "\u2581?"])
     listener: Any = object.__new__(Listener)
-    listener.spelling, listener.done, listener.factor = spelling, 0, 8
+    listener.tokenizer, listener.done, listener.factor = tokenizer, 0, 8
     for whole in ([1, 2, 3], [1, 2, 2, 3, 1, 4], [2, 1, 4, 3], [4, 1, 2], [1, 1, 2, 3, 2]):
         for cut in range(len(whole) + 1):
             settled, pending = [], []
             for part, final in ((whole[:cut], False), (whole[cut:], True)):
-                spoken = spoken_words(pending + [Token(id, 0, 8, 1.0) for id in part], spelling)
+                spoken = spoken_words(pending + [Token(id, 0, 8, 1.0) for id in part], tokenizer)
                 count = listener.settled(spoken, final)
                 settled += spoken[:count]
                 pending = [token for word in spoken[count:] for token in word]
-            assert settled == spoken_words([Token(id, 0, 8, 1.0) for id in whole], spelling)
+            assert settled == spoken_words([Token(id, 0, 8, 1.0) for id in whole], tokenizer)
 
 
 def test_punctuation_without_a_word_before_it_has_its_time() -> None:
@@ -165,7 +165,7 @@ def test_text_is_that_of_all_labels_and_times_never_fall(rows: list[tuple[int, i
     words = timed(found)
     text = "".join(word.word for word in words)
     if not {BYTE1, BYTE2} & {token.id for token in found}:
-        assert text == nemo_text([token.id for token in found], SPELLING)
+        assert text == nemo_text([token.id for token in found], TOKENIZER)
     for edges in ([word.start for word in words], [word.end for word in words]):
         assert edges == sorted(edges)
     assert all(word.start <= word.end for word in words)

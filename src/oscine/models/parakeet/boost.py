@@ -93,7 +93,7 @@ def phrase_tree(
 
 
 def written_phrases(
-    wanted: Iterable[tuple[str, float]], spelling: Pieces, labels: int
+    wanted: Iterable[tuple[str, float]], tokenizer: Pieces, labels: int
 ) -> Phrases | None:
     """The tree of phrases that are text, with their weights; None if the model can write none.
 
@@ -101,7 +101,7 @@ def written_phrases(
     """
     encoded = []
     for phrase, weight in wanted:
-        ids = spelling.encode(phrase) or spelling.encode(phrase.lower())
+        ids = tokenizer.encode(phrase) or tokenizer.encode(phrase.lower())
         if ids:
             encoded.append((ids, weight))
         else:

@@ -86,8 +86,8 @@ class Passage:
         check: Callable[[], None],
     ) -> None:
         self.submit, self.lengths = submit, lengths
-        self.spelling, self.factor = text.spelling, text.config.factor
-        self.context = text.config.context
+        self.tokenizer, self.factor = text.tokenizer, text.config.subsampling_factor
+        self.context = text.config.attention_window
         self.speech, self.features = speech, features
         self.phrases, self.batch, self.check = phrases, batch, check
         self.decoded: set[Window] = set()
@@ -107,7 +107,7 @@ class Passage:
                     middle = (windows[number][0] + windows[number - 1][1]) // 2
                     half = self.lengths.overlap // 2
                     before, found = joined(
-                        pending, found, middle - half, middle + half, self.spelling
+                        pending, found, middle - half, middle + half, self.tokenizer
                     )
                     found = before + found
                 count, stop = len(found), end
@@ -139,8 +139,8 @@ class Passage:
         audio = EncoderInput(self.mel(window), self.context)
         found: Decoded = yield Chunk(audio, phrases=self.phrases)
         low, high = window
-        tokens = tokens_of(found.emissions, self.spelling, low, self.factor, high)
-        return spoken_words(tokens, self.spelling)
+        tokens = tokens_of(found.emissions, self.tokenizer, low, self.factor, high)
+        return spoken_words(tokens, self.tokenizer)
 
     def mel(self, window: Window) -> NDArray[np.float32]:
         """Normalised features of a window, [frames, n_mels]."""
@@ -172,7 +172,7 @@ class Passage:
             for word in found
             if word[0].start >= low
             and word[-1].end <= high
-            and not any(alike(word, other, self.spelling) for other in words)
+            and not any(alike(word, other, self.tokenizer) for other in words)
         ]
         self.found_again += len(missing)
         yield from sorted([*words, *missing], key=lambda word: word[0].start)

@@ -21,7 +21,7 @@ from oscine.weights import Checkpoint, Entry
 log = logging.getLogger(__name__)
 
 CTC, RNNT, TDT = "CTC", "RNN-T", "TDT"
-_NEMO_CLASSES = {
+_NEMO_DECODERS = {
     "EncDecCTCModelBPE": (False, True),
     "EncDecRNNTBPEModel": (True, False),
     "EncDecHybridRNNTCTCBPEModel": (True, True),
@@ -29,11 +29,11 @@ _NEMO_CLASSES = {
 _HUGGING_FACE_TYPES = {"parakeet_ctc": CTC, "parakeet_rnnt": RNNT, "parakeet_tdt": TDT}
 _STREAMING_TYPES = ("nemotron_asr_streaming", "parakeet_realtime_eou")
 
-_LOCAL = "rel_pos_local_attn"
-MOST_SYMBOLS = 10  # of a frame where nothing is stated, as in NeMo
+_LOCAL_ATTENTION = "rel_pos_local_attn"
+MAX_SYMBOLS = 10  # of a frame where nothing is stated, as in NeMo
 
 #: The front end that is built; a configuration may repeat it, and state nothing else.
-_NEMO_FRONT_END: dict[str, tuple[object, ...]] = {
+_NEMO_PREPROCESSOR: dict[str, tuple[object, ...]] = {
     "sample_rate": (16000,),
     "n_fft": (512,),
     "window_size": (0.025,),
@@ -53,7 +53,7 @@ _NEMO_FRONT_END: dict[str, tuple[object, ...]] = {
     "exact_pad": (False,),
     "normalize": ("per_feature",),
 }
-_HUGGING_FACE_FRONT_END: dict[str, tuple[object, ...]] = {
+_HUGGING_FACE_PREPROCESSOR: dict[str, tuple[object, ...]] = {
     "sampling_rate": (16000,),
     "n_fft": (512,),
     "hop_length": (160,),
@@ -84,43 +84,43 @@ class ParakeetConfig:
     """Read from the checkpoint, cross-checked against tensor shapes; never defaulted over it."""
 
     n_mels: int
-    width: int  # d, of the encoder
-    heads: int
-    layers: int
-    inner: int  # of the feed-forwards, 4d
-    kernel: int  # of the depthwise convolution in time, odd
-    channels: int  # of the subsampling
-    factor: int  # mel frames an encoder frame: 8
-    scaled: bool  # whether the subsampled input is multiplied by √d (folded into the weights)
-    labels: int  # V, without blank; the blank's id is V
-    predictor: int  # P, width of embedding and LSTM; 0 without a transducer
+    d_model: int  # d, of the encoder
+    n_heads: int
+    n_layers: int
+    ff_dim: int  # of the feed-forwards, 4d
+    conv_kernel_size: int  # of the depthwise convolution in time, odd
+    subsampling_channels: int  # of the subsampling
+    subsampling_factor: int  # mel frames an encoder frame: 8
+    xscaling: bool  # whether the subsampled input is multiplied by √d (folded into the weights)
+    vocab_size: int  # V, without blank; the blank's id is V
+    predictor_dim: int  # P, width of embedding and LSTM; 0 without a transducer
     predictor_layers: int
-    joint: int  # width of the joint network; 0 without a transducer
+    joint_dim: int  # width of the joint network; 0 without a transducer
     durations: tuple[int, ...]  # of TDT in encoder frames; empty for RNN-T and CTC
-    most_symbols: int  # labels at one frame before time is moved on by force
+    max_symbols: int  # labels at one frame before time is moved on by force
     has_ctc: bool
     #: Frames to the left and right that attention was trained to see; None: all.
-    context: tuple[int, int] | None = None
+    attention_window: tuple[int, int] | None = None
 
     @property
-    def blank(self) -> int:
+    def blank_id(self) -> int:
         """The id of the blank."""
-        return self.labels
+        return self.vocab_size
 
     @property
-    def transducer(self) -> bool:
+    def has_transducer(self) -> bool:
         """Whether there is a prediction and a joint network."""
-        return self.predictor > 0
+        return self.predictor_dim > 0
 
     @property
     def frame_seconds(self) -> float:
         """Length of an encoder frame: mel frames are 10 ms."""
-        return self.factor / 100
+        return self.subsampling_factor / 100
 
 
 def read_config(
     path: Path,
-    settings: Settings,
+    stated: StatedConfig,
     entries: Mapping[str, Entry],
     original_name: Callable[[str], str],
 ) -> ParakeetConfig:
@@ -130,50 +130,52 @@ def read_config(
         CheckpointError: a size is neither stated nor to be seen, or two contradict each other in a
             way that a comparison of shapes would not explain.
     """
-    sizes = _Sizes(path, entries, original_name)
+    sizes = _SizeResolver(path, entries, original_name)
     conv = "encoder.pre_encode.conv.0.weight"
-    channels = sizes.find(settings.channels, conv, 0, "subsampling_conv_channels")
-    n_mels = sizes.mels(settings.n_mels, channels, settings.factor)
-    width = sizes.find(settings.width, "encoder.pre_encode.out.weight", 0, "d_model")
-    heads = sizes.find(settings.heads, f"{_BLOCK}.self_attn.pos_bias_u", 0, "n_heads")
+    channels = sizes.find(stated.subsampling_channels, conv, 0, "subsampling_conv_channels")
+    n_mels = sizes.mels(stated.n_mels, channels, stated.subsampling_factor)
+    width = sizes.find(stated.d_model, "encoder.pre_encode.out.weight", 0, "d_model")
+    heads = sizes.find(stated.n_heads, f"{_BLOCK}.self_attn.pos_bias_u", 0, "n_heads")
     if width % heads or width % 2:
         raise sizes.error(f"{heads} heads do not divide width {width}, which must be even")
-    kernel = sizes.find(settings.kernel, f"{_BLOCK}.conv.depthwise_conv.weight", 2, "conv kernel")
+    kernel = sizes.find(
+        stated.conv_kernel_size, f"{_BLOCK}.conv.depthwise_conv.weight", 2, "conv kernel"
+    )
     if kernel % 2 == 0:
         raise sizes.error(f"a convolution kernel of {kernel} has no middle")
-    transducer = settings.kind != CTC
+    transducer = stated.decoder_type != CTC
     predictor = predictor_layers = joint = 0
     if transducer:
-        predictor = sizes.find(settings.predictor, EMBEDDING, 1, "pred_hidden")
-        predictor_layers = sizes.layers(settings.predictor_layers, f"{LSTM}.weight_ih_l", "LSTM")
-        joint = sizes.find(settings.joint, "joint.enc.weight", 0, "joint_hidden")
+        predictor = sizes.find(stated.predictor_dim, EMBEDDING, 1, "pred_hidden")
+        predictor_layers = sizes.layers(stated.predictor_layers, f"{LSTM}.weight_ih_l", "LSTM")
+        joint = sizes.find(stated.joint_dim, "joint.enc.weight", 0, "joint_hidden")
     return ParakeetConfig(
         n_mels=n_mels,
-        width=width,
-        heads=heads,
-        layers=sizes.layers(settings.layers, "encoder.layers.", "encoder"),
-        inner=sizes.find(settings.inner, f"{_BLOCK}.feed_forward1.linear1.weight", 0, "inner"),
-        kernel=kernel,
-        channels=channels,
-        factor=settings.factor,
-        scaled=settings.scaled,
-        labels=sizes.labels(settings, transducer),
-        predictor=predictor,
+        d_model=width,
+        n_heads=heads,
+        n_layers=sizes.layers(stated.n_layers, "encoder.layers.", "encoder"),
+        ff_dim=sizes.find(stated.ff_dim, f"{_BLOCK}.feed_forward1.linear1.weight", 0, "inner"),
+        conv_kernel_size=kernel,
+        subsampling_channels=channels,
+        subsampling_factor=stated.subsampling_factor,
+        xscaling=stated.xscaling,
+        vocab_size=sizes.vocab_size(stated, transducer),
+        predictor_dim=predictor,
         predictor_layers=predictor_layers,
-        joint=joint,
-        durations=settings.durations,
-        most_symbols=settings.most_symbols,
-        has_ctc=settings.has_ctc,
-        context=settings.context,
+        joint_dim=joint,
+        durations=stated.durations,
+        max_symbols=stated.max_symbols,
+        has_ctc=stated.has_ctc,
+        attention_window=stated.attention_window,
     )
 
 
-def frequencies(mels: int, factor: int) -> int:
+def subsampled_bins(mels: int, factor: int) -> int:
     """Bins left of `mels` once time and frequency have been halved to 1/factor, rounding up."""
     return -(-mels // factor)
 
 
-class _Sizes:
+class _SizeResolver:
     def __init__(
         self, path: Path, entries: Mapping[str, Entry], original_name: Callable[[str], str]
     ) -> None:
@@ -203,7 +205,7 @@ class _Sizes:
         mels = seen * factor if stated is None else stated
         if mels > MAX_MELS:
             raise self.error(f"has features of {mels} mels, more than {MAX_MELS}")
-        if frequencies(mels, factor) != seen:
+        if subsampled_bins(mels, factor) != seen:
             raise self.error(
                 f"its features have {mels} mels, its network is made for {seen * factor}"
             )
@@ -215,19 +217,19 @@ class _Sizes:
             raise self.error(f"{found} {what} layers cannot lie in {len(self.entries)} tensors")
         return found
 
-    def labels(self, settings: Settings, transducer: bool) -> int:
+    def vocab_size(self, stated: StatedConfig, transducer: bool) -> int:
         """V, on which the configuration, the embedding and the joint network must agree."""
         if not transducer:
             rows = self.axis("ctc.weight", 0)
-            labels = (rows or 0) - 1 if settings.labels is None else settings.labels
+            labels = (rows or 0) - 1 if stated.vocab_size is None else stated.vocab_size
             if rows is not None and labels + 1 != rows:
                 raise self.error(
                     f"a vocabulary of {labels} labels and the blank, {rows} rows of the CTC head"
                 )
         else:
             embedded, joined = self.axis(EMBEDDING, 0), self.axis(HEAD, 0)
-            labels = (embedded or 0) - 1 if settings.labels is None else settings.labels
-            counts = len(settings.durations)
+            labels = (embedded or 0) - 1 if stated.vocab_size is None else stated.vocab_size
+            counts = len(stated.durations)
             if (
                 embedded is not None
                 and joined is not None
@@ -243,31 +245,31 @@ class _Sizes:
 
 
 @dataclass(frozen=True, slots=True)
-class Settings:
+class StatedConfig:
     """None: not stated, to be told from the shapes of tensors."""
 
-    kind: str  # CTC, RNN-T or TDT
+    decoder_type: str  # CTC, RNN-T or TDT
     has_ctc: bool
     n_mels: int | None
-    width: int | None
-    heads: int | None
-    layers: int | None
-    inner: int | None
-    kernel: int | None
-    channels: int | None
-    factor: int
-    scaled: bool
-    labels: int | None
-    predictor: int | None
+    d_model: int | None
+    n_heads: int | None
+    n_layers: int | None
+    ff_dim: int | None
+    conv_kernel_size: int | None
+    subsampling_channels: int | None
+    subsampling_factor: int
+    xscaling: bool
+    vocab_size: int | None
+    predictor_dim: int | None
     predictor_layers: int | None
-    joint: int | None
+    joint_dim: int | None
     durations: tuple[int, ...]
-    most_symbols: int
-    listed: object  # the labels themselves
-    context: tuple[int, int] | None
+    max_symbols: int
+    vocabulary: object  # the labels themselves
+    attention_window: tuple[int, int] | None
 
 
-class ParakeetStated(Stated):
+class ParakeetConfigReader(Stated):
     """The same with looks that only these models need.
 
     Null and OmegaConf's missing value count as not stated: NeMo writes all fields of its decoding's
@@ -281,7 +283,7 @@ class ParakeetStated(Stated):
             return default
         return value
 
-    def streaming(self, key: str, allowed: Sequence[object]) -> None:
+    def refuse_streaming(self, key: str, allowed: Sequence[object]) -> None:
         """Raise if the model is one of those that are trained to be streamed."""
         value = self.get(key, allowed[0])
         if value not in allowed:
@@ -310,8 +312,8 @@ class ParakeetStated(Stated):
             raise CheckpointError(self.path, f"its durations disagree: {stated[:200]}")
         return tuple(next(iter(found.values()), ()))
 
-    def most_symbols(self, *keys: str) -> int:
-        """Labels at one frame, MOST_SYMBOLS where nothing is stated.
+    def max_symbols(self, *keys: str) -> int:
+        """Labels at one frame, MAX_SYMBOLS where nothing is stated.
 
         Null means no limit for NeMo, but without one decoding might hang.
         """
@@ -322,82 +324,82 @@ class ParakeetStated(Stated):
             if type(value) is not int or not 0 < value < 1 << 16:
                 raise self.wrong(key, value, "a transducer needs a limit above 0")
             return value
-        if any(super(ParakeetStated, self).get(key, ABSENT) is None for key in keys):
+        if any(super(ParakeetConfigReader, self).get(key, ABSENT) is None for key in keys):
             told = "%s: sets no limit to the labels of one frame; %d are taken at most"
-            log.warning(told, self.path, MOST_SYMBOLS)
-        return MOST_SYMBOLS
+            log.warning(told, self.path, MAX_SYMBOLS)
+        return MAX_SYMBOLS
 
 
-def read_settings(checkpoint: Checkpoint) -> Settings:
+def read_stated_config(checkpoint: Checkpoint) -> StatedConfig:
     """What config.json or model_config.yaml states.
 
     Raises:
         CheckpointError: none there, of no Parakeet, of a streaming one, or with a value that asks
             for another network or front end than the one that is built.
     """
-    stated = ParakeetStated(checkpoint.path, checkpoint.config)
+    reader = ParakeetConfigReader(checkpoint.path, checkpoint.config)
     if not checkpoint.config:
         raise CheckpointError(
             checkpoint.path, "has no configuration", "put its config.json beside the weights"
         )
-    if stated.get("model_type") is not None:
-        return _hugging_face(stated, checkpoint.folder)
-    return _nemo(stated)
+    if reader.get("model_type") is not None:
+        return _hugging_face(reader, checkpoint.folder)
+    return _nemo(reader)
 
 
-def _hugging_face(stated: ParakeetStated, folder: Path) -> Settings:
-    model_type = stated.get("model_type")
-    if model_type in _STREAMING_TYPES or stated.get("encoder_config.sliding_window"):
+def _hugging_face(reader: ParakeetConfigReader, folder: Path) -> StatedConfig:
+    model_type = reader.get("model_type")
+    if model_type in _STREAMING_TYPES or reader.get("encoder_config.sliding_window"):
         raise CheckpointError(
-            stated.path,
+            reader.path,
             f"is a cache-aware streaming model ({model_type})",
             "these are not supported yet",
         )
     kind = _HUGGING_FACE_TYPES.get(str(model_type))
     if kind is None:
         known = ", ".join(_HUGGING_FACE_TYPES)
-        raise stated.wrong("model_type", model_type, f"supported: {known}")
+        raise reader.wrong("model_type", model_type, f"supported: {known}")
     at = "encoder_config"
-    stated.only(f"{at}.hidden_act", ("silu",))
-    stated.only(f"{at}.subsampling_conv_kernel_size", (3,))
-    stated.only(f"{at}.subsampling_conv_stride", (2,))
-    _front_end_beside(stated, folder)
+    reader.only(f"{at}.hidden_act", ("silu",))
+    reader.only(f"{at}.subsampling_conv_kernel_size", (3,))
+    reader.only(f"{at}.subsampling_conv_stride", (2,))
+    _check_preprocessor_config(reader, folder)
     transducer = kind != CTC
     if transducer:
-        stated.only("hidden_act", ("relu",))
-    vocabulary = stated.whole("vocab_size")
-    blank = stated.get("blank_token_id" if transducer else "pad_token_id")
+        reader.only("hidden_act", ("relu",))
+    vocabulary = reader.whole("vocab_size")
+    blank = reader.get("blank_token_id" if transducer else "pad_token_id")
     if vocabulary is not None and blank is not None and blank != vocabulary - 1:
         key = "blank_token_id" if transducer else "pad_token_id"
-        raise stated.wrong(key, blank, f"the blank is the last of its {vocabulary} labels")
-    durations = stated.durations("durations") if kind == TDT else ()
+        raise reader.wrong(key, blank, f"the blank is the last of its {vocabulary} labels")
+    durations = reader.durations("durations") if kind == TDT else ()
     if kind == TDT and not durations:
-        raise stated.wrong("durations", stated.get("durations"), "TDT needs them")
-    width = stated.whole("decoder_hidden_size") if transducer else None
-    return Settings(
-        kind=kind,
+        raise reader.wrong("durations", reader.get("durations"), "TDT needs them")
+    width = reader.whole("decoder_hidden_size") if transducer else None
+    return StatedConfig(
+        decoder_type=kind,
         has_ctc=not transducer,
-        n_mels=stated.whole(f"{at}.num_mel_bins"),
-        width=stated.whole(f"{at}.hidden_size"),
-        heads=stated.whole(f"{at}.num_attention_heads"),
-        layers=stated.whole(f"{at}.num_hidden_layers"),
-        inner=stated.whole(f"{at}.intermediate_size"),
-        kernel=stated.whole(f"{at}.conv_kernel_size"),
-        channels=stated.whole(f"{at}.subsampling_conv_channels"),
-        factor=_factor(stated, f"{at}.subsampling_factor"),
-        scaled=_scaled(stated, f"{at}.scale_input", kind),
-        labels=None if vocabulary is None else vocabulary - 1,
-        predictor=width,
-        predictor_layers=stated.whole("num_decoder_layers") if transducer else None,
-        joint=width,
+        n_mels=reader.whole(f"{at}.num_mel_bins"),
+        d_model=reader.whole(f"{at}.hidden_size"),
+        n_heads=reader.whole(f"{at}.num_attention_heads"),
+        n_layers=reader.whole(f"{at}.num_hidden_layers"),
+        ff_dim=reader.whole(f"{at}.intermediate_size"),
+        conv_kernel_size=reader.whole(f"{at}.conv_kernel_size"),
+        subsampling_channels=reader.whole(f"{at}.subsampling_conv_channels"),
+        subsampling_factor=_subsampling_factor(reader, f"{at}.subsampling_factor"),
+        xscaling=_xscaling(reader, f"{at}.scale_input", kind),
+        vocab_size=None if vocabulary is None else vocabulary - 1,
+        predictor_dim=width,
+        predictor_layers=reader.whole("num_decoder_layers") if transducer else None,
+        joint_dim=width,
         durations=durations,
-        most_symbols=_most_symbols(stated, transducer, "max_symbols_per_step"),
-        listed=stated.get("labels"),
-        context=None,
+        max_symbols=_max_symbols(reader, transducer, "max_symbols_per_step"),
+        vocabulary=reader.get("labels"),
+        attention_window=None,
     )
 
 
-def _front_end_beside(stated: ParakeetStated, folder: Path) -> None:
+def _check_preprocessor_config(reader: ParakeetConfigReader, folder: Path) -> None:
     """transformers keeps the front end's numbers in a file of their own, newer ones in another."""
     for name in ("processor_config.json", "preprocessor_config.json"):
         settings = read_json(folder / name)
@@ -405,152 +407,152 @@ def _front_end_beside(stated: ParakeetStated, folder: Path) -> None:
         if not isinstance(settings, dict):
             raise CheckpointError(folder / name, "its feature_extractor is no object")
         beside = Stated(folder / name, settings)
-        for key, allowed in _HUGGING_FACE_FRONT_END.items():
+        for key, allowed in _HUGGING_FACE_PREPROCESSOR.items():
             beside.only(key, allowed)
-        size, mels = beside.whole("feature_size"), stated.whole("encoder_config.num_mel_bins")
+        size, mels = beside.whole("feature_size"), reader.whole("encoder_config.num_mel_bins")
         if size is not None and mels is not None and size != mels:
             raise beside.wrong("feature_size", size, f"the network takes {mels} mels")
 
 
-def _nemo(stated: ParakeetStated) -> Settings:
-    transducer, has_ctc = _nemo_class(stated)
-    _refuse_nemo(stated)
+def _nemo(reader: ParakeetConfigReader) -> StatedConfig:
+    transducer, has_ctc = _nemo_decoders(reader)
+    _check_nemo_supported(reader)
     kind = CTC
     durations: tuple[int, ...] = ()
     if transducer:
-        durations = stated.durations(
+        durations = reader.durations(
             "model_defaults.tdt_durations", "decoding.durations", "loss.tdt_kwargs.durations"
         )
-        extra = stated.get("joint.num_extra_outputs") or 0
-        model_type = stated.get("decoding.model_type")
+        extra = reader.get("joint.num_extra_outputs") or 0
+        model_type = reader.get("decoding.model_type")
         kind = TDT if durations or extra or model_type == "tdt" else RNNT
         if kind == TDT and not durations:
-            raise stated.wrong("model_defaults.tdt_durations", None, "TDT needs its durations")
+            raise reader.wrong("model_defaults.tdt_durations", None, "TDT needs its durations")
         if extra != len(durations):
-            raise stated.wrong("joint.num_extra_outputs", extra, f"durations: {len(durations)}")
-    width, expansion = stated.whole("encoder.d_model"), stated.get("encoder.ff_expansion_factor", 4)
+            raise reader.wrong("joint.num_extra_outputs", extra, f"durations: {len(durations)}")
+    width, expansion = reader.whole("encoder.d_model"), reader.get("encoder.ff_expansion_factor", 4)
     if type(expansion) is not int or not 0 < expansion < 64:
-        raise stated.wrong("encoder.ff_expansion_factor", expansion)
+        raise reader.wrong("encoder.ff_expansion_factor", expansion)
     listed = next(
         (
-            stated.get(key)
+            reader.get(key)
             for key in ("joint.vocabulary", "decoder.vocabulary", "labels")
-            if stated.get(key)
+            if reader.get(key)
         ),
         None,
     )
-    context = _context(stated)
-    return Settings(
-        kind=kind,
+    context = _attention_window(reader)
+    return StatedConfig(
+        decoder_type=kind,
         has_ctc=has_ctc,
-        n_mels=stated.whole("preprocessor.features", "encoder.feat_in"),
-        width=width,
-        heads=stated.whole("encoder.n_heads"),
-        layers=stated.whole("encoder.n_layers"),
-        inner=None if width is None else width * expansion,
-        kernel=stated.whole("encoder.conv_kernel_size"),
-        channels=stated.whole("encoder.subsampling_conv_channels") or width,
-        factor=_factor(stated, "encoder.subsampling_factor"),
-        scaled=_scaled(stated, "encoder.xscaling", kind),
-        labels=_nemo_labels(stated, transducer),
-        predictor=stated.whole("decoder.prednet.pred_hidden") if transducer else None,
-        predictor_layers=stated.whole("decoder.prednet.pred_rnn_layers") if transducer else None,
-        joint=stated.whole("joint.jointnet.joint_hidden") if transducer else None,
+        n_mels=reader.whole("preprocessor.features", "encoder.feat_in"),
+        d_model=width,
+        n_heads=reader.whole("encoder.n_heads"),
+        n_layers=reader.whole("encoder.n_layers"),
+        ff_dim=None if width is None else width * expansion,
+        conv_kernel_size=reader.whole("encoder.conv_kernel_size"),
+        subsampling_channels=reader.whole("encoder.subsampling_conv_channels") or width,
+        subsampling_factor=_subsampling_factor(reader, "encoder.subsampling_factor"),
+        xscaling=_xscaling(reader, "encoder.xscaling", kind),
+        vocab_size=_nemo_vocab_size(reader, transducer),
+        predictor_dim=reader.whole("decoder.prednet.pred_hidden") if transducer else None,
+        predictor_layers=reader.whole("decoder.prednet.pred_rnn_layers") if transducer else None,
+        joint_dim=reader.whole("joint.jointnet.joint_hidden") if transducer else None,
         durations=durations,
-        most_symbols=_most_symbols(
-            stated,
+        max_symbols=_max_symbols(
+            reader,
             transducer,
             "decoding.greedy.max_symbols",
             "decoding.greedy.max_symbols_per_step",
         ),
-        listed=listed,
-        context=context,
+        vocabulary=listed,
+        attention_window=context,
     )
 
 
-def _nemo_class(stated: ParakeetStated) -> tuple[bool, bool]:
+def _nemo_decoders(reader: ParakeetConfigReader) -> tuple[bool, bool]:
     """Whether there is a transducer, and whether there is a CTC head."""
-    target = str(stated.get("target", ""))
-    if not target and stated.get("joint"):  # some conversions keep the parts alone
-        return True, bool(stated.get("aux_ctc"))
-    found = _NEMO_CLASSES.get(target.rpartition(".")[2])
+    target = str(reader.get("target", ""))
+    if not target and reader.get("joint"):  # some conversions keep the parts alone
+        return True, bool(reader.get("aux_ctc"))
+    found = _NEMO_DECODERS.get(target.rpartition(".")[2])
     if found is None:
-        raise stated.wrong("target", target, f"supported: {', '.join(_NEMO_CLASSES)}")
+        raise reader.wrong("target", target, f"supported: {', '.join(_NEMO_DECODERS)}")
     return found
 
 
-def _refuse_nemo(stated: ParakeetStated) -> None:
-    stated.streaming("encoder.causal_downsampling", (False,))
-    stated.streaming("encoder.conv_norm_type", ("batch_norm", "group_norm", "instance_norm"))
-    stated.streaming("encoder.att_context_style", ("regular",))
-    kernel = stated.get("encoder.conv_kernel_size")
+def _check_nemo_supported(reader: ParakeetConfigReader) -> None:
+    reader.refuse_streaming("encoder.causal_downsampling", (False,))
+    reader.refuse_streaming("encoder.conv_norm_type", ("batch_norm", "group_norm", "instance_norm"))
+    reader.refuse_streaming("encoder.att_context_style", ("regular",))
+    kernel = reader.get("encoder.conv_kernel_size")
     half = (kernel - 1) // 2 if type(kernel) is int else -1
-    stated.streaming("encoder.conv_context_size", (None, [half, half]))
-    stated.streaming("preprocessor.normalize", ("per_feature", "all_features"))
-    for key, allowed in _NEMO_FRONT_END.items():
-        stated.only(f"preprocessor.{key}", allowed)
-    stated.only("encoder.conv_norm_type", ("batch_norm",))
-    stated.only("encoder.subsampling", ("dw_striding",))
-    stated.only("encoder.self_attention_model", ("rel_pos", "rel_pos_local_attn"))
-    stated.only("encoder.untie_biases", (True,))
-    stated.only("encoder.reduction", (None,))
-    stated.only("encoder.global_tokens", (0,))
-    stated.only("encoder.feat_out", (-1, stated.get("encoder.d_model", -1)))
-    encoder = str(stated.get("encoder._target_", "ConformerEncoder"))
+    reader.refuse_streaming("encoder.conv_context_size", (None, [half, half]))
+    reader.refuse_streaming("preprocessor.normalize", ("per_feature", "all_features"))
+    for key, allowed in _NEMO_PREPROCESSOR.items():
+        reader.only(f"preprocessor.{key}", allowed)
+    reader.only("encoder.conv_norm_type", ("batch_norm",))
+    reader.only("encoder.subsampling", ("dw_striding",))
+    reader.only("encoder.self_attention_model", ("rel_pos", "rel_pos_local_attn"))
+    reader.only("encoder.untie_biases", (True,))
+    reader.only("encoder.reduction", (None,))
+    reader.only("encoder.global_tokens", (0,))
+    reader.only("encoder.feat_out", (-1, reader.get("encoder.d_model", -1)))
+    encoder = str(reader.get("encoder._target_", "ConformerEncoder"))
     if encoder.rpartition(".")[2] != "ConformerEncoder":
-        raise stated.wrong("encoder._target_", encoder, "supported: ConformerEncoder")
-    stated.only("decoder.blank_as_pad", (True,))
-    stated.only("decoder.normalization_mode", (None,))
-    stated.only("joint.jointnet.activation", ("relu",))
-    if stated.get("tokenizer.type") == "agg" or stated.get("tokenizer.langs"):
-        raise stated.wrong("tokenizer.type", "agg", "aggregate tokenizers are not supported")
+        raise reader.wrong("encoder._target_", encoder, "supported: ConformerEncoder")
+    reader.only("decoder.blank_as_pad", (True,))
+    reader.only("decoder.normalization_mode", (None,))
+    reader.only("joint.jointnet.activation", ("relu",))
+    if reader.get("tokenizer.type") == "agg" or reader.get("tokenizer.langs"):
+        raise reader.wrong("tokenizer.type", "agg", "aggregate tokenizers are not supported")
 
 
-def _context(stated: ParakeetStated) -> tuple[int, int] | None:
+def _attention_window(reader: ParakeetConfigReader) -> tuple[int, int] | None:
     """Frames that attention sees on either side; None: all. NeMo also writes a list of one pair."""
     key = "encoder.att_context_size"
-    context = stated.get(key) or [-1, -1]
+    context = reader.get(key) or [-1, -1]
     if isinstance(context, list) and len(context) == 1:
         context = context[0]
     if (
         not isinstance(context, list)
         or len(context) != 2
         or any(type(frames) is not int or frames < -1 for frames in context)
-        or (context != [-1, -1] and stated.get("encoder.self_attention_model") != _LOCAL)
+        or (context != [-1, -1] and reader.get("encoder.self_attention_model") != _LOCAL_ATTENTION)
     ):
-        raise stated.wrong(key, context, "supported: [-1, -1]")
+        raise reader.wrong(key, context, "supported: [-1, -1]")
     return None if context == [-1, -1] else (context[0], context[1])
 
 
-def _nemo_labels(stated: ParakeetStated, transducer: bool) -> int | None:
+def _nemo_vocab_size(reader: ParakeetConfigReader, transducer: bool) -> int | None:
     keys = ("decoder.vocab_size", "joint.num_classes") if transducer else ("decoder.num_classes",)
-    found = {key: value for key in keys if (value := stated.whole(key)) is not None}
+    found = {key: value for key in keys if (value := reader.whole(key)) is not None}
     if len(set(found.values())) > 1:
         numbers = " and ".join(f"{key} = {value}" for key, value in found.items())
-        raise CheckpointError(stated.path, f"its vocabularies disagree: {numbers}")
+        raise CheckpointError(reader.path, f"its vocabularies disagree: {numbers}")
     return next(iter(found.values()), None)
 
 
-def _most_symbols(stated: ParakeetStated, transducer: bool, *keys: str) -> int:
-    return stated.most_symbols(*keys) if transducer else 0
+def _max_symbols(reader: ParakeetConfigReader, transducer: bool, *keys: str) -> int:
+    return reader.max_symbols(*keys) if transducer else 0
 
 
-def _factor(stated: ParakeetStated, key: str) -> int:
-    factor = stated.get(key, 8)
+def _subsampling_factor(reader: ParakeetConfigReader, key: str) -> int:
+    factor = reader.get(key, 8)
     if type(factor) is not int or factor not in (4, 8):
-        raise stated.wrong(key, factor, "supported: 4 and 8")
+        raise reader.wrong(key, factor, "supported: 4 and 8")
     return factor
 
 
-def _scaled(stated: ParakeetStated, key: str, kind: str) -> bool:
+def _xscaling(reader: ParakeetConfigReader, key: str, kind: str) -> bool:
     """Both programs take true where nothing is said, yet no released TDT model is so.
 
     Null is false for both.
     """
-    value = Stated.get(stated, key, ABSENT)
+    value = Stated.get(reader, key, ABSENT)
     if value is None:
         return False
     if value is ABSENT and kind == TDT:
-        log.warning("%s: says nothing of %s; taking true, as NeMo does", stated.path, key)
+        log.warning("%s: says nothing of %s; taking true, as NeMo does", reader.path, key)
         return True
-    return stated.flag(key, True)
+    return reader.flag(key, True)

@@ -59,11 +59,13 @@ class Encoder:
         self.distances: list[Tensor] = []  # of each layer, [2M - 1, d]
         self.reach = 0  # M
         self.passes: PlanCache[Pass] = PlanCache(MOST_SHAPES, Pass.release)
-        self.prepare(self.shape([1]), config.context)  # while another backend can be chosen
+        self.prepare(
+            self.shape([1]), config.attention_window
+        )  # while another backend can be chosen
 
     def groups(self, inputs: Sequence[EncoderInput]) -> Iterator[list[int]]:
         """Which inputs one pass takes: those of like lengths, as many as PASS_FRAMES has room."""
-        lengths = [encoder_frames(audio, self.config.factor) for audio in inputs]
+        lengths = [encoder_frames(audio, self.config.subsampling_factor) for audio in inputs]
         group: list[int] = []
         for number in sorted(range(len(inputs)), key=lambda number: lengths[number]):
             together = self.shape([lengths[each] for each in (*group, number)])
@@ -76,7 +78,9 @@ class Encoder:
 
     def run(self, inputs: Sequence[EncoderInput]) -> Pass:
         """One pass over inputs of one `how`; what it leaves is there until the next one."""
-        shape = self.shape([encoder_frames(audio, self.config.factor) for audio in inputs])
+        shape = self.shape(
+            [encoder_frames(audio, self.config.subsampling_factor) for audio in inputs]
+        )
         features, how = [audio.features for audio in inputs], inputs[0].how
         made = self.prepared(shape, how)
         if how == ENCODED:
@@ -123,8 +127,8 @@ class Encoder:
         self.passes.clear()
         self.backend.release(*self.distances)
         self.distances, self.reach = [], 0
-        shape = 2 * reach - 1, self.config.width
-        distances = [self.backend.zeros(shape) for _ in range(self.config.layers)]
+        shape = 2 * reach - 1, self.config.d_model
+        distances = [self.backend.zeros(shape) for _ in range(self.config.n_layers)]
 
         def trace() -> None:
             found = model.positions(self.backend, self.w, self.config, reach)
@@ -148,9 +152,9 @@ class Pass:
         slots: list[Tensor] = []
         try:
             for size, kind in (
-                ((shape.rows * config.factor, config.n_mels), np.float32),
+                ((shape.rows * config.subsampling_factor, config.n_mels), np.float32),
                 ((shape.inputs,), np.uint32),
-                ((shape.rows, config.width), np.float32),
+                ((shape.rows, config.d_model), np.float32),
                 ((shape.inputs, shape.frames, encoder.head.width), np.float32),
             ):
                 slots.append(backend.zeros(size, kind))
@@ -186,13 +190,16 @@ class Pass:
         backend, config = self.encoder.backend, self.encoder.config
         frames = np.zeros(self.shape.inputs, np.uint32)
         frames[: len(mels)] = [len(mel) for mel in mels]
-        backend.write(self.mel, self.padded(mels, self.shape.frames * config.factor, config.n_mels))
+        backend.write(
+            self.mel,
+            self.padded(mels, self.shape.frames * config.subsampling_factor, config.n_mels),
+        )
         backend.write(self.frames, frames)
         self.plan(band).run()
 
     def take(self, encoded: Sequence[NDArray[np.float32]]) -> None:
         """What `encode` would leave, from encodings [T, d] that exist already."""
-        padded = self.padded(encoded, self.shape.frames, self.encoder.config.width)
+        padded = self.padded(encoded, self.shape.frames, self.encoder.config.d_model)
         self.encoder.backend.write(self.encoded, padded)
 
     def padded(

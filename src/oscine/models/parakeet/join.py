@@ -22,7 +22,7 @@ PUNCTUATION = " .,!?;:\"'-¿¡…。，！？"
 
 
 def joined(
-    earlier: Sequence[Spoken], later: Sequence[Spoken], start: int, stop: int, spelling: Pieces
+    earlier: Sequence[Spoken], later: Sequence[Spoken], start: int, stop: int, tokenizer: Pieces
 ) -> tuple[list[Spoken], list[Spoken]]:
     """Of each piece the words that stay; together they are the words of both pieces' audio.
 
@@ -31,8 +31,8 @@ def joined(
     low, high = start - SLIGHT, stop + SLIGHT
     first, last = (bisect_left(earlier, frame, key=begin_of) for frame in (low, high))
     begin, end = (bisect_left(later, frame, key=begin_of) for frame in (low, high))
-    head = [Heard.of(word, spelling) for word in earlier[first:last]]
-    tail = [Heard.of(word, spelling) for word in later[begin:end]]
+    head = [Heard.of(word, tokenizer) for word in earlier[first:last]]
+    tail = [Heard.of(word, tokenizer) for word in later[begin:end]]
     before, after = seam(head, tail, (start + stop) / 2)
     return list(earlier[: first + before]), list(later[begin + after :])
 
@@ -52,10 +52,10 @@ class Heard:
     plain: str  # without what hangs on the words around: case and punctuation
 
     @classmethod
-    def of(cls, word: Spoken, spelling: Pieces) -> Heard:
+    def of(cls, word: Spoken, tokenizer: Pieces) -> Heard:
         """From its labels."""
         ids = tuple(token.id for token in word)
-        return cls(word[0].start, word[-1].end, ids, plain_text(ids, spelling))
+        return cls(word[0].start, word[-1].end, ids, plain_text(ids, tokenizer))
 
     def likeness(self, other: Heard) -> int:
         """0 for another word or time, else the more the nearer; most for the very same labels."""
@@ -65,15 +65,15 @@ class Heard:
         return 2 * (NEAR + SLIGHT - distance) - (self.ids != other.ids)
 
 
-def plain_text(ids: Iterable[int], spelling: Pieces) -> str:
+def plain_text(ids: Iterable[int], tokenizer: Pieces) -> str:
     """A word's text without case and the punctuation around it; all of it if it is no more."""
-    text = spelling.decode(ids).strip().casefold()
+    text = tokenizer.decode(ids).strip().casefold()
     return text.strip(PUNCTUATION) or text
 
 
-def alike(one: Spoken, other: Spoken, spelling: Pieces) -> bool:
+def alike(one: Spoken, other: Spoken, tokenizer: Pieces) -> bool:
     """Whether it is the same word at about the same time, but for case and punctuation."""
-    return Heard.of(one, spelling).likeness(Heard.of(other, spelling)) > 0
+    return Heard.of(one, tokenizer).likeness(Heard.of(other, tokenizer)) > 0
 
 
 def seam(head: Sequence[Heard], tail: Sequence[Heard], middle: float) -> tuple[int, int]:

@@ -69,7 +69,7 @@ class CtcLane(PassLane):
             if (frames[:, 0] < 0).any():
                 chunk.fail(NonFiniteError.of_network("logits", self.backend.name))
             else:
-                chunk.finish(Decoded(collapse(frames, self.config.blank), no_decisions(), None))
+                chunk.finish(Decoded(collapse(frames, self.config.blank_id), no_decisions(), None))
             yield entry
 
     def have_rows(self, slots: int) -> None:
@@ -146,7 +146,7 @@ class TransducerLane:
     # -- rows ---------------------------------------------------------------------------------
 
     def start(self, entries: Sequence[BatchEntry]) -> None:
-        shape = 1, self.config.predictor_layers, 2, self.config.predictor
+        shape = 1, self.config.predictor_layers, 2, self.config.predictor_dim
         for entry in entries:
             (slot,) = entry.slots
             chunk: Chunk = entry.sequence
@@ -175,7 +175,7 @@ class TransducerLane:
         start, stop = chunk.frames(self.config)
         row["slot"], row["first"] = entry.slots[0], self.first_frame(entry)
         row["length"], row["limit"] = stop - start, self.memory.size.room
-        row["token"], row["fresh"], row["node"] = self.config.blank, 1, root
+        row["token"], row["fresh"], row["node"] = self.config.blank_id, 1, root
         if chunk.carried is not None:
             row["position"], row["token"] = chunk.carried.skip, chunk.carried.token
             row["node"] = root + (chunk.carried.node if chunk.phrases is not None else 0)

@@ -46,7 +46,11 @@ class Listener:
         self, submit: Submit, text: TextSide, latency: float, phrases: Phrases | None
     ) -> None:
         self.submit, self.phrases = submit, phrases
-        self.spelling, self.config, self.factor = text.spelling, text.config, text.config.factor
+        self.tokenizer, self.config, self.factor = (
+            text.tokenizer,
+            text.config,
+            text.config.subsampling_factor,
+        )
         frame = self.factor * HOP / SAMPLE_RATE
         self.chunk = max(1, int(latency / 2 / frame))  # encoder frames
         self.after = max(1, int(latency / frame) - self.chunk)
@@ -57,7 +61,7 @@ class Listener:
         self.carried: Carried | None = None
         self.last: Emission | None = None  # of a CTC head, at the end of what is decoded
         self.pending: list[Token] = []  # of a word that may go on
-        self.timing = Timing(text.spelling, timeless=bool(text.config.durations))
+        self.timing = Timing(text.tokenizer, timeless=bool(text.config.durations))
 
     @property
     def heard(self) -> int:
@@ -90,11 +94,11 @@ class Listener:
         final: list[Emission] = []
         guess: list[Emission] = []
         if start < stop:
-            audio = EncoderInput(mel, self.config.context)
+            audio = EncoderInput(mel, self.config.attention_window)
             final, guess = run(self.submit, self.decode(audio, start, stop, total))
         tokens = self.placed(final, self.begin + start, limit)
         self.done = self.begin + stop
-        spoken = spoken_words([*self.pending, *tokens], self.spelling)
+        spoken = spoken_words([*self.pending, *tokens], self.tokenizer)
         ahead = self.placed(guess, self.done, limit)
         settled = self.settled(spoken, chunk is None)
         self.pending = [token for word in spoken[settled:] for token in word]
@@ -124,7 +128,7 @@ class Listener:
 
     def placed(self, emissions: Iterable[Emission], first: int, limit: int) -> list[Token]:
         """Emissions of frames that begin with `first`, in frames of the whole stream."""
-        return tokens_of(emissions, self.spelling, first * self.factor, self.factor, limit)
+        return tokens_of(emissions, self.tokenizer, first * self.factor, self.factor, limit)
 
     def settled(self, spoken: list[Spoken], final: bool) -> int:
         """How many words go on no more: all but the last, and that too after a pause.
@@ -136,13 +140,13 @@ class Listener:
         quiet = self.done * self.factor - spoken[-1][-1].end >= SETTLED
         if final or quiet:
             return len(spoken)
-        blank = all(self.spelling.is_blank(token.id) for token in spoken[-1])
+        blank = all(self.tokenizer.is_blank(token.id) for token in spoken[-1])
         return max(0, len(spoken) - 1 - blank)
 
     def guessed(self, tokens: list[Token]) -> tuple[Word, ...]:
         """Words that may change yet; the next ones are timed as if these had not been."""
         timing = self.timing.copy()
-        return tuple(timing.word(word) for word in spoken_words(tokens, self.spelling))
+        return tuple(timing.word(word) for word in spoken_words(tokens, self.tokenizer))
 
     def forget(self) -> None:
         """Let go of samples that are heard no more."""

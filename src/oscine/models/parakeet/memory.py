@@ -36,13 +36,13 @@ Layout: TypeAlias = Mapping[str, tuple[tuple[int, ...], Any]]
 
 def transducer_layout(config: ParakeetConfig, size: Size) -> Layout:
     """By slot the decisions and the prediction network's memory; by place the projected frames."""
-    halves = size.slots, config.predictor_layers, 2, config.predictor
+    halves = size.slots, config.predictor_layers, 2, config.predictor_dim
     return {
         "decisions": ((size.slots, size.room), DECISION),
         "hidden": (halves, np.float32),
         "cell": (halves, np.float32),
-        "joint": ((size.slots, config.joint), np.float32),
-        "pool": ((size.places, size.frames, config.joint), np.float32),
+        "joint": ((size.slots, config.joint_dim), np.float32),
+        "pool": ((size.places, size.frames, config.joint_dim), np.float32),
     }
 
 

@@ -14,11 +14,11 @@ from collections.abc import Sequence
 
 from oscine.models.parakeet.config import ParakeetConfig
 from oscine.models.parakeet.weights import (
-    Attention,
-    Convolution,
-    EncoderBlock,
+    ConformerBlock,
+    ConvModule,
     EncoderWeights,
     FeedForward,
+    RelPosAttention,
     TransducerWeights,
 )
 from oscine.ops import Boost, Lengths, Linear, Memory, Ops, Tensor, Track
@@ -26,35 +26,37 @@ from oscine.ops import Boost, Lengths, Linear, Memory, Ops, Tensor, Track
 
 def feed_forward(ops: Ops, x: Tensor, w: FeedForward) -> Tensor:
     """x [R, d] -> [R, d]: half a step, the half in the weights."""
-    hidden = ops.linear(x, w.up, norm=w.norm, activation="silu")
-    return ops.linear(hidden, w.down, add=x)
+    hidden = ops.linear(x, w.linear1, norm=w.norm, activation="silu")
+    return ops.linear(hidden, w.linear2, add=x)
 
 
-def attend(
+def self_attention(
     ops: Ops,
     x: Tensor,
-    w: Attention,
+    w: RelPosAttention,
     heads: int,
     lengths: Lengths,
     positions: Tensor,
     band: tuple[int, int] | None = None,
 ) -> Tensor:
     """x [B·T, d] -> [B·T, d]; positions [2M - 1, d], projected."""
-    qkv = ops.linear(x, w.qkv, norm=w.norm)
-    attended = ops.attend_relative(qkv, positions, w.bias_u, w.bias_v, lengths, heads, band)
-    return ops.linear(attended, w.out, add=x)
+    qkv = ops.linear(x, w.linear_qkv, norm=w.norm)
+    attended = ops.attend_relative(qkv, positions, w.pos_bias_u, w.pos_bias_v, lengths, heads, band)
+    return ops.linear(attended, w.linear_out, add=x)
 
 
-def convolve(ops: Ops, x: Tensor, w: Convolution, lengths: Lengths) -> Tensor:
+def conv_module(ops: Ops, x: Tensor, w: ConvModule, lengths: Lengths) -> Tensor:
     """x [B·T, d] -> [B·T, d]."""
-    hidden = ops.linear(x, w.expand, norm=w.norm)
-    return ops.linear(ops.gated_convolution(hidden, w.depthwise, lengths), w.shrink, add=x)
+    hidden = ops.linear(x, w.pointwise_conv1, norm=w.norm)
+    return ops.linear(
+        ops.gated_convolution(hidden, w.depthwise_conv, lengths), w.pointwise_conv2, add=x
+    )
 
 
-def encoder_block(
+def conformer_block(
     ops: Ops,
     x: Tensor,
-    w: EncoderBlock,
+    w: ConformerBlock,
     heads: int,
     lengths: Lengths,
     positions: Tensor,
@@ -62,22 +64,24 @@ def encoder_block(
     name: str,
 ) -> Tensor:
     """x [B·T, d] -> [B·T, d]; its stages are `name` and what comes after a dot."""
-    x = feed_forward(ops, x, w.first)
+    x = feed_forward(ops, x, w.feed_forward1)
     ops.probe(f"{name}.ff1", x)
-    x = attend(ops, x, w.attention, heads, lengths, positions, band)
+    x = self_attention(ops, x, w.self_attn, heads, lengths, positions, band)
     ops.probe(f"{name}.attn", x)
-    x = convolve(ops, x, w.convolution, lengths)
+    x = conv_module(ops, x, w.conv, lengths)
     ops.probe(f"{name}.conv", x)
-    x = feed_forward(ops, x, w.second)
-    x = ops.layer_norm(x, w.norm)
+    x = feed_forward(ops, x, w.feed_forward2)
+    x = ops.layer_norm(x, w.norm_out)
     ops.probe(name, x)
     return x
 
 
 def subsample(ops: Ops, w: EncoderWeights, mel: Tensor, frames: Tensor) -> Tensor:
     """Log-mel [B·n, n_mels] with frames [B] that count -> [B·T, d], scaled where the model is."""
-    halvings = [(halving.depthwise, halving.pointwise) for halving in w.halvings]
-    return ops.linear(ops.subsample(mel, Lengths(frames), w.first, halvings), w.project)
+    layers = [(layer.depthwise, layer.pointwise) for layer in w.subsampling_layers]
+    return ops.linear(
+        ops.subsample(mel, Lengths(frames), w.subsampling_conv, layers), w.subsampling_linear
+    )
 
 
 def positions(ops: Ops, w: EncoderWeights, config: ParakeetConfig, count: int) -> list[Tensor]:
@@ -85,8 +89,8 @@ def positions(ops: Ops, w: EncoderWeights, config: ParakeetConfig, count: int) -
 
     They hang on the weights alone: computed once, kept in slots, and given to every plan.
     """
-    table = ops.relative_positions(count, config.width)
-    return [ops.linear(table, block.attention.position) for block in w.blocks]
+    table = ops.relative_positions(count, config.d_model)
+    return [ops.linear(table, block.self_attn.linear_pos) for block in w.blocks]
 
 
 def encode(
@@ -103,26 +107,26 @@ def encode(
     Utterance b's row t is row b·T + t; those from ceil(frames[b] / factor) on are void. distances:
     what `positions` gave, of a count of at least T, or with a band (left, right) above both of it.
     """
-    lengths = Lengths(frames, config.factor)
+    lengths = Lengths(frames, config.subsampling_factor)
     x = subsample(ops, w, mel, frames)
     ops.probe("encoder.subsampled", x)
     for index, (block, of_layer) in enumerate(zip(w.blocks, distances, strict=True)):
         name = f"encoder.layer{index}"
-        x = encoder_block(ops, x, block, config.heads, lengths, of_layer, band, name)
+        x = conformer_block(ops, x, block, config.n_heads, lengths, of_layer, band, name)
     return x
 
 
 def project_encoder(ops: Ops, w: TransducerWeights, encoded: Tensor) -> Tensor:
     """The encoder's half of the joint network, once for all frames: [R, d] -> [R, J]."""
-    return ops.linear(encoded, w.encoder)
+    return ops.linear(encoded, w.joint_enc)
 
 
 def joint_logits(
     ops: Ops, w: TransducerWeights, projected: Tensor, memory: Memory, track: Track, block: int
 ) -> Tensor:
     """What the next frames of each row say after its labels so far: [B·F, V + 1 + n]."""
-    ops.predict(w.embedding, w.cells, memory, track)
-    scores = ops.linear(ops.join(projected, w.predictor, memory, track, block), w.head)
+    ops.predict(w.embedding, w.lstm, memory, track)
+    scores = ops.linear(ops.join(projected, w.joint_pred, memory, track, block), w.joint_out)
     ops.probe("joint.logits", scores)
     return scores
 

@@ -95,7 +95,7 @@ class Names:
         return cls(entries, tensors.get(FILTERS), format, origin, table)
 
     @property
-    def one_bias(self) -> bool:
+    def has_single_bias(self) -> bool:
         """Whether each LSTM layer has the sum of its two biases only, as MLX keeps it."""
         return self.origin.get(f"{LSTM}.bias_ih_l0", "").endswith("lstm.0.bias")
 

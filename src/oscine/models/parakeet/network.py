@@ -18,8 +18,8 @@ def model(
     runner: ParakeetRunner, weights: ParakeetWeights, opened: Opened[ParakeetRunner]
 ) -> Parakeet:
     """The public model."""
-    assert weights.spelling is not None
-    return Parakeet(runner, weights.spelling, opened.name, opened.rebuild)
+    assert weights.tokenizer is not None
+    return Parakeet(runner, weights.tokenizer, opened.name, opened.rebuild)
 
 
 NETWORK = Network(load_weights, runner, model)

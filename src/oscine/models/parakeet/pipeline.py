@@ -36,15 +36,15 @@ class Parakeet(Transcriber[ParakeetRunner]):
     def __init__(
         self,
         runner: ParakeetRunner,
-        spelling: Pieces,
+        tokenizer: Pieces,
         name: str,
         rebuild: Callable[[], ParakeetRunner] | None = None,
         lengths: Lengths | None = None,
     ) -> None:
         super().__init__(runner, name, rebuild)
-        self.spelling = spelling
+        self.tokenizer = tokenizer
         self._lengths = lengths or Lengths()
-        self.multilingual = is_multilingual(spelling)
+        self.multilingual = is_multilingual(tokenizer)
 
     def stream(
         self,
@@ -97,16 +97,16 @@ class Parakeet(Transcriber[ParakeetRunner]):
         """
         config = self.runner.config
         features = Features(open_source(audio), config.n_mels)
-        whole = EncoderInput(features.rows(0, features.frames), config.context)
+        whole = EncoderInput(features.rows(0, features.frames), config.attention_window)
         check_audio(whole, config)
         return self.engine.call(lambda runner: runner.encoded(whole))
 
     def _text_side(self) -> TextSide:
-        return TextSide(self.spelling, self.runner.config, self.multilingual)
+        return TextSide(self.tokenizer, self.runner.config, self.multilingual)
 
     def _phrases(self, options: TranscribeOptions) -> Phrases | None:
         return written_phrases(
-            weighted_phrases(options.hotwords), self.spelling, self.runner.config.labels
+            weighted_phrases(options.hotwords), self.tokenizer, self.runner.config.vocab_size
         )
 
     def _check(self, options: TranscribeOptions) -> None:
@@ -126,13 +126,13 @@ class Parakeet(Transcriber[ParakeetRunner]):
             raise UsageError(f"{self.name} has a CTC head, which cannot listen for hotwords")
 
 
-def is_multilingual(spelling: Pieces) -> bool:
+def is_multilingual(tokenizer: Pieces) -> bool:
     """Whether the labels are those of more than English: many have letters beyond ASCII.
 
     No configuration says what languages a model knows.
     """
     foreign = sum(
         any(letter.isalpha() and not letter.isascii() for letter in name.replace(SPACE, ""))
-        for name in spelling.names
+        for name in tokenizer.names
     )
-    return foreign > FOREIGN * len(spelling)
+    return foreign > FOREIGN * len(tokenizer)

@@ -49,7 +49,7 @@ class ParakeetRunner:
             self.layout = partial(transducer_layout, self.config)
             self.memory = Memory(backend, self.layout)
             self.decoding = TransducerLane(backend, self.config, w, self.memory)
-            wanted = Head(self.config.joint, lambda x: project_encoder(backend, w, x))
+            wanted = Head(self.config.joint_dim, lambda x: project_encoder(backend, w, x))
         elif weights.ctc is not None:
             linear = ops.upload(backend, weights.ctc)
             self.layout = partial(ctc_layout, self.config)
@@ -84,7 +84,7 @@ class ParakeetRunner:
 
     def reserve(self, slots: int, places: int, sequence: sequence.Sequence[Any]) -> None:
         assert isinstance(sequence, Chunk)
-        frames = encoder_frames(sequence.audio, self.config.factor)
+        frames = encoder_frames(sequence.audio, self.config.subsampling_factor)
         now, padded = self.memory.size, self.backend.padded_frames(frames)
         self.grow(Size(max(slots, now.slots), max(places, now.places), max(padded, now.frames)))
 
@@ -119,7 +119,7 @@ class ParakeetRunner:
     def encoded(self, audio: EncoderInput) -> NDArray[np.float32]:
         """The encoder's output for one input, [T, d]."""
         made = self.encoder.run([audio])
-        frames = encoder_frames(audio, self.config.factor)
+        frames = encoder_frames(audio, self.config.subsampling_factor)
         found: NDArray[np.float32] = self.backend.read(made.encoded)[:frames]
         return found
 

@@ -93,7 +93,7 @@ class Chunk(Sequence[Decoded]):
         """Raise UsageError for what its model or its audio has not."""
         check_audio(self.audio, config)
         start, stop = self.frames(config)
-        if not 0 <= start <= stop <= encoder_frames(self.audio, config.factor):
+        if not 0 <= start <= stop <= encoder_frames(self.audio, config.subsampling_factor):
             raise UsageError(f"no such encoded frames: {start} to {stop}")
         if self.phrases is not None:
             if not takes_phrases:
@@ -102,18 +102,18 @@ class Chunk(Sequence[Decoded]):
         if self.carried is not None:
             # Without phrases the node is not used.
             nodes = len(self.phrases.nodes) if self.phrases else self.carried.node + 1
-            self.carried.check(config.labels, nodes)
+            self.carried.check(config.vocab_size, nodes)
 
     def frames(self, config: ParakeetConfig) -> Span:
         """The encoder frames that it decodes."""
-        return self.span or (0, encoder_frames(self.audio, config.factor))
+        return self.span or (0, encoder_frames(self.audio, config.subsampling_factor))
 
 
 def check_audio(audio: EncoderInput, config: ParakeetConfig) -> None:
     """Refuse features of another width, or none. Raises UsageError."""
     what, wanted = "a mel", config.n_mels
     if audio.how == ENCODED:
-        what, wanted = "an encoding", config.width
+        what, wanted = "an encoding", config.d_model
     shape = audio.features.shape
     if len(shape) != 2 or shape[1] != wanted or not shape[0]:
         raise UsageError(f"{what} must be [1.., {wanted}], not {shape}")
@@ -126,7 +126,7 @@ def encoder_frames(audio: EncoderInput, factor: int) -> int:
 
 def rules_of(config: ParakeetConfig) -> NDArray[np.uint32]:
     """As TransducerOps.pick_labels wants them."""
-    return np.array([config.labels, config.most_symbols, *config.durations], np.uint32)
+    return np.array([config.vocab_size, config.max_symbols, *config.durations], np.uint32)
 
 
 def emissions_of(decisions: NDArray[np.void], config: ParakeetConfig) -> tuple[Emission, ...]:
@@ -141,7 +141,7 @@ def emissions_of(decisions: NDArray[np.void], config: ParakeetConfig) -> tuple[E
             int(look["advanced"]) if config.durations else 1,
             float(look["probability"]),
         )
-        for look in decisions[decisions["token"] != config.blank]
+        for look in decisions[decisions["token"] != config.blank_id]
     )
 
 

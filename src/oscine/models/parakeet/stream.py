@@ -67,7 +67,7 @@ class Stream(Transcription):
             if features.frames:
                 self._report((share + min(frame / features.frames, 1.0)) / count)
 
-        timing = Timing(text.spelling, timeless=bool(text.config.durations))
+        timing = Timing(text.tokenizer, timeless=bool(text.config.durations))
         for start, end in self._ranges(speech, features.frames, channel):
             segmenter = Segmenter(options, with_words=options.word_timestamps)
             for spoken in passage.words(start, end, report):

@@ -28,9 +28,9 @@ from oscine.models.parakeet.config import (
     EMBEDDING,
     LSTM,
     ParakeetConfig,
-    frequencies,
     read_config,
-    read_settings,
+    read_stated_config,
+    subsampled_bins,
 )
 from oscine.models.parakeet.names import FILTERS, Names
 from oscine.ops import Linear, Norm
@@ -50,45 +50,45 @@ class FeedForward:
     """norm, up [4d, d], SiLU, down [d, 4d] with the half step folded in."""
 
     norm: Norm
-    up: Linear
-    down: Linear
+    linear1: Linear
+    linear2: Linear
 
 
 @dataclass(frozen=True, slots=True)
-class Attention:
+class RelPosAttention:
     """qkv.weight [3d, d] holds the rows of q, k, v; position [d, d]; u, v [d], head by head."""
 
     norm: Norm
-    qkv: Linear
-    out: Linear
-    position: Linear
-    bias_u: Array
-    bias_v: Array
+    linear_qkv: Linear
+    linear_out: Linear
+    linear_pos: Linear
+    pos_bias_u: Array
+    pos_bias_v: Array
 
 
 @dataclass(frozen=True, slots=True)
-class Convolution:
+class ConvModule:
     """expand [2d, d] (value half, then gate half), depthwise.weight [K, d] time first, shrink."""
 
     norm: Norm
-    expand: Linear
-    depthwise: Linear
-    shrink: Linear
+    pointwise_conv1: Linear
+    depthwise_conv: Linear
+    pointwise_conv2: Linear
 
 
 @dataclass(frozen=True, slots=True)
-class EncoderBlock:
+class ConformerBlock:
     """One conformer block; `norm` ends it."""
 
-    first: FeedForward
-    attention: Attention
-    convolution: Convolution
-    second: FeedForward
-    norm: Norm
+    feed_forward1: FeedForward
+    self_attn: RelPosAttention
+    conv: ConvModule
+    feed_forward2: FeedForward
+    norm_out: Norm
 
 
 @dataclass(frozen=True, slots=True)
-class Halving:
+class SubsamplingLayer:
     """One further halving of time and frequency: depthwise.weight [3, 3, C] (time, frequency,
     channel), pointwise [C, C]."""
 
@@ -101,14 +101,14 @@ class EncoderWeights:
     """first.weight [3, 3, C]: one input channel; project [d, F·C], inputs frequency first; C is a
     multiple of four."""
 
-    first: Linear
-    halvings: tuple[Halving, ...]
-    project: Linear
-    blocks: tuple[EncoderBlock, ...]
+    subsampling_conv: Linear
+    subsampling_layers: tuple[SubsamplingLayer, ...]
+    subsampling_linear: Linear
+    blocks: tuple[ConformerBlock, ...]
 
 
 @dataclass(frozen=True, slots=True)
-class Cell:
+class LstmLayer:
     """One LSTM layer: input [4P, P] with the sum of both biases, hidden [4P, P] without; gates in
     the order i f g o."""
 
@@ -122,10 +122,10 @@ class TransducerWeights:
     tokens, then durations. Embedding and cells are all of one type."""
 
     embedding: Array
-    cells: tuple[Cell, ...]
-    encoder: Linear  # [joint, d]
-    predictor: Linear  # [joint, P]
-    head: Linear
+    lstm: tuple[LstmLayer, ...]
+    joint_enc: Linear  # [joint, d]
+    joint_pred: Linear  # [joint, P]
+    joint_out: Linear
 
 
 @dataclass(frozen=True, slots=True)
@@ -142,9 +142,9 @@ class ParakeetWeights:
     path: Path
     folder: Path
     format: str
-    pieces: tuple[str, ...]  # V labels, as SentencePiece spells them
-    stored: str  # in the file; "f16" only where every matrix is
-    spelling: Pieces | None = None  # the labels with what decodes and encodes them
+    vocabulary: tuple[str, ...]  # V labels, as SentencePiece spells them
+    stored_dtype: str  # in the file; "f16" only where every matrix is
+    tokenizer: Pieces | None = None  # the labels with what decodes and encodes them
 
 
 def load_weights(path: Checkpoint | Path | str, dtype: str = "auto") -> ParakeetWeights:
@@ -160,11 +160,11 @@ def load_weights(path: Checkpoint | Path | str, dtype: str = "auto") -> Parakeet
             configuration of another network, or one that contradicts the tensors; no labels.
     """
     checkpoint = read_checkpoint(path)
-    settings = read_settings(checkpoint)
+    stated = read_stated_config(checkpoint)
     names = Names.of(checkpoint)
-    config = read_config(checkpoint.path, settings, names.entries, names.own)
-    pieces = read_pieces(
-        checkpoint.folder, checkpoint.files, settings.listed, config.labels, checkpoint.path
+    config = read_config(checkpoint.path, stated, names.entries, names.own)
+    tokenizer = read_pieces(
+        checkpoint.folder, checkpoint.files, stated.vocabulary, config.vocab_size, checkpoint.path
     )
     encoder, transducer, ctc = load(
         partial(network, config=config, names=names),
@@ -186,9 +186,9 @@ def load_weights(path: Checkpoint | Path | str, dtype: str = "auto") -> Parakeet
         path=checkpoint.path,
         folder=checkpoint.folder,
         format=names.format,
-        pieces=pieces.names,
-        stored="f16" if all(stored_type(entry) == "f16" for entry in matrices) else "f32",
-        spelling=pieces,
+        vocabulary=tokenizer.names,
+        stored_dtype="f16" if all(stored_type(entry) == "f16" for entry in matrices) else "f32",
+        tokenizer=tokenizer,
     )
 
 
@@ -200,8 +200,8 @@ def network(
         t.derived(_check_filters, t.path, names.filters, config.n_mels)
     return (
         encoder(t, config),
-        transducer(t, config, names.one_bias) if config.transducer else None,
-        t.pointwise("ctc", config.labels + 1, config.width, 1) if config.has_ctc else None,
+        transducer(t, config, names.has_single_bias) if config.has_transducer else None,
+        t.pointwise("ctc", config.vocab_size + 1, config.d_model, 1) if config.has_ctc else None,
     )
 
 
@@ -221,14 +221,14 @@ def _check_filters(path: Path, filters: Entry, n_mels: int) -> None:
 
 
 @dataclass(frozen=True, slots=True)
-class Biased:
+class BiasFlags:
     """Which layers of the blocks have biases: by kind, so that where one has them all must."""
 
     linear: bool
     convolution: bool
 
     @classmethod
-    def seen(cls, present: Collection[str]) -> Biased:
+    def seen(cls, present: Collection[str]) -> BiasFlags:
         """What the names that are present tell; one bias makes the others expected."""
         biases = [n for n in present if n.startswith("encoder.layers.") and n.endswith(".bias")]
         convolution = any("_conv" in n.split(".")[-2] and ".norm" not in n for n in biases)
@@ -237,124 +237,135 @@ class Biased:
 
 def encoder(t: Loader, config: ParakeetConfig) -> EncoderWeights:
     """The subsampling and the blocks."""
-    at, c, biased = "encoder.pre_encode", config.channels, Biased.seen(t.entries)
+    at, c, biased = "encoder.pre_encode", config.subsampling_channels, BiasFlags.seen(t.entries)
     weights = EncoderWeights(
-        first=image(t, f"{at}.conv.0", c),
-        halvings=tuple(
-            Halving(
-                image(t, f"{at}.conv.{index}", c),
+        subsampling_conv=depthwise_conv2d(t, f"{at}.conv.0", c),
+        subsampling_layers=tuple(
+            SubsamplingLayer(
+                depthwise_conv2d(t, f"{at}.conv.{index}", c),
                 t.pointwise(f"{at}.conv.{index + 1}", c, c, 1, 1),
             )
             # NeMo's list has a ReLU after each.
-            for index in range(2, 2 + 3 * (config.factor.bit_length() - 2), 3)
+            for index in range(2, 2 + 3 * (config.subsampling_factor.bit_length() - 2), 3)
         ),
-        project=project(t, f"{at}.out", config),
+        subsampling_linear=subsampling_linear(t, f"{at}.out", config),
         blocks=tuple(
-            block(t, f"encoder.layers.{layer}", config, biased) for layer in range(config.layers)
+            conformer_block(t, f"encoder.layers.{layer}", config, biased)
+            for layer in range(config.n_layers)
         ),
     )
-    return t.derived(fill_channels, weights)
+    return t.derived(pad_channels, weights)
 
 
-def image(t: Loader, name: str, channels: int) -> Linear:
+def depthwise_conv2d(t: Loader, name: str, channels: int) -> Linear:
     """A convolution of each channel for itself, [C, 1, 3, 3] as [3, 3, C]: time, frequency."""
     weight = t.f32(f"{name}.weight", channels, 1, 3, 3)
     return Linear(t.derived(_channels_last, weight), t.bias(name, channels))
 
 
-def project(t: Loader, name: str, config: ParakeetConfig) -> Linear:
+def subsampling_linear(t: Loader, name: str, config: ParakeetConfig) -> Linear:
     """The subsampling's output to the encoder's width; √d where inputs are scaled."""
-    d, c = config.width, config.channels
-    weight = t.raw(f"{name}.weight", d, c * frequencies(config.n_mels, config.factor))
+    d, c = config.d_model, config.subsampling_channels
+    weight = t.raw(
+        f"{name}.weight", d, c * subsampled_bins(config.n_mels, config.subsampling_factor)
+    )
     weight, bias = t.derived(_frequency_first, weight, c), t.f32(f"{name}.bias", d)
-    if config.scaled:
+    if config.xscaling:
         root = float(np.sqrt(np.float64(d)))
         weight, bias = t.derived(_scaled, weight, root), t.derived(_scaled, bias, root)
     return Linear(t.cast(weight), bias)
 
 
-def block(t: Loader, at: str, config: ParakeetConfig, biased: Biased) -> EncoderBlock:
+def conformer_block(
+    t: Loader, at: str, config: ParakeetConfig, biased: BiasFlags
+) -> ConformerBlock:
     """One conformer block."""
-    d = config.width
-    return EncoderBlock(
-        first=feed_forward(t, at, "feed_forward1", config, biased.linear),
-        attention=Attention(
+    d = config.d_model
+    return ConformerBlock(
+        feed_forward1=feed_forward(t, at, "feed_forward1", config, biased.linear),
+        self_attn=RelPosAttention(
             norm=t.norm(f"{at}.norm_self_att", d),
-            qkv=t.fused(
+            linear_qkv=t.fused(
                 [f"{at}.self_attn.linear_{part}" for part in "qkv"],
                 [d, d, d],
                 d,
                 bias=biased.linear,
             ),
-            out=t.linear(f"{at}.self_attn.linear_out", d, d, bias=biased.linear),
-            position=t.linear(f"{at}.self_attn.linear_pos", d, d, bias=False),
-            bias_u=heads_bias(t, f"{at}.self_attn.pos_bias_u", config),
-            bias_v=heads_bias(t, f"{at}.self_attn.pos_bias_v", config),
+            linear_out=t.linear(f"{at}.self_attn.linear_out", d, d, bias=biased.linear),
+            linear_pos=t.linear(f"{at}.self_attn.linear_pos", d, d, bias=False),
+            pos_bias_u=head_bias(t, f"{at}.self_attn.pos_bias_u", config),
+            pos_bias_v=head_bias(t, f"{at}.self_attn.pos_bias_v", config),
         ),
-        convolution=Convolution(
+        conv=ConvModule(
             norm=t.norm(f"{at}.norm_conv", d),
-            expand=t.pointwise(f"{at}.conv.pointwise_conv1", 2 * d, d, 1, bias=biased.convolution),
-            depthwise=depthwise(t, f"{at}.conv", config, biased.convolution),
-            shrink=t.pointwise(f"{at}.conv.pointwise_conv2", d, d, 1, bias=biased.convolution),
+            pointwise_conv1=t.pointwise(
+                f"{at}.conv.pointwise_conv1", 2 * d, d, 1, bias=biased.convolution
+            ),
+            depthwise_conv=depthwise(t, f"{at}.conv", config, biased.convolution),
+            pointwise_conv2=t.pointwise(
+                f"{at}.conv.pointwise_conv2", d, d, 1, bias=biased.convolution
+            ),
         ),
-        second=feed_forward(t, at, "feed_forward2", config, biased.linear),
-        norm=t.norm(f"{at}.norm_out", d),
+        feed_forward2=feed_forward(t, at, "feed_forward2", config, biased.linear),
+        norm_out=t.norm(f"{at}.norm_out", d),
     )
 
 
 def feed_forward(t: Loader, at: str, name: str, config: ParakeetConfig, bias: bool) -> FeedForward:
     """Half a step: the half is in the second layer."""
-    d, inner = config.width, config.inner
+    d, inner = config.d_model, config.ff_dim
     down = t.bias(f"{at}.{name}.linear2", d, present=bias)
     # In float16 halving loses the last bit of numbers below 6e-5: 3e-8, less than any rounding.
     half = t.derived(_scaled, t.raw(f"{at}.{name}.linear2.weight", d, inner), 0.5)
     return FeedForward(
         norm=t.norm(f"{at}.norm_{name}", d),
-        up=t.linear(f"{at}.{name}.linear1", inner, d, bias=bias),
-        down=Linear(t.cast(half), None if down is None else t.derived(_scaled, down, 0.5)),
+        linear1=t.linear(f"{at}.{name}.linear1", inner, d, bias=bias),
+        linear2=Linear(t.cast(half), None if down is None else t.derived(_scaled, down, 0.5)),
     )
 
 
-def heads_bias(t: Loader, name: str, config: ParakeetConfig) -> Array:
+def head_bias(t: Loader, name: str, config: ParakeetConfig) -> Array:
     """A bias of every head, one after another."""
-    return t.derived(_flat, t.f32(name, config.heads, config.width // config.heads))
+    return t.derived(_flat, t.f32(name, config.n_heads, config.d_model // config.n_heads))
 
 
 def depthwise(t: Loader, at: str, config: ParakeetConfig, bias: bool) -> Linear:
     """The convolution in time with the batch normalisation after it folded in."""
-    d = config.width
+    d = config.d_model
     return t.derived(
-        _normalised,
+        _fold_batch_norm,
         t,
         at,
-        t.f32(f"{at}.depthwise_conv.weight", d, 1, config.kernel),
+        t.f32(f"{at}.depthwise_conv.weight", d, 1, config.conv_kernel_size),
         t.bias(f"{at}.depthwise_conv", d, present=bias),
         *(t.f32(f"{at}.batch_norm.{part}", d) for part in ("weight", "bias")),
         *(t.f32(f"{at}.batch_norm.running_{part}", d) for part in ("mean", "var")),
     )
 
 
-def fill_channels(w: EncoderWeights) -> EncoderWeights:
+def pad_channels(w: EncoderWeights) -> EncoderWeights:
     """The same encoder with channels of zeros in the subsampling, up to a multiple of four.
 
     Kernels read four numbers at a time. The output is the same.
     """
-    channels = w.first.weight.shape[-1]
+    channels = w.subsampling_conv.weight.shape[-1]
     if channels % 4 == 0:
         return w
-    groups = w.project.weight.shape[1] // channels
+    groups = w.subsampling_linear.weight.shape[1] // channels
     return replace(
         w,
-        first=_fill_last(w.first),
-        halvings=tuple(
-            Halving(_fill_last(halving.depthwise), fill(halving.pointwise))
-            for halving in w.halvings
+        subsampling_conv=_pad_last_axis(w.subsampling_conv),
+        subsampling_layers=tuple(
+            SubsamplingLayer(_pad_last_axis(layer.depthwise), fill(layer.pointwise))
+            for layer in w.subsampling_layers
         ),
-        project=Linear(filled(w.project.weight, 1, groups), w.project.bias),
+        subsampling_linear=Linear(
+            filled(w.subsampling_linear.weight, 1, groups), w.subsampling_linear.bias
+        ),
     )
 
 
-def _fill_last(conv: Linear) -> Linear:
+def _pad_last_axis(conv: Linear) -> Linear:
     """Channels of a weight [..., channels] and of its bias, filled."""
     bias = None if conv.bias is None else filled(conv.bias, 0)
     return Linear(filled(conv.weight, conv.weight.ndim - 1), bias)
@@ -382,7 +393,7 @@ def _scaled(array: Array, factor: float) -> Array:
     return product
 
 
-def _normalised(t: Loader, at: str, weight: Array, bias: Array | None, *norm: Array) -> Linear:
+def _fold_batch_norm(t: Loader, at: str, weight: Array, bias: Array | None, *norm: Array) -> Linear:
     """w' = w γ / √(var + eps), b' = β + (b - mean) γ / √(var + eps), in float64; [K, d]."""
     scale, shift, mean, variance = (part.astype(np.float64) for part in norm)
     if not (variance >= 0).all():
@@ -399,38 +410,40 @@ def _normalised(t: Loader, at: str, weight: Array, bias: Array | None, *norm: Ar
 # -- the transducer -------------------------------------------------------------------------------
 
 
-def transducer(t: Loader, config: ParakeetConfig, one_bias: bool) -> TransducerWeights:
+def transducer(t: Loader, config: ParakeetConfig, single_bias: bool) -> TransducerWeights:
     """The prediction and the joint network."""
-    p, labels, joint = config.predictor, config.labels + 1, config.joint
-    embedding = t.derived(_zero_blank, t, t.raw(EMBEDDING, labels, p), config.blank)
+    p, labels, joint = config.predictor_dim, config.vocab_size + 1, config.joint_dim
+    embedding = t.derived(_zero_blank, t, t.raw(EMBEDDING, labels, p), config.blank_id)
     weights = TransducerWeights(
         embedding=t.cast(embedding),
-        cells=tuple(cell(t, layer, p, one_bias) for layer in range(config.predictor_layers)),
-        encoder=t.linear("joint.enc", joint, config.width),
-        predictor=t.linear("joint.pred", joint, p),
-        head=t.linear("joint.joint_net.2", labels + len(config.durations), joint),
+        lstm=tuple(
+            lstm_layer(t, layer, p, single_bias) for layer in range(config.predictor_layers)
+        ),
+        joint_enc=t.linear("joint.enc", joint, config.d_model),
+        joint_pred=t.linear("joint.pred", joint, p),
+        joint_out=t.linear("joint.joint_net.2", labels + len(config.durations), joint),
     )
-    return t.derived(one_type, weights)
+    return t.derived(unify_dtypes, weights)
 
 
-def cell(t: Loader, layer: int, p: int, one_bias: bool) -> Cell:
+def lstm_layer(t: Loader, layer: int, p: int, single_bias: bool) -> LstmLayer:
     """One layer of the LSTM."""
     bias = t.f32(f"{LSTM}.bias_ih_l{layer}", 4 * p)
-    if not one_bias:
+    if not single_bias:
         bias = t.derived(_sum, bias, t.f32(f"{LSTM}.bias_hh_l{layer}", 4 * p))
-    return Cell(
+    return LstmLayer(
         Linear(t.cast(t.raw(f"{LSTM}.weight_ih_l{layer}", 4 * p, p)), bias),
         Linear(t.cast(t.raw(f"{LSTM}.weight_hh_l{layer}", 4 * p, p)), None),
     )
 
 
-def one_type(w: TransducerWeights) -> TransducerWeights:
+def unify_dtypes(w: TransducerWeights) -> TransducerWeights:
     """The same weights with the prediction network's matrices all of one type, as kernels want."""
-    layers = [layer for cell in w.cells for layer in (cell.input, cell.hidden)]
+    layers = [layer for lstm in w.lstm for layer in (lstm.input, lstm.hidden)]
     if len({w.embedding.dtype, *(layer.weight.dtype for layer in layers)}) == 1:
         return w
     wide = partial(tree_map, lambda array: array.astype(np.float32, copy=False))
-    return replace(w, embedding=wide(w.embedding), cells=wide(w.cells))
+    return replace(w, embedding=wide(w.embedding), lstm=wide(w.lstm))
 
 
 def _zero_blank(t: Loader, embedding: Array, blank: int) -> Array:

@@ -28,9 +28,9 @@ LEAST_PROBABILITY = 1e-10  # below which the logarithm is of no use to anybody
 
 @dataclass(frozen=True, slots=True)
 class TextSide:
-    """What turns a checkpoint's labels into words: their spelling, and the network's sizes."""
+    """What turns a checkpoint's labels into words: their tokenizer, and the network's sizes."""
 
-    spelling: Pieces
+    tokenizer: Pieces
     config: ParakeetConfig
     multilingual: bool  # the labels are those of more than English
 
@@ -50,7 +50,7 @@ Spoken = tuple[Token, ...]
 
 
 def tokens_of(
-    emissions: Iterable[Emission], spelling: Pieces, first: int, factor: int, limit: int
+    emissions: Iterable[Emission], tokenizer: Pieces, first: int, factor: int, limit: int
 ) -> list[Token]:
     """Emissions of a window that begins at mel frame `first`; what is no text is left out.
 
@@ -64,11 +64,11 @@ def tokens_of(
             emission.probability,
         )
         for emission in emissions
-        if not spelling.is_control(emission.token)
+        if not tokenizer.is_control(emission.token)
     ]
 
 
-def spoken_words(tokens: Iterable[Token], spelling: Pieces) -> list[Spoken]:
+def spoken_words(tokens: Iterable[Token], tokenizer: Pieces) -> list[Spoken]:
     """A word begins with a label that begins with a space; the first with whatever comes first.
 
     A punctuation mark belongs to the word before it, with the space in front of it. Other spaces
@@ -77,11 +77,11 @@ def spoken_words(tokens: Iterable[Token], spelling: Pieces) -> list[Spoken]:
     words: list[list[Token]] = []
     blanks: list[Token] = []  # whose word depends on the label after them
     for token in tokens:
-        if spelling.is_blank(token.id):
+        if tokenizer.is_blank(token.id):
             blanks.append(token)
             continue
-        begins = bool(blanks) or spelling.starts_word(token.id)
-        if not words or (begins and not spelling.is_mark(token.id)):
+        begins = bool(blanks) or tokenizer.starts_word(token.id)
+        if not words or (begins and not tokenizer.is_mark(token.id)):
             words.append([])
         words[-1] += [*blanks, token]
         blanks = []
@@ -93,8 +93,8 @@ def spoken_words(tokens: Iterable[Token], spelling: Pieces) -> list[Spoken]:
 class Timing:
     """Words one after another, each told what came before it."""
 
-    def __init__(self, spelling: Pieces, *, timeless: bool) -> None:
-        self._spelling, self._timeless = spelling, timeless
+    def __init__(self, tokenizer: Pieces, *, timeless: bool) -> None:
+        self._spelling, self._timeless = tokenizer, timeless
         self._before: Token | None = None
 
     def word(self, spoken: Spoken) -> Word:
