@@ -15,7 +15,7 @@ import pytest
 import oscine
 from oscine import hub, registry
 from oscine.cli import run
-from oscine.cli.engine import check_task
+from oscine.cli.common import require_task
 from oscine.errors import CheckpointError, PackageError, UsageError
 from oscine.family import TASKS, Family, Network, Release
 from oscine.weights import read_checkpoint
@@ -323,8 +323,8 @@ def test_a_known_name_needs_no_look_at_other_packages(
     monkeypatch.setattr(registry, "_entry_points", look)
     (empty_home / "models").mkdir(parents=True)
     (empty_home / "models" / "tiny").symlink_to(GOLDENS / "whisper_multi")
-    check_task("tiny", "transcribe")
-    check_task(registry.default("speak"), "speak")
+    require_task("tiny", "transcribe")
+    require_task(registry.default("speak"), "speak")
     assert oscine.load("tiny", "cpu", offline=True).name == "tiny"
     with pytest.raises(AssertionError):
         registry.families()

@@ -76,7 +76,7 @@ def workplace(
             loaded[path, how.dtype] = oscine.load(path, device="cpu", dtype=how.dtype)
         return loaded[path, how.dtype]
 
-    monkeypatch.setattr("oscine.cli.engine.load_model", load)
+    monkeypatch.setattr("oscine.cli.common.load_model", load)
     yield tmp_path
 
 
@@ -127,7 +127,7 @@ def test_the_first_commands_with_real_weights(
     program: str,
 ) -> None:
     model = oscine.load(str(weights["tiny.en"]), device="cpu")
-    monkeypatch.setattr("oscine.cli.engine.load_model", lambda *_, **options: model)
+    monkeypatch.setattr("oscine.cli.common.load_model", lambda *_, **options: model)
     assert run(arguments_of(ROWS[program][0][1], monkeypatch)) == 0
     out = capfdbinary.readouterr().out
     text = (workplace / "talk.txt").read_bytes() if not out else out

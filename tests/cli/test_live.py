@@ -145,7 +145,7 @@ def test_live_cues_come_as_they_are_final(
 
     when: list[int] = []
     monkeypatch.setattr(listening, "listen", heard)
-    monkeypatch.setattr("oscine.cli.live.emit", emit)
+    monkeypatch.setattr("oscine.cli.live.write_stdout", emit)
     stdin(monkeypatch, bytes(3_200))
     assert live("-", "-f", format) == 0
     assert written == cues

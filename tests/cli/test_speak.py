@@ -18,7 +18,7 @@ from oscine.audio.encode import pcm16
 from oscine.audio.io import decode
 from oscine.audio.write import FORMATS
 from oscine.cli import run
-from oscine.cli.sound_out import as_speed, so_far
+from oscine.cli.audio_output import as_speed, so_far
 from oscine.models.qwen3_tts.capabilities import Abilities
 
 from .speaking import HEADER, RATE, Speaker, files, speak, spoken, start, tone

@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 
 from oscine.cli import run
-from oscine.cli.engine import OneLine
+from oscine.cli.common import OneLineFormatter
 from oscine.errors import HubError
 from oscine.gpu import device as gpu_device
 from oscine.registry import default
@@ -120,7 +120,7 @@ def test_what_others_say_is_shown_as_escapes(
     assert error.decode().count(r"\x1b]0;owned") == 3
     assert error.decode().endswith(r"[red]b\nand more" + "\n")
     record = logging.makeLogRecord({"msg": f"{HOSTILE}\nforged", "levelno": logging.WARNING})
-    assert OneLine("oscine: %(message)s").format(record) == rf"oscine: {SHOWN}\nforged"
+    assert OneLineFormatter("oscine: %(message)s").format(record) == rf"oscine: {SHOWN}\nforged"
 
 
 def test_a_traceback_of_our_own_mistake_is_shown_and_commands_nothing(

@@ -16,7 +16,7 @@ import typer
 from typer.core import TyperGroup
 
 import oscine
-from oscine.cli.console import ArgumentError, emit, full, tell
+from oscine.cli.console import ArgumentError, stdout_error, warn, write_stdout
 from oscine.cli.openai_style import NARROW
 from oscine.errors import OscineError
 from oscine.terminal import Guarded
@@ -26,7 +26,7 @@ INTERRUPTED = 130
 COMMANDS = ("transcribe", "speak", "voices", "models", "doctor")
 
 
-class Commands(TyperGroup):
+class LazyGroup(TyperGroup):
     """Subcommands by module name, so that one is not slowed down by what another imports."""
 
     def list_commands(self, ctx: Any) -> list[str]:
@@ -41,7 +41,7 @@ class Commands(TyperGroup):
 
 
 app = typer.Typer(
-    cls=Commands,
+    cls=LazyGroup,
     name="oscine",
     help="Speech to text and text to speech on any GPU through WebGPU, and in NumPy without one.",
     no_args_is_help=True,
@@ -54,7 +54,7 @@ app = typer.Typer(
 
 def _print_version(wanted: bool) -> None:
     if wanted:
-        emit(f"oscine {oscine.__version__}\n")
+        write_stdout(f"oscine {oscine.__version__}\n")
         raise typer.Exit
 
 
@@ -69,7 +69,7 @@ def options(
 
 
 @contextmanager
-def guarded_stderr() -> Iterator[None]:
+def sanitized_stderr() -> Iterator[None]:
     """Nothing that is printed meanwhile, by whatever library, commands a terminal.
 
     Messages go nowhere where stderr is closed, as by `2>&-`; else print chooses stdout.
@@ -88,14 +88,14 @@ def run(arguments: Sequence[str] | None = None) -> int:
 
     A user's mistake is one line on stderr, never a traceback.
     """
-    with guarded_stderr():
+    with sanitized_stderr():
         try:
             return run_command(arguments)
         finally:
-            if (noise := sys.modules.get("oscine.cli.noise")) is not None:
-                noise.let_drivers_speak()
-            if (engine := sys.modules.get("oscine.cli.engine")) is not None:
-                engine.let_packages_print()
+            if (driver_output := sys.modules.get("oscine.cli.driver_output")) is not None:
+                driver_output.stop_silencing_drivers()
+            if (common := sys.modules.get("oscine.cli.common")) is not None:
+                common.restore_package_output()
 
 
 def run_command(arguments: Sequence[str] | None) -> int:
@@ -105,10 +105,10 @@ def run_command(arguments: Sequence[str] | None) -> int:
             args=None if arguments is None else list(arguments),
             prog_name="oscine",
             standalone_mode=False,
-            terminal_width=narrow_width(),
+            terminal_width=help_width(),
         )
     except OscineError as error:
-        tell(str(error))
+        warn(str(error))
         return error.exit_code
     except ArgumentError as error:
         message: str = error.format_message().replace("Value error, ", "")  # pydantic's, in Typer
@@ -117,33 +117,33 @@ def run_command(arguments: Sequence[str] | None) -> int:
             with suppress(OSError):
                 print(message, file=sys.stderr)
         else:
-            tell(message)
+            warn(message)
         return 2
     except (KeyboardInterrupt, typer.Abort):
         code = INTERRUPTED
     except MemoryError:
-        tell("there is not enough memory; use a smaller model, or less --batch-size or --best-of")
+        warn("there is not enough memory; use a smaller model, or less --batch-size or --best-of")
         return 1
     except BrokenPipeError as error:  # the reader of our output has gone, as `head` does
-        full(error)
+        stdout_error(error)
         return 1
     except OSError as error:
         if error.filename is not None:
             raise
-        tell(str(full(error)))  # it is the help, which Typer writes; what else we write is `emit`
+        warn(str(stdout_error(error)))  # only Typer's help is not written by `write_stdout`
         return 1
     if code == INTERRUPTED:  # newer Typers turn the interrupt into this code themselves
-        tell("interrupted")
+        warn("interrupted")
     return code if isinstance(code, int) else 0
 
 
-def narrow_width() -> int | None:
+def help_width() -> int | None:
     """The width of help on a terminal so narrow that Click would write wider lines than it has."""
     columns = get_terminal_size().columns
     return max(columns - 1, 20) if columns < NARROW else None
 
 
-def occupy() -> None:
+def reserve_std_fds() -> None:
     """Give closed standard streams' numbers to the null device.
 
     Else a file that is opened gets one, and what native libraries tell on stderr goes into it.
@@ -159,7 +159,7 @@ def main() -> None:
     What ends a program kindly is taken as Ctrl-C is, so that what is done is kept; the exit code is
     then 128 and the signal's number, as of a program that the signal ended.
     """
-    occupy()
+    reserve_std_fds()
     if sys.stderr is not None:  # for good: a traceback of our own mistake is printed at the end
         sys.stderr = Guarded(sys.stderr)
         os.environ["PYTHON_COLORS"] = "0"  # or it would come in colours, which are escapes

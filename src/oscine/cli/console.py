@@ -23,17 +23,17 @@ if TYPE_CHECKING:
 ArgumentError: type[Any] = typer.BadParameter.__mro__[1]
 
 
-def tell(message: str) -> None:
+def warn(message: str) -> None:
     """One line on stderr."""
-    remark(f"oscine: {message}")
+    status(f"oscine: {message}")
 
 
-def remark(message: str) -> None:
+def status(message: str) -> None:
     """The same without the program's name."""
-    put(printable(message))
+    write_stderr(printable(message))
 
 
-def put(lines: str) -> None:
+def write_stderr(lines: str) -> None:
     """Lines on stderr, above bars that stay below messages. Where nobody takes them the work goes
     on."""
     with suppress(OSError):
@@ -47,7 +47,7 @@ _below: Console | None = None  # whose bars are below messages
 
 
 @contextmanager
-def messages_above(console: Console) -> Iterator[None]:
+def print_above(console: Console) -> Iterator[None]:
     """Messages of any thread are put above the bars of a console meanwhile."""
     global _below
     _below = console
@@ -61,7 +61,7 @@ class OutputError(OscineError):
     """Standard output is full or closed: nothing else would fare better."""
 
 
-def emit(text: str) -> None:
+def write_stdout(text: str) -> None:
     """UTF-8 on standard output, whatever the terminal or locale claims to be.
 
     Raises BrokenPipeError where the reader has gone, OutputError where nothing more fits.
@@ -74,16 +74,16 @@ def emit(text: str) -> None:
     except BrokenPipeError:
         raise
     except OSError as error:
-        raise full(error) from error
+        raise stdout_error(error) from error
 
 
-def emit_path(path: Path) -> None:
+def write_path(path: Path) -> None:
     """A path as a line on standard output: as it is for a program, printable on a terminal."""
     on_terminal = sys.stdout is not None and sys.stdout.isatty()
-    emit(f"{printable(str(path)) if on_terminal else path}\n")
+    write_stdout(f"{printable(str(path)) if on_terminal else path}\n")
 
 
-def full(error: OSError) -> OutputError:
+def stdout_error(error: OSError) -> OutputError:
     """What is still inside does not go out either: Python would try that as it ends, and fail."""
     with suppress(OSError, AttributeError):  # there is no such thing where stdout is in memory
         nowhere = os.open(os.devnull, os.O_WRONLY)
@@ -92,19 +92,19 @@ def full(error: OSError) -> OutputError:
     return OutputError(f"standard output: cannot write: {error.strerror or error}")
 
 
-def screen() -> TextIO:
+def raw_stderr() -> TextIO:
     """stderr for what commands a terminal on purpose; all that is shown there is `printable`."""
     raw: TextIO = getattr(sys.stderr, "raw", sys.stderr)
     return raw
 
 
-def bars(*columns: ProgressColumn, transient: bool = False) -> Progress:
+def progress_bars(*columns: ProgressColumn, transient: bool = False) -> Progress:
     """Progress bars on stderr. What others print meanwhile does not pass through them: they would
     take escape sequences in it for colours and links."""
     from rich.console import Console  # costs start-up time
     from rich.progress import Progress
 
-    console = Console(file=screen())
+    console = Console(file=raw_stderr())
     return Progress(
         *columns,
         console=console,

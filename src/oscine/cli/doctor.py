@@ -11,8 +11,8 @@ from rich.console import Console
 from rich.table import Table
 
 from oscine.backends import ALL, close, every_card, find_gpu, reasons, wanted_device
-from oscine.cli.console import emit
-from oscine.cli.engine import start_log
+from oscine.cli.common import set_up_logging
+from oscine.cli.console import write_stdout
 from oscine.cli.openai_style import OpenAIStyle
 from oscine.errors import DeviceError
 from oscine.gpu import device as gpu_device
@@ -231,16 +231,16 @@ def doctor(
     Exit code 1 if the chosen adapter computes anything wrong, or the one asked for is not there.
     """
     wanted = wanted_device(device)
-    start_log(verbose=False)
+    set_up_logging(verbose=False)
     choices = every_card() if wanted == ALL else [wanted]
     reports = {choice: report(choice) for choice in choices}
     if as_json:
-        emit(json.dumps(reports if wanted == ALL else reports[wanted], indent=2) + "\n")
+        write_stdout(json.dumps(reports if wanted == ALL else reports[wanted], indent=2) + "\n")
     else:
         console = Console(soft_wrap=True, highlight=False, markup=False, emoji=False)
         with console.capture() as shown:
             for choice, found in reports.items():
                 show(all_printable(found), choice, console)
-        emit(shown.get())
+        write_stdout(shown.get())
     if not all(found["passed"] for found in reports.values()):
         raise typer.Exit(1)

@@ -8,7 +8,7 @@ from contextlib import contextmanager
 from rich.progress import BarColumn, DownloadColumn, TaskID, TextColumn, TransferSpeedColumn
 
 from oscine import download
-from oscine.cli.console import bars
+from oscine.cli.console import progress_bars
 from oscine.terminal import printable
 
 
@@ -21,7 +21,7 @@ def download_bars() -> Iterator[download.Progress]:
         DownloadColumn(),
         TransferSpeedColumn(),
     )
-    shown = bars(*columns)
+    shown = progress_bars(*columns)
     tasks: dict[str, TaskID] = {}
 
     def report(file: str, done: int, total: int) -> None:

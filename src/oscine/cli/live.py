@@ -15,8 +15,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from oscine.audio.suffixes import container_of
-from oscine.cli.console import emit, screen, tell
-from oscine.cli.folders import STANDARD_INPUT
+from oscine.cli.console import raw_stderr, warn, write_stdout
+from oscine.cli.inputs import STANDARD_INPUT
 from oscine.errors import AudioError, UsageError
 from oscine.formats import LINES
 from oscine.options import options_of
@@ -25,7 +25,7 @@ from oscine.terminal import printable
 from oscine.types import Segment, Update, Word
 
 if TYPE_CHECKING:
-    from oscine.cli.engine import Listener
+    from oscine.cli.common import AnyTranscriber
 
 RATE = 16_000
 PIECE = 1_600  # samples at a time
@@ -71,7 +71,7 @@ def check_live(files: list[str], given: frozenset[str], formats: Sequence[str]) 
 
 
 def listen(
-    model: Listener,
+    model: AnyTranscriber,
     files: list[str],
     latency: float | None,
     options: Mapping[str, Any],
@@ -96,7 +96,7 @@ def listen(
             write_words(updates)
         else:
             for text in LINES[how.format](sentences(updates), how.layout):
-                emit(text)
+                write_stdout(text)
     finally:
         signal.signal(signal.SIGINT, before)
 
@@ -107,7 +107,7 @@ def guessed(updates: Iterable[Update]) -> Iterator[Update]:
         yield from updates
         return
     for update in updates:
-        print("\r\033[K", end="", file=screen(), flush=True)
+        print("\r\033[K", end="", file=raw_stderr(), flush=True)
         yield update
         print(printable(line_of(update.partial)), end="", file=sys.stderr, flush=True)
 
@@ -118,12 +118,12 @@ def write_words(updates: Iterable[Update]) -> None:
     for update in updates:
         for word in update.final:
             text = one_line(word.word)
-            emit(f" {text}" if begun and word.word[:1].isspace() else text)
+            write_stdout(f" {text}" if begun and word.word[:1].isspace() else text)
             begun = not text.endswith(SENTENCE_ENDS)
             if not begun:
-                emit("\n")
+                write_stdout("\n")
     if begun:
-        emit("\n")
+        write_stdout("\n")
 
 
 def sentences(updates: Iterable[Update]) -> Iterator[Segment]:
@@ -180,7 +180,7 @@ def standard_input(stop: Event) -> Iterator[Any]:
         if len(begin) < JUDGED:
             begin += data
             if (not data or len(begin) >= JUDGED) and (other := what_else(begin)):
-                tell(f"standard input looks like {other}, not like samples; {RAW}")
+                warn(f"standard input looks like {other}, not like samples; {RAW}")
         if not data:
             if not heard:
                 raise AudioError("standard input", "is empty: it held no samples", RAW)

@@ -7,11 +7,11 @@ from typing import Annotated
 import typer
 
 from oscine import hub, registry
-from oscine.cli.console import emit_path, tell
+from oscine.cli.common import Offline, log_to_stderr, set_up_logging
+from oscine.cli.console import warn, write_path
 from oscine.cli.download_bars import download_bars
-from oscine.cli.engine import Offline, start_log, start_messages
+from oscine.cli.jobs import print_table
 from oscine.cli.openai_style import OpenAIStyle
-from oscine.cli.outputs import print_table
 from oscine.family import TASKS, Release
 
 app = typer.Typer(
@@ -39,7 +39,7 @@ def list_models() -> None:
 
     What each does, its languages, the size of its download, and its folder if it is here.
     """
-    start_messages()
+    log_to_stderr()
     lines = []
     for family in registry.families():
         for name, model in family.models.items():
@@ -65,15 +65,15 @@ def pull(name: Name, check: Check = False, offline: Offline = False) -> None:
     """
     from oscine.verify import verify
 
-    start_log(verbose=False)
+    set_up_logging(verbose=False)
     with download_bars() as report:
         if check:
             folder, count = verify(name, offline, report)
         else:
             folder, count = hub.resolve(name, offline, report), 0
     if check:
-        tell(f"{name}: {count} files are as they should be")
-    emit_path(folder)
+        warn(f"{name}: {count} files are as they should be")
+    write_path(folder)
 
 
 @app.command(cls=OpenAIStyle)

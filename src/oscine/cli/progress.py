@@ -8,9 +8,9 @@ from contextlib import contextmanager
 from time import perf_counter
 from typing import TYPE_CHECKING, TypeAlias
 
-from oscine.cli.console import bars, messages_above
-from oscine.cli.folders import STANDARD_INPUT
-from oscine.cli.outputs import Job
+from oscine.cli.console import print_above, progress_bars
+from oscine.cli.inputs import STANDARD_INPUT
+from oscine.cli.jobs import Job
 from oscine.terminal import printable
 
 if TYPE_CHECKING:
@@ -38,7 +38,7 @@ def progress_of_several() -> Iterator[Callable[[Job], Bar | None]]:
     if not sys.stderr.isatty():
         yield lambda job: None
         return
-    with rows(transient=True) as bar, messages_above(bar.console):
+    with rows(transient=True) as bar, print_above(bar.console):
         yield lambda job: Bar(bar, job)
 
 
@@ -65,7 +65,7 @@ def rows(transient: bool = False) -> Progress:
     # costs start-up time
     from rich.progress import BarColumn, TaskProgressColumn, TextColumn, TimeElapsedColumn
 
-    return bars(
+    return progress_bars(
         TextColumn("{task.description}", markup=False),
         BarColumn(),
         TaskProgressColumn(),

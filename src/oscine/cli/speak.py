@@ -13,21 +13,21 @@ import typer
 
 from oscine import hub, registry
 from oscine.audio.suffixes import SUFFIXES
-from oscine.cli import sound_out, text_in, word_times
-from oscine.cli.console import ArgumentError, tell
-from oscine.cli.engine import (
+from oscine.cli import audio_output, text_input, word_times
+from oscine.cli.common import (
     check_device,
-    check_task,
-    given,
-    load_for,
-    prepare_decoder,
+    explicit_options,
+    load_for_task,
+    print_timings,
+    require_task,
     set_threads,
-    start_log,
-    tell_times,
+    set_up_logging,
+    start_decoder,
 )
-from oscine.cli.folders import STANDARD_INPUT
+from oscine.cli.console import ArgumentError, warn
+from oscine.cli.inputs import STANDARD_INPUT
+from oscine.cli.jobs import expand_tilde
 from oscine.cli.openai_style import OpenAIStyle
-from oscine.cli.outputs import at_home
 from oscine.cli.parameters import chosen, command
 from oscine.cli.voices import all_saved, released, saved, show_voices
 from oscine.errors import OscineError, UsageError
@@ -86,14 +86,16 @@ def speak(
     messages go to stderr. If it is interrupted, the part that was spoken is kept.
     """
     # A mistake is told before anything slow begins.
-    said = {name: given_options[name] for name in given(context) if name in given_options}
+    said = {
+        name: given_options[name] for name in explicit_options(context) if name in given_options
+    }
     how = {name: said[name] for name in options_of(VoiceOptions) if name in said}
     options = {name: said[name] for name in options_of(SpeakOptions) if name in said}
     checked = SpeakOptions.of(**options)
     own = chosen(SpeakCommand, given_options)
     who = chosen(VoiceOptions, given_options)
     model = own.model or registry.default("speak")
-    start_log(own.verbose)
+    set_up_logging(own.verbose)
     if who.voice == LISTS:
         show_voices(model)
         return
@@ -105,37 +107,37 @@ def speak(
     check_device(own.device)
     texts, targets = wanted(text, own)
     if who.reference_text is not None:
-        how["reference_text"] = text_in.open_words(who.reference_text)
+        how["reference_text"] = text_input.open_words(who.reference_text)
     if who.reference is not None:
         from oscine.audio.io import open_source  # av is slow to import
 
         opened = open_source(who.reference)
         if who.reference == STANDARD_INPUT:  # which can be opened once
             how["reference"] = opened
-        prepare_decoder()
+        start_decoder()
     if (abilities := released(model)) is not None:
         name_somebody(abilities, how)
         if abilities.check(saved(model), checked, **how).instruct is None:
             how.pop("instruct", None)  # or the model would tell once more that it is left out
     named = (text, who.reference, who.reference_text, who.voice)
-    read = [at_home(str(each)) for each in named if each is not None]
+    read = [expand_tilde(str(each)) for each in named if each is not None]
     inputs = list(read_files(model, who.voice, read))
     times = word_times.choose(own, inputs)
-    chosen_outs = (sound_out.choose(each, own.format, own.play, inputs) for each in targets)
+    chosen_outs = (audio_output.choose(each, own.format, own.play, inputs) for each in targets)
     outs = [replace(out, marked=own.mark) for out in chosen_outs]
-    loaded = load_for("speak", model, own)
+    loaded = load_for_task("speak", model, own)
     name_somebody(loaded.abilities, how)
     say_all(loaded, texts, outs, how | options, times)
-    tell_times(loaded)
+    print_timings(loaded)
 
 
 def wanted(text: str, own: SpeakCommand) -> tuple[list[tuple[int, Text]], list[str | None]]:
     """The texts to speak, each with its line's number (0: all is one text), and their files."""
-    words = text_in.open_text(text, plain=own.plain and not own.lines)
+    words = text_input.open_text(text, plain=own.plain and not own.lines)
     if not own.lines:
         return [(0, words)], [own.output]
-    lines = text_in.lines_of(words, plain=own.plain)
-    return [*lines], [*sound_out.numbered(own.output, own.format, len(lines))]
+    lines = text_input.lines_of(words, plain=own.plain)
+    return [*lines], [*audio_output.numbered(own.output, own.format, len(lines))]
 
 
 def read_files(model: str, voice: str | None, arguments: list[str]) -> Iterator[str]:
@@ -150,7 +152,7 @@ def read_files(model: str, voice: str | None, arguments: list[str]) -> Iterator[
     local = expanded(model)
     place: Path | None = local
     if not os.path.exists(local):
-        check_task(model, "speak")
+        require_task(model, "speak")
         place = hub.find(model)
     if place is not None:
         folder = place if os.path.isdir(place) else place.parent
@@ -170,7 +172,7 @@ def name_somebody(abilities: Abilities, options: dict[str, Any]) -> None:
 def say_all(
     model: Speaker,
     texts: list[tuple[int, Text]],
-    outs: list[sound_out.Out],
+    outs: list[audio_output.Out],
     options: dict[str, Any],
     times: word_times.WordTimes | None = None,
 ) -> None:
@@ -191,7 +193,7 @@ def say_all(
         except OscineError as error:
             if not number:
                 raise
-            tell(f"line {number}, {out.name}: {error}")
+            warn(f"line {number}, {out.name}: {error}")
             failed += 1
     if failed:
         raise OscineError(f"{failed} of {len(texts)} lines could not be spoken")
@@ -200,7 +202,7 @@ def say_all(
 def say_text(
     model: Speaker,
     text: Text,
-    out: sound_out.Out,
+    out: audio_output.Out,
     options: dict[str, Any],
     times: word_times.WordTimes | None,
 ) -> None:
@@ -208,8 +210,8 @@ def say_text(
     stream = model.stream(text, **options)
     stream.hold = out.waits  # a piece of the text that goes wrong can then be said once more
     if times is None:
-        sound_out.say(stream, out)
+        audio_output.say(stream, out)
         return
     kept: Any = word_times.Kept(stream)
-    sound_out.say(kept, out)
+    audio_output.say(kept, out)
     times.write(kept)

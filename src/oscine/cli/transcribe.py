@@ -11,34 +11,34 @@ from typing import TYPE_CHECKING, Annotated, Any, NoReturn
 
 import typer
 
-from oscine.cli.console import tell
-from oscine.cli.engine import (
+from oscine.cli.common import (
     check_device,
-    given,
-    load_for,
-    prepare_decoder,
+    explicit_options,
+    load_for_task,
+    print_timings,
     set_threads,
-    start_log,
-    tell_times,
+    set_up_logging,
+    start_decoder,
 )
-from oscine.cli.folders import find
-from oscine.cli.live import LISTENING, Shown, check_live, listen
-from oscine.cli.openai_style import OpenAIStyle, translated
-from oscine.cli.outputs import (
+from oscine.cli.console import warn
+from oscine.cli.inputs import find_recordings
+from oscine.cli.job_pool import finish_all, several
+from oscine.cli.jobs import (
     Job,
     are_writable,
-    at_home,
+    expand_tilde,
     is_readable,
     make_folder,
-    needed_of,
-    plan,
-    remaining,
+    pending_job,
+    pending_jobs,
+    plan_jobs,
 )
+from oscine.cli.live import LISTENING, Shown, check_live, listen
+from oscine.cli.openai_style import OpenAIStyle, translated
 from oscine.cli.parameters import chosen, command
 from oscine.cli.results import Results
-from oscine.cli.several import finish_all, several
+from oscine.cli.run_job import Asked
 from oscine.cli.watch import Arrivals, watch
-from oscine.cli.work import Asked
 from oscine.errors import UsageError
 from oscine.files import expanded
 from oscine.formats import FORMATS, SUBTITLES
@@ -50,7 +50,7 @@ from oscine.options.transcribe import TranscribeOptions
 from oscine.registry import default
 
 if TYPE_CHECKING:
-    from oscine.cli.engine import Listener
+    from oscine.cli.common import AnyTranscriber
 
 app = typer.Typer(add_completion=False, pretty_exceptions_enable=False, rich_markup_mode=None)
 
@@ -94,8 +94,8 @@ def transcribe(
     recording that cannot be read is reported, the others are done, and the exit code is 1.
     """
     # A mistake is told before anything slow begins.
-    said = given(context)
-    files = [at_home(each) for each in files or []]
+    said = explicit_options(context)
+    files = [expand_tilde(each) for each in files or []]
     own = chosen(TranscribeCommand, given_options)
     if own.output_dir == "":  # which Path takes for this folder
         raise UsageError("the name of the output folder is empty")
@@ -116,12 +116,12 @@ def transcribe(
     check_device(own.device)
     if folder is not None:
         make_folder(folder)
-    start_log(own.verbose)
+    set_up_logging(own.verbose)
     if own.live:
         told = {name: options[name] for name in LISTENING & said}
         listen(load_listener(own), files, own.latency, told, Shown(formats[0], layout))
         raise typer.Exit(0)
-    prepare_decoder()
+    start_decoder()
     asked = Asked(written[0], layout, options, verbose=own.verbose, results=results)
     if own.watch is not None:
         transcribe_arrivals(own, written, folder, asked)
@@ -129,7 +129,7 @@ def transcribe(
     if able:
         loaded = load_listener(own)
         complete &= finish_all(loaded, able, asked)
-        tell_times(loaded)
+        print_timings(loaded)
     raise typer.Exit(0 if complete and len(able) == len(jobs) else 1)
 
 
@@ -141,23 +141,23 @@ def transcribe_arrivals(
     What is there already is transcribed too, unless it has its results.
     """
     assert own.watch is not None
-    folder = at_home(own.watch)
+    folder = expand_tilde(own.watch)
     model = load_listener(own)
     arrivals = Arrivals(
         folder,
-        lambda found: plan(found, formats, output),
+        lambda found: plan_jobs(found, formats, output),
         recursive=own.recursive,
         output=output,
     )
 
     def is_wanted(job: Job, was_there: bool) -> Job | None:
         skip = own.skip_existing or was_there
-        needed = needed_of(job, asked.results, skip_existing=skip)
+        needed = pending_job(job, asked.results, skip_existing=skip)
         if needed is None or not is_readable(job.source):
             return None
         return needed if are_writable(needed.targets, output) else None
 
-    tell(f"watching {folder}; Ctrl-C ends this")
+    warn(f"watching {folder}; Ctrl-C ends this")
     with several(model, asked, model.recordings_at_once) as work:
         watch(arrivals, is_wanted, work)
 
@@ -180,7 +180,7 @@ def check_files(
     elif own.watch is not None:
         if files:
             raise UsageError("watch takes what is in its folder; leave out FILE")
-        if not os.path.isdir(at_home(own.watch)):
+        if not os.path.isdir(expand_tilde(own.watch)):
             raise UsageError(f"{own.watch or repr('')}: is not a folder; name the one to watch")
     elif not files:
         raise UsageError("Missing argument 'FILE...'.")
@@ -201,12 +201,12 @@ def jobs_of(
         raise UsageError("overwrite does not go with skip_existing; leave out one")
     if own.live or own.watch is not None:
         return (), True
-    found = find(files, recursive=own.recursive, output=folder)
-    jobs = plan(found, formats, folder)
+    found = find_recordings(files, recursive=own.recursive, output=folder)
+    jobs = plan_jobs(found, formats, folder)
     for name in ("skip_existing", "overwrite"):
         if getattr(own, name) and any(not job.targets for job in jobs):
             raise UsageError(f"{name} is for results in files; add --output-dir")
-    return remaining(jobs, results, skip_existing=own.skip_existing), found.complete
+    return pending_jobs(jobs, results, skip_existing=own.skip_existing), found.complete
 
 
 def check_layout(layout: Layout, formats: Sequence[str], word_timestamps: bool) -> None:
@@ -242,8 +242,8 @@ def precision(dtype: Dtype, fp16: bool | None) -> Dtype:
     return meant
 
 
-def load_listener(wanted: LoadOptions) -> Listener:
+def load_listener(wanted: LoadOptions) -> AnyTranscriber:
     """A model that writes down, the default where none is named; UsageError for one that speaks."""
     name = wanted.model or default("transcribe")
-    listener: Listener = load_for("transcribe", name, wanted)
+    listener: AnyTranscriber = load_for_task("transcribe", name, wanted)
     return listener

@@ -9,25 +9,25 @@ from typing import Annotated
 import typer
 
 from oscine import registry
-from oscine.cli.console import emit_path, remark, tell
-from oscine.cli.engine import (
+from oscine.cli.common import (
     Device,
     Offline,
     Precision,
     Threads,
     check_device,
-    check_task,
-    load_for,
-    prepare_decoder,
-    refuse,
+    load_for_task,
+    log_to_stderr,
+    require_task,
     set_threads,
-    start_log,
-    start_messages,
+    set_up_logging,
+    start_decoder,
+    wrong_task_error,
 )
-from oscine.cli.folders import STANDARD_INPUT
+from oscine.cli.console import status, warn, write_path
+from oscine.cli.inputs import STANDARD_INPUT
+from oscine.cli.jobs import print_table
 from oscine.cli.openai_style import OpenAIStyle
-from oscine.cli.outputs import print_table
-from oscine.cli.text_in import open_words
+from oscine.cli.text_input import open_words
 from oscine.errors import CheckpointError, HubError, OscineError, PackageError, UsageError
 from oscine.family import Abilities, Family, Speaker, Speaking, VoiceStore
 from oscine.files import expanded
@@ -85,7 +85,7 @@ def all_saved() -> list[VoiceStore]:
             with registry.guarded(family, "be asked for voices"):
                 stores.append(registry.speaking_of(family).saved())
         except PackageError as error:
-            tell(str(error))
+            warn(str(error))
     return stores
 
 
@@ -125,7 +125,7 @@ def save(
     """
     from oscine.audio.io import open_source
 
-    start_messages()
+    log_to_stderr()
     file = saved(model).place(name)  # a name that cannot be is told before anything slow begins
     there = os.path.exists(file)
     if there and not force:
@@ -134,18 +134,18 @@ def save(
         text = speaking_of(model).check_words(open_words(text), "text")
     opened = open_source(audio)
     recording = opened if audio == STANDARD_INPUT else audio  # standard input can be opened once
-    prepare_decoder()
+    start_decoder()
     if (abilities := released(model)) is not None:
         abilities.refuse_cloning()
     set_threads(threads)
     check_device(device)
-    start_log(verbose=False)
+    set_up_logging(verbose=False)
     how = LoadOptions(device=device, dtype=dtype, offline=offline)
-    speaker: Speaker = load_for("speak", model, how)
+    speaker: Speaker = load_for_task("speak", model, how)
     file = saved(model).save(name, speaker.voice_of(recording, text))
     done = "replaced" if there else "saved"
-    tell(f"voice {name!r} {done}; speak with it: --model {model} --voice {name!r}")
-    emit_path(file)
+    warn(f"voice {name!r} {done}; speak with it: --model {model} --voice {name!r}")
+    write_path(file)
 
 
 @app.command("list", cls=OpenAIStyle)
@@ -161,7 +161,7 @@ def list_voices(
 
     With --model those that it can speak with.
     """
-    start_messages()
+    log_to_stderr()
     if model is None:
         show_saved()
     else:
@@ -171,18 +171,18 @@ def list_voices(
 @app.command(cls=OpenAIStyle)
 def remove(name: Name) -> None:
     """Delete a saved voice."""
-    start_messages()
+    log_to_stderr()
     stores = all_saved()
     holder = next((store for store in stores if store.has(name)), stores[0])
     holder.remove(name)
-    tell(f"voice {name!r} removed")
+    warn(f"voice {name!r} removed")
 
 
 def show_voices(model: str) -> None:
     """What `speak --voice` and `--language` take with a model."""
     abilities = abilities_of(model)
     show(abilities)
-    remark(f"languages: {', '.join(('auto', *abilities.languages))}")
+    status(f"languages: {', '.join(('auto', *abilities.languages))}")
 
 
 def show(abilities: Abilities) -> None:
@@ -190,7 +190,7 @@ def show(abilities: Abilities) -> None:
     if abilities.kind == "base":
         show_saved(abilities)
     elif abilities.kind == "voice_design":
-        tell(f"{abilities.name} has no voices: describe one with --instruct")
+        warn(f"{abilities.name} has no voices: describe one with --instruct")
     else:
         dialects = any(abilities.speakers.values())
         head = ("voice", "speaks Chinese as") if dialects else ("voice",)
@@ -211,16 +211,16 @@ def show_saved(abilities: Abilities | None = None) -> None:
                 voice = store.load(name)
                 usable = abilities is None or abilities.understands(voice)
             except OscineError as error:
-                tell(str(error))
+                warn(str(error))
                 usable = abilities is None
             if usable:
                 shown.append((name, str(store.file(name))))
     if shown:
         print_table(("voice", "file"), shown)
     elif not names:
-        tell("no voices are saved; oscine voices save NAME --audio FILE saves one")
+        warn("no voices are saved; oscine voices save NAME --audio FILE saves one")
     elif abilities is not None:
-        tell(f"{abilities.name} can speak with none of the saved voices")
+        warn(f"{abilities.name} can speak with none of the saved voices")
 
 
 def released(model: str) -> Abilities | None:
@@ -247,13 +247,13 @@ def abilities_of(model: str) -> Abilities:
         return found
     path: Path | None = expanded(model)
     if not os.path.exists(expanded(model)):
-        check_task(model, "speak")
+        require_task(model, "speak")
         path = hub.find(model)
     if path is None:
         raise HubError(f"model {model!r} is not on this machine; oscine models pull {model}")
     checkpoint = read_checkpoint(path)
     family = registry.recognise(checkpoint)
     if family.task != "speak":
-        raise refuse(model, "speak")
+        raise wrong_task_error(model, "speak")
     with registry.guarded(family, f"tell of {model}"):
         return registry.speaking_of(family).abilities(checkpoint, model)

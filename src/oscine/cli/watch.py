@@ -10,9 +10,9 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import NoReturn, Protocol
 
-from oscine.cli.console import tell
-from oscine.cli.folders import Found, inside
-from oscine.cli.outputs import Job
+from oscine.cli.console import warn
+from oscine.cli.inputs import InputFiles, list_recordings
+from oscine.cli.jobs import Job
 from oscine.errors import OscineError, UsageError
 
 POLL_SECONDS = 1.0  # between looks at the folder, at least
@@ -32,7 +32,7 @@ class Arrivals:
     def __init__(
         self,
         folder: str,
-        plan: Callable[[Found], tuple[Job, ...]],
+        plan: Callable[[InputFiles], tuple[Job, ...]],
         *,
         recursive: bool,
         output: Path | None,
@@ -50,7 +50,7 @@ class Arrivals:
         Raises OscineError where the folder cannot be listed any more.
         """
         try:
-            found = inside(self._folder, recursive=self._recursive, output=self._output)
+            found = list_recordings(self._folder, recursive=self._recursive, output=self._output)
         except UsageError as error:  # it could be when the command was called
             raise OscineError(str(error)) from error
         there = found.recordings.keys()
@@ -70,13 +70,13 @@ class Arrivals:
                 yield job, job.source in self._old
                 self._old.discard(job.source)
 
-    def _jobs(self, found: Found) -> tuple[Job, ...]:
+    def _jobs(self, found: InputFiles) -> tuple[Job, ...]:
         """Where two recordings would have one result, that is told once, until it is mended."""
         try:
             jobs = self._plan(found)
         except UsageError as error:
             if str(error) != self._problem:
-                tell(f"{error}; waiting until this is mended")
+                warn(f"{error}; waiting until this is mended")
             self._problem = str(error)
             return ()
         self._problem = ""

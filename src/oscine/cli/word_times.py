@@ -15,9 +15,15 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from oscine import registry
-from oscine.cli.console import tell
-from oscine.cli.engine import check_task, load_for
-from oscine.cli.outputs import at_home, folded, identities, overwritten, try_file
+from oscine.cli.common import load_for_task, require_task
+from oscine.cli.console import warn
+from oscine.cli.jobs import (
+    case_folded,
+    check_writable_file,
+    expand_tilde,
+    file_ids,
+    find_overwritten,
+)
 from oscine.errors import UsageError
 from oscine.files import expanded
 from oscine.formats import render, write_result
@@ -74,7 +80,7 @@ class WordTimes:
         """
         from oscine.options.transcribe import TranscribeOptions
 
-        model = load_for("transcribe", self.name, self.own)
+        model = load_for_task("transcribe", self.name, self.own)
         if not hasattr(model, "align"):
             raise UsageError(f"{self.name} cannot align a text; give --aligner a Whisper model")
         self.aligner = model
@@ -121,7 +127,7 @@ class WordTimes:
                 open_source((part, rate), name="its sound"), piece.text, language
             )
         except UsageError as error:
-            tell(f"{self.path}: no times for the words of {piece.text[:40]!r}: {error}")
+            warn(f"{self.path}: no times for the words of {piece.text[:40]!r}: {error}")
             return ()
         return tuple(
             replace(
@@ -143,22 +149,22 @@ def choose(own: SpeakCommand, inputs: Iterable[str]) -> WordTimes | None:
         if own.aligner is not None:
             raise UsageError("--aligner is the model of --word-times; add --word-times FILE")
         return None
-    path = Path(at_home(own.word_times))
+    path = Path(expand_tilde(own.word_times))
     form = path.suffix.lower().removeprefix(".")
     if form not in FORMATS or path.is_dir():
         raise UsageError(f"--word-times {path}: name a file that ends in .json, .srt or .vtt")
     if own.lines:
         raise UsageError("--word-times is for one text; leave out --lines")
-    lost = overwritten(path, identities(inputs))
-    output = None if own.output is None else Path(at_home(own.output))
-    if output is not None and folded(path.absolute()) == folded(output.absolute()):
+    lost = find_overwritten(path, file_ids(inputs))
+    output = None if own.output is None else Path(expand_tilde(own.output))
+    if output is not None and case_folded(path.absolute()) == case_folded(output.absolute()):
         lost = str(output)
     if lost is not None:
         raise UsageError(f"{lost} would be overwritten by the times; name another file for them")
-    try_file(path)
+    check_writable_file(path)
     name = own.aligner or registry.default("transcribe")
     if not expanded(name).exists():
-        check_task(name, "transcribe")
+        require_task(name, "transcribe")
     return WordTimes(path, form, name, own)
 
 

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Annotated, Any, TypeAlias
 import typer
 
 from oscine import registry
-from oscine.cli.console import put, tell
+from oscine.cli.console import warn, write_stderr
 from oscine.cli.parameters import declared
 from oscine.errors import UsageError
 from oscine.family import Task
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from oscine.models.resident import Model
     from oscine.models.transcription import Transcriber
 
-    Listener: TypeAlias = Transcriber[Any]  # a model that writes down
+    AnyTranscriber: TypeAlias = Transcriber[Any]  # a model that writes down
 
 
 #: Options of loading, for commands that state their parameters.
@@ -36,7 +36,7 @@ Threads = Annotated[int | None, declared(LoadOptions, "threads")]
 Offline = Annotated[bool, declared(LoadOptions, "offline")]
 
 
-def given(context: typer.Context) -> frozenset[str]:
+def explicit_options(context: typer.Context) -> frozenset[str]:
     """Names of the parameters that the command line has, whatever their values."""
     return frozenset(
         name
@@ -45,43 +45,43 @@ def given(context: typer.Context) -> frozenset[str]:
     )
 
 
-class OneLine(logging.Formatter):
+class OneLineFormatter(logging.Formatter):
     """A record's message as one line. Of a traceback, if there is one, each line stays a line."""
 
     def formatMessage(self, record: logging.LogRecord) -> str:  # noqa: N802
         return printable(super().formatMessage(record))
 
 
-class Messages(logging.Handler):
+class StderrHandler(logging.Handler):
     """Records as messages of the command."""
 
     def emit(self, record: logging.LogRecord) -> None:
-        put(self.format(record))
+        write_stderr(self.format(record))
 
 
-def start_log(verbose: bool) -> None:
+def set_up_logging(verbose: bool) -> None:
     """What any library logs, on stderr; what drivers print there only where much is wanted.
 
     NumPy's warnings of overflow are not shown: an error of ours tells of it.
     """
     warnings.filterwarnings("ignore", ".* encountered in ", RuntimeWarning)
-    if not verbose and not traces():
-        from oscine.cli.noise import keep_drivers_quiet  # which imports what speaks to GPUs
+    if not verbose and not is_tracing():
+        from oscine.cli.driver_output import silence_drivers  # which imports what speaks to GPUs
 
-        keep_drivers_quiet()
-    start_messages(logging.INFO if verbose else logging.WARNING)
+        silence_drivers()
+    log_to_stderr(logging.INFO if verbose else logging.WARNING)
 
 
-def start_messages(level: int = logging.WARNING) -> None:
+def log_to_stderr(level: int = logging.WARNING) -> None:
     """What any library logs, on stderr, for a command that opens no GPU; also what the code of
     other packages prints, since stdout is for results."""
     registry.surroundings = lambda: redirect_stdout(sys.stderr)
-    handler = Messages()
-    handler.setFormatter(OneLine("oscine: %(message)s"))
+    handler = StderrHandler()
+    handler.setFormatter(OneLineFormatter("oscine: %(message)s"))
     logging.basicConfig(level=level, handlers=[handler])
 
 
-def let_packages_print() -> None:
+def restore_package_output() -> None:
     """As a library has it, which leaves the streams of its process alone."""
     registry.surroundings = nullcontext
 
@@ -102,7 +102,7 @@ def check_device(device: str) -> None:
         wanted_device(device)
 
 
-def prepare_decoder() -> None:
+def start_decoder() -> None:
     """Start the process that decodes recordings, so that it is there once the model is."""
     from oscine.audio.decoder_pool import prepare  # slow to import
 
@@ -135,19 +135,19 @@ def load_model(name: str, how: LoadOptions) -> Model[Any]:
     )
 
 
-def traces() -> bool:
+def is_tracing() -> bool:
     """Whether OSCINE_TRACE is set."""
     return os.environ.get("OSCINE_TRACE", "0") not in ("", "0")
 
 
-def tell_times(model: Model[Any]) -> None:
+def print_timings(model: Model[Any]) -> None:
     """OSCINE_TRACE: milliseconds by stage since loading; on a GPU also those it measures itself."""
-    if not traces():
+    if not is_tracing():
         return
     for stage, spent in model.timings.items():
-        tell(f"{stage}: {spent:.1f} ms")
+        warn(f"{stage}: {spent:.1f} ms")
     for stage, (passes, spent) in model.trace().items():
-        tell(f"{stage} on the GPU: {spent:.1f} ms in {passes} passes")
+        warn(f"{stage} on the GPU: {spent:.1f} ms in {passes} passes")
 
 
 #: What a model of each task does, and what one of the other task does not.
@@ -155,7 +155,7 @@ DOES: Mapping[Task, str] = {"transcribe": "writes down", "speak": "speaks"}
 LACKS: Mapping[Task, str] = {"transcribe": "does not write down", "speak": "does not speak"}
 
 
-def refuse(name: str, task: Task) -> UsageError:
+def wrong_task_error(name: str, task: Task) -> UsageError:
     """The error for a model of the other task than the one a command needs."""
     own = other(task)
     return UsageError(f"{name} {DOES[own]} and {LACKS[task]}; oscine {own} is its command")
@@ -166,7 +166,7 @@ def other(task: Task) -> Task:
     return "speak" if task == "transcribe" else "transcribe"
 
 
-def check_task(name: str, task: Task) -> None:
+def require_task(name: str, task: Task) -> None:
     """Refuse a name that is no model's, or that of a model of the other task, before it is fetched.
 
     Raises UsageError, HubError.
@@ -175,15 +175,15 @@ def check_task(name: str, task: Task) -> None:
 
     found = registry.find(name)
     if found is not None and found[0].task != task:
-        raise refuse(name, task)
+        raise wrong_task_error(name, task)
     hub.named(name, "speak" if task == "speak" else None)  # only few speak: these are listed
 
 
-def load_for(task: Task, name: str, how: LoadOptions) -> Any:
+def load_for_task(task: Task, name: str, how: LoadOptions) -> Any:
     """A model of a task. UsageError for one of the other, before it is fetched if it is known."""
     if not os.path.exists(expanded(name)):
-        check_task(name, task)
+        require_task(name, task)
     loaded = load_model(name, how)
     if hasattr(loaded, "speak") != (task == "speak"):
-        raise refuse(name, task)
+        raise wrong_task_error(name, task)
     return loaded

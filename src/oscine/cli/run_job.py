@@ -9,8 +9,8 @@ from dataclasses import dataclass
 from time import perf_counter
 from typing import TYPE_CHECKING, Any
 
-from oscine.cli.console import OutputError, emit, remark, tell
-from oscine.cli.outputs import Job
+from oscine.cli.console import OutputError, status, warn, write_stdout
+from oscine.cli.jobs import Job
 from oscine.cli.progress import Report, progress
 from oscine.cli.results import Results
 from oscine.errors import Cancelled, OscineError, UsageError
@@ -19,7 +19,7 @@ from oscine.subtitles import Layout, channel_name
 from oscine.types import Segment, Transcript
 
 if TYPE_CHECKING:
-    from oscine.cli.engine import Listener
+    from oscine.cli.common import AnyTranscriber
     from oscine.models.transcription import Transcription
 
 log = logging.getLogger(__name__)
@@ -51,7 +51,7 @@ class Work:
     seconds: float
 
 
-def finish(model: Listener, job: Job, asked: Asked) -> bool:
+def finish(model: AnyTranscriber, job: Job, asked: Asked) -> bool:
     """Transcribe one recording and write it; False if it could not be, which is then reported.
 
     Where it is stopped half-way, what is finished is written first. Raises UsageError for what the
@@ -64,7 +64,7 @@ def finish(model: Listener, job: Job, asked: Asked) -> bool:
     return conclude(work, asked)
 
 
-def transcribed(model: Listener, job: Job, asked: Asked, report: Report, **more: Any) -> Work:
+def transcribed(model: AnyTranscriber, job: Job, asked: Asked, report: Report, **more: Any) -> Work:
     """Transcribe a recording, of which nothing but lines for standard output is written yet.
 
     Whatever stops it is noted. `more` goes to the model's `stream`.
@@ -89,7 +89,7 @@ def conclude(work: Work, asked: Asked) -> bool:
     job, stream, error = work.job, work.stream, work.error
     if isinstance(error, OscineError) and not isinstance(error, UsageError | OutputError):
         if not isinstance(error, Cancelled):
-            tell(str(error))
+            warn(str(error))
         write_unfinished(stream, job, asked)
         return False
     if error is not None:
@@ -103,7 +103,7 @@ def conclude(work: Work, asked: Asked) -> bool:
     tell_gaps(job.source, transcript)
     if written and job.targets and sys.stderr.isatty():
         files = ", ".join(str(path) for path in job.targets.values())
-        remark(f"{job.source} -> {files}")
+        status(f"{job.source} -> {files}")
     return written
 
 
@@ -124,7 +124,7 @@ def follow(stream: Transcription, job: Job, asked: Asked) -> None:
             stop = reason  # first the writer gets to finish the cue that it has begun
 
     for text in LINES[asked.output_format](until_stopped(), asked.layout):
-        emit(text)
+        write_stdout(text)
     if stop is not None:
         raise stop
 
@@ -146,12 +146,12 @@ def write(transcript: Transcript, job: Job, asked: Asked, *, finished: bool = Tr
             text = render(transcript, name, asked.layout)
             asked.results.write(path, text, finished=finished)
         except OscineError as error:
-            tell(str(error))
+            warn(str(error))
             written = False
         else:
             log.info("wrote %s", path)
     if not job.targets and not goes_on(job, asked):
-        emit(render(transcript, asked.output_format, asked.layout))
+        write_stdout(render(transcript, asked.output_format, asked.layout))
     return written
 
 
@@ -167,7 +167,7 @@ def write_unfinished(stream: Transcription | None, job: Job, asked: Asked) -> No
         return
     if write(transcript, job, asked, finished=False):
         end = max(segment.end for segment in transcript.segments)
-        tell(f"{job.source}: written as far as {timestamp(end, hours=False, marker='.')}")
+        warn(f"{job.source}: written as far as {timestamp(end, hours=False, marker='.')}")
 
 
 def tell_gaps(source: str, transcript: Transcript) -> None:
@@ -176,7 +176,7 @@ def tell_gaps(source: str, transcript: Transcript) -> None:
         return
     missing, speech = coverage.without_text, coverage.speech
     if missing > MISSING_SECONDS and missing > MISSING_SHARE * speech:
-        tell(f"{source}: {missing:.1f} of {speech:.1f} s of speech have no text")
+        warn(f"{source}: {missing:.1f} of {speech:.1f} s of speech have no text")
 
 
 def shown(stream: Iterable[Segment]) -> Iterator[Segment]:
@@ -188,5 +188,5 @@ def shown(stream: Iterable[Segment]) -> Iterator[Segment]:
         language = f"({segment.language}) " if segment.language else ""
         flags = f" [{', '.join(segment.flags)}]" if segment.flags else ""
         text = f"{language}{channel_name(segment.channel)}{segment.text.strip()}{flags}"
-        remark(f"[{start} --> {end}] {text}")
+        status(f"[{start} --> {end}] {text}")
         yield segment

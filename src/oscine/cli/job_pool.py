@@ -7,18 +7,18 @@ from contextlib import contextmanager, nullcontext, suppress
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from oscine.cli.folders import STANDARD_INPUT
-from oscine.cli.outputs import Job
+from oscine.cli.inputs import STANDARD_INPUT
+from oscine.cli.jobs import Job
 from oscine.cli.progress import Bar, progress_of_several
-from oscine.cli.work import Asked, Work, conclude, finish, shown, transcribed, write_unfinished
+from oscine.cli.run_job import Asked, Work, conclude, finish, shown, transcribed, write_unfinished
 from oscine.errors import OscineError, UsageError
 
 if TYPE_CHECKING:
-    from oscine.cli.engine import Listener
+    from oscine.cli.common import AnyTranscriber
     from oscine.models.many import InOrder
 
 
-def finish_all(model: Listener, jobs: Sequence[Job], asked: Asked) -> bool:
+def finish_all(model: AnyTranscriber, jobs: Sequence[Job], asked: Asked) -> bool:
     """Transcribe all recordings and write them; whether all could be.
 
     Standard output and standard input are for one at a time.
@@ -31,7 +31,7 @@ def finish_all(model: Listener, jobs: Sequence[Job], asked: Asked) -> bool:
 
 
 @contextmanager
-def several(model: Listener, asked: Asked, most: int) -> Iterator[Several]:
+def several(model: AnyTranscriber, asked: Asked, most: int) -> Iterator[Several]:
     """Work on up to `most` recordings at once; all that were added are written at the end.
 
     Where it ends by an error or Ctrl-C, what is done by then is written, also of recordings that
@@ -58,7 +58,7 @@ class Several:
     """
 
     def __init__(
-        self, model: Listener, asked: Asked, most: int, bar_of: Callable[[Job], Bar | None]
+        self, model: AnyTranscriber, asked: Asked, most: int, bar_of: Callable[[Job], Bar | None]
     ) -> None:
         from oscine.models.many import InOrder  # slow to import
 

@@ -15,7 +15,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from oscine.cli.text_in import MOST_BYTES, NO_TEXT, open_text, standard_input
+from oscine.cli.text_input import MOST_BYTES, NO_TEXT, open_text, standard_input
 from oscine.errors import OscineError, UsageError
 
 

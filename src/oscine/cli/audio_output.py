@@ -12,8 +12,8 @@ from pathlib import Path
 from time import perf_counter
 from typing import TYPE_CHECKING, Protocol
 
-from oscine.cli.console import bars, remark, tell
-from oscine.cli.outputs import at_home, identities, overwritten, try_file
+from oscine.cli.console import progress_bars, status, warn
+from oscine.cli.jobs import check_writable_file, expand_tilde, file_ids, find_overwritten
 from oscine.errors import OscineError, UsageError
 from oscine.formats import timestamp
 from oscine.terminal import printable
@@ -113,7 +113,7 @@ def choose(output: str | None, form: str | None, play: bool, inputs: Iterable[st
         output = STANDARD_OUTPUT
     if output == "":
         raise UsageError("the name of the output file is empty")
-    output = output and at_home(output)
+    output = output and expand_tilde(output)
     if output is None and form is not None:
         raise UsageError("format is for a file; add --output")
     if play:
@@ -138,7 +138,7 @@ def numbered(output: str | None, form: str | None, count: int) -> list[str]:
         raise UsageError(
             "--lines writes a file for each line; name one with --output: a.wav gives a-001.wav ..."
         )
-    output = at_home(output)
+    output = expand_tilde(output)
     if os.path.isdir(output) or output.endswith(os.sep):
         begin, suffix = os.path.join(output, ""), f".{form or 'wav'}"
     else:
@@ -163,10 +163,10 @@ def checked_file(output: str, form: str | None, inputs: Iterable[str]) -> str:
         raise UsageError(
             f"{output} is no name for {chosen}: leave --format out, or end in .{chosen}"
         )
-    lost = overwritten(path, identities(inputs)) if os.path.exists(output) else None
+    lost = find_overwritten(path, file_ids(inputs)) if os.path.exists(output) else None
     if lost is not None:
         raise UsageError(f"{lost} would be overwritten by the speech; choose another --output")
-    try_file(path)
+    check_writable_file(path)
     return chosen
 
 
@@ -205,7 +205,7 @@ def keep(writers: list[Writer]) -> None:
                 with suppress(OscineError, BrokenPipeError):  # the first problem is told already
                     writer.close()
                     end = timestamp(writer.duration, hours=False, marker=".")
-                    tell(f"{writer.name}: written as far as {end}")
+                    warn(f"{writer.name}: written as far as {end}")
     finally:
         abandon(writers)
 
@@ -225,11 +225,11 @@ def tell_end(stream: Voiced, out: Out, duration: float, spent: float) -> None:
     log.info(told, out.name, duration, spent, speed, stream.seed)
     if stream.limited:
         end = timestamp(duration, hours=False, marker=".")
-        tell(f"{out.name}: stopped at {end}, the most it may have; see --max-seconds, --max-frames")
+        warn(f"{out.name}: stopped at {end}, the most it may have; see --max-seconds, --max-frames")
     quiet = not log.isEnabledFor(logging.INFO)
     if quiet and out.path not in (None, STANDARD_OUTPUT) and sys.stderr.isatty():
         told = f"{duration:.1f} s of speech in {spent:.1f} s ({speed} real time) -> {out.path}"
-        remark(told)
+        status(told)
 
 
 def as_speed(duration: float, spent: float) -> str:
@@ -252,7 +252,7 @@ def progress(out: Out) -> Iterator[Callable[[float, float | None], None]]:
         TextColumn("{task.fields[made]}"),
         TimeElapsedColumn(),
     )
-    with bars(*columns, transient=True) as bar:
+    with progress_bars(*columns, transient=True) as bar:
         task = bar.add_task(printable(out.name), total=None, made="")
         started = perf_counter()
 

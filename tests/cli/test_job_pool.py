@@ -176,11 +176,11 @@ def test_ctrl_c_while_a_result_is_written(
     model: Any, recordings: Recordings, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Its recording is done, so it is written all the same."""
-    from oscine.cli import work
+    from oscine.cli import run_job
 
     names = recordings("a.wav", "b.wav", "c.wav")
     model.recordings_at_once = 3
-    write, interrupted = work.write, []
+    write, interrupted = run_job.write, []
 
     def interrupt(*given: Any, **more: Any) -> bool:
         if not interrupted:
@@ -188,7 +188,7 @@ def test_ctrl_c_while_a_result_is_written(
             raise KeyboardInterrupt
         return write(*given, **more)
 
-    monkeypatch.setattr(work, "write", interrupt)
+    monkeypatch.setattr(run_job, "write", interrupt)
     assert transcribe(*names, "-o", "out") == 130
     assert Path("out/a.txt").read_text("utf-8").endswith("世界 --> x.\n")
 

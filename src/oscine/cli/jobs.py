@@ -11,14 +11,14 @@ from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
-from oscine.cli.console import emit, tell
-from oscine.cli.folders import STANDARD_INPUT, Found
+from oscine.cli.console import warn, write_stdout
+from oscine.cli.inputs import STANDARD_INPUT, InputFiles
 from oscine.cli.results import Results, State, kept
 from oscine.errors import OscineError, UsageError
 from oscine.files import expanded, is_special, unfinished
 from oscine.terminal import printable
 
-WIDEST = 1 << 16  # columns: more than any path has
+MAX_COLUMNS = 1 << 16  # columns: more than any path has
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,7 +29,9 @@ class Job:
     targets: Mapping[str, Path]
 
 
-def plan(found: Found, formats: Sequence[str], output_dir: Path | None) -> tuple[Job, ...]:
+def plan_jobs(
+    found: InputFiles, formats: Sequence[str], output_dir: Path | None
+) -> tuple[Job, ...]:
     """One job a recording.
 
     One recording that is named, one format and no `output_dir`: standard output. Otherwise files
@@ -42,19 +44,19 @@ def plan(found: Found, formats: Sequence[str], output_dir: Path | None) -> tuple
     if len(sources) == 1 and not found.in_folder and len(formats) == 1 and output_dir is None:
         return (Job(next(iter(sources)), {}),)
     stems = {each: _base(each, output_dir, below, whole=False) for each, below in sources.items()}
-    shared = Counter(map(folded, stems.values()))
-    read = identities(each for each in sources if each != STANDARD_INPUT)
+    shared = Counter(map(case_folded, stems.values()))
+    read = file_ids(each for each in sources if each != STANDARD_INPUT)
     jobs: list[Job] = []
     owners: dict[object, str] = {}
     for source, stem in stems.items():
-        keeps = shared[folded(stem)] > 1
+        keeps = shared[case_folded(stem)] > 1
         base = _base(source, output_dir, sources[source], whole=True) if keeps else stem
         targets = {each: base.with_name(f"{base.name}.{each}") for each in formats}
         for target in targets.values():
-            place = folded(target) if sys.platform in ("darwin", "win32") else target
+            place = case_folded(target) if sys.platform in ("darwin", "win32") else target
             if place in owners:
                 raise UsageError(f"{owners[place]} and {source} would both be written to {target}")
-            if (lost := overwritten(target, read)) is not None:
+            if (lost := find_overwritten(target, read)) is not None:
                 whose = "its own transcript" if lost == source else f"that of {source}"
                 raise UsageError(f"{lost} would be overwritten by {whose}")
             owners[place] = source
@@ -62,37 +64,37 @@ def plan(found: Found, formats: Sequence[str], output_dir: Path | None) -> tuple
     return tuple(jobs)
 
 
-def remaining(jobs: Iterable[Job], results: Results, *, skip_existing: bool) -> tuple[Job, ...]:
+def pending_jobs(jobs: Iterable[Job], results: Results, *, skip_existing: bool) -> tuple[Job, ...]:
     """The jobs with the results that are to be written; those that need none are left out.
 
     A result that was edited is kept, which is told; with `skip_existing` every result is, but one
     whose transcription was stopped. A line counts the recordings that have all their results.
     """
-    needed = [needed_of(job, results, skip_existing=skip_existing) for job in jobs]
+    needed = [pending_job(job, results, skip_existing=skip_existing) for job in jobs]
     left = tuple(job for job in needed if job is not None)
     if skip_existing and (count := len(needed) - len(left)):
-        tell(f"skipped {count} recording{'s' * (count > 1)} with results")
+        warn(f"skipped {count} recording{'s' * (count > 1)} with results")
     return left
 
 
-def needed_of(job: Job, results: Results, *, skip_existing: bool) -> Job | None:
+def pending_job(job: Job, results: Results, *, skip_existing: bool) -> Job | None:
     """A job with the results of it that are to be written; None where there are none of these."""
     targets = dict(job.targets)
     for name, path in job.targets.items():
         if skip_existing and results.state(path) not in (State.NOTHING, State.UNFINISHED):
             del targets[name]
         elif results.is_kept(path):
-            tell(kept(path))
+            warn(kept(path))
             del targets[name]
     return Job(job.source, targets) if targets or not job.targets else None
 
 
-def at_home(argument: str) -> str:
+def expand_tilde(argument: str) -> str:
     """A path with ~ replaced, which shells do not do after `--option=`."""
     return str(expanded(argument)) if argument.startswith("~") else argument
 
 
-def folded(path: Path) -> tuple[Path, str]:
+def case_folded(path: Path) -> tuple[Path, str]:
     """The same for all names that are one where case and the form of accents are not told apart."""
     return path.parent, unicodedata.normalize("NFC", path.name).casefold()
 
@@ -112,7 +114,7 @@ def make_folder(folder: Path) -> None:
         folder.mkdir(parents=True, exist_ok=True)
     except OSError as error:
         raise OscineError(f"{folder}: cannot be made: {error.strerror or error}") from error
-    try_folder(folder)
+    check_writable_folder(folder)
 
 
 def is_readable(source: str) -> bool:
@@ -122,12 +124,12 @@ def is_readable(source: str) -> bool:
     try:
         open_source(source)
     except OscineError as error:
-        tell(str(error))
+        warn(str(error))
         return False
     return True
 
 
-def identities(inputs: Iterable[str]) -> dict[tuple[int, int], str]:
+def file_ids(inputs: Iterable[str]) -> dict[tuple[int, int], str]:
     """Those of the inputs that are files, by what a file is known by whatever its path."""
     found = {}
     for each in inputs:
@@ -137,9 +139,9 @@ def identities(inputs: Iterable[str]) -> dict[tuple[int, int], str]:
     return found
 
 
-def overwritten(target: Path, read: Mapping[tuple[int, int], str]) -> str | None:
-    """Which of the inputs, by `identities`, a result would take the place of."""
-    return next((read[each] for each in identities([str(target)]) if each in read), None)
+def find_overwritten(target: Path, read: Mapping[tuple[int, int], str]) -> str | None:
+    """Which of the inputs, by `file_ids`, a result would take the place of."""
+    return next((read[each] for each in file_ids([str(target)]) if each in read), None)
 
 
 def are_writable(targets: Mapping[str, Path], output_dir: Path | None = None) -> bool:
@@ -151,14 +153,14 @@ def are_writable(targets: Mapping[str, Path], output_dir: Path | None = None) ->
         for path in targets.values():
             if output_dir is not None and path.parent != output_dir:
                 make_folder(path.parent)
-            try_file(path)
+            check_writable_file(path)
     except OscineError as error:
-        tell(str(error))
+        warn(str(error))
         return False
     return True
 
 
-def try_file(path: Path) -> None:
+def check_writable_file(path: Path) -> None:
     """OscineError where there can be no such file, as where the name is too long."""
     try:
         os.lstat(path)
@@ -170,10 +172,10 @@ def try_file(path: Path) -> None:
             raise OscineError(f"{path}: cannot write: {problem}") from error
     if not is_special(path):
         place = Path(os.path.realpath(path)) if path.is_symlink() else path
-        try_folder(place.parent)
+        check_writable_folder(place.parent)
 
 
-def try_folder(folder: Path) -> None:
+def check_writable_folder(folder: Path) -> None:
     """Make a file and take it away; OscineError where that fails.
 
     Permissions alone do not tell, on a read-only disk for one.
@@ -197,7 +199,7 @@ def print_table(head: Sequence[str], lines: Sequence[Sequence[str]]) -> None:
     for line in lines:
         table.add_row(*map(printable, line))
     terminal = sys.stdout is not None and sys.stdout.isatty()
-    console = Console(width=None if terminal else WIDEST, markup=False, emoji=False)
+    console = Console(width=None if terminal else MAX_COLUMNS, markup=False, emoji=False)
     with console.capture() as shown:
         console.print(table)
-    emit(shown.get())
+    write_stdout(shown.get())

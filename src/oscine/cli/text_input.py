@@ -11,8 +11,8 @@ from pathlib import Path
 from typing import Any
 
 from oscine.audio.suffixes import SUFFIXES as SOUND
-from oscine.cli.folders import STANDARD_INPUT
-from oscine.cli.outputs import at_home
+from oscine.cli.inputs import STANDARD_INPUT
+from oscine.cli.jobs import expand_tilde
 from oscine.errors import OscineError, UsageError
 from oscine.files import is_device
 from oscine.text.plain import plain_parts, plain_text
@@ -73,7 +73,7 @@ def contents(argument: str, instead_of_folder: str, instead_of_file: str) -> str
 
     Raises UsageError, with what to do instead, for a folder and where there is no such file.
     """
-    argument = at_home(argument)
+    argument = expand_tilde(argument)
     if os.path.isdir(argument):
         raise UsageError(f"{argument} is a folder; name a file in it, or {instead_of_folder}")
     if os.path.exists(argument):

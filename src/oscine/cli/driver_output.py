@@ -18,16 +18,16 @@ from typing import IO
 from oscine.gpu import device
 from oscine.terminal import Guarded
 
-STDERR = 2
-DONE = b"\0done\0"
+STDERR_FD = 2
+END_MARK = b"\0done\0"
 #: A process of its own, since one that has died prints nothing. It keeps what it reads until the
 #: end; only if that came without DONE it writes all of it, each control but a line break as `?`.
-KEEPER = f"""
+BUFFER_PROGRAM = f"""
 import os
 text = b""
-while not text.endswith({DONE!r}) and (part := os.read(0, 65536)):
+while not text.endswith({END_MARK!r}) and (part := os.read(0, 65536)):
     text = (text + part)[-1048576:]
-if not text.endswith({DONE!r}):
+if not text.endswith({END_MARK!r}):
     text = "".join(
         each if each.isprintable() or each == chr(10) else "?"
         for each in text.decode("utf-8", "replace")
@@ -36,18 +36,19 @@ if not text.endswith({DONE!r}):
 """
 
 
-def keep_drivers_quiet() -> None:
-    """Until `let_drivers_speak`, what drivers print in calls of oscine.gpu.device is kept back."""
-    device.surroundings = quiet
+def silence_drivers() -> None:
+    """Hold back the output of drivers in calls of oscine.gpu.device, until
+    `stop_silencing_drivers`."""
+    device.surroundings = captured_stderr
 
 
-def let_drivers_speak() -> None:
+def stop_silencing_drivers() -> None:
     """As a library has it, which leaves the descriptors of its process alone."""
     device.surroundings = nullcontext
 
 
 @contextmanager
-def quiet() -> Iterator[None]:
+def captured_stderr() -> Iterator[None]:
     """Lead descriptor 2 to the keeper; messages of our own still go where it led before.
 
     Where that cannot be done, as without a descriptor 2, on Windows, or in a program that is frozen
@@ -55,25 +56,25 @@ def quiet() -> Iterator[None]:
     """
     with ExitStack() as stack:
         device.surroundings = nullcontext  # calls inside are surrounded already
-        stack.callback(keep_drivers_quiet)
+        stack.callback(silence_drivers)
         if os.name == "posix" and sys.executable and not getattr(sys, "frozen", False):
             try:
-                before = os.dup(STDERR)
+                before = os.dup(STDERR_FD)
             except OSError:
                 before = None
             if before is not None:
                 stack.callback(os.close, before)
-                keep_messages(before, stack)
-                if (keeper := start_keeper(before)) is not None:
-                    stack.enter_context(led_to(keeper, before))
+                bypass_own_messages(before, stack)
+                if (keeper := start_buffer(before)) is not None:
+                    stack.enter_context(redirected_to(keeper, before))
         yield
 
 
-def start_keeper(before: int) -> subprocess.Popen[bytes] | None:
+def start_buffer(before: int) -> subprocess.Popen[bytes] | None:
     """The keeper, whose stderr is `before`; None where no process can be started."""
     try:
         return subprocess.Popen(
-            [sys.executable, "-I", "-S", "-c", KEEPER],
+            [sys.executable, "-I", "-S", "-c", BUFFER_PROGRAM],
             stdin=subprocess.PIPE,
             stdout=subprocess.DEVNULL,
             stderr=before,
@@ -84,26 +85,26 @@ def start_keeper(before: int) -> subprocess.Popen[bytes] | None:
 
 
 @contextmanager
-def led_to(keeper: subprocess.Popen[bytes], before: int) -> Iterator[None]:
+def redirected_to(keeper: subprocess.Popen[bytes], before: int) -> Iterator[None]:
     """Descriptor 2 is the keeper's input, and then what it was."""
     pipe: IO[bytes] | None = keeper.stdin
     assert pipe is not None
     with keeper:  # which waits for its end
         with pipe:
-            os.dup2(pipe.fileno(), STDERR)
+            os.dup2(pipe.fileno(), STDERR_FD)
         try:
             yield
         finally:
             with suppress(OSError):  # the keeper has been ended by others
-                os.write(STDERR, DONE)
-            os.dup2(before, STDERR)
+                os.write(STDERR_FD, END_MARK)
+            os.dup2(before, STDERR_FD)
 
 
-def keep_messages(before: int, stack: ExitStack) -> None:
+def bypass_own_messages(before: int, stack: ExitStack) -> None:
     """Where Python's stderr is descriptor 2, it writes to `before` meanwhile."""
     stream = sys.stderr
     try:
-        if not isinstance(stream, Guarded) or stream.fileno() != STDERR:
+        if not isinstance(stream, Guarded) or stream.fileno() != STDERR_FD:
             return
     except (OSError, ValueError):  # it has no descriptor, as in tests
         return

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from oscine.audio.suffixes import SUFFIXES
-from oscine.cli.console import tell
+from oscine.cli.console import warn
 from oscine.errors import UsageError
 from oscine.formats import FORMATS
 
@@ -16,7 +16,7 @@ STANDARD_INPUT = "-"
 
 
 @dataclass(slots=True)
-class Found:
+class InputFiles:
     """Recordings by path, each with the folder that its results go to below an output folder.
 
     `other_files` and `other_folders` count what was left out, `in_folder` says whether a folder was
@@ -39,7 +39,9 @@ class Found:
         )
 
 
-def find(inputs: Sequence[str], *, recursive: bool = False, output: Path | None = None) -> Found:
+def find_recordings(
+    inputs: Sequence[str], *, recursive: bool = False, output: Path | None = None
+) -> InputFiles:
     """The recordings of some inputs; a line for each folder tells how much of it is none.
 
     Raises UsageError for an empty name, which Path takes for this folder, for a folder without
@@ -47,19 +49,19 @@ def find(inputs: Sequence[str], *, recursive: bool = False, output: Path | None 
     """
     if "" in inputs:
         raise UsageError("the name of a recording is empty")
-    everything = Found()
+    everything = InputFiles()
     for each in inputs:
         # os.path, because Path.is_dir raises for a name that is too long
         if each == STANDARD_INPUT or not os.path.isdir(each):
             everything.recordings.setdefault(each, Path())
             continue
-        found = inside(each, recursive=recursive, output=output)
+        found = list_recordings(each, recursive=recursive, output=output)
         left = found.left_out()
         if not found.recordings:
             but = f", but {left}" if left else ""
             raise UsageError(f"{each}: no recordings in this folder{but}")
         if left:
-            tell(f"{each}: left out: {left}; a file that is named is tried")
+            warn(f"{each}: left out: {left}; a file that is named is tried")
         everything.recordings = found.recordings | everything.recordings
         everything.in_folder = True
         everything.complete &= found.complete
@@ -68,14 +70,14 @@ def find(inputs: Sequence[str], *, recursive: bool = False, output: Path | None 
     return everything
 
 
-def inside(folder: str, *, recursive: bool, output: Path | None) -> Found:
+def list_recordings(folder: str, *, recursive: bool, output: Path | None) -> InputFiles:
     """Recordings of a folder, by name; `recursive`: also of the folders in it.
 
     Hidden names are passed over: they are thumbnails, bins, and what macOS keeps about a recording
     under the recording's own suffix (._talk.wav). So is the `output` folder. Links to folders are
     left out, as they may lead in a circle. A folder further in that cannot be listed is told.
     """
-    found = Found(in_folder=True)
+    found = InputFiles(in_folder=True)
     waiting = [Path()]
     while waiting:
         below = waiting.pop(0)
@@ -85,7 +87,7 @@ def inside(folder: str, *, recursive: bool, output: Path | None) -> Found:
             problem = f"{Path(folder) / below}: cannot be listed: {error.strerror or error}"
             if not below.parts:
                 raise UsageError(problem) from error
-            tell(problem)
+            warn(problem)
             found.complete = False
             continue
         paths = [Path(folder) / below / name for name in names if not name.startswith(".")]
@@ -97,7 +99,7 @@ def inside(folder: str, *, recursive: bool, output: Path | None) -> Found:
     return found
 
 
-def _take_files(files: Sequence[Path], below: Path, found: Found) -> None:
+def _take_files(files: Sequence[Path], below: Path, found: InputFiles) -> None:
     """Add the recordings among the files of one folder; results of them are not counted."""
     taken = [path for path in files if path.suffix.lower() in SUFFIXES and os.path.isfile(path)]
     written = {f"{name}.{each}" for path in taken for name in (path.name, path.stem)
