@@ -206,7 +206,7 @@ def gather_rows(b: Bench) -> None:
     np.testing.assert_array_equal(last, x[[2, 5]])
 
 
-def attend_self(b: Bench) -> None:
+def plain_attention(b: Bench) -> None:
     (keys, keys_), (values, values_) = b.noise(2, 4, 8), b.noise(2, 4, 8)
     for length, position in ((1, FAR), (1, 4), (3, FAR), (3, 2)):
         _, qkv = b.noise(2 * length, 24)
@@ -214,7 +214,7 @@ def attend_self(b: Bench) -> None:
             b.state(length=length, position=position), b.up(np.zeros((2, 4), np.uint32))
         )
         cache = ops.Cache(keys_, values_)
-        b.run(lambda: b.gpu.attend_self(qkv, cache, state, 2), (2 * length, 8))  # noqa: B023
+        b.run(lambda: b.gpu.causal_attention(qkv, cache, state, 2), (2 * length, 8))  # noqa: B023
         untouched = slice(0, min(position, 4))
         np.testing.assert_array_equal(b.gpu.read(keys_)[:, untouched], keys[:, untouched])
         np.testing.assert_array_equal(b.gpu.read(values_)[:, untouched], values[:, untouched])
@@ -267,14 +267,14 @@ def utterances(b: Bench, **fields: Any) -> ops.Utterances:
     )
 
 
-def attend_rotary(b: Bench) -> None:
+def rope_attention(b: Bench) -> None:
     (keys, keys_), (values, values_) = b.noise(2, 4, 8), b.noise(2, 4, 8)
     (_, cosines), (_, sines) = b.noise(4, 4), b.noise(4, 4)
     for length, position, slot in ((1, FAR, 0), (3, FAR, 1), (1, 0, FAR), (3, 0, 2)):
         _, qkv = b.noise(2 * length, 24)
         told = utterances(b, position=position, length=length, slot=slot)
         rotary, cache = ops.Rotary(cosines, sines), ops.Cache(keys_, values_)
-        b.run(lambda: b.gpu.attend_rotary(qkv, cache, rotary, told, 1), (2 * length, 8))  # noqa: B023
+        b.run(lambda: b.gpu.causal_attention(qkv, cache, told, 1, rope=rotary), (2 * length, 8))  # noqa: B023
         np.testing.assert_array_equal(b.gpu.read(keys_), keys)
         np.testing.assert_array_equal(b.gpu.read(values_), values)
 
@@ -347,8 +347,8 @@ def transduce(b: Bench) -> None:
 @pytest.mark.parametrize(
     "bounded",
     [
-        embed, gather_rows, attend_self, cross_weights, penalise, probability, pick,
-        attend_rotary, utterances_in_slots_that_are_not_there,
+        embed, gather_rows, plain_attention, cross_weights, penalise, probability, pick,
+        rope_attention, utterances_in_slots_that_are_not_there,
         voices_in_slots_that_are_not_there, codebook_lookup, transduce,
     ],
 )  # fmt: skip

@@ -228,7 +228,7 @@ def test_a_plan_whose_lines_are_all_done_changes_nothing_of_theirs(gpu: Gpu) -> 
     def trace() -> None:
         x = gpu.embed(table, positions, state)
         qkv = gpu.linear(x, ops.Linear(packed, None), norm=norm)
-        x = gpu.linear(gpu.attend_self(qkv, cache, state, 2), linear, add=x)
+        x = gpu.linear(gpu.causal_attention(qkv, cache, state, 2), linear, add=x)
         x = gpu.linear(gpu.attend_cross(x, kv, state, 2), linear, add=x)
         gpu.pick(gpu.linear(x, ops.Linear(table, None)), masks, rules, state)
 
@@ -305,7 +305,7 @@ def cross_of_odd_heads(gpu: Gpu) -> None:
 def self_of_odd_heads(gpu: Gpu) -> None:
     cache = ops.Cache(gpu.zeros((1, 8, 12)), gpu.zeros((1, 8, 12)))
     state = ops.State(gpu.zeros((1,), ops.STATE), gpu.zeros((1, 8), np.uint32))
-    gpu.attend_self(gpu.zeros((1, 36)), cache, state, 2)
+    gpu.causal_attention(gpu.zeros((1, 36)), cache, state, 2)
 
 
 def a_head_too_wide(gpu: Gpu) -> None:

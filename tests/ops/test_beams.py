@@ -128,7 +128,8 @@ def search(
     ]
     own, logits = backend.zeros((slots, ROOM), np.uint32), backend.zeros((lines, VOCABULARY))
     given, masks = backend.zeros((slots,), ops.RULES), backend.zeros((2, VOCABULARY), np.uint32)
-    state, pool = ops.State(held[0], held[1], own), ops.Pool(held[2], held[3])
+    state = ops.State(held[0], held[1], cache_indirection=own)
+    pool = ops.Pool(held[2], held[3])
     rows, asked_rules = np.zeros(lines, ops.STATE), np.zeros(slots, ops.RULES)
     rows["length"], rows["limit"], rows["after_pair"] = PROMPT, LIMIT, 1
     rows["slot"] = seats = np.random.default_rng(lines).permutation(slots)[:lines]
@@ -242,7 +243,7 @@ def ready(backend: Any, width: int, **fields: Any) -> tuple[ops.State, ops.Pool]
     state = ops.State(
         backend.zeros((width,), ops.STATE),
         backend.zeros((width, ROOM), np.uint32),
-        backend.zeros((width, ROOM), np.uint32),
+        cache_indirection=backend.zeros((width, ROOM), np.uint32),
     )
     rows = np.zeros(width, ops.STATE)
     rows["length"], rows["count"], rows["limit"], rows["position"] = 1, 1, 9, 4

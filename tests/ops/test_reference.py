@@ -208,7 +208,7 @@ def test_cross_weights() -> None:
     assert not y[:, :2, 7:].any() and not y[:, 2:].any()
 
 
-def test_attend_self_appends_then_looks_back() -> None:
+def test_causal_attention_appends_then_looks_back() -> None:
     """One token after five, two of a padded prompt of three, a line that is done: of four slots."""
     rows = np.zeros(3, ops.STATE)
     rows["position"], rows["length"], rows["done"] = (5, 0, 2), (1, 2, 3), (0, 0, 1)
@@ -217,7 +217,7 @@ def test_attend_self_appends_then_looks_back() -> None:
     before = ops.Cache(noise(18, 4, 10, 12), noise(19, 4, 10, 12))
     cache = ops.Cache(before.keys.copy(), before.values.copy())
     state = ops.State(rows, np.zeros((4, 10), np.uint32))
-    y = OPS.attend_self(qkv, cache, state, 2)
+    y = OPS.causal_attention(qkv, cache, state, 2)
     keys, values = before.keys.copy(), before.values.copy()
     for line, start, count in ((0, 5, 1), (1, 0, 2)):
         for at in range(count):
@@ -232,14 +232,15 @@ def test_attend_self_appends_then_looks_back() -> None:
     assert np.array_equal(cache.values, values)
 
 
-def test_attend_self_looks_where_beams_keep_their_past() -> None:
+def test_causal_attention_looks_where_beams_keep_their_past() -> None:
     """Two beams that were one until position 3: both read its line, and append to their own."""
     rows = np.zeros(2, ops.STATE)
     rows["position"], rows["length"], rows["slot"] = 4, 1, (0, 1)
     qkv = noise(33, 2, 36)
     cache = ops.Cache(noise(34, 2, 14, 12), noise(35, 2, 14, 12))  # of which 10 are positions
     origins = np.uint32([[1] * 3 + [0] * 7, [1] * 10])
-    y = OPS.attend_self(qkv, cache, ops.State(rows, np.zeros((2, 10), np.uint32), origins), 2)
+    state = ops.State(rows, np.zeros((2, 10), np.uint32), cache_indirection=origins)
+    y = OPS.causal_attention(qkv, cache, state, 2)
     for line in range(2):
         q, k, v = np.split(qkv[line], 3)
         assert np.array_equal(cache.keys[line, 4], k) and np.array_equal(cache.values[line, 4], v)

@@ -130,7 +130,7 @@ def test_attention_writes_its_own_slots_alone(backend: Any, length: int) -> None
     state = ops.State(put(backend, rows), put(backend, np.zeros((6, 9), np.uint32)))
     qkv = rng.normal(0, 1, (3 * length, 24)).astype(np.float32)
     given, out = put(backend, qkv), backend.zeros((3 * length, 8))
-    backend.record(lambda: backend.keep(backend.attend_self(given, held, state, 2), out)).run()
+    backend.record(lambda: backend.keep(backend.causal_attention(given, held, state, 2), out)).run()
     expected = cache.copy()
     for line, slot in ((0, 4), (2, 0)):
         new = qkv[line * length : (line + 1) * length]
@@ -158,7 +158,7 @@ def test_beams_leave_the_slots_and_pools_of_others(backend: Any) -> None:
     tokens, origins, pool, texts = (put(backend, array) for array in slots)
     logits = rng.normal(0, 1, (4, VOCABULARY)).astype(np.float32)
     logits[0, END] = 30  # the first beam ends for certain
-    state = ops.State(put(backend, rows), tokens, origins)
+    state = ops.State(put(backend, rows), tokens, cache_indirection=origins)
     given, suppressed, scores = put(backend, rules), put(backend, masks()), put(backend, logits)
     ended = ops.Pool(pool, texts)
     backend.record(

@@ -94,8 +94,8 @@ def test_attention_equals_a_plain_one_however_it_is_fed(
         line = utterances(position=start, length=count)
         padded = np.concatenate([qkv[start : start + count], np.full((2, qkv.shape[1]), np.nan)])
         padded = padded[:count] if window else padded.astype(np.float32)
-        y = Reference().attend_rotary(
-            padded, cache, angles(40), line, H, norms=norms, window=window
+        y = Reference().causal_attention(
+            padded, cache, line, H, rope=angles(40), norms=norms, window=window
         )
         found.append(y[:count])
         start += count
@@ -111,7 +111,7 @@ def test_within_a_frame_rows_stand_at_their_codes() -> None:
     for group, rows in ((1, [0, 1]), (2, [2]), (3, [3]), (4, [4])):
         both = utterances(2, position=1000, length=3, group=group, done=[0, ops.STOP_END])
         x = np.concatenate([qkv[rows], qkv[rows]])
-        y = Reference().attend_rotary(x, cache, angles(5), both, H, inner=True)
+        y = Reference().causal_attention(x, cache, both, H, rope=angles(5), within_frame=True)
         found.append(y[: len(rows)])
     assert np.abs(np.concatenate(found) - plain_attention(qkv, None, None)).max() < 1e-5
     assert not cache.keys[1].any()
@@ -356,7 +356,7 @@ def test_what_kernels_do_not_take_is_said(gpu: Gpu) -> None:
 
     def attend(width: int) -> None:
         cache = ops.Cache(gpu.zeros((1, 4, width)), gpu.zeros((1, 4, width)))
-        gpu.attend_rotary(gpu.zeros((1, 3 * width)), cache, rotary, state, 1)
+        gpu.causal_attention(gpu.zeros((1, 3 * width)), cache, state, 1, rope=rotary)
 
     for width, word in ((6, "head width 6"), (516, "above 512")):
         with pytest.raises(DeviceError, match=word):

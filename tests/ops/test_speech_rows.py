@@ -65,8 +65,8 @@ class Bench:
 
         def frame() -> None:
             x = backend.frame_input(self.total, tables[-1], text, self.state)
-            y = backend.attend_rotary(
-                backend.linear(x, qkv), self.cache, rotary, self.state, 2, norms=norms
+            y = backend.causal_attention(
+                backend.linear(x, qkv), self.cache, self.state, 2, rope=rotary, norms=norms
             )
             for group in range(GROUPS):
                 backend.sample(backend.linear(y, head), rules[min(group, 1)], self.state)

@@ -42,6 +42,7 @@ from oscine.ops.state import UTTERANCE as UTTERANCE
 from oscine.ops.state import Boost as Boost
 from oscine.ops.state import Memory as Memory
 from oscine.ops.state import Pool as Pool
+from oscine.ops.state import SequenceState as SequenceState
 from oscine.ops.state import State as State
 from oscine.ops.state import Track as Track
 from oscine.ops.state import Utterances as Utterances

@@ -7,7 +7,7 @@ which one is the row's. So a batch changes by copying rows, and no cache moves.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
@@ -143,17 +143,24 @@ RULES_HEAD = 2  # words of a transducer's rules before its durations: V, most_sy
 
 
 @dataclass(frozen=True, slots=True)
-class State:
-    """What a decoding pass knows of itself: rows [B] of STATE, and the tokens picked [N, C].
+class SequenceState:
+    """The state that ops of any family read: rows [B], which begin with HEADER.
 
-    `origins` [N, C]: which slot of the cache holds the key and value of each position. Beams that
-    share a beginning share its cache, and to reorder them moves no key; None: each slot its own.
-    Running rows have different slots, in any order; of B and N either may be the larger.
+    cache_indirection [N, C] uint32: the slot of the cache that holds the key and value of each
+    position. Beams with a common beginning share its cache, and reordering them moves no key. None:
+    every slot holds its own. Running rows have different slots, in any order; of B and N either may
+    be the larger.
     """
 
     rows: Tensor
+    cache_indirection: Tensor | None = field(default=None, kw_only=True)
+
+
+@dataclass(frozen=True, slots=True)
+class State(SequenceState):
+    """The state of a text decoder: rows [B] of STATE, and the tokens picked [N, C]."""
+
     tokens: Tensor
-    origins: Tensor | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -165,20 +172,18 @@ class Pool:
 
 
 @dataclass(frozen=True, slots=True)
-class Utterances:
+class Utterances(SequenceState):
     """Rows [B] of UTTERANCE; codes [S, F, G] uint32; seen [S, V] uint32: 1 for the first codes
     (codebook 0) that this utterance has had, which the repetition penalty is for."""
 
-    rows: Tensor
     codes: Tensor
     seen: Tensor
 
 
 @dataclass(frozen=True, slots=True)
-class Track:
+class Track(SequenceState):
     """State rows [B] of TRACK, and what the sequences decided, [S, room] of DECISION."""
 
-    rows: Tensor
     decisions: Tensor
 
 

@@ -126,9 +126,9 @@ def decoder_block(
     ops: Ops, x: Tensor, w: Block, config: CodecDecoderConfig, past: Past, cache: Cache
 ) -> Tensor:
     """x [B·T, d] -> [B·T, d]; a row sees `window` positions, itself among them."""
-    attended = ops.attend_rotary(
-        ops.linear(x, w.qkv, norm=w.norm), cache, past.rotary, past.place, config.stack.heads,
-        window=config.window,
+    attended = ops.causal_attention(
+        ops.linear(x, w.qkv, norm=w.norm), cache, past.place, config.stack.heads,
+        rope=past.rotary, window=config.window,
     )  # fmt: skip
     x = ops.linear(attended, w.out, add=x)
     return ops.linear(ops.gated_linear(x, w.gate_up, norm=w.mlp_norm), w.down, add=x)
@@ -204,7 +204,7 @@ def encoder_block(
 ) -> Tensor:
     """x [T, d] -> [T, d]; a row sees all before it."""
     qkv = ops.linear(x, w.qkv, norm=w.norm)
-    attended = ops.attend_rotary(qkv, cache, past.rotary, past.place, heads)
+    attended = ops.causal_attention(qkv, cache, past.place, heads, rope=past.rotary)
     x = ops.linear(attended, w.out, add=x)
     y = ops.linear(x, w.expand, norm=w.mlp_norm, activation="gelu")
     return ops.linear(y, w.shrink, add=x)

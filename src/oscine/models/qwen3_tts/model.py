@@ -46,15 +46,15 @@ def block(
     rotary: Rotary,
     utterances: Utterances,
     *,
-    inner: bool = False,
+    within_frame: bool = False,
 ) -> Tensor:
-    """A layer, five dispatches: x [B·L, width] -> [B·L, width]. inner as in attend_rotary."""
+    """A layer, five dispatches: x [B·L, width] -> [B·L, width]. within_frame: of the predictor."""
     norms = None
     if w.q_norm is not None and w.k_norm is not None:
         norms = HeadNorms(w.q_norm, w.k_norm, stack.eps)
     qkv = ops.linear(x, w.qkv, norm=w.norm)
-    attended = ops.attend_rotary(
-        qkv, cache, rotary, utterances, stack.heads, norms=norms, inner=inner
+    attended = ops.causal_attention(
+        qkv, cache, utterances, stack.heads, rope=rotary, norms=norms, within_frame=within_frame
     )
     x = ops.linear(attended, w.out, add=x)
     gated = ops.gated_linear(x, w.gate_up, norm=w.mlp_norm)
@@ -97,7 +97,7 @@ def predict(ops: Ops, networks: Networks, buffers: Buffers, hidden: Tensor) -> N
                 cache,
                 buffers.predictor_rotary,
                 buffers.utterances,
-                inner=True,
+                within_frame=True,
             )
         ops.probe(f"predictor.rows{group}", x)  # before the norm
         logits = ops.linear(x, head, norm=w.norm)

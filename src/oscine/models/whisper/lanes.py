@@ -110,7 +110,8 @@ class TextLane:
         """The first rows of a tensor of state; `shared`: a group's rows have a prompt in common."""
         memory = self.memory
         origins = memory.origins if shared and self.width > 1 else None
-        return ops.State(memory.backend.view(rows, (count,)), memory.tokens, origins)
+        view = memory.backend.view(rows, (count,))
+        return ops.State(view, memory.tokens, cache_indirection=origins)
 
     def hidden(self, state: ops.State, prompt: ops.Tensor | None = None) -> ops.Tensor:
         """One pass through the decoder's blocks."""

@@ -79,7 +79,7 @@ def decoder_block(
 ) -> Tensor:
     """x [R, d] -> [R, d]; appends to the cache."""
     qkv = ops.linear(x, w.qkv, norm=w.attention_norm)
-    x = ops.linear(ops.attend_self(qkv, cache, state, heads), w.out, add=x)
+    x = ops.linear(ops.causal_attention(qkv, cache, state, heads), w.out, add=x)
     q = ops.linear(x, w.cross_q, norm=w.cross_norm)
     if kept is not None:
         ops.keep(ops.cross_weights(q, kv, state, heads, kept.heads), kept.slot)

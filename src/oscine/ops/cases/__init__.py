@@ -64,7 +64,7 @@ def state_rows(
     return rows
 
 
-def origins(rng: np.random.Generator, rows: Array, beams: int, shape: tuple[int, int]) -> Array:
+def indirection(rng: np.random.Generator, rows: Array, beams: int, shape: tuple[int, int]) -> Array:
     """Slots [N, C] in which groups of `beams` lines keep what came before: any of their own."""
     made = np.repeat(np.arange(shape[0], dtype=np.uint32)[:, None], shape[1], 1)
     for b, row in enumerate(rows):

@@ -12,9 +12,9 @@ from oscine.ops.cases import (
     Case,
     Values,
     frames_of,
+    indirection,
     noise,
     of_windows,
-    origins,
     speaking,
     state_rows,
     utterances,
@@ -103,15 +103,15 @@ def self_case(
     """The decoder's attention to itself; appends to caches that hold noise.
 
     spare: room of a cache's slot beyond the positions. beams: lines of a group, whose keys are in
-    each other's slots; 0: no origins. slots: of the cache, where lines that are done are among the
-    others; 0: a slot a line, and none is done.
+    each other's slots; 0: no cache_indirection. slots: of the cache, where some lines are done;
+    0: a slot a line, and none is done.
     """
     shape = (slots or lines, room + spare, heads * width)
 
     def call(backend: Any, x: Values, w: Values) -> Any:
         cache = ops.Cache(x["keys"], x["values"])
-        state = ops.State(x["rows"], x["tokens"], x.get("origins"))
-        y = backend.attend_self(x["qkv"], cache, state, heads)
+        state = ops.State(x["rows"], x["tokens"], cache_indirection=x.get("indirection"))
+        y = backend.causal_attention(x["qkv"], cache, state, heads)
         return y if slots else backend.gather_rows(y, state, sot=True)
 
     def values(rng: np.random.Generator) -> Values:
@@ -130,10 +130,10 @@ def self_case(
         }
         if beams:
             rows["position"] = np.repeat(rows["position"][::beams], beams)  # beams keep step
-            made["origins"] = origins(rng, rows, beams, (shape[0], room))
+            made["indirection"] = indirection(rng, rows, beams, (shape[0], room))
         return made
 
-    name = f"attend_self {lines} lines of {length}, {room} keys, {heads}x{width}"
+    name = f"causal_attention {lines} lines of {length}, {room} keys, {heads}x{width}"
     name += f", {spare} spare" * (spare > 0) + f", beams of {beams}" * (beams > 0)
     name += f", {slots} slots" * (slots > 0)
     return Case(name, values, call, lines="rows" * (slots > 0))
@@ -173,10 +173,10 @@ def rotary_case(
         }
 
     def call(backend: Any, x: Values, w: Values) -> Any:
-        cache, rotary = ops.Cache(x["keys"], x["values"]), ops.Rotary(w["cos"], w["sin"])
-        y = backend.attend_rotary(
-            x["qkv"], cache, rotary, speaking(x), heads[0], norms=w["norms"], window=window,
-            inner=inner,
+        cache, rope = ops.Cache(x["keys"], x["values"]), ops.Rotary(w["cos"], w["sin"])
+        y = backend.causal_attention(
+            x["qkv"], cache, speaking(x), heads[0], rope=rope, norms=w["norms"], window=window,
+            within_frame=inner,
         )  # fmt: skip
         return backend.gather_rows(y, speaking(x)) if ragged else y
 
@@ -189,7 +189,8 @@ def rotary_case(
         }
 
     name = (
-        f"attend_rotary {lines} lines of {length} rows, {heads[0]} heads on {heads[1]} of {width}"
+        f"causal_attention with rope {lines} lines of {length} rows, "
+        f"{heads[0]} heads on {heads[1]} of {width}"
     )
     name += f", {room} places" + ", inner" * inner
     name += f", window {window}" * (window is not None) + ", ragged" * ragged

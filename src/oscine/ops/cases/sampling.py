@@ -13,8 +13,8 @@ from oscine.ops.cases import (
     Array,
     Case,
     Values,
+    indirection,
     noise,
-    origins,
     speaking,
     state_rows,
     utterances,
@@ -213,7 +213,7 @@ def beams_case(
         return {
             "rows": rows,
             "tokens": rng.integers(0, 99, (slots, room)).astype(np.uint32),
-            "origins": origins(rng, rows, width, (slots, room)),
+            "indirection": indirection(rng, rows, width, (slots, room)),
             "pool": pool,
             "ended": rng.integers(0, 99, (slots, places, room)).astype(np.uint32),
             "rules": rules,
@@ -228,7 +228,7 @@ def beams_case(
                 return x
 
     def call(backend: Any, x: Values, w: Values) -> None:
-        state = ops.State(x["rows"], x["tokens"], x["origins"])
+        state = ops.State(x["rows"], x["tokens"], cache_indirection=x["indirection"])
         pool = ops.Pool(x["pool"], x["ended"])
         share = width if first else 1
         backend.pick_beams(x["logits"], x["masks"], x["rules"], state, pool, width, share)
@@ -240,7 +240,7 @@ def beams_case(
 
 def clear(x: Values, width: int) -> bool:
     """Whether no two offers in a group are so near that rounding orders them; equal ones may be."""
-    state = ops.State(x["rows"], x["tokens"], x["origins"])
+    state = ops.State(x["rows"], x["tokens"], cache_indirection=x["indirection"])
     for first in range(0, len(x["rows"]), width):
         running = [b for b in range(first, first + width) if not x["rows"][b]["done"]]
         offers = [

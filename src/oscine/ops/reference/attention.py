@@ -14,14 +14,15 @@ import numpy as np
 from numpy.typing import NDArray
 
 from oscine.ops.facts import op
-from oscine.ops.reference.blocks import blocks, spans, valid, window, windows_of
-from oscine.ops.state import State, Utterances
+from oscine.ops.reference.blocks import blocks, cut, spans, valid, window, windows_of
+from oscine.ops.state import SequenceState, State
 from oscine.ops.types import Cache, HeadNorms, Lengths, Rotary, Tensor
 from oscine.threads import each
 
 Array = NDArray[Any]
 
 SCORE_BYTES = 1 << 19  # of a block of scores: stays in a second-level cache
+KEY_BYTES = 1 << 20  # of keys that a piece of work reads for its rows: less is not worth a thread
 FEWEST_QUERIES = 32  # of a block of scores, where keys are very many
 
 
@@ -66,36 +67,62 @@ def turn(x: Array, rotary: Rotary, positions: Array) -> Array:
     return np.concatenate([low * cos - high * sin, high * cos + low * sin], axis=-1)
 
 
+def cached(
+    cache: Cache, indirection: Array | None, slot: int, first: int, stop: int
+) -> tuple[Array, Array]:
+    """Keys and values of positions first to stop - 1 as the slot sees them, [C, K·W] each."""
+    capacity = cache.keys.shape[1]
+    where: Any = (slot, slice(first, stop))
+    if indirection is not None:
+        where = indirection[slot, first:stop], np.arange(first, stop)
+    elif first > 0:
+        where = slot, np.arange(first, stop) % capacity
+    return cache.keys[where], cache.values[where]
+
+
 def attend_rows(
     q: Array, keys: Array, values: Array, first: int, window: int | None, y: Array
 ) -> None:
     """Causal attention of rows q [R, H, W], scaled, over the last of C keys [C, K, W] into y.
 
-    The first row sees keys 0 to `first`, each row after it one key more; window: so many at most.
+    The first row sees keys 0 to `first`, each row after it one key more; window: the most keys that
+    a row sees.
     """
     rows, heads, width = q.shape
     group = heads // keys.shape[1]
     step = max(1, SCORE_BYTES // (4 * group * len(keys)))
+    key_heads = max(1, KEY_BYTES // (4 * width * len(keys) * rows))  # in a piece
 
-    def piece(block: tuple[int, int]) -> None:
+    def piece(block: tuple[slice, int]) -> None:
         head, start = block
         stop = min(start + step, rows)
         low = 0 if window is None else max(0, first + start - window + 1)
         high = first + stop  # keys that none of these rows sees are left out
-        mine = slice(head * group, head * group + group)
-        queries = q[start:stop, mine].reshape(-1, width)
-        scores = (queries @ keys[low:high, head].T).reshape(stop - start, group, high - low)
-        places, own = np.arange(low, high), first + np.arange(start, stop)[:, None]
-        hidden = places > own
-        if window is not None:
-            hidden |= places <= own - window
-        scores.swapaxes(1, 2)[hidden] = -np.inf
+        mine = slice(head.start * group, head.stop * group)
+        queries = split_groups(q[start:stop, mine], group)
+        scores = queries @ keys[low:high, head].transpose(1, 2, 0)
+        if stop - start > 1:
+            positions, own = np.arange(low, high), first + np.arange(start, stop)[:, None]
+            hidden = positions > own
+            if window is not None:
+                hidden |= positions <= own - window
+            by_row = scores.reshape(-1, stop - start, group, high - low)
+            np.copyto(by_row, -np.inf, where=hidden[:, None])
         scores -= scores.max(-1, keepdims=True)
         np.exp(scores, out=scores)
-        sums = scores.reshape(-1, high - low) @ values[low:high, head]
-        y[start:stop, mine] = sums.reshape(-1, group, width) / scores.sum(-1, keepdims=True)
+        sums = scores @ values[low:high, head].swapaxes(0, 1)
+        sums /= scores.sum(-1, keepdims=True)
+        shape = -1, stop - start, group, width
+        y[start:stop, mine] = sums.reshape(shape).swapaxes(0, 1).reshape(stop - start, -1, width)
 
-    each(piece, product(range(keys.shape[1]), range(0, rows, step)))
+    each(piece, product(cut(keys.shape[1], key_heads), range(0, rows, step)))
+
+
+def split_groups(q: Array, group: int) -> Array:
+    """[R, K·G, W] -> [K, R·G, W]: the queries of each key head together."""
+    rows, heads, width = q.shape
+    by_key = q.reshape(rows, heads // group, group, width).swapaxes(0, 1)
+    return by_key.reshape(heads // group, rows * group, width)
 
 
 def sinusoids(places: NDArray[Any], width: int) -> NDArray[np.float32]:
@@ -136,34 +163,59 @@ class AttentionOps(Protocol):
         return y
 
     @op(writes=("cache",), masked="state")
-    def attend_self(self, qkv: Tensor, cache: Cache, state: State, heads: int) -> Tensor:
-        """Append k‖v of each row to its cache, then attend causally: [B·L, 3D] -> [B·L, D].
+    def causal_attention(
+        self,
+        qkv: Tensor,
+        cache: Cache,
+        state: SequenceState,
+        heads: int,
+        *,
+        rope: Rotary | None = None,
+        norms: HeadNorms | None = None,
+        window: int | None = None,
+        within_frame: bool = False,
+    ) -> Tensor:
+        """Append each row's k and v to its cache, then attend causally with scale 1/√W.
 
-        The cache of line b is that of state.slot[b]; its row l has position state.position[b] + l.
-        Rows at or past state.length are void.
+        qkv [B·L, (H + 2K)·W] -> [B·L, H·W]; cache [S, P, K·W], float32 or float16, which rounds k
+        and v; head h reads key head h // (H/K). norms normalise q and k per head, then rope rotates
+        them by their positions. Row l of sequence b is at position[b] + l; results of rows at or
+        past length[b] are undefined. within_frame: the row's place in its frame counts instead; the
+        last row is at group[b] of a talker's state, the one before it at group[b] - 1, and all rows
+        count. The key of position p is stored at p mod P of the slot of b. window: position i sees
+        j only where i - j < window; P is then at least window + L - 1, and positions may exceed P.
+
+        On a GPU, DeviceError: without rope for norms, a window, key heads that are shared or a
+        float16 cache; with rope for a cache_indirection.
         """
-        lines, width = len(state.rows), qkv.shape[1] // 3
-        rows = qkv.reshape(lines, -1, 3 * width)
-        y = np.zeros((lines, rows.shape[1], width), np.float32)
-        scale = np.float32((width // heads) ** -0.5)
-        for b, line in enumerate(state.rows):
-            start, count, slot = (int(line[name]) for name in ("position", "length", "slot"))
-            if line["done"] or count == 0:
+        batch, (_, capacity, key_width) = len(state.rows), cache.keys.shape
+        width = (qkv.shape[1] - 2 * key_width) // heads
+        key_heads = key_width // width
+        rows = qkv.reshape(batch, -1, heads + 2 * key_heads, width)
+        y = np.zeros((batch, rows.shape[1], heads, width), np.float32)
+        for b, row in enumerate(state.rows):
+            slot, start, count = (int(row[name]) for name in ("slot", "position", "length"))
+            if within_frame:
+                count = rows.shape[1]
+                start = int(row["group"]) + 1 - count
+            if row["done"] or count == 0:
                 continue
-            end = start + count
-            cache.keys[slot, start:end] = rows[b, :count, width : 2 * width]
-            cache.values[slot, start:end] = rows[b, :count, 2 * width :]
-            q = split_heads(rows[b, :count, :width] * scale, heads)
-            keys, stored = cache.keys[slot, :end], cache.values[slot, :end]
-            if state.origins is not None:
-                origins, places = state.origins[slot, :end], np.arange(end)
-                keys, stored = cache.keys[origins, places], cache.values[origins, places]
-            scores = q @ split_heads(keys, heads).swapaxes(-1, -2)
-            if count > 1:
-                later = np.arange(end)[None, :] > np.arange(start, end)[:, None]
-                scores[:, later] = -np.inf
-            weighted_mean(scores, split_heads(stored, heads), split_heads(y[b, :count], heads))
-        return y.reshape(-1, width)
+            positions = np.arange(start, start + count)
+            q, k, v = np.split(rows[b, :count], [heads, heads + key_heads], axis=1)
+            if norms is not None:
+                q, k = head_norm(q, norms.q, norms.eps), head_norm(k, norms.k, norms.eps)
+            if rope is not None:
+                q, k = turn(q, rope, positions), turn(k, rope, positions)
+            q = q * np.float32(width**-0.5)
+            cache.keys[slot, positions % capacity] = k.reshape(count, -1)
+            cache.values[slot, positions % capacity] = v.reshape(count, -1)
+            first = 0 if window is None else max(0, start - window + 1)
+            keys, values = (
+                part.astype(np.float32, copy=False).reshape(-1, key_heads, width)
+                for part in cached(cache, state.cache_indirection, slot, first, start + count)
+            )
+            attend_rows(q, keys, values, start - first, window, y[b, :count])
+        return y.reshape(-1, heads * width)
 
     @op(masked="state")
     def attend_cross(self, q: Tensor, kv: Tensor, state: State, heads: int) -> Tensor:
@@ -203,57 +255,6 @@ class AttentionOps(Protocol):
                 scores = np.exp(scores - scores.max(-1, keepdims=True))
                 weights[:, b, :, : line["frames"]] = scores / scores.sum(-1, keepdims=True)
         return weights.reshape(len(chosen), len(q), -1)
-
-    @op(writes=("cache",), masked="utterances")
-    def attend_rotary(
-        self,
-        qkv: Tensor,
-        cache: Cache,
-        rotary: Rotary,
-        utterances: Utterances,
-        heads: int,
-        *,
-        norms: HeadNorms | None = None,
-        window: int | None = None,
-        inner: bool = False,
-    ) -> Tensor:
-        """Turn q and k by their positions, append k and v to the cache, attend causally.
-
-        qkv [B·L, (H + 2K)·W] -> [B·L, H·W]; cache [S, P, K·W], float32 or float16, which rounds k
-        and v; head h reads key head h // (H/K).
-        With norms q and k are normalised per head first, before they are turned. Scale 1/√W.
-        Row l of utterance b is at position[b] + l; rows at or past length[b] are void. inner:
-        within a frame instead, where the last row is at group[b], the one before at group[b] - 1,
-        and all count. The slot holds the key of position p at p mod P. window: position i sees j
-        only where i - j < window; P is then at least window + L - 1, and positions may exceed P.
-        """
-        lines, (_, room, key_width) = len(utterances.rows), cache.keys.shape
-        width = (qkv.shape[1] - 2 * key_width) // heads
-        key_heads = key_width // width
-        rows = qkv.reshape(lines, -1, heads + 2 * key_heads, width)
-        y = np.zeros((lines, rows.shape[1], heads, width), np.float32)
-        for b, line in enumerate(utterances.rows):
-            slot, start, count = (int(line[name]) for name in ("slot", "position", "length"))
-            if inner:
-                count = rows.shape[1]
-                start = int(line["group"]) + 1 - count
-            if line["done"] or count == 0:
-                continue
-            positions = np.arange(start, start + count)
-            q, k, v = np.split(rows[b, :count], [heads, heads + key_heads], axis=1)
-            if norms is not None:
-                q, k = head_norm(q, norms.q, norms.eps), head_norm(k, norms.k, norms.eps)
-            q = turn(q, rotary, positions) * np.float32(width**-0.5)
-            cache.keys[slot, positions % room] = turn(k, rotary, positions).reshape(count, -1)
-            cache.values[slot, positions % room] = v.reshape(count, -1)
-            low = 0 if window is None else max(0, start - window + 1)
-            held = slice(0, start + count) if low == 0 else np.arange(low, start + count) % room
-            keys, values = (
-                part[slot, held].astype(np.float32, copy=False).reshape(-1, key_heads, width)
-                for part in (cache.keys, cache.values)
-            )
-            attend_rows(q, keys, values, start - low, window, y[b, :count])
-        return y.reshape(-1, heads * width)
 
     @op()
     def relative_positions(self, count: int, width: int) -> Tensor:

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from oscine.ops.facts import op
 from oscine.ops.reference.blocks import cut
-from oscine.ops.state import State, Utterances
+from oscine.ops.state import SequenceState, State, Utterances
 from oscine.ops.types import Tensor
 from oscine.threads import each
 
@@ -101,7 +101,7 @@ class EmbeddingOps(Protocol):
         return y
 
     @op(masked="state")
-    def gather_rows(self, x: Tensor, state: State | Utterances, sot: bool = False) -> Tensor:
+    def gather_rows(self, x: Tensor, state: SequenceState, sot: bool = False) -> Tensor:
         """The last row that counts of each sequence, row length[b] - 1: x [B·L, D] -> [B, D].
 
         sot: after all of these the row state.sot[b] of each, of a State: [2B, D].

@@ -118,8 +118,9 @@ def next_beams(
     pool: Pool,
 ) -> None:
     """Walk down the offers: those that end to the pool, the others as the group's beams."""
-    assert state.origins is not None
-    rows, tokens, origins = state.rows.copy(), state.tokens.copy(), state.origins.copy()
+    assert state.cache_indirection is not None
+    rows, tokens = state.rows.copy(), state.tokens.copy()
+    indirection = state.cache_indirection.copy()
     slots, free = rows["slot"], lines.start
     rule, group = rules[slots[free]], slots[free]
     for score, parent, token in offers:
@@ -130,7 +131,7 @@ def next_beams(
             state.tokens[slot] = tokens[slots[parent]]
             advance(token, rule, state.rows[free], state.tokens[slot])
             before = slice(0, int(state.rows[free]["position"]))
-            state.origins[slot, before] = origins[slots[parent], before]
+            state.cache_indirection[slot, before] = indirection[slots[parent], before]
             free += 1
             if free == lines.stop:
                 break
@@ -298,8 +299,8 @@ class SamplingOps(Protocol):
         share=1: each beam that is not done offers its K + 1 likeliest tokens, from row b of logits.
         share=K, the first step: row g of logits speaks for a whole group. By total log-probability
         the offers that end go to the group's pool while it has room, the others become the K new
-        beams: state, tokens and origins of the parent, moved on, each in the slot it has. A full
-        pool ends all of the group; a beam that nothing is left for is done. Source:
+        beams: state, tokens and cache_indirection of the parent, advanced, each in its own slot. A
+        full pool ends all of the group; a beam that nothing is left for is done. Source:
         BeamSearchDecoder in openai whisper/decoding.py.
         """
         for first in range(0, len(state.rows), beams):

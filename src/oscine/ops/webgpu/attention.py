@@ -11,7 +11,7 @@ from oscine.errors import DeviceError
 from oscine.gpu.device import Device
 from oscine.gpu.tensor import Tensor
 from oscine.ops.reference.attention import sinusoids
-from oscine.ops.state import State, Utterances
+from oscine.ops.state import SequenceState, State
 from oscine.ops.types import Cache, HeadNorms, Lengths, Rotary
 from oscine.ops.webgpu.linear import GpuLinear
 from oscine.ops.webgpu.recorder import MOST_GROUPS, WORKGROUP, is_half, weights_of, window_rows
@@ -20,7 +20,6 @@ CROSS_KEYS = 128  # keys a workgroup of cross-attention takes: one an invocation
 MATRIX_HEADS = (4, 8, 12, 16)  # widths in fours of the heads that attention_matrix takes
 FINE_STEP = 256  # distances that one rotation from a table spans
 QUERIES = 32  # that a workgroup of attention takes
-MOST_HEAD = 512  # values of a head: four an invocation
 FEW_KEYS = 64  # of so few an invocation takes four values at once, else eight
 SPLIT_FROM, SPLIT_KEYS, MOST_SPLITS = 256, 128, 16  # a longer cache is read by several workgroups
 
@@ -28,6 +27,11 @@ SPLIT_FROM, SPLIT_KEYS, MOST_SPLITS = 256, 128, 16  # a longer cache is read by 
 def scale_of(head4: int) -> str:
     """1/√W as WGSL."""
     return repr(float((4 * head4) ** -0.5))
+
+
+def words_of(rows: Tensor) -> int:
+    """The words of 4 bytes of a state row."""
+    return rows.dtype.itemsize // 4
 
 
 class GpuAttention(GpuLinear):
@@ -74,23 +78,58 @@ class GpuAttention(GpuLinear):
         )  # fmt: skip
         return y
 
-    def attend_self(self, qkv: Tensor, cache: Cache, state: State, heads: int) -> Tensor:
+    def causal_attention(
+        self,
+        qkv: Tensor,
+        cache: Cache,
+        state: SequenceState,
+        heads: int,
+        *,
+        rope: Rotary | None = None,
+        norms: HeadNorms | None = None,
+        window: int | None = None,
+        within_frame: bool = False,
+    ) -> Tensor:
+        if rope is None:
+            grouped = qkv.shape[1] != 3 * cache.keys.shape[2]
+            if grouped or norms or window or within_frame or is_half(cache.keys):
+                raise DeviceError(
+                    f"{self.name}: causal attention without rope takes float32 keys, one key head "
+                    "a head, no norms and no window; NumPy takes any"
+                )
+            return self.plain_attention(qkv, cache, state, heads)
+        if state.cache_indirection is not None:
+            raise DeviceError(
+                f"{self.name}: causal attention with rope takes no cache_indirection; "
+                "NumPy takes any"
+            )
+        return self.rope_attention(qkv, cache, state, heads, rope, norms, window, within_frame)
+
+    def plain_attention(
+        self, qkv: Tensor, cache: Cache, state: SequenceState, heads: int
+    ) -> Tensor:
+        """Causal attention without rope: scores of all keys are kept in shared memory."""
         rows, width = qkv.shape[0], qkv.shape[1] // 3
-        lines, most = state.rows.shape[0], state.tokens.shape[1]
-        length, room, head4 = rows // lines, cache.keys.shape[1], self.head4(width, heads)
+        lines, room, head4 = state.rows.shape[0], cache.keys.shape[1], self.head4(width, heads)
+        indirection = state.cache_indirection
+        sizes = {
+            "L": rows // lines,
+            "MOST": room if indirection is None else indirection.shape[1],
+            "ROOM": room,
+            "WORDS": words_of(state.rows),
+        }
         y = self.new(rows, width)
-        if length > 1:  # other rows' keys are needed before any row attends
+        if rows > lines:  # other rows' keys are needed before any row attends
             self.add(
                 "append", [qkv, state.rows, cache.keys, cache.values],
-                (ceil(width / 256), rows), L=length, WIDTH4=width // 4, MOST=most, ROOM=room,
+                (ceil(width / 256), rows), WIDTH4=width // 4, **sizes,
             )  # fmt: skip
         self.add(
             "attend_self",
-            [qkv, state.rows, cache.keys, cache.values, state.origins, y],
+            [qkv, state.rows, cache.keys, cache.values, indirection, y],
             (heads, rows),
-            L=length, HEADS=heads, W4=head4, MOST=most, ROOM=room, APPEND=length == 1,
-            ORIGINS=state.origins is not None, SCALE=scale_of(head4), BLOCK=self.block,
-            NEIGHBOURS=self.neighbours(lines),
+            HEADS=heads, W4=head4, APPEND=rows == lines, ORIGINS=indirection is not None,
+            SCALE=scale_of(head4), BLOCK=self.block, NEIGHBOURS=self.neighbours(lines), **sizes,
         )  # fmt: skip
         return y
 
@@ -128,58 +167,57 @@ class GpuAttention(GpuLinear):
         )  # fmt: skip
         return y
 
-    def attend_rotary(
+    def rope_attention(
         self,
         qkv: Tensor,
         cache: Cache,
-        rotary: Rotary,
-        utterances: Utterances,
+        state: SequenceState,
         heads: int,
-        *,
-        norms: HeadNorms | None = None,
-        window: int | None = None,
-        inner: bool = False,
+        rope: Rotary,
+        norms: HeadNorms | None,
+        window: int | None,
+        within_frame: bool,
     ) -> Tensor:
+        """Causal attention with rope: keys are read in blocks, long caches by many workgroups."""
         (rows, row_width), (slots, room, key_width) = qkv.shape, cache.keys.shape
         width = (row_width - 2 * key_width) // heads
-        key_heads, single = key_width // width, rows == utterances.rows.shape[0]
-        self.fours("head width", width)
-        if width > MOST_HEAD:
-            raise DeviceError(
-                f"{self.name}: head width {width} is above {MOST_HEAD}, the most that kernels "
-                "take; NumPy takes any"
-            )
+        head4, key_heads = self.head4(width * heads, heads), key_width // width
+        single = rows == state.rows.shape[0]
         shape: dict[str, Any] = {
-            "SLOTS": slots, "HEADS": heads, "KEY_HEADS": key_heads, "W4": width // 4,
-            "WINDOW": window or 0, "INNER": inner, "NORMS": norms is not None, "BLOCK": self.block,
+            "SLOTS": slots, "HEADS": heads, "KEY_HEADS": key_heads, "W4": head4,
+            "WINDOW": window or 0, "INNER": within_frame, "NORMS": norms is not None,
             "EPS": repr(norms.eps if norms else 0.0), "STORE_HALF": is_half(cache.keys),
+            "WORDS": words_of(state.rows), "BLOCK": self.block,
         }  # fmt: skip
         tensors = [
-            qkv, rotary.cos, rotary.sin, self.joined(norms), utterances.rows,
-            cache.keys, cache.values,
+            qkv, rope.cos, rope.sin, self.joined(norms), state.rows, cache.keys, cache.values,
         ]  # fmt: skip
         if not single:  # other rows' keys are needed before any row attends
             self.add("append_rotary", [*tensors], (key_heads, rows), **shape)
         splits = 1
-        if single and not inner and window is None and (room > SPLIT_FROM or self.batch_invariant):
-            splits = (
-                MOST_SPLITS if self.batch_invariant else min(MOST_SPLITS, ceil(room / SPLIT_KEYS))
-            )
+        if single and not within_frame and window is None:
+            splits = self.splits(room)
         y = self.new(rows, heads * width)
         sums = self.new(rows, heads, splits, width + 4) if splits > 1 else y
         self.add(
             "attend_rotary", [*tensors, sums], (heads, rows, splits),
             work=2.0 * rows * min(room, window or room) * heads * width,
-            SCALE=repr(float(width**-0.5)), APPEND=single, SPLITS=splits > 1,
+            SCALE=scale_of(head4), APPEND=single, SPLITS=splits > 1,
             NEIGHBOURS=4 if self.block == "subgroup" else 1,
             VALUES=4 if room <= FEW_KEYS else 8, **shape,
         )  # fmt: skip
         if splits > 1:
             self.add(
-                "combine_rotary", [sums, utterances.rows, y], (ceil(heads * width / 256), rows),
-                HEADS=heads, W4=width // 4, SPLITS=splits,
+                "combine_rotary", [sums, state.rows, y], (ceil(heads * width / 256), rows),
+                HEADS=heads, W4=head4, SPLITS=splits, WORDS=words_of(state.rows),
             )  # fmt: skip
         return y
+
+    def splits(self, room: int) -> int:
+        """Workgroups that share the positions of a long cache, whose sums are then reduced."""
+        if self.batch_invariant:
+            return MOST_SPLITS
+        return min(MOST_SPLITS, ceil(room / SPLIT_KEYS)) if room > SPLIT_FROM else 1
 
     def joined(self, norms: HeadNorms | None) -> Tensor | None:
         """The weights of both norms in one tensor [2, W]: kernels may bind eight."""

@@ -7,7 +7,7 @@ from math import ceil, prod
 import numpy as np
 
 from oscine.gpu.tensor import Tensor
-from oscine.ops.state import State, Utterances
+from oscine.ops.state import SequenceState, State, Utterances
 from oscine.ops.webgpu.recorder import Recorder, folded, weights_of
 
 
@@ -91,7 +91,7 @@ class GpuEmbedding(Recorder):
         )  # fmt: skip
         return y
 
-    def gather_rows(self, x: Tensor, state: State | Utterances, sot: bool = False) -> Tensor:
+    def gather_rows(self, x: Tensor, state: SequenceState, sot: bool = False) -> Tensor:
         (lines,), row, width = state.rows.shape, state.rows.dtype, x.shape[1]
         self.fours("width", width)
         y = self.new((1 + sot) * lines, width)

@@ -68,7 +68,10 @@ class GpuSampling(Recorder):
         )  # fmt: skip
         self.add(
             "beam_advance",
-            [offers, rules, state.rows, state.tokens, state.origins, pool.rows, pool.tokens],
+            [
+                *(offers, rules, state.rows, state.tokens, state.cache_indirection),
+                *(pool.rows, pool.tokens),
+            ],
             (lines // beams,),
             BEAMS=beams, PLACES=places, SHARE=share, RANKS=ranks, ROOM=room,
         )  # fmt: skip
