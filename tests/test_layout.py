@@ -55,7 +55,7 @@ MAY_IMPORT = {
             "fleet",
             "hub",
             "models.loader",
-            "models.resident",
+            "models.base_model",
             "notebook",
             "ops",
             "registry",
@@ -66,7 +66,7 @@ MAY_IMPORT = {
     "fleet": (
         *("audio", "errors", "family", "files", "models.asynchronous", "models.cancel"),
         *(
-            "models.resident",
+            "models.base_model",
             "models.transcription",
             "notebook",
             "probe",

@@ -15,7 +15,7 @@ import pytest
 import oscine
 from oscine import errors
 from oscine.errors import AudioError, Cancelled, HubError, OscineError, UsageError
-from oscine.models.resident import Model
+from oscine.models.base_model import Model
 from oscine.types import Audio, Coverage, Segment, Transcript, Word
 
 GOLDENS = Path(__file__).resolve().parent / "goldens"

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from typing import Any
 
     from oscine.family import Family
-    from oscine.models.resident import Model
+    from oscine.models.base_model import Model
     from oscine.models.speech import Speech
     from oscine.types import Transcript
 

@@ -72,11 +72,11 @@ class Engine(Protocol):
 
 
 Weights = TypeVar("Weights")
-Held = TypeVar("Held", bound=Engine)
+RunnerT = TypeVar("RunnerT", bound=Engine)
 
 
 @dataclass(frozen=True, slots=True)
-class Opened(Generic[Held]):
+class Opened(Generic[RunnerT]):
     """How a model was asked for.
 
     Args:
@@ -89,24 +89,24 @@ class Opened(Generic[Held]):
     given: str
     name: str
     offline: bool
-    rebuild: Callable[[], Held]
+    rebuild: Callable[[], RunnerT]
 
 
 @dataclass(frozen=True, slots=True)
-class Network(Generic[Weights, Held]):
+class Network(Generic[Weights, RunnerT]):
     """How a model is made of a checkpoint, in three steps.
 
     Args:
         load_weights: (checkpoint, dtype) -> weights, checked against the configuration. `dtype` is
             "auto", "f32" or "f16", for the matrices. Raises CheckpointError.
         runner: (weights, backend) -> what runs the network on a device. Raises DeviceError.
-        model: (runner, weights, opened) -> the public model, a models.resident.Model. It should
+        model: (runner, weights, opened) -> the public model, a models.base_model.Model. It should
             not keep the weights: a second copy would stay in memory.
     """
 
     load_weights: Callable[[Checkpoint, str], Weights]
-    runner: Callable[[Weights, Backend], Held]
-    model: Callable[[Held, Weights, Opened[Held]], Any]
+    runner: Callable[[Weights, Backend], RunnerT]
+    model: Callable[[RunnerT, Weights, Opened[RunnerT]], Any]
 
 
 class Abilities(Protocol):

@@ -19,11 +19,11 @@ from oscine.backends import (
     wanted_device,
 )
 from oscine.errors import CheckpointError, DeviceError, UsageError
-from oscine.family import Held, Network, Opened, Weights
+from oscine.family import Network, Opened, RunnerT, Weights
 from oscine.files import expanded
 from oscine.fleet.model import open_fleet
+from oscine.models.base_model import Model
 from oscine.models.loader import DTYPES
-from oscine.models.resident import Model
 from oscine.notebook import DownloadBars
 from oscine.ops import Backend
 from oscine.weights import read_checkpoint
@@ -102,20 +102,25 @@ def lasting(path: Path) -> Path:
     return path.resolve() if path.is_dir() else path.parent.resolve() / path.name
 
 
-class RunnerFactory(Generic[Weights, Held]):
+class RunnerFactory(Generic[Weights, RunnerT]):
     """Makes a model's runner again where its device was lost: on the device, else with NumPy.
 
     The weights are read from their file again, so that no second copy is in memory until then.
     """
 
     def __init__(
-        self, network: Network[Weights, Held], path: Path, dtype: str, device: str, runner: Held
+        self,
+        network: Network[Weights, RunnerT],
+        path: Path,
+        dtype: str,
+        device: str,
+        runner: RunnerT,
     ) -> None:
         """`runner`: the one that is in use."""
         self.network, self.path, self.dtype, self.device = network, path, dtype, device
         self.runner = runner
 
-    def __call__(self) -> Held:
+    def __call__(self) -> RunnerT:
         """The new runner; the old one cannot be used any more.
 
         The device is chosen as before, unless it was lost more than MAX_LOSSES times: what a GPU

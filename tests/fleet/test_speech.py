@@ -42,7 +42,7 @@ def test_speech_is_what_it_is_in_one_process(speaker: Any, alone: Any) -> None:
     speech, expected = (each.speak("Hello there.", **HOW) for each in (speaker, alone))
     assert alike(speech.samples, expected.samples)
     assert (speech.seed, speech.finish_reason) == (3, expected.finish_reason)
-    with pytest.raises(UsageError, match="speaks and cannot write down"):
+    with pytest.raises(UsageError, match="is a text-to-speech model and cannot transcribe"):
         speaker.transcribe(SOUND)
     with pytest.raises(UsageError, match="there is no text to speak"):
         speaker.speak(" ")

@@ -11,7 +11,7 @@ import pytest
 
 import oscine
 from oscine.errors import UsageError
-from oscine.models.cancel import asked_to_stop
+from oscine.models.cancel import as_should_stop
 
 GOLDENS = Path(__file__).resolve().parent.parent / "goldens"
 SOUND = np.zeros(16_000, np.float32)
@@ -34,8 +34,8 @@ def test_what_cannot_be_asked(folder: str, call: str, given: Any, cancel: Any) -
 def test_what_can_be_asked() -> None:
     event = Event()
     for cancel in (event, event.is_set):
-        asked = asked_to_stop(cancel)
+        asked = as_should_stop(cancel)
         assert asked is not None and not asked()
     event.set()
     assert asked is not None and asked()
-    assert asked_to_stop(None) is None
+    assert as_should_stop(None) is None

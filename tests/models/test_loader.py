@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 from oscine.bfloat16 import BFLOAT16, widen
 from oscine.errors import CheckpointError
 from oscine.models import loader
-from oscine.models.loader import Expect, Loader, Read, concat, load, stored_type
+from oscine.models.loader import Expect, Loader, Read, concat, load, stored_dtype
 from oscine.models.parakeet.weights import load_weights as load_parakeet
 from oscine.models.qwen3_tts.codec_weights import load_codec
 from oscine.models.qwen3_tts.weights import load_weights as load_qwen3_tts
@@ -292,7 +292,7 @@ def test_bfloat16_is_widened_unless_it_is_to_be_kept() -> None:
     ],
 )
 def test_the_type_in_which_a_tensor_is_stored(array: np.ndarray, kind: str) -> None:
-    assert stored_type(stored(array)) == kind
+    assert stored_dtype(stored(array)) == kind
 
 
 @pytest.mark.parametrize(("read", "name"), CHECKPOINTS)

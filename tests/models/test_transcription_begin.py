@@ -25,7 +25,7 @@ def test_begin_finds_language_and_length_and_loses_no_segment(name: str) -> None
     stream.begin()
     assert (stream.duration, stream.listened) == (3.0, 3.0)
     assert stream.language
-    assert bool(stream.language_shares) == (name == "whisper_multi")
+    assert bool(stream.language_probs) == (name == "whisper_multi")
     assert stream.transcript().segments == ()
     stream.begin()  # there is nothing more to find out
     found = list(stream)

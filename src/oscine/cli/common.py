@@ -23,7 +23,7 @@ from oscine.terminal import printable
 from oscine.threads import count, set_count
 
 if TYPE_CHECKING:
-    from oscine.models.resident import Model
+    from oscine.models.base_model import Model
     from oscine.models.transcription import Transcriber
 
     AnyTranscriber: TypeAlias = Transcriber[Any]  # a model that writes down

@@ -15,7 +15,7 @@ from oscine.errors import OscineError, UsageError
 
 if TYPE_CHECKING:
     from oscine.cli.common import AnyTranscriber
-    from oscine.models.many import InOrder
+    from oscine.models.ordered_pool import OrderedPool
 
 
 def finish_all(model: AnyTranscriber, jobs: Sequence[Job], asked: Asked) -> bool:
@@ -60,10 +60,10 @@ class Several:
     def __init__(
         self, model: AnyTranscriber, asked: Asked, most: int, bar_of: Callable[[Job], Bar | None]
     ) -> None:
-        from oscine.models.many import InOrder  # slow to import
+        from oscine.models.ordered_pool import OrderedPool  # slow to import
 
         self._model, self._asked, self._most, self._bar_of = model, asked, most, bar_of
-        self._order: InOrder[Job, Work] = InOrder(self._transcribed, most)
+        self._order: OrderedPool[Job, Work] = OrderedPool(self._transcribed, most)
         self._written: Work | None = None  # that is being written
         self.complete = True  # all that was written so far
 

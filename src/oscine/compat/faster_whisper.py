@@ -253,7 +253,7 @@ class WhisperModel:
         options, vad = translated(asked)
         stream = self._model.stream(recording(audio), progress=bool(bar), **options)
         stream.begin()
-        shares = stream.language_shares
+        shares = stream.language_probs
         ordered = shares and sorted(shares.items(), key=lambda share: -share[1])
         info = TranscriptionInfo(
             language=stream.language,

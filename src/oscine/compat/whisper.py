@@ -311,7 +311,7 @@ def transcribe(model: Whisper, audio: Any, **options: Any) -> dict[str, Any]:
         recording(audio), progress=verbose is False, vad_filter=False, **asked
     )
     stream.begin()
-    if verbose is not None and stream.language_shares:
+    if verbose is not None and stream.language_probs:
         _print(f"Detected language: {LANGUAGES[stream.language].title()}")
     segments: list[dict[str, Any]] = []
     for segment in stream:

@@ -28,10 +28,9 @@ from oscine.errors import Cancelled, DeviceError, UsageError
 from oscine.files import expanded
 from oscine.fleet.process import Progress, Pulled, Shape
 from oscine.fleet.worker import Opening, Request, WorkerLostError, Workers
-from oscine.models.asynchronous import AwaitedText
-from oscine.models.asynchronous import Worker as WaitingThread
-from oscine.models.cancel import asked_to_stop
-from oscine.models.resident import Model
+from oscine.models.asynchronous import AsyncTextIterator, StreamExecutor
+from oscine.models.base_model import Model
+from oscine.models.cancel import as_should_stop
 from oscine.models.transcription import Transcriber
 from oscine.notebook import ProgressBar
 from oscine.probe import current_probe
@@ -88,11 +87,11 @@ class Arguments:
     ) -> None:
         """`names`: of the positional parameters. `stop`: set where the caller wants no more."""
         options = dict(options)
-        self._cancelled = asked_to_stop(options.pop("cancel", None))
+        self._cancelled = as_should_stop(options.pop("cancel", None))
         self._stop, self._told = stop, False
         self._progress: Callable[[float, float], None] | None = None
         self._iterators: list[Kept] = []
-        self.awaited: AwaitedText | None = None
+        self.awaited: AsyncTextIterator | None = None
         self.given = tuple(map(self._sent, chain(names, repeat("")), given))
         self.options = {name: self._sent(name, value) for name, value in options.items()}
 
@@ -105,7 +104,7 @@ class Arguments:
             self._progress = ProgressBar() if value is True else value
             return Progress()
         if isinstance(value, AsyncIterable):
-            self.awaited = value = AwaitedText(value)
+            self.awaited = value = AsyncTextIterator(value)
         if isinstance(value, Iterable) and not isinstance(value, Sized):
             self._iterators.append(Kept(value))
             return Pulled(len(self._iterators) - 1)
@@ -266,7 +265,7 @@ class RemoteStream(Iterator[Any]):
     def __init__(self, work: Work, shape: Shape) -> None:
         self._work, self._shape = work, shape
         self._lock = RLock()
-        self._thread = WaitingThread()
+        self._thread = StreamExecutor()
         self._delivered = Delivered()
         self._rest: Any = None  # of an item that was delivered in part before it began again
         self._values: dict[str, Any] = {}  # that were set
@@ -489,7 +488,7 @@ class Fleet(Model[Any]):
 
     async def _perform_async(self, method: str, /, *given: Any, **options: Any) -> Any:
         """The same, while the event loop goes on; a task that is cancelled stops the work."""
-        stop, thread = Event(), WaitingThread()
+        stop, thread = Event(), StreamExecutor()
         try:
             return await thread.call(lambda: self._perform(method, given, options, stop))
         except asyncio.CancelledError:

@@ -1,4 +1,4 @@
-"""Work in threads as asyncio has it: calls that an event loop awaits, texts that one gives."""
+"""Connects blocking work to asyncio: awaitable calls in threads, and asynchronous text."""
 
 from __future__ import annotations
 
@@ -13,48 +13,49 @@ from typing import TypeVar
 from oscine.engine.scheduler import MOST_SLOTS
 from oscine.engine.sequence import POLL
 from oscine.errors import Cancelled, UsageError
-from oscine.models.cancel import Cancel, either
+from oscine.models.cancel import Cancel, either_should_stop
 
 T = TypeVar("T")
 
 
-class AwaitedCalls:
-    """Blocking calls of one model that event loops await, each in a thread of its own.
+class AsyncCalls:
+    """Runs blocking calls of one model for event loops, each call in its own thread.
 
-    At most `most` of a loop are under way at once, which is what the engine has slots for; others
-    wait for their turn in the loop, without a thread and with nothing in memory.
+    At most `max_running` calls of a loop run at once, which is the engine's number of slots; others
+    wait in the loop without a thread.
     """
 
-    def __init__(self, most: int = MOST_SLOTS) -> None:
-        self._most = most
-        self._turns: dict[asyncio.AbstractEventLoop, asyncio.Semaphore] = {}
+    def __init__(self, max_running: int = MOST_SLOTS) -> None:
+        self._max_running = max_running
+        self._semaphores: dict[asyncio.AbstractEventLoop, asyncio.Semaphore] = {}
 
     async def call(self, work: Callable[[Callable[[], bool]], T], cancel: Cancel | None) -> T:
-        """What `work(cancelled)` returns or raises; `cancelled()` says whether it should stop.
+        """Run `work(should_stop)` in a thread and return its result, or raise its error.
 
-        That is where `cancel` says so, where the task was cancelled, which waits no longer then,
-        and where the program ends. Raises UsageError for a `cancel` that cannot be asked.
+        `should_stop()` is true once `cancel` asks to stop, the task is cancelled or the program
+        ends. A cancelled task does not wait for the thread. Raises UsageError if `cancel` is
+        neither an event nor callable.
         """
         stop = Event()
-        cancelled = either(stop, cancel)
-        async with self._turns_of(asyncio.get_running_loop()):
+        should_stop = either_should_stop(stop, cancel)
+        async with self._semaphore(asyncio.get_running_loop()):
             try:
-                return await asyncio.wrap_future(in_thread(lambda: work(cancelled)))
+                return await asyncio.wrap_future(run_in_thread(lambda: work(should_stop)))
             finally:
                 stop.set()
 
-    def _turns_of(self, loop: asyncio.AbstractEventLoop) -> asyncio.Semaphore:
-        """Those of a loop; of loops that are closed none are kept."""
-        if loop not in self._turns:
-            going_on = {each: own for each, own in self._turns.items() if not each.is_closed()}
-            self._turns = {**going_on, loop: asyncio.Semaphore(self._most)}
-        return self._turns[loop]
+    def _semaphore(self, loop: asyncio.AbstractEventLoop) -> asyncio.Semaphore:
+        """The semaphore of a loop; those of closed loops are dropped."""
+        if loop not in self._semaphores:
+            kept = {each: own for each, own in self._semaphores.items() if not each.is_closed()}
+            self._semaphores = {**kept, loop: asyncio.Semaphore(self._max_running)}
+        return self._semaphores[loop]
 
 
-def in_thread(work: Callable[[], T]) -> concurrent.futures.Future[T]:
-    """Work in a thread of its own, which sees the caller's context variables."""
+def run_in_thread(work: Callable[[], T]) -> concurrent.futures.Future[T]:
+    """Run work in a new thread that sees the caller's context variables."""
     result: concurrent.futures.Future[T] = concurrent.futures.Future()
-    result.set_running_or_notify_cancel()  # whoever gives it up does not change what it says
+    result.set_running_or_notify_cancel()  # from now on it cannot be cancelled
     context = copy_context()
 
     def run() -> None:
@@ -69,32 +70,30 @@ def in_thread(work: Callable[[], T]) -> concurrent.futures.Future[T]:
     return result
 
 
-class Worker:
-    """A thread of its own for the calls of one stream: however many streams wait, none waits for
-    a place in a pool that others hold."""
+class StreamExecutor:
+    """Runs the calls of one stream in a thread of its own, so that no stream waits for others."""
 
     def __init__(self) -> None:
         self._pool: ThreadPoolExecutor | None = None
 
     async def call(self, function: Callable[[], T]) -> T:
-        """What a function returns or raises, which runs in the thread; the loop does not wait."""
+        """Run a function in the thread without blocking the event loop; returns its result."""
         if self._pool is None:
             self._pool = ThreadPoolExecutor(1, "oscine-stream")
         return await asyncio.get_running_loop().run_in_executor(self._pool, function)
 
     def close(self) -> None:
-        """Let the thread end after the call that is under way."""
+        """End the thread after the call that is running."""
         if self._pool is not None:
             self._pool.shutdown(wait=False)
             self._pool = None
 
 
-class AwaitedText(Iterator[str]):
-    """The parts of an asynchronous text, for a thread other than its event loop's.
+class AsyncTextIterator(Iterator[str]):
+    """Iterates over an asynchronous text in a thread other than its event loop's.
 
-    It is made in the loop that the text belongs to. Raises UsageError where no loop runs, and where
-    a part is asked for in the loop's own thread, which would wait for itself. Raises Cancelled once
-    it is closed.
+    It is made in the loop that the text belongs to. Raises UsageError if no loop runs, or if it is
+    advanced in the loop's own thread, which would wait for itself; Cancelled once it is closed.
     """
 
     def __init__(self, text: AsyncIterable[str]) -> None:
@@ -104,7 +103,7 @@ class AwaitedText(Iterator[str]):
             problem = "an asynchronous text needs a running event loop: call stream in a coroutine"
             raise UsageError(problem) from None
         self._parts = aiter(text)
-        self._awaited: concurrent.futures.Future[str | None] | None = None
+        self._next_part: concurrent.futures.Future[str | None] | None = None
         self._closed = False
 
     def __next__(self) -> str:
@@ -112,11 +111,11 @@ class AwaitedText(Iterator[str]):
             raise UsageError("an asynchronous text is spoken by `async for audio in stream`")
         if self._closed or self._loop.is_closed():
             raise Cancelled("speaking was cancelled")
-        self._awaited = asyncio.run_coroutine_threadsafe(self._next(), self._loop)
-        if self._closed:  # meanwhile
-            self._awaited.cancel()
+        self._next_part = asyncio.run_coroutine_threadsafe(self._next(), self._loop)
+        if self._closed:  # by another thread in the meantime
+            self._next_part.cancel()
         try:
-            part = result(self._awaited)
+            part = wait_for_result(self._next_part)
         except concurrent.futures.CancelledError:
             raise Cancelled("speaking was cancelled") from None
         if part is None:
@@ -127,14 +126,14 @@ class AwaitedText(Iterator[str]):
         return await anext(self._parts, None)
 
     def close(self) -> None:
-        """Wait for no part any more. Any thread may call it."""
+        """Stop waiting for the next part. Any thread may call it."""
         self._closed = True
-        if self._awaited is not None:
-            self._awaited.cancel()
+        if self._next_part is not None:
+            self._next_part.cancel()
 
 
-def result(future: concurrent.futures.Future[T]) -> T:
-    """What a future gives or raises; Cancelled where the program ends before that."""
+def wait_for_result(future: concurrent.futures.Future[T]) -> T:
+    """The result or error of a future. Raises Cancelled if the program ends before."""
     while not future.done():
         concurrent.futures.wait([future], POLL)
         if not future.done() and not main_thread().is_alive():

@@ -1,4 +1,4 @@
-"""How a caller asks to stop: the same for every model."""
+"""The `cancel` argument of every model: an event or a function that tells it to stop."""
 
 from __future__ import annotations
 
@@ -12,8 +12,11 @@ from oscine.errors import UsageError
 Cancel: TypeAlias = Callable[[], bool] | Event
 
 
-def asked_to_stop(cancel: Cancel | None) -> Callable[[], bool] | None:
-    """What says whether to stop; None: nothing does. Raises UsageError for anything else."""
+def as_should_stop(cancel: Cancel | None) -> Callable[[], bool] | None:
+    """A function that says whether to stop; None for None.
+
+    Raises UsageError if `cancel` is neither an event nor callable.
+    """
     if isinstance(cancel, Event):
         return cancel.is_set
     if cancel is not None and not callable(cancel):
@@ -24,13 +27,16 @@ def asked_to_stop(cancel: Cancel | None) -> Callable[[], bool] | None:
     return cancel
 
 
-def either(stop: Event, cancel: Cancel | None) -> Callable[[], bool]:
-    """What says to stop where the event is set, where `cancel` says so, and where the program ends,
-    which waits for its threads. Raises UsageError as asked_to_stop."""
-    asked = asked_to_stop(cancel)
+def either_should_stop(stop: Event, cancel: Cancel | None) -> Callable[[], bool]:
+    """A function that says whether `stop` is set, `cancel` asks to stop, or the program ends.
 
-    def stopped() -> bool:
+    The end of the program counts because it waits for its threads. Raises UsageError if `cancel`
+    is neither an event nor callable.
+    """
+    cancelled = as_should_stop(cancel)
+
+    def should_stop() -> bool:
         ended = stop.is_set() or not main_thread().is_alive()
-        return ended or (asked is not None and asked())
+        return ended or (cancelled is not None and cancelled())
 
-    return stopped
+    return should_stop

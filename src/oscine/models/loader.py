@@ -1,11 +1,11 @@
-"""A network's tensors, described once: a builder asks a Loader for each by name and shape.
+"""Loads a network's weights: a builder function asks a Loader for each tensor by name and shape.
 
-`load` runs the builder twice. The first run, over `Expect`, notes names and shapes and reads
-nothing; these are compared with the checkpoint. The second run, over `Read`, reads. So what is
-checked cannot differ from what is read, and nothing large is read before everything fits.
+`load` runs the builder twice. The first run, with `Expect`, records names and shapes, which are
+compared with the checkpoint. The second run, with `Read`, reads the tensors. So the checks cannot
+differ from what is read, and nothing large is read before all names and shapes match.
 
-A builder may ask `has` and `shape` about the file, and must not look at the arrays that it gets:
-in the first run there are none. Whatever is computed from them is a function given to `derived`.
+A builder may query the file with `has` and `shape`. It must not inspect the arrays that it gets,
+since the first run returns placeholders; it computes with them in functions given to `derived`.
 """
 
 from __future__ import annotations
@@ -30,18 +30,18 @@ Value = TypeVar("Value")
 Arguments = ParamSpec("Arguments")
 Shape = tuple[int, ...]
 
-#: What `load` takes as dtype of the matrices; auto: as they are stored.
+#: The values of `dtype` of `load`; auto: matrices keep the type of the file.
 DTYPES = ("auto", "f32", "f16")
 _NUMPY_TYPES: dict[str, np.dtype[Any]] = {
     "f32": np.dtype(np.float32),
     "f16": np.dtype(np.float16),
 }
-#: What the first run gives in place of every array.
-_NOTHING: Any = np.empty(0, np.float32)
+#: Stands for every array in the first run.
+_PLACEHOLDER: Any = np.empty(0, np.float32)
 
 
 class Loader(ABC):
-    """The tensors of a file by canonical name; shapes are those of the file, [out, in, ...]."""
+    """A file's tensors by canonical name, with the shapes of the file: [out, in, ...]."""
 
     def __init__(
         self,
@@ -49,30 +49,30 @@ class Loader(ABC):
         entries: Mapping[str, Entry],
         original_name: Callable[[str], str] = str,
     ) -> None:
-        """`path`: what errors name; `original_name`: how the file spells a canonical name."""
+        """`path`: the file, for errors; `original_name`: turns a canonical name into the file's."""
         self.path = path
         self.entries = entries
         self._original_name = original_name
 
     def has(self, name: str) -> bool:
-        """Whether the file has a tensor, for what differs between formats."""
+        """Whether the file has a tensor of this name; formats differ."""
         return name in self.entries
 
     def shape(self, name: str) -> Shape:
-        """The shape a tensor has in the file; () for one that is absent."""
+        """The shape of a tensor in the file; () if it is absent."""
         return self.entries[name].shape if name in self.entries else ()
 
     def original_name(self, name: str) -> str:
-        """A canonical name as the file spells it, fit for a message."""
+        """The file's own name of a tensor, safe to print."""
         return shown(self._original_name(name))
 
     @abstractmethod
     def raw(self, name: str, *shape: int) -> Array:
-        """A tensor in the type in which it is stored; a view of the file where possible."""
+        """A tensor in the type of the file; a view of the file where possible."""
 
     @abstractmethod
     def f32(self, name: str, *shape: int) -> Array:
-        """A tensor as float32."""
+        """A tensor converted to float32."""
 
     @abstractmethod
     def derived(
@@ -81,28 +81,28 @@ class Loader(ABC):
         *args: Arguments.args,
         **kwargs: Arguments.kwargs,
     ) -> Value:
-        """function(*args, **kwargs), called in the second run only; of arrays or of trees."""
+        """The result of function(*args, **kwargs), which is called in the second run only."""
 
     @abstractmethod
     def cast(self, matrix: Array) -> Array:
-        """A matrix, raw or derived, in the type that the caller of `load` asked for."""
+        """A matrix, raw or derived, in the `dtype` of `load`."""
 
     @abstractmethod
     def unused(self, name: str, *shape: int) -> None:
-        """A tensor that the file may have and that is not read; its type does not matter."""
+        """Allow the file to have a tensor that is not read, of any type."""
 
     def bias(self, name: str, *shape: int, present: bool = True) -> Array | None:
-        """The bias of a layer, float32; None where the layer has none."""
+        """The bias of a layer as float32; None unless `present`."""
         return self.f32(f"{name}.bias", *shape) if present else None
 
     def linear(self, name: str, out: int, inputs: int, *, bias: bool = True) -> Linear:
-        """A layer [out, in]."""
+        """A linear layer; its weight is [out, inputs]."""
         weight = self.raw(f"{name}.weight", out, inputs)
         return Linear(self.cast(weight), self.bias(name, out, present=bias))
 
     def pointwise(self, name: str, out: int, *inputs: int, bias: bool = True) -> Linear:
-        """A convolution over one place, [out, in, 1 ...] in the file, as a layer [out, in]."""
-        weight = self.derived(_flat, self.raw(f"{name}.weight", out, *inputs))
+        """A convolution of kernel size 1, [out, in, 1, ...] in the file, as a layer [out, in]."""
+        weight = self.derived(_without_kernel_axes, self.raw(f"{name}.weight", out, *inputs))
         return Linear(self.cast(weight), self.bias(name, out, present=bias))
 
     def fused(
@@ -113,33 +113,34 @@ class Loader(ABC):
         *,
         bias: bool | Sequence[bool] = False,
     ) -> Linear:
-        """Layers of the same input as one, [sum of outs, in], in the order of their names.
+        """Several layers with the same input as one layer [sum of outs, inputs], in order.
 
-        bias: whether each has one, or all have; zeros stand in where only some have.
+        bias: whether each layer has one, or whether all do; where only some do, the others get
+        zeros.
         """
-        biased = [bias] * len(names) if isinstance(bias, bool) else bias
-        layers = list(zip(names, outs, biased, strict=True))
+        has_bias = [bias] * len(names) if isinstance(bias, bool) else bias
+        layers = list(zip(names, outs, has_bias, strict=True))
         weights = [self.raw(f"{name}.weight", out, inputs) for name, out, _ in layers]
         biases = [
-            self.f32(f"{name}.bias", out) if one else self.derived(np.zeros, out, np.float32)
-            for name, out, one in layers
+            self.f32(f"{name}.bias", out) if present else self.derived(np.zeros, out, np.float32)
+            for name, out, present in layers
         ]
         return Linear(
             self.cast(self.derived(concat, *weights)),
-            self.derived(concat, *biases) if any(biased) else None,
+            self.derived(concat, *biases) if any(has_bias) else None,
         )
 
     def norm(self, name: str, width: int, eps: float = 1e-5) -> Norm:
-        """A layer norm."""
+        """A LayerNorm with weight and bias."""
         return Norm(self.f32(f"{name}.weight", width), self.f32(f"{name}.bias", width), eps)
 
     def rms_norm(self, name: str, width: int, eps: float) -> RmsNorm:
-        """A norm that has a weight alone."""
+        """An RMSNorm, which has a weight but no bias."""
         return RmsNorm(self.f32(f"{name}.weight", width), eps)
 
 
 class Expect(Loader):
-    """The first run: names and shapes; nothing is read."""
+    """The loader of the first run: records names and shapes, reads nothing."""
 
     def __init__(
         self,
@@ -157,8 +158,8 @@ class Expect(Loader):
     def f32(self, name: str, *shape: int) -> Array:
         known = self.expected.setdefault(name, shape)
         assert known == shape, f"{name} is described twice, as {known} and {shape}"
-        nothing: Array = _NOTHING
-        return nothing
+        placeholder: Array = _PLACEHOLDER
+        return placeholder
 
     def derived(
         self,
@@ -166,8 +167,8 @@ class Expect(Loader):
         *args: Arguments.args,
         **kwargs: Arguments.kwargs,
     ) -> Value:
-        nothing: Value = _NOTHING
-        return nothing
+        placeholder: Value = _PLACEHOLDER
+        return placeholder
 
     def cast(self, matrix: Array) -> Array:
         return matrix
@@ -176,9 +177,9 @@ class Expect(Loader):
         self.optional[name] = shape
 
     def compare(self, ignored: Callable[[str], bool] = lambda name: False) -> None:
-        """Raise CheckpointError that names what is missing, unexpected, misshapen or not floating.
+        """Raise CheckpointError for tensors that are missing, unexpected, misshapen or not floats.
 
-        Tensors whose names are `ignored` may be there, of any shape and type.
+        Tensors whose names are `ignored` may be present, with any shape and type.
         """
         known = self.optional | self.expected
         misshapen = [
@@ -204,7 +205,7 @@ class Expect(Loader):
 
 
 class Read(Loader):
-    """The second run: the arrays."""
+    """The loader of the second run: reads the arrays."""
 
     def __init__(
         self,
@@ -252,19 +253,19 @@ def load(
     ignored: Callable[[str], bool] = lambda name: False,
     keep_bf16: bool = False,
 ) -> Tree:
-    """The tree that `build` makes of a file's tensors, checked before anything is read.
+    """Build the tree of a network's weights, after checking names and shapes of the file.
 
     Args:
         build: Describes the network; called twice.
-        path: What errors name.
+        path: The file, for errors.
         entries: The tensors by canonical name.
         dtype: One of DTYPES, for all matrices that `build` casts.
-        original_name: How the file spells a canonical name, for errors.
-        ignored: Names of tensors that may be in the file, of any shape and type.
-        keep_bf16: Whether raw tensors stored as bfloat16 stay so; else they become float32.
+        original_name: Turns a canonical name into the file's own, for errors.
+        ignored: Whether a tensor of this name may be in the file, with any shape and type.
+        keep_bf16: Keep raw tensors that are stored as bfloat16; else they become float32.
 
     Raises:
-        CheckpointError: tensors that are missing, unexpected, of wrong shape or not floating point.
+        CheckpointError: a tensor is missing, unexpected, misshapen or not floating point.
     """
     expect = Expect(path, entries, original_name)
     build(expect)
@@ -272,44 +273,44 @@ def load(
     return build(Read(path, entries, original_name, dtype, keep_bf16=keep_bf16))
 
 
-def stored_type(entry: Entry) -> str:
-    """In what a tensor is stored: "bf16", "f16", or "f32" for every other type."""
+def stored_dtype(entry: Entry) -> str:
+    """The dtype of a tensor in the file: "bf16", "f16", or "f32" for all others."""
     if entry.load_bits is not None:
         return "bf16"
     return "f16" if entry.dtype == np.float16 else "f32"
 
 
 def astype(array: Array, dtype: np.dtype[Any]) -> Array:
-    """A matrix of any type, bfloat16 included, as float16 or float32."""
+    """A matrix of any dtype, including bfloat16, as float16 or float32."""
     numbers = widen(array) if array.dtype == BFLOAT16 else array
     with np.errstate(over="ignore", invalid="ignore"):
         return numbers.astype(dtype, copy=False)
 
 
 def concat(*parts: Array) -> Array:
-    """Arrays one below the other, in their type if it is the same one, else in float32.
+    """Concatenate arrays along the first axis, in their common dtype, else in float32.
 
-    A view of the file where it has them so, as files sorted by name have gate and up: more than
-    half of a large model is not copied then.
+    The result is a view of the file where the file stores them contiguously, as files sorted by
+    name store gate and up. More than half of a large model is then not copied.
     """
-    kinds = {part.dtype for part in parts}
-    if len(kinds) > 1:
+    dtypes = {part.dtype for part in parts}
+    if len(dtypes) > 1:
         return np.concatenate([astype(part, np.dtype(np.float32)) for part in parts])
-    if (whole := _neighbours(parts)) is not None:
-        return whole
-    if kinds == {BFLOAT16}:  # NumPy copies records one by one
+    if (view := _contiguous_view(parts)) is not None:
+        return view
+    if dtypes == {BFLOAT16}:  # NumPy would copy bfloat16 records one by one
         return np.concatenate([part.view(np.uint16) for part in parts]).view(BFLOAT16)
     return np.concatenate(parts)
 
 
-def _flat(weight: Array) -> Array:
+def _without_kernel_axes(weight: Array) -> Array:
     return weight.reshape(weight.shape[:2])
 
 
-def _neighbours(parts: Sequence[Array]) -> Array | None:
-    """Parts stored one after another in one mapped file, as one view; None where they are not."""
-    owner, first = _owner(parts[0]), parts[0]
-    if owner is None or any(_owner(part) is not owner for part in parts):
+def _contiguous_view(parts: Sequence[Array]) -> Array | None:
+    """One view over parts that a mapped file stores contiguously; None if it does not."""
+    owner, first = _mmap_owner(parts[0]), parts[0]
+    if owner is None or any(_mmap_owner(part) is not owner for part in parts):
         return None
     if not all(part.flags.c_contiguous for part in parts):
         return None
@@ -321,7 +322,7 @@ def _neighbours(parts: Sequence[Array]) -> Array | None:
     return data.view(first.dtype).reshape(-1, *first.shape[1:])
 
 
-def _owner(array: Array) -> mmap | None:
+def _mmap_owner(array: Array) -> mmap | None:
     base: object = array
     while isinstance(base, np.ndarray):
         base = base.base

@@ -1,7 +1,7 @@
-"""Widths filled up with zeros to multiples of four, which kernels read at a time.
+"""Pads widths with zeros to multiples of four, because kernels read four values at a time.
 
-Before the upload; what a network gives is the same. What a norm goes over, or heads are cut from,
-cannot be filled: zeros would change it.
+Weights are padded before the upload and the network's results do not change. Widths that a norm
+averages over, or that attention heads are cut from, cannot be padded: zeros would change them.
 """
 
 from __future__ import annotations
@@ -12,22 +12,22 @@ from oscine.ops import Linear
 from oscine.weights.source import Array
 
 
-def filled(array: Array, axis: int, groups: int = 1) -> Array:
-    """Zeros at the end of every one of `groups` equal parts along an axis."""
+def pad_to_multiple(array: Array, axis: int, groups: int = 1) -> Array:
+    """Pad each of `groups` equal parts along an axis with zeros at its end."""
     width = array.shape[axis] // groups
-    spare = -width % 4
-    if not spare:
+    padding = -width % 4
+    if not padding:
         return array
     before, after = array.shape[:axis], array.shape[axis + 1 :]
     parts = array.reshape(*before, groups, width, *after)
-    margins = [(0, spare if at == axis + 1 else 0) for at in range(parts.ndim)]
-    return np.pad(parts, margins).reshape(*before, groups * (width + spare), *after)
+    margins = [(0, padding if index == axis + 1 else 0) for index in range(parts.ndim)]
+    return np.pad(parts, margins).reshape(*before, groups * (width + padding), *after)
 
 
-def fill(linear: Linear, outputs: int = 1, inputs: int = 1) -> Linear:
-    """Outputs and inputs of a layer or convolution, filled in that many groups each; 0: none."""
+def pad_linear(linear: Linear, outputs: int = 1, inputs: int = 1) -> Linear:
+    """Pad a layer or convolution: outputs and inputs in that many groups each; 0: not padded."""
     weight, bias = linear.weight, linear.bias
     if outputs:
-        weight = filled(weight, 0, outputs)
-        bias = None if bias is None else filled(bias, 0, outputs)
-    return Linear(filled(weight, weight.ndim - 1, inputs) if inputs else weight, bias)
+        weight = pad_to_multiple(weight, 0, outputs)
+        bias = None if bias is None else pad_to_multiple(bias, 0, outputs)
+    return Linear(pad_to_multiple(weight, weight.ndim - 1, inputs) if inputs else weight, bias)

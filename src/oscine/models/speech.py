@@ -1,4 +1,4 @@
-"""What a model says: samples, and how it came to them."""
+"""Speech: the result of a text-to-speech model."""
 
 from __future__ import annotations
 
@@ -6,15 +6,16 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import BinaryIO
 
-from oscine.models.mark import speech_mark
+from oscine.models.provenance import provenance_comment
 from oscine.types import Audio
 
 
 @dataclass(frozen=True, slots=True)
 class SpokenPiece:
-    """A piece of the text and its place in the speech, in seconds; silence around it is left out.
+    """A piece of the text with its start and end in the speech, in seconds, without silence.
 
-    `finish_reason`: as in Speech; other than "end" the piece is not spoken to its end.
+    `finish_reason`: "end" if the piece is spoken to its end, else "length", "silence" or
+    "repetition", as in Speech.
     """
 
     text: str
@@ -25,24 +26,24 @@ class SpokenPiece:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Speech(Audio):
-    """Mono samples, float32 [n] in [-1, 1], at 24,000 hertz, and what is known of them.
+    """Mono samples, float32 [n] in [-1, 1] at 24,000 Hz, with how they were made.
 
-    `finish_reason`: "end" where every piece of the text was spoken to its end; else what happened
-    to the first that was not: "length" (the most frames it was given), "silence" or "repetition"
-    (it was stopped there). `first_audio` and `seconds` are wall time from the call on, `timings`
-    milliseconds a stage.
+    `finish_reason`: "end" if every piece of the text was spoken to its end; else why the first
+    other one was not: "length" (it reached its maximum number of frames), "silence" or
+    "repetition" (it was stopped for that). `first_audio` and `seconds`: wall time from the call to
+    the first samples and to the end. `timings`: milliseconds by stage.
     """
 
     finish_reason: str = "end"
     seed: int = 0
-    first_audio: float | None = None  # None: there is none
+    first_audio: float | None = None  # None if there are no samples
     seconds: float = 0.0
-    pieces: int = 0  # that the text was cut into
-    retries: int = 0  # pieces that were spoken a second time, with another seed
+    pieces: int = 0  # of the text, spoken one by one
+    retries: int = 0  # pieces that were generated a second time, with another seed
     model: str = ""
     device: str = ""
     timings: dict[str, float] = field(default_factory=dict)
-    spoken: tuple[SpokenPiece, ...] = ()  # the pieces, each with its place
+    spoken: tuple[SpokenPiece, ...] = ()  # the pieces with their times
 
     def __repr__(self) -> str:
         return (
@@ -52,17 +53,17 @@ class Speech(Audio):
 
     @property
     def mark(self) -> str:
-        """What its file says of itself: JSON that it is synthetic, and which model made it."""
-        return speech_mark(self.model)
+        """JSON for the file's metadata: that the speech is synthetic, and which model made it."""
+        return provenance_comment(self.model)
 
     def save(
         self, target: str | Path | BinaryIO, format: str | None = None, *, mark: bool = True
     ) -> None:
-        """Write it to a file, in `format` or as its suffix says: wav, mp3, flac, opus, m4a ...
+        """Write the samples to a file, in `format` or that of its suffix: wav, mp3, flac, opus ...
 
-        `mark`: the file's metadata say that it is synthetic; raw has none. Raises what
-        audio.write.save raises.
+        `mark`: state in the file's metadata that the speech is synthetic; raw has no metadata.
+        Raises what audio.write.save raises.
         """
-        from oscine.audio.write import save  # FFmpeg is loaded by whoever writes
+        from oscine.audio.write import save  # imports FFmpeg
 
         save(self, target, format, comment=self.mark if mark else None)

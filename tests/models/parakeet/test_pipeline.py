@@ -156,7 +156,7 @@ def test_silence_and_noise_have_no_text(tdt: Parakeet, caplog: pytest.LogCapture
         assert (result.text, result.segments) == ("", ())
         assert result.coverage is not None
         assert result.coverage.speech == 0
-        assert "no speech is heard" in caplog.text
+        assert "no speech detected" in caplog.text
         caplog.clear()
 
 

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from oscine.errors import NonFiniteError, UsageError
 from oscine.models.loader import Expect, Loader, Read
-from oscine.models.padding import filled
+from oscine.models.padding import pad_to_multiple
 from oscine.models.qwen3_tts import codec, codec_runner, layers
 from oscine.models.qwen3_tts.codec_runner import CodecDecoder, CodecEncoder, CodecStream
 from oscine.models.qwen3_tts.codec_weights import DecoderStage, decoder_stage, load_codec
@@ -394,7 +394,7 @@ def test_zeros_come_at_the_end_of_every_group(width: int, groups: int, axis: int
     array = np.arange(1, 1 + 3 * width * groups, dtype=np.float32).reshape(
         (3, width * groups) if axis else (width * groups, 3)
     )
-    found = np.moveaxis(filled(array, axis, groups), axis, 0)
+    found = np.moveaxis(pad_to_multiple(array, axis, groups), axis, 0)
     parts = found.reshape(groups, -1, 3)
     assert parts.shape[1] % 4 == 0
     np.testing.assert_array_equal(parts[:, :width].reshape(-1, 3), np.moveaxis(array, axis, 0))
@@ -420,12 +420,12 @@ def test_a_padded_stage_is_the_same_stage(monkeypatch: pytest.MonkeyPatch) -> No
     padded = build(read)
     assert padded.up.weight.shape == (rate * 8, 2, 12)
     assert padded.units[0].second.weight.shape == (8, 8)
-    monkeypatch.setattr(layers, "fill", lambda linear, *_: linear)
-    monkeypatch.setattr(layers, "filled", lambda array, axis: array)
+    monkeypatch.setattr(layers, "pad_linear", lambda linear, *_: linear)
+    monkeypatch.setattr(layers, "pad_to_multiple", lambda array, axis: array)
     plain = build(read)
     assert plain.up.weight.shape == (rate * outputs, 2, inputs)
     x, found = rng.normal(0, 1, (7, inputs)).astype(np.float32), []
-    for one, taken in ((plain, x), (padded, filled(x, 1))):
+    for one, taken in ((plain, x), (padded, pad_to_multiple(x, 1))):
         memories: dict[str, np.ndarray] = {}
 
         def rows(name: str, count: int, width: int, kept: Any = memories) -> np.ndarray:

@@ -122,7 +122,7 @@ def small(
         array /= np.float32(8 if array.ndim == 1 else array[0].size ** 0.5)
         entries[name] = Entry(shape, array.dtype, partial(np.copy, array))
     read = Read(Path("made"), entries)
-    with mock.patch.object(layers, "fill", lambda linear, *_: linear):
+    with mock.patch.object(layers, "pad_linear", lambda linear, *_: linear):
         plain = build_speaker(read, config)
     return build_speaker(read, config), plain, config
 

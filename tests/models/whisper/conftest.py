@@ -147,13 +147,13 @@ class HearsAll(Whisper):
 
     def stream(self, audio: Any, **options: Any) -> Any:
         stream = super().stream(audio, **({"vad_filter": False} | options))
-        whole = stream._check
+        whole = stream._check_cancelled
 
         def check(*_: int) -> None:
             whole()
             self.engine.answer()
 
-        stream._check = check  # type: ignore[method-assign]
+        stream._check_cancelled = check  # type: ignore[method-assign]
         return stream
 
 

@@ -275,7 +275,11 @@ def test_times_far_beyond_the_end_are_the_end(scripted: Scripted, seconds: float
 
 @pytest.mark.parametrize(
     ("length", "clips", "why"),
-    [(0, "0", "it holds no sound"), (1, "5", "clip_timestamps name none"), (1, "0,0", "clip_")],
+    [
+        (0, "0", "it is shorter than 10 ms"),
+        (1, "5", "clip_timestamps selects nothing"),
+        (1, "0,0", "clip_"),
+    ],
 )
 def test_nothing_to_transcribe_is_said(
     scripted: Scripted, caplog: pytest.LogCaptureFixture, length: int, clips: str, why: str

@@ -64,9 +64,11 @@ class Tones(Transcription):
         super().__init__(model, *more)
         self.model = model
 
-    def _channel(self, source: Any, channel: int | None, count: int) -> Iterator[Segment]:
-        speech = survey(source, vad=None, check=self._check)
-        self._listened(speech, channel, perf_counter())
+    def _transcribe_channel(
+        self, source: Any, channel: int | None, count: int
+    ) -> Iterator[Segment]:
+        speech = survey(source, vad=None, check=self._check_cancelled)
+        self._add_speech(speech, channel, perf_counter())
         samples = np.concatenate([*speech.recording.blocks(), np.zeros(0, np.float32)])
         seconds = samples[: len(samples) // SECOND * SECOND].reshape(-1, SECOND)
         for number, second in enumerate(seconds):
@@ -74,7 +76,7 @@ class Tones(Transcription):
             yield Segment(
                 0, 100 * number, number, number + 1, f" {name}", (), 0, 0, 1, 0, channel=channel
             )
-            self._report((number + 1) / len(seconds))
+            self._report_progress((number + 1) / len(seconds))
 
 
 class Tone(Transcriber[Runner]):

@@ -15,7 +15,7 @@ from typing import Any
 
 from oscine.errors import CheckpointError
 from oscine.model_files import read_json
-from oscine.models.stated import ABSENT, Stated, count_layers
+from oscine.models.config_reader import ABSENT, ConfigReader, count_layers
 from oscine.weights import Checkpoint, Entry
 
 log = logging.getLogger(__name__)
@@ -269,7 +269,7 @@ class StatedConfig:
     attention_window: tuple[int, int] | None
 
 
-class ParakeetConfigReader(Stated):
+class ParakeetConfigReader(ConfigReader):
     """The same with looks that only these models need.
 
     Null and OmegaConf's missing value count as not stated: NeMo writes all fields of its decoding's
@@ -306,7 +306,7 @@ class ParakeetConfigReader(Stated):
                 or sorted(set(value)) != value
                 or not any(value)
             ):
-                raise self.wrong(key, value, "durations are frames, rising, at least one above 0")
+                raise self.error(key, value, "durations are frames, rising, at least one above 0")
         if len({tuple(value) for value in found.values()}) > 1:
             stated = " and ".join(f"{key} = {value}" for key, value in found.items())
             raise CheckpointError(self.path, f"its durations disagree: {stated[:200]}")
@@ -322,7 +322,7 @@ class ParakeetConfigReader(Stated):
             if value is None:
                 continue
             if type(value) is not int or not 0 < value < 1 << 16:
-                raise self.wrong(key, value, "a transducer needs a limit above 0")
+                raise self.error(key, value, "a transducer needs a limit above 0")
             return value
         if any(super(ParakeetConfigReader, self).get(key, ABSENT) is None for key in keys):
             told = "%s: sets no limit to the labels of one frame; %d are taken at most"
@@ -358,39 +358,39 @@ def _hugging_face(reader: ParakeetConfigReader, folder: Path) -> StatedConfig:
     kind = _HUGGING_FACE_TYPES.get(str(model_type))
     if kind is None:
         known = ", ".join(_HUGGING_FACE_TYPES)
-        raise reader.wrong("model_type", model_type, f"supported: {known}")
+        raise reader.error("model_type", model_type, f"supported: {known}")
     at = "encoder_config"
-    reader.only(f"{at}.hidden_act", ("silu",))
-    reader.only(f"{at}.subsampling_conv_kernel_size", (3,))
-    reader.only(f"{at}.subsampling_conv_stride", (2,))
+    reader.require(f"{at}.hidden_act", ("silu",))
+    reader.require(f"{at}.subsampling_conv_kernel_size", (3,))
+    reader.require(f"{at}.subsampling_conv_stride", (2,))
     _check_preprocessor_config(reader, folder)
     transducer = kind != CTC
     if transducer:
-        reader.only("hidden_act", ("relu",))
-    vocabulary = reader.whole("vocab_size")
+        reader.require("hidden_act", ("relu",))
+    vocabulary = reader.optional_int("vocab_size")
     blank = reader.get("blank_token_id" if transducer else "pad_token_id")
     if vocabulary is not None and blank is not None and blank != vocabulary - 1:
         key = "blank_token_id" if transducer else "pad_token_id"
-        raise reader.wrong(key, blank, f"the blank is the last of its {vocabulary} labels")
+        raise reader.error(key, blank, f"the blank is the last of its {vocabulary} labels")
     durations = reader.durations("durations") if kind == TDT else ()
     if kind == TDT and not durations:
-        raise reader.wrong("durations", reader.get("durations"), "TDT needs them")
-    width = reader.whole("decoder_hidden_size") if transducer else None
+        raise reader.error("durations", reader.get("durations"), "TDT needs them")
+    width = reader.optional_int("decoder_hidden_size") if transducer else None
     return StatedConfig(
         decoder_type=kind,
         has_ctc=not transducer,
-        n_mels=reader.whole(f"{at}.num_mel_bins"),
-        d_model=reader.whole(f"{at}.hidden_size"),
-        n_heads=reader.whole(f"{at}.num_attention_heads"),
-        n_layers=reader.whole(f"{at}.num_hidden_layers"),
-        ff_dim=reader.whole(f"{at}.intermediate_size"),
-        conv_kernel_size=reader.whole(f"{at}.conv_kernel_size"),
-        subsampling_channels=reader.whole(f"{at}.subsampling_conv_channels"),
+        n_mels=reader.optional_int(f"{at}.num_mel_bins"),
+        d_model=reader.optional_int(f"{at}.hidden_size"),
+        n_heads=reader.optional_int(f"{at}.num_attention_heads"),
+        n_layers=reader.optional_int(f"{at}.num_hidden_layers"),
+        ff_dim=reader.optional_int(f"{at}.intermediate_size"),
+        conv_kernel_size=reader.optional_int(f"{at}.conv_kernel_size"),
+        subsampling_channels=reader.optional_int(f"{at}.subsampling_conv_channels"),
         subsampling_factor=_subsampling_factor(reader, f"{at}.subsampling_factor"),
         xscaling=_xscaling(reader, f"{at}.scale_input", kind),
         vocab_size=None if vocabulary is None else vocabulary - 1,
         predictor_dim=width,
-        predictor_layers=reader.whole("num_decoder_layers") if transducer else None,
+        predictor_layers=reader.optional_int("num_decoder_layers") if transducer else None,
         joint_dim=width,
         durations=durations,
         max_symbols=_max_symbols(reader, transducer, "max_symbols_per_step"),
@@ -406,12 +406,15 @@ def _check_preprocessor_config(reader: ParakeetConfigReader, folder: Path) -> No
         settings = settings.get("feature_extractor", settings)
         if not isinstance(settings, dict):
             raise CheckpointError(folder / name, "its feature_extractor is no object")
-        beside = Stated(folder / name, settings)
+        beside = ConfigReader(folder / name, settings)
         for key, allowed in _HUGGING_FACE_PREPROCESSOR.items():
-            beside.only(key, allowed)
-        size, mels = beside.whole("feature_size"), reader.whole("encoder_config.num_mel_bins")
+            beside.require(key, allowed)
+        size, mels = (
+            beside.optional_int("feature_size"),
+            reader.optional_int("encoder_config.num_mel_bins"),
+        )
         if size is not None and mels is not None and size != mels:
-            raise beside.wrong("feature_size", size, f"the network takes {mels} mels")
+            raise beside.error("feature_size", size, f"the network takes {mels} mels")
 
 
 def _nemo(reader: ParakeetConfigReader) -> StatedConfig:
@@ -427,12 +430,15 @@ def _nemo(reader: ParakeetConfigReader) -> StatedConfig:
         model_type = reader.get("decoding.model_type")
         kind = TDT if durations or extra or model_type == "tdt" else RNNT
         if kind == TDT and not durations:
-            raise reader.wrong("model_defaults.tdt_durations", None, "TDT needs its durations")
+            raise reader.error("model_defaults.tdt_durations", None, "TDT needs its durations")
         if extra != len(durations):
-            raise reader.wrong("joint.num_extra_outputs", extra, f"durations: {len(durations)}")
-    width, expansion = reader.whole("encoder.d_model"), reader.get("encoder.ff_expansion_factor", 4)
+            raise reader.error("joint.num_extra_outputs", extra, f"durations: {len(durations)}")
+    width, expansion = (
+        reader.optional_int("encoder.d_model"),
+        reader.get("encoder.ff_expansion_factor", 4),
+    )
     if type(expansion) is not int or not 0 < expansion < 64:
-        raise reader.wrong("encoder.ff_expansion_factor", expansion)
+        raise reader.error("encoder.ff_expansion_factor", expansion)
     listed = next(
         (
             reader.get(key)
@@ -445,19 +451,21 @@ def _nemo(reader: ParakeetConfigReader) -> StatedConfig:
     return StatedConfig(
         decoder_type=kind,
         has_ctc=has_ctc,
-        n_mels=reader.whole("preprocessor.features", "encoder.feat_in"),
+        n_mels=reader.optional_int("preprocessor.features", "encoder.feat_in"),
         d_model=width,
-        n_heads=reader.whole("encoder.n_heads"),
-        n_layers=reader.whole("encoder.n_layers"),
+        n_heads=reader.optional_int("encoder.n_heads"),
+        n_layers=reader.optional_int("encoder.n_layers"),
         ff_dim=None if width is None else width * expansion,
-        conv_kernel_size=reader.whole("encoder.conv_kernel_size"),
-        subsampling_channels=reader.whole("encoder.subsampling_conv_channels") or width,
+        conv_kernel_size=reader.optional_int("encoder.conv_kernel_size"),
+        subsampling_channels=reader.optional_int("encoder.subsampling_conv_channels") or width,
         subsampling_factor=_subsampling_factor(reader, "encoder.subsampling_factor"),
         xscaling=_xscaling(reader, "encoder.xscaling", kind),
         vocab_size=_nemo_vocab_size(reader, transducer),
-        predictor_dim=reader.whole("decoder.prednet.pred_hidden") if transducer else None,
-        predictor_layers=reader.whole("decoder.prednet.pred_rnn_layers") if transducer else None,
-        joint_dim=reader.whole("joint.jointnet.joint_hidden") if transducer else None,
+        predictor_dim=reader.optional_int("decoder.prednet.pred_hidden") if transducer else None,
+        predictor_layers=reader.optional_int("decoder.prednet.pred_rnn_layers")
+        if transducer
+        else None,
+        joint_dim=reader.optional_int("joint.jointnet.joint_hidden") if transducer else None,
         durations=durations,
         max_symbols=_max_symbols(
             reader,
@@ -477,7 +485,7 @@ def _nemo_decoders(reader: ParakeetConfigReader) -> tuple[bool, bool]:
         return True, bool(reader.get("aux_ctc"))
     found = _NEMO_DECODERS.get(target.rpartition(".")[2])
     if found is None:
-        raise reader.wrong("target", target, f"supported: {', '.join(_NEMO_DECODERS)}")
+        raise reader.error("target", target, f"supported: {', '.join(_NEMO_DECODERS)}")
     return found
 
 
@@ -490,22 +498,22 @@ def _check_nemo_supported(reader: ParakeetConfigReader) -> None:
     reader.refuse_streaming("encoder.conv_context_size", (None, [half, half]))
     reader.refuse_streaming("preprocessor.normalize", ("per_feature", "all_features"))
     for key, allowed in _NEMO_PREPROCESSOR.items():
-        reader.only(f"preprocessor.{key}", allowed)
-    reader.only("encoder.conv_norm_type", ("batch_norm",))
-    reader.only("encoder.subsampling", ("dw_striding",))
-    reader.only("encoder.self_attention_model", ("rel_pos", "rel_pos_local_attn"))
-    reader.only("encoder.untie_biases", (True,))
-    reader.only("encoder.reduction", (None,))
-    reader.only("encoder.global_tokens", (0,))
-    reader.only("encoder.feat_out", (-1, reader.get("encoder.d_model", -1)))
+        reader.require(f"preprocessor.{key}", allowed)
+    reader.require("encoder.conv_norm_type", ("batch_norm",))
+    reader.require("encoder.subsampling", ("dw_striding",))
+    reader.require("encoder.self_attention_model", ("rel_pos", "rel_pos_local_attn"))
+    reader.require("encoder.untie_biases", (True,))
+    reader.require("encoder.reduction", (None,))
+    reader.require("encoder.global_tokens", (0,))
+    reader.require("encoder.feat_out", (-1, reader.get("encoder.d_model", -1)))
     encoder = str(reader.get("encoder._target_", "ConformerEncoder"))
     if encoder.rpartition(".")[2] != "ConformerEncoder":
-        raise reader.wrong("encoder._target_", encoder, "supported: ConformerEncoder")
-    reader.only("decoder.blank_as_pad", (True,))
-    reader.only("decoder.normalization_mode", (None,))
-    reader.only("joint.jointnet.activation", ("relu",))
+        raise reader.error("encoder._target_", encoder, "supported: ConformerEncoder")
+    reader.require("decoder.blank_as_pad", (True,))
+    reader.require("decoder.normalization_mode", (None,))
+    reader.require("joint.jointnet.activation", ("relu",))
     if reader.get("tokenizer.type") == "agg" or reader.get("tokenizer.langs"):
-        raise reader.wrong("tokenizer.type", "agg", "aggregate tokenizers are not supported")
+        raise reader.error("tokenizer.type", "agg", "aggregate tokenizers are not supported")
 
 
 def _attention_window(reader: ParakeetConfigReader) -> tuple[int, int] | None:
@@ -520,13 +528,13 @@ def _attention_window(reader: ParakeetConfigReader) -> tuple[int, int] | None:
         or any(type(frames) is not int or frames < -1 for frames in context)
         or (context != [-1, -1] and reader.get("encoder.self_attention_model") != _LOCAL_ATTENTION)
     ):
-        raise reader.wrong(key, context, "supported: [-1, -1]")
+        raise reader.error(key, context, "supported: [-1, -1]")
     return None if context == [-1, -1] else (context[0], context[1])
 
 
 def _nemo_vocab_size(reader: ParakeetConfigReader, transducer: bool) -> int | None:
     keys = ("decoder.vocab_size", "joint.num_classes") if transducer else ("decoder.num_classes",)
-    found = {key: value for key in keys if (value := reader.whole(key)) is not None}
+    found = {key: value for key in keys if (value := reader.optional_int(key)) is not None}
     if len(set(found.values())) > 1:
         numbers = " and ".join(f"{key} = {value}" for key, value in found.items())
         raise CheckpointError(reader.path, f"its vocabularies disagree: {numbers}")
@@ -540,7 +548,7 @@ def _max_symbols(reader: ParakeetConfigReader, transducer: bool, *keys: str) -> 
 def _subsampling_factor(reader: ParakeetConfigReader, key: str) -> int:
     factor = reader.get(key, 8)
     if type(factor) is not int or factor not in (4, 8):
-        raise reader.wrong(key, factor, "supported: 4 and 8")
+        raise reader.error(key, factor, "supported: 4 and 8")
     return factor
 
 
@@ -549,10 +557,10 @@ def _xscaling(reader: ParakeetConfigReader, key: str, kind: str) -> bool:
 
     Null is false for both.
     """
-    value = Stated.get(reader, key, ABSENT)
+    value = ConfigReader.get(reader, key, ABSENT)
     if value is None:
         return False
     if value is ABSENT and kind == TDT:
         log.warning("%s: says nothing of %s; taking true, as NeMo does", reader.path, key)
         return True
-    return reader.flag(key, True)
+    return reader.boolean(key, True)

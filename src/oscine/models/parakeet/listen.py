@@ -16,7 +16,7 @@ from oscine.audio.mel import HOP, SAMPLE_RATE
 from oscine.audio.mel_nemo import log_mel
 from oscine.engine.sequence import EncoderInput
 from oscine.engine.steps import Steps, Submit, run
-from oscine.models.listening import check_latency, updates
+from oscine.models.live_audio import check_latency, live_updates
 from oscine.models.parakeet.boost import Phrases
 from oscine.models.parakeet.sequences import Carried, Chunk, Decoded, Emission
 from oscine.models.parakeet.words import (
@@ -175,4 +175,4 @@ def listen(
 ) -> Iterator[Update]:
     """See Parakeet.listen."""
     check_latency(latency, LEAST_LATENCY, MOST_LATENCY)
-    yield from updates(Listener(submit, text, latency, phrases), pieces, cancelled)
+    yield from live_updates(Listener(submit, text, latency, phrases), pieces, cancelled)

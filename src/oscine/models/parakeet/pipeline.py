@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from oscine.audio.io import SourceLike, open_source
 from oscine.engine.sequence import Caller, EncoderInput, Priority
 from oscine.errors import UsageError
-from oscine.models.cancel import Cancel, asked_to_stop
+from oscine.models.cancel import Cancel, as_should_stop
 from oscine.models.parakeet.boost import Phrases, written_phrases
 from oscine.models.parakeet.chunks import Lengths
 from oscine.models.parakeet.features import Features
@@ -85,7 +85,7 @@ class Parakeet(Transcriber[ParakeetRunner]):
         """
         options = OPTIONS.of(language=language, hotwords=hotwords)
         self._check(options)
-        cancelled = asked_to_stop(cancel)
+        cancelled = as_should_stop(cancel)
         phrases = self._phrases(options)
         submit = partial(self.engine.submit, caller=Caller(Priority.LIVE))
         return listen(submit, self._text_side(), pieces, latency, phrases, cancelled)

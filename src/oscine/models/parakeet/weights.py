@@ -22,8 +22,8 @@ import numpy as np
 from oscine.audio.mel import mel_filters
 from oscine.audio.mel_nemo import TRANSFORM
 from oscine.errors import CheckpointError
-from oscine.models.loader import Loader, load, stored_type
-from oscine.models.padding import fill, filled
+from oscine.models.loader import Loader, load, stored_dtype
+from oscine.models.padding import pad_linear, pad_to_multiple
 from oscine.models.parakeet.config import (
     EMBEDDING,
     LSTM,
@@ -187,7 +187,7 @@ def load_weights(path: Checkpoint | Path | str, dtype: str = "auto") -> Parakeet
         folder=checkpoint.folder,
         format=names.format,
         vocabulary=tokenizer.names,
-        stored_dtype="f16" if all(stored_type(entry) == "f16" for entry in matrices) else "f32",
+        stored_dtype="f16" if all(stored_dtype(entry) == "f16" for entry in matrices) else "f32",
         tokenizer=tokenizer,
     )
 
@@ -356,19 +356,19 @@ def pad_channels(w: EncoderWeights) -> EncoderWeights:
         w,
         subsampling_conv=_pad_last_axis(w.subsampling_conv),
         subsampling_layers=tuple(
-            SubsamplingLayer(_pad_last_axis(layer.depthwise), fill(layer.pointwise))
+            SubsamplingLayer(_pad_last_axis(layer.depthwise), pad_linear(layer.pointwise))
             for layer in w.subsampling_layers
         ),
         subsampling_linear=Linear(
-            filled(w.subsampling_linear.weight, 1, groups), w.subsampling_linear.bias
+            pad_to_multiple(w.subsampling_linear.weight, 1, groups), w.subsampling_linear.bias
         ),
     )
 
 
 def _pad_last_axis(conv: Linear) -> Linear:
     """Channels of a weight [..., channels] and of its bias, filled."""
-    bias = None if conv.bias is None else filled(conv.bias, 0)
-    return Linear(filled(conv.weight, conv.weight.ndim - 1), bias)
+    bias = None if conv.bias is None else pad_to_multiple(conv.bias, 0)
+    return Linear(pad_to_multiple(conv.weight, conv.weight.ndim - 1), bias)
 
 
 def _flat(array: Array) -> Array:

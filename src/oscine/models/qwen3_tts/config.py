@@ -18,8 +18,8 @@ from typing import Final, Literal, cast
 
 from oscine.errors import CheckpointError
 from oscine.model_files import read_json
+from oscine.models.config_reader import ConfigReader
 from oscine.models.qwen3_tts.released import CODEC_TYPE, MODEL_TYPE
-from oscine.models.stated import Stated
 from oscine.options.speak import LEAST_FACTOR, MOST_FACTOR
 from oscine.weights import Checkpoint
 
@@ -209,17 +209,17 @@ def read_config(checkpoint: Checkpoint, codec: Checkpoint) -> Qwen3TtsConfig:
             contradict each other.
     """
     stated = _stated(checkpoint)
-    stated.only("model_type", (MODEL_TYPE,))
-    stated.only("tokenizer_type", (CODEC_TYPE,), f"supported: {CODEC_TYPE}, the codec of 12 Hz")
+    stated.require("model_type", (MODEL_TYPE,))
+    stated.require("tokenizer_type", (CODEC_TYPE,), f"supported: {CODEC_TYPE}, the codec of 12 Hz")
     kind, size = stated.get("tts_model_type"), stated.get("tts_model_size")
     if kind not in KINDS:
-        raise stated.wrong("tts_model_type", kind, f"supported: {', '.join(KINDS)}")
+        raise stated.error("tts_model_type", kind, f"supported: {', '.join(KINDS)}")
     if not isinstance(size, str):
-        raise stated.wrong("tts_model_size", size, "0b6 or 1b7 is needed there")
-    part = stated.part("talker_config")
+        raise stated.error("tts_model_size", size, "0b6 or 1b7 is needed there")
+    part = stated.section("talker_config")
     talker, predictor = _stacks(part, len(checkpoint.tensors))
-    vocabulary = part.size("vocab_size", MAX_VOCABULARY)
-    text_vocabulary = part.size("text_vocab_size", MAX_VOCABULARY)
+    vocabulary = part.integer("vocab_size", MAX_VOCABULARY)
+    text_vocabulary = part.integer("text_vocab_size", MAX_VOCABULARY)
     sound = read_codec_config(codec)
     _check_codes(part, sound, vocabulary)
     languages = _named_ids(part, "codec_language_id", vocabulary)
@@ -231,10 +231,10 @@ def read_config(checkpoint: Checkpoint, codec: Checkpoint) -> Qwen3TtsConfig:
         predictor=predictor,
         vocabulary=vocabulary,
         text_vocabulary=text_vocabulary,
-        text_width=part.size("text_hidden_size", MAX_WIDTH),
+        text_width=part.integer("text_hidden_size", MAX_WIDTH),
         groups=sound.groups,
         codes=sound.codes,
-        context=part.size("max_position_embeddings", MAX_POSITIONS),
+        context=part.integer("max_position_embeddings", MAX_POSITIONS),
         text=_text_ids(stated, text_vocabulary),
         codec_ids=_codec_ids(part, vocabulary),
         languages=languages,
@@ -249,69 +249,69 @@ def read_config(checkpoint: Checkpoint, codec: Checkpoint) -> Qwen3TtsConfig:
 def read_generation(folder: Path) -> Generation:
     """generation_config.json; what it does not state, or no such file, is as upstream has it."""
     path = folder / "generation_config.json"
-    stated = Stated(path, read_json(path))
+    stated = ConfigReader(path, read_json(path))
     return Generation(
         talker=_sampling(stated, "do_sample", ""),
         predictor=_sampling(stated, "subtalker_dosample", "subtalker_"),
-        max_new_tokens=stated.size("max_new_tokens", MAX_POSITIONS, Generation().max_new_tokens),
+        max_new_tokens=stated.integer("max_new_tokens", MAX_POSITIONS, Generation().max_new_tokens),
     )
 
 
-def _sampling(stated: Stated, switch: str, prefix: str) -> Sampling:
+def _sampling(stated: ConfigReader, switch: str, prefix: str) -> Sampling:
     usual, top_k = Sampling(), f"{prefix}top_k"
     penalty = 1.0  # the predictor has none
     if not prefix:
         usual_penalty = usual.repetition_penalty
         penalty = stated.number("repetition_penalty", LEAST_FACTOR, MOST_FACTOR, usual_penalty)
     return Sampling(
-        do_sample=stated.flag(switch, usual.do_sample),
+        do_sample=stated.boolean(switch, usual.do_sample),
         temperature=stated.number(
             f"{prefix}temperature", LEAST_FACTOR, MOST_FACTOR, usual.temperature
         ),
-        top_k=0 if stated.get(top_k) == 0 else stated.size(top_k, MAX_VOCABULARY, usual.top_k),
+        top_k=0 if stated.get(top_k) == 0 else stated.integer(top_k, MAX_VOCABULARY, usual.top_k),
         top_p=stated.number(f"{prefix}top_p", 0, 1, usual.top_p),
         repetition_penalty=penalty,
     )
 
 
-def _stacks(part: Stated, most_layers: int) -> tuple[Stack, Stack]:
-    predictor = part.part("code_predictor_config")
+def _stacks(part: ConfigReader, most_layers: int) -> tuple[Stack, Stack]:
+    predictor = part.section("code_predictor_config")
     for one in (part, predictor):
-        one.only("hidden_act", ("silu",))
+        one.require("hidden_act", ("silu",))
         for switch in ("attention_bias", "use_sliding_window", "tie_word_embeddings"):
-            one.only(switch, (False,))
-        one.only("rope_scaling.rope_type", ("default",))
-        one.only("rope_scaling.type", ("default",))
+            one.require(switch, (False,))
+        one.require("rope_scaling.rope_type", ("default",))
+        one.require("rope_scaling.type", ("default",))
     talker = _stack(part, "rms_norm_eps", most_layers)
     return talker, _stack(predictor, "rms_norm_eps", most_layers)
 
 
-def _check_codes(part: Stated, codec: CodecConfig, vocabulary: int) -> None:
+def _check_codes(part: ConfigReader, codec: CodecConfig, vocabulary: int) -> None:
     """The talker, its predictor and the codec must mean the same by a code."""
     for key in ("num_code_groups", "code_predictor_config.num_code_groups"):
-        groups = part.size(key, MAX_GROUPS)
+        groups = part.integer(key, MAX_GROUPS)
         if groups != codec.groups:
-            raise part.wrong(key, groups, f"its codec has {codec.groups} codebooks")
+            raise part.error(key, groups, f"its codec has {codec.groups} codebooks")
     key = "code_predictor_config.vocab_size"
-    if part.size(key, MAX_VOCABULARY) != codec.codes:
-        raise part.wrong(key, part.get(key), f"its codec's codebooks have {codec.codes} entries")
+    if part.integer(key, MAX_VOCABULARY) != codec.codes:
+        raise part.error(key, part.get(key), f"its codec's codebooks have {codec.codes} entries")
     if vocabulary < codec.codes:
-        raise part.wrong("vocab_size", vocabulary, f"its codes alone are {codec.codes}")
+        raise part.error("vocab_size", vocabulary, f"its codes alone are {codec.codes}")
 
 
-def _id(stated: Stated, key: str, below: int) -> int:
+def _id(stated: ConfigReader, key: str, below: int) -> int:
     return _checked_id(stated, key, stated.get(key), below)
 
 
-def _checked_id(stated: Stated, key: str, value: object, below: int) -> int:
+def _checked_id(stated: ConfigReader, key: str, value: object, below: int) -> int:
     if isinstance(value, list) and len(value) == 1:  # some copies wrap them so
         value = value[0]
     if type(value) is not int or not 0 <= value < below:
-        raise stated.wrong(key, value, f"an id from 0 to {below - 1} is needed there")
+        raise stated.error(key, value, f"an id from 0 to {below - 1} is needed there")
     return value
 
 
-def _text_ids(stated: Stated, below: int) -> TextIds:
+def _text_ids(stated: ConfigReader, below: int) -> TextIds:
     return TextIds(
         im_start=_id(stated, "im_start_token_id", below),
         im_end=_id(stated, "im_end_token_id", below),
@@ -322,7 +322,7 @@ def _text_ids(stated: Stated, below: int) -> TextIds:
     )
 
 
-def _codec_ids(part: Stated, below: int) -> CodecIds:
+def _codec_ids(part: ConfigReader, below: int) -> CodecIds:
     return CodecIds(
         pad=_id(part, "codec_pad_id", below),
         bos=_id(part, "codec_bos_id", below),
@@ -334,90 +334,90 @@ def _codec_ids(part: Stated, below: int) -> CodecIds:
     )
 
 
-def _named_ids(part: Stated, key: str, below: int) -> dict[str, int]:
+def _named_ids(part: ConfigReader, key: str, below: int) -> dict[str, int]:
     if part.get(key) is None:
         return {}
-    named = part.part(key)
+    named = part.section(key)
     found = {
         name.lower(): _checked_id(named, name, value, below) for name, value in named.config.items()
     }
     if len(found) != len(named.config):
-        raise part.wrong(key, ", ".join(named.config), "two names differ in their case only")
+        raise part.error(key, ", ".join(named.config), "two names differ in their case only")
     return found
 
 
-def _dialects(part: Stated, languages: dict[str, int]) -> dict[str, str]:
+def _dialects(part: ConfigReader, languages: dict[str, int]) -> dict[str, str]:
     """Which speaker speaks which; most speak none, which the file says with false."""
     if part.get("spk_is_dialect") is None:
         return {}
-    stated = part.part("spk_is_dialect")
+    stated = part.section("spk_is_dialect")
     found: dict[str, str] = {}
     for name, dialect in stated.config.items():
         if dialect is False or dialect is None:
             continue
         if not isinstance(dialect, str) or dialect.lower() not in languages:
             known = f"false or a key of codec_language_id is needed there: {', '.join(languages)}"
-            raise stated.wrong(name, dialect, known)
+            raise stated.error(name, dialect, known)
         found[name.lower()] = dialect.lower()
     return found
 
 
-def _speaker(stated: Stated, width: int) -> SpeakerConfig:
-    part = stated.part("speaker_encoder_config")
-    part.only("sample_rate", (SAMPLE_RATE,))
-    channels = part.sizes("enc_channels", MAX_WIDTH, (512, 512, 512, 512, 1536))
+def _speaker(stated: ConfigReader, width: int) -> SpeakerConfig:
+    part = stated.section("speaker_encoder_config")
+    part.require("sample_rate", (SAMPLE_RATE,))
+    channels = part.integers("enc_channels", MAX_WIDTH, (512, 512, 512, 512, 1536))
     config = SpeakerConfig(
-        width=part.size("enc_dim", MAX_WIDTH, 1024),
-        mels=part.size("mel_dim", 1 << 12, 128),
+        width=part.integer("enc_dim", MAX_WIDTH, 1024),
+        mels=part.integer("mel_dim", 1 << 12, 128),
         channels=channels,
-        kernels=part.sizes("enc_kernel_sizes", 64, (5, 3, 3, 3, 1)),
-        dilations=part.sizes("enc_dilations", 64, (1, 2, 3, 4, 1)),
-        attention=part.size("enc_attention_channels", MAX_WIDTH, 128),
-        parts=part.size("enc_res2net_scale", 64, 8),
-        squeeze=part.size("enc_se_channels", MAX_WIDTH, 128),
+        kernels=part.integers("enc_kernel_sizes", 64, (5, 3, 3, 3, 1)),
+        dilations=part.integers("enc_dilations", 64, (1, 2, 3, 4, 1)),
+        attention=part.integer("enc_attention_channels", MAX_WIDTH, 128),
+        parts=part.integer("enc_res2net_scale", 64, 8),
+        squeeze=part.integer("enc_se_channels", MAX_WIDTH, 128),
     )
     if config.width != width:
-        raise part.wrong("enc_dim", config.width, f"its talker has a width of {width}")
+        raise part.error("enc_dim", config.width, f"its talker has a width of {width}")
     if not len(channels) == len(config.kernels) == len(config.dilations) >= 3:
         remedy = "as many as enc_kernel_sizes and enc_dilations are needed, 3 or more"
-        raise part.wrong("enc_channels", channels, remedy)
+        raise part.error("enc_channels", channels, remedy)
     if channels[-1] != sum(channels[1:-1]) or len(set(channels[:-1])) != 1:
-        raise part.wrong("enc_channels", channels, "equal ones are needed and then their sum")
+        raise part.error("enc_channels", channels, "equal ones are needed and then their sum")
     if channels[0] % config.parts or config.parts < 2:
-        raise part.wrong("enc_res2net_scale", config.parts, f"it must divide {channels[0]}")
+        raise part.error("enc_res2net_scale", config.parts, f"it must divide {channels[0]}")
     if (config.kernels[-1], config.dilations[-1]) != (1, 1):
-        raise part.wrong("enc_kernel_sizes", config.kernels, "the last one must be 1")
+        raise part.error("enc_kernel_sizes", config.kernels, "the last one must be 1")
     return config
 
 
-def _stated(checkpoint: Checkpoint) -> Stated:
+def _stated(checkpoint: Checkpoint) -> ConfigReader:
     """The config.json beside the weights. Raises CheckpointError where there is none in it."""
     path = checkpoint.folder / "config.json"
     if not checkpoint.config and path.is_file():
         raise CheckpointError(path, "states nothing of a model", "fetch it again")
     if not checkpoint.config:
         raise CheckpointError(path, "no such file", "put it beside the weights")
-    return Stated(path, checkpoint.config)
+    return ConfigReader(path, checkpoint.config)
 
 
-def _stack(stated: Stated, eps: str, most_layers: int) -> Stack:
+def _stack(stated: ConfigReader, eps: str, most_layers: int) -> Stack:
     """The transformer that a part of a configuration describes; `eps`: what it calls that.
 
     `most_layers`: for instance the number of tensors. Names are made for every layer, so a number
     without reason must not come that far.
     """
-    width = stated.size("hidden_size", MAX_WIDTH)
-    heads = stated.size("num_attention_heads", MAX_WIDTH)
-    key_heads = stated.size("num_key_value_heads", MAX_WIDTH, heads)
-    head_width = stated.size("head_dim", MAX_WIDTH, max(1, width // heads))
+    width = stated.integer("hidden_size", MAX_WIDTH)
+    heads = stated.integer("num_attention_heads", MAX_WIDTH)
+    key_heads = stated.integer("num_key_value_heads", MAX_WIDTH, heads)
+    head_width = stated.integer("head_dim", MAX_WIDTH, max(1, width // heads))
     if heads % key_heads:
-        raise stated.wrong("num_key_value_heads", key_heads, f"it must divide {heads} heads")
+        raise stated.error("num_key_value_heads", key_heads, f"it must divide {heads} heads")
     if head_width % 2:
-        raise stated.wrong("head_dim", head_width, "rotary positions need an even width")
+        raise stated.error("head_dim", head_width, "rotary positions need an even width")
     return Stack(
-        layers=stated.size("num_hidden_layers", max(1, min(MAX_LAYERS, most_layers))),
+        layers=stated.integer("num_hidden_layers", max(1, min(MAX_LAYERS, most_layers))),
         width=width,
-        inner=stated.size("intermediate_size", MAX_WIDTH),
+        inner=stated.integer("intermediate_size", MAX_WIDTH),
         heads=heads,
         key_heads=key_heads,
         head_width=head_width,
@@ -454,78 +454,84 @@ def read_codec_config(checkpoint: Checkpoint) -> CodecConfig:
             itself.
     """
     stated = _stated(checkpoint)
-    stated.only("model_type", (CODEC_TYPE,), f"supported: {CODEC_TYPE}, the codec of 12 Hz")
+    stated.require("model_type", (CODEC_TYPE,), f"supported: {CODEC_TYPE}, the codec of 12 Hz")
     for key, allowed in _BUILT.items():
-        stated.only(key, allowed)
-    groups = stated.size("encoder_valid_num_quantizers", MAX_GROUPS, 16)
-    decoder, encoder = stated.part("decoder_config"), stated.part("encoder_config")
-    if groups < 2 or decoder.size("num_quantizers", MAX_GROUPS) != groups:
+        stated.require(key, allowed)
+    groups = stated.integer("encoder_valid_num_quantizers", MAX_GROUPS, 16)
+    decoder, encoder = stated.section("decoder_config"), stated.section("encoder_config")
+    if groups < 2 or decoder.integer("num_quantizers", MAX_GROUPS) != groups:
         key = "encoder_valid_num_quantizers"
-        raise stated.wrong(key, groups, "decoder_config.num_quantizers must be the same, above 1")
-    codes = decoder.size("codebook_size", MAX_VOCABULARY)
-    if encoder.size("codebook_size", MAX_VOCABULARY) != codes:
+        raise stated.error(key, groups, "decoder_config.num_quantizers must be the same, above 1")
+    codes = decoder.integer("codebook_size", MAX_VOCABULARY)
+    if encoder.integer("codebook_size", MAX_VOCABULARY) != codes:
         size = encoder.get("codebook_size")
-        raise encoder.wrong("codebook_size", size, f"its decoder has {codes} codes")
+        raise encoder.error("codebook_size", size, f"its decoder has {codes} codes")
     most = len(checkpoint.tensors)
     config = CodecConfig(
         decoder=_decoder(decoder, most),
         encoder=_encoder(encoder, most, groups),
         groups=groups,
         codes=codes,
-        hop=stated.size("decode_upsample_rate", 1 << 16),
+        hop=stated.integer("decode_upsample_rate", 1 << 16),
         rate=SAMPLE_RATE,
     )
     _check_hop(stated, config)
     return config
 
 
-def _decoder(stated: Stated, most_layers: int) -> CodecDecoderConfig:
-    rates = stated.sizes("upsample_rates", 64)
-    channels, width = stated.size("decoder_dim", MAX_WIDTH), stated.size("codebook_dim", MAX_WIDTH)
+def _decoder(stated: ConfigReader, most_layers: int) -> CodecDecoderConfig:
+    rates = stated.integers("upsample_rates", 64)
+    channels, width = (
+        stated.integer("decoder_dim", MAX_WIDTH),
+        stated.integer("codebook_dim", MAX_WIDTH),
+    )
     if channels % (1 << len(rates)):
-        raise stated.wrong("decoder_dim", channels, f"{len(rates)} stages must halve it")
+        raise stated.error("decoder_dim", channels, f"{len(rates)} stages must halve it")
     if width % 2:
-        raise stated.wrong("codebook_dim", width, "it must be even")
+        raise stated.error("codebook_dim", width, "it must be even")
     return CodecDecoderConfig(
         stack=_stack(stated, "rms_norm_eps", most_layers),
-        window=stated.size("sliding_window", 1 << 16),
+        window=stated.integer("sliding_window", 1 << 16),
         codebook_width=width,
-        latent=stated.size("latent_dim", MAX_WIDTH),
+        latent=stated.integer("latent_dim", MAX_WIDTH),
         channels=channels,
         rates=rates,
-        ratios=stated.sizes("upsampling_ratios", 64),
+        ratios=stated.integers("upsampling_ratios", 64),
     )
 
 
-def _encoder(stated: Stated, most_layers: int, groups: int) -> CodecEncoderConfig:
-    filters, compress = stated.size("num_filters", MAX_WIDTH), stated.size("compress", 64, 2)
+def _encoder(stated: ConfigReader, most_layers: int, groups: int) -> CodecEncoderConfig:
+    filters, compress = stated.integer("num_filters", MAX_WIDTH), stated.integer("compress", 64, 2)
     if filters < compress:
-        raise stated.wrong("num_filters", filters, f"compress = {compress} leaves none of them")
-    width, stored = stated.size("codebook_dim", MAX_WIDTH), stated.size("num_quantizers", 1 << 10)
-    if stated.size("vector_quantization_hidden_dimension", MAX_WIDTH, width) != width:
-        raise stated.wrong("codebook_dim", width, "vector_quantization_hidden_dimension differs")
+        raise stated.error("num_filters", filters, f"compress = {compress} leaves none of them")
+    width, stored = (
+        stated.integer("codebook_dim", MAX_WIDTH),
+        stated.integer("num_quantizers", 1 << 10),
+    )
+    if stated.integer("vector_quantization_hidden_dimension", MAX_WIDTH, width) != width:
+        raise stated.error("codebook_dim", width, "vector_quantization_hidden_dimension differs")
     if stored < groups:
-        raise stated.wrong("num_quantizers", stored, f"{groups} of them are used")
+        raise stated.error("num_quantizers", stored, f"{groups} of them are used")
     return CodecEncoderConfig(
         stack=_stack(stated, "norm_eps", most_layers),
         filters=filters,
-        ratios=stated.sizes("upsampling_ratios", 64)[::-1],
-        kernel=stated.size("kernel_size", 64),
-        last_kernel=stated.size("last_kernel_size", 64),
-        residual_kernel=stated.size("residual_kernel_size", 64),
-        dilation_growth=stated.size("dilation_growth_rate", 16),
-        residual_layers=stated.size("num_residual_layers", 8),
+        ratios=stated.integers("upsampling_ratios", 64)[::-1],
+        kernel=stated.integer("kernel_size", 64),
+        last_kernel=stated.integer("last_kernel_size", 64),
+        residual_kernel=stated.integer("residual_kernel_size", 64),
+        dilation_growth=stated.integer("dilation_growth_rate", 16),
+        residual_layers=stated.integer("num_residual_layers", 8),
         compress=compress,
         codebook_width=width,
         stored_codebooks=stored,
     )
 
 
-def _check_hop(stated: Stated, config: CodecConfig) -> None:
+def _check_hop(stated: ConfigReader, config: CodecConfig) -> None:
     """A frame has as many samples everywhere."""
     decoder, encoder = config.decoder, config.encoder
     found = {
-        "encode_downsample_rate": stated.size("encode_downsample_rate", 1 << 16, config.hop),
+        "encode_downsample_rate": stated.integer("encode_downsample_rate", 1 << 16, config.hop),
         "decoder_config.upsample_rates and upsampling_ratios": math.prod(
             decoder.rates + decoder.ratios
         ),
@@ -534,4 +540,4 @@ def _check_hop(stated: Stated, config: CodecConfig) -> None:
     for key, samples in found.items():
         if samples != config.hop:
             remedy = f"{key} give {samples} samples a frame"
-            raise stated.wrong("decode_upsample_rate", config.hop, remedy)
+            raise stated.error("decode_upsample_rate", config.hop, remedy)

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from oscine.models.loader import Loader
-from oscine.models.padding import fill, filled
+from oscine.models.padding import pad_linear, pad_to_multiple
 from oscine.models.qwen3_tts.config import Stack
 from oscine.ops import Linear, RmsNorm, Snake
 from oscine.weights.source import Array
@@ -127,7 +127,7 @@ def padded(t: Loader, linear: Linear, *, outputs: int = 1, inputs: int = 1) -> L
 
     Each group becomes a multiple of four wide, which kernels read at a time.
     """
-    return t.derived(fill, linear, outputs, inputs)
+    return t.derived(pad_linear, linear, outputs, inputs)
 
 
 def snake(t: Loader, at: str, channels: int) -> Snake:
@@ -159,12 +159,12 @@ def _as_plain(weight: Array, stride: int) -> Array:
 
 def _scale(alpha: Array) -> Array:
     with np.errstate(over="ignore"):
-        return filled(np.exp(alpha), 0)
+        return pad_to_multiple(np.exp(alpha), 0)
 
 
 def _gain(beta: Array) -> Array:
     with np.errstate(over="ignore"):
-        return filled(np.float32(1) / (np.exp(beta) + np.float32(1e-9)), 0)
+        return pad_to_multiple(np.float32(1) / (np.exp(beta) + np.float32(1e-9)), 0)
 
 
 # -- codebooks ------------------------------------------------------------------------------------

@@ -17,8 +17,9 @@ from oscine.audio.silero import available
 from oscine.audio.speech import survey
 from oscine.audio.vad import VadOptions
 from oscine.errors import NonFiniteError, UsageError
-from oscine.models.asynchronous import AwaitedText
-from oscine.models.cancel import Cancel, asked_to_stop
+from oscine.models.asynchronous import AsyncTextIterator
+from oscine.models.base_model import Model
+from oscine.models.cancel import Cancel, as_should_stop
 from oscine.models.qwen3_tts.capabilities import Abilities
 from oscine.models.qwen3_tts.conditioning import Conditioning
 from oscine.models.qwen3_tts.generation import Settings
@@ -28,7 +29,6 @@ from oscine.models.qwen3_tts.runner import Qwen3TtsRunner
 from oscine.models.qwen3_tts.sentences import Piece, incremental_pieces, pieces
 from oscine.models.qwen3_tts.stream import SpeechStream, Synthesis
 from oscine.models.qwen3_tts.voices import Voice, VoiceFolder, checked_words
-from oscine.models.resident import Model
 from oscine.models.speech import Speech
 from oscine.options.speak import SpeakOptions, checked_silence
 from oscine.text.qwen import checked_text
@@ -121,13 +121,13 @@ class Qwen3Tts(Model[Qwen3TtsRunner]):
         The text may also be an asynchronous iterator of its parts. `cancel` is called in that
         thread. A task that is cancelled stops the work where `cancel` would. Raises as speak.
         """
-        parts = AwaitedText(text) if isinstance(text, AsyncIterable) else text
+        parts = AsyncTextIterator(text) if isinstance(text, AsyncIterable) else text
         try:
-            return await self._awaited.call(
+            return await self._async_calls.call(
                 lambda stop: self.speak(parts, cancel=stop, **options), cancel
             )
         finally:
-            if isinstance(parts, AwaitedText):
+            if isinstance(parts, AsyncTextIterator):
                 parts.close()
 
     def stream(
@@ -170,7 +170,7 @@ class Qwen3Tts(Model[Qwen3TtsRunner]):
         options: dict[str, Any],
         **how: Any,
     ) -> SpeechStream:
-        cancelled = asked_to_stop(cancel)
+        cancelled = as_should_stop(cancel)
         checked = OPTIONS.of(**options).with_seed()
         if checked.max_frames is not None and checked.max_frames >= self._config.context:
             raise UsageError(
@@ -187,7 +187,7 @@ class Qwen3Tts(Model[Qwen3TtsRunner]):
             if not any(any(map(str.isalnum, part.text)) for part in parts):
                 raise UsageError("there is nothing to say in the text beside pauses")
         elif isinstance(text, AsyncIterable):
-            awaited = AwaitedText(text)
+            awaited = AsyncTextIterator(text)
             parts = incremental_pieces(map(checked_part, awaited))
         elif isinstance(text, Iterable) and not isinstance(text, bytes | bytearray):
             parts = incremental_pieces(map(checked_part, text))

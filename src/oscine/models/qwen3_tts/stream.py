@@ -15,15 +15,15 @@ import numpy as np
 from oscine.engine.scheduler import Engine
 from oscine.engine.sequence import Caller, Priority
 from oscine.errors import Cancelled, UsageError
-from oscine.models.asynchronous import AwaitedText, Worker
-from oscine.models.mark import speech_mark
+from oscine.models.asynchronous import AsyncTextIterator, StreamExecutor
+from oscine.models.base_model import ModelInfo
+from oscine.models.provenance import provenance_comment
 from oscine.models.qwen3_tts.generation import NOTHING, Attempt, Settings
 from oscine.models.qwen3_tts.guards import USUAL, bridge, longest_bridge, rest, without_lead
 from oscine.models.qwen3_tts.options import next_seed
 from oscine.models.qwen3_tts.runner import Qwen3TtsRunner
 from oscine.models.qwen3_tts.sentences import Piece, letters
 from oscine.models.qwen3_tts.sequences import Utterance
-from oscine.models.resident import Loaded
 from oscine.models.speech import Speech, SpokenPiece
 from oscine.types import Audio, Samples
 
@@ -44,7 +44,7 @@ class Synthesis:
 
     def __init__(
         self,
-        model: Loaded,
+        model: ModelInfo,
         engine: Engine[Qwen3TtsRunner],
         pieces: Iterable[Piece],
         settings: Settings,
@@ -281,10 +281,10 @@ class SpeechStream(Iterator[Audio]):
     Iterating raises what speak raises.
     """
 
-    def __init__(self, synthesis: Synthesis, awaited: AwaitedText | None = None) -> None:
+    def __init__(self, synthesis: Synthesis, awaited: AsyncTextIterator | None = None) -> None:
         self._synthesis = synthesis
         self._awaited = awaited
-        self._worker = Worker()
+        self._worker = StreamExecutor()
         self._audio = synthesis.run()
         self._in_use = Lock()
         self._seconds: float | None = None
@@ -412,7 +412,7 @@ class SpeechStream(Iterator[Audio]):
     @property
     def mark(self) -> str:
         """As in Speech: the `comment` of an AudioWriter that this goes to."""
-        return speech_mark(self._synthesis.model.name)
+        return provenance_comment(self._synthesis.model.name)
 
     @property
     def duration(self) -> float:

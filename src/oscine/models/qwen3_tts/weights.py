@@ -17,7 +17,7 @@ from typing import Any
 import numpy as np
 
 from oscine.errors import CheckpointError, NonFiniteError
-from oscine.models.loader import Loader, load, stored_type
+from oscine.models.loader import Loader, load, stored_dtype
 from oscine.models.qwen3_tts.codec_weights import (
     CodecDecoderWeights,
     CodecEncoderWeights,
@@ -269,7 +269,7 @@ def _stored(entries: Mapping[str, Entry]) -> str:
     sizes: Counter[str] = Counter()
     for name, entry in entries.items():
         if name.startswith(f"{TALKER}.layers.") and len(entry.shape) == 2:
-            sizes[stored_type(entry)] += prod(entry.shape)
+            sizes[stored_dtype(entry)] += prod(entry.shape)
     return sizes.most_common(1)[0][0]
 
 

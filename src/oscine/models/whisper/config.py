@@ -11,7 +11,7 @@ from typing import Any
 
 from oscine.errors import CheckpointError
 from oscine.model_files import read_json
-from oscine.models.stated import count_layers
+from oscine.models.config_reader import count_layers
 from oscine.weights import Checkpoint, Entry
 
 log = logging.getLogger(__name__)

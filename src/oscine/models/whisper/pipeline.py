@@ -16,9 +16,9 @@ from oscine.audio.windows import Features, Recording
 from oscine.engine.sequence import EncoderInput
 from oscine.engine.steps import Steps, run
 from oscine.errors import UsageError
-from oscine.models import agreement
-from oscine.models.cancel import Cancel, asked_to_stop
-from oscine.models.listening import Stepwise
+from oscine.models import local_agreement
+from oscine.models.cancel import Cancel, as_should_stop
+from oscine.models.live_audio import BufferTranscriber
 from oscine.models.transcription import Progress, Transcriber, vad_options
 from oscine.models.whisper.forced import align_text, check_sound, check_text
 from oscine.models.whisper.language import detect_language, window_starts
@@ -80,7 +80,7 @@ class Whisper(Transcriber[WhisperRunner]):
         self,
         pieces: Iterable[Any],
         *,
-        latency: float = agreement.LATENCY,
+        latency: float = local_agreement.DEFAULT_LATENCY_S,
         cancel: Cancel | None = None,
         **options: Any,
     ) -> Iterator[Update]:
@@ -100,8 +100,10 @@ class Whisper(Transcriber[WhisperRunner]):
         options["language"] = checked.language
         if vad_options(checked) is None:
             options["vad_filter"] = False  # where that is not our choice, it is told once
-        cancelled = asked_to_stop(cancel)
-        return agreement.listen(Stepwise(self.stream), pieces, latency, cancelled, options)
+        cancelled = as_should_stop(cancel)
+        return local_agreement.listen(
+            BufferTranscriber(self.stream), pieces, latency, cancelled, options
+        )
 
     def detect_language(
         self, audio: SourceLike, segments: int = 4, threshold: float | None = 0.5

@@ -15,13 +15,13 @@ from oscine.audio.timeline import Timeline
 from oscine.audio.vad import VadOptions
 from oscine.audio.windows import Features
 from oscine.engine.steps import run
+from oscine.models.base_model import Model
 from oscine.models.cancel import Cancel
-from oscine.models.resident import Model
 from oscine.models.transcription import (
     Progress,
     Transcription,
-    restored_word,
     vad_options,
+    word_to_original_time,
 )
 from oscine.models.whisper.fallback import Requests
 from oscine.models.whisper.language import detect_language, window_starts
@@ -59,9 +59,11 @@ class Stream(Transcription):
         self.language = options.language or ("" if text.tokens.multilingual else "en")
         self._detects = not self.language
         # Aligned words leave out some speech around them; of that, nothing is missing.
-        self.slack = BELIEVABLE if options.word_timestamps else 0.0
+        self.max_overhang_s = BELIEVABLE if options.word_timestamps else 0.0
 
-    def _channel(self, source: Source, channel: int | None, count: int) -> Iterator[Segment | None]:
+    def _transcribe_channel(
+        self, source: Source, channel: int | None, count: int
+    ) -> Iterator[Segment | None]:
         """One channel, or all of them mixed."""
         started = perf_counter()
         vad, keep_all = vad_options(self._options), False
@@ -69,28 +71,31 @@ class Stream(Transcription):
             vad, keep_all = VadOptions(), True  # only to cut windows at pauses
         config = self._text.config
         front_end = partial(
-            Features, n_mels=config.n_mels, window_frames=config.window_frames, check=self._check
+            Features,
+            n_mels=config.n_mels,
+            window_frames=config.window_frames,
+            check=self._check_cancelled,
         )
         if vad is None:  # one reading is enough
             features = front_end(source)
             speech = Speech.unheard(source, features.samples)
         else:
-            speech = survey(source, vad=vad, keep_all=keep_all, check=self._check)
+            speech = survey(source, vad=vad, keep_all=keep_all, check=self._check_cancelled)
             features = front_end(speech.recording)
-        self._listened(speech, channel, started)
+        self._add_speech(speech, channel, started)
         decoder = WindowDecoder(self._text, self._options, self._requests, speech, features)
-        ranges = self._ranges(speech, decoder.frames, channel)
+        ranges = self._clip_ranges(speech, decoder.frames, channel)
         share = (channel or 1) - 1
         if not ranges:
-            self._report((share + 1) / count)
+            self._report_progress((share + 1) / count)
             return
         self._find_language(decoder, ranges)
         yield None
 
         def report(frame: int) -> None:
-            self._report((share + frame / decoder.frames) / count)
+            self._report_progress((share + frame / decoder.frames) / count)
 
-        submit, check = self._submit, self._check
+        submit, check = self._submit, self._check_cancelled
         if self._options.batched:
             wanted = self._options.batch_size
             if wanted == "auto":
@@ -118,11 +123,11 @@ class Stream(Transcription):
             for seek in window_starts(ranges, window_frames, most)
         )
         steps = detect_language(windows, tokens, options.language_detection_threshold)
-        decoder.language, shares = run(self._submit, steps, self._check)
+        decoder.language, shares = run(self._submit, steps, self._check_cancelled)
         if not self.language:
             self.language = decoder.language
             self._probability = round(shares[self.language], 4)
-            self.language_shares = shares
+            self.language_probs = shares
 
 
 def restored(
@@ -137,7 +142,7 @@ def restored(
     if timeline.whole:
         return segment
     start, end = timeline.original(segment.start), timeline.original(segment.end, end=True)
-    words = segment.words and tuple(restored_word(word, timeline) for word in segment.words)
+    words = segment.words and tuple(word_to_original_time(word, timeline) for word in segment.words)
     if words:
         start, end = words[0].start, words[-1].end
     else:

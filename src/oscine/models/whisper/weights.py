@@ -15,7 +15,7 @@ from typing import Literal
 import numpy as np
 
 from oscine.errors import CheckpointError
-from oscine.models.loader import Loader, load, stored_type
+from oscine.models.loader import Loader, load, stored_dtype
 from oscine.models.whisper.config import WhisperConfig, read_config
 from oscine.ops import Linear, Norm
 from oscine.weights import Checkpoint, Entry, read_checkpoint
@@ -126,7 +126,7 @@ def load_weights(path: Checkpoint | Path | str, dtype: str = "auto") -> WhisperW
         folder=checkpoint.folder,
         format=checkpoint.format,
         vocabulary=checkpoint.vocabulary,
-        stored="f16" if all(stored_type(entry) == "f16" for entry in matrices) else "f32",
+        stored="f16" if all(stored_dtype(entry) == "f16" for entry in matrices) else "f32",
     )
 
 

@@ -15,10 +15,10 @@ import pytest
 
 import oscine
 from oscine.errors import AudioError, Cancelled, OscineError, UsageError
-from oscine.models import many
-from oscine.models.many import InOrder, recordings_at_once, results_in_order
+from oscine.models import ordered_pool
+from oscine.models.ordered_pool import OrderedPool, map_in_order, recordings_at_once
 
-from .test_awaited_calls import FOLDERS, GOLDENS, options, running_after, said, sound
+from .test_asynchronous import FOLDERS, GOLDENS, options, running_after, said, sound
 
 DAMAGED = 7
 
@@ -96,11 +96,11 @@ def test_whoever_stops_iterating_stops_the_work(model: Any, files: list[Path]) -
 @pytest.mark.parametrize(
     ("recordings", "given", "problem"),
     [
-        ("a.wav", {}, "transcribe_many takes several recordings"),
-        (np.zeros(100, np.float32), {}, "transcribe_many takes several recordings"),
-        (3, {}, "transcribe_many takes several recordings"),
-        ([], {"at_once": 0}, "at_once must be a whole number from 1 on, not 0"),
-        ([], {"at_once": True}, "at_once must be a whole number"),
+        ("a.wav", {}, "transcribe_many takes an iterable of recordings"),
+        (np.zeros(100, np.float32), {}, "transcribe_many takes an iterable of recordings"),
+        (3, {}, "transcribe_many takes an iterable of recordings"),
+        ([], {"at_once": 0}, "at_once must be a positive integer, not 0"),
+        ([], {"at_once": True}, "at_once must be a positive integer"),
         ([], {"cancel": 3}, "cancel must be a threading.Event"),
     ],
 )
@@ -144,7 +144,7 @@ def test_never_more_than_so_many_are_under_way_and_results_keep_their_order() ->
             under_way -= 1
         return item
 
-    assert list(results_in_order(InOrder(work, 5), range(60))) == list(range(60))
+    assert list(map_in_order(OrderedPool(work, 5), range(60))) == list(range(60))
     assert 2 <= most <= 5
 
 
@@ -155,7 +155,7 @@ def test_a_result_comes_as_soon_as_all_before_it_are_there() -> None:
         assert go_on[item].wait(30)
         return item
 
-    order: InOrder[int, int] = InOrder(work, 4)
+    order: OrderedPool[int, int] = OrderedPool(work, 4)
     for item in range(4):
         order.add(item)
     go_on[1].set()
@@ -171,7 +171,7 @@ def test_a_result_comes_as_soon_as_all_before_it_are_there() -> None:
 def test_results_that_wait_for_one_before_them_are_bounded(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(many, "AHEAD", 6)
+    monkeypatch.setattr(ordered_pool, "MAX_FINISHED_AHEAD", 6)
     go_on, begun = threading.Event(), []
 
     def work(item: int, stop: Callable[[], bool]) -> int:
@@ -188,7 +188,7 @@ def test_results_that_wait_for_one_before_them_are_bounded(
                 assert go_on.is_set()
             yield item
 
-    assert list(results_in_order(InOrder(work, 2), items())) == list(range(20))
+    assert list(map_in_order(OrderedPool(work, 2), items())) == list(range(20))
 
 
 def test_stopped_work_ends_early_and_what_is_done_can_be_taken() -> None:
@@ -197,7 +197,7 @@ def test_stopped_work_ends_early_and_what_is_done_can_be_taken() -> None:
             threading.Event().wait(0.001)
         return "stopped" if item else "done"
 
-    order: InOrder[int, str] = InOrder(work, 3)
+    order: OrderedPool[int, str] = OrderedPool(work, 3)
     for item in range(3):
         order.add(item)
     order.stop()
@@ -211,7 +211,7 @@ def test_an_error_of_the_recordings_themselves_comes_out() -> None:
         raise OscineError("the list ends here")
 
     with pytest.raises(OscineError, match="the list ends here"):
-        list(results_in_order(InOrder(lambda item, stop: item, 2), items()))
+        list(map_in_order(OrderedPool(lambda item, stop: item, 2), items()))
 
 
 @pytest.mark.parametrize(
@@ -232,7 +232,7 @@ def test_how_many_at_once_hangs_on_device_and_memory(
             raise ValueError
         return 4096 if name == "SC_PAGE_SIZE" else int(gigabytes * 2**30 / 4096)
 
-    monkeypatch.setattr(many.os, "sysconf", told, raising=False)
+    monkeypatch.setattr(ordered_pool.os, "sysconf", told, raising=False)
     runner = SimpleNamespace(backend=SimpleNamespace(runs_ahead=ahead, good_batch=16))
     assert recordings_at_once(runner) == expected
     assert recordings_at_once(SimpleNamespace()) == 1

@@ -17,7 +17,7 @@ import pytest
 
 import oscine
 from oscine.errors import AudioError, Cancelled, NonFiniteError, UsageError
-from oscine.models.asynchronous import AwaitedCalls
+from oscine.models.asynchronous import AsyncCalls
 from oscine.probe import probing
 
 GOLDENS = Path(__file__).resolve().parent.parent / "goldens"
@@ -182,18 +182,18 @@ def test_few_calls_are_under_way_and_the_others_wait_without_a_thread() -> None:
             under_way -= 1
         return under_way
 
-    async def main(calls: AwaitedCalls) -> None:
+    async def main(calls: AsyncCalls) -> None:
         waiting = [asyncio.create_task(calls.call(work, None)) for _ in range(40)]
         await asyncio.sleep(0)
         waiting[30].cancel()
         found = await asyncio.gather(*waiting, return_exceptions=True)
         assert [type(each) for each in found].count(asyncio.CancelledError) == 1
 
-    calls = AwaitedCalls(3)
+    calls = AsyncCalls(3)
     for _ in range(2):  # in another loop too
         run(main(calls))
         assert 1 <= most <= 3
-    assert len(calls._turns) == 1
+    assert len(calls._semaphores) == 1
 
 
 #: A call that takes for ever unless it is stopped, in a loop that ends in several ways.

