@@ -9,10 +9,14 @@ from typing import Any
 
 #: The pages in the order of the site's menu. Sphinx warns of a page that is missing here.
 CONTENTS = {
+    "Guides": ("docs/transcribe", "docs/speak", "docs/models", "docs/devices"),
     "Reference": ("docs/cli", "docs/coming-from", "docs/compat"),
-    "Behaviour": ("docs/devices", "docs/times", "docs/faults", "SECURITY"),
+    "Behaviour": ("docs/verification", "docs/times", "docs/faults", "SECURITY"),
     "Models": ("MODELS/whisper", "MODELS/parakeet", "MODELS/qwen3_tts"),
-    "Inside": ("docs/engine", "docs/indexes", "docs/upstream", "CONTRIBUTING"),
+    "Inside": (
+        *("docs/architecture", "docs/engine", "docs/indexes", "docs/upstream", "CONTRIBUTING"),
+        "CHANGELOG",
+    ),
     "Measurements": (
         *("benchmarks/README", "benchmarks/gpu", "benchmarks/cpu", "benchmarks/accuracy"),
         *("benchmarks/long", "benchmarks/words", "examples/README"),

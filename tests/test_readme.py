@@ -1,13 +1,15 @@
-"""The README is true: its Python runs and prints what it says, and what it names is there."""
+"""README and docs are true: their Python prints what they say, and what they name exists."""
 
 from __future__ import annotations
 
 import re
+import runpy
 import shlex
 import shutil
 import sys
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -35,20 +37,26 @@ try:
     import write_cli_page
 finally:
     sys.path.remove(str(ROOT / "tools"))
-README = (ROOT / "README.md").read_text("utf-8")
-CLI = (ROOT / "docs" / "cli.md").read_text("utf-8")
 PAGES = sorted([*ROOT.glob("*.md"), *ROOT.glob("[!.]*/*.md")])
+README = (ROOT / "README.md").read_text("utf-8")
+DOCS = {page.stem: page.read_text("utf-8") for page in sorted((ROOT / "docs").glob("*.md"))}
 #: Files of upstream programs that pages name, and a name that no file has.
 NOT_OURS = {"utils.py"}
-#: A block of code and, where there is one, what it prints.
-BLOCKS = re.findall(r"^```(sh|python)\n(.*?)^```\n(?:\n```text\n(.*?)^```$)?", README, re.S | re.M)
-SHELL = [code.strip() for kind, code, _ in BLOCKS if kind == "sh"]
-SPEECH = [(code, printed) for kind, code, printed in BLOCKS if kind == "python" and "speak" in code]
-PYTHON = [
-    (code, printed)
-    for kind, code, printed in BLOCKS
-    if kind == "python" and (code, printed) not in SPEECH
-]
+#: Their Python re-creates faults of other programs, crashes among them.
+NOT_RUN = {"docs/upstream.md"}
+#: Pages whose every option is one of oscine's or of a program that it answers for.
+CHECKED = ("transcribe", "speak", "models", "devices", "verification", "engine", "cli")
+site = runpy.run_path(str(ROOT / "docs" / "conf.py"))
+
+
+def blocks(text: str, kind: str) -> list[tuple[str, str]]:
+    """Each block of code of a kind and, where there is one, what it prints."""
+    found = re.findall(rf"^```{kind}\n(.*?)^```\n(?:\n```text\n(.*?)^```$)?", text, re.S | re.M)
+    return [(code, printed) for code, printed in found]
+
+
+def below_root(page: Path) -> str:
+    return page.relative_to(ROOT).as_posix()
 
 
 def options_of(command: Any) -> set[str]:
@@ -62,9 +70,9 @@ def options_of(command: Any) -> set[str]:
 COMMAND: Any = typer.main.get_command(app)
 
 
-def section(title: str) -> str:
-    """From a heading to the next of its rank."""
-    return README.partition(f"\n## {title}\n")[2].partition("\n## ")[0]
+def section(page: str, title: str) -> str:
+    """From a heading of the second rank to the next."""
+    return page.partition(f"\n## {title}\n")[2].partition("\n## ")[0]
 
 
 def rows(text: str) -> Iterator[list[str]]:
@@ -74,16 +82,13 @@ def rows(text: str) -> Iterator[list[str]]:
             yield [cell.strip() for cell in line.strip("|").split("|")]
 
 
-@pytest.mark.weights
-def test_python_blocks_print_what_stands_below_them(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    monkeypatch.chdir(ROOT)
-    names: dict[str, Any] = {}
-    assert len(PYTHON) == 7
-    for code, printed in PYTHON:
-        exec(compile(code, "README.md", "exec"), names)
-        assert capsys.readouterr().out == printed
+def pages_with_python() -> Iterator[Any]:
+    """Names of the pages whose Python runs; those that load a Whisper model need its weights."""
+    for page in PAGES:
+        name, text = below_root(page), page.read_text("utf-8")
+        if blocks(text, "python") and name not in NOT_RUN:
+            marks = [pytest.mark.weights] if 'load("base")' in text else []
+            yield pytest.param(name, marks=marks)
 
 
 class FakeFastApi(ModuleType):
@@ -120,92 +125,109 @@ def assert_serves(route: Callable[..., Any], speaker: Any) -> None:
         assert heard[seed] == (samples * 32767).astype(np.dtype("<i2")).tobytes()
 
 
-def test_speech_blocks_print_what_stands_below_them(
+def load_small(load: Callable[..., Any], name: str) -> Any:
+    """A model that speaks is a small random one, of forty frames a text: it has no end of its
+    own."""
+    if name not in SPEAKS:
+        return load(name)
+    small = ROOT / "tests" / "goldens" / "qwen3_tts"
+    model: Any = load(small / SPEAKS[name][0] / "ckpt", "cpu")
+    whole = model._stream
+
+    def short(started: float, text: Any, cancel: Any, options: Any, **how: Any) -> Any:
+        return whole(started, text, cancel, {"max_frames": 40} | options, **how)
+
+    model._stream = short
+    return model
+
+
+@pytest.mark.parametrize("page", list(pages_with_python()))
+def test_python_prints_what_is_below_it(
+    page: str,
     monkeypatch: pytest.MonkeyPatch,
     capsys: pytest.CaptureFixture[str],
     tmp_path: Path,
     empty_home: Path,
 ) -> None:
-    """With a small random model in place of the one that is named."""
-    small = ROOT / "tests" / "goldens" / "qwen3_tts"
-    load = oscine.load
-
-    def load_small(name: str) -> Any:
-        """It has no end of its own: forty frames of each text are enough."""
-        model: Any = load(small / SPEAKS[name][0] / "ckpt", "cpu")
-        whole = model._stream
-
-        def short(started: float, text: Any, cancel: Any, options: Any, **how: Any) -> Any:
-            return whole(started, text, cancel, {"max_frames": 40} | options, **how)
-
-        model._stream = short
-        return model
-
-    monkeypatch.setattr(oscine, "load", load_small)
+    """The blocks of a page continue each other."""
+    monkeypatch.setattr(oscine, "load", partial(load_small, oscine.load))
     monkeypatch.chdir(tmp_path)
     shutil.copytree(ROOT / "examples", "examples")
     monkeypatch.setitem(sys.modules, "fastapi", FakeFastApi("fastapi"))
     monkeypatch.setitem(sys.modules, "fastapi.responses", FakeFastApi("fastapi.responses"))
-    names: dict[str, Any] = {"oscine": oscine}
-    assert len(SPEECH) == 7
-    for code, printed in SPEECH:
-        exec(compile(code, "README.md", "exec"), names)
+    names: dict[str, Any] = {}
+    for code, printed in blocks((ROOT / page).read_text("utf-8"), "python"):
+        exec(compile(code, page, "exec"), names)
         assert capsys.readouterr().out == printed
-    assert_serves(names["app"].routes["/speech"], names["speaker"])
     saved = {file.name for file in tmp_path.iterdir() if file.is_file()}
-    assert saved == {"hello.flac", "pieces.wav", "cloned.wav"}
     ignored = set((ROOT / ".gitignore").read_text().split())
     assert {f"/*{Path(name).suffix}" for name in saved} <= ignored
-    assert [file.stem for file in (empty_home / "voices").iterdir()] == ["computer"]
+    if page == "docs/speak.md":
+        assert saved == {"hello.flac", "pieces.wav", "cloned.wav"}
+        assert [file.stem for file in (empty_home / "voices").iterdir()] == ["computer"]
+        assert_serves(names["app"].routes["/speech"], names["speaker"])
+
+
+def test_the_guides_have_the_python() -> None:
+    named = {param.values[0]: param.marks for param in pages_with_python()}
+    assert set(named) == {"README.md", "docs/transcribe.md", "docs/speak.md"}
+
+
+def test_the_readme_is_short() -> None:
+    assert len(README.splitlines()) <= 150
+    first = README.splitlines()[2]
+    assert all(word in first for word in ("Speech to text", "text to speech", "GPU", "WebGPU"))
 
 
 @pytest.mark.weights
-def test_the_first_command_prints_what_stands_below_it(
+def test_the_first_command_prints_what_is_below_it(
     monkeypatch: pytest.MonkeyPatch, capfdbinary: pytest.CaptureFixture[bytes]
 ) -> None:
     monkeypatch.chdir(ROOT)
-    _, first, printed = BLOCKS[0]
+    first, printed = blocks(README, "sh")[0]
     command = shlex.split(first.rpartition("&&")[2])
     assert command[0] == ".venv/bin/oscine"
     assert run(command[1:]) == 0
     assert capfdbinary.readouterr().out.decode() == printed
 
 
-def test_the_second_command_is_what_ci_runs() -> None:
+def test_the_last_command_is_what_ci_runs() -> None:
     ci = (ROOT / ".ci" / "run").read_text("utf-8").splitlines()
-    assert SHELL[1] == "make test"
-    assert f"step {SHELL[1]}" in ci
+    last, _ = blocks(README, "sh")[-1]
+    assert last == "make test\n"
+    assert f"step {last.strip()}" in ci
 
 
 def test_every_option_is_named_and_every_name_is_an_option() -> None:
-    named = set(re.findall(r"(?<![\w-])--[a-z][a-z0-9_-]*[a-z0-9](?![\w-])", README + CLI))
+    pages = "\n".join((README, *(DOCS[name] for name in CHECKED)))
+    named = set(re.findall(r"(?<![\w-])--[a-z][a-z0-9_-]*[a-z0-9](?![\w-])", pages))
     checker = (ROOT / "tools" / "check_golden.py").read_text("utf-8")
     others = set(re.findall(r'add_argument\("(--[a-z-]+)"', checker))
     foreign = {name.split()[0] for name in (*TAKEN, *ANSWERED)} | {"--version", "--help"}
+    foreign |= {"--gpus"}  # Docker's
     assert {name.replace("_", "-") for name in named} <= options_of(COMMAND) | others | foreign
 
 
 @pytest.mark.parametrize("command", ["transcribe", "speak"])
 def test_every_option_is_in_the_table_of_its_command(command: str) -> None:
-    """The README leads to the page that has the tables."""
-    assert README.count("[docs/cli.md](docs/cli.md)") == 2
-    page = CLI.partition(f"\n## `oscine {command} ")[2].partition("\n## ")[0]
+    page = DOCS["cli"].partition(f"\n## `oscine {command} ")[2].partition("\n## ")[0]
     named = set(re.findall(r"--[a-z][a-z0-9-]+", " ".join(row[0] for row in rows(page))))
     here = options_of(COMMAND.get_command(None, command)) - {"--help"}
     assert {name for name in here if not name.startswith("--no-")} <= named <= here
 
 
 def test_the_page_of_options_is_what_their_records_make() -> None:
-    assert write_cli_page.text() == CLI, "run `make pages`"
+    assert write_cli_page.text() == DOCS["cli"], "run `make pages`"
 
 
 def test_speech_formats_models_and_languages_are_those_there_are() -> None:
-    said = section("Speak")
-    sound = said.partition("**Sound**")[2].partition("A file has")[0]
+    said = DOCS["speak"]
+    sound = section(said, "Sound").partition("A file gets")[0]
     found = re.findall(r"`([a-z0-9]+)`", sound)
     assert [name for name in found if name != "f"] == list(write.FORMATS)
     assert set(re.findall(r"`(qwen3-tts-[\w.-]+)`", said)) == set(registry.models("speak"))
-    assert set(re.findall(r"qwen3-tts-[\w.-]*\w", README)) == set(registry.models("speak"))
+    for page in (README, DOCS["models"]):
+        assert set(re.findall(r"qwen3-tts-[\w.-]*\w", page)) == set(registry.models("speak"))
     assert f"`{registry.default('speak')}` (the default)" in said
     listed = said.partition("languages (")[2].partition(")")[0].replace("\n", " ").split(", ")
     assert {name.lower() for name in listed} == set(LANGUAGES)
@@ -213,8 +235,8 @@ def test_speech_formats_models_and_languages_are_those_there_are() -> None:
 
 
 def test_refused_options_are_refused(capsys: pytest.CaptureFixture[str]) -> None:
-    said = re.findall(r"^- `(--[a-z-]+)` is refused", section("Options"), re.M)
-    names = [row[0].strip("`") for row in rows(CLI) if row[1].startswith("Refused")]
+    said = re.findall(r"^- `(--[a-z-]+)` is refused", DOCS["transcribe"], re.M)
+    names = [row[0].strip("`") for row in rows(DOCS["cli"]) if row[1].startswith("Refused")]
     assert names == said == ["--model-dir"]
     for name in names:
         assert run(["transcribe", "examples/spoken.wav", name, "7"]) == 2
@@ -225,17 +247,24 @@ def test_every_environment_variable_is_named_and_read() -> None:
     pattern = r"\b(?:OSCINE|HF)_[A-Z_]+\b"
     code = "\n".join(file.read_text("utf-8") for file in (ROOT / "src").rglob("*.py"))
     read = set(re.findall(rf"[\"']({pattern})[\"']", code))
-    named = set(re.findall(pattern, README))
+    named = set(re.findall(pattern, section(DOCS["devices"], "Environment variables")))
     assert named <= read
     assert {name for name in read if name.startswith("OSCINE_")} <= named
 
 
 def test_models_and_formats_are_those_there_are() -> None:
-    names = README.partition("\n- a name: ")[2].partition(";")[0]
+    names = DOCS["models"].partition("\n- a name: ")[2].partition(";")[0]
     english = {name for name in whisper.MODELS if name.endswith(".en") and "distil" not in name}
     assert set(re.findall(r"`([\w.-]+)`", names)) - {".en"} == set(whisper.MODELS) - english
-    assert f"The default model is `{registry.default('transcribe')}`" in README
-    out = section("Input and output").partition("**Out:**")[2].partition(";")[0]
+    default = registry.default("transcribe")
+    assert f"The default model is `{default}`" in DOCS["models"]
+    assert f"`{default}` (the default)" in README
+    short = {
+        name for row in rows(section(README, "Models")) for name in re.findall("`(.*?)`", row[0])
+    }
+    assert short - {".en"} <= set(registry.models())
+    assert short >= set(whisper.MODELS) - english
+    out = section(DOCS["transcribe"], "Output").partition(".")[0]
     assert [name for name in re.findall(r"`([a-z]+)`", out) if name in FORMATS] == [
         "txt", "srt", "vtt", "tsv", "lrc", "json",
     ]  # fmt: skip
@@ -245,7 +274,9 @@ def test_json_fields_are_those_written() -> None:
     segment = Segment(0, 0, 0.0, 1.0, "", (), 0.0, 0.0, 0.0, 0.0, (), "en", 1, ("repetition",))
     whole = Transcript("", "en", (segment,), 1.0, "", "", {}, 1.0, Coverage(1.0, 0.0))
     written = whole.to_dict()
-    table = [row for row in rows(section("Input and output")) if row[0] not in ("field", "---")]
+    table = [
+        row for row in rows(section(DOCS["transcribe"], "Output")) if row[0] not in ("field", "---")
+    ]
     assert [name for row in table for name in re.findall(r"`(\w+)`", row[0])] == list(written)
     fields = next(row[1] for row in table if row[0] == "`segments`")
     assert re.findall(r"`(\w+)`", fields) == list(segment.to_dict())
@@ -258,40 +289,59 @@ def test_options_of_the_python_api_are_those_of_the_command() -> None:
 
 def test_figures_are_those_in_the_tables() -> None:
     for unit, table in ((" %", "accuracy.md"), (" ms", "gpu.md")):
-        figures = re.findall(rf"(\d+\.\d\d){unit}", section("Proof").replace("\n ", ""))
+        figures = re.findall(rf"(\d+\.\d\d){unit}", DOCS["verification"])
         found = (ROOT / "benchmarks" / table).read_text("utf-8")
         assert len(figures) > 2
         assert [figure for figure in figures if figure not in found] == []
 
 
-@pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
-def test_links_lead_somewhere(page: Path) -> None:
-    text = page.read_text("utf-8")
-    headings = {
+def anchors(page: Path) -> set[str]:
+    """The anchors of a page's headings, as GitHub and MyST make them."""
+    text = re.sub(r"^```.*?^```", "", page.read_text("utf-8"), flags=re.S | re.M)
+    return {
         re.sub(r"[^\w -]", "", heading.lower()).replace(" ", "-")
         for heading in re.findall(r"^#+ (.+)$", text, re.M)
     }
-    for target in re.findall(r"\]\(([^)\s]+)\)", text):
-        if target.startswith("#"):
-            assert target[1:] in headings, target
-        elif not target.startswith("https://"):
-            assert page.parent.joinpath(target).exists(), target
+
+
+@pytest.mark.parametrize("page", PAGES, ids=below_root)
+def test_links_lead_somewhere(page: Path) -> None:
+    for target in re.findall(r"\]\(([^)\s]+)\)", page.read_text("utf-8")):
+        if not target.startswith("https://"):
+            name, _, anchor = target.partition("#")
+            file = page.parent / name if name else page
+            assert file.is_file(), target
+            assert not anchor or anchor in anchors(file), target
+
+
+def test_every_page_is_in_the_menu_of_the_site() -> None:
+    listed = [page for pages in site["CONTENTS"].values() for page in pages]
+    assert len(listed) == len(set(listed))
+    assert {f"{name}.md" for name in (*listed, "README")} == set(map(below_root, PAGES))
+
+
+def tree() -> Iterator[tuple[int, str]]:
+    """Depth and name of each line of the tree in the page on the architecture."""
+    lines = section(DOCS["architecture"], "The tree").partition("```\n")[2].partition("```")[0]
+    for line in lines.splitlines():
+        yield line.startswith(" "), line.split()[0]
 
 
 def test_the_tree_is_the_tree() -> None:
-    lines = section("The tree").partition("```\n")[2].partition("```")[0].splitlines()
-    top = ""
-    for line in lines:
-        name = line.split()[0]
-        if not line.startswith(" "):
-            top = name
-        path = ROOT / (name if name == top else top + name)
+    top, inside = "", set()
+    for depth, name in tree():
+        top = top if depth else name
+        path = ROOT / (top + name if depth else name)
         assert path.is_dir() if name.endswith("/") else path.is_file(), path
-    named = {line.split()[0].partition("/")[0] for line in lines if not line.startswith(" ")}
+        if depth:
+            inside.add(name.rstrip("/"))
+    named = {name.partition("/")[0] for depth, name in tree() if not depth}
     assert {p.name for p in ROOT.iterdir() if p.is_dir() and p.name[0] != "."} <= named | {"build"}
+    folders = {folder.name for folder in (ROOT / "src" / "oscine").iterdir() if folder.is_dir()}
+    assert folders - {"__pycache__"} <= inside
 
 
-@pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
+@pytest.mark.parametrize("page", PAGES, ids=below_root)
 def test_files_of_ours_that_a_page_names_are_there(page: Path) -> None:
     """By their path in the repository, or by the end of it: `weights.py`, `ops/state.py`."""
     named = set(re.findall(r"`([\w./]+\.(?:py|sh|wgsl|toml))`", page.read_text("utf-8")))
