@@ -22,7 +22,7 @@ from typing import Any
 import numpy as np
 from gpu import SIZES, Rows, random_weights, report, time_host, time_steps, trace
 
-from oscine.gpu.device import choose, open_device
+from oscine.gpu.device import open_device, select_adapter
 from oscine.models.whisper.config import WhisperConfig
 from oscine.models.whisper.lanes import BURST
 from oscine.models.whisper.runner import WhisperRunner
@@ -96,7 +96,7 @@ def main() -> None:
     arguments = parser.parse_args()
     if arguments.trace:
         os.environ["OSCINE_TRACE"] = "kernels"
-    gpu = Gpu(open_device(choose(arguments.device)))
+    gpu = Gpu(open_device(select_adapter(arguments.device)))
     runner = WhisperRunner(decoder_only(arguments.size, arguments.dtype), gpu)
     found: list[dict[str, Any]] = []
     print(f"{gpu.name}\nbatch  ms a step  of batch 1  ms a token      GB  share  GFLOP  TFLOP/s")

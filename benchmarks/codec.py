@@ -24,7 +24,7 @@ from typing import Any
 import numpy as np
 from speech_checkpoint import random_values, write_codec
 
-from oscine.gpu.device import choose, open_device
+from oscine.gpu.device import open_device, select_adapter
 from oscine.gpu.plan import Plan
 from oscine.gpu.profile import Profile
 from oscine.models.qwen3_tts.codec_runner import CodecDecoder
@@ -163,7 +163,7 @@ def main() -> None:
     kind.add_argument("--all", action="store_true")
     kind.add_argument("--voices", action="store_true")
     arguments = parser.parse_args()
-    gpu = Gpu(open_device(choose(arguments.device)))
+    gpu = Gpu(open_device(select_adapter(arguments.device)))
     if arguments.voices:
         print(f"{gpu.name}, subgroups of {gpu.lanes}", flush=True)
         time_voices(gpu, arguments.repeat)

@@ -24,7 +24,7 @@ import numpy as np
 from gpu import SIZES, random_weights, report, trace, work
 
 from oscine.errors import DeviceMemoryError
-from oscine.gpu.device import choose, open_device
+from oscine.gpu.device import open_device, select_adapter
 from oscine.models.whisper.runner import WhisperRunner
 from oscine.ops.webgpu import Gpu
 
@@ -82,7 +82,7 @@ def main() -> None:
     if arguments.trace:
         os.environ["OSCINE_TRACE"] = "kernels"
     batches = [int(word) for word in arguments.batches.split(",")]
-    gpu = Gpu(open_device(choose(arguments.device)))
+    gpu = Gpu(open_device(select_adapter(arguments.device)))
     kind = np.float16 if arguments.dtype == "f16" else np.float32
     runner = WhisperRunner(random_weights(arguments.size, kind), gpu)
     print(f"{gpu.name}\nbatch  ms a window  one by one  TFLOP/s")

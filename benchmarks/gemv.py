@@ -19,7 +19,7 @@ from time import perf_counter
 import numpy as np
 
 from oscine.bfloat16 import BFLOAT16
-from oscine.gpu.device import choose, open_device
+from oscine.gpu.device import open_device, select_adapter
 from oscine.gpu.kernels import Parameter
 from oscine.gpu.plan import Plan
 from oscine.gpu.profile import Profile
@@ -158,7 +158,7 @@ def main() -> None:
     parser.add_argument("--repeat", type=int, default=15)
     parser.add_argument("--bandwidth", type=float, default=4.2, help="TB/s")
     arguments = parser.parse_args()
-    gpu, rows = Gpu(open_device(choose(arguments.device))), arguments.rows
+    gpu, rows = Gpu(open_device(select_adapter(arguments.device))), arguments.rows
     print(f"{gpu.name}, subgroups of {gpu.lanes}")
     for shape in PAIRS if arguments.pairs else SHAPES:
         outputs, inputs, norm = shape

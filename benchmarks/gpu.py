@@ -28,7 +28,7 @@ import numpy as np
 from oscine import ops
 from oscine.engine.runner import BatchEntry
 from oscine.engine.sequence import EncoderInput
-from oscine.gpu.device import choose, open_device
+from oscine.gpu.device import open_device, select_adapter
 from oscine.models.whisper.config import WhisperConfig
 from oscine.models.whisper.lanes import BURST, rules_of
 from oscine.models.whisper.runner import WhisperRunner
@@ -209,7 +209,7 @@ def work(config: WhisperConfig, item: int) -> dict[str, float]:
 def measure(arguments: argparse.Namespace) -> dict[str, Any]:
     """One size on one implementation."""
     kind = np.float16 if arguments.dtype == "f16" else np.float32
-    gpu = Gpu(open_device(choose(arguments.device)))
+    gpu = Gpu(open_device(select_adapter(arguments.device)))
     runner = WhisperRunner(random_weights(arguments.size, kind), gpu)
     encoder = time_encoder(runner, max(3, arguments.repeat // 4))
     rows = Rows(runner, 1)

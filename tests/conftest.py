@@ -61,10 +61,10 @@ def _needs(request: pytest.FixtureRequest) -> None:
 @pytest.fixture(scope="session")
 def adapter() -> Any:
     """The best adapter of the chosen implementation; a software one will do."""
-    from oscine.gpu.device import choose
+    from oscine.gpu.device import select_adapter
 
     try:
-        return choose("gpu")
+        return select_adapter("gpu")
     except DeviceError as error:
         reason = str(error)
     _missing("OSCINE_REQUIRE_GPU", reason)

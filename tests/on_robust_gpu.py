@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 
 from oscine import ops
-from oscine.gpu.device import choose, open_device
+from oscine.gpu.device import open_device, select_adapter
 from oscine.ops.check import CASES, run_case
 from oscine.ops.webgpu import Gpu
 
@@ -48,7 +48,7 @@ def says(gpu: Gpu) -> bool | None:
 
 
 if __name__ == "__main__":
-    gpu = Gpu(open_device(choose("gpu")))
+    gpu = Gpu(open_device(select_adapter("gpu")))
     checked = says(gpu)
     error = worst(gpu)
     found, table = beside(gpu)

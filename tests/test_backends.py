@@ -19,7 +19,7 @@ from oscine.errors import (
     UsageError,
 )
 from oscine.gpu import device as devices
-from oscine.gpu.device import Adapter, Device, Step
+from oscine.gpu.device import Adapter, Candidate, Device
 from oscine.ops.reference import Reference
 from oscine.ops.webgpu import Gpu
 
@@ -43,11 +43,11 @@ def lines(caplog: pytest.LogCaptureFixture) -> Iterator[Any]:
 # -- the order, with made-up adapters -------------------------------------------------------------
 
 
-def listed(implementation: str) -> Step:
+def listed(implementation: str) -> Candidate:
     adapter = Adapter(
         implementation, "a card", "DiscreteGPU", "Vulkan", "", frozenset(), {}, handle=None
     )
-    return Step(implementation, adapter)
+    return Candidate(implementation, adapter)
 
 
 class Card(Reference):
@@ -78,11 +78,11 @@ def steps(monkeypatch: pytest.MonkeyPatch) -> Callable[..., None]:
 
     def build(**problems: DeviceError | None) -> None:
         chain = [
-            Step(name, None, problem) if problem in MISSING.values() else listed(name)
+            Candidate(name, None, problem) if problem in MISSING.values() else listed(name)
             for name, problem in problems.items()
         ]
 
-        def checked(step: Step) -> Card:
+        def checked(step: Candidate) -> Card:
             if problem := problems[step.implementation]:
                 raise problem
             return Card(step.name)
@@ -202,13 +202,15 @@ def test_a_wrong_number_is_misuse(monkeypatch: pytest.MonkeyPatch, device: str) 
 def not_loading(monkeypatch: pytest.MonkeyPatch, failing: str, tmp_path: Path) -> None:
     (tmp_path / "broken_package.py").write_text("raise ImportError('no library')")
     monkeypatch.syspath_prepend(tmp_path)
-    monkeypatch.setitem(devices.MODULES, failing, "broken_package")
+    monkeypatch.setitem(devices.PACKAGES, failing, "broken_package")
 
 
 def not_listing(monkeypatch: pytest.MonkeyPatch, failing: str, tmp_path: Path) -> None:
-    handles = devices.handles
+    handles = devices.enumerate_handles
     monkeypatch.setattr(
-        devices, "handles", lambda name, api: [] if name == failing else handles(name, api)
+        devices,
+        "enumerate_handles",
+        lambda name, api: [] if name == failing else handles(name, api),
     )
 
 
@@ -261,10 +263,10 @@ WAYS: dict[str, tuple[Callable[..., None], str]] = {
 @pytest.fixture
 def both(monkeypatch: pytest.MonkeyPatch, adapter: Adapter) -> Adapter:
     """Both implementations, and their adapters for `auto` as well."""
-    for name in devices.MODULES:
+    for name in devices.PACKAGES:
         if not devices.adapters(name):
             pytest.skip(f"{name} lists no adapter here")
-    monkeypatch.setattr(devices, "matches", lambda choice, adapter: True)
+    monkeypatch.setattr(devices, "matches_choice", lambda choice, adapter: True)
     return adapter
 
 

@@ -147,7 +147,7 @@ def test_a_device_lost_a_moment_after_it_was_asked(
         "record": lambda: work(own),
     }
     own.copy(out, out, ((0, 1),))
-    monkeypatch.setattr(Device, "check", lambda self: None)
+    monkeypatch.setattr(Device, "raise_if_lost", lambda self: None)
     own.device.handle.destroy()
     with pytest.raises(DeviceLostError):
         calls[call]()
@@ -213,7 +213,7 @@ def test_timestamps_of_a_lost_device(adapter: Adapter, monkeypatch: pytest.Monke
 def test_closing_twice_or_after_a_loss_is_nothing(own: Gpu) -> None:
     for _ in range(2):
         own.device.close()
-    assert own.device.lost()
+    assert own.device.lost_reason()
 
 
 class Told:
@@ -239,8 +239,8 @@ def test_messages_that_tell_of_a_loss(message: str) -> None:
     adapter = Adapter("wgpu", "A card", "DiscreteGPU", "Vulkan", "", frozenset(), {}, None)
     device = Device(adapter, Told, None)
     for problem in (Told.GPUError(message), RuntimeError(message)):
-        assert isinstance(problem, device.failures)
-        error = device.failure(problem, kind=DeviceMemoryError)
+        assert isinstance(problem, device.error_types)
+        error = device.wrap_error(problem, kind=DeviceMemoryError)
         assert isinstance(error, DeviceLostError)
         assert str(error).startswith("A card (Vulkan, wgpu): the device was lost (")
     assert ".cpp" not in one_line(message)
@@ -249,9 +249,9 @@ def test_messages_that_tell_of_a_loss(message: str) -> None:
 def test_other_messages_are_what_they_are() -> None:
     adapter = Adapter("wgpu", "A card", "DiscreteGPU", "Vulkan", "", frozenset(), {}, None)
     device = Device(adapter, Told, None)
-    assert type(device.failure(RuntimeError("no"), "refuses kernel x")) is DeviceError
+    assert type(device.wrap_error(RuntimeError("no"), "refuses kernel x")) is DeviceError
     full = type("Full", (Told.GPUError, MemoryError), {})
-    assert type(device.failure(full("Out of memory"))) is DeviceMemoryError
+    assert type(device.wrap_error(full("Out of memory"))) is DeviceMemoryError
 
 
 # -- the way back ---------------------------------------------------------------------------------

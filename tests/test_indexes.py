@@ -410,7 +410,7 @@ def test_robust_is_asked_of_the_implementation(
         def create_shader_module(label: str, code: str) -> str:
             return code
 
-    monkeypatch.setattr(devices, "trusted_shaders", Trusted)
+    monkeypatch.setattr(devices, "without_shader_checks", Trusted)
     adapter = devices.Adapter("wgpu", "x", "CPU", "Vulkan", "", frozenset(), {}, None)
     devices.Device(adapter, None, Handle()).compile("label", "code")
     assert entered == ([] if checks else [True])

@@ -218,7 +218,7 @@ def test_sizes_no_kernel_takes_fall_to_numpy(
             build(partial(WhisperRunner, narrow), Gpu(open_device(adapter)), "gpu")
         gpu = Gpu(open_device(adapter))
         assert build(partial(WhisperRunner, narrow), gpu, "auto").device == "NumPy"
-        assert gpu.device.lost()
+        assert gpu.device.lost_reason()
     assert len(lines()) == 2
     assert all("head width 6 is not a multiple of 4" in line for line in lines())
 

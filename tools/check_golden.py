@@ -50,10 +50,10 @@ def open_backend(device: str) -> Backend:
         from oscine.ops.reference import Reference
 
         return Reference()
-    from oscine.gpu.device import choose, open_device
+    from oscine.gpu.device import open_device, select_adapter
     from oscine.ops.webgpu import Gpu
 
-    return Gpu(open_device(choose(device)))
+    return Gpu(open_device(select_adapter(device)))
 
 
 def main(arguments: list[str] | None = None) -> int:

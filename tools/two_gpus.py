@@ -32,7 +32,7 @@ import numpy as np
 from oscine.backends import choose_backend, close, every_card
 from oscine.errors import DeviceError
 from oscine.fleet.model import open_fleet
-from oscine.gpu.device import MODULES, Adapter, adapters
+from oscine.gpu.device import PACKAGES, Adapter, adapters
 
 PIECE = 64 << 20
 SPOKEN = Path(__file__).resolve().parents[1] / "examples" / "spoken.wav"
@@ -180,8 +180,8 @@ def main() -> int:
     if arguments.model:
         return compare(arguments)
     rows = []
-    count = max(cards(implementation) for implementation in MODULES)
-    for implementation in MODULES:
+    count = max(cards(implementation) for implementation in PACKAGES)
+    for implementation in PACKAGES:
         for number in range(count):
             row = in_a_process(implementation, f"gpu:{number}", arguments.bytes)
             print(f"{implementation:5} gpu:{number}  {row.get('problem') or row['adapter']}")

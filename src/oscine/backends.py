@@ -9,12 +9,12 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, TypeVar
 
 from oscine.errors import DeviceError, UsageError
-from oscine.gpu.device import implementations, look, no_adapter, number
+from oscine.gpu.device import implementations, list_adapters, no_adapter_error, parse_index
 from oscine.ops import Backend
 from oscine.ops.reference import Reference
 
 if TYPE_CHECKING:
-    from oscine.gpu.device import Step
+    from oscine.gpu.device import Candidate
 
 log = logging.getLogger(__name__)
 
@@ -44,7 +44,7 @@ def wanted_device(device: str) -> str:
     if wanted.partition(":")[0] in ("cuda", "rocm", "mps"):
         raise UsageError(f"{source}{wanted}: oscine needs no CUDA, ROCm or MPS; use {source}gpu")
     if wanted.startswith("gpu:"):
-        number(wanted)
+        parse_index(wanted)
     implementations()
     return wanted
 
@@ -54,13 +54,13 @@ def every_card() -> list[str]:
 
     Software adapters are taken where there is no hardware. Raises DeviceError if there is none.
     """
-    seen, problems = look()
+    seen, problems = list_adapters()
     listed = next((found for found in seen.values() if found), [])
     if not listed:
-        raise no_adapter(ALL, seen, problems)
+        raise no_adapter_error(ALL, seen, problems)
     cards: dict[tuple[str, int], int] = {}
     for place, adapter in enumerate(listed):
-        cards.setdefault((adapter.name, adapter.twin), place)
+        cards.setdefault((adapter.name, adapter.duplicate_index), place)
     hardware = [place for place in cards.values() if not listed[place].software]
     return [f"gpu:{place}" for place in hardware or cards.values()]
 
@@ -147,7 +147,7 @@ def reasons(failed: dict[str, DeviceError]) -> str:
     return "; ".join(dict.fromkeys(each))
 
 
-def checked(step: Step) -> Backend:
+def checked(step: Candidate) -> Backend:
     """One adapter, open and right; in shadow mode where OSCINE_CHECK asks for it.
 
     Raises DeviceError.

@@ -10,7 +10,7 @@ import pytest
 
 from oscine.cli import doctor, run
 from oscine.errors import DeviceError
-from oscine.gpu.device import Adapter, Step
+from oscine.gpu.device import Adapter, Candidate
 from oscine.ops.check import CASES, SELF_CHECK, Result, run_case
 from oscine.ops.reference import Reference
 
@@ -19,14 +19,14 @@ Capture = pytest.CaptureFixture[str]
 CARD = Adapter(
     implementation="wgpu",
     name="GeForce RTX 4090",
-    kind="DiscreteGPU",
-    backend="Vulkan",
+    adapter_type="DiscreteGPU",
+    backend_type="Vulkan",
     driver="550.54",
     features=frozenset({"subgroups", "f16"}),
     limits={"max-buffer-size": 1 << 30},
     handle=None,
 )
-SOFTWARE = replace(CARD, name="llvmpipe", kind="CPU", driver="Mesa")
+SOFTWARE = replace(CARD, name="llvmpipe", adapter_type="CPU", driver="Mesa")
 RIGHT = [Result(case, min(1e-7, case.limit), ("kernel",)) for case in CASES]
 
 
@@ -45,7 +45,7 @@ def machine(monkeypatch: pytest.MonkeyPatch) -> Any:
     def build(
         adapters: list[Adapter], results: list[Result] = RIGHT, wrong: tuple[str, ...] = ()
     ) -> None:
-        def checked(step: Step) -> Reference:
+        def checked(step: Candidate) -> Reference:
             if step.adapter is None:
                 assert step.problem is not None
                 raise step.problem
@@ -119,7 +119,7 @@ def test_a_healthy_gpu(machine: Any, capsys: Capture) -> None:
 
 
 def test_a_look_at_every_card(machine: Any, capsys: Capture) -> None:
-    machine([CARD, replace(CARD, twin=1), SOFTWARE])
+    machine([CARD, replace(CARD, duplicate_index=1), SOFTWARE])
     assert run(["doctor", "--device", "all", "--json"]) == 0
     found = json.loads(capsys.readouterr().out)
     assert [(choice, each["chosen"]["name"]) for choice, each in found.items()] == [

@@ -205,7 +205,7 @@ def listed():
     return []
 sys.modules["noisy"] = SimpleNamespace(gpu=SimpleNamespace(enumerate_adapters_sync=listed))
 sys.modules["wgpu.backends.wgpu_native"] = SimpleNamespace()
-device.MODULES = dict(wgpu="noisy")
+device.PACKAGES = dict(wgpu="noisy")
 os.environ["OSCINE_WEBGPU"] = "wgpu"
 from oscine.cli import main
 main()
@@ -292,7 +292,7 @@ def test_a_library_leaves_the_descriptors_of_its_process_alone(
         return []
 
     api = SimpleNamespace(gpu=SimpleNamespace(enumerate_adapters_sync=listed))
-    monkeypatch.setattr("oscine.gpu.device.load_api", lambda name: api)
+    monkeypatch.setattr("oscine.gpu.device.load_webgpu", lambda name: api)
     monkeypatch.setenv("OSCINE_WEBGPU", "wgpu")
     assert run(["doctor"]) == 0
     assert capfd.readouterr().err == ""

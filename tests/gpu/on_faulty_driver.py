@@ -21,7 +21,7 @@ from oscine import ops
 from oscine.backends import choose_backend
 from oscine.errors import DeviceLostError, DeviceMemoryError
 from oscine.gpu import device as devices
-from oscine.gpu.device import choose, open_device
+from oscine.gpu.device import open_device, select_adapter
 from oscine.loading import load
 from oscine.ops.webgpu import Gpu
 
@@ -39,7 +39,7 @@ driver.faulty_driver_room.argtypes = [ctypes.c_uint64]
 
 def gpu_with_work() -> tuple[Gpu, Any, Any]:
     """An open device, a plan, and the plan's output."""
-    gpu = Gpu(open_device(choose("gpu")))
+    gpu = Gpu(open_device(select_adapter("gpu")))
     x, out = gpu.upload(np.ones((256, 256), np.float32)), gpu.zeros((256, 256))
     weight = gpu.upload(np.ones((256, 256), np.float32))
     plan = gpu.record(lambda: gpu.keep(gpu.linear(x, ops.Linear(weight, None)), out))
@@ -158,7 +158,7 @@ def lost_while_loading() -> Any:
         return device
 
     devices.open_device = opened
-    devices.matches = lambda choice, adapter: True
+    devices.matches_choice = lambda choice, adapter: True
     return [choose_backend("auto").name, told, *refusals(lambda: choose_backend("gpu"))]
 
 

@@ -17,10 +17,10 @@ from oscine.gpu import device as devices
 from oscine.gpu.device import (
     Adapter,
     candidates,
-    choose,
     implementations,
-    load_api,
+    load_webgpu,
     open_device,
+    select_adapter,
 )
 
 Machine = Callable[..., None]
@@ -30,8 +30,8 @@ def adapter(name: str, kind: str = "DiscreteGPU", implementation: str = "wgpu") 
     return Adapter(
         implementation=implementation,
         name=name,
-        kind=kind,
-        backend="Vulkan",
+        adapter_type=kind,
+        backend_type="Vulkan",
         driver="",
         features=frozenset(),
         limits={},
@@ -60,16 +60,16 @@ SOFTWARE = adapter("llvmpipe", "CPU")
 def test_auto_never_takes_software(machine: Machine) -> None:
     machine(wgpu=[SOFTWARE])
     with pytest.raises(DeviceError, match=r"no hardware GPU; there is: llvmpipe \[CPU\], which"):
-        choose("auto")
+        select_adapter("auto")
     machine(wgpu=[SLOW, SOFTWARE])
-    assert choose("auto") is SLOW
+    assert select_adapter("auto") is SLOW
 
 
 def test_gpu_takes_software_where_there_is_nothing_else(machine: Machine) -> None:
     machine(wgpu=[SOFTWARE])
-    assert choose("gpu") is SOFTWARE
+    assert select_adapter("gpu") is SOFTWARE
     machine(wgpu=[FAST, SOFTWARE])
-    assert choose("gpu") is FAST
+    assert select_adapter("gpu") is FAST
 
 
 @pytest.mark.parametrize(
@@ -81,14 +81,14 @@ def test_gpu_takes_software_where_there_is_nothing_else(machine: Machine) -> Non
 )  # fmt: skip
 def test_by_number_or_part_of_a_name(machine: Machine, choice: str, expected: Adapter) -> None:
     machine(wgpu=[FAST, SLOW, SOFTWARE])
-    assert choose(choice) is expected
+    assert select_adapter(choice) is expected
 
 
 @pytest.mark.parametrize("choice", ["gpu:7", "radeon"])
 def test_an_error_names_what_there_is_once(machine: Machine, choice: str) -> None:
     machine(wgpu=[SOFTWARE], dawn=[adapter("llvmpipe", "CPU", "dawn")])
     with pytest.raises(DeviceError) as raised:
-        choose(choice)
+        select_adapter(choice)
     told = str(raised.value)
     assert told == f"--device {choice}: no such adapter; there is: llvmpipe [CPU]"
 
@@ -96,7 +96,7 @@ def test_an_error_names_what_there_is_once(machine: Machine, choice: str) -> Non
 @pytest.mark.parametrize("choice", ["gpu:", "gpu:one", "gpu:-1", "gpu: 1", "gpu:²", "gpu:٣"])
 def test_a_number_that_is_none_is_misuse(machine: Machine, choice: str) -> None:
     machine(wgpu=[FAST])
-    for ask in (choose, wanted_device):
+    for ask in (select_adapter, wanted_device):
         with pytest.raises(UsageError, match=rf"^--device {choice}: write gpu:0, gpu:1, …$"):
             ask(choice)
 
@@ -105,7 +105,7 @@ def test_a_number_that_is_none_is_misuse(machine: Machine, choice: str) -> None:
 def test_no_adapter_at_all(machine: Machine, choice: str) -> None:
     machine()
     with pytest.raises(DeviceError, match=r"no WebGPU adapter; install .* or use --device cpu"):
-        choose(choice)
+        select_adapter(choice)
 
 
 @pytest.mark.parametrize(
@@ -127,18 +127,18 @@ def test_the_package_that_is_missing_is_the_one_that_is_asked_for(
     monkeypatch.setattr(sys, "path", [])
     monkeypatch.setenv("OSCINE_WEBGPU", wanted)
     with pytest.raises(DeviceError) as raised:
-        choose("gpu")
+        select_adapter("gpu")
     assert str(raised.value) == told
 
 
 def test_dawn_comes_before_wgpu_and_need_not_be_there(machine: Machine) -> None:
     faster = adapter("GeForce RTX 4090", implementation="dawn")
     machine(dawn=[faster], wgpu=[FAST])
-    assert choose("auto") is faster
+    assert select_adapter("auto") is faster
     machine(wgpu=[FAST])  # Dawn lists none
-    assert choose("auto") is FAST
+    assert select_adapter("auto") is FAST
     machine(dawn=[adapter("llvmpipe", "CPU", "dawn")], wgpu=[FAST])  # or sees no hardware
-    assert choose("auto") is FAST
+    assert select_adapter("auto") is FAST
     assert told("auto") == ["dawn lists llvmpipe [CPU]", FAST.full_name]
 
 
@@ -172,12 +172,12 @@ def test_what_does_not_load_or_list_is_a_step_with_its_reason(
     assert told("auto") == told("gpu:0") == told("rtx") == expected
     monkeypatch.setattr(devices, "adapters", lambda name: adapters(name)[:0])
     with pytest.raises(DeviceError, match=r"no WebGPU adapter; .*\(bad library\); install your"):
-        choose("auto")
+        select_adapter("auto")
 
 
 def twins(name: str, implementation: str, *identities: str) -> list[Adapter]:
     one = adapter(name, implementation=implementation)
-    return [replace(one, identity=id_, twin=place) for place, id_ in enumerate(identities)]
+    return [replace(one, identity=id_, duplicate_index=n) for n, id_ in enumerate(identities)]
 
 
 def test_each_card_is_tried_under_both_before_the_next(machine: Machine) -> None:
@@ -193,7 +193,7 @@ def test_each_card_is_tried_under_both_before_the_next(machine: Machine) -> None
     machine(dawn=dawn, wgpu=wgpu[:1])
     assert told("gpu:1") == [second[0], "wgpu lists H200 [DiscreteGPU]"]
     with pytest.raises(DeviceError, match=r"there is: H200 \[DiscreteGPU\]; H200 #2 \[Disc"):
-        choose("gpu:2")
+        select_adapter("gpu:2")
 
 
 def test_oscine_webgpu_names_the_only_implementation(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -206,7 +206,7 @@ def test_oscine_webgpu_names_the_only_implementation(monkeypatch: pytest.MonkeyP
     monkeypatch.setenv("OSCINE_WEBGPU", " Dawn ")
     assert implementations() == ["dawn"]
     monkeypatch.setenv("OSCINE_WEBGPU", "metal")
-    for ask in (choose, wanted_device):
+    for ask in (select_adapter, wanted_device):
         with pytest.raises(UsageError, match="OSCINE_WEBGPU=metal: not one of dawn, wgpu"):
             ask("gpu")
 
@@ -217,9 +217,9 @@ def test_an_implementation_that_does_not_load_says_why(
 ) -> None:
     (tmp_path / "broken_package.py").write_text(f"raise {problem.__name__}('no library')")
     monkeypatch.syspath_prepend(tmp_path)
-    monkeypatch.setitem(devices.MODULES, "dawn", "broken_package")
+    monkeypatch.setitem(devices.PACKAGES, "dawn", "broken_package")
     assert devices.installed("dawn")
-    for ask in (load_api, devices.adapters):
+    for ask in (load_webgpu, devices.adapters):
         with pytest.raises(DeviceError, match=r"^the package broken_package .*\(no library\)$"):
             ask("dawn")
 
@@ -250,32 +250,32 @@ def test_dawn_lists_each_of_several_equal_cards(monkeypatch: pytest.MonkeyPatch)
     }
     known[other] = {"d3d": {"luid": 255}}
     module = module_of(everything[:1], _enumerate_all_adapters=[other, *everything])
-    monkeypatch.setattr(devices, "load_api", lambda name: module)
-    monkeypatch.setattr(devices, "dawn_properties", known.__getitem__)
+    monkeypatch.setattr(devices, "load_webgpu", lambda name: module)
+    monkeypatch.setattr(devices, "dawn_adapter_properties", known.__getitem__)
     found = devices.adapters("dawn")
     assert [a.handle for a in found] == [everything[0], everything[1], other]
     assert [a.full_name for a in found] == [
         "H200 (Vulkan, dawn)", "H200 #2 (Vulkan, dawn)", "H200 (D3D12, dawn)",
     ]  # fmt: skip
     assert found[1].identity == "Vulkan 02020202-0202-0202-0202-020202020202"
-    monkeypatch.setattr(devices, "load_api", lambda name: module_of([everything[0]]))
+    monkeypatch.setattr(devices, "load_webgpu", lambda name: module_of([everything[0]]))
     assert len(devices.adapters("dawn")) == 1  # a version without the private call
-    monkeypatch.setattr(devices, "load_api", lambda name: module_of(everything))
-    assert [a.twin for a in devices.adapters("wgpu")] == [0, 1, 2]  # which tells no UUID
+    monkeypatch.setattr(devices, "load_webgpu", lambda name: module_of(everything))
+    assert [a.duplicate_index for a in devices.adapters("wgpu")] == [0, 1, 2]  # which tells no UUID
 
 
 def test_dawn_opens_the_card_that_was_chosen(monkeypatch: pytest.MonkeyPatch) -> None:
     chosen = twins("H200", "dawn", "a", "b")[1]
     listed = [replace(a, handle=a.identity) for a in twins("H200", "dawn", "a", "b")]
     monkeypatch.setattr(devices, "adapters", lambda name: listed)
-    assert devices.fresh_handle(chosen) == "b"
+    assert devices.reopen_handle(chosen) == "b"
     del listed[0]
     with pytest.raises(DeviceError, match=r"^H200 #2 \(Vulkan, dawn\) is no longer there$"):
-        devices.fresh_handle(replace(chosen, identity="c"))
+        devices.reopen_handle(replace(chosen, identity="c"))
 
 
 def test_adapters_that_cannot_be_listed(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(devices, "load_api", lambda name: SimpleNamespace(gpu=None))
+    monkeypatch.setattr(devices, "load_webgpu", lambda name: SimpleNamespace(gpu=None))
     with pytest.raises(DeviceError, match=r"^wgpudawn cannot list adapters \('NoneType'"):
         devices.adapters("dawn")
 
@@ -289,9 +289,9 @@ def test_adapters_are_listed_once_and_the_best_first(monkeypatch: pytest.MonkeyP
         Handle("RTX", "DiscreteGPU"),
     ]
 
-    monkeypatch.setattr(devices, "load_api", lambda name: module_of(handles))
+    monkeypatch.setattr(devices, "load_webgpu", lambda name: module_of(handles))
     found = devices.adapters("wgpu")
-    assert [(a.name, a.kind) for a in found] == [
+    assert [(a.name, a.adapter_type) for a in found] == [
         ("RTX", "DiscreteGPU"),
         ("Arc", "IntegratedGPU"),
         ("unnamed adapter", "Unknown"),
@@ -308,7 +308,7 @@ def test_a_device_that_cannot_be_opened(monkeypatch: pytest.MonkeyPatch) -> None
 
     broken = adapter("Broken")
     object.__setattr__(broken, "handle", Refusing())
-    monkeypatch.setattr(devices, "load_api", lambda name: None)
+    monkeypatch.setattr(devices, "load_webgpu", lambda name: None)
     with pytest.raises(
         DeviceError, match=r"^Broken \(Vulkan, wgpu\) cannot be opened: device is lost$"
     ):
@@ -325,4 +325,4 @@ def test_a_device_is_opened_with_less_than_it_has(adapter: Adapter) -> None:
 
 @pytest.mark.gpu
 def test_a_tick_is_a_time(device: Any) -> None:
-    assert 0 < device.tick() < 1e5
+    assert 0 < device.timestamp_ns() < 1e5

@@ -59,8 +59,8 @@ def test_each_card_computes(drivers: Callable[[int], Drivers]) -> None:
 
 def listed(*found: tuple[str, str, str, int]) -> Any:
     adapters = [
-        Adapter("dawn", name, kind, api, "", frozenset(), {}, None, twin=twin)
-        for name, kind, api, twin in found
+        Adapter("dawn", name, kind, api, "", frozenset(), {}, None, duplicate_index=duplicate_index)
+        for name, kind, api, duplicate_index in found
     ]
     return {"dawn": adapters, "wgpu": adapters}, {}
 
@@ -76,8 +76,8 @@ def test_every_card_once_and_software_only_where_there_is_no_hardware(
         ((card,), ["gpu:0"]),
         ((software,), ["gpu:0"]),
     ):
-        monkeypatch.setattr(backends, "look", lambda adapters=adapters: listed(*adapters))
+        monkeypatch.setattr(backends, "list_adapters", lambda adapters=adapters: listed(*adapters))
         assert every_card() == names
-    monkeypatch.setattr(backends, "look", lambda: listed())
+    monkeypatch.setattr(backends, "list_adapters", lambda: listed())
     with pytest.raises(DeviceError, match=r"^no WebGPU adapter; install your GPU's"):
         every_card()

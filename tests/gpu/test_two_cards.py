@@ -17,7 +17,7 @@ from typing import Any
 
 import pytest
 
-from oscine.gpu.device import MODULES, adapters
+from oscine.gpu.device import PACKAGES, adapters
 
 from .conftest import Drivers, no_driver
 
@@ -49,11 +49,11 @@ def tool() -> Any:
 @pytest.mark.gpu
 @pytest.mark.host
 def test_each_number_is_a_card_of_its_own(drivers: Callable[[int], Drivers], tool: Any) -> None:
-    for name in MODULES:
+    for name in PACKAGES:
         if not adapters(name):
             no_driver(f"{name} lists no adapter here")
     two = drivers(2)
-    rows = [row(f"gpu:{n}", name, two) for name in MODULES for n in range(2)]
+    rows = [row(f"gpu:{n}", name, two) for name in PACKAGES for n in range(2)]
     assert tool.faults(rows) == []
     cards = [each["card"] for each in rows]
     assert cards[:2] == cards[2:] and sorted(cards[:2]) == ["card0", "card1"]

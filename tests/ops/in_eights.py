@@ -9,7 +9,7 @@ import json
 from collections.abc import Callable
 from typing import Any
 
-from oscine.gpu.device import choose, open_device
+from oscine.gpu.device import open_device, select_adapter
 from oscine.gpu.plan import Plan
 from oscine.ops.check import CASES, run_case
 from oscine.ops.webgpu import Gpu
@@ -35,7 +35,7 @@ class Exchanging(Gpu):
 
 
 def main() -> None:
-    gpu, passed = Exchanging(open_device(choose("gpu"))), {}
+    gpu, passed = Exchanging(open_device(select_adapter("gpu"))), {}
     for case in (case for case in CASES if case.name.startswith(OPS)):
         try:
             passed[case.name] = run_case(gpu, case, seed=len(case.name)).passed

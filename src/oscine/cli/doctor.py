@@ -38,9 +38,9 @@ def describe(adapter: Adapter) -> dict[str, Any]:
     """An adapter for JSON."""
     return {
         "name": adapter.title,
-        "kind": "software" if adapter.software else adapter.kind,
+        "kind": "software" if adapter.software else adapter.adapter_type,
         "implementation": adapter.implementation,
-        "backend": adapter.backend,
+        "backend": adapter.backend_type,
         "identity": adapter.identity,
         "driver": adapter.driver,
         "features": sorted(adapter.features),
@@ -109,7 +109,7 @@ def report(choice: str) -> dict[str, Any]:
     examined = chain.adapter or chain.suspect
     results = check_kernels(examined) if examined else []
     right = bool(results) and all(result.passed for result in results)
-    loads = {name: unloadable(name) for name in gpu_device.MODULES}
+    loads = {name: unloadable(name) for name in gpu_device.PACKAGES}
     return {
         "adapters": [describe(a) for name in gpu_device.implementations() for a in listed(name)],
         "implementations": {name: not problem for name, problem in loads.items()},
@@ -143,18 +143,18 @@ def verdict(choice: str, chain: Chain, right: bool) -> str:
         return f"{examined.title} does NOT compute what NumPy computes: use --device cpu"
     if not lacks_adapter(choice, None):
         return "no GPU to use: oscine runs on the CPU, in NumPy"
-    by_variable = not gpu_device.said(choice).startswith("--device")
+    by_variable = not gpu_device.format_choice(choice).startswith("--device")
     remedy = "unset OSCINE_DEVICE or use" if by_variable else "use --device auto or"
     return f"the GPU asked for is not there: {remedy} --device cpu"
 
 
 def unloadable(implementation: str) -> str:
     """Why an implementation cannot be used; empty where it can."""
-    package = gpu_device.MODULES[implementation]
+    package = gpu_device.PACKAGES[implementation]
     if not gpu_device.installed(implementation):
         return f"the package {package} is not installed"
     try:
-        gpu_device.load_api(implementation)
+        gpu_device.load_webgpu(implementation)
     except DeviceError as problem:
         return str(problem)
     return ""

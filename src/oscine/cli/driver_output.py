@@ -39,12 +39,12 @@ if not text.endswith({END_MARK!r}):
 def silence_drivers() -> None:
     """Hold back the output of drivers in calls of oscine.gpu.device, until
     `stop_silencing_drivers`."""
-    device.surroundings = captured_stderr
+    device.around_driver_calls = captured_stderr
 
 
 def stop_silencing_drivers() -> None:
     """As a library has it, which leaves the descriptors of its process alone."""
-    device.surroundings = nullcontext
+    device.around_driver_calls = nullcontext
 
 
 @contextmanager
@@ -55,7 +55,7 @@ def captured_stderr() -> Iterator[None]:
     with its interpreter, nothing is changed.
     """
     with ExitStack() as stack:
-        device.surroundings = nullcontext  # calls inside are surrounded already
+        device.around_driver_calls = nullcontext  # calls inside are surrounded already
         stack.callback(silence_drivers)
         if os.name == "posix" and sys.executable and not getattr(sys, "frozen", False):
             try:

@@ -93,5 +93,5 @@ class Kernels:
             return self.device.handle.create_compute_pipeline(
                 label=name, layout="auto", compute={"module": module, "entry_point": "main"}
             )
-        except self.device.failures as problem:
-            raise self.device.failure(problem, f"refuses kernel {name}") from problem
+        except self.device.error_types as problem:
+            raise self.device.wrap_error(problem, f"refuses kernel {name}") from problem

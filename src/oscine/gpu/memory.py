@@ -49,20 +49,20 @@ class Memory:
 
     def buffer(self, nbytes: int, usage: int) -> Any:
         """A new buffer. Raises DeviceMemoryError, DeviceLostError."""
-        self.device.check()
+        self.device.raise_if_lost()
         try:
             return self.create(nbytes, usage)
         except DeviceMemoryError:
-            self.device.settle()  # what was dropped a moment ago may be room enough
+            self.device.wait_idle()  # what was dropped a moment ago may be room enough
         return self.create(nbytes, usage)
 
     def create(self, nbytes: int, usage: int) -> Any:
         """A new buffer, at the first attempt."""
         try:
             return self.device.handle.create_buffer(size=max(nbytes, 16), usage=usage)
-        except self.device.failures as problem:
+        except self.device.error_types as problem:
             doing = f"no room for {mebibytes(nbytes)}"
-            raise self.device.failure(problem, doing, DeviceMemoryError) from problem
+            raise self.device.wrap_error(problem, doing, DeviceMemoryError) from problem
 
     def room(self, nbytes: int) -> bool:
         """Whether so many bytes can be had now, found by trying.
@@ -81,7 +81,7 @@ class Memory:
         finally:
             for buffer in held:
                 buffer.destroy()
-            self.device.settle()
+            self.device.wait_idle()
         return True
 
     def release(self, *tensors: Tensor) -> None:
@@ -96,7 +96,7 @@ class Memory:
                     self.released.add(part.buffer)
                     part.buffer.destroy()
         self.releases += 1
-        self.device.settle()
+        self.device.wait_idle()
 
     def check_alive(self, tensors: Iterable[Tensor]) -> None:
         """Refuse released memory: to submit it ends the process under wgpu-native."""
@@ -146,19 +146,19 @@ class Memory:
         data = np.ascontiguousarray(array).reshape(-1).view(np.uint8)
         if len(data) % 4:
             data = np.pad(data, (0, -len(data) % 4))
-        self.device.check()
+        self.device.raise_if_lost()
         self.check_alive((tensor,))
         try:
             self.device.handle.queue.write_buffer(tensor.buffer, offset, data)
-        except self.device.failures as problem:
-            raise self.device.failure(problem) from problem
+        except self.device.error_types as problem:
+            raise self.device.wrap_error(problem) from problem
 
     def copy(self, source: Tensor, target: Tensor, pairs: Sequence[tuple[int, int]]) -> None:
         """Queue a copy of item i of source to item j of target for each (i, j), in turn.
 
         Raises IndexError for an item that does not exist, ValueError where items differ in size.
         """
-        self.device.check()
+        self.device.raise_if_lost()
         self.check_alive((source, target))
         size, (items, places) = item_bytes(source), (source.shape[0], target.shape[0])
         if size != item_bytes(target) or size % 4:
@@ -190,7 +190,7 @@ class Memory:
 
     def snapshot(self, *slots: Tensor) -> Callable[[], tuple[NDArray[Any], ...]]:
         """Queue a copy of the slots; the returned function waits for it, once."""
-        self.device.check()
+        self.device.raise_if_lost()
         total = sum(slot.nbytes for slot in slots)
         spare = self.staging.setdefault(total, [])
         usage = self.device.api.BufferUsage
@@ -210,8 +210,8 @@ class Memory:
             try:
                 data = np.frombuffer(bytes(staging.read_mapped()), np.uint8)
                 staging.unmap()
-            except self.device.failures as problem:
-                raise self.device.failure(problem) from problem
+            except self.device.error_types as problem:
+                raise self.device.wrap_error(problem) from problem
             spare.append(staging)
             arrays, start = [], 0
             for slot in slots:

@@ -103,8 +103,8 @@ class Plan:
             self.steps = [
                 (d.pipeline, self.bind(d, groups), d.grid, d.kernel) for d in self.dispatches
             ]
-        except device.failures as problem:
-            raise device.failure(problem) from problem
+        except device.error_types as problem:
+            raise device.wrap_error(problem) from problem
         self.operations = sum(d.operations for d in self.dispatches)
 
     def bind(self, dispatch: Dispatch, groups: dict[tuple[Any, ...], Any]) -> Any:

@@ -29,15 +29,15 @@ class Profile:
         self.device, self.by_kernel = device, by_kernel
         self.totals: dict[str, Total] = defaultdict(Total)
         self.labels: list[str] = []
-        self.tick = device.tick()
+        self.tick = device.timestamp_ns()
         usage = device.api.BufferUsage
         create, size = device.handle.create_buffer, 8 * QUERIES
         try:
             self.queries = device.handle.create_query_set(type="timestamp", count=QUERIES)
             self.resolved = create(size=size, usage=usage.QUERY_RESOLVE | usage.COPY_SRC)
             self.staging = create(size=size, usage=usage.MAP_READ | usage.COPY_DST)
-        except device.failures as problem:
-            raise device.failure(problem) from problem
+        except device.error_types as problem:
+            raise device.wrap_error(problem) from problem
 
     def make_room(self, spans: int) -> None:
         """Before a command buffer with so many spans is begun: to wait for queries that it has yet
@@ -79,8 +79,8 @@ class Profile:
         try:
             data = bytes(self.staging.read_mapped(0, nbytes))
             self.staging.unmap()
-        except self.device.failures as problem:
-            raise self.device.failure(problem) from problem
+        except self.device.error_types as problem:
+            raise self.device.wrap_error(problem) from problem
         return data
 
 
