@@ -112,7 +112,7 @@ def operations(seconds: float, layers: int) -> float:
 
 def encode(runner: ParakeetRunner, inputs: list[EncoderInput]) -> None:
     """The encoder alone, in as many passes as the inputs take."""
-    for group in runner.encoder.groups(inputs):
+    for group in runner.encoder.batches(inputs):
         runner.encoder.run([inputs[number] for number in group])
     runner.backend.wait()
 

@@ -27,10 +27,10 @@ from oscine.backends import choose_backend
 from oscine.engine.scheduler import Engine
 from oscine.engine.sequence import EncoderInput
 from oscine.models.parakeet import lanes
-from oscine.models.parakeet.boost import Phrases, phrase_tree
 from oscine.models.parakeet.config import ParakeetConfig
+from oscine.models.parakeet.hotwords import ContextGraph, build_context_graph
 from oscine.models.parakeet.runner import ParakeetRunner
-from oscine.models.parakeet.sequences import ENCODED, Chunk, Decoded
+from oscine.models.parakeet.sequences import ENCODED, Chunk, Hypothesis
 from oscine.models.parakeet.weights import (
     EncoderWeights,
     LstmLayer,
@@ -84,10 +84,10 @@ def made_up(args: argparse.Namespace) -> ParakeetWeights:
 
 
 def decoded(
-    engine: Engine[ParakeetRunner], inputs: list[EncoderInput], tree: Phrases | None = None
-) -> list[Decoded]:
+    engine: Engine[ParakeetRunner], inputs: list[EncoderInput], tree: ContextGraph | None = None
+) -> list[Hypothesis]:
     """What all of them say, side by side."""
-    chunks = [Chunk(each, phrases=tree) for each in inputs]
+    chunks = [Chunk(each, context_graph=tree) for each in inputs]
     for chunk in chunks:
         engine.submit(chunk)
     return [chunk.wait() for chunk in chunks]
@@ -108,7 +108,7 @@ def at_pace(
     return (low + high) / 2
 
 
-def steps_of(found: Decoded, blank: int, block: int) -> int:
+def steps_of(found: Hypothesis, blank: int, block: int) -> int:
     """Steps that a line takes alone."""
     steps, end, fresh = 0, -1, True
     for look in found.decisions:
@@ -132,7 +132,11 @@ def main() -> None:
     args = parser.parse_args()
     if args.kernels:
         os.environ["OSCINE_TRACE"] = "kernels"
-    lanes.BLOCK, lanes.BURST, lanes.MOST_FRAMES = args.block, args.burst, args.rows
+    lanes.MAX_FRAMES_PER_ROW, lanes.STEPS_PER_POLL, lanes.MAX_FRAMES_PER_STEP = (
+        args.block,
+        args.burst,
+        args.rows,
+    )
     weights, backend = made_up(args), choose_backend(args.device)
     engine = Engine(ParakeetRunner(weights, backend))
     rng, frames = np.random.default_rng(1), round(args.seconds * FRAMES_A_SECOND)
@@ -144,9 +148,9 @@ def main() -> None:
         engine, weights.transducer.joint_out.bias.copy(), inputs, args.seconds * LABELS_A_SECOND
     )
     tree = None
-    if args.phrases:
-        words = rng.integers(0, args.labels, (args.phrases, 4)).tolist()
-        tree = phrase_tree([(word, 0.1) for word in words], args.labels)
+    if args.context_graph:
+        words = rng.integers(0, args.labels, (args.context_graph, 4)).tolist()
+        tree = build_context_graph([(word, 0.1) for word in words], args.labels)
     for batch in batches:
         found = decoded(engine, inputs[:batch], tree)  # records and compiles
         before, times = backend.trace(), []
@@ -158,11 +162,11 @@ def main() -> None:
         plan = engine.runner.lane(None).step(rows, ())
         record: dict[str, Any] = {
             "device": backend.name, "batch": batch, "seconds": args.seconds, "dtype": args.dtype,
-            "block": lanes.block_of(rows), "burst": args.burst, "phrases": args.phrases,
+            "block": lanes.step_frames(rows), "burst": args.burst, "phrases": args.context_graph,
             "ms": round(statistics.median(times), 2), "best_ms": round(min(times), 2),
             "labels": [len(one.emissions) for one in found][:4],
             "decisions": [len(one.decisions) for one in found][:4],
-            "steps": max(steps_of(one, args.labels, lanes.block_of(rows)) for one in found),
+            "steps": max(steps_of(one, args.labels, lanes.step_frames(rows)) for one in found),
             "dispatches": len(getattr(plan, "dispatches", ())), "blank_bias": round(bias, 3),
         }  # fmt: skip
         if args.kernels:

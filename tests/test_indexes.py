@@ -21,9 +21,9 @@ from oscine.engine.scheduler import Engine
 from oscine.engine.sequence import EncoderInput
 from oscine.errors import UsageError
 from oscine.gpu import device as devices
-from oscine.models.parakeet.boost import Phrases, phrase_tree
 from oscine.models.parakeet.config import ParakeetConfig
-from oscine.models.parakeet.sequences import ENCODED, Carried, Chunk
+from oscine.models.parakeet.hotwords import ContextGraph, build_context_graph
+from oscine.models.parakeet.sequences import ENCODED, Chunk, DecoderState
 from oscine.models.parakeet.weights import load_weights as load_parakeet
 from oscine.models.whisper.runner import WhisperRunner
 from oscine.models.whisper.sequences import Align, Decode, Detect, Request
@@ -129,12 +129,16 @@ def test_what_is_carried_on_is_checked(
     config = parakeet
     state = np.zeros((config.predictor_layers, config.predictor_dim), np.float32)
     first_beside = config.vocab_size + 1 if token is None else token
-    carried = Carried(state, state, first_beside, skip, node)
-    tree = phrase_tree([((1, 2), 1.0)], config.vocab_size)
+    decoder_state = DecoderState(state, state, first_beside, skip, node)
+    tree = build_context_graph([((1, 2), 1.0)], config.vocab_size)
     with pytest.raises(UsageError, match=told):
-        chunk(config, phrases=tree, carried=carried).check(config, takes_phrases=True)
-    good = replace(carried, token=config.vocab_size, skip=0, node=2)  # the blank, the last node
-    chunk(config, phrases=tree, carried=good).check(config, takes_phrases=True)
+        chunk(config, context_graph=tree, decoder_state=decoder_state).check(
+            config, supports_hotwords=True
+        )
+    good = replace(
+        decoder_state, last_token=config.vocab_size, skip_frames=0, graph_node=2
+    )  # the blank, the last node
+    chunk(config, context_graph=tree, decoder_state=good).check(config, supports_hotwords=True)
 
 
 @pytest.mark.parametrize(
@@ -148,12 +152,14 @@ def test_what_is_carried_on_is_checked(
 def test_tables_of_phrases_are_checked(
     parakeet: ParakeetConfig, table: str, field: str, row: int, value: int
 ) -> None:
-    tree = phrase_tree([((1, 2), 1.0), ((3,), 1.0)], parakeet.labels)
+    tree = build_context_graph([((1, 2), 1.0), ((3,), 1.0)], parakeet.vocab_size)
     tables = {"nodes": tree.nodes.copy(), "arcs": tree.arcs.copy()}
     tables[table][field][row] = value
     with pytest.raises(UsageError, match="the tables of phrases lead nowhere"):
-        chunk(parakeet, phrases=Phrases(**tables)).check(parakeet, takes_phrases=True)
-    chunk(parakeet, phrases=tree).check(parakeet, takes_phrases=True)
+        chunk(parakeet, context_graph=ContextGraph(**tables)).check(
+            parakeet, supports_hotwords=True
+        )
+    chunk(parakeet, context_graph=tree).check(parakeet, supports_hotwords=True)
 
 
 # -- the kernels ----------------------------------------------------------------------------------

@@ -13,7 +13,7 @@ from oscine import ops
 from oscine.engine.scheduler import Engine
 from oscine.engine.sequence import EncoderInput
 from oscine.errors import DeviceError
-from oscine.models.parakeet.boost import phrase_tree
+from oscine.models.parakeet.hotwords import build_context_graph
 from oscine.models.parakeet.runner import ParakeetRunner
 from oscine.models.parakeet.sequences import ENCODED, Chunk
 from oscine.models.parakeet.weights import load_weights
@@ -130,8 +130,8 @@ def decode(backend: Any) -> Any:
     engine = Engine(ParakeetRunner(replace(weights, config=config, encoder=encoder), backend))
     with np.load(GOLDEN / "golden.npz") as stored:
         encoded = stored["enc_out"]
-    tree = phrase_tree([((3, 4), 2.0)], config.vocab_size)
-    chunks = [Chunk(EncoderInput(encoded[:n], ENCODED), phrases=tree) for n in (9, 4)]
+    tree = build_context_graph([((3, 4), 2.0)], config.vocab_size)
+    chunks = [Chunk(EncoderInput(encoded[:n], ENCODED), context_graph=tree) for n in (9, 4)]
     for chunk in chunks:
         engine.submit(chunk)
     return [chunk.wait().emissions for chunk in chunks]

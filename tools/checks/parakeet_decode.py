@@ -14,9 +14,9 @@ from checks.report import Report, stages
 from oscine import ops
 from oscine.engine.scheduler import Engine
 from oscine.engine.sequence import EncoderInput
-from oscine.models.parakeet.model import frame_labels, joint_logits, project_encoder
+from oscine.models.parakeet.model import ctc_argmax, joint_logits, project_encoder
 from oscine.models.parakeet.runner import ParakeetRunner
-from oscine.models.parakeet.sequences import ENCODED, Chunk, Decoded, rules_of
+from oscine.models.parakeet.sequences import ENCODED, Chunk, Hypothesis, transducer_params
 from oscine.models.parakeet.weights import ParakeetWeights
 from oscine.ops import Backend
 
@@ -40,7 +40,7 @@ class Loop:
         self.track = ops.Track(
             backend.zeros((1,), ops.TRACK), backend.zeros((1, self.room), ops.DECISION)
         )
-        self.rules = backend.upload(rules_of(config))
+        self.rules = backend.upload(transducer_params(config))
         self.projected = backend.zeros((frames, config.joint_dim))
 
     def project(self, encoded: np.ndarray) -> None:
@@ -94,13 +94,13 @@ def check_decoding(case: Case, backend: Backend, report: Report) -> set[str]:
     return compared | {"tokens", "token_start_s", "token_end_s"}
 
 
-def decoded(weights: ParakeetWeights, audio: EncoderInput, backend: Backend) -> Decoded:
+def decoded(weights: ParakeetWeights, audio: EncoderInput, backend: Backend) -> Hypothesis:
     """What a mel or an encoding says."""
     chunk = Chunk(audio)
     return Engine(ParakeetRunner(weights, backend)).submit(chunk).wait()
 
 
-def trace_of(found: Decoded, weights: ParakeetWeights) -> list[list[int]]:
+def trace_of(found: Hypothesis, weights: ParakeetWeights) -> list[list[int]]:
     """Frame, token, the duration's index (-1 without) and frames advanced, of each decision."""
     durations = weights.config.durations
     return [
@@ -194,7 +194,7 @@ def check_ctc(case: Case, backend: Backend, report: Report) -> set[str]:
     backend.write(encoded, golden["enc_out"])
 
     def trace() -> None:
-        backend.keep(frame_labels(backend, head, encoded), out)
+        backend.keep(ctc_argmax(backend, head, encoded), out)
 
     backend.record(trace, name="check").run()
     ids = backend.read(out)[:, 0].astype(int).tolist()

@@ -29,7 +29,7 @@ class Encoder:
         self.w = ops.upload(backend, weights.encoder)
         shape = 2 * reach - 1, self.config.d_model
         self.distances = [backend.zeros(shape) for _ in range(self.config.n_layers)]
-        projected = lambda: model.positions(backend, self.w, self.config, reach)  # noqa: E731
+        projected = lambda: model.project_positions(backend, self.w, self.config, reach)  # noqa: E731
         self.keep(projected, self.distances)
 
     def keep(self, trace: Callable[[], list[Tensor]], slots: list[Tensor]) -> None:
@@ -61,8 +61,10 @@ class Encoder:
 
     def encode(self, mel: Tensor, frames: Tensor, reach: int | None = None) -> Tensor:
         """model.encode, with a band that reaches equally far to both sides."""
-        band = None if reach is None else (reach, reach)
-        return model.encode(self.backend, self.w, self.config, mel, frames, self.distances, band)
+        attention_window = None if reach is None else (reach, reach)
+        return model.encode(
+            self.backend, self.w, self.config, mel, frames, self.distances, attention_window
+        )
 
 
 def check_encoder(case: Case, backend: Backend, report: Report) -> set[str]:

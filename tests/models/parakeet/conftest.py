@@ -10,8 +10,8 @@ import pytest
 
 from oscine.engine.runner import Arrays, BatchEntry, SnapshotRow
 from oscine.models.parakeet.config import ParakeetConfig
-from oscine.models.parakeet.sequences import Chunk, Decoded, Emission, no_decisions
-from oscine.models.parakeet.words import Spoken, Token
+from oscine.models.parakeet.sequences import Chunk, Emission, Hypothesis, empty_decisions
+from oscine.models.parakeet.words import Token, WordTokens
 from oscine.ops.reference import Reference
 from oscine.text.pieces import Pieces
 
@@ -28,7 +28,7 @@ CONFIG = ParakeetConfig(
 )  # fmt: skip
 
 
-def said(number: int, start: int, *more: int, capital: bool = False) -> Spoken:
+def said(number: int, start: int, *more: int, capital: bool = False) -> WordTokens:
     """Word `number` from mel frame `start` on, 160 ms a label."""
     ids = (2 * number + capital, *more)
     return tuple(
@@ -46,7 +46,7 @@ class Hearing:
     Chunks wait until the next turn, which ends all of them as one batch.
     """
 
-    def __init__(self, truth: Sequence[Spoken], deaf: tuple[int, int] = (0, 0)) -> None:
+    def __init__(self, truth: Sequence[WordTokens], deaf: tuple[int, int] = (0, 0)) -> None:
         self.truth, self.deaf = truth, deaf
         self.waiting: list[Chunk] = []
         self.batches: list[list[Chunk]] = []
@@ -61,11 +61,11 @@ class Hearing:
             for chunk in self.batches[-1]:
                 chunk.finish(self.answer(chunk))
 
-    def answer(self, chunk: Chunk) -> Decoded:
+    def answer(self, chunk: Chunk) -> Hypothesis:
         low = int(chunk.audio.features[0, 0])
         return self.heard(low, low + len(chunk.audio.features))
 
-    def heard(self, low: int, high: int) -> Decoded:
+    def heard(self, low: int, high: int) -> Hypothesis:
         emissions = []
         for word in self.truth:
             inside = [token for token in word if low <= token.start and token.end <= high]
@@ -79,13 +79,13 @@ class Hearing:
                     id = CUT
                 frame = (token.start - low) // FACTOR
                 emissions.append(Emission(id, frame, 2, token.probability))
-        return Decoded(tuple(emissions), no_decisions(), None)
+        return Hypothesis(tuple(emissions), empty_decisions(), None)
 
 
 class Scripted:
     """A runner whose only lane is a script's."""
 
-    encode_batch, takes_phrases = 2, True
+    encode_batch, supports_hotwords = 2, True
     stage, burst, width, most, poll_after_prefill = "decode", 0, 1, 4, False
 
     def __init__(self, script: Hearing) -> None:

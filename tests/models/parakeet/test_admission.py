@@ -17,9 +17,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from oscine import ops
-from oscine.models.parakeet.boost import Phrases, phrase_tree
+from oscine.models.parakeet.hotwords import ContextGraph, build_context_graph
 from oscine.models.parakeet.model import project_encoder, transducer_step
-from oscine.models.parakeet.sequences import rules_of
+from oscine.models.parakeet.sequences import transducer_params
 from oscine.models.parakeet.weights import ParakeetWeights
 from oscine.ops import ARC, DECISION, NODE, TRACK, Boost, Memory, Track
 from oscine.ops.reference import Reference
@@ -36,25 +36,27 @@ class Arrival:
     """A sequence: encodings [T, d], its phrases, and the step from which on it waits for a row."""
 
     encoded: Any
-    tree: Phrases | None
+    tree: ContextGraph | None
     step: int = 0
 
 
-def tables(trees: Sequence[Phrases]) -> tuple[Phrases, list[int]]:
+def tables(trees: Sequence[ContextGraph]) -> tuple[ContextGraph, list[int]]:
     """Tables of all the trees behind a root without arcs, and the root of each."""
     nodes, arcs, roots = [np.zeros(1, NODE)], [np.zeros(0, ARC)], []
     for tree in trees:
         roots.append(sum(map(len, nodes)))
-        placed = tree.placed(roots[-1], sum(map(len, arcs)))
+        placed = tree.rebased(roots[-1], sum(map(len, arcs)))
         nodes.append(placed.nodes)
         arcs.append(placed.arcs)
-    return Phrases(np.concatenate(nodes), np.concatenate(arcs)), roots
+    return ContextGraph(np.concatenate(nodes), np.concatenate(arcs)), roots
 
 
 class Batch:
     """A step's plan for ROWS rows, and what it works on, which holds noise to begin with."""
 
-    def __init__(self, weights: ParakeetWeights, backend: Any, phrases: Phrases | None) -> None:
+    def __init__(
+        self, weights: ParakeetWeights, backend: Any, phrases: ContextGraph | None
+    ) -> None:
         config, self.backend = weights.config, backend
         self.w, self.blank = ops.upload(backend, weights.transducer), config.blank_id
         self.rng = np.random.default_rng(0)
@@ -70,8 +72,8 @@ class Batch:
         self.ended = np.zeros(1, TRACK)
         self.ended["done"] = ops.STOP_END
         backend.write(self.track.rows, self.ended.repeat(ROWS))
-        self.rules = backend.zeros((len(rules_of(config)),), np.uint32)
-        backend.write(self.rules, rules_of(config))
+        self.rules = backend.zeros((len(transducer_params(config)),), np.uint32)
+        backend.write(self.rules, transducer_params(config))
         self.boost = self.table_of(phrases)
         self.project = backend.record(self.trace_project)
         self.step = backend.record(self.trace_step, self.track.rows)
@@ -81,7 +83,7 @@ class Batch:
         self.backend.write(slot, self.rng.standard_normal(shape).astype(np.float32))
         return slot
 
-    def table_of(self, phrases: Phrases | None) -> Boost | None:
+    def table_of(self, phrases: ContextGraph | None) -> Boost | None:
         if phrases is None:
             return None
         boost = Boost(
@@ -199,7 +201,7 @@ def problems(draw: st.DrawFn) -> tuple[ParakeetWeights, list[Arrival]]:
     blank = draw(st.sampled_from([0, 1, 4]))
     weights = network(seed, durations, blank=blank, layers=draw(st.integers(1, 2)))
     phrase = st.tuples(st.lists(st.integers(0, 5), min_size=1, max_size=4), st.floats(-2, 4))
-    trees = [None, *(phrase_tree(draw(st.lists(phrase, max_size=4)), 6) for _ in range(2))]
+    trees = [None, *(build_context_graph(draw(st.lists(phrase, max_size=4)), 6) for _ in range(2))]
     lengths = draw(st.lists(st.integers(1, FRAMES), min_size=2, max_size=7))
     arrivals = [
         Arrival(encoded, draw(st.sampled_from(trees)), draw(st.integers(0, 12)))
@@ -232,8 +234,8 @@ def test_rows_admitted_while_others_are_half_way_say_what_each_says_alone(
     backend = Reference() if kind == "NumPy" else request.getfixturevalue("gpu")
     weights = network(3, durations, blank=4)  # steps that pass a block without a label too
     trees = [
-        phrase_tree([((1, 2, 3), 1.5), ((2, 2), 2.0), ((3,), -1.0)], 6),
-        phrase_tree([((5,), 3.0), ((0, 4), 2.5)], 6),
+        build_context_graph([((1, 2, 3), 1.5), ((2, 2), 2.0), ((3,), -1.0)], 6),
+        build_context_graph([((5,), 3.0), ((0, 4), 2.5)], 6),
     ]
     arrivals = [
         Arrival(encoded, tree, step)
@@ -261,7 +263,7 @@ def test_rows_admitted_while_others_are_half_way_say_what_each_says_alone(
 def test_trees_share_tables() -> None:
     """Arcs and falls of each lead to its own nodes, wherever it is placed."""
     trees = [
-        phrase_tree(phrases, 6)
+        build_context_graph(phrases, 6)
         for phrases in ([((1, 2), 1.0)], [], [((1, 2, 1, 3), 2.0), ((2, 1), 1.0)])
     ]
     phrases, roots = tables(trees)

@@ -20,20 +20,20 @@ from oscine.engine.scheduler import Engine
 from oscine.engine.sequence import EncoderInput
 from oscine.errors import DeviceMemoryError, NonFiniteError, UsageError
 from oscine.models.parakeet import lanes
-from oscine.models.parakeet.boost import Phrases, phrase_tree
 from oscine.models.parakeet.config import ParakeetConfig
-from oscine.models.parakeet.encoder import MOST_SHAPES, Shape
+from oscine.models.parakeet.encoder import MAX_SHAPES, EncoderShape
+from oscine.models.parakeet.hotwords import ContextGraph, build_context_graph
 from oscine.models.parakeet.lanes import TransducerLane
 from oscine.models.parakeet.memory import Size
 from oscine.models.parakeet.model import joint_logits
 from oscine.models.parakeet.runner import ParakeetRunner
 from oscine.models.parakeet.sequences import (
     ENCODED,
-    Carried,
     Chunk,
-    Decoded,
+    DecoderState,
+    Hypothesis,
     Span,
-    collapse,
+    ctc_collapse,
 )
 from oscine.models.parakeet.weights import (
     EncoderWeights,
@@ -135,7 +135,7 @@ def engine_of(weights: ParakeetWeights, backend: Any = None) -> Engine[ParakeetR
     return Engine(ParakeetRunner(weights, backend or Reference()))
 
 
-def decoded(engine: Engine[ParakeetRunner], chunks: Sequence[Chunk]) -> list[Decoded]:
+def decoded(engine: Engine[ParakeetRunner], chunks: Sequence[Chunk]) -> list[Hypothesis]:
     """What the chunks say, all submitted before the first is waited for."""
     for each in chunks:
         engine.submit(each)
@@ -144,12 +144,12 @@ def decoded(engine: Engine[ParakeetRunner], chunks: Sequence[Chunk]) -> list[Dec
 
 def decode(
     weights: ParakeetWeights, encoded: Sequence[Any], backend: Any = None, **how: Any
-) -> list[Decoded]:
+) -> list[Hypothesis]:
     """What each of the encodings says, side by side."""
     return decoded(engine_of(weights, backend), [chunk(each, **how) for each in encoded])
 
 
-def trace_of(found: Decoded) -> list[tuple[int, ...]]:
+def trace_of(found: Hypothesis) -> list[tuple[int, ...]]:
     """Frame, token, duration and frames advanced of each decision."""
     return [tuple(int(word) for word in tuple(look)[:4]) for look in found.decisions]
 
@@ -157,11 +157,11 @@ def trace_of(found: Decoded) -> list[tuple[int, ...]]:
 @contextmanager
 def block_of(frames: int) -> Iterator[None]:
     """Plans recorded inside look at so many frames in a step."""
-    before, lanes.BLOCK = lanes.BLOCK, frames
+    before, lanes.MAX_FRAMES_PER_ROW = lanes.MAX_FRAMES_PER_ROW, frames
     try:
         yield
     finally:
-        lanes.BLOCK = before
+        lanes.MAX_FRAMES_PER_ROW = before
 
 
 # -- the definition, one frame at a time ----------------------------------------------------------
@@ -181,7 +181,7 @@ def predictor(w: TransducerWeights, token: int, state: list[Any]) -> tuple[Any, 
     return w.joint_pred.weight @ x + w.joint_pred.bias, after
 
 
-def naive(weights: ParakeetWeights, encoded: Any, tree: Phrases | None = None) -> Any:
+def naive(weights: ParakeetWeights, encoded: Any, tree: ContextGraph | None = None) -> Any:
     """Greedy decoding as specified, and the smallest margin between two choices."""
     w, config = weights.transducer, weights.config
     assert w is not None
@@ -221,7 +221,7 @@ def naive(weights: ParakeetWeights, encoded: Any, tree: Phrases | None = None) -
 
 
 @st.composite
-def problems(draw: st.DrawFn) -> tuple[ParakeetWeights, list[Any], Phrases | None]:
+def problems(draw: st.DrawFn) -> tuple[ParakeetWeights, list[Any], ContextGraph | None]:
     """A network, some utterances, perhaps phrases: none of them with a choice that is close."""
     seed = draw(st.integers(0, 999))
     durations = draw(st.sampled_from([(), (0, 1, 2, 3, 4), (0, 2), (1, 2, 4), (0,)]))
@@ -232,7 +232,7 @@ def problems(draw: st.DrawFn) -> tuple[ParakeetWeights, list[Any], Phrases | Non
     phrase = st.tuples(st.lists(st.integers(0, 5), min_size=1, max_size=4), st.floats(-2, 4))
     tree = None
     if draw(st.booleans()):
-        tree = phrase_tree(draw(st.lists(phrase, max_size=4)), 6)
+        tree = build_context_graph(draw(st.lists(phrase, max_size=4)), 6)
     encoded = sound(seed, *draw(st.lists(st.integers(0, 30), min_size=1, max_size=4)))
     clear = [x for x in encoded if naive(weights, x, tree)[1] > 1e-4]
     return weights, clear or sound(seed, 0), tree
@@ -243,7 +243,7 @@ def problems(draw: st.DrawFn) -> tuple[ParakeetWeights, list[Any], Phrases | Non
 def test_lines_side_by_side_say_what_the_definition_says_of_each(problem: Any, block: int) -> None:
     weights, encoded, tree = problem
     with block_of(block):
-        found = decode(weights, encoded, phrases=tree)
+        found = decode(weights, encoded, context_graph=tree)
     assert len(found) == len(encoded)
     for one, x in zip(found, encoded, strict=True):
         assert trace_of(one) == naive(weights, x, tree)[0]
@@ -254,13 +254,15 @@ def test_lines_side_by_side_say_what_the_definition_says_of_each(problem: Any, b
 def test_pieces_carried_on_say_what_the_whole_says(problem: Any, cuts: list[int]) -> None:
     weights, (encoded, *_), tree = problem
     engine, pieces = engine_of(weights), []
-    carried: Carried | None = None
+    decoder_state: DecoderState | None = None
     audio = chunk(encoded).audio
-    (whole,) = decoded(engine, [chunk(encoded, phrases=tree)])
+    (whole,) = decoded(engine, [chunk(encoded, context_graph=tree)])
     bounds = sorted({0, len(encoded), *(min(cut, len(encoded)) for cut in cuts)})
     for start, stop in pairwise(bounds):
-        (piece,) = decoded(engine, [Chunk(audio, (start, stop), tree, carried, carry=True)])
-        carried = piece.carried
+        (piece,) = decoded(
+            engine, [Chunk(audio, (start, stop), tree, decoder_state, return_state=True)]
+        )
+        decoder_state = piece.decoder_state
         pieces += [(frame + start, *rest) for frame, *rest in trace_of(piece)]
     assert pieces == trace_of(whole)
 
@@ -270,10 +272,10 @@ def test_pieces_carried_on_say_what_the_whole_says(problem: Any, cuts: list[int]
 @pytest.mark.parametrize("seed", [3, 4])
 def test_the_gpu_says_what_numpy_says(gpu: Any, seed: int, durations: tuple[int, ...]) -> None:
     weights, encoded = network(seed, durations, blank=2), sound(seed, 40, 9, 0, 33, 1)
-    tree = phrase_tree([((1, 2, 3), 1.5), ((2, 2), 2.0), ((3,), -1.0)], 6)
-    for phrases in (None, tree):
-        ours = decode(weights, encoded, phrases=phrases)
-        theirs = decode(weights, encoded, gpu, phrases=phrases)
+    tree = build_context_graph([((1, 2, 3), 1.5), ((2, 2), 2.0), ((3,), -1.0)], 6)
+    for graph in (None, tree):
+        ours = decode(weights, encoded, context_graph=graph)
+        theirs = decode(weights, encoded, gpu, context_graph=graph)
         for a, b in zip(ours, theirs, strict=True):
             assert trace_of(a) == trace_of(b)
             assert np.allclose(a.decisions["probability"], b.decisions["probability"], atol=1e-5)
@@ -399,7 +401,7 @@ phrases_strategy = st.lists(
 def test_the_tree_stands_at_the_longest_beginning_that_was_just_said(
     phrases: Any, said: list[int]
 ) -> None:
-    tree = phrase_tree(phrases, 4)
+    tree = build_context_graph(phrases, 4)
     boost, node = ops.Boost(tree.nodes, tree.arcs), 0
     beginnings = {tuple(ids[:n]) for ids, _ in phrases for n in range(len(ids) + 1)}
     whole = {tuple(ids) for ids, _ in phrases}
@@ -418,7 +420,9 @@ def test_the_tree_stands_at_the_longest_beginning_that_was_just_said(
 
 
 def test_bonuses_of_a_path() -> None:
-    tree = phrase_tree([((0, 1, 2), 1.0), ((0, 3), 2.0), ((1, 0), 0.5)], 4, scaling=2.0)
+    tree = build_context_graph(
+        [((0, 1, 2), 1.0), ((0, 3), 2.0), ((1, 0), 0.5)], 4, depth_scaling=2.0
+    )
     boost = ops.Boost(tree.nodes, tree.arcs)
     assert np.allclose(bonuses(boost, 0, 4), [2, 0.5, 0, 0])  # shared: the higher bonus
     first = follow(boost, 0, 0)
@@ -439,12 +443,12 @@ def test_a_phrase_is_heard_where_it_was_nearly_said() -> None:
         if len(tokens) > 3 and len(set(tokens)) > 1:
             break
     wanted = next(label for label in range(6) if label != tokens[1])
-    tree = phrase_tree([((tokens[0], wanted), 40.0)], 6)
-    (boosted,) = decode(weights, encoded, phrases=tree)
+    tree = build_context_graph([((tokens[0], wanted), 40.0)], 6)
+    (boosted,) = decode(weights, encoded, context_graph=tree)
     assert [e.token for e in boosted.emissions][:2] == [tokens[0], wanted]
     assert boosted.emissions[1].probability < plain.emissions[1].probability
-    nothing = phrase_tree([], 6)
-    assert trace_of(decode(weights, encoded, phrases=nothing)[0]) == trace_of(plain)
+    nothing = build_context_graph([], 6)
+    assert trace_of(decode(weights, encoded, context_graph=nothing)[0]) == trace_of(plain)
 
 
 @pytest.mark.parametrize(
@@ -453,7 +457,7 @@ def test_a_phrase_is_heard_where_it_was_nearly_said() -> None:
 )
 def test_phrases_of_nothing_are_refused(phrase: Any, told: str) -> None:
     with pytest.raises(UsageError, match=told):
-        phrase_tree([phrase], 6)
+        build_context_graph([phrase], 6)
 
 
 # -- edges ----------------------------------------------------------------------------------------
@@ -462,7 +466,7 @@ def test_phrases_of_nothing_are_refused(phrase: Any, told: str) -> None:
 @given(st.lists(st.integers(0, 3), max_size=30))
 def test_ctc_merges_runs_and_drops_blanks(ids: list[int]) -> None:
     frames = np.array([(token, (at % 7) / 10) for at, token in enumerate(ids)], np.float32)
-    found = collapse(frames.reshape(-1, 2), 3)
+    found = ctc_collapse(frames.reshape(-1, 2), 3)
     expected = []
     for at, token in enumerate(ids):
         if token != 3 and (at == 0 or ids[at - 1] != token):
@@ -548,13 +552,13 @@ def test_where_memory_is_short_other_shapes_give_back_theirs() -> None:
     encoder = ParakeetRunner(network(1), backend).encoder
     encoder.run([mel])
     backend.full = True
-    assert encoder.run([mel, mel]).shape == Shape(2, 10)
-    assert len(encoder.passes) == 1
+    assert encoder.run([mel, mel]).shape == EncoderShape(2, 10)
+    assert len(encoder.plans) == 1
     backend.full = True
     backend.release = lambda *slots: None  # type: ignore[method-assign]
     with pytest.raises(DeviceMemoryError, match="no room"):
         encoder.run([mel, mel, mel])
-    assert len(encoder.passes) == 0
+    assert len(encoder.plans) == 0
 
 
 def test_shapes_used_longest_ago_make_room() -> None:
@@ -562,7 +566,7 @@ def test_shapes_used_longest_ago_make_room() -> None:
     first = encoder.run([EncoderInput(np.zeros((4, 8), np.float32))])
     for frames in range(2, 20):
         encoder.run([EncoderInput(np.zeros((frames, 8), np.float32), ENCODED)])
-    assert len(encoder.passes) == MOST_SHAPES
+    assert len(encoder.plans) == MAX_SHAPES
     assert encoder.run([EncoderInput(np.zeros((4, 8), np.float32))]) is not first
 
 

@@ -98,7 +98,7 @@ def encoded(
     backend: Any,
     mels: list[Array],
     n: int,
-    band: tuple[int, int] | None = None,
+    attention_window: tuple[int, int] | None = None,
     weights: EncoderWeights | None = None,
 ) -> list[Array]:
     """Utterances padded with noise to n frames, encoded side by side; each one's own rows."""
@@ -109,16 +109,20 @@ def encoded(
         mel[b, : len(one)] = one
     mel_slot = backend.zeros((len(mels) * n, CONFIG.n_mels))
     frames = backend.zeros((len(mels),), np.uint32)
-    count = rows if band is None else max(band) + 1
+    count = rows if attention_window is None else max(attention_window) + 1
     distances = [backend.zeros((2 * count - 1, CONFIG.d_model)) for _ in range(CONFIG.n_layers)]
     out = backend.zeros((len(mels) * rows, CONFIG.d_model))
 
     def prepare() -> None:
-        for x, slot in zip(model.positions(backend, w, CONFIG, count), distances, strict=True):
+        for x, slot in zip(
+            model.project_positions(backend, w, CONFIG, count), distances, strict=True
+        ):
             backend.keep(x, slot)
 
     def trace() -> None:
-        backend.keep(model.encode(backend, w, CONFIG, mel_slot, frames, distances, band), out)
+        backend.keep(
+            model.encode(backend, w, CONFIG, mel_slot, frames, distances, attention_window), out
+        )
 
     backend.write(mel_slot, mel)
     backend.write(frames, np.array([len(one) for one in mels], np.uint32))
@@ -147,14 +151,16 @@ def test_a_padded_batch_gives_what_each_gives_alone() -> None:
 
 def test_a_band_that_reaches_everywhere_is_no_band() -> None:
     mels = sounds(120)
-    alike(encoded(Reference(), mels, 120, band=(15, 14)), encoded(Reference(), mels, 120))
+    alike(
+        encoded(Reference(), mels, 120, attention_window=(15, 14)), encoded(Reference(), mels, 120)
+    )
 
 
 def test_a_band_hides_what_is_far() -> None:
     near, far = sounds(400, 400)
     far[:160] = near[:160]
     # Two blocks, each one reaching 2 frames of attention and 2 of convolution; 2 of subsampling.
-    a, b = (encoded(Reference(), [mel], 400, band=(2, 2))[0] for mel in (near, far))
+    a, b = (encoded(Reference(), [mel], 400, attention_window=(2, 2))[0] for mel in (near, far))
     np.testing.assert_array_equal(a[:10], b[:10])
     assert np.abs(a[20:] - b[20:]).max() > 0.1
     whole, other = (encoded(Reference(), [mel], 400)[0] for mel in (near, far))
@@ -173,11 +179,11 @@ def test_stages_are_those_of_the_layers() -> None:
     backend, weights = Reference(), made_up(CONFIG)
     (mel,) = sounds(40)
     frames = np.array([40], np.uint32)
-    distances = model.positions(backend, weights, CONFIG, 5)
+    distances = model.project_positions(backend, weights, CONFIG, 5)
     seen: dict[str, Array] = {}
     with probing(seen.__setitem__):
         whole = model.encode(backend, weights, CONFIG, mel, frames, distances)
-    subsampled = model.subsample(backend, weights, mel, frames)
+    subsampled = model.conv_subsampling(backend, weights, mel, frames)
     np.testing.assert_array_equal(seen["encoder.subsampled"], subsampled)
     assert np.abs(seen["encoder.layer0"] - seen["encoder.layer1"]).max() > 0.1
     np.testing.assert_array_equal(seen["encoder.layer1"], whole)
@@ -188,11 +194,11 @@ def test_stages_are_those_of_the_layers() -> None:
 
 @pytest.mark.host
 @pytest.mark.gpu
-@pytest.mark.parametrize("band", [None, (3, 2)])
-def test_the_gpu_agrees(gpu: Any, band: tuple[int, int] | None) -> None:
+@pytest.mark.parametrize("attention_window", [None, (3, 2)])
+def test_the_gpu_agrees(gpu: Any, attention_window: tuple[int, int] | None) -> None:
     mels = sounds(310, 17, 1, 200)
-    want = encoded(Reference(), mels, 328, band)
-    for a, b in zip(encoded(gpu, mels, 328, band), want, strict=True):
+    want = encoded(Reference(), mels, 328, attention_window)
+    for a, b in zip(encoded(gpu, mels, 328, attention_window), want, strict=True):
         cosine = np.vdot(a, b) / np.linalg.norm(a) / np.linalg.norm(b)
         print(f"largest difference {np.abs(a - b).max():.2e}, cosine {cosine:.7f}")
         assert cosine >= 0.99999

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from oscine.errors import UsageError
-from oscine.models.parakeet.options import OPTIONS, weighted_phrases
+from oscine.models.parakeet.options import OPTIONS, parse_hotwords
 from oscine.options import PARAKEET, options_of
 from oscine.options.transcribe import TranscribeOptions
 
@@ -72,7 +72,7 @@ def test_what_is_the_case_anyway_may_be_said() -> None:
         temperature=0, beam_size=1, best_of=None, condition_on_previous_text=False, max_words=None
     )
     assert (anyway.max_words, anyway.silence_gap, anyway.max_duration) == (None, None, None)
-    assert weighted_phrases(anyway.hotwords) == ()
+    assert parse_hotwords(anyway.hotwords) == ()
 
 
 def test_what_it_takes() -> None:
@@ -84,7 +84,7 @@ def test_what_it_takes() -> None:
     assert options.max_audio_seconds == 60
     assert options.language == "en"
     assert options.clip_timestamps == ((1.0, 2.0),)
-    assert weighted_phrases(options.hotwords) == (("oscine", 1.0),)
+    assert parse_hotwords(options.hotwords) == (("oscine", 1.0),)
     segments = (options.max_words, options.silence_gap, options.max_duration)
     assert segments == (5, 1.0, float("inf"))
 
@@ -119,4 +119,4 @@ def test_mistakes_are_told(options: dict[str, Any], words: str) -> None:
     ],
 )
 def test_phrases_have_weights(text: str, phrases: list[tuple[str, float]]) -> None:
-    assert list(weighted_phrases(text)) == phrases
+    assert list(parse_hotwords(text)) == phrases

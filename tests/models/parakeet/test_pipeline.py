@@ -17,12 +17,12 @@ from oscine.audio.io import decode as decode_audio
 from oscine.engine.sequence import EncoderInput
 from oscine.errors import Cancelled, DeviceError, DeviceLostError, UsageError
 from oscine.loading import RunnerFactory
-from oscine.models.parakeet.chunks import Lengths
+from oscine.models.parakeet.long_form import ChunkConfig
 from oscine.models.parakeet.network import NETWORK
 from oscine.models.parakeet.pipeline import Parakeet, is_multilingual
 from oscine.models.parakeet.runner import ParakeetRunner
 from oscine.models.parakeet.weights import load_weights
-from oscine.models.parakeet.words import Token, spoken_words
+from oscine.models.parakeet.words import Token, group_words
 from oscine.ops.reference import Reference
 from oscine.text.pieces import Pieces
 from oscine.types import Word
@@ -70,7 +70,7 @@ def check_golden(folder: Path, device: str) -> None:
         for id, row in zip(ids, rows, strict=True)
     ]
     words = [word for segment in result.segments for word in segment.words or ()]
-    expected = [(w[0].start, w[-1].end) for w in spoken_words(labels, model.tokenizer)]
+    expected = [(w[0].start, w[-1].end) for w in group_words(labels, model.tokenizer)]
     assert [(round(100 * w.start), round(100 * w.end)) for w in words] == expected
     check_times(words, result.duration)
 
@@ -222,14 +222,14 @@ def test_languages() -> None:
 
 
 @pytest.mark.parametrize(
-    ("case", "seconds", "lengths"),
+    ("case", "seconds", "chunk_config"),
     [
-        ("parakeet_ctc", 300, Lengths(3_000, 3_000, 1_000)),
-        ("parakeet_rnnt", 24, Lengths(1_000, 1_000, 500)),  # it says a hundred words a second
+        ("parakeet_ctc", 300, ChunkConfig(3_000, 3_000, 1_000)),
+        ("parakeet_rnnt", 24, ChunkConfig(1_000, 1_000, 500)),  # it says a hundred words a second
     ],
 )
 def test_five_minutes_in_pieces_are_what_they_are_in_one(
-    case: str, seconds: int, lengths: Lengths
+    case: str, seconds: int, chunk_config: ChunkConfig
 ) -> None:
     """Attention sees five frames to each side, so all that a frame hangs on lies in an overlap."""
     model = oscine.load(FOLDERS[0] / case, device="cpu")
@@ -244,7 +244,7 @@ def test_five_minutes_in_pieces_are_what_they_are_in_one(
     rng.shuffle(parts)  # type: ignore[arg-type]
     samples = np.concatenate(parts)[: seconds * 16_000]
     texts = []
-    for model._lengths in (Lengths(whole=60_000), lengths):
+    for model._chunk_config in (ChunkConfig(max_single_frames=60_000), chunk_config):
         result = model.transcribe(samples, vad_filter=False, word_timestamps=True)
         texts.append([word for segment in result.segments for word in segment.words or ()])
     whole, pieces = texts
@@ -275,7 +275,7 @@ class Losing(ParakeetRunner):
 
 
 def test_a_lost_device_is_replaced(tdt: Parakeet) -> None:
-    weights, lengths = load_weights(FOLDERS[0] / "parakeet_tdt"), Lengths(400, 400, 100)
+    weights, chunk_config = load_weights(FOLDERS[0] / "parakeet_tdt"), ChunkConfig(400, 400, 100)
     one = decode_audio(recording(FOLDERS[0] / "parakeet_tdt")).samples
     samples = np.tile(one, 3)
     made: list[ParakeetRunner] = []
@@ -284,20 +284,20 @@ def test_a_lost_device_is_replaced(tdt: Parakeet) -> None:
         made.append(ParakeetRunner(weights, Reference()))
         return made[-1]
 
-    expected = Parakeet(tdt.runner, tdt.tokenizer, "tdt", lengths=lengths)
-    losing = Parakeet(Losing(weights, Reference()), tdt.tokenizer, "tdt", rebuild, lengths)
+    expected = Parakeet(tdt.runner, tdt.tokenizer, "tdt", chunk_config=chunk_config)
+    losing = Parakeet(Losing(weights, Reference()), tdt.tokenizer, "tdt", rebuild, chunk_config)
     for batch in (None, 3):
         result = losing.transcribe(samples, vad_filter=False, batch_size=batch)
         assert result.text == expected.transcribe(samples, vad_filter=False, batch_size=batch).text
     assert len(made) == 1 and losing.runner is made[0]
-    alone = Parakeet(Losing(weights, Reference()), tdt.tokenizer, "tdt", lengths=lengths)
+    alone = Parakeet(Losing(weights, Reference()), tdt.tokenizer, "tdt", chunk_config=chunk_config)
     with pytest.raises(DeviceLostError):
         alone.transcribe(samples, vad_filter=False)
 
 
 def test_cancelled_with_what_was_finished(tdt: Parakeet) -> None:
     one = decode_audio(recording(FOLDERS[0] / "parakeet_tdt")).samples
-    model = Parakeet(tdt.runner, tdt.tokenizer, "tdt", lengths=Lengths(400, 400, 100))
+    model = Parakeet(tdt.runner, tdt.tokenizer, "tdt", chunk_config=ChunkConfig(400, 400, 100))
     told: list[float] = []
     stream = model.stream(
         np.tile(one, 8), vad_filter=False, max_words=3, cancel=lambda: len(told) > 3,

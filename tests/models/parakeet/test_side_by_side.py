@@ -18,12 +18,12 @@ from oscine.audio.io import decode as decode_audio
 from oscine.engine.scheduler import Engine
 from oscine.engine.sequence import Caller, EncoderInput, Priority
 from oscine.errors import DeviceMemoryError, NonFiniteError
-from oscine.models.parakeet.boost import Phrases, phrase_tree
+from oscine.models.parakeet.context_graph_pool import ContextGraphPool, find_free
+from oscine.models.parakeet.hotwords import ContextGraph, build_context_graph
 from oscine.models.parakeet.lanes import TransducerLane
 from oscine.models.parakeet.pipeline import Parakeet
 from oscine.models.parakeet.runner import ParakeetRunner
 from oscine.models.parakeet.sequences import ENCODED, Chunk
-from oscine.models.parakeet.trees import Trees, gap
 from oscine.models.parakeet.weights import ParakeetWeights, load_weights
 from oscine.ops.reference import Reference
 
@@ -57,7 +57,7 @@ class Arrival:
     """A chunk, the turn at which it is submitted, and the turn at which its caller gives it up."""
 
     encoded: Any
-    tree: Phrases | None
+    tree: ContextGraph | None
     turn: int
     given_up: int | None = None
     priority: Priority = Priority.INTERACTIVE
@@ -65,7 +65,9 @@ class Arrival:
 
 def play(engine: ByHand, arrivals: list[Arrival]) -> list[Chunk]:
     """Submit, turn and cancel as the arrivals say; their chunks, all of which have ended."""
-    chunks = [Chunk(EncoderInput(each.encoded, ENCODED), phrases=each.tree) for each in arrivals]
+    chunks = [
+        Chunk(EncoderInput(each.encoded, ENCODED), context_graph=each.tree) for each in arrivals
+    ]
     last = max(max(each.turn, each.given_up or 0) for each in arrivals)
     for turn in range(last + 1):
         for each, chunk in zip(arrivals, chunks, strict=True):
@@ -96,7 +98,7 @@ def problems(draw: st.DrawFn) -> tuple[ParakeetWeights, list[Arrival]]:
     blank, most = draw(st.sampled_from([(0, 3), (1, 3), (4, 3), (-50, 10)]))
     weights = network(seed, durations, blank=blank, most=most, layers=draw(st.integers(1, 2)))
     phrase = st.tuples(st.lists(st.integers(0, 5), min_size=1, max_size=4), st.floats(-2, 4))
-    trees = [None, *(phrase_tree(draw(st.lists(phrase, max_size=40)), 6) for _ in range(3))]
+    trees = [None, *(build_context_graph(draw(st.lists(phrase, max_size=40)), 6) for _ in range(3))]
     lengths = draw(st.lists(st.integers(1, 60), min_size=1, max_size=9))
     arrivals = []
     for encoded in sound(seed, *lengths):
@@ -136,8 +138,8 @@ def test_a_gpu_mixes_chunks_and_says_of_each_what_it_says_alone(
     weights = network(3, durations, blank=2)
     trees = [
         None,
-        phrase_tree([((1, 2, 3), 1.5), ((2, 2), 2.0), ((3,), -1.0)], 6),
-        phrase_tree([((token, 1, 2, token), 2.5) for token in range(6)] * 4, 6),
+        build_context_graph([((1, 2, 3), 1.5), ((2, 2), 2.0), ((3,), -1.0)], 6),
+        build_context_graph([((token, 1, 2, token), 2.5) for token in range(6)] * 4, 6),
     ]
     lengths = [17, 40, 9, 130, 21, 1, 33, 64, 90]  # places grow while rows run
     arrivals = [
@@ -206,29 +208,31 @@ def test_where_memory_ends_fewer_run_side_by_side(caplog: pytest.LogCaptureFixtu
 )
 @settings(deadline=None)
 def test_trees_share_tables_that_grow(wanted: list[tuple[int, int, int]]) -> None:
-    """Trees that are in use stay where they are, whatever is placed after them."""
-    trees, used = Trees(Reference()), {}
+    """Graphs that are in use stay where they are, whatever is placed after them."""
+    graphs, used = ContextGraphPool(Reference()), {}
     for seed, count, release in wanted:
         rng = np.random.default_rng(seed)
-        phrases = phrase_tree([(rng.integers(0, 6, 5).tolist(), 1.0) for _ in range(count)], 6)
-        used[phrases] = trees.place(phrases, list(used))
-        assert trees.place(phrases, list(used)) == used[phrases]
+        graph = build_context_graph(
+            [(rng.integers(0, 6, 5).tolist(), 1.0) for _ in range(count)], 6
+        )
+        used[graph] = graphs.add(graph, list(used))
+        assert graphs.add(graph, list(used)) == used[graph]
         for each, root in used.items():
-            at = trees.regions[each]
-            placed = each.placed(root, at.arcs[0])
+            at = graphs.regions[each]
+            placed = each.rebased(root, at.arcs[0])
             assert at.nodes[0] == root > 0
-            assert np.array_equal(trees.boost.nodes[slice(*at.nodes)], placed.nodes)
-            assert np.array_equal(trees.boost.arcs[slice(*at.arcs)], placed.arcs)
+            assert np.array_equal(graphs.boost.nodes[slice(*at.nodes)], placed.nodes)
+            assert np.array_equal(graphs.boost.arcs[slice(*at.arcs)], placed.arcs)
         if release < len(used):
             used.pop(list(used)[release])
-    assert trees.boost.nodes[0].tolist() == (0, 0, 0, 0.0)
+    assert graphs.boost.nodes[0].tolist() == (0, 0, 0, 0.0)
 
 
 def test_the_first_gap_is_taken() -> None:
-    assert gap([], 4, 1) == (1, 5)
-    assert gap([(5, 9), (1, 3)], 2, 1) == (3, 5)
-    assert gap([(5, 9), (1, 3)], 3, 1) == (9, 12)
-    assert gap([(2, 4)], 0, 0) == (0, 0)
+    assert find_free([], 4, 1) == (1, 5)
+    assert find_free([(5, 9), (1, 3)], 2, 1) == (3, 5)
+    assert find_free([(5, 9), (1, 3)], 3, 1) == (9, 12)
+    assert find_free([(2, 4)], 0, 0) == (0, 0)
 
 
 # -- goldens --------------------------------------------------------------------------------------
@@ -246,36 +250,36 @@ def test_the_first_gap_is_taken() -> None:
 def test_goldens_in_mixed_batches(
     request: pytest.FixtureRequest, case: str, kind: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """From the mel on, beside spans and parts of it and phrases, in any order."""
+    """From the mel on, beside spans and parts of it and context_graph, in any order."""
     backend: Any = Reference() if kind == "NumPy" else request.getfixturevalue("gpu")
     weights = load_weights(GOLDENS / case)
     with np.load(GOLDENS / case / "golden.npz") as arrays:
         mel, frames = arrays["mel"], len(arrays["enc_out"])
         tokens = arrays["ctc_tokens" if case == "parakeet_ctc" else "tokens"].tolist()
     engine, tree = engine_of(weights, backend), None
-    if engine.runner.takes_phrases:
-        tree = phrase_tree([((3, 4), 2.0), ((5,), 9.0)], weights.config.vocab_size)
+    if engine.runner.supports_hotwords:
+        tree = build_context_graph([((3, 4), 2.0), ((5,), 9.0)], weights.config.vocab_size)
     whole = EncoderInput(mel)
     # A GPU compiles kernels for each length of mels, so it is given one.
     audios = [whole if kind == "gpu" else EncoderInput(mel[: len(mel) // n]) for n in (1, 2, 3)]
     chunks = [
-        Chunk(whole, phrases=tree),
+        Chunk(whole, context_graph=tree),
         Chunk(audios[1]),
         Chunk(whole),
         Chunk(whole, (frames // 3, frames), tree),
-        Chunk(audios[2], phrases=tree),
-        Chunk(whole, carry=True),
+        Chunk(audios[2], context_graph=tree),
+        Chunk(whole, return_state=True),
         Chunk(whole, (0, frames // 2)),
     ]
     found = decoded(engine, chunks)
     for number in (2, 5):
         assert [e.token for e in found[number].emissions] == tokens
-    assert (found[5].carried is not None) == engine.runner.takes_phrases
-    if engine.runner.takes_phrases:
+    assert (found[5].decoder_state is not None) == engine.runner.supports_hotwords
+    if engine.runner.supports_hotwords:
         assert engine.occupancy.most > 1
     ties = 0
     for chunk, one in zip(chunks, found, strict=True):
-        (alone,) = decoded(engine, [Chunk(chunk.audio, chunk.span, chunk.phrases)])
+        (alone,) = decoded(engine, [Chunk(chunk.audio, chunk.span, chunk.context_graph)])
         ties += trace_of(alone) != trace_of(one) or len(alone.emissions) != len(one.emissions)
     with capsys.disabled():
         print(f"\n{case} on {kind}: {ties} of {len(found)} chunks by the near-tie rule")

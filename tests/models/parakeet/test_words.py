@@ -10,15 +10,15 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from oscine.models.parakeet.listen import Listener
 from oscine.models.parakeet.sequences import Emission
+from oscine.models.parakeet.streaming import StreamingDecoder
 from oscine.models.parakeet.words import (
-    Segmenter,
-    Timing,
+    SegmentBuilder,
     Token,
+    WordTimer,
     ends_sentence,
-    spoken_words,
-    tokens_of,
+    group_words,
+    to_tokens,
 )
 from oscine.options.transcribe import TranscribeOptions
 from oscine.text.pieces import Pieces
@@ -34,9 +34,9 @@ def tokens(*rows: tuple[int, int, int]) -> list[Token]:
     return [Token(id, start, end, 0.5) for id, start, end in rows]
 
 
-def timed(found: list[Token], *, timeless: bool = True) -> list[Word]:
-    timing = Timing(TOKENIZER, timeless=timeless)
-    return [timing.word(spoken) for spoken in spoken_words(found, TOKENIZER)]
+def timed(found: list[Token], *, zero_width_punctuation: bool = True) -> list[Word]:
+    timing = WordTimer(TOKENIZER, zero_width_punctuation=zero_width_punctuation)
+    return [timing.word(spoken) for spoken in group_words(found, TOKENIZER)]
 
 
 def nemo_text(ids: list[int], tokenizer: Pieces) -> str:
@@ -57,7 +57,7 @@ def nemo_text(ids: list[int], tokenizer: Pieces) -> str:
 
 def test_emissions_lie_in_the_recording_and_are_text() -> None:
     emissions = [Emission(SO, 1, 2, 0.5), Emission(UNKNOWN, 3, 1, 0.5), Emission(STOP, 4, 4, 0.5)]
-    found = tokens_of(emissions, TOKENIZER, first=80, factor=8, limit=130)
+    found = to_tokens(emissions, TOKENIZER, first=80, factor=8, limit=130)
     assert found == tokens((SO, 88, 104), (STOP, 112, 130))
 
 
@@ -72,9 +72,9 @@ def test_words_begin_with_a_space_and_punctuation_takes_no_time() -> None:
 
 def test_punctuation_of_rnnt_has_its_time_and_words_may_begin_together() -> None:
     rows = (SO, 8, 16), (STOP, 24, 32), (YES, 24, 32), (SO, 28, 30)
-    found = timed(tokens(*rows), timeless=False)
+    found = timed(tokens(*rows), zero_width_punctuation=False)
     assert [(w.start, w.end) for w in found] == [(0.08, 0.32), (0.24, 0.32), (0.32, 0.32)]
-    found = timed(tokens((SO, 24, 32), (YES, 24, 32), (SO, 32, 40)), timeless=False)
+    found = timed(tokens((SO, 24, 32), (YES, 24, 32), (SO, 32, 40)), zero_width_punctuation=False)
     assert [(w.start, w.end) for w in found] == [(0.24, 0.32), (0.24, 0.32), (0.32, 0.4)]
 
 
@@ -98,13 +98,13 @@ def test_every_mark_of_the_vocabulary_belongs_to_the_word_before(mark: str, spac
         found += tokens((6, found[-1].end, found[-1].end + 16))
     found += tokens((4 if space == "\u2581" else 3, found[-1].end, found[-1].end + 32))
     found += tokens((5, found[-1].end, found[-1].end + 16))
-    for timeless in (True, False):
-        timing = Timing(tokenizer, timeless=timeless)
-        words = [timing.word(spoken) for spoken in spoken_words(found, tokenizer)]
+    for zero_width_punctuation in (True, False):
+        timing = WordTimer(tokenizer, zero_width_punctuation=zero_width_punctuation)
+        words = [timing.word(spoken) for spoken in group_words(found, tokenizer)]
         left = " " if space == "two" else ""  # NeMo drops one
         assert [word.word for word in words] == [f"hello{left}{mark}", " you"]
         assert "".join(word.word for word in words) == nemo_text([t.id for t in found], tokenizer)
-        assert words[0].end == (0.32 if timeless else words[1].start)
+        assert words[0].end == (0.32 if zero_width_punctuation else words[1].start)
         assert words[1].start == found[-1].start / 100
 
 
@@ -113,17 +113,17 @@ def test_marks_of_special_pieces_do_not_count(piece: str) -> None:
     tokenizer = Pieces.of(["<unk>", "\u2581he", "\u2581.", piece])
     assert tokenizer.marks == frozenset()
     found = tokens((1, 0, 16), (2, 16, 32))
-    timing = Timing(tokenizer, timeless=True)
-    words = [timing.word(spoken) for spoken in spoken_words(found, tokenizer)]
+    timing = WordTimer(tokenizer, zero_width_punctuation=True)
+    words = [timing.word(spoken) for spoken in group_words(found, tokenizer)]
     assert [(word.word, word.end) for word in words] == [("he", 0.16), (" .", 0.32)]
 
 
 def test_a_word_that_begins_with_a_mark_has_no_space_in_front() -> None:
     """As in NeMo's text, though it is a word of its own: a label that is more than a mark."""
     tokenizer = Pieces.of(["<unk>", "\u2581he", "\u2581...", "\u2581'tis", "'", "."])
-    timing = Timing(tokenizer, timeless=True)
+    timing = WordTimer(tokenizer, zero_width_punctuation=True)
     found = tokens((1, 0, 16), (2, 16, 32), (3, 32, 48))
-    words = [timing.word(spoken) for spoken in spoken_words(found, tokenizer)]
+    words = [timing.word(spoken) for spoken in group_words(found, tokenizer)]
     assert [word.word for word in words] == ["he", "...", "'tis"]
     assert [word.end for word in words] == [0.16, 0.32, 0.48]
 
@@ -131,17 +131,17 @@ def test_a_word_that_begins_with_a_mark_has_no_space_in_front() -> None:
 def test_marks_after_a_border_of_live_chunks_belong_to_the_word_before() -> None:
     """The last word waits for what follows, and so does the one before spaces at the end."""
     tokenizer = Pieces.of(["<unk>", "\u2581va", "\u2581", "?", "\u2581?"])
-    listener: Any = object.__new__(Listener)
-    listener.tokenizer, listener.done, listener.factor = tokenizer, 0, 8
+    decoder: Any = object.__new__(StreamingDecoder)
+    decoder.tokenizer, decoder.decoded_frames, decoder.subsampling_factor = tokenizer, 0, 8
     for whole in ([1, 2, 3], [1, 2, 2, 3, 1, 4], [2, 1, 4, 3], [4, 1, 2], [1, 1, 2, 3, 2]):
         for cut in range(len(whole) + 1):
             settled, pending = [], []
             for part, final in ((whole[:cut], False), (whole[cut:], True)):
-                spoken = spoken_words(pending + [Token(id, 0, 8, 1.0) for id in part], tokenizer)
-                count = listener.settled(spoken, final)
+                spoken = group_words(pending + [Token(id, 0, 8, 1.0) for id in part], tokenizer)
+                count = decoder.count_final(spoken, final)
                 settled += spoken[:count]
                 pending = [token for word in spoken[count:] for token in word]
-            assert settled == spoken_words([Token(id, 0, 8, 1.0) for id in whole], tokenizer)
+            assert settled == group_words([Token(id, 0, 8, 1.0) for id in whole], tokenizer)
 
 
 def test_punctuation_without_a_word_before_it_has_its_time() -> None:
@@ -182,7 +182,7 @@ def test_what_ends_no_sentence(text: str) -> None:
 
 
 def segments(words: list[tuple[float, float, str]], **rules: Any) -> list[Segment]:
-    segmenter = Segmenter(TranscribeOptions.of(**rules), with_words=True)
+    segmenter = SegmentBuilder(TranscribeOptions.of(**rules), with_words=True)
     found: list[Segment] = []
     for number, (start, end, text) in enumerate(words):
         token = Token(number, round(100 * start), round(100 * end), 0.5)
@@ -222,7 +222,7 @@ def test_where_segments_end(rules: dict[str, Any], texts: list[str]) -> None:
 
 
 def test_words_are_left_out_where_nobody_wants_them() -> None:
-    segmenter = Segmenter(TranscribeOptions(), with_words=False)
+    segmenter = SegmentBuilder(TranscribeOptions(), with_words=False)
     assert list(segmenter.push(Word(0.0, 1.0, "so", 0.0), (Token(SO, 0, 100, 0.0),))) == []
     (segment,) = segmenter.finish()
     assert segment.words is None

@@ -13,18 +13,18 @@ from oscine.engine.slots import PlanCache
 from oscine.errors import DeviceMemoryError
 from oscine.models.parakeet import model
 from oscine.models.parakeet.config import ParakeetConfig
-from oscine.models.parakeet.sequences import ENCODED, Band, How, encoder_frames
+from oscine.models.parakeet.sequences import ENCODED, AttentionWindow, EncodingMode, encoder_frames
 from oscine.models.parakeet.weights import EncoderWeights
 from oscine.ops import Backend, Plan, Tensor
 
-MOST_BANDS = 2  # whose plans are kept of a shape
-MOST_SHAPES = 12  # whose plans are kept; each holds what it computes on
-PINNED_REACH = 512  # frames, 41 s: of inputs of any usual length
-PASS_FRAMES = 6144  # encoder frames that one pass takes, in all; more are several passes
+MAX_WINDOWS = 2  # whose plans are kept of a shape
+MAX_SHAPES = 12  # whose plans are kept; each holds what it computes on
+MIN_FIXED_DISTANCE = 512  # frames, 41 s: of inputs of any usual length
+MAX_BATCH_FRAMES = 6144  # encoder frames that one pass takes, in all; more are several passes
 
 
 @dataclass(frozen=True, slots=True)
-class Shape:
+class EncoderShape:
     """What plans are recorded for: inputs of at most that many encoder frames."""
 
     inputs: int
@@ -37,116 +37,121 @@ class Shape:
 
 
 @dataclass(frozen=True, slots=True)
-class Head:
+class HeadProjection:
     """What is computed of each encoder frame, once: encodings [R, d] -> [R, width]."""
 
     width: int
     trace: Callable[[Tensor], Tensor]
 
 
-class Encoder:
+class EncoderRunner:
     """Encodes inputs, and has plans for what the head wants of each of their frames.
 
     Raises DeviceError if the backend cannot hold or compute a model of these sizes.
     """
 
     def __init__(
-        self, backend: Backend, config: ParakeetConfig, w: EncoderWeights, head: Head
+        self, backend: Backend, config: ParakeetConfig, w: EncoderWeights, head: HeadProjection
     ) -> None:
         self.backend, self.config, self.w, self.head = backend, config, w, head
-        #: Whether the rounding of an input's distances may not depend on earlier inputs.
+        #: Whether the rounding of an input's rel_positions may not depend on earlier inputs.
         self.batch_invariant = False
-        self.distances: list[Tensor] = []  # of each layer, [2M - 1, d]
-        self.reach = 0  # M
-        self.passes: PlanCache[Pass] = PlanCache(MOST_SHAPES, Pass.release)
-        self.prepare(
-            self.shape([1]), config.attention_window
-        )  # while another backend can be chosen
+        self.rel_positions: list[Tensor] = []  # of each layer, [2M - 1, d]
+        self.max_distance = 0  # M
+        self.plans: PlanCache[EncoderPlan] = PlanCache(MAX_SHAPES, EncoderPlan.release)
+        # While loading, so that another backend can still be chosen.
+        self.prepare(self.shape([1]), config.attention_window)
 
-    def groups(self, inputs: Sequence[EncoderInput]) -> Iterator[list[int]]:
-        """Which inputs one pass takes: those of like lengths, as many as PASS_FRAMES has room."""
+    def batches(self, inputs: Sequence[EncoderInput]) -> Iterator[list[int]]:
+        """Indices of the inputs of each pass: similar lengths, up to MAX_BATCH_FRAMES in all."""
         lengths = [encoder_frames(audio, self.config.subsampling_factor) for audio in inputs]
         group: list[int] = []
         for number in sorted(range(len(inputs)), key=lambda number: lengths[number]):
             together = self.shape([lengths[each] for each in (*group, number)])
-            if group and together.rows > PASS_FRAMES:
+            if group and together.rows > MAX_BATCH_FRAMES:
                 yield group
                 group = []
             group.append(number)
         if group:
             yield group
 
-    def run(self, inputs: Sequence[EncoderInput]) -> Pass:
+    def run(self, inputs: Sequence[EncoderInput]) -> EncoderPlan:
         """One pass over inputs of one `how`; what it leaves is there until the next one."""
         shape = self.shape(
             [encoder_frames(audio, self.config.subsampling_factor) for audio in inputs]
         )
         features, how = [audio.features for audio in inputs], inputs[0].how
-        made = self.prepared(shape, how)
+        made = self.prepare_or_evict(shape, how)
         if how == ENCODED:
-            made.take(features)
+            made.load_encoded(features)
         else:
             made.encode(features, how)
         return made
 
-    def shape(self, lengths: Sequence[int]) -> Shape:
+    def shape(self, lengths: Sequence[int]) -> EncoderShape:
         """A shape for inputs so long: as they are, or padded where recording costs."""
-        return Shape(
+        return EncoderShape(
             self.backend.padded_lines(len(lengths)), self.backend.padded_frames(max(lengths))
         )
 
-    def prepared(self, shape: Shape, how: How) -> Pass:
+    def prepare_or_evict(self, shape: EncoderShape, how: EncodingMode) -> EncoderPlan:
         """As `prepare`; where memory is short, other shapes give back what they hold."""
         try:
             return self.prepare(shape, how)
         except DeviceMemoryError:
-            if not len(self.passes):
+            if not len(self.plans):
                 raise
-        self.passes.clear()
+        self.plans.clear()
         return self.prepare(shape, how)
 
-    def prepare(self, shape: Shape, how: How) -> Pass:
+    def prepare(self, shape: EncoderShape, how: EncodingMode) -> EncoderPlan:
         """The plans of a shape, made on first use; those used longest ago make room.
 
         Raises DeviceMemoryError, DeviceError.
         """
         if how != ENCODED:
-            reach = shape.frames if how is None else max(how) + 1
+            max_distance = shape.frames if how is None else max(how) + 1
             wanted = self.backend.padded(
-                max(reach, PINNED_REACH) if self.batch_invariant else reach
+                max(max_distance, MIN_FIXED_DISTANCE) if self.batch_invariant else max_distance
             )
-            if wanted > self.reach or (self.batch_invariant and wanted != self.reach):
-                self.measure(wanted)
-        made = self.passes.get(shape, lambda: Pass(self, shape))
+            if wanted > self.max_distance or (self.batch_invariant and wanted != self.max_distance):
+                self.precompute_positions(wanted)
+        made = self.plans.get(shape, lambda: EncoderPlan(self, shape))
         if how != ENCODED:
             made.plan(how)
         return made
 
-    def measure(self, reach: int) -> None:
-        """Every layer's projected distances, up to `reach` frames apart; plans are made again."""
-        self.passes.clear()
-        self.backend.release(*self.distances)
-        self.distances, self.reach = [], 0
-        shape = 2 * reach - 1, self.config.d_model
-        distances = [self.backend.zeros(shape) for _ in range(self.config.n_layers)]
+    def precompute_positions(self, max_distance: int) -> None:
+        """Project the position table of every layer, for frames up to `max_distance` apart.
+
+        Plans over the previous tables are dropped. Raises DeviceMemoryError.
+        """
+        self.plans.clear()
+        self.backend.release(*self.rel_positions)
+        self.rel_positions, self.max_distance = [], 0
+        shape = 2 * max_distance - 1, self.config.d_model
+        rel_positions = [self.backend.zeros(shape) for _ in range(self.config.n_layers)]
 
         def trace() -> None:
-            found = model.positions(self.backend, self.w, self.config, reach)
-            for projected, slot in zip(found, distances, strict=True):
+            found = model.project_positions(self.backend, self.w, self.config, max_distance)
+            for projected, slot in zip(found, rel_positions, strict=True):
                 self.backend.keep(projected, slot)
 
         try:
             self.backend.record(trace, name="positions").run()
         except DeviceMemoryError:
-            self.backend.release(*distances)
+            self.backend.release(*rel_positions)
             raise
-        self.distances, self.reach = distances, reach  # not before they are what they say
+        self.rel_positions, self.max_distance = (
+            rel_positions,
+            max_distance,
+        )  # not before they are what they say
 
 
-class Pass:
+class EncoderPlan:
     """Inputs of one shape on their way: mels [B·n, n_mels], encodings [B·T, d], out [B, T, w]."""
 
-    def __init__(self, encoder: Encoder, shape: Shape) -> None:
+    def __init__(self, encoder: EncoderRunner, shape: EncoderShape) -> None:
         backend, config = encoder.backend, encoder.config
         self.encoder, self.shape = encoder, shape
         slots: list[Tensor] = []
@@ -163,7 +168,7 @@ class Pass:
         except DeviceMemoryError:
             backend.release(*slots)
             raise
-        self.plans: PlanCache[Plan] = PlanCache(MOST_BANDS)
+        self.window_plans: PlanCache[Plan] = PlanCache(MAX_WINDOWS)
 
     def trace_head(self) -> None:
         """Encodings to what the head wants of them."""
@@ -172,37 +177,43 @@ class Pass:
             head.trace(self.encoded), backend.view(self.out, (self.shape.rows, head.width))
         )
 
-    def plan(self, band: Band) -> Plan:
-        """The encoder's plan for a band, made on first use."""
-        return self.plans.get(
-            band,
-            lambda: self.encoder.backend.record(lambda: self.trace_encoder(band), name="encode"),
+    def plan(self, attention_window: AttentionWindow) -> Plan:
+        """The encoder's plan for a attention_window, made on first use."""
+        return self.window_plans.get(
+            attention_window,
+            lambda: self.encoder.backend.record(
+                lambda: self.trace_encoder(attention_window), name="encode"
+            ),
         )
 
-    def trace_encoder(self, band: Band) -> None:
+    def trace_encoder(self, attention_window: AttentionWindow) -> None:
         """All of the encoder."""
         e = self.encoder
-        encoded = model.encode(e.backend, e.w, e.config, self.mel, self.frames, e.distances, band)
+        encoded = model.encode(
+            e.backend, e.w, e.config, self.mel, self.frames, e.rel_positions, attention_window
+        )
         e.backend.keep(encoded, self.encoded)
 
-    def encode(self, mels: Sequence[NDArray[np.float32]], band: Band) -> None:
+    def encode(
+        self, mels: Sequence[NDArray[np.float32]], attention_window: AttentionWindow
+    ) -> None:
         """Write mels, each at its place, and encode them."""
         backend, config = self.encoder.backend, self.encoder.config
         frames = np.zeros(self.shape.inputs, np.uint32)
         frames[: len(mels)] = [len(mel) for mel in mels]
         backend.write(
             self.mel,
-            self.padded(mels, self.shape.frames * config.subsampling_factor, config.n_mels),
+            self.pad_batch(mels, self.shape.frames * config.subsampling_factor, config.n_mels),
         )
         backend.write(self.frames, frames)
-        self.plan(band).run()
+        self.plan(attention_window).run()
 
-    def take(self, encoded: Sequence[NDArray[np.float32]]) -> None:
+    def load_encoded(self, encoded: Sequence[NDArray[np.float32]]) -> None:
         """What `encode` would leave, from encodings [T, d] that exist already."""
-        padded = self.padded(encoded, self.shape.frames, self.encoder.config.d_model)
+        padded = self.pad_batch(encoded, self.shape.frames, self.encoder.config.d_model)
         self.encoder.backend.write(self.encoded, padded)
 
-    def padded(
+    def pad_batch(
         self, arrays: Sequence[NDArray[np.float32]], rows: int, width: int
     ) -> NDArray[np.float32]:
         """Arrays [n, width] side by side, each followed by zeros: [B, rows, width]."""

@@ -16,33 +16,33 @@ from oscine import ops
 from oscine.engine.runner import Arrays, BatchEntry, PassLane, SnapshotRow
 from oscine.engine.slots import PlanCache
 from oscine.errors import NonFiniteError
-from oscine.models.parakeet.boost import Phrases
 from oscine.models.parakeet.config import ParakeetConfig
+from oscine.models.parakeet.context_graph_pool import ContextGraphPool
+from oscine.models.parakeet.hotwords import ContextGraph
 from oscine.models.parakeet.memory import Memory
 from oscine.models.parakeet.model import transducer_step
 from oscine.models.parakeet.sequences import (
-    Carried,
     Chunk,
-    Decoded,
-    collapse,
-    emissions_of,
-    no_decisions,
-    rules_of,
+    DecoderState,
+    Hypothesis,
+    ctc_collapse,
+    empty_decisions,
+    to_emissions,
+    transducer_params,
 )
-from oscine.models.parakeet.trees import Trees
 from oscine.models.parakeet.weights import TransducerWeights
 from oscine.ops import TRACK, Backend, Plan, Tensor, Track
 
-BURST = 16  # steps between two looks at the state; the next burst runs while the host looks
-BLOCK = 8  # frames that a step looks at, as long as all rows together look at most at MOST_FRAMES
-MOST_FRAMES = 64
-MOST_PLANS = 16
-STATE_ROWS = 64  # at least
+STEPS_PER_POLL = 16  # the next burst runs on the device while the host reads the state
+MAX_FRAMES_PER_ROW = 8  # that one step searches for the next token of a row
+MAX_FRAMES_PER_STEP = 64  # that one step searches in all rows together
+MAX_PLANS = 16
+MIN_STATE_ROWS = 64
 
 
-def block_of(rows: int) -> int:
+def step_frames(rows: int) -> int:
     """Frames of each row that a step looks at."""
-    return max(1, min(BLOCK, MOST_FRAMES // rows))
+    return max(1, min(MAX_FRAMES_PER_ROW, MAX_FRAMES_PER_STEP // rows))
 
 
 class CtcLane(PassLane):
@@ -69,7 +69,9 @@ class CtcLane(PassLane):
             if (frames[:, 0] < 0).any():
                 chunk.fail(NonFiniteError.of_network("logits", self.backend.name))
             else:
-                chunk.finish(Decoded(collapse(frames, self.config.blank_id), no_decisions(), None))
+                chunk.finish(
+                    Hypothesis(ctc_collapse(frames, self.config.blank_id), empty_decisions(), None)
+                )
             yield entry
 
     def have_rows(self, slots: int) -> None:
@@ -80,49 +82,49 @@ class CtcLane(PassLane):
 
 
 @dataclass(slots=True)
-class Progress:
+class ChunkProgress:
     """What the host knows of a running chunk.
 
     root: of its phrases' tree. parts: decisions that were read. reads: how often the row continued
     after that, which it has as its `seed`: an older look at the row shows an older number.
     """
 
-    root: int
-    parts: list[NDArray[np.void]] = field(default_factory=list)
-    reads: int = 0
+    graph_root: int
+    decisions: list[NDArray[np.void]] = field(default_factory=list)
+    polls: int = 0
 
 
 class TransducerLane:
     """Frame by frame, driven by the device."""
 
-    stage, burst, width, poll_after_prefill = "decode", BURST, 1, False
+    stage, burst, width, poll_after_prefill = "decode", STEPS_PER_POLL, 1, False
 
     def __init__(
         self, backend: Backend, config: ParakeetConfig, w: TransducerWeights, memory: Memory
     ) -> None:
         self.backend, self.config, self.w, self.memory = backend, config, w, memory
-        self.burst, self.most = BURST, backend.good_batch
-        self.trees = Trees(backend)
-        self.rules = backend.zeros((len(rules_of(config)),), np.uint32)
-        backend.write(self.rules, rules_of(config))
+        self.burst, self.most = STEPS_PER_POLL, backend.good_batch
+        self.graphs = ContextGraphPool(backend)
+        self.params = backend.zeros((len(transducer_params(config)),), np.uint32)
+        backend.write(self.params, transducer_params(config))
         self.ended = np.zeros(1, TRACK)
         self.ended["done"] = ops.STOP_END
-        self.rows = backend.zeros((STATE_ROWS,), TRACK)
-        backend.write(self.rows, self.ended.repeat(STATE_ROWS))
-        self.plans: PlanCache[Plan] = PlanCache(MOST_PLANS)
-        self.progress: dict[BatchEntry, Progress] = {}
+        self.rows = backend.zeros((MIN_STATE_ROWS,), TRACK)
+        backend.write(self.rows, self.ended.repeat(MIN_STATE_ROWS))
+        self.plans: PlanCache[Plan] = PlanCache(MAX_PLANS)
+        self.progress: dict[BatchEntry, ChunkProgress] = {}
 
     # -- plans --------------------------------------------------------------------------------
 
     def step(self, rows: int, entries: Sequence[BatchEntry]) -> Plan:
         boost = None
-        if any(entry.sequence.phrases is not None for entry in entries):
-            boost = self.trees.boost
+        if any(entry.sequence.context_graph is not None for entry in entries):
+            boost = self.graphs.boost
 
         def trace() -> None:
             transducer_step(
-                self.backend, self.w, self.frames(), self.prediction(), self.track(rows),
-                self.rules, block=block_of(rows), boost=boost,
+                self.backend, self.w, self.projected_frames(), self.lstm_state(), self.track(rows),
+                self.params, block=step_frames(rows), boost=boost,
             )  # fmt: skip
 
         return self.plans.get(
@@ -134,11 +136,11 @@ class TransducerLane:
         """The first rows, and the decisions by slot."""
         return Track(self.backend.view(self.rows, (rows,)), self.memory["decisions"])
 
-    def prediction(self) -> ops.Memory:
+    def lstm_state(self) -> ops.Memory:
         """The prediction network's, by slot."""
         return ops.Memory(self.memory["hidden"], self.memory["cell"], self.memory["joint"])
 
-    def frames(self) -> Tensor:
+    def projected_frames(self) -> Tensor:
         """The frames of all places, [P·T, J]."""
         places, frames, width = self.memory["pool"].shape
         return self.backend.view(self.memory["pool"], (places * frames, width))
@@ -150,25 +152,28 @@ class TransducerLane:
         for entry in entries:
             (slot,) = entry.slots
             chunk: Chunk = entry.sequence
-            root = 0 if chunk.phrases is None else self.root(chunk.phrases)
-            self.progress[entry] = Progress(root)
+            root = 0 if chunk.context_graph is None else self.graph_root(chunk.context_graph)
+            self.progress[entry] = ChunkProgress(root)
             hidden, cell = np.zeros(shape, np.float32), np.zeros(shape, np.float32)
-            if chunk.carried is not None:
-                hidden[0, :, 0], cell[0, :, 0] = chunk.carried.hidden, chunk.carried.cell
+            if chunk.decoder_state is not None:
+                hidden[0, :, 0], cell[0, :, 0] = (
+                    chunk.decoder_state.hidden,
+                    chunk.decoder_state.cell,
+                )
             self.backend.write(self.memory["hidden"], hidden, at=slot)
             self.backend.write(self.memory["cell"], cell, at=slot)
-            self.backend.write(self.rows, self.first_state(entry, root), at=entry.row)
+            self.backend.write(self.rows, self.initial_state(entry, root), at=entry.row)
 
-    def root(self, phrases: Phrases) -> int:
+    def graph_root(self, context_graph: ContextGraph) -> int:
         """The root of the phrases' tree; plans over tables that are replaced are forgotten."""
-        before = self.trees.boost
-        used = [entry.sequence.phrases for entry in self.progress]
-        root = self.trees.place(phrases, [each for each in used if each is not None])
-        if self.trees.boost is not before:
+        before = self.graphs.boost
+        used = [entry.sequence.context_graph for entry in self.progress]
+        root = self.graphs.add(context_graph, [each for each in used if each is not None])
+        if self.graphs.boost is not before:
             self.plans.clear()
         return root
 
-    def first_state(self, entry: BatchEntry, root: int) -> NDArray[np.void]:
+    def initial_state(self, entry: BatchEntry, root: int) -> NDArray[np.void]:
         """The state [1] of a row at the beginning of its chunk."""
         row = np.zeros(1, TRACK)
         chunk: Chunk = entry.sequence
@@ -176,9 +181,14 @@ class TransducerLane:
         row["slot"], row["first"] = entry.slots[0], self.first_frame(entry)
         row["length"], row["limit"] = stop - start, self.memory.size.room
         row["token"], row["fresh"], row["node"] = self.config.blank_id, 1, root
-        if chunk.carried is not None:
-            row["position"], row["token"] = chunk.carried.skip, chunk.carried.token
-            row["node"] = root + (chunk.carried.node if chunk.phrases is not None else 0)
+        if chunk.decoder_state is not None:
+            row["position"], row["token"] = (
+                chunk.decoder_state.skip_frames,
+                chunk.decoder_state.last_token,
+            )
+            row["node"] = root + (
+                chunk.decoder_state.graph_node if chunk.context_graph is not None else 0
+            )
         row["done"] = np.where(row["position"] < row["length"], 0, ops.STOP_END)
         return row
 
@@ -226,7 +236,7 @@ class TransducerLane:
 
     def outputs(self, rows: int, entries: Sequence[BatchEntry]) -> tuple[Tensor, ...]:
         names = ["decisions"]
-        if any(entry.sequence.carry for entry in entries):
+        if any(entry.sequence.return_state for entry in entries):
             names += ["hidden", "cell"]
         last = self.backend.padded_lines(1 + max(entry.slots[0] for entry in entries))
         buffers = [self.memory[name] for name in names]
@@ -240,38 +250,40 @@ class TransducerLane:
         for entry, row in snapshot_rows:
             state, progress, (slot,) = rows[row : row + 1], self.progress[entry], entry.slots
             done = state["done"][0]
-            if not done or state["seed"][0] != progress.reads:
+            if not done or state["seed"][0] != progress.polls:
                 continue
             if done == ops.STOP_NONFINITE:
                 entry.sequence.fail(NonFiniteError.of_network("logits", self.backend.name))
             else:
-                progress.parts.append(decisions[slot, : state["count"][0]].copy())
+                progress.decisions.append(decisions[slot, : state["count"][0]].copy())
                 if done == ops.STOP_LENGTH:
                     self.resume(entry, state)
                     continue
                 end = None
-                if entry.sequence.carry:
-                    end = carried_on(state[0], memory[0][slot], memory[1][slot], progress.root)
-                found = np.concatenate([no_decisions(), *progress.parts])
-                entry.sequence.finish(Decoded(emissions_of(found, self.config), found, end))
+                if entry.sequence.return_state:
+                    end = read_decoder_state(
+                        state[0], memory[0][slot], memory[1][slot], progress.graph_root
+                    )
+                found = np.concatenate([empty_decisions(), *progress.decisions])
+                entry.sequence.finish(Hypothesis(to_emissions(found, self.config), found, end))
             del self.progress[entry]
             yield entry
 
     def resume(self, entry: BatchEntry, state: NDArray[np.void]) -> None:
         """Let a row continue whose decisions were read; there is room for others again."""
         progress, again = self.progress[entry], state.copy()
-        progress.reads += 1
-        again["done"], again["count"], again["seed"] = 0, 0, progress.reads
+        progress.polls += 1
+        again["done"], again["count"], again["seed"] = 0, 0, progress.polls
         again["first"], again["limit"] = self.first_frame(entry), self.memory.size.room
         self.backend.write(self.rows, again, at=entry.row)
 
 
-def carried_on(
+def read_decoder_state(
     state: np.void, hidden: NDArray[np.float32], cell: NDArray[np.float32], root: int
-) -> Carried:
+) -> DecoderState:
     """What the end of a chunk tells the next one; hidden and cell [Y, 2, P]."""
     half = int(state["half"])
-    return Carried(
+    return DecoderState(
         hidden[:, half].copy(),
         cell[:, half].copy(),
         int(state["token"]),

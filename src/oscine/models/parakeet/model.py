@@ -37,11 +37,13 @@ def self_attention(
     heads: int,
     lengths: Lengths,
     positions: Tensor,
-    band: tuple[int, int] | None = None,
+    attention_window: tuple[int, int] | None = None,
 ) -> Tensor:
     """x [B·T, d] -> [B·T, d]; positions [2M - 1, d], projected."""
     qkv = ops.linear(x, w.linear_qkv, norm=w.norm)
-    attended = ops.attend_relative(qkv, positions, w.pos_bias_u, w.pos_bias_v, lengths, heads, band)
+    attended = ops.attend_relative(
+        qkv, positions, w.pos_bias_u, w.pos_bias_v, lengths, heads, attention_window
+    )
     return ops.linear(attended, w.linear_out, add=x)
 
 
@@ -60,13 +62,13 @@ def conformer_block(
     heads: int,
     lengths: Lengths,
     positions: Tensor,
-    band: tuple[int, int] | None,
+    attention_window: tuple[int, int] | None,
     name: str,
 ) -> Tensor:
     """x [B·T, d] -> [B·T, d]; its stages are `name` and what comes after a dot."""
     x = feed_forward(ops, x, w.feed_forward1)
     ops.probe(f"{name}.ff1", x)
-    x = self_attention(ops, x, w.self_attn, heads, lengths, positions, band)
+    x = self_attention(ops, x, w.self_attn, heads, lengths, positions, attention_window)
     ops.probe(f"{name}.attn", x)
     x = conv_module(ops, x, w.conv, lengths)
     ops.probe(f"{name}.conv", x)
@@ -76,7 +78,7 @@ def conformer_block(
     return x
 
 
-def subsample(ops: Ops, w: EncoderWeights, mel: Tensor, frames: Tensor) -> Tensor:
+def conv_subsampling(ops: Ops, w: EncoderWeights, mel: Tensor, frames: Tensor) -> Tensor:
     """Log-mel [B·n, n_mels] with frames [B] that count -> [B·T, d], scaled where the model is."""
     layers = [(layer.depthwise, layer.pointwise) for layer in w.subsampling_layers]
     return ops.linear(
@@ -84,7 +86,9 @@ def subsample(ops: Ops, w: EncoderWeights, mel: Tensor, frames: Tensor) -> Tenso
     )
 
 
-def positions(ops: Ops, w: EncoderWeights, config: ParakeetConfig, count: int) -> list[Tensor]:
+def project_positions(
+    ops: Ops, w: EncoderWeights, config: ParakeetConfig, count: int
+) -> list[Tensor]:
     """Each layer's projected distances, [2 count - 1, d]: good for any T up to count.
 
     They hang on the weights alone: computed once, kept in slots, and given to every plan.
@@ -99,8 +103,8 @@ def encode(
     config: ParakeetConfig,
     mel: Tensor,
     frames: Tensor,
-    distances: Sequence[Tensor],
-    band: tuple[int, int] | None = None,
+    rel_positions: Sequence[Tensor],
+    attention_window: tuple[int, int] | None = None,
 ) -> Tensor:
     """Log-mel [B·n, n_mels] with frames [B] (uint32) that count -> [B·T, d].
 
@@ -108,11 +112,13 @@ def encode(
     what `positions` gave, of a count of at least T, or with a band (left, right) above both of it.
     """
     lengths = Lengths(frames, config.subsampling_factor)
-    x = subsample(ops, w, mel, frames)
+    x = conv_subsampling(ops, w, mel, frames)
     ops.probe("encoder.subsampled", x)
-    for index, (block, of_layer) in enumerate(zip(w.blocks, distances, strict=True)):
+    for index, (block, of_layer) in enumerate(zip(w.blocks, rel_positions, strict=True)):
         name = f"encoder.layer{index}"
-        x = conformer_block(ops, x, block, config.n_heads, lengths, of_layer, band, name)
+        x = conformer_block(
+            ops, x, block, config.n_heads, lengths, of_layer, attention_window, name
+        )
     return x
 
 
@@ -147,7 +153,7 @@ def transducer_step(
     ops.pick_labels(scores, rules, track, boost)
 
 
-def frame_labels(ops: Ops, head: Linear, encoded: Tensor) -> Tensor:
+def ctc_argmax(ops: Ops, head: Linear, encoded: Tensor) -> Tensor:
     """CTC: the likeliest token of each frame and its probability: [R, d] -> [R, 2]."""
     scores = ops.linear(encoded, head)
     ops.probe("ctc.logits", scores)

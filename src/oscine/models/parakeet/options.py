@@ -10,32 +10,32 @@ from oscine.options import PARAKEET, SupportedOptions
 from oscine.options.checks import as_float
 from oscine.options.transcribe import TranscribeOptions
 
-WEIGHT = 1.0  # of a phrase: what its first label earns, in logits
-MOST_PHRASES = 10_000
-_WEIGHTED = re.compile(r"(.*):\s*([-+]?[0-9.]+(?:e[-+]?[0-9]+)?)\s*", re.IGNORECASE | re.DOTALL)
+DEFAULT_WEIGHT = 1.0  # of a phrase: what its first label earns, in logits
+MAX_HOTWORDS = 10_000
+_WITH_WEIGHT = re.compile(r"(.*):\s*([-+]?[0-9.]+(?:e[-+]?[0-9]+)?)\s*", re.IGNORECASE | re.DOTALL)
 
 
-def weighted_phrases(text: str | None) -> tuple[tuple[str, float], ...]:
+def parse_hotwords(text: str | None) -> tuple[tuple[str, float], ...]:
     """'word, other phrase:2.5' as phrases with weights; 1 where there is none. None: no phrases.
 
-    Raises UsageError for a weight that is none, more than MOST_PHRASES, or nothing at all.
+    Raises UsageError for a weight that is none, more than MAX_HOTWORDS, or nothing at all.
     """
     found = []
     for part in re.split(r"[,\n]", text or ""):
-        phrase, weight = part.strip(), WEIGHT
-        if (match := _WEIGHTED.fullmatch(phrase)) is not None:
+        phrase, weight = part.strip(), DEFAULT_WEIGHT
+        if (match := _WITH_WEIGHT.fullmatch(phrase)) is not None:
             phrase, weight = match[1].strip(), as_float(match[2], strict=False)
         if not math.isfinite(weight):
             raise UsageError(f"hotwords: the weight of {phrase!r} must be a number")
         if phrase:
             found.append((phrase, weight))
-    if len(found) > MOST_PHRASES:
-        raise UsageError(f"hotwords: {len(found)} phrases are more than {MOST_PHRASES}")
+    if len(found) > MAX_HOTWORDS:
+        raise UsageError(f"hotwords: {len(found)} phrases are more than {MAX_HOTWORDS}")
     return tuple(found)
 
 
 def _check(options: TranscribeOptions) -> None:
-    weighted_phrases(options.hotwords)
+    parse_hotwords(options.hotwords)
 
 
 OPTIONS = SupportedOptions(

@@ -13,15 +13,15 @@ from oscine.audio.io import SourceLike, open_source
 from oscine.engine.sequence import Caller, EncoderInput, Priority
 from oscine.errors import UsageError
 from oscine.models.cancel import Cancel, as_should_stop
-from oscine.models.parakeet.boost import Phrases, written_phrases
-from oscine.models.parakeet.chunks import Lengths
 from oscine.models.parakeet.features import Features
-from oscine.models.parakeet.listen import LATENCY, listen
-from oscine.models.parakeet.options import OPTIONS, weighted_phrases
+from oscine.models.parakeet.hotwords import ContextGraph, encode_hotwords
+from oscine.models.parakeet.long_form import ChunkConfig
+from oscine.models.parakeet.options import OPTIONS, parse_hotwords
 from oscine.models.parakeet.runner import ParakeetRunner
 from oscine.models.parakeet.sequences import check_audio
-from oscine.models.parakeet.stream import Stream
-from oscine.models.parakeet.words import TextSide
+from oscine.models.parakeet.stream import ParakeetStream
+from oscine.models.parakeet.streaming import DEFAULT_LATENCY_S, stream_updates
+from oscine.models.parakeet.words import ModelInfo
 from oscine.models.transcription import Progress, Transcriber
 from oscine.options.transcribe import TranscribeOptions
 from oscine.text.pieces import SPACE, Pieces
@@ -31,7 +31,7 @@ FOREIGN = 0.02  # share of labels with letters beyond ASCII up to which a model 
 
 
 class Parakeet(Transcriber[ParakeetRunner]):
-    """A loaded model. `lengths`: into what pieces long recordings are cut."""
+    """A loaded model. `chunk_config`: into what pieces long recordings are cut."""
 
     def __init__(
         self,
@@ -39,11 +39,11 @@ class Parakeet(Transcriber[ParakeetRunner]):
         tokenizer: Pieces,
         name: str,
         rebuild: Callable[[], ParakeetRunner] | None = None,
-        lengths: Lengths | None = None,
+        chunk_config: ChunkConfig | None = None,
     ) -> None:
         super().__init__(runner, name, rebuild)
         self.tokenizer = tokenizer
-        self._lengths = lengths or Lengths()
+        self._chunk_config = chunk_config or ChunkConfig()
         self.multilingual = is_multilingual(tokenizer)
 
     def stream(
@@ -53,7 +53,7 @@ class Parakeet(Transcriber[ParakeetRunner]):
         progress: Progress | None = None,
         cancel: Cancel | None = None,
         **options: Any,
-    ) -> Stream:
+    ) -> ParakeetStream:
         """Segments as they are finished; to cancel, stop iterating. Otherwise as transcribe.
 
         `options`: those of TranscribeOptions that Parakeet takes (options.OPTIONS).
@@ -61,16 +61,23 @@ class Parakeet(Transcriber[ParakeetRunner]):
         checked = OPTIONS.of(**options)
         source = open_source(audio)
         self._check(checked)
-        phrases = self._phrases(checked)
-        return Stream(
-            self, self._text_side(), self._lengths, source, checked, phrases, progress, cancel
+        context_graph = self._context_graph(checked)
+        return ParakeetStream(
+            self,
+            self._text_side(),
+            self._chunk_config,
+            source,
+            checked,
+            context_graph,
+            progress,
+            cancel,
         )
 
     def listen(
         self,
         pieces: Iterable[Any],
         *,
-        latency: float = LATENCY,
+        latency: float = DEFAULT_LATENCY_S,
         language: str | None = None,
         hotwords: str | None = None,
         cancel: Cancel | None = None,
@@ -86,9 +93,9 @@ class Parakeet(Transcriber[ParakeetRunner]):
         options = OPTIONS.of(language=language, hotwords=hotwords)
         self._check(options)
         cancelled = as_should_stop(cancel)
-        phrases = self._phrases(options)
+        context_graph = self._context_graph(options)
         submit = partial(self.engine.submit, caller=Caller(Priority.LIVE))
-        return listen(submit, self._text_side(), pieces, latency, phrases, cancelled)
+        return stream_updates(submit, self._text_side(), pieces, latency, context_graph, cancelled)
 
     def encode(self, audio: SourceLike) -> NDArray[np.float32]:
         """The encoder's output for a whole recording, [T, width], a row every 80 ms.
@@ -101,12 +108,12 @@ class Parakeet(Transcriber[ParakeetRunner]):
         check_audio(whole, config)
         return self.engine.call(lambda runner: runner.encoded(whole))
 
-    def _text_side(self) -> TextSide:
-        return TextSide(self.tokenizer, self.runner.config, self.multilingual)
+    def _text_side(self) -> ModelInfo:
+        return ModelInfo(self.tokenizer, self.runner.config, self.multilingual)
 
-    def _phrases(self, options: TranscribeOptions) -> Phrases | None:
-        return written_phrases(
-            weighted_phrases(options.hotwords), self.tokenizer, self.runner.config.vocab_size
+    def _context_graph(self, options: TranscribeOptions) -> ContextGraph | None:
+        return encode_hotwords(
+            parse_hotwords(options.hotwords), self.tokenizer, self.runner.config.vocab_size
         )
 
     def _check(self, options: TranscribeOptions) -> None:
@@ -122,7 +129,7 @@ class Parakeet(Transcriber[ParakeetRunner]):
                 f"{self.name} is English-only and does not know language {language}; "
                 "use parakeet-tdt-0.6b-v3, or a Whisper model"
             )
-        if weighted_phrases(options.hotwords) and not self.runner.takes_phrases:
+        if parse_hotwords(options.hotwords) and not self.runner.supports_hotwords:
             raise UsageError(f"{self.name} has a CTC head, which cannot listen for hotwords")
 
 

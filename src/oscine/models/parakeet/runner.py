@@ -13,7 +13,7 @@ from oscine import ops
 from oscine.engine import sequence
 from oscine.engine.sequence import EncoderInput
 from oscine.errors import UsageError
-from oscine.models.parakeet.encoder import Encoder, Head
+from oscine.models.parakeet.encoder import EncoderRunner, HeadProjection
 from oscine.models.parakeet.lanes import CtcLane, TransducerLane
 from oscine.models.parakeet.memory import (
     Memory,
@@ -22,7 +22,7 @@ from oscine.models.parakeet.memory import (
     ctc_layout,
     transducer_layout,
 )
-from oscine.models.parakeet.model import frame_labels, project_encoder
+from oscine.models.parakeet.model import ctc_argmax, project_encoder
 from oscine.models.parakeet.sequences import Chunk, encoder_frames
 from oscine.models.parakeet.weights import ParakeetWeights
 
@@ -49,22 +49,24 @@ class ParakeetRunner:
             self.layout = partial(transducer_layout, self.config)
             self.memory = Memory(backend, self.layout)
             self.decoding = TransducerLane(backend, self.config, w, self.memory)
-            wanted = Head(self.config.joint_dim, lambda x: project_encoder(backend, w, x))
+            wanted = HeadProjection(self.config.joint_dim, lambda x: project_encoder(backend, w, x))
         elif weights.ctc is not None:
             linear = ops.upload(backend, weights.ctc)
             self.layout = partial(ctc_layout, self.config)
             self.memory = Memory(backend, self.layout)
             self.decoding = CtcLane(backend, self.config, self.memory)
-            wanted = Head(2, lambda x: frame_labels(backend, linear, x))
+            wanted = HeadProjection(2, lambda x: ctc_argmax(backend, linear, x))
         else:
             raise UsageError(f"{weights.path.name} has no {head or 'transducer or CTC'} head")
-        self.encoder = Encoder(backend, self.config, ops.upload(backend, weights.encoder), wanted)
+        self.encoder = EncoderRunner(
+            backend, self.config, ops.upload(backend, weights.encoder), wanted
+        )
         self.grow(Size(1, 1, backend.padded_frames(1)))
-        if self.takes_phrases:
+        if self.supports_hotwords:
             self.decoding.step(1, ())  # while loading can still choose another backend
 
     @property
-    def takes_phrases(self) -> bool:
+    def supports_hotwords(self) -> bool:
         """Whether it can boost phrases: a CTC head cannot."""
         return isinstance(self.decoding, TransducerLane)
 
@@ -74,7 +76,7 @@ class ParakeetRunner:
 
     def check(self, sequence: sequence.Sequence[Any]) -> None:
         assert isinstance(sequence, Chunk)
-        sequence.check(self.config, self.takes_phrases)
+        sequence.check(self.config, self.supports_hotwords)
 
     def lane(self, key: None) -> CtcLane | TransducerLane:
         """The only one there is."""
@@ -99,7 +101,7 @@ class ParakeetRunner:
 
     def release(self, slots: int, places: int) -> None:
         frames = self.memory.size.frames
-        self.encoder.passes.clear()
+        self.encoder.plans.clear()
         self.memory.clear()
         self.grow(Size(slots, places, frames))
 
@@ -110,7 +112,7 @@ class ParakeetRunner:
     # -- encoding -----------------------------------------------------------------------------
 
     def encode(self, inputs: Sequence[EncoderInput], places: Sequence[int]) -> None:
-        for group in self.encoder.groups(inputs):
+        for group in self.encoder.batches(inputs):
             made = self.encoder.run([inputs[number] for number in group])
             made.head.run()
             pairs = [(line, places[number]) for line, number in enumerate(group)]

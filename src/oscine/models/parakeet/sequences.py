@@ -10,18 +10,22 @@ from numpy.typing import NDArray
 
 from oscine.engine.sequence import EncoderInput, Sequence
 from oscine.errors import UsageError
-from oscine.models.parakeet.boost import Phrases
 from oscine.models.parakeet.config import ParakeetConfig
+from oscine.models.parakeet.hotwords import ContextGraph
 from oscine.ops import DECISION
 
-Band: TypeAlias = tuple[int, int] | None  # frames to both sides that a frame attends to; None: all
+AttentionWindow: TypeAlias = (
+    tuple[int, int] | None
+)  # frames to both sides that a frame attends to; None: all
 Span: TypeAlias = tuple[int, int]  # encoder frames from, up to but without
 ENCODED: Literal["encoded"] = "encoded"
-How: TypeAlias = Band | Literal["encoded"]  # of an encoder input; ENCODED: it is encoded already
+EncodingMode: TypeAlias = (
+    AttentionWindow | Literal["encoded"]
+)  # of an encoder input; ENCODED: it is encoded already
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Carried:
+class DecoderState:
     """What the end of one piece of audio tells the next: the network before the last label.
 
     hidden and cell [Y, P] of the prediction network's Y layers, float32.
@@ -29,20 +33,23 @@ class Carried:
 
     hidden: NDArray[np.float32]
     cell: NDArray[np.float32]
-    token: int  # the label emitted last, the blank if none was
-    skip: int  # frames of the next piece that the last duration reaches over
-    node: int  # of the tree of boosted phrases; only good for the same tree
+    last_token: int  # the label emitted last, the blank if none was
+    skip_frames: int  # frames of the next piece that the last duration reaches over
+    graph_node: int  # of the tree of boosted phrases; only good for the same tree
 
     def check(self, labels: int, nodes: int) -> None:
         """Refuse what is neither a label nor the blank, or no node of a tree of `nodes`.
 
         Raises UsageError.
         """
-        for what, value, end in (("label", self.token, labels + 1), ("node", self.node, nodes)):
+        for what, value, end in (
+            ("label", self.last_token, labels + 1),
+            ("node", self.graph_node, nodes),
+        ):
             if not 0 <= value < end:
                 raise UsageError(f"{what} {value} was carried on; there are 0 to {end - 1}")
-        if self.skip < 0:
-            raise UsageError(f"{self.skip} frames cannot be skipped")
+        if self.skip_frames < 0:
+            raise UsageError(f"{self.skip_frames} frames cannot be skipped")
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,23 +63,24 @@ class Emission:
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Decoded:
+class Hypothesis:
     """What a chunk says. `decisions` [N] of ops.DECISION, blanks too: the trace of the loop."""
 
     emissions: tuple[Emission, ...]
     decisions: NDArray[np.void]
-    carried: Carried | None  # None for CTC, and where it was not asked for
+    decoder_state: DecoderState | None  # None for CTC, and where it was not asked for
 
 
-class Chunk(Sequence[Decoded]):
+class Chunk(Sequence[Hypothesis]):
     """Frames of an encoder input to decode.
 
     Args:
-        audio: A mel [n, n_mels] whose `how` is a Band, or encodings [T, d] whose `how` is ENCODED.
-        span: Its encoder frames from the first up to but without the second; None: all.
-        phrases: Phrases to boost.
-        carried: What the piece of audio before it has told.
-        carry: Whether the result tells the next piece something.
+        audio: A mel [n, n_mels] whose `how` is an AttentionWindow, or encoder output [T, d] whose
+            `how` is ENCODED.
+        span: Encoder frames to decode, first (inclusive) to last (exclusive); None: all.
+        context_graph: Hotwords to boost.
+        decoder_state: State at the end of the preceding audio; None: the initial state.
+        return_state: Whether the result has the decoder state at the end of the chunk.
     """
 
     audio: EncoderInput
@@ -81,28 +89,32 @@ class Chunk(Sequence[Decoded]):
         self,
         audio: EncoderInput,
         span: Span | None = None,
-        phrases: Phrases | None = None,
-        carried: Carried | None = None,
-        carry: bool = False,
+        context_graph: ContextGraph | None = None,
+        decoder_state: DecoderState | None = None,
+        return_state: bool = False,
     ) -> None:
         super().__init__(audio)
-        self.span, self.phrases = span, phrases
-        self.carried, self.carry = carried, carry
+        self.span, self.context_graph = span, context_graph
+        self.decoder_state, self.return_state = decoder_state, return_state
 
-    def check(self, config: ParakeetConfig, takes_phrases: bool) -> None:
+    def check(self, config: ParakeetConfig, supports_hotwords: bool) -> None:
         """Raise UsageError for what its model or its audio has not."""
         check_audio(self.audio, config)
         start, stop = self.frames(config)
         if not 0 <= start <= stop <= encoder_frames(self.audio, config.subsampling_factor):
             raise UsageError(f"no such encoded frames: {start} to {stop}")
-        if self.phrases is not None:
-            if not takes_phrases:
+        if self.context_graph is not None:
+            if not supports_hotwords:
                 raise UsageError("this model's CTC head cannot boost phrases")
-            self.phrases.check()
-        if self.carried is not None:
+            self.context_graph.check()
+        if self.decoder_state is not None:
             # Without phrases the node is not used.
-            nodes = len(self.phrases.nodes) if self.phrases else self.carried.node + 1
-            self.carried.check(config.vocab_size, nodes)
+            nodes = (
+                len(self.context_graph.nodes)
+                if self.context_graph
+                else self.decoder_state.graph_node + 1
+            )
+            self.decoder_state.check(config.vocab_size, nodes)
 
     def frames(self, config: ParakeetConfig) -> Span:
         """The encoder frames that it decodes."""
@@ -124,12 +136,12 @@ def encoder_frames(audio: EncoderInput, factor: int) -> int:
     return len(audio.features) if audio.how == ENCODED else -(-len(audio.features) // factor)
 
 
-def rules_of(config: ParakeetConfig) -> NDArray[np.uint32]:
+def transducer_params(config: ParakeetConfig) -> NDArray[np.uint32]:
     """As TransducerOps.pick_labels wants them."""
     return np.array([config.vocab_size, config.max_symbols, *config.durations], np.uint32)
 
 
-def emissions_of(decisions: NDArray[np.void], config: ParakeetConfig) -> tuple[Emission, ...]:
+def to_emissions(decisions: NDArray[np.void], config: ParakeetConfig) -> tuple[Emission, ...]:
     """The labels among the decisions: as long as they moved time on, by force too.
 
     Without durations a label lasts one frame. Source: transformers generation of ParakeetForTDT.
@@ -145,7 +157,7 @@ def emissions_of(decisions: NDArray[np.void], config: ParakeetConfig) -> tuple[E
     )
 
 
-def collapse(frames: NDArray[np.float32], blank: int) -> tuple[Emission, ...]:
+def ctc_collapse(frames: NDArray[np.float32], blank: int) -> tuple[Emission, ...]:
     """CTC: runs of one label as one, blanks left out; [T, 2] of id and probability.
 
     A run lasts all its frames and is as probable as the likeliest of them.
@@ -160,6 +172,6 @@ def collapse(frames: NDArray[np.float32], blank: int) -> tuple[Emission, ...]:
     )
 
 
-def no_decisions() -> NDArray[np.void]:
+def empty_decisions() -> NDArray[np.void]:
     """Of CTC, which has none."""
     return np.zeros(0, DECISION)

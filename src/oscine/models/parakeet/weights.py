@@ -32,7 +32,7 @@ from oscine.models.parakeet.config import (
     read_stated_config,
     subsampled_bins,
 )
-from oscine.models.parakeet.names import FILTERS, Names
+from oscine.models.parakeet.tensor_names import FILTERS, CheckpointTensors
 from oscine.ops import Linear, Norm
 from oscine.text.labels import read_pieces
 from oscine.text.pieces import Pieces
@@ -161,7 +161,7 @@ def load_weights(path: Checkpoint | Path | str, dtype: str = "auto") -> Parakeet
     """
     checkpoint = read_checkpoint(path)
     stated = read_stated_config(checkpoint)
-    names = Names.of(checkpoint)
+    names = CheckpointTensors.of(checkpoint)
     config = read_config(checkpoint.path, stated, names.entries, names.own)
     tokenizer = read_pieces(
         checkpoint.folder, checkpoint.files, stated.vocabulary, config.vocab_size, checkpoint.path
@@ -193,7 +193,7 @@ def load_weights(path: Checkpoint | Path | str, dtype: str = "auto") -> Parakeet
 
 
 def network(
-    t: Loader, config: ParakeetConfig, names: Names
+    t: Loader, config: ParakeetConfig, names: CheckpointTensors
 ) -> tuple[EncoderWeights, TransducerWeights | None, Linear | None]:
     """All tensors of a checkpoint of these sizes: the encoder and the heads that it has."""
     if names.filters is not None:

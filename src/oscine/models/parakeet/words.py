@@ -23,11 +23,11 @@ from oscine.types import Segment, Word
 
 SENTENCE_ENDS = tuple(".!?。？！")
 CLOSING = "\"'”’»)]」』"  # may follow the end of a sentence and still belong to it
-LEAST_PROBABILITY = 1e-10  # below which the logarithm is of no use to anybody
+MIN_PROBABILITY = 1e-10  # below which the logarithm is of no use to anybody
 
 
 @dataclass(frozen=True, slots=True)
-class TextSide:
+class ModelInfo:
     """What turns a checkpoint's labels into words: their tokenizer, and the network's sizes."""
 
     tokenizer: Pieces
@@ -46,10 +46,10 @@ class Token:
 
 
 #: The labels of one word, at least one.
-Spoken = tuple[Token, ...]
+WordTokens = tuple[Token, ...]
 
 
-def tokens_of(
+def to_tokens(
     emissions: Iterable[Emission], tokenizer: Pieces, first: int, factor: int, limit: int
 ) -> list[Token]:
     """Emissions of a window that begins at mel frame `first`; what is no text is left out.
@@ -68,7 +68,7 @@ def tokens_of(
     ]
 
 
-def spoken_words(tokens: Iterable[Token], tokenizer: Pieces) -> list[Spoken]:
+def group_words(tokens: Iterable[Token], tokenizer: Pieces) -> list[WordTokens]:
     """A word begins with a label that begins with a space; the first with whatever comes first.
 
     A punctuation mark belongs to the word before it, with the space in front of it. Other spaces
@@ -90,21 +90,21 @@ def spoken_words(tokens: Iterable[Token], tokenizer: Pieces) -> list[Spoken]:
     return [tuple(word) for word in words]
 
 
-class Timing:
+class WordTimer:
     """Words one after another, each told what came before it."""
 
-    def __init__(self, tokenizer: Pieces, *, timeless: bool) -> None:
-        self._spelling, self._timeless = tokenizer, timeless
+    def __init__(self, tokenizer: Pieces, *, zero_width_punctuation: bool) -> None:
+        self._spelling, self._timeless = tokenizer, zero_width_punctuation
         self._before: Token | None = None
 
-    def word(self, spoken: Spoken) -> Word:
-        """The word with its text and seconds.
+    def word(self, spoken: WordTokens) -> Word:
+        """A word with its text, start and end in seconds, and probability.
 
-        It begins no earlier than the word before it ends, unless both begin with the same frame,
-        as some words of RNN-T do. With `timeless` punctuation takes no time: it begins and ends
-        where the label before it ends, and so does a space in front of it. The first word of a
-        recording has no space in front, and neither has one that begins with a mark. The
-        probability is the mean of its labels'.
+        A word starts no earlier than the previous one ends, unless both start at the same frame, as
+        RNN-T allows. With `zero_width_punctuation` a punctuation mark, and a space in front of it,
+        starts and ends where the previous token ends. The text begins with a space, except that of
+        the first word of a recording and that of a punctuation mark. The probability is the mean
+        over the tokens.
         """
         text = self._spelling.decode(token.id for token in spoken)
         if self._before is not None and self._spelling.starts_word(spoken[0].id):
@@ -118,11 +118,11 @@ class Timing:
             probability=sum(token.probability for token in spoken) / len(spoken),
         )
 
-    def copy(self) -> Timing:
+    def copy(self) -> WordTimer:
         """Another that goes on from here."""
         return copy(self)
 
-    def _with_marks(self, spoken: Spoken) -> Iterator[tuple[Token, bool]]:
+    def _with_marks(self, spoken: WordTokens) -> Iterator[tuple[Token, bool]]:
         """The labels of a word, and whether each is a mark, or spaces before one."""
         is_mark = False
         flags = []
@@ -146,17 +146,17 @@ class Timing:
         return token
 
 
-class Segmenter:
+class SegmentBuilder:
     """Words, in the times of the recording, to segments: push them, then finish."""
 
     def __init__(self, rules: SegmentOptions, *, with_words: bool) -> None:
         self._max_words, self._with_words = rules.max_words, with_words
         self._gap = SILENCE_GAP if rules.silence_gap is None else rules.silence_gap
         self._longest = MAX_DURATION if rules.max_duration is None else rules.max_duration
-        self._held: list[tuple[Word, Spoken]] = []
+        self._held: list[tuple[Word, WordTokens]] = []
         self._end = 0.0  # of the segment before
 
-    def push(self, word: Word, spoken: Spoken) -> Iterator[Segment]:
+    def push(self, word: Word, spoken: WordTokens) -> Iterator[Segment]:
         """Take a word; the segments that are complete before it, or with it."""
         if self._held and self._parts(word):
             yield self._segment()
@@ -184,7 +184,7 @@ class Segmenter:
         words = tuple(word for word, _ in self._held)
         tokens = [token for _, spoken in self._held for token in spoken]
         self._held, self._end = [], words[-1].end
-        return segment_of(words, tokens, with_words=self._with_words)
+        return make_segment(words, tokens, with_words=self._with_words)
 
 
 def ends_sentence(text: str) -> bool:
@@ -192,14 +192,14 @@ def ends_sentence(text: str) -> bool:
     return text.rstrip(CLOSING).endswith(SENTENCE_ENDS)
 
 
-def segment_of(words: Sequence[Word], tokens: Sequence[Token], *, with_words: bool) -> Segment:
+def make_segment(words: Sequence[Word], tokens: Sequence[Token], *, with_words: bool) -> Segment:
     """Words as a segment. What only Whisper knows has neutral values.
 
     `seek` is where the segment itself begins, `temperature` and `no_speech_prob` are 0.
     `avg_logprob` is the mean of the labels' log-probabilities, without the blanks between them.
     """
     text = "".join(word.word for word in words)
-    logs = [log(max(token.probability, LEAST_PROBABILITY)) for token in tokens]
+    logs = [log(max(token.probability, MIN_PROBABILITY)) for token in tokens]
     return Segment(
         id=0,  # the stream counts
         seek=round(words[0].start * FRAMES_PER_SECOND),

@@ -13,77 +13,85 @@ from bisect import bisect_left
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
-from oscine.models.parakeet.words import Spoken
+from oscine.models.parakeet.words import WordTokens
 from oscine.text.pieces import Pieces
 
-NEAR = 40  # frames of 10 ms by which two pieces may differ in when a word begins
-SLIGHT = 8  # by which they usually do at most: an encoder frame
+MAX_START_DIFF_FRAMES = 40  # frames of 10 ms by which two pieces may differ in when a word begins
+TYPICAL_DIFF_FRAMES = 8  # by which they usually do at most: an encoder frame
 PUNCTUATION = " .,!?;:\"'-¿¡…。，！？"
 
 
-def joined(
-    earlier: Sequence[Spoken], later: Sequence[Spoken], start: int, stop: int, tokenizer: Pieces
-) -> tuple[list[Spoken], list[Spoken]]:
+def merge_words(
+    earlier: Sequence[WordTokens],
+    later: Sequence[WordTokens],
+    start: int,
+    stop: int,
+    tokenizer: Pieces,
+) -> tuple[list[WordTokens], list[WordTokens]]:
     """Of each piece the words that stay; together they are the words of both pieces' audio.
 
     Frames `start` to `stop` are what both have heard, or the middle of it.
     """
-    low, high = start - SLIGHT, stop + SLIGHT
-    first, last = (bisect_left(earlier, frame, key=begin_of) for frame in (low, high))
-    begin, end = (bisect_left(later, frame, key=begin_of) for frame in (low, high))
-    head = [Heard.of(word, tokenizer) for word in earlier[first:last]]
-    tail = [Heard.of(word, tokenizer) for word in later[begin:end]]
-    before, after = seam(head, tail, (start + stop) / 2)
+    low, high = start - TYPICAL_DIFF_FRAMES, stop + TYPICAL_DIFF_FRAMES
+    first, last = (bisect_left(earlier, frame, key=start_frame) for frame in (low, high))
+    begin, end = (bisect_left(later, frame, key=start_frame) for frame in (low, high))
+    head = [Candidate.of(word, tokenizer) for word in earlier[first:last]]
+    tail = [Candidate.of(word, tokenizer) for word in later[begin:end]]
+    before, after = find_merge_point(head, tail, (start + stop) / 2)
     return list(earlier[: first + before]), list(later[begin + after :])
 
 
-def begin_of(word: Spoken) -> int:
+def start_frame(word: WordTokens) -> int:
     """The frame at which a word begins."""
     return word[0].start
 
 
 @dataclass(frozen=True, slots=True)
-class Heard:
+class Candidate:
     """A word as it is compared."""
 
     start: int
     end: int
     ids: tuple[int, ...]
-    plain: str  # without what hangs on the words around: case and punctuation
+    normalised: str  # without what hangs on the words around: case and punctuation
 
     @classmethod
-    def of(cls, word: Spoken, tokenizer: Pieces) -> Heard:
+    def of(cls, word: WordTokens, tokenizer: Pieces) -> Candidate:
         """From its labels."""
         ids = tuple(token.id for token in word)
-        return cls(word[0].start, word[-1].end, ids, plain_text(ids, tokenizer))
+        return cls(word[0].start, word[-1].end, ids, normalise(ids, tokenizer))
 
-    def likeness(self, other: Heard) -> int:
+    def similarity(self, other: Candidate) -> int:
         """0 for another word or time, else the more the nearer; most for the very same labels."""
         distance = abs(self.start - other.start)
-        if distance > NEAR or self.plain != other.plain:
+        if distance > MAX_START_DIFF_FRAMES or self.normalised != other.normalised:
             return 0
-        return 2 * (NEAR + SLIGHT - distance) - (self.ids != other.ids)
+        return 2 * (MAX_START_DIFF_FRAMES + TYPICAL_DIFF_FRAMES - distance) - (
+            self.ids != other.ids
+        )
 
 
-def plain_text(ids: Iterable[int], tokenizer: Pieces) -> str:
+def normalise(ids: Iterable[int], tokenizer: Pieces) -> str:
     """A word's text without case and the punctuation around it; all of it if it is no more."""
     text = tokenizer.decode(ids).strip().casefold()
     return text.strip(PUNCTUATION) or text
 
 
-def alike(one: Spoken, other: Spoken, tokenizer: Pieces) -> bool:
+def is_same_word(one: WordTokens, other: WordTokens, tokenizer: Pieces) -> bool:
     """Whether it is the same word at about the same time, but for case and punctuation."""
-    return Heard.of(one, tokenizer).likeness(Heard.of(other, tokenizer)) > 0
+    return Candidate.of(one, tokenizer).similarity(Candidate.of(other, tokenizer)) > 0
 
 
-def seam(head: Sequence[Heard], tail: Sequence[Heard], middle: float) -> tuple[int, int]:
+def find_merge_point(
+    head: Sequence[Candidate], tail: Sequence[Candidate], middle: float
+) -> tuple[int, int]:
     """How many words of the earlier piece's to keep, and how many of the later one's to leave out.
 
     After a word that both have, if there is one: rather one that both write the same way, between
     others that both have too, and then the one nearest to the middle. Else between words, or where
     a piece has none, as the other has it.
     """
-    pairs = matches(head, tail)
+    pairs = match_words(head, tail)
     if pairs:
         known = set(pairs)
 
@@ -96,14 +104,14 @@ def seam(head: Sequence[Heard], tail: Sequence[Heard], middle: float) -> tuple[i
         return i + 1, j + 1
     if not head or not tail:
         return len(head), 0
-    place = 2 * quiet_place(head, tail, middle)
+    place = 2 * nearest_pause(head, tail, middle)
     return (
         sum(word.start + word.end <= place for word in head),
         sum(word.start + word.end <= place for word in tail),
     )
 
 
-def matches(head: Sequence[Heard], tail: Sequence[Heard]) -> list[tuple[int, int]]:
+def match_words(head: Sequence[Candidate], tail: Sequence[Candidate]) -> list[tuple[int, int]]:
     """Pairs of words that are the same, in order in both: many, and near to each other in time.
 
     A word that is said again and again is thus not taken for the one after it.
@@ -113,8 +121,8 @@ def matches(head: Sequence[Heard], tail: Sequence[Heard]) -> list[tuple[int, int
     for i in range(rows - 1, -1, -1):
         for j in range(columns - 1, -1, -1):
             best[i][j] = max(best[i + 1][j], best[i][j + 1])
-            if likeness := head[i].likeness(tail[j]):
-                best[i][j] = max(best[i][j], best[i + 1][j + 1] + likeness)
+            if similarity := head[i].similarity(tail[j]):
+                best[i][j] = max(best[i][j], best[i + 1][j + 1] + similarity)
     pairs = []
     i = j = 0
     while i < rows and j < columns:
@@ -128,7 +136,7 @@ def matches(head: Sequence[Heard], tail: Sequence[Heard]) -> list[tuple[int, int
     return pairs
 
 
-def quiet_place(head: Sequence[Heard], tail: Sequence[Heard], middle: float) -> float:
+def nearest_pause(head: Sequence[Candidate], tail: Sequence[Candidate], middle: float) -> float:
     """The frame nearest to the middle at which neither piece is inside a word; else the middle."""
     words = [*head, *tail]
     edges = [middle, *(word.start for word in words), *(word.end for word in words)]

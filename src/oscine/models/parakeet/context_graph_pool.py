@@ -1,4 +1,4 @@
-"""Trees of boosted phrases of several sequences, in tables that they share on the device."""
+"""Context graphs of the hotwords of several sequences, in tables that they share on the device."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from collections.abc import Collection, Iterable
 from dataclasses import dataclass
 from typing import Any
 
-from oscine.models.parakeet.boost import Phrases
+from oscine.models.parakeet.hotwords import ContextGraph
 from oscine.ops import ARC, NODE, Backend, Boost, Tensor, copy_starts
 
 FIRST_NODE = 1  # node 0 is the root of sequences without phrases
@@ -20,7 +20,7 @@ class Region:
     arcs: tuple[int, int]
 
 
-class Trees:
+class ContextGraphPool:
     """A tree stays where it is placed as long as a sequence uses it, and longer if there is room.
 
     `boost`: the tables, other ones after they have grown.
@@ -29,50 +29,50 @@ class Trees:
     def __init__(self, backend: Backend) -> None:
         self.backend = backend
         self.boost = Boost(backend.zeros((64,), NODE), backend.zeros((64,), ARC))
-        self.regions: dict[Phrases, Region] = {}
+        self.regions: dict[ContextGraph, Region] = {}
 
-    def place(self, phrases: Phrases, used: Collection[Phrases]) -> int:
+    def add(self, graph: ContextGraph, in_use: Collection[ContextGraph]) -> int:
         """The root of the phrases' tree, which is written if it is not there yet.
 
-        `used`: phrases whose trees rows walk at present. Raises DeviceMemoryError.
+        `used`: graph whose trees rows walk at present. Raises DeviceMemoryError.
         """
-        if phrases not in self.regions:
-            region = self.region(phrases)
-            if not self.holds(region):
-                self.regions = {each: at for each, at in self.regions.items() if each in used}
-                region = self.region(phrases)
+        if graph not in self.regions:
+            region = self.region(graph)
+            if not self.fits(region):
+                self.regions = {each: at for each, at in self.regions.items() if each in in_use}
+                region = self.region(graph)
             self.grow(region)
-            placed = phrases.placed(region.nodes[0], region.arcs[0])
+            placed = graph.rebased(region.nodes[0], region.arcs[0])
             self.backend.write(self.boost.nodes, placed.nodes, at=region.nodes[0])
             if len(placed.arcs):
                 self.backend.write(self.boost.arcs, placed.arcs, at=region.arcs[0])
-            self.regions[phrases] = region
-        return self.regions[phrases].nodes[0]
+            self.regions[graph] = region
+        return self.regions[graph].nodes[0]
 
-    def region(self, phrases: Phrases) -> Region:
+    def region(self, graph: ContextGraph) -> Region:
         """The first that is free, perhaps beyond the end of the tables."""
         taken = self.regions.values()
         return Region(
-            gap((at.nodes for at in taken), len(phrases.nodes), FIRST_NODE),
-            gap((at.arcs for at in taken), len(phrases.arcs), 0),
+            find_free((at.nodes for at in taken), len(graph.nodes), FIRST_NODE),
+            find_free((at.arcs for at in taken), len(graph.arcs), 0),
         )
 
-    def holds(self, region: Region) -> bool:
+    def fits(self, region: Region) -> bool:
         """Whether the tables are large enough for it."""
         nodes, arcs = int(self.boost.nodes.shape[0]), int(self.boost.arcs.shape[0])
         return region.nodes[1] <= nodes and region.arcs[1] <= arcs
 
     def grow(self, region: Region) -> None:
         """Make the tables large enough for it; they keep what they hold."""
-        if self.holds(region):
+        if self.fits(region):
             return
         old = self.boost
-        nodes = longer(self.backend, old.nodes, region.nodes[1], NODE)
-        self.boost = Boost(nodes, longer(self.backend, old.arcs, region.arcs[1], ARC))
+        nodes = enlarged(self.backend, old.nodes, region.nodes[1], NODE)
+        self.boost = Boost(nodes, enlarged(self.backend, old.arcs, region.arcs[1], ARC))
         self.backend.release(old.nodes, old.arcs)
 
 
-def longer(backend: Backend, table: Tensor, count: int, kind: Any) -> Tensor:
+def enlarged(backend: Backend, table: Tensor, count: int, kind: Any) -> Tensor:
     """Another table of at least `count` entries, which begins as this one."""
     count = max(count, table.shape[0])
     made = backend.zeros((1 << (count - 1).bit_length(),), kind)
@@ -81,7 +81,7 @@ def longer(backend: Backend, table: Tensor, count: int, kind: Any) -> Tensor:
     return made
 
 
-def gap(taken: Iterable[tuple[int, int]], count: int, start: int) -> tuple[int, int]:
+def find_free(taken: Iterable[tuple[int, int]], count: int, start: int) -> tuple[int, int]:
     """The first `count` entries from `start` on of which none is taken."""
     at = start
     for begin, end in sorted(taken):

@@ -14,9 +14,9 @@ import oscine
 from oscine.audio.io import decode as decode_audio
 from oscine.audio.mel_nemo import Statistics, raw_log_mel
 from oscine.errors import AudioError, NonFiniteError, UsageError
-from oscine.models.parakeet import listen as listening
+from oscine.models.parakeet import streaming
 from oscine.models.parakeet.pipeline import Parakeet
-from oscine.models.parakeet.words import TextSide
+from oscine.models.parakeet.words import ModelInfo
 from oscine.types import Update, Word
 
 GOLDENS = Path(__file__).resolve().parents[2] / "goldens"
@@ -88,10 +88,12 @@ def test_words_are_those_of_the_whole(case: str, monkeypatch: pytest.MonkeyPatch
     n_mels = model.runner.config.n_mels
     statistics = Statistics.of([raw_log_mel(samples, n_mels)])
     monkeypatch.setattr(
-        listening, "log_mel", lambda samples, n: statistics.normalised(raw_log_mel(samples, n))
+        streaming, "log_mel", lambda samples, n: statistics.normalised(raw_log_mel(samples, n))
     )
-    monkeypatch.setattr(listening, "BEFORE", 3.0)
-    monkeypatch.setattr(listening, "SETTLED", 10**6)  # these models say words of many seconds
+    monkeypatch.setattr(streaming, "LEFT_CONTEXT_S", 3.0)
+    monkeypatch.setattr(
+        streaming, "MIN_PAUSE_FRAMES", 10**6
+    )  # these models say words of many seconds
     listened = list(model.listen(in_pieces(samples, 8_000), latency=4.0))
     whole = list(model.listen([samples], latency=30.0))
     assert len(final(whole)) > 5
@@ -123,16 +125,16 @@ def test_words_come_in_time_and_in_order(latency: float) -> None:
 
 def test_memory_does_not_grow() -> None:
     model = load("parakeet_ctc")
-    text = TextSide(model.tokenizer, model.runner.config, model.multilingual)
-    listener = listening.Listener(model.engine.submit, text, 1.0, None)
+    text = ModelInfo(model.tokenizer, model.runner.config, model.multilingual)
+    decoder = streaming.StreamingDecoder(model.engine.submit, text, 1.0, None)
     samples = audio("parakeet_ctc")
     most = 0
     for _ in range(8):
         for piece in in_pieces(samples, 4_000):
-            list(listener.push(piece))
-            most = max(most, len(listener.samples))
-    assert listener.heard == 8 * len(samples)
-    assert most <= 16_000 * (listening.BEFORE + 1.0) + 4_000
+            list(decoder.push(piece))
+            most = max(most, len(decoder.samples))
+    assert decoder.samples_received == 8 * len(samples)
+    assert most <= 16_000 * (streaming.LEFT_CONTEXT_S + 1.0) + 4_000
 
 
 @pytest.mark.parametrize("count", [0, 1, 159, 160, 2_000])

@@ -5,12 +5,12 @@ from __future__ import annotations
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from oscine.models.parakeet.join import Heard, joined, matches
-from oscine.models.parakeet.words import Spoken
+from oscine.models.parakeet.merge import Candidate, match_words, merge_words
+from oscine.models.parakeet.words import WordTokens
 
 from .conftest import COMMA, GO_ON, STOP, TOKENIZER, said
 
-Sequence = list[Spoken]
+Sequence = list[WordTokens]
 
 
 def ids(words: Sequence) -> list[list[int]]:
@@ -29,7 +29,7 @@ def speech(draw: st.DrawFn) -> Sequence:
     return words
 
 
-def moved(word: Spoken, frames: int) -> Spoken:
+def moved(word: WordTokens, frames: int) -> WordTokens:
     return said(word[0].id // 2, word[0].start + frames, *(token.id for token in word[1:]))
 
 
@@ -52,7 +52,7 @@ def test_words_at_the_ends_of_pieces_may_be_wrong(
     earlier += [said(40 + n, w[0].start) for n, w in enumerate(words[last - bad_tail : last])]
     later = [said(30 + n, w[0].start) for n, w in enumerate(words[first : first + bad_head])]
     later += [moved(word, jitter) for word in words[first + bad_head :]]
-    kept, rest = joined(earlier, later, start, stop, TOKENIZER)
+    kept, rest = merge_words(earlier, later, start, stop, TOKENIZER)
     assert ids(kept + rest) == ids(words)
 
 
@@ -60,7 +60,7 @@ def test_words_at_the_ends_of_pieces_may_be_wrong(
 def test_no_word_is_cut_and_both_sides_are_in_order(
     earlier: Sequence, later: Sequence, start: int, length: int
 ) -> None:
-    kept, rest = joined(earlier, later, start, start + length, TOKENIZER)
+    kept, rest = merge_words(earlier, later, start, start + length, TOKENIZER)
     assert kept == earlier[: len(kept)]
     assert rest == later[len(later) - len(rest) :]
 
@@ -68,25 +68,25 @@ def test_no_word_is_cut_and_both_sides_are_in_order(
 def test_a_capital_at_the_beginning_of_a_piece_does_not_come_through() -> None:
     earlier = [said(1, 0), said(2, 40), said(3, 80), said(4, 120)]
     later = [said(2, 40, capital=True), said(3, 80), said(4, 120), said(5, 160)]
-    kept, rest = joined(earlier, later, 30, 150, TOKENIZER)
+    kept, rest = merge_words(earlier, later, 30, 150, TOKENIZER)
     assert ids(kept + rest) == [[2], [4], [6], [8], [10]]
 
 
 def test_where_they_have_no_word_in_common_the_seam_lies_in_a_pause() -> None:
     earlier = [said(1, 0), said(2, 100), said(3, 190)]
     later = [said(4, 90), said(5, 128), said(6, 200)]
-    kept, rest = joined(earlier, later, 80, 210, TOKENIZER)
+    kept, rest = merge_words(earlier, later, 80, 210, TOKENIZER)
     assert ids(kept + rest) == [[2], [4], [12]] or ids(kept + rest) == [[2], [4], [10], [12]]
 
 
 def test_a_piece_without_words_in_the_overlap_takes_them_from_the_other() -> None:
     words = [said(1, 0), said(2, 100), said(3, 140)]
-    assert joined(words, [said(9, 400)], 90, 200, TOKENIZER) == (words, [said(9, 400)])
-    assert joined([said(9, 0)], words[1:], 90, 200, TOKENIZER) == ([said(9, 0)], words[1:])
-    assert joined([], [], 0, 10, TOKENIZER) == ([], [])
+    assert merge_words(words, [said(9, 400)], 90, 200, TOKENIZER) == (words, [said(9, 400)])
+    assert merge_words([said(9, 0)], words[1:], 90, 200, TOKENIZER) == ([said(9, 0)], words[1:])
+    assert merge_words([], [], 0, 10, TOKENIZER) == ([], [])
 
 
 @given(speech())
 def test_a_sequence_matches_itself(words: Sequence) -> None:
-    heard = [Heard.of(word, TOKENIZER) for word in words]
-    assert matches(heard, heard) == [(n, n) for n in range(len(words))]
+    heard = [Candidate.of(word, TOKENIZER) for word in words]
+    assert match_words(heard, heard) == [(n, n) for n in range(len(words))]

@@ -52,7 +52,7 @@ FILTERS = "preprocessor.featurizer.fb"
 
 
 @dataclass(frozen=True, slots=True)
-class Names:
+class CheckpointTensors:
     """A checkpoint's tensors under NeMo's names with torch's axes, and the way back to its own."""
 
     entries: dict[str, Entry]
@@ -62,7 +62,7 @@ class Names:
     table: _Table
 
     @classmethod
-    def of(cls, checkpoint: Checkpoint) -> Names:
+    def of(cls, checkpoint: Checkpoint) -> CheckpointTensors:
         """Rename, drop what is of training only, turn axes.
 
         Raises CheckpointError for a file without a FastConformer encoder, or with two tensors of

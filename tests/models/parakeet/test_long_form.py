@@ -16,13 +16,13 @@ from oscine.audio.speech import Speech
 from oscine.audio.timeline import Held, Timeline
 from oscine.audio.vad import CHUNK, Span, VadOptions
 from oscine.errors import Cancelled
-from oscine.models.parakeet.chunks import Lengths, Passage, Window, plan
-from oscine.models.parakeet.sequences import Chunk, Decoded, Emission, no_decisions
-from oscine.models.parakeet.words import Spoken, TextSide
+from oscine.models.parakeet.long_form import ChunkConfig, FrameRange, LongFormDecoder, plan_windows
+from oscine.models.parakeet.sequences import Chunk, Emission, Hypothesis, empty_decisions
+from oscine.models.parakeet.words import ModelInfo, WordTokens
 
 from .conftest import CONFIG, FACTOR, GO_ON, STOP, TOKENIZER, Hearing, Numbered, said
 
-SHORT = Lengths(whole=1500, chunk=1000, overlap=300)
+SHORT = ChunkConfig(max_single_frames=1500, chunk_frames=1000, overlap_frames=300)
 
 
 @given(
@@ -35,24 +35,24 @@ SHORT = Lengths(whole=1500, chunk=1000, overlap=300)
 def test_windows_cover_all_and_overlap(
     start: int, length: int, chunk: int, overlap: int, whole: int
 ) -> None:
-    lengths = Lengths(whole * 100, chunk * 100, min(overlap * 100, chunk * 100 - FACTOR))
-    windows = plan(start, start + length, lengths, FACTOR)
+    chunk_config = ChunkConfig(whole * 100, chunk * 100, min(overlap * 100, chunk * 100 - FACTOR))
+    windows = plan_windows(start, start + length, chunk_config, FACTOR)
     if not length:
         assert windows == []
         return
     assert windows[0][0] == start
     assert windows[-1][1] == start + length
-    size = lengths.chunk // FACTOR * FACTOR
+    size = chunk_config.chunk_frames // FACTOR * FACTOR
     for (low, high), (following, end) in pairwise(windows):
         assert (following - start) % FACTOR == 0
         assert low < following and high < end + (high == end)
-        assert high - following >= min(lengths.overlap, size - FACTOR)
+        assert high - following >= min(chunk_config.overlap_frames, size - FACTOR)
         assert high - low == size
     if len(windows) > 1:
         assert windows[-1][1] - windows[-1][0] > size - FACTOR
 
 
-def story(count: int, seed: int = 0, *, repeats: bool = False) -> list[Spoken]:
+def story(count: int, seed: int = 0, *, repeats: bool = False) -> list[WordTokens]:
     """Words at a speaker's pace, about three a second."""
     rng, at, words = random.Random(seed), 80, []
     for number in range(count):
@@ -63,25 +63,25 @@ def story(count: int, seed: int = 0, *, repeats: bool = False) -> list[Spoken]:
     return words
 
 
-class Plain(Passage):
+class Plain(LongFormDecoder):
     """The script tells windows by their first number, so nothing is normalised."""
 
-    def mel(self, window: Window) -> Any:
+    def window_features(self, window: FrameRange) -> Any:
         return self.features.rows(*window)
 
 
-def passage(
+def make_decoder(
     script: Hearing,
     frames: int,
     speech: Speech | None = None,
     batch: int = 1,
     check: Any = None,
-    kind: type[Passage] = Plain,
-) -> Passage:
+    kind: type[LongFormDecoder] = Plain,
+) -> LongFormDecoder:
     silent = Timeline.identity(frames * 160)
     everything = Speech(frames / 100, frames * 160, None, None, silent, Held("x", np.zeros(0)))
     features: Any = Numbered(frames)
-    text = TextSide(TOKENIZER, CONFIG, multilingual=False)
+    text = ModelInfo(TOKENIZER, CONFIG, multilingual=False)
     return kind(
         script.submit, text, SHORT, speech or everything, features, None, batch,
         check or script.turn,
@@ -94,9 +94,9 @@ def test_pieces_give_what_the_whole_gives(seed: int, batch: int) -> None:
     words = story(900, seed, repeats=seed == 5)
     frames = words[-1][-1].end + 50
     script = Hearing(words)
-    assert frames > 20 * SHORT.whole
+    assert frames > 20 * SHORT.max_single_frames
     told: list[int] = []
-    found = list(passage(script, frames, batch=batch).words(0, frames, told.append))
+    found = list(make_decoder(script, frames, batch=batch).decode_range(0, frames, told.append))
     assert found == words
     assert max(map(len, script.batches)) == batch
     assert told == sorted(told)
@@ -106,7 +106,7 @@ def test_a_part_begins_anywhere() -> None:
     words = story(300)
     frames = words[-1][-1].end
     low, high = words[20][0].start, words[-20][-1].end
-    found = list(passage(Hearing(words), frames).words(low, high, lambda _: None))
+    found = list(make_decoder(Hearing(words), frames).decode_range(low, high, lambda _: None))
     assert found[1:] == words[21:-19]
 
 
@@ -124,20 +124,22 @@ def heard(frames: int) -> Speech:
 def test_speech_without_words_is_heard_once_more(batch: int) -> None:
     words = story(300, 1)
     frames = words[-1][-1].end + 20
-    windows = plan(0, frames, SHORT, FACTOR)
+    windows = plan_windows(0, frames, SHORT, FACTOR)
     low, high = windows[2][1] + 40, windows[4][0] - 40  # what no other window hears
     script = Hearing(words, (low, high))
-    deafened = list(passage(script, frames, batch=batch).words(0, frames, lambda _: None))
+    deafened = list(
+        make_decoder(script, frames, batch=batch).decode_range(0, frames, lambda _: None)
+    )
     missing = [word for word in words if low <= word[0].start < high]
     assert deafened == [word for word in words if word not in missing]
     assert len(missing) > 3
-    one = passage(script, frames, heard(frames), batch)
-    found = list(one.words(0, frames, lambda _: None))
+    one = make_decoder(script, frames, heard(frames), batch)
+    found = list(one.decode_range(0, frames, lambda _: None))
     assert [plain(word) for word in found] == [plain(word) for word in words]
     for word, true in zip(found, words, strict=True):
         assert abs(word[0].start - true[0].start) < FACTOR
-    assert one.again > (high - low) / 100
-    assert one.found_again == len(missing)
+    assert one.redecoded_s > (high - low) / 100
+    assert one.recovered_words == len(missing)
 
 
 class Deaf(Hearing):
@@ -147,11 +149,11 @@ class Deaf(Hearing):
         super().__init__([])
         self.mels: list[Any] = []
 
-    def answer(self, chunk: Chunk) -> Decoded:
+    def answer(self, chunk: Chunk) -> Hypothesis:
         self.mels.append(chunk.audio.features)
         alone = abs(float(np.mean(self.mels[-1]))) < 1e-3
         said = (Emission(4, 2, 2, 0.9),) if alone else ()
-        return Decoded(said, no_decisions(), None)
+        return Hypothesis(said, empty_decisions(), None)
 
 
 def surrounded(frames: int, low: int, high: int) -> Speech:
@@ -169,22 +171,22 @@ def test_a_recording_that_is_one_window_is_heard_once_more_without_its_silence(
 ) -> None:
     """A second time with the very same frames would give the very same nothing."""
     script = Deaf()
-    one = passage(script, frames, surrounded(frames, low, high), kind=Passage)
-    (word,) = one.words(0, frames, lambda _: None)
+    one = make_decoder(script, frames, surrounded(frames, low, high), kind=LongFormDecoder)
+    (word,) = one.decode_range(0, frames, lambda _: None)
     assert (word[0].start, word[0].id) == (low + 2 * FACTOR, 4)
     assert [len(mel) for mel in script.mels] == [frames, high - low]
-    assert one.again > 1 and one.found_again == 1
+    assert one.redecoded_s > 1 and one.recovered_words == 1
     assert np.allclose(np.std(script.mels[1], axis=0, ddof=1), 1, atol=1e-3)
 
 
 def test_what_would_be_the_same_is_not_heard_once_more() -> None:
     for start, frames in ((0, 260), (0, 900), (100, 260)):
         script = Deaf()
-        one = passage(script, frames, heard(frames), kind=Passage)
-        assert list(one.words(start, frames, lambda _: None)) == []
+        one = make_decoder(script, frames, heard(frames), kind=LongFormDecoder)
+        assert list(one.decode_range(start, frames, lambda _: None)) == []
         windows = [len(mel) for mel in script.mels]
         assert len(windows) == len(set(windows)) == (2 if start else 1)
-        assert (one.again > 0) == (start > 0) and one.found_again == 0
+        assert (one.redecoded_s > 0) == (start > 0) and one.recovered_words == 0
 
 
 @given(st.integers(130, 4000), st.integers(0, 3900), st.integers(0, 4000), st.integers(0, 7))
@@ -192,21 +194,21 @@ def test_no_window_is_decoded_twice(frames: int, low: int, length: int, words: i
     low = min(low, frames - 110)
     high = min(frames, low + 110 + length)
     script = Hearing([said(n, 24 + 104 * n) for n in range(words)])
-    one = passage(script, frames, surrounded(frames, low, high))
-    list(one.words(0, frames, lambda _: None))
+    one = make_decoder(script, frames, surrounded(frames, low, high))
+    list(one.decode_range(0, frames, lambda _: None))
     assert len(one.decoded) == sum(map(len, script.batches))
 
 
-def plain(word: Spoken) -> list[int]:
+def plain(word: WordTokens) -> list[int]:
     return [token.id for token in word]
 
 
 def test_nothing_is_found_twice_where_there_is_nothing() -> None:
     words = [said(1, 104), said(2, 136), said(3, 704, GO_ON)]
-    one = passage(Hearing(words), 1000, heard(1000))
-    assert list(one.words(0, 1000, lambda _: None)) == words
-    assert one.again > 5
-    assert one.found_again == 0
+    one = make_decoder(Hearing(words), 1000, heard(1000))
+    assert list(one.decode_range(0, 1000, lambda _: None)) == words
+    assert one.redecoded_s > 5
+    assert one.recovered_words == 0
 
 
 def test_cancelled_between_pieces() -> None:
@@ -219,9 +221,11 @@ def test_cancelled_between_pieces() -> None:
             raise Cancelled("enough")
         script.turn()
 
-    found: list[Spoken] = []
+    found: list[WordTokens] = []
     with pytest.raises(Cancelled):
-        found.extend(passage(script, frames, check=check).words(0, frames, lambda _: None))
+        found.extend(
+            make_decoder(script, frames, check=check).decode_range(0, frames, lambda _: None)
+        )
     assert len(script.batches) == 3
     (left,) = script.waiting  # what was submitted is given up
     assert left.cancelled()
