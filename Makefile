@@ -95,8 +95,9 @@ callers: $(VENV)/ready ## many threads share a model for SECONDS: each answer is
 chroot: ## the README's two commands on a bare Debian 12 and 13, timed; root and debootstrap
 	tools/chroot.sh
 
-pages: $(VENV)/ready ## write docs/cli.md from the records of options
+pages: $(VENV)/ready ## write docs/cli.md from the records of options, docs/python.md from docstrings
 	$(PY) tools/write_cli_page.py
+	$(PY) tools/write_python_page.py
 
 $(VENV)/docs-ready: $(VENV)/ready
 	@$(PY) -m pip install --quiet --disable-pip-version-check -e '.[docs]' >$(VENV)/pip.log 2>&1 \

@@ -35,6 +35,7 @@ ROOT = Path(__file__).resolve().parent.parent
 try:
     sys.path.insert(0, str(ROOT / "tools"))
     import write_cli_page
+    import write_python_page
 finally:
     sys.path.remove(str(ROOT / "tools"))
 PAGES = sorted([*ROOT.glob("*.md"), *ROOT.glob("[!.]*/*.md")])
@@ -218,6 +219,14 @@ def test_every_option_is_in_the_table_of_its_command(command: str) -> None:
 
 def test_the_page_of_options_is_what_their_records_make() -> None:
     assert write_cli_page.text() == DOCS["cli"], "run `make pages`"
+
+
+def test_the_python_reference_is_what_docstrings_make() -> None:
+    assert write_python_page.text() == DOCS["python"], "run `make pages`"
+    headings = re.findall(r"^### (\w+)$", DOCS["python"], re.M)
+    assert set(oscine.__all__) <= set(headings)
+    bare = re.findall(r"^#+ (.+)\n\n(?:```py\n[^`]*```\n\n)?(?=#|$)", DOCS["python"], re.M)
+    assert bare == ["oscine", "Models", "Results", "Files and stages"], "a docstring is missing"
 
 
 def test_speech_formats_models_and_languages_are_those_there_are() -> None:
