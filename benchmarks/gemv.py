@@ -18,7 +18,7 @@ from time import perf_counter
 
 import numpy as np
 
-from oscine.bfloat16 import BFLOAT16
+from oscine.dtypes import BFLOAT16
 from oscine.gpu.device import open_device, select_adapter
 from oscine.gpu.kernels import Parameter
 from oscine.gpu.plan import Plan

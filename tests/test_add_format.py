@@ -17,9 +17,9 @@ from oscine.errors import CheckpointError
 from oscine.model_files import read_json
 from oscine.models.whisper.weights import load_weights
 from oscine.tree import tree_paths
-from oscine.weights import Checkpoint, Entry, Reader, read_checkpoint
-from oscine.weights.checkpoint import stored_entry
-from oscine.weights.source import MAX_TENSORS, Cursor, MappedFile, checked_shape
+from oscine.weights import Checkpoint, LazyTensor, Reader, read_checkpoint
+from oscine.weights.checkpoint import mapped_tensor
+from oscine.weights.mapped_file import MAX_TENSORS, Cursor, MappedFile, checked_shape
 
 ROOT = Path(__file__).resolve().parents[1]
 GOLDEN = ROOT / "tests" / "goldens" / "whisper_formats" / "hf"
@@ -45,7 +45,7 @@ def read_crate(file: MappedFile) -> Checkpoint:
     (count,) = cursor.unpack("I", "the number of tensors")
     if count > MAX_TENSORS:
         raise file.damaged(f"says that it has {count} tensors")
-    tensors: dict[str, Entry] = {}
+    tensors: dict[str, LazyTensor] = {}
     for _ in range(count):
         (length,) = cursor.unpack("H", "the length of a name")
         name = cursor.take(length, "a name").decode("utf-8", "replace")
@@ -54,7 +54,7 @@ def read_crate(file: MappedFile) -> Checkpoint:
         if size not in _TYPES or name in tensors:
             raise file.damaged(f"tensor {name!r} is there twice or of no known type")
         offset = cursor.skip(size * int(np.prod(shape, dtype=object)), f"tensor {name!r}")
-        tensors[name] = stored_entry(file, offset, _TYPES[size], shape, name)
+        tensors[name] = mapped_tensor(file, offset, _TYPES[size], shape, name)
     folder = file.path.parent
     return Checkpoint("crate", file.path, folder, tensors, read_json(folder / "config.json"))
 
@@ -120,7 +120,7 @@ def test_the_steps_name_what_is_used_here() -> None:
     page = (ROOT / "CONTRIBUTING.md").read_text("utf-8")
     steps = page[page.index("- *A weight format*") : page.index("- *A family of models*")]
     assert Path(__file__).name in steps
-    used = re.findall(r"`(?:weights|source|checkpoint|model_files|file)\.(\w+)[^`]*`", steps)
+    used = re.findall(r"`(?:weights|mapped_file|checkpoint|model_files|file)\.(\w+)[^`]*`", steps)
     text = Path(__file__).read_text("utf-8")
     assert len(used) == 7 and all(re.search(rf"\b{name}\b", text) for name in used)
 

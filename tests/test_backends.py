@@ -11,7 +11,7 @@ import pytest
 
 import oscine
 from oscine import backends
-from oscine.backends import build, choose_backend, wanted_device
+from oscine.backends import build_with_fallback, choose_backend, parse_device
 from oscine.errors import (
     DeviceError,
     DeviceLostError,
@@ -76,7 +76,7 @@ FAILURES = {
 def steps(monkeypatch: pytest.MonkeyPatch) -> Callable[..., None]:
     """steps(dawn=problem, wgpu=problem): how each implementation fails; None where it does not."""
 
-    def build(**problems: DeviceError | None) -> None:
+    def build_with_fallback(**problems: DeviceError | None) -> None:
         chain = [
             Candidate(name, None, problem) if problem in MISSING.values() else listed(name)
             for name, problem in problems.items()
@@ -88,9 +88,9 @@ def steps(monkeypatch: pytest.MonkeyPatch) -> Callable[..., None]:
             return Card(step.name)
 
         monkeypatch.setattr(devices, "candidates", lambda choice: chain)
-        monkeypatch.setattr(backends, "checked", checked)
+        monkeypatch.setattr(backends, "open_checked", checked)
 
-    return build
+    return build_with_fallback
 
 
 @pytest.mark.parametrize("device", ["auto", "gpu", "gpu:0"])
@@ -141,19 +141,19 @@ def test_a_model_that_one_cannot_do_is_done_by_the_next(steps: Any, lines: Any, 
 
     steps(dawn=None, wgpu=None)
     failing = 1
-    assert build(make, choose_backend("gpu"), "gpu") == WGPU
+    assert build_with_fallback(make, choose_backend("gpu"), "gpu") == WGPU
     assert lines() == [f"using {WGPU}: {told}"]
     made.clear()
     failing = 2
     with pytest.raises(type(problem)):
-        build(make, choose_backend("gpu"), "gpu")
+        build_with_fallback(make, choose_backend("gpu"), "gpu")
     assert [backend.closed for backend in made] == [1, 1]
     made.clear()
-    assert build(make, choose_backend("auto"), "auto") == "NumPy"
+    assert build_with_fallback(make, choose_backend("auto"), "auto") == "NumPy"
     assert lines()[-1].startswith("using NumPy on the CPU: ") and DAWN in lines()[-1]
     made.clear()
     with pytest.raises(type(problem)):  # NumPy itself has nothing after it
-        build(make, Reference(), "cpu")
+        build_with_fallback(make, Reference(), "cpu")
     assert len(made) == 1
 
 
@@ -164,7 +164,7 @@ def test_numpy_that_fails_is_not_tried_for_ever(steps: Any) -> None:
         raise DeviceError(f"not on {backend.name}")
 
     with pytest.raises(DeviceError, match="not on NumPy"):
-        build(make, choose_backend("auto"), "auto")
+        build_with_fallback(make, choose_backend("auto"), "auto")
 
 
 def test_a_lost_device_is_opened_again_as_it_was_or_the_next(
@@ -183,17 +183,17 @@ def test_a_lost_device_is_opened_again_as_it_was_or_the_next(
 def test_a_wrong_implementation_is_misuse(monkeypatch: pytest.MonkeyPatch, device: str) -> None:
     monkeypatch.setenv("OSCINE_WEBGPU", "metal")
     with pytest.raises(UsageError, match=r"^OSCINE_WEBGPU=metal: not one of dawn, wgpu$"):
-        wanted_device(device)
+        parse_device(device)
 
 
 @pytest.mark.parametrize("device", ["gpu:", "gpu:x", "GPU:1.5"])
 def test_a_wrong_number_is_misuse(monkeypatch: pytest.MonkeyPatch, device: str) -> None:
     named = device.lower()
     with pytest.raises(UsageError, match=rf"^--device {named}: write gpu:0"):
-        wanted_device(device)
+        parse_device(device)
     monkeypatch.setenv("OSCINE_DEVICE", device)
     with pytest.raises(UsageError, match=rf"^OSCINE_DEVICE={named}: write gpu:0"):
-        wanted_device("auto")
+        parse_device("auto")
 
 
 # -- the same on adapters that are there ----------------------------------------------------------

@@ -12,7 +12,7 @@ import pytest
 from oscine import hub
 from oscine.cli import run
 from oscine.errors import HubError
-from oscine.inventory import Entry, read_inventory
+from oscine.manifest import FileRecord, read_manifest
 from oscine.sources import entry_of
 
 from .bounded import run_bounded
@@ -58,15 +58,15 @@ def test_damaged_files_of_a_cache_are_no_model_and_no_traceback(
         for name, body in damaged[number].items():
             (folder / name).write_bytes(body)
     assert str(tmp_path) not in list_models(capsys)
-    assert hub.find("tiny.en") is None
+    assert hub.find_local("tiny.en") is None
 
 
 MANY = """
 from functools import partial
 from pathlib import Path
 from oscine import hub
-from oscine.inventory import is_complete, read_inventory
-complete = is_complete(Path(GIVEN), partial(hub.has_rest, "tiny.en"))
+from oscine.manifest import is_complete, read_inventory
+complete = is_complete(Path(GIVEN), partial(hub.has_family_files, "tiny.en"))
 print(json.dumps({"complete": complete, "read": len(read_inventory(Path(GIVEN)))}))
 """
 
@@ -94,13 +94,13 @@ def test_an_inventory_of_files_elsewhere_is_none(tmp_path: Path, name: str) -> N
     place = tmp_path / "tiny.en.inventory"
     for listed, wanted in (({}, ["a/b", "..a"]), ({name: entry}, [])):
         place.write_text(json.dumps({"a/b": entry, "..a": entry} | listed))
-        assert list(read_inventory(folder)) == wanted
+        assert list(read_manifest(folder)) == wanted
 
 
 @pytest.mark.parametrize("size", [-1, 1 << 63, 10**400, 1.5, True, None, "1"])
 def test_a_size_that_no_file_has_is_none(size: object) -> None:
     with pytest.raises(ValueError, match="no number of bytes"):
-        Entry(size, f"sha256:{'0' * 64}")  # type: ignore[arg-type]
+        FileRecord(size, f"sha256:{'0' * 64}")  # type: ignore[arg-type]
     with pytest.raises(HubError, match=r"does not say how large model\.bin is"):
         entry_of("model.bin", {"size": size, "lfs": {"sha256": "0" * 64}})
 

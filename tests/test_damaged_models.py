@@ -20,7 +20,7 @@ import oscine
 from oscine import hub
 from oscine.cli import run
 from oscine.errors import CheckpointError, HubError
-from oscine.inventory import read_inventory
+from oscine.manifest import read_manifest
 from oscine.models.whisper import tokenizers
 from oscine.models.whisper.released import (
     ENGLISH,
@@ -117,7 +117,7 @@ def test_a_folder_that_is_not_whole_is_fetched_again(
     caplog.clear()
     STATES[state](folder)
     there = folder.is_dir() and os.listdir(folder)
-    assert hub.find(name) is None
+    assert hub.find_local(name) is None
     if offline:
         problem = "is damaged or not whole" if there else "is not on this machine"
         with pytest.raises(HubError, match=rf"{problem} and fetching .*models pull {name}"):
@@ -130,7 +130,7 @@ def test_a_folder_that_is_not_whole_is_fetched_again(
         assert re.fullmatch(
             rf"model '{name}': \S+ (is missing|has \d+ bytes, not \d+); fetching it again", line
         )
-    assert hub.find(name) == folder
+    assert hub.find_local(name) == folder
     left = {path.name for path in folder.parent.iterdir()}
     assert left == {name, f"{name}.inventory", f"{name}.lock"}
 
@@ -142,11 +142,11 @@ def test_a_half_folder_of_an_older_oscine_is_fetched_again(
     """Which has written down nothing of it; a power cut may leave names without bytes."""
     name, folder, whole = fetched
     folder.with_name(f"{name}.inventory").unlink()
-    assert hub.find(name) == folder
+    assert hub.find_local(name) == folder
     STATES[state](folder)
     if state == "without 2" and "vocabulary.txt" in whole:
         return
-    assert hub.find(name) is None
+    assert hub.find_local(name) is None
     caplog.clear()
     assert contents(hub.resolve(name)) == whole
     line = f"model '{name}': some of its files are missing or empty; fetching it again"
@@ -162,8 +162,8 @@ def test_a_damaged_inventory_is_none(
 ) -> None:
     name, folder, _ = fetched
     folder.with_name(f"{name}.inventory").write_bytes(text)
-    assert read_inventory(folder) == {}
-    assert hub.find(name) == folder
+    assert read_manifest(folder) == {}
+    assert hub.find_local(name) == folder
 
 
 WRECKS: dict[str, Callable[[bytes], bytes]] = {
@@ -287,7 +287,7 @@ def test_a_crash_at_any_step_leaves_a_whole_model_or_none(
             (folder / "config.json").write_bytes(b"{}")
         if not crashes(monkeypatch, steps):
             break
-        found = hub.find("made")
+        found = hub.find_local("made")
         assert found is None or contents(found) == whole
         assert contents(hub.resolve("made")) == whole
     assert steps > 10
@@ -391,7 +391,7 @@ def test_a_damaged_model_stays_where_no_server_has_it(
     assert check(name) == 1
     assert "cannot be fetched from anywhere" in capsys.readouterr().err
     assert contents(folder).keys() == whole.keys()
-    assert hub.find(name) == folder
+    assert hub.find_local(name) == folder
 
 
 def test_a_check_of_what_is_not_here_fetches_it(
@@ -425,11 +425,11 @@ def test_the_cache_of_hugging_face_is_checked_by_the_names_of_its_blobs(
     snapshot = linked_cache(tmp_path / "hub", NEEDED)
     assert check("tiny.en") == 0 and server.asked == []
     (snapshot / name).write_bytes(NEEDED[name][:-1] + b" ")  # through the link
-    assert hub.find("tiny.en") in (snapshot, None)
+    assert hub.find_local("tiny.en") in (snapshot, None)
     rotten = (snapshot / name).read_bytes()
     assert check("tiny.en") == 0
     own = hub.home() / "models" / "tiny.en"
-    assert contents(own) == NEEDED and hub.find("tiny.en") == own
+    assert contents(own) == NEEDED and hub.find_local("tiny.en") == own
     assert (snapshot / name).read_bytes() == rotten, "the cache is other programs' too"
 
 
@@ -524,7 +524,7 @@ def test_a_damaged_model_that_is_loaded_by_its_name_says_how_to_mend_it(
     whole = (folder / file).read_bytes()
     (folder / file).write_bytes(b"{" + whole[: len(whole) // 2])
     if file == "config.json":  # known to be no model, so that a path is needed to load it
-        assert hub.find("tiny.en") is None
+        assert hub.find_local("tiny.en") is None
     else:
         with pytest.raises(CheckpointError, match=r"`oscine models pull tiny.en --check`"):
             oscine.load("tiny.en", "cpu", offline=True)

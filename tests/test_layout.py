@@ -30,19 +30,19 @@ FAMILIES = ("models.whisper", "models.parakeet", "models.qwen3_tts")
 #: What each part may import besides itself, the longest prefix counts. cli may all but families.
 MAY_IMPORT = {
     "types": ("notebook",),
-    "bfloat16": (),
+    "dtypes": (),
     "tree": (),
     "probe": ("errors",),
     "errors": ("types",),
     "transport": ("errors",),
-    "inventory": ("errors", "files", "model_files"),
-    "download": ("errors", "files", "inventory", "transport"),
-    "sources": ("errors", "family", "files", "download", "inventory", "transport"),
-    "family": ("errors", "inventory", "ops", "weights"),
+    "manifest": ("errors", "files", "model_files"),
+    "download": ("errors", "files", "manifest", "transport"),
+    "sources": ("errors", "family", "files", "download", "manifest", "transport"),
+    "family": ("errors", "manifest", "ops", "weights"),
     "registry": ("errors", "family", "module_path", "weights"),
     "module_path": (),
-    "hub": ("errors", "family", "files", "download", "inventory", "registry", "sources"),
-    "verify": ("errors", "family", "files", "download", "hub", "inventory", "sources"),
+    "hub": ("errors", "family", "files", "download", "manifest", "registry", "sources"),
+    "verify": ("errors", "family", "files", "download", "hub", "manifest", "sources"),
     "backends": (
         *("errors", "ops", "ops.reference", "ops.webgpu", "ops.check", "ops.shadow", "gpu"),
     ),
@@ -100,21 +100,21 @@ MAY_IMPORT = {
     "audio": ("types", "errors", "files", "threads", "text.languages"),
     "model_files": ("errors", "files"),
     "text": ("types", "errors", "files", "model_files"),
-    "weights": ("types", "errors", "files", "model_files", "bfloat16"),
-    "gpu": ("types", "errors", "bfloat16", "probe"),
+    "weights": ("types", "errors", "files", "model_files", "dtypes"),
+    "gpu": ("types", "errors", "dtypes", "probe"),
     "ops": ("ops.backend", "ops.reference.vocabulary", "ops.state", "ops.types"),
     "ops.types": (),
     "ops.state": ("ops.types",),
     "ops.facts": (),
-    "ops.reference": ("bfloat16", "ops.facts", "ops.state", "ops.types", "probe", "threads"),
+    "ops.reference": ("dtypes", "ops.facts", "ops.state", "ops.types", "probe", "threads"),
     "ops.backend": ("ops.reference.vocabulary", "ops.types", "tree"),
     # Of the definitions a GPU's side takes how operands are checked, not how they are computed.
     "ops.webgpu": (
-        *("bfloat16", "errors", "gpu", "ops.state", "ops.types"),
+        *("dtypes", "errors", "gpu", "ops.state", "ops.types"),
         *("ops.reference.attention", "ops.reference.channels", "ops.reference.conv"),
     ),
     # These hold one side against the other.
-    "ops.cases": ("bfloat16", "ops", "ops.reference.sampling"),
+    "ops.cases": ("dtypes", "ops", "ops.reference.sampling"),
     "ops.check": ("errors", "ops", "ops.cases", "ops.reference", "ops.webgpu"),
     "ops.shadow": (
         *("errors", "gpu", "ops", "ops.check", "ops.facts", "ops.reference", "ops.webgpu"),
@@ -122,7 +122,7 @@ MAY_IMPORT = {
     ),
     "engine": ("errors", "ops", "probe"),
     "models": (
-        *("types", "errors", "files", "model_files", "bfloat16", "tree", "ops", "weights"),
+        *("types", "errors", "files", "model_files", "dtypes", "tree", "ops", "weights"),
         *(
             "engine",
             "notebook",
@@ -133,7 +133,7 @@ MAY_IMPORT = {
             "options.speak",
             "options.transcribe",
         ),
-        *("family", "registry", "hub", "inventory", "sources", "download"),
+        *("family", "registry", "hub", "manifest", "sources", "download"),
     ),
 }
 #: What a family may have of its own: snapshots of work between two polls (samples of the codec,

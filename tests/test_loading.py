@@ -16,7 +16,7 @@ import pytest
 
 import oscine
 from oscine import backends, weights
-from oscine.backends import build, choose_backend
+from oscine.backends import build_with_fallback, choose_backend
 from oscine.errors import CheckpointError, DeviceError, DeviceLostError, UsageError
 from oscine.gpu.device import open_device
 from oscine.models.qwen3_tts.pipeline import Qwen3Tts
@@ -116,12 +116,12 @@ def test_auto_falls_to_numpy_where_the_gpu_cannot_do_the_model(
 
 @pytest.mark.parametrize("asked", ["", "AUTO", " auto "])
 def test_nothing_asked_for_is_auto(monkeypatch: pytest.MonkeyPatch, asked: str) -> None:
-    assert backends.wanted_device(asked) == "auto"
+    assert backends.parse_device(asked) == "auto"
     monkeypatch.setenv("OSCINE_DEVICE", " ")
-    assert backends.wanted_device(asked) == "auto"
+    assert backends.parse_device(asked) == "auto"
     monkeypatch.setenv("OSCINE_DEVICE", "CPU")
-    assert backends.wanted_device(asked) == "cpu"
-    assert backends.wanted_device("GPU:1") == "gpu:1"
+    assert backends.parse_device(asked) == "cpu"
+    assert backends.parse_device("GPU:1") == "gpu:1"
 
 
 @pytest.mark.parametrize("device", ["cuda", "ROCM:1", "mps"])
@@ -129,10 +129,10 @@ def test_what_is_not_used_here_is_named_as_it_was_asked_for(
     monkeypatch: pytest.MonkeyPatch, device: str
 ) -> None:
     with pytest.raises(UsageError, match=f"^--device {device.lower()}: .*use --device gpu$"):
-        backends.wanted_device(device)
+        backends.parse_device(device)
     monkeypatch.setenv("OSCINE_DEVICE", device)
     with pytest.raises(UsageError, match=f"^OSCINE_DEVICE={device.lower()}: .*OSCINE_DEVICE=gpu$"):
-        backends.wanted_device("auto")
+        backends.parse_device("auto")
 
 
 @pytest.mark.parametrize("device", [None, 3])
@@ -215,9 +215,9 @@ def test_sizes_no_kernel_takes_fall_to_numpy(
     for field in ("n_audio_head", "n_text_head"):
         narrow = replace(weights, config=replace(weights.config, **{field: 4}))
         with pytest.raises(DeviceError, match="head width 6 "):
-            build(partial(WhisperRunner, narrow), Gpu(open_device(adapter)), "gpu")
+            build_with_fallback(partial(WhisperRunner, narrow), Gpu(open_device(adapter)), "gpu")
         gpu = Gpu(open_device(adapter))
-        assert build(partial(WhisperRunner, narrow), gpu, "auto").device == "NumPy"
+        assert build_with_fallback(partial(WhisperRunner, narrow), gpu, "auto").device == "NumPy"
         assert gpu.device.lost_reason()
     assert len(lines()) == 2
     assert all("head width 6 is not a multiple of 4" in line for line in lines())

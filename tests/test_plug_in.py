@@ -15,7 +15,7 @@ import numpy as np
 import pytest
 
 from oscine import registry
-from oscine.weights.safetensors import encoded
+from oscine.weights.safetensors import serialize
 
 from .hub_server import Server
 
@@ -32,7 +32,7 @@ def checkpoint(**config: Any) -> dict[str, bytes]:
     stated = {"model_type": "tone", "tones": [*TONES]} | config
     return {
         "config.json": json.dumps(stated).encode(),
-        "model.safetensors": encoded({"probes": probes.astype("<f4")}),
+        "model.safetensors": serialize({"probes": probes.astype("<f4")}),
     }
 
 

@@ -237,7 +237,7 @@ def test_speech_formats_models_and_languages_are_those_there_are() -> None:
     assert set(re.findall(r"`(qwen3-tts-[\w.-]+)`", said)) == set(registry.models("speak"))
     for page in (README, DOCS["models"]):
         assert set(re.findall(r"qwen3-tts-[\w.-]*\w", page)) == set(registry.models("speak"))
-    assert f"`{registry.default('speak')}` (the default)" in said
+    assert f"`{registry.default_model('speak')}` (the default)" in said
     listed = said.partition("languages (")[2].partition(")")[0].replace("\n", " ").split(", ")
     assert {name.lower() for name in listed} == set(LANGUAGES)
     assert f"the default: {DEFAULT_VOICE}" in said and f"`{DEFAULT_VOICE}`" in said
@@ -265,7 +265,7 @@ def test_models_and_formats_are_those_there_are() -> None:
     names = DOCS["models"].partition("\n- a name: ")[2].partition(";")[0]
     english = {name for name in whisper.MODELS if name.endswith(".en") and "distil" not in name}
     assert set(re.findall(r"`([\w.-]+)`", names)) - {".en"} == set(whisper.MODELS) - english
-    default = registry.default("transcribe")
+    default = registry.default_model("transcribe")
     assert f"The default model is `{default}`" in DOCS["models"]
     assert f"`{default}` (the default)" in README
     short = {

@@ -19,7 +19,7 @@ from oscine.cli.common import require_task
 from oscine.errors import CheckpointError, PackageError, UsageError
 from oscine.family import TASKS, Family, Network, Release
 from oscine.weights import read_checkpoint
-from oscine.weights.safetensors import encoded
+from oscine.weights.safetensors import serialize
 
 GOLDENS = Path(__file__).resolve().parent / "goldens"
 FOLDERS = {
@@ -52,7 +52,7 @@ def only_built_in(monkeypatch: pytest.MonkeyPatch) -> None:
 def write(folder: Path, config: dict[str, Any], **tensors: Any) -> Path:
     folder.mkdir(exist_ok=True)
     (folder / "config.json").write_text(json.dumps(config))
-    (folder / "model.safetensors").write_bytes(encoded(tensors or {"x": np.zeros(3, "<f4")}))
+    (folder / "model.safetensors").write_bytes(serialize(tensors or {"x": np.zeros(3, "<f4")}))
     return folder
 
 
@@ -66,9 +66,9 @@ def test_built_in_families_say_all_that_commands_ask() -> None:
         assert all(model.languages and model.megabytes for model in each.models.values())
     names = [name for each in registry.families() for name in (*each.models, *each.aliases)]
     assert len(names) == len(set(names))
-    assert registry.default("transcribe") in registry.models("transcribe")
-    assert registry.default("speak") in registry.models("speak")
-    assert registry.default_cloner() in registry.models("speak")
+    assert registry.default_model("transcribe") in registry.models("transcribe")
+    assert registry.default_model("speak") in registry.models("speak")
+    assert registry.default_cloning_model() in registry.models("speak")
 
 
 @pytest.mark.parametrize(
@@ -135,9 +135,9 @@ def test_every_checkpoint_of_the_goldens_belongs_to_one_family() -> None:
         folder = file.relative_to(GOLDENS).parts
         if "speech_tokenizer" in folder or folder[1] == "codec":
             with pytest.raises(CheckpointError, match="is only the codec of a Qwen3-TTS"):
-                registry.recognise(checkpoint)
+                registry.detect_family(checkpoint)
         else:
-            found = registry.recognise(checkpoint).name
+            found = registry.detect_family(checkpoint).name
             assert folder[0].startswith(found), file
             seen.add((found, checkpoint.format))
     assert {name for name, _ in seen} == set(FOLDERS) and len(seen) > 6
@@ -167,7 +167,7 @@ def test_a_part_of_a_model_may_be_another_familys_model(tmp_path: Path) -> None:
     with pytest.raises(CheckpointError, match="only the codec of a Qwen3-TTS; give the folder"):
         oscine.load(folder, "cpu")
     oscine.register(family("qwen3_tts_tokenizer_12hz"))
-    assert registry.recognise(read_checkpoint(folder)).name == "qwen3_tts_tokenizer_12hz"
+    assert registry.detect_family(read_checkpoint(folder)).name == "qwen3_tts_tokenizer_12hz"
 
 
 def test_two_families_that_take_a_checkpoint(tmp_path: Path) -> None:
@@ -191,7 +191,7 @@ def test_a_family_whose_code_fails_is_one_line_and_the_rest_goes_on(
     oscine.register(family("ending", matches=end, is_complete=end))
     oscine.register(family("good"))
     folder = write(tmp_path / "x", {"model_type": "good"})
-    assert registry.recognise(read_checkpoint(folder)).name == "good"
+    assert registry.detect_family(read_checkpoint(folder)).name == "good"
     bad, ending = registry.families()[3:5]
     assert not any(registry.is_complete(each, folder, {}) for each in (bad, ending))
     told = [record.getMessage() for record in caplog.records]
@@ -267,7 +267,7 @@ def test_what_oscine_raises_in_a_familys_code_stays_as_it_is(tmp_path: Path) -> 
 
 def test_a_fault_of_a_built_in_family_is_shown_as_one() -> None:
     whisper = registry.built_in()[0]
-    with pytest.raises(ZeroDivisionError), registry.guarded(whisper, "load"):
+    with pytest.raises(ZeroDivisionError), registry.plugin_errors(whisper, "load"):
         _ = 1 / 0
 
 
@@ -324,7 +324,7 @@ def test_a_known_name_needs_no_look_at_other_packages(
     (empty_home / "models").mkdir(parents=True)
     (empty_home / "models" / "tiny").symlink_to(GOLDENS / "whisper_multi")
     require_task("tiny", "transcribe")
-    require_task(registry.default("speak"), "speak")
+    require_task(registry.default_model("speak"), "speak")
     assert oscine.load("tiny", "cpu", offline=True).name == "tiny"
     with pytest.raises(AssertionError):
         registry.families()
@@ -340,12 +340,12 @@ def test_a_registered_family_is_known_by_its_names(empty_home: Path) -> None:
     for _ in range(2):  # again changes nothing
         oscine.register(new)
     for name in ("new-model", "newest", "some-one/new-model"):
-        assert registry.find(name) == (new, "new-model")
-        assert hub.named(name) == ("new-model", release)
+        assert registry.find_model(name) == (new, "new-model")
+        assert hub.lookup(name) == ("new-model", release)
     assert list(registry.models())[-1] == "new-model"
-    assert registry.default("transcribe") == "base"  # built-in ones come first
+    assert registry.default_model("transcribe") == "base"  # built-in ones come first
     with pytest.raises(UsageError, match="did you mean 'new-model'"):
-        hub.named("new-modl")
+        hub.lookup("new-modl")
 
 
 @pytest.mark.parametrize(
@@ -376,7 +376,7 @@ def test_names_taken_by_others_are_left_out_of_a_family() -> None:
     models = {"base": Release("a/b", 1), "mine": Release("c/d", 1)}
     wanted = family(models=models, aliases={"b": "base", "m": "mine", "turbo": "mine"})
     wanted = replace(wanted, default="base")
-    kept, problem = registry._without_taken(wanted, registry.built_in())
+    kept, problem = registry._without_conflicts(wanted, registry.built_in())
     assert kept is not None and problem == (
         "another family has the name 'base', 'turbo' and keeps it"
     )
@@ -408,8 +408,8 @@ def test_records_are_cheap() -> None:
     """To know all models takes neither NumPy nor a network, nor a look at other packages."""
     loaded = modules_after(
         "from oscine import registry\n"
-        "[registry.find(name) for family in registry.built_in() for name in family.models]\n"
-        "registry.defaults()"
+        "[registry.find_model(name) for family in registry.built_in() for name in family.models]\n"
+        "registry.default_models()"
     )
     assert "numpy" not in loaded and "importlib.metadata" not in loaded
     assert not [m for m in loaded if m.startswith("oscine.ops") or m.endswith(".network")]

@@ -9,7 +9,7 @@ import unicodedata
 from hypothesis import given
 from hypothesis import strategies as st
 
-from oscine.terminal import Guarded, printable, without_controls
+from oscine.terminal import SanitizedStream, printable, strip_controls
 
 #: Scripts are written with these: joiners, spaces without width, signs that enclose digits.
 KEPT = set("\u200b\u200c\u200d")
@@ -30,11 +30,11 @@ def test_what_people_write_is_left_as_it_is() -> None:
     seen = [each for each in EVERY if unicodedata.category(each)[0] in "LMNPS"]
     seen += [each for each in EVERY if unicodedata.category(each) == "Zs"]
     for each in ("".join(seen), "".join(KEPT)):
-        assert printable(each) == without_controls(each) == each
+        assert printable(each) == strip_controls(each) == each
 
 
 def test_results_have_no_controls_but_what_parts_lines_and_columns() -> None:
-    left = without_controls("".join(EVERY))
+    left = strip_controls("".join(EVERY))
     breaks = set("\t\n\v\f\r\x1c\x1d\x1e\x85\u2028\u2029")
     assert {each for each in left if unicodedata.category(each) in ("Cc", "Zl", "Zp")} == breaks
     assert not set(BIDIRECTIONAL) & set(left)
@@ -43,7 +43,7 @@ def test_results_have_no_controls_but_what_parts_lines_and_columns() -> None:
 @given(st.lists(st.text()))
 def test_a_guarded_stream_passes_line_breaks_alone(parts: list[str]) -> None:
     behind = io.StringIO(newline="")
-    stream = Guarded(behind)
+    stream = SanitizedStream(behind)
     assert [stream.write(part) for part in parts] == [len(part) for part in parts]
     stream.writelines(parts)
     shown = behind.getvalue()

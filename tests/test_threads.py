@@ -36,11 +36,11 @@ def two() -> None:
 
 
 def test_as_many_as_there_are_cores_unless_told(monkeypatch: pytest.MonkeyPatch) -> None:
-    assert threads.count() == min(threads.cores(), threads.MOST_THREADS)
+    assert threads.count() == min(threads.available_cores(), threads.MAX_DEFAULT_THREADS)
     threads.set_count(3)
     assert (threads.count(), threads.pool().size) == (3, 3)
     threads.set_count(0)
-    assert threads.count() == min(threads.cores(), threads.MOST_THREADS)
+    assert threads.count() == min(threads.available_cores(), threads.MAX_DEFAULT_THREADS)
     monkeypatch.setenv("OSCINE_THREADS", " 5 ")
     threads.count.cache_clear()
     assert threads.count() == 5
@@ -59,7 +59,7 @@ def test_another_number_is_refused_by_name(monkeypatch: pytest.MonkeyPatch, want
 @pytest.mark.usefixtures("two")
 def test_pieces_run_side_by_side() -> None:
     both = Barrier(2, timeout=20)
-    threads.each(
+    threads.parallel_for(
         lambda _: both.wait() and None, range(2)
     )  # would break if one waited for the other
 
@@ -67,7 +67,7 @@ def test_pieces_run_side_by_side() -> None:
 @pytest.mark.usefixtures("two")
 def test_what_a_piece_raises_is_raised() -> None:
     with pytest.raises(ZeroDivisionError):
-        threads.each(lambda number: print(1 // number), [1, 0, 1])
+        threads.parallel_for(lambda number: print(1 // number), [1, 0, 1])
 
 
 def test_the_result_does_not_hang_on_the_number_of_threads() -> None:

@@ -29,7 +29,7 @@ from typing import Any
 
 import numpy as np
 
-from oscine.backends import choose_backend, close, every_card
+from oscine.backends import choose_backend, close, list_gpus
 from oscine.errors import DeviceError
 from oscine.fleet.model import open_fleet
 from oscine.gpu.device import PACKAGES, Adapter, adapters
@@ -156,7 +156,7 @@ def files_a_second(devices: list[str], asked: argparse.Namespace, readings: Read
 
 def compare(asked: argparse.Namespace) -> int:
     """Files a second on one device and on all."""
-    devices = every_card()
+    devices = list_gpus()
     one = files_a_second(devices[:1], asked, memory_in_use)
     if len(devices) > 1:
         every = files_a_second(devices, asked, memory_in_use)

@@ -109,9 +109,9 @@ def speak(
     oscine.options.speak.SpeakOptions. Raises what `load` and the model's `speak` raise.
     """
     if model is None:
-        from oscine.registry import default
+        from oscine.registry import default_model
 
-        model = default("speak")
+        model = default_model("speak")
     loaded: Any = load(model, device, dtype)
     speech: Speech = loaded.speak(text, **options)
     return speech

@@ -27,7 +27,7 @@ MAX_LOSSES = 2
 ALL = "all"  # as a device: each card, with a process of its own
 
 
-def wanted_device(device: str) -> str:
+def parse_device(device: str) -> str:
     """The device asked for, in small letters; OSCINE_DEVICE stands in for `auto`, as does nothing.
 
     Raises UsageError for what is no text, for `gpu:` without a number, for names of APIs that are
@@ -49,7 +49,7 @@ def wanted_device(device: str) -> str:
     return wanted
 
 
-def every_card() -> list[str]:
+def list_gpus() -> list[str]:
     """`gpu:N` of each hardware card, once though several APIs list it.
 
     Software adapters are taken where there is no hardware. Raises DeviceError if there is none.
@@ -73,7 +73,7 @@ def choose_backend(device: str) -> Backend:
     return Reference() if device == "cpu" else next_backend(device, {})
 
 
-def build(make: Callable[[Backend], Made], backend: Backend, device: str) -> Made:
+def build_with_fallback(make: Callable[[Backend], Made], backend: Backend, device: str) -> Made:
     """The engine on a backend, or on the next that can do this model.
 
     A backend that cannot is closed, so that its memory is there for the next.
@@ -99,7 +99,7 @@ def next_backend(device: str, failed: dict[str, DeviceError]) -> Backend:
     except DeviceError as problem:
         if device != "auto":
             raise
-        log.warning("using NumPy on the CPU: %s", reasons(failed) or problem)
+        log.warning("using NumPy on the CPU: %s", failure_reasons(failed) or problem)
         return Reference()
 
 
@@ -108,7 +108,7 @@ def open_gpu(device: str, failed: dict[str, DeviceError] | None = None) -> Backe
     failed = {} if failed is None else failed
     backend = find_gpu(device, failed)
     if failed:
-        log.warning("using %s: %s", backend.name, reasons(failed))
+        log.warning("using %s: %s", backend.name, failure_reasons(failed))
     return backend
 
 
@@ -125,7 +125,7 @@ def find_gpu(device: str, failed: dict[str, DeviceError]) -> Backend:
         try:
             if step.implementation == "wgpu":
                 refuse_after_loss(failed)
-            return checked(step)
+            return open_checked(step)
         except DeviceError as problem:
             failed[step.name] = problem
     raise next(iter(failed.values()))
@@ -140,14 +140,14 @@ def refuse_after_loss(failed: dict[str, DeviceError]) -> None:
         raise DeviceError("not tried, as another loss would end the process")
 
 
-def reasons(failed: dict[str, DeviceError]) -> str:
+def failure_reasons(failed: dict[str, DeviceError]) -> str:
     """Why each backend failed, with its name."""
     told = {name: str(problem) for name, problem in failed.items()}
     each = [text if name in text else f"{name}: {text}" for name, text in told.items()]
     return "; ".join(dict.fromkeys(each))
 
 
-def checked(step: Candidate) -> Backend:
+def open_checked(step: Candidate) -> Backend:
     """One adapter, open and right; in shadow mode where OSCINE_CHECK asks for it.
 
     Raises DeviceError.

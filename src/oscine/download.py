@@ -23,8 +23,8 @@ from urllib.parse import urldefrag, urljoin, urlsplit
 
 from oscine import transport
 from oscine.errors import HubError
-from oscine.files import settle
-from oscine.inventory import Entry, agrees, file_digest
+from oscine.files import replace_atomically
+from oscine.manifest import FileRecord, file_digest, matches_record
 from oscine.transport import (
     BLOCK,
     SLOWEST,
@@ -75,7 +75,7 @@ def fetch(
         if not resumed:
             raise HubError(problem)
         log.warning("%s; starting again, as a part of it is of an earlier call", problem)
-    settle(part, target)
+    replace_atomically(part, target)
 
 
 def _complete(
@@ -178,7 +178,7 @@ def fetch_wheel(
     Raises HubError. Where no index's page can be read (one behind a login, say), pip is asked to
     download it: it knows the same indexes and more ways in.
     """
-    entry = Entry(size, f"sha256:{sha256}")
+    entry = FileRecord(size, f"sha256:{sha256}")
     problem = HubError(f"{target.name}: the package index does not have it")
     ask_pip = True
     for index in package_indexes():
@@ -193,7 +193,7 @@ def fetch_wheel(
         log.info("%s; asking pip", problem)
     if not ask_pip or not _pip_download(project, target, size):
         raise problem
-    if not agrees(target, entry):
+    if not matches_record(target, entry):
         target.unlink()
         raise HubError(f"{target.name}: damaged or altered; discarded")
 
@@ -256,7 +256,7 @@ def _pip_download(project: str, target: Path, size: int) -> bool:
         )
         found = Path(work) / target.name
         if found.exists():
-            settle(found, target)
+            replace_atomically(found, target)
             return True
     return False
 

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Generic, Literal, Protocol, TypeVar
 
 from oscine.errors import UsageError
-from oscine.inventory import has_tokenizer
+from oscine.manifest import has_tokenizer
 
 if TYPE_CHECKING:
     from oscine.ops import Backend
@@ -76,7 +76,7 @@ RunnerT = TypeVar("RunnerT", bound=Engine)
 
 
 @dataclass(frozen=True, slots=True)
-class Opened(Generic[RunnerT]):
+class LoadContext(Generic[RunnerT]):
     """How a model was asked for.
 
     Args:
@@ -106,7 +106,7 @@ class Network(Generic[Weights, RunnerT]):
 
     load_weights: Callable[[Checkpoint, str], Weights]
     runner: Callable[[Weights, Backend], RunnerT]
-    model: Callable[[RunnerT, Weights, Opened[RunnerT]], Any]
+    model: Callable[[RunnerT, Weights, LoadContext[RunnerT]], Any]
 
 
 class Abilities(Protocol):
@@ -164,7 +164,7 @@ class Speaker(Protocol):
     def voice_of(self, reference: Any, text: str | None = None, *, silence: float = 0.0) -> Any: ...
 
 
-LISTS = "help"  # the voice of that name is none: `--voice help` lists those there are
+LIST_VOICES = "help"  # the voice of that name is none: `--voice help` lists those there are
 
 
 @dataclass(frozen=True, slots=True)

@@ -14,12 +14,12 @@ from typing import BinaryIO
 from oscine.errors import OscineError
 
 
-def expanded(path: str | Path) -> Path:
+def expand_user(path: str | Path) -> Path:
     """With ~ replaced; as it is where nobody knows whose home that would be."""
     return Path(os.path.expanduser(path))  # Path.expanduser raises then
 
 
-def unfinished(folder: Path) -> Path:
+def temp_path(folder: Path) -> Path:
     """Where a file is written before it has its name: hidden, and new every time.
 
     Not made of that name, which may be as long as names can be.
@@ -27,7 +27,7 @@ def unfinished(folder: Path) -> Path:
     return folder / f".{os.urandom(8).hex()}.part"
 
 
-def cannot_write(name: object, error: OSError) -> OscineError:
+def write_error(name: object, error: OSError) -> OscineError:
     """The one line for a disk or folder that does not allow it."""
     return OscineError(f"{name}: cannot write: {error.strerror or error}")
 
@@ -49,7 +49,7 @@ def is_device(path: Path) -> bool:
     return stat.S_ISCHR(mode) or stat.S_ISBLK(mode)
 
 
-def contents(path: Path, most: int) -> bytes:
+def read_bounded(path: Path, most: int) -> bytes:
     """All of a file of at most so many bytes.
 
     Raises OSError also for more than that, and for what is no file: a device may never end, and a
@@ -69,13 +69,13 @@ def contents(path: Path, most: int) -> bytes:
     return bytes(data)
 
 
-def settle(part: Path, place: Path) -> None:
+def replace_atomically(part: Path, place: Path) -> None:
     """Name a whole file or folder once its bytes are on the disk, in place of what is there.
 
     After a power cut there is then either nothing of that name or all of it. Raises OSError.
     """
     for inside in (*part.rglob("*"), part):
-        synchronise(inside)
+        fsync(inside)
     old = place.with_name(place.name + ".old")
     remove(old)  # of a call that was interrupted
     if os.path.lexists(place) and (
@@ -83,11 +83,11 @@ def settle(part: Path, place: Path) -> None:
     ):  # no folder is replaced at once
         place.rename(old)
     part.replace(place)
-    synchronise(place.parent)
+    fsync(place.parent)
     remove(old)
 
 
-def synchronise(path: Path) -> None:
+def fsync(path: Path) -> None:
     """Put what a file or folder holds on the disk. Raises OSError where the disk fails."""
     if path.is_dir():
         if os.name == "posix":  # elsewhere a folder cannot be opened
@@ -108,7 +108,7 @@ def remove(path: Path) -> None:
         path.unlink(missing_ok=True)
 
 
-class NewFile:
+class AtomicFile:
     """A file to be: `file` is written beside `path`; `keep` names it, `discard` takes it away.
 
     A pipe or device is written at once. A link is written through, as /dev/stdout is one, or with
@@ -118,17 +118,17 @@ class NewFile:
     """
 
     def __init__(self, path: Path, over_link: bool = False) -> None:
-        self.path = path = expanded(path)
+        self.path = path = expand_user(path)
         self._place = path if over_link else Path(os.path.realpath(path))
         replaced = over_link and os.path.islink(self._place)
         special = is_special(self._place) and not replaced
-        self._part = None if special else unfinished(self._place.parent)
+        self._part = None if special else temp_path(self._place.parent)
         try:
             if os.path.isdir(self._place) and not replaced:
                 raise IsADirectoryError(21, "it is a folder")
             self.file: BinaryIO = (self._part or self._place).open("xb" if self._part else "wb")
         except OSError as error:
-            raise cannot_write(path, error) from error
+            raise write_error(path, error) from error
         self._take_mode()  # before anything is in it that others might read
 
     def keep(self) -> None:
@@ -147,7 +147,7 @@ class NewFile:
         except BrokenPipeError:
             raise
         except OSError as error:
-            raise cannot_write(self.path, error) from error
+            raise write_error(self.path, error) from error
         finally:
             self.discard()
 

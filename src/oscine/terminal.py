@@ -35,17 +35,17 @@ def printable(message: str) -> str:
     return _IN_MESSAGES.sub(_escaped, message)
 
 
-def escaped(line: str, escape: Callable[[str], str]) -> str:
-    """A line in which every character that no line may hold is written as `escape` does."""
-    return _IN_MESSAGES.sub(lambda match: escape(match[0]), line)
+def escape(line: str, replace: Callable[[str], str]) -> str:
+    """Replace every character that is unsafe in a message by `replace(character)`."""
+    return _IN_MESSAGES.sub(lambda match: replace(match[0]), line)
 
 
-def without_controls(text: str) -> str:
+def strip_controls(text: str) -> str:
     """Text of a result without what commands a terminal; tabs and line breaks stay."""
     return _IN_RESULTS.sub("", text)
 
 
-class Guarded:
+class SanitizedStream:
     """A text stream whose writers, whoever they are, cannot command the terminal behind it.
 
     Line breaks pass, and every other control is written as an escape. `raw` is the stream itself,

@@ -20,11 +20,11 @@ from oscine.errors import UsageError
 
 Piece = TypeVar("Piece")
 
-MOST_THREADS = 16  # taken unasked; beyond, memory is the bound
-MOST_ASKED = 1024
+MAX_DEFAULT_THREADS = 16  # taken unasked; beyond, memory is the bound
+MAX_THREADS = 1024
 
 
-def cores() -> int:
+def available_cores() -> int:
     """How many cores this process may use."""
     try:
         return len(os.sched_getaffinity(0))
@@ -39,17 +39,17 @@ def count() -> int:
     Raises UsageError if that variable is no such number.
     """
     wanted = os.environ.get("OSCINE_THREADS", "").strip() or "0"
-    return checked("OSCINE_THREADS", wanted) or min(cores(), MOST_THREADS)
+    return parse_count("OSCINE_THREADS", wanted) or min(available_cores(), MAX_DEFAULT_THREADS)
 
 
-def checked(name: str, wanted: str | int) -> int:
+def parse_count(name: str, wanted: str | int) -> int:
     """A number of threads, 0 for as many as there are cores; UsageError names what set it."""
     try:
         number = int(wanted)
     except (TypeError, ValueError):
         number = -1
-    if not 0 <= number <= MOST_ASKED:
-        raise UsageError(f"{name} must be a whole number from 0 to {MOST_ASKED}, not {wanted!r}")
+    if not 0 <= number <= MAX_THREADS:
+        raise UsageError(f"{name} must be a whole number from 0 to {MAX_THREADS}, not {wanted!r}")
     return number
 
 
@@ -59,7 +59,7 @@ def set_count(number: int) -> None:
     It goes for the whole process, and for those that it starts. Raises UsageError for another
     number. Not while work is under way.
     """
-    os.environ["OSCINE_THREADS"] = str(checked("threads", number))
+    os.environ["OSCINE_THREADS"] = str(parse_count("threads", number))
     count.cache_clear()
     pool.cache_clear()  # threads of the old one end when nothing holds it
 
@@ -136,8 +136,8 @@ if hasattr(os, "register_at_fork"):
     os.register_at_fork(after_in_child=pool.cache_clear)  # a child has none of its parent's threads
 
 
-def each(work: Callable[[Piece], None], pieces: Iterable[Piece]) -> None:
-    """Call `work` on every piece, side by side; it must not call `each` in turn.
+def parallel_for(work: Callable[[Piece], None], pieces: Iterable[Piece]) -> None:
+    """Call `work` on every piece, side by side; it must not call `parallel_for` in turn.
 
     How the work is cut up must not hang on the number of threads, nor will the result then.
     """

@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING
 from oscine import hub
 from oscine.errors import HubError, UsageError
 from oscine.family import Release
-from oscine.files import expanded
-from oscine.inventory import Entry, damaged, read_inventory, write_inventory
+from oscine.files import expand_user
+from oscine.manifest import FileRecord, damaged_files, read_manifest, write_manifest
 from oscine.sources import entries_of_hub_cache, entry_of, hub_listing
 
 if TYPE_CHECKING:
@@ -34,33 +34,33 @@ def verify(name: str, offline: bool = False, progress: Progress | None = None) -
     Returns the model's folder and how many files were checked. Raises UsageError for a path,
     HubError for files of which no hash is known, and where damage cannot be mended.
     """
-    if os.path.exists(expanded(name)):
+    if os.path.exists(expand_user(name)):
         raise UsageError(f"{name} is a path: there is nothing to check it against; give a name")
-    name, model = hub.named(name)
+    name, model = hub.lookup(name)
     own = hub.model_folder(name)
-    if hub.find(name) is None and not _known(model, own):  # not here, or hardly
+    if hub.find_local(name) is None and not _known(model, own):  # not here, or hardly
         folder = hub.resolve(name, offline, progress)
-        return folder, len(read_inventory(folder))
-    with hub.locked(own, f"model {name!r}"):
-        folder = hub.find(name) or own
+        return folder, len(read_manifest(folder))
+    with hub.download_lock(own, f"model {name!r}"):
+        folder = hub.find_local(name) or own
         entries = _expected(name, model, folder, offline)
-        bad = damaged(folder, entries)
+        bad = damaged_files(folder, entries)
         if not bad:
-            if folder == own and not read_inventory(own):
-                write_inventory(own, entries)
+            if folder == own and not read_manifest(own):
+                write_manifest(own, entries)
             return folder, len(entries)
         problem = f"{folder}: damaged or missing: {', '.join(bad)}"
         if hub.is_offline(offline):
             command = f"oscine models pull {name} --check"
-            raise HubError(f"{problem}; {hub.switched_off(offline, command)}")
+            raise HubError(f"{problem}; {hub.offline_message(offline, command)}")
         log.warning("%s; fetching again", problem)
         if folder == own:
             _keep_good(own, entries, bad)
         hub.fetch_model(name, model, own, progress)
-    return own, len(read_inventory(own))
+    return own, len(read_manifest(own))
 
 
-def _expected(name: str, model: Release, folder: Path, offline: bool) -> dict[str, Entry]:
+def _expected(name: str, model: Release, folder: Path, offline: bool) -> dict[str, FileRecord]:
     """What the files of a model's folder should be. Raises HubError where that is not known."""
     if folder != hub.model_folder(name):
         entries = entries_of_hub_cache(folder)
@@ -76,15 +76,15 @@ def _expected(name: str, model: Release, folder: Path, offline: bool) -> dict[st
     return entries
 
 
-def _known(model: Release, folder: Path) -> dict[str, Entry]:
+def _known(model: Release, folder: Path) -> dict[str, FileRecord]:
     """What was written down of a folder, or else the table's hashes where its files are those."""
-    if kept := read_inventory(folder):
+    if kept := read_manifest(folder):
         return kept
     files = _files(folder)
     if not files or not set(files) <= model.files.keys():
         return {}
     sizes = {file: (folder / file).stat().st_size if file in files else 0 for file in model.files}
-    return {file: Entry(sizes[file], f"sha256:{model.files[file]}") for file in model.files}
+    return {file: FileRecord(sizes[file], f"sha256:{model.files[file]}") for file in model.files}
 
 
 def _files(folder: Path) -> list[str]:
@@ -95,7 +95,7 @@ def _files(folder: Path) -> list[str]:
     return sorted(path.relative_to(folder).as_posix() for path in found)
 
 
-def _keep_good(folder: Path, entries: dict[str, Entry], bad: list[str]) -> None:
+def _keep_good(folder: Path, entries: dict[str, FileRecord], bad: list[str]) -> None:
     """Put the files that are right where the next fetch continues. Raises OSError."""
     part = folder.with_name(folder.name + ".part")
     for name in entries.keys() - set(bad):

@@ -312,13 +312,13 @@ def test_a_disk_that_is_full(name: str, tmp_path: Path, monkeypatch: pytest.Monk
     old = tmp_path / f"a.{name}"
     old.write_bytes(b"old")
 
-    class FullDisk(write.NewFile):
+    class FullDisk(write.AtomicFile):
         def __init__(self, path: Path) -> None:
             super().__init__(path)
             self.file.close()
             self.file = Full()
 
-    monkeypatch.setattr(write, "NewFile", FullDisk)
+    monkeypatch.setattr(write, "AtomicFile", FullDisk)
     with pytest.raises(OscineError, match=rf"a\.{name}: cannot write: No space left on device"):
         save(speechlike(5.0), old)
     assert os.listdir(tmp_path) == [old.name]
@@ -465,11 +465,11 @@ def test_what_an_interrupt_stops_half_way_is_finished_by_closing(
 def test_an_interrupt_while_finishing_leaves_no_file(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    class Stopped(write.NewFile):
+    class Stopped(write.AtomicFile):
         def keep(self) -> None:
             raise KeyboardInterrupt
 
-    monkeypatch.setattr(write, "NewFile", Stopped)
+    monkeypatch.setattr(write, "AtomicFile", Stopped)
     for name in FORMATS:
         with pytest.raises(KeyboardInterrupt):
             save(speechlike(0.1), tmp_path / f"a.{name}")

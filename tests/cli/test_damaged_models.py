@@ -14,7 +14,7 @@ import numpy as np
 import pytest
 
 from oscine.weights import read_checkpoint
-from oscine.weights.safetensors import encoded
+from oscine.weights.safetensors import serialize
 
 GOLDENS = Path(__file__).resolve().parents[1] / "goldens"
 RECORDING = GOLDENS / "audio" / "whisper_multi.wav"
@@ -26,7 +26,7 @@ def noisy(folder: Path) -> None:
     name = next(n for n in tensors if n.endswith("encoder.layers.0.fc1.weight"))
     tensors[name][3] = np.inf
     tensors[name][4] = np.nan
-    (folder / "model.safetensors").write_bytes(encoded(tensors))
+    (folder / "model.safetensors").write_bytes(serialize(tensors))
 
 
 def without_content(value: Any) -> Callable[[Path], None]:

@@ -58,7 +58,7 @@ def machine(monkeypatch: pytest.MonkeyPatch) -> Any:
             "oscine.gpu.device.adapters",
             lambda name: [a for a in adapters if a.implementation == name],
         )
-        monkeypatch.setattr("oscine.backends.checked", checked)
+        monkeypatch.setattr("oscine.backends.open_checked", checked)
         monkeypatch.setattr(doctor, "check_kernels", lambda adapter: results)
 
     return build

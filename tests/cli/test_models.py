@@ -40,8 +40,8 @@ def test_list_names_every_model_the_default_and_what_is_here(
     assert cells["tiny"][2] == "154 MB"
     marked = {name: does for name, (does, *_) in cells.items() if "(default)" in does}
     assert marked == {
-        registry.default("transcribe"): "speech to text (default)",
-        registry.default("speak"): "text to speech (default)",
+        registry.default_model("transcribe"): "speech to text (default)",
+        registry.default_model("speak"): "text to speech (default)",
     }
     assert [line for line in lines if str(folder) in line] == [lines[2]]
 

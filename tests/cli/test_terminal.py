@@ -18,7 +18,7 @@ from oscine.cli import run
 from oscine.cli.common import OneLineFormatter
 from oscine.errors import HubError
 from oscine.gpu import device as gpu_device
-from oscine.registry import default
+from oscine.registry import default_model
 from tests.cli.test_doctor import CARD
 from tests.cli.test_faults import COMMAND, start
 
@@ -140,16 +140,16 @@ def test_lists_hold_no_controls(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsysbinary: Capture
 ) -> None:
     place = tmp_path / "h\x1b[31m[red]"
-    monkeypatch.setattr("oscine.hub.find", lambda name: place)
+    monkeypatch.setattr("oscine.hub.find_local", lambda name: place)
     assert run(["models", "list"]) == 0
     out = capsysbinary.readouterr().out
     assert no_controls(out)
     assert rf"{tmp_path}/h\x1b[31m[red]" in out.decode()
     monkeypatch.setattr("oscine.hub.resolve", lambda *_, **__: place)
-    assert run(["models", "path", default("transcribe")]) == 0  # for a program: as it is
+    assert run(["models", "path", default_model("transcribe")]) == 0  # for a program: as it is
     assert capsysbinary.readouterr().out.decode() == f"{place}\n"
     monkeypatch.setattr(sys.stdout, "isatty", lambda: True, raising=False)
-    assert run(["models", "path", default("transcribe")]) == 0
+    assert run(["models", "path", default_model("transcribe")]) == 0
     assert no_controls(capsysbinary.readouterr().out)
 
 

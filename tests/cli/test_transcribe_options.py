@@ -322,7 +322,7 @@ def test_what_is_loaded(
         ("--threads 3", "2", 3),
         ("--threads None", "2", 2),
         ("", "2", 2),
-        ("--threads 0", "2", min(threads.cores(), threads.MOST_THREADS)),
+        ("--threads 0", "2", min(threads.available_cores(), threads.MAX_DEFAULT_THREADS)),
     ],
 )
 def test_threads(

@@ -86,7 +86,7 @@ def test_a_voice_is_saved_listed_and_removed(
 def test_a_folder_called_like_the_default_model_is_not_in_the_way(
     cloner: Cloner, empty_home: Path
 ) -> None:
-    Path(registry.default("speak")).mkdir()
+    Path(registry.default_model("speak")).mkdir()
     assert save("anna", "--audio", "ref.wav") == 0
     assert (empty_home / "voices" / "anna.safetensors").is_file()
 

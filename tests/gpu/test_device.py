@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from oscine.backends import wanted_device
+from oscine.backends import parse_device
 from oscine.errors import DeviceError, UsageError
 from oscine.gpu import device as devices
 from oscine.gpu.device import (
@@ -96,7 +96,7 @@ def test_an_error_names_what_there_is_once(machine: Machine, choice: str) -> Non
 @pytest.mark.parametrize("choice", ["gpu:", "gpu:one", "gpu:-1", "gpu: 1", "gpu:²", "gpu:٣"])
 def test_a_number_that_is_none_is_misuse(machine: Machine, choice: str) -> None:
     machine(wgpu=[FAST])
-    for ask in (select_adapter, wanted_device):
+    for ask in (select_adapter, parse_device):
         with pytest.raises(UsageError, match=rf"^--device {choice}: write gpu:0, gpu:1, …$"):
             ask(choice)
 
@@ -206,7 +206,7 @@ def test_oscine_webgpu_names_the_only_implementation(monkeypatch: pytest.MonkeyP
     monkeypatch.setenv("OSCINE_WEBGPU", " Dawn ")
     assert implementations() == ["dawn"]
     monkeypatch.setenv("OSCINE_WEBGPU", "metal")
-    for ask in (select_adapter, wanted_device):
+    for ask in (select_adapter, parse_device):
         with pytest.raises(UsageError, match="OSCINE_WEBGPU=metal: not one of dawn, wgpu"):
             ask("gpu")
 

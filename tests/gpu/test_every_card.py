@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from oscine import backends
-from oscine.backends import every_card
+from oscine.backends import list_gpus
 from oscine.errors import DeviceError
 from oscine.gpu.device import Adapter
 
@@ -77,7 +77,7 @@ def test_every_card_once_and_software_only_where_there_is_no_hardware(
         ((software,), ["gpu:0"]),
     ):
         monkeypatch.setattr(backends, "list_adapters", lambda adapters=adapters: listed(*adapters))
-        assert every_card() == names
+        assert list_gpus() == names
     monkeypatch.setattr(backends, "list_adapters", lambda: listed())
     with pytest.raises(DeviceError, match=r"^no WebGPU adapter; install your GPU's"):
-        every_card()
+        list_gpus()

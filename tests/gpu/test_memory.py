@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from oscine import ops
-from oscine.bfloat16 import BFLOAT16, widen
+from oscine.dtypes import BFLOAT16, bf16_to_f32
 from oscine.errors import DeviceError, DeviceMemoryError
 from oscine.gpu.device import Device
 from oscine.gpu.memory import Memory
@@ -135,11 +135,11 @@ def test_bfloat16_cut_by_rows_is_fused_as_far_as_that_goes(small: Gpu, rows: int
     layer, fused = ops.Linear(weight, None), ops.upload(small, norm)
     given, whole, gated = small.upload(x), small.zeros((rows, 66)), small.zeros((rows, 32))
     small.record(lambda: small.keep(small.linear(given, layer, norm=fused), whole)).run()
-    meant = ops.Linear(widen(bits), None)
+    meant = ops.Linear(bf16_to_f32(bits), None)
     expected = Reference().linear(x, meant, norm=norm)
     np.testing.assert_allclose(small.read(whole), expected, rtol=1e-4, atol=1e-4)
 
-    even = ops.Linear(widen(bits)[:64], None)
+    even = ops.Linear(bf16_to_f32(bits)[:64], None)
     small.memory.largest_binding = 37 * bits[0].nbytes
     layer = ops.Linear(small.upload(bits[:64]), None)
     small.memory.largest_binding = 1 << 20

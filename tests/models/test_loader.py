@@ -13,7 +13,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from oscine.bfloat16 import BFLOAT16, widen
+from oscine.dtypes import BFLOAT16, bf16_to_f32
 from oscine.errors import CheckpointError
 from oscine.models import loader
 from oscine.models.loader import Expect, Loader, Read, concat, load, stored_dtype
@@ -22,9 +22,9 @@ from oscine.models.qwen3_tts.codec_weights import load_codec
 from oscine.models.qwen3_tts.weights import load_weights as load_qwen3_tts
 from oscine.models.whisper.weights import load_weights as load_whisper
 from oscine.tree import tree_leaves, tree_paths
-from oscine.weights import Checkpoint, Entry, read_checkpoint
-from oscine.weights.checkpoint import number_entry
-from oscine.weights.safetensors import encoded
+from oscine.weights import Checkpoint, LazyTensor, read_checkpoint
+from oscine.weights.checkpoint import lazy_tensor
+from oscine.weights.safetensors import serialize
 
 GOLDENS = Path(__file__).resolve().parents[1] / "goldens"
 PATH = Path("model.safetensors")
@@ -73,24 +73,24 @@ def shapes_of(wanted: list[tuple[str, int, int]]) -> dict[str, tuple[int, ...]]:
     }
 
 
-def stored(array: np.ndarray) -> Entry:
-    return number_entry(array.shape, array.dtype, lambda dtype: array.view(dtype))
+def stored(array: np.ndarray) -> LazyTensor:
+    return lazy_tensor(array.shape, array.dtype, lambda dtype: array.view(dtype))
 
 
-def zeros(shapes: dict[str, tuple[int, ...]], dtype: Any = np.float16) -> dict[str, Entry]:
+def zeros(shapes: dict[str, tuple[int, ...]], dtype: Any = np.float16) -> dict[str, LazyTensor]:
     return {name: stored(np.zeros(shape, dtype)) for name, shape in shapes.items()}
 
 
-def locked(entry: Entry) -> Entry:
+def locked(entry: LazyTensor) -> LazyTensor:
     """The same tensor, which must not be read."""
 
     def read() -> Any:
         raise AssertionError("read before everything was compared")
 
-    return replace(entry, load=read, load_bits=read)
+    return replace(entry, load=read, load_raw=read)
 
 
-def locked_weights(checkpoint: Checkpoint) -> dict[str, Entry]:
+def locked_weights(checkpoint: Checkpoint) -> dict[str, LazyTensor]:
     """Its tensors, locked but for those of whole numbers, which a configuration is read from."""
     return {n: locked(e) if e.dtype.kind == "f" else e for n, e in checkpoint.tensors.items()}
 
@@ -102,7 +102,7 @@ def locked_weights(checkpoint: Checkpoint) -> dict[str, Entry]:
 def test_what_is_expected_is_what_is_read(wanted: list[tuple[str, int, int]]) -> None:
     shapes, read = shapes_of(wanted), set()
 
-    def noted(name: str, entry: Entry) -> Entry:
+    def noted(name: str, entry: LazyTensor) -> LazyTensor:
         return replace(entry, load=lambda: read.add(name) or entry.load())
 
     entries = {name: noted(name, entry) for name, entry in zeros(shapes).items()}
@@ -184,7 +184,7 @@ def test_any_tensor_may_be_missing(read: Callable[[Checkpoint], Any], name: str)
 WANTED = [("linear", 3, 2), ("norm", 4, 1), ("raw", 2, 2)]
 
 
-def refused(entries: dict[str, Entry], **options: Any) -> str:
+def refused(entries: dict[str, LazyTensor], **options: Any) -> str:
     with pytest.raises(CheckpointError) as caught:
         load(
             lambda t: called(t, WANTED),
@@ -266,8 +266,8 @@ def test_matrices_have_the_type_that_is_asked_for_and_vectors_float32(
     kept = {np.float64: np.float32}.get(source, source)
     assert layer.weight.dtype == {"auto": kept, "f16": np.float16, "f32": np.float32}[dtype]
     assert layer.bias is not None and layer.bias.dtype == np.float32
-    wide = widen(array) if source == BFLOAT16 else array.astype(np.float32)
-    found = widen(layer.weight) if layer.weight.dtype == BFLOAT16 else layer.weight
+    wide = bf16_to_f32(array) if source == BFLOAT16 else array.astype(np.float32)
+    found = bf16_to_f32(layer.weight) if layer.weight.dtype == BFLOAT16 else layer.weight
     np.testing.assert_array_equal(found, wide.astype(found.dtype))
 
 
@@ -337,13 +337,15 @@ def test_fused_layers_of_several_types_are_float32() -> None:
     parts = bf16(1, 2), np.ones((1, 2), np.float16), np.ones((1, 2), np.float32)
     found = concat(*parts)
     assert found.dtype == np.float32
-    np.testing.assert_array_equal(found, np.concatenate([widen(parts[0]), parts[1], parts[2]]))
+    np.testing.assert_array_equal(
+        found, np.concatenate([bf16_to_f32(parts[0]), parts[1], parts[2]])
+    )
     assert concat(parts[0], parts[0]).dtype == BFLOAT16
 
 
 def test_neighbours_in_a_file_are_not_copied(tmp_path: Path) -> None:
     arrays = {name: np.full((2, 3), at, np.float32) for at, name in enumerate("abc")}
-    (tmp_path / "m.safetensors").write_bytes(encoded(arrays))
+    (tmp_path / "m.safetensors").write_bytes(serialize(arrays))
     tensors = read_checkpoint(tmp_path / "m.safetensors").tensors
     a, b, c = (tensors[name].read() for name in "abc")
     whole = concat(a, b, c)

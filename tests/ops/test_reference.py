@@ -10,7 +10,7 @@ import pytest
 from numpy.typing import NDArray
 
 from oscine import ops
-from oscine.bfloat16 import BFLOAT16
+from oscine.dtypes import BFLOAT16
 from oscine.ops.reference import Reference, activations, linear
 
 Array = NDArray[Any]

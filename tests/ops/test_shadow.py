@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from oscine.bfloat16 import BFLOAT16
+from oscine.dtypes import BFLOAT16
 from oscine.engine.scheduler import Engine
 from oscine.engine.sequence import EncoderInput
 from oscine.errors import DeviceError

@@ -280,9 +280,11 @@ def test_groups_are_told_apart_by_task() -> None:
 
 
 def test_default_models_are_those_of_the_records() -> None:
-    assert options_of(TranscribeCommand)["model"].default_text == registry.default("transcribe")
-    assert options_of(SpeakCommand)["model"].default_text == registry.default("speak")
-    assert options_of(SpeakCommand)["aligner"].default_text == registry.default("transcribe")
+    assert options_of(TranscribeCommand)["model"].default_text == registry.default_model(
+        "transcribe"
+    )
+    assert options_of(SpeakCommand)["model"].default_text == registry.default_model("speak")
+    assert options_of(SpeakCommand)["aligner"].default_text == registry.default_model("transcribe")
 
 
 #: Options that only the host reads, and where they are used.

@@ -17,7 +17,7 @@ import pytest
 
 from oscine.errors import MAX_PROBLEM
 from oscine.weights import read_checkpoint
-from oscine.weights.safetensors import encoded
+from oscine.weights.safetensors import serialize
 
 from ..bounded import run_bounded
 
@@ -190,7 +190,7 @@ def computed_positions(folder: Path) -> Path:
     copy = changed_hf(folder, {"max_source_positions": (1 << 24) - 1}, {})
     arrays = {n: e.read() for n, e in read_checkpoint(copy).tensors.items() if n != name}
     (copy / "model.safetensors").unlink()
-    (copy / "model.safetensors").write_bytes(encoded(arrays))
+    (copy / "model.safetensors").write_bytes(serialize(arrays))
     return copy
 
 

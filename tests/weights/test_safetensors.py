@@ -10,10 +10,10 @@ from typing import Any
 import numpy as np
 import pytest
 
-from oscine.bfloat16 import BFLOAT16
+from oscine.dtypes import BFLOAT16
 from oscine.errors import CheckpointError
 from oscine.weights import read_checkpoint
-from oscine.weights.safetensors import MAX_HEADER, encoded, read_metadata
+from oscine.weights.safetensors import MAX_HEADER, read_metadata, serialize
 
 
 def write(path: Path, header: dict[str, Any] | bytes, data: bytes = b"", length: int = -1) -> Path:
@@ -53,7 +53,7 @@ def test_types(tmp_path: Path, dtype: str, stored: np.ndarray, expected: type) -
     assert entry.dtype == entry.read().dtype == expected
     wanted = [1.5, -2] if np.dtype(expected).kind == "f" else stored
     np.testing.assert_array_equal(entry.read(), wanted)
-    bits = entry.stored()
+    bits = entry.raw()
     assert bits.dtype == (BFLOAT16 if dtype == "BF16" else expected)
     if dtype != "F64":
         assert bits.tobytes() == data
@@ -194,15 +194,15 @@ def test_what_is_written_is_read_and_lies_as_the_format_says(tmp_path: Path) -> 
         "d": np.array([0x3F80, 0xC000], "<u2").view(BFLOAT16),
     }
     path = tmp_path / "m.safetensors"
-    path.write_bytes(encoded(arrays, {"note": "said – 说"}))
+    path.write_bytes(serialize(arrays, {"note": "said – 说"}))
     assert read_metadata(path) == {"note": "said – 说"}
     tensors = read_checkpoint(path).tensors
     assert list(tensors) == list(arrays)
     for name, array in arrays.items():
-        np.testing.assert_array_equal(tensors[name].stored(), array)
+        np.testing.assert_array_equal(tensors[name].raw(), array)
     raw = path.read_bytes()
     length = int.from_bytes(raw[:8], "little")
     assert length % 8 == 0
     assert raw[8 + length :] == b"".join(array.tobytes() for array in arrays.values())
-    path.write_bytes(encoded(arrays))
+    path.write_bytes(serialize(arrays))
     assert read_metadata(path) == {}

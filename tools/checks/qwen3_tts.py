@@ -16,7 +16,7 @@ from checks.qwen3_case import Case
 from checks.qwen3_sampler import check_sampler
 from checks.qwen3_talker import check_talker
 from checks.report import Report
-from oscine.bfloat16 import BFLOAT16, widen
+from oscine.dtypes import BFLOAT16, bf16_to_f32
 from oscine.models.qwen3_tts.released import CODEC_FOLDER
 from oscine.models.qwen3_tts.weights import Qwen3TtsWeights, load_weights
 from oscine.ops import Backend
@@ -71,5 +71,5 @@ def check_weights(weights: Qwen3TtsWeights, report: Report) -> None:
         ("self_attn.v_proj", slice(-weights.config.talker.key_width, None), block.qkv.weight),
         ("mlp.up_proj", slice(weights.config.talker.inner, None), block.gate_up.weight),
     ):
-        wide = widen(got) if got.dtype == BFLOAT16 else got
+        wide = bf16_to_f32(got) if got.dtype == BFLOAT16 else got
         report.array(name, wide[rows], entries[f"{at}.{name}.weight"].read(), 0.0)

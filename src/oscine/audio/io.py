@@ -43,7 +43,7 @@ from oscine.audio.resample import (
 )
 from oscine.audio.spool import OpenLater, Spool, in_place, opened_file
 from oscine.errors import AudioError, NonFiniteError, OscineError, UsageError
-from oscine.files import expanded, is_device
+from oscine.files import expand_user, is_device
 from oscine.types import Audio, Samples
 
 _log = logging.getLogger(__name__)
@@ -260,7 +260,9 @@ def _open(source: SourceLike, name: str | None) -> Source:
         return source
     if isinstance(source, str | Path):
         return (
-            _standard_input(name) if source == "-" else _file(expanded(source), name or str(source))
+            _standard_input(name)
+            if source == "-"
+            else _file(expand_user(source), name or str(source))
         )
     if isinstance(source, bytes | bytearray | memoryview):
         label = name or "bytes"

@@ -11,7 +11,7 @@ from functools import lru_cache
 import numpy as np
 from numpy.typing import NDArray
 
-from oscine.threads import each, single_threaded_blas
+from oscine.threads import parallel_for, single_threaded_blas
 
 SAMPLE_RATE = 16_000  # hertz
 WINDOW = 400  # samples of one Fourier transform: 25 ms
@@ -89,7 +89,7 @@ def log_power(stretch: NDArray[np.float32], n_mels: int) -> NDArray[np.float32]:
         np.maximum(mels, np.float32(SILENCE), out=mels)  # log10 itself may round below its floor
 
     with single_threaded_blas():
-        each(transform, range(0, frames, _FRAMES_A_PIECE))
+        parallel_for(transform, range(0, frames, _FRAMES_A_PIECE))
     return logs
 
 

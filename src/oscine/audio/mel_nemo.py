@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from oscine.audio.mel import HOP, mel_filters
-from oscine.threads import each, single_threaded_blas
+from oscine.threads import parallel_for, single_threaded_blas
 
 TRANSFORM = 512  # samples of one Fourier transform
 WINDOW = 400  # of them under the window, in the middle
@@ -62,7 +62,7 @@ def raw_log_mel(
         logs[start:stop] = np.log(power @ bank + np.float32(FLOOR))
 
     with single_threaded_blas():
-        each(transform, range(0, frames, _FRAMES_AT_ONCE))
+        parallel_for(transform, range(0, frames, _FRAMES_AT_ONCE))
     return logs
 
 

@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from oscine.audio.mel import mel_filters
-from oscine.threads import each, single_threaded_blas
+from oscine.threads import parallel_for, single_threaded_blas
 
 SAMPLE_RATE = 24_000  # hertz
 TRANSFORM = 1024  # samples of one Fourier transform, all of them under the window
@@ -46,5 +46,5 @@ def speaker_mel(samples: NDArray[np.float32], n_mels: int) -> NDArray[np.float32
         logs[rows] = np.log(np.maximum(magnitude @ bank, np.float32(FLOOR)))
 
     with single_threaded_blas():
-        each(transform, range(0, len(cut), _FRAMES_AT_ONCE))
+        parallel_for(transform, range(0, len(cut), _FRAMES_AT_ONCE))
     return logs

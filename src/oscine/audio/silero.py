@@ -22,7 +22,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from oscine.errors import CheckpointError, needed
-from oscine.threads import each, single_threaded_blas
+from oscine.threads import parallel_for, single_threaded_blas
 from oscine.types import Samples
 
 CHUNK = 512  # samples that get one probability: 32 ms
@@ -98,7 +98,7 @@ class Silero:
             gates[rows] = self._encoded(before[rows], chunks[rows])
 
         with single_threaded_blas():
-            each(encode, range(0, len(chunks), _AT_ONCE))
+            parallel_for(encode, range(0, len(chunks), _AT_ONCE))
             outputs = self._remembered(gates, state)
             logits = np.maximum(outputs, 0.0) @ self._last + self._last_bias
         return np.asarray(0.5 + 0.5 * np.tanh(0.5 * logits), np.float32)

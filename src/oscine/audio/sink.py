@@ -13,7 +13,7 @@ from typing import BinaryIO
 from oscine.audio.demuxer import reason
 from oscine.audio.ffmpeg import av
 from oscine.errors import OscineError
-from oscine.files import cannot_write
+from oscine.files import write_error
 
 try:
     import fcntl
@@ -95,7 +95,7 @@ class Sink:
             raise
         except OSError as error:
             self._lost = True
-            raise cannot_write(self.name, error) from error
+            raise write_error(self.name, error) from error
         except (TypeError, ValueError) as error:  # it is open as text, or closed
             self._lost = True
             raise OscineError(f"{self.name}: cannot be written ({reason(error)})") from error

@@ -24,7 +24,7 @@ from oscine.audio.mel import (
     log_power,
     scale,
 )
-from oscine.threads import each
+from oscine.threads import parallel_for
 
 CACHED_SECONDS = 600  # 10 minutes of 128 mels are 31 MB; longer recordings are decoded twice
 _AT_ONCE = 20 * SAMPLE_RATE  # samples that are transformed in one go, at least: work for 4 threads
@@ -207,7 +207,7 @@ def _scaled(logs: NDArray[np.float32], peak: float) -> NDArray[np.float32]:
         rows = logs[start : start + _ROWS_A_PIECE]
         scale(rows, peak, out=rows)
 
-    each(piece, range(0, len(logs), _ROWS_A_PIECE))
+    parallel_for(piece, range(0, len(logs), _ROWS_A_PIECE))
     return logs
 
 

@@ -24,7 +24,7 @@ from oscine.audio.ffmpeg import av
 from oscine.audio.resample import to_float
 from oscine.audio.sink import Sink
 from oscine.errors import NonFiniteError, OscineError, UsageError
-from oscine.files import NewFile
+from oscine.files import AtomicFile
 from oscine.types import Audio
 
 Target: TypeAlias = str | Path | BinaryIO
@@ -120,9 +120,9 @@ class AudioWriter:
         self.format = format_of(target, format)
         self.rate = rate
         self._open = True
-        self._new: NewFile | None = None
+        self._new: AtomicFile | None = None
         if isinstance(target, str | Path):
-            self._new = NewFile(Path(target))
+            self._new = AtomicFile(Path(target))
             self.name = name or str(target)
             file = self._new.file
         else:

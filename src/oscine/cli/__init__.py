@@ -19,7 +19,7 @@ import oscine
 from oscine.cli.console import ArgumentError, stdout_error, warn, write_stdout
 from oscine.cli.openai_style import NARROW
 from oscine.errors import OscineError
-from oscine.terminal import Guarded
+from oscine.terminal import SanitizedStream
 
 INTERRUPTED = 130
 
@@ -78,8 +78,8 @@ def sanitized_stderr() -> Iterator[None]:
         stream = sys.stderr
         if stream is None:
             stream = stack.enter_context(open(os.devnull, "w", encoding="utf-8"))
-        if not isinstance(stream, Guarded):
-            stack.enter_context(redirect_stderr(Guarded(stream)))
+        if not isinstance(stream, SanitizedStream):
+            stack.enter_context(redirect_stderr(SanitizedStream(stream)))
         yield
 
 
@@ -161,7 +161,7 @@ def main() -> None:
     """
     reserve_std_fds()
     if sys.stderr is not None:  # for good: a traceback of our own mistake is printed at the end
-        sys.stderr = Guarded(sys.stderr)
+        sys.stderr = SanitizedStream(sys.stderr)
         os.environ["PYTHON_COLORS"] = "0"  # or it would come in colours, which are escapes
     ended = 0
 

@@ -17,7 +17,7 @@ from oscine.cli.console import warn, write_stderr
 from oscine.cli.parameters import declared
 from oscine.errors import UsageError
 from oscine.family import Task
-from oscine.files import expanded
+from oscine.files import expand_user
 from oscine.options.command import Dtype, LoadOptions
 from oscine.terminal import printable
 from oscine.threads import count, set_count
@@ -75,7 +75,7 @@ def set_up_logging(verbose: bool) -> None:
 def log_to_stderr(level: int = logging.WARNING) -> None:
     """What any library logs, on stderr, for a command that opens no GPU; also what the code of
     other packages prints, since stdout is for results."""
-    registry.surroundings = lambda: redirect_stdout(sys.stderr)
+    registry.plugin_context = lambda: redirect_stdout(sys.stderr)
     handler = StderrHandler()
     handler.setFormatter(OneLineFormatter("oscine: %(message)s"))
     logging.basicConfig(level=level, handlers=[handler])
@@ -83,7 +83,7 @@ def log_to_stderr(level: int = logging.WARNING) -> None:
 
 def restore_package_output() -> None:
     """As a library has it, which leaves the streams of its process alone."""
-    registry.surroundings = nullcontext
+    registry.plugin_context = nullcontext
 
 
 def set_threads(number: int | None) -> None:
@@ -97,9 +97,9 @@ def set_threads(number: int | None) -> None:
 def check_device(device: str) -> None:
     """Refuse what is known to be no device without looking for any."""
     if device not in ("auto", "cpu") or {"OSCINE_DEVICE", "OSCINE_WEBGPU"} & os.environ.keys():
-        from oscine.backends import wanted_device  # slow to import
+        from oscine.backends import parse_device  # slow to import
 
-        wanted_device(device)
+        parse_device(device)
 
 
 def start_decoder() -> None:
@@ -118,8 +118,8 @@ def load_model(name: str, how: LoadOptions) -> Model[Any]:
     from oscine import hub
 
     if (
-        not os.path.exists(expanded(name))
-        and hub.find(name) is None
+        not os.path.exists(expand_user(name))
+        and hub.find_local(name) is None
         and not hub.is_offline(how.offline)
     ):
         from oscine.cli.download_bars import download_bars  # slow to import
@@ -173,15 +173,15 @@ def require_task(name: str, task: Task) -> None:
     """
     from oscine import hub
 
-    found = registry.find(name)
+    found = registry.find_model(name)
     if found is not None and found[0].task != task:
         raise wrong_task_error(name, task)
-    hub.named(name, "speak" if task == "speak" else None)  # only few speak: these are listed
+    hub.lookup(name, "speak" if task == "speak" else None)  # only few speak: these are listed
 
 
 def load_for_task(task: Task, name: str, how: LoadOptions) -> Any:
     """A model of a task. UsageError for one of the other, before it is fetched if it is known."""
-    if not os.path.exists(expanded(name)):
+    if not os.path.exists(expand_user(name)):
         require_task(name, task)
     loaded = load_model(name, how)
     if hasattr(loaded, "speak") != (task == "speak"):

@@ -10,7 +10,7 @@ import typer
 from rich.console import Console
 from rich.table import Table
 
-from oscine.backends import ALL, close, every_card, find_gpu, reasons, wanted_device
+from oscine.backends import ALL, close, failure_reasons, find_gpu, list_gpus, parse_device
 from oscine.cli.common import set_up_logging
 from oscine.cli.console import write_stdout
 from oscine.cli.openai_style import OpenAIStyle
@@ -62,7 +62,7 @@ def follow(choice: str) -> Chain:
         close(find_gpu(choice, failed))
         reason = "the first that passes its check: discrete before integrated, Dawn before wgpu"
     except DeviceError:
-        reason = reasons(failed)
+        reason = failure_reasons(failed)
     steps, used = [], None
     for step in candidates:
         problem = failed.get(step.name)
@@ -230,9 +230,9 @@ def doctor(
     an object with the report of each.
     Exit code 1 if the chosen adapter computes anything wrong, or the one asked for is not there.
     """
-    wanted = wanted_device(device)
+    wanted = parse_device(device)
     set_up_logging(verbose=False)
-    choices = every_card() if wanted == ALL else [wanted]
+    choices = list_gpus() if wanted == ALL else [wanted]
     reports = {choice: report(choice) for choice in choices}
     if as_json:
         write_stdout(json.dumps(reports if wanted == ALL else reports[wanted], indent=2) + "\n")

@@ -16,7 +16,7 @@ from contextlib import ExitStack, contextmanager, nullcontext, suppress
 from typing import IO
 
 from oscine.gpu import device
-from oscine.terminal import Guarded
+from oscine.terminal import SanitizedStream
 
 STDERR_FD = 2
 END_MARK = b"\0done\0"
@@ -104,7 +104,7 @@ def bypass_own_messages(before: int, stack: ExitStack) -> None:
     """Where Python's stderr is descriptor 2, it writes to `before` meanwhile."""
     stream = sys.stderr
     try:
-        if not isinstance(stream, Guarded) or stream.fileno() != STDERR_FD:
+        if not isinstance(stream, SanitizedStream) or stream.fileno() != STDERR_FD:
             return
     except (OSError, ValueError):  # it has no descriptor, as in tests
         return

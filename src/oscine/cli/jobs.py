@@ -15,7 +15,7 @@ from oscine.cli.console import warn, write_stdout
 from oscine.cli.inputs import STANDARD_INPUT, InputFiles
 from oscine.cli.results import Results, State, kept
 from oscine.errors import OscineError, UsageError
-from oscine.files import expanded, is_special, unfinished
+from oscine.files import expand_user, is_special, temp_path
 from oscine.terminal import printable
 
 MAX_COLUMNS = 1 << 16  # columns: more than any path has
@@ -91,7 +91,7 @@ def pending_job(job: Job, results: Results, *, skip_existing: bool) -> Job | Non
 
 def expand_tilde(argument: str) -> str:
     """A path with ~ replaced, which shells do not do after `--option=`."""
-    return str(expanded(argument)) if argument.startswith("~") else argument
+    return str(expand_user(argument)) if argument.startswith("~") else argument
 
 
 def case_folded(path: Path) -> tuple[Path, str]:
@@ -180,7 +180,7 @@ def check_writable_folder(folder: Path) -> None:
 
     Permissions alone do not tell, on a read-only disk for one.
     """
-    trial = unfinished(folder)
+    trial = temp_path(folder)
     try:
         trial.touch(exist_ok=False)
         trial.unlink()

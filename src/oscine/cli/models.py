@@ -44,9 +44,11 @@ def list_models() -> None:
     for family in registry.families():
         for name, model in family.models.items():
             does = TASKS[family.task]
-            if name == registry.default(family.task):
+            if name == registry.default_model(family.task):
                 does += " (default)"
-            lines.append((name, does, model.languages, size(model), str(hub.find(name) or "")))
+            lines.append(
+                (name, does, model.languages, size(model), str(hub.find_local(name) or ""))
+            )
     print_table(("name", "does", "languages", "download", "here"), lines)
 
 

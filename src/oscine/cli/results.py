@@ -16,7 +16,7 @@ from pathlib import Path
 
 from oscine import hub
 from oscine.errors import OscineError
-from oscine.files import NewFile, is_special
+from oscine.files import AtomicFile, is_special
 from oscine.formats import write_result
 
 log = logging.getLogger(__name__)
@@ -97,7 +97,7 @@ class Results:
     def _note(self, line: str) -> None:
         self._file.parent.mkdir(parents=True, exist_ok=True)
         if self._file.exists() and self._file.stat().st_size > MOST_BYTES:
-            shorter = NewFile(self._file)
+            shorter = AtomicFile(self._file)
             try:
                 shorter.file.write(self._newest(MOST_BYTES // 2).encode("ascii", "replace"))
                 shorter.keep()

@@ -31,8 +31,8 @@ from oscine.cli.openai_style import OpenAIStyle
 from oscine.cli.parameters import chosen, command
 from oscine.cli.voices import all_saved, released, saved, show_voices
 from oscine.errors import OscineError, UsageError
-from oscine.family import LISTS, Abilities, Speaker
-from oscine.files import expanded
+from oscine.family import LIST_VOICES, Abilities, Speaker
+from oscine.files import expand_user
 from oscine.options import options_of, replaced
 from oscine.options.command import SpeakCommand
 from oscine.options.speak import SpeakOptions, VoiceOptions
@@ -94,9 +94,9 @@ def speak(
     checked = SpeakOptions.of(**options)
     own = chosen(SpeakCommand, given_options)
     who = chosen(VoiceOptions, given_options)
-    model = own.model or registry.default("speak")
+    model = own.model or registry.default_model("speak")
     set_up_logging(own.verbose)
-    if who.voice == LISTS:
+    if who.voice == LIST_VOICES:
         show_voices(model)
         return
     if text is None:
@@ -149,11 +149,11 @@ def read_files(model: str, voice: str | None, arguments: list[str]) -> Iterator[
     if voice is not None:
         with suppress(UsageError):  # no name of a voice, but a path
             yield from (str(store.file(voice)) for store in all_saved())
-    local = expanded(model)
+    local = expand_user(model)
     place: Path | None = local
     if not os.path.exists(local):
         require_task(model, "speak")
-        place = hub.find(model)
+        place = hub.find_local(model)
     if place is not None:
         folder = place if os.path.isdir(place) else place.parent
         more = (file for family in registry.families("speak") for file in family.files)

@@ -40,14 +40,14 @@ from oscine.cli.results import Results
 from oscine.cli.run_job import Asked
 from oscine.cli.watch import Arrivals, watch
 from oscine.errors import UsageError
-from oscine.files import expanded
+from oscine.files import expand_user
 from oscine.formats import FORMATS, SUBTITLES
 from oscine.options import options_of, replaced
 from oscine.options.command import Dtype, LoadOptions, TranscribeCommand
 from oscine.options.layout import Layout
 from oscine.options.others import ANSWERED, TAKEN
 from oscine.options.transcribe import TranscribeOptions
-from oscine.registry import default
+from oscine.registry import default_model
 
 if TYPE_CHECKING:
     from oscine.cli.common import AnyTranscriber
@@ -99,7 +99,7 @@ def transcribe(
     own = chosen(TranscribeCommand, given_options)
     if own.output_dir == "":  # which Path takes for this folder
         raise UsageError("the name of the output folder is empty")
-    folder = None if own.output_dir is None else expanded(own.output_dir)
+    folder = None if own.output_dir is None else expand_user(own.output_dir)
     formats = formats_of(own)
     check_files(files, own, said, formats)
     options = {name: given_options[name] for name in options_of(TranscribeOptions)}
@@ -244,6 +244,6 @@ def precision(dtype: Dtype, fp16: bool | None) -> Dtype:
 
 def load_listener(wanted: LoadOptions) -> AnyTranscriber:
     """A model that writes down, the default where none is named; UsageError for one that speaks."""
-    name = wanted.model or default("transcribe")
+    name = wanted.model or default_model("transcribe")
     listener: AnyTranscriber = load_for_task("transcribe", name, wanted)
     return listener

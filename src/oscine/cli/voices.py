@@ -30,10 +30,10 @@ from oscine.cli.openai_style import OpenAIStyle
 from oscine.cli.text_input import open_words
 from oscine.errors import CheckpointError, HubError, OscineError, PackageError, UsageError
 from oscine.family import Abilities, Family, Speaker, Speaking, VoiceStore
-from oscine.files import expanded
+from oscine.files import expand_user
 from oscine.options.command import LoadOptions
 
-DEFAULT_MODEL = registry.default_cloner()
+DEFAULT_MODEL = registry.default_cloning_model()
 
 app = typer.Typer(
     help="Save voices of recordings, list and remove them.",
@@ -53,7 +53,7 @@ def speaking_of(model: str) -> Speaking:
     or does not speak."""
     family = family_of(model)
     if family is None or family.task != "speak":
-        default = registry.default("speak")
+        default = registry.default_model("speak")
         family = next(each for each in registry.families("speak") if default in each.models)
     return registry.speaking_of(family)
 
@@ -62,12 +62,12 @@ def family_of(model: str) -> Family | None:
     """The family that knows a model's name, or that its checkpoint belongs to; None without."""
     from oscine.weights import read_checkpoint
 
-    path = expanded(model)
+    path = expand_user(model)
     if not os.path.exists(path):
-        found = registry.find(model)
+        found = registry.find_model(model)
         return None if found is None else found[0]
     try:
-        return registry.recognise(read_checkpoint(path))
+        return registry.detect_family(read_checkpoint(path))
     except CheckpointError:  # which is told when the model is loaded
         return None
 
@@ -82,7 +82,7 @@ def all_saved() -> list[VoiceStore]:
     stores = []
     for family in registry.families("speak"):
         try:
-            with registry.guarded(family, "be asked for voices"):
+            with registry.plugin_errors(family, "be asked for voices"):
                 stores.append(registry.speaking_of(family).saved())
         except PackageError as error:
             warn(str(error))
@@ -225,13 +225,13 @@ def show_saved(abilities: Abilities | None = None) -> None:
 
 def released(model: str) -> Abilities | None:
     """What a released model can be asked for, whether or not it is here; None for any other."""
-    if os.path.exists(expanded(model)):
+    if os.path.exists(expand_user(model)):
         return None
-    found = registry.find(model)
+    found = registry.find_model(model)
     if found is None or found[0].task != "speak":
         return None
     family, name = found
-    with registry.guarded(family, f"tell of {name}"):
+    with registry.plugin_errors(family, f"tell of {name}"):
         return registry.speaking_of(family).released(name)
 
 
@@ -245,15 +245,15 @@ def abilities_of(model: str) -> Abilities:
 
     if (found := released(model)) is not None:
         return found
-    path: Path | None = expanded(model)
-    if not os.path.exists(expanded(model)):
+    path: Path | None = expand_user(model)
+    if not os.path.exists(expand_user(model)):
         require_task(model, "speak")
-        path = hub.find(model)
+        path = hub.find_local(model)
     if path is None:
         raise HubError(f"model {model!r} is not on this machine; oscine models pull {model}")
     checkpoint = read_checkpoint(path)
-    family = registry.recognise(checkpoint)
+    family = registry.detect_family(checkpoint)
     if family.task != "speak":
         raise wrong_task_error(model, "speak")
-    with registry.guarded(family, f"tell of {model}"):
+    with registry.plugin_errors(family, f"tell of {model}"):
         return registry.speaking_of(family).abilities(checkpoint, model)

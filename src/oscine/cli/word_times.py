@@ -25,7 +25,7 @@ from oscine.cli.jobs import (
     find_overwritten,
 )
 from oscine.errors import UsageError
-from oscine.files import expanded
+from oscine.files import expand_user
 from oscine.formats import render, write_result
 from oscine.options.command import SpeakCommand
 from oscine.options.layout import Layout
@@ -162,8 +162,8 @@ def choose(own: SpeakCommand, inputs: Iterable[str]) -> WordTimes | None:
     if lost is not None:
         raise UsageError(f"{lost} would be overwritten by the times; name another file for them")
     check_writable_file(path)
-    name = own.aligner or registry.default("transcribe")
-    if not expanded(name).exists():
+    name = own.aligner or registry.default_model("transcribe")
+    if not expand_user(name).exists():
         require_task(name, "transcribe")
     return WordTimes(path, form, name, own)
 

@@ -31,7 +31,7 @@ from oscine.compat.asked import (
 from oscine.errors import UsageError
 from oscine.formats import timestamp
 from oscine.options.transcribe import APPEND_PUNCTUATIONS, PREPEND_PUNCTUATIONS, TEMPERATURES
-from oscine.terminal import without_controls
+from oscine.terminal import strip_controls
 from oscine.text.languages import LANGUAGES
 from oscine.types import Samples
 
@@ -326,7 +326,7 @@ def transcribe(model: Whisper, audio: Any, **options: Any) -> dict[str, Any]:
 def _print(line: str) -> None:
     """A line on stdout, without controls and in whatever characters stdout has."""
     encoding = getattr(sys.stdout, "encoding", None) or "utf-8"
-    print(without_controls(line).encode(encoding, "replace").decode(encoding))
+    print(strip_controls(line).encode(encoding, "replace").decode(encoding))
 
 
 def _segment(row: dict[str, Any]) -> dict[str, Any]:

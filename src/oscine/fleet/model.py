@@ -25,7 +25,7 @@ import numpy as np
 from oscine import registry
 from oscine.audio.io import Source, open_source
 from oscine.errors import Cancelled, DeviceError, UsageError
-from oscine.files import expanded
+from oscine.files import expand_user
 from oscine.fleet.process import Progress, Pulled, Shape
 from oscine.fleet.worker import Opening, Request, WorkerLostError, Workers
 from oscine.models.asynchronous import AsyncTextIterator, StreamExecutor
@@ -99,7 +99,7 @@ class Arguments:
         if name in RECORDINGS:
             return recording(value)
         if name == "voice" and isinstance(value, Path):
-            return expanded(value).absolute()
+            return expand_user(value).absolute()
         if name == "progress" and value:
             self._progress = ProgressBar() if value is True else value
             return Progress()

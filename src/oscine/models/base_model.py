@@ -12,7 +12,7 @@ from oscine.engine.scheduler import Engine
 from oscine.errors import OtherModelError, UsageError
 from oscine.family import Task
 from oscine.models.asynchronous import AsyncCalls
-from oscine.registry import default
+from oscine.registry import default_model
 
 log = logging.getLogger(__name__)
 
@@ -77,7 +77,7 @@ class Model(Generic[RunnerT]):
 
         def __getattr__(self, name: str) -> Any:
             if name in WRONG_TASK:
-                can = f"oscine.load({default(name)!r}) can"
+                can = f"oscine.load({default_model(name)!r}) can"
                 own = self.__dict__.get("name")
                 raise OtherModelError(f"{name}: {own} {WRONG_TASK[name]}; {can}")
             raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}")

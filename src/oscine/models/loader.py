@@ -19,11 +19,11 @@ from typing import Any, ParamSpec, TypeVar
 
 import numpy as np
 
-from oscine.bfloat16 import BFLOAT16, widen
+from oscine.dtypes import BFLOAT16, bf16_to_f32
 from oscine.errors import CheckpointError
 from oscine.ops import Linear, Norm, RmsNorm
-from oscine.weights import Entry
-from oscine.weights.source import Array, shown
+from oscine.weights import LazyTensor
+from oscine.weights.mapped_file import Array, printable_name
 
 Tree = TypeVar("Tree")
 Value = TypeVar("Value")
@@ -46,7 +46,7 @@ class Loader(ABC):
     def __init__(
         self,
         path: Path,
-        entries: Mapping[str, Entry],
+        entries: Mapping[str, LazyTensor],
         original_name: Callable[[str], str] = str,
     ) -> None:
         """`path`: the file, for errors; `original_name`: turns a canonical name into the file's."""
@@ -64,7 +64,7 @@ class Loader(ABC):
 
     def original_name(self, name: str) -> str:
         """The file's own name of a tensor, safe to print."""
-        return shown(self._original_name(name))
+        return printable_name(self._original_name(name))
 
     @abstractmethod
     def raw(self, name: str, *shape: int) -> Array:
@@ -145,7 +145,7 @@ class Expect(Loader):
     def __init__(
         self,
         path: Path,
-        entries: Mapping[str, Entry],
+        entries: Mapping[str, LazyTensor],
         original_name: Callable[[str], str] = str,
     ) -> None:
         super().__init__(path, entries, original_name)
@@ -210,7 +210,7 @@ class Read(Loader):
     def __init__(
         self,
         path: Path,
-        entries: Mapping[str, Entry],
+        entries: Mapping[str, LazyTensor],
         original_name: Callable[[str], str] = str,
         dtype: str = "auto",
         *,
@@ -222,7 +222,7 @@ class Read(Loader):
 
     def raw(self, name: str, *shape: int) -> Array:
         entry = self.entries[name]
-        return entry.stored() if self._keep_bf16 else entry.read()
+        return entry.raw() if self._keep_bf16 else entry.read()
 
     def f32(self, name: str, *shape: int) -> Array:
         with np.errstate(invalid="ignore"):
@@ -246,7 +246,7 @@ class Read(Loader):
 def load(
     build: Callable[[Loader], Tree],
     path: Path,
-    entries: Mapping[str, Entry],
+    entries: Mapping[str, LazyTensor],
     dtype: str = "auto",
     *,
     original_name: Callable[[str], str] = str,
@@ -273,16 +273,16 @@ def load(
     return build(Read(path, entries, original_name, dtype, keep_bf16=keep_bf16))
 
 
-def stored_dtype(entry: Entry) -> str:
+def stored_dtype(entry: LazyTensor) -> str:
     """The dtype of a tensor in the file: "bf16", "f16", or "f32" for all others."""
-    if entry.load_bits is not None:
+    if entry.load_raw is not None:
         return "bf16"
     return "f16" if entry.dtype == np.float16 else "f32"
 
 
 def astype(array: Array, dtype: np.dtype[Any]) -> Array:
     """A matrix of any dtype, including bfloat16, as float16 or float32."""
-    numbers = widen(array) if array.dtype == BFLOAT16 else array
+    numbers = bf16_to_f32(array) if array.dtype == BFLOAT16 else array
     with np.errstate(over="ignore", invalid="ignore"):
         return numbers.astype(dtype, copy=False)
 

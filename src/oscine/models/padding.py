@@ -9,7 +9,7 @@ from __future__ import annotations
 import numpy as np
 
 from oscine.ops import Linear
-from oscine.weights.source import Array
+from oscine.weights.mapped_file import Array
 
 
 def pad_to_multiple(array: Array, axis: int, groups: int = 1) -> Array:

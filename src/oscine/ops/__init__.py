@@ -7,7 +7,7 @@ on both sides, they declare (`ops.facts`).
 Shapes: R rows, D model width, V vocabulary, S encoder positions, C cache length; B lines that are
 decoded side by side, of which each has a row of state, L rows of each in one pass, W encoded
 windows. N slots: what a line keeps from pass to pass is in the place that its state's `slot` names.
-Every activation is float32; weights are float32, float16 or bfloat16 (oscine.bfloat16) and always
+Every activation is float32; weights are float32, float16 or bfloat16 (oscine.dtypes) and always
 summed in float32; so are the keys and values that cross-attention reads, where a slot for them is
 float16.
 """

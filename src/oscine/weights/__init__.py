@@ -8,17 +8,17 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from oscine.errors import CheckpointError
-from oscine.weights.archive import Archive
-from oscine.weights.checkpoint import Checkpoint, Entry
+from oscine.weights.archive import ZipArchive
+from oscine.weights.checkpoint import Checkpoint, LazyTensor
 from oscine.weights.ctranslate2 import is_ctranslate2, read_ctranslate2
 from oscine.weights.ggml import is_ggml, read_ggml
-from oscine.weights.mlx import dequantised, is_mlx, read_npz
+from oscine.weights.mapped_file import MappedFile
+from oscine.weights.mlx import dequantize, is_mlx, read_npz
 from oscine.weights.nemo import is_nemo, read_nemo
 from oscine.weights.safetensors import is_safetensors, read_safetensors, read_sharded
-from oscine.weights.source import MappedFile
 from oscine.weights.torch_pickle import is_torch, read_torch
 
-__all__ = ["READERS", "Checkpoint", "Entry", "Reader", "read_checkpoint"]
+__all__ = ["READERS", "Checkpoint", "LazyTensor", "Reader", "read_checkpoint"]
 
 #: What a folder's weights are called, best first.
 FOLDER_FILES = (
@@ -74,13 +74,13 @@ def _is_zip(file: MappedFile) -> bool:
 
 
 def _read_zip(file: MappedFile) -> Checkpoint:
-    archive = Archive(file.path)
+    archive = ZipArchive(file.path)
     return read_torch(archive) if is_torch(archive) else read_npz(archive)
 
 
 def _as_mlx(checkpoint: Checkpoint) -> Checkpoint:
     if checkpoint.format == "safetensors" and is_mlx(checkpoint.tensors):
-        return dequantised(checkpoint)
+        return dequantize(checkpoint)
     return checkpoint
 
 

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from oscine.errors import CheckpointError
-from oscine.weights.source import MAX_TENSORS, MappedFile
+from oscine.weights.mapped_file import MAX_TENSORS, MappedFile
 
 if TYPE_CHECKING:
     from _typeshed import WriteableBuffer
@@ -59,7 +59,7 @@ class _Readable(io.RawIOBase):
         return count
 
 
-class Archive(MappedFile):
+class ZipArchive(MappedFile):
     """A zip file and its members by name.
 
     Raises:

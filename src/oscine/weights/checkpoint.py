@@ -9,12 +9,12 @@ from typing import Any
 
 import numpy as np
 
-from oscine.bfloat16 import BFLOAT16, widen
-from oscine.weights.source import Array, MappedFile
+from oscine.dtypes import BFLOAT16, bf16_to_f32
+from oscine.weights.mapped_file import Array, MappedFile
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Entry:
+class LazyTensor:
     """One tensor and the way to it.
 
     `dtype` is what `read` gives: bfloat16, float64 and every quantised type become float32,
@@ -24,11 +24,11 @@ class Entry:
     shape: tuple[int, ...]
     dtype: np.dtype[Any]
     load: Callable[[], Array]
-    load_bits: Callable[[], Array] | None = None  # bfloat16 as it is stored
+    load_raw: Callable[[], Array] | None = None  # bfloat16 as it is stored
 
-    def stored(self) -> Array:
-        """As `read`, but bfloat16 as it is stored: oscine.bfloat16.BFLOAT16, a view of the file."""
-        return self.read() if self.load_bits is None else self.load_bits()
+    def raw(self) -> Array:
+        """As `read`, but bfloat16 as it is stored: oscine.dtypes.BFLOAT16, a view of the file."""
+        return self.read() if self.load_raw is None else self.load_raw()
 
     def read(self) -> Array:
         """The numbers: a view of the file where it stores them so, else new memory.
@@ -46,7 +46,7 @@ class Checkpoint:
     format: str  # "safetensors", "torch", "ctranslate2", "ggml", "mlx" or "nemo"
     path: Path  # the file, or the index of a sharded checkpoint: named in errors
     folder: Path  # where tokenizer and configuration files lie
-    tensors: dict[str, Entry]
+    tensors: dict[str, LazyTensor]
     config: dict[str, Any]  # config.json, or the sizes that the file itself states
     vocabulary: tuple[bytes, ...] | None = None  # raw token bytes, where the file carries them
     files: dict[str, bytes] = field(default_factory=dict)  # small ones packed with the weights
@@ -55,21 +55,21 @@ class Checkpoint:
 FLOAT32, FLOAT16 = np.dtype("<f4"), np.dtype("<f2")
 
 
-def number_entry(
+def lazy_tensor(
     shape: tuple[int, ...], kind: np.dtype[Any], raw: Callable[[np.dtype[Any]], Array]
-) -> Entry:
+) -> LazyTensor:
     """A tensor that `raw` gives in the type in which it is stored, widened where it must be."""
     if kind == BFLOAT16:
-        return Entry(shape, FLOAT32, lambda: widen(raw(kind)), lambda: raw(kind))
+        return LazyTensor(shape, FLOAT32, lambda: bf16_to_f32(raw(kind)), lambda: raw(kind))
     if kind == np.dtype("<f8"):
-        return Entry(shape, FLOAT32, lambda: raw(kind).astype(FLOAT32))
-    return Entry(shape, kind, lambda: raw(kind))
+        return LazyTensor(shape, FLOAT32, lambda: raw(kind).astype(FLOAT32))
+    return LazyTensor(shape, kind, lambda: raw(kind))
 
 
-def stored_entry(
+def mapped_tensor(
     file: MappedFile, offset: int, kind: np.dtype[Any], shape: tuple[int, ...], name: str
-) -> Entry:
+) -> LazyTensor:
     """A tensor that lies row-major in the file."""
-    return number_entry(
+    return lazy_tensor(
         shape, kind, lambda dtype: file.array(offset, dtype, shape, f"tensor {name!r}")
     )

@@ -12,11 +12,11 @@ from typing import Any
 
 import numpy as np
 
-from oscine.bfloat16 import BFLOAT16
+from oscine.dtypes import BFLOAT16
 from oscine.errors import CheckpointError
 from oscine.model_files import read_json
-from oscine.weights.checkpoint import FLOAT32, Checkpoint, Entry, stored_entry
-from oscine.weights.source import MAX_TENSORS, Array, Cursor, MappedFile, checked_shape
+from oscine.weights.checkpoint import FLOAT32, Checkpoint, LazyTensor, mapped_tensor
+from oscine.weights.mapped_file import MAX_TENSORS, Array, Cursor, MappedFile, checked_shape
 
 VERSION, SPEC = 6, "WhisperSpec"
 _KINDS: tuple[np.dtype[Any], ...] = (
@@ -53,7 +53,7 @@ def read_ctranslate2(path: Path) -> Checkpoint:
     _, count = cursor.unpack("2I", "the number of variables")
     if count > MAX_TENSORS:
         raise file.damaged(f"claims {count} variables")
-    stored: dict[str, Entry] = {}
+    stored: dict[str, LazyTensor] = {}
     for _ in range(count):
         name, entry = _variable(cursor)
         if name in stored:
@@ -63,7 +63,7 @@ def read_ctranslate2(path: Path) -> Checkpoint:
     if cursor.offset != file.size:
         raise file.damaged(f"{file.size - cursor.offset} bytes follow the last variable")
     config = read_json(path.parent / "config.json")
-    return Checkpoint("ctranslate2", path, path.parent, _dequantised(file, stored), config)
+    return Checkpoint("ctranslate2", path, path.parent, _dequantize(file, stored), config)
 
 
 def _string(cursor: Cursor, what: str) -> str:
@@ -77,7 +77,7 @@ def _string(cursor: Cursor, what: str) -> str:
         raise cursor.file.damaged(f"{what} is no string") from None
 
 
-def _variable(cursor: Cursor) -> tuple[str, Entry]:
+def _variable(cursor: Cursor) -> tuple[str, LazyTensor]:
     file = cursor.file
     name = _string(cursor, "a variable's name")
     (rank,) = cursor.unpack("B", f"the rank of {name!r}")
@@ -91,10 +91,10 @@ def _variable(cursor: Cursor) -> tuple[str, Entry]:
     needed = math.prod(shape) * kind.itemsize
     if size != needed:
         raise file.damaged(f"variable {name!r} has {size} bytes, its dimensions need {needed}")
-    return name, stored_entry(file, cursor.skip(size, f"variable {name!r}"), kind, shape, name)
+    return name, mapped_tensor(file, cursor.skip(size, f"variable {name!r}"), kind, shape, name)
 
 
-def _aliases(cursor: Cursor, stored: dict[str, Entry]) -> None:
+def _aliases(cursor: Cursor, stored: dict[str, LazyTensor]) -> None:
     (count,) = cursor.unpack("I", "the number of aliases")
     if count > MAX_TENSORS:
         raise cursor.file.damaged(f"claims {count} aliases")
@@ -109,7 +109,7 @@ def _aliases(cursor: Cursor, stored: dict[str, Entry]) -> None:
             stored[f"{alias}_scale"] = stored[scale]
 
 
-def _dequantised(file: MappedFile, stored: dict[str, Entry]) -> dict[str, Entry]:
+def _dequantize(file: MappedFile, stored: dict[str, LazyTensor]) -> dict[str, LazyTensor]:
     entries = {}
     for name, entry in stored.items():
         scale = stored.get(f"{name}_scale")
@@ -126,7 +126,7 @@ def _dequantised(file: MappedFile, stored: dict[str, Entry]) -> dict[str, Entry]
     return entries
 
 
-def _scaled(file: MappedFile, name: str, quantised: Entry, scale: Entry) -> Entry:
+def _scaled(file: MappedFile, name: str, quantised: LazyTensor, scale: LazyTensor) -> LazyTensor:
     rows = (quantised.shape[0],)
     if scale.shape not in ((), (1,), rows) or scale.dtype.kind != "f":
         raise file.damaged(f"the scale of {name!r} has shape {list(scale.shape)}, not {list(rows)}")
@@ -139,4 +139,4 @@ def _scaled(file: MappedFile, name: str, quantised: Entry, scale: Entry) -> Entr
         wide /= factors.reshape((-1,) + (1,) * (wide.ndim - 1))
         return wide
 
-    return Entry(quantised.shape, FLOAT32, read)
+    return LazyTensor(quantised.shape, FLOAT32, read)

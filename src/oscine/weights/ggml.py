@@ -14,8 +14,8 @@ from typing import Any, Final
 import numpy as np
 
 from oscine.errors import CheckpointError
-from oscine.weights.checkpoint import FLOAT16, FLOAT32, Checkpoint, Entry, stored_entry
-from oscine.weights.source import MAX_TENSORS, Array, Cursor, MappedFile, checked_shape
+from oscine.weights.checkpoint import FLOAT16, FLOAT32, Checkpoint, LazyTensor, mapped_tensor
+from oscine.weights.mapped_file import MAX_TENSORS, Array, Cursor, MappedFile, checked_shape
 
 MAGIC: Final = b"lmgg"  # 0x67676d6c, little endian
 SIZES: Final = (
@@ -75,7 +75,7 @@ def read_ggml(path: Path) -> Checkpoint:
         raise file.damaged(f"its mel bank has {rows} x {bins} numbers")
     cursor.skip(rows * bins * 4, "the mel bank")  # computed anew, to more digits
     vocabulary = _vocabulary(cursor)
-    tensors: dict[str, Entry] = {}
+    tensors: dict[str, LazyTensor] = {}
     while cursor.offset < file.size:
         name, entry = _tensor(cursor)
         if name in tensors:
@@ -97,7 +97,7 @@ def _vocabulary(cursor: Cursor) -> tuple[bytes, ...]:
     return tuple(tokens)
 
 
-def _tensor(cursor: Cursor) -> tuple[str, Entry]:
+def _tensor(cursor: Cursor) -> tuple[str, LazyTensor]:
     file = cursor.file
     rank, length, code = cursor.unpack("3i", "a tensor's header")
     if not 1 <= rank <= 4 or not 1 <= length <= 1024:
@@ -112,7 +112,7 @@ def _tensor(cursor: Cursor) -> tuple[str, Entry]:
     if code in (0, 1):
         kind = FLOAT16 if code else FLOAT32
         start = cursor.skip(math.prod(shape) * kind.itemsize, what)
-        return name, stored_entry(file, start, kind, shape, name)
+        return name, mapped_tensor(file, start, kind, shape, name)
     if code not in _LAYOUTS:
         known = ", ".join(["f32", "f16", *(label for label, _ in _LAYOUTS.values())])
         raise CheckpointError(
@@ -131,7 +131,7 @@ def _tensor(cursor: Cursor) -> tuple[str, Entry]:
         size = blocks * layout.itemsize
         return _dequantise(file.array(start, "u1", (size,), what).view(layout), widen, shape)
 
-    return name, Entry(shape, FLOAT32, read)
+    return name, LazyTensor(shape, FLOAT32, read)
 
 
 def _dequantise(

@@ -15,9 +15,9 @@ import numpy as np
 
 from oscine.errors import CheckpointError
 from oscine.model_files import read_json
-from oscine.weights.archive import Archive, Member
-from oscine.weights.checkpoint import FLOAT32, Checkpoint, Entry, stored_entry
-from oscine.weights.source import Array, checked_shape
+from oscine.weights.archive import Member, ZipArchive
+from oscine.weights.checkpoint import FLOAT32, Checkpoint, LazyTensor, mapped_tensor
+from oscine.weights.mapped_file import Array, checked_shape
 
 _HEADER: Final = re.compile(
     rb"\{'descr': '([<|][fiub]\d)', 'fortran_order': (True|False), "
@@ -26,7 +26,7 @@ _HEADER: Final = re.compile(
 _ROWS: Final = 512  # dequantised at a time
 
 
-def read_npz(archive: Archive) -> Checkpoint:
+def read_npz(archive: ZipArchive) -> Checkpoint:
     """Open `weights.npz`, with config.json beside it.
 
     Raises:
@@ -38,21 +38,21 @@ def read_npz(archive: Archive) -> Checkpoint:
         for name, member in archive.members.items()
     }
     config = read_json(path.parent / "config.json")
-    return dequantised(Checkpoint("mlx", path, path.parent, tensors, config))
+    return dequantize(Checkpoint("mlx", path, path.parent, tensors, config))
 
 
-def is_mlx(tensors: dict[str, Entry]) -> bool:
+def is_mlx(tensors: dict[str, LazyTensor]) -> bool:
     """Whether tensors of a safetensors file are named or quantised as MLX does it."""
     return any(".mlp1." in name or name.endswith(".scales") for name in tensors)
 
 
-def dequantised(checkpoint: Checkpoint) -> Checkpoint:
+def dequantize(checkpoint: Checkpoint) -> Checkpoint:
     """The checkpoint as format "mlx", each `weight`, `scales`, `biases` as one float32 tensor.
 
     Raises:
         CheckpointError: config.json does not say how they are quantised, or they do not fit it.
     """
-    tensors: dict[str, Entry] = {}
+    tensors: dict[str, LazyTensor] = {}
     for name, entry in checkpoint.tensors.items():
         stem, _, last = name.rpartition(".")
         scales = checkpoint.tensors.get(f"{stem}.scales")
@@ -65,7 +65,7 @@ def dequantised(checkpoint: Checkpoint) -> Checkpoint:
     return replace(checkpoint, format="mlx", tensors=tensors)
 
 
-def _npy(archive: Archive, name: str, member: Member) -> Entry:
+def _npy(archive: ZipArchive, name: str, member: Member) -> LazyTensor:
     what = f"array {name!r}"
     start = archive.bytes(member.offset, min(member.size, 12), what)
     if start[:6] != b"\x93NUMPY" or len(start) < 12 or start[6] not in (1, 2):
@@ -90,10 +90,10 @@ def _npy(archive: Archive, name: str, member: Member) -> Entry:
     offset = member.offset + prefix + length
     if math.prod(shape) * kind.itemsize != member.size - prefix - length:
         raise archive.damaged(f"{what} has not the bytes that its shape {list(shape)} needs")
-    return stored_entry(archive, offset, kind, shape, name)
+    return mapped_tensor(archive, offset, kind, shape, name)
 
 
-def _affine(checkpoint: Checkpoint, name: str, words: Entry, scales: Entry) -> Entry:
+def _affine(checkpoint: Checkpoint, name: str, words: LazyTensor, scales: LazyTensor) -> LazyTensor:
     path = checkpoint.path
     biases = checkpoint.tensors.get(name.removesuffix("weight") + "biases")
     quantisation = checkpoint.config.get("quantization")
@@ -135,7 +135,7 @@ def _affine(checkpoint: Checkpoint, name: str, words: Entry, scales: Entry) -> E
             grouped += bias[rows, :, None]
         return values
 
-    return Entry(shape, FLOAT32, read)
+    return LazyTensor(shape, FLOAT32, read)
 
 
 def _unpack(words: Array, columns: int, bits: int) -> Array:

@@ -11,10 +11,10 @@ from typing import Any, Final
 
 from oscine.errors import CheckpointError
 from oscine.model_files import MAX_BYTES
-from oscine.weights.archive import Archive, Member
+from oscine.weights.archive import Member, ZipArchive
 from oscine.weights.checkpoint import Checkpoint
-from oscine.weights.source import MappedFile, shown
-from oscine.weights.tar import is_gzip, is_tar, members, unpacked
+from oscine.weights.mapped_file import MappedFile, printable_name
+from oscine.weights.tar import decompress, is_gzip, is_tar, read_members
 from oscine.weights.torch_pickle import is_torch, read_state
 from oscine.weights.yaml_subset import MAX_YAML, parse_yaml
 
@@ -35,13 +35,13 @@ def read_nemo(file: MappedFile) -> Checkpoint:
         CheckpointError: a hostile, damaged or truncated archive, one without configuration or
             weights, or weights that are more than tensors.
     """
-    file = unpacked(file) if is_gzip(file) else file
-    found = members(file)
+    file = decompress(file) if is_gzip(file) else file
+    found = read_members(file)
     checkpoints = [name for name in found if name.endswith(".ckpt")]
     if CONFIG not in found:
         raise CheckpointError(file.path, f"a tar archive without {CONFIG}", "no model of NeMo")
     if checkpoints != [WEIGHTS]:
-        listed = ", ".join(map(shown, checkpoints[:5])) or "none"
+        listed = ", ".join(map(printable_name, checkpoints[:5])) or "none"
         raise CheckpointError(
             file.path, f"must hold {WEIGHTS} and no other weights, it has {listed}"
         )
@@ -53,7 +53,7 @@ def read_nemo(file: MappedFile) -> Checkpoint:
             f"{WEIGHTS} is no zip archive of torch.save",
             "pickles of torch before 1.6 are not read; save the model with a newer NeMo",
         )
-    archive = Archive(file.path, _bytes(file, found[WEIGHTS], WEIGHTS))
+    archive = ZipArchive(file.path, _bytes(file, found[WEIGHTS], WEIGHTS))
     if not is_torch(archive):
         raise CheckpointError(file.path, f"{WEIGHTS} holds no data.pkl")
     tensors, _ = read_state(archive)
@@ -88,5 +88,7 @@ def _part(file: MappedFile, member: Member, name: str) -> MappedFile:
 def _read(file: MappedFile, found: dict[str, Member], name: str, limit: int) -> bytes:
     member = found[name]
     if member.size > limit:
-        raise file.damaged(f"member {shown(name)} has {member.size} bytes, more than {limit}")
+        raise file.damaged(
+            f"member {printable_name(name)} has {member.size} bytes, more than {limit}"
+        )
     return file.bytes(member.offset, member.size, f"member {name!r}")

@@ -12,7 +12,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, Final
 
-from oscine.weights.source import MAX_RANK
+from oscine.weights.mapped_file import MAX_RANK
 
 #: Whisper large's state takes 45,000.
 MAX_OPCODES: Final = 1_000_000

@@ -15,11 +15,17 @@ from typing import Any
 
 import numpy as np
 
-from oscine.bfloat16 import BFLOAT16
+from oscine.dtypes import BFLOAT16
 from oscine.errors import CheckpointError
 from oscine.model_files import MAX_BYTES, parse_json, read_json
-from oscine.weights.checkpoint import Checkpoint, Entry, stored_entry
-from oscine.weights.source import MAX_TENSORS, Cursor, MappedFile, checked_shape, shown
+from oscine.weights.checkpoint import Checkpoint, LazyTensor, mapped_tensor
+from oscine.weights.mapped_file import (
+    MAX_TENSORS,
+    Cursor,
+    MappedFile,
+    checked_shape,
+    printable_name,
+)
 
 MAX_HEADER = 100_000_000  # bytes that the format allows; read are MAX_BYTES
 
@@ -66,7 +72,9 @@ def read_metadata(path: Path) -> dict[str, Any]:
     return details if isinstance(details, dict) else {}
 
 
-def encoded(tensors: Mapping[str, np.ndarray], metadata: Mapping[str, str] | None = None) -> bytes:
+def serialize(
+    tensors: Mapping[str, np.ndarray], metadata: Mapping[str, str] | None = None
+) -> bytes:
     """A whole file of these tensors, in their order; numbers are aligned to eight bytes."""
     header: dict[str, Any] = {} if metadata is None else {"__metadata__": dict(metadata)}
     end = 0
@@ -89,22 +97,24 @@ def read_sharded(index: Path) -> Checkpoint:
     weight_map = read_json(index).get("weight_map")
     if not isinstance(weight_map, dict) or not weight_map:
         raise CheckpointError(index, "has no weight_map", "fetch it again")
-    shards: dict[str, dict[str, Entry]] = {}
-    tensors: dict[str, Entry] = {}
+    shards: dict[str, dict[str, LazyTensor]] = {}
+    tensors: dict[str, LazyTensor] = {}
     missing = []
     for name, shard in weight_map.items():
         if not isinstance(shard, str) or Path(shard).name != shard:
-            raise CheckpointError(index, f"names a shard outside its folder: {shown(str(shard))}")
+            raise CheckpointError(
+                index, f"names a shard outside its folder: {printable_name(str(shard))}"
+            )
         if shard not in shards:
             if not os.path.isfile(index.parent / shard):  # Path's own raises for a long name
                 raise CheckpointError(
-                    index, f"shard {shown(shard)} is missing", "fetch the whole folder"
+                    index, f"shard {printable_name(shard)} is missing", "fetch the whole folder"
                 )
             shards[shard] = _entries(index.parent / shard)
         if name in shards[shard]:
             tensors[name] = shards[shard][name]
         else:
-            missing.append(f"{shown(name)} (in {shard})")
+            missing.append(f"{printable_name(name)} (in {shard})")
     if missing:
         raise CheckpointError.tensors(index, missing=missing)
     config = read_json(index.parent / "config.json")
@@ -119,7 +129,7 @@ def _header(cursor: Cursor) -> dict[str, Any]:
     return parse_json(cursor.file.path, cursor.take(length, "the header"))
 
 
-def _entries(path: Path) -> dict[str, Entry]:
+def _entries(path: Path) -> dict[str, LazyTensor]:
     file = MappedFile(path)
     cursor = Cursor(file)
     header = _header(cursor)
@@ -153,7 +163,7 @@ def _check_layout(file: MappedFile, size: int, spans: list[tuple[int, int, str]]
         raise file.damaged(f"{size - reached} bytes follow the last tensor")
 
 
-def _entry(file: MappedFile, base: int, name: str, record: object) -> tuple[int, int, Entry]:
+def _entry(file: MappedFile, base: int, name: str, record: object) -> tuple[int, int, LazyTensor]:
     if not isinstance(record, dict):
         raise file.damaged(f"tensor {name!r} has no description")
     kind = _KINDS.get(str(record.get("dtype")))
@@ -178,4 +188,4 @@ def _entry(file: MappedFile, base: int, name: str, record: object) -> tuple[int,
     file.require(base + begin, size, f"tensor {name!r}")
     if begin < 0:
         raise file.damaged(f"tensor {name!r} begins before the data")
-    return begin, end, stored_entry(file, base + begin, kind, shape, name)
+    return begin, end, mapped_tensor(file, base + begin, kind, shape, name)

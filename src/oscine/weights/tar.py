@@ -16,17 +16,17 @@ from typing import Final
 
 from oscine.errors import CheckpointError
 from oscine.weights.archive import Member
-from oscine.weights.source import MappedFile, shown
+from oscine.weights.mapped_file import MappedFile, printable_name
 
 _BLOCK: Final = 512
-_MOST_MEMBERS: Final = 10_000
-_MOST_HEADER: Final = 1 << 20  # bytes of a long name or of pax records
+_MAX_MEMBERS: Final = 10_000
+_MAX_HEADER_BYTES: Final = 1 << 20  # bytes of a long name or of pax records
 _PLAIN, _FOLDER, _PAX, _PAX_ALL, _LONG_NAME = b"0", b"5", b"x", b"g", b"L"
 _KINDS: Final = {b"1": "a hard link", b"2": "a link", b"S": "a sparse file"}
 
 #: Weights do not shrink to an eighth; what grows more is made to fill a disk or memory.
-_MOST_GROWTH: Final = 8
-_LEAST_LIMIT: Final = 64 << 20
+_MAX_EXPANSION: Final = 8
+_MIN_LIMIT_BYTES: Final = 64 << 20
 _MAGIC: Final = slice(257, 262)  # of the first member's header
 
 
@@ -40,14 +40,14 @@ def is_gzip(file: MappedFile) -> bool:
     return file.head[:3] == b"\x1f\x8b\x08"
 
 
-def unpacked(file: MappedFile) -> MappedFile:
+def decompress(file: MappedFile) -> MappedFile:
     """The tar archive that a gzip file holds, in a temporary file without a name, so that pages may
     leave memory. Nothing is written for anything but a tar archive.
 
     Raises:
         CheckpointError: no tar archive, damaged, truncated or swollen beyond reason, or no room.
     """
-    limit = max(_LEAST_LIMIT, _MOST_GROWTH * file.size)
+    limit = max(_MIN_LIMIT_BYTES, _MAX_EXPANSION * file.size)
     written = 0
     try:
         folder = tempfile.gettempdir()
@@ -101,7 +101,7 @@ def _inflated(file: MappedFile) -> Iterator[bytes]:
         raise file.damaged("its gzip stream ends too early")
 
 
-def members(file: MappedFile) -> dict[str, Member]:
+def read_members(file: MappedFile) -> dict[str, Member]:
     """Every plain file by name, without a leading `./`.
 
     Raises:
@@ -111,7 +111,7 @@ def members(file: MappedFile) -> dict[str, Member]:
     found: dict[str, Member] = {}
     records: dict[str, str] = {}  # what pax and GNU headers say of the member that follows
     at = 0
-    for _ in range(_MOST_MEMBERS):
+    for _ in range(_MAX_MEMBERS):
         header = file.bytes(at, _BLOCK, "the end of the archive")
         if not any(header):
             return found
@@ -125,24 +125,25 @@ def members(file: MappedFile) -> dict[str, Member]:
         at += _BLOCK
         file.require(at, size, what)
         if kind in (_PAX, _LONG_NAME):
-            if size > _MOST_HEADER:
+            if size > _MAX_HEADER_BYTES:
                 raise file.damaged(f"{what} has a header of {size} bytes")
             records |= _records(file, kind, file.bytes(at, size, what))
         elif kind != _PAX_ALL:
             safe = _safe_name(file, name)
             if plain:
                 if safe in found:
-                    raise file.damaged(f"member {shown(safe)} occurs twice")
+                    raise file.damaged(f"member {printable_name(safe)} occurs twice")
                 found[safe] = Member(at, size)
             elif kind != _FOLDER:
+                called = _KINDS.get(kind, f"of kind {kind!r}")
                 raise CheckpointError(
                     file.path,
-                    f"member {shown(name)} is {_KINDS.get(kind, f'of kind {kind!r}')}, no file",
+                    f"member {printable_name(name)} is {called}, not a regular file",
                     "such archives are not read",
                 )
             records = {}
         at += -(-size // _BLOCK) * _BLOCK
-    raise file.damaged(f"holds more than {_MOST_MEMBERS} members")
+    raise file.damaged(f"holds more than {_MAX_MEMBERS} members")
 
 
 def _checked_size(file: MappedFile, header: bytes) -> int:
@@ -186,7 +187,7 @@ def _safe_name(file: MappedFile, name: str) -> str:
     if name.startswith("/") or ".." in parts or "\\" in name or ":" in name or "\0" in name:
         raise CheckpointError(
             file.path,
-            f"member {shown(name[:200])} lies outside the archive",
+            f"member {printable_name(name[:200])} lies outside the archive",
             "nothing was written; do not trust this file",
         )
     return "/".join(parts)

@@ -12,13 +12,13 @@ from typing import Any
 
 import numpy as np
 
-from oscine.bfloat16 import BFLOAT16
+from oscine.dtypes import BFLOAT16
 from oscine.errors import CheckpointError
 from oscine.model_files import read_json
-from oscine.weights.archive import Archive
-from oscine.weights.checkpoint import Checkpoint, Entry, number_entry
+from oscine.weights.archive import ZipArchive
+from oscine.weights.checkpoint import Checkpoint, LazyTensor, lazy_tensor
+from oscine.weights.mapped_file import MAX_TENSORS, Array, checked_shape
 from oscine.weights.pickle_machine import Machine, Refused, StridedTensor
-from oscine.weights.source import MAX_TENSORS, Array, checked_shape
 
 _KINDS: dict[str, np.dtype[Any]] = {
     "HalfStorage": np.dtype("<f2"),
@@ -35,12 +35,12 @@ _KINDS: dict[str, np.dtype[Any]] = {
 _MAX_PICKLE = 16 << 20  # bytes; Whisper large's has 200 KB
 
 
-def is_torch(archive: Archive) -> bool:
+def is_torch(archive: ZipArchive) -> bool:
     """Whether a zip archive is one of torch.save."""
     return any(name.endswith("/data.pkl") for name in archive.members)
 
 
-def read_torch(archive: Archive) -> Checkpoint:
+def read_torch(archive: ZipArchive) -> Checkpoint:
     """Read the state dict and, where the file has them, OpenAI's `dims`.
 
     Raises:
@@ -52,7 +52,7 @@ def read_torch(archive: Archive) -> Checkpoint:
     return Checkpoint("torch", path, path.parent, tensors, config)
 
 
-def read_state(archive: Archive) -> tuple[dict[str, Entry], object]:
+def read_state(archive: ZipArchive) -> tuple[dict[str, LazyTensor], object]:
     """The tensors of a state dict, and whatever is called `dims` beside it.
 
     Raises CheckpointError as `read_torch`.
@@ -90,7 +90,7 @@ def _sizes(path: Path, dims: object) -> dict[str, Any]:
     return {str(name): size for name, size in dims.items()}
 
 
-def _entry(archive: Archive, root: str, name: str, tensor: StridedTensor) -> Entry:
+def _entry(archive: ZipArchive, root: str, name: str, tensor: StridedTensor) -> LazyTensor:
     storage = tensor.storage
     kind = _KINDS[storage.kind]
     width = kind.itemsize
@@ -124,7 +124,7 @@ def _entry(archive: Archive, root: str, name: str, tensor: StridedTensor) -> Ent
         view = np.lib.stride_tricks.as_strided(span, shape, steps, writeable=False)
         return np.ascontiguousarray(view)
 
-    return number_entry(shape, kind, raw)
+    return lazy_tensor(shape, kind, raw)
 
 
 def _row_major(shape: tuple[int, ...]) -> tuple[int, ...]:

@@ -16,7 +16,7 @@ from oscine.audio.mel import mel_filters
 from oscine.models.parakeet.weights import load_weights
 from oscine.tree import tree_paths
 from oscine.weights import read_checkpoint
-from oscine.weights.safetensors import encoded
+from oscine.weights.safetensors import serialize
 
 from ..trees import refused_by
 
@@ -31,7 +31,7 @@ Config = dict[str, Any]
 def write(folder: Path, arrays: Arrays, config: Config | None, like: str = "hf") -> Path:
     """A checkpoint folder of these tensors beside the golden's tokenizer."""
     folder.mkdir(exist_ok=True)
-    (folder / "model.safetensors").write_bytes(encoded(arrays))
+    (folder / "model.safetensors").write_bytes(serialize(arrays))
     if like == "hf":
         for name in ("tokenizer.json", "processor_config.json", "preprocessor_config.json"):
             shutil.copy(FORMATS / "hf" / name, folder)

@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 
 from oscine.weights import read_checkpoint
-from oscine.weights.safetensors import encoded
+from oscine.weights.safetensors import serialize
 
 GOLDENS = Path(__file__).resolve().parents[2] / "goldens" / "qwen3_tts"
 
@@ -23,7 +23,7 @@ Arrays = dict[str, np.ndarray]
 def write_tensors(path: Path, arrays: Mapping[str, np.ndarray]) -> None:
     """A safetensors file; what is mapped of one of that name stays as it is."""
     path.unlink(missing_ok=True)
-    path.write_bytes(encoded(arrays))
+    path.write_bytes(serialize(arrays))
 
 
 @dataclass
@@ -38,7 +38,7 @@ class Model:
     def tensors(self, part: str = "talker") -> Arrays:
         """As stored."""
         tensors = read_checkpoint(self.at(part)).tensors
-        return {name: entry.stored().copy() for name, entry in tensors.items()}
+        return {name: entry.raw().copy() for name, entry in tensors.items()}
 
     def rewrite(self, arrays: Arrays, part: str = "talker") -> None:
         write_tensors(self.at(part) / "model.safetensors", arrays)

@@ -22,7 +22,7 @@ from oscine.models.qwen3_tts.rope import rotary
 from oscine.ops import UTTERANCE, Linear, Utterances
 from oscine.ops.reference import Reference
 from oscine.types import Audio
-from oscine.weights import Entry
+from oscine.weights import LazyTensor
 
 GOLDEN = Path(__file__).resolve().parents[2] / "goldens" / "qwen3_tts" / "codec"
 CONFIG, DECODER, ENCODER = load_codec(GOLDEN / "ckpt")
@@ -415,7 +415,7 @@ def test_a_padded_stage_is_the_same_stage(monkeypatch: pytest.MonkeyPatch) -> No
     }
     read = Read(
         Path("made"),
-        {name: Entry(a.shape, a.dtype, partial(np.copy, a)) for name, a in arrays.items()},
+        {name: LazyTensor(a.shape, a.dtype, partial(np.copy, a)) for name, a in arrays.items()},
     )
     padded = build(read)
     assert padded.up.weight.shape == (rate * 8, 2, 12)

@@ -21,7 +21,7 @@ from oscine.ops import Linear
 from oscine.ops.reference import Reference
 from oscine.probe import probing
 from oscine.types import Audio
-from oscine.weights import Entry
+from oscine.weights import LazyTensor
 
 GOLDEN = Path(__file__).resolve().parents[2] / "goldens" / "qwen3_tts" / "base"
 
@@ -120,7 +120,7 @@ def small(
     for name, shape in expect.expected.items():
         array = rng.standard_normal(shape).astype(np.float32)
         array /= np.float32(8 if array.ndim == 1 else array[0].size ** 0.5)
-        entries[name] = Entry(shape, array.dtype, partial(np.copy, array))
+        entries[name] = LazyTensor(shape, array.dtype, partial(np.copy, array))
     read = Read(Path("made"), entries)
     with mock.patch.object(layers, "pad_linear", lambda linear, *_: linear):
         plain = build_speaker(read, config)

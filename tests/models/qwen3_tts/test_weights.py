@@ -15,7 +15,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from oscine.bfloat16 import BFLOAT16, widen
+from oscine.dtypes import BFLOAT16, bf16_to_f32
 from oscine.errors import CheckpointError
 from oscine.models.loader import Expect, Shape
 from oscine.models.qwen3_tts.codec_weights import build_codec, load_codec
@@ -62,13 +62,13 @@ Copy = Callable[[str], Any]
 
 
 def wide(array: np.ndarray) -> np.ndarray:
-    return widen(array) if array.dtype == BFLOAT16 else array.astype(np.float32)
+    return bf16_to_f32(array) if array.dtype == BFLOAT16 else array.astype(np.float32)
 
 
 def bf16(array: np.ndarray) -> np.ndarray:
     """Its numbers, which must have no more digits than bfloat16 has."""
     bits = (np.ascontiguousarray(array, "<f4").view("<u4") >> 16).astype("<u2").view(BFLOAT16)
-    assert np.array_equal(widen(bits), array)
+    assert np.array_equal(bf16_to_f32(bits), array)
     return bits
 
 
@@ -423,7 +423,7 @@ def test_types_may_be_mixed(model: Copy) -> None:
     mixed = model("voice_design")
     arrays, before = mixed.tensors(), leaves(load_weights(mixed.folder))
     name = f"{LAYER}.self_attn.k_proj.weight"
-    mixed.rewrite(arrays | {name: widen(arrays[name])})
+    mixed.rewrite(arrays | {name: bf16_to_f32(arrays[name])})
     weights = load_weights(mixed.folder)
     assert weights.talker.blocks[0].qkv.weight.dtype == np.float32
     assert weights.talker.blocks[1].qkv.weight.dtype == BFLOAT16 and weights.stored == "bf16"
@@ -473,7 +473,7 @@ def test_nothing_is_read_before_the_codec_fits_too(model: Copy) -> None:
     wrong.rewrite(wrong.tensors("codec") | {"more": np.zeros(1, np.float32)}, "codec")
     checkpoint = read_checkpoint(wrong.folder)
     for name, entry in checkpoint.tensors.items():
-        checkpoint.tensors[name] = replace(entry, load=read, load_bits=read)
+        checkpoint.tensors[name] = replace(entry, load=read, load_raw=read)
     with pytest.raises(CheckpointError, match=r"speech_tokenizer.*unexpected more"):
         load_weights(checkpoint)
 

@@ -13,7 +13,7 @@ import pytest
 
 from oscine.models.whisper.weights import Names, load_weights, sinusoids
 from oscine.weights import read_checkpoint
-from oscine.weights.safetensors import encoded
+from oscine.weights.safetensors import serialize
 
 from ..trees import refused_by
 
@@ -26,7 +26,7 @@ Arrays = dict[str, np.ndarray]
 def write_safetensors(folder: Path, arrays: Arrays, config: dict[str, Any] | None) -> Path:
     """A checkpoint folder of these tensors; config None: no config.json."""
     folder.mkdir(exist_ok=True)
-    (folder / "model.safetensors").write_bytes(encoded(arrays))
+    (folder / "model.safetensors").write_bytes(serialize(arrays))
     if config is not None:
         (folder / "config.json").write_text(json.dumps(config))
     return folder

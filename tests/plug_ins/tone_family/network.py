@@ -13,7 +13,7 @@ import numpy as np
 from oscine.audio.io import SourceLike, open_source
 from oscine.audio.speech import survey
 from oscine.errors import CheckpointError
-from oscine.family import Network, Opened
+from oscine.family import LoadContext, Network
 from oscine.models.transcription import Transcriber, Transcription
 from oscine.ops import Backend, Linear
 from oscine.options import SupportedOptions
@@ -86,7 +86,7 @@ class Tone(Transcriber[Runner]):
         return Tones(self, open_source(audio), OPTIONS.of(**options), progress, cancel)
 
 
-def model(runner: Runner, weights: Weights, opened: Opened[Runner]) -> Tone:
+def model(runner: Runner, weights: Weights, opened: LoadContext[Runner]) -> Tone:
     return Tone(runner, opened.name, opened.rebuild)
 
 

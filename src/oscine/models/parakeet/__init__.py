@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from oscine.family import Family
-from oscine.inventory import has_tokenizer
+from oscine.manifest import has_tokenizer
 from oscine.models.parakeet.released import MODELS
 
 if TYPE_CHECKING:

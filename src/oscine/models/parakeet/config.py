@@ -16,7 +16,7 @@ from typing import Any
 from oscine.errors import CheckpointError
 from oscine.model_files import read_json
 from oscine.models.config_reader import ABSENT, ConfigReader, count_layers
-from oscine.weights import Checkpoint, Entry
+from oscine.weights import Checkpoint, LazyTensor
 
 log = logging.getLogger(__name__)
 
@@ -121,7 +121,7 @@ class ParakeetConfig:
 def read_config(
     path: Path,
     stated: StatedConfig,
-    entries: Mapping[str, Entry],
+    entries: Mapping[str, LazyTensor],
     original_name: Callable[[str], str],
 ) -> ParakeetConfig:
     """Sizes that are stated or else seen in the shapes of tensors, of NeMo's names.
@@ -177,7 +177,7 @@ def subsampled_bins(mels: int, factor: int) -> int:
 
 class _SizeResolver:
     def __init__(
-        self, path: Path, entries: Mapping[str, Entry], original_name: Callable[[str], str]
+        self, path: Path, entries: Mapping[str, LazyTensor], original_name: Callable[[str], str]
     ) -> None:
         self.path, self.entries, self.original_name = path, entries, original_name
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from oscine.family import Network, Opened
+from oscine.family import LoadContext, Network
 from oscine.models.parakeet.pipeline import Parakeet
 from oscine.models.parakeet.runner import ParakeetRunner
 from oscine.models.parakeet.weights import ParakeetWeights, load_weights
@@ -15,7 +15,7 @@ def runner(weights: ParakeetWeights, backend: Backend) -> ParakeetRunner:
 
 
 def model(
-    runner: ParakeetRunner, weights: ParakeetWeights, opened: Opened[ParakeetRunner]
+    runner: ParakeetRunner, weights: ParakeetWeights, opened: LoadContext[ParakeetRunner]
 ) -> Parakeet:
     """The public model."""
     assert weights.tokenizer is not None

@@ -13,8 +13,8 @@ import numpy as np
 
 from oscine.errors import CheckpointError
 from oscine.models.parakeet.config import LSTM
-from oscine.weights import Checkpoint, Entry
-from oscine.weights.source import Array
+from oscine.weights import Checkpoint, LazyTensor
+from oscine.weights.mapped_file import Array
 
 _Table = tuple[tuple[str, str], ...]
 
@@ -55,8 +55,8 @@ FILTERS = "preprocessor.featurizer.fb"
 class CheckpointTensors:
     """A checkpoint's tensors under NeMo's names with torch's axes, and the way back to its own."""
 
-    entries: dict[str, Entry]
-    filters: Entry | None  # NeMo's mel bank [1, mels, 257], where the file carries it
+    entries: dict[str, LazyTensor]
+    filters: LazyTensor | None  # NeMo's mel bank [1, mels, 257], where the file carries it
     format: str
     origin: dict[str, str]
     table: _Table
@@ -71,7 +71,7 @@ class CheckpointTensors:
         tensors = checkpoint.tensors
         hugging = any(name.startswith("encoder.subsampling.") for name in tensors)
         table = _HUGGING_FACE if hugging else _NEMO
-        entries: dict[str, Entry] = {}
+        entries: dict[str, LazyTensor] = {}
         origin: dict[str, str] = {}
         for name, entry in tensors.items():
             if _DROPPED.fullmatch(name):
@@ -119,7 +119,7 @@ def _canonical(name: str, table: _Table) -> str:
     return name.replace("joint.joint_net.1.", "joint.joint_net.2.")
 
 
-def _channels_first(name: str, entry: Entry) -> Entry:
+def _channels_first(name: str, entry: LazyTensor) -> LazyTensor:
     """MLX's [O, ..., I] as torch's [O, I, ...]; other tensors as they are."""
     rank = len(entry.shape)
     if rank not in (3, 4) or not name.endswith(".weight"):
@@ -129,4 +129,4 @@ def _channels_first(name: str, entry: Entry) -> Entry:
     def read() -> Array:
         return np.moveaxis(entry.read(), -1, 1)
 
-    return Entry(shape, entry.dtype, read)
+    return LazyTensor(shape, entry.dtype, read)

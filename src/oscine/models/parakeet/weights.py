@@ -37,8 +37,8 @@ from oscine.ops import Linear, Norm
 from oscine.text.labels import read_pieces
 from oscine.text.pieces import Pieces
 from oscine.tree import tree_map
-from oscine.weights import Checkpoint, Entry, read_checkpoint
-from oscine.weights.source import Array
+from oscine.weights import Checkpoint, LazyTensor, read_checkpoint
+from oscine.weights.mapped_file import Array
 
 log = logging.getLogger(__name__)
 
@@ -205,7 +205,7 @@ def network(
     )
 
 
-def _check_filters(path: Path, filters: Entry, n_mels: int) -> None:
+def _check_filters(path: Path, filters: LazyTensor, n_mels: int) -> None:
     """A mel bank that comes with the weights must be the one that is computed here."""
     known = mel_filters(n_mels, TRANSFORM)
     shape = (1, *known.shape)

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from oscine.errors import CheckpointError
 from oscine.family import Family
-from oscine.inventory import has_files, has_tokenizer, has_weights
+from oscine.manifest import has_files, has_tokenizer, has_weights
 from oscine.models.qwen3_tts.released import (
     CODEC_FOLDER,
     CODEC_TYPE,

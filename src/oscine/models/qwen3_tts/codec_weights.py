@@ -38,7 +38,7 @@ from oscine.models.qwen3_tts.layers import (
 )
 from oscine.ops import Linear, Norm, RmsNorm, Snake
 from oscine.weights import Checkpoint, read_checkpoint
-from oscine.weights.source import Array
+from oscine.weights.mapped_file import Array
 
 _FIRST_CODES = "decoder.quantizer.rvq_first"
 _REST_CODES = "decoder.quantizer.rvq_rest"

@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from oscine import ops
-from oscine.bfloat16 import BFLOAT16, widen
+from oscine.dtypes import BFLOAT16, bf16_to_f32
 from oscine.engine.slots import PlanCache
 from oscine.models.qwen3_tts import model
 from oscine.models.qwen3_tts.prompt import Prompt, PromptDraft, Rows
@@ -130,4 +130,4 @@ class TextRows:
 def gathered(table: NDArray[Any], ids: NDArray[Any]) -> Rows:
     """Rows of a stored table as float32: [n, D]."""
     rows = table[ids]
-    return widen(rows) if rows.dtype == BFLOAT16 else rows.astype(np.float32)
+    return bf16_to_f32(rows) if rows.dtype == BFLOAT16 else rows.astype(np.float32)

@@ -17,7 +17,7 @@ from oscine.models.loader import Loader
 from oscine.models.padding import pad_linear, pad_to_multiple
 from oscine.models.qwen3_tts.config import Stack
 from oscine.ops import Linear, RmsNorm, Snake
-from oscine.weights.source import Array
+from oscine.weights.mapped_file import Array
 
 _MIN_USAGE = 1e-5  # of a codebook's entry; upstream's epsilon
 

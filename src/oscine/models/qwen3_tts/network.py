@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from oscine.errors import CheckpointError
-from oscine.family import Network, Opened
+from oscine.family import LoadContext, Network
 from oscine.models.qwen3_tts.pipeline import Qwen3Tts
 from oscine.models.qwen3_tts.runner import Qwen3TtsRunner
 from oscine.models.qwen3_tts.speaking import saved
@@ -18,7 +18,7 @@ def runner(weights: Qwen3TtsWeights, backend: Backend) -> Qwen3TtsRunner:
 
 
 def model(
-    runner: Qwen3TtsRunner, weights: Qwen3TtsWeights, opened: Opened[Qwen3TtsRunner]
+    runner: Qwen3TtsRunner, weights: Qwen3TtsWeights, opened: LoadContext[Qwen3TtsRunner]
 ) -> Qwen3Tts:
     """The public model. Raises CheckpointError for a tokenizer of another one."""
     tokenizer = QwenTokenizer.load(weights.folder)

@@ -19,14 +19,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 from oscine.errors import CheckpointError, OscineError, UsageError
-from oscine.family import LISTS
-from oscine.files import NewFile, cannot_write, expanded, is_special
+from oscine.family import LIST_VOICES
+from oscine.files import AtomicFile, expand_user, is_special, write_error
 from oscine.models.qwen3_tts.config import SIZES, Qwen3TtsConfig
 from oscine.models.qwen3_tts.prompt import Reference
 from oscine.options.checks import shortened
 from oscine.text.qwen import checked_text
-from oscine.weights.safetensors import encoded, read_metadata, read_safetensors
-from oscine.weights.source import MappedFile
+from oscine.weights.mapped_file import MappedFile
+from oscine.weights.safetensors import read_metadata, read_safetensors, serialize
 
 SUFFIX = ".safetensors"
 FORMAT, VERSION = "oscine voice", "1"
@@ -135,7 +135,7 @@ class VoiceFolder:
         Raises UsageError also for LISTS, and where something else is called so: a folder, say.
         """
         path = self.file(name)
-        if name.lower() == LISTS:
+        if name.lower() == LIST_VOICES:
             raise UsageError(f"{name!r} as a voice lists those there are; give another name")
         if not os.path.islink(path) and is_special(path):
             raise UsageError(f"{path}: is there and is no file; take it away, or give another name")
@@ -151,7 +151,7 @@ class VoiceFolder:
         try:
             self.path.mkdir(parents=True, exist_ok=True)
         except OSError as error:
-            raise cannot_write(self.path, error) from error
+            raise write_error(self.path, error) from error
         write_voice(path, voice)
         return path
 
@@ -162,7 +162,7 @@ class VoiceFolder:
         """
         text = str(name)
         if isinstance(name, Path) or text.endswith(SUFFIX) or "/" in text or "\\" in text:
-            return read_voice(expanded(name))
+            return read_voice(expand_user(name))
         path = self.file(text)
         if not os.path.isfile(path):
             known = ", ".join(self.names()) or "none yet"
@@ -248,15 +248,15 @@ def write_voice(path: Path, voice: Voice) -> None:
     if voice.codes is not None and voice.text is not None:
         tensors["codes"] = voice.codes.astype("<i4")
         details["text"] = checked_words(voice.text)
-    data = encoded(tensors, details)
+    data = serialize(tensors, details)
     if len(data) > MOST_BYTES:
         raise UsageError(f"voice {voice.name!r} takes {len(data)} bytes; {MOST_BYTES} are the most")
-    new = NewFile(path, over_link=True)
+    new = AtomicFile(path, over_link=True)
     try:
         try:
             new.file.write(data)
         except OSError as error:
-            raise cannot_write(path, error) from error
+            raise write_error(path, error) from error
         new.keep()
     finally:
         new.discard()

@@ -30,8 +30,8 @@ from oscine.models.qwen3_tts.released import CODEC_FOLDER
 from oscine.ops import Linear, RmsNorm
 from oscine.text.qwen import VOCABULARY
 from oscine.tree import tree_leaves
-from oscine.weights import Checkpoint, Entry, read_checkpoint
-from oscine.weights.source import Array
+from oscine.weights import Checkpoint, LazyTensor, read_checkpoint
+from oscine.weights.mapped_file import Array
 
 #: What names of tensors begin with.
 TALKER, PREDICTOR, SPEAKER = "talker.model", "talker.code_predictor", "speaker_encoder"
@@ -264,7 +264,7 @@ def _speaker_block(t: Loader, config: SpeakerConfig, index: int) -> SpeakerBlock
     )
 
 
-def _stored(entries: Mapping[str, Entry]) -> str:
+def _stored(entries: Mapping[str, LazyTensor]) -> str:
     """The type of most numbers of the talker's layers: "bf16", "f16" or "f32"."""
     sizes: Counter[str] = Counter()
     for name, entry in entries.items():

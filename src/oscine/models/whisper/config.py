@@ -12,7 +12,7 @@ from typing import Any
 from oscine.errors import CheckpointError
 from oscine.model_files import read_json
 from oscine.models.config_reader import count_layers
-from oscine.weights import Checkpoint, Entry
+from oscine.weights import Checkpoint, LazyTensor
 
 log = logging.getLogger(__name__)
 
@@ -50,7 +50,7 @@ class WhisperConfig:
         return 2 * self.n_audio_ctx
 
 
-def read_config(checkpoint: Checkpoint, entries: dict[str, Entry]) -> WhisperConfig:
+def read_config(checkpoint: Checkpoint, entries: dict[str, LazyTensor]) -> WhisperConfig:
     """What the configuration states, and where it is silent what the tensors' shapes say.
 
     `entries` are the tensors under openai/whisper's names (weights.Names).
@@ -130,7 +130,7 @@ def _promises_decoder(config: dict[str, Any]) -> bool:
 
 
 class _Sizes:
-    def __init__(self, checkpoint: Checkpoint, entries: dict[str, Entry]) -> None:
+    def __init__(self, checkpoint: Checkpoint, entries: dict[str, LazyTensor]) -> None:
         self.path = checkpoint.path
         self.entries = entries
         self.folder_config = checkpoint.folder / "config.json"

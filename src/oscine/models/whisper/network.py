@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from oscine.family import Network, Opened
+from oscine.family import LoadContext, Network
 from oscine.models.whisper.pipeline import Whisper
 from oscine.models.whisper.runner import WhisperRunner
 from oscine.models.whisper.tokenizers import tokenizer_folder
@@ -16,7 +16,9 @@ def runner(weights: WhisperWeights, backend: Backend) -> WhisperRunner:
     return WhisperRunner(weights, backend)
 
 
-def model(runner: WhisperRunner, weights: WhisperWeights, opened: Opened[WhisperRunner]) -> Whisper:
+def model(
+    runner: WhisperRunner, weights: WhisperWeights, opened: LoadContext[WhisperRunner]
+) -> Whisper:
     """The public model. Raises CheckpointError or HubError where there is no tokenizer."""
     tokenizer = tokenizer_of(weights, opened.offline)
     return Whisper(runner, tokenizer, opened.name, opened.rebuild)

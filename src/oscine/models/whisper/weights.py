@@ -18,8 +18,8 @@ from oscine.errors import CheckpointError
 from oscine.models.loader import Loader, load, stored_dtype
 from oscine.models.whisper.config import WhisperConfig, read_config
 from oscine.ops import Linear, Norm
-from oscine.weights import Checkpoint, Entry, read_checkpoint
-from oscine.weights.source import Array
+from oscine.weights import Checkpoint, LazyTensor, read_checkpoint
+from oscine.weights.mapped_file import Array
 
 EMBEDDING = "decoder.token_embedding.weight"
 #: The projection to logits, which is the token embedding.
@@ -337,7 +337,7 @@ class Names:
             self._table = _HUGGING_FACE if hugging else _MLX if _is_mlx(names) else ()
         decoder = f"{self._beside}decoder."
         beside = self._beside != self._prefix and any(n.startswith(decoder) for n in names)
-        self.entries: dict[str, Entry] = {}
+        self.entries: dict[str, LazyTensor] = {}
         origin: dict[str, str] = {}
         for name, entry in names.items():
             found = self._canonical(name, beside or checkpoint.format == "ctranslate2")
@@ -371,7 +371,7 @@ class Names:
         return name
 
 
-def _is_mlx(names: dict[str, Entry]) -> bool:
+def _is_mlx(names: dict[str, LazyTensor]) -> bool:
     return any(".mlp1." in name for name in names)
 
 

@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from oscine import ops
-from oscine.bfloat16 import BFLOAT16
+from oscine.dtypes import BFLOAT16
 
 Array = NDArray[Any]
 Values = dict[str, Any]

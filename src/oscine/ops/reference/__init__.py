@@ -16,10 +16,10 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from oscine.bfloat16 import BFLOAT16, widen
+from oscine.dtypes import BFLOAT16, bf16_to_f32
 from oscine.ops.reference.blocks import blocks
 from oscine.ops.reference.vocabulary import Ops
-from oscine.threads import each, single_threaded_blas
+from oscine.threads import parallel_for, single_threaded_blas
 
 Array = NDArray[Any]
 
@@ -57,9 +57,9 @@ class Reference(Ops):
 
         def convert(rows: slice) -> None:
             with np.errstate(invalid="ignore"):  # a weight that is no number shows in the logits
-                copy[rows] = widen(array[rows]) if array.dtype == BFLOAT16 else array[rows]
+                copy[rows] = bf16_to_f32(array[rows]) if array.dtype == BFLOAT16 else array[rows]
 
-        each(convert, blocks(len(array), max(1, copy[:1].nbytes)))
+        parallel_for(convert, blocks(len(array), max(1, copy[:1].nbytes)))
         return copy
 
     def zeros(self, shape: tuple[int, ...], dtype: Any = np.float32) -> Array:

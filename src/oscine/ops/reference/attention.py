@@ -17,7 +17,7 @@ from oscine.ops.facts import op
 from oscine.ops.reference.blocks import blocks, cut, spans, valid, window, windows_of
 from oscine.ops.state import SequenceState, State
 from oscine.ops.types import Cache, HeadNorms, Lengths, Rotary, Tensor
-from oscine.threads import each
+from oscine.threads import parallel_for
 
 Array = NDArray[Any]
 
@@ -115,7 +115,7 @@ def attend_rows(
         shape = -1, stop - start, group, width
         y[start:stop, mine] = sums.reshape(shape).swapaxes(0, 1).reshape(stop - start, -1, width)
 
-    each(piece, product(cut(keys.shape[1], key_heads), range(0, rows, step)))
+    parallel_for(piece, product(cut(keys.shape[1], key_heads), range(0, rows, step)))
 
 
 def split_groups(q: Array, group: int) -> Array:
@@ -159,7 +159,7 @@ class AttentionOps(Protocol):
             head, rows = block
             weighted_mean(q[head, rows] @ keys[head], values[head], out[head, rows])
 
-        each(attend, product(range(heads), blocks(length, 4 * length)))
+        parallel_for(attend, product(range(heads), blocks(length, 4 * length)))
         return y
 
     @op(writes=("cache",), masked="state")
@@ -234,7 +234,7 @@ class AttentionOps(Protocol):
             out = y[same].reshape(-1, width)
             weighted_mean(scores, split_heads(values, heads), split_heads(out, heads))
 
-        each(attend, neighbours(state.rows))
+        parallel_for(attend, neighbours(state.rows))
         return y.reshape(-1, width)
 
     @op()
@@ -323,5 +323,5 @@ class AttentionOps(Protocol):
             step = min(step, keys // 2)  # a block scores keys that only some of its queries see
         step = max(FEWEST_QUERIES, step)
         pieces = [(h, span) for span in spans(batch, rows, step) for h in range(heads)]
-        each(attend, pieces)
+        parallel_for(attend, pieces)
         return y.reshape(batch * rows, width)

@@ -15,7 +15,7 @@ from oscine.ops.facts import op
 from oscine.ops.reference.activations import ACTIVATIONS
 from oscine.ops.reference.blocks import blocks
 from oscine.ops.types import Activation, Snake, Tensor
-from oscine.threads import each
+from oscine.threads import parallel_for
 
 Array = NDArray[Any]
 
@@ -61,7 +61,9 @@ class ChannelOps(Protocol):
         y = x.copy()
         if activation is not None:
             wide = y.reshape(len(y), -1)
-            each(lambda rows: ACTIVATIONS[activation](wide[rows]), blocks(len(y), y[:1].nbytes))
+            parallel_for(
+                lambda rows: ACTIVATIONS[activation](wide[rows]), blocks(len(y), y[:1].nbytes)
+            )
         return y
 
     @op()
@@ -77,7 +79,7 @@ class ChannelOps(Protocol):
             part *= snake.gain
             part += x[rows]
 
-        each(work, blocks(len(x), x[:1].nbytes))
+        parallel_for(work, blocks(len(x), x[:1].nbytes))
         return y
 
     @op()

@@ -25,7 +25,7 @@ from oscine.ops.reference.activations import sigmoid
 from oscine.ops.reference.blocks import blocks, cut, spans, valid, window
 from oscine.ops.reference.linear import LinearOps
 from oscine.ops.types import Activation, Lengths, Linear, Taps, Tensor
-from oscine.threads import each
+from oscine.threads import parallel_for
 
 Array = NDArray[Any]
 
@@ -164,7 +164,7 @@ class ConvOps(LinearOps, Protocol):
             def work(to: slice, columns: Array = columns, first: int = part.start) -> None:
                 gather(looks, first + to.start, columns[to])
 
-            each(work, cut(len(columns), GATHERED_ROWS))
+            parallel_for(work, cut(len(columns), GATHERED_ROWS))
             y[part] = self.linear(
                 columns.reshape(len(columns), -1),
                 matrix,
@@ -187,7 +187,7 @@ class ConvOps(LinearOps, Protocol):
             for tap in range(width):
                 part += seen[:, rows.start + tap : rows.stop + tap] * conv.weight[tap]
 
-        each(work, blocks(count, sequences * x[:1].nbytes))
+        parallel_for(work, blocks(count, sequences * x[:1].nbytes))
         return y.reshape(x.shape)
 
     @op()
@@ -235,7 +235,7 @@ class ConvOps(LinearOps, Protocol):
             np.maximum(hidden, 0, out=y[b, start:stop])
 
         widest = 4 * channels * (mel.shape[1] // 2 + 1) << len(halvings)  # bytes for a row of y
-        each(block, spans(batch, rows, max(1, IMAGE_BYTES // widest)))
+        parallel_for(block, spans(batch, rows, max(1, IMAGE_BYTES // widest)))
         return y.reshape(batch * rows, width * channels)
 
     @op()
@@ -263,5 +263,5 @@ class ConvOps(LinearOps, Protocol):
                 out += gated[tap : tap + stop - start] * conv.weight[tap]
             out *= sigmoid(out)
 
-        each(block, spans(batch, packed.shape[1], max(taps, TIME_BYTES // (8 * width))))
+        parallel_for(block, spans(batch, packed.shape[1], max(taps, TIME_BYTES // (8 * width))))
         return y.reshape(-1, width)

@@ -15,7 +15,7 @@ from oscine.ops.facts import op
 from oscine.ops.reference.blocks import cut
 from oscine.ops.state import SequenceState, State, Utterances
 from oscine.ops.types import Tensor
-from oscine.threads import each
+from oscine.threads import parallel_for
 
 Array = NDArray[Any]
 
@@ -97,7 +97,7 @@ class EmbeddingOps(Protocol):
             codes[rows, group] = found
             np.subtract(x[rows], table[found], out=y[rows])
 
-        each(work, cut(len(x), 4))
+        parallel_for(work, cut(len(x), 4))
         return y
 
     @op(masked="state")

@@ -13,7 +13,7 @@ from oscine.ops.facts import op
 from oscine.ops.reference.activations import ACTIVATIONS, silu
 from oscine.ops.reference.blocks import blocks, cut
 from oscine.ops.types import Activation, Linear, Norm, RmsNorm, Tensor
-from oscine.threads import each
+from oscine.threads import parallel_for
 
 Array = NDArray[Any]
 
@@ -64,7 +64,7 @@ class LinearOps(Protocol):
             part *= norm.weight
             part += norm.bias
 
-        each(normalise, blocks(len(x), x[0].nbytes))
+        parallel_for(normalise, blocks(len(x), x[0].nbytes))
         return y
 
     @op()
@@ -77,7 +77,7 @@ class LinearOps(Protocol):
             part = np.divide(x[rows], np.sqrt(square + np.float32(norm.eps)), out=y[rows])
             part *= norm.weight
 
-        each(normalise, blocks(len(x), x[0].nbytes))
+        parallel_for(normalise, blocks(len(x), x[0].nbytes))
         return y
 
     @op()
@@ -106,7 +106,7 @@ class LinearOps(Protocol):
             if add is not None:
                 part += add[tile]
 
-        each(multiply, tiles(len(x), linear.weight))
+        parallel_for(multiply, tiles(len(x), linear.weight))
         return y
 
     @op()

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from oscine.bfloat16 import BFLOAT16
+from oscine.dtypes import BFLOAT16
 from oscine.errors import DeviceError
 from oscine.gpu.device import Device
 from oscine.gpu.kernels import Kernels, Parameter

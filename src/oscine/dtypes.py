@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 BFLOAT16 = np.dtype([("bfloat16", "<u2")])
 
 
-def widen(array: NDArray[Any]) -> NDArray[np.float32]:
+def bf16_to_f32(array: NDArray[Any]) -> NDArray[np.float32]:
     """The same numbers as float32, exactly: any shape, dtype BFLOAT16."""
     bits = array["bfloat16"].astype(np.uint32)
     bits <<= np.uint32(16)

@@ -1,8 +1,9 @@
 """Whether a model's folder has all that a model needs, and whether its bytes are still right.
 
-What was fetched into a folder is written down beside it, `models/base.inventory` for `models/base`:
-each file's size, which `is_whole` looks at, and hash, which `damaged` does. Folders that an older
-oscine or another program has filled have none and are judged by the names of their files.
+The files of a downloaded model are listed in a manifest beside its folder, `models/base.inventory`
+for `models/base`: the size of each file, which `is_intact` compares, and its hash, which
+`damaged_files` compares. A folder from an older oscine or another program has no manifest and is
+judged by the names of its files.
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from oscine.errors import CheckpointError
-from oscine.files import settle
+from oscine.files import replace_atomically
 from oscine.model_files import parse_value, small_file
 
 SHARD_INDEX = "model.safetensors.index.json"
@@ -24,12 +25,12 @@ WEIGHTS_FILES = ("model.safetensors", SHARD_INDEX, "model.bin", "weights.safeten
 ARCHIVE = ".nemo"  # of NVIDIA: weights, configuration and tokenizer in one
 BLOCK = 1 << 20
 #: (folder, config.json) -> whether all else is there that a model of a family needs.
-Rest = Callable[[Path, Mapping[str, Any]], bool]
+HasFamilyFiles = Callable[[Path, Mapping[str, Any]], bool]
 _DIGEST = re.compile(r"sha256:[0-9a-f]{64}|git-sha1:[0-9a-f]{40}")
 
 
 @dataclass(frozen=True, slots=True)
-class Entry:
+class FileRecord:
     """What a file should be: its bytes, and "sha256:…" or "git-sha1:…" in hexadecimal."""
 
     size: int
@@ -55,32 +56,32 @@ def file_digest(path: Path, kind: str) -> str:
     return f"{kind}:{summer.hexdigest()}"
 
 
-def agrees(path: Path, entry: Entry) -> bool:
+def matches_record(path: Path, entry: FileRecord) -> bool:
     """Whether a file is there and has the size and hash that it should. Raises OSError."""
     if _size(path) != entry.size:
         return False
     return file_digest(path, entry.digest.partition(":")[0]) == entry.digest
 
 
-def damaged(folder: Path, entries: Mapping[str, Entry]) -> list[str]:
+def damaged_files(folder: Path, entries: Mapping[str, FileRecord]) -> list[str]:
     """The files of a folder that are missing or are not what they should be. Raises OSError."""
-    return [name for name, entry in entries.items() if not agrees(folder / name, entry)]
+    return [name for name, entry in entries.items() if not matches_record(folder / name, entry)]
 
 
-def write_inventory(folder: Path, entries: Mapping[str, Entry]) -> None:
+def write_manifest(folder: Path, entries: Mapping[str, FileRecord]) -> None:
     """Write down beside a folder what is in it, or is about to be. Raises OSError."""
     place = _place(folder)
     part = place.with_name(place.name + ".part")
     listed = {name: asdict(entry) for name, entry in entries.items()}
     part.write_text(json.dumps(listed, indent=1), "utf-8")
-    settle(part, place)
+    replace_atomically(part, place)
 
 
-def read_inventory(folder: Path) -> dict[str, Entry]:
+def read_manifest(folder: Path) -> dict[str, FileRecord]:
     """What was written down of a folder; nothing where that is not there, or damaged."""
     listed = _json(_place(folder))
     try:
-        return {_inside(name): Entry(**entry) for name, entry in listed.items()}
+        return {_inside(name): FileRecord(**entry) for name, entry in listed.items()}
     except (AttributeError, TypeError, ValueError):
         return {}
 
@@ -97,17 +98,17 @@ def _place(folder: Path) -> Path:
     return folder.with_name(folder.name + ".inventory")
 
 
-def is_whole(folder: Path, has_rest: Rest) -> bool:
+def is_intact(folder: Path, has_rest: HasFamilyFiles) -> bool:
     """Whether a folder that oscine filled has every file, each as long as it was."""
-    sizes = {name: entry.size for name, entry in read_inventory(folder).items()}
+    sizes = {name: entry.size for name, entry in read_manifest(folder).items()}
     if any(_size(folder / name) != size for name, size in sizes.items()):
         return False
     return is_complete(folder, has_rest)
 
 
-def shortfall(folder: Path) -> str:
+def describe_damage(folder: Path) -> str:
     """Why a folder that has files is not whole, as a clause that names the first file at fault."""
-    for name, entry in read_inventory(folder).items():
+    for name, entry in read_manifest(folder).items():
         size = _size(folder / name)
         if size is None:
             return f"{name} is missing"
@@ -116,7 +117,7 @@ def shortfall(folder: Path) -> str:
     return "some of its files are missing or empty"
 
 
-def is_complete(folder: Path, has_rest: Rest) -> bool:
+def is_complete(folder: Path, has_rest: HasFamilyFiles) -> bool:
     """Whether a folder has, by the names of its files, all that a model needs; none may be empty.
 
     `has_rest`: what a family says of all but the weights and the configuration.

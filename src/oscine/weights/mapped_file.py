@@ -105,7 +105,7 @@ class Cursor:
         return struct.unpack(layout, self.take(struct.calcsize(layout), what))
 
 
-def shown(name: str) -> str:
+def printable_name(name: str) -> str:
     """A name from a file, fit for a message of one line."""
     return name if name.isprintable() and name else repr(name)
 
