@@ -29,7 +29,7 @@ from oscine.gpu.plan import Plan
 from oscine.gpu.profile import Profile
 from oscine.models.qwen3_tts.codec_runner import CodecDecoder
 from oscine.models.qwen3_tts.codec_weights import load_codec
-from oscine.ops import UTTERANCE, Linear, Snake, Taps
+from oscine.ops import TALKER_STATE, ConvParams, Linear, Snake
 from oscine.ops.webgpu import Gpu, conv
 
 #: Rows a frame, outputs, places, inputs, dilation, how often.
@@ -71,11 +71,11 @@ class Bench:
         copies = max(2, min(8, (64 << 20) // (4 * outputs * width * inputs)))
         weight, upload = np.resize(NOISE, shape), self.gpu.upload
         self.convs = [Linear(upload(weight), upload(weight[:, 0, 0])) for _ in range(copies)]
-        self.taps = Taps((width - 1) * dilation, 0, 1, dilation)
+        self.taps = ConvParams((width - 1) * dilation, 0, 1, dilation)
         self.x, self.y = self.gpu.zeros((rows, inputs)), self.gpu.zeros((rows, outputs))
         self.seen = self.gpu.zeros((rows + self.taps.left, inputs))
         self.memory = self.gpu.zeros((1, max(1, self.taps.left), inputs))
-        self.state = self.gpu.zeros((1,), UTTERANCE)
+        self.state = self.gpu.zeros((1,), TALKER_STATE)
         self.gains = Snake(self.gpu.zeros((inputs,)), self.gpu.zeros((inputs,)))
 
     def microseconds(self, op: Callable[[Linear], object]) -> float:
@@ -96,7 +96,7 @@ class Bench:
         return min(means)
 
     def convolve(self, conv: Linear) -> None:
-        self.gpu.conv1d(self.seen, conv, Taps(0, 0, 1, self.taps.dilation), add=self.y)
+        self.gpu.conv1d(self.seen, conv, ConvParams(0, 0, 1, self.taps.dilation), add=self.y)
 
     def beside(self, conv: Linear) -> None:
         if self.taps.left:

@@ -70,8 +70,8 @@ class Maker:
     def linear(self, out: int, inputs: int) -> ops.Linear:
         return ops.Linear(self.matrix(out, inputs), np.zeros(out, np.float32))
 
-    def norm(self, width: int) -> ops.Norm:
-        return ops.Norm(np.ones(width, np.float32), np.zeros(width, np.float32))
+    def norm(self, width: int) -> ops.LayerNorm:
+        return ops.LayerNorm(np.ones(width, np.float32), np.zeros(width, np.float32))
 
 
 def random_weights(size: str, kind: type) -> WhisperWeights:

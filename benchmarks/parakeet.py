@@ -35,7 +35,7 @@ from oscine.models.parakeet.weights import (
     RelPosAttention,
     SubsamplingLayer,
 )
-from oscine.ops import Linear, Norm
+from oscine.ops import LayerNorm, Linear
 from oscine.ops.reference import Reference
 
 WIDTH, HEADS, INNER, KERNEL, CHANNELS, MELS, LABELS = 1024, 8, 4096, 9, 256, 128, 1024
@@ -56,8 +56,8 @@ class Maker:
     def vector(self, *sizes: int) -> np.ndarray:
         return self.rng.standard_normal(sizes).astype(np.float32)
 
-    def norm(self) -> Norm:
-        return Norm(1 + self.vector(WIDTH) / 8, self.vector(WIDTH) / 8)
+    def norm(self) -> LayerNorm:
+        return LayerNorm(1 + self.vector(WIDTH) / 8, self.vector(WIDTH) / 8)
 
 
 def made_up(layers: int, kind: type) -> ParakeetWeights:

@@ -45,7 +45,7 @@ from oscine.gpu.profile import QUERIES, Profile
 from oscine.models.whisper.network import NETWORK
 from oscine.models.whisper.pipeline import Whisper
 from oscine.models.whisper.weights import WhisperWeights
-from oscine.ops import Backend, Norm
+from oscine.ops import Backend, LayerNorm
 from oscine.ops.webgpu import Gpu
 from oscine.text.whisper import Tokenizer
 from oscine.types import Transcript
@@ -119,7 +119,7 @@ def without_repeats(weights: WhisperWeights) -> WhisperWeights:
     """
     assert weights.decoder is not None
     norm = weights.decoder.norm
-    turned = Norm(-norm.weight, norm.bias, norm.eps)
+    turned = LayerNorm(-norm.weight, norm.bias, norm.eps)
     return replace(weights, decoder=replace(weights.decoder, norm=turned))
 
 

@@ -29,9 +29,9 @@ def worst(gpu: Gpu) -> float:
 def beside(gpu: Gpu) -> tuple[list[float], list[float]]:
     """What `embed_code`, which trusts its codes, reads for one that is none; and its table."""
     table = (1 + np.arange(20, dtype=np.float32)).reshape(5, 4)
-    rows = np.zeros(1, ops.UTTERANCE)
+    rows = np.zeros(1, ops.TALKER_STATE)
     rows["token"] = 5_000_000
-    told = ops.Utterances(
+    told = ops.TalkerState(
         gpu.upload(rows), gpu.zeros((1, 1, 1), np.uint32), gpu.zeros((1, 1), np.uint32)
     )
     held, total, out = gpu.upload(table), gpu.zeros((1, 4)), gpu.zeros((1, 4))

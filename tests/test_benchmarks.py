@@ -117,7 +117,9 @@ def test_passes_of_a_watched_run_are_in_order_on_one_clock(gpu: Any) -> None:
         pytest.skip("the adapter has no timestamps")
     intervals = recording.Intervals(gpu.device)
     x = gpu.zeros((4, 64))
-    norm = recording.Norm(gpu.upload(np.ones(64, np.float32)), gpu.upload(np.zeros(64, np.float32)))
+    norm = recording.LayerNorm(
+        gpu.upload(np.ones(64, np.float32)), gpu.upload(np.zeros(64, np.float32))
+    )
     before, gpu.profile = gpu.profile, intervals
     try:
         plan = gpu.record(lambda: gpu.keep(gpu.layer_norm(x, norm), gpu.zeros((4, 64))))

@@ -22,7 +22,7 @@ from oscine.engine.sequence import EncoderInput
 from oscine.errors import UsageError
 from oscine.gpu import device as devices
 from oscine.models.parakeet.config import ParakeetConfig
-from oscine.models.parakeet.hotwords import ContextGraph, build_context_graph
+from oscine.models.parakeet.hotwords import ContextGraphTensors, build_context_graph
 from oscine.models.parakeet.sequences import ENCODED, Chunk, DecoderState
 from oscine.models.parakeet.weights import load_weights as load_parakeet
 from oscine.models.whisper.runner import WhisperRunner
@@ -156,7 +156,7 @@ def test_tables_of_phrases_are_checked(
     tables = {"nodes": tree.nodes.copy(), "arcs": tree.arcs.copy()}
     tables[table][field][row] = value
     with pytest.raises(UsageError, match="the tables of phrases lead nowhere"):
-        chunk(parakeet, context_graph=ContextGraph(**tables)).check(
+        chunk(parakeet, context_graph=ContextGraphTensors(**tables)).check(
             parakeet, supports_hotwords=True
         )
     chunk(parakeet, context_graph=tree).check(parakeet, supports_hotwords=True)
@@ -180,7 +180,7 @@ class Bench:
         self.gpu.write(slot, array)
         return slot
 
-    def state(self, kind: Any = ops.STATE, **fields: Any) -> Any:
+    def state(self, kind: Any = ops.TEXT_DECODER_STATE, **fields: Any) -> Any:
         rows = np.zeros(2, kind)
         if "slot" in (rows.dtype.names or ()):
             rows["slot"] = (0, 1)
@@ -197,7 +197,7 @@ class Bench:
 
 def embed(b: Bench) -> None:
     (table, table_), (places, places_) = b.noise(5, 8), b.noise(3, 8)
-    state = ops.State(b.state(position=FAR, length=2), b.up(np.zeros((2, 3), np.uint32)))
+    state = ops.TextDecoderState(b.state(position=FAR, length=2), b.up(np.zeros((2, 3), np.uint32)))
     prompt = b.up(np.array([[1, 4], [0, FAR]], np.uint32))
     found = b.run(lambda: b.gpu.embed(table_, places_, state, prompt), (4, 8))
     np.testing.assert_allclose(found[:3], table[[1, 4, 0]] + places[2], rtol=1e-6)
@@ -205,7 +205,7 @@ def embed(b: Bench) -> None:
 
 def gather_rows(b: Bench) -> None:
     x, x_ = b.noise(6, 8)
-    state = ops.State(b.state(length=FAR, sot=FAR), b.up(np.zeros((2, 3), np.uint32)))
+    state = ops.TextDecoderState(b.state(length=FAR, sot=FAR), b.up(np.zeros((2, 3), np.uint32)))
     found = b.run(lambda: b.gpu.gather_rows(x_, state, sot=True), (4, 8))
     np.testing.assert_array_equal(found, x[[2, 5, 2, 5]])
     last = b.run(lambda: b.gpu.gather_rows(x_, utterances(b, length=FAR)), (2, 8))
@@ -216,7 +216,7 @@ def plain_attention(b: Bench) -> None:
     (keys, keys_), (values, values_) = b.noise(2, 4, 8), b.noise(2, 4, 8)
     for length, position in ((1, FAR), (1, 4), (3, FAR), (3, 2)):
         _, qkv = b.noise(2 * length, 24)
-        state = ops.State(
+        state = ops.TextDecoderState(
             b.state(length=length, position=position), b.up(np.zeros((2, 4), np.uint32))
         )
         cache = ops.Cache(keys_, values_)
@@ -228,13 +228,13 @@ def plain_attention(b: Bench) -> None:
 
 def cross_weights(b: Bench) -> None:
     (_, q), (_, kv) = b.noise(2, 8), b.noise(1, 5, 16)
-    state = ops.State(b.state(frames=FAR), b.up(np.zeros((2, 4), np.uint32)))
+    state = ops.TextDecoderState(b.state(frames=FAR), b.up(np.zeros((2, 4), np.uint32)))
     found = b.run(lambda: b.gpu.cross_weights(q, kv, state, 2, (1,)), (1, 2, 5))
     np.testing.assert_allclose(found.sum(-1), 1, rtol=1e-5)
 
 
 def rules(b: Bench, vocabulary: int) -> Any:
-    made = np.zeros(2, ops.RULES)
+    made = np.zeros(2, ops.DECODE_PARAMS)
     made["vocabulary"], made["end"], made["timestamp_begin"] = vocabulary, vocabulary - 1, FAR
     made["repetition_penalty"], made["no_repeat_ngram"] = 2, 2
     return b.up(made)
@@ -243,7 +243,7 @@ def rules(b: Bench, vocabulary: int) -> Any:
 def penalise(b: Bench) -> None:
     logits, logits_ = b.noise(2, 7)
     tokens = b.up(np.array([[2, FAR, FAR], [FAR, 3, 0xFFFFFFFF]], np.uint32))
-    state = ops.State(b.state(count=FAR), tokens)
+    state = ops.TextDecoderState(b.state(count=FAR), tokens)
     found = b.run(lambda: b.gpu.penalise(logits_, rules(b, 7), state), (2, 7))
     changed = found != logits
     assert changed[0, 2] and changed[1, 3] and changed.sum() == 2
@@ -252,22 +252,22 @@ def penalise(b: Bench) -> None:
 def probability(b: Bench) -> None:
     _, logits = b.noise(3, 7)
     prompt = b.up(np.array([[1, FAR, 2]], np.uint32))
-    state = ops.State(b.state(), b.up(np.zeros((2, 3), np.uint32)))
+    state = ops.TextDecoderState(b.state(), b.up(np.zeros((2, 3), np.uint32)))
     found = b.run(lambda: b.gpu.probability(logits, prompt, rules(b, 7), state), (3,))
     assert found[0] == 0 and 0 < found[1] < 1 and found[2] == 0
 
 
 def pick(b: Bench) -> None:
     (_, logits), mask = b.noise(2, 7), b.up(np.zeros((1, 7), np.uint32))
-    state = ops.State(b.state(count=FAR, limit=9), b.up(np.zeros((2, 3), np.uint32)))
+    state = ops.TextDecoderState(b.state(count=FAR, limit=9), b.up(np.zeros((2, 3), np.uint32)))
     given = rules(b, 7)
     b.gpu.record(lambda: b.gpu.pick(logits, mask, given, state)).run()
     assert (b.gpu.read(state.rows)["done"] != 0).all()
 
 
-def utterances(b: Bench, **fields: Any) -> ops.Utterances:
-    return ops.Utterances(
-        b.state(ops.UTTERANCE, **fields),
+def utterances(b: Bench, **fields: Any) -> ops.TalkerState:
+    return ops.TalkerState(
+        b.state(ops.TALKER_STATE, **fields),
         b.up(np.zeros((2, 3, 4), np.uint32)),
         b.up(np.zeros((2, 9), np.uint32)),
     )
@@ -279,7 +279,7 @@ def rope_attention(b: Bench) -> None:
     for length, position, slot in ((1, FAR, 0), (3, FAR, 1), (1, 0, FAR), (3, 0, 2)):
         _, qkv = b.noise(2 * length, 24)
         told = utterances(b, position=position, length=length, slot=slot)
-        rotary, cache = ops.Rotary(cosines, sines), ops.Cache(keys_, values_)
+        rotary, cache = ops.RopeTable(cosines, sines), ops.Cache(keys_, values_)
         b.run(lambda: b.gpu.causal_attention(qkv, cache, told, 1, rope=rotary), (2 * length, 8))  # noqa: B023
         np.testing.assert_array_equal(b.gpu.read(keys_), keys)
         np.testing.assert_array_equal(b.gpu.read(values_), values)
@@ -294,7 +294,7 @@ def utterances_in_slots_that_are_not_there(b: Bench) -> None:
     found = b.run(lambda: b.gpu.frame_input(total_, table_, text, told), (2, 8))
     np.testing.assert_allclose(found[0], total[1] + table[3] + b.gpu.read(text)[1, 0], rtol=1e-5)
     _, logits = b.noise(2, 7)
-    rules = b.up(np.zeros(2, ops.SAMPLING))
+    rules = b.up(np.zeros(2, ops.SAMPLING_PARAMS))
     b.gpu.record(lambda: b.gpu.sample(logits, rules, told)).run()
     assert b.gpu.read(told.rows)["done"].tolist() == [ops.STOP_END, 0]  # of its own rules
 
@@ -302,9 +302,9 @@ def utterances_in_slots_that_are_not_there(b: Bench) -> None:
 def voices_in_slots_that_are_not_there(b: Bench) -> None:
     (x, x_), (memory, memory_) = b.noise(6, 8), b.noise(2, 2, 8)
     (taps, taps_), (_, conv) = b.noise(3, 8), b.noise(4, 3, 8)
-    single, wide, look = ops.Linear(taps_, None), ops.Linear(conv, None), ops.Taps(2)
+    single, wide, look = ops.Linear(taps_, None), ops.Linear(conv, None), ops.ConvParams(2)
     for slot in (2, FAR):
-        state = b.state(ops.UTTERANCE, slot=slot, position=5)
+        state = b.state(ops.TALKER_STATE, slot=slot, position=5)
         found = b.run(lambda: b.gpu.depthwise(x_, single, memory_, state), (6, 8))  # noqa: B023
         np.testing.assert_allclose(found[[0, 3]], taps[2] * x[[0, 3]], rtol=1e-5)
         options = {"memory": memory_, "state": state}
@@ -325,9 +325,11 @@ def transduce(b: Bench) -> None:
     (hidden, hidden_), (cell, cell_), (joint, joint_) = (
         b.noise(*shape) for shape in ((3, 1, 2, 8), (3, 1, 2, 8), (3, 4))
     )
-    decisions = b.up(np.zeros((3, 5), ops.DECISION))
-    track = ops.Track(b.state(ops.TRACK, slot=FAR, length=6, limit=5, fresh=1), decisions)
-    memory, (_, x) = ops.Memory(hidden_, cell_, joint_), b.noise(6, 4)
+    decisions = b.up(np.zeros((3, 5), ops.TRANSDUCER_STEP))
+    track = ops.TransducerState(
+        b.state(ops.TRANSDUCER_STATE, slot=FAR, length=6, limit=5, fresh=1), decisions
+    )
+    memory, (_, x) = ops.LstmState(hidden_, cell_, joint_), b.noise(6, 4)
     rules, (_, logits) = b.up(np.array([3, 2], np.uint32)), b.noise(4, 4)
     layer = Layer(
         ops.Linear(b.noise(32, 8)[1], b.noise(32)[1]), ops.Linear(b.noise(32, 8)[1], None)

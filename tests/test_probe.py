@@ -19,7 +19,7 @@ from oscine.errors import UsageError
 from oscine.models.whisper.runner import WhisperRunner
 from oscine.models.whisper.sequences import Align, Decode, Request
 from oscine.models.whisper.weights import load_weights
-from oscine.ops import Norm
+from oscine.ops import LayerNorm
 from oscine.ops.reference import Reference
 from oscine.ops.shadow import Shadow
 from oscine.ops.webgpu import Gpu
@@ -54,7 +54,7 @@ class Small:
     def __init__(self, backend: Any, late: bool = False) -> None:
         self.backend = backend
         self.x, self.out = backend.zeros((6, 8)), backend.zeros((3, 16))
-        self.norm = Norm(
+        self.norm = LayerNorm(
             backend.upload(np.full(8, 2, np.float32)), backend.upload(np.ones(8, np.float32))
         )
         self.late = late

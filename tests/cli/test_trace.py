@@ -81,10 +81,12 @@ def test_more_spans_than_queries_are_all_counted(
     norm_of = gpu.upload(np.ones(16, np.float32))
 
     def trace() -> None:
-        from oscine.ops import Norm
+        from oscine.ops import LayerNorm
 
         gpu.keep(
-            gpu.layer_norm(gpu.layer_norm(slot, Norm(norm_of, norm_of)), Norm(norm_of, norm_of)),
+            gpu.layer_norm(
+                gpu.layer_norm(slot, LayerNorm(norm_of, norm_of)), LayerNorm(norm_of, norm_of)
+            ),
             out,
         )
 

@@ -79,7 +79,7 @@ def test_an_unknown_kernel_is_an_error() -> None:
 def test_use_lines_are_pasted_and_all_gone() -> None:
     for name in KERNELS:
         assert "// use _" not in load(name), name
-    state = text("_state")
+    state = text("_text_decoder_state")
     assert state in load("append")
     assert state not in load("layer_norm")
 
@@ -136,7 +136,11 @@ def test_the_header_in_kernels_is_that_of_ops() -> None:
 
 @pytest.mark.parametrize(
     ("file", "row"),
-    [("_state", ops.STATE), ("_track", ops.TRACK), ("_utterance", ops.UTTERANCE)],
+    [
+        ("_text_decoder_state", ops.TEXT_DECODER_STATE),
+        ("_transducer_state", ops.TRANSDUCER_STATE),
+        ("_talker_state", ops.TALKER_STATE),
+    ],
 )
 def test_state_rows_in_kernels_are_those_of_ops(file: str, row: np.dtype[Any]) -> None:
     """The header first, then what is the family's own."""
@@ -148,37 +152,39 @@ def test_state_rows_in_kernels_are_those_of_ops(file: str, row: np.dtype[Any]) -
 
 
 def test_rules_in_kernels_are_the_rules_of_ops() -> None:
-    found = constants(text("_rules"))
-    assert int(found.pop("RULES_WORDS").rstrip("u")) * 4 == ops.RULES.itemsize
-    assert [name.lower() for name in found] == [name for name, _ in ops.RULES_FIELDS]
+    found = constants(text("_decode_params"))
+    assert int(found.pop("RULES_WORDS").rstrip("u")) * 4 == ops.DECODE_PARAMS.itemsize
+    assert [name.lower() for name in found] == [name for name, _ in ops.DECODE_PARAMS_FIELDS]
     assert [int(word.rstrip("u")) for word in found.values()] == list(range(len(found)))
 
 
 def test_finished_beams_in_kernels_are_those_of_ops() -> None:
-    found = constants(text("_pool"))
-    assert int(found.pop("POOL_WORDS").rstrip("u")) * 4 == ops.POOL.itemsize
+    found = constants(text("_finished_beam"))
+    assert int(found.pop("POOL_WORDS").rstrip("u")) * 4 == ops.FINISHED_BEAM.itemsize
     for name, word in found.items():
         field = name.removeprefix("POOL_").lower()
-        assert int(word.rstrip("u")) * 4 == ops.POOL.fields[field][1]  # type: ignore[index]
-    assert len(found) == sum(name != "unused" for name, _ in ops.POOL_FIELDS)
+        assert int(word.rstrip("u")) * 4 == ops.FINISHED_BEAM.fields[field][1]  # type: ignore[index]
+    assert len(found) == sum(name != "unused" for name, _ in ops.FINISHED_BEAM_FIELDS)
 
 
 def test_a_decision_in_kernels_is_as_long_as_that_of_ops() -> None:
     words = constants(text("label_pick"))["DECISION_WORDS"]
-    assert 4 * int(words.rstrip("u")) == ops.DECISION.itemsize
+    assert 4 * int(words.rstrip("u")) == ops.TRANSDUCER_STEP.itemsize
 
 
 def test_trees_in_kernels_are_those_of_ops() -> None:
-    found = {name: int(word.rstrip("u")) for name, word in constants(text("_boost")).items()}
-    for prefix, kind in (("NODE_", ops.NODE), ("ARC_", ops.ARC)):
+    found = {
+        name: int(word.rstrip("u")) for name, word in constants(text("_context_graph")).items()
+    }
+    for prefix, kind in (("NODE_", ops.GRAPH_NODE), ("ARC_", ops.GRAPH_ARC)):
         assert found.pop(f"{prefix}WORDS") * 4 == kind.itemsize
         fields = [name.removeprefix(prefix) for name in found if name.startswith(prefix)]
         assert [name.lower() for name in fields] == list(kind.names or ())
         assert [found[f"{prefix}{name}"] for name in fields] == list(range(len(fields)))
 
 
-def test_never_is_the_same() -> None:
-    assert float(constants(text("_never"))["NEVER"]) == ops.NEVER
+def test_neg_inf_is_the_same() -> None:
+    assert float(constants(text("_neg_inf"))["NEG_INF"]) == ops.NEG_INF
 
 
 def test_stops_and_masks_in_kernels_are_those_of_ops() -> None:
@@ -192,10 +198,10 @@ def test_stops_and_masks_in_kernels_are_those_of_ops() -> None:
 
 @pytest.mark.parametrize(
     ("name", "norm"),
-    [("layer_norm", ops.Norm), ("gemv", ops.Norm), ("rms_norm", ops.RmsNorm)],
+    [("layer_norm", ops.LayerNorm), ("gemv", ops.LayerNorm), ("rms_norm", ops.RmsNorm)],
 )
 def test_epsilon_as_it_stands_is_the_norms(name: str, norm: type) -> None:
-    assert float(constants(load(name))["EPS"]) == norm(None, *[None] * (norm is ops.Norm)).eps
+    assert float(constants(load(name))["EPS"]) == norm(None, *[None] * (norm is ops.LayerNorm)).eps
 
 
 def test_coefficients_of_erf_are_the_references() -> None:

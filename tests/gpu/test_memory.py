@@ -157,9 +157,11 @@ def test_an_embedding_cut_by_rows_gives_the_same(small: Gpu, kind: Any) -> None:
     assert len(cut.parts) > 2
     assert sum(part.shape[0] for part in cut.parts) == 90
     assert all(part.nbytes <= 2048 for part in cut.parts)
-    rows = np.zeros(1, ops.STATE)
+    rows = np.zeros(1, ops.TEXT_DECODER_STATE)
     rows["length"] = 7
-    state = ops.State(small.zeros((1,), ops.STATE), small.zeros((1, 8), np.uint32))
+    state = ops.TextDecoderState(
+        small.zeros((1,), ops.TEXT_DECODER_STATE), small.zeros((1, 8), np.uint32)
+    )
     small.write(state.rows, rows)
     slot, places, out = small.upload(prompt), small.upload(positions), small.zeros((7, 32))
     small.record(lambda: small.keep(small.embed(cut, places, state, slot), out)).run()
@@ -173,8 +175,10 @@ def test_a_convolution_cut_by_outputs_gives_the_same(small: Gpu) -> None:
     layer = ops.upload(small, ops.Linear(weight, bias))
     assert [part.shape for part in layer.weight.parts] == [(20, 3, 16), (13, 3, 16)]
     out, given = small.zeros((5, 33)), small.upload(x)
-    small.record(lambda: small.keep(small.conv1d(given, layer, ops.Taps.same(3, 2)), out)).run()
-    expected = Reference().conv1d(x, ops.Linear(weight, bias), ops.Taps.same(3, 2))
+    small.record(
+        lambda: small.keep(small.conv1d(given, layer, ops.ConvParams.same(3, 2)), out)
+    ).run()
+    expected = Reference().conv1d(x, ops.Linear(weight, bias), ops.ConvParams.same(3, 2))
     np.testing.assert_allclose(small.read(out), expected, rtol=1e-4, atol=1e-4)
 
 
@@ -186,7 +190,9 @@ def test_what_cannot_be_cut_is_refused_with_its_sizes(small: Gpu) -> None:
         small.zeros((1000,))
     positions = noise(70, 32)
     cut = small.upload(positions)
-    state = ops.State(small.zeros((1,), ops.STATE), small.zeros((1, 8), np.uint32))
+    state = ops.TextDecoderState(
+        small.zeros((1,), ops.TEXT_DECODER_STATE), small.zeros((1, 8), np.uint32)
+    )
     with pytest.raises(DeviceError, match=r"\[70, 32\]"):  # bound whole, unlike a weight
         small.record(lambda: small.embed(small.zeros((4, 32)), cut, state))
 

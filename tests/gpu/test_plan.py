@@ -125,7 +125,7 @@ def test_the_smallest_buffer_that_fits_is_taken() -> None:
 # -- on a device ----------------------------------------------------------------------------------
 
 
-def layer(backend: Any, width: int) -> tuple[ops.Linear, ops.Norm]:
+def layer(backend: Any, width: int) -> tuple[ops.Linear, ops.LayerNorm]:
     """Weights of one feed-forward layer, the same on every backend."""
     rng = np.random.default_rng(width)
     square = (rng.standard_normal((width, width)) / width).astype(np.float32)
@@ -133,7 +133,7 @@ def layer(backend: Any, width: int) -> tuple[ops.Linear, ops.Norm]:
         backend,
         (
             ops.Linear(square, np.ones(width, np.float32)),
-            ops.Norm(np.ones(width, np.float32), np.zeros(width, np.float32)),
+            ops.LayerNorm(np.ones(width, np.float32), np.zeros(width, np.float32)),
         ),
     )
     return uploaded  # type: ignore[no-any-return]
@@ -219,9 +219,11 @@ def test_a_plan_whose_lines_are_all_done_changes_nothing_of_theirs(gpu: Gpu) -> 
     linear, norm = layer(gpu, width)
     table = gpu.upload(values(vocabulary, width, 5))
     positions = gpu.upload(values(9, width, 6))
-    state = ops.State(gpu.zeros((lines,), ops.STATE), gpu.zeros((lines, 9), np.uint32))
+    state = ops.TextDecoderState(
+        gpu.zeros((lines,), ops.TEXT_DECODER_STATE), gpu.zeros((lines, 9), np.uint32)
+    )
     cache = ops.Cache(gpu.zeros((lines, 9, width)), gpu.zeros((lines, 9, width)))
-    rules, masks = gpu.zeros((2,), ops.RULES), gpu.zeros((1, vocabulary), np.uint32)
+    rules, masks = gpu.zeros((2,), ops.DECODE_PARAMS), gpu.zeros((1, vocabulary), np.uint32)
     kv = gpu.upload(values(30, 2 * width, 7)[None])
     packed = gpu.upload(values(3 * width, width, 8))
 
@@ -233,10 +235,10 @@ def test_a_plan_whose_lines_are_all_done_changes_nothing_of_theirs(gpu: Gpu) -> 
         gpu.pick(gpu.linear(x, ops.Linear(table, None)), masks, rules, state)
 
     plan = gpu.record(trace, state.rows)
-    rows = np.zeros(lines, ops.STATE)
+    rows = np.zeros(lines, ops.TEXT_DECODER_STATE)
     rows["length"], rows["limit"], rows["position"], rows["after_pair"] = 1, 8, 1, 1
     rows["slot"] = (1, 0)
-    numbers = np.zeros(2, ops.RULES)
+    numbers = np.zeros(2, ops.DECODE_PARAMS)
     numbers["vocabulary"] = numbers["timestamp_begin"] = vocabulary
     numbers["end"] = vocabulary - 1
     gpu.write(state.rows, rows)
@@ -267,9 +269,9 @@ def test_ops_outside_a_recording_do_not_reach_a_plan(gpu: Gpu) -> None:
     before, _, _ = feed(gpu, 2, 16)
 
     def half() -> None:
-        x = gpu.layer_norm(gpu.zeros((2, 16)), ops.Norm(gpu.zeros((16,)), gpu.zeros((16,))))
+        x = gpu.layer_norm(gpu.zeros((2, 16)), ops.LayerNorm(gpu.zeros((16,)), gpu.zeros((16,))))
         gpu.linear(x, ops.Linear(gpu.zeros((4, 7)), None), add=gpu.zeros((2, 7)))
-        gpu.layer_norm(gpu.zeros((2, 18)), ops.Norm(x, x))
+        gpu.layer_norm(gpu.zeros((2, 18)), ops.LayerNorm(x, x))
 
     with pytest.raises(DeviceError):  # the recording is given up half-way
         gpu.record(half)
@@ -282,11 +284,11 @@ def test_ops_outside_a_recording_do_not_reach_a_plan(gpu: Gpu) -> None:
 
 
 def conv(gpu: Gpu) -> None:
-    gpu.conv1d(gpu.zeros((8, 6)), ops.Linear(gpu.zeros((4, 3, 6)), None), ops.Taps.same(3))
+    gpu.conv1d(gpu.zeros((8, 6)), ops.Linear(gpu.zeros((4, 3, 6)), None), ops.ConvParams.same(3))
 
 
 def norm_of_odd_width(gpu: Gpu) -> None:
-    gpu.layer_norm(gpu.zeros((2, 18)), ops.Norm(gpu.zeros((18,)), gpu.zeros((18,))))
+    gpu.layer_norm(gpu.zeros((2, 18)), ops.LayerNorm(gpu.zeros((18,)), gpu.zeros((18,))))
 
 
 def linear_of_odd_width(gpu: Gpu) -> None:
@@ -298,13 +300,17 @@ def attention_of_odd_heads(gpu: Gpu) -> None:
 
 
 def cross_of_odd_heads(gpu: Gpu) -> None:
-    state = ops.State(gpu.zeros((1,), ops.STATE), gpu.zeros((1, 8), np.uint32))
+    state = ops.TextDecoderState(
+        gpu.zeros((1,), ops.TEXT_DECODER_STATE), gpu.zeros((1, 8), np.uint32)
+    )
     gpu.attend_cross(gpu.zeros((1, 12)), gpu.zeros((1, 9, 24)), state, 2)
 
 
 def self_of_odd_heads(gpu: Gpu) -> None:
     cache = ops.Cache(gpu.zeros((1, 8, 12)), gpu.zeros((1, 8, 12)))
-    state = ops.State(gpu.zeros((1,), ops.STATE), gpu.zeros((1, 8), np.uint32))
+    state = ops.TextDecoderState(
+        gpu.zeros((1,), ops.TEXT_DECODER_STATE), gpu.zeros((1, 8), np.uint32)
+    )
     gpu.causal_attention(gpu.zeros((1, 36)), cache, state, 2)
 
 
@@ -313,7 +319,9 @@ def a_head_too_wide(gpu: Gpu) -> None:
 
 
 def embedding_of_odd_width(gpu: Gpu) -> None:
-    state = ops.State(gpu.zeros((1,), ops.STATE), gpu.zeros((1, 8), np.uint32))
+    state = ops.TextDecoderState(
+        gpu.zeros((1,), ops.TEXT_DECODER_STATE), gpu.zeros((1, 8), np.uint32)
+    )
     gpu.embed(gpu.zeros((9, 10)), gpu.zeros((8, 10)), state)
 
 

@@ -9,7 +9,7 @@ import pytest
 
 from oscine.errors import DeviceError
 from oscine.gpu import memory
-from oscine.ops import STATE
+from oscine.ops import TEXT_DECODER_STATE
 from oscine.ops.reference import Reference
 from oscine.ops.shadow import Shadow
 from oscine.ops.webgpu import Gpu
@@ -62,8 +62,8 @@ def test_some_items_are_written_and_the_others_stay(backend: Any) -> None:
     backend.write(slot, np.arange(24, dtype=np.float16))
     backend.write(slot, np.full((2, 2, 3), -1, np.float16), at=1)
     assert backend.read(slot).reshape(-1).tolist() == [*range(6), *[-1] * 12, *range(18, 24)]
-    rows = backend.zeros((3,), STATE)
-    row = np.zeros(1, STATE)
+    rows = backend.zeros((3,), TEXT_DECODER_STATE)
+    row = np.zeros(1, TEXT_DECODER_STATE)
     row["slot"] = 7
     backend.write(rows, row, at=2)
     assert backend.read(rows)["slot"].tolist() == [0, 0, 7]

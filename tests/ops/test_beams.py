@@ -30,7 +30,7 @@ MARGIN = 1e-4  # between offers, beyond what float32 may turn round
 
 
 def rules(timestamps: bool, repeat_limit: int = 0) -> Array:
-    made = np.zeros(1, ops.RULES)
+    made = np.zeros(1, ops.DECODE_PARAMS)
     made["vocabulary"], made["end"], made["timestamp_begin"] = VOCABULARY, END, BEGIN
     made["no_timestamps"], made["no_speech"] = NO_TIMESTAMPS, NO_SPEECH
     made["timestamps"], made["max_initial"], made["repetition_penalty"] = timestamps, 2, 1
@@ -120,17 +120,20 @@ def search(
     """
     groups, lines, slots = len(models), len(models) * width, len(models) * width + 3
     held = [
-        *(backend.zeros((lines,), ops.STATE), backend.zeros((slots, ROOM), np.uint32)),
+        *(backend.zeros((lines,), ops.TEXT_DECODER_STATE), backend.zeros((slots, ROOM), np.uint32)),
         *(
-            backend.zeros((slots, places), ops.POOL),
+            backend.zeros((slots, places), ops.FINISHED_BEAM),
             backend.zeros((slots, places, ROOM), np.uint32),
         ),
     ]
     own, logits = backend.zeros((slots, ROOM), np.uint32), backend.zeros((lines, VOCABULARY))
-    given, masks = backend.zeros((slots,), ops.RULES), backend.zeros((2, VOCABULARY), np.uint32)
-    state = ops.State(held[0], held[1], cache_indirection=own)
-    pool = ops.Pool(held[2], held[3])
-    rows, asked_rules = np.zeros(lines, ops.STATE), np.zeros(slots, ops.RULES)
+    given, masks = (
+        backend.zeros((slots,), ops.DECODE_PARAMS),
+        backend.zeros((2, VOCABULARY), np.uint32),
+    )
+    state = ops.TextDecoderState(held[0], held[1], cache_indirection=own)
+    pool = ops.FinishedBeams(held[2], held[3])
+    rows, asked_rules = np.zeros(lines, ops.TEXT_DECODER_STATE), np.zeros(slots, ops.DECODE_PARAMS)
     rows["length"], rows["limit"], rows["after_pair"] = PROMPT, LIMIT, 1
     rows["slot"] = seats = np.random.default_rng(lines).permutation(slots)[:lines]
     asked_rules[seats] = rule
@@ -205,7 +208,7 @@ def compare(
     rows, tokens, ended, texts = search(backend, models, width, places, mask, rules(timestamps))
     for group, (finished, beams, _) in enumerate(plain):
         lines = slice(group * width, group * width + width)
-        going = rows[lines]["sum_logprob"] > ops.NEVER / 2
+        going = rows[lines]["sum_logprob"] > ops.NEG_INF / 2
         same(told(rows[lines][going], tokens[lines][going]), beams)
         count = int(ended[group]["filled"].sum())
         assert ended[group]["filled"][:count].all()
@@ -238,27 +241,36 @@ def test_a_whole_search_on_the_gpu(
     assert any(clear)
 
 
-def ready(backend: Any, width: int, **fields: Any) -> tuple[ops.State, ops.Pool]:
+def ready(
+    backend: Any, width: int, **fields: Any
+) -> tuple[ops.TextDecoderState, ops.FinishedBeams]:
     """A group that has picked one token."""
-    state = ops.State(
-        backend.zeros((width,), ops.STATE),
+    state = ops.TextDecoderState(
+        backend.zeros((width,), ops.TEXT_DECODER_STATE),
         backend.zeros((width, ROOM), np.uint32),
         cache_indirection=backend.zeros((width, ROOM), np.uint32),
     )
-    rows = np.zeros(width, ops.STATE)
+    rows = np.zeros(width, ops.TEXT_DECODER_STATE)
     rows["length"], rows["count"], rows["limit"], rows["position"] = 1, 1, 9, 4
     rows["slot"] = np.arange(width)
     for name, value in fields.items():
         rows[name] = value
     backend.write(state.rows, rows)
-    pool = ops.Pool(backend.zeros((width, 4), ops.POOL), backend.zeros((width, 4, ROOM), np.uint32))
+    pool = ops.FinishedBeams(
+        backend.zeros((width, 4), ops.FINISHED_BEAM), backend.zeros((width, 4, ROOM), np.uint32)
+    )
     return state, pool
 
 
-def pick(backend: Any, logits: Array, mask: Array, state: ops.State, pool: ops.Pool) -> Array:
+def pick(
+    backend: Any, logits: Array, mask: Array, state: ops.TextDecoderState, pool: ops.FinishedBeams
+) -> Array:
     """One step; the rows after it."""
     beams = state.rows.shape[0]
-    given, masks = backend.zeros((beams,), ops.RULES), backend.zeros((1, VOCABULARY), np.uint32)
+    given, masks = (
+        backend.zeros((beams,), ops.DECODE_PARAMS),
+        backend.zeros((1, VOCABULARY), np.uint32),
+    )
     scores = backend.zeros(logits.shape)
     for slot, array in ((given, rules(False, 3).repeat(beams)), (masks, mask), (scores, logits)):
         backend.write(slot, array)
@@ -279,7 +291,7 @@ def test_where_nothing_may_follow_beams_end_for_nothing(backend: Any) -> None:
     state, pool = ready(backend, 2, sum_logprob=(-3.0, -2.0))
     mask = np.full(VOCABULARY, ops.SUPPRESS, np.uint32)
     rows = pick(backend, np.zeros((2, VOCABULARY), np.float32), mask, state, pool)
-    assert (rows["done"] == ops.STOP_END).all() and (rows["sum_logprob"] <= ops.NEVER).all()
+    assert (rows["done"] == ops.STOP_END).all() and (rows["sum_logprob"] <= ops.NEG_INF).all()
     ended = backend.read(pool.rows)[0]
     assert list(ended["filled"]) == [1, 1, 0, 0]
     assert list(ended["sum_logprob"][:2]) == [-2.0, -3.0]

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from oscine.errors import DeviceError
 from oscine.gpu.device import Device
-from oscine.ops import UTTERANCE, Linear, Snake, Taps
+from oscine.ops import TALKER_STATE, ConvParams, Linear, Snake
 from oscine.ops.cases import noise
 from oscine.ops.reference import Reference
 from oscine.ops.webgpu import Gpu
@@ -35,7 +35,7 @@ def seen(x: Array, at: int, padding: str) -> Array:
     return x[at].astype(np.float64)
 
 
-def convolved(x: Array, conv: Linear, taps: Taps) -> Array:
+def convolved(x: Array, conv: Linear, taps: ConvParams) -> Array:
     """Term by term."""
     rows = []
     for row in range(taps.rows(len(x), conv.weight.shape[1])):
@@ -54,7 +54,7 @@ def convolution(outputs: int, width: int, inputs: int) -> Linear:
 
 def state_of(*voices: tuple[int, int], done: tuple[int, ...] = ()) -> Array:
     """Rows of (slot, position); those that `done` names are void."""
-    rows = np.zeros(len(voices), UTTERANCE)
+    rows = np.zeros(len(voices), TALKER_STATE)
     rows["slot"], rows["position"] = np.array(voices).T
     rows["done"][list(done)] = 1
     return rows
@@ -63,18 +63,18 @@ def state_of(*voices: tuple[int, int], done: tuple[int, ...] = ()) -> Array:
 @pytest.mark.parametrize(
     ("count", "width", "taps"),
     [
-        (1, 7, Taps(6)),
-        (40, 7, Taps(54, dilation=9)),
-        (30, 3, Taps(2, 1, padding="edge")),
-        (30, 5, Taps(8, 8, dilation=4, padding="reflect")),
-        (31, 16, Taps(8, 5, 8)),
-        (9, 4, Taps(2, 1, 2, padding="edge")),
-        (800, 10, Taps(5, 0, 5)),
-        (500, 2, Taps(1)),
-        (20, 1, Taps(0, 0, 3)),
+        (1, 7, ConvParams(6)),
+        (40, 7, ConvParams(54, dilation=9)),
+        (30, 3, ConvParams(2, 1, padding="edge")),
+        (30, 5, ConvParams(8, 8, dilation=4, padding="reflect")),
+        (31, 16, ConvParams(8, 5, 8)),
+        (9, 4, ConvParams(2, 1, 2, padding="edge")),
+        (800, 10, ConvParams(5, 0, 5)),
+        (500, 2, ConvParams(1)),
+        (20, 1, ConvParams(0, 0, 3)),
     ],
 )
-def test_conv1d_is_the_sum_of_its_terms(count: int, width: int, taps: Taps) -> None:
+def test_conv1d_is_the_sum_of_its_terms(count: int, width: int, taps: ConvParams) -> None:
     x, conv = noise(np.random.default_rng(0), count, 6), convolution(5, width, 6)
     expected = convolved(x, conv, taps)
     found = REFERENCE.conv1d(x, conv, taps)
@@ -86,7 +86,11 @@ def test_conv1d_is_the_sum_of_its_terms(count: int, width: int, taps: Taps) -> N
 
 
 def test_conv1d_in_blocks_is_the_whole(monkeypatch: pytest.MonkeyPatch) -> None:
-    x, conv, taps = noise(np.random.default_rng(0), 5000, 4), convolution(3, 7, 4), Taps(6, 0, 2)
+    x, conv, taps = (
+        noise(np.random.default_rng(0), 5000, 4),
+        convolution(3, 7, 4),
+        ConvParams(6, 0, 2),
+    )
     whole = REFERENCE.conv1d(x, conv, taps, add=np.ones((2500, 3), np.float32))
     monkeypatch.setattr("oscine.ops.reference.conv.COLUMN_BYTES", 1)
     again = REFERENCE.conv1d(x, conv, taps, add=np.ones((2500, 3), np.float32))
@@ -96,8 +100,8 @@ def test_conv1d_in_blocks_is_the_whole(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_a_weight_of_one_place_may_be_a_matrix() -> None:
     x, conv = noise(np.random.default_rng(0), 20, 6), convolution(5, 1, 6)
     flat = Linear(conv.weight[:, 0], conv.bias)
-    found = REFERENCE.conv1d(x, flat, Taps(0))
-    np.testing.assert_array_equal(found, REFERENCE.conv1d(x, conv, Taps(0)))
+    found = REFERENCE.conv1d(x, flat, ConvParams(0))
+    np.testing.assert_array_equal(found, REFERENCE.conv1d(x, conv, ConvParams(0)))
 
 
 @given(
@@ -112,7 +116,7 @@ def test_pieces_of_any_length_give_the_whole(
     """Calls of a multiple of the stride, as codecs make them, over one memory."""
     lengths = [stride * count for count in (*cuts, 3)]
     left = max(0, (width - 1) * dilation + 1 - stride)
-    taps = Taps(left, 0, stride, dilation)
+    taps = ConvParams(left, 0, stride, dilation)
     if taps.left + stride <= (width - 1) * dilation:
         return
     x, conv = noise(np.random.default_rng(5), sum(lengths), 3), convolution(4, width, 3)
@@ -147,16 +151,16 @@ def test_depthwise_in_pieces_is_each_channel_by_itself(cuts: list[int], taps: in
 @pytest.mark.parametrize(
     ("count", "width", "taps"),
     [
-        (5, 7, Taps(6)),
-        (30, 3, Taps(2, 1, padding="edge")),
-        (30, 5, Taps(8, 8, dilation=4, padding="reflect")),
-        (31, 16, Taps(8, 5, 8)),
-        (20, 1, Taps(0, 0, 3)),
-        (500, 2, Taps(1)),
-        (4, 1, Taps(0)),
+        (5, 7, ConvParams(6)),
+        (30, 3, ConvParams(2, 1, padding="edge")),
+        (30, 5, ConvParams(8, 8, dilation=4, padding="reflect")),
+        (31, 16, ConvParams(8, 5, 8)),
+        (20, 1, ConvParams(0, 0, 3)),
+        (500, 2, ConvParams(1)),
+        (4, 1, ConvParams(0)),
     ],
 )
-def test_voices_are_convolved_each_by_itself(count: int, width: int, taps: Taps) -> None:
+def test_voices_are_convolved_each_by_itself(count: int, width: int, taps: ConvParams) -> None:
     x, conv = noise(np.random.default_rng(0), 3, count, 6), convolution(5, width, 6)
     rows = state_of((0, 0), (1, 1), (2, 2))
     found = REFERENCE.conv1d(x.reshape(-1, 6), conv, taps, state=rows)
@@ -168,7 +172,7 @@ def test_voices_are_convolved_each_by_itself(count: int, width: int, taps: Taps)
 @given(st.data())
 def test_voices_in_one_call_each_have_their_own_past(data: Any) -> None:
     """Voices that come and leave: each one's results are those of its rows alone."""
-    rng, conv, taps = np.random.default_rng(3), convolution(4, 3, 8), Taps(6, dilation=3)
+    rng, conv, taps = np.random.default_rng(3), convolution(4, 3, 8), ConvParams(6, dilation=3)
     single = Linear(noise(rng, 7, 8), None)
     streams = noise(rng, 4, 60, 8)
     whole = [convolved(x, conv, taps) for x in streams]
@@ -193,7 +197,7 @@ def test_a_voice_that_is_done_keeps_its_place() -> None:
     rng, conv = np.random.default_rng(3), convolution(4, 3, 8)
     memory = noise(rng, 2, 2, 8)
     before, rows = memory.copy(), state_of((1, 5), (0, 5), done=(0,))
-    REFERENCE.conv1d(noise(rng, 6, 8), conv, Taps(2), memory=memory, state=rows)
+    REFERENCE.conv1d(noise(rng, 6, 8), conv, ConvParams(2), memory=memory, state=rows)
     np.testing.assert_array_equal(memory[1], before[1])
     assert (memory[0] != before[0]).all()
 
@@ -201,16 +205,16 @@ def test_a_voice_that_is_done_keeps_its_place() -> None:
 def test_rows_and_memories_that_belong_to_no_voice_are_refused() -> None:
     x, conv = noise(np.random.default_rng(0), 5, 6), convolution(5, 3, 6)
     with pytest.raises(ValueError, match="a memory needs a state"):
-        REFERENCE.conv1d(x, conv, Taps(2), memory=np.zeros((1, 2, 6), np.float32))
+        REFERENCE.conv1d(x, conv, ConvParams(2), memory=np.zeros((1, 2, 6), np.float32))
     with pytest.raises(ValueError, match="5 rows are no equal number of each of 2 sequences"):
-        REFERENCE.conv1d(x, conv, Taps(2), state=state_of((0, 0), (1, 0)))
+        REFERENCE.conv1d(x, conv, ConvParams(2), state=state_of((0, 0), (1, 0)))
 
 
 def test_too_few_rows_are_refused_by_name() -> None:
     with pytest.raises(ValueError, match="too few for a convolution of 7"):
-        Taps(2).rows(3, 7)
+        ConvParams(2).rows(3, 7)
     with pytest.raises(ValueError, match="too few to reflect"):
-        Taps(3, 3, padding="reflect").rows(3, 4)
+        ConvParams(3, 3, padding="reflect").rows(3, 4)
 
 
 @given(
@@ -337,7 +341,11 @@ def test_calls_of_every_length_share_their_kernels(device: Device) -> None:
     gpu = Gpu(device)
     conv = convolution(36, 7, 8)
     weight = Linear(gpu.upload(conv.weight), gpu.upload(conv.bias))
-    memory, state, taps = gpu.zeros((1, 54, 8)), gpu.zeros((1,), UTTERANCE), Taps(54, dilation=9)
+    memory, state, taps = (
+        gpu.zeros((1, 54, 8)),
+        gpu.zeros((1,), TALKER_STATE),
+        ConvParams(54, dilation=9),
+    )
     made = []
     snake = Snake(gpu.upload(conv.bias), gpu.upload(conv.bias))
     for count in (70, 64, 301):
@@ -355,9 +363,9 @@ def test_calls_of_every_length_share_their_kernels(device: Device) -> None:
 @pytest.mark.gpu
 def test_a_stream_on_the_gpu_is_the_whole(device: Device) -> None:
     """Calls of 1, 4 and 70 rows in turn over one memory of 54."""
-    gpu, conv, taps = Gpu(device), convolution(36, 7, 8), Taps(54, dilation=9)
+    gpu, conv, taps = Gpu(device), convolution(36, 7, 8), ConvParams(54, dilation=9)
     weight = Linear(gpu.upload(conv.weight), gpu.upload(conv.bias))
-    memory, state = gpu.zeros((2, 54, 8)), gpu.zeros((1,), UTTERANCE)
+    memory, state = gpu.zeros((2, 54, 8)), gpu.zeros((1,), TALKER_STATE)
     lengths = (1, 4, 70, 1, 1, 4, 70, 4)
     x, found, begin = noise(np.random.default_rng(0), sum(lengths), 8), [], 0
     for length in lengths:
@@ -379,7 +387,7 @@ def test_widths_that_kernels_cannot_take_are_refused(device: Device) -> None:
     gpu, conv = Gpu(device), convolution(4, 3, 6)
     weight = Linear(gpu.upload(conv.weight), gpu.upload(conv.bias))
     with pytest.raises(DeviceError, match="6 is not a multiple of 4"):
-        gpu.conv1d(gpu.zeros((9, 6)), weight, Taps(2))
+        gpu.conv1d(gpu.zeros((9, 6)), weight, ConvParams(2))
     with pytest.raises(DeviceError, match="width of a part 6 is not a multiple of 4"):
         gpu.concat([gpu.zeros((9, 4)), gpu.zeros((9, 6))])
     for first, count, what in ((2, 4, "first column 2"), (4, 2, "columns 2")):

@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
-from oscine.ops import Lengths, Linear
+from oscine.ops import Linear, SeqLengths
 from oscine.ops.reference import Reference, attention, conv
 from oscine.ops.webgpu.conv import GpuConv
 
@@ -86,7 +86,7 @@ def test_subsampling_of_a_padded_batch_is_that_of_each_alone(
     n = max(lengths) + spare
     mel = noise(3, len(lengths), n, width)  # what is void holds noise
     got = OPS.subsample(
-        mel.reshape(-1, width), Lengths(np.array(lengths, np.uint32)), first, pairs
+        mel.reshape(-1, width), SeqLengths(np.array(lengths, np.uint32)), first, pairs
     ).reshape(len(lengths), -(-n >> 1 + halvings), -1)
     for b, length in enumerate(lengths):
         want = subsampled(mel[b, :length], first, pairs)
@@ -97,7 +97,7 @@ def test_subsampling_of_a_padded_batch_is_that_of_each_alone(
 
 def test_subsampling_in_blocks_is_whole(monkeypatch: pytest.MonkeyPatch) -> None:
     first, pairs = stem(1, 4, 2)
-    mel, lengths = noise(2, 300, 16), Lengths(np.array([290], np.uint32))
+    mel, lengths = noise(2, 300, 16), SeqLengths(np.array([290], np.uint32))
     whole = OPS.subsample(mel, lengths, first, pairs)
     monkeypatch.setattr(conv, "IMAGE_BYTES", 5 * 4 * 4 * 9 << 2)
     np.testing.assert_array_equal(OPS.subsample(mel, lengths, first, pairs), whole)
@@ -154,7 +154,7 @@ def test_attention_by_distance_is_its_formula(
     r, u, v = noise(2, 2 * count - 1, width), noise(3, width), noise(4, width)
     frames = np.array([max(0, per * length - 1) for length in lengths], np.uint32)
     got = OPS.attend_relative(
-        qkv.reshape(-1, 3 * width), r, u, v, Lengths(frames, per), heads, band
+        qkv.reshape(-1, 3 * width), r, u, v, SeqLengths(frames, per), heads, band
     ).reshape(len(lengths), rows, width)
     for b, length in enumerate(lengths):
         close(got[b, :length], attended(qkv[b, :length], r, u, v, heads, band))
@@ -166,7 +166,7 @@ def test_attention_in_blocks_is_whole(
     monkeypatch: pytest.MonkeyPatch, band: tuple[int, int] | None
 ) -> None:
     qkv, r, u, v = noise(1, 90, 24), noise(2, 199, 8), noise(3, 8), noise(4, 8)
-    lengths = Lengths(np.array([83], np.uint32))
+    lengths = SeqLengths(np.array([83], np.uint32))
     monkeypatch.setattr(attention, "FEWEST_QUERIES", 7)
     monkeypatch.setattr(attention, "SCORE_BYTES", 1)
     got = OPS.attend_relative(qkv, r, u, v, lengths, 2, band)
@@ -189,7 +189,7 @@ def test_gated_convolution_is_its_formula(
     x[0, 0, width:] = -200
     conv = Linear(noise(2, taps, width), noise(3, width) if biased else None)
     got = OPS.gated_convolution(
-        x.reshape(-1, 2 * width), conv, Lengths(np.array(lengths, np.uint32))
+        x.reshape(-1, 2 * width), conv, SeqLengths(np.array(lengths, np.uint32))
     ).reshape(len(lengths), rows, width)
     for b, length in enumerate(lengths):
         part = x[b, :length].astype(np.float64)

@@ -27,7 +27,7 @@ VOCABULARY, END, NO_SPEECH, NO_TIMESTAMPS, BEGIN = 40, 20, 22, 23, 24
 def rules(
     timestamps: bool = True, max_initial: int = 5, repeat_limit: int = 0, slots: int = 1, **own: Any
 ) -> Array:
-    made = np.zeros(slots, ops.RULES)
+    made = np.zeros(slots, ops.DECODE_PARAMS)
     fields = {
         "vocabulary": VOCABULARY,
         "end": END,
@@ -44,13 +44,13 @@ def rules(
     return made
 
 
-def fresh_state(lines: int = 1, limit: int = 30, **fields: Any) -> ops.State:
-    rows = np.zeros(lines, ops.STATE)
+def fresh_state(lines: int = 1, limit: int = 30, **fields: Any) -> ops.TextDecoderState:
+    rows = np.zeros(lines, ops.TEXT_DECODER_STATE)
     rows["length"], rows["limit"], rows["after_pair"] = 3, limit, 1
     rows["slot"] = np.arange(lines)
     for name, value in fields.items():
         rows[name] = value
-    return ops.State(rows, np.zeros((lines, 32), np.uint32))
+    return ops.TextDecoderState(rows, np.zeros((lines, 32), np.uint32))
 
 
 def no_mask() -> Array:
@@ -195,7 +195,7 @@ def test_penalties_are_those_of_transformers(data: st.DataObject) -> None:
     for start in range(len(said) - size + 1 if size else 0):
         *begin, last = said[start : start + size]
         if begin == said[len(said) - size + 1 :] and last < END:
-            expected[last] = ops.NEVER
+            expected[last] = ops.NEG_INF
     state = fresh_state(count=len(said))
     state.tokens[0, : len(said)] = said
     given = rules(no_repeat_ngram=size, repetition_penalty=penalty)

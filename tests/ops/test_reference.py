@@ -37,7 +37,7 @@ def plain_gelu(x: Array) -> Array:
     return x / 2 * (1 + np.vectorize(math.erf)(x / math.sqrt(2)))
 
 
-def plain_norm(x: Array, norm: ops.Norm) -> Array:
+def plain_norm(x: Array, norm: ops.LayerNorm) -> Array:
     x = x.astype(np.float64)
     centred = x - x.mean(-1, keepdims=True)
     return centred / np.sqrt(x.var(-1, keepdims=True) + norm.eps) * norm.weight + norm.bias
@@ -94,7 +94,7 @@ def test_activations(name: str, meaning: Any) -> None:
 @pytest.mark.parametrize("eps", [1e-5, 0.3])
 @pytest.mark.parametrize("rows", [1, 7, 500])
 def test_layer_norm(rows: int, eps: float) -> None:
-    x, norm = noise(1, rows, 96), ops.Norm(noise(2, 96), noise(3, 96), eps)
+    x, norm = noise(1, rows, 96), ops.LayerNorm(noise(2, 96), noise(3, 96), eps)
     assert_near(OPS.layer_norm(x, norm), plain_norm(x, norm))
 
 
@@ -132,7 +132,7 @@ def test_linear(rows: int, all_parts: bool, monkeypatch: pytest.MonkeyPatch) -> 
     monkeypatch.setattr(linear, "STRIP_RESULTS", 64)  # for 5 rows in strips of 12
     x, weight = noise(4, rows, 40), noise(5, 70, 40)
     bias, add = noise(6, 70), noise(7, rows, 70)
-    norm = ops.Norm(noise(8, 40), noise(9, 40))
+    norm = ops.LayerNorm(noise(8, 40), noise(9, 40))
     if not all_parts:
         assert_near(OPS.linear(x, ops.Linear(weight, None)), x.astype(np.float64) @ weight.T)
         return
@@ -150,7 +150,7 @@ def test_conv1d(frames: int, stride: int) -> None:
         for tap in range(3):
             if 0 <= t * stride + tap - 1 < frames:
                 expected[t] += weight[:, tap].astype(np.float64) @ x[t * stride + tap - 1]
-    taps = ops.Taps.same(3, stride)
+    taps = ops.ConvParams.same(3, stride)
     y = OPS.conv1d(x, ops.Linear(weight, bias), taps, activation="gelu", add=add)
     assert_near(y, plain_gelu(expected + bias) + add)
 
@@ -180,10 +180,10 @@ def test_large_scores_do_not_overflow() -> None:
 
 def test_attend_cross_listens_to_the_lines_own_window() -> None:
     """Two rows a line; the third line is done, the last two share a window."""
-    rows = np.zeros(5, ops.STATE)
+    rows = np.zeros(5, ops.TEXT_DECODER_STATE)
     rows["window"], rows["done"] = (1, 0, 0, 2, 2), (0, 0, 1, 0, 0)
     q, kv = noise(15, 10, 12), noise(16, 3, 30, 24)
-    y = OPS.attend_cross(q, kv, ops.State(rows, np.zeros((5, 9), np.uint32)), 2)
+    y = OPS.attend_cross(q, kv, ops.TextDecoderState(rows, np.zeros((5, 9), np.uint32)), 2)
     for row in (0, 1, 2, 3, 6, 7, 8, 9):
         window = kv[rows["window"][row // 2]]
         parts = (heads_of(a, 2) for a in (q[row], window[:, :12], window[:, 12:]))
@@ -193,10 +193,10 @@ def test_attend_cross_listens_to_the_lines_own_window() -> None:
 
 def test_cross_weights() -> None:
     """Heads in the order asked for; nothing beyond the sound."""
-    rows = np.zeros(2, ops.STATE)
+    rows = np.zeros(2, ops.TEXT_DECODER_STATE)
     rows["window"], rows["frames"] = (1, 0), (7, 0)
     q, kv = noise(31, 4, 12), noise(32, 2, 10, 24)
-    state = ops.State(rows, np.zeros((2, 9), np.uint32))
+    state = ops.TextDecoderState(rows, np.zeros((2, 9), np.uint32))
     y = OPS.cross_weights(q, kv, state, 3, (2, 0))
     assert y.shape == (2, 4, 10)
     for place, head in enumerate((2, 0)):
@@ -210,13 +210,13 @@ def test_cross_weights() -> None:
 
 def test_causal_attention_appends_then_looks_back() -> None:
     """One token after five, two of a padded prompt of three, a line that is done: of four slots."""
-    rows = np.zeros(3, ops.STATE)
+    rows = np.zeros(3, ops.TEXT_DECODER_STATE)
     rows["position"], rows["length"], rows["done"] = (5, 0, 2), (1, 2, 3), (0, 0, 1)
     rows["slot"] = slots = (3, 0, 1)
     qkv = noise(17, 9, 36)
     before = ops.Cache(noise(18, 4, 10, 12), noise(19, 4, 10, 12))
     cache = ops.Cache(before.keys.copy(), before.values.copy())
-    state = ops.State(rows, np.zeros((4, 10), np.uint32))
+    state = ops.TextDecoderState(rows, np.zeros((4, 10), np.uint32))
     y = OPS.causal_attention(qkv, cache, state, 2)
     keys, values = before.keys.copy(), before.values.copy()
     for line, start, count in ((0, 5, 1), (1, 0, 2)):
@@ -234,12 +234,12 @@ def test_causal_attention_appends_then_looks_back() -> None:
 
 def test_causal_attention_looks_where_beams_keep_their_past() -> None:
     """Two beams that were one until position 3: both read its line, and append to their own."""
-    rows = np.zeros(2, ops.STATE)
+    rows = np.zeros(2, ops.TEXT_DECODER_STATE)
     rows["position"], rows["length"], rows["slot"] = 4, 1, (0, 1)
     qkv = noise(33, 2, 36)
     cache = ops.Cache(noise(34, 2, 14, 12), noise(35, 2, 14, 12))  # of which 10 are positions
     origins = np.uint32([[1] * 3 + [0] * 7, [1] * 10])
-    state = ops.State(rows, np.zeros((2, 10), np.uint32), cache_indirection=origins)
+    state = ops.TextDecoderState(rows, np.zeros((2, 10), np.uint32), cache_indirection=origins)
     y = OPS.causal_attention(qkv, cache, state, 2)
     for line in range(2):
         q, k, v = np.split(qkv[line], 3)
@@ -255,9 +255,9 @@ def test_causal_attention_looks_where_beams_keep_their_past() -> None:
 
 
 def test_embed_and_gather_rows() -> None:
-    rows = np.zeros(2, ops.STATE)
+    rows = np.zeros(2, ops.TEXT_DECODER_STATE)
     rows["position"], rows["length"], rows["sot"], rows["token"] = (3, 0), (3, 2), (1, 0), (4, 6)
-    state = ops.State(rows, np.zeros((2, 9), np.uint32))
+    state = ops.TextDecoderState(rows, np.zeros((2, 9), np.uint32))
     table, positions = noise(20, 7, 4), noise(21, 9, 4)
     one = OPS.embed(table, positions, state)
     assert np.array_equal(one, [table[4] + positions[3], table[6] + positions[0]])
@@ -290,7 +290,7 @@ def test_upload_gives_aligned_float32(kind: Any) -> None:
 
 
 def test_a_plan_stops_when_its_lines_are_done() -> None:
-    state = ops.State(np.zeros(2, ops.STATE), np.zeros((2, 4), np.uint32))
+    state = ops.TextDecoderState(np.zeros(2, ops.TEXT_DECODER_STATE), np.zeros((2, 4), np.uint32))
     ran = []
 
     def trace() -> None:

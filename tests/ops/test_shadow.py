@@ -16,7 +16,15 @@ from oscine.errors import DeviceError
 from oscine.models.whisper.runner import WhisperRunner
 from oscine.models.whisper.sequences import Align, Decode, Request
 from oscine.models.whisper.weights import load_weights
-from oscine.ops import RULES, SUPPRESS, UTTERANCE, Linear, RmsNorm, State, Taps
+from oscine.ops import (
+    DECODE_PARAMS,
+    SUPPRESS,
+    TALKER_STATE,
+    ConvParams,
+    Linear,
+    RmsNorm,
+    TextDecoderState,
+)
 from oscine.ops.reference import Reference
 from oscine.ops.shadow import Shadow
 from oscine.ops.webgpu import Gpu
@@ -90,20 +98,22 @@ def test_alignment_passes_too(gpu: Gpu) -> None:
 def test_a_wrong_kernel_is_named(gpu: Gpu, monkeypatch: pytest.MonkeyPatch, op: str) -> None:
     right = getattr(Gpu, op)
 
-    def conv1d(self: Gpu, x: Any, conv: Linear, taps: Taps, **options: Any) -> Any:
+    def conv1d(self: Gpu, x: Any, conv: Linear, taps: ConvParams, **options: Any) -> Any:
         return right(self, x, Linear(conv.weight, None), taps, **options)
 
-    def attend_cross(self: Gpu, q: Any, kv: Any, state: State, heads: int) -> Any:
+    def attend_cross(self: Gpu, q: Any, kv: Any, state: TextDecoderState, heads: int) -> Any:
         return right(self, q, kv, state, 1)
 
-    def pick(self: Gpu, logits: Any, masks: Any, rules: Any, state: State, share: int) -> None:
+    def pick(
+        self: Gpu, logits: Any, masks: Any, rules: Any, state: TextDecoderState, share: int
+    ) -> None:
         pass
 
     def pick_beams(self: Gpu, logits: Any, masks: Any, *others: Any) -> None:
         right(self, logits, self.upload(np.full(masks.shape, SUPPRESS, np.uint32)), *others)
 
-    def penalise(self: Gpu, logits: Any, rules: Any, state: State) -> Any:
-        return right(self, logits, self.zeros(rules.shape, RULES), state)
+    def penalise(self: Gpu, logits: Any, rules: Any, state: TextDecoderState) -> Any:
+        return right(self, logits, self.zeros(rules.shape, DECODE_PARAMS), state)
 
     monkeypatch.setattr(Gpu, op, locals()[op])
     with pytest.raises(
@@ -125,14 +135,16 @@ def test_bfloat16_and_gated_layers_pass_too(gpu: Gpu) -> None:
 
 
 def test_a_slot_that_is_written_wrongly_is_named(gpu: Gpu, monkeypatch: pytest.MonkeyPatch) -> None:
-    def conv1d(self: Gpu, x: Any, conv: Linear, taps: Taps, *, memory: Any, state: Any) -> Any:
+    def conv1d(
+        self: Gpu, x: Any, conv: Linear, taps: ConvParams, *, memory: Any, state: Any
+    ) -> Any:
         return right(self, x, conv, taps, memory=self.zeros(memory.shape), state=state)
 
     right = Gpu.conv1d
     shadow = Shadow(gpu)
     x, conv = shadow.upload(np.ones((5, 4), np.float32)), np.ones((4, 3, 4), np.float32)
-    operands = x, Linear(shadow.upload(conv), None), Taps(2)
-    state = shadow.zeros((1,), UTTERANCE)
+    operands = x, Linear(shadow.upload(conv), None), ConvParams(2)
+    state = shadow.zeros((1,), TALKER_STATE)
     shadow.conv1d(*operands, memory=shadow.zeros((1, 2, 4)), state=state)
     monkeypatch.setattr(Gpu, "conv1d", conv1d)
     with pytest.raises(DeviceError, match=r"conv1d .* differs from NumPy"):

@@ -39,7 +39,7 @@ def put(backend: Any, array: Array) -> Any:
 
 def rules_of(slots: int, row: int, slot: int, made: Array | None = None) -> Array:
     """The rules of a row of OPTIONS, in a slot of many."""
-    rules = np.zeros(slots, ops.RULES) if made is None else made
+    rules = np.zeros(slots, ops.DECODE_PARAMS) if made is None else made
     _, timestamps, mask, penalty, runs = OPTIONS[row]
     rules[slot] = (
         *(VOCABULARY, END, BEGIN, NO_TIMESTAMPS, NO_SPEECH, timestamps, 50, 4, runs, penalty, mask),
@@ -58,7 +58,7 @@ def decode(backend: Any, rows: Array, rules: Array, logits: Array) -> tuple[Arra
     """STEPS steps of penalise and pick over logits [STEPS, B, V]: rows and tokens."""
     slots = len(rules)
     tokens = np.full((slots, ROOM), 77, np.uint32)
-    state = ops.State(put(backend, rows), put(backend, tokens))
+    state = ops.TextDecoderState(put(backend, rows), put(backend, tokens))
     given, suppressed, scores = (put(backend, x) for x in (rules, masks(), logits[0]))
 
     def trace() -> None:
@@ -77,7 +77,7 @@ def test_rows_with_options_of_their_own_are_each_as_alone(backend: Any) -> None:
     count = len(OPTIONS)
     logits = rng.normal(0, 2, (STEPS, count + 1, VOCABULARY)).astype(np.float32)
     logits[:, :, rng.integers(0, END, 4)] += 5  # few words, so that they come again
-    rows, rules = np.zeros(count + 1, ops.STATE), None
+    rows, rules = np.zeros(count + 1, ops.TEXT_DECODER_STATE), None
     rows["length"], rows["limit"], rows["after_pair"] = 1, 9, 1
     rows["seed"] = rng.integers(0, 2**32, count + 1)
     places = [0, 1, 3, 4, 5]  # the third is the one that is done
@@ -101,7 +101,7 @@ def test_rows_with_options_of_their_own_are_each_as_alone(backend: Any) -> None:
 
 def test_a_row_without_penalties_stays_bit_for_bit(backend: Any) -> None:
     rng = np.random.default_rng(5)
-    rows = np.zeros(2, ops.STATE)
+    rows = np.zeros(2, ops.TEXT_DECODER_STATE)
     rows["count"], rows["slot"] = ROOM, (1, 0)
     rules = rules_of(2, 2, 0, rules_of(2, 0, 1))  # slot 0 has a penalty, slot 1 none
     logits = (rng.normal(0, 3, (2, VOCABULARY)) * 10.0 ** rng.integers(-30, 30, VOCABULARY)).astype(
@@ -109,7 +109,7 @@ def test_a_row_without_penalties_stays_bit_for_bit(backend: Any) -> None:
     )
     logits[:, 5] = -0.0
     tokens = np.tile(np.arange(ROOM, dtype=np.uint32), (2, 1))
-    state = ops.State(put(backend, rows), put(backend, tokens))
+    state = ops.TextDecoderState(put(backend, rows), put(backend, tokens))
     given, scores = put(backend, rules), put(backend, logits)
     out = backend.zeros(logits.shape)
     backend.record(lambda: backend.keep(backend.penalise(scores, given, state), out)).run()
@@ -123,11 +123,11 @@ def test_a_row_without_penalties_stays_bit_for_bit(backend: Any) -> None:
 def test_attention_writes_its_own_slots_alone(backend: Any, length: int) -> None:
     """Slots of rows that are done, and those of no row, keep what they hold."""
     rng = np.random.default_rng(length)
-    rows = np.zeros(3, ops.STATE)
+    rows = np.zeros(3, ops.TEXT_DECODER_STATE)
     rows["slot"], rows["done"], rows["position"], rows["length"] = (4, 1, 0), (0, 1, 0), 2, length
     cache = rng.normal(0, 1, (2, 6, 9, 8)).astype(np.float32)
     held = ops.Cache(*(put(backend, part) for part in cache))
-    state = ops.State(put(backend, rows), put(backend, np.zeros((6, 9), np.uint32)))
+    state = ops.TextDecoderState(put(backend, rows), put(backend, np.zeros((6, 9), np.uint32)))
     qkv = rng.normal(0, 1, (3 * length, 24)).astype(np.float32)
     given, out = put(backend, qkv), backend.zeros((3 * length, 8))
     backend.record(lambda: backend.keep(backend.causal_attention(given, held, state, 2), out)).run()
@@ -143,24 +143,24 @@ def test_attention_writes_its_own_slots_alone(backend: Any, length: int) -> None
 def test_beams_leave_the_slots_and_pools_of_others(backend: Any) -> None:
     """A group that goes on and one that is done, of two beams each, in eight slots."""
     rng = np.random.default_rng(2)
-    rows = np.zeros(4, ops.STATE)
+    rows = np.zeros(4, ops.TEXT_DECODER_STATE)
     rows["slot"], rows["done"], rows["limit"] = (6, 1, 3, 4), (0, 0, 1, 1), 9
     rows["length"], rows["position"], rows["count"] = 1, 4, 2
-    rules = np.zeros(8, ops.RULES)
+    rules = np.zeros(8, ops.DECODE_PARAMS)
     for slot in (1, 3, 4, 6):
         rules = rules_of(8, 1, slot, rules)
     slots = [
         rng.integers(0, 99, (8, ROOM)).astype(np.uint32),
         np.repeat(np.arange(8, dtype=np.uint32)[:, None], ROOM, 1),
-        np.zeros((8, 3), ops.POOL),
+        np.zeros((8, 3), ops.FINISHED_BEAM),
         rng.integers(0, 99, (8, 3, ROOM)).astype(np.uint32),
     ]
     tokens, origins, pool, texts = (put(backend, array) for array in slots)
     logits = rng.normal(0, 1, (4, VOCABULARY)).astype(np.float32)
     logits[0, END] = 30  # the first beam ends for certain
-    state = ops.State(put(backend, rows), tokens, cache_indirection=origins)
+    state = ops.TextDecoderState(put(backend, rows), tokens, cache_indirection=origins)
     given, suppressed, scores = put(backend, rules), put(backend, masks()), put(backend, logits)
-    ended = ops.Pool(pool, texts)
+    ended = ops.FinishedBeams(pool, texts)
     backend.record(
         lambda: backend.pick_beams(scores, suppressed, given, state, ended, beams=2)
     ).run()

@@ -13,7 +13,7 @@ import pytest
 from oscine import ops
 from oscine.errors import DeviceError
 from oscine.gpu.kernels import text
-from oscine.ops import SAMPLING, UTTERANCE, Cache, HeadNorms, Rotary, Utterances
+from oscine.ops import SAMPLING_PARAMS, TALKER_STATE, Cache, QKNorm, RopeTable, TalkerState
 from oscine.ops.reference import Reference
 from oscine.ops.reference.sampling import filtered
 from oscine.ops.webgpu import Gpu
@@ -21,21 +21,21 @@ from oscine.ops.webgpu import Gpu
 ORACLE = Path(__file__).resolve().parents[3] / "shared" / "oracles" / "tts-seed0" / "sampler"
 
 
-def utterances(lines: int = 1, groups: int = 4, vocabulary: int = 8, **fields: Any) -> Utterances:
+def utterances(lines: int = 1, groups: int = 4, vocabulary: int = 8, **fields: Any) -> TalkerState:
     """Rows at their beginning, each in the slot of its number, but for the fields given; room for
     five frames."""
-    rows = np.zeros(lines, UTTERANCE)
+    rows = np.zeros(lines, TALKER_STATE)
     rows["slot"] = np.arange(lines)
     rows["length"], rows["limit"], rows["texts"] = 1, 5, 1
     for name, value in fields.items():
         rows[name] = value
     codes = np.full((lines, 5, groups), 99, np.uint32)
-    return Utterances(rows, codes, np.zeros((lines, vocabulary), np.uint32))
+    return TalkerState(rows, codes, np.zeros((lines, vocabulary), np.uint32))
 
 
 def sampling(vocabulary: int = 8, **fields: Any) -> Any:
     """Greedy and without rules, but for the fields given."""
-    rules = np.zeros(1, SAMPLING)
+    rules = np.zeros(1, SAMPLING_PARAMS)
     rules["end"], rules["suppress"] = vocabulary, vocabulary
     rules["top_p"], rules["repetition_penalty"] = 1, 1
     for name, value in fields.items():
@@ -48,12 +48,12 @@ def sampling(vocabulary: int = 8, **fields: Any) -> Any:
 H, K, W = 6, 2, 12
 
 
-def angles(count: int) -> Rotary:
+def angles(count: int) -> RopeTable:
     product = np.outer(np.arange(count), 100.0 ** (-np.arange(W // 2) / (W // 2)))
-    return Rotary(np.cos(product).astype(np.float32), np.sin(product).astype(np.float32))
+    return RopeTable(np.cos(product).astype(np.float32), np.sin(product).astype(np.float32))
 
 
-def plain_attention(qkv: Any, norms: HeadNorms | None, window: int | None) -> Any:
+def plain_attention(qkv: Any, norms: QKNorm | None, window: int | None) -> Any:
     """A whole sequence at once, in float64, with rotation as a product of complex numbers."""
     rows = qkv.astype(np.float64).reshape(len(qkv), -1, W)
     q, k, v = rows[:, :H], rows[:, H : H + K], rows[:, H + K :]
@@ -87,7 +87,7 @@ def test_attention_equals_a_plain_one_however_it_is_fed(
     norms = None
     if normed:
         weights = rng.uniform(0.5, 2, (2, W)).astype(np.float32)
-        norms = HeadNorms(weights[0], weights[1], 1e-3)
+        norms = QKNorm(weights[0], weights[1], 1e-3)
     cache = Cache(*np.full((2, 1, room, K * W), np.nan, np.float32))
     found, start = [], 0
     for count in blocks:
@@ -221,7 +221,7 @@ def test_ties_stay_at_the_border_of_top_k_and_the_likeliest_under_any_top_p() ->
     assert left.all()
 
 
-def step(line: Utterances, likely: int, **rules: Any) -> None:
+def step(line: TalkerState, likely: int, **rules: Any) -> None:
     logits = np.zeros((len(line.rows), 8), np.float32)
     logits[:, likely] = 5
     Reference().sample(logits, np.tile(sampling(**rules), len(line.rows)), line)
@@ -298,10 +298,10 @@ def test_the_last_rows_are_those_that_count() -> None:
 
 
 def test_kernels_know_the_fields_of_sampling_in_their_order() -> None:
-    found = dict(re.findall(r"^const (\w+): u32 = (\d+)u;", text("_sampling"), re.MULTILINE))
-    assert int(found.pop("SAMPLING_WORDS")) == SAMPLING.itemsize // 4
-    assert [name.lower() for name in found] == list(SAMPLING.names or ())
-    assert [int(word) for word in found.values()] == list(range(len(SAMPLING)))
+    found = dict(re.findall(r"^const (\w+): u32 = (\d+)u;", text("_sampling_params"), re.MULTILINE))
+    assert int(found.pop("SAMPLING_WORDS")) == SAMPLING_PARAMS.itemsize // 4
+    assert [name.lower() for name in found] == list(SAMPLING_PARAMS.names or ())
+    assert [int(word) for word in found.values()] == list(range(len(SAMPLING_PARAMS)))
 
 
 def frames(backend: Any, temperature: float) -> tuple[Any, Any]:
@@ -313,14 +313,14 @@ def frames(backend: Any, temperature: float) -> tuple[Any, Any]:
     text_rows = backend.upload(rng.standard_normal((lines, 4, width), np.float32))
     start = utterances(lines, groups, vocabulary, seed=[5, 6], limit=[5, 3], texts=4, length=2)
     slots = [backend.zeros(a.shape, a.dtype) for a in (start.rows, start.codes, start.seen)]
-    state, total = Utterances(*slots), backend.zeros((lines, width))
+    state, total = TalkerState(*slots), backend.zeros((lines, width))
     for slot, array in zip(slots, (start.rows, start.codes, start.seen), strict=True):
         backend.write(slot, array)
     first, later = sampling(vocabulary), sampling(vocabulary)
     first["end"], first["suppress"], first["minimum"], first["repetition_penalty"] = 33, 30, 5, 1.5
     for rules in (first, later):
         rules["temperature"], rules["top_k"] = temperature, 12
-    stored = [backend.zeros((lines,), SAMPLING) for _ in range(2)]
+    stored = [backend.zeros((lines,), SAMPLING_PARAMS) for _ in range(2)]
     for slot, rules in zip(stored, (first, later), strict=True):
         backend.write(slot, np.tile(rules, lines))
 
@@ -351,8 +351,8 @@ def test_the_same_seed_gives_the_same_codes_on_both_sides(gpu: Gpu, temperature:
 @pytest.mark.gpu
 def test_what_kernels_do_not_take_is_said(gpu: Gpu) -> None:
     line = utterances()
-    state = Utterances(*(gpu.zeros(a.shape, a.dtype) for a in (line.rows, line.codes, line.seen)))
-    rotary = Rotary(gpu.zeros((4, 3)), gpu.zeros((4, 3)))
+    state = TalkerState(*(gpu.zeros(a.shape, a.dtype) for a in (line.rows, line.codes, line.seen)))
+    rotary = RopeTable(gpu.zeros((4, 3)), gpu.zeros((4, 3)))
 
     def attend(width: int) -> None:
         cache = ops.Cache(gpu.zeros((1, 4, width)), gpu.zeros((1, 4, width)))
@@ -362,7 +362,7 @@ def test_what_kernels_do_not_take_is_said(gpu: Gpu) -> None:
         with pytest.raises(DeviceError, match=word):
             gpu.record(lambda width=width: attend(width))
     with pytest.raises(DeviceError, match="65537 codes"):
-        rules = gpu.zeros((1,), SAMPLING)
+        rules = gpu.zeros((1,), SAMPLING_PARAMS)
         gpu.record(lambda: gpu.sample(gpu.zeros((1, 65537)), rules, state))
     with pytest.raises(DeviceError, match="codes' rows 6"):
         gpu.record(lambda: gpu.embed_code(gpu.zeros((8, 6)), state, gpu.zeros((1, 6))))

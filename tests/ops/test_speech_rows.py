@@ -1,4 +1,4 @@
-"""Utterances of one batch: none depends on its neighbours or on their options."""
+"""Rows of one batch: none depends on its neighbours or on their options."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from oscine import ops
-from oscine.ops import SAMPLING, UTTERANCE, Cache, HeadNorms, Rotary, Utterances
+from oscine.ops import SAMPLING_PARAMS, TALKER_STATE, Cache, QKNorm, RopeTable, TalkerState
 from oscine.ops.reference import Reference
 from oscine.ops.webgpu import Gpu
 
@@ -18,7 +18,7 @@ END, UNTOUCHED = 14, 99
 
 def mixed_rules(slots: Any) -> tuple[Any, Any]:
     """Rules of first and of later codes [S]: in the slots of the rows no two are alike."""
-    first, later = np.zeros(S, SAMPLING), np.zeros(S, SAMPLING)
+    first, later = np.zeros(S, SAMPLING_PARAMS), np.zeros(S, SAMPLING_PARAMS)
     for rules in (first, later):
         rules["end"], rules["suppress"], rules["repetition_penalty"] = IDS, IDS, 1
         rules["temperature"][slots] = 0, 0.9, 1.4, 0.9, 0.5, 2.0
@@ -50,13 +50,13 @@ class Bench:
         qkv = ops.Linear(backend.upload(noise(4 * W, width)), None)
         head = ops.Linear(backend.upload(3 * noise(IDS, width)), None)
         angles = np.outer(np.arange(POSITIONS), [1.0, 0.1]).astype(np.float32)
-        rotary = Rotary(backend.upload(np.cos(angles)), backend.upload(np.sin(angles)))
-        norms = HeadNorms(*(backend.upload(noise(W)) for _ in range(2)))
+        rotary = RopeTable(backend.upload(np.cos(angles)), backend.upload(np.sin(angles)))
+        norms = QKNorm(*(backend.upload(noise(W)) for _ in range(2)))
         text, self.total = slot(noise(S, 2, width)), slot(noise(S, width))
         self.cache = Cache(slot(noise(S, POSITIONS, W)), slot(noise(S, POSITIONS, W)))
         rules = [slot(made) for made in mixed_rules(self.slots)]
-        self.state = Utterances(
-            backend.zeros((B,), UTTERANCE),
+        self.state = TalkerState(
+            backend.zeros((B,), TALKER_STATE),
             slot(np.full((S, FRAMES, GROUPS), UNTOUCHED, np.uint32)),
             slot(np.zeros((S, IDS), np.uint32)),
         )
@@ -79,7 +79,7 @@ class Bench:
         """All frames of some rows, where the others are done: the rows, and the memory."""
         for one, array in zip(self.memory, self.initial, strict=True):
             self.backend.write(one, array)
-        rows = np.zeros(B, UTTERANCE)
+        rows = np.zeros(B, TALKER_STATE)
         rows["done"] = ops.STOP_LENGTH
         rows["done"][running] = 0
         rows["slot"], rows["length"], rows["texts"] = self.slots, 1, [1, 2, 2, 1, 2, 1]

@@ -17,7 +17,16 @@ from oscine.models.parakeet.hotwords import build_context_graph
 from oscine.models.parakeet.runner import ParakeetRunner
 from oscine.models.parakeet.sequences import ENCODED, Chunk
 from oscine.models.parakeet.weights import load_weights
-from oscine.ops import ARC, DECISION, NODE, TRACK, Boost, Linear, Memory, Track
+from oscine.ops import (
+    GRAPH_ARC,
+    GRAPH_NODE,
+    TRANSDUCER_STATE,
+    TRANSDUCER_STEP,
+    ContextGraphTensors,
+    Linear,
+    LstmState,
+    TransducerState,
+)
 from oscine.ops.reference import Reference
 from oscine.ops.shadow import Shadow
 from oscine.ops.webgpu import Gpu
@@ -27,14 +36,17 @@ V = 4  # labels
 
 
 def picked(
-    logits: Any, durations: tuple[int, ...] = (), boost: Boost | None = None, **row: int
-) -> Track:
+    logits: Any,
+    durations: tuple[int, ...] = (),
+    boost: ContextGraphTensors | None = None,
+    **row: int,
+) -> TransducerState:
     """One line after pick_labels."""
-    rows = np.zeros(1, TRACK)
+    rows = np.zeros(1, TRANSDUCER_STATE)
     rows["length"], rows["limit"], rows["token"] = 9, 9, V
     for name, value in row.items():
         rows[name] = value
-    track = Track(rows, np.zeros((1, 9), DECISION))
+    track = TransducerState(rows, np.zeros((1, 9), TRANSDUCER_STEP))
     rules = np.array([V, 2, *durations], np.uint32)
     Reference().pick_labels(np.array(logits, np.float32), rules, track, boost)
     return track
@@ -81,9 +93,9 @@ def test_it_stops_at_the_end_at_a_full_table_and_at_no_number() -> None:
 
 
 def test_phrases_decide_between_labels_never_between_label_and_blank() -> None:
-    nodes, arcs = np.zeros(2, NODE), np.zeros(1, ARC)
+    nodes, arcs = np.zeros(2, GRAPH_NODE), np.zeros(1, GRAPH_ARC)
     nodes[0], arcs[0] = (0, 1, 0, 0.0), (2, 1, 50.0)
-    boost = Boost(nodes, arcs)
+    boost = ContextGraphTensors(nodes, arcs)
     assert picked([BLANK], boost=boost).decisions[0]["token"][0] == V
     track = picked([ONE], boost=boost)
     assert (track.decisions[0]["token"][0], track.rows[0]["node"]) == (2, 1)
@@ -97,12 +109,12 @@ def test_predict_writes_the_other_half_of_fresh_rows_alone() -> None:
         input = Linear(rng.standard_normal((16, 4)).astype(np.float32), np.zeros(16, np.float32))
         hidden = Linear(np.zeros((16, 4), np.float32), None)
 
-    memory = Memory(np.zeros((3, 1, 2, 4), np.float32), np.zeros((3, 1, 2, 4), np.float32), None)
-    rows = np.zeros(3, TRACK)
+    memory = LstmState(np.zeros((3, 1, 2, 4), np.float32), np.zeros((3, 1, 2, 4), np.float32), None)
+    rows = np.zeros(3, TRANSDUCER_STATE)
     rows["fresh"], rows["half"], rows["done"] = (1, 1, 1), (0, 1, 0), (0, 0, 1)
     rows["slot"] = (2, 0, 1)
     table = rng.standard_normal((2, 4)).astype(np.float32)
-    Reference().predict(table, (Layer(),), memory, Track(rows, None))
+    Reference().predict(table, (Layer(),), memory, TransducerState(rows, None))
     written = np.abs(memory.hidden[:, 0]).sum(-1) > 0
     assert written.tolist() == [[True, False], [False, False], [False, True]]
     z = Layer.input.weight @ table[0]

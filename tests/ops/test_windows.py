@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from oscine import ops
-from oscine.ops import Taps
+from oscine.ops import ConvParams
 from oscine.ops.reference import Reference
 
 OPS = Reference()
@@ -23,9 +23,9 @@ def noise(seed: int, *shape: int) -> Any:
 def test_each_is_padded_and_added_to_by_itself(stride: int) -> None:
     x = noise(1, 3 * 9, 5)
     conv, add = ops.Linear(noise(2, 4, 3, 5), noise(3, 4)), noise(4, -(-9 // stride), 4)
-    found = OPS.conv1d(x, conv, Taps.same(3, stride), activation="gelu", add=add, batch=3)
+    found = OPS.conv1d(x, conv, ConvParams.same(3, stride), activation="gelu", add=add, batch=3)
     for window, y in zip(np.split(x, 3), np.split(found, 3), strict=True):
-        alone = OPS.conv1d(window, conv, Taps.same(3, stride), activation="gelu", add=add)
+        alone = OPS.conv1d(window, conv, ConvParams.same(3, stride), activation="gelu", add=add)
         np.testing.assert_array_equal(y, alone)
 
 
@@ -43,9 +43,18 @@ def test_what_is_no_batch_of_windows_is_refused(request: pytest.FixtureRequest, 
     conv = ops.Linear(backend.zeros((8, 3, 4)), backend.zeros((8,)))
     refused: tuple[tuple[str, Callable[[], Any]], ...] = (
         ("8 rows are not 3 windows", lambda: backend.attention(qkv, 2, batch=3)),
-        ("8 rows are no equal number", lambda: backend.conv1d(x, conv, Taps.same(3), batch=3)),
-        ("cannot be added to windows", lambda: backend.conv1d(x, conv, Taps(0), add=y, batch=2)),
-        ("cannot be added to windows", lambda: backend.conv1d(x, conv, Taps.same(3, 2), add=y)),
+        (
+            "8 rows are no equal number",
+            lambda: backend.conv1d(x, conv, ConvParams.same(3), batch=3),
+        ),
+        (
+            "cannot be added to windows",
+            lambda: backend.conv1d(x, conv, ConvParams(0), add=y, batch=2),
+        ),
+        (
+            "cannot be added to windows",
+            lambda: backend.conv1d(x, conv, ConvParams.same(3, 2), add=y),
+        ),
     )
     for message, call in refused:
         with pytest.raises(ValueError, match=message):

@@ -34,11 +34,12 @@ class Loop:
         self.backend, self.config, self.frames = backend, config, frames
         self.w = ops.upload(backend, weights.transducer)
         halves, self.room = (1, config.predictor_layers, 2, config.predictor_dim), 4 * frames
-        self.memory = ops.Memory(
+        self.memory = ops.LstmState(
             backend.zeros(halves), backend.zeros(halves), backend.zeros((1, config.joint_dim))
         )
-        self.track = ops.Track(
-            backend.zeros((1,), ops.TRACK), backend.zeros((1, self.room), ops.DECISION)
+        self.track = ops.TransducerState(
+            backend.zeros((1,), ops.TRANSDUCER_STATE),
+            backend.zeros((1, self.room), ops.TRANSDUCER_STEP),
         )
         self.rules = backend.upload(transducer_params(config))
         self.projected = backend.zeros((frames, config.joint_dim))
@@ -56,7 +57,7 @@ class Loop:
 
     def state(self) -> np.ndarray:
         """The state row of its beginning."""
-        row = np.zeros(1, ops.TRACK)
+        row = np.zeros(1, ops.TRANSDUCER_STATE)
         row["token"], row["fresh"] = self.config.blank_id, 1
         row["length"], row["limit"] = self.frames, self.room
         return row

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 from checks.report import Report
-from oscine.ops import SAMPLING, STOP_END, UTTERANCE, Backend, Utterances
+from oscine.ops import SAMPLING_PARAMS, STOP_END, TALKER_STATE, Backend, TalkerState
 from oscine.ops.reference.sampling import filtered
 
 PROBABILITY = 1e-6
@@ -41,7 +41,7 @@ def check_sampler(
 
 
 def _rules(stated: dict[str, Any]) -> np.ndarray:
-    rules = np.zeros(1, SAMPLING)
+    rules = np.zeros(1, SAMPLING_PARAMS)
     rules["end"], rules["suppress"] = stated["eos"], stated["vocab"] - ALWAYS_OUT
     rules["minimum"] = stated["min_new_tokens"]
     for name in ("top_k", "temperature", "top_p", "repetition_penalty"):
@@ -58,15 +58,18 @@ def _chosen(
     lines: int,
 ) -> np.ndarray:
     """What so many utterances with different seeds choose."""
-    rows = np.zeros(lines, UTTERANCE)
+    rows = np.zeros(lines, TALKER_STATE)
     rows["count"], rows["limit"], rows["length"] = count, count + 2, 1
     rows["seed"] = rows["slot"] = np.arange(lines)
-    many = Utterances(
-        rows=backend.zeros((lines,), UTTERANCE),
+    many = TalkerState(
+        rows=backend.zeros((lines,), TALKER_STATE),
         codes=backend.zeros((lines, count + 2, 2), np.uint32),
         seen=backend.zeros((lines, len(seen)), np.uint32),
     )
-    rules_slot, logits_slot = backend.zeros((lines,), SAMPLING), backend.zeros((lines, len(logits)))
+    rules_slot, logits_slot = (
+        backend.zeros((lines,), SAMPLING_PARAMS),
+        backend.zeros((lines, len(logits))),
+    )
     for slot, array in (
         *(
             (many.rows, rows),

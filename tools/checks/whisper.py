@@ -42,7 +42,7 @@ lanes.REPEAT_LIMIT = 0
 class Window:
     """An encoded window on an engine: what follows given tokens, and what is decoded."""
 
-    def __init__(self, engine: Engine[WhisperRunner], mel: np.ndarray, norm: ops.Norm) -> None:
+    def __init__(self, engine: Engine[WhisperRunner], mel: np.ndarray, norm: ops.LayerNorm) -> None:
         self.engine, self.audio, self.norm = engine, EncoderInput(mel), norm
 
     def stages(self, tokens: np.ndarray) -> dict[str, np.ndarray]:

@@ -1,10 +1,10 @@
 // What a stretch of logits offers: their softmax sum, and the best of them.
 // Words of one in memory: top, total, score, token, logit, broken.
 const CANDIDATE_WORDS: u32 = 6u;
-// use _never
+// use _neg_inf
 
 struct Candidates {
-  top: f32,     // highest logit allowed, NEVER if none is
+  top: f32,     // highest logit allowed, NEG_INF if none is
   total: f32,   // Σ e^(logit - top)
   score: f32,   // highest logit / temperature + noise
   token: u32,   // whose it is; the lowest among equals
@@ -13,7 +13,7 @@ struct Candidates {
 }
 
 fn no_candidates() -> Candidates {
-  return Candidates(NEVER, 0.0, NEVER, 0xffffffffu, NEVER, 0u);
+  return Candidates(NEG_INF, 0.0, NEG_INF, 0xffffffffu, NEG_INF, 0u);
 }
 
 fn merge(a: Candidates, b: Candidates) -> Candidates {

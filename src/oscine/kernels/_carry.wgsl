@@ -1,6 +1,6 @@
 // The memory of a causal stage, [slots, LEFT, WIDTH4], and how it moves on: the place of a voice then
 // holds the last LEFT rows of memory‖x. Paste where x [VOICES·rows, WIDTH4] and memory are bound.
-// use _utterance
+// use _talker_state
 const LEFT: u32 = 1u;
 const WIDTH4: u32 = 1u;
 

@@ -1,7 +1,7 @@
 // keys[state.slot, position + l] = k of row l of line b, values likewise      for rows l < state.length
 // qkv [LINES·L, 3·D], keys and values [SLOTS, ROOM, D], D = 4·WIDTH4.
 // Launch (ceil(WIDTH4 / 64), LINES·L).
-// use _state
+// use _text_decoder_state
 const L: u32 = 1u;
 const WIDTH4: u32 = 1u;
 const MOST: u32 = 448u;  // positions

@@ -2,7 +2,7 @@
 // likewise. qkv [B·L, (HEADS + 2·KEY_HEADS)·W], keys and values [SLOTS, P, KEY_HEADS·W], W = 4·W4. Rows
 // at or past the length of b are void, but INNER rows all count.
 // Launch (KEY_HEADS, B·L).
-// use _utterance
+// use _talker_state
 // use _stored_f32
 const HEADS: u32 = 1u;
 const KEY_HEADS: u32 = 1u;

@@ -1,6 +1,6 @@
 // y[r] = (argmax logits[r], its softmax); (-1, 0) where a logit is no number
 // logits [ROWS, WIDTH], y [ROWS, 2]. One workgroup a row; launch (FOLD, ceil(ROWS / FOLD)).
-// use _never
+// use _neg_inf
 const ROWS: u32 = 1u;
 const WIDTH: u32 = 1u;
 
@@ -20,7 +20,7 @@ fn main(
   if (row >= ROWS) {
     return;
   }
-  var top = NEVER;
+  var top = NEG_INF;
   var id = 0u;
   var broken = 0.0;
   for (var i = me; i < WIDTH; i += 128u) {

@@ -3,7 +3,7 @@
 // state.window[b]; a line that is done costs nothing.
 // sums [LINES·L, HEADS, SPLITS, W] undivided, marks [LINES·L, HEADS, SPLITS] of (top, total);
 // attend_combine puts them together. Launch (SPLITS, HEADS, LINES·L).
-// use _state
+// use _text_decoder_state
 // use _weights_f32
 const L: u32 = 1u;
 const KEYS: u32 = 1u;

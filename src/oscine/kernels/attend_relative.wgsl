@@ -17,7 +17,7 @@ const LAST: u32 = 0u;
 const BEFORE: u32 = 1u;
 const AFTER: u32 = 1u;
 const PER: u32 = 1u;
-const NEVER: f32 = -1e30;
+const NEG_INF: f32 = -1e30;
 
 @group(0) @binding(0) var<storage, read> qkv: array<vec4<f32>>;
 @group(0) @binding(1) var<storage, read> positions: array<vec4<f32>>;
@@ -92,7 +92,7 @@ fn highest(row: u32) -> f32 {
 fn masked(scores: vec4<f32>, row: u32, key: u32, count: u32) -> vec4<f32> {
   let keys = vec4<u32>(key, key + 8u, key + 16u, key + 24u);
   let near = (keys + BEFORE >= vec4<u32>(row)) & (keys <= vec4<u32>(row + AFTER));
-  return select(vec4<f32>(NEVER), scores * SCALE, near & (keys < vec4<u32>(count)));
+  return select(vec4<f32>(NEG_INF), scores * SCALE, near & (keys < vec4<u32>(count)));
 }
 
 fn mix(p: vec4<f32>, a0: vec4<f32>, a1: vec4<f32>, a2: vec4<f32>, a3: vec4<f32>) -> vec4<f32> {
@@ -129,7 +129,7 @@ fn main(
   var o11 = vec4<f32>();
   var o12 = vec4<f32>();
   var o13 = vec4<f32>();
-  var tops = vec2<f32>(NEVER);
+  var tops = vec2<f32>(NEG_INF);
   var totals = vec2<f32>();
   for (var key = begin; key < end; key += 32u) {
     var s0 = vec4<f32>();

@@ -8,7 +8,7 @@
 // y [B·L, HEADS·W]; or, with SPLITS, the keys are cut among workgroups.z: y [B·L, HEADS,
 // splits, W + 4] of sums that are not divided, and (top, total): see combine_rotary.wgsl.
 // Launch (HEADS, B·L, splits).
-// use _utterance
+// use _talker_state
 // use _stored_f32
 const HEADS: u32 = 1u;
 const KEY_HEADS: u32 = 1u;
@@ -30,7 +30,7 @@ const NEIGHBOURS: u32 = 1u;
 @group(0) @binding(6) var<storage, read_write> values: array<Stored>;
 @group(0) @binding(7) var<storage, read_write> y: array<vec4<f32>>;
 
-// use _never
+// use _neg_inf
 // use _place
 // use _rotary
 // use _block_subgroup
@@ -65,10 +65,10 @@ fn own_key(me: u32, turn: u32) -> u32 {
   return turn * (128u / NEIGHBOURS) + me / NEIGHBOURS;
 }
 
-// The score of its key of the block, NEVER past the end. `first` is that of the head in the cache.
+// The score of its key of the block, NEG_INF past the end. `first` is that of the head in the cache.
 fn own_score(me: u32, begin: u32, end: u32, first: u32, at: Place) -> f32 {
   let part = me % NEIGHBOURS;
-  var own = NEVER;
+  var own = NEG_INF;
   for (var turn = 0u; turn < NEIGHBOURS && begin + own_key(0u, turn) < end; turn++) {
     let place = begin + own_key(me, turn);
     let key = first + held_at(min(place, end - 1u), at) * KEY_HEADS * W4;
@@ -146,7 +146,7 @@ fn main(
   let columns = 128u / at.width4;  // groups of invocations that take a key's values each
   let column = me % W4;
   let group = me / W4;
-  var top = NEVER;
+  var top = NEG_INF;
   var total = 0.0;
   var sum = vec4<f32>();
   if (takes_fresh) {

@@ -3,7 +3,7 @@
 // The line has s = state.slot of the cache; with ORIGINS, the key of position p is in origins[s, p].
 // With APPEND (one row a line) each workgroup first writes its head of k and v to slot s.
 // origins [SLOTS, MOST]. Launch (HEADS, LINES·L).
-// use _state
+// use _text_decoder_state
 const L: u32 = 1u;
 const HEADS: u32 = 1u;
 const W4: u32 = 16u;

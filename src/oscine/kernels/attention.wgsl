@@ -8,7 +8,7 @@ const ROWS: u32 = 1u;
 const HEADS: u32 = 1u;
 const W4: u32 = 16u;
 const SCALE: f32 = 0.125;
-const NEVER: f32 = -1e30;
+const NEG_INF: f32 = -1e30;
 const GROUPS: u32 = (W4 + 15u) / 16u;
 
 @group(0) @binding(0) var<storage, read> qkv: array<vec4<f32>>;
@@ -52,7 +52,7 @@ fn highest(row: u32) -> f32 {
 // One row's four scores, masked past the last key: keys key + 8·{0..3}.
 fn masked(scores: vec4<f32>, key: u32) -> vec4<f32> {
   let keys = vec4<u32>(key, key + 8u, key + 16u, key + 24u);
-  return select(vec4<f32>(NEVER), scores * SCALE, keys < vec4<u32>(ROWS));
+  return select(vec4<f32>(NEG_INF), scores * SCALE, keys < vec4<u32>(ROWS));
 }
 
 fn finish(row: u32, at: u32, column: u32, value: vec4<f32>) {
@@ -81,7 +81,7 @@ fn main(
   var o21 = vec4<f32>();
   var o30 = vec4<f32>();
   var o31 = vec4<f32>();
-  var tops = vec4<f32>(NEVER);
+  var tops = vec4<f32>(NEG_INF);
   var totals = vec4<f32>();
   for (var key = 0u; key < ROWS; key += 32u) {
     var s0 = vec4<f32>();

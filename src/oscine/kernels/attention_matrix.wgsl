@@ -17,7 +17,7 @@ const W8: u32 = 8u;
 const SCALE: f32 = 0.125;
 
 const SLACK: f32 = 6.0;
-const NEVER: f32 = -1e30;
+const NEG_INF: f32 = -1e30;
 const PITCH: u32 = 9u;        // of 64 float16, in eights
 const SUMS_PITCH: u32 = 17u;  // of 64 float32, in fours
 const V_FIRST: u32 = 64u * PITCH;
@@ -48,7 +48,7 @@ fn eight(row: u32, part: u32, head: u32, column: u32) -> vec4<u32> {
 // Four scores, masked past the last key.
 fn scores(at: u32, key: u32) -> vec4<f32> {
   let keys = vec4<u32>(key, key + 1u, key + 2u, key + 3u);
-  return select(vec4<f32>(NEVER), SCALE * bitcast<vec4<f32>>(tile[at]), keys < vec4<u32>(ROWS));
+  return select(vec4<f32>(NEG_INF), SCALE * bitcast<vec4<f32>>(tile[at]), keys < vec4<u32>(ROWS));
 }
 
 @compute @workgroup_size(128)
@@ -83,7 +83,7 @@ fn main(
   var o1 = Sums();
   var o2 = Sums();
   var o3 = Sums();
-  var top = NEVER;
+  var top = NEG_INF;
   var total = 0.0;
   // The next keys and values are fetched while these are used.
   var next_k0 = eight(line, 1u, head, column);

@@ -5,11 +5,11 @@
 // a group has those of its first beam; rules [SLOTS]. A beam keeps its slot, whoever its parent is.
 // Everything is copied column by column: an invocation has read all beams' values of a column before
 // it writes one, so that no second buffer is needed. Launch (GROUPS).
-// use _state
-// use _rules
-// use _never
+// use _text_decoder_state
+// use _decode_params
+// use _neg_inf
 // use _offers
-// use _pool
+// use _finished_beam
 const BEAMS: u32 = 5u;
 const PLACES: u32 = 5u;
 const SHARE: u32 = 1u;
@@ -50,7 +50,7 @@ fn collect(me: u32, group: u32) {
     let parent = i / RANKS * SHARE;
     let offer = (group * SPEAKERS + i / RANKS) * OFFER_WORDS;
     let at = offer + 1u + 2u * (i % RANKS);
-    given[i] = Beam(parent, offers[at + 1u], NEVER);
+    given[i] = Beam(parent, offers[at + 1u], NEG_INF);
     if (state[(group * BEAMS + parent) * WORDS + DONE] == 0u) {
       given[i].score = bitcast<f32>(offers[at]);
       atomicOr(&seen, 1u + BROKEN * offers[offer]);
@@ -83,7 +83,7 @@ fn choose(me: u32, count: u32) {
         ended_before += select(0u, 1u, ends);
       }
     }
-    if (offer.score > NEVER && going_before < BEAMS) {
+    if (offer.score > NEG_INF && going_before < BEAMS) {
       if (offer.token != end_of_text) {
         next[going_before] = offer;
         atomicAdd(&going, 1u);
@@ -181,7 +181,7 @@ fn main(
     state[base + SUM_LOGPROB] = bitcast<u32>(next[me].score);
     advance(first + me, next[me].token);
   } else if (me < BEAMS) {  // nothing is left for these
-    state[base + SUM_LOGPROB] = bitcast<u32>(NEVER);
+    state[base + SUM_LOGPROB] = bitcast<u32>(NEG_INF);
     state[base + DONE] = STOP_END;
   }
   if (me < BEAMS && before + endings == PLACES) {

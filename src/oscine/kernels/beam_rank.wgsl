@@ -2,9 +2,9 @@
 // whole of it would have; where nothing may follow, end-of-text alone, for nothing.
 // parts [SPEAKERS, CHUNKS, 2] of PART_WORDS, offers [SPEAKERS] of OFFER_WORDS; a speaker is line
 // SHARE times its number; rules [SLOTS]. Launch (SPEAKERS).
-// use _state
-// use _rules
-// use _never
+// use _text_decoder_state
+// use _decode_params
+// use _neg_inf
 // use _offers
 const CHUNKS: u32 = 1u;
 const SHARE: u32 = 1u;
@@ -24,7 +24,7 @@ struct Total {
 }
 
 fn total_of(me: u32, speaker: u32, kind: u32) -> Total {
-  var top = NEVER;
+  var top = NEG_INF;
   var broken = 0.0;
   for (var chunk = me; chunk < CHUNKS; chunk += 128u) {
     let at = ((speaker * CHUNKS + chunk) * 2u + kind) * PART_WORDS;
@@ -42,14 +42,14 @@ fn total_of(me: u32, speaker: u32, kind: u32) -> Total {
 
 // The best part after `last`: there is none before it that was not taken.
 fn next_best(me: u32, speaker: u32, low: u32, last: Best) -> Best {
-  var mine = Best(NEVER, 0u);
+  var mine = Best(NEG_INF, 0u);
   for (var i = me; i < CHUNKS * 2u * RANKS; i += 128u) {
     let part = speaker * CHUNKS * 2u + i / RANKS;
     let at = part * PART_WORDS + 3u + 2u * (i % RANKS);
     let score = bitcast<f32>(parts[at]);
     let id = parts[at + 1u];
     let later = score < last.score || (score == last.score && id > last.id);
-    if (part % 2u >= low && score > NEVER && later) {
+    if (part % 2u >= low && score > NEG_INF && later) {
       if (score > mine.score || (score == mine.score && id < mine.id)) {
         mine = Best(score, id);
       }
@@ -81,15 +81,15 @@ fn main(
   if (me == 0u) {
     offers[to] = u32(max(text.broken, stamps.broken));
   }
-  var best = Best(-NEVER, 0u);
+  var best = Best(-NEG_INF, 0u);
   // RANKS, told so that no compiler unrolls a loop with barriers.
   let ranks = (arrayLength(&offers) / workgroups.x - 1u) / 2u;
   for (var rank = 0u; rank < ranks; rank++) {
     best = next_best(me, speaker, select(0u, 1u, ruled), best);
     if (me == 0u) {
-      var score = NEVER;
+      var score = NEG_INF;
       var token = best.id;
-      if (best.score > NEVER) {
+      if (best.score > NEG_INF) {
         score = so_far + (best.score - top - log(total));
       } else if (rank == 0u) {
         score = so_far;

@@ -2,9 +2,9 @@
 // apart, filtered by all but rule e: pick_scan for beams.
 // logits [.., V], one row a speaker: every line, or (SHARE = beams) the first line of every group.
 // parts [SPEAKERS, CHUNKS, 2] of PART_WORDS; rules [SLOTS], masks [.., V]. Launch (CHUNKS, SPEAKERS).
-// use _state
-// use _rules
-// use _never
+// use _text_decoder_state
+// use _decode_params
+// use _neg_inf
 // use _offers
 const CHUNK: u32 = 512u;
 const SHARE: u32 = 1u;
@@ -46,15 +46,15 @@ fn main(
     if (low >= high) {  // most stretches hold only text
       for (var word = me; word < PART_WORDS; word += 128u) {
         let zero = word == 1u || word == 2u;
-        parts[to + word] = select(bitcast<u32>(NEVER), 0u, zero);
+        parts[to + word] = select(bitcast<u32>(NEG_INF), 0u, zero);
       }
       continue;
     }
-    var top = NEVER;
+    var top = NEG_INF;
     var broken = 0.0;
     for (var id = low + me; id < high; id += 128u) {
       let logit = logits[row + id];
-      var score = NEVER;
+      var score = NEG_INF;
       if ((bitcast<u32>(logit) & 0x7f800000u) == 0x7f800000u) {
         broken = 1.0;
       } else if (allowed(id, base, rule)) {
@@ -67,7 +67,7 @@ fn main(
     broken = block_max(me, broken);
     var total = 0.0;
     for (var id = low + me; id < high; id += 128u) {
-      if (scores[id - start] > NEVER) {
+      if (scores[id - start] > NEG_INF) {
         total += exp(scores[id - start] - top);
       }
     }
@@ -78,20 +78,20 @@ fn main(
       parts[to + 2u] = u32(broken);
     }
     for (var rank = 0u; rank < ranks; rank++) {
-      var mine = Best(NEVER, 0u);
+      var mine = Best(NEG_INF, 0u);
       for (var id = low + me; id < high; id += 128u) {
         if (scores[id - start] > mine.score) {
           mine = Best(scores[id - start], id);
         }
       }
       let best = block_best(me, mine.score, mine.id);
-      if (mine.score > NEVER && mine.id == best.id) {
-        scores[mine.id - start] = NEVER;
+      if (mine.score > NEG_INF && mine.id == best.id) {
+        scores[mine.id - start] = NEG_INF;
         parts[to + 3u + 2u * rank] = bitcast<u32>(best.score);
         parts[to + 4u + 2u * rank] = best.id;
       }
-      if (me == 0u && best.score == NEVER) {
-        parts[to + 3u + 2u * rank] = bitcast<u32>(NEVER);
+      if (me == 0u && best.score == NEG_INF) {
+        parts[to + 3u + 2u * rank] = bitcast<u32>(NEG_INF);
       }
     }
   }

@@ -1,8 +1,8 @@
 // y[b, h] = Σ_s sums[b, h, s] e^(top_s - top) / Σ_s total_s e^(top_s - top)
 // sums [B, HEADS, SPLITS, W + 4] as attend_rotary.wgsl leaves them, y [B, HEADS·W], W = 4·W4.
 // One invocation four outputs; launch (ceil(HEADS·W4 / 64), B).
-// use _utterance
-// use _never
+// use _talker_state
+// use _neg_inf
 const HEADS: u32 = 1u;
 const W4: u32 = 16u;
 const SPLITS: u32 = 1u;
@@ -17,7 +17,7 @@ fn main(@builtin(global_invocation_id) at: vec3<u32>) {
     return;
   }
   let first = (at.y * HEADS + at.x / W4) * SPLITS;
-  var top = NEVER;
+  var top = NEG_INF;
   for (var s = first; s < first + SPLITS; s++) {
     top = max(top, sums[s * (W4 + 1u) + W4].x);
   }

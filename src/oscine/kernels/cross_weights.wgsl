@@ -2,7 +2,7 @@
 // q [LINES·L, D]; keys are the first half of kv [WINDOWS, KEYS, 2·D], those of state.window;
 // D = HEADS·4·W4; chosen [A]; y [A, LINES·L, KEYS]. Each invocation keeps its scores in y, where no
 // other one looks: any number of keys will do. Launch (A, LINES·L).
-// use _state
+// use _text_decoder_state
 // use _weights_f32
 const L: u32 = 1u;
 const KEYS: u32 = 1u;

@@ -3,7 +3,7 @@
 // FIRST to FIRST + COUNTED of the whole; other tokens are left to the launch for their part.
 // Launch (ceil(WIDTH4 / 64), LINES·L).
 // use _weights_f32
-// use _state
+// use _text_decoder_state
 const L: u32 = 1u;
 const WIDTH4: u32 = 1u;
 const PLACES: u32 = 1u;

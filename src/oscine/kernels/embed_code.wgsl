@@ -2,7 +2,7 @@
 // table[code], or with PROJECTED projected[code]; with BEFORE y[2b] = before[b] and y[2b + 1] that row
 // table [V, D], total [S, D], D = 4·WIDTH4; projected [V, D'], before [B, D'], D' = 4·ROW4.
 // Launch (ceil(max(WIDTH4, ROW4) / 64), B).
-// use _utterance
+// use _talker_state
 // use _table
 const WIDTH4: u32 = 1u;
 const ROW4: u32 = 1u;

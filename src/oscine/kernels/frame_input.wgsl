@@ -1,7 +1,7 @@
 // y[b] = total[s] + table[code] + text[s, min(count, texts) - 1], s the slot of b
 // total [S, D], table [V, D], text [S, N, D], y [B, D], D = 4·WIDTH4.
 // Launch (ceil(WIDTH4 / 64), B).
-// use _utterance
+// use _talker_state
 // use _table
 const WIDTH4: u32 = 1u;
 const TABLE_KIND: u32 = 0u;

@@ -5,7 +5,7 @@
 // workgroups, ROWS).
 // use _team_subgroup
 // use _weights_f32
-// use _track
+// use _transducer_state
 const LAYERS: u32 = 1u;
 const P4: u32 = 1u;
 const J: u32 = 1u;

@@ -3,8 +3,8 @@
 // which the last DURATIONS speak of durations; rules: V, most_symbols, the durations; decisions
 // [slots, ROOM], those of a row at track.slot. An invocation puts the parts of one frame together,
 // then the first walks. Launch (B); AHEAD <= 128.
-// use _track
-// use _never
+// use _transducer_state
+// use _neg_inf
 const AHEAD: u32 = 1u;
 const CHUNKS: u32 = 1u;
 const STRIDE: u32 = 1u;
@@ -20,7 +20,7 @@ const BOOST: bool = false;
 @group(0) @binding(5) var<storage, read> nodes: array<u32>;
 @group(0) @binding(6) var<storage, read> arcs: array<u32>;
 
-// use _boost
+// use _context_graph
 
 const PART_WORDS: u32 = 6u;
 const DECISION_WORDS: u32 = 5u;
@@ -42,8 +42,8 @@ var<workgroup> block: array<Frame, AHEAD>;
 
 // Parts come in the order of their ids, so that among equals the first is kept.
 fn put_together(row: u32) -> Frame {
-  var found = Frame(NEVER, 0.0, 0u, 0u, 0u, 0u);
-  var score = NEVER;
+  var found = Frame(NEG_INF, 0.0, 0u, 0u, 0u, 0u);
+  var score = NEG_INF;
   for (var chunk = 0u; chunk < CHUNKS; chunk++) {
     let at = (row * CHUNKS + chunk) * PART_WORDS;
     let top = bitcast<f32>(parts[at]);
@@ -63,7 +63,7 @@ fn put_together(row: u32) -> Frame {
     }
   }
   if (DURATIONS > 0u) {
-    var longest = NEVER;
+    var longest = NEG_INF;
     for (var d = 0u; d < DURATIONS; d++) {
       let logit = logits[row * STRIDE + STRIDE - DURATIONS + d];
       if ((bitcast<u32>(logit) & 0x7f800000u) == 0x7f800000u) {

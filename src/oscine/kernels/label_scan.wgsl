@@ -3,8 +3,8 @@
 // sum, whose it is, whether any is no number, and, with BOOST, the highest logit + bonus and whose
 // that is among labels. The bonus of a label is that of its arc from the deepest node, of the
 // track's and those it falls back to, that has one. Launch (CHUNKS, B·AHEAD).
-// use _track
-// use _never
+// use _transducer_state
+// use _neg_inf
 const AHEAD: u32 = 1u;
 const TOKENS: u32 = 1u;
 const STRIDE: u32 = 1u;
@@ -17,7 +17,7 @@ const BOOST: bool = false;
 @group(0) @binding(3) var<storage, read> arcs: array<u32>;
 @group(0) @binding(4) var<storage, read_write> parts: array<u32>;
 
-// use _boost
+// use _context_graph
 // use _block_subgroup
 // use _best
 
@@ -28,7 +28,7 @@ var<workgroup> bonus: array<f32, CHUNK>;
 // The bonuses of ids `start` to `end` at a node.
 fn gather(me: u32, start: u32, end: u32, from_node: u32) {
   for (var i = me; i < CHUNK; i += 128u) {
-    bonus[i] = NEVER;
+    bonus[i] = NEG_INF;
   }
   var node = from_node;
   var back = 0.0;
@@ -40,7 +40,7 @@ fn gather(me: u32, start: u32, end: u32, from_node: u32) {
       let arc = (first + a) * ARC_WORDS;
       let token = arcs[arc + ARC_TOKEN];
       if (token >= start && token < end) {
-        if (bonus[token - start] == NEVER) {
+        if (bonus[token - start] == NEG_INF) {
           bonus[token - start] = back + bitcast<f32>(arcs[arc + ARC_BONUS]);
         }
       }
@@ -54,7 +54,7 @@ fn gather(me: u32, start: u32, end: u32, from_node: u32) {
   }
   workgroupBarrier();
   for (var i = me; i < CHUNK; i += 128u) {
-    if (bonus[i] == NEVER) {
+    if (bonus[i] == NEG_INF) {
       bonus[i] = back;
     }
   }
@@ -75,7 +75,7 @@ fn main(
   let row = workgroup.y * STRIDE;
   let start = workgroup.x * CHUNK;
   let end = min(start + CHUNK, TOKENS);
-  var top = NEVER;
+  var top = NEG_INF;
   var token = 0u;
   var broken = 0.0;
   for (var id = start + me; id < end; id += 128u) {
@@ -94,10 +94,10 @@ fn main(
     total += exp(min(logits[row + id] - best.score, 0.0));
   }
   total = block_sum(me, total);
-  var boosted = Best(NEVER, 0u);
+  var boosted = Best(NEG_INF, 0u);
   if (BOOST) {
     gather(me, start, end, track[base + NODE]);
-    var score = NEVER;
+    var score = NEG_INF;
     var label = 0u;
     for (var id = start + me; id < min(end, TOKENS - 1u); id += 128u) {
       let sum = logits[row + id] + bonus[id - start];

@@ -7,7 +7,7 @@
 // ceil(ROWS / 4)).
 // use _team_subgroup
 // use _weights_f32
-// use _track
+// use _transducer_state
 const ROWS: u32 = 1u;
 const LAYERS: u32 = 1u;
 const LAYER: u32 = 0u;

@@ -1,7 +1,7 @@
 // state[b].no_speech_prob = softmax(logits[LINES + b])[rules[state.slot].no_speech]
 // logits [2·LINES, V], rules [SLOTS]. One workgroup a line; launch (LINES).
-// use _state
-// use _rules
+// use _text_decoder_state
+// use _decode_params
 const LINES: u32 = 1u;
 
 @group(0) @binding(0) var<storage, read> logits: array<f32>;

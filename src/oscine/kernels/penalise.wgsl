@@ -1,12 +1,12 @@
 // y[b] = logits[b], text of the line's tokens divided by the penalty where positive, else multiplied
-// by it; NEVER for text that would end a run of no_repeat_ngram tokens that came before.
+// by it; NEG_INF for text that would end a run of no_repeat_ngram tokens that came before.
 // Source: transformers generation/logits_process.py. Each workgroup marks the ids of its stretch of
 // CHUNK logits that the line's tokens name; a penalty of 1 marks none, as y must be the logits then.
 // logits and y [LINES, V], tokens [SLOTS, ROOM], rules [SLOTS].
 // Launch (ceil(V / CHUNK), LINES).
-// use _state
-// use _rules
-// use _never
+// use _text_decoder_state
+// use _decode_params
+// use _neg_inf
 const CHUNK: u32 = 512u;
 const ROOM: u32 = 448u;
 const SAID: u32 = 1u;
@@ -71,7 +71,7 @@ fn main(
       logit = select(logit * penalty, logit / penalty, logit > 0.0);
     }
     if ((mark & AGAIN) != 0u) {
-      logit = NEVER;
+      logit = NEG_INF;
     }
     y[line * vocabulary + id] = logit;
   }

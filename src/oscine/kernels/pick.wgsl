@@ -2,8 +2,8 @@
 // when their probability together exceeds that of any text), write the token, advance the state.
 // parts [LINES, CHUNKS, 2] of Candidates; tokens [SLOTS, ROOM], rules [SLOTS].
 // Launch (LINES).
-// use _state
-// use _rules
+// use _text_decoder_state
+// use _decode_params
 // use _candidates
 const CHUNKS: u32 = 1u;
 const ROOM: u32 = 448u;

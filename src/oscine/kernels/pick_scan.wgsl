@@ -2,8 +2,8 @@
 // logits [.., V], of which line b has row b / SHARE; parts [LINES, CHUNKS, 2] of Candidates;
 // rules [SLOTS], masks [.., V].
 // Launch (CHUNKS, LINES).
-// use _state
-// use _rules
+// use _text_decoder_state
+// use _decode_params
 // use _candidates
 const CHUNK: u32 = 512u;
 const SHARE: u32 = 1u;

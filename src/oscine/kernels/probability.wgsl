@@ -1,9 +1,9 @@
 // y[b, l] = softmax(logits[b, l, ids below end])[prompt[b, l + 1]]; 0 for other tokens and row L - 1
 // logits [LINES·L, V], prompt [LINES, L], y [LINES·L]; end is of rules[state.slot], rules [SLOTS].
 // One workgroup a row; launch (LINES·L).
-// use _state
-// use _rules
-// use _never
+// use _text_decoder_state
+// use _decode_params
+// use _neg_inf
 const L: u32 = 1u;
 
 @group(0) @binding(0) var<storage, read> logits: array<f32>;
@@ -30,7 +30,7 @@ fn main(
     }
     return;
   }
-  var top = NEVER;
+  var top = NEG_INF;
   for (var id = me; id < count; id += 128u) {
     top = max(top, logits[row + id]);
   }

@@ -4,9 +4,9 @@
 // seen [S, ..]. Of scores the first KEPT are held in shared memory, the others are computed again when
 // they are needed. Borders are found digit by digit, 8 bits at a time, of numbers in the order of scores.
 // Launch (B); V <= 65536.
-// use _utterance
-// use _sampling
-// use _never
+// use _talker_state
+// use _sampling_params
+// use _neg_inf
 const L: u32 = 1u;
 const GROUPS: u32 = 16u;
 const KEPT: u32 = 2048u;  // 8 KiB of the 16 that every device has
@@ -59,11 +59,11 @@ fn broken(x: f32) -> bool {
 fn score_of(id: u32, logit: f32) -> f32 {
   var score = logit;
   if (broken(score)) {
-    return NEVER;
+    return NEG_INF;
   }
   if (MINE.group == 0u) {
     if (select(id >= MINE.suppress, MINE.count < MINE.minimum, id == MINE.end)) {
-      return NEVER;
+      return NEG_INF;
     }
     if (seen[MINE.seen + id] != 0u) {
       score = select(score * MINE.penalty, score / MINE.penalty, score > 0.0);
@@ -88,7 +88,7 @@ fn logit(id: u32) -> f32 {
 // Its score, put by.
 fn keep(id: u32, logit: f32) -> f32 {
   if (id >= MINE.vocabulary) {
-    return NEVER;
+    return NEG_INF;
   }
   let value = score_of(id, logit);
   if (id < KEPT) {
@@ -278,7 +278,7 @@ fn main(
     bitcast<f32>(rules[own + REPETITION_PENALTY]), select(1.0, temperature, drawn),
     bitcast<f32>(rules[own + TOP_P])
   );
-  var top = NEVER;
+  var top = NEG_INF;
   var bad = 0.0;
   for (var id = me; id < vocabulary; id += 4u * WORKGROUP) {
     let four = vec4<f32>(
@@ -297,10 +297,10 @@ fn main(
   let by_mass = drawn && bitcast<f32>(rules[own + TOP_P]) < 1.0;
   let by_top_k = border_by_count(me, most, select(0u, 4u, by_count));
   let least = max(by_top_k, border_by_mass(me, by_top_k, top, select(0u, 4u, by_mass)));
-  var best = Best(NEVER, 0u);
+  var best = Best(NEG_INF, 0u);
   for (var id = me; id < vocabulary; id += WORKGROUP) {
     var value = score(id);
-    if (value <= NEVER || rank(value) < least) {
+    if (value <= NEG_INF || rank(value) < least) {
       continue;
     }
     if (drawn) {
@@ -314,7 +314,7 @@ fn main(
   if (me != 0u) {
     return;
   }
-  let code = select(best.id, 0u, best.score <= NEVER);
+  let code = select(best.id, 0u, best.score <= NEG_INF);
   if (bad > 0.0) {
     utterances[base + DONE] = STOP_NONFINITE;
   } else if (at.z == 0u && code == MINE.end) {

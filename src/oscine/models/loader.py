@@ -21,7 +21,7 @@ import numpy as np
 
 from oscine.dtypes import BFLOAT16, bf16_to_f32
 from oscine.errors import CheckpointError
-from oscine.ops import Linear, Norm, RmsNorm
+from oscine.ops import LayerNorm, Linear, RmsNorm
 from oscine.weights import LazyTensor
 from oscine.weights.mapped_file import Array, printable_name
 
@@ -130,9 +130,9 @@ class Loader(ABC):
             self.derived(concat, *biases) if any(has_bias) else None,
         )
 
-    def norm(self, name: str, width: int, eps: float = 1e-5) -> Norm:
+    def norm(self, name: str, width: int, eps: float = 1e-5) -> LayerNorm:
         """A LayerNorm with weight and bias."""
-        return Norm(self.f32(f"{name}.weight", width), self.f32(f"{name}.bias", width), eps)
+        return LayerNorm(self.f32(f"{name}.weight", width), self.f32(f"{name}.bias", width), eps)
 
     def rms_norm(self, name: str, width: int, eps: float) -> RmsNorm:
         """An RMSNorm, which has a weight but no bias."""

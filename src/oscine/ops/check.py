@@ -145,8 +145,8 @@ def difference(expected: Array, found: Array) -> float:
     expected, found = (x.astype(np.float32, copy=False) for x in (expected, found))
     if not np.isfinite(found).all():
         return np.inf
-    never = expected <= ops.NEVER
-    if not np.array_equal(never, found <= ops.NEVER):
+    never = expected <= ops.NEG_INF
+    if not np.array_equal(never, found <= ops.NEG_INF):
         return np.inf
     top = np.abs(expected, where=~never, out=np.zeros(expected.shape)).max()
     return float(np.abs(found - expected).max() / max(top, 1e-6))

@@ -30,8 +30,8 @@ HEADER: Fields = (
     ("slot", np.uint32),  # place of the sequence in buffers that live as long as it does
 )
 
-#: A sequence of a text decoder: kernels/_state.wgsl.
-STATE_FIELDS: Fields = (
+#: A sequence of a text decoder: kernels/_text_decoder_state.wgsl.
+TEXT_DECODER_STATE_FIELDS: Fields = (
     *HEADER,
     ("last_timestamp", np.uint32),  # id of the latest timestamp picked, 0 if none
     ("after_timestamp", np.uint32),  # 1 if the token picked last is a timestamp
@@ -44,13 +44,14 @@ STATE_FIELDS: Fields = (
     ("window", np.uint32),  # place of the sequence's audio in the encoder's output buffers
     ("frames", np.uint32),  # encoder positions of it that hold sound: what cross_weights looks at
 )
-STATE = np.dtype([(name, kind) for name, kind in STATE_FIELDS])
+TEXT_DECODER_STATE = np.dtype([(name, kind) for name, kind in TEXT_DECODER_STATE_FIELDS])
 
-#: A sequence of a transducer: kernels/_track.wgsl. Its position is the next frame to look at, which
-#: at the end may be beyond the last; its length is in frames, count and limit are in decisions; its
-#: token is the label emitted last, at the start the blank, whose embedding is 0; its seed
-#: is a number of the host's, which counts how often decisions were read to make room for others.
-TRACK_FIELDS: Fields = (
+#: A sequence of a transducer: kernels/_transducer_state.wgsl. Its position is the next frame to
+#: look at, which at the end may be beyond the last; its length is in frames, count and limit are
+#: in decisions; its token is the label emitted last, at the start the blank, whose embedding is 0;
+#: its seed is a number of the host's, which counts how often decisions were read to make room for
+#: others.
+TRANSDUCER_STATE_FIELDS: Fields = (
     *HEADER,
     ("first", np.uint32),  # row of the encoder's projection that holds frame 0
     ("fresh", np.uint32),  # 1: the prediction network has yet to see the token
@@ -58,19 +59,19 @@ TRACK_FIELDS: Fields = (
     ("symbols", np.uint32),  # labels emitted at this frame
     ("node", np.uint32),  # of the tree of the row's phrases
 )
-TRACK = np.dtype([(name, kind) for name, kind in TRACK_FIELDS])
+TRANSDUCER_STATE = np.dtype([(name, kind) for name, kind in TRANSDUCER_STATE_FIELDS])
 
 #: An utterance, whose tokens are codes: `count` and `limit` (STOP_LENGTH, after which it can be
-#: continued) are of whole frames. kernels/_utterance.wgsl.
-UTTERANCE_FIELDS: Fields = (
+#: continued) are of whole frames. kernels/_talker_state.wgsl.
+TALKER_STATE_FIELDS: Fields = (
     *HEADER,
     ("group", np.uint32),  # codes of the present frame that are chosen: 0 to G - 1
     ("texts", np.uint32),  # rows of text that there are; the last stands for all that follow
 )
-UTTERANCE = np.dtype([(name, kind) for name, kind in UTTERANCE_FIELDS])
+TALKER_STATE = np.dtype([(name, kind) for name, kind in TALKER_STATE_FIELDS])
 
-#: What `pick` needs to know of a vocabulary and a task, by slot: kernels/_rules.wgsl.
-RULES_FIELDS: tuple[tuple[str, type], ...] = (
+#: What `pick` needs to know of a vocabulary and a task, by slot: kernels/_decode_params.wgsl.
+DECODE_PARAMS_FIELDS: tuple[tuple[str, type], ...] = (
     ("vocabulary", np.uint32),  # V
     ("end", np.uint32),  # <|endoftext|>
     ("timestamp_begin", np.uint32),  # <|0.00|>; V where there are no timestamps
@@ -83,25 +84,25 @@ RULES_FIELDS: tuple[tuple[str, type], ...] = (
     ("repetition_penalty", np.float32),  # divides the logits of text that came before; 1: none
     ("mask", np.uint32),  # row of the masks [M, V]
 )
-RULES = np.dtype([(name, kind) for name, kind in RULES_FIELDS])
+DECODE_PARAMS = np.dtype([(name, kind) for name, kind in DECODE_PARAMS_FIELDS])
 
-#: A finished beam: kernels/_pool.wgsl.
-POOL_FIELDS: tuple[tuple[str, type], ...] = (
+#: A finished beam: kernels/_finished_beam.wgsl.
+FINISHED_BEAM_FIELDS: tuple[tuple[str, type], ...] = (
     ("filled", np.uint32),  # 1: there is one
     ("count", np.uint32),  # its tokens, end-of-text not counted
     ("sum_logprob", np.float32),  # end-of-text counted
     ("unused", np.uint32),
 )
-POOL = np.dtype([(name, kind) for name, kind in POOL_FIELDS])
+FINISHED_BEAM = np.dtype([(name, kind) for name, kind in FINISHED_BEAM_FIELDS])
 
-NEVER = -1e30  # a score that nothing reaches: WGSL may assume that there is no infinity
+NEG_INF = -1e30  # a score that nothing reaches: WGSL may assume that there is no infinity
 
 #: Bits of the mask, one word a vocabulary entry.
 SUPPRESS, SUPPRESS_FIRST = 1, 2
 
 #: How `sample` chooses in one slot, for the talker's head or for the predictor's:
-#: kernels/_sampling.wgsl.
-SAMPLING_FIELDS: tuple[tuple[str, type], ...] = (
+#: kernels/_sampling_params.wgsl.
+SAMPLING_PARAMS_FIELDS: tuple[tuple[str, type], ...] = (
     ("end", np.uint32),  # the id that ends an utterance; V where there is none
     ("suppress", np.uint32),  # ids from this one on, but for `end`, are never chosen; V: none
     ("minimum", np.uint32),  # frames before which the end may not come
@@ -110,36 +111,36 @@ SAMPLING_FIELDS: tuple[tuple[str, type], ...] = (
     ("top_p", np.float32),  # the least set of the likeliest that holds more than this; 1: all
     ("repetition_penalty", np.float32),  # over first codes of this utterance; 1: none
 )
-SAMPLING = np.dtype([(name, kind) for name, kind in SAMPLING_FIELDS])
+SAMPLING_PARAMS = np.dtype([(name, kind) for name, kind in SAMPLING_PARAMS_FIELDS])
 
 #: One look at one frame: kernels/label_pick.wgsl.
-DECISION_FIELDS: tuple[tuple[str, type], ...] = (
+TRANSDUCER_STEP_FIELDS: tuple[tuple[str, type], ...] = (
     ("frame", np.uint32),
     ("token", np.uint32),  # a label, or the blank
     ("duration", np.uint32),  # in frames, as chosen; 0 without durations
     ("advanced", np.uint32),  # frames moved on: also by a blank of duration 0, and by force
     ("probability", np.float32),  # softmax over labels and blank, without boosting
 )
-DECISION = np.dtype([(name, kind) for name, kind in DECISION_FIELDS])
+TRANSDUCER_STEP = np.dtype([(name, kind) for name, kind in TRANSDUCER_STEP_FIELDS])
 
-#: A node of the tree of boosted phrases (Aho-Corasick): kernels/_boost.wgsl.
-NODE_FIELDS: tuple[tuple[str, type], ...] = (
+#: A node of the tree of boosted phrases (Aho-Corasick): kernels/_context_graph.wgsl.
+GRAPH_NODE_FIELDS: tuple[tuple[str, type], ...] = (
     ("first", np.uint32),  # its arcs
     ("count", np.uint32),
     ("fail", np.uint32),  # the node of the longest other beginning that ends here; a root's: itself
     ("back", np.float32),  # what it costs to fall back there
 )
-NODE = np.dtype([(name, kind) for name, kind in NODE_FIELDS])
+GRAPH_NODE = np.dtype([(name, kind) for name, kind in GRAPH_NODE_FIELDS])
 
 #: Arcs of a node come in the order of their labels.
-ARC_FIELDS: tuple[tuple[str, type], ...] = (
+GRAPH_ARC_FIELDS: tuple[tuple[str, type], ...] = (
     ("token", np.uint32),
     ("node", np.uint32),  # where it leads
     ("bonus", np.float32),
 )
-ARC = np.dtype([(name, kind) for name, kind in ARC_FIELDS])
+GRAPH_ARC = np.dtype([(name, kind) for name, kind in GRAPH_ARC_FIELDS])
 
-RULES_HEAD = 2  # words of a transducer's rules before its durations: V, most_symbols
+TRANSDUCER_PARAMS_HEAD = 2  # words of a transducer's rules before its durations: V, most_symbols
 
 
 @dataclass(frozen=True, slots=True)
@@ -157,23 +158,24 @@ class SequenceState:
 
 
 @dataclass(frozen=True, slots=True)
-class State(SequenceState):
-    """The state of a text decoder: rows [B] of STATE, and the tokens picked [N, C]."""
+class TextDecoderState(SequenceState):
+    """The state of a text decoder: rows [B] of TEXT_DECODER_STATE, and the tokens picked [N, C]."""
 
     tokens: Tensor
 
 
 @dataclass(frozen=True, slots=True)
-class Pool:
-    """Beams that have ended, P at most for each slot: rows [N, P] of POOL, tokens [N, P, C]."""
+class FinishedBeams:
+    """Beams that have ended, P at most for each slot: rows [N, P] of FINISHED_BEAM, tokens [N, P,
+    C]."""
 
     rows: Tensor
     tokens: Tensor
 
 
 @dataclass(frozen=True, slots=True)
-class Utterances(SequenceState):
-    """Rows [B] of UTTERANCE; codes [S, F, G] uint32; seen [S, V] uint32: 1 for the first codes
+class TalkerState(SequenceState):
+    """Rows [B] of TALKER_STATE; codes [S, F, G] uint32; seen [S, V] uint32: 1 for the first codes
     (codebook 0) that this utterance has had, which the repetition penalty is for."""
 
     codes: Tensor
@@ -181,14 +183,15 @@ class Utterances(SequenceState):
 
 
 @dataclass(frozen=True, slots=True)
-class Track(SequenceState):
-    """State rows [B] of TRACK, and what the sequences decided, [S, room] of DECISION."""
+class TransducerState(SequenceState):
+    """State rows [B] of TRANSDUCER_STATE, and what the sequences decided, [S, room] of
+    TRANSDUCER_STEP."""
 
     decisions: Tensor
 
 
 @dataclass(frozen=True, slots=True)
-class Memory:
+class LstmState:
     """The prediction network's: hidden and cell [S, Y, 2, P], and its projection, joint [S, J].
 
     Of the two halves track.half tells the one from before track.token; the other is the one after
@@ -201,8 +204,8 @@ class Memory:
 
 
 @dataclass(frozen=True, slots=True)
-class Boost:
-    """Trees of boosted phrases: nodes [N] of NODE, arcs [A] of ARC.
+class ContextGraphTensors:
+    """Trees of boosted phrases: nodes [N] of GRAPH_NODE, arcs [A] of GRAPH_ARC.
 
     The bonus of a label at a node is that of its arc; a node without such an arc adds its `back`
     to what its `fail` node gives, a root gives 0 and stays. Arcs and falls lead to nodes of the

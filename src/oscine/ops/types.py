@@ -11,7 +11,7 @@ Padding: TypeAlias = Literal["zero", "edge", "reflect"]
 
 
 @dataclass(frozen=True, slots=True)
-class Norm:
+class LayerNorm:
     """Layer normalisation over the last axis: weight [D], bias [D]."""
 
     weight: Tensor
@@ -52,7 +52,7 @@ class Snake:
 
 
 @dataclass(frozen=True, slots=True)
-class Taps:
+class ConvParams:
     """Where a convolution looks: its input is first padded by `left` and `right` rows, of
     zeros, of its edge repeated, or reflected (the edge not repeated; needs T > left and right)."""
 
@@ -63,13 +63,13 @@ class Taps:
     padding: Padding = "zero"
 
     @classmethod
-    def same(cls, width: int, stride: int = 1) -> Taps:
+    def same(cls, width: int, stride: int = 1) -> ConvParams:
         """Zeros on both sides, so that T rows give ceil(T / stride); width: odd."""
         return cls(width // 2, width // 2, stride)
 
     def is_same(self, width: int) -> bool:
         """Whether these are the zeros of `same`, for a convolution of more than one place."""
-        return width % 2 == 1 and width > 1 and self == Taps.same(width, self.stride)
+        return width % 2 == 1 and width > 1 and self == ConvParams.same(width, self.stride)
 
     def rows(self, count: int, width: int) -> int:
         """Results of a convolution over `width` places of `count` rows; ValueError for none."""
@@ -82,7 +82,7 @@ class Taps:
 
 
 @dataclass(frozen=True, slots=True)
-class Lengths:
+class SeqLengths:
     """How much of B sequences of equal padded length counts: ceil(frames[b] / per) rows of each.
 
     Rows beyond are void: finite, and without influence on others.
@@ -93,7 +93,7 @@ class Lengths:
 
 
 @dataclass(frozen=True, slots=True)
-class Rotary:
+class RopeTable:
     """Cosines and sines of position p times frequency i, each [P', W / 2] float32, made on the
     host: the angle is the float32 product of the two, as upstream has it."""
 
@@ -102,7 +102,7 @@ class Rotary:
 
 
 @dataclass(frozen=True, slots=True)
-class HeadNorms:
+class QKNorm:
     """Root-mean-square norms of every query head and every key head: weights [W]."""
 
     q: Tensor

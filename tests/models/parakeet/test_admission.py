@@ -21,7 +21,15 @@ from oscine.models.parakeet.hotwords import ContextGraph, build_context_graph
 from oscine.models.parakeet.model import project_encoder, transducer_step
 from oscine.models.parakeet.sequences import transducer_params
 from oscine.models.parakeet.weights import ParakeetWeights
-from oscine.ops import ARC, DECISION, NODE, TRACK, Boost, Memory, Track
+from oscine.ops import (
+    GRAPH_ARC,
+    GRAPH_NODE,
+    TRANSDUCER_STATE,
+    TRANSDUCER_STEP,
+    ContextGraphTensors,
+    LstmState,
+    TransducerState,
+)
 from oscine.ops.reference import Reference
 
 from .test_decode import naive, network, sound
@@ -42,7 +50,7 @@ class Arrival:
 
 def tables(trees: Sequence[ContextGraph]) -> tuple[ContextGraph, list[int]]:
     """Tables of all the trees behind a root without arcs, and the root of each."""
-    nodes, arcs, roots = [np.zeros(1, NODE)], [np.zeros(0, ARC)], []
+    nodes, arcs, roots = [np.zeros(1, GRAPH_NODE)], [np.zeros(0, GRAPH_ARC)], []
     for tree in trees:
         roots.append(sum(map(len, nodes)))
         placed = tree.rebased(roots[-1], sum(map(len, arcs)))
@@ -65,11 +73,13 @@ class Batch:
         self.staging = backend.zeros((UTTERANCES, FRAMES, config.joint_dim))
         self.pool = self.noisy(PLACES, FRAMES, config.joint_dim)
         halves = SLOTS, layers, 2, width
-        self.memory = Memory(
+        self.memory = LstmState(
             self.noisy(*halves), self.noisy(*halves), self.noisy(SLOTS, config.joint_dim)
         )
-        self.track = Track(backend.zeros((ROWS,), TRACK), backend.zeros((SLOTS, ROOM), DECISION))
-        self.ended = np.zeros(1, TRACK)
+        self.track = TransducerState(
+            backend.zeros((ROWS,), TRANSDUCER_STATE), backend.zeros((SLOTS, ROOM), TRANSDUCER_STEP)
+        )
+        self.ended = np.zeros(1, TRANSDUCER_STATE)
         self.ended["done"] = ops.STOP_END
         backend.write(self.track.rows, self.ended.repeat(ROWS))
         self.rules = backend.zeros((len(transducer_params(config)),), np.uint32)
@@ -83,12 +93,12 @@ class Batch:
         self.backend.write(slot, self.rng.standard_normal(shape).astype(np.float32))
         return slot
 
-    def table_of(self, phrases: ContextGraph | None) -> Boost | None:
+    def table_of(self, phrases: ContextGraph | None) -> ContextGraphTensors | None:
         if phrases is None:
             return None
-        boost = Boost(
-            self.backend.zeros(phrases.nodes.shape, NODE),
-            self.backend.zeros((max(1, len(phrases.arcs)),), ARC),
+        boost = ContextGraphTensors(
+            self.backend.zeros(phrases.nodes.shape, GRAPH_NODE),
+            self.backend.zeros((max(1, len(phrases.arcs)),), GRAPH_ARC),
         )
         self.backend.write(boost.nodes, phrases.nodes)
         self.backend.write(boost.arcs, phrases.arcs)
@@ -117,7 +127,7 @@ class Batch:
         backend.copy(self.staging, self.pool, [(1, place)])
         for memory in (self.memory.hidden, self.memory.cell):
             backend.write(memory, np.zeros((1, *memory.shape[1:]), np.float32), at=slot)
-        state = np.zeros(1, TRACK)
+        state = np.zeros(1, TRANSDUCER_STATE)
         state["length"], state["first"], state["limit"] = length, place * FRAMES, ROOM
         state["token"], state["fresh"], state["slot"] = self.blank, 1, slot
         state["node"] = root
@@ -140,7 +150,7 @@ def decoded(
     batch: Batch, arrivals: Sequence[Arrival], roots: Sequence[int], seed: int = 0, spare: int = 0
 ) -> list[Any]:
     """The decisions of each sequence; the last `spare` slots are left unused."""
-    rng, found = Random(seed), [np.zeros(0, DECISION)] * len(arrivals)
+    rng, found = Random(seed), [np.zeros(0, TRANSDUCER_STEP)] * len(arrivals)
     waiting = sorted(range(len(arrivals)), key=lambda index: arrivals[index].step)
     running: dict[int, tuple[int, int, int]] = {}  # by row: sequence, slot, place
     step = 0

@@ -43,7 +43,7 @@ from oscine.models.parakeet.weights import (
     TransducerWeights,
     load_weights,
 )
-from oscine.ops import TRACK, Linear, Memory, Track
+from oscine.ops import TRANSDUCER_STATE, Linear, LstmState, TransducerState
 from oscine.ops.reference import Reference
 from oscine.ops.reference.transducer import bonuses, follow
 
@@ -200,7 +200,7 @@ def naive(weights: ParakeetWeights, encoded: Any, tree: ContextGraph | None = No
         logits = w.joint_out.weight @ joint + w.joint_out.bias
         k = best(logits[: config.vocab_size + 1])
         if tree is not None and k != config.blank_id:
-            boost = ops.Boost(tree.nodes, tree.arcs)
+            boost = ops.ContextGraphTensors(tree.nodes, tree.arcs)
             k = best(logits[: config.vocab_size] + bonuses(boost, node, config.vocab_size))
             node = follow(boost, node, k)
         duration = 1 if k == config.blank_id else 0
@@ -319,10 +319,10 @@ def test_prediction_and_joint_networks_are_upstreams(backend: Any, case: str) ->
     config, w = weights.config, ops.upload(backend, weights.transducer)
     frames = len(arrays["enc_proj"])
     halves = 1, config.predictor_layers, 2, config.predictor_dim
-    memory = Memory(
+    memory = LstmState(
         backend.zeros(halves), backend.zeros(halves), backend.zeros((1, config.joint_dim))
     )
-    track = Track(backend.zeros((1,), TRACK), backend.zeros((1, 8), np.uint32))
+    track = TransducerState(backend.zeros((1,), TRANSDUCER_STATE), backend.zeros((1, 8), np.uint32))
     projected = backend.zeros((frames, config.joint_dim))
     backend.write(projected, arrays["enc_proj"])
     out = backend.zeros((frames, config.vocab_size + 1 + len(config.durations)))
@@ -331,7 +331,7 @@ def test_prediction_and_joint_networks_are_upstreams(backend: Any, case: str) ->
         scores = joint_logits(backend, w, projected, memory, track, frames)
         backend.keep(scores, out)
 
-    plan, row = backend.record(trace), np.zeros(1, TRACK)
+    plan, row = backend.record(trace), np.zeros(1, TRANSDUCER_STATE)
     row["length"], row["fresh"] = frames, 1
     for index, token in enumerate(arrays["pred_tokens"]):
         row["token"] = token
@@ -402,7 +402,7 @@ def test_the_tree_stands_at_the_longest_beginning_that_was_just_said(
     phrases: Any, said: list[int]
 ) -> None:
     tree = build_context_graph(phrases, 4)
-    boost, node = ops.Boost(tree.nodes, tree.arcs), 0
+    boost, node = ops.ContextGraphTensors(tree.nodes, tree.arcs), 0
     beginnings = {tuple(ids[:n]) for ids, _ in phrases for n in range(len(ids) + 1)}
     whole = {tuple(ids) for ids, _ in phrases}
     depth = {(): 0}
@@ -423,7 +423,7 @@ def test_bonuses_of_a_path() -> None:
     tree = build_context_graph(
         [((0, 1, 2), 1.0), ((0, 3), 2.0), ((1, 0), 0.5)], 4, depth_scaling=2.0
     )
-    boost = ops.Boost(tree.nodes, tree.arcs)
+    boost = ops.ContextGraphTensors(tree.nodes, tree.arcs)
     assert np.allclose(bonuses(boost, 0, 4), [2, 0.5, 0, 0])  # shared: the higher bonus
     first = follow(boost, 0, 0)
     second, third = 2 + np.log(2), 2 + np.log(3)

@@ -20,7 +20,7 @@ from oscine.models.parakeet.weights import (
     SubsamplingLayer,
     pad_channels,
 )
-from oscine.ops import Linear, Norm
+from oscine.ops import LayerNorm, Linear
 from oscine.ops.reference import Reference
 from oscine.probe import probing
 
@@ -56,8 +56,8 @@ def made_up(config: ParakeetConfig) -> EncoderWeights:
     def linear(outputs: int, inputs: int) -> Linear:
         return Linear(noise(outputs, inputs) / np.float32(inputs**0.5), noise(outputs) / 8)
 
-    def norm() -> Norm:
-        return Norm(1 + noise(config.d_model) / 8, noise(config.d_model) / 8)
+    def norm() -> LayerNorm:
+        return LayerNorm(1 + noise(config.d_model) / 8, noise(config.d_model) / 8)
 
     def block() -> ConformerBlock:
         d = config.d_model

@@ -49,8 +49,8 @@ class Batch:
         )
         made = make_buffers(backend.zeros, weights.config, SLOTS, POSITIONS, TEXTS)
         write_tables(backend, weights.config, made)
-        self.rows = backend.zeros((rows,), ops.UTTERANCE)
-        self.lead = backend.zeros((1,), ops.UTTERANCE)
+        self.rows = backend.zeros((rows,), ops.TALKER_STATE)
+        self.lead = backend.zeros((1,), ops.TALKER_STATE)
         self.prompt = backend.zeros((LONGEST, weights.config.talker.width))
         self.buffers, lead = (
             replace(made, utterances=replace(made.utterances, rows=state))
@@ -63,7 +63,7 @@ class Batch:
 
     def run(self, requests: Mapping[int, Request]) -> dict[int, tuple[Any, ...]]:
         """Speak in some rows, of which the others are done: of each its state, codes and keys."""
-        rows = np.zeros(self.rows.shape[0], ops.UTTERANCE)
+        rows = np.zeros(self.rows.shape[0], ops.TALKER_STATE)
         rows["done"] = ops.STOP_LENGTH
         self.backend.write(self.rows, rows)
         for row, request in requests.items():

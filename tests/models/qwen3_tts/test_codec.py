@@ -19,7 +19,7 @@ from oscine.models.qwen3_tts import codec, codec_runner, layers
 from oscine.models.qwen3_tts.codec_runner import CodecDecoder, CodecEncoder, CodecStream
 from oscine.models.qwen3_tts.codec_weights import DecoderStage, decoder_stage, load_codec
 from oscine.models.qwen3_tts.rope import rotary
-from oscine.ops import UTTERANCE, Linear, Utterances
+from oscine.ops import TALKER_STATE, Linear, TalkerState
 from oscine.ops.reference import Reference
 from oscine.types import Audio
 from oscine.weights import LazyTensor
@@ -431,7 +431,7 @@ def test_a_padded_stage_is_the_same_stage(monkeypatch: pytest.MonkeyPatch) -> No
         def rows(name: str, count: int, width: int, kept: Any = memories) -> np.ndarray:
             return kept.setdefault(name, np.zeros((1, count, width), np.float32))
 
-        place = Utterances(np.zeros(1, UTTERANCE), np.zeros((1, 1, 1)), np.zeros((1, 1)))
+        place = TalkerState(np.zeros(1, TALKER_STATE), np.zeros((1, 1, 1)), np.zeros((1, 1)))
         past = codec.Past(rows, (), rotary(1, 4, 1e4), place)
         found.append(codec.decoder_stage(Reference(), taken, one, rate, past, "stage"))
     assert found[0].shape == (21, outputs)

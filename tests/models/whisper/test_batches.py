@@ -35,7 +35,7 @@ from .golden import results
 
 GOLDENS = Path(__file__).resolve().parents[2] / "goldens"
 TIE = 1e-3  # of log-probability: as much as two sizes of a batch may differ by
-WINDOWS, POOL = 4, 60
+WINDOWS, FINISHED_BEAM = 4, 60
 PINNED = 8
 
 
@@ -91,7 +91,7 @@ class World:
     def pool(self) -> Iterator[Callable[[], Sequence[Any]]]:
         """What is asked for: of all kinds, with options that differ in all ways."""
         rng = np.random.default_rng(13)
-        for number in range(POOL):
+        for number in range(FINISHED_BEAM):
             audio = self.windows[rng.integers(WINDOWS)]
             if number % 6 == 4:
                 prompt = (*self.meta["sot_sequence"], *rng.integers(3, 200, rng.integers(1, 9)))
@@ -230,7 +230,7 @@ def arrivals(draw: st.DrawFn, most: int) -> list[tuple[int, int, int]]:
     """When each sequence is submitted, its number in the pool, its caller."""
     turn = st.integers(0, 12)
     found = [
-        (draw(turn), draw(st.integers(0, POOL - 1)), draw(st.integers(0, 2)))
+        (draw(turn), draw(st.integers(0, FINISHED_BEAM - 1)), draw(st.integers(0, 2)))
         for _ in range(draw(st.integers(1, most)))
     ]
     return sorted(found, key=lambda one: one[0])
@@ -287,7 +287,7 @@ def test_a_result_does_not_depend_on_neighbours(
 def some_arrivals(seed: int, count: int) -> list[tuple[int, int, int]]:
     """Like `arrivals`, of one number, and the same in every run: a software GPU is slow."""
     rng = np.random.default_rng(seed)
-    rows = [[rng.integers(most) for most in (5, POOL, 3)] for _ in range(count)]
+    rows = [[rng.integers(most) for most in (5, FINISHED_BEAM, 3)] for _ in range(count)]
     return sorted((int(turn), int(number), int(caller)) for turn, number, caller in rows)
 
 
@@ -329,7 +329,7 @@ def test_goldens_hold_in_mixed_batches(
     if world.tokens.multilingual:
         asked["detect"] = Detect(window, world.tokens)
     rng = np.random.default_rng(seed)
-    others = [world.asked[number]() for number in rng.integers(0, POOL, 9)]
+    others = [world.asked[number]() for number in rng.integers(0, FINISHED_BEAM, 9)]
     arriving = [(int(turn), each) for turn, each in zip(rng.integers(0, 5, 9), others, strict=True)]
     arriving += [(int(rng.integers(0, 5)), each) for each in asked.values()]
     world.shared.most_slots = 16

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from oscine.models.parakeet.hotwords import ContextGraph
-from oscine.ops import ARC, NODE, Backend, Boost, Tensor, copy_starts
+from oscine.ops import GRAPH_ARC, GRAPH_NODE, Backend, ContextGraphTensors, Tensor, copy_starts
 
 FIRST_NODE = 1  # node 0 is the root of sequences without phrases
 
@@ -28,7 +28,9 @@ class ContextGraphPool:
 
     def __init__(self, backend: Backend) -> None:
         self.backend = backend
-        self.boost = Boost(backend.zeros((64,), NODE), backend.zeros((64,), ARC))
+        self.boost = ContextGraphTensors(
+            backend.zeros((64,), GRAPH_NODE), backend.zeros((64,), GRAPH_ARC)
+        )
         self.regions: dict[ContextGraph, Region] = {}
 
     def add(self, graph: ContextGraph, in_use: Collection[ContextGraph]) -> int:
@@ -67,8 +69,10 @@ class ContextGraphPool:
         if self.fits(region):
             return
         old = self.boost
-        nodes = enlarged(self.backend, old.nodes, region.nodes[1], NODE)
-        self.boost = Boost(nodes, enlarged(self.backend, old.arcs, region.arcs[1], ARC))
+        nodes = enlarged(self.backend, old.nodes, region.nodes[1], GRAPH_NODE)
+        self.boost = ContextGraphTensors(
+            nodes, enlarged(self.backend, old.arcs, region.arcs[1], GRAPH_ARC)
+        )
         self.backend.release(old.nodes, old.arcs)
 
 

@@ -16,7 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from oscine.errors import UsageError
-from oscine.ops import ARC, NODE
+from oscine.ops import GRAPH_ARC, GRAPH_NODE
 from oscine.text.pieces import Pieces
 
 log = logging.getLogger(__name__)
@@ -37,7 +37,8 @@ class GraphNode:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class ContextGraph:
-    """A tree as the device wants it: nodes [N] of NODE, the root first, and arcs [A] of ARC."""
+    """A tree as the device wants it: nodes [N] of GRAPH_NODE, the root first, and arcs [A] of
+    GRAPH_ARC."""
 
     nodes: NDArray[np.void]
     arcs: NDArray[np.void]
@@ -141,7 +142,7 @@ def breadth_first(root: GraphNode) -> list[GraphNode]:
 def pack_graph(found: Sequence[GraphNode]) -> ContextGraph:
     """Nodes and arcs as arrays; falling back returns what was earned for phrases not completed."""
     number = {id(node): index for index, node in enumerate(found)}
-    nodes = np.zeros(len(found), NODE)
+    nodes = np.zeros(len(found), GRAPH_NODE)
     arcs: list[tuple[int, int, float]] = []
     for row, node in zip(nodes, found, strict=True):
         fail = node.fail or node
@@ -152,4 +153,4 @@ def pack_graph(found: Sequence[GraphNode]) -> ContextGraph:
             (token, number[id(child)], child.token_score)
             for token, child in sorted(node.children.items())
         ]
-    return ContextGraph(nodes, np.array(arcs, ARC))
+    return ContextGraph(nodes, np.array(arcs, GRAPH_ARC))

@@ -31,7 +31,7 @@ from oscine.models.parakeet.sequences import (
     transducer_params,
 )
 from oscine.models.parakeet.weights import TransducerWeights
-from oscine.ops import TRACK, Backend, Plan, Tensor, Track
+from oscine.ops import TRANSDUCER_STATE, Backend, Plan, Tensor, TransducerState
 
 STEPS_PER_POLL = 16  # the next burst runs on the device while the host reads the state
 MAX_FRAMES_PER_ROW = 8  # that one step searches for the next token of a row
@@ -107,9 +107,9 @@ class TransducerLane:
         self.graphs = ContextGraphPool(backend)
         self.params = backend.zeros((len(transducer_params(config)),), np.uint32)
         backend.write(self.params, transducer_params(config))
-        self.ended = np.zeros(1, TRACK)
+        self.ended = np.zeros(1, TRANSDUCER_STATE)
         self.ended["done"] = ops.STOP_END
-        self.rows = backend.zeros((MIN_STATE_ROWS,), TRACK)
+        self.rows = backend.zeros((MIN_STATE_ROWS,), TRANSDUCER_STATE)
         backend.write(self.rows, self.ended.repeat(MIN_STATE_ROWS))
         self.plans: PlanCache[Plan] = PlanCache(MAX_PLANS)
         self.progress: dict[BatchEntry, ChunkProgress] = {}
@@ -132,13 +132,13 @@ class TransducerLane:
             lambda: self.backend.record(trace, self.track(rows).rows, "step"),
         )
 
-    def track(self, rows: int) -> Track:
+    def track(self, rows: int) -> TransducerState:
         """The first rows, and the decisions by slot."""
-        return Track(self.backend.view(self.rows, (rows,)), self.memory["decisions"])
+        return TransducerState(self.backend.view(self.rows, (rows,)), self.memory["decisions"])
 
-    def lstm_state(self) -> ops.Memory:
+    def lstm_state(self) -> ops.LstmState:
         """The prediction network's, by slot."""
-        return ops.Memory(self.memory["hidden"], self.memory["cell"], self.memory["joint"])
+        return ops.LstmState(self.memory["hidden"], self.memory["cell"], self.memory["joint"])
 
     def projected_frames(self) -> Tensor:
         """The frames of all places, [P·T, J]."""
@@ -175,7 +175,7 @@ class TransducerLane:
 
     def initial_state(self, entry: BatchEntry, root: int) -> NDArray[np.void]:
         """The state [1] of a row at the beginning of its chunk."""
-        row = np.zeros(1, TRACK)
+        row = np.zeros(1, TRANSDUCER_STATE)
         chunk: Chunk = entry.sequence
         start, stop = chunk.frames(self.config)
         row["slot"], row["first"] = entry.slots[0], self.first_frame(entry)
@@ -213,7 +213,7 @@ class TransducerLane:
         count, before = self.backend.padded_lines(slots), self.rows.shape[0]
         if count <= before:
             return
-        old, self.rows = self.rows, self.backend.zeros((count,), TRACK)
+        old, self.rows = self.rows, self.backend.zeros((count,), TRANSDUCER_STATE)
         self.backend.write(self.rows, self.ended.repeat(count))
         self.backend.copy(old, self.rows, [(row, row) for row in range(before)])
         self.plans.clear()

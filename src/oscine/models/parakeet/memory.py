@@ -11,7 +11,7 @@ import numpy as np
 
 from oscine.errors import DeviceMemoryError
 from oscine.models.parakeet.config import ParakeetConfig
-from oscine.ops import DECISION, Backend, Tensor, copy_starts
+from oscine.ops import TRANSDUCER_STEP, Backend, Tensor, copy_starts
 
 ROWS = 64  # of results of a CTC head, at least
 
@@ -38,7 +38,7 @@ def transducer_layout(config: ParakeetConfig, size: Size) -> Layout:
     """By slot the decisions and the prediction network's memory; by place the projected frames."""
     halves = size.slots, config.predictor_layers, 2, config.predictor_dim
     return {
-        "decisions": ((size.slots, size.room), DECISION),
+        "decisions": ((size.slots, size.room), TRANSDUCER_STEP),
         "hidden": (halves, np.float32),
         "cell": (halves, np.float32),
         "joint": ((size.slots, config.joint_dim), np.float32),

@@ -21,7 +21,15 @@ from oscine.models.parakeet.weights import (
     RelPosAttention,
     TransducerWeights,
 )
-from oscine.ops import Boost, Lengths, Linear, Memory, Ops, Tensor, Track
+from oscine.ops import (
+    ContextGraphTensors,
+    Linear,
+    LstmState,
+    Ops,
+    SeqLengths,
+    Tensor,
+    TransducerState,
+)
 
 
 def feed_forward(ops: Ops, x: Tensor, w: FeedForward) -> Tensor:
@@ -35,7 +43,7 @@ def self_attention(
     x: Tensor,
     w: RelPosAttention,
     heads: int,
-    lengths: Lengths,
+    lengths: SeqLengths,
     positions: Tensor,
     attention_window: tuple[int, int] | None = None,
 ) -> Tensor:
@@ -47,7 +55,7 @@ def self_attention(
     return ops.linear(attended, w.linear_out, add=x)
 
 
-def conv_module(ops: Ops, x: Tensor, w: ConvModule, lengths: Lengths) -> Tensor:
+def conv_module(ops: Ops, x: Tensor, w: ConvModule, lengths: SeqLengths) -> Tensor:
     """x [B·T, d] -> [B·T, d]."""
     hidden = ops.linear(x, w.pointwise_conv1, norm=w.norm)
     return ops.linear(
@@ -60,7 +68,7 @@ def conformer_block(
     x: Tensor,
     w: ConformerBlock,
     heads: int,
-    lengths: Lengths,
+    lengths: SeqLengths,
     positions: Tensor,
     attention_window: tuple[int, int] | None,
     name: str,
@@ -82,7 +90,7 @@ def conv_subsampling(ops: Ops, w: EncoderWeights, mel: Tensor, frames: Tensor) -
     """Log-mel [B·n, n_mels] with frames [B] that count -> [B·T, d], scaled where the model is."""
     layers = [(layer.depthwise, layer.pointwise) for layer in w.subsampling_layers]
     return ops.linear(
-        ops.subsample(mel, Lengths(frames), w.subsampling_conv, layers), w.subsampling_linear
+        ops.subsample(mel, SeqLengths(frames), w.subsampling_conv, layers), w.subsampling_linear
     )
 
 
@@ -111,7 +119,7 @@ def encode(
     Utterance b's row t is row b·T + t; those from ceil(frames[b] / factor) on are void. distances:
     what `positions` gave, of a count of at least T, or with a band (left, right) above both of it.
     """
-    lengths = Lengths(frames, config.subsampling_factor)
+    lengths = SeqLengths(frames, config.subsampling_factor)
     x = conv_subsampling(ops, w, mel, frames)
     ops.probe("encoder.subsampled", x)
     for index, (block, of_layer) in enumerate(zip(w.blocks, rel_positions, strict=True)):
@@ -128,7 +136,12 @@ def project_encoder(ops: Ops, w: TransducerWeights, encoded: Tensor) -> Tensor:
 
 
 def joint_logits(
-    ops: Ops, w: TransducerWeights, projected: Tensor, memory: Memory, track: Track, block: int
+    ops: Ops,
+    w: TransducerWeights,
+    projected: Tensor,
+    memory: LstmState,
+    track: TransducerState,
+    block: int,
 ) -> Tensor:
     """What the next frames of each row say after its labels so far: [B·F, V + 1 + n]."""
     ops.predict(w.embedding, w.lstm, memory, track)
@@ -141,12 +154,12 @@ def transducer_step(
     ops: Ops,
     w: TransducerWeights,
     projected: Tensor,
-    memory: Memory,
-    track: Track,
+    memory: LstmState,
+    track: TransducerState,
     rules: Tensor,
     *,
     block: int,
-    boost: Boost | None = None,
+    boost: ContextGraphTensors | None = None,
 ) -> None:
     """Each row on to its next label, or past a block of blanks."""
     scores = joint_logits(ops, w, projected, memory, track, block)

@@ -12,7 +12,7 @@ from oscine.engine.sequence import EncoderInput, Sequence
 from oscine.errors import UsageError
 from oscine.models.parakeet.config import ParakeetConfig
 from oscine.models.parakeet.hotwords import ContextGraph
-from oscine.ops import DECISION
+from oscine.ops import TRANSDUCER_STEP
 
 AttentionWindow: TypeAlias = (
     tuple[int, int] | None
@@ -64,7 +64,8 @@ class Emission:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Hypothesis:
-    """What a chunk says. `decisions` [N] of ops.DECISION, blanks too: the trace of the loop."""
+    """What a chunk says. `decisions` [N] of ops.TRANSDUCER_STEP, blanks too: the trace of the
+    loop."""
 
     emissions: tuple[Emission, ...]
     decisions: NDArray[np.void]
@@ -174,4 +175,4 @@ def ctc_collapse(frames: NDArray[np.float32], blank: int) -> tuple[Emission, ...
 
 def empty_decisions() -> NDArray[np.void]:
     """Of CTC, which has none."""
-    return np.zeros(0, DECISION)
+    return np.zeros(0, TRANSDUCER_STEP)

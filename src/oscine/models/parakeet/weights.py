@@ -33,7 +33,7 @@ from oscine.models.parakeet.config import (
     subsampled_bins,
 )
 from oscine.models.parakeet.tensor_names import FILTERS, CheckpointTensors
-from oscine.ops import Linear, Norm
+from oscine.ops import LayerNorm, Linear
 from oscine.text.labels import read_pieces
 from oscine.text.pieces import Pieces
 from oscine.tree import tree_map
@@ -49,7 +49,7 @@ _BATCH_NORM_EPS = 1e-5
 class FeedForward:
     """norm, up [4d, d], SiLU, down [d, 4d] with the half step folded in."""
 
-    norm: Norm
+    norm: LayerNorm
     linear1: Linear
     linear2: Linear
 
@@ -58,7 +58,7 @@ class FeedForward:
 class RelPosAttention:
     """qkv.weight [3d, d] holds the rows of q, k, v; position [d, d]; u, v [d], head by head."""
 
-    norm: Norm
+    norm: LayerNorm
     linear_qkv: Linear
     linear_out: Linear
     linear_pos: Linear
@@ -70,7 +70,7 @@ class RelPosAttention:
 class ConvModule:
     """expand [2d, d] (value half, then gate half), depthwise.weight [K, d] time first, shrink."""
 
-    norm: Norm
+    norm: LayerNorm
     pointwise_conv1: Linear
     depthwise_conv: Linear
     pointwise_conv2: Linear
@@ -84,7 +84,7 @@ class ConformerBlock:
     self_attn: RelPosAttention
     conv: ConvModule
     feed_forward2: FeedForward
-    norm_out: Norm
+    norm_out: LayerNorm
 
 
 @dataclass(frozen=True, slots=True)

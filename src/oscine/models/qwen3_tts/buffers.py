@@ -30,11 +30,11 @@ class Buffers:
     `replace(buffers, utterances=...)`.
     """
 
-    utterances: ops.Utterances
+    utterances: ops.TalkerState
     caches: tuple[ops.Cache, ...]
-    rotary: ops.Rotary
+    rotary: ops.RopeTable
     predictor_caches: tuple[ops.Cache, ...]
-    predictor_rotary: ops.Rotary
+    predictor_rotary: ops.RopeTable
     total: ops.Tensor
     text: ops.Tensor
     rules: ops.Tensor
@@ -61,13 +61,13 @@ def make_buffers(
             ops.Cache(allocate(shape, dtype), allocate(shape, dtype)) for _ in range(stack.layers)
         )
 
-    def tables(stack: Stack, room: int) -> ops.Rotary:
+    def tables(stack: Stack, room: int) -> ops.RopeTable:
         shape = room, stack.head_width // 2
-        return ops.Rotary(allocate(shape, np.float32), allocate(shape, np.float32))
+        return ops.RopeTable(allocate(shape, np.float32), allocate(shape, np.float32))
 
     return Buffers(
-        utterances=ops.Utterances(
-            allocate((slots,), ops.UTTERANCE),
+        utterances=ops.TalkerState(
+            allocate((slots,), ops.TALKER_STATE),
             allocate((slots, positions, groups), np.uint32),
             allocate((slots, config.vocabulary), np.uint32),
         ),
@@ -77,8 +77,8 @@ def make_buffers(
         predictor_rotary=tables(predictor, groups),
         total=allocate((slots, talker.width), np.float32),
         text=allocate((slots, texts, talker.width), np.float32),
-        rules=allocate((slots,), ops.SAMPLING),
-        predictor_rules=allocate((slots,), ops.SAMPLING),
+        rules=allocate((slots,), ops.SAMPLING_PARAMS),
+        predictor_rules=allocate((slots,), ops.SAMPLING_PARAMS),
     )
 
 

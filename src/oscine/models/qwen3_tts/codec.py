@@ -24,7 +24,7 @@ from oscine.models.qwen3_tts.codec_weights import (
 )
 from oscine.models.qwen3_tts.config import CodecDecoderConfig, CodecEncoderConfig
 from oscine.models.qwen3_tts.layers import Block
-from oscine.ops import Activation, Cache, Linear, Ops, Rotary, Taps, Tensor, Utterances
+from oscine.ops import Activation, Cache, ConvParams, Linear, Ops, RopeTable, TalkerState, Tensor
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,8 +38,8 @@ class Past:
 
     rows: Callable[[str, int, int], Tensor]
     caches: tuple[Cache, ...]
-    rotary: Rotary
-    place: Utterances
+    rotary: RopeTable
+    place: TalkerState
 
 
 def causal(
@@ -61,7 +61,7 @@ def causal(
     left = (taps - 1) * dilation + 1 - stride
     memory = past.rows(name, left, inputs) if left else None
     right = -(x.shape[0] // state.shape[0]) % stride
-    taken = Taps(left, right, stride, dilation)
+    taken = ConvParams(left, right, stride, dilation)
     return ops.conv1d(x, conv, taken, memory=memory, state=state, activation=activation)
 
 
@@ -70,7 +70,7 @@ def pointwise(
 ) -> Tensor:
     """activation(x Wᵀ + b) + add, weight [O, I]: `linear` for rows that are many or vary, as the
     kernels of convolutions do not depend on the number of rows."""
-    return ops.conv1d(x, layer, Taps(0), activation=activation, add=add)
+    return ops.conv1d(x, layer, ConvParams(0), activation=activation, add=add)
 
 
 def spread(ops: Ops, x: Tensor, conv: Linear, rate: int, past: Past, name: str) -> Tensor:
@@ -217,7 +217,7 @@ def quantise(ops: Ops, w: CodecEncoderWeights, rows: Tensor, codes: Tensor) -> N
     """
     taps = w.down.weight.shape[1]
     stride = taps // 2
-    look = Taps(taps - stride, -rows.shape[0] % stride, stride, padding="edge")
+    look = ConvParams(taps - stride, -rows.shape[0] % stride, stride, padding="edge")
     latent = ops.conv1d(rows, w.down, look)
     ops.probe("encoder.latent", latent)
     ops.quantise(ops.linear(latent, w.semantic), w.tables[0], codes, 0)

@@ -19,7 +19,7 @@ from oscine.models.qwen3_tts.config import CodecConfig, Stack
 from oscine.models.qwen3_tts.reference_audio import checked_samples
 from oscine.models.qwen3_tts.rope import rotary
 from oscine.models.qwen3_tts.weights import check_finite
-from oscine.ops import UTTERANCE, Backend, Cache, Plan, Rotary, Tensor, Utterances
+from oscine.ops import TALKER_STATE, Backend, Cache, Plan, RopeTable, TalkerState, Tensor
 from oscine.types import Audio
 
 #: Frames of a call, for which there are plans; any number is cut into these. A voice that is played
@@ -59,7 +59,7 @@ class Memory:
         self.slots = 1
         self.stages: dict[str, Tensor] = {}
         self.caches: tuple[Cache, ...] = ()
-        self.tables: Rotary | None = None
+        self.tables: RopeTable | None = None
 
     def rows(self, name: str, count: int, width: int) -> Tensor:
         """The rows before a stage."""
@@ -80,7 +80,7 @@ class Memory:
     def reach(self, positions: int) -> None:
         """Tables for that many positions; plans are then out of date."""
         tables = rotary(positions, self.stack.head_width, self.stack.theta)
-        self.tables = Rotary(self.backend.upload(tables.cos), self.backend.upload(tables.sin))
+        self.tables = RopeTable(self.backend.upload(tables.cos), self.backend.upload(tables.sin))
 
     def resize(self, slots: int) -> None:
         """Places for that many voices; the first of them stay; plans are then out of date.
@@ -121,7 +121,7 @@ class Memory:
         """As the forward takes it, for voices whose state is `rows`."""
         assert self.tables is not None
         unused = self.backend.zeros((1, 1, 1), np.uint32)
-        return Past(self.rows, self.caches, self.tables, Utterances(rows, unused, unused))
+        return Past(self.rows, self.caches, self.tables, TalkerState(rows, unused, unused))
 
 
 @dataclass(frozen=True, slots=True)
@@ -129,7 +129,7 @@ class Call:
     """A plan for B voices of n frames each, and what goes in and out."""
 
     plan: Plan
-    state: Tensor  # [B] of UTTERANCE
+    state: Tensor  # [B] of TALKER_STATE
     codes: Tensor  # [B·n, G]
     wave: Tensor  # [B·n·hop, 1]
 
@@ -254,8 +254,8 @@ class CodecDecoder:
             yield call
 
     def state(self, slots: Sequence[int], length: int, voices: int) -> NDArray[Any]:
-        """Where the voices are, of UTTERANCE; the rest of the `voices` rows are void."""
-        rows = np.zeros(voices, UTTERANCE)
+        """Where the voices are, of TALKER_STATE; the rest of the `voices` rows are void."""
+        rows = np.zeros(voices, TALKER_STATE)
         rows["done"], rows["length"] = 1, length
         rows["done"][: len(slots)], rows["slot"][: len(slots)] = 0, slots
         rows["position"][: len(slots)] = [self.positions[slot] for slot in slots]
@@ -285,7 +285,10 @@ class CodecDecoder:
         """The plan of that many frames of that many voices, recorded on first use."""
         if (length, voices) not in self.calls:
             frames, slot = voices * length, self.backend.zeros
-            state, codes = slot((voices,), UTTERANCE), slot((frames, self.config.groups), np.uint32)
+            state, codes = (
+                slot((voices,), TALKER_STATE),
+                slot((frames, self.config.groups), np.uint32),
+            )
             wave = slot((frames * self.config.hop, 1))
             self.calls[length, voices] = Call(self.record(state, codes, wave), state, codes, wave)
         return self.calls[length, voices]
@@ -463,7 +466,7 @@ class EncoderCall:
         count = -(-length // encoder.row)
         self.samples = backend.zeros((length, w.first.weight.shape[-1]))
         self.rows = backend.zeros((count, config.stack.width))
-        self.state = backend.zeros((1,), UTTERANCE)
+        self.state = backend.zeros((1,), TALKER_STATE)
         past = encoder.memory.past(self.state)
 
         def trace() -> None:
@@ -478,7 +481,7 @@ class EncoderCall:
         columns = np.zeros(self.samples.shape, np.float32)
         columns[:, 0] = samples
         backend.write(self.samples, columns)
-        state = np.zeros(1, UTTERANCE)
+        state = np.zeros(1, TALKER_STATE)
         state["position"], state["length"] = position, self.rows.shape[0]
         backend.write(self.state, state)
         self.plan.run()

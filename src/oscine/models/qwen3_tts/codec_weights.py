@@ -36,7 +36,7 @@ from oscine.models.qwen3_tts.layers import (
     snake,
     transposed_convolution,
 )
-from oscine.ops import Linear, Norm, RmsNorm, Snake
+from oscine.ops import LayerNorm, Linear, RmsNorm, Snake
 from oscine.weights import Checkpoint, read_checkpoint
 from oscine.weights.mapped_file import Array
 
@@ -53,7 +53,7 @@ class ConvNext:
     """depthwise.weight [K, C]; expand [4C, C], GELU, shrink [C, 4C] with gamma folded in."""
 
     depthwise: Linear
-    norm: Norm
+    norm: LayerNorm
     expand: Linear
     shrink: Linear
 
@@ -129,10 +129,10 @@ class EncoderStage:
 class EncoderBlock:
     """A layer of Mimi's transformer: layer norms, rotary attention, expand, GELU, shrink."""
 
-    norm: Norm
+    norm: LayerNorm
     qkv: Linear
     out: Linear
-    mlp_norm: Norm
+    mlp_norm: LayerNorm
     expand: Linear
     shrink: Linear
 

@@ -15,7 +15,7 @@ from oscine.models.qwen3_tts.buffers import Buffers
 from oscine.models.qwen3_tts.config import Qwen3TtsConfig, Stack
 from oscine.models.qwen3_tts.layers import Block
 from oscine.models.qwen3_tts.weights import PredictorWeights, TalkerWeights, TextWeights
-from oscine.ops import Cache, HeadNorms, Ops, Rotary, Tensor, Utterances
+from oscine.ops import Cache, Ops, QKNorm, RopeTable, TalkerState, Tensor
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,15 +43,15 @@ def block(
     w: Block,
     stack: Stack,
     cache: Cache,
-    rotary: Rotary,
-    utterances: Utterances,
+    rotary: RopeTable,
+    utterances: TalkerState,
     *,
     within_frame: bool = False,
 ) -> Tensor:
     """A layer, five dispatches: x [B·L, width] -> [B·L, width]. within_frame: of the predictor."""
     norms = None
     if w.q_norm is not None and w.k_norm is not None:
-        norms = HeadNorms(w.q_norm, w.k_norm, stack.eps)
+        norms = QKNorm(w.q_norm, w.k_norm, stack.eps)
     qkv = ops.linear(x, w.qkv, norm=w.norm)
     attended = ops.causal_attention(
         qkv, cache, utterances, stack.heads, rope=rotary, norms=norms, within_frame=within_frame

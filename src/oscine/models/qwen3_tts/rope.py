@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import numpy as np
 
-from oscine.ops import Rotary
+from oscine.ops import RopeTable
 
 
-def rotary(positions: int, width: int, theta: float) -> Rotary:
+def rotary(positions: int, width: int, theta: float) -> RopeTable:
     """Cosines and sines of positions 0 to positions - 1 for heads of `width` values, float32.
 
     Frequency i is theta^(-2i / width). Angles in float32, as upstream: at large positions an exact
@@ -18,4 +18,4 @@ def rotary(positions: int, width: int, theta: float) -> Rotary:
     frequencies = np.float32(1) / np.float32(theta) ** exponents
     angles = np.arange(positions, dtype=np.float32)[:, None] * frequencies
     exact = angles.astype(np.float64)  # of which NumPy's cosine is the same everywhere
-    return Rotary(np.cos(exact).astype(np.float32), np.sin(exact).astype(np.float32))
+    return RopeTable(np.cos(exact).astype(np.float32), np.sin(exact).astype(np.float32))

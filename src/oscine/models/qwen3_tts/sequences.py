@@ -191,7 +191,7 @@ def check_request(request: Request, config: Qwen3TtsConfig) -> None:
 
 
 def rules_of(request: Request, config: Qwen3TtsConfig) -> tuple[NDArray[np.void], NDArray[np.void]]:
-    """The rules of the talker's head and of the predictor's: each [1] of ops.SAMPLING."""
+    """The rules of the talker's head and of the predictor's: each [1] of ops.SAMPLING_PARAMS."""
     talker = rules(request.talker, config.vocabulary)
     talker["end"] = config.codec_ids.eos
     talker["suppress"] = max(0, config.vocabulary - SUPPRESSED)
@@ -202,8 +202,8 @@ def rules_of(request: Request, config: Qwen3TtsConfig) -> tuple[NDArray[np.void]
 
 
 def rules(sampling: Sampling, vocabulary: int) -> NDArray[np.void]:
-    """[1] of ops.SAMPLING, without an end and with nothing suppressed."""
-    found = np.zeros(1, ops.SAMPLING)
+    """[1] of ops.SAMPLING_PARAMS, without an end and with nothing suppressed."""
+    found = np.zeros(1, ops.SAMPLING_PARAMS)
     for name in ("end", "suppress"):
         found[name] = vocabulary
     found["top_k"] = min(sampling.top_k, vocabulary)
@@ -214,8 +214,9 @@ def rules(sampling: Sampling, vocabulary: int) -> NDArray[np.void]:
 
 
 def initial_state(request: Request, slot: int = 0) -> NDArray[np.void]:
-    """The state before the prompt of an utterance whose memory is `slot`: [1] of ops.UTTERANCE."""
-    state = np.zeros(1, ops.UTTERANCE)
+    """The state before the prompt of an utterance whose memory is `slot`: [1] of
+    ops.TALKER_STATE."""
+    state = np.zeros(1, ops.TALKER_STATE)
     state["length"] = request.length
     state["limit"] = request.max_frames
     state["texts"] = request.texts

@@ -19,7 +19,7 @@ from oscine.models.qwen3_tts.codec import pointwise
 from oscine.models.qwen3_tts.config import SpeakerConfig
 from oscine.models.qwen3_tts.reference_audio import checked_samples
 from oscine.models.qwen3_tts.weights import SpeakerBlock, SpeakerWeights, check_finite
-from oscine.ops import Backend, Linear, Ops, Taps, Tensor
+from oscine.ops import Backend, ConvParams, Linear, Ops, Tensor
 from oscine.types import Audio
 
 
@@ -42,7 +42,7 @@ def embed(ops: Ops, w: SpeakerWeights, mel: Tensor) -> Tensor:
 def mirrored(ops: Ops, x: Tensor, conv: Linear, dilation: int) -> Tensor:
     """A convolution as long as its input, which is reflected at its ends, then ReLU."""
     reach = dilation * (conv.weight.shape[1] - 1)
-    taps = Taps(reach // 2, reach - reach // 2, dilation=dilation, padding="reflect")
+    taps = ConvParams(reach // 2, reach - reach // 2, dilation=dilation, padding="reflect")
     return ops.conv1d(x, conv, taps, activation="relu")
 
 

@@ -77,7 +77,7 @@ class Talker:
         rows = max(LEAST_ROWS, 2 * slots)
         try:
             buffers = make_buffers(allocate, self.networks.config, slots, positions, texts)
-            state, lead = (allocate((rows,), ops.UTTERANCE) for _ in range(2))
+            state, lead = (allocate((rows,), ops.TALKER_STATE) for _ in range(2))
         except (DeviceMemoryError, MemoryError) as problem:
             backend.release(*made)
             if isinstance(problem, DeviceMemoryError):
@@ -210,7 +210,7 @@ class Talker:
 
 def done_rows(count: int) -> NDArray[np.void]:
     """State rows [count] that compute nothing."""
-    rows = np.zeros(count, ops.UTTERANCE)
+    rows = np.zeros(count, ops.TALKER_STATE)
     rows["done"] = ops.STOP_LENGTH
     return rows
 

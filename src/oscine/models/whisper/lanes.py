@@ -49,16 +49,18 @@ class TextLane:
     ) -> None:
         self.memory, self.weights, self.width = memory, weights, width
         backend = memory.backend
-        self.rows = backend.zeros((MOST_ROWS,), ops.STATE)
-        self.joining = backend.zeros((MOST_PROMPTS * width,), ops.STATE)
-        self.lead = self.joining if width == 1 else backend.zeros((MOST_PROMPTS,), ops.STATE)
+        self.rows = backend.zeros((MOST_ROWS,), ops.TEXT_DECODER_STATE)
+        self.joining = backend.zeros((MOST_PROMPTS * width,), ops.TEXT_DECODER_STATE)
+        self.lead = (
+            self.joining if width == 1 else backend.zeros((MOST_PROMPTS,), ops.TEXT_DECODER_STATE)
+        )
         self.steps: PlanCache[ops.Plan] = PlanCache(MOST_PLANS)
         self.prefills: PlanCache[Prefill] = PlanCache(MOST_PLANS, self.release_prefill)
-        self.pool: ops.Pool | None = None
+        self.pool: ops.FinishedBeams | None = None
         if pool:
             context = memory.config.n_text_ctx
-            self.pool = ops.Pool(
-                backend.zeros((MOST_ROWS, pool), ops.POOL),
+            self.pool = ops.FinishedBeams(
+                backend.zeros((MOST_ROWS, pool), ops.FINISHED_BEAM),
                 backend.zeros((MOST_ROWS, pool, context), np.uint32),
             )
         backend.write(self.rows, done_rows(MOST_ROWS))
@@ -106,19 +108,19 @@ class TextLane:
 
         return Prefill(prompt, backend.record(trace, lead.rows, "prompt"))
 
-    def state(self, rows: ops.Tensor, count: int, *, shared: bool = True) -> ops.State:
+    def state(self, rows: ops.Tensor, count: int, *, shared: bool = True) -> ops.TextDecoderState:
         """The first rows of a tensor of state; `shared`: a group's rows have a prompt in common."""
         memory = self.memory
         origins = memory.origins if shared and self.width > 1 else None
         view = memory.backend.view(rows, (count,))
-        return ops.State(view, memory.tokens, cache_indirection=origins)
+        return ops.TextDecoderState(view, memory.tokens, cache_indirection=origins)
 
-    def hidden(self, state: ops.State, prompt: ops.Tensor | None = None) -> ops.Tensor:
+    def hidden(self, state: ops.TextDecoderState, prompt: ops.Tensor | None = None) -> ops.Tensor:
         """One pass through the decoder's blocks."""
         m = self.memory
         return model.decode(m.backend, self.weights, m.config, m.caches, m.windows, state, prompt)
 
-    def pick(self, logits: ops.Tensor, state: ops.State, share: int) -> None:
+    def pick(self, logits: ops.Tensor, state: ops.TextDecoderState, share: int) -> None:
         """The next token of every row; `share` rows choose from one row of logits."""
         m = self.memory
         if self.pool is None:
@@ -175,7 +177,7 @@ class TextLane:
                 origins[0, : len(request.prompt)] = entry.slots[0]
                 memory.backend.write(memory.origins, origins, slot)
         if self.pool is not None:
-            empty = np.zeros((1, *self.pool.rows.shape[1:]), ops.POOL)
+            empty = np.zeros((1, *self.pool.rows.shape[1:]), ops.FINISHED_BEAM)
             memory.backend.write(self.pool.rows, empty, entry.slots[0])
 
     def outputs(self, rows: int, entries: Sequence[BatchEntry]) -> tuple[ops.Tensor, ...]:
@@ -230,7 +232,7 @@ class TextLane:
                 "repeat" if loops[n] else STOPS.get(row["done"], ""),
             )
             for n, (row, text) in enumerate(zip(rows, tokens, strict=True))
-            if row["sum_logprob"] > ops.NEVER / 2
+            if row["sum_logprob"] > ops.NEG_INF / 2
         ]
         if self.pool is None:
             return tuple(going)
@@ -251,7 +253,7 @@ class DetectLane(PassLane):
 
     def __init__(self, memory: DecoderMemory, weights: DecoderWeights) -> None:
         self.memory, self.weights, backend = memory, weights, memory.backend
-        self.rows = backend.zeros((MOST_PROMPTS,), ops.STATE)
+        self.rows = backend.zeros((MOST_PROMPTS,), ops.TEXT_DECODER_STATE)
         self.prompt = backend.zeros((MOST_PROMPTS, 1), np.uint32)
         self.logits = backend.zeros((2 * MOST_PROMPTS, memory.config.n_vocab))
         self.plans: PlanCache[ops.Plan] = PlanCache(MOST_PLANS)
@@ -271,7 +273,7 @@ class DetectLane(PassLane):
         """The pass for that many windows."""
         m = self.memory
         backend, view = m.backend, m.backend.view
-        state = ops.State(view(self.rows, (count,)), m.tokens)
+        state = ops.TextDecoderState(view(self.rows, (count,)), m.tokens)
         prompt = view(self.prompt, (count, 1))
 
         def trace() -> None:
@@ -316,7 +318,7 @@ class AlignLane(PassLane):
     def __init__(self, memory: DecoderMemory, weights: DecoderWeights) -> None:
         self.memory, self.weights = memory, weights
         self.heads = alignment_heads(memory.config)
-        self.rows = memory.backend.zeros((1,), ops.STATE)
+        self.rows = memory.backend.zeros((1,), ops.TEXT_DECODER_STATE)
         self.passes: PlanCache[AlignPass] = PlanCache(MOST_PLANS, self.release_pass)
         self.length = 0  # of the prompt that was started last, padded
 
@@ -328,7 +330,7 @@ class AlignLane(PassLane):
         made = self.align_pass()
         tokens = np.full((1, self.length), sequence.end, np.uint32)
         tokens[0, :count] = sequence.prompt
-        row, rules = done_rows(1), np.zeros(1, ops.RULES)
+        row, rules = done_rows(1), np.zeros(1, ops.DECODE_PARAMS)
         row["done"], row["length"], row["slot"], row["window"] = 0, count, slot, entry.place
         row["frames"] = min(sequence.frames, config.n_audio_ctx)
         rules["vocabulary"], rules["end"] = config.n_vocab, sequence.end
@@ -352,7 +354,7 @@ class AlignLane(PassLane):
         }
         shares = backend.zeros((length,))
         kept = {layer: model.KeptWeights(self.heads[layer], weights[layer]) for layer in weights}
-        state = ops.State(self.rows, m.tokens)
+        state = ops.TextDecoderState(self.rows, m.tokens)
 
         def trace() -> None:
             x = model.decode(
@@ -416,14 +418,15 @@ def align_of(entry: BatchEntry) -> Align:
 
 
 def done_rows(count: int) -> NDArray[np.void]:
-    """Rows of ops.STATE that no step moves on."""
-    rows = np.zeros(count, ops.STATE)
+    """Rows of ops.TEXT_DECODER_STATE that no step moves on."""
+    rows = np.zeros(count, ops.TEXT_DECODER_STATE)
     rows["done"] = ops.STOP_END
     return rows
 
 
 def initial_rows(entries: Sequence[BatchEntry], groups: int, width: int) -> NDArray[np.void]:
-    """The state of `width` rows a group before the prompt: [groups · width] of ops.STATE.
+    """The state of `width` rows a group before the prompt: [groups · width] of
+    ops.TEXT_DECODER_STATE.
 
     Groups without a sequence are done.
     """
@@ -444,8 +447,8 @@ def initial_rows(entries: Sequence[BatchEntry], groups: int, width: int) -> NDAr
 
 
 def rules_of(request: Request, vocabulary: int, mask: int) -> NDArray[np.void]:
-    """The request's rules: [1] of ops.RULES; `mask`: the row of its suppression lists."""
-    rules = np.zeros(1, ops.RULES)
+    """The request's rules: [1] of ops.DECODE_PARAMS; `mask`: the row of its suppression lists."""
+    rules = np.zeros(1, ops.DECODE_PARAMS)
     initial = request.max_initial_timestamp
     rules["vocabulary"] = vocabulary
     rules["end"] = request.end

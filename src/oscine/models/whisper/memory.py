@@ -24,8 +24,9 @@ class DecoderMemory:
 
     caches: of each layer, [S, C, d] twice. windows: of each layer, the keys and values of windows
     [W, S', 2d], `kind` float32 or float16; staged: likewise of one window on its way to its place,
-    where there are several. tokens and origins [S, C], rules [S] of ops.RULES, masks [S, V].
-    leads [S] of ops.STATE: of groups, the row that their prompt was computed in, by first slot.
+    where there are several. tokens and origins [S, C], rules [S] of ops.DECODE_PARAMS, masks [S,
+    V]. leads [S] of ops.TEXT_DECODER_STATE: of groups, the row that their prompt was computed in,
+    by first slot.
     """
 
     def __init__(self, config: WhisperConfig, backend: ops.Backend, kind: type) -> None:
@@ -37,8 +38,8 @@ class DecoderMemory:
         context = config.n_text_ctx
         self.tokens = backend.zeros((MOST_ROWS, context), np.uint32)
         self.origins = backend.zeros((MOST_ROWS, context), np.uint32)
-        self.rules = backend.zeros((MOST_ROWS,), ops.RULES)
-        self.leads = backend.zeros((MOST_ROWS,), ops.STATE)
+        self.rules = backend.zeros((MOST_ROWS,), ops.DECODE_PARAMS)
+        self.leads = backend.zeros((MOST_ROWS,), ops.TEXT_DECODER_STATE)
         self.mask_rows: dict[Any, int] = {}  # by suppression lists
         self.masked: dict[int, int] = {}  # the row of `masks` that each slot uses
 

@@ -18,7 +18,7 @@ from oscine.models.whisper.weights import (
     EncoderBlock,
     EncoderWeights,
 )
-from oscine.ops import Cache, Linear, Ops, State, Taps, Tensor
+from oscine.ops import Cache, ConvParams, Linear, Ops, Tensor, TextDecoderState
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,8 +48,8 @@ def encode(
 
     A checkpoint without a final norm is run without it.
     """
-    x = ops.conv1d(mel, w.conv1, Taps.same(3), activation="gelu", batch=batch)
-    half = Taps.same(3, stride=2)
+    x = ops.conv1d(mel, w.conv1, ConvParams.same(3), activation="gelu", batch=batch)
+    half = ConvParams.same(3, stride=2)
     x = ops.conv1d(x, w.conv2, half, activation="gelu", add=w.positions, batch=batch)
     ops.probe("encoder.stem", x)
     for index, block in enumerate(w.blocks):
@@ -74,7 +74,7 @@ def decoder_block(
     heads: int,
     cache: Cache,
     kv: Tensor,
-    state: State,
+    state: TextDecoderState,
     kept: KeptWeights | None = None,
 ) -> Tensor:
     """x [R, d] -> [R, d]; appends to the cache."""
@@ -94,7 +94,7 @@ def decode(
     config: WhisperConfig,
     caches: Sequence[Cache],
     memory: Sequence[Tensor],
-    state: State,
+    state: TextDecoderState,
     prompt: Tensor | None = None,
     kept: Mapping[int, KeptWeights] = NO_WEIGHTS,
 ) -> Tensor:

@@ -17,7 +17,7 @@ import numpy as np
 from oscine.errors import CheckpointError
 from oscine.models.loader import Loader, load, stored_dtype
 from oscine.models.whisper.config import WhisperConfig, read_config
-from oscine.ops import Linear, Norm
+from oscine.ops import LayerNorm, Linear
 from oscine.weights import Checkpoint, LazyTensor, read_checkpoint
 from oscine.weights.mapped_file import Array
 
@@ -30,10 +30,10 @@ PROJECTIONS = frozenset({"proj_out.weight", "decoder.projection.weight"})
 class EncoderBlock:
     """qkv.weight [3d, d] holds the rows of q, k and v in this order; k's bias is zero."""
 
-    attention_norm: Norm
+    attention_norm: LayerNorm
     qkv: Linear
     out: Linear
-    mlp_norm: Norm
+    mlp_norm: LayerNorm
     up: Linear
     down: Linear
 
@@ -42,14 +42,14 @@ class EncoderBlock:
 class DecoderBlock:
     """As EncoderBlock, plus cross-attention: cross_kv.weight [2d, d] holds the rows of k and v."""
 
-    attention_norm: Norm
+    attention_norm: LayerNorm
     qkv: Linear
     out: Linear
-    cross_norm: Norm
+    cross_norm: LayerNorm
     cross_q: Linear
     cross_kv: Linear
     cross_out: Linear
-    mlp_norm: Norm
+    mlp_norm: LayerNorm
     up: Linear
     down: Linear
 
@@ -62,7 +62,7 @@ class EncoderWeights:
     conv2: Linear
     positions: Array
     blocks: tuple[EncoderBlock, ...]
-    norm: Norm | None
+    norm: LayerNorm | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,7 +72,7 @@ class DecoderWeights:
     embedding: Array
     positions: Array
     blocks: tuple[DecoderBlock, ...]
-    norm: Norm
+    norm: LayerNorm
 
 
 @dataclass(frozen=True, slots=True)

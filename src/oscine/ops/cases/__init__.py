@@ -51,7 +51,7 @@ def state_rows(
     Their slots are any of `slots` in any order, as many as there are lines if none are said; lines
     beyond them are done.
     """
-    rows = np.zeros(lines, ops.STATE)
+    rows = np.zeros(lines, ops.TEXT_DECODER_STATE)
     rows["position"] = rng.integers(0, room - length + 1, lines)
     rows["length"] = rng.integers(1, length + 1, lines)
     rows["sot"] = rng.integers(0, length, lines)
@@ -92,7 +92,7 @@ def utterances(
     rng: np.random.Generator, lines: int, room: int, length: int, groups: int = 4
 ) -> Array:
     """Rows in any slots, at any position with room for `length` more rows; one in four is done."""
-    rows = np.zeros(lines, ops.UTTERANCE)
+    rows = np.zeros(lines, ops.TALKER_STATE)
     rows["slot"] = rng.permutation(lines + SPARE)[:lines]
     rows["done"] = rng.random(lines) < (0.25 if lines > 1 else 0.0)
     rows["position"] = rng.integers(0, room - length + 1, lines)
@@ -105,9 +105,9 @@ def utterances(
     return rows
 
 
-def speaking(x: Values) -> ops.Utterances:
+def speaking(x: Values) -> ops.TalkerState:
     """Of slots."""
-    return ops.Utterances(x["rows"], x.get("codes"), x.get("seen"))
+    return ops.TalkerState(x["rows"], x.get("codes"), x.get("seen"))
 
 
 def of_windows(batch: int) -> str:

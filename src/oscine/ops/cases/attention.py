@@ -68,7 +68,7 @@ def cross_case(
         }
 
     def call(backend: Any, x: Values, w: Values) -> Any:
-        state = ops.State(x["rows"], x["tokens"])
+        state = ops.TextDecoderState(x["rows"], x["tokens"])
         return backend.attend_cross(x["q"], x["kv"], state, heads)
 
     size = f"{lines} lines of {length}, {windows} windows of {keys} keys, {heads}x{width}"
@@ -83,7 +83,7 @@ def weights_case(
     whole = cross_case(lines, length, 2, keys, heads, 16, half)
 
     def call(backend: Any, x: Values, w: Values) -> Any:
-        state = ops.State(x["rows"], x["tokens"])
+        state = ops.TextDecoderState(x["rows"], x["tokens"])
         return backend.cross_weights(x["q"], x["kv"], state, heads, chosen)
 
     name = f"cross_weights {lines} lines of {length}, {keys} keys, heads {chosen} of {heads}"
@@ -110,7 +110,7 @@ def self_case(
 
     def call(backend: Any, x: Values, w: Values) -> Any:
         cache = ops.Cache(x["keys"], x["values"])
-        state = ops.State(x["rows"], x["tokens"], cache_indirection=x.get("indirection"))
+        state = ops.TextDecoderState(x["rows"], x["tokens"], cache_indirection=x.get("indirection"))
         y = backend.causal_attention(x["qkv"], cache, state, heads)
         return y if slots else backend.gather_rows(y, state, sot=True)
 
@@ -173,7 +173,7 @@ def rotary_case(
         }
 
     def call(backend: Any, x: Values, w: Values) -> Any:
-        cache, rope = ops.Cache(x["keys"], x["values"]), ops.Rotary(w["cos"], w["sin"])
+        cache, rope = ops.Cache(x["keys"], x["values"]), ops.RopeTable(w["cos"], w["sin"])
         y = backend.causal_attention(
             x["qkv"], cache, speaking(x), heads[0], rope=rope, norms=w["norms"], window=window,
             within_frame=inner,
@@ -185,7 +185,7 @@ def rotary_case(
         return {
             "cos": np.cos(angles).astype(np.float32),
             "sin": np.sin(angles).astype(np.float32),
-            "norms": ops.HeadNorms(gains[0], gains[1], 1e-5) if window is None else None,
+            "norms": ops.QKNorm(gains[0], gains[1], 1e-5) if window is None else None,
         }
 
     name = (
@@ -230,7 +230,7 @@ def relative_case(
         }
 
     def call(backend: Any, x: Values, w: Values) -> Any:
-        lengths = ops.Lengths(x["frames"], per)
+        lengths = ops.SeqLengths(x["frames"], per)
         return backend.attend_relative(
             x["qkv"], x["positions"], x["u"], x["v"], lengths, heads, band
         )

@@ -9,7 +9,7 @@ import numpy as np
 from oscine import ops
 from oscine.ops.cases import Case, Values, frames_of, noise, of_windows
 
-Taps = ops.Taps
+ConvParams = ops.ConvParams
 
 
 def conv_case(
@@ -25,7 +25,12 @@ def conv_case(
             "add": noise(rng, -(-frames // stride), outputs),
         },
         lambda backend, x, w: backend.conv1d(
-            x["x"], w["conv"], Taps.same(3, stride), activation="gelu", add=x["add"], batch=batch
+            x["x"],
+            w["conv"],
+            ConvParams.same(3, stride),
+            activation="gelu",
+            add=x["add"],
+            batch=batch,
         ),
         lambda rng: {
             "conv": ops.Linear(
@@ -36,8 +41,9 @@ def conv_case(
 
 
 def voices(rng: np.random.Generator, count: int) -> Any:
-    """State of voices in slots of their own: one may begin, and of several one is done."""
-    state = np.zeros(count, ops.UTTERANCE)
+    """TextDecoderState of voices in slots of their own: one may begin; one of several
+    is done."""
+    state = np.zeros(count, ops.TALKER_STATE)
     state["slot"] = rng.permutation(count + 2)[:count]
     state["position"] = rng.integers(1, 9, count)
     state["position"][rng.integers(0, count)] = rng.integers(0, 2)
@@ -49,7 +55,7 @@ def voices(rng: np.random.Generator, count: int) -> Any:
 def convolve_case(
     counts: int | tuple[int, int],
     shape: tuple[int, int, int],
-    taps: ops.Taps,
+    taps: ops.ConvParams,
     *,
     memory: bool = False,
     activation: ops.Activation = None,
@@ -129,7 +135,7 @@ def subsample_case(batch: int, n: int, mels: int, channels: int, halvings: int =
         return {"first": image(), "halvings": tuple((image(), point()) for _ in range(halvings))}
 
     def call(backend: Any, x: Values, w: Values) -> Any:
-        lengths = ops.Lengths(x["frames"])
+        lengths = ops.SeqLengths(x["frames"])
         return backend.subsample(x["mel"], lengths, w["first"], w["halvings"])
 
     return Case(
@@ -154,7 +160,7 @@ def gated_convolution_case(
         return {"x": x, "frames": frames_of(rng, batch, rows)}
 
     def call(backend: Any, x: Values, w: Values) -> Any:
-        return backend.gated_convolution(x["x"], w["conv"], ops.Lengths(x["frames"]))
+        return backend.gated_convolution(x["x"], w["conv"], ops.SeqLengths(x["frames"]))
 
     return Case(
         f"gated_convolution {batch} of {rows}x{width}, {taps} taps" + ", no bias" * (not biased),
@@ -177,48 +183,50 @@ CASES: tuple[Case, ...] = (
     conv_case(45, 72, 70, 2, True, batch=3),
     conv_case(67, 344, 33, 2, False, batch=2),
     # Few rows: memories longer than x, as long, shorter.
-    convolve_case(1, (4, 7, 8), Taps(6), memory=True, activation="elu"),
-    convolve_case(1, (33, 7, 8), Taps(54, dilation=9), memory=True),
-    convolve_case(3, (130, 7, 12), Taps(18, dilation=3), memory=True, add=True, activation="gelu"),
-    convolve_case(6, (36, 7, 20), Taps(6), memory=True, half=True),
-    convolve_case(9, (36, 7, 4), Taps(6), memory=True, bias=False),
-    convolve_case(3, (96, 1, 600), Taps(0), add=True),
-    convolve_case(16, (40, 7, 512), Taps(6), memory=True),
-    convolve_case(40, (5, 3, 16), Taps(2, 0, 2), activation="tanh"),
-    convolve_case(4, (48, 2, 64), Taps(1), memory=True),
+    convolve_case(1, (4, 7, 8), ConvParams(6), memory=True, activation="elu"),
+    convolve_case(1, (33, 7, 8), ConvParams(54, dilation=9), memory=True),
+    convolve_case(
+        3, (130, 7, 12), ConvParams(18, dilation=3), memory=True, add=True, activation="gelu"
+    ),
+    convolve_case(6, (36, 7, 20), ConvParams(6), memory=True, half=True),
+    convolve_case(9, (36, 7, 4), ConvParams(6), memory=True, bias=False),
+    convolve_case(3, (96, 1, 600), ConvParams(0), add=True),
+    convolve_case(16, (40, 7, 512), ConvParams(6), memory=True),
+    convolve_case(40, (5, 3, 16), ConvParams(2, 0, 2), activation="tanh"),
+    convolve_case(4, (48, 2, 64), ConvParams(1), memory=True),
     # Many rows: tiles of every width, split or not.
-    convolve_case(40, (33, 7, 8), Taps(54, dilation=9), memory=True),
-    convolve_case(40, (132, 7, 64), Taps(6), memory=True, add=True, activation="sigmoid"),
-    convolve_case(40, (130, 3, 64), Taps(2), memory=True, add=True),
-    convolve_case(54, (36, 7, 12), Taps(54, dilation=9), memory=True, half=True),
-    convolve_case(700, (96, 3, 12), Taps(18, dilation=9), memory=True, add=True),
-    convolve_case(700, (132, 1, 36), Taps(0), activation="relu"),
-    convolve_case(700, (64, 7, 4), Taps(6), memory=True),
-    convolve_case(700, (36, 3, 20), Taps(1, 1, padding="reflect"), activation="relu"),
-    convolve_case(90, (33, 3, 20), Taps(4, 4, dilation=4, padding="reflect"), bias=False),
-    convolve_case(131, (36, 4, 12), Taps(2, 1, 2, padding="edge"), bias=False),
-    convolve_case(700, (64, 8, 8), Taps(4, 0, 4)),
-    convolve_case(203, (40, 10, 8), Taps(5, 2, 5), activation="elu"),
-    convolve_case(320, (40, 16, 4), Taps(8, 0, 8), half=True),
-    convolve_case(4, (40, 10, 8), Taps(5, 1, 5), memory=True),
-    convolve_case(339, (40, 10, 8), Taps(5, 1, 5), memory=True),
-    convolve_case(9000, (132, 1, 4), Taps(0)),
+    convolve_case(40, (33, 7, 8), ConvParams(54, dilation=9), memory=True),
+    convolve_case(40, (132, 7, 64), ConvParams(6), memory=True, add=True, activation="sigmoid"),
+    convolve_case(40, (130, 3, 64), ConvParams(2), memory=True, add=True),
+    convolve_case(54, (36, 7, 12), ConvParams(54, dilation=9), memory=True, half=True),
+    convolve_case(700, (96, 3, 12), ConvParams(18, dilation=9), memory=True, add=True),
+    convolve_case(700, (132, 1, 36), ConvParams(0), activation="relu"),
+    convolve_case(700, (64, 7, 4), ConvParams(6), memory=True),
+    convolve_case(700, (36, 3, 20), ConvParams(1, 1, padding="reflect"), activation="relu"),
+    convolve_case(90, (33, 3, 20), ConvParams(4, 4, dilation=4, padding="reflect"), bias=False),
+    convolve_case(131, (36, 4, 12), ConvParams(2, 1, 2, padding="edge"), bias=False),
+    convolve_case(700, (64, 8, 8), ConvParams(4, 0, 4)),
+    convolve_case(203, (40, 10, 8), ConvParams(5, 2, 5), activation="elu"),
+    convolve_case(320, (40, 16, 4), ConvParams(8, 0, 8), half=True),
+    convolve_case(4, (40, 10, 8), ConvParams(5, 1, 5), memory=True),
+    convolve_case(339, (40, 10, 8), ConvParams(5, 1, 5), memory=True),
+    convolve_case(9000, (132, 1, 4), ConvParams(0)),
     # Several voices: by rows, by tiles, split or not, each with its own padding.
-    convolve_case((4, 1), (36, 7, 20), Taps(6), memory=True),
-    convolve_case((3, 3), (130, 7, 12), Taps(18, dilation=3), memory=True, add=True),
-    convolve_case((16, 2), (48, 2, 64), Taps(1), memory=True, activation="gelu"),
-    convolve_case((2, 40), (132, 7, 64), Taps(6), memory=True, add=True),
-    convolve_case((5, 33), (96, 3, 12), Taps(18, dilation=9), memory=True),
-    convolve_case((3, 21), (40, 10, 8), Taps(5, 1, 5), memory=True),
-    convolve_case((3, 30), (36, 3, 20), Taps(1, 1, padding="reflect")),
-    convolve_case((2, 7), (36, 4, 12), Taps(2, 1, 2, padding="edge")),
-    convolve_case((4, 20), (36, 1, 12), Taps(0, 0, 3)),
-    convolve_case((2, 50), (96, 1, 12), Taps(0), add=True),
-    convolve_case((4, 60), (1, 7, 96), Taps(6), memory=True),
+    convolve_case((4, 1), (36, 7, 20), ConvParams(6), memory=True),
+    convolve_case((3, 3), (130, 7, 12), ConvParams(18, dilation=3), memory=True, add=True),
+    convolve_case((16, 2), (48, 2, 64), ConvParams(1), memory=True, activation="gelu"),
+    convolve_case((2, 40), (132, 7, 64), ConvParams(6), memory=True, add=True),
+    convolve_case((5, 33), (96, 3, 12), ConvParams(18, dilation=9), memory=True),
+    convolve_case((3, 21), (40, 10, 8), ConvParams(5, 1, 5), memory=True),
+    convolve_case((3, 30), (36, 3, 20), ConvParams(1, 1, padding="reflect")),
+    convolve_case((2, 7), (36, 4, 12), ConvParams(2, 1, 2, padding="edge")),
+    convolve_case((4, 20), (36, 1, 12), ConvParams(0, 0, 3)),
+    convolve_case((2, 50), (96, 1, 12), ConvParams(0), add=True),
+    convolve_case((4, 60), (1, 7, 96), ConvParams(6), memory=True),
     # Few outputs.
-    convolve_case(700, (1, 7, 96), Taps(6), memory=True),
-    convolve_case(3, (4, 3, 8), Taps(2, 2, padding="edge"), add=True, activation="silu"),
-    convolve_case(40, (2, 7, 40), Taps(18, dilation=3), memory=True, half=True),
+    convolve_case(700, (1, 7, 96), ConvParams(6), memory=True),
+    convolve_case(3, (4, 3, 8), ConvParams(2, 2, padding="edge"), add=True, activation="silu"),
+    convolve_case(40, (2, 7, 40), ConvParams(18, dilation=3), memory=True, half=True),
     depthwise_case(1, 12, 7),
     depthwise_case(6, 20, 7, bias=False),
     depthwise_case(150, 64, 7),

@@ -33,7 +33,7 @@ def embed_case(lines: int, length: int, vocabulary: int, width: int, half: bool)
         return {"rows": rows, "tokens": np.zeros((lines, room), np.uint32), "prompt": prompt}
 
     def call(backend: Any, x: Values, w: Values) -> Any:
-        state = ops.State(x["rows"], x["tokens"])
+        state = ops.TextDecoderState(x["rows"], x["tokens"])
         prompt = x["prompt"] if length > 1 else None
         return backend.embed(w["table"], w["positions"], state, prompt)
 
@@ -137,7 +137,7 @@ def gather_rows_case(lines: int, length: int, width: int, sot: bool = False) -> 
         return {"x": noise(rng, lines * length, width), "rows": draw(rng, lines, 99, length)}
 
     def call(backend: Any, x: Values, w: Values) -> Any:
-        state = ops.State(x["rows"], None) if sot else speaking(x)
+        state = ops.TextDecoderState(x["rows"], None) if sot else speaking(x)
         return backend.gather_rows(x["x"], state, sot)
 
     name = f"gather_rows {lines} lines of {length} rows of {width}" + ", sot" * sot

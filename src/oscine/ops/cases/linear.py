@@ -17,7 +17,7 @@ def norm_of(rng: np.random.Generator, width: int, kind: Any) -> Any:
     gain = 1 + noise(rng, width) / 8
     if name == "rms":
         return ops.RmsNorm(gain, **options)
-    return ops.Norm(gain, noise(rng, width) / 8, **options)
+    return ops.LayerNorm(gain, noise(rng, width) / 8, **options)
 
 
 def linear_case(rows: int, inputs: int, outputs: int, half: bool | str, **options: Any) -> Case:

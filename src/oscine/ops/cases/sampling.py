@@ -27,7 +27,7 @@ MARGIN = 2e-5  # between offers of beams: the sides round their sums differently
 def rules_of(slots: int, vocabulary: int, stamps: int, **others: Any) -> Array:
     """Rules [slots] of a vocabulary that ends in some timestamps, or that has none."""
     begin = vocabulary - stamps
-    rules = np.zeros(slots, ops.RULES)
+    rules = np.zeros(slots, ops.DECODE_PARAMS)
     rules["vocabulary"], rules["timestamp_begin"] = vocabulary, begin
     rules["end"] = begin - 12 if stamps else vocabulary - 1
     rules["no_timestamps"], rules["no_speech"] = begin - 1, begin - 2
@@ -111,7 +111,7 @@ def pick_case(
         }
 
     def call(backend: Any, x: Values, w: Values) -> None:
-        state = ops.State(x["rows"], x["tokens"])
+        state = ops.TextDecoderState(x["rows"], x["tokens"])
         backend.no_speech(x["logits"], x["rules"], state)
         backend.pick(x["logits"], x["masks"], x["rules"], state, share)
 
@@ -144,7 +144,9 @@ def penalise_case(lines: int, vocabulary: int, ngram: int, penalty: float, slots
         }
 
     def call(backend: Any, x: Values, w: Values) -> Any:
-        return backend.penalise(x["logits"], x["rules"], ops.State(x["rows"], x["tokens"]))
+        return backend.penalise(
+            x["logits"], x["rules"], ops.TextDecoderState(x["rows"], x["tokens"])
+        )
 
     name = f"penalise {lines} lines of {vocabulary}, "
     name += (
@@ -170,7 +172,7 @@ def probability_case(lines: int, length: int, vocabulary: int) -> Case:
         }
 
     def call(backend: Any, x: Values, w: Values) -> Any:
-        state = ops.State(x["rows"], x["tokens"])
+        state = ops.TextDecoderState(x["rows"], x["tokens"])
         return backend.probability(x["logits"], x["prompt"], x["rules"], state)
 
     return Case(f"probability {lines} lines of {length} rows of {vocabulary}", values, call)
@@ -199,7 +201,7 @@ def beams_case(
             rows[field] = np.repeat(rows[field][::width], width)
         rows["sum_logprob"] = -3 * rng.random(lines)
         rows["limit"] = rng.integers(2, 9, lines)
-        pool = np.zeros((slots, places), ops.POOL)
+        pool = np.zeros((slots, places), ops.FINISHED_BEAM)
         pool["filled"] = np.arange(places) < rng.integers(0, places, (slots, 1))
         pool["count"], pool["sum_logprob"] = 3, -9 * rng.random((slots, places))
         logits = scores(rng, lines, rules)
@@ -228,8 +230,8 @@ def beams_case(
                 return x
 
     def call(backend: Any, x: Values, w: Values) -> None:
-        state = ops.State(x["rows"], x["tokens"], cache_indirection=x["indirection"])
-        pool = ops.Pool(x["pool"], x["ended"])
+        state = ops.TextDecoderState(x["rows"], x["tokens"], cache_indirection=x["indirection"])
+        pool = ops.FinishedBeams(x["pool"], x["ended"])
         share = width if first else 1
         backend.pick_beams(x["logits"], x["masks"], x["rules"], state, pool, width, share)
 
@@ -240,7 +242,7 @@ def beams_case(
 
 def clear(x: Values, width: int) -> bool:
     """Whether no two offers in a group are so near that rounding orders them; equal ones may be."""
-    state = ops.State(x["rows"], x["tokens"], cache_indirection=x["indirection"])
+    state = ops.TextDecoderState(x["rows"], x["tokens"], cache_indirection=x["indirection"])
     for first in range(0, len(x["rows"]), width):
         running = [b for b in range(first, first + width) if not x["rows"][b]["done"]]
         offers = [
@@ -270,7 +272,7 @@ def sample_case(
         for code in rng.integers(0, vocabulary, 3):
             logits[rng.random(len(logits)) < 0.5, code] = 7.5
         likely = rng.random(len(logits)) < 0.3
-        rule = np.zeros(lines + SPARE, ops.SAMPLING)
+        rule = np.zeros(lines + SPARE, ops.SAMPLING_PARAMS)
         rule["end"], rule["suppress"] = vocabulary, vocabulary
         rule["top_p"], rule["repetition_penalty"] = 1, 1
         for name, value in rules.items():

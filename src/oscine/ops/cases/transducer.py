@@ -29,7 +29,7 @@ def tracks(
 
     Each sequence has `frames` rows of its own in the encoder's projection.
     """
-    rows = np.zeros(count, ops.TRACK)
+    rows = np.zeros(count, ops.TRANSDUCER_STATE)
     rows["done"] = rng.random(count) < (0.25 if count > 1 else 0.0)
     rows["length"] = rng.integers(1, frames + 1, count)
     rows["position"] = rng.integers(0, rows["length"])
@@ -59,15 +59,17 @@ def predict_case(count: int, slots: int, labels: int, width: int, layers: int, h
     def values(rng: np.random.Generator) -> Values:
         return {
             "rows": tracks(rng, count, slots, 9, labels, 9),
-            "decisions": np.zeros((slots, 9), ops.DECISION),
+            "decisions": np.zeros((slots, 9), ops.TRANSDUCER_STEP),
             "hidden": noise(rng, slots, layers, 2, width),
             "cell": noise(rng, slots, layers, 2, width, spike=20.0),
             "joint": np.zeros((slots, 4), np.float32),
         }
 
     def call(backend: Any, x: Values, w: Values) -> None:
-        memory = ops.Memory(x["hidden"], x["cell"], x["joint"])
-        backend.predict(w["table"], w["cells"], memory, ops.Track(x["rows"], x["decisions"]))
+        memory = ops.LstmState(x["hidden"], x["cell"], x["joint"])
+        backend.predict(
+            w["table"], w["cells"], memory, ops.TransducerState(x["rows"], x["decisions"])
+        )
 
     return Case(
         f"predict {count} rows of {slots}, {layers}x{width} {np.dtype(kind).name}",
@@ -90,15 +92,15 @@ def join_case(
         return {
             "x": noise(rng, slots * frames, joint),
             "rows": tracks(rng, count, slots, frames, 5, 9),
-            "decisions": np.zeros((slots, 9), ops.DECISION),
+            "decisions": np.zeros((slots, 9), ops.TRANSDUCER_STEP),
             "hidden": noise(rng, slots, 2, 2, width),
             "cell": np.zeros((slots, 2, 2, width), np.float32),
             "joint": noise(rng, slots, joint),
         }
 
     def call(backend: Any, x: Values, w: Values) -> Any:
-        memory = ops.Memory(x["hidden"], x["cell"], x["joint"])
-        track = ops.Track(x["rows"], x["decisions"])
+        memory = ops.LstmState(x["hidden"], x["cell"], x["joint"])
+        track = ops.TransducerState(x["rows"], x["decisions"])
         return backend.join(x["x"], w["project"], memory, track, block)
 
     def weights(rng: np.random.Generator) -> Values:
@@ -116,7 +118,7 @@ def tree(
 
     For tables that hold others too: the first node is `root`, its first arc is `arc`.
     """
-    nodes = np.zeros(count, ops.NODE)
+    nodes = np.zeros(count, ops.GRAPH_NODE)
     arcs: list[tuple[int, int, float]] = []
     for i, node in enumerate(nodes):
         tokens = np.sort(rng.choice(labels, min(labels, int(rng.integers(0, 9))), replace=False))
@@ -131,7 +133,7 @@ def trees(
     rng: np.random.Generator, sizes: tuple[int, ...], labels: int
 ) -> tuple[Array, Array, Array]:
     """Tables of several trees behind a root without arcs: nodes, arcs, and any node of each."""
-    nodes, places = [np.zeros(1, ops.NODE)], [0]
+    nodes, places = [np.zeros(1, ops.GRAPH_NODE)], [0]
     arcs: list[tuple[int, int, float]] = []
     for size in sizes:
         root = sum(len(table) for table in nodes)
@@ -139,7 +141,7 @@ def trees(
         nodes.append(own)
         arcs += more
         places.append(root + int(rng.integers(0, size)))
-    room = np.zeros(1 + 9 * sum(sizes), ops.ARC)
+    room = np.zeros(1 + 9 * sum(sizes), ops.GRAPH_ARC)
     room[: len(arcs)] = arcs
     return np.concatenate(nodes), room, np.array(places)
 
@@ -172,14 +174,14 @@ def pick_case(
             "logits": logits,
             "rules": np.array([labels, 3, *durations], np.uint32),
             "rows": rows,
-            "decisions": np.zeros((slots, room), ops.DECISION),
+            "decisions": np.zeros((slots, room), ops.TRANSDUCER_STEP),
             "nodes": nodes,
             "arcs": arcs,
         }
 
     def call(backend: Any, x: Values, w: Values) -> None:
-        boost = ops.Boost(x["nodes"], x["arcs"]) if boosted else None
-        track = ops.Track(x["rows"], x["decisions"])
+        boost = ops.ContextGraphTensors(x["nodes"], x["arcs"]) if boosted else None
+        track = ops.TransducerState(x["rows"], x["decisions"])
         backend.pick_labels(x["logits"], x["rules"], track, boost)
 
     name = f"pick_labels {count} rows of {slots}, {block} frames, {labels} labels"

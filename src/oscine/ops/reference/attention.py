@@ -15,8 +15,8 @@ from numpy.typing import NDArray
 
 from oscine.ops.facts import op
 from oscine.ops.reference.blocks import blocks, cut, spans, valid, window, windows_of
-from oscine.ops.state import SequenceState, State
-from oscine.ops.types import Cache, HeadNorms, Lengths, Rotary, Tensor
+from oscine.ops.state import SequenceState, TextDecoderState
+from oscine.ops.types import Cache, QKNorm, RopeTable, SeqLengths, Tensor
 from oscine.threads import parallel_for
 
 Array = NDArray[Any]
@@ -60,7 +60,7 @@ def head_norm(x: Array, weight: Array, eps: float) -> Array:
     return y
 
 
-def turn(x: Array, rotary: Rotary, positions: Array) -> Array:
+def turn(x: Array, rotary: RopeTable, positions: Array) -> Array:
     """Rotate the pairs (i, i + W/2) of x [R, heads, W] by the angles of its rows' positions."""
     cos, sin = rotary.cos[positions][:, None], rotary.sin[positions][:, None]
     low, high = np.split(x, 2, axis=-1)
@@ -170,8 +170,8 @@ class AttentionOps(Protocol):
         state: SequenceState,
         heads: int,
         *,
-        rope: Rotary | None = None,
-        norms: HeadNorms | None = None,
+        rope: RopeTable | None = None,
+        norms: QKNorm | None = None,
         window: int | None = None,
         within_frame: bool = False,
     ) -> Tensor:
@@ -218,7 +218,7 @@ class AttentionOps(Protocol):
         return y.reshape(-1, heads * width)
 
     @op(masked="state")
-    def attend_cross(self, q: Tensor, kv: Tensor, state: State, heads: int) -> Tensor:
+    def attend_cross(self, q: Tensor, kv: Tensor, state: TextDecoderState, heads: int) -> Tensor:
         """Each line attends to its window of k‖v [W, S, 2D]: q [B·L, D] -> [B·L, D].
 
         kv may be a float16 slot here and in cross_weights.
@@ -239,7 +239,7 @@ class AttentionOps(Protocol):
 
     @op()
     def cross_weights(
-        self, q: Tensor, kv: Tensor, state: State, heads: int, chosen: tuple[int, ...]
+        self, q: Tensor, kv: Tensor, state: TextDecoderState, heads: int, chosen: tuple[int, ...]
     ) -> Tensor:
         """The weights that attend_cross gives in some heads: [A, B·L, S].
 
@@ -270,7 +270,7 @@ class AttentionOps(Protocol):
         positions: Tensor,
         bias_u: Tensor,
         bias_v: Tensor,
-        lengths: Lengths,
+        lengths: SeqLengths,
         heads: int,
         band: tuple[int, int] | None = None,
     ) -> Tensor:

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from oscine.ops.types import Lengths
+from oscine.ops.types import SeqLengths
 
 Array = NDArray[Any]
 
@@ -32,7 +32,7 @@ def windows_of(x: Array, batch: int) -> list[Array]:
     return np.split(x, batch)
 
 
-def valid(lengths: Lengths) -> list[int]:
+def valid(lengths: SeqLengths) -> list[int]:
     """Rows of each sequence that count."""
     return [-(-int(frames) // lengths.per) for frames in lengths.frames]
 

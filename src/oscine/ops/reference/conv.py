@@ -4,7 +4,7 @@ Several sequences are [B·T, C], T rows of each. A transposed convolution of str
 convolution whose outputs are s·O wide, seen as [T·s, O]: weights are arranged so when they are
 read. What a causal stage needs of the past is in a memory [S, left, C] that the op reads and
 advances, so that frames may come one by one and the result is that of the whole. `state`, rows [B]
-of UTTERANCE, says for each sequence which of the S slots is its own (`slot`), whether it begins
+of TALKER_STATE, says for each sequence which of the S slots is its own (`slot`), whether it begins
 (`position` 0: the rows before it are zeros, whatever its slot holds), and whether its rows are void
 (`done`: its slot stays as it is).
 Source: transformers models/mimi; Gulati et al. 2020, arXiv:2005.08100; Rekesh et al. 2023,
@@ -24,7 +24,7 @@ from oscine.ops.facts import op
 from oscine.ops.reference.activations import sigmoid
 from oscine.ops.reference.blocks import blocks, cut, spans, valid, window
 from oscine.ops.reference.linear import LinearOps
-from oscine.ops.types import Activation, Lengths, Linear, Taps, Tensor
+from oscine.ops.types import Activation, ConvParams, Linear, SeqLengths, Tensor
 from oscine.threads import parallel_for
 
 Array = NDArray[Any]
@@ -62,7 +62,7 @@ def added_to_each(add: Tensor | None, counts: tuple[int, int], outputs: int, sam
     return True
 
 
-def pad(x: Array, taps: Taps, memory: Array | None, state: Array | None) -> Array:
+def pad(x: Array, taps: ConvParams, memory: Array | None, state: Array | None) -> Array:
     """What a convolution sees: x [B, T, I] with rows on both sides; the memory moves on."""
     if memory is not None and state is not None:
         begun, running = state["position"] > 0, state["done"] == 0
@@ -76,7 +76,7 @@ def pad(x: Array, taps: Taps, memory: Array | None, state: Array | None) -> Arra
     return np.pad(x, sides) if taps.padding == "zero" else np.pad(x, sides, mode=taps.padding)
 
 
-def windows(seen: Array, rows: int, width: int, taps: Taps) -> Array:
+def windows(seen: Array, rows: int, width: int, taps: ConvParams) -> Array:
     """What each result is made of, seen [B, N, I] -> [B, rows, width, I], a view."""
     sequence, row, value = seen.strides
     return np.lib.stride_tricks.as_strided(
@@ -123,7 +123,7 @@ class ConvOps(LinearOps, Protocol):
         self,
         x: Tensor,
         conv: Linear,
-        taps: Taps,
+        taps: ConvParams,
         *,
         batch: int = 1,
         memory: Tensor | None = None,
@@ -178,7 +178,7 @@ class ConvOps(LinearOps, Protocol):
         """Causal, each channel by itself: x [B·T, C], weight [K, C], memory [S, K - 1, C] and state
         as in conv1d -> [B·T, C]: y[t] = b + Σ_k w[k] (memory‖x)[t + k], each by itself."""
         width, (sequences, count) = len(conv.weight), sequences_of(x, state, memory)
-        seen = pad(x.reshape(sequences, count, -1), Taps(width - 1), memory, state)
+        seen = pad(x.reshape(sequences, count, -1), ConvParams(width - 1), memory, state)
         y = np.empty((sequences, count, x.shape[1]), np.float32)
 
         def work(rows: slice) -> None:
@@ -194,7 +194,7 @@ class ConvOps(LinearOps, Protocol):
     def subsample(
         self,
         mel: Tensor,
-        lengths: Lengths,
+        lengths: SeqLengths,
         first: Linear,
         halvings: Sequence[tuple[Linear, Linear]],
     ) -> Tensor:
@@ -239,7 +239,7 @@ class ConvOps(LinearOps, Protocol):
         return y.reshape(batch * rows, width * channels)
 
     @op()
-    def gated_convolution(self, x: Tensor, conv: Linear, lengths: Lengths) -> Tensor:
+    def gated_convolution(self, x: Tensor, conv: Linear, lengths: SeqLengths) -> Tensor:
         """silu(depthwise(glu(x))) in time, "same" padding: value‖gate [B·T, 2D] -> [B·T, D].
 
         glu = value · sigmoid(gate); conv.weight [K, D], K odd. Void rows are zero.

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from oscine.ops.facts import op
 from oscine.ops.reference.blocks import cut
-from oscine.ops.state import SequenceState, State, Utterances
+from oscine.ops.state import SequenceState, TalkerState, TextDecoderState
 from oscine.ops.types import Tensor
 from oscine.threads import parallel_for
 
@@ -27,7 +27,11 @@ class EmbeddingOps(Protocol):
 
     @op(masked="state")
     def embed(
-        self, table: Tensor, positions: Tensor, state: State, prompt: Tensor | None = None
+        self,
+        table: Tensor,
+        positions: Tensor,
+        state: TextDecoderState,
+        prompt: Tensor | None = None,
     ) -> Tensor:
         """table[token] + positions[p] -> [B·L, D]; tokens from prompt [B, L], else state.token."""
         tokens = state.rows["token"][:, None] if prompt is None else prompt
@@ -40,7 +44,7 @@ class EmbeddingOps(Protocol):
     def embed_code(
         self,
         table: Tensor,
-        utterances: Utterances,
+        utterances: TalkerState,
         total: Tensor,
         projected: Tensor | None = None,
         first: bool = False,
@@ -60,7 +64,7 @@ class EmbeddingOps(Protocol):
 
     @op(masked="utterances")
     def frame_input(
-        self, total: Tensor, table: Tensor, text: Tensor, utterances: Utterances
+        self, total: Tensor, table: Tensor, text: Tensor, utterances: TalkerState
     ) -> Tensor:
         """The talker's input for the next frame: total + table[token] + text row: [B, D].
 
@@ -104,7 +108,7 @@ class EmbeddingOps(Protocol):
     def gather_rows(self, x: Tensor, state: SequenceState, sot: bool = False) -> Tensor:
         """The last row that counts of each sequence, row length[b] - 1: x [B·L, D] -> [B, D].
 
-        sot: after all of these the row state.sot[b] of each, of a State: [2B, D].
+        sot: after all of these the row state.sot[b] of each, of a TextDecoderState: [2B, D].
         """
         lines = x.reshape(len(state.rows), -1, x.shape[1])
         index = np.arange(len(lines))

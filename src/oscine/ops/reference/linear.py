@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from oscine.ops.facts import op
 from oscine.ops.reference.activations import ACTIVATIONS, silu
 from oscine.ops.reference.blocks import blocks, cut
-from oscine.ops.types import Activation, Linear, Norm, RmsNorm, Tensor
+from oscine.ops.types import Activation, LayerNorm, Linear, RmsNorm, Tensor
 from oscine.threads import parallel_for
 
 Array = NDArray[Any]
@@ -41,7 +41,7 @@ def strips(rows: int, outputs: slice, inputs: int) -> Iterator[slice]:
     return (slice(outputs.start + s.start, outputs.start + s.stop) for s in cut(length, step))
 
 
-def normed(ops: LinearOps, x: Array, norm: Norm | RmsNorm | None) -> Array:
+def normed(ops: LinearOps, x: Array, norm: LayerNorm | RmsNorm | None) -> Array:
     """x as a layer sees it whose norm is fused."""
     if norm is None:
         return x
@@ -53,7 +53,7 @@ class LinearOps(Protocol):
     """R rows; `norm=` inputs are fused: their meaning is the norm, then the rest."""
 
     @op()
-    def layer_norm(self, x: Tensor, norm: Norm) -> Tensor:
+    def layer_norm(self, x: Tensor, norm: LayerNorm) -> Tensor:
         """x [R, D] -> [R, D]."""
         y = np.empty_like(x)
 
@@ -86,7 +86,7 @@ class LinearOps(Protocol):
         x: Tensor,
         linear: Linear,
         *,
-        norm: Norm | RmsNorm | None = None,
+        norm: LayerNorm | RmsNorm | None = None,
         activation: Activation = None,
         add: Tensor | None = None,
     ) -> Tensor:
@@ -111,7 +111,7 @@ class LinearOps(Protocol):
 
     @op()
     def gated_linear(
-        self, x: Tensor, linear: Linear, *, norm: Norm | RmsNorm | None = None
+        self, x: Tensor, linear: Linear, *, norm: LayerNorm | RmsNorm | None = None
     ) -> Tensor:
         """silu(g) · u, of norm(x) Wᵀ = g‖u: weight [2I, D], x [R, D] -> [R, I]; no bias."""
         both = self.linear(x, linear, norm=norm)

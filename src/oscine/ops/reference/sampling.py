@@ -12,16 +12,16 @@ from numpy.typing import NDArray
 
 from oscine.ops.facts import op
 from oscine.ops.state import (
-    NEVER,
+    NEG_INF,
     STOP_END,
     STOP_LENGTH,
     STOP_NONFINITE,
     STOP_REPEAT,
     SUPPRESS,
     SUPPRESS_FIRST,
-    Pool,
-    State,
-    Utterances,
+    FinishedBeams,
+    TalkerState,
+    TextDecoderState,
 )
 from oscine.ops.types import Tensor
 
@@ -96,7 +96,7 @@ def choose(scores: Array, rule: Array, line: Array) -> tuple[int, float]:
 
 
 def offers_of(
-    b: int, row: Array, masks: Array, rules: Array, state: State, beams: int
+    b: int, row: Array, masks: Array, rules: Array, state: TextDecoderState, beams: int
 ) -> list[tuple[float, int, int]]:
     """The likeliest ways on for a beam: total log-probability, the beam, the token."""
     line = state.rows[b]
@@ -113,9 +113,9 @@ def offers_of(
 def next_beams(
     offers: list[tuple[float, int, int]],
     rules: Array,
-    state: State,
+    state: TextDecoderState,
     lines: slice,
-    pool: Pool,
+    pool: FinishedBeams,
 ) -> None:
     """Walk down the offers: those that end to the pool, the others as the group's beams."""
     assert state.cache_indirection is not None
@@ -140,7 +140,7 @@ def next_beams(
             pool.rows[group, place] = (1, rows[parent]["count"], score, 0)
             pool.tokens[group, place] = tokens[slots[parent]]
     state.rows["done"][free : lines.stop] = STOP_END  # nothing is left for these
-    state.rows["sum_logprob"][free : lines.stop] = NEVER
+    state.rows["sum_logprob"][free : lines.stop] = NEG_INF
     if pool.rows[group]["filled"].all():
         state.rows["done"][lines] = STOP_END
 
@@ -167,7 +167,7 @@ def advance(token: int, rule: Array, line: Array, tokens: Array) -> None:
         line["done"] = STOP_LENGTH
 
 
-def advance_utterance(code: int, utterances: Utterances, b: int) -> None:
+def advance_utterance(code: int, utterances: TalkerState, b: int) -> None:
     """Write the code down and move on."""
     line, (_, room, groups) = utterances.rows[b], utterances.codes.shape
     utterances.codes[line["slot"], line["count"], line["group"]] = code
@@ -187,9 +187,9 @@ def advance_utterance(code: int, utterances: Utterances, b: int) -> None:
 def filtered(logits: Array, rule: Any, count: int, seen: Array | None) -> Array:
     """The scores [V] whose softmax `sample` draws from, -inf for what is out.
 
-    logits [V]; rule: one of SAMPLING; count: frames so far; seen [V] as in Utterances at group 0,
-    None at other groups. Greedy rules (temperature 0) end after the suppression, and all do where
-    a score is above all of float32's: infinity is among them then.
+    logits [V]; rule: one of SAMPLING_PARAMS; count: frames so far; seen [V] as in TalkerState at
+    group 0, None at other groups. Greedy rules (temperature 0) end after the suppression, and all
+    do where a score is above all of float32's: infinity is among them then.
     """
     scores = logits.astype(np.float32)
     if seen is not None:
@@ -222,7 +222,7 @@ class SamplingOps(Protocol):
     """B rows of state; V ids of a head; rules by slot."""
 
     @op(writes=("state.rows",))
-    def no_speech(self, logits: Tensor, rules: Tensor, state: State) -> None:
+    def no_speech(self, logits: Tensor, rules: Tensor, state: TextDecoderState) -> None:
         """state.no_speech_prob = softmax(logits [2B, V])[B:, no_speech], before any filter.
 
         rules [N] here and in all that decides: a line has those of its slot.
@@ -234,14 +234,14 @@ class SamplingOps(Protocol):
                 line["no_speech_prob"] = np.exp(row[rules[line["slot"]]["no_speech"]] - top) / total
 
     @op(masked="state")
-    def penalise(self, logits: Tensor, rules: Tensor, state: State) -> Tensor:
+    def penalise(self, logits: Tensor, rules: Tensor, state: TextDecoderState) -> Tensor:
         """Logits [B, V] less likely to repeat text: by repetition_penalty and no_repeat_ngram.
 
         A row whose rules have neither, a penalty of 1 and 0 tokens, stays as it is.
 
         Text ids among a line's tokens: positive logits are divided by the penalty, negative ones
         multiplied. A text id that would end a run of no_repeat_ngram tokens that came before gets
-        NEVER. Source: transformers generation/logits_process.py; timestamps are left alone.
+        NEG_INF. Source: transformers generation/logits_process.py; timestamps are left alone.
         """
         y = logits.copy()
         for scores, line in zip(y, state.rows, strict=True):
@@ -256,12 +256,12 @@ class SamplingOps(Protocol):
             if 0 < size <= len(picked):
                 runs = np.lib.stride_tricks.sliding_window_view(picked, size)
                 again = runs[(runs[:, :-1] == picked[len(picked) - size + 1 :]).all(1), -1]
-                scores[again[again < rule["end"]]] = NEVER
+                scores[again[again < rule["end"]]] = NEG_INF
         return y
 
     @op(writes=("state.rows", "state.tokens"))
     def pick(
-        self, logits: Tensor, masks: Tensor, rules: Tensor, state: State, share: int = 1
+        self, logits: Tensor, masks: Tensor, rules: Tensor, state: TextDecoderState, share: int = 1
     ) -> None:
         """Filter logits [.., V] by masks [M, V] and the timestamp rules, choose, advance the state.
 
@@ -288,8 +288,8 @@ class SamplingOps(Protocol):
         logits: Tensor,
         masks: Tensor,
         rules: Tensor,
-        state: State,
-        pool: Pool,
+        state: TextDecoderState,
+        pool: FinishedBeams,
         beams: int,
         share: int = 1,
     ) -> None:
@@ -319,7 +319,9 @@ class SamplingOps(Protocol):
                 next_beams(offers, rules, state, lines, pool)
 
     @op()
-    def probability(self, logits: Tensor, prompt: Tensor, rules: Tensor, state: State) -> Tensor:
+    def probability(
+        self, logits: Tensor, prompt: Tensor, rules: Tensor, state: TextDecoderState
+    ) -> Tensor:
         """What logits [B·L, V] give the token that follows in prompt [B, L] among text ids: [B·L].
 
         softmax over ids below end; 0 for other tokens and for the last row of a line.
@@ -334,17 +336,17 @@ class SamplingOps(Protocol):
         return shares.reshape(-1)
 
     @op(writes=("utterances",))
-    def sample(self, logits: Tensor, rules: Tensor, utterances: Utterances) -> None:
+    def sample(self, logits: Tensor, rules: Tensor, utterances: TalkerState) -> None:
         """Choose code `group` of the frame `count` from logits [B·L, V], and move on.
 
         Of an utterance's L rows (the predictor's first pass has two) the last one counts.
-        rules [S] of SAMPLING. In this order, at group 0 only: logits of seen ids are divided by the
-        repetition penalty where positive, else multiplied; `end` is out while count < minimum; ids
-        from `suppress` on, but for `end`, are out. Then, unless greedy: division by temperature;
-        top_k (what is below the k-th largest is out, ties at the border stay); top_p (what is out
-        has together with all that is not likelier at most 1 - top_p; the likeliest stays); and the
-        largest sum with Gumbel noise from a counter hash of (seed, count · G + group, id), which
-        draws from their softmax. Greedy and among equals the lowest id.
+        rules [S] of SAMPLING_PARAMS. In this order, at group 0 only: logits of seen ids are
+        divided by the repetition penalty where positive, else multiplied; `end` is out while count
+        < minimum; ids from `suppress` on, but for `end`, are out. Then, unless greedy: division by
+        temperature; top_k (what is below the k-th largest is out, ties at the border stay); top_p
+        (what is out has together with all that is not likelier at most 1 - top_p; the likeliest
+        stays); and the largest sum with Gumbel noise from a counter hash of (seed, count · G +
+        group, id), which draws from their softmax. Greedy and among equals the lowest id.
 
         The id goes to codes[slot, count, group], `token` and, at group 0, seen[slot, id]; then
         group + 1. After the last group: count + 1, group 0, position + length, length 1, and

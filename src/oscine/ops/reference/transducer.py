@@ -23,13 +23,21 @@ from numpy.typing import NDArray
 from oscine.ops.facts import op
 from oscine.ops.reference.activations import sigmoid
 from oscine.ops.reference.linear import LinearOps
-from oscine.ops.state import RULES_HEAD, STOP_END, STOP_LENGTH, STOP_NONFINITE, Boost, Memory, Track
+from oscine.ops.state import (
+    STOP_END,
+    STOP_LENGTH,
+    STOP_NONFINITE,
+    TRANSDUCER_PARAMS_HEAD,
+    ContextGraphTensors,
+    LstmState,
+    TransducerState,
+)
 from oscine.ops.types import Cell, Linear, Tensor
 
 Array = NDArray[Any]
 
 
-def bonuses(boost: Boost, node: int, labels: int) -> Array:
+def bonuses(boost: ContextGraphTensors, node: int, labels: int) -> Array:
     """What each label earns at a node: [V], float32. The deepest node that has an arc decides."""
     found = np.full(labels, np.nan, np.float32)
     back = np.float32(0)
@@ -44,7 +52,7 @@ def bonuses(boost: Boost, node: int, labels: int) -> Array:
         node = int(here["fail"])
 
 
-def follow(boost: Boost, node: int, token: int) -> int:
+def follow(boost: ContextGraphTensors, node: int, token: int) -> int:
     """The node after a label."""
     while True:
         here = boost.nodes[node]
@@ -57,15 +65,17 @@ def follow(boost: Boost, node: int, token: int) -> int:
         node = int(here["fail"])
 
 
-def fresh_rows(track: Track) -> Array:
-    """Rows of TRACK whose label the prediction network has yet to see, a copy."""
+def fresh_rows(track: TransducerState) -> Array:
+    """Rows of TRANSDUCER_STATE whose label the prediction network has yet to see, a copy."""
     fresh: Array = track.rows[(track.rows["done"] == 0) & (track.rows["fresh"] == 1)]
     return fresh
 
 
-def look(logits: Array, rules: Array, row: Array, decisions: Array, boost: Boost | None) -> None:
+def look(
+    logits: Array, rules: Array, row: Array, decisions: Array, boost: ContextGraphTensors | None
+) -> None:
     """Decide on one frame, write it down and move on."""
-    labels, most, lengths = int(rules[0]), int(rules[1]), rules[RULES_HEAD:]
+    labels, most, lengths = int(rules[0]), int(rules[1]), rules[TRANSDUCER_PARAMS_HEAD:]
     if not np.isfinite(logits).all():
         row["done"] = STOP_NONFINITE
         return
@@ -98,7 +108,9 @@ class TransducerOps(LinearOps, Protocol):
     """Shapes: above. Rows that are done are void, and nothing at their slots changes."""
 
     @op(writes=("memory.hidden", "memory.cell"))
-    def predict(self, table: Tensor, cells: tuple[Cell, ...], memory: Memory, track: Track) -> None:
+    def predict(
+        self, table: Tensor, cells: tuple[Cell, ...], memory: LstmState, track: TransducerState
+    ) -> None:
         """The LSTM layers over table[token], table [V + 1, P], for rows that are fresh.
 
         c = σ(f) c + σ(i) tanh(g), h = σ(o) tanh(c), from one half of memory into the other.
@@ -117,7 +129,9 @@ class TransducerOps(LinearOps, Protocol):
             hidden[slots, 1 - before], carry[slots, 1 - before] = x, c
 
     @op(writes=("memory.joint",), masked="track")
-    def join(self, x: Tensor, project: Linear, memory: Memory, track: Track, block: int) -> Tensor:
+    def join(
+        self, x: Tensor, project: Linear, memory: LstmState, track: TransducerState, block: int
+    ) -> Tensor:
         """relu(x[first + position + f] + project(h)) for f below `block`: [B·F, J].
 
         x [.., J] holds the encoder's projection of every sequence, each at rows of its own that
@@ -138,7 +152,11 @@ class TransducerOps(LinearOps, Protocol):
 
     @op(writes=("track",))
     def pick_labels(
-        self, logits: Tensor, rules: Tensor, track: Track, boost: Boost | None = None
+        self,
+        logits: Tensor,
+        rules: Tensor,
+        track: TransducerState,
+        boost: ContextGraphTensors | None = None,
     ) -> None:
         """Decide on logits [B·F, V + 1 + n], frame by frame, until a label or the block's end.
 

@@ -11,8 +11,8 @@ from oscine.errors import DeviceError
 from oscine.gpu.device import Device
 from oscine.gpu.tensor import Tensor
 from oscine.ops.reference.attention import sinusoids
-from oscine.ops.state import SequenceState, State
-from oscine.ops.types import Cache, HeadNorms, Lengths, Rotary
+from oscine.ops.state import SequenceState, TextDecoderState
+from oscine.ops.types import Cache, QKNorm, RopeTable, SeqLengths
 from oscine.ops.webgpu.linear import GpuLinear
 from oscine.ops.webgpu.recorder import MOST_GROUPS, WORKGROUP, is_half, weights_of, window_rows
 
@@ -85,8 +85,8 @@ class GpuAttention(GpuLinear):
         state: SequenceState,
         heads: int,
         *,
-        rope: Rotary | None = None,
-        norms: HeadNorms | None = None,
+        rope: RopeTable | None = None,
+        norms: QKNorm | None = None,
         window: int | None = None,
         within_frame: bool = False,
     ) -> Tensor:
@@ -133,7 +133,7 @@ class GpuAttention(GpuLinear):
         )  # fmt: skip
         return y
 
-    def attend_cross(self, q: Tensor, kv: Tensor, state: State, heads: int) -> Tensor:
+    def attend_cross(self, q: Tensor, kv: Tensor, state: TextDecoderState, heads: int) -> Tensor:
         (rows, width), keys = q.shape, kv.shape[1]
         head4, splits = self.head4(width, heads), ceil(keys / CROSS_KEYS)
         sums = self.new(rows, heads, splits, width // heads)
@@ -152,7 +152,7 @@ class GpuAttention(GpuLinear):
         return y
 
     def cross_weights(
-        self, q: Tensor, kv: Tensor, state: State, heads: int, chosen: tuple[int, ...]
+        self, q: Tensor, kv: Tensor, state: TextDecoderState, heads: int, chosen: tuple[int, ...]
     ) -> Tensor:
         (rows, width), keys = q.shape, kv.shape[1]
         head4, count = self.head4(width, heads), len(chosen)
@@ -173,8 +173,8 @@ class GpuAttention(GpuLinear):
         cache: Cache,
         state: SequenceState,
         heads: int,
-        rope: Rotary,
-        norms: HeadNorms | None,
+        rope: RopeTable,
+        norms: QKNorm | None,
         window: int | None,
         within_frame: bool,
     ) -> Tensor:
@@ -219,7 +219,7 @@ class GpuAttention(GpuLinear):
             return MOST_SPLITS
         return min(MOST_SPLITS, ceil(room / SPLIT_KEYS)) if room > SPLIT_FROM else 1
 
-    def joined(self, norms: HeadNorms | None) -> Tensor | None:
+    def joined(self, norms: QKNorm | None) -> Tensor | None:
         """The weights of both norms in one tensor [2, W]: kernels may bind eight."""
         if norms is None:
             return None
@@ -259,7 +259,7 @@ class GpuAttention(GpuLinear):
         positions: Tensor,
         bias_u: Tensor,
         bias_v: Tensor,
-        lengths: Lengths,
+        lengths: SeqLengths,
         heads: int,
         band: tuple[int, int] | None = None,
     ) -> Tensor:

@@ -17,7 +17,7 @@ from oscine.gpu.device import Device
 from oscine.gpu.kernels import Parameter
 from oscine.gpu.tensor import Tensor
 from oscine.ops.reference.conv import added_to_each, sequences_of
-from oscine.ops.types import Activation, Lengths, Linear, Taps
+from oscine.ops.types import Activation, ConvParams, Linear, SeqLengths
 from oscine.ops.webgpu.gemm import ACTIVATIONS
 from oscine.ops.webgpu.linear import GpuLinear
 from oscine.ops.webgpu.recorder import WORKGROUP, folded, weights_of
@@ -65,7 +65,7 @@ class Stem:
     """A subsampling and how it is cut: `step` encoder frames of `together` utterances a tile."""
 
     mel: Tensor
-    lengths: Lengths
+    lengths: SeqLengths
     first: Linear
     halvings: Sequence[tuple[Linear, Linear]]
     widths: Sequence[int]  # of the mel, of the first image, and so on
@@ -96,7 +96,7 @@ class GpuConv(GpuLinear):
         self,
         x: Tensor,
         conv: Linear,
-        taps: Taps,
+        taps: ConvParams,
         *,
         batch: int = 1,
         memory: Tensor | None = None,
@@ -124,7 +124,7 @@ class GpuConv(GpuLinear):
         self,
         x: Tensor,
         conv: Linear,
-        taps: Taps,
+        taps: ConvParams,
         counts: tuple[int, int],
         memory: Tensor | None,
         state: Tensor | None,
@@ -177,7 +177,12 @@ class GpuConv(GpuLinear):
         return y
 
     def pad(
-        self, x: Tensor, taps: Taps, sequences: int, memory: Tensor | None, state: Tensor | None
+        self,
+        x: Tensor,
+        taps: ConvParams,
+        sequences: int,
+        memory: Tensor | None,
+        state: Tensor | None,
     ) -> Tensor:
         """What a convolution sees: x with rows on both sides; the memory moves on."""
         if taps.left == taps.right == 0:
@@ -208,7 +213,7 @@ class GpuConv(GpuLinear):
     def subsample(
         self,
         mel: Tensor,
-        lengths: Lengths,
+        lengths: SeqLengths,
         first: Linear,
         halvings: Sequence[tuple[Linear, Linear]],
     ) -> Tensor:
@@ -268,7 +273,7 @@ class GpuConv(GpuLinear):
                 )  # fmt: skip
             x = y
 
-    def gated_convolution(self, x: Tensor, conv: Linear, lengths: Lengths) -> Tensor:
+    def gated_convolution(self, x: Tensor, conv: Linear, lengths: SeqLengths) -> Tensor:
         batch, (taps, width) = lengths.frames.shape[0], conv.weight.shape
         self.fours("convolution width", width)
         rows = x.shape[0] // batch

@@ -7,7 +7,7 @@ from math import ceil, prod
 import numpy as np
 
 from oscine.gpu.tensor import Tensor
-from oscine.ops.state import SequenceState, State, Utterances
+from oscine.ops.state import SequenceState, TalkerState, TextDecoderState
 from oscine.ops.webgpu.recorder import Recorder, folded, weights_of
 
 
@@ -15,7 +15,11 @@ class GpuEmbedding(Recorder):
     """Recording; shapes and meaning: oscine.ops.reference.embedding."""
 
     def embed(
-        self, table: Tensor, positions: Tensor, state: State, prompt: Tensor | None = None
+        self,
+        table: Tensor,
+        positions: Tensor,
+        state: TextDecoderState,
+        prompt: Tensor | None = None,
     ) -> Tensor:
         lines, width = state.rows.shape[0], table.shape[1]
         self.fours("embedding width", width)
@@ -34,7 +38,7 @@ class GpuEmbedding(Recorder):
     def embed_code(
         self,
         table: Tensor,
-        utterances: Utterances,
+        utterances: TalkerState,
         total: Tensor,
         projected: Tensor | None = None,
         first: bool = False,
@@ -54,7 +58,7 @@ class GpuEmbedding(Recorder):
         return y
 
     def frame_input(
-        self, total: Tensor, table: Tensor, text: Tensor, utterances: Utterances
+        self, total: Tensor, table: Tensor, text: Tensor, utterances: TalkerState
     ) -> Tensor:
         lines, width = utterances.rows.shape[0], total.shape[1]
         self.fours("width of codes' rows", width)

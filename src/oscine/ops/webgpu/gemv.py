@@ -8,7 +8,7 @@ from oscine.gpu.device import Device
 from oscine.gpu.kernels import Parameter
 from oscine.gpu.plan import Plan
 from oscine.gpu.tensor import Tensor
-from oscine.ops.types import Activation, Linear, Norm, RmsNorm
+from oscine.ops.types import Activation, LayerNorm, Linear, RmsNorm
 from oscine.ops.webgpu.gemm import ACTIVATIONS, FEW_ROWS
 from oscine.ops.webgpu.recorder import MOST_GROUPS, WORKGROUP, Recorder, weights_of
 
@@ -51,7 +51,7 @@ class Gemv(Recorder):
         groups = min(ceil(rows / (workgroup // self.lanes)), MOST_GROUPS)
         return {"TEAM": "subgroup", "WORKGROUP": workgroup}, (groups,)
 
-    def fuses(self, norm: Norm | RmsNorm, rows: int, linear: Linear) -> bool:
+    def fuses(self, norm: LayerNorm | RmsNorm, rows: int, linear: Linear) -> bool:
         """Whether a product takes its norm with it."""
         if isinstance(norm, RmsNorm) and rows <= GEMV_ROWS:
             return True
@@ -63,7 +63,7 @@ class Gemv(Recorder):
         x: Tensor,
         linear: Linear,
         y: Tensor,
-        norm: Norm | RmsNorm | None,
+        norm: LayerNorm | RmsNorm | None,
         activation: Activation,
         add: Tensor | None,
     ) -> None:
@@ -126,14 +126,14 @@ class Gemv(Recorder):
         x: Tensor,
         linear: Linear,
         y: Tensor,
-        norm: Norm | RmsNorm | None,
+        norm: LayerNorm | RmsNorm | None,
         activation: Activation,
         add: Tensor | None,
     ) -> None:
         """A few dozen rows: some rows of the weight a team, read once for up to TILE_ROWS of x."""
         (rows, width), offset = x.shape, 0
         gain, fold, bias = None if norm is None else norm.weight, None, linear.bias
-        if isinstance(norm, Norm):
+        if isinstance(norm, LayerNorm):
             fold, bias = self.folded(norm, linear)
         state, lines = self.guarded()
         for part in linear.weight.parts or (linear.weight,):
@@ -168,7 +168,7 @@ class Gemv(Recorder):
         tile = ceil(rows / ceil(rows / most))
         return {"TILE": tile, "LANES": lanes, "WORKGROUP": workgroup}
 
-    def folded(self, norm: Norm, linear: Linear) -> tuple[Tensor, Tensor]:
+    def folded(self, norm: LayerNorm, linear: Linear) -> tuple[Tensor, Tensor]:
         """W g and W h + b of a norm (g, h) before a linear layer, computed on first use: [out]."""
         key = norm.weight, norm.bias, linear.weight, linear.bias
         if key not in self.folds:
@@ -185,6 +185,6 @@ class Gemv(Recorder):
         return self.folds[key]
 
 
-def eps_of(norm: Norm | RmsNorm | None) -> float:
+def eps_of(norm: LayerNorm | RmsNorm | None) -> float:
     """What keeps a norm from dividing by nothing; of no norm any number."""
     return 0.0 if norm is None else norm.eps

@@ -5,7 +5,7 @@ from __future__ import annotations
 from math import ceil
 
 from oscine.gpu.tensor import Tensor
-from oscine.ops.types import Activation, Linear, Norm, RmsNorm
+from oscine.ops.types import Activation, LayerNorm, Linear, RmsNorm
 from oscine.ops.webgpu.gemm import ACTIVATIONS, FEW_ROWS, Gemm
 from oscine.ops.webgpu.gemv import GEMV_ROWS, Gemv
 from oscine.ops.webgpu.recorder import MOST_GROUPS, is_half
@@ -14,18 +14,18 @@ from oscine.ops.webgpu.recorder import MOST_GROUPS, is_half
 class GpuLinear(Gemv, Gemm):
     """Recording; shapes and meaning: oscine.ops.reference.linear."""
 
-    def layer_norm(self, x: Tensor, norm: Norm) -> Tensor:
+    def layer_norm(self, x: Tensor, norm: LayerNorm) -> Tensor:
         return self.normalise(x, norm, self.new(*x.shape))
 
     def rms_norm(self, x: Tensor, norm: RmsNorm) -> Tensor:
         return self.normalise(x, norm, self.new(*x.shape))
 
-    def normalise(self, x: Tensor, norm: Norm | RmsNorm, y: Tensor) -> Tensor:
+    def normalise(self, x: Tensor, norm: LayerNorm | RmsNorm, y: Tensor) -> Tensor:
         """The norm of x, into y of float32, or of float16 for matrix units."""
         rows, width = x.shape
         self.fours("norm width", width)
         team, grid = self.team(rows, width)
-        bias = [norm.bias] if isinstance(norm, Norm) else []
+        bias = [norm.bias] if isinstance(norm, LayerNorm) else []
         self.add(
             "layer_norm" if bias else "rms_norm",
             [x, norm.weight, *bias, y],
@@ -40,7 +40,7 @@ class GpuLinear(Gemv, Gemm):
         x: Tensor,
         linear: Linear,
         *,
-        norm: Norm | RmsNorm | None = None,
+        norm: LayerNorm | RmsNorm | None = None,
         activation: Activation = None,
         add: Tensor | None = None,
     ) -> Tensor:
@@ -60,13 +60,13 @@ class GpuLinear(Gemv, Gemm):
         return y
 
     def gated_linear(
-        self, x: Tensor, linear: Linear, *, norm: Norm | RmsNorm | None = None
+        self, x: Tensor, linear: Linear, *, norm: LayerNorm | RmsNorm | None = None
     ) -> Tensor:
         rows, width = x.shape[0], linear.weight.shape[0] // 2
         y = self.new(rows, width)
         if rows <= GEMV_ROWS and not linear.weight.parts:
             self.fours("linear input width", x.shape[1])
-            if isinstance(norm, Norm):
+            if isinstance(norm, LayerNorm):
                 x, norm = self.layer_norm(x, norm), None
             self.gemv_pairs(x, Linear(linear.weight, None), y, norm, "silu", None, gated=True)
             return y

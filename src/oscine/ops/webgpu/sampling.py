@@ -6,7 +6,7 @@ from math import ceil
 
 from oscine.errors import DeviceError
 from oscine.gpu.tensor import Tensor
-from oscine.ops.state import Pool, State, Utterances
+from oscine.ops.state import FinishedBeams, TalkerState, TextDecoderState
 from oscine.ops.webgpu.recorder import Recorder
 
 CHUNK = 512  # logits a workgroup of a scan takes
@@ -16,11 +16,11 @@ MOST_IDS = 65536  # of a vocabulary: sums of so many masses still fit
 class GpuSampling(Recorder):
     """Recording; shapes and meaning: oscine.ops.reference.sampling."""
 
-    def no_speech(self, logits: Tensor, rules: Tensor, state: State) -> None:
+    def no_speech(self, logits: Tensor, rules: Tensor, state: TextDecoderState) -> None:
         lines = state.rows.shape[0]
         self.add("no_speech", [logits, rules, state.rows], (lines,), LINES=lines, BLOCK=self.block)
 
-    def penalise(self, logits: Tensor, rules: Tensor, state: State) -> Tensor:
+    def penalise(self, logits: Tensor, rules: Tensor, state: TextDecoderState) -> Tensor:
         lines, room = state.rows.shape[0], state.tokens.shape[1]
         y = self.new(lines, logits.shape[1])
         self.add(
@@ -30,7 +30,7 @@ class GpuSampling(Recorder):
         return y
 
     def pick(
-        self, logits: Tensor, masks: Tensor, rules: Tensor, state: State, share: int = 1
+        self, logits: Tensor, masks: Tensor, rules: Tensor, state: TextDecoderState, share: int = 1
     ) -> None:
         lines, room = state.rows.shape[0], state.tokens.shape[1]
         chunks = ceil(logits.shape[1] / CHUNK)
@@ -48,8 +48,8 @@ class GpuSampling(Recorder):
         logits: Tensor,
         masks: Tensor,
         rules: Tensor,
-        state: State,
-        pool: Pool,
+        state: TextDecoderState,
+        pool: FinishedBeams,
         beams: int,
         share: int = 1,
     ) -> None:
@@ -76,7 +76,9 @@ class GpuSampling(Recorder):
             BEAMS=beams, PLACES=places, SHARE=share, RANKS=ranks, ROOM=room,
         )  # fmt: skip
 
-    def probability(self, logits: Tensor, prompt: Tensor, rules: Tensor, state: State) -> Tensor:
+    def probability(
+        self, logits: Tensor, prompt: Tensor, rules: Tensor, state: TextDecoderState
+    ) -> Tensor:
         rows = logits.shape[0]
         y = self.new(rows)
         self.add(
@@ -85,7 +87,7 @@ class GpuSampling(Recorder):
         )  # fmt: skip
         return y
 
-    def sample(self, logits: Tensor, rules: Tensor, utterances: Utterances) -> None:
+    def sample(self, logits: Tensor, rules: Tensor, utterances: TalkerState) -> None:
         (rows, vocabulary), lines = logits.shape, utterances.rows.shape[0]
         if vocabulary > MOST_IDS:
             raise DeviceError(

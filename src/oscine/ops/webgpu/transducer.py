@@ -11,7 +11,7 @@ from math import ceil
 from oscine.errors import DeviceError
 from oscine.gpu.kernels import Parameter
 from oscine.gpu.tensor import Tensor
-from oscine.ops.state import RULES_HEAD, Boost, Memory, Track
+from oscine.ops.state import TRANSDUCER_PARAMS_HEAD, ContextGraphTensors, LstmState, TransducerState
 from oscine.ops.types import Cell, Linear
 from oscine.ops.webgpu.recorder import Recorder, weights_of
 
@@ -33,7 +33,9 @@ class GpuTransducer(Recorder):
             return {"TEAM": "workgroup"}, rows
         return {"TEAM": "subgroup", "WORKGROUP": WORKGROUP}, ceil(rows / 2)
 
-    def predict(self, table: Tensor, cells: tuple[Cell, ...], memory: Memory, track: Track) -> None:
+    def predict(
+        self, table: Tensor, cells: tuple[Cell, ...], memory: LstmState, track: TransducerState
+    ) -> None:
         rows, width = track.rows.shape[0], table.shape[1]
         if width % 4:
             raise DeviceError(
@@ -58,7 +60,9 @@ class GpuTransducer(Recorder):
                 **team,
             )  # fmt: skip
 
-    def join(self, x: Tensor, project: Linear, memory: Memory, track: Track, block: int) -> Tensor:
+    def join(
+        self, x: Tensor, project: Linear, memory: LstmState, track: TransducerState, block: int
+    ) -> Tensor:
         (joint, width), rows = project.weight.shape, track.rows.shape[0]
         y = self.new(rows * block, joint)
         team, groups = self.teams(joint)
@@ -73,10 +77,14 @@ class GpuTransducer(Recorder):
         return y
 
     def pick_labels(
-        self, logits: Tensor, rules: Tensor, track: Track, boost: Boost | None = None
+        self,
+        logits: Tensor,
+        rules: Tensor,
+        track: TransducerState,
+        boost: ContextGraphTensors | None = None,
     ) -> None:
         (looks, stride), room = logits.shape, track.decisions.shape[1]
-        rows, durations = track.rows.shape[0], rules.shape[0] - RULES_HEAD
+        rows, durations = track.rows.shape[0], rules.shape[0] - TRANSDUCER_PARAMS_HEAD
         block = looks // rows
         if block > MOST_AHEAD:
             raise DeviceError(f"{self.name}: a block of {block} frames is above {MOST_AHEAD}")

@@ -1,4 +1,4 @@
-// The tree of boosted phrases: the fields of oscine.ops.NODE and ARC, in their order. Paste after
+// The tree of boosted phrases: the fields of oscine.ops.GRAPH_NODE and ARC, in their order. Paste after
 // `nodes` and `arcs`. A root falls back to itself.
 const NODE_WORDS: u32 = 4u;
 const NODE_FIRST: u32 = 0u;

@@ -1,4 +1,4 @@
-// A finished beam; the fields of oscine.ops.POOL, in their order.
+// A finished beam; the fields of oscine.ops.FINISHED_BEAM, in their order.
 const POOL_WORDS: u32 = 4u;
 const POOL_FILLED: u32 = 0u;
 const POOL_COUNT: u32 = 1u;

@@ -1,2 +1,2 @@
 // A score that nothing reaches: WGSL may assume that there is no infinity.
-const NEVER: f32 = -1e30;
+const NEG_INF: f32 = -1e30;

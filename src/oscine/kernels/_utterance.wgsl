@@ -1,5 +1,0 @@
-// The state of an utterance, 10 words; the fields of oscine.ops.UTTERANCE, in their order.
-// use _header
-const WORDS: u32 = 10u;
-const GROUP: u32 = 8u;
-const TEXTS: u32 = 9u;
