@@ -15,7 +15,7 @@ CONTENTS = {
     "Models": ("MODELS/whisper", "MODELS/parakeet", "MODELS/qwen3_tts"),
     "Inside": (
         *("docs/architecture", "docs/engine", "docs/indexes", "docs/upstream", "CONTRIBUTING"),
-        "CHANGELOG",
+        *("tests/README", "CHANGELOG"),
     ),
     "Measurements": (
         *("benchmarks/README", "benchmarks/gpu", "benchmarks/cpu", "benchmarks/accuracy"),
@@ -28,8 +28,8 @@ author = copyright = "the oscine authors"
 extensions = ["myst_parser"]
 root_doc = "README"
 include_patterns = ["*.md", *(f"{folder}/*.md" for folder in ("docs", "MODELS", "benchmarks"))]
-include_patterns += ["examples/*.md"]
-exclude_patterns = [".*", "build", "src", "tests", "tools"]
+include_patterns += ["examples/*.md", "tests/*.md"]
+exclude_patterns = [".*", "build", "src", "tools"]
 myst_heading_anchors = 4  # headings have the anchors that GitHub gives them
 html_theme = "furo"
 html_title = "oscine"

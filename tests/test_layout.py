@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import re
 import tomllib
 from pathlib import Path
 
@@ -270,6 +271,25 @@ def test_nothing_grows_without_end(file: Path) -> None:
             first = node.body[0] if is_command(node) else node
             lines = (node.end_lineno or node.lineno) - first.lineno + 1
             assert lines <= FUNCTION_LINES, f"{node.name} has {lines} lines"
+
+
+def has_source(file: Path) -> bool:
+    """Whether a test file bears the name of a file or folder in the same place, or of a tool."""
+    name = file.stem.removeprefix("test_")
+    place = SOURCE / file.parent.relative_to(ROOT / "tests") / name
+    tool = ROOT / "tools" / f"{name}.py"
+    return place.with_suffix(".py").exists() or place.is_dir() or tool.exists()
+
+
+def test_a_test_file_bears_the_name_of_what_it_tests() -> None:
+    page = (ROOT / "tests" / "README.md").read_text("utf-8")
+    rows = re.findall(r"^\| `([\w/]+\.py)` \|", page, re.M)
+    assert len(rows) == len(set(rows))
+    files = (ROOT / "tests").rglob("test_*.py")
+    unnamed = {below_root(file).removeprefix("tests/") for file in files if not has_source(file)}
+    remedy = "rename the test with its source file, or give it a row in tests/README.md"
+    assert sorted(unnamed.difference(rows)) == [], remedy
+    assert sorted(set(rows) - unnamed) == [], "rows of tests/README.md without need or file"
 
 
 def test_one_pair_of_limits_is_stated_everywhere() -> None:
