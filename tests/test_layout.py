@@ -8,6 +8,7 @@ import tomllib
 from pathlib import Path
 
 import pytest
+import yaml
 
 from oscine import registry
 
@@ -290,6 +291,26 @@ def test_a_test_file_bears_the_name_of_what_it_tests() -> None:
     remedy = "rename the test with its source file, or give it a row in tests/README.md"
     assert sorted(unnamed.difference(rows)) == [], remedy
     assert sorted(set(rows) - unnamed) == [], "rows of tests/README.md without need or file"
+
+
+def test_make_goldens_makes_those_of_every_family() -> None:
+    recipe = (ROOT / "Makefile").read_text("utf-8").partition("\ngoldens:")[2].partition("\n\n")[0]
+    for family in FAMILIES:
+        script = f"tools/goldens/{family.removeprefix('models.')}.py"
+        assert (ROOT / script).is_file() and f"{script} --out tests/goldens" in recipe
+
+
+def test_the_workflow_of_a_public_ci_runs_what_is_here() -> None:
+    workflow = yaml.safe_load((ROOT / ".github" / "workflows" / "test.yml").read_text("utf-8"))
+    assert len(workflow["jobs"]["numpy"]["strategy"]["matrix"]["os"]) == 3
+    steps = [
+        step["run"] for job in workflow["jobs"].values() for step in job["steps"] if "run" in step
+    ]
+    check = (ROOT / "Makefile").read_text("utf-8").partition("\ncheck:")[2].partition("\n\n")[0]
+    commands = [line.split("/")[-1] for line in check.splitlines()[1:] if "pytest" not in line]
+    for command in commands:
+        assert f"python -m {command}" in steps
+    assert "make docs" in steps
 
 
 def test_one_pair_of_limits_is_stated_everywhere() -> None:
