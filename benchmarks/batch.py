@@ -24,12 +24,12 @@ from gpu import SIZES, Rows, random_weights, report, time_host, time_steps, trac
 
 from oscine.gpu.device import open_device, select_adapter
 from oscine.models.whisper.config import WhisperConfig
-from oscine.models.whisper.lanes import BURST
+from oscine.models.whisper.executors import STEPS_PER_POLL
 from oscine.models.whisper.runner import WhisperRunner
 from oscine.models.whisper.weights import WhisperWeights
 from oscine.ops.webgpu import Gpu
 
-MEAN_LENGTH = 4 + 8 * BURST // 2  # positions in a line's cache, over the timed steps
+MEAN_LENGTH = 4 + 8 * STEPS_PER_POLL // 2  # positions in a line's cache, over the timed steps
 
 
 def work(config: WhisperConfig, item: int, kv_item: int, batch: int) -> dict[str, float]:

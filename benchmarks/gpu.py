@@ -30,7 +30,7 @@ from oscine.engine.runner import BatchEntry
 from oscine.engine.sequence import EncoderInput
 from oscine.gpu.device import open_device, select_adapter
 from oscine.models.whisper.config import WhisperConfig
-from oscine.models.whisper.lanes import BURST, rules_of
+from oscine.models.whisper.executors import STEPS_PER_POLL, rules_of
 from oscine.models.whisper.runner import WhisperRunner
 from oscine.models.whisper.sequences import Decode, Request
 from oscine.models.whisper.weights import (
@@ -125,7 +125,7 @@ class Rows:
     the whole context, no loop that counts."""
 
     def __init__(self, runner: WhisperRunner, count: int) -> None:
-        self.runner, self.lane = runner, runner.lane(("text", 1, 0))
+        self.runner, self.executor = runner, runner.executor(("text", 1, 0))
         v, context = runner.config.n_vocab, runner.config.n_text_ctx
         request = Request(
             (1, 2, 3, 4), 0, (v - 1,), (), v - 1, v, 5, 6, False, None, context - 4
@@ -133,16 +133,16 @@ class Rows:
         runner.reserve(count, count)
         audio = EncoderInput(np.zeros((runner.config.window_frames, runner.config.n_mels)))
         self.entries = [BatchEntry(Decode(audio, request), (n,), n, n) for n in range(count)]
-        self.step = self.lane.step(count, self.entries)
-        self.state = runner.backend.view(self.lane.rows, (count,))
+        self.step = self.executor.step(count, self.entries)
+        self.state = runner.backend.view(self.executor.rows, (count,))
         rules = rules_of(request, v, 0)
         rules["repeat_limit"] = 0
         self.rules = rules.repeat(count)
 
     def prefill(self) -> None:
         """From the start, as if the windows had been encoded."""
-        for start in range(0, len(self.entries), self.lane.most):
-            self.lane.start(self.entries[start : start + self.lane.most])
+        for start in range(0, len(self.entries), self.executor.prefill_batch):
+            self.executor.start(self.entries[start : start + self.executor.prefill_batch])
         self.runner.backend.write(self.runner.memory.rules, self.rules)
 
 
@@ -162,13 +162,13 @@ def time_steps(rows: Rows, repeat: int) -> list[float]:
         pending()
         started = perf_counter()
         for _ in range(8):
-            rows.step.run(BURST)
+            rows.step.run(STEPS_PER_POLL)
             ahead = backend.snapshot(rows.state)
             pending()
             pending = ahead
         (state,) = pending()
-        values.append(1000 * (perf_counter() - started) / (8 * BURST))
-        if (state["count"] != 1 + 8 * BURST).any():
+        values.append(1000 * (perf_counter() - started) / (8 * STEPS_PER_POLL))
+        if (state["count"] != 1 + 8 * STEPS_PER_POLL).any():
             raise SystemExit(f"the steps ended early: {state}")
     return values[warm_runs:]
 
@@ -177,8 +177,8 @@ def time_host(rows: Rows) -> float:
     """Milliseconds a step that the host spends on recording and submitting bursts."""
     started = perf_counter()
     for _ in range(8):
-        rows.step.run(BURST)
-    return 1000 * (perf_counter() - started) / (8 * BURST)
+        rows.step.run(STEPS_PER_POLL)
+    return 1000 * (perf_counter() - started) / (8 * STEPS_PER_POLL)
 
 
 def time_encoder(runner: WhisperRunner, repeat: int) -> list[float]:

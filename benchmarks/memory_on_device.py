@@ -116,7 +116,7 @@ def told(model: Any, ledger: Ledger, loaded: int) -> dict[str, Any]:
     by_kind = {name: count / 1e6 for name, count in ledger.now.most_common() if count}
     return {
         "device": model.device,
-        "side_by_side": engine.occupancy.most if engine else 1,
+        "side_by_side": engine.occupancy.max_sequences if engine else 1,
         "loaded_mb": loaded / 1e6,
         "mb": by_kind,
         "total_mb": ledger.total / 1e6,

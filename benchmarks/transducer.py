@@ -26,7 +26,7 @@ from oscine import ops
 from oscine.backends import choose_backend
 from oscine.engine.scheduler import Engine
 from oscine.engine.sequence import EncoderInput
-from oscine.models.parakeet import lanes
+from oscine.models.parakeet import executors
 from oscine.models.parakeet.config import ParakeetConfig
 from oscine.models.parakeet.hotwords import ContextGraph, build_context_graph
 from oscine.models.parakeet.runner import ParakeetRunner
@@ -97,12 +97,12 @@ def at_pace(
     engine: Engine[ParakeetRunner], bias: Any, inputs: list[EncoderInput], wanted: float
 ) -> float:
     """The blank's bias with which the first utterance has about so many labels."""
-    lane, low, high = engine.runner.lane(None), -2.0, 12.0
-    assert isinstance(lane, lanes.TransducerLane)
+    executor, low, high = engine.runner.executor(None), -2.0, 12.0
+    assert isinstance(executor, executors.TransducerExecutor)
     for _ in range(12):
         middle = (low + high) / 2
-        bias[lane.config.blank_id] = middle
-        lane.backend.write(lane.w.joint_out.bias, bias)
+        bias[executor.config.blank_id] = middle
+        executor.backend.write(executor.w.joint_out.bias, bias)
         count = len(decoded(engine, inputs[:1])[0].emissions)
         low, high = (middle, high) if count > wanted else (low, middle)
     return (low + high) / 2
@@ -132,7 +132,7 @@ def main() -> None:
     args = parser.parse_args()
     if args.kernels:
         os.environ["OSCINE_TRACE"] = "kernels"
-    lanes.MAX_FRAMES_PER_ROW, lanes.STEPS_PER_POLL, lanes.MAX_FRAMES_PER_STEP = (
+    executors.MAX_FRAMES_PER_ROW, executors.STEPS_PER_POLL, executors.MAX_FRAMES_PER_STEP = (
         args.block,
         args.burst,
         args.rows,
@@ -159,14 +159,15 @@ def main() -> None:
             found = decoded(engine, inputs[:batch], tree)
             times.append(1000 * (time.perf_counter() - started))
         rows = backend.padded_lines(batch)
-        plan = engine.runner.lane(None).step(rows, ())
+        plan = engine.runner.executor(None).step(rows, ())
         record: dict[str, Any] = {
             "device": backend.name, "batch": batch, "seconds": args.seconds, "dtype": args.dtype,
-            "block": lanes.step_frames(rows), "burst": args.burst, "phrases": args.context_graph,
+            "block": executors.step_frames(rows), "burst": args.burst,
+            "phrases": args.context_graph,
             "ms": round(statistics.median(times), 2), "best_ms": round(min(times), 2),
             "labels": [len(one.emissions) for one in found][:4],
             "decisions": [len(one.decisions) for one in found][:4],
-            "steps": max(steps_of(one, args.labels, lanes.step_frames(rows)) for one in found),
+            "steps": max(steps_of(one, args.labels, executors.step_frames(rows)) for one in found),
             "dispatches": len(getattr(plan, "dispatches", ())), "blank_bias": round(bias, 3),
         }  # fmt: skip
         if args.kernels:

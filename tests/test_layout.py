@@ -154,7 +154,7 @@ STAGES = (
     "model",
     "decode",
     "memory",
-    "lanes",
+    "executors",
     "runner",
     "pipeline",
     "network",
@@ -232,7 +232,14 @@ def test_the_engine_alone_has_threads_locks_and_burst_loops(file: Path) -> None:
         return
     text, known = file.read_text("utf-8"), OWN.get(module(file), ())
     assert not {"threading", "queue", "concurrent.futures"} & imports(file) - set(known)
-    for own in ("class Decoder:", "Lock(", "Thread(", ".run(BURST", "plans: dict", "snapshot("):
+    for own in (
+        "class Decoder:",
+        "Lock(",
+        "Thread(",
+        ".run(STEPS_PER_POLL",
+        "plans: dict",
+        "snapshot(",
+    ):
         assert own in known or own not in text, f"{module(file)} has {own}: that is the engine's"
 
 

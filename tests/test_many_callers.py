@@ -16,7 +16,7 @@ import pytest
 from oscine.engine.batch import Occupancy
 
 ROOT = Path(__file__).resolve().parent.parent
-SHARED = Occupancy(bursts=10, rows=40, sequences=30, most=5, shared=8)
+SHARED = Occupancy(bursts=10, rows=40, sequences=30, max_sequences=5, shared=8)
 FLAT = {"MB": 300.0, "threads": 3.0, "files": 9.0, "slots": 0.0}
 
 

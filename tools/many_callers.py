@@ -265,8 +265,8 @@ def told(occupancy: Occupancy, results: Results, spent: float, now: dict[str, fl
     counted = ", ".join(f"{value:.0f} {name}" for name, value in now.items())
     return (
         f"{spent:.0f} s: {results.answers:.0f} answers, {results.others.total()} differ; "
-        f"{occupancy.mean:.2f} sequences a burst, {occupancy.most} at most, {occupancy.shared} of "
-        f"{occupancy.bursts} bursts shared; {counted}"
+        f"{occupancy.mean:.2f} sequences a burst, {occupancy.max_sequences} at most, "
+        f"{occupancy.shared} of {occupancy.bursts} bursts shared; {counted}"
     )
 
 

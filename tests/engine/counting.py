@@ -107,11 +107,11 @@ class Plan:
 class Counting:
     """Rows that count."""
 
-    poll_after_prefill, most = False, 3
+    poll_after_prefill, prefill_batch = False, 3
 
-    def __init__(self, runner: Runner, width: int) -> None:
-        self.runner, self.width = runner, width
-        self.stage, self.burst = "count", runner.burst
+    def __init__(self, runner: Runner, group_size: int) -> None:
+        self.runner, self.group_size = runner, group_size
+        self.stage, self.steps_per_poll = "count", runner.steps_per_poll
         self.rows = np.zeros(256, ROW)
         self.rows["done"] = 1
         self.poll_after_prefill = runner.poll_after_prefill
@@ -121,7 +121,7 @@ class Counting:
         for entry in entries:
             sequence = entry.sequence
             assert isinstance(sequence, Count)
-            assert len(entry.slots) == self.width
+            assert len(entry.slots) == self.group_size
             for number, slot in enumerate(entry.slots):
                 assert self.rows["done"][entry.row + number], "a running row is overwritten"
                 place = -1 if entry.place is None else entry.place
@@ -146,11 +146,11 @@ class Counting:
     def outputs(self, rows: int, entries: list[BatchEntry]) -> tuple[Any, ...]:
         return self.rows[:rows], self.runner.numbers
 
-    def move(self, moves: Iterable[tuple[int, int]]) -> None:
+    def move_rows(self, moves: Iterable[tuple[int, int]]) -> None:
         for source, target in moves:
             self.rows[target] = self.rows[source]
 
-    def stop(self, rows: Iterable[int]) -> None:
+    def stop_rows(self, rows: Iterable[int]) -> None:
         for row in rows:
             self.runner.device_.submit()
             self.rows["done"][row] = 1
@@ -160,7 +160,7 @@ class Counting:
         for entry, row in snapshot_rows:
             sequence = entry.sequence
             assert isinstance(sequence, Count)
-            state = rows[row : row + self.width]
+            state = rows[row : row + self.group_size]
             assert tuple(state["slot"]) == entry.slots
             steps = sequence.steps - int(state["left"][0])
             if steps > sequence.seen:
@@ -174,14 +174,14 @@ class Counting:
 class Delivering(Counting):
     """Whose results are handed over a turn after they are read."""
 
-    def __init__(self, runner: Runner, width: int) -> None:
-        super().__init__(runner, width)
+    def __init__(self, runner: Runner, group_size: int) -> None:
+        super().__init__(runner, group_size)
         self.ended: list[tuple[BatchEntry, int]] = []
 
     def collect(self, snapshot_rows: list[SnapshotRow], arrays: Arrays) -> Iterator[BatchEntry]:
         rows, numbers = arrays
         for entry, row in snapshot_rows:
-            if not entry.rows_done and rows["done"][row : row + self.width].all():
+            if not entry.rows_done and rows["done"][row : row + self.group_size].all():
                 entry.rows_done = True
                 self.ended.append((entry, int(numbers[list(entry.slots)].sum())))
         yield from ()
@@ -197,7 +197,13 @@ class Delivering(Counting):
 class Passing:
     """What is computed at once."""
 
-    stage, burst, width, most, poll_after_prefill = "pass", 0, 1, 2, False
+    stage, steps_per_poll, group_size, prefill_batch, poll_after_prefill = (
+        "pass",
+        0,
+        1,
+        2,
+        False,
+    )
 
     def __init__(self, runner: Runner) -> None:
         self.runner, self.results = runner, np.zeros(4, np.int64)
@@ -211,7 +217,7 @@ class Passing:
     def step(self, rows: int, entries: list[BatchEntry]) -> Plan:
         raise AssertionError
 
-    move = stop = step
+    move_rows = stop_rows = step
 
     def outputs(self, rows: int, entries: list[BatchEntry]) -> tuple[Any, ...]:
         return (self.results[:rows],)
@@ -229,7 +235,7 @@ class Runner:
         self,
         *,
         runs_ahead: bool = True,
-        burst: int = 4,
+        steps_per_poll: int = 4,
         room: int = 1000,
         encode_batch: int = 2,
         lose_after: int | None = None,
@@ -239,25 +245,25 @@ class Runner:
     ) -> None:
         self.backend: Any = Device(runs_ahead, lose_after)
         self.device_ = self.backend
-        self.device, self.burst, self.room = name, burst, room
+        self.device, self.steps_per_poll, self.room = name, steps_per_poll, room
         self.encode_batch, self.poll_after_prefill = encode_batch, poll_after_prefill
         self.delivers = delivers
         self.timings: dict[str, float] = {}
         self.numbers = np.zeros(0, np.int64)
         self.encodings = np.zeros(0, np.int64)
         self.encoded: list[int] = []
-        self.lanes: dict[Any, Any] = {}
+        self.executors: dict[Any, Any] = {}
         self.reserved: list[tuple[int, int]] = []
 
     def check(self, sequence: Sequence[Any]) -> None:
         if isinstance(sequence, Count) and sequence.steps < 0:
             raise UsageError("fewer than no steps")
 
-    def lane(self, key: Any) -> Any:
-        if key not in self.lanes:
+    def executor(self, key: Any) -> Any:
+        if key not in self.executors:
             counting = Delivering if self.delivers else Counting
-            self.lanes[key] = Passing(self) if key == "pass" else counting(self, key[1])
-        return self.lanes[key]
+            self.executors[key] = Passing(self) if key == "pass" else counting(self, key[1])
+        return self.executors[key]
 
     def reserve(self, slots: int, places: int, sequence: Sequence[Any]) -> None:
         self.device_.submit()
@@ -272,7 +278,7 @@ class Runner:
 
     def release(self, slots: int, places: int) -> None:
         self.numbers, self.encodings = self.numbers[:slots], self.encodings[:places]
-        self.lanes.clear()
+        self.executors.clear()
 
     def encode(self, inputs: list[EncoderInput], places: list[int]) -> None:
         assert len(inputs) <= self.encode_batch

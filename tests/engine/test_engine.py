@@ -53,8 +53,8 @@ def check_flat(engine: ByHand) -> None:
     assert engine._slots.taken == 0
     assert engine._cache.pinned == 0
     assert engine.running == engine.waiting == 0
-    for lane in engine.runner.lanes.values():
-        assert not hasattr(lane, "rows") or lane.rows["done"].all()
+    for executor in engine.runner.executors.values():
+        assert not hasattr(executor, "rows") or executor.rows["done"].all()
 
 
 @st.composite
@@ -95,9 +95,9 @@ def play(
 @settings(max_examples=150, deadline=None)
 @given(arrivals(), st.booleans(), st.integers(1, 20), st.integers(3, 12), st.booleans())
 def test_a_result_does_not_depend_on_neighbours(
-    plan: list[tuple[int, Sequence[int]]], ahead: bool, burst: int, most: int, first: bool
+    plan: list[tuple[int, Sequence[int]]], ahead: bool, steps_per_poll: int, most: int, first: bool
 ) -> None:
-    runner = Runner(runs_ahead=ahead, burst=burst, poll_after_prefill=first)
+    runner = Runner(runs_ahead=ahead, steps_per_poll=steps_per_poll, poll_after_prefill=first)
     engine = ByHand(runner, most_slots=most)
     play(engine, plan)
     for _, sequence in plan:
@@ -113,7 +113,7 @@ def test_a_result_does_not_depend_on_neighbours(
 def test_what_is_delivered_later_is_the_same(
     plan: list[tuple[int, Sequence[int]]], ahead: bool, first: bool, data: st.DataObject
 ) -> None:
-    """A lane hands over behind the next burst; a spent sequence keeps its slot until then."""
+    """An executor hands over behind the next burst; a spent sequence keeps its slot until then."""
     victims = data.draw(st.lists(st.sampled_from([s for _, s in plan]), max_size=2))
     turns = {data.draw(st.integers(0, 20)): victim for victim in victims}
     engine = ByHand(Runner(runs_ahead=ahead, poll_after_prefill=first, delivers=True), most_slots=6)
@@ -184,23 +184,26 @@ def test_with_one_bucket_nothing_is_computed_in_other_company(
     runner, sizes = Runner(encode_batch=3), set()
     engine = ByHand(runner, most_slots=most)
     engine.fix_rows(most)
-    encode, lane_of = runner.encode, runner.lane
+    encode, executor_of = runner.encode, runner.executor
 
     def encoding(inputs: list[EncoderInput], places: list[int]) -> None:
         sizes.add(("encode", len(inputs)))
         encode(inputs, places)
 
     def watched(key: Any) -> Any:
-        lane = lane_of(key)
-        start, step = type(lane).start, type(lane).step
-        lane.start = lambda entries: (sizes.add(("start", len(entries))), start(lane, entries))
-        lane.step = lambda rows, entries: (
-            sizes.add(("step", rows, lane.width)),
-            step(lane, rows, entries),
+        executor = executor_of(key)
+        start, step = type(executor).start, type(executor).step
+        executor.start = lambda entries: (
+            sizes.add(("start", len(entries))),
+            start(executor, entries),
+        )
+        executor.step = lambda rows, entries: (
+            sizes.add(("step", rows, executor.group_size)),
+            step(executor, rows, entries),
         )[1]
-        return lane
+        return executor
 
-    runner.encode, runner.lane = encoding, watched  # type: ignore[method-assign]
+    runner.encode, runner.executor = encoding, watched  # type: ignore[method-assign]
     play(engine, plan)
     for _, sequence in plan:
         assert sequence.result(0) == sequence.alone()  # type: ignore[attr-defined]
@@ -333,7 +336,7 @@ def test_callers_share_bursts_and_the_engine_counts_it() -> None:
         sequence.caller = Caller()
         engine.submit(sequence)
     engine.until_idle()
-    assert engine.occupancy.most == 4
+    assert engine.occupancy.max_sequences == 4
     assert engine.occupancy.shared > 5
     assert engine.occupancy.mean > 3
 
@@ -520,8 +523,10 @@ def test_a_caller_that_stops_iterating_frees_its_slot(engine: Engine[Runner]) ->
 def test_an_error_of_a_step_ends_its_batch_and_the_engine_goes_on(
     engine: Engine[Runner], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    lane = engine.runner.lane(("count", 1))
-    monkeypatch.setattr(lane, "collect", lambda *_: (_ for _ in ()).throw(OscineError("broken")))
+    executor = engine.runner.executor(("count", 1))
+    monkeypatch.setattr(
+        executor, "collect", lambda *_: (_ for _ in ()).throw(OscineError("broken"))
+    )
     sequence = engine.submit(Count(1, 5))
     with pytest.raises(OscineError, match="broken"):
         sequence.wait()

@@ -101,7 +101,7 @@ def test_a_result_under_load_is_the_result_alone_bit_for_bit(family: str) -> Non
     model = oscine.load(CHECKPOINTS[family], "cpu", deterministic=True)
     alone, found = alone_and_under_load(family, model, "cpu")
     assert found == alone
-    assert model.engine.occupancy.most <= 1
+    assert model.engine.occupancy.max_sequences <= 1
 
 
 @pytest.mark.gpu

@@ -20,7 +20,7 @@ from oscine.audio.io import decode as decode_audio
 from oscine.audio.mel import log_mel
 from oscine.engine.scheduler import Engine
 from oscine.engine.sequence import EncoderInput
-from oscine.models.whisper import lanes
+from oscine.models.whisper import executors
 from oscine.models.whisper.fallback import best
 from oscine.models.whisper.prompt import History, build_prompt
 from oscine.models.whisper.runner import WhisperRunner
@@ -36,7 +36,7 @@ MEL, ENCODER, LOGITS, LOGPROB, PROBABILITY, SECONDS = 2e-4, 2e-4, 1e-3, 1e-3, 1e
 ATTENTION = 2e-3  # deviations from a mean
 
 # Upstream has no stop after equal tokens, and random weights may well repeat themselves.
-lanes.REPEAT_LIMIT = 0
+executors.REPEAT_LIMIT = 0
 
 
 class Window:

@@ -6,7 +6,7 @@ from collections import deque
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 
-from oscine.engine.runner import BatchEntry, DeferredDelivery, Lane, SnapshotRow, Wait
+from oscine.engine.runner import BatchEntry, BatchExecutor, DeferredDelivery, SnapshotRow, Wait
 from oscine.errors import DeviceLostError
 from oscine.ops import Backend
 
@@ -18,15 +18,15 @@ class Occupancy:
     bursts: int = 0
     rows: int = 0  # summed over bursts
     sequences: int = 0  # likewise
-    most: int = 0  # sequences at once
+    max_sequences: int = 0  # sequences at once
     shared: int = 0  # bursts with sequences of several callers
 
-    def count(self, entries: Sequence[BatchEntry], width: int) -> None:
+    def count(self, entries: Sequence[BatchEntry], group_size: int) -> None:
         """A burst of these sequences."""
         self.bursts += 1
-        self.rows += width * len(entries)
+        self.rows += group_size * len(entries)
         self.sequences += len(entries)
-        self.most = max(self.most, len(entries))
+        self.max_sequences = max(self.max_sequences, len(entries))
         self.shared += len({id(entry.sequence.caller) for entry in entries}) > 1
 
     @property
@@ -37,13 +37,13 @@ class Occupancy:
 
 @dataclass(slots=True)
 class Batch:
-    """The rows of one lane.
+    """The rows of one executor.
 
     `fixed_rows`: the number of rows that every plan is recorded for, few or many in use; prompts
     then run one by one. None: the smallest bucket that covers the rows in use.
     """
 
-    lane: Lane
+    executor: BatchExecutor
     backend: Backend
     occupancy: Occupancy
     fixed_rows: int | None = None
@@ -68,21 +68,21 @@ class Batch:
 
     def start(self, entries: Sequence[BatchEntry]) -> None:
         """Give sequences their rows and run their prompts."""
-        lane = self.lane
-        self.fresh = lane.poll_after_prefill
-        most = lane.most if self.fixed_rows is None else 1
-        for at in range(0, len(entries), most):
-            part = entries[at : at + most]
-            if not lane.burst:  # a pass has its rows to itself
+        executor = self.executor
+        self.fresh = executor.poll_after_prefill
+        size = executor.prefill_batch if self.fixed_rows is None else 1
+        for at in range(0, len(entries), size):
+            part = entries[at : at + size]
+            if not executor.steps_per_poll:  # a pass has its rows to itself
                 for number, entry in enumerate(part):
-                    entry.row = number * lane.width
-                lane.start(part)
+                    entry.row = number * executor.group_size
+                executor.start(part)
                 self.look([(entry, entry.row) for entry in part], len(part))
                 continue
             for entry in part:
                 self.sit(entry)
-            lane.start(part)
-            if lane.poll_after_prefill:
+            executor.start(part)
+            if executor.poll_after_prefill:
                 self.look([(entry, entry.row) for entry in part], len(self.places))
 
     def sit(self, entry: BatchEntry) -> None:
@@ -90,31 +90,31 @@ class Batch:
         if None not in self.places:
             self.places.append(None)
         number = self.places.index(None)
-        self.places[number], entry.row = entry, number * self.lane.width
+        self.places[number], entry.row = entry, number * self.executor.group_size
 
     def look(self, snapshot_rows: list[SnapshotRow], count: int) -> None:
         """Mark the state of `count` sequences' rows as it is once all before is done."""
-        rows = self.bucket(count) * self.lane.width
-        tensors = self.lane.outputs(rows, [entry for entry, _ in snapshot_rows])
+        rows = self.bucket(count) * self.executor.group_size
+        tensors = self.executor.outputs(rows, [entry for entry, _ in snapshot_rows])
         self.pending.append((snapshot_rows, self.backend.snapshot(*tensors)))
 
     def bucket(self, count: int) -> int:
         """The number of sequences to record a plan for."""
         if self.fixed_rows is not None:
-            return max(1, self.fixed_rows // self.lane.width)
+            return max(1, self.fixed_rows // self.executor.group_size)
         return self.backend.padded_lines(max(1, count))
 
     def advance(self, steps: int) -> None:
         """Submit a burst of at most `steps` steps for the rows in use."""
         entries = [entry for entry in self.entries if not entry.rows_done]
-        if not entries or not self.lane.burst:
+        if not entries or not self.executor.steps_per_poll:
             return
         self.fresh = False
         self.compact()
         count = len(self.places)
-        self.occupancy.count(entries, self.lane.width)
-        plan = self.lane.step(self.bucket(count) * self.lane.width, entries)
-        plan.run(min(steps, self.lane.burst))
+        self.occupancy.count(entries, self.executor.group_size)
+        plan = self.executor.step(self.bucket(count) * self.executor.group_size, entries)
+        plan.run(min(steps, self.executor.steps_per_poll))
         self.look([(entry, entry.row) for entry in entries], count)
 
     def compact(self) -> None:
@@ -130,13 +130,13 @@ class Batch:
             if entry is None:
                 continue
             to = self.places.index(None)
-            for row in range(self.lane.width):
-                moves.append((entry.row + row, to * self.lane.width + row))
+            for row in range(self.executor.group_size):
+                moves.append((entry.row + row, to * self.executor.group_size + row))
             self.places[to], self.places[number] = entry, None
-            entry.row = to * self.lane.width
+            entry.row = to * self.executor.group_size
         del self.places[count:]
-        self.lane.move(moves)
-        self.lane.stop({row for row, _ in moves} - {row for _, row in moves})
+        self.executor.move_rows(moves)
+        self.executor.stop_rows({row for row, _ in moves} - {row for _, row in moves})
 
     def poll(self, ahead: int) -> Iterator[BatchEntry]:
         """Read snapshots until `ahead` are left; yields the entries that have ended."""
@@ -144,14 +144,14 @@ class Batch:
             snapshot_rows, wait = self.pending.popleft()
             arrays = wait()
             current = [(entry, row) for entry, row in snapshot_rows if not entry.removed]
-            for entry in self.lane.collect(current, arrays):
+            for entry in self.executor.collect(current, arrays):
                 self.free(entry)
                 yield entry
 
     def deliver(self) -> Iterator[BatchEntry]:
         """Hand over what polls have set in motion; yields the entries that end with it."""
-        if isinstance(self.lane, DeferredDelivery):
-            for entry in self.lane.deliver():
+        if isinstance(self.executor, DeferredDelivery):
+            for entry in self.executor.deliver():
                 self.free(entry)
                 yield entry
 
@@ -164,14 +164,14 @@ class Batch:
     def drop(self, entry: BatchEntry) -> None:
         """Likewise, of a sequence that has not ended: its rows are marked as done."""
         self.free(entry)
-        self.stop(range(entry.row, entry.row + self.lane.width))
+        self.stop_rows(range(entry.row, entry.row + self.executor.group_size))
 
-    def stop(self, rows: Iterable[int]) -> None:
+    def stop_rows(self, rows: Iterable[int]) -> None:
         """Mark rows as done, or raise DeviceLostError, as others take their slots."""
-        if not self.lane.burst:
+        if not self.executor.steps_per_poll:
             return
         try:
-            self.lane.stop(rows)
+            self.executor.stop_rows(rows)
         except DeviceLostError:
             raise
         except Exception as error:

@@ -1,4 +1,4 @@
-"""What a family tells the engine: how sequences are admitted, stepped and read."""
+"""The interface between the engine and a family of models: Runner and BatchExecutor."""
 
 from __future__ import annotations
 
@@ -15,12 +15,16 @@ Wait: TypeAlias = Callable[[], Arrays]
 
 @dataclass(eq=False, slots=True)
 class BatchEntry:
-    """A sequence in a batch, of the type that its lane takes, and the memory that it holds.
+    """A sequence in a batch, and the memory and rows that it holds.
 
-    slots: its slots in the buffers that last as long as it does, one for each of its rows.
-    place: the place of its encoder input's encoding. row: the first of its rows in the state of
-    its lane. removed: it has left the batch. rows_done: its rows have stopped, and the lane has yet
-    to deliver results that were read from them.
+    Args:
+        sequence: Of the type that its executor takes.
+        slots: Its slots in the buffers of the sequences (caches, tokens), one for each row.
+        place: The slot of its encoder input in the encoder cache; None where it has no input.
+        row: Its first row in the state of its executor; the others follow.
+        removed: Whether it has left the batch.
+        rows_done: Whether its rows have stopped, while results read from them are not delivered
+            yet.
     """
 
     sequence: Any
@@ -35,67 +39,70 @@ class BatchEntry:
 SnapshotRow: TypeAlias = tuple[BatchEntry, int]
 
 
-class Lane(Protocol):
-    """Sequences that share recorded plans: rows of state that step together.
+class BatchExecutor(Protocol):
+    """Runs the sequences of one batch key: rows of state that step together in recorded plans.
 
-    Every method is called by the engine's thread alone.
+    The engine calls every method from the device's thread.
     """
 
     stage: str  # the name of its share of the timings
-    burst: int  # steps between two polls; 0: `start` computes all that there is
-    width: int  # rows of each sequence
-    most: int  # sequences that one `start` takes
-    poll_after_prefill: bool  # whether what `start` leaves is read before the first burst
+    steps_per_poll: int  # steps between two polls; 0: `start` computes the whole result
+    group_size: int  # rows of each sequence, such as its beams
+    prefill_batch: int  # most sequences that one `start` takes
+    poll_after_prefill: bool  # whether the output of `start` is read before the first step
 
     def start(self, entries: Sequence[BatchEntry]) -> None:
-        """Write the state of each entry at its row, and run their prompts as one prefill.
+        """Write the state of each entry at its row, and run the prompts in one prefill.
 
-        Other rows are left as they are: steps of theirs may be under way.
+        Other rows stay as they are: their steps may be running.
         """
 
     def step(self, rows: int, entries: Sequence[BatchEntry]) -> Plan:
         """The recorded plan that advances the first `rows` rows, those of `entries`, by a step."""
 
     def outputs(self, rows: int, entries: Sequence[BatchEntry]) -> tuple[Tensor, ...]:
-        """What a poll copies to the host."""
+        """The tensors that a poll copies to the host: state of the first `rows` rows, and results.
 
-    def move(self, moves: Sequence[tuple[int, int]]) -> None:
-        """Copy rows of state from one row to another."""
+        `collect` receives them as arrays, in the same order.
+        """
 
-    def stop(self, rows: Iterable[int]) -> None:
-        """Mark rows as done whose sequences were given up."""
+    def move_rows(self, moves: Sequence[tuple[int, int]]) -> None:
+        """Copy rows of state, each (from, to), in order."""
+
+    def stop_rows(self, rows: Iterable[int]) -> None:
+        """Mark rows as done whose sequences were cancelled."""
 
     def collect(self, snapshot_rows: Sequence[SnapshotRow], arrays: Arrays) -> Iterable[BatchEntry]:
-        """Hand over what has grown or ended in `outputs` as they were; yields the ended entries.
+        """Read a snapshot of `outputs`: hand over new results, and yield the entries that ended.
 
         A sequence ends by `finish` or `fail`.
         """
 
 
-class PassLane:
-    """A lane whose `start` computes all that there is: its rows last until they are read."""
+class SinglePassExecutor:
+    """A BatchExecutor without steps: `start` computes the whole result, and rows are read once."""
 
-    burst, width, poll_after_prefill = 0, 1, False
+    steps_per_poll, group_size, poll_after_prefill = 0, 1, False
 
     def step(self, rows: int, entries: Sequence[BatchEntry]) -> Plan:
-        """There are no steps."""
-        raise NotImplementedError("a pass has no steps")
+        """Raises NotImplementedError: there are no steps."""
+        raise NotImplementedError("a single pass has no steps")
 
-    def move(self, moves: Sequence[tuple[int, int]]) -> None:
-        """Rows of a pass do not last."""
+    def move_rows(self, moves: Sequence[tuple[int, int]]) -> None:
+        """Does nothing: the rows of a pass are not kept."""
 
-    def stop(self, rows: Iterable[int]) -> None:
-        """Likewise."""
+    def stop_rows(self, rows: Iterable[int]) -> None:
+        """Does nothing: the rows of a pass do not run after `start`."""
 
 
 @runtime_checkable
 class DeferredDelivery(Protocol):
-    """A lane whose `collect` starts work of its own on the device, such as the sound of frames."""
+    """A BatchExecutor whose `collect` submits further work, such as the codec's for new frames."""
 
     def deliver(self) -> Iterable[BatchEntry]:
-        """Wait for that work and hand over its results; yields the entries that have ended.
+        """Wait for that work and hand over its results; yields the entries that ended.
 
-        It is called after the next burst is submitted, so that the device does not idle meanwhile.
+        The engine calls it after it has submitted the next burst, so that the device is not idle.
         """
 
 
@@ -110,36 +117,39 @@ class OnDevice(Protocol):
 
 
 class Runner(OnDevice, Protocol):
-    """A network on a device, as the engine drives it."""
+    """A network on a device with its memory and encoder: what a family provides to the engine."""
 
     backend: Backend
-    encode_batch: int  # encoder inputs that one pass takes
+    encode_batch: int  # most encoder inputs that one pass takes
 
     def check(self, sequence: sequence.Sequence[Any]) -> None:
-        """Raise UsageError for what the network cannot compute. Called in the caller's thread."""
+        """Raise UsageError for a sequence that the network cannot compute.
 
-    def lane(self, key: Any) -> Lane:
-        """The lane of a key that this family's sequences have; made on first use."""
+        It is called in the caller's thread, before the sequence is queued.
+        """
+
+    def executor(self, key: Any) -> BatchExecutor:
+        """The executor of a batch key, made on first use."""
 
     def reserve(self, slots: int, places: int, sequence: sequence.Sequence[Any]) -> None:
-        """Have room for that many slots and encoder places, each large enough for the sequence.
+        """Allocate that many slots and encoder places, each large enough for the sequence.
 
-        What running rows hold is kept. Raises DeviceMemoryError, after which all is as before.
+        The contents of those in use are kept. Raises DeviceMemoryError, and then changes nothing.
         """
 
     def release(self, slots: int, places: int) -> None:
-        """Give back what more than that many slots and places take; no row is running."""
+        """Free memory beyond that many slots and encoder places; no row is running."""
 
     def encode(self, inputs: Sequence[sequence.EncoderInput], places: Sequence[int]) -> None:
-        """Encode inputs side by side, at most `encode_batch`, each into its place."""
+        """Encode at most `encode_batch` inputs in one pass, each into its place."""
 
 
 @runtime_checkable
 class BatchInvariant(Protocol):
-    """A runner whose kernels would differ by more than the rows of a plan."""
+    """A runner whose choice of kernels depends on more than the number of rows of a plan."""
 
     def make_batch_invariant(self) -> None:
-        """Let nothing that runs beside a sequence, or ran before it, choose its kernels.
+        """Make the choice of kernels independent of concurrent and earlier sequences.
 
-        Called before any work, where results have to be the same under any load.
+        The engine calls it before any work where results must be the same under any load.
         """

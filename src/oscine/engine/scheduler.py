@@ -173,7 +173,7 @@ class Engine(Generic[R]):
             urgent = self._queue.is_urgent
         for key, batch in list(self._batches.items()):
             try:
-                self._step(batch, URGENT_STEPS if urgent else batch.lane.burst)
+                self._step(batch, URGENT_STEPS if urgent else batch.executor.steps_per_poll)
             except DeviceLostError:
                 raise
             except DeviceMemoryError as problem:
@@ -191,7 +191,9 @@ class Engine(Generic[R]):
         for entry in self._ends(batch, steps):
             self._leave(entry)
             ended.append(entry)
-        self._clock(batch.lane.stage, started, [*entries, *(s for s in ended if s not in entries)])
+        self._clock(
+            batch.executor.stage, started, [*entries, *(s for s in ended if s not in entries)]
+        )
 
     def _ends(self, batch: Batch, steps: int) -> Iterator[BatchEntry]:
         """Entries as they end, each before what comes after it may fail."""
@@ -339,16 +341,16 @@ class Engine(Generic[R]):
             self._cache.resize(places)
 
     def _start(self, entries: list[BatchEntry], missing: list[BatchEntry]) -> None:
-        """Encode what is not encoded yet, then run the prompts, lane by lane."""
+        """Encode what is not encoded yet, then run the prompts, executor by executor."""
         try:
             self._encode(missing)
-            lanes: dict[Any, list[BatchEntry]] = {}
+            executors: dict[Any, list[BatchEntry]] = {}
             for entry in entries:
-                lanes.setdefault(entry.sequence.lane, []).append(entry)
-            for key, together in lanes.items():
+                executors.setdefault(entry.sequence.batch_key, []).append(entry)
+            for key, together in executors.items():
                 batch, started = self._batch(key), time.perf_counter()
                 batch.start(together)
-                self._clock(batch.lane.stage, started, together)
+                self._clock(batch.executor.stage, started, together)
         except DeviceLostError:
             raise
         except DeviceMemoryError as problem:
@@ -383,9 +385,9 @@ class Engine(Generic[R]):
 
     def _batch(self, key: Any) -> Batch:
         if key not in self._batches:
-            lane = self.runner.lane(key)
+            executor = self.runner.executor(key)
             backend = self.runner.backend
-            self._batches[key] = Batch(lane, backend, self.occupancy, self.fixed_rows)
+            self._batches[key] = Batch(executor, backend, self.occupancy, self.fixed_rows)
         return self._batches[key]
 
     def _run(self, call: Call[Any]) -> None:
@@ -441,7 +443,7 @@ class Engine(Generic[R]):
         for sequence in [*(entry.sequence for entry in running), *waiting]:
             sequence.fail(error)
         for batch in batches:
-            batch.stop(range(len(batch.places) * batch.lane.width))
+            batch.stop_rows(range(len(batch.places) * batch.executor.group_size))
 
     def _forget_running(self) -> list[BatchEntry]:
         """The entries of all that runs; the engine is as if nothing did."""

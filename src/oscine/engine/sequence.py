@@ -76,12 +76,14 @@ class Sequence(Future[T]):
     Args:
         audio: What its encoder reads; None for none.
         rows: Rows of the batch that it takes.
-        lane: Sequences of one lane share recorded plans.
+        executor: Sequences of one lane share recorded plans.
     """
 
-    def __init__(self, audio: EncoderInput | None = None, rows: int = 1, lane: Any = None) -> None:
+    def __init__(
+        self, audio: EncoderInput | None = None, rows: int = 1, batch_key: Any = None
+    ) -> None:
         super().__init__()
-        self.audio, self.rows, self.lane = audio, rows, lane
+        self.audio, self.rows, self.batch_key = audio, rows, batch_key
         self.caller = Caller()
         self.deadline: float | None = None  # of time.monotonic
         self.restarts = 0  # how often a device was lost under it
@@ -155,8 +157,10 @@ class Sequence(Future[T]):
 class StreamedSequence(Sequence[T], Generic[T, Piece]):
     """A sequence whose caller receives pieces of its result while it runs."""
 
-    def __init__(self, audio: EncoderInput | None = None, rows: int = 1, lane: Any = None) -> None:
-        super().__init__(audio, rows, lane)
+    def __init__(
+        self, audio: EncoderInput | None = None, rows: int = 1, batch_key: Any = None
+    ) -> None:
+        super().__init__(audio, rows, batch_key)
         self._pieces: SimpleQueue[Piece | None] = SimpleQueue()
         self.add_done_callback(lambda _: self._pieces.put(None))
 

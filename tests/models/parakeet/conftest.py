@@ -86,7 +86,13 @@ class Scripted:
     """A runner whose only lane is a script's."""
 
     encode_batch, supports_hotwords = 2, True
-    stage, burst, width, most, poll_after_prefill = "decode", 0, 1, 4, False
+    stage, steps_per_poll, group_size, prefill_batch, poll_after_prefill = (
+        "decode",
+        0,
+        1,
+        4,
+        False,
+    )
 
     def __init__(self, script: Hearing) -> None:
         self.script = script
@@ -96,7 +102,7 @@ class Scripted:
     def check(self, sequence: Any) -> None:
         """The script takes anything."""
 
-    def lane(self, key: Any) -> Any:
+    def executor(self, key: Any) -> Any:
         return self
 
     def reserve(self, slots: int, places: int, sequence: Any) -> None:

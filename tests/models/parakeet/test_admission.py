@@ -36,7 +36,7 @@ from .test_decode import naive, network, sound
 
 ROWS, SLOTS, PLACES, FRAMES, ROOM = 3, 5, 4, 32, 256
 UTTERANCES = 2  # of the encoder's plan
-BURST = 3  # steps between two looks at the state
+STEPS_PER_POLL = 3  # steps between two looks at the state
 
 
 @dataclass(frozen=True)
@@ -179,8 +179,8 @@ def decoded(
             index = waiting.pop(0)
             batch.admit(arrivals[index], row, slot, place, roots[index])
             running[row] = index, slot, place
-        batch.step.run(BURST - 1)
-        step += BURST
+        batch.step.run(STEPS_PER_POLL - 1)
+        step += STEPS_PER_POLL
     return found
 
 

@@ -19,11 +19,11 @@ from oscine import ops
 from oscine.engine.scheduler import Engine
 from oscine.engine.sequence import EncoderInput
 from oscine.errors import DeviceMemoryError, NonFiniteError, UsageError
-from oscine.models.parakeet import lanes
+from oscine.models.parakeet import executors
 from oscine.models.parakeet.config import ParakeetConfig
 from oscine.models.parakeet.encoder import MAX_SHAPES, EncoderShape
+from oscine.models.parakeet.executors import TransducerExecutor
 from oscine.models.parakeet.hotwords import ContextGraph, build_context_graph
-from oscine.models.parakeet.lanes import TransducerLane
 from oscine.models.parakeet.memory import Size
 from oscine.models.parakeet.model import joint_logits
 from oscine.models.parakeet.runner import ParakeetRunner
@@ -157,11 +157,11 @@ def trace_of(found: Hypothesis) -> list[tuple[int, ...]]:
 @contextmanager
 def block_of(frames: int) -> Iterator[None]:
     """Plans recorded inside look at so many frames in a step."""
-    before, lanes.MAX_FRAMES_PER_ROW = lanes.MAX_FRAMES_PER_ROW, frames
+    before, executors.MAX_FRAMES_PER_ROW = executors.MAX_FRAMES_PER_ROW, frames
     try:
         yield
     finally:
-        lanes.MAX_FRAMES_PER_ROW = before
+        executors.MAX_FRAMES_PER_ROW = before
 
 
 # -- the definition, one frame at a time ----------------------------------------------------------
@@ -526,8 +526,8 @@ def test_a_check_may_stop_the_loop() -> None:
 @pytest.mark.gpu
 @pytest.mark.parametrize("layers", [1, 2])
 def test_a_step_is_a_dispatch_a_layer_and_four_more(gpu: Any, layers: int) -> None:
-    lane = ParakeetRunner(network(1, (0, 1, 2), layers=layers), gpu).lane(None)
-    plan: Any = lane.step(1, ())
+    executor = ParakeetRunner(network(1, (0, 1, 2), layers=layers), gpu).executor(None)
+    plan: Any = executor.step(1, ())
     assert [step.kernel for step in plan.dispatches] == [
         *["lstm"] * layers, "join", "gemm_rows", "label_scan", "label_pick",
     ]  # fmt: skip
@@ -573,7 +573,7 @@ def test_shapes_used_longest_ago_make_room() -> None:
 def test_memory_that_cannot_grow_is_as_before() -> None:
     backend = Tight()
     runner = ParakeetRunner(network(1), backend)
-    lane, before, held = runner.lane(None), runner.memory.size, dict(runner.memory.buffers)
+    executor, before, held = runner.executor(None), runner.memory.size, dict(runner.memory.buffers)
     wanted = chunk(sound(1, 30)[0])
     backend.full = True
     with pytest.raises(DeviceMemoryError):
@@ -583,7 +583,7 @@ def test_memory_that_cannot_grow_is_as_before() -> None:
     backend.full = False
     runner.reserve(4, 2, wanted)
     assert runner.memory.size == Size(4, 2, 30)
-    assert isinstance(lane, TransducerLane)
+    assert isinstance(executor, TransducerExecutor)
     held_bytes = sum(buffer.nbytes for buffer in runner.memory.buffers.values())
     assert runner.bytes_held(runner.memory.size) == held_bytes
     runner.release(1, 1)

@@ -19,8 +19,8 @@ from oscine.engine.scheduler import Engine
 from oscine.engine.sequence import Caller, EncoderInput, Priority
 from oscine.errors import DeviceMemoryError, NonFiniteError
 from oscine.models.parakeet.context_graph_pool import ContextGraphPool, find_free
+from oscine.models.parakeet.executors import TransducerExecutor
 from oscine.models.parakeet.hotwords import ContextGraph, build_context_graph
-from oscine.models.parakeet.lanes import TransducerLane
 from oscine.models.parakeet.pipeline import Parakeet
 from oscine.models.parakeet.runner import ParakeetRunner
 from oscine.models.parakeet.sequences import ENCODED, Chunk
@@ -84,10 +84,10 @@ def play(engine: ByHand, arrivals: list[Arrival]) -> list[Chunk]:
 def check_flat(engine: ByHand) -> None:
     """Nothing of a chunk is left behind, and every row is done."""
     assert engine.running == engine.waiting == engine._slots.taken == engine._cache.pinned == 0
-    lane = engine.runner.lane(None)
-    assert isinstance(lane, TransducerLane)
-    assert not lane.progress
-    assert lane.backend.read(lane.rows)["done"].all()
+    executor = engine.runner.executor(None)
+    assert isinstance(executor, TransducerExecutor)
+    assert not executor.progress
+    assert executor.backend.read(executor.rows)["done"].all()
 
 
 @st.composite
@@ -194,7 +194,7 @@ def test_where_memory_ends_fewer_run_side_by_side(caplog: pytest.LogCaptureFixtu
     chunks = play(engine, [Arrival(each, None, 0) for each in encoded])
     for each, chunk in zip(encoded, chunks, strict=True):
         assert trace_of(chunk.result()) == naive(weights, each)[0]
-    assert engine.occupancy.most == 2
+    assert engine.occupancy.max_sequences == 2
     assert "no room" in caplog.text
 
 
@@ -276,7 +276,7 @@ def test_goldens_in_mixed_batches(
         assert [e.token for e in found[number].emissions] == tokens
     assert (found[5].decoder_state is not None) == engine.runner.supports_hotwords
     if engine.runner.supports_hotwords:
-        assert engine.occupancy.most > 1
+        assert engine.occupancy.max_sequences > 1
     ties = 0
     for chunk, one in zip(chunks, found, strict=True):
         (alone,) = decoded(engine, [Chunk(chunk.audio, chunk.span, chunk.context_graph)])
@@ -330,7 +330,7 @@ def test_eight_threads_share_one_model(tdt: Parakeet) -> None:
         assert [s.tokens for s in one.segments] == [s.tokens for s in expected.segments]
         assert [s.start for s in one.segments] == [s.start for s in expected.segments]
         assert set(one.timings) == set(expected.timings)
-    assert tdt.engine.occupancy.most > 1
+    assert tdt.engine.occupancy.max_sequences > 1
     assert tdt.engine.occupancy.shared > shared
 
 

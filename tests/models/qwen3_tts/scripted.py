@@ -17,7 +17,7 @@ import numpy as np
 from oscine import ops
 from oscine.errors import DeviceLostError
 from oscine.models.qwen3_tts.codec_batching import Voicing
-from oscine.models.qwen3_tts.lanes import UtteranceLane
+from oscine.models.qwen3_tts.executors import UtteranceExecutor
 from oscine.models.qwen3_tts.pipeline import Qwen3Tts
 from oscine.models.qwen3_tts.prompt import Prompt
 from oscine.models.qwen3_tts.sequences import Request, Utterance, check_request
@@ -195,12 +195,12 @@ class Runner:
         self.lose_at: int | None = None
         voicing: Any = Voicing(self.codec, config.codec, device)  # type: ignore[arg-type]
         self.talker, tables = Talker(self), Tables(config.talker.width)
-        self.speaking = UtteranceLane(self.talker, tables, voicing, self.clock)  # type: ignore[arg-type]
+        self.speaking = UtteranceExecutor(self.talker, tables, voicing, self.clock)  # type: ignore[arg-type]
 
     def check(self, sequence: Any) -> None:
         check_request(sequence.request, self.config)
 
-    def lane(self, key: Any) -> UtteranceLane:
+    def executor(self, key: Any) -> UtteranceExecutor:
         return self.speaking
 
     def reserve(self, slots: int, places: int, sequence: Any) -> None:

@@ -167,7 +167,7 @@ def how(number: int) -> dict[str, Any]:
 
 def test_threads_and_tasks_that_speak_at_once_hear_what_each_hears_alone(model: Qwen3Tts) -> None:
     expected = [model.speak(text, **how(number)).samples for number, text in enumerate(TEXTS)]
-    model.engine.occupancy.most = 0
+    model.engine.occupancy.max_sequences = 0
     ready = threading.Barrier(9)
 
     def speak(number: int) -> np.ndarray:
@@ -189,7 +189,7 @@ def test_threads_and_tasks_that_speak_at_once_hear_what_each_hears_alone(model: 
         for samples, alone in zip(found, expected, strict=True):
             assert samples.shape == alone.shape
             assert np.abs(samples - alone).max() < ROUNDING
-    assert model.engine.occupancy.most > 1 and model.engine.occupancy.shared
+    assert model.engine.occupancy.max_sequences > 1 and model.engine.occupancy.shared
 
 
 def test_prompts_of_one_length_are_one_prefill() -> None:

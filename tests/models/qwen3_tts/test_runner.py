@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from oscine.engine.scheduler import Engine
 from oscine.errors import DeviceMemoryError, NonFiniteError, UsageError
 from oscine.models.qwen3_tts.config import Sampling
-from oscine.models.qwen3_tts.lanes import UtteranceLane
+from oscine.models.qwen3_tts.executors import UtteranceExecutor
 from oscine.models.qwen3_tts.prompt import Prompt
 from oscine.models.qwen3_tts.runner import Qwen3TtsRunner
 from oscine.models.qwen3_tts.sequences import Request, Said, Utterance
@@ -99,7 +99,7 @@ def golden(run: str = "dialect_stream") -> list[list[int]]:
 def test_bursts_do_not_change_what_is_said(
     burst: int, ahead: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(UtteranceLane, "burst", burst)
+    monkeypatch.setattr(UtteranceExecutor, "steps_per_poll", burst)
     decoder = Speaking(WEIGHTS, Counting(ahead))
     run = decoder.begin(asked())
     bursts = [len(codes) for codes in run.pieces()]

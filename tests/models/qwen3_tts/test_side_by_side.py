@@ -232,21 +232,21 @@ def test_streams_speak_side_by_side(model: Qwen3Tts, held: Held) -> None:
     go_on.set()
     assert [len(call.result()) for call in calls] == [3] * 9
     occupancy = model.engine.occupancy
-    assert occupancy.most >= 8 and occupancy.mean > 1 and occupancy.shared
+    assert occupancy.max_sequences >= 8 and occupancy.mean > 1 and occupancy.shared
     assert (8, 1) in model.runner.codec.calls  # type: ignore[attr-defined]
 
 
 def test_pieces_of_a_text_are_spoken_at_once_where_the_whole_is_wanted(model: Qwen3Tts) -> None:
     text = "\n\n".join(f"This is sentence {number} of them all." for number in range(40))
     streamed = alone(model, 1, text)
-    assert model.engine.occupancy.most == 1
+    assert model.engine.occupancy.max_sequences == 1
     for speech in (model.speak(text, **ANY), stream_of(model, 1, text).speech()):
         assert np.array_equal(speech.samples, streamed) and speech.pieces == 40
-    assert model.engine.occupancy.most == stream.SIDE_BY_SIDE
-    model.engine.occupancy.most = 0
+    assert model.engine.occupancy.max_sequences == stream.SIDE_BY_SIDE
+    model.engine.occupancy.max_sequences = 0
     limited = model.speak(text, max_seconds=20, **ANY)  # of which the later pieces depend on others
     assert np.array_equal(limited.samples, streamed[: len(limited.samples)])
-    assert model.engine.occupancy.most == 1
+    assert model.engine.occupancy.max_sequences == 1
 
 
 def test_a_whole_text_that_is_cancelled_stops_all_of_its_pieces(model: Qwen3Tts) -> None:

@@ -86,7 +86,7 @@ def side_by_side(engine: ByHand, windows: Windows, requests: list[Request]) -> l
     sequences = [Decode(*pair) for pair in zip(windows, requests, strict=False)]
     engine._reserve(0, len(windows), sequences[0])
     results(engine, *(Decode(audio, replace(PLAIN, limit=1)) for audio in windows))  # encoded
-    engine.occupancy.most = 0
+    engine.occupancy.max_sequences = 0
     found = results(engine, *sequences)
-    assert engine.occupancy.most == len(sequences)
+    assert engine.occupancy.max_sequences == len(sequences)
     return found

@@ -22,7 +22,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from oscine.engine.sequence import Caller, EncoderInput, Priority, Sequence
-from oscine.models.whisper.lanes import TextLane
+from oscine.models.whisper.executors import DecodeExecutor
 from oscine.models.whisper.network import tokenizer_of
 from oscine.models.whisper.runner import WhisperRunner
 from oscine.models.whisper.sequences import Align, Decode, Decoded, Detect, Request
@@ -237,7 +237,7 @@ def arrivals(draw: st.DrawFn, most: int) -> list[tuple[int, int, int]]:
 
 
 def play_out(
-    world: World, plan: list[tuple[int, int, int]], victims: dict[int, int], burst: int
+    world: World, plan: list[tuple[int, int, int]], victims: dict[int, int], steps_per_poll: int
 ) -> None:
     """Submit at their turns, cancel the victims at theirs; all others are as they are alone."""
     callers = [Caller(Priority(number)) for number in range(3)]
@@ -247,7 +247,7 @@ def play_out(
     for _, number, _ in plan:
         world.alone(number)
     gone = {turn: sequences[at % len(sequences)] for turn, at in victims.items()}
-    with patch.object(TextLane, "burst", burst):
+    with patch.object(DecodeExecutor, "steps_per_poll", steps_per_poll):
         arriving = [(turn, each) for (turn, _, _), each in zip(plan, sequences, strict=True)]
         play(world.shared, arriving, gone)
     for sequence, (_, number, _) in zip(sequences, plan, strict=True):
@@ -263,7 +263,7 @@ def play_out(
 @given(
     plan=arrivals(14),
     victims=st.dictionaries(st.integers(0, 20), st.integers(0, 99), max_size=3),
-    burst=st.integers(1, 20),
+    steps_per_poll=st.integers(1, 20),
     slots=st.integers(3, 16),
     rest=st.booleans(),
 )
@@ -272,7 +272,7 @@ def test_a_result_does_not_depend_on_neighbours(
     case: str,
     plan: list[tuple[int, int, int]],
     victims: dict[int, int],
-    burst: int,
+    steps_per_poll: int,
     slots: int,
     rest: bool,
 ) -> None:
@@ -280,7 +280,7 @@ def test_a_result_does_not_depend_on_neighbours(
     world.shared.most_slots = slots
     if rest:  # memory grows again
         world.shared.rest()
-    play_out(world, plan, victims, burst)
+    play_out(world, plan, victims, steps_per_poll)
     assert not world.ties["near ties"]
 
 
@@ -294,8 +294,8 @@ def some_arrivals(seed: int, count: int) -> list[tuple[int, int, int]]:
 @pytest.mark.gpu
 def test_nor_on_a_gpu(worlds: dict[Any, World], case: str, gpu: Any) -> None:
     world = world_of(worlds, case, gpu)
-    for seed, burst in enumerate((16, 3)):
-        play_out(world, some_arrivals(seed, 8), {2: seed}, burst)
+    for seed, steps_per_poll in enumerate((16, 3)):
+        play_out(world, some_arrivals(seed, 8), {2: seed}, steps_per_poll)
 
 
 @pytest.mark.gpu
@@ -304,8 +304,8 @@ def test_with_one_bucket_a_gpu_says_the_same_to_the_last_bit(
 ) -> None:
     world = world_of(worlds, case, gpu, PINNED)
     world.shared.most_slots = PINNED
-    for seed, burst in enumerate((16, 5)):
-        play_out(world, some_arrivals(seed, 8), {2: seed}, burst)
+    for seed, steps_per_poll in enumerate((16, 5)):
+        play_out(world, some_arrivals(seed, 8), {2: seed}, steps_per_poll)
 
 
 @pytest.mark.parametrize("name", ["numpy", pytest.param("gpu", marks=pytest.mark.gpu)])

@@ -14,7 +14,7 @@ from oscine.errors import (
     UsageError,
 )
 from oscine.models.whisper import sequences
-from oscine.models.whisper.lanes import BURST, TextLane
+from oscine.models.whisper.executors import STEPS_PER_POLL, DecodeExecutor
 from oscine.models.whisper.repetition import REPEAT_LIMIT
 from oscine.models.whisper.runner import WhisperRunner
 from oscine.models.whisper.sequences import LOOK, Align, Decode, Detect, Request
@@ -249,7 +249,7 @@ def test_more_requests_than_slots_take_turns(
     hand = ByHand(WhisperRunner(golden_weights, backend(name)), most_slots=4)
     long = replace(TIMED, suppress=(*TIMED.suppress, TIMED.end), limit=60)
     found = results(hand, *(Decode(windows[at % 4], long) for at in range(6)))
-    assert hand.occupancy.most == hand.runner.memory.slots == 4
+    assert hand.occupancy.max_sequences == hand.runner.memory.slots == 4
     # Not to the last bit: other numbers of rows take other kernels.
     assert [rows[0].tokens for rows in found[:2]] == [rows[0].tokens for rows in found[4:]]
     for first, again in zip(found[:2], found[4:], strict=True):
@@ -320,8 +320,8 @@ def test_cancelling_stops_at_the_next_poll_and_the_next_request_is_whole(
     given_up.cancel()
     hand.turn()
     assert isinstance(given_up.exception(0), Cancelled) and not hand.has_work
-    rows = hand.runner.backend.read(hand.runner.lane(given_up.lane).rows)
-    assert rows["done"].all() and rows["count"][:4].max() <= 2 * BURST + 1
+    rows = hand.runner.backend.read(hand.runner.executor(given_up.batch_key).rows)
+    assert rows["done"].all() and rows["count"][:4].max() <= 2 * STEPS_PER_POLL + 1
     assert decode(name, long) == whole
     assert decode(name, TIMED)[0][0].stop == "end"
 
@@ -331,26 +331,26 @@ def test_the_state_is_read_every_burst(
     engine: Engines, decode: Decoding, monkeypatch: pytest.MonkeyPatch, name: str
 ) -> None:
     seen: list[int] = []
-    lane = engine(name).runner.lane(("text", 1, 0))
-    collect = lane.collect
+    executor = engine(name).runner.executor(("text", 1, 0))
+    collect = executor.collect
 
     def looking(looks: Any, arrays: Any) -> Any:
         seen.extend(int(arrays[0][row]["count"]) for _, row in looks)
         return collect(looks, arrays)
 
-    monkeypatch.setattr(lane, "collect", looking)
+    monkeypatch.setattr(executor, "collect", looking)
     request = replace(PLAIN, suppress=(PLAIN.end,), limit=60, temperature=1.0, seed=1)
     ((found,),) = decode(name, request)
     assert len(found.tokens) == 60
     assert seen == sorted(seen)
-    assert max(b - a for a, b in zip([1, *seen], seen, strict=False)) <= BURST
+    assert max(b - a for a, b in zip([1, *seen], seen, strict=False)) <= STEPS_PER_POLL
     assert seen[-1] == 60
 
 
 @backends
 def test_a_limit_stops(decode: Decoding, name: str) -> None:
     ((whole,),) = decode(name, PLAIN)
-    for limit in (1, 5, BURST, BURST + 1):
+    for limit in (1, 5, STEPS_PER_POLL, STEPS_PER_POLL + 1):
         ((found,),) = decode(name, replace(PLAIN, limit=limit))
         assert found.tokens == whole.tokens[:limit]
         assert found.stop == ("length" if limit < len(whole.tokens) else "end")
@@ -380,8 +380,8 @@ def test_a_loop_ends_at_the_same_token_whenever_the_state_is_read(
     hand, plain = engine(name), replace(SAMPLED, suppress=(PLAIN.end,), limit=60, samples=2)
     loop, whole = replace(plain, stop_loops=True), results(hand, Decode(windows[0], plain))[0]
     assert [row.stop for row in whole] == ["length"] * 2
-    for burst in (1, 7, BURST):
-        monkeypatch.setattr(TextLane, "burst", burst)
+    for burst in (1, 7, STEPS_PER_POLL):
+        monkeypatch.setattr(DecodeExecutor, "steps_per_poll", burst)
         (alone,) = results(hand, Decode(windows[0], loop))
         beside, other = results(hand, Decode(windows[0], loop), Decode(windows[0], plain))
         for found in (alone, beside):

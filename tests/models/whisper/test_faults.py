@@ -121,7 +121,7 @@ def test_where_memory_runs_out_fewer_windows_run_and_none_is_lost(
     one = first.runner.memory.slot_bytes + first.runner.memory.place_bytes
     hand = ByHand(WhisperRunner(golden_weights, Failing(room=once + 4 * one)))
     found = results(hand, *(Decode(windows[at % 2], TIMED) for at in range(8)))
-    assert 1 <= hand.occupancy.most < 8
+    assert 1 <= hand.occupancy.max_sequences < 8
     assert [rows[0].tokens for rows in found[::2]] == [expected[0].tokens] * 4
     assert "going on with" in caplog.text
 
@@ -130,7 +130,7 @@ def test_no_room_for_one_is_an_error_of_that_sequence(
     golden_weights: WhisperWeights, windows: Windows
 ) -> None:
     hand = ByHand(WhisperRunner(golden_weights, backend := Failing(room=10**9)))
-    hand.runner.lane(("text", 5, 0))
+    hand.runner.executor(("text", 5, 0))
     backend.left = 0
     with pytest.raises(DeviceMemoryError):
         results(hand, Decode(windows[0], replace(SAMPLED, samples=5)))

@@ -16,7 +16,7 @@ from oscine.audio.timeline import Timeline
 from oscine.audio.vad import Span
 from oscine.errors import AudioError, Cancelled, UsageError
 from oscine.models.transcription import clip_frames
-from oscine.models.whisper.lanes import rules_of
+from oscine.models.whisper.executors import rules_of
 from oscine.models.whisper.pipeline import Whisper
 from oscine.models.whisper.sequences import Decoded
 

@@ -1,4 +1,4 @@
-"""Parakeet on a device, as the engine drives it: encoder, memory of sequences, their lane."""
+"""Parakeet on a device, as the engine drives it: encoder, memory of sequences, their executor."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from oscine.engine import sequence
 from oscine.engine.sequence import EncoderInput
 from oscine.errors import UsageError
 from oscine.models.parakeet.encoder import EncoderRunner, HeadProjection
-from oscine.models.parakeet.lanes import CtcLane, TransducerLane
+from oscine.models.parakeet.executors import CtcExecutor, TransducerExecutor
 from oscine.models.parakeet.memory import (
     Memory,
     Size,
@@ -43,18 +43,18 @@ class ParakeetRunner:
         self.timings: dict[str, float] = {}
         # On a CPU one input keeps all cores busy; a GPU is given as many as its batches have.
         self.encode_batch = 1 if backend.encode_batch == 1 else backend.good_batch
-        self.decoding: CtcLane | TransducerLane
+        self.decoding: CtcExecutor | TransducerExecutor
         if weights.transducer is not None and head != "ctc":
             w = ops.upload(backend, weights.transducer)
             self.layout = partial(transducer_layout, self.config)
             self.memory = Memory(backend, self.layout)
-            self.decoding = TransducerLane(backend, self.config, w, self.memory)
+            self.decoding = TransducerExecutor(backend, self.config, w, self.memory)
             wanted = HeadProjection(self.config.joint_dim, lambda x: project_encoder(backend, w, x))
         elif weights.ctc is not None:
             linear = ops.upload(backend, weights.ctc)
             self.layout = partial(ctc_layout, self.config)
             self.memory = Memory(backend, self.layout)
-            self.decoding = CtcLane(backend, self.config, self.memory)
+            self.decoding = CtcExecutor(backend, self.config, self.memory)
             wanted = HeadProjection(2, lambda x: ctc_argmax(backend, linear, x))
         else:
             raise UsageError(f"{weights.path.name} has no {head or 'transducer or CTC'} head")
@@ -68,7 +68,7 @@ class ParakeetRunner:
     @property
     def supports_hotwords(self) -> bool:
         """Whether it can boost phrases: a CTC head cannot."""
-        return isinstance(self.decoding, TransducerLane)
+        return isinstance(self.decoding, TransducerExecutor)
 
     def make_batch_invariant(self) -> None:
         """The table of distances is of one size, whatever chunks there were."""
@@ -78,7 +78,7 @@ class ParakeetRunner:
         assert isinstance(sequence, Chunk)
         sequence.check(self.config, self.supports_hotwords)
 
-    def lane(self, key: None) -> CtcLane | TransducerLane:
+    def executor(self, key: None) -> CtcExecutor | TransducerExecutor:
         """The only one there is."""
         return self.decoding
 

@@ -16,7 +16,7 @@ from oscine.models.qwen3_tts import model
 from oscine.models.qwen3_tts.codec_batching import LARGE, SMALL, Voicing
 from oscine.models.qwen3_tts.codec_runner import CodecDecoder, CodecEncoder, CodecStream
 from oscine.models.qwen3_tts.embeddings import EmbeddingTables, gathered
-from oscine.models.qwen3_tts.lanes import UtteranceLane
+from oscine.models.qwen3_tts.executors import UtteranceExecutor
 from oscine.models.qwen3_tts.sequences import Utterance, check_request
 from oscine.models.qwen3_tts.speaker import SpeakerEncoder
 from oscine.models.qwen3_tts.talker_runner import USUAL_PROMPT, Talker
@@ -56,10 +56,10 @@ class Qwen3TtsRunner:
     # -- parts --------------------------------------------------------------------------------
 
     @cached_property
-    def speaking(self) -> UtteranceLane:
-        """The lane of all utterances."""
+    def speaking(self) -> UtteranceExecutor:
+        """The executor of all utterances."""
         voicing = Voicing(self.codec, self.config.codec, self.device)
-        return UtteranceLane(self.talker, self.tables, voicing, self.clock)
+        return UtteranceExecutor(self.talker, self.tables, voicing, self.clock)
 
     @cached_property
     def codec_encoder(self) -> CodecEncoder:
@@ -110,7 +110,7 @@ class Qwen3TtsRunner:
         assert isinstance(sequence, Utterance)
         check_request(sequence.request, self.config)
 
-    def lane(self, key: Any) -> UtteranceLane:
+    def executor(self, key: Any) -> UtteranceExecutor:
         """The only one there is."""
         return self.speaking
 

@@ -90,7 +90,7 @@ class Utterance(StreamedSequence[Said, NDArray[Any]]):
         sounds: bool = True,
         whole: bool = False,
     ) -> None:
-        super().__init__(lane="speak")
+        super().__init__(batch_key="speak")
         self.request, self.reference, self.guarded = request, reference, guarded
         self.sounds, self.whole = sounds, whole
         self.first_piece: float | None = None  # of perf_counter: when it was made

@@ -16,7 +16,7 @@ from oscine.errors import DeviceMemoryError
 from oscine.models.whisper.config import WhisperConfig
 from oscine.models.whisper.sequences import Request
 
-MOST_ROWS = 128  # slots, and rows of a lane
+MOST_ROWS = 128  # slots, and rows of an executor
 
 
 class DecoderMemory:

@@ -1,6 +1,6 @@
 """Whisper as the engine drives it: windows encoded into places of its memory.
 
-What rows of text do is in lanes.py.
+What rows of text do is in executors.py.
 """
 
 from __future__ import annotations
@@ -17,14 +17,14 @@ from oscine.engine.sequence import Sequence as AnySequence
 from oscine.engine.slots import PlanCache
 from oscine.errors import DeviceMemoryError, UsageError
 from oscine.models.whisper import model
-from oscine.models.whisper.lanes import AlignLane, DetectLane, TextLane
+from oscine.models.whisper.executors import AlignExecutor, DecodeExecutor, DetectExecutor
 from oscine.models.whisper.memory import DecoderMemory
 from oscine.models.whisper.sequences import Align, Decode, Detect, Request
 from oscine.models.whisper.weights import WhisperWeights
 
 MOST_PLANS = 8
 
-LANES = {"text": TextLane, "detect": DetectLane, "align": AlignLane}
+EXECUTORS = {"text": DecodeExecutor, "detect": DetectExecutor, "align": AlignExecutor}
 
 
 class Encoding:
@@ -74,7 +74,7 @@ class WhisperRunner:
         self.encode_batch = backend.encode_batch
         self.encoder = ops.upload(backend, weights.encoder)
         self.encodings: PlanCache[Encoding] = PlanCache(MOST_PLANS, Encoding.release)
-        self.lanes: dict[Any, Any] = {}
+        self.executors: dict[Any, Any] = {}
         self.remember: ops.Plan | None = None
         self.encoding(1)  # now, while loading can still choose another backend
         if weights.decoder is None:
@@ -86,13 +86,13 @@ class WhisperRunner:
         )
         self.heard = backend.zeros((self.config.n_audio_ctx, self.config.n_audio_state))
         self.reserve(1, 1)
-        self.lane(("text", 1, 0)).prepare()
+        self.executor(("text", 1, 0)).prepare()
 
-    def lane(self, key: Any) -> Any:
-        if key not in self.lanes:
+    def executor(self, key: Any) -> Any:
+        if key not in self.executors:
             kind, *shape = key
-            self.lanes[key] = LANES[kind](self.memory, self.decoder, *shape)
-        return self.lanes[key]
+            self.executors[key] = EXECUTORS[kind](self.memory, self.decoder, *shape)
+        return self.executors[key]
 
     def batch_that_fits(self, width: int) -> int:
         """Windows to decode side by side, of `width` rows each."""
@@ -108,13 +108,13 @@ class WhisperRunner:
         if not self.memory.fits(slots, places):
             self.memory.reserve(slots, places)
             self.remember = None
-            for lane in self.lanes.values():
-                lane.forget_plans()
+            for executor in self.executors.values():
+                executor.forget_plans()
 
     def release(self, slots: int, places: int) -> None:
         if not self.memory.fits(slots + 1, places) and not self.memory.fits(slots, places + 1):
             return
-        self.lanes.clear()
+        self.executors.clear()
         self.encodings.clear()
         self.remember = None
         self.memory.clear()

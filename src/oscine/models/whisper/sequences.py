@@ -107,7 +107,7 @@ class Detect(Sequence[NDArray[np.float32]]):
     audio: EncoderInput
 
     def __init__(self, audio: EncoderInput, tokens: Tokens) -> None:
-        super().__init__(audio, lane=("detect",))
+        super().__init__(audio, batch_key=("detect",))
         self.ids = list(tokens.languages.values())
         self.start = tokens.start
 
@@ -122,5 +122,5 @@ class Align(Sequence[Alignment]):
     audio: EncoderInput
 
     def __init__(self, audio: EncoderInput, prompt: tuple[int, ...], end: int, frames: int) -> None:
-        super().__init__(audio, lane=("align",))
+        super().__init__(audio, batch_key=("align",))
         self.prompt, self.end, self.frames = prompt, end, frames

@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from oscine import ops
-from oscine.engine.runner import Arrays, BatchEntry, PassLane, SnapshotRow
+from oscine.engine.runner import Arrays, BatchEntry, SinglePassExecutor, SnapshotRow
 from oscine.engine.slots import PlanCache
 from oscine.errors import NonFiniteError
 from oscine.models.whisper import model
@@ -23,7 +23,7 @@ from oscine.models.whisper.repetition import REPEAT_LIMIT
 from oscine.models.whisper.sequences import Align, Alignment, Decode, Decoded, Detect, Request
 from oscine.models.whisper.weights import DecoderWeights
 
-BURST = 16  # steps between two polls
+STEPS_PER_POLL = 16  # steps between two polls
 MOST_PROMPTS = 8  # computed side by side
 MOST_PLANS = 32
 ANY_TIMESTAMP = 0xFFFFFFFF >> 1
@@ -39,20 +39,23 @@ class Prefill:
     plan: ops.Plan
 
 
-class TextLane:
-    """Groups of `width` rows; `pool`: beams that end a search, 0 where there are no beams."""
+class DecodeExecutor:
+    """Groups of `group_size` rows; `pool`: beams that end a search, 0 where there are no beams."""
 
-    stage, burst, most, poll_after_prefill = "decode", BURST, MOST_PROMPTS, False
+    stage, steps_per_poll, prefill_batch = "decode", STEPS_PER_POLL, MOST_PROMPTS
+    poll_after_prefill = False
 
     def __init__(
-        self, memory: DecoderMemory, weights: DecoderWeights, width: int, pool: int
+        self, memory: DecoderMemory, weights: DecoderWeights, group_size: int, pool: int
     ) -> None:
-        self.memory, self.weights, self.width = memory, weights, width
+        self.memory, self.weights, self.group_size = memory, weights, group_size
         backend = memory.backend
         self.rows = backend.zeros((MOST_ROWS,), ops.TEXT_DECODER_STATE)
-        self.joining = backend.zeros((MOST_PROMPTS * width,), ops.TEXT_DECODER_STATE)
+        self.joining = backend.zeros((MOST_PROMPTS * group_size,), ops.TEXT_DECODER_STATE)
         self.lead = (
-            self.joining if width == 1 else backend.zeros((MOST_PROMPTS,), ops.TEXT_DECODER_STATE)
+            self.joining
+            if group_size == 1
+            else backend.zeros((MOST_PROMPTS,), ops.TEXT_DECODER_STATE)
         )
         self.steps: PlanCache[ops.Plan] = PlanCache(MOST_PLANS)
         self.prefills: PlanCache[Prefill] = PlanCache(MOST_PLANS, self.release_prefill)
@@ -69,7 +72,7 @@ class TextLane:
 
     def prepare(self) -> None:
         """Record the usual step."""
-        self.step(self.width, ())
+        self.step(self.group_size, ())
 
     def step(self, rows: int, entries: Sequence[BatchEntry]) -> ops.Plan:
         penalised = any(entry.sequence.request.penalised for entry in entries)
@@ -98,20 +101,20 @@ class TextLane:
         backend = memory.backend
         prompt = backend.zeros((groups, length), np.uint32)
         lead = self.state(self.lead, groups, shared=False)
-        joining = self.state(self.joining, groups * self.width)
+        joining = self.state(self.joining, groups * self.group_size)
 
         def trace() -> None:
             rows = backend.gather_rows(self.hidden(lead, prompt), lead, sot=True)
             logits = model.logits(backend, self.weights, rows)
             backend.no_speech(logits, memory.rules, lead)
-            self.pick(logits, joining, self.width)
+            self.pick(logits, joining, self.group_size)
 
         return Prefill(prompt, backend.record(trace, lead.rows, "prompt"))
 
     def state(self, rows: ops.Tensor, count: int, *, shared: bool = True) -> ops.TextDecoderState:
         """The first rows of a tensor of state; `shared`: a group's rows have a prompt in common."""
         memory = self.memory
-        origins = memory.origins if shared and self.width > 1 else None
+        origins = memory.origins if shared and self.group_size > 1 else None
         view = memory.backend.view(rows, (count,))
         return ops.TextDecoderState(view, memory.tokens, cache_indirection=origins)
 
@@ -126,7 +129,7 @@ class TextLane:
         if self.pool is None:
             m.backend.pick(logits, m.masks, m.rules, state, share)
             return
-        m.backend.pick_beams(logits, m.masks, m.rules, state, self.pool, self.width, share)
+        m.backend.pick_beams(logits, m.masks, m.rules, state, self.pool, self.group_size, share)
 
     def release_prefill(self, prefill: Prefill) -> None:
         self.memory.backend.release(prefill.prompt)
@@ -139,7 +142,7 @@ class TextLane:
     # -- the engine's -------------------------------------------------------------------------
 
     def start(self, entries: Sequence[BatchEntry]) -> None:
-        memory, width = self.memory, self.width
+        memory, group_size = self.memory, self.group_size
         backend, config = memory.backend, memory.config
         requests = [decode_of(entry).request for entry in entries]
         for entry, request in zip(entries, requests, strict=True):
@@ -151,17 +154,17 @@ class TextLane:
         for row, request in zip(prompts, requests, strict=False):
             row[: len(request.prompt)] = request.prompt
         backend.write(prefill.prompt, prompts)
-        backend.write(self.joining, initial_rows(entries, groups, width))
-        if width > 1:
+        backend.write(self.joining, initial_rows(entries, groups, group_size))
+        if group_size > 1:
             backend.write(self.lead, initial_rows(entries, groups, 1))
         prefill.plan.run()
         pairs = [
-            (width * group + row, entry.row + row)
+            (group_size * group + row, entry.row + row)
             for group, entry in enumerate(entries)
-            for row in range(width)
+            for row in range(group_size)
         ]
         backend.copy(self.joining, self.rows, pairs)
-        if width > 1:
+        if group_size > 1:
             firsts = [(group, entry.slots[0]) for group, entry in enumerate(entries)]
             backend.copy(self.lead, memory.leads, firsts)
 
@@ -172,7 +175,7 @@ class TextLane:
         rules = rules_of(request, memory.config.n_vocab, mask)
         for slot in entry.slots:
             memory.backend.write(memory.rules, rules, slot)
-            if self.width > 1:
+            if self.group_size > 1:
                 origins = np.full((1, memory.config.n_text_ctx), slot, np.uint32)
                 origins[0, : len(request.prompt)] = entry.slots[0]
                 memory.backend.write(memory.origins, origins, slot)
@@ -183,21 +186,21 @@ class TextLane:
     def outputs(self, rows: int, entries: Sequence[BatchEntry]) -> tuple[ops.Tensor, ...]:
         m = self.memory
         shape = m.slots, m.config.n_text_ctx
-        leads = () if self.width == 1 else (m.leads,)
+        leads = () if self.group_size == 1 else (m.leads,)
         pool = () if self.pool is None else (self.pool.rows, self.pool.tokens)
         state = m.backend.view(self.rows, (rows,))
         return state, m.backend.view(m.tokens, shape), *leads, *pool
 
-    def move(self, moves: Sequence[tuple[int, int]]) -> None:
+    def move_rows(self, moves: Sequence[tuple[int, int]]) -> None:
         self.memory.backend.copy(self.rows, self.rows, moves)
 
-    def stop(self, rows: Iterable[int]) -> None:
+    def stop_rows(self, rows: Iterable[int]) -> None:
         for row in rows:
             self.memory.backend.write(self.rows, done_rows(1), row)
 
     def collect(self, snapshot_rows: Sequence[SnapshotRow], arrays: Arrays) -> Iterator[BatchEntry]:
         for entry, row in snapshot_rows:
-            sequence, rows = decode_of(entry), arrays[0][row : row + self.width]
+            sequence, rows = decode_of(entry), arrays[0][row : row + self.group_size]
             if (rows["done"] == ops.STOP_NONFINITE).any():
                 sequence.fail(NonFiniteError.of_network("logits", self.memory.backend.name))
             else:
@@ -211,7 +214,7 @@ class TextLane:
                     continue
                 sequence.finish(self.result(entry, rows, tokens, arrays[2:]))
             if not rows["done"].all():
-                self.stop(range(entry.row, entry.row + self.width))
+                self.stop_rows(range(entry.row, entry.row + self.group_size))
             yield entry
 
     def result(
@@ -223,7 +226,7 @@ class TextLane:
     ) -> tuple[Decoded, ...]:
         """What a sequence has come to: its rows, or its beams that have ended."""
         loops, first = decode_of(entry).loops, entry.slots[0]
-        silence = float((rows[0] if self.width == 1 else others[0][first])["no_speech_prob"])
+        silence = float((rows[0] if self.group_size == 1 else others[0][first])["no_speech_prob"])
         going = [
             Decoded(
                 text[: loops[n]] if loops[n] else text,
@@ -243,13 +246,13 @@ class TextLane:
         ]
         # As openai-whisper: where too few have ended, the most probable others stand in.
         going.sort(key=lambda row: -row.sum_logprob)
-        return (*ended, *going[: max(0, self.width - len(ended))])
+        return (*ended, *going[: max(0, self.group_size - len(ended))])
 
 
-class DetectLane(PassLane):
+class DetectExecutor(SinglePassExecutor):
     """One pass over the start of a transcript: how probable each language is."""
 
-    stage, most = "decode", MOST_PROMPTS
+    stage, prefill_batch = "decode", MOST_PROMPTS
 
     def __init__(self, memory: DecoderMemory, weights: DecoderWeights) -> None:
         self.memory, self.weights, backend = memory, weights, memory.backend
@@ -310,10 +313,10 @@ class AlignPass:
     plan: ops.Plan
 
 
-class AlignLane(PassLane):
+class AlignExecutor(SinglePassExecutor):
     """One pass over given tokens that keeps where they look: the device's part of word times."""
 
-    stage, most = "align", 1
+    stage, prefill_batch = "align", 1
 
     def __init__(self, memory: DecoderMemory, weights: DecoderWeights) -> None:
         self.memory, self.weights = memory, weights
@@ -400,19 +403,19 @@ def alignment_heads(config: WhisperConfig) -> dict[int, tuple[int, ...]]:
 
 
 def decode_of(entry: BatchEntry) -> Decode:
-    """The sequence in a entry of a TextLane."""
+    """The sequence of an entry of a DecodeExecutor."""
     sequence: Decode = entry.sequence
     return sequence
 
 
 def detect_of(entry: BatchEntry) -> Detect:
-    """The sequence in a entry of a DetectLane."""
+    """The sequence of an entry of a DetectExecutor."""
     sequence: Detect = entry.sequence
     return sequence
 
 
 def align_of(entry: BatchEntry) -> Align:
-    """The sequence in a entry of an AlignLane."""
+    """The sequence of an entry of an AlignExecutor."""
     sequence: Align = entry.sequence
     return sequence
 
@@ -424,24 +427,26 @@ def done_rows(count: int) -> NDArray[np.void]:
     return rows
 
 
-def initial_rows(entries: Sequence[BatchEntry], groups: int, width: int) -> NDArray[np.void]:
-    """The state of `width` rows a group before the prompt: [groups · width] of
+def initial_rows(entries: Sequence[BatchEntry], groups: int, group_size: int) -> NDArray[np.void]:
+    """The state of `group_size` rows a group before the prompt: [groups · group_size] of
     ops.TEXT_DECODER_STATE.
 
     Groups without a sequence are done.
     """
-    state = done_rows(groups * width).reshape(groups, width)
+    state = done_rows(groups * group_size).reshape(groups, group_size)
     for rows, entry in zip(state, entries, strict=False):
         request = decode_of(entry).request
         rows["done"] = 0
         rows["length"] = len(request.prompt)
         rows["limit"] = request.limit
-        rows["slot"] = entry.slots[:width]
+        rows["slot"] = entry.slots[:group_size]
         rows["after_pair"] = 1  # the opening timestamp is to be followed by text
         rows["sot"] = request.sot
         rows["temperature"] = request.temperature
         # Of Python's integers: NumPy's have 32 bits in a browser, and on Windows before NumPy 2.
-        rows["seed"] = [(request.seed + row * GOLDEN_RATIO) & 0xFFFFFFFF for row in range(width)]
+        rows["seed"] = [
+            (request.seed + row * GOLDEN_RATIO) & 0xFFFFFFFF for row in range(group_size)
+        ]
         rows["window"] = entry.place
     return state.reshape(-1)
 

@@ -1,4 +1,4 @@
-"""The lane of utterances: frames of all running voices, burst by burst, and their sound."""
+"""The executor of utterances: frames of all running voices, burst by burst, and their sound."""
 
 from __future__ import annotations
 
@@ -13,12 +13,14 @@ from oscine.models.qwen3_tts.embeddings import EmbeddingTables
 from oscine.models.qwen3_tts.sequences import STOPS, Codes, Utterance
 from oscine.models.qwen3_tts.talker_runner import Talker
 
-BURST = 4  # frames between two looks at the codes; the next burst runs while the host looks
+STEPS_PER_POLL = (
+    4  # frames between two looks at the codes; the next burst runs while the host looks
+)
 
 Clock = Callable[[str, float], None]  # books milliseconds of a stage to the model
 
 
-class UtteranceLane:
+class UtteranceExecutor:
     """Every voice of a model. Frames are read at a poll, and the codec then takes those of all
     voices; what it makes of them is handed over once the next burst is on its way.
 
@@ -26,7 +28,13 @@ class UtteranceLane:
     out of it.
     """
 
-    stage, burst, width, most, poll_after_prefill = "frames", BURST, 1, 16, True
+    stage, steps_per_poll, group_size, prefill_batch, poll_after_prefill = (
+        "frames",
+        STEPS_PER_POLL,
+        1,
+        16,
+        True,
+    )
 
     def __init__(
         self, talker: Talker, tables: EmbeddingTables, voicing: Voicing, clock: Clock
@@ -59,11 +67,11 @@ class UtteranceLane:
         """State of the rows, and the codes of the slots in use."""
         return self.talker.outputs(rows, 1 + max(entry.slots[0] for entry in entries))
 
-    def move(self, moves: Sequence[tuple[int, int]]) -> None:
+    def move_rows(self, moves: Sequence[tuple[int, int]]) -> None:
         """Copy state from row to row."""
         self.talker.move(moves)
 
-    def stop(self, rows: Iterable[int]) -> None:
+    def stop_rows(self, rows: Iterable[int]) -> None:
         """Mark rows as done; their voices were given up."""
         for entry in [entry for entry in self.voices if entry.removed]:
             self.voicing.free(self.voices.pop(entry))
@@ -135,6 +143,6 @@ class UtteranceLane:
 
 
 def utterance_of(entry: BatchEntry) -> Utterance:
-    """What a entry of this lane has."""
+    """The sequence of an entry of an UtteranceExecutor."""
     assert isinstance(entry.sequence, Utterance)
     return entry.sequence

@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from oscine import ops
-from oscine.engine.runner import Arrays, BatchEntry, PassLane, SnapshotRow
+from oscine.engine.runner import Arrays, BatchEntry, SinglePassExecutor, SnapshotRow
 from oscine.engine.slots import PlanCache
 from oscine.errors import NonFiniteError
 from oscine.models.parakeet.config import ParakeetConfig
@@ -45,14 +45,14 @@ def step_frames(rows: int) -> int:
     return max(1, min(MAX_FRAMES_PER_ROW, MAX_FRAMES_PER_STEP // rows))
 
 
-class CtcLane(PassLane):
+class CtcExecutor(SinglePassExecutor):
     """One label a frame. The encoder's pass has found them; here they are read."""
 
     stage = "decode"
 
     def __init__(self, backend: Backend, config: ParakeetConfig, memory: Memory) -> None:
         self.backend, self.config, self.memory = backend, config, memory
-        self.most = backend.good_batch
+        self.prefill_batch = backend.good_batch
 
     def start(self, entries: Sequence[BatchEntry]) -> None:
         pairs = [(entry.place, entry.row) for entry in entries if entry.place is not None]
@@ -94,16 +94,21 @@ class ChunkProgress:
     polls: int = 0
 
 
-class TransducerLane:
+class TransducerExecutor:
     """Frame by frame, driven by the device."""
 
-    stage, burst, width, poll_after_prefill = "decode", STEPS_PER_POLL, 1, False
+    stage, steps_per_poll, group_size, poll_after_prefill = (
+        "decode",
+        STEPS_PER_POLL,
+        1,
+        False,
+    )
 
     def __init__(
         self, backend: Backend, config: ParakeetConfig, w: TransducerWeights, memory: Memory
     ) -> None:
         self.backend, self.config, self.w, self.memory = backend, config, w, memory
-        self.burst, self.most = STEPS_PER_POLL, backend.good_batch
+        self.steps_per_poll, self.prefill_batch = STEPS_PER_POLL, backend.good_batch
         self.graphs = ContextGraphPool(backend)
         self.params = backend.zeros((len(transducer_params(config)),), np.uint32)
         backend.write(self.params, transducer_params(config))
@@ -142,8 +147,8 @@ class TransducerLane:
 
     def projected_frames(self) -> Tensor:
         """The frames of all places, [P·T, J]."""
-        places, frames, width = self.memory["pool"].shape
-        return self.backend.view(self.memory["pool"], (places * frames, width))
+        places, frames, group_size = self.memory["pool"].shape
+        return self.backend.view(self.memory["pool"], (places * frames, group_size))
 
     # -- rows ---------------------------------------------------------------------------------
 
@@ -198,10 +203,10 @@ class TransducerLane:
         chunk: Chunk = entry.sequence
         return entry.place * self.memory.size.frames + chunk.frames(self.config)[0]
 
-    def move(self, moves: Sequence[tuple[int, int]]) -> None:
+    def move_rows(self, moves: Sequence[tuple[int, int]]) -> None:
         self.backend.copy(self.rows, self.rows, moves)
 
-    def stop(self, rows: Iterable[int]) -> None:
+    def stop_rows(self, rows: Iterable[int]) -> None:
         for row in rows:
             self.backend.write(self.rows, self.ended, at=row)
         self.progress = {
