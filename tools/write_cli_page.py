@@ -10,7 +10,7 @@ from itertools import groupby
 from pathlib import Path
 from typing import Any
 
-from oscine.cli.parameters import default_of, in_groups
+from oscine.cli.parameters import cli_default_of, group_options
 from oscine.options import Option
 from oscine.options.command import SpeakCommand, TranscribeCommand
 from oscine.options.layout import Layout
@@ -53,7 +53,7 @@ def names(option: Option) -> str:
 
 def default(option: Option) -> str:
     """The default as the command line takes it, or in words."""
-    value = default_of(option)
+    value = cli_default_of(option)
     if option.default_text or value is None:
         return option.default_text
     if isinstance(value, bool):
@@ -71,7 +71,7 @@ def lines() -> Iterator[str]:
     yield HEAD
     for command, kinds in COMMANDS.items():
         yield f"## `{command}`\n"
-        for heading, options in in_groups(kinds).items():
+        for heading, options in group_options(kinds).items():
             yield f"### {heading}\n"
             yield "| option | meaning | default | only |\n|---|---|---|---|"
             for option in options:

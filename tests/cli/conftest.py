@@ -110,7 +110,7 @@ def plain_environment(
     monkeypatch.delenv("OSCINE_DEVICE", raising=False)
     monkeypatch.setenv("OSCINE_THREADS", "0")
     record = tmp_path_factory.mktemp("home") / "results"
-    monkeypatch.setattr("oscine.cli.results.record_file", lambda: record)
+    monkeypatch.setattr("oscine.cli.results.record_path", lambda: record)
     threads.count.cache_clear()
     yield
     threads.count.cache_clear()

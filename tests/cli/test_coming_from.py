@@ -66,7 +66,7 @@ def workplace(
     shutil.copytree(WHISPER / "ct2_float16", "faster-small")
     shutil.copy(PARAKEET / "model.nemo", "parakeet.nemo")
     heard = np.frombuffer(frames, "<i2").astype(np.float32) / 32768
-    monkeypatch.setattr("oscine.cli.live.microphone", lambda _: iter([heard]))
+    monkeypatch.setattr("oscine.cli.live.read_microphone", lambda _: iter([heard]))
 
     def load(name: str, how: LoadOptions) -> Any:
         small = str(PARAKEET / "mlx") if "parakeet" in name else str(GOLDENS / "whisper_multi")

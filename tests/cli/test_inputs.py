@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from oscine.cli import results, run
-from oscine.cli.results import Results, State
+from oscine.cli.results import ResultState, ResultStore
 
 Recordings = Callable[..., list[str]]
 Capture = pytest.CaptureFixture[bytes]
@@ -188,7 +188,7 @@ def test_a_result_that_was_stopped_is_made_again(
     assert Path("out/b.txt").read_bytes() == half
     assert capsysbinary.readouterr().err == b"oscine: skipped 2 recordings with results\n"
     assert transcribe(*recordings("in/d_broken.wav"), "-o", "out") == 1
-    assert Results().state(Path("out/d_broken.txt")) is State.UNFINISHED
+    assert ResultStore().state(Path("out/d_broken.txt")) is ResultState.UNFINISHED
     assert transcribe("in", "-o", "out", "--skip-existing") == 1
     assert b"skipped 3 recordings" in capsysbinary.readouterr().err
     Path("out/d_broken.txt").write_text("edited", "utf-8")
@@ -239,7 +239,7 @@ def test_without_a_record_results_are_overwritten(
     model: Any, recordings: Recordings, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     recordings("in/a.wav", "home")
-    monkeypatch.setattr(results, "record_file", lambda: Path("home/results"))  # below a file
+    monkeypatch.setattr(results, "record_path", lambda: Path("home/results"))  # below a file
     for _ in range(2):
         assert transcribe("in") == 0
         assert Path("in/a.txt").read_bytes() != b"edited"
@@ -250,14 +250,14 @@ def test_the_record_of_results_is_bounded_and_survives_damage(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     record = tmp_path / "home" / "results"
-    monkeypatch.setattr(results, "record_file", lambda: record)
-    monkeypatch.setattr(results, "MOST_BYTES", 1000)
+    monkeypatch.setattr(results, "record_path", lambda: record)
+    monkeypatch.setattr(results, "MAX_RECORD_BYTES", 1000)
     for number in range(40):
-        Results().write(tmp_path / f"{number}.txt", f"text {number}", finished=True)
+        ResultStore().write(tmp_path / f"{number}.txt", f"text {number}", finished=True)
     assert record.stat().st_size < 1100
-    states = [Results().state(tmp_path / f"{number}.txt") for number in range(40)]
-    assert states[0] is State.UNKNOWN and set(states[-5:]) == {State.WHOLE}
+    states = [ResultStore().state(tmp_path / f"{number}.txt") for number in range(40)]
+    assert states[0] is ResultState.UNKNOWN and set(states[-5:]) == {ResultState.WHOLE}
     record.write_bytes(b"\xff\x00 x\n\n" + record.read_bytes()[-300:] + b"half a li")
-    assert Results().state(tmp_path / "39.txt") is State.WHOLE
-    Results().write(tmp_path / "40.txt", "more", finished=False)
-    assert Results().state(tmp_path / "41.txt") is State.NOTHING
+    assert ResultStore().state(tmp_path / "39.txt") is ResultState.WHOLE
+    ResultStore().write(tmp_path / "40.txt", "more", finished=False)
+    assert ResultStore().state(tmp_path / "41.txt") is ResultState.NOTHING

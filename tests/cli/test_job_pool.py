@@ -180,7 +180,7 @@ def test_ctrl_c_while_a_result_is_written(
 
     names = recordings("a.wav", "b.wav", "c.wav")
     model.recordings_at_once = 3
-    write, interrupted = run_job.write, []
+    write, interrupted = run_job.write_results, []
 
     def interrupt(*given: Any, **more: Any) -> bool:
         if not interrupted:
@@ -188,7 +188,7 @@ def test_ctrl_c_while_a_result_is_written(
             raise KeyboardInterrupt
         return write(*given, **more)
 
-    monkeypatch.setattr(run_job, "write", interrupt)
+    monkeypatch.setattr(run_job, "write_results", interrupt)
     assert transcribe(*names, "-o", "out") == 130
     assert Path("out/a.txt").read_text("utf-8").endswith("世界 --> x.\n")
 
@@ -246,7 +246,7 @@ def test_what_arrives_is_worked_on_together(
     model: Any, recordings: Recordings, monkeypatch: pytest.MonkeyPatch, capsysbinary: Capture
 ) -> None:
     """A long recording keeps no other waiting, and Ctrl-C keeps what is done of it."""
-    monkeypatch.setattr(watch, "SETTLED_SECONDS", 0.0)
+    monkeypatch.setattr(watch, "SETTLE_TIME_S", 0.0)
     together = Together(model, {"a.wav": ["never"]})
     recordings("in/a.wav", "in/b.wav")
     looks = 0

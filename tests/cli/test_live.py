@@ -18,7 +18,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from oscine.cli import run
-from oscine.cli.live import LONGEST_CUE, PAUSE, sentences, standard_input
+from oscine.cli.live import MAX_CUE_S, MAX_PAUSE_S, read_stdin, words_to_segments
 from oscine.types import Update, Word
 
 Capture = pytest.CaptureFixture[bytes]
@@ -156,7 +156,7 @@ def test_live_cues_come_as_they_are_final(
     st.lists(
         st.lists(
             st.tuples(
-                st.sampled_from([0.0, 0.1, PAUSE + 0.1, 9.0]),  # silence before the word
+                st.sampled_from([0.0, 0.1, MAX_PAUSE_S + 0.1, 9.0]),  # silence before the word
                 st.sampled_from([0.0, 0.3, 3.0, 8.0]),  # its length
                 st.sampled_from([" a", " b.", "世", "。", " x\ny", " ?!"]),
             ),
@@ -179,7 +179,7 @@ def test_live_sentences_lose_no_word(
         partial = (Word(now, now, " guess", 1.0),) if guess else ()
         now += 1.0
         updates.append(Update(tuple(final), partial, now))
-    segments = list(sentences(iter(updates)))
+    segments = list(words_to_segments(iter(updates)))
     assert [word for each in segments for word in each.words or ()] == [
         word for update in updates for word in update.final
     ]
@@ -187,8 +187,8 @@ def test_live_sentences_lose_no_word(
     for each in segments:
         words = each.words
         assert words and (each.start, each.end) == (words[0].start, words[-1].end)
-        assert len(words) == 1 or each.end - each.start <= LONGEST_CUE
-        assert all(late.start - early.end <= PAUSE for early, late in pairwise(words))
+        assert len(words) == 1 or each.end - each.start <= MAX_CUE_S
+        assert all(late.start - early.end <= MAX_PAUSE_S for early, late in pairwise(words))
 
 
 def test_live_cues_are_laid_out(
@@ -294,7 +294,7 @@ def test_an_interrupt_is_heard_while_standard_input_is_silent(
     stop = Event()
     with os.fdopen(read) as stdin, os.fdopen(write, "wb") as writer:
         monkeypatch.setattr(sys, "stdin", stdin)
-        pieces = standard_input(stop)
+        pieces = read_stdin(stop)
         writer.write(b"\1\2\3")
         writer.flush()
         assert next(pieces).tolist() == [513]
@@ -307,7 +307,7 @@ def test_samples_may_be_cut_between_two_reads(monkeypatch: pytest.MonkeyPatch) -
     with os.fdopen(read) as stdin:
         monkeypatch.setattr(sys, "stdin", stdin)
         os.write(write, b"\1\2\3")
-        pieces = standard_input(Event())
+        pieces = read_stdin(Event())
         assert next(pieces).tolist() == [513]
         os.write(write, b"\4\5\6")
         os.close(write)

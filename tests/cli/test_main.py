@@ -13,8 +13,8 @@ import pytest
 
 import oscine.cli
 from oscine.cli import run
-from oscine.cli.openai_style import rewrite
-from oscine.cli.parameters import form, option
+from oscine.cli.openai_style import normalize_args
+from oscine.cli.parameters import cli_type, typer_option
 from oscine.errors import UsageError
 from oscine.options import options_of
 from oscine.options.command import SpeakCommand, TranscribeCommand
@@ -99,7 +99,7 @@ def test_to_ask_for_help_loads_no_engine(command: str) -> None:
     ],
 )
 def test_openai_spelling(arguments: list[str], expected: list[str]) -> None:
-    assert rewrite(arguments, FLAGS, {*FLAGS, "-o", "--prompt"}) == expected
+    assert normalize_args(arguments, FLAGS, {*FLAGS, "-o", "--prompt"}) == expected
 
 
 FLAGS = {"--flag-a": "--no-flag-a", "--no-flag-a": "--flag-a", "--alone": ""}
@@ -119,7 +119,7 @@ def test_an_option_with_another_dash_is_told_what_to_write(
     dash: str, rest: str, meant: str
 ) -> None:
     with pytest.raises(UsageError) as refused:
-        rewrite(["a.wav", dash + rest], FLAGS, {*FLAGS, "-o", "--prompt"})
+        normalize_args(["a.wav", dash + rest], FLAGS, {*FLAGS, "-o", "--prompt"})
     remedy = f"begins with a dash that is not a hyphen; write {meant}"
     assert str(refused.value) == f"{dash}{rest} {remedy}"
 
@@ -165,5 +165,7 @@ def test_every_option_with_a_value_names_its_flag() -> None:
     assert not unnamed
     kinds = TranscribeCommand, TranscribeOptions, Layout, SpeakCommand, SpeakOptions, VoiceOptions
     for record in (record for kind in kinds for record in options_of(kind).values()):
-        flag = option(record).default  # where Typer keeps the first one until it makes the command
-        assert str(flag).startswith("-") or form(record)[0] in (bool, bool | None), record.name
+        flag = typer_option(
+            record
+        ).default  # where Typer keeps the first one until it makes the command
+        assert str(flag).startswith("-") or cli_type(record)[0] in (bool, bool | None), record.name

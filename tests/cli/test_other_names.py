@@ -13,8 +13,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from oscine.cli import run
-from oscine.cli.openai_style import translated
-from oscine.cli.transcribe import ANSWERS, app
+from oscine.cli.openai_style import translate_foreign
+from oscine.cli.transcribe import HINTS, app
 from oscine.errors import UsageError
 from oscine.options import options_of
 from oscine.options.command import TranscribeCommand
@@ -104,14 +104,14 @@ def test_formats_by_other_names(model: Any, recordings: Recordings) -> None:
     assert Path("out/a.srt").exists()
 
 
-@pytest.mark.parametrize("name", ANSWERS)
+@pytest.mark.parametrize("name", HINTS)
 def test_what_is_not_here_is_answered(
     model: Any, recordings: Recordings, capsysbinary: Capture, name: str
 ) -> None:
     for arguments in ([name, "7"], [name.replace("-", "_").replace("__", "--", 1), "7"]):
         assert transcribe(*recordings("a.wav"), *arguments) == 2
         out, error = capsysbinary.readouterr()
-        assert error.decode() == f"oscine: there is no option {name}: {ANSWERS[name]}\n"
+        assert error.decode() == f"oscine: there is no option {name}: {HINTS[name]}\n"
         assert (out, model.loaded) == (b"", [])
         if not name.startswith("--"):
             return
@@ -142,11 +142,11 @@ def test_a_whisper_cpp_file_is_told_from_a_format(capsysbinary: Capture) -> None
 
 @given(st.lists(st.sampled_from([*OWN, "a.wav", "-", "3", "True", "--x=1", "-osrtx", "--no-vad"])))
 def test_options_of_our_own_stay_as_they_are(arguments: list[str]) -> None:
-    assert translated(arguments, OWN, ANSWERS) == arguments
+    assert translate_foreign(arguments, OWN, HINTS) == arguments
 
 
 @given(st.lists(st.sampled_from([*TAKEN, *ANSWERED]).map(lambda name: name.split()[0])))
 def test_what_follows_two_dashes_is_a_name(arguments: list[str]) -> None:
-    assert translated(["--", *arguments], OWN, ANSWERS) == ["--", *arguments]
+    assert translate_foreign(["--", *arguments], OWN, HINTS) == ["--", *arguments]
     values = [part for each in arguments for part in ("--initial-prompt", each)]
-    assert translated(values, OWN, ANSWERS) == values
+    assert translate_foreign(values, OWN, HINTS) == values

@@ -18,7 +18,7 @@ from oscine.audio.encode import pcm16
 from oscine.audio.io import decode
 from oscine.audio.write import FORMATS
 from oscine.cli import run
-from oscine.cli.audio_output import as_speed, so_far
+from oscine.cli.audio_output import format_progress, format_speed
 from oscine.models.qwen3_tts.capabilities import Abilities
 
 from .speaking import HEADER, RATE, Speaker, files, speak, spoken, start, tone
@@ -286,9 +286,9 @@ def test_an_end_that_did_not_come_is_told_once(speaker: Speaker, capsysbinary: C
 
 
 def test_how_far_and_how_fast_it_is() -> None:
-    assert so_far(1.0, 0.256, 20.0) == "26% of the text, 1.0 s of speech, 0.05x real time"
-    assert so_far(30.0, None, 2.0) == "30.0 s of speech, 15.0x real time"
-    assert [as_speed(1.0, spent) for spent in (0.0, 300.0, 1.25)] == ["0x", "0.0033x", "0.8x"]
+    assert format_progress(1.0, 0.256, 20.0) == "26% of the text, 1.0 s of speech, 0.05x real time"
+    assert format_progress(30.0, None, 2.0) == "30.0 s of speech, 15.0x real time"
+    assert [format_speed(1.0, spent) for spent in (0.0, 300.0, 1.25)] == ["0x", "0.0033x", "0.8x"]
 
 
 def test_verbose_tells_latency_and_speed(speaker: Speaker) -> None:

@@ -15,7 +15,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from oscine.cli.text_input import MOST_BYTES, NO_TEXT, open_text, standard_input
+from oscine.cli.text_input import MAX_BYTES, NOT_TEXT, open_text, read_stdin
 from oscine.errors import OscineError, UsageError
 
 
@@ -69,11 +69,11 @@ def test_a_file_is_its_text(data: bytes, text: str) -> None:
     [
         (b"", "a.txt: is empty; there is no text to speak"),
         (b"\xef\xbb\xbf \r\n\t", "a.txt: is empty"),
-        (b"RIFF\xff\xfe\x00", f"a.txt: {NO_TEXT}"),
-        ("Grüße".encode("latin-1"), f"a.txt: {NO_TEXT}"),
-        ("text".encode("utf-16"), f"a.txt: {NO_TEXT}"),
-        (b"a\x00b", f"a.txt: {NO_TEXT}"),
-        ("é".encode()[:1], f"a.txt: {NO_TEXT}"),
+        (b"RIFF\xff\xfe\x00", f"a.txt: {NOT_TEXT}"),
+        ("Grüße".encode("latin-1"), f"a.txt: {NOT_TEXT}"),
+        ("text".encode("utf-16"), f"a.txt: {NOT_TEXT}"),
+        (b"a\x00b", f"a.txt: {NOT_TEXT}"),
+        ("é".encode()[:1], f"a.txt: {NOT_TEXT}"),
     ],
 )
 def test_a_file_without_text_is_one_line(data: bytes, problem: str) -> None:
@@ -81,7 +81,7 @@ def test_a_file_without_text_is_one_line(data: bytes, problem: str) -> None:
     with pytest.raises(OscineError, match=problem):
         open_text("a.txt")
     with pytest.raises(OscineError, match=problem.replace("a.txt", "standard input")):
-        list(standard_input(io.BytesIO(data)))
+        list(read_stdin(io.BytesIO(data)))
 
 
 @pytest.mark.parametrize(
@@ -117,12 +117,12 @@ def test_a_file_that_may_not_be_read(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_standard_input_in_any_pieces_is_the_same_text(text: str, size: int) -> None:
     data = text.replace("\n", "\r\n").encode()
     if text.strip():
-        assert "".join(standard_input(Trickle(data, size))) == text
+        assert "".join(read_stdin(Trickle(data, size))) == text
 
 
 def test_standard_input_comes_as_it_is_written() -> None:
     lines = iter([b"One. ", b"Two.", b""])
-    pieces = standard_input(SimpleNamespace(read1=lambda _: next(lines)))
+    pieces = read_stdin(SimpleNamespace(read1=lambda _: next(lines)))
     assert next(pieces) == "One. "
     assert next(pieces) == "Two."
 
@@ -149,15 +149,15 @@ class Endless:
 
 def test_a_file_or_pipe_is_read_with_a_bound(monkeypatch: pytest.MonkeyPatch) -> None:
     endless = Endless()
-    Path("a.txt").write_bytes(b"y" * (MOST_BYTES + 1))
+    Path("a.txt").write_bytes(b"y" * (MAX_BYTES + 1))
     with pytest.raises(OscineError, match=r"a\.txt: is larger than 16 MiB; give it in parts"):
         open_text("a.txt")
-    Path("a.txt").write_bytes(b"y" * MOST_BYTES)
-    assert len(str(open_text("a.txt"))) == MOST_BYTES
+    Path("a.txt").write_bytes(b"y" * MAX_BYTES)
+    assert len(str(open_text("a.txt"))) == MAX_BYTES
     monkeypatch.setattr(Path, "open", lambda *_: nullcontext(endless))
     with pytest.raises(OscineError, match="is larger than 16 MiB"):
         open_text("a.txt")
-    assert endless.taken == MOST_BYTES + 1
+    assert endless.taken == MAX_BYTES + 1
 
 
 @pytest.mark.skipif(os.name != "posix", reason="Windows has no such pipes")
@@ -174,4 +174,4 @@ def test_standard_input_that_fails() -> None:
         raise OSError(5, "Input/output error")
 
     with pytest.raises(OscineError, match="standard input: cannot be read: Input/output error"):
-        list(standard_input(SimpleNamespace(read1=refuse)))
+        list(read_stdin(SimpleNamespace(read1=refuse)))

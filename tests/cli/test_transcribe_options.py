@@ -16,7 +16,7 @@ import typer
 
 from oscine import threads
 from oscine.cli import run
-from oscine.cli.transcribe import app, temperatures
+from oscine.cli.transcribe import app, temperature_schedule
 from oscine.errors import UsageError
 from oscine.models.parakeet.options import OPTIONS as PARAKEET
 from oscine.options import options_of
@@ -382,13 +382,13 @@ def test_defaults_are_those_of_parakeet(model: Any, recordings: Recordings) -> N
 
 
 def test_temperature_steps() -> None:
-    assert temperatures(0.0, 0.2) == TEMPERATURES
-    assert temperatures(0.5, 0.3) == (0.5, 0.8)
-    assert temperatures(1.5, 0.2) == (1.5,)
-    assert temperatures(0.3, None) == (0.3,)
+    assert temperature_schedule(0.0, 0.2) == TEMPERATURES
+    assert temperature_schedule(0.5, 0.3) == (0.5, 0.8)
+    assert temperature_schedule(1.5, 0.2) == (1.5,)
+    assert temperature_schedule(0.3, None) == (0.3,)
     for step in (-0.1, 0.0, 1e-9, float("nan"), float("inf")):
         with pytest.raises(UsageError, match=r"must be at least 0\.01"):
-            temperatures(0.0, step)
+            temperature_schedule(0.0, step)
 
 
 def test_help_names_every_option(capsysbinary: Capture) -> None:

@@ -20,13 +20,13 @@ Step = Callable[[], object]
 @pytest.fixture
 def steps(monkeypatch: pytest.MonkeyPatch) -> Callable[..., None]:
     """steps(a, b, ...): what happens between looks, one after another; then Ctrl-C."""
-    monkeypatch.setattr(watch, "SETTLED_SECONDS", 0.0)
+    monkeypatch.setattr(watch, "SETTLE_TIME_S", 0.0)
 
     def set_steps(*listed: Step) -> None:
         waiting: Iterator[Step] = iter(listed)
 
         def pause(seconds: float) -> None:
-            assert seconds >= watch.POLL_SECONDS
+            assert seconds >= watch.POLL_INTERVAL_S
             step = next(waiting, None)
             if step is None:
                 raise KeyboardInterrupt
@@ -94,7 +94,7 @@ def test_a_file_that_grows_waits_until_it_is_whole(
 def test_a_file_has_to_keep_still_for_a_while(
     model: Any, recordings: Recordings, steps: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(watch, "SETTLED_SECONDS", 3600.0)
+    monkeypatch.setattr(watch, "SETTLE_TIME_S", 3600.0)
     recordings("in/a.wav")
     steps(nothing, nothing, nothing)
     assert start() == 130

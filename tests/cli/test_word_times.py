@@ -97,10 +97,10 @@ def test_real_words_have_their_times_in_each_piece(weights: dict[str, Path], exa
     places = (0.5, 0.5 + long), (1.0 + long, 1.0 + 2 * long)
     blocks = [Audio(block, rate) for block in (silence, sound, silence, sound)]
     stream = Stream(rate, blocks, tuple(SpokenPiece(text, *place) for place in places))
-    kept = word_times.Kept(stream)
+    kept = word_times.BufferedStream(stream)
     assert [len(audio.samples) for audio in kept] == [len(audio.samples) for audio in blocks]
     own = SpeakCommand(word_times="a.json", aligner=str(weights["tiny.en"]), device="cpu")
-    times = word_times.choose(own, ())
+    times = word_times.plan_word_times(own, ())
     assert times is not None
     times.load("auto")
     times.write(kept)

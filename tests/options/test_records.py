@@ -18,7 +18,7 @@ from hypothesis import strategies as st
 import oscine.cli
 from oscine import registry
 from oscine.cli.console import ArgumentError
-from oscine.cli.parameters import chosen, command, in_groups
+from oscine.cli.parameters import command, group_options, select_options
 from oscine.errors import UsageError
 from oscine.options import Group, Options, SupportedOptions, elsewhere, option, options_of, replaced
 from oscine.options.checks import number, one_of, optional, positive, text, whole
@@ -103,7 +103,7 @@ def test_one_record_makes_an_option(wide: None, capsys: pytest.CaptureFixture[st
         run(before, "--volume", "3")
     made, calls = command_of(Running, louder)
     run(made, "hall", "--volume", "3", "--steps=2")  # a flag
-    assert chosen(louder, calls[0]) == louder(volume=3.0, steps=2)
+    assert select_options(louder, calls[0]) == louder(volume=3.0, steps=2)
     with pytest.raises(ArgumentError) as caught:
         run(made, "--volume", "x")
     assert caught.value.format_message() == "Invalid value for '--volume': 'x' is not a number"
@@ -150,7 +150,7 @@ def test_help_of_the_commands_is_in_groups(
     shown = capsysbinary.readouterr().out.decode()
     assert max(map(len, shown.splitlines())) <= 80 and "\x1b" not in shown
     parts = re.split(r"^(\S.*):$", shown, flags=re.M)[1:]
-    groups = in_groups(kinds)
+    groups = group_options(kinds)
     assert parts[::2] == ["Arguments", *groups, "Help"]
     for heading, part in zip(parts[2:-2:2], parts[3:-2:2], strict=True):
         words = " ".join(re.sub(r"-\n +", "-", part).split())
@@ -275,7 +275,7 @@ def test_each_option_of_a_transcription_is_in_one_class() -> None:
 
 def test_groups_are_told_apart_by_task() -> None:
     for kinds in (KINDS[:3], KINDS[3:]):
-        names = [record.name for group in in_groups(kinds).values() for record in group]
+        names = [record.name for group in group_options(kinds).values() for record in group]
         assert len(names) == len(set(names)) == len({n for kind in kinds for n in options_of(kind)})
 
 

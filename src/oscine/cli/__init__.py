@@ -1,4 +1,4 @@
-"""The `oscine` command: one module a subcommand, each with an `app`, imported when it is called."""
+"""The `oscine` command. Each subcommand is a module with an `app`, imported when it is called."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from typer.core import TyperGroup
 
 import oscine
 from oscine.cli.console import ArgumentError, stdout_error, warn, write_stdout
-from oscine.cli.openai_style import NARROW
+from oscine.cli.openai_style import MIN_COLUMNS
 from oscine.errors import OscineError
 from oscine.terminal import SanitizedStream
 
@@ -27,14 +27,14 @@ COMMANDS = ("transcribe", "speak", "voices", "models", "doctor")
 
 
 class LazyGroup(TyperGroup):
-    """Subcommands by module name, so that one is not slowed down by what another imports."""
+    """Subcommands loaded lazily by module name, so that none waits for the imports of another."""
 
     def list_commands(self, ctx: Any) -> list[str]:
-        """Those whose module is there."""
+        """Names of the subcommands whose modules are installed."""
         return [name for name in COMMANDS if find_spec(f"oscine.cli.{name}") is not None]
 
     def get_command(self, ctx: Any, cmd_name: str) -> Any:
-        """Import and build one."""
+        """Import a subcommand and build its command; None if there is no such subcommand."""
         if cmd_name not in self.list_commands(ctx):
             return None
         return typer.main.get_command(import_module(f"oscine.cli.{cmd_name}").app)
@@ -52,8 +52,8 @@ app = typer.Typer(
 )
 
 
-def _print_version(wanted: bool) -> None:
-    if wanted:
+def _print_version(value: bool) -> None:
+    if value:
         write_stdout(f"oscine {oscine.__version__}\n")
         raise typer.Exit
 
@@ -65,14 +65,14 @@ def options(
         typer.Option("--version", callback=_print_version, is_eager=True, help="Print and exit."),
     ] = False,
 ) -> None:
-    """Options that stand before the subcommand."""
+    """Options before the subcommand."""
 
 
 @contextmanager
 def sanitized_stderr() -> Iterator[None]:
-    """Nothing that is printed meanwhile, by whatever library, commands a terminal.
+    """Context in which text printed to stderr by any library cannot control the terminal.
 
-    Messages go nowhere where stderr is closed, as by `2>&-`; else print chooses stdout.
+    If stderr is closed, as by `2>&-`, messages are discarded; print would otherwise use stdout.
     """
     with ExitStack() as stack:
         stream = sys.stderr
@@ -84,9 +84,9 @@ def sanitized_stderr() -> Iterator[None]:
 
 
 def run(arguments: Sequence[str] | None = None) -> int:
-    """Run a command line; -> exit code: 0, 1 failed, 2 wrongly called, 130 interrupted.
+    """Run a command line and return its exit code: 0, 1 failed, 2 usage error, 130 interrupted.
 
-    A user's mistake is one line on stderr, never a traceback.
+    A user's mistake is reported in one line on stderr, never with a traceback.
     """
     with sanitized_stderr():
         try:
@@ -99,7 +99,7 @@ def run(arguments: Sequence[str] | None = None) -> int:
 
 
 def run_command(arguments: Sequence[str] | None) -> int:
-    """`run` where there is a stderr."""
+    """Run a command line, as `run` does, once stderr is sanitized; returns the exit code."""
     try:
         code = typer.main.get_command(app).main(
             args=None if arguments is None else list(arguments),
@@ -124,7 +124,7 @@ def run_command(arguments: Sequence[str] | None) -> int:
     except MemoryError:
         warn("there is not enough memory; use a smaller model, or less --batch-size or --best-of")
         return 1
-    except BrokenPipeError as error:  # the reader of our output has gone, as `head` does
+    except BrokenPipeError as error:  # the reader of stdout has exited, as `head` does
         stdout_error(error)
         return 1
     except OSError as error:
@@ -132,21 +132,22 @@ def run_command(arguments: Sequence[str] | None) -> int:
             raise
         warn(str(stdout_error(error)))  # only Typer's help is not written by `write_stdout`
         return 1
-    if code == INTERRUPTED:  # newer Typers turn the interrupt into this code themselves
+    if code == INTERRUPTED:  # newer versions of Typer return this code for an interrupt
         warn("interrupted")
     return code if isinstance(code, int) else 0
 
 
 def help_width() -> int | None:
-    """The width of help on a terminal so narrow that Click would write wider lines than it has."""
+    """Width of the help text on a terminal narrower than Click's minimum width; else None."""
     columns = get_terminal_size().columns
-    return max(columns - 1, 20) if columns < NARROW else None
+    return max(columns - 1, 20) if columns < MIN_COLUMNS else None
 
 
 def reserve_std_fds() -> None:
-    """Give closed standard streams' numbers to the null device.
+    """Open the null device under the file descriptors 0 to 2 that are closed.
 
-    Else a file that is opened gets one, and what native libraries tell on stderr goes into it.
+    Otherwise the next file to be opened gets such a descriptor, and native libraries that print to
+    stderr would write into it.
     """
     while (number := os.open(os.devnull, os.O_RDWR)) <= 2:
         pass
@@ -154,15 +155,15 @@ def reserve_std_fds() -> None:
 
 
 def main() -> None:
-    """The entry point of the installed command.
+    """Entry point of the installed command.
 
-    What ends a program kindly is taken as Ctrl-C is, so that what is done is kept; the exit code is
-    then 128 and the signal's number, as of a program that the signal ended.
+    SIGTERM and SIGHUP are handled as Ctrl-C is, so that finished results are kept; the exit code is
+    then 128 plus the signal's number, as for a program that the signal terminated.
     """
     reserve_std_fds()
-    if sys.stderr is not None:  # for good: a traceback of our own mistake is printed at the end
+    if sys.stderr is not None:  # permanently: a traceback of a bug is printed after `run`
         sys.stderr = SanitizedStream(sys.stderr)
-        os.environ["PYTHON_COLORS"] = "0"  # or it would come in colours, which are escapes
+        os.environ["PYTHON_COLORS"] = "0"  # colours are escape sequences
     ended = 0
 
     def end(number: int, _: object) -> None:
@@ -171,11 +172,11 @@ def main() -> None:
         raise KeyboardInterrupt
 
     for name in ("SIGTERM", "SIGHUP"):
-        number = getattr(signal, name, None)  # there is no SIGHUP on Windows
+        number = getattr(signal, name, None)  # Windows has no SIGHUP
         if number is not None and signal.getsignal(number) != signal.SIG_IGN:  # as under nohup
             signal.signal(number, end)
     try:
         code = run()
-    except KeyboardInterrupt:  # a second one
+    except KeyboardInterrupt:  # a second Ctrl-C
         code = INTERRUPTED
     sys.exit(128 + ended if ended else code)

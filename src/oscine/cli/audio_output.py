@@ -26,7 +26,7 @@ log = logging.getLogger(__name__)
 STANDARD_OUTPUT = "-"
 
 
-class Voiced(Protocol):
+class SpeechStreamLike(Protocol):
     """Speech as it is made: of SpeechStream what is used here."""
 
     seed: int
@@ -57,7 +57,7 @@ class Writer(Protocol):
 
 
 @dataclass(frozen=True, slots=True)
-class Out:
+class AudioOutput:
     """`path`: a file, `-`, or None for none; `form`: of oscine.audio.write.FORMATS; `marked`:
     whether it says that a program has made the speech."""
 
@@ -98,7 +98,9 @@ class Out:
         return writers
 
 
-def choose(output: str | None, form: str | None, play: bool, inputs: Iterable[str] = ()) -> Out:
+def plan_output(
+    output: str | None, form: str | None, play: bool, inputs: Iterable[str] = ()
+) -> AudioOutput:
     """What the options ask for, looked at before anything slow begins; `inputs`: what is read.
 
     Without -o and --play speech goes to standard output, but not onto a terminal.
@@ -119,17 +121,17 @@ def choose(output: str | None, form: str | None, play: bool, inputs: Iterable[st
     if play:
         load_player()
     if output is None:
-        return Out(None, None, play)
+        return AudioOutput(None, None, play)
     if output != STANDARD_OUTPUT:
-        return Out(output, checked_file(output, form, inputs), play)
+        return AudioOutput(output, check_file(output, form, inputs), play)
     if sys.stdout is None:
         raise OscineError("standard output is closed; name a file with --output")
     if sys.stdout.isatty():
         raise UsageError("sound is not for a terminal; name a file with --output, or use --play")
-    return Out(output, format_of(sys.stdout.buffer, form or "wav"), play)
+    return AudioOutput(output, format_of(sys.stdout.buffer, form or "wav"), play)
 
 
-def numbered(output: str | None, form: str | None, count: int) -> list[str]:
+def numbered_files(output: str | None, form: str | None, count: int) -> list[str]:
     """Names of files for `count` texts: a.wav gives a-001.wav, a-002.wav ..., a folder 001.wav ...
 
     Raises UsageError where no file is named.
@@ -148,7 +150,7 @@ def numbered(output: str | None, form: str | None, count: int) -> list[str]:
     return [f"{begin}{number:0{width}}{suffix}" for number in range(1, count + 1)]
 
 
-def checked_file(output: str, form: str | None, inputs: Iterable[str]) -> str:
+def check_file(output: str, form: str | None, inputs: Iterable[str]) -> str:
     """The format of a file that can be written."""
     from oscine.audio.encode import CODINGS
     from oscine.audio.write import FORMATS, format_of
@@ -170,7 +172,7 @@ def checked_file(output: str, form: str | None, inputs: Iterable[str]) -> str:
     return chosen
 
 
-def say(stream: Voiced, out: Out) -> None:
+def write_speech(stream: SpeechStreamLike, out: AudioOutput) -> None:
     """Have all of it made, and put it where it goes as it comes.
 
     Where it is stopped half-way, what is spoken is kept and a line says so. Raises what the stream
@@ -179,7 +181,7 @@ def say(stream: Voiced, out: Out) -> None:
     started = perf_counter()
     writers: list[Writer] = []
     try:
-        with progress(out) as report:
+        with speech_progress(out) as report:
             for piece in stream:
                 writers = writers or out.open(piece.rate, stream.mark)
                 for writer in writers:
@@ -192,12 +194,12 @@ def say(stream: Voiced, out: Out) -> None:
         abandon(writers)
         raise
     except (OscineError, KeyboardInterrupt, MemoryError):
-        keep(writers)
+        keep_partial(writers)
         raise
-    tell_end(stream, out, writers[0].duration if writers else 0.0, spent)
+    report_end(stream, out, writers[0].duration if writers else 0.0, spent)
 
 
-def keep(writers: list[Writer]) -> None:
+def keep_partial(writers: list[Writer]) -> None:
     """Finish the file with what there is; the loudspeaker falls silent."""
     try:
         for writer in writers:
@@ -216,9 +218,9 @@ def abandon(writers: list[Writer]) -> None:
         writer.abandon()
 
 
-def tell_end(stream: Voiced, out: Out, duration: float, spent: float) -> None:
+def report_end(stream: SpeechStreamLike, out: AudioOutput, duration: float, spent: float) -> None:
     """How it went: a line for people, more of it in the log, a warning where a limit cut it off."""
-    speed = as_speed(duration, spent)
+    speed = format_speed(duration, spent)
     if stream.first_audio is not None:
         log.info("first audio after %.0f ms", 1000 * stream.first_audio)
     told = "%s: %.1f s of speech in %.1f s, %s real time, seed %d"
@@ -232,14 +234,14 @@ def tell_end(stream: Voiced, out: Out, duration: float, spent: float) -> None:
         status(told)
 
 
-def as_speed(duration: float, spent: float) -> str:
+def format_speed(duration: float, spent: float) -> str:
     """Seconds of speech a second; two digits of what is slower than speech itself."""
     speed = duration / spent if spent > 0 else 0.0
     return f"{speed:.1f}x" if speed >= 1 else f"{speed:.2g}x"
 
 
 @contextmanager
-def progress(out: Out) -> Iterator[Callable[[float, float | None], None]]:
+def speech_progress(out: AudioOutput) -> Iterator[Callable[[float, float | None], None]]:
     """Where people look at stderr: the share of the text, seconds of speech and their speed."""
     if not sys.stderr.isatty():
         yield lambda _, __: None
@@ -257,12 +259,12 @@ def progress(out: Out) -> Iterator[Callable[[float, float | None], None]]:
         started = perf_counter()
 
         def report(seconds: float, share: float | None) -> None:
-            bar.update(task, made=so_far(seconds, share, perf_counter() - started))
+            bar.update(task, made=format_progress(seconds, share, perf_counter() - started))
 
         yield report
 
 
-def so_far(seconds: float, share: float | None, spent: float) -> str:
+def format_progress(seconds: float, share: float | None, spent: float) -> str:
     """Of speech that is under way."""
     part = "" if share is None else f"{share:.0%} of the text, "
-    return f"{part}{seconds:.1f} s of speech, {as_speed(seconds, spent)} real time"
+    return f"{part}{seconds:.1f} s of speech, {format_speed(seconds, spent)} real time"

@@ -1,4 +1,4 @@
-"""What commands that load a model have in common: its name, device, precision and threads."""
+"""Shared by commands that load a model: logging, device, precision, threads, loading."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ import typer
 
 from oscine import registry
 from oscine.cli.console import warn, write_stderr
-from oscine.cli.parameters import declared
+from oscine.cli.parameters import declare_option
 from oscine.errors import UsageError
 from oscine.family import Task
 from oscine.files import expand_user
@@ -26,18 +26,18 @@ if TYPE_CHECKING:
     from oscine.models.base_model import Model
     from oscine.models.transcription import Transcriber
 
-    AnyTranscriber: TypeAlias = Transcriber[Any]  # a model that writes down
+    AnyTranscriber: TypeAlias = Transcriber[Any]
 
 
-#: Options of loading, for commands that state their parameters.
-Device = Annotated[str, declared(LoadOptions, "device")]
-Precision = Annotated[Dtype, declared(LoadOptions, "dtype")]
-Threads = Annotated[int | None, declared(LoadOptions, "threads")]
-Offline = Annotated[bool, declared(LoadOptions, "offline")]
+#: Options for loading a model, for commands that declare their parameters themselves.
+Device = Annotated[str, declare_option(LoadOptions, "device")]
+Precision = Annotated[Dtype, declare_option(LoadOptions, "dtype")]
+Threads = Annotated[int | None, declare_option(LoadOptions, "threads")]
+Offline = Annotated[bool, declare_option(LoadOptions, "offline")]
 
 
 def explicit_options(context: typer.Context) -> frozenset[str]:
-    """Names of the parameters that the command line has, whatever their values."""
+    """Names of the parameters that were given on the command line, whatever their values."""
     return frozenset(
         name
         for name in context.params
@@ -46,35 +46,37 @@ def explicit_options(context: typer.Context) -> frozenset[str]:
 
 
 class OneLineFormatter(logging.Formatter):
-    """A record's message as one line. Of a traceback, if there is one, each line stays a line."""
+    """Formats a record's message as one line; the lines of a traceback are kept."""
 
     def formatMessage(self, record: logging.LogRecord) -> str:  # noqa: N802
         return printable(super().formatMessage(record))
 
 
 class StderrHandler(logging.Handler):
-    """Records as messages of the command."""
+    """Logging handler that prints records as messages of the command."""
 
     def emit(self, record: logging.LogRecord) -> None:
         write_stderr(self.format(record))
 
 
 def set_up_logging(verbose: bool) -> None:
-    """What any library logs, on stderr; what drivers print there only where much is wanted.
+    """Log to stderr, and hide the output of GPU drivers unless `verbose`.
 
-    NumPy's warnings of overflow are not shown: an error of ours tells of it.
+    NumPy's overflow warnings are hidden: NonFiniteError reports their consequences.
     """
     warnings.filterwarnings("ignore", ".* encountered in ", RuntimeWarning)
     if not verbose and not is_tracing():
-        from oscine.cli.driver_output import silence_drivers  # which imports what speaks to GPUs
+        from oscine.cli.driver_output import silence_drivers  # imports oscine.gpu
 
         silence_drivers()
     log_to_stderr(logging.INFO if verbose else logging.WARNING)
 
 
 def log_to_stderr(level: int = logging.WARNING) -> None:
-    """What any library logs, on stderr, for a command that opens no GPU; also what the code of
-    other packages prints, since stdout is for results."""
+    """Log to stderr, and send there what plug-in packages print, since stdout is for results.
+
+    For a command that opens no GPU.
+    """
     registry.plugin_context = lambda: redirect_stdout(sys.stderr)
     handler = StderrHandler()
     handler.setFormatter(OneLineFormatter("oscine: %(message)s"))
@@ -82,12 +84,13 @@ def log_to_stderr(level: int = logging.WARNING) -> None:
 
 
 def restore_package_output() -> None:
-    """As a library has it, which leaves the streams of its process alone."""
+    """Undo the redirection of `log_to_stderr`: as a library, oscine leaves its process's streams
+    alone."""
     registry.plugin_context = nullcontext
 
 
 def set_threads(number: int | None) -> None:
-    """--threads, or a look at whether OSCINE_THREADS is a number."""
+    """Apply --threads, or check OSCINE_THREADS. Raises UsageError for an invalid number."""
     if number is None:
         count()
     else:
@@ -95,7 +98,7 @@ def set_threads(number: int | None) -> None:
 
 
 def check_device(device: str) -> None:
-    """Refuse what is known to be no device without looking for any."""
+    """Raise UsageError for an invalid device name, without looking for devices."""
     if device not in ("auto", "cpu") or {"OSCINE_DEVICE", "OSCINE_WEBGPU"} & os.environ.keys():
         from oscine.backends import parse_device  # slow to import
 
@@ -103,16 +106,16 @@ def check_device(device: str) -> None:
 
 
 def start_decoder() -> None:
-    """Start the process that decodes recordings, so that it is there once the model is."""
+    """Start the process that decodes recordings, so that it is ready when the model is loaded."""
     from oscine.audio.decoder_pool import prepare  # slow to import
 
     prepare()
 
 
 def load_model(name: str, how: LoadOptions) -> Model[Any]:
-    """Load by name or path, showing what is fetched; `how` may name another model.
+    """Load a model by name or path, with progress bars for downloads; `how.model` is ignored.
 
-    Imports here, as a wrong option should not wait for them.
+    Imports are local, so that a wrong option is reported without waiting for them.
     """
     import oscine
     from oscine import hub
@@ -141,7 +144,8 @@ def is_tracing() -> bool:
 
 
 def print_timings(model: Model[Any]) -> None:
-    """OSCINE_TRACE: milliseconds by stage since loading; on a GPU also those it measures itself."""
+    """Print milliseconds by stage since loading if OSCINE_TRACE is set; on a GPU also the times
+    that the device measured."""
     if not is_tracing():
         return
     for stage, spent in model.timings.items():
@@ -167,20 +171,21 @@ def other(task: Task) -> Task:
 
 
 def require_task(name: str, task: Task) -> None:
-    """Refuse a name that is no model's, or that of a model of the other task, before it is fetched.
+    """Check, before anything is downloaded, that a name is that of a model of the task.
 
-    Raises UsageError, HubError.
+    Raises UsageError for an unknown name or a model of the other task, HubError for a missing path.
     """
     from oscine import hub
 
     found = registry.find_model(name)
     if found is not None and found[0].task != task:
         raise wrong_task_error(name, task)
-    hub.lookup(name, "speak" if task == "speak" else None)  # only few speak: these are listed
+    hub.lookup(name, "speak" if task == "speak" else None)  # few models speak: suggest only those
 
 
 def load_for_task(task: Task, name: str, how: LoadOptions) -> Any:
-    """A model of a task. UsageError for one of the other, before it is fetched if it is known."""
+    """Load a model of a task. Raises UsageError for a model of the other task, before it is
+    downloaded if its name is known."""
     if not os.path.exists(expand_user(name)):
         require_task(name, task)
     loaded = load_model(name, how)

@@ -1,4 +1,4 @@
-"""What every command tells: results on standard output, messages and bars on stderr."""
+"""Output of every command: results on standard output, messages and progress bars on stderr."""
 
 from __future__ import annotations
 
@@ -19,23 +19,22 @@ if TYPE_CHECKING:
     from rich.console import Console
     from rich.progress import Progress, ProgressColumn
 
-#: A mistake in the arguments, which Typer (with its own Click or the real one) finds itself.
+#: Base class of the errors that Typer raises for wrong arguments, with its own Click or Click's.
 ArgumentError: type[Any] = typer.BadParameter.__mro__[1]
 
 
 def warn(message: str) -> None:
-    """One line on stderr."""
+    """Print a message as one line on stderr, after the program's name."""
     status(f"oscine: {message}")
 
 
 def status(message: str) -> None:
-    """The same without the program's name."""
+    """Print a message as one line on stderr, without the program's name."""
     write_stderr(printable(message))
 
 
 def write_stderr(lines: str) -> None:
-    """Lines on stderr, above bars that stay below messages. Where nobody takes them the work goes
-    on."""
+    """Print lines on stderr, above progress bars that are shown. Errors of stderr are ignored."""
     with suppress(OSError):
         if _below is None:
             print(lines, file=sys.stderr)
@@ -43,12 +42,12 @@ def write_stderr(lines: str) -> None:
             _below.out("\n".join(map(printable, lines.split("\n"))), highlight=False)
 
 
-_below: Console | None = None  # whose bars are below messages
+_below: Console | None = None  # the console whose progress bars are below messages
 
 
 @contextmanager
 def print_above(console: Console) -> Iterator[None]:
-    """Messages of any thread are put above the bars of a console meanwhile."""
+    """Context in which messages of any thread are printed above the progress bars of a console."""
     global _below
     _below = console
     try:
@@ -58,13 +57,13 @@ def print_above(console: Console) -> Iterator[None]:
 
 
 class OutputError(OscineError):
-    """Standard output is full or closed: nothing else would fare better."""
+    """Standard output is full or closed, so no further result can be written to it."""
 
 
 def write_stdout(text: str) -> None:
-    """UTF-8 on standard output, whatever the terminal or locale claims to be.
+    """Write text to standard output as UTF-8, whatever the encoding of the terminal or locale.
 
-    Raises BrokenPipeError where the reader has gone, OutputError where nothing more fits.
+    Raises BrokenPipeError if the reader has exited, OutputError if stdout is closed or full.
     """
     if sys.stdout is None:  # closed by the caller, as `>&-` does
         raise OutputError("standard output is closed")
@@ -78,14 +77,18 @@ def write_stdout(text: str) -> None:
 
 
 def write_path(path: Path) -> None:
-    """A path as a line on standard output: as it is for a program, printable on a terminal."""
+    """Write a path as a line on standard output: unchanged in a pipe, printable on a terminal."""
     on_terminal = sys.stdout is not None and sys.stdout.isatty()
     write_stdout(f"{printable(str(path)) if on_terminal else path}\n")
 
 
 def stdout_error(error: OSError) -> OutputError:
-    """What is still inside does not go out either: Python would try that as it ends, and fail."""
-    with suppress(OSError, AttributeError):  # there is no such thing where stdout is in memory
+    """The OutputError for a failed write to standard output.
+
+    Also redirects its descriptor to the null device: Python flushes the rest of the buffer at exit,
+    which would fail again.
+    """
+    with suppress(OSError, AttributeError):  # stdout in memory has no descriptor
         nowhere = os.open(os.devnull, os.O_WRONLY)
         os.dup2(nowhere, sys.stdout.fileno())
         os.close(nowhere)
@@ -93,15 +96,15 @@ def stdout_error(error: OSError) -> OutputError:
 
 
 def raw_stderr() -> TextIO:
-    """stderr for what commands a terminal on purpose; all that is shown there is `printable`."""
+    """The unsanitized stderr, for progress bars; all text shown in them must be `printable`."""
     raw: TextIO = getattr(sys.stderr, "raw", sys.stderr)
     return raw
 
 
 def progress_bars(*columns: ProgressColumn, transient: bool = False) -> Progress:
-    """Progress bars on stderr. What others print meanwhile does not pass through them: they would
-    take escape sequences in it for colours and links."""
-    from rich.console import Console  # costs start-up time
+    """Progress bars on stderr. Other output is not redirected through Rich, which would interpret
+    escape sequences in it as colours and links."""
+    from rich.console import Console  # slow to import
     from rich.progress import Progress
 
     console = Console(file=raw_stderr())

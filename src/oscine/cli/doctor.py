@@ -13,7 +13,7 @@ from rich.table import Table
 from oscine.backends import ALL, close, failure_reasons, find_gpu, list_gpus, parse_device
 from oscine.cli.common import set_up_logging
 from oscine.cli.console import write_stdout
-from oscine.cli.openai_style import OpenAIStyle
+from oscine.cli.openai_style import OpenAIStyleCommand
 from oscine.errors import DeviceError
 from oscine.gpu import device as gpu_device
 from oscine.gpu.device import Adapter
@@ -25,7 +25,7 @@ app = typer.Typer(add_completion=False, rich_markup_mode=None)
 
 
 @dataclass(frozen=True)
-class Chain:
+class DeviceFallback:
     """What a choice of device tries in order, and where that ends."""
 
     steps: list[dict[str, Any]]
@@ -34,7 +34,7 @@ class Chain:
     reason: str
 
 
-def describe(adapter: Adapter) -> dict[str, Any]:
+def adapter_to_dict(adapter: Adapter) -> dict[str, Any]:
     """An adapter for JSON."""
     return {
         "name": adapter.title,
@@ -48,16 +48,16 @@ def describe(adapter: Adapter) -> dict[str, Any]:
     }
 
 
-def follow(choice: str) -> Chain:
+def trace_fallback(choice: str) -> DeviceFallback:
     """What a command would take for `choice`, found as it would find it."""
     if choice == "cpu":
-        return Chain([numpy_step(used=True)], None, None, "asked for")
+        return DeviceFallback([numpy_step(used=True)], None, None, "asked for")
     failed: dict[str, DeviceError] = {}
     try:
         candidates = gpu_device.candidates(choice)
     except DeviceError as none:
         last = [numpy_step(used=True)] if choice == "auto" else []
-        return Chain(last, None, None, f"{none}")
+        return DeviceFallback(last, None, None, f"{none}")
     try:
         close(find_gpu(choice, failed))
         reason = "the first that passes its check: discrete before integrated, Dawn before wgpu"
@@ -81,7 +81,7 @@ def follow(choice: str) -> Chain:
     if used and used.software:
         reason = "a software adapter, taken only because it was asked for"
     suspect = None if used else next((s.adapter for s in candidates if s.adapter), None)
-    return Chain(steps, used, suspect, reason)
+    return DeviceFallback(steps, used, suspect, reason)
 
 
 def numpy_step(*, used: bool) -> dict[str, Any]:
@@ -89,7 +89,7 @@ def numpy_step(*, used: bool) -> dict[str, Any]:
     return {"implementation": "numpy", "adapter": None, "problem": "", "used": used}
 
 
-def lacks_adapter(choice: str, adapter: object) -> bool:
+def is_gpu_missing(choice: str, adapter: object) -> bool:
     """Whether a GPU is asked for and none is chosen, where the other commands stop."""
     return not adapter and choice not in ("auto", "cpu")
 
@@ -103,19 +103,21 @@ def check_kernels(adapter: Adapter) -> list[Result]:
         return []
 
 
-def report(choice: str) -> dict[str, Any]:
+def build_report(choice: str) -> dict[str, Any]:
     """Everything the doctor knows."""
-    chain = follow(choice)
+    chain = trace_fallback(choice)
     examined = chain.adapter or chain.suspect
     results = check_kernels(examined) if examined else []
     right = bool(results) and all(result.passed for result in results)
-    loads = {name: unloadable(name) for name in gpu_device.PACKAGES}
+    loads = {name: import_problem(name) for name in gpu_device.PACKAGES}
     return {
-        "adapters": [describe(a) for name in gpu_device.implementations() for a in listed(name)],
+        "adapters": [
+            adapter_to_dict(a) for name in gpu_device.implementations() for a in list_adapters(name)
+        ],
         "implementations": {name: not problem for name, problem in loads.items()},
         "unloadable": {name: problem for name, problem in loads.items() if problem},
         "chain": chain.steps,
-        "chosen": describe(chain.adapter) if chain.adapter else None,
+        "chosen": adapter_to_dict(chain.adapter) if chain.adapter else None,
         "reason": chain.reason,
         "kernels": [
             {
@@ -128,11 +130,11 @@ def report(choice: str) -> dict[str, Any]:
             for r in results
         ],
         "verdict": verdict(choice, chain, right),
-        "passed": right if chain.adapter else not (examined or lacks_adapter(choice, None)),
+        "passed": right if chain.adapter else not (examined or is_gpu_missing(choice, None)),
     }
 
 
-def verdict(choice: str, chain: Chain, right: bool) -> str:
+def verdict(choice: str, chain: DeviceFallback, right: bool) -> str:
     """What it all means, in a line; `right` says whether every kernel computes what NumPy does."""
     examined = chain.adapter or chain.suspect
     if examined:
@@ -141,14 +143,14 @@ def verdict(choice: str, chain: Chain, right: bool) -> str:
         if right:
             return f"{examined.title} cannot be used: use --device cpu"
         return f"{examined.title} does NOT compute what NumPy computes: use --device cpu"
-    if not lacks_adapter(choice, None):
+    if not is_gpu_missing(choice, None):
         return "no GPU to use: oscine runs on the CPU, in NumPy"
     by_variable = not gpu_device.format_choice(choice).startswith("--device")
     remedy = "unset OSCINE_DEVICE or use" if by_variable else "use --device auto or"
     return f"the GPU asked for is not there: {remedy} --device cpu"
 
 
-def unloadable(implementation: str) -> str:
+def import_problem(implementation: str) -> str:
     """Why an implementation cannot be used; empty where it can."""
     package = gpu_device.PACKAGES[implementation]
     if not gpu_device.installed(implementation):
@@ -160,7 +162,7 @@ def unloadable(implementation: str) -> str:
     return ""
 
 
-def listed(implementation: str) -> list[Adapter]:
+def list_adapters(implementation: str) -> list[Adapter]:
     """Its adapters; none where it cannot list them."""
     try:
         return gpu_device.adapters(implementation)
@@ -168,18 +170,18 @@ def listed(implementation: str) -> list[Adapter]:
         return []
 
 
-def all_printable(found: Any) -> Any:
+def make_printable(found: Any) -> Any:
     """The same with each text in it printable: a driver may call itself anything."""
     if isinstance(found, str):
         return printable(found)
     if isinstance(found, list):
-        return [all_printable(each) for each in found]
+        return [make_printable(each) for each in found]
     if isinstance(found, dict):
-        return {all_printable(key): all_printable(value) for key, value in found.items()}
+        return {make_printable(key): make_printable(value) for key, value in found.items()}
     return found
 
 
-def show(found: dict[str, Any], choice: str, console: Console) -> None:
+def print_report(found: dict[str, Any], choice: str, console: Console) -> None:
     """The report for people."""
     adapters = Table("adapter", "kind", "API", "implementation", "driver", box=None)
     for a in found["adapters"]:
@@ -193,7 +195,7 @@ def show(found: dict[str, Any], choice: str, console: Console) -> None:
         outcome = "used" if step["used"] else step["problem"] or "not needed"
         console.print(f"  {tried}: {outcome}")
     chosen = found["chosen"]
-    taken = "nothing" if lacks_adapter(choice, chosen) else "NumPy"
+    taken = "nothing" if is_gpu_missing(choice, chosen) else "NumPy"
     console.print(f"\nchosen: {chosen['name'] if chosen else taken}: {found['reason']}")
     if chosen:
         console.print(f"features: {', '.join(chosen['features']) or 'none'}")
@@ -211,7 +213,7 @@ def show(found: dict[str, Any], choice: str, console: Console) -> None:
     console.print(f"\n{found['verdict']}")
 
 
-@app.command(cls=OpenAIStyle)
+@app.command(cls=OpenAIStyleCommand)
 def doctor(
     device: Annotated[
         str,
@@ -233,14 +235,14 @@ def doctor(
     wanted = parse_device(device)
     set_up_logging(verbose=False)
     choices = list_gpus() if wanted == ALL else [wanted]
-    reports = {choice: report(choice) for choice in choices}
+    reports = {choice: build_report(choice) for choice in choices}
     if as_json:
         write_stdout(json.dumps(reports if wanted == ALL else reports[wanted], indent=2) + "\n")
     else:
         console = Console(soft_wrap=True, highlight=False, markup=False, emoji=False)
         with console.capture() as shown:
             for choice, found in reports.items():
-                show(all_printable(found), choice, console)
+                print_report(make_printable(found), choice, console)
         write_stdout(shown.get())
     if not all(found["passed"] for found in reports.values()):
         raise typer.Exit(1)

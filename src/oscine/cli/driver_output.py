@@ -1,9 +1,8 @@
-"""What drivers print while GPUs are looked for and opened, kept off stderr.
+"""Hides what GPU drivers print to stderr while adapters are listed and opened.
 
-Mesa, its Wayland and EGL libraries and Dawn's own log write to file descriptor 2: ten lines that a
-user can do nothing about, on each run. They are written while adapters are listed and opened, so
-the descriptor leads elsewhere during these calls alone. Where the process dies in one of them, the
-lines come out after all, since one of them may be the reason.
+Mesa, its Wayland and EGL libraries and Dawn's log write to file descriptor 2: about ten lines on
+each run that a user cannot act on. The descriptor is redirected during these calls only. If the
+process dies in one of them, the lines are printed after all, since one may give the reason.
 """
 
 from __future__ import annotations
@@ -20,8 +19,8 @@ from oscine.terminal import SanitizedStream
 
 STDERR_FD = 2
 END_MARK = b"\0done\0"
-#: A process of its own, since one that has died prints nothing. It keeps what it reads until the
-#: end; only if that came without DONE it writes all of it, each control but a line break as `?`.
+#: Program of a separate process, since one that has died prints nothing. It buffers its input and
+#: prints it only if the input ends without END_MARK, with control characters replaced by `?`.
 BUFFER_PROGRAM = f"""
 import os
 text = b""
@@ -43,19 +42,18 @@ def silence_drivers() -> None:
 
 
 def stop_silencing_drivers() -> None:
-    """As a library has it, which leaves the descriptors of its process alone."""
+    """Undo `silence_drivers`: as a library, oscine leaves its process's descriptors alone."""
     device.around_driver_calls = nullcontext
 
 
 @contextmanager
 def captured_stderr() -> Iterator[None]:
-    """Lead descriptor 2 to the keeper; messages of our own still go where it led before.
+    """Context in which file descriptor 2 leads to the buffer process; Python's stderr is unchanged.
 
-    Where that cannot be done, as without a descriptor 2, on Windows, or in a program that is frozen
-    with its interpreter, nothing is changed.
+    Does nothing on Windows, without a descriptor 2, or in a frozen program.
     """
     with ExitStack() as stack:
-        device.around_driver_calls = nullcontext  # calls inside are surrounded already
+        device.around_driver_calls = nullcontext  # nested calls are redirected already
         stack.callback(silence_drivers)
         if os.name == "posix" and sys.executable and not getattr(sys, "frozen", False):
             try:
@@ -71,14 +69,14 @@ def captured_stderr() -> Iterator[None]:
 
 
 def start_buffer(before: int) -> subprocess.Popen[bytes] | None:
-    """The keeper, whose stderr is `before`; None where no process can be started."""
+    """Start the buffer process with descriptor `before` as its stderr; None if that fails."""
     try:
         return subprocess.Popen(
             [sys.executable, "-I", "-S", "-c", BUFFER_PROGRAM],
             stdin=subprocess.PIPE,
             stdout=subprocess.DEVNULL,
             stderr=before,
-            start_new_session=True,  # Ctrl-C is not for it
+            start_new_session=True,  # so that Ctrl-C does not reach it
         )
     except OSError:
         return None
@@ -86,27 +84,27 @@ def start_buffer(before: int) -> subprocess.Popen[bytes] | None:
 
 @contextmanager
 def redirected_to(keeper: subprocess.Popen[bytes], before: int) -> Iterator[None]:
-    """Descriptor 2 is the keeper's input, and then what it was."""
+    """Context in which descriptor 2 is the input of the buffer process; restores `before`."""
     pipe: IO[bytes] | None = keeper.stdin
     assert pipe is not None
-    with keeper:  # which waits for its end
+    with keeper:  # waits until the process has exited
         with pipe:
             os.dup2(pipe.fileno(), STDERR_FD)
         try:
             yield
         finally:
-            with suppress(OSError):  # the keeper has been ended by others
+            with suppress(OSError):  # the process has been killed
                 os.write(STDERR_FD, END_MARK)
             os.dup2(before, STDERR_FD)
 
 
 def bypass_own_messages(before: int, stack: ExitStack) -> None:
-    """Where Python's stderr is descriptor 2, it writes to `before` meanwhile."""
+    """Let Python's stderr write to `before` until `stack` ends, if it uses descriptor 2."""
     stream = sys.stderr
     try:
         if not isinstance(stream, SanitizedStream) or stream.fileno() != STDERR_FD:
             return
-    except (OSError, ValueError):  # it has no descriptor, as in tests
+    except (OSError, ValueError):  # without a descriptor, as in tests
         return
     raw = stream.raw
     raw.flush()

@@ -1,4 +1,4 @@
-"""Which recordings the inputs of a command are: files as they are named, and what is in folders."""
+"""Expands the inputs of a command, files and folders, into a list of recordings."""
 
 from __future__ import annotations
 
@@ -17,10 +17,10 @@ STANDARD_INPUT = "-"
 
 @dataclass(slots=True)
 class InputFiles:
-    """Recordings by path, each with the folder that its results go to below an output folder.
+    """Recordings found in the inputs: path -> subfolder of the output folder for its results.
 
-    `other_files` and `other_folders` count what was left out, `in_folder` says whether a folder was
-    among the inputs, `complete` whether all of them could be listed.
+    `other_files` and `other_folders` count what was skipped; `in_folder` is true if a folder was
+    among the inputs, `complete` if every folder could be listed.
     """
 
     recordings: dict[str, Path] = field(default_factory=dict)
@@ -30,7 +30,7 @@ class InputFiles:
     complete: bool = True
 
     def left_out(self) -> str:
-        """As in "3 files, 1 folder"; nothing for none of either."""
+        """What was skipped, such as "3 files, 1 folder"; empty if nothing was."""
         numbers = {"file": self.other_files, "folder": self.other_folders}
         return ", ".join(
             f"{number} {name}{'s' if number > 1 else ''}"
@@ -42,16 +42,16 @@ class InputFiles:
 def find_recordings(
     inputs: Sequence[str], *, recursive: bool = False, output: Path | None = None
 ) -> InputFiles:
-    """The recordings of some inputs; a line for each folder tells how much of it is none.
+    """The recordings of `inputs`; a message for each folder counts what was skipped in it.
 
-    Raises UsageError for an empty name, which Path takes for this folder, for a folder without
-    recordings or that cannot be listed, and for `recursive` without a folder.
+    Raises UsageError for an empty name, which Path takes for the current folder, for a folder
+    without recordings or one that cannot be listed, and for `recursive` without a folder.
     """
     if "" in inputs:
         raise UsageError("the name of a recording is empty")
     everything = InputFiles()
     for each in inputs:
-        # os.path, because Path.is_dir raises for a name that is too long
+        # os.path, since Path.is_dir raises OSError for a name that is too long
         if each == STANDARD_INPUT or not os.path.isdir(each):
             everything.recordings.setdefault(each, Path())
             continue
@@ -71,11 +71,11 @@ def find_recordings(
 
 
 def list_recordings(folder: str, *, recursive: bool, output: Path | None) -> InputFiles:
-    """Recordings of a folder, by name; `recursive`: also of the folders in it.
+    """The recordings of a folder, in order of their names; `recursive`: also of its subfolders.
 
-    Hidden names are passed over: they are thumbnails, bins, and what macOS keeps about a recording
-    under the recording's own suffix (._talk.wav). So is the `output` folder. Links to folders are
-    left out, as they may lead in a circle. A folder further in that cannot be listed is told.
+    Hidden names are skipped: they are thumbnails, trash, and macOS's metadata files, which have the
+    recording's suffix (._talk.wav). The `output` folder is skipped too, and so are links to
+    folders, which may form a cycle. A subfolder that cannot be listed is reported.
     """
     found = InputFiles(in_folder=True)
     waiting = [Path()]
@@ -100,7 +100,7 @@ def list_recordings(folder: str, *, recursive: bool, output: Path | None) -> Inp
 
 
 def _take_files(files: Sequence[Path], below: Path, found: InputFiles) -> None:
-    """Add the recordings among the files of one folder; results of them are not counted."""
+    """Add the recordings among the files of one folder and count the rest, except results."""
     taken = [path for path in files if path.suffix.lower() in SUFFIXES and os.path.isfile(path)]
     written = {f"{name}.{each}" for path in taken for name in (path.name, path.stem)
                for each in FORMATS}  # fmt: skip
@@ -113,5 +113,5 @@ def _take_files(files: Sequence[Path], below: Path, found: InputFiles) -> None:
 def _is_same(path: Path, other: Path | None) -> bool:
     try:
         return other is not None and os.path.samefile(path, other)
-    except OSError:  # one of them is not there
+    except OSError:  # one of them does not exist
         return False

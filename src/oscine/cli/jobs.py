@@ -1,4 +1,4 @@
-"""Which inputs there are, where each one's results go, and whether either will work."""
+"""Plans the jobs of a command: each recording with its result files, checked before any work."""
 
 from __future__ import annotations
 
@@ -13,17 +13,17 @@ from pathlib import Path
 
 from oscine.cli.console import warn, write_stdout
 from oscine.cli.inputs import STANDARD_INPUT, InputFiles
-from oscine.cli.results import Results, State, kept
+from oscine.cli.results import ResultState, ResultStore, kept_message
 from oscine.errors import OscineError, UsageError
 from oscine.files import expand_user, is_special, temp_path
 from oscine.terminal import printable
 
-MAX_COLUMNS = 1 << 16  # columns: more than any path has
+MAX_COLUMNS = 1 << 16  # width of a table in a pipe: longer than any path
 
 
 @dataclass(frozen=True, slots=True)
 class Job:
-    """One recording; `targets` are its files by format, empty if the result goes to stdout."""
+    """One recording; `targets`: format -> result file, empty if the result goes to stdout."""
 
     source: str
     targets: Mapping[str, Path]
@@ -32,25 +32,27 @@ class Job:
 def plan_jobs(
     found: InputFiles, formats: Sequence[str], output_dir: Path | None
 ) -> tuple[Job, ...]:
-    """One job a recording.
+    """Make one job for each recording.
 
-    One recording that is named, one format and no `output_dir`: standard output. Otherwise files
-    named after the recording, in `output_dir`, with the folders that it was found in, or beside it;
-    two recordings that differ in the suffix only keep it (talk.wav.srt, talk.mp3.srt), also where
-    they differ in case as well, since that is no difference on macOS and Windows. Raises UsageError
-    if two would write the same file, or one itself.
+    A single recording that was named, with one format and no `output_dir`, goes to standard output.
+    Otherwise results are files named after the recording, beside it or in `output_dir`, in the same
+    subfolders. Recordings whose names differ only in the suffix keep it (talk.wav.srt,
+    talk.mp3.srt), compared without case, as on macOS and Windows. Raises UsageError if two
+    recordings would write the same file, or a result would overwrite an input.
     """
     sources = found.recordings
     if len(sources) == 1 and not found.in_folder and len(formats) == 1 and output_dir is None:
         return (Job(next(iter(sources)), {}),)
-    stems = {each: _base(each, output_dir, below, whole=False) for each, below in sources.items()}
+    stems = {
+        each: target_base(each, output_dir, below, whole=False) for each, below in sources.items()
+    }
     shared = Counter(map(case_folded, stems.values()))
     read = file_ids(each for each in sources if each != STANDARD_INPUT)
     jobs: list[Job] = []
     owners: dict[object, str] = {}
     for source, stem in stems.items():
         keeps = shared[case_folded(stem)] > 1
-        base = _base(source, output_dir, sources[source], whole=True) if keeps else stem
+        base = target_base(source, output_dir, sources[source], whole=True) if keeps else stem
         targets = {each: base.with_name(f"{base.name}.{each}") for each in formats}
         for target in targets.values():
             place = case_folded(target) if sys.platform in ("darwin", "win32") else target
@@ -64,11 +66,13 @@ def plan_jobs(
     return tuple(jobs)
 
 
-def pending_jobs(jobs: Iterable[Job], results: Results, *, skip_existing: bool) -> tuple[Job, ...]:
-    """The jobs with the results that are to be written; those that need none are left out.
+def pending_jobs(
+    jobs: Iterable[Job], results: ResultStore, *, skip_existing: bool
+) -> tuple[Job, ...]:
+    """The jobs that still have results to write, each with those results only.
 
-    A result that was edited is kept, which is told; with `skip_existing` every result is, but one
-    whose transcription was stopped. A line counts the recordings that have all their results.
+    A result that was edited is kept, with a message; with `skip_existing` every existing result is
+    kept, except that of an interrupted transcription. A message counts the skipped recordings.
     """
     needed = [pending_job(job, results, skip_existing=skip_existing) for job in jobs]
     left = tuple(job for job in needed if job is not None)
@@ -77,37 +81,37 @@ def pending_jobs(jobs: Iterable[Job], results: Results, *, skip_existing: bool) 
     return left
 
 
-def pending_job(job: Job, results: Results, *, skip_existing: bool) -> Job | None:
-    """A job with the results of it that are to be written; None where there are none of these."""
+def pending_job(job: Job, results: ResultStore, *, skip_existing: bool) -> Job | None:
+    """A job reduced to the results that are still to be written; None if there are none."""
     targets = dict(job.targets)
     for name, path in job.targets.items():
-        if skip_existing and results.state(path) not in (State.NOTHING, State.UNFINISHED):
+        if skip_existing and results.state(path) not in (ResultState.MISSING, ResultState.PARTIAL):
             del targets[name]
         elif results.is_kept(path):
-            warn(kept(path))
+            warn(kept_message(path))
             del targets[name]
     return Job(job.source, targets) if targets or not job.targets else None
 
 
 def expand_tilde(argument: str) -> str:
-    """A path with ~ replaced, which shells do not do after `--option=`."""
+    """A path with ~ expanded, which shells do not do after `--option=`."""
     return str(expand_user(argument)) if argument.startswith("~") else argument
 
 
 def case_folded(path: Path) -> tuple[Path, str]:
-    """The same for all names that are one where case and the form of accents are not told apart."""
+    """A key that is equal for paths whose names differ only in case or Unicode normalization."""
     return path.parent, unicodedata.normalize("NFC", path.name).casefold()
 
 
-def _base(source: str, output_dir: Path | None, below: Path, *, whole: bool) -> Path:
-    """A target without its format's suffix; `below`: its folder in the output folder."""
+def target_base(source: str, output_dir: Path | None, below: Path, *, whole: bool) -> Path:
+    """The path of a result without its suffix; `below`: its subfolder of the output folder."""
     path = Path("stdin") if source == STANDARD_INPUT else Path(source)
     folder = path.parent if output_dir is None else output_dir / below
     return folder / (path.name if whole else path.stem)
 
 
-def make_folder(folder: Path) -> None:
-    """The output folder, made if it is not there; OscineError where files cannot be put there."""
+def make_output_folder(folder: Path) -> None:
+    """Create a folder for results if need be. Raises OscineError if it is not writable."""
     if os.path.isfile(folder):
         raise OscineError(f"{folder}: is a file; name the folder that results go to")
     try:
@@ -118,7 +122,7 @@ def make_folder(folder: Path) -> None:
 
 
 def is_readable(source: str) -> bool:
-    """Whether a recording is there and not empty; if not, it is reported."""
+    """Whether a recording exists and is not empty; otherwise the reason is printed."""
     from oscine.audio.io import open_source  # slow to import
 
     try:
@@ -130,29 +134,29 @@ def is_readable(source: str) -> bool:
 
 
 def file_ids(inputs: Iterable[str]) -> dict[tuple[int, int], str]:
-    """Those of the inputs that are files, by what a file is known by whatever its path."""
+    """Device and inode -> path, for those of the inputs that are files."""
     found = {}
     for each in inputs:
-        with suppress(OSError, ValueError):  # a text, say
+        with suppress(OSError, ValueError):  # not a path, such as a text
             status = os.stat(each)
             found[status.st_dev, status.st_ino] = each
     return found
 
 
 def find_overwritten(target: Path, read: Mapping[tuple[int, int], str]) -> str | None:
-    """Which of the inputs, by `file_ids`, a result would take the place of."""
+    """The input that `target` would overwrite, by the inputs' `file_ids`; None if there is none."""
     return next((read[each] for each in file_ids([str(target)]) if each in read), None)
 
 
 def are_writable(targets: Mapping[str, Path], output_dir: Path | None = None) -> bool:
-    """Whether there may be new files where results go; if not, it is reported.
+    """Whether results can be written to all targets; otherwise the reason is printed.
 
-    Folders that are missing in `output_dir` are made.
+    Missing subfolders of `output_dir` are created.
     """
     try:
         for path in targets.values():
             if output_dir is not None and path.parent != output_dir:
-                make_folder(path.parent)
+                make_output_folder(path.parent)
             check_writable_file(path)
     except OscineError as error:
         warn(str(error))
@@ -161,13 +165,13 @@ def are_writable(targets: Mapping[str, Path], output_dir: Path | None = None) ->
 
 
 def check_writable_file(path: Path) -> None:
-    """OscineError where there can be no such file, as where the name is too long."""
+    """Raise OscineError if a file cannot be created under this path, such as a too long name."""
     try:
         os.lstat(path)
     except FileNotFoundError:
         pass
     except (OSError, ValueError) as error:
-        if not isinstance(error, NotADirectoryError):  # told of the folder
+        if not isinstance(error, NotADirectoryError):  # reported for the folder below
             problem = getattr(error, "strerror", None) or error
             raise OscineError(f"{path}: cannot write: {problem}") from error
     if not is_special(path):
@@ -176,9 +180,9 @@ def check_writable_file(path: Path) -> None:
 
 
 def check_writable_folder(folder: Path) -> None:
-    """Make a file and take it away; OscineError where that fails.
+    """Create a file in a folder and remove it. Raises OscineError if that fails.
 
-    Permissions alone do not tell, on a read-only disk for one.
+    Permissions alone are not enough, for example on a read-only file system.
     """
     trial = temp_path(folder)
     try:
@@ -191,8 +195,8 @@ def check_writable_folder(folder: Path) -> None:
 
 
 def print_table(head: Sequence[str], lines: Sequence[Sequence[str]]) -> None:
-    """On stdout, folded where that is a terminal; a pipe gets every line and path whole."""
-    from rich.console import Console  # costs start-up time
+    """Print a table on stdout: wrapped on a terminal; in a pipe lines are never wrapped."""
+    from rich.console import Console  # slow to import
     from rich.table import Table
 
     table = Table(*head, box=None)

@@ -27,32 +27,32 @@ from oscine.types import Segment, Update, Word
 if TYPE_CHECKING:
     from oscine.cli.common import AnyTranscriber
 
-RATE = 16_000
-PIECE = 1_600  # samples at a time
-MOMENT = 0.2  # seconds to wait for samples before Ctrl-C is looked for
-JUDGED = 32_000  # bytes, a second: at their end it is said if they are no samples
-NOISE = 0.15  # mean square of samples at full scale 1; even numbers by chance have 1/3
-UNLIKE = 0.6  # of that, the mean product of neighbours: of speech, nearly all
-RAW = (
+SAMPLE_RATE = 16_000
+BLOCK_SAMPLES = 1_600  # samples at a time
+POLL_S = 0.2  # seconds to wait for samples before Ctrl-C is looked for
+PROBE_BYTES = 32_000  # bytes, a second: at their end it is said if they are no samples
+MIN_NOISE_POWER = 0.15  # mean square of samples at full scale 1; even numbers by chance have 1/3
+MAX_NOISE_CORRELATION = 0.6  # of that, the mean product of neighbours: of speech, nearly all
+RAW_FORMAT_HELP = (
     "--live - takes 16-bit little-endian mono samples at 16 kHz without a header, as of: "
     "ffmpeg -i FILE -f s16le -ac 1 -ar 16000 -"
 )
-PAUSE = 1.5  # seconds without a word that end a cue
-LONGEST_CUE = 7.0  # seconds: what Netflix's Timed Text Style Guide allows
+MAX_PAUSE_S = 1.5  # seconds without a word that end a cue
+MAX_CUE_S = 7.0  # seconds: what Netflix's Timed Text Style Guide allows
 SENTENCE_ENDS = tuple(".!?。？！")
 #: Parameters that go with --live; others are refused by name if they are given.
-ALLOWED = frozenset(
+ALLOWED_OPTIONS = frozenset(
     "live latency files model device dtype fp16 offline deterministic threads verbose "
     "output_format".split()
 )
 #: And with a format of subtitles.
-LAYOUT = frozenset(options_of(Layout))
+LAYOUT_OPTIONS = frozenset(options_of(Layout))
 #: Of a transcription, those that a model's `listen` takes.
-LISTENING = frozenset({"language", "hotwords"})
+LISTEN_OPTIONS = frozenset({"language", "hotwords"})
 
 
 @dataclass(frozen=True, slots=True)
-class Shown:
+class LiveFormat:
     """How words are written: txt, as they are final, or another format of lines, by sentences."""
 
     format: str = "txt"
@@ -66,7 +66,7 @@ def check_live(files: list[str], given: frozenset[str], formats: Sequence[str]) 
     if len(formats) > 1 or formats[0] not in LINES:
         known = ", ".join(LINES)
         raise UsageError(f"--live writes to standard output, one format of lines: {known}")
-    for name in sorted(given - ALLOWED - LISTENING - LAYOUT):
+    for name in sorted(given - ALLOWED_OPTIONS - LISTEN_OPTIONS - LAYOUT_OPTIONS):
         raise UsageError(f"{name} does not go with --live; leave it out")
 
 
@@ -75,11 +75,11 @@ def listen(
     files: list[str],
     latency: float | None,
     options: Mapping[str, Any],
-    how: Shown,
+    how: LiveFormat,
 ) -> None:
     """Write words to stdout as they are final, a sentence a line; on a terminal also the guess."""
     stop = Event()
-    pieces = standard_input(stop) if files else microphone(stop)
+    pieces = read_stdin(stop) if files else read_microphone(stop)
     wanted = {name: value for name, value in options.items() if value is not None}
     if latency is not None:
         wanted["latency"] = latency
@@ -91,17 +91,17 @@ def listen(
 
     signal.signal(signal.SIGINT, end)
     try:
-        updates = guessed(model.listen(pieces, cancel=stop, **wanted))
+        updates = show_partial(model.listen(pieces, cancel=stop, **wanted))
         if how.format == "txt":
-            write_words(updates)
+            write_final_words(updates)
         else:
-            for text in LINES[how.format](sentences(updates), how.layout):
+            for text in LINES[how.format](words_to_segments(updates), how.layout):
                 write_stdout(text)
     finally:
         signal.signal(signal.SIGINT, before)
 
 
-def guessed(updates: Iterable[Update]) -> Iterator[Update]:
+def show_partial(updates: Iterable[Update]) -> Iterator[Update]:
     """The same updates. Their partial words are shown over each other on stderr to people."""
     if not sys.stderr.isatty():
         yield from updates
@@ -109,10 +109,10 @@ def guessed(updates: Iterable[Update]) -> Iterator[Update]:
     for update in updates:
         print("\r\033[K", end="", file=raw_stderr(), flush=True)
         yield update
-        print(printable(line_of(update.partial)), end="", file=sys.stderr, flush=True)
+        print(printable(tail(update.partial)), end="", file=sys.stderr, flush=True)
 
 
-def write_words(updates: Iterable[Update]) -> None:
+def write_final_words(updates: Iterable[Update]) -> None:
     """Final words, each at once, and a sentence a line."""
     begun = False
     for update in updates:
@@ -126,7 +126,7 @@ def write_words(updates: Iterable[Update]) -> None:
         write_stdout("\n")
 
 
-def sentences(updates: Iterable[Update]) -> Iterator[Segment]:
+def words_to_segments(updates: Iterable[Update]) -> Iterator[Segment]:
     """Final words as segments, each as soon as it is whole.
 
     A segment ends with a sentence, at a pause, and before it gets longer than a cue is shown.
@@ -144,25 +144,25 @@ def sentences(updates: Iterable[Update]) -> Iterator[Segment]:
 
     for update in updates:
         for word in update.final:
-            far = words and word.start - words[-1].end > PAUSE
-            if far or (words and word.end - words[0].start > LONGEST_CUE):
+            far = words and word.start - words[-1].end > MAX_PAUSE_S
+            if far or (words and word.end - words[0].start > MAX_CUE_S):
                 yield segment()
             words.append(word)
             if one_line(word.word).endswith(SENTENCE_ENDS):
                 yield segment()
-        if words and not update.partial and update.heard - words[-1].end > PAUSE:
+        if words and not update.partial and update.heard - words[-1].end > MAX_PAUSE_S:
             yield segment()
     if words:
         yield segment()
 
 
-def line_of(words: tuple[Word, ...]) -> str:
+def tail(words: tuple[Word, ...]) -> str:
     """The last words that a line has room for."""
     text = one_line("".join(word.word for word in words))
     return text if len(text) < 75 else f"...{text[-70:]}"
 
 
-def standard_input(stop: Event) -> Iterator[Any]:
+def read_stdin(stop: Event) -> Iterator[Any]:
     """Raw samples of standard input: 16-bit, little endian, mono, 16 kHz.
 
     Ends where that does, or at `stop`, also while nothing comes. Raises AudioError where it ends
@@ -176,14 +176,14 @@ def standard_input(stop: Event) -> Iterator[Any]:
     while not stop.is_set():
         if not has_data(file):
             continue
-        data = file.read1(2 * PIECE)
-        if len(begin) < JUDGED:
+        data = file.read1(2 * BLOCK_SAMPLES)
+        if len(begin) < PROBE_BYTES:
             begin += data
-            if (not data or len(begin) >= JUDGED) and (other := what_else(begin)):
-                warn(f"standard input looks like {other}, not like samples; {RAW}")
+            if (not data or len(begin) >= PROBE_BYTES) and (other := detect_wrong_format(begin)):
+                warn(f"standard input looks like {other}, not like samples; {RAW_FORMAT_HELP}")
         if not data:
             if not heard:
-                raise AudioError("standard input", "is empty: it held no samples", RAW)
+                raise AudioError("standard input", "is empty: it held no samples", RAW_FORMAT_HELP)
             return
         data = rest + data
         even = len(data) // 2 * 2
@@ -193,7 +193,7 @@ def standard_input(stop: Event) -> Iterator[Any]:
             yield np.frombuffer(data[:even], "<i2").astype(np.int16)
 
 
-def what_else(begin: bytes) -> str | None:
+def detect_wrong_format(begin: bytes) -> str | None:
     """What the beginning of a stream seems to be instead of samples; None where it may be those.
 
     Files of most kinds say what they are. Compressed and 32-bit samples taken for 16-bit ones are
@@ -202,11 +202,15 @@ def what_else(begin: bytes) -> str | None:
     if (container := container_of(begin)) is not None:
         return container
     samples = np.frombuffer(begin[: len(begin) // 2 * 2], "<i2") / 32768
-    if len(samples) < PIECE:
+    if len(samples) < BLOCK_SAMPLES:
         return None
     power = float(np.mean(samples**2))
     likeness = float(np.mean(samples[1:] * samples[:-1])) / max(power, 1e-9)
-    return "another format" if power > NOISE and abs(likeness) < UNLIKE else None
+    return (
+        "another format"
+        if power > MIN_NOISE_POWER and abs(likeness) < MAX_NOISE_CORRELATION
+        else None
+    )
 
 
 def has_data(file: Any) -> bool:
@@ -215,12 +219,12 @@ def has_data(file: Any) -> bool:
     True for what cannot be asked: files in memory, and pipes on Windows.
     """
     try:
-        return bool(select.select([file], [], [], MOMENT)[0])
+        return bool(select.select([file], [], [], POLL_S)[0])
     except (OSError, ValueError, TypeError):
         return True
 
 
-def microphone(stop: Event) -> Iterator[Any]:
+def read_microphone(stop: Event) -> Iterator[Any]:
     """Samples of the system's microphone, until `stop`.
 
     Raises UsageError where sounddevice is not installed, AudioError where there is no microphone.
@@ -235,14 +239,14 @@ def microphone(stop: Event) -> Iterator[Any]:
     heard: SimpleQueue[Any] = SimpleQueue()
     try:
         with sounddevice.InputStream(
-            samplerate=RATE,
+            samplerate=SAMPLE_RATE,
             channels=1,
             dtype="float32",
-            blocksize=PIECE,
+            blocksize=BLOCK_SAMPLES,
             callback=lambda samples, *_: heard.put(samples[:, 0].copy()),
         ):
             while not stop.is_set():
                 with suppress(Empty):
-                    yield heard.get(timeout=MOMENT)
+                    yield heard.get(timeout=POLL_S)
     except sounddevice.PortAudioError as error:
         raise AudioError("microphone", f"cannot be used: {error}") from error

@@ -11,7 +11,7 @@ from oscine.cli.common import Offline, log_to_stderr, set_up_logging
 from oscine.cli.console import warn, write_path
 from oscine.cli.download_bars import download_bars
 from oscine.cli.jobs import print_table
-from oscine.cli.openai_style import OpenAIStyle
+from oscine.cli.openai_style import OpenAIStyleCommand
 from oscine.family import TASKS, Release
 
 app = typer.Typer(
@@ -33,7 +33,7 @@ Name = Annotated[
 ]
 
 
-@app.command("list", cls=OpenAIStyle)
+@app.command("list", cls=OpenAIStyleCommand)
 def list_models() -> None:
     """List the models known by name.
 
@@ -47,19 +47,19 @@ def list_models() -> None:
             if name == registry.default_model(family.task):
                 does += " (default)"
             lines.append(
-                (name, does, model.languages, size(model), str(hub.find_local(name) or ""))
+                (name, does, model.languages, format_size(model), str(hub.find_local(name) or ""))
             )
     print_table(("name", "does", "languages", "download", "here"), lines)
 
 
-def size(model: Release) -> str:
+def format_size(model: Release) -> str:
     """Of its download, for people."""
     if model.megabytes < 1000:
         return f"{model.megabytes} MB"
     return f"{model.megabytes / 1000:.1f} GB"
 
 
-@app.command(cls=OpenAIStyle)
+@app.command(cls=OpenAIStyleCommand)
 def pull(name: Name, check: Check = False, offline: Offline = False) -> None:
     """Fetch a model and print its folder.
 
@@ -78,7 +78,7 @@ def pull(name: Name, check: Check = False, offline: Offline = False) -> None:
     write_path(folder)
 
 
-@app.command(cls=OpenAIStyle)
+@app.command(cls=OpenAIStyleCommand)
 def path(name: Name, offline: Offline = False) -> None:
     """Print a model's folder.
 

@@ -11,13 +11,13 @@ from typer.core import TyperCommand
 from oscine.errors import UsageError
 from oscine.options.others import spoken_here
 
-COLUMN = 30  # least width of names in the help, so that all groups have one margin
-NARROW = 60  # columns below which help is under its names, not beside them
+NAME_COLUMNS = 30  # least width of names in the help, so that all groups have one margin
+MIN_COLUMNS = 60  # columns below which help is under its names, not beside them
 BOOLEANS = {"true": True, "false": False}
 DASHES = "\u2010\u2011\u2012\u2013\u2014\u2015\u2212"  # what word processors make of -
 
 
-class OpenAIStyle(TyperCommand):
+class OpenAIStyleCommand(TyperCommand):
     """Reads `--output_format` as `--output-format`, and `--fp16 False` as `--no-fp16`.
 
     `once`: names of options of which two could both be meant. The last one wins of others, as
@@ -34,7 +34,7 @@ class OpenAIStyle(TyperCommand):
                 flags |= dict.fromkeys(option.opts, next(iter(option.secondary_opts), ""))
                 flags |= dict.fromkeys(option.secondary_opts, option.opts[0])
         names = {name for option in self.params for name in option.opts + option.secondary_opts}
-        rewritten = rewrite(args, flags, names)
+        rewritten = normalize_args(args, flags, names)
         _, _, said = self.make_parser(ctx).parse_args([*rewritten])
         for option in said:
             if option.name in self.once and said.count(option) > 1:
@@ -58,16 +58,16 @@ class OpenAIStyle(TyperCommand):
             if parameter.param_type_name != "option":
                 group, names = "Arguments", parameter.metavar or names  # some Typers add a type
             group = getattr(parameter, "rich_help_panel", None) or group
-            groups.setdefault(group, []).append((names.ljust(COLUMN), help))
+            groups.setdefault(group, []).append((names.ljust(NAME_COLUMNS), help))
         for heading, records in groups.items():
             with formatter.section(heading):
-                if formatter.width >= NARROW:
+                if formatter.width >= MIN_COLUMNS:
                     formatter.write_dl(records)
                 else:
-                    write_below(formatter, records)
+                    write_stacked(formatter, records)
 
 
-def write_below(formatter: Any, records: Sequence[tuple[str, str]]) -> None:
+def write_stacked(formatter: Any, records: Sequence[tuple[str, str]]) -> None:
     """Help of parameters for a narrow terminal: each under its names."""
     for names, help in records:
         formatter.write_text(names.strip())
@@ -75,7 +75,7 @@ def write_below(formatter: Any, records: Sequence[tuple[str, str]]) -> None:
             formatter.write_text(help)
 
 
-def translated(
+def translate_foreign(
     arguments: Sequence[str], own: Mapping[str, bool], answers: Mapping[str, str]
 ) -> list[str]:
     """Arguments with the options of other programs as those of here, see options/others.py.
@@ -114,7 +114,7 @@ def translated(
     return [*first, *rest]
 
 
-def rewrite(
+def normalize_args(
     arguments: Sequence[str], flags: Mapping[str, str], names: Collection[str] = ()
 ) -> list[str]:
     """Dashes for underscores in option names; `--flag True|False` to `--flag` or its opposite.
@@ -131,7 +131,7 @@ def rewrite(
         if argument == "--":
             return [*rewritten, argument, *waiting]
         if not argument.startswith("--"):
-            check_dash(argument, names)
+            reject_unicode_dash(argument, names)
             rewritten.append(argument)
             continue
         name, equals, value = argument.partition("=")
@@ -150,7 +150,7 @@ def rewrite(
     return rewritten
 
 
-def check_dash(argument: str, names: Collection[str]) -> None:
+def reject_unicode_dash(argument: str, names: Collection[str]) -> None:
     """Refuse what would be an option but for its dash, as it is copied from a web page."""
     if argument and argument[0] in DASHES:
         bare = argument.lstrip(DASHES + "-").partition("=")[0].replace("_", "-")

@@ -9,26 +9,26 @@ from typing import Annotated, Any, TypeVar, get_args, get_origin
 
 import typer
 
-from oscine.cli.openai_style import OpenAIStyle
+from oscine.cli.openai_style import OpenAIStyleCommand
 from oscine.options import Group, Option, options_of
 
 T = TypeVar("T")
 
 
 def command(
-    app: typer.Typer, *kinds: type[Any], style: type[OpenAIStyle] = OpenAIStyle
+    app: typer.Typer, *kinds: type[Any], style: type[OpenAIStyleCommand] = OpenAIStyleCommand
 ) -> Callable[[Callable[..., None]], Callable[..., None]]:
-    """A decorator: a function becomes the command of `app`, with the options of all `kinds`.
+    """Decorator: make a function the command of `app`, with the options of the records in `kinds`.
 
-    The function states its arguments and takes the options as keywords, of which `chosen` makes
-    a kind.
+    The function declares its arguments itself and takes the options as keywords; `select_options`
+    makes an instance of a kind from them.
     """
 
     def register(function: Callable[..., None]) -> Callable[..., None]:
         stated = inspect.signature(function, eval_str=True).parameters.values()
         generated = [
-            parameter(record, heading)
-            for heading, records in in_groups(kinds).items()
+            to_parameter(record, heading)
+            for heading, records in group_options(kinds).items()
             for record in records
         ]
         own = [each for each in stated if each.kind is not each.VAR_KEYWORD]
@@ -42,12 +42,12 @@ def command(
     return register
 
 
-def chosen(kind: type[T], options: Mapping[str, Any]) -> T:
+def select_options(kind: type[T], options: Mapping[str, Any]) -> T:
     """Of a command's options those of one kind."""
     return kind(**{name: options[name] for name in options_of(kind)})
 
 
-def in_groups(kinds: Sequence[type[Any]]) -> dict[str, list[Option]]:
+def group_options(kinds: Sequence[type[Any]]) -> dict[str, list[Option]]:
     """The records of all kinds by the heading of their group, in the order of the groups.
 
     A heading also names the families that alone take the options, where all of them say the same.
@@ -64,33 +64,33 @@ def in_groups(kinds: Sequence[type[Any]]) -> dict[str, list[Option]]:
     return groups
 
 
-def parameter(record: Option, heading: str) -> inspect.Parameter:
+def to_parameter(record: Option, heading: str) -> inspect.Parameter:
     """An option as a parameter of a command. Its help is under a heading."""
     return inspect.Parameter(
         record.name,
         inspect.Parameter.KEYWORD_ONLY,
-        default=default_of(record),
-        annotation=Annotated[form(record)[0], option(record, heading)],
+        default=cli_default_of(record),
+        annotation=Annotated[cli_type(record)[0], typer_option(record, heading)],
     )
 
 
-def default_of(record: Option) -> Any:
+def cli_default_of(record: Option) -> Any:
     """The default as the command line takes it."""
     return record.default if record.cli_default is None else record.cli_default
 
 
-def declared(kind: type[Any], name: str) -> Any:
+def declare_option(kind: type[Any], name: str) -> Any:
     """What Typer is told of an option of a kind, for a command that states its parameters."""
-    return option(options_of(kind)[name])
+    return typer_option(options_of(kind)[name])
 
 
-def option(record: Option, heading: str | None = None) -> Any:
+def typer_option(record: Option, heading: str | None = None) -> Any:
     """What Typer is told of an option.
 
     The flag of an option with a value is named, since Typer 0.27 takes a metavar such as DEVICE for
     the name of `device`.
     """
-    kind, parser, metavar = form(record)
+    kind, parser, metavar = cli_type(record)
     named = () if kind in (bool, bool | None) else (f"--{record.name.replace('_', '-')}",)
     return typer.Option(
         *(record.flags or named),
@@ -101,17 +101,17 @@ def option(record: Option, heading: str | None = None) -> Any:
     )
 
 
-def form(record: Option) -> tuple[Any, Callable[[str], Any] | None, str | None]:
+def cli_type(record: Option) -> tuple[Any, Callable[[str], Any] | None, str | None]:
     """What an option is on the command line: its type there, what reads it, its value's name."""
     kind = record.type if record.cli_default is None else type(record.cli_default)
     for part in get_args(kind):
         if get_origin(part) is list:  # of a few words
             (words,) = get_args(part)
-            return list[str] | None, some_of(get_args(words)), None
-    return FORMS.get(kind, (kind, None, None))
+            return list[str] | None, comma_separated(get_args(words)), None
+    return CLI_TYPES.get(kind, (kind, None, None))
 
 
-def number(text: str | float) -> float:
+def parse_float(text: str | float) -> float:
     """A number."""
     try:
         return float(text)
@@ -119,7 +119,7 @@ def number(text: str | float) -> float:
         raise typer.BadParameter(f"{text!r} is not a number") from None
 
 
-def whole(text: str | int) -> int:
+def parse_int(text: str | int) -> int:
     """A whole number."""
     try:
         return int(text)
@@ -127,17 +127,17 @@ def whole(text: str | int) -> int:
         raise typer.BadParameter(f"{text!r} is not a whole number") from None
 
 
-def or_none(parser: Callable[[Any], T]) -> Callable[[Any], T | None]:
+def optional(parser: Callable[[Any], T]) -> Callable[[Any], T | None]:
     """A parser that takes the word None as well, as openai-whisper's optional_float does."""
     return lambda text: None if text is None or text == "None" else parser(text)
 
 
-def word(text: str | None) -> str | None:
+def optional_str(text: str | None) -> str | None:
     """Text, or None for the word."""
     return None if text == "None" else text
 
 
-def some_of(names: Sequence[str]) -> Callable[[str], str]:
+def comma_separated(names: Sequence[str]) -> Callable[[str], str]:
     """Some of the names in any case, with commas between; the result has these in their own."""
 
     def parse(text: str) -> str:
@@ -152,15 +152,15 @@ def some_of(names: Sequence[str]) -> Callable[[str], str]:
     return parse
 
 
-#: Forms of types on the command line: see `form`. Only numbers that may be None are None by that
-#: word, which could be meant as text.
-FORMS: Mapping[Any, tuple[Any, Callable[[str], Any] | None, str | None]] = {
-    int: (int, whole, "NUMBER"),
-    float: (float, number, "NUMBER"),
+#: Types on the command line: see `cli_type`. "None" means None for optional numbers only; for text
+#: it could be the text itself.
+CLI_TYPES: Mapping[Any, tuple[Any, Callable[[str], Any] | None, str | None]] = {
+    int: (int, parse_int, "NUMBER"),
+    float: (float, parse_float, "NUMBER"),
     str: (str, None, "TEXT"),
     str | None: (str | None, None, "TEXT"),
-    int | None: (int | None, or_none(whole), "NUMBER"),
-    float | None: (float | None, or_none(number), "NUMBER"),
-    int | str | None: (str | None, word, "TEXT"),
+    int | None: (int | None, optional(parse_int), "NUMBER"),
+    float | None: (float | None, optional(parse_float), "NUMBER"),
+    int | str | None: (str | None, optional_str, "TEXT"),
     Any: (str | None, None, "TEXT"),
 }

@@ -17,37 +17,40 @@ if TYPE_CHECKING:
     from rich.progress import Progress
 
 #: Is told seconds done and in all; None: nobody is told.
-Report: TypeAlias = Callable[[float, float], None] | None
+OnProgress: TypeAlias = Callable[[float, float], None] | None
 
 
 @contextmanager
-def progress(job: Job) -> Iterator[Report]:
+def progress_bar(job: Job) -> Iterator[OnProgress]:
     """A bar for one recording."""
     disturbs = not job.targets and sys.stdout.isatty()
     if disturbs or not sys.stderr.isatty():
         yield None
         return
-    with rows() as bar:
-        yield Bar(bar, job).report
+    with recording_bars() as bar:
+        yield JobBar(bar, job).report
 
 
 @contextmanager
-def progress_of_several() -> Iterator[Callable[[Job], Bar | None]]:
+def job_bars() -> Iterator[Callable[[Job], JobBar | None]]:
     """Gives a function that adds a bar for a recording. They stay below all messages, and one whose
     recording is done is taken away."""
     if not sys.stderr.isatty():
         yield lambda job: None
         return
-    with rows(transient=True) as bar, print_above(bar.console):
-        yield lambda job: Bar(bar, job)
+    with recording_bars(transient=True) as bar, print_above(bar.console):
+        yield lambda job: JobBar(bar, job)
 
 
-class Bar:
+class JobBar:
     """One recording's, with audio seconds a second. Any thread may report."""
 
-    def __init__(self, rows: Progress, job: Job) -> None:
+    def __init__(self, recording_bars: Progress, job: Job) -> None:
         name = "standard input" if job.source == STANDARD_INPUT else job.source
-        self._rows, self._task = rows, rows.add_task(printable(name), total=None, speed="")
+        self._rows, self._task = (
+            recording_bars,
+            recording_bars.add_task(printable(name), total=None, speed=""),
+        )
         self._started = perf_counter()
 
     def report(self, done: float, total: float) -> None:
@@ -60,7 +63,7 @@ class Bar:
         self._rows.remove_task(self._task)
 
 
-def rows(transient: bool = False) -> Progress:
+def recording_bars(transient: bool = False) -> Progress:
     """Bars with one row a recording."""
     # costs start-up time
     from rich.progress import BarColumn, TaskProgressColumn, TextColumn, TimeElapsedColumn

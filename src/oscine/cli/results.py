@@ -21,53 +21,53 @@ from oscine.formats import write_result
 
 log = logging.getLogger(__name__)
 
-MOST_BYTES = 8 << 20  # of the record: 100,000 results; the older half is forgotten then
-HASH = 32  # hexadecimal digits: chance alone does not make two alike
+MAX_RECORD_BYTES = 8 << 20  # of the record: 100,000 results; the older half is forgotten then
+HASH_DIGITS = 32  # hexadecimal digits: chance alone does not make two alike
 
 
-class State(Enum):
+class ResultState(Enum):
     """What there is where a result would be written."""
 
-    NOTHING = auto()
+    MISSING = auto()
     UNKNOWN = auto()  # of another program, or the record is lost
-    WHOLE = auto()
-    UNFINISHED = auto()  # its transcription was stopped
+    COMPLETE = auto()
+    PARTIAL = auto()  # its transcription was stopped
     EDITED = auto()
 
 
-class Results:
+class ResultStore:
     """Writes results and knows in which state they are; `overwrite` those that were edited, too."""
 
     def __init__(self, overwrite: bool = False) -> None:
         self.overwrite = overwrite
-        self._file = record_file()
+        self._file = record_path()
         self._known: dict[str, tuple[str, str]] | None = None
 
-    def state(self, path: Path) -> State:
+    def state(self, path: Path) -> ResultState:
         """Of the result at a path. A pipe or device is as nothing: it keeps no result."""
         if not os.path.lexists(path) or is_special(path):
-            return State.NOTHING
+            return ResultState.MISSING
         if self._known is None:
             self._known = self._read()
         if (entry := self._known.get(_key(path))) is None:
-            return State.UNKNOWN
+            return ResultState.UNKNOWN
         try:
             with path.open("rb") as file:
-                contents = hashlib.file_digest(file, "sha256").hexdigest()[:HASH]
+                contents = hashlib.file_digest(file, "sha256").hexdigest()[:HASH_DIGITS]
         except OSError:
-            return State.UNKNOWN
+            return ResultState.UNKNOWN
         if contents != entry[0]:
-            return State.EDITED
-        return State.UNFINISHED if entry[1] == "unfinished" else State.WHOLE
+            return ResultState.EDITED
+        return ResultState.PARTIAL if entry[1] == "unfinished" else ResultState.COMPLETE
 
     def is_kept(self, path: Path) -> bool:
         """Whether a result may not be overwritten, because it was edited."""
-        return not self.overwrite and self.state(path) is State.EDITED
+        return not self.overwrite and self.state(path) is ResultState.EDITED
 
     def write(self, path: Path, text: str, *, finished: bool) -> None:
         """Write a result and note it. Raises OscineError where it cannot or may not be written."""
         if self.is_kept(path):
-            raise OscineError(kept(path))
+            raise OscineError(kept_message(path))
         write_result(path, text)
         contents = _hash(text.encode("utf-8", "backslashreplace"))
         entry = (contents, "whole" if finished else "unfinished")
@@ -80,7 +80,7 @@ class Results:
 
     def _read(self) -> dict[str, tuple[str, str]]:
         """The newest line of each path; damaged lines are passed over."""
-        lines = (line.split() for line in self._newest(MOST_BYTES).splitlines())
+        lines = (line.split() for line in self._newest(MAX_RECORD_BYTES).splitlines())
         return {line[0]: (line[1], line[2]) for line in lines if len(line) == 3}
 
     def _newest(self, most: int) -> str:
@@ -96,10 +96,10 @@ class Results:
 
     def _note(self, line: str) -> None:
         self._file.parent.mkdir(parents=True, exist_ok=True)
-        if self._file.exists() and self._file.stat().st_size > MOST_BYTES:
+        if self._file.exists() and self._file.stat().st_size > MAX_RECORD_BYTES:
             shorter = AtomicFile(self._file)
             try:
-                shorter.file.write(self._newest(MOST_BYTES // 2).encode("ascii", "replace"))
+                shorter.file.write(self._newest(MAX_RECORD_BYTES // 2).encode("ascii", "replace"))
                 shorter.keep()
             finally:
                 shorter.discard()
@@ -111,12 +111,12 @@ class Results:
             os.close(number)
 
 
-def record_file() -> Path:
+def record_path() -> Path:
     """Where it is noted what was written."""
     return hub.home() / "results"
 
 
-def kept(path: Path) -> str:
+def kept_message(path: Path) -> str:
     """The line for a result that is not overwritten."""
     return f"{path}: was edited since it was written and is kept; to replace it: --overwrite"
 
@@ -126,4 +126,4 @@ def _key(path: Path) -> str:
 
 
 def _hash(data: bytes) -> str:
-    return hashlib.sha256(data).hexdigest()[:HASH]
+    return hashlib.sha256(data).hexdigest()[:HASH_DIGITS]

@@ -27,9 +27,14 @@ from oscine.cli.common import (
 from oscine.cli.console import ArgumentError, warn
 from oscine.cli.inputs import STANDARD_INPUT
 from oscine.cli.jobs import expand_tilde
-from oscine.cli.openai_style import OpenAIStyle
-from oscine.cli.parameters import chosen, command
-from oscine.cli.voices import all_saved, released, saved, show_voices
+from oscine.cli.openai_style import OpenAIStyleCommand
+from oscine.cli.parameters import command, select_options
+from oscine.cli.voices import (
+    all_voice_stores,
+    print_voices_and_languages,
+    released_capabilities,
+    saved_voices,
+)
 from oscine.errors import OscineError, UsageError
 from oscine.family import LIST_VOICES, Abilities, Speaker
 from oscine.files import expand_user
@@ -42,12 +47,12 @@ Text: TypeAlias = str | Iterator[str]
 app = typer.Typer(add_completion=False, pretty_exceptions_enable=False, rich_markup_mode=None)
 
 EXAMPLE = 'oscine speak "Hello there." -o hello.wav'
-AFTER_DASHES = (
+DASH_HINT = (
     'a text that begins with a dash comes after --, as in oscine speak -o cold.wav -- "-5 degrees"'
 )
 
 
-class SpeakStyle(OpenAIStyle):
+class SpeakStyleCommand(OpenAIStyleCommand):
     """Answers what is likely to be typed by mistake."""
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
@@ -61,13 +66,13 @@ class SpeakStyle(OpenAIStyle):
                 raise UsageError(f"there is no option {name}: {remedies[name]}") from None
             if typed and (not typed.startswith("--") or len(typed.split()) > 1):
                 problem = error.format_message().removesuffix(".")
-                raise UsageError(f"{problem}; {AFTER_DASHES}") from None
+                raise UsageError(f"{problem}; {DASH_HINT}") from None
             if "unexpected extra argument" in error.format_message():
                 raise UsageError(f"put the text in quotes, as in {EXAMPLE}") from None
             raise
 
 
-@command(app, SpeakCommand, VoiceOptions, SpeakOptions, style=SpeakStyle)
+@command(app, SpeakCommand, VoiceOptions, SpeakOptions, style=SpeakStyleCommand)
 def speak(
     context: typer.Context,
     text: Annotated[
@@ -86,61 +91,65 @@ def speak(
     messages go to stderr. If it is interrupted, the part that was spoken is kept.
     """
     # A mistake is told before anything slow begins.
-    said = {
+    explicit = {
         name: given_options[name] for name in explicit_options(context) if name in given_options
     }
-    how = {name: said[name] for name in options_of(VoiceOptions) if name in said}
-    options = {name: said[name] for name in options_of(SpeakOptions) if name in said}
+    voice_args = {name: explicit[name] for name in options_of(VoiceOptions) if name in explicit}
+    options = {name: explicit[name] for name in options_of(SpeakOptions) if name in explicit}
     checked = SpeakOptions.of(**options)
-    own = chosen(SpeakCommand, given_options)
-    who = chosen(VoiceOptions, given_options)
-    model = own.model or registry.default_model("speak")
-    set_up_logging(own.verbose)
-    if who.voice == LIST_VOICES:
-        show_voices(model)
+    args = select_options(SpeakCommand, given_options)
+    voice_options = select_options(VoiceOptions, given_options)
+    model = args.model or registry.default_model("speak")
+    set_up_logging(args.verbose)
+    if voice_options.voice == LIST_VOICES:
+        print_voices_and_languages(model)
         return
     if text is None:
         raise UsageError(f"there is no text; for example: {EXAMPLE}")
-    if text == who.reference == STANDARD_INPUT:
+    if text == voice_options.reference == STANDARD_INPUT:
         raise UsageError("standard input cannot be both the text and the reference")
-    set_threads(own.threads)
-    check_device(own.device)
-    texts, targets = wanted(text, own)
-    if who.reference_text is not None:
-        how["reference_text"] = text_input.open_words(who.reference_text)
-    if who.reference is not None:
+    set_threads(args.threads)
+    check_device(args.device)
+    texts, targets = plan_texts(text, args)
+    if voice_options.reference_text is not None:
+        voice_args["reference_text"] = text_input.open_reference_text(voice_options.reference_text)
+    if voice_options.reference is not None:
         from oscine.audio.io import open_source  # av is slow to import
 
-        opened = open_source(who.reference)
-        if who.reference == STANDARD_INPUT:  # which can be opened once
-            how["reference"] = opened
+        opened = open_source(voice_options.reference)
+        if voice_options.reference == STANDARD_INPUT:  # which can be opened once
+            voice_args["reference"] = opened
         start_decoder()
-    if (abilities := released(model)) is not None:
-        name_somebody(abilities, how)
-        if abilities.check(saved(model), checked, **how).instruct is None:
-            how.pop("instruct", None)  # or the model would tell once more that it is left out
-    named = (text, who.reference, who.reference_text, who.voice)
+    if (abilities := released_capabilities(model)) is not None:
+        apply_default_voice(abilities, voice_args)
+        if abilities.check(saved_voices(model), checked, **voice_args).instruct is None:
+            voice_args.pop(
+                "instruct", None
+            )  # or the model would tell once more that it is left out
+    named = (text, voice_options.reference, voice_options.reference_text, voice_options.voice)
     read = [expand_tilde(str(each)) for each in named if each is not None]
-    inputs = list(read_files(model, who.voice, read))
-    times = word_times.choose(own, inputs)
-    chosen_outs = (audio_output.choose(each, own.format, own.play, inputs) for each in targets)
-    outs = [replace(out, marked=own.mark) for out in chosen_outs]
-    loaded = load_for_task("speak", model, own)
-    name_somebody(loaded.abilities, how)
-    say_all(loaded, texts, outs, how | options, times)
+    inputs = list(protected_files(model, voice_options.voice, read))
+    times = word_times.plan_word_times(args, inputs)
+    chosen_outs = (
+        audio_output.plan_output(each, args.format, args.play, inputs) for each in targets
+    )
+    outputs = [replace(out, marked=args.mark) for out in chosen_outs]
+    loaded = load_for_task("speak", model, args)
+    apply_default_voice(loaded.abilities, voice_args)
+    speak_all(loaded, texts, outputs, voice_args | options, times)
     print_timings(loaded)
 
 
-def wanted(text: str, own: SpeakCommand) -> tuple[list[tuple[int, Text]], list[str | None]]:
+def plan_texts(text: str, args: SpeakCommand) -> tuple[list[tuple[int, Text]], list[str | None]]:
     """The texts to speak, each with its line's number (0: all is one text), and their files."""
-    words = text_input.open_text(text, plain=own.plain and not own.lines)
-    if not own.lines:
-        return [(0, words)], [own.output]
-    lines = text_input.lines_of(words, plain=own.plain)
-    return [*lines], [*audio_output.numbered(own.output, own.format, len(lines))]
+    words = text_input.open_text(text, plain=args.plain and not args.lines)
+    if not args.lines:
+        return [(0, words)], [args.output]
+    lines = text_input.split_lines(words, plain=args.plain)
+    return [*lines], [*audio_output.numbered_files(args.output, args.format, len(lines))]
 
 
-def read_files(model: str, voice: str | None, arguments: list[str]) -> Iterator[str]:
+def protected_files(model: str, voice: str | None, arguments: list[str]) -> Iterator[str]:
     """What the speech must not take the place of: arguments, a saved voice, the model's own files.
 
     Sound that lies in a model's folder is none of these. Raises HubError for what is no model.
@@ -148,7 +157,7 @@ def read_files(model: str, voice: str | None, arguments: list[str]) -> Iterator[
     yield from arguments
     if voice is not None:
         with suppress(UsageError):  # no name of a voice, but a path
-            yield from (str(store.file(voice)) for store in all_saved())
+            yield from (str(store.file(voice)) for store in all_voice_stores())
     local = expand_user(model)
     place: Path | None = local
     if not os.path.exists(local):
@@ -163,16 +172,16 @@ def read_files(model: str, voice: str | None, arguments: list[str]) -> Iterator[
                 yield from (str(each) for each in files if each.suffix.lower() not in SUFFIXES)
 
 
-def name_somebody(abilities: Abilities, options: dict[str, Any]) -> None:
+def apply_default_voice(abilities: Abilities, options: dict[str, Any]) -> None:
     """A voice for a model with its own, where none is asked for: a command should not need one."""
     if abilities.default_voice is not None:
         options.setdefault("voice", abilities.default_voice)
 
 
-def say_all(
+def speak_all(
     model: Speaker,
     texts: list[tuple[int, Text]],
-    outs: list[audio_output.Out],
+    outputs: list[audio_output.AudioOutput],
     options: dict[str, Any],
     times: word_times.WordTimes | None = None,
 ) -> None:
@@ -187,9 +196,9 @@ def say_all(
         words, silence = options.pop("reference_text", None), options.pop("reference_silence", 0.0)
         options["voice"] = model.voice_of(reference, words, silence=silence)  # heard once for all
     failed = 0
-    for (number, text), out in zip(texts, outs, strict=True):
+    for (number, text), out in zip(texts, outputs, strict=True):
         try:
-            say_text(model, text, out, options, times)
+            speak_text(model, text, out, options, times)
         except OscineError as error:
             if not number:
                 raise
@@ -199,10 +208,10 @@ def say_all(
         raise OscineError(f"{failed} of {len(texts)} lines could not be spoken")
 
 
-def say_text(
+def speak_text(
     model: Speaker,
     text: Text,
-    out: audio_output.Out,
+    out: audio_output.AudioOutput,
     options: dict[str, Any],
     times: word_times.WordTimes | None,
 ) -> None:
@@ -210,8 +219,8 @@ def say_text(
     stream = model.stream(text, **options)
     stream.hold = out.waits  # a piece of the text that goes wrong can then be said once more
     if times is None:
-        audio_output.say(stream, out)
+        audio_output.write_speech(stream, out)
         return
-    kept: Any = word_times.Kept(stream)
-    audio_output.say(kept, out)
+    kept: Any = word_times.BufferedStream(stream)
+    audio_output.write_speech(kept, out)
     times.write(kept)

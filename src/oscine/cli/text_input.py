@@ -10,18 +10,18 @@ from io import IncrementalNewlineDecoder
 from pathlib import Path
 from typing import Any
 
-from oscine.audio.suffixes import SUFFIXES as SOUND
+from oscine.audio.suffixes import SUFFIXES as AUDIO_SUFFIXES
 from oscine.cli.inputs import STANDARD_INPUT
 from oscine.cli.jobs import expand_tilde
 from oscine.errors import OscineError, UsageError
 from oscine.files import is_device
 from oscine.text.plain import plain_parts, plain_text
 
-NO_TEXT = "is not text in UTF-8; save or convert it as that"
-SAID = "give the words that are said, in quotes, or a file that holds them"
-MOST_BYTES = 16 << 20  # two weeks of speech
+NOT_TEXT = "is not text in UTF-8; save or convert it as that"
+REFERENCE_TEXT_HINT = "give the words that are said, in quotes, or a file that holds them"
+MAX_BYTES = 16 << 20  # two weeks of speech
 #: An argument of one word that ends so and is no file was meant as one.
-SUFFIXES = SOUND | frozenset(
+SUFFIXES = AUDIO_SUFFIXES | frozenset(
     ".csv .doc .docx .epub .htm .html .json .log .md .odt .pdf .rst .rtf .srt .text .txt .vtt "
     ".xml".split()
 )
@@ -38,11 +38,13 @@ def open_text(argument: str, *, plain: bool = False) -> str | Iterator[str]:
     if argument == STANDARD_INPUT:
         if sys.stdin is None:
             raise OscineError("standard input: is closed; name a file")
-        coming = standard_input(sys.stdin.buffer)
+        coming = read_stdin(sys.stdin.buffer)
         return plain_parts(coming) if plain else coming
     if not argument.strip():
         raise UsageError("there is no text to speak")
-    found = contents(argument, "give this text through -", "to speak this name, give it through -")
+    found = read_if_file(
+        argument, "give this text through -", "to speak this name, give it through -"
+    )
     text = argument if found is None else found
     text = plain_text(text) if plain else text
     if (found is None or plain) and not any(map(str.isalnum, text)):
@@ -50,25 +52,27 @@ def open_text(argument: str, *, plain: bool = False) -> str | Iterator[str]:
     return text
 
 
-def lines_of(words: str | Iterator[str], *, plain: bool) -> list[tuple[int, str]]:
+def split_lines(words: str | Iterator[str], *, plain: bool) -> list[tuple[int, str]]:
     """The lines of a text that are not empty, each a text of its own, with their numbers from 1."""
     numbered = enumerate("".join(words).split("\n"), 1)
     filled = [(number, line.strip()) for number, line in numbered if line.strip()]
     return [(number, plain_text(line) if plain else line) for number, line in filled]
 
 
-def open_words(argument: str) -> str:
+def open_reference_text(argument: str) -> str:
     """What is said in a reference: the words themselves, or the contents of a file that is there.
 
     Raises UsageError for what looks like a file and is none, OscineError as open_text.
     """
     if argument == STANDARD_INPUT:
-        raise UsageError(f"standard input cannot be the words of a reference; {SAID}")
-    found = contents(argument, SAID, SAID)
+        raise UsageError(
+            f"standard input cannot be the words of a reference; {REFERENCE_TEXT_HINT}"
+        )
+    found = read_if_file(argument, REFERENCE_TEXT_HINT, REFERENCE_TEXT_HINT)
     return argument if found is None else found.strip()
 
 
-def contents(argument: str, instead_of_folder: str, instead_of_file: str) -> str | None:
+def read_if_file(argument: str, instead_of_folder: str, instead_of_file: str) -> str | None:
     """What is in the file of that name; None for what is called as no file.
 
     Raises UsageError, with what to do instead, for a folder and where there is no such file.
@@ -90,21 +94,21 @@ def read_file(path: Path) -> str:
         if is_device(path):
             raise UsageError(f"{path} is a device and not a text; give a text through -")
         with path.open("rb") as file:
-            data = file.read(MOST_BYTES + 1)
+            data = file.read(MAX_BYTES + 1)
     except OSError as error:
         raise OscineError(f"{path}: cannot be read: {error.strerror or error}") from error
-    if len(data) > MOST_BYTES:
-        raise OscineError(f"{path}: is larger than {MOST_BYTES >> 20} MiB; give it in parts")
-    decoder = Decoder(str(path))
+    if len(data) > MAX_BYTES:
+        raise OscineError(f"{path}: is larger than {MAX_BYTES >> 20} MiB; give it in parts")
+    decoder = TextDecoder(str(path))
     text = decoder.decode(data) + decoder.decode(b"", last=True)
     if not text.strip():
         raise OscineError(f"{path}: is empty; there is no text to speak")
     return text
 
 
-def standard_input(file: Any) -> Iterator[str]:
+def read_stdin(file: Any) -> Iterator[str]:
     """What comes, as it comes; not empty as a whole, else OscineError."""
-    decoder = Decoder("standard input")
+    decoder = TextDecoder("standard input")
     spoken = False
     while data := read_some(file):
         if text := decoder.decode(data):
@@ -126,7 +130,7 @@ def read_some(file: Any) -> bytes:
     return data
 
 
-class Decoder:
+class TextDecoder:
     """Bytes in any pieces to text: UTF-8, with or without a byte order mark, any line ends."""
 
     def __init__(self, name: str) -> None:
@@ -139,7 +143,7 @@ class Decoder:
         try:
             text = self._decoder.decode(data, final=last)
         except UnicodeDecodeError:
-            raise OscineError(f"{self._name}: {NO_TEXT}") from None
+            raise OscineError(f"{self._name}: {NOT_TEXT}") from None
         if "\0" in text:
-            raise OscineError(f"{self._name}: {NO_TEXT}")
+            raise OscineError(f"{self._name}: {NOT_TEXT}")
         return text

@@ -22,23 +22,23 @@ from oscine.cli.common import (
 )
 from oscine.cli.console import warn
 from oscine.cli.inputs import find_recordings
-from oscine.cli.job_pool import finish_all, several
+from oscine.cli.job_pool import job_pool, run_jobs
 from oscine.cli.jobs import (
     Job,
     are_writable,
     expand_tilde,
     is_readable,
-    make_folder,
+    make_output_folder,
     pending_job,
     pending_jobs,
     plan_jobs,
 )
-from oscine.cli.live import LISTENING, Shown, check_live, listen
-from oscine.cli.openai_style import OpenAIStyle, translated
-from oscine.cli.parameters import chosen, command
-from oscine.cli.results import Results
-from oscine.cli.run_job import Asked
-from oscine.cli.watch import Arrivals, watch
+from oscine.cli.live import LISTEN_OPTIONS, LiveFormat, check_live, listen
+from oscine.cli.openai_style import OpenAIStyleCommand, translate_foreign
+from oscine.cli.parameters import command, select_options
+from oscine.cli.results import ResultStore
+from oscine.cli.run_job import JobOptions
+from oscine.cli.watch import FolderWatcher, watch
 from oscine.errors import UsageError
 from oscine.files import expand_user
 from oscine.formats import FORMATS, SUBTITLES
@@ -55,28 +55,28 @@ if TYPE_CHECKING:
 app = typer.Typer(add_completion=False, pretty_exceptions_enable=False, rich_markup_mode=None)
 
 ALL = "all"  # of the formats
-SMALLEST_STEP = 0.01  # of temperature: more attempts at one window are a mistake
+MIN_TEMPERATURE_STEP = 0.01  # of temperature: more attempts at one window are a mistake
 
 
 #: What only other programs have, and what does here what it asks for.
-ANSWERS = ANSWERED | {
+HINTS = ANSWERED | {
     f"--{name.replace('_', '-')}": remedy
     for name, remedy in replaced(TranscribeOptions).items()
     if f"--{name.replace('_', '-')}" not in TAKEN
 }
 
 
-class TranscribeStyle(OpenAIStyle):
+class TranscribeStyleCommand(OpenAIStyleCommand):
     """Takes what other programs call these options, and answers what they have besides."""
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
         """As OpenAIStyle. Raises UsageError for an option that only another program has."""
         options: list[Any] = [each for each in self.params if each.param_type_name == "option"]
-        own = {name: not each.is_flag for each in options for name in each.opts}
-        return super().parse_args(ctx, translated(args, own, ANSWERS))
+        takes_value = {name: not each.is_flag for each in options for name in each.opts}
+        return super().parse_args(ctx, translate_foreign(args, takes_value, HINTS))
 
 
-@command(app, TranscribeCommand, TranscribeOptions, Layout, style=TranscribeStyle)
+@command(app, TranscribeCommand, TranscribeOptions, Layout, style=TranscribeStyleCommand)
 def transcribe(
     context: typer.Context,
     files: Annotated[
@@ -94,119 +94,134 @@ def transcribe(
     recording that cannot be read is reported, the others are done, and the exit code is 1.
     """
     # A mistake is told before anything slow begins.
-    said = explicit_options(context)
+    explicit = explicit_options(context)
     files = [expand_tilde(each) for each in files or []]
-    own = chosen(TranscribeCommand, given_options)
-    if own.output_dir == "":  # which Path takes for this folder
+    args = select_options(TranscribeCommand, given_options)
+    if args.output_dir == "":  # which Path takes for this folder
         raise UsageError("the name of the output folder is empty")
-    folder = None if own.output_dir is None else expand_user(own.output_dir)
-    formats = formats_of(own)
-    check_files(files, own, said, formats)
+    folder = None if args.output_dir is None else expand_user(args.output_dir)
+    formats = parse_formats(args)
+    check_inputs(files, args, explicit, formats)
     options = {name: given_options[name] for name in options_of(TranscribeOptions)}
-    layout = chosen(Layout, given_options)
-    increment = own.temperature_increment_on_fallback
-    options["temperature"] = temperatures(options["temperature"], increment)
-    check_layout(layout, formats, own.live or options["word_timestamps"])
-    TranscribeOptions.of(**options, model_dir=own.model_dir)  # what this model lacks is told later
-    own = replace(own, dtype=precision(own.dtype, own.fp16))
+    layout = select_options(Layout, given_options)
+    increment = args.temperature_increment_on_fallback
+    options["temperature"] = temperature_schedule(options["temperature"], increment)
+    check_layout(layout, formats, args.live or options["word_timestamps"])
+    TranscribeOptions.of(**options, model_dir=args.model_dir)  # what this model lacks is told later
+    args = replace(args, dtype=resolve_dtype(args.dtype, args.fp16))
     written = FORMATS if ALL in formats else formats
-    results = Results(own.overwrite)
-    jobs, complete = jobs_of(files, own, written, folder, results)
-    set_threads(own.threads)
-    check_device(own.device)
+    results = ResultStore(args.overwrite)
+    jobs, complete = find_jobs(files, args, written, folder, results)
+    set_threads(args.threads)
+    check_device(args.device)
     if folder is not None:
-        make_folder(folder)
-    set_up_logging(own.verbose)
-    if own.live:
-        told = {name: options[name] for name in LISTENING & said}
-        listen(load_listener(own), files, own.latency, told, Shown(formats[0], layout))
+        make_output_folder(folder)
+    set_up_logging(args.verbose)
+    if args.live:
+        listen_options = {name: options[name] for name in LISTEN_OPTIONS & explicit}
+        listen(
+            load_transcriber(args),
+            files,
+            args.latency,
+            listen_options,
+            LiveFormat(formats[0], layout),
+        )
         raise typer.Exit(0)
     start_decoder()
-    asked = Asked(written[0], layout, options, verbose=own.verbose, results=results)
-    if own.watch is not None:
-        transcribe_arrivals(own, written, folder, asked)
+    job_options = JobOptions(written[0], layout, options, verbose=args.verbose, results=results)
+    if args.watch is not None:
+        transcribe_watched(args, written, folder, job_options)
     able = [job for job in jobs if is_readable(job.source) and are_writable(job.targets, folder)]
     if able:
-        loaded = load_listener(own)
-        complete &= finish_all(loaded, able, asked)
+        loaded = load_transcriber(args)
+        complete &= run_jobs(loaded, able, job_options)
         print_timings(loaded)
     raise typer.Exit(0 if complete and len(able) == len(jobs) else 1)
 
 
-def transcribe_arrivals(
-    own: TranscribeCommand, formats: Sequence[str], output: Path | None, asked: Asked
+def transcribe_watched(
+    args: TranscribeCommand,
+    formats: Sequence[str],
+    output: Path | None,
+    job_options: JobOptions,
 ) -> NoReturn:
     """Transcribe what arrives in a folder until Ctrl-C; what fails is told, and the rest goes on.
 
     What is there already is transcribed too, unless it has its results.
     """
-    assert own.watch is not None
-    folder = expand_tilde(own.watch)
-    model = load_listener(own)
-    arrivals = Arrivals(
+    assert args.watch is not None
+    folder = expand_tilde(args.watch)
+    model = load_transcriber(args)
+    arrivals = FolderWatcher(
         folder,
         lambda found: plan_jobs(found, formats, output),
-        recursive=own.recursive,
+        recursive=args.recursive,
         output=output,
     )
 
     def is_wanted(job: Job, was_there: bool) -> Job | None:
-        skip = own.skip_existing or was_there
-        needed = pending_job(job, asked.results, skip_existing=skip)
+        skip = args.skip_existing or was_there
+        needed = pending_job(job, job_options.results, skip_existing=skip)
         if needed is None or not is_readable(job.source):
             return None
         return needed if are_writable(needed.targets, output) else None
 
     warn(f"watching {folder}; Ctrl-C ends this")
-    with several(model, asked, model.recordings_at_once) as work:
+    with job_pool(model, job_options, model.recordings_at_once) as work:
         watch(arrivals, is_wanted, work)
 
 
-def formats_of(own: TranscribeCommand) -> tuple[str, ...]:
+def parse_formats(args: TranscribeCommand) -> tuple[str, ...]:
     """Formats by name, each once, in the order in which they were given."""
     return tuple(
-        dict.fromkeys(name for each in own.output_format or ["txt"] for name in each.split(","))
+        dict.fromkeys(name for each in args.output_format or ["txt"] for name in each.split(","))
     )
 
 
-def check_files(
-    files: list[str], own: TranscribeCommand, said: frozenset[str], formats: Sequence[str]
+def check_inputs(
+    files: list[str],
+    args: TranscribeCommand,
+    explicit: frozenset[str],
+    formats: Sequence[str],
 ) -> None:
-    """Refuse recordings with --live and its options without it; `said`: names of what was given."""
-    if own.live:
-        check_live(files, said, formats)
-    elif own.latency is not None:
+    """Raise UsageError for inputs and options that contradict each other.
+
+    `explicit`: names of the options given on the command line.
+    """
+    if args.live:
+        check_live(files, explicit, formats)
+    elif args.latency is not None:
         raise UsageError("latency needs --live")
-    elif own.watch is not None:
+    elif args.watch is not None:
         if files:
             raise UsageError("watch takes what is in its folder; leave out FILE")
-        if not os.path.isdir(expand_tilde(own.watch)):
-            raise UsageError(f"{own.watch or repr('')}: is not a folder; name the one to watch")
+        if not os.path.isdir(expand_tilde(args.watch)):
+            raise UsageError(f"{args.watch or repr('')}: is not a folder; name the one to watch")
     elif not files:
         raise UsageError("Missing argument 'FILE...'.")
 
 
-def jobs_of(
+def find_jobs(
     files: list[str],
-    own: TranscribeCommand,
+    args: TranscribeCommand,
     formats: Sequence[str],
     folder: Path | None,
-    results: Results,
+    results: ResultStore,
 ) -> tuple[tuple[Job, ...], bool]:
     """What there is to do before anything arrives, and whether all folders could be listed.
 
     Options of files with results are refused where there are no such.
     """
-    if own.skip_existing and own.overwrite:
+    if args.skip_existing and args.overwrite:
         raise UsageError("overwrite does not go with skip_existing; leave out one")
-    if own.live or own.watch is not None:
+    if args.live or args.watch is not None:
         return (), True
-    found = find_recordings(files, recursive=own.recursive, output=folder)
+    found = find_recordings(files, recursive=args.recursive, output=folder)
     jobs = plan_jobs(found, formats, folder)
     for name in ("skip_existing", "overwrite"):
-        if getattr(own, name) and any(not job.targets for job in jobs):
+        if getattr(args, name) and any(not job.targets for job in jobs):
             raise UsageError(f"{name} is for results in files; add --output-dir")
-    return pending_jobs(jobs, results, skip_existing=own.skip_existing), found.complete
+    return pending_jobs(jobs, results, skip_existing=args.skip_existing), found.complete
 
 
 def check_layout(layout: Layout, formats: Sequence[str], word_timestamps: bool) -> None:
@@ -218,13 +233,14 @@ def check_layout(layout: Layout, formats: Sequence[str], word_timestamps: bool) 
             raise UsageError(f"{name} needs word_timestamps; add --word-timestamps")
 
 
-def temperatures(first: float, increment: float | None) -> tuple[float, ...]:
+def temperature_schedule(first: float, increment: float | None) -> tuple[float, ...]:
     """openai-whisper's command: from the first up to 1 in steps; no steps without an increment."""
     if increment is None:
         return (first,)
-    if not SMALLEST_STEP <= increment < math.inf:
+    if not MIN_TEMPERATURE_STEP <= increment < math.inf:
         raise UsageError(
-            f"temperature_increment_on_fallback must be at least {SMALLEST_STEP}, not {increment}"
+            "temperature_increment_on_fallback must be at least "
+            f"{MIN_TEMPERATURE_STEP}, not {increment}"
         )
     if not 0 <= first < 1:  # one attempt, or a mistake that TranscribeOptions tells
         return (first,)
@@ -232,7 +248,7 @@ def temperatures(first: float, increment: float | None) -> tuple[float, ...]:
     return tuple(round(first + step * increment, 6) for step in range(steps + 1))
 
 
-def precision(dtype: Dtype, fp16: bool | None) -> Dtype:
+def resolve_dtype(dtype: Dtype, fp16: bool | None) -> Dtype:
     """--dtype, or what openai-whisper's --fp16 means by it."""
     if fp16 is None:
         return dtype
@@ -242,8 +258,8 @@ def precision(dtype: Dtype, fp16: bool | None) -> Dtype:
     return meant
 
 
-def load_listener(wanted: LoadOptions) -> AnyTranscriber:
+def load_transcriber(load_options: LoadOptions) -> AnyTranscriber:
     """A model that writes down, the default where none is named; UsageError for one that speaks."""
-    name = wanted.model or default_model("transcribe")
-    listener: AnyTranscriber = load_for_task("transcribe", name, wanted)
+    name = load_options.model or default_model("transcribe")
+    listener: AnyTranscriber = load_for_task("transcribe", name, load_options)
     return listener

@@ -26,8 +26,8 @@ from oscine.cli.common import (
 from oscine.cli.console import status, warn, write_path
 from oscine.cli.inputs import STANDARD_INPUT
 from oscine.cli.jobs import print_table
-from oscine.cli.openai_style import OpenAIStyle
-from oscine.cli.text_input import open_words
+from oscine.cli.openai_style import OpenAIStyleCommand
+from oscine.cli.text_input import open_reference_text
 from oscine.errors import CheckpointError, HubError, OscineError, PackageError, UsageError
 from oscine.family import Abilities, Family, Speaker, Speaking, VoiceStore
 from oscine.files import expand_user
@@ -72,12 +72,12 @@ def family_of(model: str) -> Family | None:
         return None
 
 
-def saved(model: str) -> VoiceStore:
+def saved_voices(model: str) -> VoiceStore:
     """The saved voices of this machine's user that a model has to do with."""
     return speaking_of(model).saved()
 
 
-def all_saved() -> list[VoiceStore]:
+def all_voice_stores() -> list[VoiceStore]:
     """The saved voices of every family. One that cannot be asked is told and left out."""
     stores = []
     for family in registry.families("speak"):
@@ -89,7 +89,7 @@ def all_saved() -> list[VoiceStore]:
     return stores
 
 
-@app.command(cls=OpenAIStyle)
+@app.command(cls=OpenAIStyleCommand)
 def save(
     name: Name,
     audio: Annotated[
@@ -126,29 +126,31 @@ def save(
     from oscine.audio.io import open_source
 
     log_to_stderr()
-    file = saved(model).place(name)  # a name that cannot be is told before anything slow begins
+    file = saved_voices(model).place(
+        name
+    )  # a name that cannot be is told before anything slow begins
     there = os.path.exists(file)
     if there and not force:
         raise UsageError(f"there is a voice {file.stem!r} already; --force takes its place")
     if text is not None:
-        text = speaking_of(model).check_words(open_words(text), "text")
+        text = speaking_of(model).check_words(open_reference_text(text), "text")
     opened = open_source(audio)
     recording = opened if audio == STANDARD_INPUT else audio  # standard input can be opened once
     start_decoder()
-    if (abilities := released(model)) is not None:
+    if (abilities := released_capabilities(model)) is not None:
         abilities.refuse_cloning()
     set_threads(threads)
     check_device(device)
     set_up_logging(verbose=False)
     how = LoadOptions(device=device, dtype=dtype, offline=offline)
     speaker: Speaker = load_for_task("speak", model, how)
-    file = saved(model).save(name, speaker.voice_of(recording, text))
+    file = saved_voices(model).save(name, speaker.voice_of(recording, text))
     done = "replaced" if there else "saved"
     warn(f"voice {name!r} {done}; speak with it: --model {model} --voice {name!r}")
     write_path(file)
 
 
-@app.command("list", cls=OpenAIStyle)
+@app.command("list", cls=OpenAIStyleCommand)
 def list_voices(
     model: Annotated[
         str | None,
@@ -163,32 +165,32 @@ def list_voices(
     """
     log_to_stderr()
     if model is None:
-        show_saved()
+        print_saved_voices()
     else:
-        show(abilities_of(model))
+        print_voices(abilities_of(model))
 
 
-@app.command(cls=OpenAIStyle)
+@app.command(cls=OpenAIStyleCommand)
 def remove(name: Name) -> None:
     """Delete a saved voice."""
     log_to_stderr()
-    stores = all_saved()
+    stores = all_voice_stores()
     holder = next((store for store in stores if store.has(name)), stores[0])
     holder.remove(name)
     warn(f"voice {name!r} removed")
 
 
-def show_voices(model: str) -> None:
+def print_voices_and_languages(model: str) -> None:
     """What `speak --voice` and `--language` take with a model."""
     abilities = abilities_of(model)
-    show(abilities)
+    print_voices(abilities)
     status(f"languages: {', '.join(('auto', *abilities.languages))}")
 
 
-def show(abilities: Abilities) -> None:
+def print_voices(abilities: Abilities) -> None:
     """The voices of a model, a line each on stdout; a line on stderr where it has none."""
     if abilities.kind == "base":
-        show_saved(abilities)
+        print_saved_voices(abilities)
     elif abilities.kind == "voice_design":
         warn(f"{abilities.name} has no voices: describe one with --instruct")
     else:
@@ -198,13 +200,13 @@ def show(abilities: Abilities) -> None:
         print_table(head, [line[: len(head)] for line in lines])
 
 
-def show_saved(abilities: Abilities | None = None) -> None:
+def print_saved_voices(abilities: Abilities | None = None) -> None:
     """The voices of this machine's user, or those that a base model can speak with.
 
     What is damaged is told on stderr; it is listed only where no model is asked about.
     """
     names, shown = 0, []
-    for store in all_saved() if abilities is None else [saved(abilities.name)]:
+    for store in all_voice_stores() if abilities is None else [saved_voices(abilities.name)]:
         for name in store.names():
             names += 1
             try:
@@ -223,7 +225,7 @@ def show_saved(abilities: Abilities | None = None) -> None:
         warn(f"{abilities.name} can speak with none of the saved voices")
 
 
-def released(model: str) -> Abilities | None:
+def released_capabilities(model: str) -> Abilities | None:
     """What a released model can be asked for, whether or not it is here; None for any other."""
     if os.path.exists(expand_user(model)):
         return None
@@ -243,7 +245,7 @@ def abilities_of(model: str) -> Abilities:
     from oscine import hub
     from oscine.weights import read_checkpoint
 
-    if (found := released(model)) is not None:
+    if (found := released_capabilities(model)) is not None:
         return found
     path: Path | None = expand_user(model)
     if not os.path.exists(expand_user(model)):

@@ -15,15 +15,15 @@ from oscine.cli.inputs import InputFiles, list_recordings
 from oscine.cli.jobs import Job
 from oscine.errors import OscineError, UsageError
 
-POLL_SECONDS = 1.0  # between looks at the folder, at least
-SETTLED_SECONDS = 2.0  # for which size and time of a file that is whole do not change
-SHARE = 10  # of the time that a look takes: large folders are looked at less often
+POLL_INTERVAL_S = 1.0  # between looks at the folder, at least
+SETTLE_TIME_S = 2.0  # for which size and time of a file that is whole do not change
+IDLE_FACTOR = 10  # of the time that a look takes: large folders are looked at less often
 
 #: Size, time of the last change, and which file it is.
-Signature = tuple[int, int, int]
+FileSignature = tuple[int, int, int]
 
 
-class Arrivals:
+class FolderWatcher:
     """The recordings of a folder that are whole and were not given before, or have changed since.
 
     `plan` makes jobs of recordings.
@@ -39,12 +39,12 @@ class Arrivals:
     ) -> None:
         self._folder, self._plan = folder, plan
         self._recursive, self._output = recursive, output
-        self._given: dict[str, Signature] = {}
-        self._waiting: dict[str, tuple[Signature, float]] = {}
+        self._given: dict[str, FileSignature] = {}
+        self._waiting: dict[str, tuple[FileSignature, float]] = {}
         self._old: set[str] | None = None
         self._problem = ""
 
-    def look(self) -> Iterator[tuple[Job, bool]]:
+    def poll(self) -> Iterator[tuple[Job, bool]]:
         """What is ready now, and whether it was there before the watch began.
 
         Raises OscineError where the folder cannot be listed any more.
@@ -61,7 +61,7 @@ class Arrivals:
             for gone in known.keys() - there:
                 del known[gone]
         for job in self._jobs(found):
-            now = signature(job.source)
+            now = file_signature(job.source)
             if now is None or self._given.get(job.source) == now:
                 continue
             if self._is_whole(job.source, now):
@@ -82,16 +82,16 @@ class Arrivals:
         self._problem = ""
         return jobs
 
-    def _is_whole(self, source: str, now: Signature) -> bool:
+    def _is_whole(self, source: str, now: FileSignature) -> bool:
         before, since = self._waiting.get(source, (None, 0.0))
         if before != now or not now[0]:
             self._waiting[source] = (now, time.monotonic())
             return False
-        settled = time.monotonic() - since >= SETTLED_SECONDS
+        settled = time.monotonic() - since >= SETTLE_TIME_S
         return settled and not is_being_written(source)
 
 
-class Worker(Protocol):
+class JobQueue(Protocol):
     """Works on jobs, on several at once perhaps."""
 
     def add(self, job: Job) -> None: ...
@@ -99,18 +99,18 @@ class Worker(Protocol):
 
 
 def watch(
-    arrivals: Arrivals, wanted: Callable[[Job, bool], Job | None], worker: Worker
+    arrivals: FolderWatcher, wanted: Callable[[Job, bool], Job | None], worker: JobQueue
 ) -> NoReturn:
-    """Have a worker do all that arrives, as `look` gives it and as it is `wanted`, until this is
+    """Have a worker do all that arrives, as `poll` gives it and as it is `wanted`, until this is
     interrupted; what is done by the next look is written then."""
     while True:
         started = time.monotonic()
-        for job, was_there in arrivals.look():
+        for job, was_there in arrivals.poll():
             if (needed := wanted(job, was_there)) is not None:
                 worker.add(needed)
             started = time.monotonic()
         worker.write()
-        pause(max(POLL_SECONDS, SHARE * (time.monotonic() - started)))
+        pause(max(POLL_INTERVAL_S, IDLE_FACTOR * (time.monotonic() - started)))
 
 
 def pause(seconds: float) -> None:
@@ -118,7 +118,7 @@ def pause(seconds: float) -> None:
     time.sleep(seconds)
 
 
-def signature(source: str) -> Signature | None:
+def file_signature(source: str) -> FileSignature | None:
     """What tells a file from itself after a change; None where there is none."""
     try:
         status = os.stat(source)

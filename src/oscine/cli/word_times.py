@@ -38,7 +38,7 @@ if TYPE_CHECKING:
 FORMATS = ("json", "srt", "vtt")
 
 
-class Kept:
+class BufferedStream:
     """A stream of speech that keeps what was made."""
 
     def __init__(self, stream: Any) -> None:
@@ -69,7 +69,7 @@ class WordTimes:
     path: Path
     form: str
     name: str  # of the aligner
-    own: SpeakCommand
+    args: SpeakCommand
     aligner: Any = None
     language: str | None = None
 
@@ -80,7 +80,7 @@ class WordTimes:
         """
         from oscine.options.transcribe import TranscribeOptions
 
-        model = load_for_task("transcribe", self.name, self.own)
+        model = load_for_task("transcribe", self.name, self.args)
         if not hasattr(model, "align"):
             raise UsageError(f"{self.name} cannot align a text; give --aligner a Whisper model")
         self.aligner = model
@@ -91,7 +91,7 @@ class WordTimes:
                 "such as base"
             )
 
-    def write(self, speech: Kept) -> None:
+    def write(self, speech: BufferedStream) -> None:
         """Align all of it. What cannot be aligned is told and has no words."""
         samples, rate = speech.samples(), speech.rate
         language = self.language
@@ -99,7 +99,7 @@ class WordTimes:
             several = len(self.aligner.languages) > 1
             language = self.aligner.detect_language((samples, rate))[0] if several else "en"
         segments = tuple(
-            segment_of(number, piece, self.words(piece, samples, rate, language))
+            to_segment(number, piece, self.words(piece, samples, rate, language))
             for number, piece in enumerate(speech.spoken)
         )
         transcript = Transcript(
@@ -139,36 +139,36 @@ class WordTimes:
         )
 
 
-def choose(own: SpeakCommand, inputs: Iterable[str]) -> WordTimes | None:
+def plan_word_times(args: SpeakCommand, inputs: Iterable[str]) -> WordTimes | None:
     """What the options ask for, looked at before anything slow begins; None: no times.
 
     `inputs`: what is read. Raises UsageError for what cannot be meant, OscineError where there can
     be no such file, HubError for an aligner that is no model.
     """
-    if own.word_times is None:
-        if own.aligner is not None:
+    if args.word_times is None:
+        if args.aligner is not None:
             raise UsageError("--aligner is the model of --word-times; add --word-times FILE")
         return None
-    path = Path(expand_tilde(own.word_times))
+    path = Path(expand_tilde(args.word_times))
     form = path.suffix.lower().removeprefix(".")
     if form not in FORMATS or path.is_dir():
         raise UsageError(f"--word-times {path}: name a file that ends in .json, .srt or .vtt")
-    if own.lines:
+    if args.lines:
         raise UsageError("--word-times is for one text; leave out --lines")
     lost = find_overwritten(path, file_ids(inputs))
-    output = None if own.output is None else Path(expand_tilde(own.output))
+    output = None if args.output is None else Path(expand_tilde(args.output))
     if output is not None and case_folded(path.absolute()) == case_folded(output.absolute()):
         lost = str(output)
     if lost is not None:
         raise UsageError(f"{lost} would be overwritten by the times; name another file for them")
     check_writable_file(path)
-    name = own.aligner or registry.default_model("transcribe")
+    name = args.aligner or registry.default_model("transcribe")
     if not expand_user(name).exists():
         require_task(name, "transcribe")
-    return WordTimes(path, form, name, own)
+    return WordTimes(path, form, name, args)
 
 
-def segment_of(number: int, piece: SpokenPiece, words: tuple[Word, ...]) -> Segment:
+def to_segment(number: int, piece: SpokenPiece, words: tuple[Word, ...]) -> Segment:
     """A piece as a segment; its probability is that of its words."""
     from oscine.text.compression import compression_ratio
 
