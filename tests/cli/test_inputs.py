@@ -188,7 +188,7 @@ def test_a_result_that_was_stopped_is_made_again(
     assert Path("out/b.txt").read_bytes() == half
     assert capsysbinary.readouterr().err == b"oscine: skipped 2 recordings with results\n"
     assert transcribe(*recordings("in/d_broken.wav"), "-o", "out") == 1
-    assert ResultStore().state(Path("out/d_broken.txt")) is ResultState.UNFINISHED
+    assert ResultStore().state(Path("out/d_broken.txt")) is ResultState.PARTIAL
     assert transcribe("in", "-o", "out", "--skip-existing") == 1
     assert b"skipped 3 recordings" in capsysbinary.readouterr().err
     Path("out/d_broken.txt").write_text("edited", "utf-8")
@@ -256,8 +256,8 @@ def test_the_record_of_results_is_bounded_and_survives_damage(
         ResultStore().write(tmp_path / f"{number}.txt", f"text {number}", finished=True)
     assert record.stat().st_size < 1100
     states = [ResultStore().state(tmp_path / f"{number}.txt") for number in range(40)]
-    assert states[0] is ResultState.UNKNOWN and set(states[-5:]) == {ResultState.WHOLE}
+    assert states[0] is ResultState.UNKNOWN and set(states[-5:]) == {ResultState.COMPLETE}
     record.write_bytes(b"\xff\x00 x\n\n" + record.read_bytes()[-300:] + b"half a li")
-    assert ResultStore().state(tmp_path / "39.txt") is ResultState.WHOLE
+    assert ResultStore().state(tmp_path / "39.txt") is ResultState.COMPLETE
     ResultStore().write(tmp_path / "40.txt", "more", finished=False)
-    assert ResultStore().state(tmp_path / "41.txt") is ResultState.NOTHING
+    assert ResultStore().state(tmp_path / "41.txt") is ResultState.MISSING
