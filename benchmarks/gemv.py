@@ -1,8 +1,9 @@
 #!/usr/bin/env python3
-"""The variants of gemv and gemm_rows at the shapes of a decoder step: who works together, how many.
+"""The variants of gemv and gemm_skinny at the shapes of a decoder step: who works together, how
+many.
 
 Usage: gemv.py [--rows 1] [--pairs] [--device gpu] [--copies 64] [--repeat 15]. --pairs:
-gemv_pairs at the shapes of a frame of Qwen3-TTS 1.7B, in bfloat16. Microseconds a dispatch on the
+gemv_gated at the shapes of a frame of Qwen3-TTS 1.7B, in bfloat16. Microseconds a dispatch on the
 GPU itself, in a dependent chain over several copies of the weight, so that no cache holds them;
 GB/s and the share of --bandwidth (TB/s). ops.webgpu.Gpu.team and rows_team are chosen from these
 tables. One JSON line a case.
@@ -75,7 +76,7 @@ def variants(gpu: Gpu, rows: int, outputs: int, norm: bool) -> Iterator[Variant]
             fits = not norm or 4 * workgroup // lanes >= ceil(tile / 8) * 8
             if fits and LEAST <= outputs // 4 * lanes * tiles <= MOST:
                 grid = tiles, ceil(outputs / (4 * workgroup // lanes))
-                yield "gemm_rows", grid, {"TILE": tile, "LANES": lanes, "WORKGROUP": workgroup}
+                yield "gemm_skinny", grid, {"TILE": tile, "LANES": lanes, "WORKGROUP": workgroup}
 
 
 def chain(gpu: Gpu, shape: tuple[int, int, bool], weights: list[Tensor], slots: list[Tensor],
@@ -95,7 +96,7 @@ def chain(gpu: Gpu, shape: tuple[int, int, bool], weights: list[Tensor], slots: 
 
 def pair_chain(gpu: Gpu, shape: tuple[int, int, bool], weights: list[Tensor], slots: list[Tensor],
                variant: Variant, rows: int, profile: Profile) -> Plan:  # fmt: skip
-    """The same of gemv_pairs."""
+    """The same of gemv_gated."""
     (total, inputs, norm), (kernel, grid, parameters) = shape, variant
     outputs = total // 2 if total in GATED else total
     with gpu.recording(None) as dispatches:
@@ -110,12 +111,12 @@ def pair_chain(gpu: Gpu, shape: tuple[int, int, bool], weights: list[Tensor], sl
 
 
 def pair_variants(gpu: Gpu, outputs: int) -> Iterator[Variant]:
-    """Ways to launch gemv_pairs."""
+    """Ways to launch gemv_gated."""
     for workgroup in (64, 128):
         groups = ceil(outputs // 2 / (workgroup // gpu.lanes))
-        yield "gemv_pairs", (groups,), {"TEAM": "subgroup", "WORKGROUP": workgroup}
+        yield "gemv_gated", (groups,), {"TEAM": "subgroup", "WORKGROUP": workgroup}
     for workgroup in (64, 128, 256):
-        yield "gemv_pairs", (outputs // 2,), {"TEAM": "block", "WORKGROUP": workgroup}
+        yield "gemv_gated", (outputs // 2,), {"TEAM": "block", "WORKGROUP": workgroup}
 
 
 def measure(gpu: Gpu, shape: tuple[int, int, bool], rows: int, copies: int, repeat: int,

@@ -129,14 +129,14 @@ def parts(runner: Qwen3TtsRunner, runs: int) -> dict[str, float]:
 
     def talk() -> None:
         last = networks.predictor.embeddings[-1]
-        x = backend.frame_input(buffers.total, last, buffers.text, buffers.utterances)
+        x = backend.sum_embeddings(buffers.total, last, buffers.text, buffers.utterances)
         x = network.talk(backend, networks, buffers, x)
-        backend.keep(backend.rms_norm(x, networks.talker.norm), hidden)
+        backend.store(backend.rms_norm(x, networks.talker.norm), hidden)
 
     def frame() -> None:
         logits = backend.linear(hidden, networks.talker.head)
-        backend.sample(logits, buffers.rules, buffers.utterances)
-        network.predict(backend, networks, buffers, hidden)
+        backend.sample_code(logits, buffers.rules, buffers.utterances)
+        network.prediction_network(backend, networks, buffers, hidden)
 
     found: dict[str, float] = {}
     for name, trace in (("talker", talk), ("predictor", frame)):

@@ -158,7 +158,7 @@ def main() -> None:
             started = time.perf_counter()
             found = decoded(engine, inputs[:batch], tree)
             times.append(1000 * (time.perf_counter() - started))
-        rows = backend.padded_lines(batch)
+        rows = backend.bucket_rows(batch)
         plan = engine.runner.executor(None).step(rows, ())
         record: dict[str, Any] = {
             "device": backend.name, "batch": batch, "seconds": args.seconds, "dtype": args.dtype,

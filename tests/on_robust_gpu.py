@@ -17,7 +17,7 @@ from oscine.gpu.device import open_device, select_adapter
 from oscine.ops.check import CASES, run_case
 from oscine.ops.webgpu import Gpu
 
-READING = ("embed", "pick_labels", "join", "frame_input", "codebook_lookup")
+READING = ("embed", "transducer_step", "joint_network", "sum_embeddings", "codebook_lookup")
 
 
 def worst(gpu: Gpu) -> float:
@@ -27,7 +27,7 @@ def worst(gpu: Gpu) -> float:
 
 
 def beside(gpu: Gpu) -> tuple[list[float], list[float]]:
-    """What `embed_code`, which trusts its codes, reads for one that is none; and its table."""
+    """What `code_embedding`, which trusts its codes, reads for one that is none; and its table."""
     table = (1 + np.arange(20, dtype=np.float32)).reshape(5, 4)
     rows = np.zeros(1, ops.TALKER_STATE)
     rows["token"] = 5_000_000
@@ -35,7 +35,7 @@ def beside(gpu: Gpu) -> tuple[list[float], list[float]]:
         gpu.upload(rows), gpu.zeros((1, 1, 1), np.uint32), gpu.zeros((1, 1), np.uint32)
     )
     held, total, out = gpu.upload(table), gpu.zeros((1, 4)), gpu.zeros((1, 4))
-    gpu.record(lambda: gpu.keep(gpu.embed_code(held, told, total, first=True), out)).run()
+    gpu.record(lambda: gpu.store(gpu.code_embedding(held, told, total, first=True), out)).run()
     return gpu.read(out).reshape(-1).tolist(), table.reshape(-1).tolist()
 
 

@@ -122,7 +122,7 @@ def test_passes_of_a_watched_run_are_in_order_on_one_clock(gpu: Any) -> None:
     )
     before, gpu.profile = gpu.profile, intervals
     try:
-        plan = gpu.record(lambda: gpu.keep(gpu.layer_norm(x, norm), gpu.zeros((4, 64))))
+        plan = gpu.record(lambda: gpu.store(gpu.layer_norm(x, norm), gpu.zeros((4, 64))))
         plan.run()  # not watched
         count = recording.QUERIES // 2 + 3
         spans = intervals.watch(lambda: [plan.run() for _ in range(count)])
@@ -147,7 +147,7 @@ def test_bytes_on_a_device_are_counted_by_kind(device: Any) -> None:
         gpu.read(slot)
         assert ledger.now["staging"] == 4 * 64 * 4
         linear = ops.Linear(weights, None)
-        gpu.record(lambda: gpu.keep(gpu.linear(gpu.linear(slot, linear), linear), slot))
+        gpu.record(lambda: gpu.store(gpu.linear(gpu.linear(slot, linear), linear), slot))
         assert ledger.now["scratch"] == 4 * 64 * 4
 
     work()

@@ -76,7 +76,7 @@ def work(gpu: Gpu) -> tuple[Any, Any, Any]:
     rng = np.random.default_rng(1)
     x, out = gpu.zeros((64, 32)), gpu.zeros((64, 48))
     weight = gpu.upload(rng.standard_normal((48, 32)).astype(np.float32))
-    plan = gpu.record(lambda: gpu.keep(gpu.linear(x, ops.Linear(weight, None)), out))
+    plan = gpu.record(lambda: gpu.store(gpu.linear(x, ops.Linear(weight, None)), out))
     plan.run()
     gpu.read(out)
     return plan, x, out
@@ -157,7 +157,7 @@ def test_a_device_lost_a_moment_after_it_was_asked(
 def test_a_device_closed_while_a_read_waits_ends_the_wait(own: Gpu) -> None:
     x, out = own.zeros((1024, 512)), own.zeros((1024, 512))
     weight = own.upload(np.ones((512, 512), np.float32))
-    plan = own.record(lambda: own.keep(own.linear(x, ops.Linear(weight, None)), out))
+    plan = own.record(lambda: own.store(own.linear(x, ops.Linear(weight, None)), out))
     plan.run(2)
     wait = own.snapshot(out)
     closing = threading.Timer(0.02, own.device.handle.destroy)
@@ -417,7 +417,7 @@ def test_a_plan_for_which_there_is_no_room_leaves_room_for_a_smaller_one(
         x, out = own.zeros((rows, 32)), own.zeros((rows, 32))
 
         def trace() -> None:
-            own.keep(own.linear(own.linear(own.linear(x, linear), linear), linear), out)
+            own.store(own.linear(own.linear(own.linear(x, linear), linear), linear), out)
 
         own.write(x, np.ones((rows, 32), np.float32))
         return own.record(trace), out

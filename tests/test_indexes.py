@@ -22,7 +22,7 @@ from oscine.engine.sequence import EncoderInput
 from oscine.errors import UsageError
 from oscine.gpu import device as devices
 from oscine.models.parakeet.config import ParakeetConfig
-from oscine.models.parakeet.hotwords import ContextGraphTensors, build_context_graph
+from oscine.models.parakeet.hotwords import ContextGraph, build_context_graph
 from oscine.models.parakeet.sequences import ENCODED, Chunk, DecoderState
 from oscine.models.parakeet.weights import load_weights as load_parakeet
 from oscine.models.whisper.runner import WhisperRunner
@@ -156,7 +156,7 @@ def test_tables_of_phrases_are_checked(
     tables = {"nodes": tree.nodes.copy(), "arcs": tree.arcs.copy()}
     tables[table][field][row] = value
     with pytest.raises(UsageError, match="the tables of phrases lead nowhere"):
-        chunk(parakeet, context_graph=ContextGraphTensors(**tables)).check(
+        chunk(parakeet, context_graph=ContextGraph(**tables)).check(
             parakeet, supports_hotwords=True
         )
     chunk(parakeet, context_graph=tree).check(parakeet, supports_hotwords=True)
@@ -190,7 +190,7 @@ class Bench:
 
     def run(self, call: Callable[[], Any], shape: tuple[int, ...]) -> Array:
         out = self.gpu.zeros(shape)
-        self.gpu.record(lambda: self.gpu.keep(call(), out)).run()
+        self.gpu.record(lambda: self.gpu.store(call(), out)).run()
         found: Array = self.gpu.read(out)
         return found
 
@@ -226,10 +226,10 @@ def plain_attention(b: Bench) -> None:
         np.testing.assert_array_equal(b.gpu.read(values_)[:, untouched], values[:, untouched])
 
 
-def cross_weights(b: Bench) -> None:
+def cross_attention_weights(b: Bench) -> None:
     (_, q), (_, kv) = b.noise(2, 8), b.noise(1, 5, 16)
     state = ops.TextDecoderState(b.state(frames=FAR), b.up(np.zeros((2, 4), np.uint32)))
-    found = b.run(lambda: b.gpu.cross_weights(q, kv, state, 2, (1,)), (1, 2, 5))
+    found = b.run(lambda: b.gpu.cross_attention_weights(q, kv, state, 2, (1,)), (1, 2, 5))
     np.testing.assert_allclose(found.sum(-1), 1, rtol=1e-5)
 
 
@@ -244,7 +244,7 @@ def penalise(b: Bench) -> None:
     logits, logits_ = b.noise(2, 7)
     tokens = b.up(np.array([[2, FAR, FAR], [FAR, 3, 0xFFFFFFFF]], np.uint32))
     state = ops.TextDecoderState(b.state(count=FAR), tokens)
-    found = b.run(lambda: b.gpu.penalise(logits_, rules(b, 7), state), (2, 7))
+    found = b.run(lambda: b.gpu.apply_penalties(logits_, rules(b, 7), state), (2, 7))
     changed = found != logits
     assert changed[0, 2] and changed[1, 3] and changed.sum() == 2
 
@@ -253,7 +253,7 @@ def probability(b: Bench) -> None:
     _, logits = b.noise(3, 7)
     prompt = b.up(np.array([[1, FAR, 2]], np.uint32))
     state = ops.TextDecoderState(b.state(), b.up(np.zeros((2, 3), np.uint32)))
-    found = b.run(lambda: b.gpu.probability(logits, prompt, rules(b, 7), state), (3,))
+    found = b.run(lambda: b.gpu.token_probs(logits, prompt, rules(b, 7), state), (3,))
     assert found[0] == 0 and 0 < found[1] < 1 and found[2] == 0
 
 
@@ -261,7 +261,7 @@ def pick(b: Bench) -> None:
     (_, logits), mask = b.noise(2, 7), b.up(np.zeros((1, 7), np.uint32))
     state = ops.TextDecoderState(b.state(count=FAR, limit=9), b.up(np.zeros((2, 3), np.uint32)))
     given = rules(b, 7)
-    b.gpu.record(lambda: b.gpu.pick(logits, mask, given, state)).run()
+    b.gpu.record(lambda: b.gpu.sample_token(logits, mask, given, state)).run()
     assert (b.gpu.read(state.rows)["done"] != 0).all()
 
 
@@ -288,14 +288,14 @@ def rope_attention(b: Bench) -> None:
 def utterances_in_slots_that_are_not_there(b: Bench) -> None:
     (table, table_), (total, total_), (_, text) = b.noise(5, 8), b.noise(2, 8), b.noise(2, 3, 8)
     told = utterances(b, slot=[1, 2], token=3, limit=9)
-    b.run(lambda: b.gpu.embed_code(table_, told, total_), (2, 8))
+    b.run(lambda: b.gpu.code_embedding(table_, told, total_), (2, 8))
     total[1] += table[3]
     np.testing.assert_allclose(b.gpu.read(total_), total, rtol=1e-6)
-    found = b.run(lambda: b.gpu.frame_input(total_, table_, text, told), (2, 8))
+    found = b.run(lambda: b.gpu.sum_embeddings(total_, table_, text, told), (2, 8))
     np.testing.assert_allclose(found[0], total[1] + table[3] + b.gpu.read(text)[1, 0], rtol=1e-5)
     _, logits = b.noise(2, 7)
     rules = b.up(np.zeros(2, ops.SAMPLING_PARAMS))
-    b.gpu.record(lambda: b.gpu.sample(logits, rules, told)).run()
+    b.gpu.record(lambda: b.gpu.sample_code(logits, rules, told)).run()
     assert b.gpu.read(told.rows)["done"].tolist() == [ops.STOP_END, 0]  # of its own rules
 
 
@@ -337,9 +337,9 @@ def transduce(b: Bench) -> None:
     table, project = b.noise(4, 8)[1], ops.Linear(b.noise(4, 8)[1], None)
 
     def step() -> Any:
-        b.gpu.predict(table, (layer,), memory, track)
-        joined = b.gpu.join(x, project, memory, track, 2)
-        b.gpu.pick_labels(logits, rules, track)
+        b.gpu.prediction_network(table, (layer,), memory, track)
+        joined = b.gpu.joint_network(x, project, memory, track, 2)
+        b.gpu.transducer_step(logits, rules, track)
         return joined
 
     b.run(step, (4, 4))
@@ -355,7 +355,7 @@ def transduce(b: Bench) -> None:
 @pytest.mark.parametrize(
     "bounded",
     [
-        embed, gather_rows, plain_attention, cross_weights, penalise, probability, pick,
+        embed, gather_rows, plain_attention, cross_attention_weights, penalise, probability, pick,
         rope_attention, utterances_in_slots_that_are_not_there,
         voices_in_slots_that_are_not_there, codebook_lookup, transduce,
     ],
@@ -367,7 +367,7 @@ def test_kernels_bound_what_they_read(gpu: Gpu, bounded: Callable[[Bench], None]
 @pytest.mark.gpu
 @pytest.mark.parametrize(
     ("start", "most"),
-    [("attend_relative 3", 320), ("gated_convolution 3", 70)],
+    [("rel_pos_attention 3", 320), ("conformer_conv 3", 70)],
 )
 def test_frames_past_an_utterance_are_those_that_there_are(gpu: Gpu, start: str, most: int) -> None:
     case = next(case for case in CASES if case.name.startswith(start))
@@ -382,7 +382,7 @@ def test_frames_past_an_utterance_are_those_that_there_are(gpu: Gpu, start: str,
     out = gpu.zeros(expected.shape)
     for name, value in (values | {"frames": np.full_like(values["frames"], FAR)}).items():
         gpu.write(slots[name], value)
-    gpu.record(lambda: gpu.keep(case.call(gpu, slots, theirs), out)).run()
+    gpu.record(lambda: gpu.store(case.call(gpu, slots, theirs), out)).run()
     assert np.abs(gpu.read(out) - expected).max() <= case.limit * np.abs(expected).max()
 
 

@@ -72,7 +72,7 @@ class Small:
             ops.probe("first", first)
         wide = ops.reshape(third, (3, 16))
         ops.probe("wide", wide)
-        ops.keep(ops.activate(wide, None), self.out)
+        ops.store(ops.activate(wide, None), self.out)
 
     def run(self, times: int = 1) -> Array:
         values = np.random.default_rng(3).standard_normal((6, 8)).astype(np.float32)

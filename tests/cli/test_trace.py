@@ -65,7 +65,12 @@ def test_a_gpu_tells_its_own_time(
     if value == "1":
         assert len(told) == 6
     else:
-        assert {"encode/attention", "step/pick", "step/attend_self", "prompt/append"} <= set(told)
+        assert {
+            "encode/attention",
+            "step/sample_token",
+            "step/causal_attention",
+            "prompt/kv_cache_write",
+        } <= set(told)
     monkeypatch.delenv("OSCINE_TRACE")
     assert transcribe("cpu") == 0
     assert capsysbinary.readouterr().out == said.out
@@ -83,7 +88,7 @@ def test_more_spans_than_queries_are_all_counted(
     def trace() -> None:
         from oscine.ops import LayerNorm
 
-        gpu.keep(
+        gpu.store(
             gpu.layer_norm(
                 gpu.layer_norm(slot, LayerNorm(norm_of, norm_of)), LayerNorm(norm_of, norm_of)
             ),

@@ -70,8 +70,8 @@ class Device:
 
     name = "counting"
 
-    def __init__(self, runs_ahead: bool, lose_after: int | None = None) -> None:
-        self.runs_ahead, self.lose_after = runs_ahead, lose_after
+    def __init__(self, is_async: bool, lose_after: int | None = None) -> None:
+        self.is_async, self.lose_after = is_async, lose_after
         self.submits = 0
         self.faults: dict[int, BaseException] = {}
 
@@ -90,7 +90,7 @@ class Device:
     def wait(self) -> None:
         self.submit()
 
-    def padded_lines(self, count: int) -> int:
+    def bucket_rows(self, count: int) -> int:
         return 1 << (count - 1).bit_length()
 
 
@@ -234,7 +234,7 @@ class Runner:
     def __init__(
         self,
         *,
-        runs_ahead: bool = True,
+        is_async: bool = True,
         steps_per_poll: int = 4,
         room: int = 1000,
         encode_batch: int = 2,
@@ -243,7 +243,7 @@ class Runner:
         delivers: bool = False,
         name: str = "counting",
     ) -> None:
-        self.backend: Any = Device(runs_ahead, lose_after)
+        self.backend: Any = Device(is_async, lose_after)
         self.device_ = self.backend
         self.device, self.steps_per_poll, self.room = name, steps_per_poll, room
         self.encode_batch, self.poll_after_prefill = encode_batch, poll_after_prefill

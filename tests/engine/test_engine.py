@@ -97,7 +97,7 @@ def play(
 def test_a_result_does_not_depend_on_neighbours(
     plan: list[tuple[int, Sequence[int]]], ahead: bool, steps_per_poll: int, most: int, first: bool
 ) -> None:
-    runner = Runner(runs_ahead=ahead, steps_per_poll=steps_per_poll, poll_after_prefill=first)
+    runner = Runner(is_async=ahead, steps_per_poll=steps_per_poll, poll_after_prefill=first)
     engine = ByHand(runner, most_slots=most)
     play(engine, plan)
     for _, sequence in plan:
@@ -116,7 +116,7 @@ def test_what_is_delivered_later_is_the_same(
     """An executor hands over behind the next burst; a spent sequence keeps its slot until then."""
     victims = data.draw(st.lists(st.sampled_from([s for _, s in plan]), max_size=2))
     turns = {data.draw(st.integers(0, 20)): victim for victim in victims}
-    engine = ByHand(Runner(runs_ahead=ahead, poll_after_prefill=first, delivers=True), most_slots=6)
+    engine = ByHand(Runner(is_async=ahead, poll_after_prefill=first, delivers=True), most_slots=6)
     play(engine, plan, turns)
     for _, sequence in plan:
         assert sequence.done()

@@ -33,7 +33,7 @@ def ended(child: int) -> int:
 
 def test_a_forked_child_has_an_engine_of_its_own() -> None:
     engine = Engine(Runner(name="counting forks"))
-    engine.runner.backend.runs_ahead = False  # as NumPy
+    engine.runner.backend.is_async = False  # as NumPy
     under_way = engine.submit(Count(7, 10**9))
     engine.submit(Count(1, 5)).wait()
     child = os.fork()
@@ -52,7 +52,7 @@ def test_a_forked_child_has_an_engine_of_its_own() -> None:
 
 
 def test_a_fork_while_a_thread_looks_at_a_sequence_leaves_it_readable() -> None:
-    engine = Engine(Runner(name="counting held", runs_ahead=False))
+    engine = Engine(Runner(name="counting held", is_async=False))
     sequence, held, over = Count(7, 10**9), threading.Event(), threading.Event()
     engine.submit(sequence)
 

@@ -42,7 +42,7 @@ def gpu_with_work() -> tuple[Gpu, Any, Any]:
     gpu = Gpu(open_device(select_adapter("gpu")))
     x, out = gpu.upload(np.ones((256, 256), np.float32)), gpu.zeros((256, 256))
     weight = gpu.upload(np.ones((256, 256), np.float32))
-    plan = gpu.record(lambda: gpu.keep(gpu.linear(x, ops.Linear(weight, None)), out))
+    plan = gpu.record(lambda: gpu.store(gpu.linear(x, ops.Linear(weight, None)), out))
     plan.run()
     assert (gpu.read(out) == 256).all()
     return gpu, plan, out

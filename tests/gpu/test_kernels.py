@@ -23,7 +23,7 @@ FILES = sorted(
 KERNELS = [name for name in FILES if not name.startswith("_")]
 #: What is for matrix units, and what asks a device for the size of its subgroups.
 MATRIX = {"attention_matrix", "gemm_matrix"}
-WITH_FEATURES = MATRIX | {"team_size"}
+WITH_FEATURES = MATRIX | {"subgroup_size_probe"}
 MOST_BUFFERS = 8  # what WebGPU promises of every device
 
 
@@ -80,7 +80,7 @@ def test_use_lines_are_pasted_and_all_gone() -> None:
     for name in KERNELS:
         assert "// use _" not in load(name), name
     state = text("_text_decoder_state")
-    assert state in load("append")
+    assert state in load("kv_cache_write")
     assert state not in load("layer_norm")
 
 
@@ -168,7 +168,7 @@ def test_finished_beams_in_kernels_are_those_of_ops() -> None:
 
 
 def test_a_decision_in_kernels_is_as_long_as_that_of_ops() -> None:
-    words = constants(text("label_pick"))["DECISION_WORDS"]
+    words = constants(text("transducer_step"))["DECISION_WORDS"]
     assert 4 * int(words.rstrip("u")) == ops.TRANSDUCER_STEP.itemsize
 
 
@@ -188,9 +188,11 @@ def test_neg_inf_is_the_same() -> None:
 
 
 def test_stops_and_masks_in_kernels_are_those_of_ops() -> None:
-    stops = {k: v for k, v in constants(text("pick")).items() if k.startswith("STOP_")}
+    stops = {k: v for k, v in constants(text("sample_token")).items() if k.startswith("STOP_")}
     assert len(stops) == 4
-    masks = {k: v for k, v in constants(text("pick_scan")).items() if k.startswith("SUPPRESS")}
+    masks = {
+        k: v for k, v in constants(text("sample_token_partial")).items() if k.startswith("SUPPRESS")
+    }
     assert len(masks) == 2
     for name, value in (stops | masks).items():
         assert int(value.rstrip("u")) == getattr(ops, name)
@@ -211,9 +213,11 @@ def test_coefficients_of_erf_are_the_references() -> None:
 
 
 def test_noise_is_made_of_the_same_constants() -> None:
-    hashed = re.findall(r"\b(\d{9,10})u\b", text("pick_scan"))
+    hashed = re.findall(r"\b(\d{9,10})u\b", text("sample_token_partial"))
     assert hashed == ["747796405", "2891336453", "277803737"]
-    shift, scale = re.findall(r">> (\d+)u;\n.*\+ 0\.5\) \* ([\d.e-]+)\)", text("pick_scan"))[0]
+    shift, scale = re.findall(
+        r">> (\d+)u;\n.*\+ 0\.5\) \* ([\d.e-]+)\)", text("sample_token_partial")
+    )[0]
     assert (int(shift), float(scale)) == (9, 2**-23)
     assert list(sampling.counter_hash(1, 2, np.arange(3))) == [
         pcg(token ^ pcg(pcg(1) ^ 2)) for token in range(3)

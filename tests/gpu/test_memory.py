@@ -111,7 +111,7 @@ def test_a_weight_cut_by_rows_gives_the_same(small: Gpu, rows: int, kind: Any) -
         layer = ops.Linear(weight, small.upload(bias))
         added = small.upload(add)
         small.record(
-            lambda layer=layer, given=given, added=added, out=out: small.keep(  # type: ignore[misc]
+            lambda layer=layer, given=given, added=added, out=out: small.store(  # type: ignore[misc]
                 small.linear(given, layer, activation="gelu", add=added), out
             )
         ).run()
@@ -134,7 +134,7 @@ def test_bfloat16_cut_by_rows_is_fused_as_far_as_that_goes(small: Gpu, rows: int
     x, norm = noise(rows, 32), ops.RmsNorm(noise(32))
     layer, fused = ops.Linear(weight, None), ops.upload(small, norm)
     given, whole, gated = small.upload(x), small.zeros((rows, 66)), small.zeros((rows, 32))
-    small.record(lambda: small.keep(small.linear(given, layer, norm=fused), whole)).run()
+    small.record(lambda: small.store(small.linear(given, layer, norm=fused), whole)).run()
     meant = ops.Linear(bf16_to_f32(bits), None)
     expected = Reference().linear(x, meant, norm=norm)
     np.testing.assert_allclose(small.read(whole), expected, rtol=1e-4, atol=1e-4)
@@ -143,8 +143,8 @@ def test_bfloat16_cut_by_rows_is_fused_as_far_as_that_goes(small: Gpu, rows: int
     small.memory.largest_binding = 37 * bits[0].nbytes
     layer = ops.Linear(small.upload(bits[:64]), None)
     small.memory.largest_binding = 1 << 20
-    small.record(lambda: small.keep(small.gated_linear(given, layer, norm=fused), gated)).run()
-    expected = Reference().gated_linear(x, even, norm=norm)
+    small.record(lambda: small.store(small.swiglu_linear(given, layer, norm=fused), gated)).run()
+    expected = Reference().swiglu_linear(x, even, norm=norm)
     np.testing.assert_allclose(small.read(gated), expected, rtol=1e-4, atol=1e-4)
 
 
@@ -164,7 +164,7 @@ def test_an_embedding_cut_by_rows_gives_the_same(small: Gpu, kind: Any) -> None:
     )
     small.write(state.rows, rows)
     slot, places, out = small.upload(prompt), small.upload(positions), small.zeros((7, 32))
-    small.record(lambda: small.keep(small.embed(cut, places, state, slot), out)).run()
+    small.record(lambda: small.store(small.embed(cut, places, state, slot), out)).run()
     expected = table[prompt[0]].astype(np.float32) + positions
     assert np.array_equal(small.read(out), expected)
 
@@ -176,7 +176,7 @@ def test_a_convolution_cut_by_outputs_gives_the_same(small: Gpu) -> None:
     assert [part.shape for part in layer.weight.parts] == [(20, 3, 16), (13, 3, 16)]
     out, given = small.zeros((5, 33)), small.upload(x)
     small.record(
-        lambda: small.keep(small.conv1d(given, layer, ops.ConvParams.same(3, 2)), out)
+        lambda: small.store(small.conv1d(given, layer, ops.ConvParams.same(3, 2)), out)
     ).run()
     expected = Reference().conv1d(x, ops.Linear(weight, bias), ops.ConvParams.same(3, 2))
     np.testing.assert_allclose(small.read(out), expected, rtol=1e-4, atol=1e-4)

@@ -149,7 +149,7 @@ def feed(backend: Any, rows: int, width: int, guard: Any = None) -> tuple[Any, A
         for _ in range(4):
             hidden = backend.linear(x, linear, norm=norm, activation="gelu")
             x = backend.linear(hidden, linear, add=x)
-        backend.keep(x, out)
+        backend.store(x, out)
 
     return backend.record(trace, guard, "feed"), given_, out
 
@@ -231,8 +231,8 @@ def test_a_plan_whose_lines_are_all_done_changes_nothing_of_theirs(gpu: Gpu) -> 
         x = gpu.embed(table, positions, state)
         qkv = gpu.linear(x, ops.Linear(packed, None), norm=norm)
         x = gpu.linear(gpu.causal_attention(qkv, cache, state, 2), linear, add=x)
-        x = gpu.linear(gpu.attend_cross(x, kv, state, 2), linear, add=x)
-        gpu.pick(gpu.linear(x, ops.Linear(table, None)), masks, rules, state)
+        x = gpu.linear(gpu.cross_attention(x, kv, state, 2), linear, add=x)
+        gpu.sample_token(gpu.linear(x, ops.Linear(table, None)), masks, rules, state)
 
     plan = gpu.record(trace, state.rows)
     rows = np.zeros(lines, ops.TEXT_DECODER_STATE)
@@ -260,8 +260,8 @@ def test_a_plan_whose_lines_are_all_done_changes_nothing_of_theirs(gpu: Gpu) -> 
 @pytest.mark.gpu
 def test_keep_takes_an_intermediate_once(gpu: Gpu) -> None:
     slot = gpu.zeros((2, 16))
-    with pytest.raises(ValueError, match="keep"):
-        gpu.record(lambda: gpu.keep(slot, gpu.zeros((2, 16))))
+    with pytest.raises(ValueError, match="store"):
+        gpu.record(lambda: gpu.store(slot, gpu.zeros((2, 16))))
 
 
 @pytest.mark.gpu
@@ -303,7 +303,7 @@ def cross_of_odd_heads(gpu: Gpu) -> None:
     state = ops.TextDecoderState(
         gpu.zeros((1,), ops.TEXT_DECODER_STATE), gpu.zeros((1, 8), np.uint32)
     )
-    gpu.attend_cross(gpu.zeros((1, 12)), gpu.zeros((1, 9, 24)), state, 2)
+    gpu.cross_attention(gpu.zeros((1, 12)), gpu.zeros((1, 9, 24)), state, 2)
 
 
 def self_of_odd_heads(gpu: Gpu) -> None:
@@ -350,7 +350,7 @@ def test_what_kernels_cannot_do_is_refused_with_its_numbers(gpu: Gpu, op: Any, t
 @pytest.mark.gpu
 def test_a_grid_no_device_takes_is_refused(gpu: Gpu) -> None:
     with pytest.raises(DeviceError, match="70000 workgroups"):
-        gpu.add("gather_rows", [gpu.nothing] * 3, (1, 70000))
+        gpu.dispatch("gather_rows", [gpu.nothing] * 3, (1, 70000))
 
 
 @pytest.mark.gpu
@@ -360,7 +360,7 @@ def test_views_of_one_slot_are_bound_each_by_its_size(gpu: Gpu) -> None:
 
     def trace() -> None:
         for count in (8, 64, 8):
-            gpu.add("pack", [gpu.view(x, (count,)), gpu.view(y, (count,))], (1,), COUNT4=2)
+            gpu.dispatch("to_f16", [gpu.view(x, (count,)), gpu.view(y, (count,))], (1,), COUNT4=2)
 
     small, large, again = (group for _, group, *_ in gpu.record(trace).steps)
     assert small is again

@@ -110,7 +110,7 @@ def test_a_gpu_computes_side_by_side_what_it_computes_alone(family: str) -> None
     model = oscine.load(CHECKPOINTS[family], "gpu", deterministic=True)
     alone, found = alone_and_under_load(family, model, "gpu")
     assert found == alone
-    assert model.engine.fixed_rows == Gpu.good_batch
+    assert model.engine.fixed_rows == Gpu.preferred_batch
     assert model.engine.occupancy.shared
 
 

@@ -233,6 +233,6 @@ def test_how_many_at_once_hangs_on_device_and_memory(
         return 4096 if name == "SC_PAGE_SIZE" else int(gigabytes * 2**30 / 4096)
 
     monkeypatch.setattr(ordered_pool.os, "sysconf", told, raising=False)
-    runner = SimpleNamespace(backend=SimpleNamespace(runs_ahead=ahead, good_batch=16))
+    runner = SimpleNamespace(backend=SimpleNamespace(is_async=ahead, preferred_batch=16))
     assert recordings_at_once(runner) == expected
     assert recordings_at_once(SimpleNamespace()) == 1

@@ -15,9 +15,9 @@ from oscine.ops.check import CASES, run_case
 from oscine.ops.webgpu import Gpu
 
 #: In subgroups of eight and more their lanes exchange values directly, else by shared memory.
-EXCHANGING = {"gemm_rows", "convolve_rows"}
+EXCHANGING = {"gemm_skinny", "conv1d_skinny"}
 #: The ops that are made of them; others call these.
-OPS = ("linear ", "gated_linear ", "conv1d ")
+OPS = ("linear ", "swiglu_linear ", "conv1d ")
 
 
 class NotConcernedError(Exception):

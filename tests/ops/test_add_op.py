@@ -33,8 +33,8 @@ from oscine.tree import tree_paths
 ROOT = Path(__file__).resolve().parents[2]
 PAGE = (ROOT / "docs" / "indexes.md").read_text("utf-8")
 CONTRIBUTING = (ROOT / "CONTRIBUTING.md").read_text("utf-8")
-#: They name, keep or rename a tensor: no facts, kernel or case; shadow mode has methods for them.
-PLAIN = {"keep", "reshape", "probe"}
+#: They name, store or rename a tensor: no facts, kernel or case; shadow mode has methods for them.
+PLAIN = {"store", "reshape", "probe"}
 MOST_BUFFERS = 8
 #: Two cases are left out: their weights take as long to make as those of all others.
 CASES = tuple(case for case in check.CASES if not re.match(r"linear 1x64x\d{5}", case.name))
@@ -311,23 +311,23 @@ def test_an_op_that_lacks_a_step_is_named(
 
 
 def test_an_op_that_no_case_calls_is_named() -> None:
-    others = tuple(case for case in CASES if not case.name.startswith(("concat", "columns")))
+    others = tuple(case for case in CASES if not case.name.startswith(("concat", "slice_columns")))
     found = lacking(seen_in(others[-12:]))
-    assert found["concat"] == found["columns"] == ["case: no case calls it"]
+    assert found["concat"] == found["slice_columns"] == ["case: no case calls it"]
 
 
 @pytest.mark.parametrize(
     ("op", "facts", "problem"),
     [
-        ("pick", Facts(("state.rows",)), "it writes state.tokens, and does not declare it"),
-        ("quantise", Facts(), "it writes codes, and does not declare it"),
+        ("sample_token", Facts(("state.rows",)), "it writes state.tokens, and does not declare it"),
+        ("nearest_code", Facts(), "it writes codes, and does not declare it"),
         (
-            "attend_cross",
+            "cross_attention",
             Facts(("kv",), "state"),
             "it declares to write kv, and no case shows it",
         ),
         (
-            "join",
+            "joint_network",
             Facts(("memory.joint",)),
             "it leaves rows of finished sequences void, and does not declare it",
         ),

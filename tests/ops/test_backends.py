@@ -97,5 +97,5 @@ def test_released_memory_is_gone(gpu: Gpu) -> None:
 
 @pytest.mark.gpu
 def test_lines_are_padded_to_powers_of_two(gpu: Gpu) -> None:
-    assert [gpu.padded_lines(n) for n in (1, 2, 3, 5, 8, 9)] == [1, 2, 4, 8, 8, 16]
-    assert Reference().padded_lines(7) == 7 == Shadow(gpu).padded_lines(7)
+    assert [gpu.bucket_rows(n) for n in (1, 2, 3, 5, 8, 9)] == [1, 2, 4, 8, 8, 16]
+    assert Reference().bucket_rows(7) == 7 == Shadow(gpu).bucket_rows(7)

@@ -113,10 +113,11 @@ def plain_search(
 def search(
     backend: Any, models: Sequence[Model], width: int, places: int, mask: Array, rule: Array
 ) -> tuple[Array, Array, Array, Array]:
-    """The same through pick_beams, one group a model: rows, their tokens, and each group's pool of
-    rows and tokens. The slots of the lines are in no order, and others are free.
+    """The same through beam_search_step, one group a model: rows, their tokens, and each group's
+    pool of rows and tokens. The slots of the lines are in no order, and others are free.
 
-    Beside it a cache that holds tokens for keys: through the origins it must read as the tokens do.
+    Beside it a cache that holds tokens for keys: through the cache_indirection it must read as the
+    tokens do.
     """
     groups, lines, slots = len(models), len(models) * width, len(models) * width + 3
     held = [
@@ -138,15 +139,15 @@ def search(
     rows["slot"] = seats = np.random.default_rng(lines).permutation(slots)[:lines]
     asked_rules[seats] = rule
     asked_rules["mask"] = 1
-    origins = np.repeat(np.arange(slots, dtype=np.uint32)[:, None], ROOM, 1)
-    origins[seats, :PROMPT] = seats[::width].repeat(width)[:, None]
-    for slot, array in ((state.rows, rows), (own, origins), (given, asked_rules)):
+    cache_indirection = np.repeat(np.arange(slots, dtype=np.uint32)[:, None], ROOM, 1)
+    cache_indirection[seats, :PROMPT] = seats[::width].repeat(width)[:, None]
+    for slot, array in ((state.rows, rows), (own, cache_indirection), (given, asked_rules)):
         backend.write(slot, array)
     backend.write(masks, mask, at=1)
 
     def step(share: int) -> Any:
         return backend.record(
-            lambda: backend.pick_beams(logits, masks, given, state, pool, width, share)
+            lambda: backend.beam_search_step(logits, masks, given, state, pool, width, share)
         )
 
     plan, cache = step(width), np.full((slots, ROOM), 99)
@@ -159,12 +160,14 @@ def search(
             asked[row] = models[b // width](tokens[b, : rows[b]["count"]].tolist())
         backend.write(logits, asked)
         plan.run()
-        rows, tokens, origins = (backend.read(slot) for slot in (state.rows, state.tokens, own))
+        rows, tokens, cache_indirection = (
+            backend.read(slot) for slot in (state.rows, state.tokens, own)
+        )
         assert rows["slot"].tolist() == seats.tolist()
-        tokens, origins = tokens[seats], origins[seats]
+        tokens, cache_indirection = tokens[seats], cache_indirection[seats]
         for b in np.flatnonzero(rows["done"] == 0):
             places_ = np.arange(rows[b]["position"])
-            past = cache[origins[b, places_], places_]
+            past = cache[cache_indirection[b, places_], places_]
             assert list(past) == [-1] * PROMPT + list(tokens[b, : rows[b]["count"] - 1])
         for b in np.flatnonzero(rows["done"] == 0):
             cache[seats[b], rows[b]["position"]] = rows[b]["token"]
@@ -274,7 +277,7 @@ def pick(
     scores = backend.zeros(logits.shape)
     for slot, array in ((given, rules(False, 3).repeat(beams)), (masks, mask), (scores, logits)):
         backend.write(slot, array)
-    backend.record(lambda: backend.pick_beams(scores, masks, given, state, pool, beams)).run()
+    backend.record(lambda: backend.beam_search_step(scores, masks, given, state, pool, beams)).run()
     rows: Array = backend.read(state.rows)
     return rows
 

@@ -246,7 +246,7 @@ def test_quantise_takes_the_nearest_row_and_the_first_of_equals() -> None:
     table[40] = table[3]
     x[5] = table[3]
     codes = np.full((30, 3), 99, np.uint32)
-    rest = REFERENCE.quantise(x, table, codes, 1)
+    rest = REFERENCE.nearest_code(x, table, codes, 1)
     nearest = [min(range(70), key=lambda n: math.dist(row, table[n])) for row in x.astype(float)]
     assert codes[:, 1].tolist() == nearest and codes[5, 1] == 3
     assert (codes[:, ::2] == 99).all()
@@ -258,7 +258,7 @@ def test_statistics_are_those_of_each_channel(scored: bool) -> None:
     rng = np.random.default_rng(0)
     x, scores = noise(rng, 4000, 6) + 100, noise(rng, 4000, 6) * 3
     x[:, 2] = 7
-    found = REFERENCE.statistics(x, scores if scored else None)
+    found = REFERENCE.stats_pool(x, scores if scored else None)
     for c in range(6):
         share = np.exp(scores[:, c].astype(float)) if scored else np.ones(4000)
         share /= share.sum()
@@ -294,10 +294,12 @@ def test_columns_take_a_concat_apart(widths: list[int], rows: int) -> None:
     y, first = REFERENCE.concat(parts), 0
     for part in parts:
         width = part.shape[1]
-        taken = REFERENCE.columns(y, first, width)
+        taken = REFERENCE.slice_columns(y, first, width)
         np.testing.assert_array_equal(taken, part)
         assert not np.shares_memory(taken, y)
-        np.testing.assert_array_equal(REFERENCE.columns(y, first, width, add=part), part + part)
+        np.testing.assert_array_equal(
+            REFERENCE.slice_columns(y, first, width, add=part), part + part
+        )
         first += width
 
 
@@ -310,14 +312,14 @@ def test_parts_that_do_not_fit_are_refused_by_name(shapes: list[tuple[int, ...]]
 @pytest.mark.parametrize(("first", "count"), [(-1, 2), (0, 0), (3, 2), (4, 1), (0, 5)])
 def test_columns_beside_a_matrix_are_refused_by_name(first: int, count: int) -> None:
     with pytest.raises(ValueError, match=rf"^\[2, 4\] has no columns {first} to {first + count}"):
-        REFERENCE.columns(np.zeros((2, 4), np.float32), first, count)
+        REFERENCE.slice_columns(np.zeros((2, 4), np.float32), first, count)
 
 
 @pytest.mark.parametrize("shape", [(1, 3), (2, 1), (3,), (2, 4)])
 def test_only_as_many_columns_can_be_added(shape: tuple[int, ...]) -> None:
     x, add = np.zeros((2, 4), np.float32), np.zeros(shape, np.float32)
     with pytest.raises(ValueError, match=r"cannot be added to \[2, 3\]"):
-        REFERENCE.columns(x, 0, 3, add)
+        REFERENCE.slice_columns(x, 0, 3, add)
 
 
 def test_scale_channels() -> None:
@@ -353,7 +355,7 @@ def test_calls_of_every_length_share_their_kernels(device: Device) -> None:
 
         def trace(x: Any = x, y: Any = y) -> None:
             found = gpu.conv1d(x, weight, taps, memory=memory, state=state)
-            gpu.keep(gpu.snake(found, snake), y)
+            gpu.store(gpu.snake(found, snake), y)
 
         gpu.record(trace).run()
         made.append(set(gpu.kernels.made))
@@ -374,7 +376,7 @@ def test_a_stream_on_the_gpu_is_the_whole(device: Device) -> None:
         gpu.write(state, state_of((1, begin)))
 
         def trace(x: Any = slot, y: Any = y) -> None:
-            gpu.keep(gpu.conv1d(x, weight, taps, memory=memory, state=state), y)
+            gpu.store(gpu.conv1d(x, weight, taps, memory=memory, state=state), y)
 
         gpu.record(trace).run()
         found.append(gpu.read(y))
@@ -392,7 +394,7 @@ def test_widths_that_kernels_cannot_take_are_refused(device: Device) -> None:
         gpu.concat([gpu.zeros((9, 4)), gpu.zeros((9, 6))])
     for first, count, what in ((2, 4, "first column 2"), (4, 2, "columns 2")):
         with pytest.raises(DeviceError, match=f"{what} is not a multiple of 4"):
-            gpu.columns(gpu.zeros((9, 8)), first, count)
+            gpu.slice_columns(gpu.zeros((9, 8)), first, count)
 
 
 @pytest.mark.gpu
@@ -401,6 +403,6 @@ def test_the_gpu_refuses_the_same_parts_and_columns(device: Device) -> None:
     with pytest.raises(ValueError, match=r"^concat takes parts of equal length"):
         gpu.concat([gpu.zeros((2, 4)), gpu.zeros((4, 4))])
     with pytest.raises(ValueError, match="has no columns 4 to 12"):
-        gpu.columns(gpu.zeros((2, 8)), 4, 8)
+        gpu.slice_columns(gpu.zeros((2, 8)), 4, 8)
     with pytest.raises(ValueError, match="cannot be added"):
-        gpu.columns(gpu.zeros((2, 8)), 4, 4, gpu.zeros((1, 4)))
+        gpu.slice_columns(gpu.zeros((2, 8)), 4, 4, gpu.zeros((1, 4)))

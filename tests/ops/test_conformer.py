@@ -85,7 +85,7 @@ def test_subsampling_of_a_padded_batch_is_that_of_each_alone(
     first, pairs = stem(width, channels, halvings)
     n = max(lengths) + spare
     mel = noise(3, len(lengths), n, width)  # what is void holds noise
-    got = OPS.subsample(
+    got = OPS.conv_subsampling(
         mel.reshape(-1, width), SeqLengths(np.array(lengths, np.uint32)), first, pairs
     ).reshape(len(lengths), -(-n >> 1 + halvings), -1)
     for b, length in enumerate(lengths):
@@ -98,9 +98,9 @@ def test_subsampling_of_a_padded_batch_is_that_of_each_alone(
 def test_subsampling_in_blocks_is_whole(monkeypatch: pytest.MonkeyPatch) -> None:
     first, pairs = stem(1, 4, 2)
     mel, lengths = noise(2, 300, 16), SeqLengths(np.array([290], np.uint32))
-    whole = OPS.subsample(mel, lengths, first, pairs)
+    whole = OPS.conv_subsampling(mel, lengths, first, pairs)
     monkeypatch.setattr(conv, "IMAGE_BYTES", 5 * 4 * 4 * 9 << 2)
-    np.testing.assert_array_equal(OPS.subsample(mel, lengths, first, pairs), whole)
+    np.testing.assert_array_equal(OPS.conv_subsampling(mel, lengths, first, pairs), whole)
 
 
 @pytest.mark.parametrize("width", [4, 32])
@@ -153,7 +153,7 @@ def test_attention_by_distance_is_its_formula(
     count = rows + 2 if band is None else max(band) + 1
     r, u, v = noise(2, 2 * count - 1, width), noise(3, width), noise(4, width)
     frames = np.array([max(0, per * length - 1) for length in lengths], np.uint32)
-    got = OPS.attend_relative(
+    got = OPS.rel_pos_attention(
         qkv.reshape(-1, 3 * width), r, u, v, SeqLengths(frames, per), heads, band
     ).reshape(len(lengths), rows, width)
     for b, length in enumerate(lengths):
@@ -169,7 +169,7 @@ def test_attention_in_blocks_is_whole(
     lengths = SeqLengths(np.array([83], np.uint32))
     monkeypatch.setattr(attention, "FEWEST_QUERIES", 7)
     monkeypatch.setattr(attention, "SCORE_BYTES", 1)
-    got = OPS.attend_relative(qkv, r, u, v, lengths, 2, band)
+    got = OPS.rel_pos_attention(qkv, r, u, v, lengths, 2, band)
     close(got[:83], attended(qkv[:83], r, u, v, 2, band))
 
 
@@ -188,7 +188,7 @@ def test_gated_convolution_is_its_formula(
     x[0, 0] = 200  # a gate that overflows float32's exponential
     x[0, 0, width:] = -200
     conv = Linear(noise(2, taps, width), noise(3, width) if biased else None)
-    got = OPS.gated_convolution(
+    got = OPS.conformer_conv(
         x.reshape(-1, 2 * width), conv, SeqLengths(np.array(lengths, np.uint32))
     ).reshape(len(lengths), rows, width)
     for b, length in enumerate(lengths):
@@ -211,8 +211,8 @@ def test_activations_of_linear() -> None:
 
 def test_lengths_to_record_plans_for_are_few_and_near() -> None:
     gpu = object.__new__(GpuConv)  # asked of no device
-    padded = [gpu.padded_frames(count) for count in range(1, 20001)]
+    padded = [gpu.bucket_frames(count) for count in range(1, 20001)]
     assert all(length >= count for count, length in enumerate(padded, 1))
     assert all(length <= 1.25 * count for count, length in enumerate(padded, 1) if count > 64)
-    assert all(gpu.padded_frames(length) == length for length in padded)
+    assert all(gpu.bucket_frames(length) == length for length in padded)
     assert len(set(padded)) < 40

@@ -111,7 +111,7 @@ def test_picks_as_openai_does(seed: int, lift: float) -> None:
         filtered = openai_filter(logits[0], picked, mask, rules()[0])
         token = int(filtered.argmax())
         total += log_softmax(filtered)[token]
-        OPS.pick(logits, mask[None], rules(), state)
+        OPS.sample_token(logits, mask[None], rules(), state)
         row = state.rows[0]
         assert math.isclose(row["sum_logprob"], total, rel_tol=1e-4, abs_tol=1e-4)
         if token == END:
@@ -129,7 +129,7 @@ def test_without_timestamps_only_the_mask_holds() -> None:
     state.rows["count"] = (0, 1)
     logits = np.zeros((2, VOCABULARY), np.float32)
     logits[:, [7, 9, NO_TIMESTAMPS]] = 9, 8, 7
-    OPS.pick(logits, mask, rules(timestamps=False, slots=2), state)
+    OPS.sample_token(logits, mask, rules(timestamps=False, slots=2), state)
     assert list(state.rows["token"]) == [NO_TIMESTAMPS, 9]
 
 
@@ -138,14 +138,14 @@ def test_the_first_of_equals_wins(timestamps: bool) -> None:
     state = fresh_state()
     logits = np.zeros((1, VOCABULARY), np.float32)
     logits[0, [12, 5, 30, 27]] = 4.0
-    OPS.pick(logits, no_mask(), rules(timestamps), state)
+    OPS.sample_token(logits, no_mask(), rules(timestamps), state)
     assert state.rows["token"][0] == (27 if timestamps else 5)
 
 
 def test_where_nothing_may_follow_it_ends() -> None:
     state = fresh_state(sum_logprob=-2.0)
     mask = np.full((1, VOCABULARY), ops.SUPPRESS, np.uint32)
-    OPS.pick(np.zeros((1, VOCABULARY), np.float32), mask, rules(), state)
+    OPS.sample_token(np.zeros((1, VOCABULARY), np.float32), mask, rules(), state)
     assert (state.rows["done"][0], state.rows["sum_logprob"][0]) == (ops.STOP_END, -2.0)
 
 
@@ -154,7 +154,7 @@ def test_what_is_no_number_stops_its_line_alone(bad: float) -> None:
     state = fresh_state(lines=2)
     logits = np.zeros((2, VOCABULARY), np.float32)
     logits[0, 3] = bad
-    OPS.pick(logits, no_mask(), rules(False, slots=2), state)
+    OPS.sample_token(logits, no_mask(), rules(False, slots=2), state)
     assert list(state.rows["done"]) == [ops.STOP_NONFINITE, 0]
     assert list(state.rows["count"]) == [0, 1]
 
@@ -164,7 +164,7 @@ def test_repetition_and_length_end_a_line_and_done_lines_stay() -> None:
     logits = np.zeros((2, VOCABULARY), np.float32)
     logits[:, 6] = 5
     for _ in range(6):
-        OPS.pick(logits, no_mask(), rules(False, repeat_limit=4, slots=2), state)
+        OPS.sample_token(logits, no_mask(), rules(False, repeat_limit=4, slots=2), state)
     assert list(state.rows["done"]) == [ops.STOP_REPEAT, ops.STOP_LENGTH]
     assert list(state.rows["count"]) == [4, 2]
 
@@ -199,7 +199,7 @@ def test_penalties_are_those_of_transformers(data: st.DataObject) -> None:
     state = fresh_state(count=len(said))
     state.tokens[0, : len(said)] = said
     given = rules(no_repeat_ngram=size, repetition_penalty=penalty)
-    found = OPS.penalise(logits[None], given, state)
+    found = OPS.apply_penalties(logits[None], given, state)
     np.testing.assert_allclose(found[0], expected, rtol=1e-6)
     assert state.tokens[0, len(said) :].max() == 0
 
@@ -210,7 +210,7 @@ def test_what_is_penalised_most_is_never_picked_where_anything_else_may_be() -> 
     logits = np.full((1, VOCABULARY), -9.0, np.float32)
     logits[0, 3] = 9
     given = rules(timestamps=False, no_repeat_ngram=2)
-    OPS.pick(OPS.penalise(logits, given, state), no_mask(), given, state)
+    OPS.sample_token(OPS.apply_penalties(logits, given, state), no_mask(), given, state)
     assert state.rows["token"][0] == 0 and state.rows["sum_logprob"][0] > -4
 
 
@@ -218,7 +218,7 @@ def test_probability_of_what_follows_among_text() -> None:
     logits = np.random.default_rng(4).normal(0, 3, (5, VOCABULARY)).astype(np.float32)
     logits[:, END:] = 30
     prompt = np.uint32([[BEGIN, 7, END, 3, END - 1]])
-    shares = OPS.probability(logits, prompt, rules(), fresh_state())
+    shares = OPS.token_probs(logits, prompt, rules(), fresh_state())
     for row, token in ((0, 7), (2, 3), (3, END - 1)):
         text = np.exp(logits[row, :END].astype(np.float64))
         np.testing.assert_allclose(shares[row], text[token] / text.sum(), rtol=1e-5)
@@ -252,7 +252,7 @@ def test_sampling_follows_the_softmax(temperature: float) -> None:
     scores = np.full(VOCABULARY, -60.0, np.float32)
     scores[[1, 4, 8, 15]] = 1.0, 0.5, 0.0, -1.0
     logits = np.broadcast_to(scores, (lines, VOCABULARY))
-    OPS.pick(logits, no_mask(), rules(False, slots=lines), state)
+    OPS.sample_token(logits, no_mask(), rules(False, slots=lines), state)
     share = np.exp(log_softmax(scores.astype(np.float64) / temperature))
     counts = np.bincount(state.rows["token"], minlength=VOCABULARY)
     spread = np.sqrt(lines * share * (1 - share))

@@ -137,10 +137,10 @@ def test_tiles_without_matrix_units(
     [
         (
             linear_case(130, 2056, 136, True, activation="gelu", add=True),
-            ("pack", "gemm_matrix"),
+            ("to_f16", "gemm_matrix"),
         ),
-        (conv_case(45, 72, 70, 2, True, batch=3), ("pack", "gemm_matrix")),
-        (projected_case(33, 2, 16, batch=2), ("pack", "gemm_matrix", "attention_matrix")),
+        (conv_case(45, 72, 70, 2, True, batch=3), ("to_f16", "gemm_matrix")),
+        (projected_case(33, 2, 16, batch=2), ("to_f16", "gemm_matrix", "attention_matrix")),
     ],
     ids=lambda value: value.name if isinstance(value, Case) else "",
 )

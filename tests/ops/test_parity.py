@@ -22,7 +22,7 @@ from oscine.ops.webgpu import Gpu, conv
 pytestmark = pytest.mark.gpu
 
 #: Asked of the device when it is opened, and of no model.
-AT_OPENING = {"team_size"}
+AT_OPENING = {"subgroup_size_probe"}
 #: Run where there are matrix units; elsewhere tests/ops/test_matrix_units.py does what it can.
 ON_MATRIX_UNITS = {"attention_matrix", "gemm_matrix"}
 
@@ -62,14 +62,14 @@ def test_op_equals_its_meaning_in_subgroups_of_eight(device: Device) -> None:
     assert done.returncode == 0, done.stderr
     found = json.loads(done.stdout.splitlines()[-1])
     assert found["lanes"] == 8
-    assert found["ways"] == ["convolve_rows subgroup", "gemm_rows subgroup"]
+    assert found["ways"] == ["conv1d_skinny subgroup", "gemm_skinny subgroup"]
     assert len(found["passed"]) > 20 and all(found["passed"].values()), found["passed"]
 
 
 def test_a_slot_that_only_the_gpu_writes_is_a_difference(gpu: Gpu) -> None:
     def call(backend: Any, x: Values, w: Values) -> None:
         if backend is gpu:
-            backend.keep(backend.activate(x["x"], "relu"), x["other"])
+            backend.store(backend.activate(x["x"], "relu"), x["other"])
 
     def values(rng: np.random.Generator) -> Values:
         return {"x": noise(rng, 4, 8), "other": noise(rng, 4, 8)}

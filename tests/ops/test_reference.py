@@ -111,10 +111,10 @@ def test_gated_linear(rows: int) -> None:
     x, weight = noise(1, rows, 40), noise(2, 60, 40) / 6
     norm = ops.RmsNorm(noise(3, 40))
     gate, up = np.split(plain_rms(x, norm) @ weight.T.astype(np.float64), 2, axis=1)
-    y = OPS.gated_linear(x, ops.Linear(weight, None), norm=norm)
+    y = OPS.swiglu_linear(x, ops.Linear(weight, None), norm=norm)
     assert_near(y, gate / (1 + np.exp(-gate)) * up)
     assert y.flags.c_contiguous
-    unnormed = OPS.gated_linear(OPS.rms_norm(x, norm), ops.Linear(weight, None))
+    unnormed = OPS.swiglu_linear(OPS.rms_norm(x, norm), ops.Linear(weight, None))
     assert np.array_equal(unnormed, y)
 
 
@@ -183,7 +183,7 @@ def test_attend_cross_listens_to_the_lines_own_window() -> None:
     rows = np.zeros(5, ops.TEXT_DECODER_STATE)
     rows["window"], rows["done"] = (1, 0, 0, 2, 2), (0, 0, 1, 0, 0)
     q, kv = noise(15, 10, 12), noise(16, 3, 30, 24)
-    y = OPS.attend_cross(q, kv, ops.TextDecoderState(rows, np.zeros((5, 9), np.uint32)), 2)
+    y = OPS.cross_attention(q, kv, ops.TextDecoderState(rows, np.zeros((5, 9), np.uint32)), 2)
     for row in (0, 1, 2, 3, 6, 7, 8, 9):
         window = kv[rows["window"][row // 2]]
         parts = (heads_of(a, 2) for a in (q[row], window[:, :12], window[:, 12:]))
@@ -197,7 +197,7 @@ def test_cross_weights() -> None:
     rows["window"], rows["frames"] = (1, 0), (7, 0)
     q, kv = noise(31, 4, 12), noise(32, 2, 10, 24)
     state = ops.TextDecoderState(rows, np.zeros((2, 9), np.uint32))
-    y = OPS.cross_weights(q, kv, state, 3, (2, 0))
+    y = OPS.cross_attention_weights(q, kv, state, 3, (2, 0))
     assert y.shape == (2, 4, 10)
     for place, head in enumerate((2, 0)):
         part = slice(4 * head, 4 * head + 4)
@@ -238,8 +238,10 @@ def test_causal_attention_looks_where_beams_keep_their_past() -> None:
     rows["position"], rows["length"], rows["slot"] = 4, 1, (0, 1)
     qkv = noise(33, 2, 36)
     cache = ops.Cache(noise(34, 2, 14, 12), noise(35, 2, 14, 12))  # of which 10 are positions
-    origins = np.uint32([[1] * 3 + [0] * 7, [1] * 10])
-    state = ops.TextDecoderState(rows, np.zeros((2, 10), np.uint32), cache_indirection=origins)
+    cache_indirection = np.uint32([[1] * 3 + [0] * 7, [1] * 10])
+    state = ops.TextDecoderState(
+        rows, np.zeros((2, 10), np.uint32), cache_indirection=cache_indirection
+    )
     y = OPS.causal_attention(qkv, cache, state, 2)
     for line in range(2):
         q, k, v = np.split(qkv[line], 3)
@@ -273,7 +275,7 @@ def test_memory() -> None:
     OPS.write(slot, np.float32([[1, 2, 3]]))
     later = OPS.snapshot(slot)
     copy = OPS.read(slot)
-    OPS.keep(np.ones((2, 3), np.float32), slot)
+    OPS.store(np.ones((2, 3), np.float32), slot)
     assert np.array_equal(copy, [[1, 2, 3], [0, 0, 0]])
     assert np.array_equal(later()[0], copy)
     assert np.array_equal(slot, np.ones((2, 3)))

@@ -81,7 +81,7 @@ def test_searches_pass_too(gpu: Gpu, request_: Request) -> None:
 
 def test_a_batch_passes_too_with_its_keys_in_float16(gpu: Gpu) -> None:
     shadow, reference = Shadow(gpu), Reference()
-    reference.half_memory = True
+    reference.f16_cross_kv = True
     # Which rows run beside which depends on when each is submitted, and BLAS rounds by that.
     for found, wanted in zip(decode(shadow, windows=2), decode(reference, windows=2), strict=True):
         assert [row.tokens for row in found] == [row.tokens for row in wanted]
@@ -94,32 +94,34 @@ def test_alignment_passes_too(gpu: Gpu) -> None:
     assert np.array_equal(found.probabilities, expected.probabilities)
 
 
-@pytest.mark.parametrize("op", ["conv1d", "attend_cross", "pick", "pick_beams", "penalise"])
+@pytest.mark.parametrize(
+    "op", ["conv1d", "cross_attention", "sample_token", "beam_search_step", "apply_penalties"]
+)
 def test_a_wrong_kernel_is_named(gpu: Gpu, monkeypatch: pytest.MonkeyPatch, op: str) -> None:
     right = getattr(Gpu, op)
 
     def conv1d(self: Gpu, x: Any, conv: Linear, taps: ConvParams, **options: Any) -> Any:
         return right(self, x, Linear(conv.weight, None), taps, **options)
 
-    def attend_cross(self: Gpu, q: Any, kv: Any, state: TextDecoderState, heads: int) -> Any:
+    def cross_attention(self: Gpu, q: Any, kv: Any, state: TextDecoderState, heads: int) -> Any:
         return right(self, q, kv, state, 1)
 
-    def pick(
+    def sample_token(
         self: Gpu, logits: Any, masks: Any, rules: Any, state: TextDecoderState, share: int
     ) -> None:
         pass
 
-    def pick_beams(self: Gpu, logits: Any, masks: Any, *others: Any) -> None:
+    def beam_search_step(self: Gpu, logits: Any, masks: Any, *others: Any) -> None:
         right(self, logits, self.upload(np.full(masks.shape, SUPPRESS, np.uint32)), *others)
 
-    def penalise(self: Gpu, logits: Any, rules: Any, state: TextDecoderState) -> Any:
+    def apply_penalties(self: Gpu, logits: Any, rules: Any, state: TextDecoderState) -> Any:
         return right(self, logits, self.zeros(rules.shape, DECODE_PARAMS), state)
 
     monkeypatch.setattr(Gpu, op, locals()[op])
     with pytest.raises(
         DeviceError, match=rf"{op} \(call \d+, operands \(.*\)\) differs from NumPy"
     ):
-        decode(Shadow(gpu), BEAMS if op in ("pick_beams", "penalise") else REQUEST)
+        decode(Shadow(gpu), BEAMS if op in ("beam_search_step", "apply_penalties") else REQUEST)
 
 
 def test_bfloat16_and_gated_layers_pass_too(gpu: Gpu) -> None:
@@ -129,7 +131,7 @@ def test_bfloat16_and_gated_layers_pass_too(gpu: Gpu) -> None:
     assert weight.theirs.nbytes == bits.nbytes
     x = shadow.upload(rng.standard_normal((3, 40)).astype(np.float32))
     norm = RmsNorm(shadow.upload(rng.standard_normal(40).astype(np.float32)))
-    y = shadow.gated_linear(x, Linear(weight, None), norm=norm)
+    y = shadow.swiglu_linear(x, Linear(weight, None), norm=norm)
     assert y.shape == (3, 32)
     np.testing.assert_allclose(gpu.read(y.theirs), y.ours)
 

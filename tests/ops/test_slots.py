@@ -62,7 +62,9 @@ def decode(backend: Any, rows: Array, rules: Array, logits: Array) -> tuple[Arra
     given, suppressed, scores = (put(backend, x) for x in (rules, masks(), logits[0]))
 
     def trace() -> None:
-        backend.pick(backend.penalise(scores, given, state), suppressed, given, state)
+        backend.sample_token(
+            backend.apply_penalties(scores, given, state), suppressed, given, state
+        )
 
     plan = backend.record(trace, state.rows)
     for step in logits:
@@ -112,7 +114,7 @@ def test_a_row_without_penalties_stays_bit_for_bit(backend: Any) -> None:
     state = ops.TextDecoderState(put(backend, rows), put(backend, tokens))
     given, scores = put(backend, rules), put(backend, logits)
     out = backend.zeros(logits.shape)
-    backend.record(lambda: backend.keep(backend.penalise(scores, given, state), out)).run()
+    backend.record(lambda: backend.store(backend.apply_penalties(scores, given, state), out)).run()
     found = backend.read(out)
     assert found[0].tobytes() == logits[0].tobytes()
     changed = np.flatnonzero(found[1] != logits[1])
@@ -130,7 +132,9 @@ def test_attention_writes_its_own_slots_alone(backend: Any, length: int) -> None
     state = ops.TextDecoderState(put(backend, rows), put(backend, np.zeros((6, 9), np.uint32)))
     qkv = rng.normal(0, 1, (3 * length, 24)).astype(np.float32)
     given, out = put(backend, qkv), backend.zeros((3 * length, 8))
-    backend.record(lambda: backend.keep(backend.causal_attention(given, held, state, 2), out)).run()
+    backend.record(
+        lambda: backend.store(backend.causal_attention(given, held, state, 2), out)
+    ).run()
     expected = cache.copy()
     for line, slot in ((0, 4), (2, 0)):
         new = qkv[line * length : (line + 1) * length]
@@ -155,20 +159,20 @@ def test_beams_leave_the_slots_and_pools_of_others(backend: Any) -> None:
         np.zeros((8, 3), ops.FINISHED_BEAM),
         rng.integers(0, 99, (8, 3, ROOM)).astype(np.uint32),
     ]
-    tokens, origins, pool, texts = (put(backend, array) for array in slots)
+    tokens, cache_indirection, pool, texts = (put(backend, array) for array in slots)
     logits = rng.normal(0, 1, (4, VOCABULARY)).astype(np.float32)
     logits[0, END] = 30  # the first beam ends for certain
-    state = ops.TextDecoderState(put(backend, rows), tokens, cache_indirection=origins)
+    state = ops.TextDecoderState(put(backend, rows), tokens, cache_indirection=cache_indirection)
     given, suppressed, scores = put(backend, rules), put(backend, masks()), put(backend, logits)
     ended = ops.FinishedBeams(pool, texts)
     backend.record(
-        lambda: backend.pick_beams(scores, suppressed, given, state, ended, beams=2)
+        lambda: backend.beam_search_step(scores, suppressed, given, state, ended, beams=2)
     ).run()
     found = backend.read(state.rows)
     assert found["slot"].tolist() == [6, 1, 3, 4]
     assert (found[2:] == rows[2:]).all() and (found["count"][:2] == 3).all()
     free = [0, 2, 3, 4, 5, 7]
-    for slot, before in zip((tokens, origins), slots, strict=False):
+    for slot, before in zip((tokens, cache_indirection), slots, strict=False):
         after = backend.read(slot)
         assert np.array_equal(after[free], before[free])
     filled = backend.read(pool)["filled"]

@@ -166,7 +166,7 @@ def test_a_score_above_all_numbers_is_told_from_a_choice(
     logits[7] = largest
     line = utterances(1, vocabulary=40, seed=1, count=2)
     line.seen[:, 7] = 1
-    Reference().sample(logits[None], rules, line)
+    Reference().sample_code(logits[None], rules, line)
     with np.errstate(over="ignore"):
         score = np.float32(largest) / np.float32(penalty if largest > 0 else 1 / penalty)
         score = score if temperature == 0 else score / np.float32(temperature)
@@ -188,7 +188,7 @@ def test_samples_come_as_often_as_they_should() -> None:
     scores = filtered(logits, rules[0], 2, many.seen[0])
     expected = np.exp(scores - scores.max())
     expected /= expected.sum()
-    Reference().sample(np.tile(logits, (lines, 1)), np.tile(rules, lines), many)
+    Reference().sample_code(np.tile(logits, (lines, 1)), np.tile(rules, lines), many)
     counts = np.bincount(many.rows["token"][many.rows["done"] == 0], minlength=40)
     counts[3] += (many.rows["done"] == ops.STOP_END).sum()
     assert (counts[expected == 0] == 0).all() and 5 < (expected > 0).sum() < 20
@@ -224,7 +224,7 @@ def test_ties_stay_at_the_border_of_top_k_and_the_likeliest_under_any_top_p() ->
 def step(line: TalkerState, likely: int, **rules: Any) -> None:
     logits = np.zeros((len(line.rows), 8), np.float32)
     logits[:, likely] = 5
-    Reference().sample(logits, np.tile(sampling(**rules), len(line.rows)), line)
+    Reference().sample_code(logits, np.tile(sampling(**rules), len(line.rows)), line)
 
 
 def test_a_frame_moves_its_line_on_and_the_limit_pauses_it() -> None:
@@ -262,7 +262,7 @@ def test_a_logit_that_is_no_number_stops_its_own_line() -> None:
     lines = utterances(3, group=[0, 2, 1])
     logits = np.zeros((6, 8), np.float32)
     logits[[1, 2], [3, 3]] = np.nan, np.inf  # the last of each two rows speaks
-    Reference().sample(logits, np.tile(sampling(), 3), lines)
+    Reference().sample_code(logits, np.tile(sampling(), 3), lines)
     assert lines.rows["done"].tolist() == [ops.STOP_NONFINITE, 0, 0]
 
 
@@ -273,18 +273,18 @@ def test_rows_of_codes_are_summed_and_the_last_two_go_to_the_talker() -> None:
     table = np.arange(32, dtype=np.float32).reshape(8, 4)
     lines = utterances(2, token=[3, 99], done=[0, ops.STOP_END], count=2, texts=9)
     total = np.ones((2, 4), np.float32)
-    row = Reference().embed_code(table, lines, total)
+    row = Reference().code_embedding(table, lines, total)
     assert row[0].tolist() == table[3].tolist()
     assert total.tolist() == [(1 + table[3]).tolist(), [1] * 4]  # the other line is done
     ahead = np.full((2, 2), 7, np.float32)
-    pair = Reference().embed_code(table, lines, total, table[:, :2], first=True, before=ahead)
+    pair = Reference().code_embedding(table, lines, total, table[:, :2], first=True, before=ahead)
     assert pair[:2].tolist() == [[7, 7], table[3, :2].tolist()] and pair.shape == (4, 2)
     assert total[0].tolist() == table[3].tolist()
     text = np.zeros((2, 3, 4), np.float32)
     text[0] = [[100] * 4, [200] * 4, [300] * 4]
     for count, texts, first in ((1, 3, 100), (2, 3, 200), (9, 3, 300), (3, 2, 200), (9, 1, 100)):
         lines.rows["count"], lines.rows["texts"] = count, texts
-        found = Reference().frame_input(total, table, text, lines)
+        found = Reference().sum_embeddings(total, table, text, lines)
         assert found[0].tolist() == (2 * table[3] + first).tolist()
 
 
@@ -325,11 +325,11 @@ def frames(backend: Any, temperature: float) -> tuple[Any, Any]:
         backend.write(slot, np.tile(rules, lines))
 
     def frame() -> None:
-        row = backend.frame_input(total, tables[2], text_rows, state)
+        row = backend.sum_embeddings(total, tables[2], text_rows, state)
         for group in range(groups):
-            backend.sample(backend.linear(row, head), stored[min(group, 1)], state)
+            backend.sample_code(backend.linear(row, head), stored[min(group, 1)], state)
             if group < groups - 1:
-                row = backend.embed_code(tables[group], state, total, first=group == 0)
+                row = backend.code_embedding(tables[group], state, total, first=group == 0)
 
     plan = backend.record(frame, state.rows)
     plan.run(4)
@@ -363,6 +363,6 @@ def test_what_kernels_do_not_take_is_said(gpu: Gpu) -> None:
             gpu.record(lambda width=width: attend(width))
     with pytest.raises(DeviceError, match="65537 codes"):
         rules = gpu.zeros((1,), SAMPLING_PARAMS)
-        gpu.record(lambda: gpu.sample(gpu.zeros((1, 65537)), rules, state))
+        gpu.record(lambda: gpu.sample_code(gpu.zeros((1, 65537)), rules, state))
     with pytest.raises(DeviceError, match="codes' rows 6"):
-        gpu.record(lambda: gpu.embed_code(gpu.zeros((8, 6)), state, gpu.zeros((1, 6))))
+        gpu.record(lambda: gpu.code_embedding(gpu.zeros((8, 6)), state, gpu.zeros((1, 6))))

@@ -64,14 +64,16 @@ class Bench:
         self.initial = [backend.read(one).copy() for one in self.memory]
 
         def frame() -> None:
-            x = backend.frame_input(self.total, tables[-1], text, self.state)
+            x = backend.sum_embeddings(self.total, tables[-1], text, self.state)
             y = backend.causal_attention(
                 backend.linear(x, qkv), self.cache, self.state, 2, rope=rotary, norms=norms
             )
             for group in range(GROUPS):
-                backend.sample(backend.linear(y, head), rules[min(group, 1)], self.state)
+                backend.sample_code(backend.linear(y, head), rules[min(group, 1)], self.state)
                 if group < GROUPS - 1:
-                    y = backend.embed_code(tables[group], self.state, self.total, first=group == 0)
+                    y = backend.code_embedding(
+                        tables[group], self.state, self.total, first=group == 0
+                    )
 
         self.plan = backend.record(frame, self.state.rows)
 

@@ -41,14 +41,14 @@ def picked(
     boost: ContextGraphTensors | None = None,
     **row: int,
 ) -> TransducerState:
-    """One line after pick_labels."""
+    """One line after transducer_step."""
     rows = np.zeros(1, TRANSDUCER_STATE)
     rows["length"], rows["limit"], rows["token"] = 9, 9, V
     for name, value in row.items():
         rows[name] = value
     track = TransducerState(rows, np.zeros((1, 9), TRANSDUCER_STEP))
     rules = np.array([V, 2, *durations], np.uint32)
-    Reference().pick_labels(np.array(logits, np.float32), rules, track, boost)
+    Reference().transducer_step(np.array(logits, np.float32), rules, track, boost)
     return track
 
 
@@ -114,7 +114,7 @@ def test_predict_writes_the_other_half_of_fresh_rows_alone() -> None:
     rows["fresh"], rows["half"], rows["done"] = (1, 1, 1), (0, 1, 0), (0, 0, 1)
     rows["slot"] = (2, 0, 1)
     table = rng.standard_normal((2, 4)).astype(np.float32)
-    Reference().predict(table, (Layer(),), memory, TransducerState(rows, None))
+    Reference().prediction_network(table, (Layer(),), memory, TransducerState(rows, None))
     written = np.abs(memory.hidden[:, 0]).sum(-1) > 0
     assert written.tolist() == [[True, False], [False, False], [False, True]]
     z = Layer.input.weight @ table[0]
@@ -156,19 +156,19 @@ def test_shadow_mode_follows_the_loop(gpu: Gpu) -> None:
 
 
 @pytest.mark.gpu
-@pytest.mark.parametrize("op", ["predict", "join", "pick_labels"])
+@pytest.mark.parametrize("op", ["prediction_network", "joint_network", "transducer_step"])
 def test_a_wrong_kernel_of_the_loop_is_named(
     gpu: Gpu, monkeypatch: pytest.MonkeyPatch, op: str
 ) -> None:
     right = getattr(Gpu, op)
 
-    def predict(self: Gpu, table: Any, cells: Any, memory: Any, track: Any) -> None:
+    def prediction_network(self: Gpu, table: Any, cells: Any, memory: Any, track: Any) -> None:
         right(self, table, cells[:1], memory, track)
 
-    def join(self: Gpu, x: Any, project: Linear, *rest: Any) -> Any:
+    def joint_network(self: Gpu, x: Any, project: Linear, *rest: Any) -> Any:
         return right(self, x, Linear(project.weight, None), *rest)
 
-    def pick_labels(self: Gpu, logits: Any, rules: Any, track: Any, boost: Any = None) -> None:
+    def transducer_step(self: Gpu, logits: Any, rules: Any, track: Any, boost: Any = None) -> None:
         pass
 
     monkeypatch.setattr(Gpu, op, locals()[op])

@@ -51,7 +51,7 @@ class Loop:
 
         def trace() -> None:
             projected = project_encoder(self.backend, self.w, slot)
-            self.backend.keep(projected, self.projected)
+            self.backend.store(projected, self.projected)
 
         self.backend.record(trace, name="check").run()
 
@@ -69,7 +69,7 @@ class Loop:
         def trace() -> None:
             scores = joint_logits(backend, self.w, self.projected, self.memory, self.track, block)
             if pick:
-                backend.pick_labels(scores, self.rules, self.track)
+                backend.transducer_step(scores, self.rules, self.track)
 
         return backend.record(trace, name="check")
 
@@ -195,7 +195,7 @@ def check_ctc(case: Case, backend: Backend, report: Report) -> set[str]:
     backend.write(encoded, golden["enc_out"])
 
     def trace() -> None:
-        backend.keep(ctc_argmax(backend, head, encoded), out)
+        backend.store(ctc_argmax(backend, head, encoded), out)
 
     backend.record(trace, name="check").run()
     ids = backend.read(out)[:, 0].astype(int).tolist()

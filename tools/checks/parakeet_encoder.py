@@ -37,7 +37,7 @@ class Encoder:
 
         def record() -> None:
             for x, slot in zip(trace(), slots, strict=True):
-                self.backend.keep(x, slot)
+                self.backend.store(x, slot)
 
         self.backend.record(record, name="check").run()
 

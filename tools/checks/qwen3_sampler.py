@@ -79,7 +79,7 @@ def _chosen(
         (logits_slot, np.tile(logits, (lines, 1))),
     ):
         backend.write(slot, array)
-    backend.record(lambda: backend.sample(logits_slot, rules_slot, many)).run()
+    backend.record(lambda: backend.sample_code(logits_slot, rules_slot, many)).run()
     after = backend.read(many.rows)
     backend.release(many.rows, many.codes, many.seen, rules_slot, logits_slot)
     return np.where(after["done"] == STOP_END, rules["end"][0], after["token"]).astype(np.int64)

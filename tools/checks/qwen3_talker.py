@@ -173,7 +173,7 @@ class RunCheck:
         backend = self.runner.backend
         x, y = backend.zeros(rows.shape), backend.zeros(rows.shape)
         backend.write(x, rows)
-        backend.record(lambda: backend.keep(backend.rms_norm(x, norm), y), name="check").run()
+        backend.record(lambda: backend.store(backend.rms_norm(x, norm), y), name="check").run()
         found: np.ndarray = backend.read(y)
         backend.release(x, y)
         return found

@@ -102,7 +102,7 @@ class Batch:
         """The number of sequences to record a plan for."""
         if self.fixed_rows is not None:
             return max(1, self.fixed_rows // self.executor.group_size)
-        return self.backend.padded_lines(max(1, count))
+        return self.backend.bucket_rows(max(1, count))
 
     def advance(self, steps: int) -> None:
         """Submit a burst of at most `steps` steps for the rows in use."""

@@ -83,12 +83,12 @@ class Engine(Generic[R]):
         """Record every plan for this many rows, which are also the most that run.
 
         So the kernels, and with them the rounding of results, are the same under any load. None:
-        the backend's `good_batch` on a GPU, and one on NumPy, as BLAS may round a row of a product
-        by its place among the rows. To be called before any work.
+        the backend's `preferred_batch` on a GPU, and one on NumPy, as BLAS may round a row of a
+        product by its place among the rows. To be called before any work.
         """
         backend = self.runner.backend
         if rows is None:
-            rows = backend.good_batch if backend.runs_ahead else 1
+            rows = backend.preferred_batch if backend.is_async else 1
         self.fixed_rows = self.most_slots = rows
         self._make_batch_invariant()
 
@@ -202,7 +202,7 @@ class Engine(Generic[R]):
             yield from batch.deliver()
         batch.advance(steps)
         yield from batch.deliver()
-        yield from batch.poll(1 if self.runner.backend.runs_ahead and batch.entries else 0)
+        yield from batch.poll(1 if self.runner.backend.is_async and batch.entries else 0)
 
     def _clock(self, stage: str, started: float, entries: list[BatchEntry]) -> None:
         """Book the time since `started`, in equal shares to the sequences it was for."""
@@ -512,7 +512,7 @@ class Engine(Generic[R]):
         self._driver = driver_of(self.runner.device)
         for sequence in [*(entry.sequence for entry in self._entries), *self._queue]:
             sequence.after_fork()
-        if self._batches and self.runner.backend.runs_ahead:
+        if self._batches and self.runner.backend.is_async:
             self._batches.clear()  # a GPU is not to be touched here
         self._end_all(DeviceError("this process was forked while the model was at work"))
 

@@ -51,8 +51,8 @@ def load(name: str, **parameters: Parameter) -> str:
     team, block = parameters.pop("TEAM", "subgroup"), parameters.pop("BLOCK", "subgroup")
     weights, wide = parameters.pop("WEIGHTS", "f32"), parameters.pop("WIDE", "four")
     stored = "f16" if parameters.pop("STORE_HALF", False) else "f32"
-    choices = f"_weights_{weights}", f"_wide_{wide}", f"_stored_{stored}"
-    source = text(name, f"_team_{team}", f"_block_{block}", f"_exchange_{block}", *choices)
+    choices = f"_weights_{weights}", f"_load_{wide}", f"_store_{stored}"
+    source = text(name, f"_team_{team}", f"_block_{block}", f"_shuffle_{block}", *choices)
     for key, value in parameters.items():
         line = re.compile(rf"^((?:const {key}: \w+|alias {key}) = )[^;]+;", re.MULTILINE)
         source, count = line.subn(rf"\g<1>{spell(value)};", source)

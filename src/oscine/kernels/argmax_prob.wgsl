@@ -8,7 +8,7 @@ const WIDTH: u32 = 1u;
 @group(0) @binding(1) var<storage, read_write> y: array<vec2<f32>>;
 
 // use _block_subgroup
-// use _best
+// use _argmax
 
 @compute @workgroup_size(128)
 fn main(

@@ -2,7 +2,7 @@
 // x and y [VOICES·T, 4·WIDTH4], w [TAPS, ..], memory [slots, LEFT, ..], LEFT = TAPS - 1; T is that of
 // the binding. A workgroup takes 2 columns of fours and all rows of a voice: what it writes to the
 // memory no other reads. Launch (ceil(WIDTH4 / 2), VOICES).
-// use _carry
+// use _conv_state
 const TAPS: u32 = 7u;
 const BIAS: bool = false;
 const CARRIED: u32 = 64u;

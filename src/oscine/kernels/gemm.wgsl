@@ -5,7 +5,7 @@
 // of X_LENGTH4 vec4s, each gives WINDOW rows of y by itself, and add is one window's [WINDOW, STRIDE].
 // Tiles of 64 rows by 128 outputs, 16 deep; 128 invocations, each 8 rows by 2x4 outputs; where
 // those would be few, by 64 COLUMNS, each 8 rows by 4. SPLITS parts of the depth: y
-// is then their sums, [SPLITS, ROWS, STRIDE], for gemm_sum.wgsl.
+// is then their sums, [SPLITS, ROWS, STRIDE], for gemm_reduce.wgsl.
 // Launch (ceil(OUTPUTS / COLUMNS), ceil(ROWS / 64), SPLITS).
 // use _weights_f32
 // use _activation

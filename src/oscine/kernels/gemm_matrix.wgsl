@@ -2,7 +2,7 @@
 // x and w [OUTPUTS, 8·K8] in float16, products and sums in float32; y and add [ROWS, STRIDE] from
 // column OFFSET on. Row r of x begins at eight r·X_STRIDE8 + X_BEGIN8, and what lies outside x
 // reads as 0, in each of the windows of WINDOW rows, as in gemm.wgsl. SPLITS parts of the depth: y is then their sums, [SPLITS, ROWS,
-// STRIDE], for gemm_sum.wgsl.
+// STRIDE], for gemm_reduce.wgsl.
 // A subgroup of 32 lanes has 2x2 matrices of 16x16 sums, TEAMS by TEAMS subgroups are a workgroup:
 // tiles of 128x128 sums (TEAMS 4) or 64x64 (2), 64 deep.
 // Launch (ceil(OUTPUTS / SIDE), ceil(ROWS / SIDE), SPLITS).

@@ -7,7 +7,7 @@
 // Launch ceil(OUTPUTS / teams of a workgroup) workgroups, folded at 65,535.
 // use _team_subgroup
 // use _weights_f32
-// use _guard
+// use _until
 // use _activation
 const ROWS: u32 = 1u;
 const K4: u32 = 1u;

@@ -4,7 +4,7 @@
 // memory's [slots, LEFT, ..], which moves on. A workgroup takes 4 columns of 64 rows of a voice, or, of
 // a memory, of all of them. Launch
 // (ceil(WIDTH4 / 4), ceil(rows of a voice in y that are not the memory's / 64) + 1 with MEMORY, VOICES).
-// use _carry
+// use _conv_state
 const MEMORY: bool = false;
 const PADDING: u32 = 0u;  // 1: edge, 2: reflect
 const CARRIED: u32 = 64u;

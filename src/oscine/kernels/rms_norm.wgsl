@@ -1,7 +1,7 @@
 // y[r] = x[r] / sqrt(mean x[r]² + EPS) · weight      x, y [R, 4·WIDTH4]
 // One row a team; launch ceil(R / teams of a workgroup) workgroups, folded at 65,535.
 // use _team_subgroup
-// use _stored_f32
+// use _store_f32
 const ROWS: u32 = 1u;
 const WIDTH4: u32 = 1u;
 const EPS: f32 = 1e-6;

@@ -108,9 +108,9 @@ def recordings_at_once(runner: Any) -> int:
     allows; 1 if no device runs beside the host.
     """
     backend = getattr(runner, "backend", None)
-    if backend is None or not backend.runs_ahead:
+    if backend is None or not backend.is_async:
         return 1
-    return max(1, min(int(backend.good_batch), max_recordings_in_memory()))
+    return max(1, min(int(backend.preferred_batch), max_recordings_in_memory()))
 
 
 def max_recordings_in_memory() -> int:

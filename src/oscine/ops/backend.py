@@ -25,10 +25,10 @@ class Backend(Ops, Protocol):
     """Ops, and the memory and time they live in."""
 
     name: str  # for people and for JSON: "NumPy", or the adapter's name
-    good_batch: int  # windows side by side, beyond which more hardly gain
+    preferred_batch: int  # windows side by side, beyond which more hardly gain
     encode_batch: int  # windows in one pass of an encoder, likewise
-    half_memory: bool  # whether float16 buffers for attend_cross save time, as they save memory
-    runs_ahead: bool  # whether a plan runs while the host does something else
+    f16_cross_kv: bool  # whether float16 buffers for cross_attention save time, as they save memory
+    is_async: bool  # whether a plan runs while the host does something else
     batch_invariant: bool  # whether kernels may not depend on how much memory a cache has
 
     def upload(self, array: np.ndarray) -> Tensor:
@@ -55,7 +55,7 @@ class Backend(Ops, Protocol):
         """Give back the memory of buffers that no plan will use again."""
         ...
 
-    def room(self) -> tuple[int, int | None]:
+    def memory_limits(self) -> tuple[int, int | None]:
         """The most bytes of one buffer, and of all together where that can be known."""
         ...
 
@@ -93,15 +93,15 @@ class Backend(Ops, Protocol):
         """
         ...
 
-    def padded(self, length: int) -> int:
+    def bucket_length(self, length: int) -> int:
         """The prompt length to record a plan for: a few lengths where recording costs."""
         ...
 
-    def padded_lines(self, count: int) -> int:
+    def bucket_rows(self, count: int) -> int:
         """The number of lines to record a plan for, likewise."""
         ...
 
-    def padded_frames(self, count: int) -> int:
+    def bucket_frames(self, count: int) -> int:
         """The number of encoder frames to record a plan for, likewise."""
         ...
 

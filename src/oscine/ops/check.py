@@ -51,8 +51,8 @@ SELF_CHECK = tuple(
             "linear 1x384x1153",
             "projected attention 150",
             "attention 64",
-            "attend_cross 4 lines",
-            "pick 4",
+            "cross_attention 4 lines",
+            "sample_token 4",
         )
     )
 )
@@ -98,7 +98,7 @@ def run_case(gpu: Gpu, case: Case, seed: int = 0) -> Result:
     def trace() -> None:
         result = case.call(gpu, slots, theirs)
         if out is not None:
-            gpu.keep(result, out)
+            gpu.store(result, out)
 
     plan = gpu.record(trace, name="check")
     worst = 0.0

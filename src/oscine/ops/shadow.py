@@ -52,8 +52,8 @@ def valid(running: NDArray[np.bool_] | None, *arrays: NDArray[Any]) -> tuple[NDA
 class Shadow:
     """A backend of pairs; shapes and meaning: oscine.ops.Ops."""
 
-    good_batch, encode_batch = Gpu.good_batch, Gpu.encode_batch
-    half_memory, runs_ahead, batch_invariant = Gpu.half_memory, False, False
+    preferred_batch, encode_batch = Gpu.preferred_batch, Gpu.encode_batch
+    f16_cross_kv, is_async, batch_invariant = Gpu.f16_cross_kv, False, False
 
     def __init__(self, gpu: Gpu) -> None:
         self.gpu, self.reference = gpu, Reference()
@@ -83,7 +83,7 @@ class Shadow:
                 **{key: side(tree, "theirs") for key, tree in options.items()},
             )
             if out is not None:
-                self.gpu.keep(result, out)
+                self.gpu.store(result, out)
 
         self.gpu.record(trace).run()
         for pair in tree_leaves(facts.written(given), Pair):
@@ -118,8 +118,8 @@ class Shadow:
         ours = self.reference.view(slot.ours, shape)
         return Pair(ours, self.gpu.view(slot.theirs, shape))
 
-    def room(self) -> tuple[int, int | None]:
-        return self.gpu.room()
+    def memory_limits(self) -> tuple[int, int | None]:
+        return self.gpu.memory_limits()
 
     def copy(self, source: Pair, target: Pair, pairs: Sequence[tuple[int, int]]) -> None:
         self.reference.copy(source.ours, target.ours, pairs)
@@ -149,13 +149,13 @@ class Shadow:
     ) -> ReferencePlan:
         return ReferencePlan(trace, None if guard is None else guard.ours)
 
-    def padded(self, length: int) -> int:
+    def bucket_length(self, length: int) -> int:
         return length
 
-    def padded_lines(self, count: int) -> int:
+    def bucket_rows(self, count: int) -> int:
         return count
 
-    def padded_frames(self, count: int) -> int:
+    def bucket_frames(self, count: int) -> int:
         return count
 
     def reshape(self, x: Pair, shape: tuple[int, ...]) -> Pair:
@@ -168,6 +168,6 @@ class Shadow:
     def trace(self) -> dict[str, tuple[int, float]]:
         return {}
 
-    def keep(self, x: Pair, slot: Pair) -> None:
-        self.reference.keep(x.ours, slot.ours)
+    def store(self, x: Pair, slot: Pair) -> None:
+        self.reference.store(x.ours, slot.ours)
         self.gpu.write(slot.theirs, slot.ours)

@@ -42,7 +42,10 @@ TEXT_DECODER_STATE_FIELDS: Fields = (
     ("sum_logprob", np.float32),  # of the filtered distribution without temperature
     ("no_speech_prob", np.float32),
     ("window", np.uint32),  # place of the sequence's audio in the encoder's output buffers
-    ("frames", np.uint32),  # encoder positions of it that hold sound: what cross_weights looks at
+    (
+        "frames",
+        np.uint32,
+    ),  # encoder positions of it that hold sound: what cross_attention_weights looks at
 )
 TEXT_DECODER_STATE = np.dtype([(name, kind) for name, kind in TEXT_DECODER_STATE_FIELDS])
 
@@ -113,7 +116,7 @@ SAMPLING_PARAMS_FIELDS: tuple[tuple[str, type], ...] = (
 )
 SAMPLING_PARAMS = np.dtype([(name, kind) for name, kind in SAMPLING_PARAMS_FIELDS])
 
-#: One look at one frame: kernels/label_pick.wgsl.
+#: One look at one frame: kernels/transducer_step.wgsl.
 TRANSDUCER_STEP_FIELDS: tuple[tuple[str, type], ...] = (
     ("frame", np.uint32),
     ("token", np.uint32),  # a label, or the blank

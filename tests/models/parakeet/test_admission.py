@@ -109,7 +109,7 @@ class Batch:
 
     def trace_project(self) -> None:
         projected = project_encoder(self.backend, self.w, self.flat(self.encoded))
-        self.backend.keep(projected, self.flat(self.staging))
+        self.backend.store(projected, self.flat(self.staging))
 
     def trace_step(self) -> None:
         transducer_step(

@@ -329,7 +329,7 @@ def test_prediction_and_joint_networks_are_upstreams(backend: Any, case: str) ->
 
     def trace() -> None:
         scores = joint_logits(backend, w, projected, memory, track, frames)
-        backend.keep(scores, out)
+        backend.store(scores, out)
 
     plan, row = backend.record(trace), np.zeros(1, TRANSDUCER_STATE)
     row["length"], row["fresh"] = frames, 1
@@ -529,7 +529,8 @@ def test_a_step_is_a_dispatch_a_layer_and_four_more(gpu: Any, layers: int) -> No
     executor = ParakeetRunner(network(1, (0, 1, 2), layers=layers), gpu).executor(None)
     plan: Any = executor.step(1, ())
     assert [step.kernel for step in plan.dispatches] == [
-        *["lstm"] * layers, "join", "gemm_rows", "label_scan", "label_pick",
+        *["lstm"] * layers, "joint_network", "gemm_skinny",
+        "transducer_step_partial", "transducer_step",
     ]  # fmt: skip
 
 
@@ -591,7 +592,7 @@ def test_memory_that_cannot_grow_is_as_before() -> None:
 
 
 def test_memory_for_more_than_there_is_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(Reference, "room", lambda self: (1 << 40, 1 << 20))
+    monkeypatch.setattr(Reference, "memory_limits", lambda self: (1 << 40, 1 << 20))
     runner = ParakeetRunner(network(1), Reference())
     with pytest.raises(DeviceMemoryError, match="no room for"):
         runner.reserve(4096, 1, chunk(sound(1, 30)[0]))

@@ -117,10 +117,10 @@ def encoded(
         for x, slot in zip(
             model.project_positions(backend, w, CONFIG, count), distances, strict=True
         ):
-            backend.keep(x, slot)
+            backend.store(x, slot)
 
     def trace() -> None:
-        backend.keep(
+        backend.store(
             model.encode(backend, w, CONFIG, mel_slot, frames, distances, attention_window), out
         )
 

@@ -111,7 +111,7 @@ class Alone:
 class Ahead(Reference):
     """NumPy that is driven as a GPU is."""
 
-    runs_ahead = True
+    is_async = True
 
 
 NUMPY = {False: Alone(Reference()), True: Alone(Ahead())}

@@ -116,11 +116,11 @@ def test_a_layer_is_five_dispatches(case: str, device: Any) -> None:
     step: Any = runner.talker.step(1)
     config, kernels = runner.config, [d.kernel for d in step.dispatches]
     layers = config.talker.layers + (config.groups - 1) * config.predictor.layers
-    assert kernels.count("attend_rotary") == layers
+    assert kernels.count("rope_attention") == layers
     # Besides: the frame's input, the talker's norm and head; a row and a head for each later code;
     # where widths differ the projection of the talker's row; and the first pass has two rows, whose
     # keys are appended before they attend.
-    sampled = [kernel for kernel in kernels if kernel.startswith("sample")]
+    sampled = [kernel for kernel in kernels if kernel.startswith("sample_code")]
     around = 3 + 2 * (config.groups - 1) + (runner.networks.projected is not None)
     around += config.predictor.layers
     assert len(kernels) - len(sampled) == 5 * layers + around

@@ -37,7 +37,7 @@ class Counting(Reference):
     """NumPy that counts slots, given back ones too, and fails when it shall."""
 
     def __init__(self, ahead: bool = False) -> None:
-        self.runs_ahead = ahead
+        self.is_async = ahead
         self.made = 0
         self.given_back = 0
         self.most = 1 << 62

@@ -33,7 +33,7 @@ Windows = list[EncoderInput]
 class Halved(Reference):
     """NumPy that rounds keys and values of windows, as a GPU does where weights are float16."""
 
-    half_memory = True
+    f16_cross_kv = True
 
 
 def results(engine: ByHand, *sequences: Any) -> list[Any]:

@@ -118,7 +118,7 @@ def test_the_plan_of_one_window_is_as_ever(weights: WhisperWeights, gpu: Gpu) ->
     stem = [("gemm", (1, 4, 1)), ("gemm", (1, 2, 1))]
     assert recorded == [*stem, *BLOCK, *BLOCK, ("layer_norm", None)]
     assert remembered == [("gemm", (1, 2, 1))] * len(runner.memory.windows)
-    assert [kernel for kernel, _ in rounded] == ["gemm", "pack"] * len(runner.memory.windows)
+    assert [kernel for kernel, _ in rounded] == ["gemm", "to_f16"] * len(runner.memory.windows)
     assert not any("WINDOW" in dict(parameters) for _, parameters in own.kernels.made)
 
 

@@ -44,7 +44,7 @@ class Runner:
         )
         layer = Linear(backend.upload(probes), None)
         self.plan = backend.record(
-            lambda: backend.keep(backend.linear(self.frames, layer), self.out)
+            lambda: backend.store(backend.linear(self.frames, layer), self.out)
         )
 
     def trace(self) -> dict[str, tuple[int, float]]:

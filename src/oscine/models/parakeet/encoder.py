@@ -91,7 +91,7 @@ class EncoderRunner:
     def shape(self, lengths: Sequence[int]) -> EncoderShape:
         """A shape for inputs so long: as they are, or padded where recording costs."""
         return EncoderShape(
-            self.backend.padded_lines(len(lengths)), self.backend.padded_frames(max(lengths))
+            self.backend.bucket_rows(len(lengths)), self.backend.bucket_frames(max(lengths))
         )
 
     def prepare_or_evict(self, shape: EncoderShape, how: EncodingMode) -> EncoderPlan:
@@ -111,7 +111,7 @@ class EncoderRunner:
         """
         if how != ENCODED:
             max_distance = shape.frames if how is None else max(how) + 1
-            wanted = self.backend.padded(
+            wanted = self.backend.bucket_length(
                 max(max_distance, MIN_FIXED_DISTANCE) if self.batch_invariant else max_distance
             )
             if wanted > self.max_distance or (self.batch_invariant and wanted != self.max_distance):
@@ -135,7 +135,7 @@ class EncoderRunner:
         def trace() -> None:
             found = model.project_positions(self.backend, self.w, self.config, max_distance)
             for projected, slot in zip(found, rel_positions, strict=True):
-                self.backend.keep(projected, slot)
+                self.backend.store(projected, slot)
 
         try:
             self.backend.record(trace, name="positions").run()
@@ -173,7 +173,7 @@ class EncoderPlan:
     def trace_head(self) -> None:
         """Encodings to what the head wants of them."""
         backend, head = self.encoder.backend, self.encoder.head
-        backend.keep(
+        backend.store(
             head.trace(self.encoded), backend.view(self.out, (self.shape.rows, head.width))
         )
 
@@ -192,7 +192,7 @@ class EncoderPlan:
         encoded = model.encode(
             e.backend, e.w, e.config, self.mel, self.frames, e.rel_positions, attention_window
         )
-        e.backend.keep(encoded, self.encoded)
+        e.backend.store(encoded, self.encoded)
 
     def encode(
         self, mels: Sequence[NDArray[np.float32]], attention_window: AttentionWindow

@@ -52,7 +52,7 @@ class CtcExecutor(SinglePassExecutor):
 
     def __init__(self, backend: Backend, config: ParakeetConfig, memory: Memory) -> None:
         self.backend, self.config, self.memory = backend, config, memory
-        self.prefill_batch = backend.good_batch
+        self.prefill_batch = backend.preferred_batch
 
     def start(self, entries: Sequence[BatchEntry]) -> None:
         pairs = [(entry.place, entry.row) for entry in entries if entry.place is not None]
@@ -108,7 +108,7 @@ class TransducerExecutor:
         self, backend: Backend, config: ParakeetConfig, w: TransducerWeights, memory: Memory
     ) -> None:
         self.backend, self.config, self.w, self.memory = backend, config, w, memory
-        self.steps_per_poll, self.prefill_batch = STEPS_PER_POLL, backend.good_batch
+        self.steps_per_poll, self.prefill_batch = STEPS_PER_POLL, backend.preferred_batch
         self.graphs = ContextGraphPool(backend)
         self.params = backend.zeros((len(transducer_params(config)),), np.uint32)
         backend.write(self.params, transducer_params(config))
@@ -215,7 +215,7 @@ class TransducerExecutor:
 
     def have_rows(self, slots: int) -> None:
         """State rows for that many sequences."""
-        count, before = self.backend.padded_lines(slots), self.rows.shape[0]
+        count, before = self.backend.bucket_rows(slots), self.rows.shape[0]
         if count <= before:
             return
         old, self.rows = self.rows, self.backend.zeros((count,), TRANSDUCER_STATE)
@@ -243,7 +243,7 @@ class TransducerExecutor:
         names = ["decisions"]
         if any(entry.sequence.return_state for entry in entries):
             names += ["hidden", "cell"]
-        last = self.backend.padded_lines(1 + max(entry.slots[0] for entry in entries))
+        last = self.backend.bucket_rows(1 + max(entry.slots[0] for entry in entries))
         buffers = [self.memory[name] for name in names]
         return self.track(rows).rows, *(
             self.backend.view(buffer, (min(last, buffer.shape[0]), *buffer.shape[1:]))

@@ -69,7 +69,7 @@ def resolve_batch_size(wanted: int | str | None, backend: Backend) -> int:
     None and "auto": as many as gain. One keeps all cores of a CPU busy.
     """
     if wanted in (None, "auto"):
-        return backend.good_batch if backend.runs_ahead else 1
+        return backend.preferred_batch if backend.is_async else 1
     return int(wanted or 1)
 
 

@@ -92,7 +92,7 @@ class Memory:
 
     def make(self, layout: Layout) -> dict[str, Tensor]:
         """All of these buffers, or none: DeviceMemoryError."""
-        free = self.backend.room()[1]
+        free = self.backend.memory_limits()[1]
         if free is not None and bytes_of(layout) > free:
             problem = f"no room for {bytes_of(layout) >> 20} MiB of sequences' memory"
             raise DeviceMemoryError(self.backend.name, problem)

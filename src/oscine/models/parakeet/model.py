@@ -49,7 +49,7 @@ def self_attention(
 ) -> Tensor:
     """x [B·T, d] -> [B·T, d]; positions [2M - 1, d], projected."""
     qkv = ops.linear(x, w.linear_qkv, norm=w.norm)
-    attended = ops.attend_relative(
+    attended = ops.rel_pos_attention(
         qkv, positions, w.pos_bias_u, w.pos_bias_v, lengths, heads, attention_window
     )
     return ops.linear(attended, w.linear_out, add=x)
@@ -59,7 +59,7 @@ def conv_module(ops: Ops, x: Tensor, w: ConvModule, lengths: SeqLengths) -> Tens
     """x [B·T, d] -> [B·T, d]."""
     hidden = ops.linear(x, w.pointwise_conv1, norm=w.norm)
     return ops.linear(
-        ops.gated_convolution(hidden, w.depthwise_conv, lengths), w.pointwise_conv2, add=x
+        ops.conformer_conv(hidden, w.depthwise_conv, lengths), w.pointwise_conv2, add=x
     )
 
 
@@ -90,7 +90,8 @@ def conv_subsampling(ops: Ops, w: EncoderWeights, mel: Tensor, frames: Tensor) -
     """Log-mel [B·n, n_mels] with frames [B] that count -> [B·T, d], scaled where the model is."""
     layers = [(layer.depthwise, layer.pointwise) for layer in w.subsampling_layers]
     return ops.linear(
-        ops.subsample(mel, SeqLengths(frames), w.subsampling_conv, layers), w.subsampling_linear
+        ops.conv_subsampling(mel, SeqLengths(frames), w.subsampling_conv, layers),
+        w.subsampling_linear,
     )
 
 
@@ -144,8 +145,10 @@ def joint_logits(
     block: int,
 ) -> Tensor:
     """What the next frames of each row say after its labels so far: [B·F, V + 1 + n]."""
-    ops.predict(w.embedding, w.lstm, memory, track)
-    scores = ops.linear(ops.join(projected, w.joint_pred, memory, track, block), w.joint_out)
+    ops.prediction_network(w.embedding, w.lstm, memory, track)
+    scores = ops.linear(
+        ops.joint_network(projected, w.joint_pred, memory, track, block), w.joint_out
+    )
     ops.probe("joint.logits", scores)
     return scores
 
@@ -163,7 +166,7 @@ def transducer_step(
 ) -> None:
     """Each row on to its next label, or past a block of blanks."""
     scores = joint_logits(ops, w, projected, memory, track, block)
-    ops.pick_labels(scores, rules, track, boost)
+    ops.transducer_step(scores, rules, track, boost)
 
 
 def ctc_argmax(ops: Ops, head: Linear, encoded: Tensor) -> Tensor:

@@ -42,7 +42,7 @@ class ParakeetRunner:
         self.device = backend.name
         self.timings: dict[str, float] = {}
         # On a CPU one input keeps all cores busy; a GPU is given as many as its batches have.
-        self.encode_batch = 1 if backend.encode_batch == 1 else backend.good_batch
+        self.encode_batch = 1 if backend.encode_batch == 1 else backend.preferred_batch
         self.decoding: CtcExecutor | TransducerExecutor
         if weights.transducer is not None and head != "ctc":
             w = ops.upload(backend, weights.transducer)
@@ -61,7 +61,7 @@ class ParakeetRunner:
         self.encoder = EncoderRunner(
             backend, self.config, ops.upload(backend, weights.encoder), wanted
         )
-        self.grow(Size(1, 1, backend.padded_frames(1)))
+        self.grow(Size(1, 1, backend.bucket_frames(1)))
         if self.supports_hotwords:
             self.decoding.step(1, ())  # while loading can still choose another backend
 
@@ -87,7 +87,7 @@ class ParakeetRunner:
     def reserve(self, slots: int, places: int, sequence: sequence.Sequence[Any]) -> None:
         assert isinstance(sequence, Chunk)
         frames = encoder_frames(sequence.audio, self.config.subsampling_factor)
-        now, padded = self.memory.size, self.backend.padded_frames(frames)
+        now, padded = self.memory.size, self.backend.bucket_frames(frames)
         self.grow(Size(max(slots, now.slots), max(places, now.places), max(padded, now.frames)))
 
     def grow(self, size: Size) -> None:

@@ -138,7 +138,7 @@ def encoder_frames(audio: EncoderInput, factor: int) -> int:
 
 
 def transducer_params(config: ParakeetConfig) -> NDArray[np.uint32]:
-    """As TransducerOps.pick_labels wants them."""
+    """As TransducerOps.transducer_step wants them."""
     return np.array([config.vocab_size, config.max_symbols, *config.durations], np.uint32)
 
 

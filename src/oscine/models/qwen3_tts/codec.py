@@ -131,7 +131,7 @@ def decoder_block(
         rope=past.rotary, window=config.window,
     )  # fmt: skip
     x = ops.linear(attended, w.out, add=x)
-    return ops.linear(ops.gated_linear(x, w.gate_up, norm=w.mlp_norm), w.down, add=x)
+    return ops.linear(ops.swiglu_linear(x, w.gate_up, norm=w.mlp_norm), w.down, add=x)
 
 
 def conv_next(ops: Ops, x: Tensor, stage: Upsample, past: Past, name: str) -> Tensor:
@@ -220,7 +220,7 @@ def quantise(ops: Ops, w: CodecEncoderWeights, rows: Tensor, codes: Tensor) -> N
     look = ConvParams(taps - stride, -rows.shape[0] % stride, stride, padding="edge")
     latent = ops.conv1d(rows, w.down, look)
     ops.probe("encoder.latent", latent)
-    ops.quantise(ops.linear(latent, w.semantic), w.tables[0], codes, 0)
+    ops.nearest_code(ops.linear(latent, w.semantic), w.tables[0], codes, 0)
     rest = ops.linear(latent, w.acoustic)
     for group, table in enumerate(w.tables[1:], 1):
-        rest = ops.quantise(rest, table, codes, group)
+        rest = ops.nearest_code(rest, table, codes, group)

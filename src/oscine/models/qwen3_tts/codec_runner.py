@@ -157,7 +157,7 @@ class CodecDecoder:
         self.w: CodecDecoderWeights = ops.upload(backend, weights)
         self.memory = Memory(backend, config.decoder.stack)
         self.memory.make_room(config.decoder.window - 1 + self.lengths[0])
-        self.most = most_frames(config, backend.room()[0])
+        self.most = most_frames(config, backend.memory_limits()[0])
         self.calls: dict[tuple[int, int], Call] = {}
         self.positions, self.unused = [0], [0]
         self.reach(FIRST_REACH)
@@ -218,7 +218,7 @@ class CodecDecoder:
         pieces = [self.backend.snapshot(call.wave) for call in self.run(slots, codes)]
 
         def wait() -> Samples:
-            voices = self.backend.padded_lines(len(slots))
+            voices = self.backend.bucket_rows(len(slots))
             waves = [piece()[0].reshape(voices, -1)[: len(slots)] for piece in pieces]
             return np.concatenate(waves, axis=1)
 
@@ -240,7 +240,7 @@ class CodecDecoder:
         furthest = max(self.positions[slot] for slot in slots) + frames
         if furthest > self.reached:
             self.reach(2 * furthest)
-        voices = self.backend.padded_lines(count)
+        voices = self.backend.bucket_rows(count)
         while done < frames:
             most = min(frames - done, max(1, self.most // voices))
             length = next(n for n in self.lengths if n <= most)
@@ -299,7 +299,7 @@ class CodecDecoder:
 
         def trace() -> None:
             found = codec.decode(self.backend, self.w, config, past, codes)
-            self.backend.keep(found, wave)
+            self.backend.store(found, wave)
 
         return self.backend.record(trace, name="codec")
 
@@ -471,7 +471,7 @@ class EncoderCall:
 
         def trace() -> None:
             found = codec.listen(backend, w, config, past, self.samples)
-            backend.keep(found, self.rows)
+            backend.store(found, self.rows)
 
         self.plan = backend.record(trace, name="listen")
 

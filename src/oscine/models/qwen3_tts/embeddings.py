@@ -102,7 +102,7 @@ class TextRows:
 
         Lengths as in Talker.prompt_plan.
         """
-        backend, count = self.backend, self.backend.padded_lines(len(rows))
+        backend, count = self.backend, self.backend.bucket_rows(len(rows))
         if count > self.inputs.shape[0]:
             self.plans.clear()
             backend.release(self.inputs, self.outputs)
@@ -113,7 +113,7 @@ class TextRows:
 
         def record() -> ops.Plan:
             return backend.record(
-                lambda: backend.keep(model.project_text(backend, self.weights, x), y), name="text"
+                lambda: backend.store(model.project_text(backend, self.weights, x), y), name="text"
             )
 
         backend.write(x, rows)

@@ -105,7 +105,7 @@ class UtteranceExecutor:
             else:
                 entry = voice.entry
                 entry.rows_done = voice.reason is not None
-        if not self.talker.backend.runs_ahead:
+        if not self.talker.backend.is_async:
             yield from self.deliver()
 
     def deliver(self) -> Iterator[BatchEntry]:

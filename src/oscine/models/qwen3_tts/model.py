@@ -57,7 +57,7 @@ def block(
         qkv, cache, utterances, stack.heads, rope=rotary, norms=norms, within_frame=within_frame
     )
     x = ops.linear(attended, w.out, add=x)
-    gated = ops.gated_linear(x, w.gate_up, norm=w.mlp_norm)
+    gated = ops.swiglu_linear(x, w.gate_up, norm=w.mlp_norm)
     return ops.linear(gated, w.down, add=x)
 
 
@@ -79,7 +79,7 @@ def predict(ops: Ops, networks: Networks, buffers: Buffers, hidden: Tensor) -> N
     tables: Sequence[Tensor] = (networks.talker.embedding, *w.embeddings)
     before = hidden if w.project is None else ops.linear(hidden, w.project)
     for group, head in enumerate(w.heads):
-        x = ops.embed_code(
+        x = ops.code_embedding(
             tables[group],
             buffers.utterances,
             buffers.total,
@@ -102,7 +102,7 @@ def predict(ops: Ops, networks: Networks, buffers: Buffers, hidden: Tensor) -> N
         ops.probe(f"predictor.rows{group}", x)  # before the norm
         logits = ops.linear(x, head, norm=w.norm)
         ops.probe(f"predictor.logits{group}", logits)
-        ops.sample(logits, buffers.predictor_rules, buffers.utterances)
+        ops.sample_code(logits, buffers.predictor_rules, buffers.utterances)
 
 
 def choose(ops: Ops, networks: Networks, buffers: Buffers, x: Tensor) -> None:
@@ -111,7 +111,7 @@ def choose(ops: Ops, networks: Networks, buffers: Buffers, x: Tensor) -> None:
     ops.probe("talker.hidden", hidden)
     logits = ops.linear(hidden, networks.talker.head)
     ops.probe("talker.logits", logits)
-    ops.sample(logits, buffers.rules, buffers.utterances)
+    ops.sample_code(logits, buffers.rules, buffers.utterances)
     predict(ops, networks, buffers, hidden)
 
 
@@ -124,6 +124,6 @@ def start(ops: Ops, networks: Networks, buffers: Buffers, prompt: Tensor) -> Non
 def step(ops: Ops, networks: Networks, buffers: Buffers) -> None:
     """Hear the frame before and choose the next."""
     last = networks.predictor.embeddings[-1]
-    x = ops.frame_input(buffers.total, last, buffers.text, buffers.utterances)
+    x = ops.sum_embeddings(buffers.total, last, buffers.text, buffers.utterances)
     ops.probe("talker.input", x)
     choose(ops, networks, buffers, talk(ops, networks, buffers, x))

@@ -95,7 +95,7 @@ class Qwen3TtsRunner:
     def through(self, project: ops.Linear, x: ops.Tensor, y: ops.Tensor) -> ops.Tensor:
         """y, filled with what the layer makes of x."""
         backend = self.backend
-        backend.record(lambda: backend.keep(backend.linear(x, project), y), name="project").run()
+        backend.record(lambda: backend.store(backend.linear(x, project), y), name="project").run()
         return y
 
     # -- as the engine drives it --------------------------------------------------------------
@@ -121,7 +121,7 @@ class Qwen3TtsRunner:
         """
         assert isinstance(sequence, Utterance)
         request = sequence.request
-        prompt = self.backend.padded_lines(request.length)  # is not cut where memory is short
+        prompt = self.backend.bucket_rows(request.length)  # is not cut where memory is short
         self.talker.reserve(slots, max(request.positions, prompt), request.texts)
         self.speaking.voicing.reserve(slots)
 

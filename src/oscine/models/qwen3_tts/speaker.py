@@ -54,12 +54,14 @@ def res2net(ops: Ops, x: Tensor, w: SpeakerBlock) -> Tensor:
     """
     y = pointwise(ops, x, w.first, "relu")
     width = y.shape[1] // (len(w.parts) + 1)
-    parts, before = [ops.columns(y, 0, width)], None
+    parts, before = [ops.slice_columns(y, 0, width)], None
     for index, conv in enumerate(w.parts, 1):
-        before = mirrored(ops, ops.columns(y, index * width, width, add=before), conv, w.dilation)
+        before = mirrored(
+            ops, ops.slice_columns(y, index * width, width, add=before), conv, w.dilation
+        )
         parts.append(before)
     y = pointwise(ops, ops.concat(parts), w.second, "relu")
-    mean = ops.columns(ops.statistics(y), 0, y.shape[1])
+    mean = ops.slice_columns(ops.stats_pool(y), 0, y.shape[1])
     squeezed = ops.linear(mean, w.squeeze, activation="relu")
     return ops.scale_channels(y, ops.linear(squeezed, w.excite, activation="sigmoid"), add=x)
 
@@ -69,9 +71,9 @@ def pooled(ops: Ops, x: Tensor, w: SpeakerWeights) -> Tensor:
 
     The attention looks at each frame beside the mean and the deviation of all: [T, 3M].
     """
-    beside = ops.concat([x, ops.statistics(x)])
+    beside = ops.concat([x, ops.stats_pool(x)])
     hidden = ops.activate(pointwise(ops, beside, w.attention, "relu"), "tanh")
-    return ops.statistics(x, pointwise(ops, hidden, w.scores))
+    return ops.stats_pool(x, pointwise(ops, hidden, w.scores))
 
 
 class SpeakerEncoder:
@@ -107,7 +109,7 @@ class SpeakerEncoder:
         self.backend.write(heard, mel)
 
         def trace() -> None:
-            self.backend.keep(embed(self.backend, self.w, heard), found)
+            self.backend.store(embed(self.backend, self.w, heard), found)
 
         self.backend.record(trace, name="speaker").run()
         vector: NDArray[np.float32] = self.backend.read(found)[0]

@@ -154,7 +154,7 @@ class Talker:
 
     def padded_prompt(self, length: int) -> int:
         """The number of prompt rows to record a plan for."""
-        return min(self.backend.padded_lines(length), self.positions)
+        return min(self.backend.bucket_rows(length), self.positions)
 
     def admit(self, voices: Sequence[Admitted]) -> None:
         """Run prompts and choose first frames: those of a bucket of lengths in one prefill."""
@@ -168,7 +168,7 @@ class Talker:
 
     def prefill(self, voices: Sequence[Admitted], length: int) -> None:
         """One pass over prompts that are padded to `length` rows."""
-        backend, count = self.backend, self.backend.padded_lines(len(voices))
+        backend, count = self.backend, self.backend.bucket_rows(len(voices))
         prompt, plan = self.prompt_plan(count, length)
         lead = done_rows(count)
         rows = np.zeros((count, length, prompt.shape[1]), np.float32)

@@ -86,7 +86,7 @@ class DecodeExecutor:
         def trace() -> None:
             logits = model.logits(backend, self.weights, self.hidden(state))
             if penalised:
-                logits = backend.penalise(logits, memory.rules, state)
+                logits = backend.apply_penalties(logits, memory.rules, state)
             self.pick(logits, state, 1)
 
         return backend.record(trace, state.rows, "step")
@@ -114,9 +114,9 @@ class DecodeExecutor:
     def state(self, rows: ops.Tensor, count: int, *, shared: bool = True) -> ops.TextDecoderState:
         """The first rows of a tensor of state; `shared`: a group's rows have a prompt in common."""
         memory = self.memory
-        origins = memory.origins if shared and self.group_size > 1 else None
+        cache_indirection = memory.cache_indirection if shared and self.group_size > 1 else None
         view = memory.backend.view(rows, (count,))
-        return ops.TextDecoderState(view, memory.tokens, cache_indirection=origins)
+        return ops.TextDecoderState(view, memory.tokens, cache_indirection=cache_indirection)
 
     def hidden(self, state: ops.TextDecoderState, prompt: ops.Tensor | None = None) -> ops.Tensor:
         """One pass through the decoder's blocks."""
@@ -127,9 +127,11 @@ class DecodeExecutor:
         """The next token of every row; `share` rows choose from one row of logits."""
         m = self.memory
         if self.pool is None:
-            m.backend.pick(logits, m.masks, m.rules, state, share)
+            m.backend.sample_token(logits, m.masks, m.rules, state, share)
             return
-        m.backend.pick_beams(logits, m.masks, m.rules, state, self.pool, self.group_size, share)
+        m.backend.beam_search_step(
+            logits, m.masks, m.rules, state, self.pool, self.group_size, share
+        )
 
     def release_prefill(self, prefill: Prefill) -> None:
         self.memory.backend.release(prefill.prompt)
@@ -147,9 +149,9 @@ class DecodeExecutor:
         requests = [decode_of(entry).request for entry in entries]
         for entry, request in zip(entries, requests, strict=True):
             self.write_slots(entry, request)
-        groups = backend.padded_lines(len(entries))
+        groups = backend.bucket_rows(len(entries))
         longest = max(len(request.prompt) for request in requests)
-        prefill = self.prefill(groups, min(backend.padded(longest), config.n_text_ctx))
+        prefill = self.prefill(groups, min(backend.bucket_length(longest), config.n_text_ctx))
         prompts = np.zeros(prefill.prompt.shape, np.uint32)
         for row, request in zip(prompts, requests, strict=False):
             row[: len(request.prompt)] = request.prompt
@@ -176,9 +178,9 @@ class DecodeExecutor:
         for slot in entry.slots:
             memory.backend.write(memory.rules, rules, slot)
             if self.group_size > 1:
-                origins = np.full((1, memory.config.n_text_ctx), slot, np.uint32)
-                origins[0, : len(request.prompt)] = entry.slots[0]
-                memory.backend.write(memory.origins, origins, slot)
+                cache_indirection = np.full((1, memory.config.n_text_ctx), slot, np.uint32)
+                cache_indirection[0, : len(request.prompt)] = entry.slots[0]
+                memory.backend.write(memory.cache_indirection, cache_indirection, slot)
         if self.pool is not None:
             empty = np.zeros((1, *self.pool.rows.shape[1:]), ops.FINISHED_BEAM)
             memory.backend.write(self.pool.rows, empty, entry.slots[0])
@@ -263,7 +265,7 @@ class DetectExecutor(SinglePassExecutor):
 
     def start(self, entries: Sequence[BatchEntry]) -> None:
         backend, sequences = self.memory.backend, [detect_of(entry) for entry in entries]
-        rows = done_rows(backend.padded_lines(len(entries)))
+        rows = done_rows(backend.bucket_rows(len(entries)))
         for row, entry in zip(rows, entries, strict=False):
             row["done"], row["length"] = 0, 1
             row["slot"], row["window"] = entry.slots[0], entry.place
@@ -282,7 +284,7 @@ class DetectExecutor(SinglePassExecutor):
         def trace() -> None:
             x = model.decode(backend, self.weights, m.config, m.caches, m.windows, state, prompt)
             logits = model.logits(backend, self.weights, backend.gather_rows(x, state, sot=True))
-            backend.keep(logits, view(self.logits, (2 * count, m.config.n_vocab)))
+            backend.store(logits, view(self.logits, (2 * count, m.config.n_vocab)))
 
         return backend.record(trace, name="detect")
 
@@ -329,7 +331,7 @@ class AlignExecutor(SinglePassExecutor):
         (entry,), memory = entries, self.memory
         sequence, config, backend = align_of(entry), memory.config, memory.backend
         slot, count = entry.slots[0], len(sequence.prompt)
-        self.length = min(backend.padded(count), config.n_text_ctx)
+        self.length = min(backend.bucket_length(count), config.n_text_ctx)
         made = self.align_pass()
         tokens = np.full((1, self.length), sequence.end, np.uint32)
         tokens[0, :count] = sequence.prompt
@@ -364,7 +366,7 @@ class AlignExecutor(SinglePassExecutor):
                 backend, self.weights, config, m.caches, m.windows, state, prompt, kept
             )
             logits = model.logits(backend, self.weights, x)
-            backend.keep(backend.probability(logits, prompt, m.rules, state), shares)
+            backend.store(backend.token_probs(logits, prompt, m.rules, state), shares)
 
         plan = backend.record(trace, name="align")
         return AlignPass(prompt, (*weights.values(), shares), plan)

@@ -24,9 +24,9 @@ class DecoderMemory:
 
     caches: of each layer, [S, C, d] twice. windows: of each layer, the keys and values of windows
     [W, S', 2d], `kind` float32 or float16; staged: likewise of one window on its way to its place,
-    where there are several. tokens and origins [S, C], rules [S] of ops.DECODE_PARAMS, masks [S,
-    V]. leads [S] of ops.TEXT_DECODER_STATE: of groups, the row that their prompt was computed in,
-    by first slot.
+    where there are several. tokens and cache_indirection [S, C], rules [S] of ops.DECODE_PARAMS,
+    masks [S, V]. leads [S] of ops.TEXT_DECODER_STATE: of groups, the row that their prompt was
+    computed in, by first slot.
     """
 
     def __init__(self, config: WhisperConfig, backend: ops.Backend, kind: type) -> None:
@@ -37,7 +37,7 @@ class DecoderMemory:
         self.staged: list[ops.Tensor] = []
         context = config.n_text_ctx
         self.tokens = backend.zeros((MOST_ROWS, context), np.uint32)
-        self.origins = backend.zeros((MOST_ROWS, context), np.uint32)
+        self.cache_indirection = backend.zeros((MOST_ROWS, context), np.uint32)
         self.rules = backend.zeros((MOST_ROWS,), ops.DECODE_PARAMS)
         self.leads = backend.zeros((MOST_ROWS,), ops.TEXT_DECODER_STATE)
         self.mask_rows: dict[Any, int] = {}  # by suppression lists
@@ -72,7 +72,7 @@ class DecoderMemory:
 
     def check_room(self, slots: int, places: int) -> None:
         """Raise DeviceMemoryError where more would take over half of what is known to be free."""
-        _, free = self.backend.room()
+        _, free = self.backend.memory_limits()
         wanted = slots * self.slot_bytes + places * self.place_bytes
         if free is not None and wanted > free // 2:
             problem = (
@@ -82,10 +82,10 @@ class DecoderMemory:
 
     def batch_that_fits(self, width: int) -> int:
         """Windows to decode side by side, of `width` rows each: what gains and has room."""
-        config, (largest, free) = self.config, self.backend.room()
+        config, (largest, free) = self.config, self.backend.memory_limits()
         place = self.place_bytes // config.n_text_layer
         cache = 4 * width * config.n_text_state * config.n_text_ctx
-        counts = [self.backend.good_batch // width, largest // place, largest // cache]
+        counts = [self.backend.preferred_batch // width, largest // place, largest // cache]
         if free is not None:  # a quarter: activations and other programs want some too
             counts.append(free // 4 // (self.place_bytes + width * self.slot_bytes))
         return max(1, min(counts))

@@ -64,7 +64,7 @@ def encode(
 def remember(ops: Ops, w: DecoderWeights, audio: Tensor, memory: Sequence[Tensor]) -> None:
     """Project encoded windows [N·S, d] to every layer's cross keys and values: slots [N·S, 2d]."""
     for block, slot in zip(w.blocks, memory, strict=True):
-        ops.keep(ops.linear(audio, block.cross_kv), slot)
+        ops.store(ops.linear(audio, block.cross_kv), slot)
 
 
 def decoder_block(
@@ -82,8 +82,8 @@ def decoder_block(
     x = ops.linear(ops.causal_attention(qkv, cache, state, heads), w.out, add=x)
     q = ops.linear(x, w.cross_q, norm=w.cross_norm)
     if kept is not None:
-        ops.keep(ops.cross_weights(q, kv, state, heads, kept.heads), kept.slot)
-    x = ops.linear(ops.attend_cross(q, kv, state, heads), w.cross_out, add=x)
+        ops.store(ops.cross_attention_weights(q, kv, state, heads, kept.heads), kept.slot)
+    x = ops.linear(ops.cross_attention(q, kv, state, heads), w.cross_out, add=x)
     hidden = ops.linear(x, w.up, norm=w.mlp_norm, activation="gelu")
     return ops.linear(hidden, w.down, add=x)
 

@@ -38,7 +38,7 @@ class Encoding:
 
         def trace() -> None:
             audio = model.encode(backend, runner.encoder, config, self.mel, count)
-            backend.keep(audio, self.audio)
+            backend.store(audio, self.audio)
 
         try:
             self.plan = backend.record(trace, name="encode")
@@ -80,7 +80,7 @@ class WhisperRunner:
         if weights.decoder is None:
             return
         self.decoder = ops.upload(backend, weights.decoder)
-        half = weights.decoder.embedding.dtype == np.float16 and backend.half_memory
+        half = weights.decoder.embedding.dtype == np.float16 and backend.f16_cross_kv
         self.memory = DecoderMemory(
             self.config, backend, np.float16 if half and not exact else np.float32
         )
@@ -123,7 +123,7 @@ class WhisperRunner:
     # -- the encoder --------------------------------------------------------------------------
 
     def encode(self, inputs: Sequence[EncoderInput], places: Sequence[int]) -> None:
-        config, count = self.config, self.backend.padded_lines(len(inputs))
+        config, count = self.config, self.backend.bucket_rows(len(inputs))
         shape = config.n_audio_ctx, config.n_audio_state
         encoding = self.encoding(count)
         encoding.run([given.features for given in inputs])

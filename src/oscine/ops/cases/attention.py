@@ -69,11 +69,11 @@ def cross_case(
 
     def call(backend: Any, x: Values, w: Values) -> Any:
         state = ops.TextDecoderState(x["rows"], x["tokens"])
-        return backend.attend_cross(x["q"], x["kv"], state, heads)
+        return backend.cross_attention(x["q"], x["kv"], state, heads)
 
     size = f"{lines} lines of {length}, {windows} windows of {keys} keys, {heads}x{width}"
     size += " float16" * half
-    return Case(f"attend_cross {size}", values, call, lines="rows")
+    return Case(f"cross_attention {size}", values, call, lines="rows")
 
 
 def weights_case(
@@ -84,9 +84,11 @@ def weights_case(
 
     def call(backend: Any, x: Values, w: Values) -> Any:
         state = ops.TextDecoderState(x["rows"], x["tokens"])
-        return backend.cross_weights(x["q"], x["kv"], state, heads, chosen)
+        return backend.cross_attention_weights(x["q"], x["kv"], state, heads, chosen)
 
-    name = f"cross_weights {lines} lines of {length}, {keys} keys, heads {chosen} of {heads}"
+    name = (
+        f"cross_attention_weights {lines} lines of {length}, {keys} keys, heads {chosen} of {heads}"
+    )
     return Case(name + " float16" * half, whole.inputs, call)
 
 
@@ -231,11 +233,11 @@ def relative_case(
 
     def call(backend: Any, x: Values, w: Values) -> Any:
         lengths = ops.SeqLengths(x["frames"], per)
-        return backend.attend_relative(
+        return backend.rel_pos_attention(
             x["qkv"], x["positions"], x["u"], x["v"], lengths, heads, band
         )
 
-    name = f"attend_relative {batch} of {rows} rows, {heads}x{width}"
+    name = f"rel_pos_attention {batch} of {rows} rows, {heads}x{width}"
     name += f", band {band}" * (band is not None) + f", {spare} spare" * (spare > 0)
     return Case(name, values, call)
 

@@ -65,9 +65,9 @@ def columns_case(rows: int, width: int, first: int, count: int, add: bool = Fals
         return {**found, "add": noise(rng, rows, count)} if add else found
 
     return Case(
-        f"columns {first} to {first + count} of {rows}x{width}" + ", add" * add,
+        f"slice_columns {first} to {first + count} of {rows}x{width}" + ", add" * add,
         values,
-        lambda backend, x, w: backend.columns(x["x"], first, count, x.get("add")),
+        lambda backend, x, w: backend.slice_columns(x["x"], first, count, x.get("add")),
         limit=0.0,
     )
 
@@ -84,9 +84,9 @@ def statistics_case(count: int, width: int, scores: bool) -> Case:
         return found
 
     return Case(
-        f"statistics {count}x{width}" + ", scores" * scores,
+        f"stats_pool {count}x{width}" + ", scores" * scores,
         values,
-        lambda backend, x, w: backend.statistics(x["x"], x.get("scores")),
+        lambda backend, x, w: backend.stats_pool(x["x"], x.get("scores")),
     )
 
 
@@ -112,7 +112,7 @@ def pack_case(rows: int, width: int) -> Case:
             "x": noise(rng, rows, width, spike=100.0),
             "slot": np.zeros((rows, width), np.float16),
         },
-        lambda backend, x, w: backend.keep(backend.linear(x["x"], w["linear"]), x["slot"]),
+        lambda backend, x, w: backend.store(backend.linear(x["x"], w["linear"]), x["slot"]),
         lambda rng: {"linear": ops.Linear(np.eye(width, dtype=np.float32), None)},
         limit=1e-3,
     )

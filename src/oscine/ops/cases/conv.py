@@ -136,10 +136,10 @@ def subsample_case(batch: int, n: int, mels: int, channels: int, halvings: int =
 
     def call(backend: Any, x: Values, w: Values) -> Any:
         lengths = ops.SeqLengths(x["frames"])
-        return backend.subsample(x["mel"], lengths, w["first"], w["halvings"])
+        return backend.conv_subsampling(x["mel"], lengths, w["first"], w["halvings"])
 
     return Case(
-        f"subsample {batch} of {n}x{mels} by {2 << halvings}, {channels} channels",
+        f"conv_subsampling {batch} of {n}x{mels} by {2 << halvings}, {channels} channels",
         lambda rng: {
             "mel": noise(rng, batch * n, mels, spike=5.0),
             "frames": frames_of(rng, batch, n),
@@ -160,10 +160,10 @@ def gated_convolution_case(
         return {"x": x, "frames": frames_of(rng, batch, rows)}
 
     def call(backend: Any, x: Values, w: Values) -> Any:
-        return backend.gated_convolution(x["x"], w["conv"], ops.SeqLengths(x["frames"]))
+        return backend.conformer_conv(x["x"], w["conv"], ops.SeqLengths(x["frames"]))
 
     return Case(
-        f"gated_convolution {batch} of {rows}x{width}, {taps} taps" + ", no bias" * (not biased),
+        f"conformer_conv {batch} of {rows}x{width}, {taps} taps" + ", no bias" * (not biased),
         values,
         call,
         lambda rng: {

@@ -60,7 +60,7 @@ def embed_code_case(
         return {"rows": state, "total": noise(rng, lines + SPARE, width), "before": ahead}
 
     def call(backend: Any, x: Values, w: Values) -> Any:
-        return backend.embed_code(
+        return backend.code_embedding(
             w["table"], speaking(x), x["total"], w["projected"], first,
             x["before"] if before else None,
         )  # fmt: skip
@@ -69,7 +69,9 @@ def embed_code_case(
         projected = stored(noise(rng, 50, row), kinds[1]) if row else None
         return {"table": stored(noise(rng, 50, width), kinds[0]), "projected": projected}
 
-    name = f"embed_code {lines} lines, {width} {kinds[0]}" + f" and {row} {kinds[1]}" * (row > 0)
+    name = f"code_embedding {lines} lines, {width} {kinds[0]}" + f" and {row} {kinds[1]}" * (
+        row > 0
+    )
     name += ", first" * first + ", one before" * before
     return Case(name, values, call, weights, lines="rows")
 
@@ -84,9 +86,11 @@ def frame_case(lines: int, width: int, kind: str) -> Case:
         return {"rows": state, "total": noise(rng, lines + SPARE, width), "text": text}
 
     return Case(
-        f"frame_input {lines} lines of {width} {kind}",
+        f"sum_embeddings {lines} lines of {width} {kind}",
         values,
-        lambda backend, x, w: backend.frame_input(x["total"], w["table"], x["text"], speaking(x)),
+        lambda backend, x, w: backend.sum_embeddings(
+            x["total"], w["table"], x["text"], speaking(x)
+        ),
         lambda rng: {"table": stored(noise(rng, 50, width), kind)},
         lines="rows",
     )
@@ -123,10 +127,10 @@ def quantise_case(count: int, entries: int, width: int) -> Case:
         }
 
     def call(backend: Any, x: Values, w: Values) -> Any:
-        rest = backend.quantise(x["x"], w["table"], x["codes"], 1)
-        return backend.quantise(rest, w["table"], x["codes"], 2)
+        rest = backend.nearest_code(x["x"], w["table"], x["codes"], 1)
+        return backend.nearest_code(rest, w["table"], x["codes"], 2)
 
-    return Case(f"quantise {count} of {entries}x{width}", values, call, table)
+    return Case(f"nearest_code {count} of {entries}x{width}", values, call, table)
 
 
 def gather_rows_case(lines: int, length: int, width: int, sot: bool = False) -> Case:

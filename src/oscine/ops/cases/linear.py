@@ -60,9 +60,9 @@ def gated_case(rows: int, inputs: int, width: int, kind: str, norm: str = "") ->
         }
 
     return Case(
-        f"gated_linear {rows}x{inputs}x{width} {kind} {norm}".strip(),
+        f"swiglu_linear {rows}x{inputs}x{width} {kind} {norm}".strip(),
         lambda rng: {"x": noise(rng, rows, inputs, spike=4.0)},
-        lambda backend, x, w: backend.gated_linear(x["x"], w["linear"], norm=w["norm"]),
+        lambda backend, x, w: backend.swiglu_linear(x["x"], w["linear"], norm=w["norm"]),
         weights,
     )
 

@@ -113,11 +113,11 @@ def pick_case(
     def call(backend: Any, x: Values, w: Values) -> None:
         state = ops.TextDecoderState(x["rows"], x["tokens"])
         backend.no_speech(x["logits"], x["rules"], state)
-        backend.pick(x["logits"], x["masks"], x["rules"], state, share)
+        backend.sample_token(x["logits"], x["masks"], x["rules"], state, share)
 
     kind = f"{timestamps} timestamps, temperature {temperature}" + f", by {share}" * (share > 1)
     kind += f", {slots} slots with options of their own" * (slots > 0)
-    name = f"pick {lines} lines of {vocabulary}, {kind}"
+    name = f"sample_token {lines} lines of {vocabulary}, {kind}"
     return Case(name, values, call)
 
 
@@ -144,11 +144,11 @@ def penalise_case(lines: int, vocabulary: int, ngram: int, penalty: float, slots
         }
 
     def call(backend: Any, x: Values, w: Values) -> Any:
-        return backend.penalise(
+        return backend.apply_penalties(
             x["logits"], x["rules"], ops.TextDecoderState(x["rows"], x["tokens"])
         )
 
-    name = f"penalise {lines} lines of {vocabulary}, "
+    name = f"apply_penalties {lines} lines of {vocabulary}, "
     name += (
         f"{slots} slots with options of their own"
         if slots
@@ -173,9 +173,9 @@ def probability_case(lines: int, length: int, vocabulary: int) -> Case:
 
     def call(backend: Any, x: Values, w: Values) -> Any:
         state = ops.TextDecoderState(x["rows"], x["tokens"])
-        return backend.probability(x["logits"], x["prompt"], x["rules"], state)
+        return backend.token_probs(x["logits"], x["prompt"], x["rules"], state)
 
-    return Case(f"probability {lines} lines of {length} rows of {vocabulary}", values, call)
+    return Case(f"token_probs {lines} lines of {length} rows of {vocabulary}", values, call)
 
 
 def beams_case(
@@ -233,9 +233,9 @@ def beams_case(
         state = ops.TextDecoderState(x["rows"], x["tokens"], cache_indirection=x["indirection"])
         pool = ops.FinishedBeams(x["pool"], x["ended"])
         share = width if first else 1
-        backend.pick_beams(x["logits"], x["masks"], x["rules"], state, pool, width, share)
+        backend.beam_search_step(x["logits"], x["masks"], x["rules"], state, pool, width, share)
 
-    name = f"pick_beams {groups} groups of {width}, {vocabulary} ids, {timestamps} timestamps"
+    name = f"beam_search_step {groups} groups of {width}, {vocabulary} ids, {timestamps} timestamps"
     name += f", {places} places" + ", first" * first + f", {spare} spare slots" * (spare > 0)
     return Case(name, values, call)
 
@@ -292,9 +292,9 @@ def sample_case(
         }
 
     def call(backend: Any, x: Values, w: Values) -> None:
-        backend.sample(x["logits"], x["rules"], speaking(x))
+        backend.sample_code(x["logits"], x["rules"], speaking(x))
 
-    name = f"sample {lines} lines of {rows} rows, {vocabulary} ids, code {group} of {groups}"
+    name = f"sample_code {lines} lines of {rows} rows, {vocabulary} ids, code {group} of {groups}"
     name += "".join(f", {rule} {value}" for rule, value in rules.items())
     return Case(name, values, call)
 

@@ -67,12 +67,12 @@ def predict_case(count: int, slots: int, labels: int, width: int, layers: int, h
 
     def call(backend: Any, x: Values, w: Values) -> None:
         memory = ops.LstmState(x["hidden"], x["cell"], x["joint"])
-        backend.predict(
+        backend.prediction_network(
             w["table"], w["cells"], memory, ops.TransducerState(x["rows"], x["decisions"])
         )
 
     return Case(
-        f"predict {count} rows of {slots}, {layers}x{width} {np.dtype(kind).name}",
+        f"prediction_network {count} rows of {slots}, {layers}x{width} {np.dtype(kind).name}",
         values,
         call,
         lambda rng: {
@@ -101,13 +101,14 @@ def join_case(
     def call(backend: Any, x: Values, w: Values) -> Any:
         memory = ops.LstmState(x["hidden"], x["cell"], x["joint"])
         track = ops.TransducerState(x["rows"], x["decisions"])
-        return backend.join(x["x"], w["project"], memory, track, block)
+        return backend.joint_network(x["x"], w["project"], memory, track, block)
 
     def weights(rng: np.random.Generator) -> Values:
         matrix = (noise(rng, joint, width) / np.sqrt(width)).astype(kind)
         return {"project": ops.Linear(matrix, noise(rng, joint) if bias else None)}
 
-    name = f"join {count} rows of {slots}, {width} to {joint}, {block} frames {np.dtype(kind).name}"
+    name = f"joint_network {count} rows of {slots}, {width} to {joint}, {block} frames"
+    name += f" {np.dtype(kind).name}"
     return Case(name, values, call, weights, lines="rows")
 
 
@@ -182,9 +183,9 @@ def pick_case(
     def call(backend: Any, x: Values, w: Values) -> None:
         boost = ops.ContextGraphTensors(x["nodes"], x["arcs"]) if boosted else None
         track = ops.TransducerState(x["rows"], x["decisions"])
-        backend.pick_labels(x["logits"], x["rules"], track, boost)
+        backend.transducer_step(x["logits"], x["rules"], track, boost)
 
-    name = f"pick_labels {count} rows of {slots}, {block} frames, {labels} labels"
+    name = f"transducer_step {count} rows of {slots}, {block} frames, {labels} labels"
     name += f", {len(durations)} lengths" + f", {sum(boosted)} nodes" * bool(boosted)
     return Case(name, values, call)
 

@@ -42,10 +42,10 @@ class Reference(Ops):
     """The definitions, and memory and time for them: oscine.ops.Backend."""
 
     name = "NumPy"
-    good_batch = 8
+    preferred_batch = 8
     encode_batch = 1  # one window keeps all cores busy; BLAS may round others' rows another way
-    half_memory = False  # NumPy would convert all of it to float32 at each step
-    runs_ahead = False
+    f16_cross_kv = False  # NumPy would convert all of it to float32 at each step
+    is_async = False
     batch_invariant = False  # nothing depends on that here
 
     # -- memory and time ----------------------------------------------------------------------
@@ -75,7 +75,7 @@ class Reference(Ops):
     def release(self, *slots: Array) -> None:
         """Memory goes with the last reference."""
 
-    def room(self) -> tuple[int, int | None]:
+    def memory_limits(self) -> tuple[int, int | None]:
         try:
             free = os.sysconf("SC_AVPHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
         except (AttributeError, ValueError, OSError):  # Windows has no sysconf, macOS no such name
@@ -104,13 +104,13 @@ class Reference(Ops):
     ) -> ReferencePlan:
         return ReferencePlan(trace, guard)
 
-    def padded(self, length: int) -> int:
+    def bucket_length(self, length: int) -> int:
         return length
 
-    def padded_lines(self, count: int) -> int:
+    def bucket_rows(self, count: int) -> int:
         return count
 
-    def padded_frames(self, count: int) -> int:
+    def bucket_frames(self, count: int) -> int:
         return count
 
     def trace(self) -> dict[str, tuple[int, float]]:

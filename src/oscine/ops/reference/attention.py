@@ -218,10 +218,10 @@ class AttentionOps(Protocol):
         return y.reshape(-1, heads * width)
 
     @op(masked="state")
-    def attend_cross(self, q: Tensor, kv: Tensor, state: TextDecoderState, heads: int) -> Tensor:
+    def cross_attention(self, q: Tensor, kv: Tensor, state: TextDecoderState, heads: int) -> Tensor:
         """Each line attends to its window of k‖v [W, S, 2D]: q [B·L, D] -> [B·L, D].
 
-        kv may be a float16 slot here and in cross_weights.
+        kv may be a float16 slot here and in cross_attention_weights.
         """
         lines, width = len(state.rows), q.shape[1]
         scaled = (q * np.float32((width // heads) ** -0.5)).reshape(lines, -1, width)
@@ -238,10 +238,10 @@ class AttentionOps(Protocol):
         return y.reshape(-1, width)
 
     @op()
-    def cross_weights(
+    def cross_attention_weights(
         self, q: Tensor, kv: Tensor, state: TextDecoderState, heads: int, chosen: tuple[int, ...]
     ) -> Tensor:
-        """The weights that attend_cross gives in some heads: [A, B·L, S].
+        """The weights that cross_attention gives in some heads: [A, B·L, S].
 
         softmax over the first state.frames positions; 0 beyond them.
         """
@@ -264,7 +264,7 @@ class AttentionOps(Protocol):
         return sinusoids(np.arange(count - 1, -count, -1), width)
 
     @op()
-    def attend_relative(
+    def rel_pos_attention(
         self,
         qkv: Tensor,
         positions: Tensor,

@@ -91,7 +91,7 @@ class ChannelOps(Protocol):
         return y
 
     @op()
-    def statistics(self, x: Tensor, scores: Tensor | None = None) -> Tensor:
+    def stats_pool(self, x: Tensor, scores: Tensor | None = None) -> Tensor:
         """Mean and standard deviation over time: x [T, C] -> [1, 2C].
 
         Weighted by softmax over time of scores [T, C], channel by channel, where given; the
@@ -117,7 +117,7 @@ class ChannelOps(Protocol):
         return np.concatenate([np.broadcast_to(p, (rows, p.shape[1])) for p in parts], axis=1)
 
     @op()
-    def columns(self, x: Tensor, first: int, count: int, add: Tensor | None = None) -> Tensor:
+    def slice_columns(self, x: Tensor, first: int, count: int, add: Tensor | None = None) -> Tensor:
         """x[:, first : first + count] + add: x [T, C], add [T, count] -> [T, count].
 
         Raises ValueError for columns that x does not have, and for another shape of add; a GPU

@@ -191,7 +191,7 @@ class ConvOps(LinearOps, Protocol):
         return y.reshape(x.shape)
 
     @op()
-    def subsample(
+    def conv_subsampling(
         self,
         mel: Tensor,
         lengths: SeqLengths,
@@ -239,7 +239,7 @@ class ConvOps(LinearOps, Protocol):
         return y.reshape(batch * rows, width * channels)
 
     @op()
-    def gated_convolution(self, x: Tensor, conv: Linear, lengths: SeqLengths) -> Tensor:
+    def conformer_conv(self, x: Tensor, conv: Linear, lengths: SeqLengths) -> Tensor:
         """silu(depthwise(glu(x))) in time, "same" padding: value‖gate [B·T, 2D] -> [B·T, D].
 
         glu = value · sigmoid(gate); conv.weight [K, D], K odd. Void rows are zero.

@@ -41,7 +41,7 @@ class EmbeddingOps(Protocol):
         return y.reshape(-1, table.shape[1])
 
     @op(writes=("total",), masked="utterances")
-    def embed_code(
+    def code_embedding(
         self,
         table: Tensor,
         utterances: TalkerState,
@@ -63,7 +63,7 @@ class EmbeddingOps(Protocol):
         return y if before is None else np.stack([before, y], axis=1).reshape(-1, y.shape[1])
 
     @op(masked="utterances")
-    def frame_input(
+    def sum_embeddings(
         self, total: Tensor, table: Tensor, text: Tensor, utterances: TalkerState
     ) -> Tensor:
         """The talker's input for the next frame: total + table[token] + text row: [B, D].
@@ -86,7 +86,7 @@ class EmbeddingOps(Protocol):
         return y
 
     @op(writes=("codes",))
-    def quantise(self, x: Tensor, table: Tensor, codes: Tensor, group: int) -> Tensor:
+    def nearest_code(self, x: Tensor, table: Tensor, codes: Tensor, group: int) -> Tensor:
         """codes[t, group] = the row of table [N, D] nearest to x[t] [T, D], the first among equals;
         returns x less that row. codes is a slot [T, G] uint32. Distances are Σ (x - row)², in f32.
         """

@@ -110,7 +110,7 @@ class LinearOps(Protocol):
         return y
 
     @op()
-    def gated_linear(
+    def swiglu_linear(
         self, x: Tensor, linear: Linear, *, norm: LayerNorm | RmsNorm | None = None
     ) -> Tensor:
         """silu(g) · u, of norm(x) Wᵀ = g‖u: weight [2I, D], x [R, D] -> [R, I]; no bias."""

@@ -234,7 +234,7 @@ class SamplingOps(Protocol):
                 line["no_speech_prob"] = np.exp(row[rules[line["slot"]]["no_speech"]] - top) / total
 
     @op(masked="state")
-    def penalise(self, logits: Tensor, rules: Tensor, state: TextDecoderState) -> Tensor:
+    def apply_penalties(self, logits: Tensor, rules: Tensor, state: TextDecoderState) -> Tensor:
         """Logits [B, V] less likely to repeat text: by repetition_penalty and no_repeat_ngram.
 
         A row whose rules have neither, a penalty of 1 and 0 tokens, stays as it is.
@@ -260,7 +260,7 @@ class SamplingOps(Protocol):
         return y
 
     @op(writes=("state.rows", "state.tokens"))
-    def pick(
+    def sample_token(
         self, logits: Tensor, masks: Tensor, rules: Tensor, state: TextDecoderState, share: int = 1
     ) -> None:
         """Filter logits [.., V] by masks [M, V] and the timestamp rules, choose, advance the state.
@@ -283,7 +283,7 @@ class SamplingOps(Protocol):
             advance(token, rule, line, state.tokens[line["slot"]])
 
     @op(writes=("state", "pool"))
-    def pick_beams(
+    def beam_search_step(
         self,
         logits: Tensor,
         masks: Tensor,
@@ -319,7 +319,7 @@ class SamplingOps(Protocol):
                 next_beams(offers, rules, state, lines, pool)
 
     @op()
-    def probability(
+    def token_probs(
         self, logits: Tensor, prompt: Tensor, rules: Tensor, state: TextDecoderState
     ) -> Tensor:
         """What logits [B·L, V] give the token that follows in prompt [B, L] among text ids: [B·L].
@@ -336,7 +336,7 @@ class SamplingOps(Protocol):
         return shares.reshape(-1)
 
     @op(writes=("utterances",))
-    def sample(self, logits: Tensor, rules: Tensor, utterances: TalkerState) -> None:
+    def sample_code(self, logits: Tensor, rules: Tensor, utterances: TalkerState) -> None:
         """Choose code `group` of the frame `count` from logits [B·L, V], and move on.
 
         Of an utterance's L rows (the predictor's first pass has two) the last one counts.

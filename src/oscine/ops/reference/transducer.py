@@ -2,8 +2,9 @@
 
 A row of the batch is one sequence of frames. A step of the loop runs the prediction network for
 rows that emitted a label in the step before, joins it with the next F frames of each row, and lets
-`pick_labels` walk over those frames: past blanks, up to a label or the end of the block. Looking at
-F frames changes nothing but the number of steps, as the prediction network sees labels alone.
+`transducer_step` walk over those frames: past blanks, up to a label or the end of the block.
+Looking at F frames changes nothing but the number of steps, as the prediction network sees labels
+alone.
 
 A sequence keeps its memory and its decisions at track.slot, whichever row of a batch it is in. So
 rows start, end and change places while their neighbours run, and no memory moves.
@@ -108,7 +109,7 @@ class TransducerOps(LinearOps, Protocol):
     """Shapes: above. Rows that are done are void, and nothing at their slots changes."""
 
     @op(writes=("memory.hidden", "memory.cell"))
-    def predict(
+    def prediction_network(
         self, table: Tensor, cells: tuple[Cell, ...], memory: LstmState, track: TransducerState
     ) -> None:
         """The LSTM layers over table[token], table [V + 1, P], for rows that are fresh.
@@ -129,7 +130,7 @@ class TransducerOps(LinearOps, Protocol):
             hidden[slots, 1 - before], carry[slots, 1 - before] = x, c
 
     @op(writes=("memory.joint",), masked="track")
-    def join(
+    def joint_network(
         self, x: Tensor, project: Linear, memory: LstmState, track: TransducerState, block: int
     ) -> Tensor:
         """relu(x[first + position + f] + project(h)) for f below `block`: [B·F, J].
@@ -151,7 +152,7 @@ class TransducerOps(LinearOps, Protocol):
         return y.reshape(-1, x.shape[1])
 
     @op(writes=("track",))
-    def pick_labels(
+    def transducer_step(
         self,
         logits: Tensor,
         rules: Tensor,

@@ -27,7 +27,7 @@ class Ops(
 ):
     """What a forward may say. Every op is defined by its NumPy method; a GPU has the same names."""
 
-    def keep(self, x: Tensor, slot: Tensor) -> None:
+    def store(self, x: Tensor, slot: Tensor) -> None:
         """Let slot, which outlives the plan, hold x from now on; rounded, if it is float16."""
         slot[...] = x
 

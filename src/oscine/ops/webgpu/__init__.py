@@ -39,6 +39,6 @@ class Gpu(GpuAttention, GpuConv, GpuEmbedding, GpuSampling, GpuTransducer, GpuCh
             return WORKGROUP
         size = self.zeros((4,))
         with self.recording(None) as dispatches:
-            self.add("team_size", [size], (1,))
+            self.dispatch("subgroup_size_probe", [size], (1,))
         Plan(self.device, self.pool, dispatches).run()
         return min(WORKGROUP, max(1, int(self.read(size)[0])))

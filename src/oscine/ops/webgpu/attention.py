@@ -45,7 +45,7 @@ class GpuAttention(GpuLinear):
 
     def head4(self, width: int, heads: int) -> int:
         """A head's width in fours; a workgroup has an invocation for each."""
-        self.fours("head width", width // heads)
+        self.check_multiple_of_4("head width", width // heads)
         if width // heads > 4 * WORKGROUP:
             raise DeviceError(
                 f"{self.name}: head width {width // heads} is above {4 * WORKGROUP}, "
@@ -53,7 +53,7 @@ class GpuAttention(GpuLinear):
             )
         return width // heads // 4
 
-    def neighbours(self, lines: int) -> int:
+    def lanes_per_key(self, lines: int) -> int:
         """Lanes that share a key of attention. Several lines gain by loads that are side by side;
         one waits for its loads one after another, and the more so the fewer a lane has at once.
         """
@@ -61,16 +61,16 @@ class GpuAttention(GpuLinear):
 
     def attention(self, qkv: Tensor, heads: int, batch: int = 1) -> Tensor:
         length, width = window_rows(qkv, batch), qkv.shape[1] // 3
-        y = self.new(batch * length, width)
+        y = self.intermediate(batch * length, width)
         head4 = self.head4(width, heads)
         work = 4.0 * batch * length**2 * width
         if qkv.rounded and head4 in MATRIX_HEADS:  # with float32 weights all is float32
-            self.add(
-                "attention_matrix", [self.halve(qkv), y], (ceil(length / 64), heads, batch),
+            self.dispatch(
+                "attention_matrix", [self.to_f16(qkv), y], (ceil(length / 64), heads, batch),
                 work=work, ROWS=length, HEADS=heads, W8=head4 // 2, SCALE=scale_of(head4),
             )  # fmt: skip
             return y
-        self.add(
+        self.dispatch(
             "attention",
             [qkv, y],
             (ceil(length / 64), heads, batch * ceil(head4 / 16)),
@@ -118,49 +118,49 @@ class GpuAttention(GpuLinear):
             "ROOM": room,
             "WORDS": words_of(state.rows),
         }
-        y = self.new(rows, width)
+        y = self.intermediate(rows, width)
         if rows > lines:  # other rows' keys are needed before any row attends
-            self.add(
-                "append", [qkv, state.rows, cache.keys, cache.values],
+            self.dispatch(
+                "kv_cache_write", [qkv, state.rows, cache.keys, cache.values],
                 (ceil(width / 256), rows), WIDTH4=width // 4, **sizes,
             )  # fmt: skip
-        self.add(
-            "attend_self",
+        self.dispatch(
+            "causal_attention",
             [qkv, state.rows, cache.keys, cache.values, indirection, y],
             (heads, rows),
             HEADS=heads, W4=head4, APPEND=rows == lines, ORIGINS=indirection is not None,
-            SCALE=scale_of(head4), BLOCK=self.block, NEIGHBOURS=self.neighbours(lines), **sizes,
+            SCALE=scale_of(head4), BLOCK=self.block, NEIGHBOURS=self.lanes_per_key(lines), **sizes,
         )  # fmt: skip
         return y
 
-    def attend_cross(self, q: Tensor, kv: Tensor, state: TextDecoderState, heads: int) -> Tensor:
+    def cross_attention(self, q: Tensor, kv: Tensor, state: TextDecoderState, heads: int) -> Tensor:
         (rows, width), keys = q.shape, kv.shape[1]
         head4, splits = self.head4(width, heads), ceil(keys / CROSS_KEYS)
-        sums = self.new(rows, heads, splits, width // heads)
-        marks = self.new(rows, heads, splits, 2)
-        y, length = self.new(rows, width), rows // state.rows.shape[0]
-        self.add(
-            "attend_cross", [q, kv, kv, state.rows, sums, marks], (splits, heads, rows),
+        sums = self.intermediate(rows, heads, splits, width // heads)
+        marks = self.intermediate(rows, heads, splits, 2)
+        y, length = self.intermediate(rows, width), rows // state.rows.shape[0]
+        self.dispatch(
+            "cross_attention", [q, kv, kv, state.rows, sums, marks], (splits, heads, rows),
             work=4.0 * rows * keys * width, L=length, KEYS=keys, HEADS=heads, W4=head4,
             MOST=CROSS_KEYS, SCALE=scale_of(head4), BLOCK=self.block, WEIGHTS=weights_of(kv),
-            NEIGHBOURS=self.neighbours(state.rows.shape[0]),
+            NEIGHBOURS=self.lanes_per_key(state.rows.shape[0]),
         )  # fmt: skip
-        self.add(
-            "attend_combine", [sums, marks, state.rows, y], (ceil(width / 256), rows),
+        self.dispatch(
+            "attention_reduce", [sums, marks, state.rows, y], (ceil(width / 256), rows),
             L=length, HEADS=heads, W4=head4, SPLITS=splits,
         )  # fmt: skip
         return y
 
-    def cross_weights(
+    def cross_attention_weights(
         self, q: Tensor, kv: Tensor, state: TextDecoderState, heads: int, chosen: tuple[int, ...]
     ) -> Tensor:
         (rows, width), keys = q.shape, kv.shape[1]
         head4, count = self.head4(width, heads), len(chosen)
         if chosen not in self.lists:
             self.lists[chosen] = self.upload(np.array(chosen, np.uint32))
-        y = self.new(count, rows, keys)
-        self.add(
-            "cross_weights", [q, kv, state.rows, self.lists[chosen], y], (count, rows),
+        y = self.intermediate(count, rows, keys)
+        self.dispatch(
+            "cross_attention_weights", [q, kv, state.rows, self.lists[chosen], y], (count, rows),
             work=4.0 * count * rows * keys * width // heads, L=rows // state.rows.shape[0],
             KEYS=keys, HEADS=heads, W4=head4, SCALE=scale_of(head4), BLOCK=self.block,
             WEIGHTS=weights_of(kv),
@@ -193,22 +193,22 @@ class GpuAttention(GpuLinear):
             qkv, rope.cos, rope.sin, self.joined(norms), state.rows, cache.keys, cache.values,
         ]  # fmt: skip
         if not single:  # other rows' keys are needed before any row attends
-            self.add("append_rotary", [*tensors], (key_heads, rows), **shape)
+            self.dispatch("rope_kv_cache_write", [*tensors], (key_heads, rows), **shape)
         splits = 1
         if single and not within_frame and window is None:
             splits = self.splits(room)
-        y = self.new(rows, heads * width)
-        sums = self.new(rows, heads, splits, width + 4) if splits > 1 else y
-        self.add(
-            "attend_rotary", [*tensors, sums], (heads, rows, splits),
+        y = self.intermediate(rows, heads * width)
+        sums = self.intermediate(rows, heads, splits, width + 4) if splits > 1 else y
+        self.dispatch(
+            "rope_attention", [*tensors, sums], (heads, rows, splits),
             work=2.0 * rows * min(room, window or room) * heads * width,
             SCALE=scale_of(head4), APPEND=single, SPLITS=splits > 1,
             NEIGHBOURS=4 if self.block == "subgroup" else 1,
             VALUES=4 if room <= FEW_KEYS else 8, **shape,
         )  # fmt: skip
         if splits > 1:
-            self.add(
-                "combine_rotary", [sums, state.rows, y], (ceil(heads * width / 256), rows),
+            self.dispatch(
+                "rope_attention_reduce", [sums, state.rows, y], (ceil(heads * width / 256), rows),
                 HEADS=heads, W4=head4, SPLITS=splits, WORDS=words_of(state.rows),
             )  # fmt: skip
         return y
@@ -237,7 +237,7 @@ class GpuAttention(GpuLinear):
         return self.head_norms[key]
 
     def relative_positions(self, count: int, width: int) -> Tensor:
-        self.fours("position width", width)
+        self.check_multiple_of_4("position width", width)
         coarse = np.arange(0, count, FINE_STEP)
         key = (count, width)
         if key not in self.turns:
@@ -245,15 +245,15 @@ class GpuAttention(GpuLinear):
                 self.upload(sinusoids(coarse, width)),
                 self.upload(sinusoids(np.arange(FINE_STEP), width)),
             )
-        y = self.new(2 * count - 1, width)
-        self.add(
+        y = self.intermediate(2 * count - 1, width)
+        self.dispatch(
             "relative_positions", [*self.turns[key], y],
             (ceil(width / 256), min(2 * count - 1, MOST_GROUPS)),
             CENTRE=count - 1, WIDTH4=width // 4, STEP=FINE_STEP,
         )  # fmt: skip
         return y
 
-    def attend_relative(
+    def rel_pos_attention(
         self,
         qkv: Tensor,
         positions: Tensor,
@@ -267,9 +267,9 @@ class GpuAttention(GpuLinear):
         rows, head4 = qkv.shape[0] // batch, self.head4(width, heads)
         before, after = band or (rows, rows)
         groups = ceil(head4 / 32)
-        y = self.new(batch * rows, width)
-        self.add(
-            "attend_relative",
+        y = self.intermediate(batch * rows, width)
+        self.dispatch(
+            "rel_pos_attention",
             [qkv, positions, bias_u, bias_v, lengths.frames, y],
             (ceil(rows / QUERIES), heads, batch * groups),
             work=6.0 * batch * rows * min(rows, before + after + QUERIES) * width,

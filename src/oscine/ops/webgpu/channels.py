@@ -19,49 +19,49 @@ class GpuChannels(Recorder):
     """Recording; shapes and meaning: oscine.ops.reference.channels."""
 
     def activate(self, x: Tensor, activation: Activation) -> Tensor:
-        y = self.new(*x.shape)
+        y = self.intermediate(*x.shape)
         grid = folded(ceil(prod(x.shape) / 128))
-        self.add("activate", [x, y], grid, ACTIVATION=ACTIVATIONS.index(activation))
+        self.dispatch("activate", [x, y], grid, ACTIVATION=ACTIVATIONS.index(activation))
         return y
 
     def snake(self, x: Tensor, snake: Snake) -> Tensor:
-        self.fours("width", x.shape[1])
-        y = self.new(*x.shape)
+        self.check_multiple_of_4("width", x.shape[1])
+        y = self.intermediate(*x.shape)
         grid = folded(ceil(prod(x.shape) / 512))
-        self.add("snake", [x, snake.scale, snake.gain, y], grid, WIDTH4=x.shape[1] // 4)
+        self.dispatch("snake", [x, snake.scale, snake.gain, y], grid, WIDTH4=x.shape[1] // 4)
         return y
 
     def scale_channels(self, x: Tensor, factors: Tensor, add: Tensor | None = None) -> Tensor:
-        self.fours("width", x.shape[1])
-        y = self.new(*x.shape)
-        self.add(
+        self.check_multiple_of_4("width", x.shape[1])
+        y = self.intermediate(*x.shape)
+        self.dispatch(
             "scale_channels", [x, factors, add, y], folded(ceil(prod(x.shape) / 512)),
             WIDTH4=x.shape[1] // 4, ADD=add is not None,
         )  # fmt: skip
         return y
 
-    def statistics(self, x: Tensor, scores: Tensor | None = None) -> Tensor:
+    def stats_pool(self, x: Tensor, scores: Tensor | None = None) -> Tensor:
         width = x.shape[1]
-        self.fours("width", width)
-        y = self.new(1, 2 * width)
-        self.add(
-            "statistics", [x, scores, y], (ceil(width / 16),), work=10.0 * prod(x.shape),
+        self.check_multiple_of_4("width", width)
+        y = self.intermediate(1, 2 * width)
+        self.dispatch(
+            "stats_pool", [x, scores, y], (ceil(width / 16),), work=10.0 * prod(x.shape),
             WIDTH4=width // 4, SCORES=scores is not None,
         )  # fmt: skip
         return y
 
     def concat(self, parts: Sequence[Tensor]) -> Tensor:
         rows, width = concat_shape([part.shape for part in parts])
-        y, first4 = self.new(rows, width), 0
+        y, first4 = self.intermediate(rows, width), 0
         for start in range(0, len(parts), len(PARTS)):
             taken = parts[start : start + len(PARTS)]
             widths: dict[str, Parameter] = {}
             for name, part in zip(PARTS, taken, strict=False):
-                self.fours("width of a part", part.shape[1])
+                self.check_multiple_of_4("width of a part", part.shape[1])
                 width4 = part.shape[1] // 4
                 widths |= {f"{name}4": width4, f"{name}_STEP4": width4 * (part.shape[0] == rows)}
             taken4 = sum(part.shape[1] for part in taken) // 4
-            self.add(
+            self.dispatch(
                 "concat", [*taken, *[None] * (len(PARTS) - len(taken)), y],
                 folded(ceil(rows * taken4 / 128)), work=4.0 * rows * taken4, WIDTH4=width // 4,
                 FIRST4=first4, **widths,
@@ -69,13 +69,13 @@ class GpuChannels(Recorder):
             first4 += taken4
         return y
 
-    def columns(self, x: Tensor, first: int, count: int, add: Tensor | None = None) -> Tensor:
+    def slice_columns(self, x: Tensor, first: int, count: int, add: Tensor | None = None) -> Tensor:
         check_columns(x, first, count, add)
         for what, number in (("width", x.shape[1]), ("first column", first), ("columns", count)):
-            self.fours(what, number)
-        y = self.new(x.shape[0], count)
-        self.add(
-            "columns", [x, add, y], folded(ceil(prod(y.shape) / 512)), WIDTH4=x.shape[1] // 4,
+            self.check_multiple_of_4(what, number)
+        y = self.intermediate(x.shape[0], count)
+        self.dispatch(
+            "slice_columns", [x, add, y], folded(ceil(prod(y.shape) / 512)), WIDTH4=x.shape[1] // 4,
             FIRST4=first // 4, COUNT4=count // 4, ADD=add is not None,
         )  # fmt: skip
         return y

@@ -36,7 +36,7 @@ GATED_FRAMES = 32  # results of a workgroup of these
 
 
 def few(rows: int, outputs: int, depth4: int) -> tuple[int, int]:
-    """Rows of convolve_rows' tiles, and lanes of its teams. Weights are read once for 16 rows where
+    """Rows of conv1d_skinny' tiles, and lanes of its teams. Weights are read once for 16 rows where
     they are large; else teams that hold fewer sums are more at a time."""
     most = 16 if outputs * depth4 > LARGE_WEIGHT4 else 8
     return 4 if rows <= 4 else min(most, 8 if rows <= 8 else 16), WORKGROUP if depth4 > 96 else 32
@@ -105,22 +105,22 @@ class GpuConv(GpuLinear):
         add: Tensor | None = None,
     ) -> Tensor:
         outputs, *places, inputs = conv.weight.shape
-        self.fours("convolution input width", inputs)
+        self.check_multiple_of_4("convolution input width", inputs)
         width, (sequences, count) = prod(places), sequences_of(x, state, memory, batch)
         rows = taps.rows(count, width)
         same = memory is None and taps.is_same(width)
         shared = added_to_each(add, (sequences, rows), outputs, same)
         if same and (shared or add is None or sequences == 1):
-            y = self.new(sequences * rows, outputs)
+            y = self.intermediate(sequences * rows, outputs)
             self.gemm(
                 x, conv, y, activation, add, batch=sequences,
                 K4=width * inputs // 4, X_STRIDE4=taps.stride * inputs // 4,
                 X_BEGIN4=-(width // 2) * inputs // 4,
             )  # fmt: skip
             return y
-        return self.convolve(x, conv, taps, (sequences, rows), memory, state, activation, add)
+        return self.conv1d_tiles(x, conv, taps, (sequences, rows), memory, state, activation, add)
 
-    def convolve(
+    def conv1d_tiles(
         self,
         x: Tensor,
         conv: Linear,
@@ -136,7 +136,7 @@ class GpuConv(GpuLinear):
         width, (sequences, own) = prod(places), counts
         depth4 = width * inputs // 4
         seen, rows = self.pad(x, taps, sequences, memory, state), sequences * own
-        y = self.new(rows, outputs)
+        y = self.intermediate(rows, outputs)
         ends: dict[str, Parameter] = {
             "OUTPUTS": outputs, "BIAS": conv.bias is not None, "ADD": add is not None,
             "ACTIVATION": ACTIVATIONS.index(activation),
@@ -152,26 +152,26 @@ class GpuConv(GpuLinear):
         if outputs > NARROW_OUTPUTS and rows <= SHORT:
             tile, lanes = few(rows, outputs, depth4)
             grid = ceil(rows / tile), ceil(outputs / (4 * WORKGROUP // lanes))
-            self.add(
-                "convolve_rows", [*operands, y], grid, work=4.0 * work, TILE=tile, LANES=lanes,
+            self.dispatch(
+                "conv1d_skinny", [*operands, y], grid, work=4.0 * work, TILE=tile, LANES=lanes,
                 BLOCK=self.block if self.lanes >= 8 else "workgroup", **common,
             )  # fmt: skip
         elif outputs <= NARROW_OUTPUTS or outputs % 4:
             team, (teams, *_) = self.team(rows, 0)
-            self.add(
-                "convolve_narrow", [*operands, y], (teams, ceil(outputs / 4)), work=work,
+            self.dispatch(
+                "conv1d_narrow", [*operands, y], (teams, ceil(outputs / 4)), work=work,
                 **common, **team,
             )  # fmt: skip
         else:
             columns, splits = tiles(rows, outputs, 4 * depth4)
             groups = ceil(outputs / columns), ceil(rows / TILE_ROWS), splits
-            sums = y if splits == 1 else self.new(splits, rows, outputs)
-            self.add(
-                "convolve", [*operands, sums], groups, work=work, COLUMNS=columns, **common,
+            sums = y if splits == 1 else self.intermediate(splits, rows, outputs)
+            self.dispatch(
+                "conv1d", [*operands, sums], groups, work=work, COLUMNS=columns, **common,
             )  # fmt: skip
             if splits > 1:
-                self.add(
-                    "convolve_sum", [sums, conv.bias, add, y], folded(ceil(rows * outputs / 512)),
+                self.dispatch(
+                    "conv1d_reduce", [sums, conv.bias, add, y], folded(ceil(rows * outputs / 512)),
                     work=1.0 * splits * rows * outputs, **ends,
                 )  # fmt: skip
         return y
@@ -189,9 +189,12 @@ class GpuConv(GpuLinear):
             return x
         count, width, kept = x.shape[0] // sequences, x.shape[1], memory is not None
         own = taps.left + count + taps.right
-        y, blocks = self.new(sequences * own, width), ceil((own - taps.left * kept) / 64) + kept
+        y, blocks = (
+            self.intermediate(sequences * own, width),
+            ceil((own - taps.left * kept) / 64) + kept,
+        )
         said = state if kept else x  # one stand-in cannot be what is read and what is written
-        self.add(
+        self.dispatch(
             "pad", [x, memory, said, y], (ceil(width / 16), blocks, sequences), LEFT=taps.left,
             WIDTH4=width // 4, MEMORY=kept, PADDING=0 if kept else PADDINGS.index(taps.padding),
         )  # fmt: skip
@@ -200,9 +203,9 @@ class GpuConv(GpuLinear):
     def depthwise(self, x: Tensor, conv: Linear, memory: Tensor, state: Tensor) -> Tensor:
         (rows, width), taps = x.shape, conv.weight.shape[0]
         sequences, _ = sequences_of(x, state, memory)
-        self.fours("convolution width", width)
-        y = self.new(rows, width)
-        self.add(
+        self.check_multiple_of_4("convolution width", width)
+        y = self.intermediate(rows, width)
+        self.dispatch(
             "depthwise", [x, conv.weight, conv.bias, memory, state, y],
             (ceil(width / 8), sequences),
             work=2.0 * rows * width * taps, TAPS=taps, LEFT=taps - 1, WIDTH4=width // 4,
@@ -210,7 +213,7 @@ class GpuConv(GpuLinear):
         )  # fmt: skip
         return y
 
-    def subsample(
+    def conv_subsampling(
         self,
         mel: Tensor,
         lengths: SeqLengths,
@@ -218,7 +221,7 @@ class GpuConv(GpuLinear):
         halvings: Sequence[tuple[Linear, Linear]],
     ) -> Tensor:
         batch, (_, mels), channels = lengths.frames.shape[0], mel.shape, first.weight.shape[-1]
-        self.fours("subsampling channels", channels)
+        self.check_multiple_of_4("subsampling channels", channels)
         if not halvings or any(c.bias is None for c in (first, *(pair[0] for pair in halvings))):
             raise DeviceError(
                 f"{self.name}: subsampling needs a factor of 4 or more, and biases, as kernels "
@@ -228,7 +231,7 @@ class GpuConv(GpuLinear):
         for _ in range(1 + len(halvings)):
             widths.append(ceil(widths[-1] / 2))
         rows = -(-(mel.shape[0] // batch) >> 1 + len(halvings))
-        whole = self.new(batch * rows * widths[-1], channels)
+        whole = self.intermediate(batch * rows * widths[-1], channels)
         step, together = tile_shape(batch, rows, widths, channels)
         stem = Stem(mel, lengths, first, halvings, widths, whole, step, together)
         for b in range(0, batch, together):
@@ -252,7 +255,7 @@ class GpuConv(GpuLinear):
             level = 1 << len(stem.halvings) - stage
             count, width = level * stem.step + level - 1, widths[stage + 1]
             size = stem.together * count * width
-            y = stem.whole if level == 1 else self.new(size, channels)
+            y = stem.whole if level == 1 else self.intermediate(size, channels)
             grid = (ceil(width * channels / 256), count, stem.together)
             taps = [depthwise.weight, depthwise.bias, stem.lengths.frames, place, y]
             common = {
@@ -260,22 +263,22 @@ class GpuConv(GpuLinear):
                 "LEVEL": level, "ROWS": entries // (batch * widths[-1]),
             }  # fmt: skip
             if stage == 1:
-                self.add(
-                    "subsample_first", [x, stem.first.weight, stem.first.bias, *taps], grid,
+                self.dispatch(
+                    "conv_subsampling_first", [x, stem.first.weight, stem.first.bias, *taps], grid,
                     work=200.0 * size * channels, N=x.shape[0] // batch, MELS=widths[0],
                     BETWEEN=widths[1], **common,
                 )  # fmt: skip
             else:
                 x = self.linear(x, stem.halvings[stage - 2][1], activation="relu")
-                self.add(
-                    "subsample_halve", [x, *taps], grid, work=20.0 * size * channels,
+                self.dispatch(
+                    "conv_subsampling_layer", [x, *taps], grid, work=20.0 * size * channels,
                     PER=1 << stage, BEFORE=widths[stage], **common,
                 )  # fmt: skip
             x = y
 
-    def gated_convolution(self, x: Tensor, conv: Linear, lengths: SeqLengths) -> Tensor:
+    def conformer_conv(self, x: Tensor, conv: Linear, lengths: SeqLengths) -> Tensor:
         batch, (taps, width) = lengths.frames.shape[0], conv.weight.shape
-        self.fours("convolution width", width)
+        self.check_multiple_of_4("convolution width", width)
         rows = x.shape[0] // batch
         frames = min(GATED_FRAMES, GATED_ROWS + 1 - taps)
         if frames < 1:
@@ -283,9 +286,9 @@ class GpuConv(GpuLinear):
                 f"{self.name}: a convolution over {taps} frames is above {GATED_ROWS}, the most "
                 "that kernels take; NumPy takes any"
             )
-        y = self.new(batch * rows, width)
-        self.add(
-            "gated_convolution", [x, conv.weight, conv.bias, lengths.frames, y],
+        y = self.intermediate(batch * rows, width)
+        self.dispatch(
+            "conformer_conv", [x, conv.weight, conv.bias, lengths.frames, y],
             (ceil(width / 64), ceil(rows / frames), batch),
             work=8.0 * batch * rows * width * taps, ROWS=rows, WIDTH4=width // 4, TAPS=taps,
             FRAMES=frames, PER=lengths.per, BIAS=conv.bias is not None,

@@ -22,11 +22,11 @@ class GpuEmbedding(Recorder):
         prompt: Tensor | None = None,
     ) -> Tensor:
         lines, width = state.rows.shape[0], table.shape[1]
-        self.fours("embedding width", width)
+        self.check_multiple_of_4("embedding width", width)
         length = 1 if prompt is None else prompt.shape[1]
-        y, first = self.new(lines * length, width), 0
+        y, first = self.intermediate(lines * length, width), 0
         for part in table.parts or (table,):
-            self.add(
+            self.dispatch(
                 "embed", [part, positions, state.rows, prompt, y],
                 (ceil(width / 256), lines * length), L=length, WIDTH4=width // 4,
                 PLACES=positions.shape[0], FIRST=first, COUNTED=part.shape[0],
@@ -35,7 +35,7 @@ class GpuEmbedding(Recorder):
             first += part.shape[0]
         return y
 
-    def embed_code(
+    def code_embedding(
         self,
         table: Tensor,
         utterances: TalkerState,
@@ -46,25 +46,25 @@ class GpuEmbedding(Recorder):
     ) -> Tensor:
         lines, width = utterances.rows.shape[0], table.shape[1]
         row = width if projected is None else projected.shape[1]
-        self.fours("width of codes' rows", width)
-        self.fours("width of projected codes' rows", row)
-        y = self.new(lines if before is None else 2 * lines, row)
-        self.add(
-            "embed_code", [table, projected, before, utterances.rows, total, y],
+        self.check_multiple_of_4("width of codes' rows", width)
+        self.check_multiple_of_4("width of projected codes' rows", row)
+        y = self.intermediate(lines if before is None else 2 * lines, row)
+        self.dispatch(
+            "code_embedding", [table, projected, before, utterances.rows, total, y],
             (ceil(max(width, row) / 256), lines), WIDTH4=width // 4, ROW4=row // 4,
             TABLE_KIND=self.kind(table), PROJECTED_KIND=self.kind(projected),
             PROJECTED=projected is not None, FIRST=first, BEFORE=before is not None,
         )  # fmt: skip
         return y
 
-    def frame_input(
+    def sum_embeddings(
         self, total: Tensor, table: Tensor, text: Tensor, utterances: TalkerState
     ) -> Tensor:
         lines, width = utterances.rows.shape[0], total.shape[1]
-        self.fours("width of codes' rows", width)
-        y = self.new(lines, width)
-        self.add(
-            "frame_input", [total, table, text, utterances.rows, y], (ceil(width / 256), lines),
+        self.check_multiple_of_4("width of codes' rows", width)
+        y = self.intermediate(lines, width)
+        self.dispatch(
+            "sum_embeddings", [total, table, text, utterances.rows, y], (ceil(width / 256), lines),
             WIDTH4=width // 4, TABLE_KIND=self.kind(table),
         )  # fmt: skip
         return y
@@ -77,29 +77,29 @@ class GpuEmbedding(Recorder):
 
     def codebook_lookup(self, codes: Tensor, tables: Tensor, first: int) -> Tensor:
         count, entries, width = tables.shape
-        self.fours("codebook width", width)
-        y = self.new(codes.shape[0], width)
-        self.add(
+        self.check_multiple_of_4("codebook width", width)
+        y = self.intermediate(codes.shape[0], width)
+        self.dispatch(
             "codebook_lookup", [codes, tables, y], folded(ceil(prod(y.shape) / 512)), COUNT=count,
             ENTRIES=entries, FIRST=first, STRIDE=codes.shape[1], WIDTH4=width // 4,
         )  # fmt: skip
         return y
 
-    def quantise(self, x: Tensor, table: Tensor, codes: Tensor, group: int) -> Tensor:
+    def nearest_code(self, x: Tensor, table: Tensor, codes: Tensor, group: int) -> Tensor:
         (rows, width), entries = x.shape, table.shape[0]
-        self.fours("codebook width", width)
-        y = self.new(rows, width)
-        self.add(
-            "quantise", [x, table, codes, y], folded(rows), work=3.0 * rows * entries * width,
+        self.check_multiple_of_4("codebook width", width)
+        y = self.intermediate(rows, width)
+        self.dispatch(
+            "nearest_code", [x, table, codes, y], folded(rows), work=3.0 * rows * entries * width,
             ENTRIES=entries, WIDTH4=width // 4, GROUP=group, STRIDE=codes.shape[1],
         )  # fmt: skip
         return y
 
     def gather_rows(self, x: Tensor, state: SequenceState, sot: bool = False) -> Tensor:
         (lines,), row, width = state.rows.shape, state.rows.dtype, x.shape[1]
-        self.fours("width", width)
-        y = self.new((1 + sot) * lines, width)
-        self.add(
+        self.check_multiple_of_4("width", width)
+        y = self.intermediate((1 + sot) * lines, width)
+        self.dispatch(
             "gather_rows", [x, state.rows, y], (ceil(width / 256), (1 + sot) * lines),
             LINES=lines, WIDTH4=width // 4, WORDS=row.itemsize // 4,
             SOT=row.fields["sot"][1] // 4 if sot else 0,

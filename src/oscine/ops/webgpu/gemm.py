@@ -27,15 +27,15 @@ class Gemm(Recorder):
 
     matrix = False  # whether there are matrix units that its kernels can use
 
-    def halve(self, x: Tensor) -> Tensor:
+    def to_f16(self, x: Tensor) -> Tensor:
         """x in float16, as matrix units want it."""
         if x.dtype == np.float16:
             return x
-        y = self.new_half(*x.shape)
+        y = self.intermediate_f16(*x.shape)
         self.pack(x, y)
         return y
 
-    def new_half(self, *shape: int) -> Tensor:
+    def intermediate_f16(self, *shape: int) -> Tensor:
         """An intermediate in float16, for matrix units alone."""
         return Tensor(shape, np.dtype(np.float16))
 
@@ -65,7 +65,7 @@ class Gemm(Recorder):
         layout["X_LENGTH4"] = x.shape[0] // batch * x.shape[1] // 4
         matrix = self.on_matrix(rows, linear, **layout)
         if matrix:
-            x, y.rounded = self.halve(x), True
+            x, y.rounded = self.to_f16(x), True
             layout = {f"{name[:-1]}8": value // 2 for name, value in layout.items()}
         choose = matrix_tiles if matrix else plain_tiles
         ends = {
@@ -78,8 +78,8 @@ class Gemm(Recorder):
             count = part.shape[0]
             shape, grid = choose(rows, count, depth)
             splits = grid[2]
-            sums = y if splits == 1 else self.new(splits, rows, count)
-            self.add(
+            sums = y if splits == 1 else self.intermediate(splits, rows, count)
+            self.dispatch(
                 "gemm_matrix" if matrix else "gemm",
                 [x, part, linear.bias, add, sums],
                 grid,
@@ -89,8 +89,8 @@ class Gemm(Recorder):
                 **({} if matrix else {"WEIGHTS": weights_of(part)}),
             )  # fmt: skip
             if splits > 1:
-                self.add(
-                    "gemm_sum", [sums, linear.bias, add, y], (ceil(count / 128), rows),
+                self.dispatch(
+                    "gemm_reduce", [sums, linear.bias, add, y], (ceil(count / 128), rows),
                     ROWS=rows, OUTPUTS=count, OFFSET=offset, STRIDE=y.shape[1], SPLITS=splits,
                     **ends,
                 )  # fmt: skip

@@ -21,7 +21,8 @@ FOLD_OUTPUTS = 8192  # from more outputs on, the norm folded into each costs mor
 
 
 class Gemv(Recorder):
-    """`gemv` and `gemm_rows`, which `linear` stands on, and teams, which other kernels have too."""
+    """`gemv` and `gemm_skinny`, which `linear` stands on, and teams, which other kernels have
+    too."""
 
     lanes = 1  # of a subgroup
 
@@ -71,18 +72,18 @@ class Gemv(Recorder):
         if isinstance(norm, RmsNorm) or (norm is None and weights_of(linear.weight) == "bf16"):
             offset = 0
             for part in linear.weight.parts or (linear.weight,):
-                self.gemv_pairs(x, Linear(part, linear.bias), y, norm, activation, add, offset)
+                self.gemv_gated(x, Linear(part, linear.bias), y, norm, activation, add, offset)
                 offset += part.shape[0]
             return
         (rows, width), offset = x.shape, 0
         gain, fold, bias = None, None, linear.bias
         if norm is not None:
-            gain, (fold, bias) = norm.weight, self.folded(norm, linear)
+            gain, (fold, bias) = norm.weight, self.fold_norm(norm, linear)
         state, lines = self.guarded()
         for part in linear.weight.parts or (linear.weight,):
             count = part.shape[0]
             team, grid = self.team(count, width)
-            self.add(
+            self.dispatch(
                 "gemv",
                 [x, gain, fold, part, bias, add, state, y],
                 grid,
@@ -94,7 +95,7 @@ class Gemv(Recorder):
             )  # fmt: skip
             offset += count
 
-    def gemv_pairs(
+    def gemv_gated(
         self,
         x: Tensor,
         linear: Linear,
@@ -110,8 +111,8 @@ class Gemv(Recorder):
         outputs = weight.shape[0] // 2 if gated else weight.shape[0]
         kind, (state, lines) = weights_of(weight), self.guarded()
         team, grid = self.team(outputs if gated else ceil(outputs / 2), width)
-        self.add(
-            "gemv_pairs",
+        self.dispatch(
+            "gemv_gated",
             [x, None if norm is None else norm.weight, weight, bias, add, state, y],
             grid,
             work=8.0 * rows * width * weight.shape[0],
@@ -121,7 +122,7 @@ class Gemv(Recorder):
             WIDE="four" if kind == "f32" or width % 8 else "eight", **lines, **team,
         )  # fmt: skip
 
-    def gemm_rows(
+    def gemm_skinny(
         self,
         x: Tensor,
         linear: Linear,
@@ -134,14 +135,14 @@ class Gemv(Recorder):
         (rows, width), offset = x.shape, 0
         gain, fold, bias = None if norm is None else norm.weight, None, linear.bias
         if isinstance(norm, LayerNorm):
-            fold, bias = self.folded(norm, linear)
+            fold, bias = self.fold_norm(norm, linear)
         state, lines = self.guarded()
         for part in linear.weight.parts or (linear.weight,):
             count = part.shape[0]
             shape = self.rows_team(rows, count, norm is not None)
             across = 4 * shape["WORKGROUP"] // shape["LANES"]
-            self.add(
-                "gemm_rows",
+            self.dispatch(
+                "gemm_skinny",
                 [x, gain, fold, part, bias, add, state, y],
                 (ceil(rows / shape["TILE"]), ceil(count / across)),
                 work=8.0 * rows * width * count,
@@ -155,7 +156,7 @@ class Gemv(Recorder):
             offset += count
 
     def rows_team(self, rows: int, outputs: int, norm: bool) -> dict[str, int]:
-        """Rows of x that a team of gemm_rows takes, and its lanes: measured, benchmarks/gemv.py.
+        """Rows of x that a team of gemm_skinny takes, and its lanes: measured, benchmarks/gemv.py.
 
         Many lanes where outputs are few. A norm wants a team for every four rows of x.
         """
@@ -168,7 +169,7 @@ class Gemv(Recorder):
         tile = ceil(rows / ceil(rows / most))
         return {"TILE": tile, "LANES": lanes, "WORKGROUP": workgroup}
 
-    def folded(self, norm: LayerNorm, linear: Linear) -> tuple[Tensor, Tensor]:
+    def fold_norm(self, norm: LayerNorm, linear: Linear) -> tuple[Tensor, Tensor]:
         """W g and W h + b of a norm (g, h) before a linear layer, computed on first use: [out]."""
         key = norm.weight, norm.bias, linear.weight, linear.bias
         if key not in self.folds:

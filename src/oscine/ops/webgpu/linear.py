@@ -15,18 +15,18 @@ class GpuLinear(Gemv, Gemm):
     """Recording; shapes and meaning: oscine.ops.reference.linear."""
 
     def layer_norm(self, x: Tensor, norm: LayerNorm) -> Tensor:
-        return self.normalise(x, norm, self.new(*x.shape))
+        return self.normalise(x, norm, self.intermediate(*x.shape))
 
     def rms_norm(self, x: Tensor, norm: RmsNorm) -> Tensor:
-        return self.normalise(x, norm, self.new(*x.shape))
+        return self.normalise(x, norm, self.intermediate(*x.shape))
 
     def normalise(self, x: Tensor, norm: LayerNorm | RmsNorm, y: Tensor) -> Tensor:
         """The norm of x, into y of float32, or of float16 for matrix units."""
         rows, width = x.shape
-        self.fours("norm width", width)
+        self.check_multiple_of_4("norm width", width)
         team, grid = self.team(rows, width)
         bias = [norm.bias] if isinstance(norm, LayerNorm) else []
-        self.add(
+        self.dispatch(
             "layer_norm" if bias else "rms_norm",
             [x, norm.weight, *bias, y],
             grid,
@@ -45,35 +45,37 @@ class GpuLinear(Gemv, Gemm):
         add: Tensor | None = None,
     ) -> Tensor:
         rows, width = x.shape
-        self.fours("linear input width", width)
-        y = self.new(rows, linear.weight.shape[0])
+        self.check_multiple_of_4("linear input width", width)
+        y = self.intermediate(rows, linear.weight.shape[0])
         if norm is not None and not self.fuses(norm, rows, linear):
             matrix = self.on_matrix(rows, linear, K4=width // 4)
-            normal = self.new_half(rows, width) if matrix else self.new(rows, width)
+            normal = (
+                self.intermediate_f16(rows, width) if matrix else self.intermediate(rows, width)
+            )
             x, norm = self.normalise(x, norm, normal), None
         if rows <= GEMV_ROWS:
             self.gemv(x, linear, y, norm, activation, add)
         elif rows <= FEW_ROWS:
-            self.gemm_rows(x, linear, y, norm, activation, add)
+            self.gemm_skinny(x, linear, y, norm, activation, add)
         else:
             self.gemm(x, linear, y, activation, add, K4=width // 4, X_STRIDE4=width // 4)
         return y
 
-    def gated_linear(
+    def swiglu_linear(
         self, x: Tensor, linear: Linear, *, norm: LayerNorm | RmsNorm | None = None
     ) -> Tensor:
         rows, width = x.shape[0], linear.weight.shape[0] // 2
-        y = self.new(rows, width)
+        y = self.intermediate(rows, width)
         if rows <= GEMV_ROWS and not linear.weight.parts:
-            self.fours("linear input width", x.shape[1])
+            self.check_multiple_of_4("linear input width", x.shape[1])
             if isinstance(norm, LayerNorm):
                 x, norm = self.layer_norm(x, norm), None
-            self.gemv_pairs(x, Linear(linear.weight, None), y, norm, "silu", None, gated=True)
+            self.gemv_gated(x, Linear(linear.weight, None), y, norm, "silu", None, gated=True)
             return y
-        self.fours("gated width", width)
+        self.check_multiple_of_4("gated width", width)
         both = self.linear(x, linear, norm=norm)
-        self.add(
-            "gate", [both, y], (ceil(width / 256), min(rows, MOST_GROUPS)),
+        self.dispatch(
+            "swiglu", [both, y], (ceil(width / 256), min(rows, MOST_GROUPS)),
             ROWS=rows, WIDTH4=width // 4, ACTIVATION=ACTIVATIONS.index("silu"),
         )  # fmt: skip
         return y

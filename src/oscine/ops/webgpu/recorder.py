@@ -27,12 +27,12 @@ SHORTEST_BUCKET, LONG_BUCKET = 16, 64  # encoder frames
 class Recorder:
     """Memory and plans of one device; shapes and meaning: oscine.ops.Backend."""
 
-    good_batch = 16
+    preferred_batch = 16
     # The products of one window are too few tiles for a large GPU; those of four are enough, and
     # their widest rows (6,000 of 5,120 float32) fit the binding of 128 MiB that WebGPU assures.
     encode_batch = 4
-    half_memory = True
-    runs_ahead = True
+    f16_cross_kv = True
+    is_async = True
     batch_invariant = False
 
     def __init__(self, device: Device) -> None:
@@ -61,7 +61,7 @@ class Recorder:
             raise ValueError(f"{shape} is no view of a slot {slot.shape}")
         return Tensor(shape, slot.dtype, slot.buffer)
 
-    def room(self) -> tuple[int, int | None]:
+    def memory_limits(self) -> tuple[int, int | None]:
         return self.memory.largest_binding, None  # WebGPU does not tell how much memory is free
 
     def release(self, *slots: Tensor) -> None:
@@ -82,18 +82,18 @@ class Recorder:
     def snapshot(self, *slots: Tensor) -> Callable[[], tuple[NDArray[Any], ...]]:
         return self.memory.snapshot(*slots)
 
-    def padded(self, length: int) -> int:
+    def bucket_length(self, length: int) -> int:
         """Powers of four: few plans, and a prompt costs little beside its window."""
         size = 1
         while size < length:
             size *= 4
         return size
 
-    def padded_lines(self, count: int) -> int:
+    def bucket_rows(self, count: int) -> int:
         """Powers of two: a line that is not used costs each step a little."""
         return 1 << (count - 1).bit_length()
 
-    def padded_frames(self, count: int) -> int:
+    def bucket_frames(self, count: int) -> int:
         """Powers of two, later four lengths for each doubling: each costs kernels of its own."""
         if count <= LONG_BUCKET:
             return max(SHORTEST_BUCKET, 1 << (count - 1).bit_length())
@@ -131,12 +131,12 @@ class Recorder:
                 raise ValueError("probe takes what an op of this plan has computed")
         self.marks.append(Mark(name, x, x.shape, after))
 
-    def keep(self, x: Tensor, slot: Tensor) -> None:
+    def store(self, x: Tensor, slot: Tensor) -> None:
         if slot.dtype == np.float16:
             self.pack(x, slot)
             return
         if x.buffer is not None:
-            raise ValueError("keep takes an intermediate of this plan, once")
+            raise ValueError("store takes an intermediate of this plan, once")
         x.buffer = slot.buffer
 
     def reshape(self, x: Tensor, shape: tuple[int, ...]) -> Tensor:
@@ -148,11 +148,11 @@ class Recorder:
     def pack(self, x: Tensor, y: Tensor) -> None:
         """y = x in float16."""
         count = prod(y.shape)
-        self.fours("number of values to store in float16", count)
+        self.check_multiple_of_4("number of values to store in float16", count)
         groups = ceil(count / 256)
         across = min(groups, MOST_GROUPS)
         grid = across, ceil(groups / across)
-        self.add("pack", [x, y], grid, COUNT4=count // 4, STORE_HALF=True)
+        self.dispatch("to_f16", [x, y], grid, COUNT4=count // 4, STORE_HALF=True)
 
     def trace(self) -> dict[str, tuple[int, float]]:
         totals = self.profile.collect() if self.profile else {}
@@ -160,11 +160,11 @@ class Recorder:
 
     # -- recording ----------------------------------------------------------------------------
 
-    def new(self, *shape: int) -> Tensor:
+    def intermediate(self, *shape: int) -> Tensor:
         """An intermediate of the plan being recorded."""
         return Tensor(shape, np.dtype(np.float32))
 
-    def fours(self, what: str, count: int) -> None:
+    def check_multiple_of_4(self, what: str, count: int) -> None:
         """Kernels read four numbers at a time; DeviceError where that does not come out even."""
         if count % 4:
             raise DeviceError(
@@ -172,7 +172,7 @@ class Recorder:
                 "NumPy takes any"
             )
 
-    def add(
+    def dispatch(
         self,
         kernel: str,
         tensors: list[Tensor | None],

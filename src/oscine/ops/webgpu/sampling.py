@@ -18,32 +18,38 @@ class GpuSampling(Recorder):
 
     def no_speech(self, logits: Tensor, rules: Tensor, state: TextDecoderState) -> None:
         lines = state.rows.shape[0]
-        self.add("no_speech", [logits, rules, state.rows], (lines,), LINES=lines, BLOCK=self.block)
+        self.dispatch(
+            "no_speech", [logits, rules, state.rows], (lines,), LINES=lines, BLOCK=self.block
+        )
 
-    def penalise(self, logits: Tensor, rules: Tensor, state: TextDecoderState) -> Tensor:
+    def apply_penalties(self, logits: Tensor, rules: Tensor, state: TextDecoderState) -> Tensor:
         lines, room = state.rows.shape[0], state.tokens.shape[1]
-        y = self.new(lines, logits.shape[1])
-        self.add(
-            "penalise", [logits, rules, state.rows, state.tokens, y],
+        y = self.intermediate(lines, logits.shape[1])
+        self.dispatch(
+            "apply_penalties", [logits, rules, state.rows, state.tokens, y],
             (ceil(logits.shape[1] / CHUNK), lines), CHUNK=CHUNK, ROOM=room,
         )  # fmt: skip
         return y
 
-    def pick(
+    def sample_token(
         self, logits: Tensor, masks: Tensor, rules: Tensor, state: TextDecoderState, share: int = 1
     ) -> None:
         lines, room = state.rows.shape[0], state.tokens.shape[1]
         chunks = ceil(logits.shape[1] / CHUNK)
-        parts = self.new(lines, chunks, 2, 6)
-        self.add(
-            "pick_scan", [logits, masks, rules, state.rows, parts], (chunks, lines),
+        parts = self.intermediate(lines, chunks, 2, 6)
+        self.dispatch(
+            "sample_token_partial", [logits, masks, rules, state.rows, parts], (chunks, lines),
             CHUNK=CHUNK, SHARE=share,
         )  # fmt: skip
-        self.add(
-            "pick", [parts, rules, state.rows, state.tokens], (lines,), CHUNKS=chunks, ROOM=room
+        self.dispatch(
+            "sample_token",
+            [parts, rules, state.rows, state.tokens],
+            (lines,),
+            CHUNKS=chunks,
+            ROOM=room,
         )
 
-    def pick_beams(
+    def beam_search_step(
         self,
         logits: Tensor,
         masks: Tensor,
@@ -56,18 +62,18 @@ class GpuSampling(Recorder):
         lines, room, places = state.rows.shape[0], state.tokens.shape[1], pool.rows.shape[1]
         chunks = ceil(logits.shape[1] / CHUNK)
         ranks, speakers = beams + 1, lines // share
-        parts = self.new(speakers, chunks, 2, 3 + 2 * ranks)
-        offers = self.new(speakers, 1 + 2 * ranks)
-        self.add(
-            "beam_scan", [logits, masks, rules, state.rows, parts], (chunks, speakers),
+        parts = self.intermediate(speakers, chunks, 2, 3 + 2 * ranks)
+        offers = self.intermediate(speakers, 1 + 2 * ranks)
+        self.dispatch(
+            "beam_search_partial", [logits, masks, rules, state.rows, parts], (chunks, speakers),
             CHUNK=CHUNK, SHARE=share, RANKS=ranks, BLOCK=self.block,
         )  # fmt: skip
-        self.add(
-            "beam_rank", [parts, rules, state.rows, offers], (speakers,),
+        self.dispatch(
+            "beam_search_rank", [parts, rules, state.rows, offers], (speakers,),
             CHUNKS=chunks, SHARE=share, RANKS=ranks, BLOCK=self.block,
         )  # fmt: skip
-        self.add(
-            "beam_advance",
+        self.dispatch(
+            "beam_search_advance",
             [
                 *(offers, rules, state.rows, state.tokens, state.cache_indirection),
                 *(pool.rows, pool.tokens),
@@ -76,26 +82,26 @@ class GpuSampling(Recorder):
             BEAMS=beams, PLACES=places, SHARE=share, RANKS=ranks, ROOM=room,
         )  # fmt: skip
 
-    def probability(
+    def token_probs(
         self, logits: Tensor, prompt: Tensor, rules: Tensor, state: TextDecoderState
     ) -> Tensor:
         rows = logits.shape[0]
-        y = self.new(rows)
-        self.add(
-            "probability", [logits, prompt, rules, state.rows, y], (rows,),
+        y = self.intermediate(rows)
+        self.dispatch(
+            "token_probs", [logits, prompt, rules, state.rows, y], (rows,),
             L=prompt.shape[1], BLOCK=self.block,
         )  # fmt: skip
         return y
 
-    def sample(self, logits: Tensor, rules: Tensor, utterances: TalkerState) -> None:
+    def sample_code(self, logits: Tensor, rules: Tensor, utterances: TalkerState) -> None:
         (rows, vocabulary), lines = logits.shape, utterances.rows.shape[0]
         if vocabulary > MOST_IDS:
             raise DeviceError(
                 f"{self.name}: a vocabulary of {vocabulary} codes is above {MOST_IDS}, the most "
                 "that kernels take; NumPy takes any"
             )
-        self.add(
-            "sample",
+        self.dispatch(
+            "sample_code",
             [logits, rules, utterances.rows, utterances.codes, utterances.seen],
             (lines,),
             L=rows // lines, GROUPS=utterances.codes.shape[2], BLOCK=self.block, BLOCK_LANES=256,

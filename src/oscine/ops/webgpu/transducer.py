@@ -1,7 +1,8 @@
 """The ops that decode transducers and CTC, on the GPU.
 
 Shapes and meaning: oscine.ops.reference.transducer. A step is one dispatch a layer of the
-prediction network, and four more: join, the head's linear layer, label_scan and label_pick.
+prediction network, and four more: join, the head's linear layer, transducer_step_partial and
+transducer_step.
 """
 
 from __future__ import annotations
@@ -33,7 +34,7 @@ class GpuTransducer(Recorder):
             return {"TEAM": "workgroup"}, rows
         return {"TEAM": "subgroup", "WORKGROUP": WORKGROUP}, ceil(rows / 2)
 
-    def predict(
+    def prediction_network(
         self, table: Tensor, cells: tuple[Cell, ...], memory: LstmState, track: TransducerState
     ) -> None:
         rows, width = track.rows.shape[0], table.shape[1]
@@ -48,7 +49,7 @@ class GpuTransducer(Recorder):
             kinds = {weights_of(weight) for weight in weights}
             if len(kinds) > 1 or any(weight.parts for weight in weights):
                 raise DeviceError(f"{self.name}: a prediction network must be of one kind of float")
-            self.add(
+            self.dispatch(
                 "lstm",
                 [
                     table, cell.input.weight, cell.input.bias, cell.hidden.weight,
@@ -60,14 +61,14 @@ class GpuTransducer(Recorder):
                 **team,
             )  # fmt: skip
 
-    def join(
+    def joint_network(
         self, x: Tensor, project: Linear, memory: LstmState, track: TransducerState, block: int
     ) -> Tensor:
         (joint, width), rows = project.weight.shape, track.rows.shape[0]
-        y = self.new(rows * block, joint)
+        y = self.intermediate(rows * block, joint)
         team, groups = self.teams(joint)
-        self.add(
-            "join",
+        self.dispatch(
+            "joint_network",
             [x, project.weight, project.bias, track.rows, memory.hidden, memory.joint, y],
             (groups, rows),
             work=8.0 * rows * joint * width,
@@ -76,7 +77,7 @@ class GpuTransducer(Recorder):
         )  # fmt: skip
         return y
 
-    def pick_labels(
+    def transducer_step(
         self,
         logits: Tensor,
         rules: Tensor,
@@ -90,23 +91,23 @@ class GpuTransducer(Recorder):
             raise DeviceError(f"{self.name}: a block of {block} frames is above {MOST_AHEAD}")
         tokens = stride - durations
         chunks = ceil(tokens / CHUNK)
-        parts = self.new(looks, chunks, 6)
+        parts = self.intermediate(looks, chunks, 6)
         tree = [None, None] if boost is None else [boost.nodes, boost.arcs]
-        self.add(
-            "label_scan", [logits, track.rows, *tree, parts], (chunks, looks),
+        self.dispatch(
+            "transducer_step_partial", [logits, track.rows, *tree, parts], (chunks, looks),
             AHEAD=block, TOKENS=tokens, STRIDE=stride, CHUNK=ceil(tokens / chunks),
             BOOST=boost is not None, BLOCK=self.block,
         )  # fmt: skip
-        self.add(
-            "label_pick", [parts, logits, rules, track.rows, track.decisions, *tree], (rows,),
+        self.dispatch(
+            "transducer_step", [parts, logits, rules, track.rows, track.decisions, *tree], (rows,),
             AHEAD=block, CHUNKS=chunks, STRIDE=stride, DURATIONS=durations, ROOM=room,
             BOOST=boost is not None,
         )  # fmt: skip
 
     def argmax_prob(self, logits: Tensor) -> Tensor:
         rows, width = logits.shape
-        y = self.new(rows, 2)
-        self.add(
+        y = self.intermediate(rows, 2)
+        self.dispatch(
             "argmax_prob", [logits, y], (min(rows, FOLD), ceil(rows / FOLD)),
             ROWS=rows, WIDTH=width, BLOCK=self.block,
         )  # fmt: skip

@@ -19,7 +19,7 @@ const BOOST: bool = false;
 
 // use _context_graph
 // use _block_subgroup
-// use _best
+// use _argmax
 
 const PART_WORDS: u32 = 6u;
 

@@ -6,10 +6,10 @@
 // rounds, and one of the workgroups that need them writes them to it; else the cache holds them.
 // A block of 128 keys at a time, with the maximum so far: sums fade as a larger one is found.
 // y [B·L, HEADS·W]; or, with SPLITS, the keys are cut among workgroups.z: y [B·L, HEADS,
-// splits, W + 4] of sums that are not divided, and (top, total): see combine_rotary.wgsl.
+// splits, W + 4] of sums that are not divided, and (top, total): see rope_attention_reduce.wgsl.
 // Launch (HEADS, B·L, splits).
 // use _talker_state
-// use _stored_f32
+// use _store_f32
 const HEADS: u32 = 1u;
 const KEY_HEADS: u32 = 1u;
 const W4: u32 = 16u;
@@ -31,8 +31,8 @@ const NEIGHBOURS: u32 = 1u;
 @group(0) @binding(7) var<storage, read_write> y: array<vec4<f32>>;
 
 // use _neg_inf
-// use _place
-// use _rotary
+// use _position
+// use _rope
 // use _block_subgroup
 
 // Never small: Mesa guesses from an array's size how often loops over it turn, and unrolls them.

@@ -1,8 +1,8 @@
 // y[b, l] = softmax(q kᵀ / √W) v over keys 0 to position + l of line b, per head
 // q is qkv [LINES·L, 3·D]; keys and values [SLOTS, ROOM, D]; y [LINES·L, D]; D = HEADS·4·W4.
-// The line has s = state.slot of the cache; with ORIGINS, the key of position p is in origins[s, p].
+// The line has s = state.slot of the cache; with ORIGINS, the key of position p is in cache_indirection[s, p].
 // With APPEND (one row a line) each workgroup first writes its head of k and v to slot s.
-// origins [SLOTS, MOST]. Launch (HEADS, LINES·L).
+// cache_indirection [SLOTS, MOST]. Launch (HEADS, LINES·L).
 // use _text_decoder_state
 const L: u32 = 1u;
 const HEADS: u32 = 1u;
@@ -16,14 +16,14 @@ const ORIGINS: bool = false;
 @group(0) @binding(1) var<storage, read> state: array<u32>;
 @group(0) @binding(2) var<storage, read_write> k: array<vec4<f32>>;
 @group(0) @binding(3) var<storage, read_write> v: array<vec4<f32>>;
-@group(0) @binding(4) var<storage, read> origins: array<u32>;
+@group(0) @binding(4) var<storage, read> cache_indirection: array<u32>;
 @group(0) @binding(5) var<storage, read_write> y: array<vec4<f32>>;
 
 var<private> slot: u32;
 
 fn place4(key: u32) -> u32 {
   if (ORIGINS) {
-    return (origins[slot * MOST + key] * ROOM + key) * HEADS * W4;
+    return (cache_indirection[slot * MOST + key] * ROOM + key) * HEADS * W4;
   }
   return key * HEADS * W4;
 }
@@ -36,7 +36,7 @@ fn value4(at: u32) -> vec4<f32> {
   return v[at];
 }
 
-// use _attend
+// use _attention
 
 @compute @workgroup_size(128)
 fn main(

@@ -1,5 +1,5 @@
 // y[b, h] = Σ_s sums[b, h, s] e^(top_s - top) / Σ_s total_s e^(top_s - top)
-// sums [B, HEADS, SPLITS, W + 4] as attend_rotary.wgsl leaves them, y [B, HEADS·W], W = 4·W4.
+// sums [B, HEADS, SPLITS, W + 4] as rope_attention.wgsl leaves them, y [B, HEADS·W], W = 4·W4.
 // One invocation four outputs; launch (ceil(HEADS·W4 / 64), B).
 // use _talker_state
 // use _neg_inf

@@ -4,7 +4,7 @@
 // multiply each with TILE (4, 8 or 16) rows of x, so that w is read once. Their sums are halved
 // between neighbours (a lane keeps one row of four or eight), then added by way of shared memory.
 // Launch (ceil(R / TILE), ceil(OUTPUTS / (4 · WORKGROUP / LANES))).
-// use _exchange_subgroup
+// use _shuffle_subgroup
 // use _halve
 // use _weights_f32
 // use _activation

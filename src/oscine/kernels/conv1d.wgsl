@@ -2,7 +2,7 @@
 // x is padded already (pad.wgsl), w [OUTPUTS, 4·K4], y and add [R, OUTPUTS]; R is that of
 // the binding, OUTPUTS a multiple of 4. Tiles of 64 rows by COLUMNS (64, 96 or 128) outputs, 16 deep,
 // an invocation each 8 rows by 4. Launch (ceil(OUTPUTS / COLUMNS), ceil(R / 64), parts of the depth):
-// of several parts y is the sums, [parts, R, OUTPUTS], for convolve_sum.wgsl.
+// of several parts y is the sums, [parts, R, OUTPUTS], for conv1d_reduce.wgsl.
 // use _weights_f32
 // use _activation
 // use _convolved

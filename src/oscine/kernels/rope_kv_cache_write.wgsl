@@ -3,7 +3,7 @@
 // at or past the length of b are void, but INNER rows all count.
 // Launch (KEY_HEADS, B·L).
 // use _talker_state
-// use _stored_f32
+// use _store_f32
 const HEADS: u32 = 1u;
 const KEY_HEADS: u32 = 1u;
 const W4: u32 = 16u;
@@ -18,8 +18,8 @@ const INNER: bool = false;
 @group(0) @binding(5) var<storage, read_write> keys: array<Stored>;
 @group(0) @binding(6) var<storage, read_write> values: array<Stored>;
 
-// use _place
-// use _rotary
+// use _position
+// use _rope
 
 @compute @workgroup_size(128)
 fn main(

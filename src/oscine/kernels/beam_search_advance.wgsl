@@ -1,14 +1,14 @@
 // The decision of beam search: of a group's offers by log-probability, put those that end to its pool
 // while it has room, make the others its BEAMS = new beams, each with what its parent had.
 // Source: openai whisper/decoding.py, BeamSearchDecoder. offers [SPEAKERS] of OFFER_WORDS; tokens and
-// origins [SLOTS, ROOM]; pool_rows [SLOTS, PLACES] of POOL, pool_tokens [SLOTS, PLACES, ROOM], of which
+// cache_indirection [SLOTS, ROOM]; pool_rows [SLOTS, PLACES] of POOL, pool_tokens [SLOTS, PLACES, ROOM], of which
 // a group has those of its first beam; rules [SLOTS]. A beam keeps its slot, whoever its parent is.
 // Everything is copied column by column: an invocation has read all beams' values of a column before
 // it writes one, so that no second buffer is needed. Launch (GROUPS).
 // use _text_decoder_state
 // use _decode_params
 // use _neg_inf
-// use _offers
+// use _beam_candidates
 // use _finished_beam
 const BEAMS: u32 = 5u;
 const PLACES: u32 = 5u;
@@ -22,7 +22,7 @@ const BROKEN: u32 = 2u;
 @group(0) @binding(1) var<storage, read> rules: array<u32>;
 @group(0) @binding(2) var<storage, read_write> state: array<u32>;
 @group(0) @binding(3) var<storage, read_write> tokens: array<u32>;
-@group(0) @binding(4) var<storage, read_write> origins: array<u32>;
+@group(0) @binding(4) var<storage, read_write> cache_indirection: array<u32>;
 @group(0) @binding(5) var<storage, read_write> pool_rows: array<u32>;
 @group(0) @binding(6) var<storage, read_write> pool_tokens: array<u32>;
 
@@ -107,12 +107,12 @@ fn copy_columns(me: u32, first: u32, first_place: u32, beams: u32, endings: u32)
       pool_tokens[(first_place + i) * ROOM + at] = column[ended[i].parent * 128u + me];
     }
     for (var beam = 0u; beam < BEAMS; beam++) {
-      column[beam * 128u + me] = origins[slots[beam] * ROOM + at];
+      column[beam * 128u + me] = cache_indirection[slots[beam] * ROOM + at];
     }
     for (var beam = 0u; beam < beams; beam++) {
       let parent = (first + next[beam].parent) * WORDS;
       if (at < state[parent + POSITION] + state[parent + LENGTH]) {
-        origins[slots[beam] * ROOM + at] = column[next[beam].parent * 128u + me];
+        cache_indirection[slots[beam] * ROOM + at] = column[next[beam].parent * 128u + me];
       }
     }
   }

@@ -18,7 +18,7 @@ const KEPT: u32 = 2048u;  // 8 KiB of the 16 that every device has
 @group(0) @binding(4) var<storage, read_write> seen: array<u32>;
 
 // use _block_subgroup
-// use _best
+// use _argmax
 // use _gumbel
 
 const WORKGROUP: u32 = 256u;  // an invocation for each value of a digit

@@ -1,6 +1,6 @@
 // y = x rounded to float16, two to a word: no half-precision feature is needed
 // x and y of 4·COUNT4 values. Launch ceil(COUNT4 / 64) workgroups, folded at 65,535.
-// use _stored_f16
+// use _store_f16
 const COUNT4: u32 = 1u;
 
 @group(0) @binding(0) var<storage, read> x: array<vec4<f32>>;

@@ -6,8 +6,8 @@
 // only at the end.
 // Launch ceil(PAIRS / teams of a workgroup) workgroups, folded at 65,535.
 // use _team_subgroup
-// use _wide_four
-// use _guard
+// use _load_four
+// use _until
 // use _activation
 const ROWS: u32 = 1u;
 const K4: u32 = 1u;

@@ -1,5 +1,5 @@
 // The decision of each row: over the frames of its block, past blanks, up to a label.
-// track [B]; parts [B·AHEAD, CHUNKS] as label_scan.wgsl leaves them; logits [B·AHEAD, STRIDE], of
+// track [B]; parts [B·AHEAD, CHUNKS] as transducer_step_partial.wgsl leaves them; logits [B·AHEAD, STRIDE], of
 // which the last DURATIONS speak of durations; rules: V, most_symbols, the durations; decisions
 // [slots, ROOM], those of a row at track.slot. An invocation puts the parts of one frame together,
 // then the first walks. Launch (B); AHEAD <= 128.

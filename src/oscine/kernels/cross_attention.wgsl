@@ -2,7 +2,7 @@
 // q [LINES·L, D]; k and v are one buffer kv [WINDOWS, KEYS, 2·D], float32 or float16; D = HEADS·4·W4. Line b listens to
 // state.window[b]; a line that is done costs nothing.
 // sums [LINES·L, HEADS, SPLITS, W] undivided, marks [LINES·L, HEADS, SPLITS] of (top, total);
-// attend_combine puts them together. Launch (SPLITS, HEADS, LINES·L).
+// attention_reduce puts them together. Launch (SPLITS, HEADS, LINES·L).
 // use _text_decoder_state
 // use _weights_f32
 const L: u32 = 1u;
@@ -30,7 +30,7 @@ fn value4(at: u32) -> vec4<f32> {
   return unpack(v[at]);
 }
 
-// use _attend
+// use _attention
 
 @compute @workgroup_size(128)
 fn main(

@@ -6,10 +6,10 @@
 // shared memory. With NORM the norm is folded, as in gemv.wgsl, and each team sums x' and x'² of four
 // rows: then LANES <= WORKGROUP / 4, or half of it for TILE <= 8.
 // Launch (ceil(ROWS / TILE), ceil(OUTPUTS / (4 · WORKGROUP / LANES))).
-// use _exchange_subgroup
+// use _shuffle_subgroup
 // use _halve
 // use _weights_f32
-// use _guard
+// use _until
 // use _activation
 const ROWS: u32 = 1u;
 const TILE: u32 = 16u;

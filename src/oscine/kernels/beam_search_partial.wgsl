@@ -1,11 +1,11 @@
 // Softmax sums and the RANKS best = highest logits of each stretch of CHUNK, text and timestamps
-// apart, filtered by all but rule e: pick_scan for beams.
+// apart, filtered by all but rule e: sample_token_partial for beams.
 // logits [.., V], one row a speaker: every line, or (SHARE = beams) the first line of every group.
 // parts [SPEAKERS, CHUNKS, 2] of PART_WORDS; rules [SLOTS], masks [.., V]. Launch (CHUNKS, SPEAKERS).
 // use _text_decoder_state
 // use _decode_params
 // use _neg_inf
-// use _offers
+// use _beam_candidates
 const CHUNK: u32 = 512u;
 const SHARE: u32 = 1u;
 
@@ -17,7 +17,7 @@ const SHARE: u32 = 1u;
 
 // use _allowed
 // use _block_subgroup
-// use _best
+// use _argmax
 
 var<workgroup> scores: array<f32, CHUNK>;  // each invocation's own: no barrier between them
 

@@ -5,7 +5,7 @@
 // use _text_decoder_state
 // use _decode_params
 // use _neg_inf
-// use _offers
+// use _beam_candidates
 const CHUNKS: u32 = 1u;
 const SHARE: u32 = 1u;
 
@@ -15,7 +15,7 @@ const SHARE: u32 = 1u;
 @group(0) @binding(3) var<storage, read_write> offers: array<u32>;
 
 // use _block_subgroup
-// use _best
+// use _argmax
 
 struct Total {
   top: f32,
