@@ -238,6 +238,7 @@ def test_a_survey_says_what_is_wrong_with_a_recording():
             survey(open_source(bad, name="take 3"), vad=vad)
 
 
+@pytest.mark.usefixtures("one_thread")
 def test_hours_of_telephone_speech_take_no_more_memory_than_minutes(example, tmp_path):
     """G.711 at 8 kHz, as a call centre keeps it; the figures are of the whole way to windows."""
     piece = decode(example, 8000).samples
