@@ -119,7 +119,7 @@ def chunk(config: ParakeetConfig, **how: Any) -> Chunk:
 @pytest.mark.parametrize(
     ("token", "skip", "node", "told"),
     [
-        (-1, 0, 0, "label -1"), (FAR, 0, 0, f"label {FAR}"), (None, 0, 0, "label"),
+        (-1, 0, 0, "token -1"), (FAR, 0, 0, f"token {FAR}"), (None, 0, 0, "token"),
         (0, -1, 0, "-1 frames"), (0, 0, 3, "node 3"), (0, 0, -1, "node -1"),
     ],
 )  # fmt: skip
@@ -155,7 +155,7 @@ def test_tables_of_phrases_are_checked(
     tree = build_context_graph([((1, 2), 1.0), ((3,), 1.0)], parakeet.vocab_size)
     tables = {"nodes": tree.nodes.copy(), "arcs": tree.arcs.copy()}
     tables[table][field][row] = value
-    with pytest.raises(UsageError, match="the tables of phrases lead nowhere"):
+    with pytest.raises(UsageError, match="invalid context graph"):
         chunk(parakeet, context_graph=ContextGraph(**tables)).check(
             parakeet, supports_hotwords=True
         )

@@ -372,7 +372,7 @@ def test_a_model_that_nemo_saved_again_is_the_same(
     path = written(tmp_path, packed(changed(golden, saved_again)))
     found, before = load_weights(path), load_weights(FORMATS / "model.nemo")
     assert found.config == before.config and found.config.max_symbols == 10
-    assert caplog.text.count("sets no limit to the labels of one frame; 10 are taken") == 1
+    assert caplog.text.count("no limit of tokens per frame; using 10") == 1
 
 
 def transducer(config: Any) -> None:

@@ -453,7 +453,7 @@ def test_a_phrase_is_heard_where_it_was_nearly_said() -> None:
 
 @pytest.mark.parametrize(
     ("phrase", "told"),
-    [(((), 1.0), "label ids"), (((6,), 1.0), "label ids 0 to 5"), (((1,), np.nan), "a number")],
+    [(((), 1.0), "token ids"), (((6,), 1.0), "ids from 0 to 5"), (((1,), np.nan), "be finite")],
 )
 def test_phrases_of_nothing_are_refused(phrase: Any, told: str) -> None:
     with pytest.raises(UsageError, match=told):
@@ -500,7 +500,7 @@ def test_what_is_asked_for_must_be_there() -> None:
         decoded(engine, [Chunk(EncoderInput(np.zeros((5, 9), np.float32), ENCODED))])
     (encoded,) = sound(1, 5)
     for span in ((0, 6), (4, 3), (-1, 2)):
-        with pytest.raises(UsageError, match="no such encoded frames"):
+        with pytest.raises(UsageError, match="are outside the audio"):
             decoded(engine, [chunk(encoded, span)])
     with pytest.raises(UsageError, match="has no ctc head"):
         ParakeetRunner(network(1), Reference(), head="ctc")

@@ -101,7 +101,7 @@ def test_what_it_takes() -> None:
         ({"max_word": 1}, "unknown option max_word"),
         ({"vad_filter": False, "vad_threshold": 0.4}, "vad_threshold needs vad_filter"),
         ({"hotwords": "a:1e999"}, "the weight of 'a' must be a number"),
-        ({"hotwords": "a," * 10_001}, "phrases are more than 10000"),
+        ({"hotwords": "a," * 10_001}, "at most 10000 phrases"),
     ],
 )
 def test_mistakes_are_told(options: dict[str, Any], words: str) -> None:

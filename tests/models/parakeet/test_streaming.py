@@ -39,8 +39,8 @@ def rising() -> Iterator[Any]:
     ("pieces", "said"),
     [
         (np.zeros(1600, np.float32), "put one array into a list"),
-        (None, "pieces of samples, not NoneType"),
-        (5, "pieces of samples, not int"),
+        (None, "arrays of samples, not NoneType"),
+        (5, "arrays of samples, not int"),
         ([1, 2], "array of samples, not int"),
         ([np.zeros(9, np.float32), None], "array of samples, not NoneType"),
         ([0.5], "array of samples, not float"),
@@ -163,7 +163,7 @@ def test_mistakes_are_told() -> None:
     for latency in (0.0, 31.0, float("nan"), True):
         with pytest.raises(UsageError, match=r"latency must be 0\.16 to 30"):
             list(model.listen([], latency=latency))
-    with pytest.raises(UsageError, match="cannot listen for hotwords"):
+    with pytest.raises(UsageError, match="does not support hotwords"):
         model.listen([], hotwords="so")
     with pytest.raises(NonFiniteError):
         list(model.listen([np.full(100, np.nan, np.float32)]))

@@ -1,4 +1,4 @@
-"""Parakeet: FastConformer encoders with TDT, RNN-T and CTC heads; numbers in MODELS/parakeet.md."""
+"""Parakeet: FastConformer encoders with TDT, RNN-T or CTC decoders (MODELS/parakeet.md)."""
 
 from __future__ import annotations
 
@@ -18,20 +18,20 @@ if TYPE_CHECKING:
 
 
 def matches(checkpoint: Checkpoint) -> bool:
-    """Whether a configuration is transformers' of a Parakeet, or any of NeMo's."""
+    """Whether a configuration is that of a Parakeet in transformers, or of any model of NeMo."""
     kind, target = checkpoint.config.get("model_type"), checkpoint.config.get("target")
     return isinstance(target, str) or (isinstance(kind, str) and kind.startswith("parakeet"))
 
 
 def network() -> Network[ParakeetWeights, ParakeetRunner]:
-    """Imports what runs a Parakeet."""
+    """The functions that load and run a Parakeet, imported on first use."""
     from oscine.models.parakeet.network import NETWORK
 
     return NETWORK
 
 
 def is_complete(folder: Path, config: Mapping[str, Any]) -> bool:
-    """Whether there is a tokenizer, or the configuration is MLX's, which is NeMo's, with labels."""
+    """Whether a folder has a tokenizer, or a NeMo configuration, which lists the vocabulary."""
     return has_tokenizer(folder) or "target" in config
 
 

@@ -1,8 +1,8 @@
-"""Sizes of a Parakeet checkpoint: what its configuration states, held against its tensors.
+"""Configuration of a Parakeet checkpoint, checked against the shapes of its tensors.
 
-A configuration is in NeMo's words or in transformers'. Keys and defaults: NeMo conformer_encoder.py
-and the model_config.yaml of the releases; transformers configuration_parakeet.py. What would change
-the network and is not built is refused by name here.
+A configuration has NeMo's keys or transformers'. Keys and defaults: NeMo conformer_encoder.py and
+the model_config.yaml of the releases; transformers configuration_parakeet.py. A setting that would
+need another network than the one implemented here is refused by name.
 """
 
 from __future__ import annotations
@@ -21,6 +21,7 @@ from oscine.weights import Checkpoint, LazyTensor
 log = logging.getLogger(__name__)
 
 CTC, RNNT, TDT = "CTC", "RNN-T", "TDT"
+#: NeMo's model classes: (has a transducer, has a CTC head).
 _NEMO_DECODERS = {
     "EncDecCTCModelBPE": (False, True),
     "EncDecRNNTBPEModel": (True, False),
@@ -30,9 +31,9 @@ _HUGGING_FACE_TYPES = {"parakeet_ctc": CTC, "parakeet_rnnt": RNNT, "parakeet_tdt
 _STREAMING_TYPES = ("nemotron_asr_streaming", "parakeet_realtime_eou")
 
 _LOCAL_ATTENTION = "rel_pos_local_attn"
-MAX_SYMBOLS = 10  # of a frame where nothing is stated, as in NeMo
+MAX_SYMBOLS = 10  # per encoder frame, where the configuration has no value; NeMo's default
 
-#: The front end that is built; a configuration may repeat it, and state nothing else.
+#: The only preprocessor that is implemented: the allowed values of each key.
 _NEMO_PREPROCESSOR: dict[str, tuple[object, ...]] = {
     "sample_rate": (16000,),
     "n_fft": (512,),
@@ -61,7 +62,7 @@ _HUGGING_FACE_PREPROCESSOR: dict[str, tuple[object, ...]] = {
     "preemphasis": (0.97,),
 }
 
-#: Where null is a value of its own for NeMo: no window, no scaling and so on.
+#: Keys for which null is a value in NeMo (no window, no scaling) and not a missing one.
 _NULL_IS_A_VALUE = frozenset(
     {
         *(f"preprocessor.{key}" for key in ("window", "preemph", "log", "mel_norm", "normalize")),
@@ -70,9 +71,9 @@ _NULL_IS_A_VALUE = frozenset(
         "decoder.blank_as_pad",
     }
 )
-_MISSING = "???"  # how OmegaConf writes a value that was never set
+_MISSING = "???"  # OmegaConf's mark of a value that is not set
 
-#: Filters are computed for every one of them; released models have 80 or 128.
+#: Bounds the mel bank, which is computed; released models have 80 or 128.
 MAX_MELS = 1 << 10
 _BLOCK = "encoder.layers.0"
 LSTM = "decoder.prediction.dec_rnn.lstm"
@@ -81,40 +82,40 @@ EMBEDDING, HEAD = "decoder.prediction.embed.weight", "joint.joint_net.2.weight"
 
 @dataclass(frozen=True, slots=True)
 class ParakeetConfig:
-    """Read from the checkpoint, cross-checked against tensor shapes; never defaulted over it."""
+    """Sizes of a Parakeet, from its configuration and tensor shapes, which must agree."""
 
     n_mels: int
-    d_model: int  # d, of the encoder
+    d_model: int  # width of the encoder
     n_heads: int
     n_layers: int
-    ff_dim: int  # of the feed-forwards, 4d
-    conv_kernel_size: int  # of the depthwise convolution in time, odd
-    subsampling_channels: int  # of the subsampling
-    subsampling_factor: int  # mel frames an encoder frame: 8
-    xscaling: bool  # whether the subsampled input is multiplied by √d (folded into the weights)
-    vocab_size: int  # V, without blank; the blank's id is V
-    predictor_dim: int  # P, width of embedding and LSTM; 0 without a transducer
+    ff_dim: int  # hidden width of the feed-forward modules
+    conv_kernel_size: int  # of the depthwise convolution over time; odd
+    subsampling_channels: int
+    subsampling_factor: int  # mel frames per encoder frame: 8 or 4
+    xscaling: bool  # whether the encoder input is multiplied by √d_model (folded into weights)
+    vocab_size: int  # V, without the blank
+    predictor_dim: int  # width of the embedding and LSTM; 0 without a transducer
     predictor_layers: int
     joint_dim: int  # width of the joint network; 0 without a transducer
-    durations: tuple[int, ...]  # of TDT in encoder frames; empty for RNN-T and CTC
-    max_symbols: int  # labels at one frame before time is moved on by force
+    durations: tuple[int, ...]  # TDT: in encoder frames; empty for RNN-T and CTC
+    max_symbols: int  # tokens per encoder frame before the decoder advances by one frame
     has_ctc: bool
-    #: Frames to the left and right that attention was trained to see; None: all.
+    #: Encoder frames (left, right) of local attention, NeMo's att_context_size; None: global.
     attention_window: tuple[int, int] | None = None
 
     @property
     def blank_id(self) -> int:
-        """The id of the blank."""
+        """Id of the blank: V, the last output."""
         return self.vocab_size
 
     @property
     def has_transducer(self) -> bool:
-        """Whether there is a prediction and a joint network."""
+        """Whether there are a prediction network and a joint network."""
         return self.predictor_dim > 0
 
     @property
     def frame_seconds(self) -> float:
-        """Length of an encoder frame: mel frames are 10 ms."""
+        """Duration of an encoder frame in seconds; a mel frame is 10 ms."""
         return self.subsampling_factor / 100
 
 
@@ -124,11 +125,13 @@ def read_config(
     entries: Mapping[str, LazyTensor],
     original_name: Callable[[str], str],
 ) -> ParakeetConfig:
-    """Sizes that are stated or else seen in the shapes of tensors, of NeMo's names.
+    """The configuration, completed from tensor shapes where it has no value.
+
+    `entries` have NeMo's names; `original_name` gives their names in the file.
 
     Raises:
-        CheckpointError: a size is neither stated nor to be seen, or two contradict each other in a
-            way that a comparison of shapes would not explain.
+        CheckpointError: a size is neither in the configuration nor in a shape, or two of them
+            contradict each other in a way that a comparison of shapes would not explain.
     """
     sizes = _SizeResolver(path, entries, original_name)
     conv = "encoder.pre_encode.conv.0.weight"
@@ -137,12 +140,12 @@ def read_config(
     width = sizes.find(stated.d_model, "encoder.pre_encode.out.weight", 0, "d_model")
     heads = sizes.find(stated.n_heads, f"{_BLOCK}.self_attn.pos_bias_u", 0, "n_heads")
     if width % heads or width % 2:
-        raise sizes.error(f"{heads} heads do not divide width {width}, which must be even")
+        raise sizes.error(f"width {width} must be even and divisible by {heads} heads")
     kernel = sizes.find(
         stated.conv_kernel_size, f"{_BLOCK}.conv.depthwise_conv.weight", 2, "conv kernel"
     )
     if kernel % 2 == 0:
-        raise sizes.error(f"a convolution kernel of {kernel} has no middle")
+        raise sizes.error(f"a convolution kernel of {kernel} is not odd")
     transducer = stated.decoder_type != CTC
     predictor = predictor_layers = joint = 0
     if transducer:
@@ -171,11 +174,13 @@ def read_config(
 
 
 def subsampled_bins(mels: int, factor: int) -> int:
-    """Bins left of `mels` once time and frequency have been halved to 1/factor, rounding up."""
+    """Frequency bins after subsampling `mels` bins by `factor`, rounding up at each stage."""
     return -(-mels // factor)
 
 
 class _SizeResolver:
+    """Sizes from the configuration, else from shapes; raises CheckpointError where they differ."""
+
     def __init__(
         self, path: Path, entries: Mapping[str, LazyTensor], original_name: Callable[[str], str]
     ) -> None:
@@ -185,7 +190,7 @@ class _SizeResolver:
         return CheckpointError(self.path, problem)
 
     def axis(self, tensor: str, axis: int) -> int | None:
-        """A tensor's size along one axis; None where there is no such tensor or axis."""
+        """A tensor's size along one axis; None if there is no such tensor or axis."""
         shape = self.entries[tensor].shape if tensor in self.entries else ()
         return shape[axis] if len(shape) > axis and shape[axis] > 0 else None
 
@@ -199,22 +204,20 @@ class _SizeResolver:
     def mels(self, stated: int | None, channels: int, factor: int) -> int:
         columns = self.axis("encoder.pre_encode.out.weight", 1)
         if columns is None or columns % channels:
-            # The comparison of all tensors says more.
+            # The later comparison of all tensors gives the clearer error.
             return self.find(stated, "encoder.pre_encode.out.weight", 1, "features")
         seen = columns // channels
         mels = seen * factor if stated is None else stated
         if mels > MAX_MELS:
-            raise self.error(f"has features of {mels} mels, more than {MAX_MELS}")
+            raise self.error(f"has {mels} mel bins, more than {MAX_MELS}")
         if subsampled_bins(mels, factor) != seen:
-            raise self.error(
-                f"its features have {mels} mels, its network is made for {seen * factor}"
-            )
+            raise self.error(f"has {mels} mel bins, but the network is made for {seen * factor}")
         return mels
 
     def layers(self, stated: int | None, prefix: str, what: str) -> int:
         found = count_layers(self.entries, prefix) if stated is None else stated
-        if not 0 < found <= len(self.entries):  # before anything is made for each of them
-            raise self.error(f"{found} {what} layers cannot lie in {len(self.entries)} tensors")
+        if not 0 < found <= len(self.entries):  # before anything is allocated per layer
+            raise self.error(f"{found} {what} layers do not fit {len(self.entries)} tensors")
         return found
 
     def vocab_size(self, stated: StatedConfig, transducer: bool) -> int:
@@ -246,7 +249,7 @@ class _SizeResolver:
 
 @dataclass(frozen=True, slots=True)
 class StatedConfig:
-    """None: not stated, to be told from the shapes of tensors."""
+    """Values that a configuration states; None for those to be taken from tensor shapes."""
 
     decoder_type: str  # CTC, RNN-T or TDT
     has_ctc: bool
@@ -265,26 +268,26 @@ class StatedConfig:
     joint_dim: int | None
     durations: tuple[int, ...]
     max_symbols: int
-    vocabulary: object  # the labels themselves
+    vocabulary: object  # the list of tokens, not checked yet
     attention_window: tuple[int, int] | None
 
 
 class ParakeetConfigReader(ConfigReader):
-    """The same with looks that only these models need.
+    """Reads values of a configuration by key, with the checks that Parakeets need.
 
-    Null and OmegaConf's missing value count as not stated: NeMo writes all fields of its decoding's
+    Null and OmegaConf's missing value count as not stated: NeMo writes all fields of its decoding
     configuration into a model that it saves again, and most of them are unset.
     """
 
     def get(self, key: str, default: Any = None) -> Any:
-        """The value at a key; `default` where there is none, or none that means anything."""
+        """The value at a key; `default` if it is missing, null or unset."""
         value = super().get(key, default)
         if value == _MISSING or (value is None and key not in _NULL_IS_A_VALUE):
             return default
         return value
 
     def refuse_streaming(self, key: str, allowed: Sequence[object]) -> None:
-        """Raise if the model is one of those that are trained to be streamed."""
+        """Raise CheckpointError if the value is that of a cache-aware streaming model."""
         value = self.get(key, allowed[0])
         if value not in allowed:
             raise CheckpointError(
@@ -294,9 +297,9 @@ class ParakeetConfigReader(ConfigReader):
             )
 
     def durations(self, *keys: str) -> tuple[int, ...]:
-        """Those of TDT, in frames; all places that state them must agree.
+        """TDT durations in encoder frames; all keys that have them must agree.
 
-        An empty list states nothing: NeMo writes it into transducers without durations.
+        An empty list counts as not stated: NeMo writes it into transducers without durations.
         """
         found = {key: value for key in keys if (value := self.get(key)) not in (None, [])}
         for key, value in found.items():
@@ -306,36 +309,40 @@ class ParakeetConfigReader(ConfigReader):
                 or sorted(set(value)) != value
                 or not any(value)
             ):
-                raise self.error(key, value, "durations are frames, rising, at least one above 0")
+                raise self.error(
+                    key,
+                    value,
+                    "durations must be increasing numbers of frames, at least one above 0",
+                )
         if len({tuple(value) for value in found.values()}) > 1:
             stated = " and ".join(f"{key} = {value}" for key, value in found.items())
-            raise CheckpointError(self.path, f"its durations disagree: {stated[:200]}")
+            raise CheckpointError(self.path, f"its durations differ: {stated[:200]}")
         return tuple(next(iter(found.values()), ()))
 
     def max_symbols(self, *keys: str) -> int:
-        """Labels at one frame, MAX_SYMBOLS where nothing is stated.
+        """Maximum tokens per encoder frame; MAX_SYMBOLS where the configuration has no value.
 
-        Null means no limit for NeMo, but without one decoding might hang.
+        Null is no limit in NeMo; here it is MAX_SYMBOLS, because decoding might not end otherwise.
         """
         for key in keys:
             value = self.get(key)
             if value is None:
                 continue
             if type(value) is not int or not 0 < value < 1 << 16:
-                raise self.error(key, value, "a transducer needs a limit above 0")
+                raise self.error(key, value, "must be above 0")
             return value
         if any(super(ParakeetConfigReader, self).get(key, ABSENT) is None for key in keys):
-            told = "%s: sets no limit to the labels of one frame; %d are taken at most"
-            log.warning(told, self.path, MAX_SYMBOLS)
+            message = "%s: no limit of tokens per frame; using %d"
+            log.warning(message, self.path, MAX_SYMBOLS)
         return MAX_SYMBOLS
 
 
 def read_stated_config(checkpoint: Checkpoint) -> StatedConfig:
-    """What config.json or model_config.yaml states.
+    """The values of config.json or model_config.yaml.
 
     Raises:
-        CheckpointError: none there, of no Parakeet, of a streaming one, or with a value that asks
-            for another network or front end than the one that is built.
+        CheckpointError: no configuration, not that of a Parakeet, that of a streaming model, or a
+            value that needs another network or preprocessor than those implemented.
     """
     reader = ParakeetConfigReader(checkpoint.path, checkpoint.config)
     if not checkpoint.config:
@@ -371,10 +378,10 @@ def _hugging_face(reader: ParakeetConfigReader, folder: Path) -> StatedConfig:
     blank = reader.get("blank_token_id" if transducer else "pad_token_id")
     if vocabulary is not None and blank is not None and blank != vocabulary - 1:
         key = "blank_token_id" if transducer else "pad_token_id"
-        raise reader.error(key, blank, f"the blank is the last of its {vocabulary} labels")
+        raise reader.error(key, blank, f"the blank must be the last of the {vocabulary} tokens")
     durations = reader.durations("durations") if kind == TDT else ()
     if kind == TDT and not durations:
-        raise reader.error("durations", reader.get("durations"), "TDT needs them")
+        raise reader.error("durations", reader.get("durations"), "TDT needs durations")
     width = reader.optional_int("decoder_hidden_size") if transducer else None
     return StatedConfig(
         decoder_type=kind,
@@ -400,12 +407,12 @@ def _hugging_face(reader: ParakeetConfigReader, folder: Path) -> StatedConfig:
 
 
 def _check_preprocessor_config(reader: ParakeetConfigReader, folder: Path) -> None:
-    """transformers keeps the front end's numbers in a file of their own, newer ones in another."""
+    """Check the preprocessor's values, which transformers keeps in a file of their own."""
     for name in ("processor_config.json", "preprocessor_config.json"):
         settings = read_json(folder / name)
         settings = settings.get("feature_extractor", settings)
         if not isinstance(settings, dict):
-            raise CheckpointError(folder / name, "its feature_extractor is no object")
+            raise CheckpointError(folder / name, "its feature_extractor must be an object")
         beside = ConfigReader(folder / name, settings)
         for key, allowed in _HUGGING_FACE_PREPROCESSOR.items():
             beside.require(key, allowed)
@@ -414,7 +421,7 @@ def _check_preprocessor_config(reader: ParakeetConfigReader, folder: Path) -> No
             reader.optional_int("encoder_config.num_mel_bins"),
         )
         if size is not None and mels is not None and size != mels:
-            raise beside.error("feature_size", size, f"the network takes {mels} mels")
+            raise beside.error("feature_size", size, f"the network has {mels} mel bins")
 
 
 def _nemo(reader: ParakeetConfigReader) -> StatedConfig:
@@ -430,7 +437,7 @@ def _nemo(reader: ParakeetConfigReader) -> StatedConfig:
         model_type = reader.get("decoding.model_type")
         kind = TDT if durations or extra or model_type == "tdt" else RNNT
         if kind == TDT and not durations:
-            raise reader.error("model_defaults.tdt_durations", None, "TDT needs its durations")
+            raise reader.error("model_defaults.tdt_durations", None, "TDT needs durations")
         if extra != len(durations):
             raise reader.error("joint.num_extra_outputs", extra, f"durations: {len(durations)}")
     width, expansion = (
@@ -479,9 +486,9 @@ def _nemo(reader: ParakeetConfigReader) -> StatedConfig:
 
 
 def _nemo_decoders(reader: ParakeetConfigReader) -> tuple[bool, bool]:
-    """Whether there is a transducer, and whether there is a CTC head."""
+    """(has a transducer, has a CTC head), from NeMo's class or parts."""
     target = str(reader.get("target", ""))
-    if not target and reader.get("joint"):  # some conversions keep the parts alone
+    if not target and reader.get("joint"):  # some conversions drop the target
         return True, bool(reader.get("aux_ctc"))
     found = _NEMO_DECODERS.get(target.rpartition(".")[2])
     if found is None:
@@ -517,7 +524,7 @@ def _check_nemo_supported(reader: ParakeetConfigReader) -> None:
 
 
 def _attention_window(reader: ParakeetConfigReader) -> tuple[int, int] | None:
-    """Frames that attention sees on either side; None: all. NeMo also writes a list of one pair."""
+    """Encoder frames (left, right) of local attention; None: global. NeMo may nest it in a list."""
     key = "encoder.att_context_size"
     context = reader.get(key) or [-1, -1]
     if isinstance(context, list) and len(context) == 1:
@@ -537,7 +544,7 @@ def _nemo_vocab_size(reader: ParakeetConfigReader, transducer: bool) -> int | No
     found = {key: value for key in keys if (value := reader.optional_int(key)) is not None}
     if len(set(found.values())) > 1:
         numbers = " and ".join(f"{key} = {value}" for key, value in found.items())
-        raise CheckpointError(reader.path, f"its vocabularies disagree: {numbers}")
+        raise CheckpointError(reader.path, f"its vocabulary sizes differ: {numbers}")
     return next(iter(found.values()), None)
 
 
@@ -553,14 +560,14 @@ def _subsampling_factor(reader: ParakeetConfigReader, key: str) -> int:
 
 
 def _xscaling(reader: ParakeetConfigReader, key: str, kind: str) -> bool:
-    """Both programs take true where nothing is said, yet no released TDT model is so.
+    """Whether inputs are scaled; true where the key is missing, as in NeMo and transformers.
 
-    Null is false for both.
+    No released TDT model scales its inputs, so a missing key there gets a warning. Null is false.
     """
     value = ConfigReader.get(reader, key, ABSENT)
     if value is None:
         return False
     if value is ABSENT and kind == TDT:
-        log.warning("%s: says nothing of %s; taking true, as NeMo does", reader.path, key)
+        log.warning("%s: has no %s; using true, NeMo's default", reader.path, key)
         return True
     return reader.boolean(key, True)

@@ -14,16 +14,17 @@ FIRST_NODE = 1  # node 0 is the root of sequences without phrases
 
 @dataclass(frozen=True, slots=True)
 class Region:
-    """Where a tree is in the tables: nodes and arcs from, up to but without."""
+    """Where a graph is in the tables: (first, end) of its nodes and arcs, end exclusive."""
 
     nodes: tuple[int, int]
     arcs: tuple[int, int]
 
 
 class ContextGraphPool:
-    """A tree stays where it is placed as long as a sequence uses it, and longer if there is room.
+    """Device tables that hold the context graphs of all running sequences.
 
-    `boost`: the tables, other ones after they have grown.
+    A graph keeps its place as long as a sequence uses it, and until its space is needed for
+    another. `boost` is the pair of tables; it is replaced when they grow.
     """
 
     def __init__(self, backend: Backend) -> None:
@@ -34,9 +35,9 @@ class ContextGraphPool:
         self.regions: dict[ContextGraph, Region] = {}
 
     def add(self, graph: ContextGraph, in_use: Collection[ContextGraph]) -> int:
-        """The root of the phrases' tree, which is written if it is not there yet.
+        """Index of the graph's root; the graph is uploaded if it is not in the tables.
 
-        `used`: graph whose trees rows walk at present. Raises DeviceMemoryError.
+        `in_use`: graphs of running sequences, which keep their place. Raises DeviceMemoryError.
         """
         if graph not in self.regions:
             region = self.region(graph)
@@ -52,7 +53,7 @@ class ContextGraphPool:
         return self.regions[graph].nodes[0]
 
     def region(self, graph: ContextGraph) -> Region:
-        """The first that is free, perhaps beyond the end of the tables."""
+        """The first free region that is large enough; it may end beyond the tables."""
         taken = self.regions.values()
         return Region(
             find_free((at.nodes for at in taken), len(graph.nodes), FIRST_NODE),
@@ -60,12 +61,12 @@ class ContextGraphPool:
         )
 
     def fits(self, region: Region) -> bool:
-        """Whether the tables are large enough for it."""
+        """Whether a region is inside the tables."""
         nodes, arcs = int(self.boost.nodes.shape[0]), int(self.boost.arcs.shape[0])
         return region.nodes[1] <= nodes and region.arcs[1] <= arcs
 
     def grow(self, region: Region) -> None:
-        """Make the tables large enough for it; they keep what they hold."""
+        """Enlarge the tables to hold a region, with their content. Raises DeviceMemoryError."""
         if self.fits(region):
             return
         old = self.boost
@@ -77,7 +78,7 @@ class ContextGraphPool:
 
 
 def enlarged(backend: Backend, table: Tensor, count: int, kind: Any) -> Tensor:
-    """Another table of at least `count` entries, which begins as this one."""
+    """A copy of a table with space for at least `count` entries, rounded up to a power of two."""
     count = max(count, table.shape[0])
     made = backend.zeros((1 << (count - 1).bit_length(),), kind)
     old, new = ((1, *each.shape) for each in (table, made))
@@ -86,7 +87,7 @@ def enlarged(backend: Backend, table: Tensor, count: int, kind: Any) -> Tensor:
 
 
 def find_free(taken: Iterable[tuple[int, int]], count: int, start: int) -> tuple[int, int]:
-    """The first `count` entries from `start` on of which none is taken."""
+    """(first, end) of the first `count` free entries from `start` on."""
     at = start
     for begin, end in sorted(taken):
         if at + count <= begin:

@@ -1,4 +1,4 @@
-"""The encoder on a device: inputs side by side, in a few shapes that plans are recorded for."""
+"""Runs the encoder on a device: batches of inputs in a few shapes for which plans are recorded."""
 
 from __future__ import annotations
 
@@ -17,35 +17,35 @@ from oscine.models.parakeet.sequences import ENCODED, AttentionWindow, EncodingM
 from oscine.models.parakeet.weights import EncoderWeights
 from oscine.ops import Backend, Plan, Tensor
 
-MAX_WINDOWS = 2  # whose plans are kept of a shape
-MAX_SHAPES = 12  # whose plans are kept; each holds what it computes on
-MIN_FIXED_DISTANCE = 512  # frames, 41 s: of inputs of any usual length
-MAX_BATCH_FRAMES = 6144  # encoder frames that one pass takes, in all; more are several passes
+MAX_WINDOWS = 2  # attention windows per shape whose plans are kept
+MAX_SHAPES = 12  # whose plans are kept; each has buffers of its own
+MIN_FIXED_DISTANCE = 512  # encoder frames, 41 s
+MAX_BATCH_FRAMES = 6144  # encoder frames in one pass; larger batches take several passes
 
 
 @dataclass(frozen=True, slots=True)
 class EncoderShape:
-    """What plans are recorded for: inputs of at most that many encoder frames."""
+    """A batch shape for which plans are recorded; `frames` is the maximum per input."""
 
     inputs: int
     frames: int
 
     @property
     def rows(self) -> int:
-        """Encoder frames in all."""
+        """Encoder frames of all inputs."""
         return self.inputs * self.frames
 
 
 @dataclass(frozen=True, slots=True)
 class HeadProjection:
-    """What is computed of each encoder frame, once: encodings [R, d] -> [R, width]."""
+    """The part of the head that is computed once per encoder frame: [R, d] -> [R, width]."""
 
     width: int
     trace: Callable[[Tensor], Tensor]
 
 
 class EncoderRunner:
-    """Encodes inputs, and has plans for what the head wants of each of their frames.
+    """Encodes batches of inputs, and computes the head's projection of their frames.
 
     Raises DeviceError if the backend cannot hold or compute a model of these sizes.
     """
@@ -56,7 +56,7 @@ class EncoderRunner:
         self.backend, self.config, self.w, self.head = backend, config, w, head
         #: Whether the rounding of an input's rel_positions may not depend on earlier inputs.
         self.batch_invariant = False
-        self.rel_positions: list[Tensor] = []  # of each layer, [2M - 1, d]
+        self.rel_positions: list[Tensor] = []  # per layer, [2M - 1, d]
         self.max_distance = 0  # M
         self.plans: PlanCache[EncoderPlan] = PlanCache(MAX_SHAPES, EncoderPlan.release)
         # While loading, so that another backend can still be chosen.
@@ -76,7 +76,7 @@ class EncoderRunner:
             yield group
 
     def run(self, inputs: Sequence[EncoderInput]) -> EncoderPlan:
-        """One pass over inputs of one `how`; what it leaves is there until the next one."""
+        """Encode inputs with the same `how` in one pass; valid until the next pass."""
         shape = self.shape(
             [encoder_frames(audio, self.config.subsampling_factor) for audio in inputs]
         )
@@ -89,13 +89,13 @@ class EncoderRunner:
         return made
 
     def shape(self, lengths: Sequence[int]) -> EncoderShape:
-        """A shape for inputs so long: as they are, or padded where recording costs."""
+        """The shape for inputs of these lengths, padded where recording a plan is expensive."""
         return EncoderShape(
             self.backend.bucket_rows(len(lengths)), self.backend.bucket_frames(max(lengths))
         )
 
     def prepare_or_evict(self, shape: EncoderShape, how: EncodingMode) -> EncoderPlan:
-        """As `prepare`; where memory is short, other shapes give back what they hold."""
+        """Like `prepare`, but frees the plans of all other shapes if memory runs out."""
         try:
             return self.prepare(shape, how)
         except DeviceMemoryError:
@@ -105,7 +105,7 @@ class EncoderRunner:
         return self.prepare(shape, how)
 
     def prepare(self, shape: EncoderShape, how: EncodingMode) -> EncoderPlan:
-        """The plans of a shape, made on first use; those used longest ago make room.
+        """The plans of a shape, recorded on first use; the least recently used ones are evicted.
 
         Raises DeviceMemoryError, DeviceError.
         """
@@ -149,7 +149,7 @@ class EncoderRunner:
 
 
 class EncoderPlan:
-    """Inputs of one shape on their way: mels [B·n, n_mels], encodings [B·T, d], out [B, T, w]."""
+    """Plans and buffers of one shape: mel [B·n, n_mels], encoded [B·T, d], out [B, T, width]."""
 
     def __init__(self, encoder: EncoderRunner, shape: EncoderShape) -> None:
         backend, config = encoder.backend, encoder.config
@@ -171,14 +171,14 @@ class EncoderPlan:
         self.window_plans: PlanCache[Plan] = PlanCache(MAX_WINDOWS)
 
     def trace_head(self) -> None:
-        """Encodings to what the head wants of them."""
+        """Record the head's projection of the encoder output."""
         backend, head = self.encoder.backend, self.encoder.head
         backend.store(
             head.trace(self.encoded), backend.view(self.out, (self.shape.rows, head.width))
         )
 
     def plan(self, attention_window: AttentionWindow) -> Plan:
-        """The encoder's plan for a attention_window, made on first use."""
+        """The encoder's plan for an attention window, recorded on first use."""
         return self.window_plans.get(
             attention_window,
             lambda: self.encoder.backend.record(
@@ -187,7 +187,7 @@ class EncoderPlan:
         )
 
     def trace_encoder(self, attention_window: AttentionWindow) -> None:
-        """All of the encoder."""
+        """Record the encoder."""
         e = self.encoder
         encoded = model.encode(
             e.backend, e.w, e.config, self.mel, self.frames, e.rel_positions, attention_window
@@ -197,7 +197,7 @@ class EncoderPlan:
     def encode(
         self, mels: Sequence[NDArray[np.float32]], attention_window: AttentionWindow
     ) -> None:
-        """Write mels, each at its place, and encode them."""
+        """Upload mels [n, n_mels], padded to the shape, and run the encoder."""
         backend, config = self.encoder.backend, self.encoder.config
         frames = np.zeros(self.shape.inputs, np.uint32)
         frames[: len(mels)] = [len(mel) for mel in mels]
@@ -209,19 +209,19 @@ class EncoderPlan:
         self.plan(attention_window).run()
 
     def load_encoded(self, encoded: Sequence[NDArray[np.float32]]) -> None:
-        """What `encode` would leave, from encodings [T, d] that exist already."""
+        """Upload encoder output [T, d] that exists already, in place of `encode`."""
         padded = self.pad_batch(encoded, self.shape.frames, self.encoder.config.d_model)
         self.encoder.backend.write(self.encoded, padded)
 
     def pad_batch(
         self, arrays: Sequence[NDArray[np.float32]], rows: int, width: int
     ) -> NDArray[np.float32]:
-        """Arrays [n, width] side by side, each followed by zeros: [B, rows, width]."""
+        """Stack arrays [n, width], zero-padded to [B, rows, width]."""
         padded = np.zeros((self.shape.inputs, rows, width), np.float32)
         for place, array in zip(padded, arrays, strict=False):
             place[: len(array)] = array
         return padded
 
     def release(self) -> None:
-        """Give back what only this pass uses."""
+        """Free the buffers of this shape."""
         self.encoder.backend.release(*self.slots)

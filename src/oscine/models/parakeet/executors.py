@@ -1,7 +1,7 @@
-"""Chunks that are decoded side by side: the labels of a CTC head at once, a transducer's by steps.
+"""Executors of batches of chunks: CTC and transducers.
 
-A transducer's row looks at a block of frames in each step. Its decisions are taken when the last of
-them is there, or their room is full; then the row continues.
+A step of a transducer's row searches a block of frames for the next token. Decisions are read when
+the row ends or its capacity is full; in the latter case the row then continues.
 """
 
 from __future__ import annotations
@@ -41,12 +41,12 @@ MIN_STATE_ROWS = 64
 
 
 def step_frames(rows: int) -> int:
-    """Frames of each row that a step looks at."""
+    """Frames of each row that one step searches."""
     return max(1, min(MAX_FRAMES_PER_ROW, MAX_FRAMES_PER_STEP // rows))
 
 
 class CtcExecutor(SinglePassExecutor):
-    """One label a frame. The encoder's pass has found them; here they are read."""
+    """CTC: reads the most probable token of each frame, which the encoder's pass has computed."""
 
     stage = "decode"
 
@@ -75,18 +75,19 @@ class CtcExecutor(SinglePassExecutor):
             yield entry
 
     def have_rows(self, slots: int) -> None:
-        """They are of the memory."""
+        """Nothing to do: the rows are part of the memory."""
 
     def move_frames(self, before: int) -> None:
-        """No row names any."""
+        """Nothing to do: no row refers to frames by index."""
 
 
 @dataclass(slots=True)
 class ChunkProgress:
     """What the host knows of a running chunk.
 
-    root: of its phrases' tree. parts: decisions that were read. reads: how often the row continued
-    after that, which it has as its `seed`: an older look at the row shows an older number.
+    graph_root: root of its context graph. decisions: those read so far. polls: how often the row
+    has continued after a read; the row has it as its `seed`, so an older snapshot shows an older
+    number.
     """
 
     graph_root: int
@@ -95,7 +96,7 @@ class ChunkProgress:
 
 
 class TransducerExecutor:
-    """Frame by frame, driven by the device."""
+    """Transducers: each step advances every row to its next token; the device drives the loop."""
 
     stage, steps_per_poll, group_size, poll_after_prefill = (
         "decode",
@@ -138,15 +139,15 @@ class TransducerExecutor:
         )
 
     def track(self, rows: int) -> TransducerState:
-        """The first rows, and the decisions by slot."""
+        """The first rows of the state, and the decisions by slot."""
         return TransducerState(self.backend.view(self.rows, (rows,)), self.memory["decisions"])
 
     def lstm_state(self) -> ops.LstmState:
-        """The prediction network's, by slot."""
+        """The state of the prediction network, by slot."""
         return ops.LstmState(self.memory["hidden"], self.memory["cell"], self.memory["joint"])
 
     def projected_frames(self) -> Tensor:
-        """The frames of all places, [P·T, J]."""
+        """The projected encoder frames of all places, [P·T, J]."""
         places, frames, group_size = self.memory["pool"].shape
         return self.backend.view(self.memory["pool"], (places * frames, group_size))
 
@@ -170,7 +171,7 @@ class TransducerExecutor:
             self.backend.write(self.rows, self.initial_state(entry, root), at=entry.row)
 
     def graph_root(self, context_graph: ContextGraph) -> int:
-        """The root of the phrases' tree; plans over tables that are replaced are forgotten."""
+        """The root of a context graph; plans over tables that were replaced are dropped."""
         before = self.graphs.boost
         used = [entry.sequence.context_graph for entry in self.progress]
         root = self.graphs.add(context_graph, [each for each in used if each is not None])
@@ -179,7 +180,7 @@ class TransducerExecutor:
         return root
 
     def initial_state(self, entry: BatchEntry, root: int) -> NDArray[np.void]:
-        """The state [1] of a row at the beginning of its chunk."""
+        """The state [1] of a row at the start of its chunk."""
         row = np.zeros(1, TRANSDUCER_STATE)
         chunk: Chunk = entry.sequence
         start, stop = chunk.frames(self.config)
@@ -198,7 +199,7 @@ class TransducerExecutor:
         return row
 
     def first_frame(self, entry: BatchEntry) -> int:
-        """The row of `frames` with which its chunk begins."""
+        """Index in `projected_frames` of the chunk's first frame."""
         assert entry.place is not None
         chunk: Chunk = entry.sequence
         return entry.place * self.memory.size.frames + chunk.frames(self.config)[0]
@@ -214,7 +215,7 @@ class TransducerExecutor:
         }
 
     def have_rows(self, slots: int) -> None:
-        """State rows for that many sequences."""
+        """Make state rows for that many sequences."""
         count, before = self.backend.bucket_rows(slots), self.rows.shape[0]
         if count <= before:
             return
@@ -225,9 +226,9 @@ class TransducerExecutor:
         self.backend.release(old)
 
     def move_frames(self, before: int) -> None:
-        """The memory has other buffers, and its places had `before` frames.
+        """Adapt state rows to a memory whose places had `before` frames and have more now.
 
-        State rows name frames of places, so they are read, changed and written.
+        State rows refer to frames by index, so they are read, changed and written.
         """
         self.plans.clear()
         now = self.memory.size.frames
@@ -275,7 +276,7 @@ class TransducerExecutor:
             yield entry
 
     def resume(self, entry: BatchEntry, state: NDArray[np.void]) -> None:
-        """Let a row continue whose decisions were read; there is room for others again."""
+        """Let a row continue after its decisions were read and its capacity is free again."""
         progress, again = self.progress[entry], state.copy()
         progress.polls += 1
         again["done"], again["count"], again["seed"] = 0, 0, progress.polls
@@ -286,7 +287,7 @@ class TransducerExecutor:
 def read_decoder_state(
     state: np.void, hidden: NDArray[np.float32], cell: NDArray[np.float32], root: int
 ) -> DecoderState:
-    """What the end of a chunk tells the next one; hidden and cell [Y, 2, P]."""
+    """The decoder state at the end of a chunk; hidden and cell [Y, 2, P]."""
     half = int(state["half"])
     return DecoderState(
         hidden[:, half].copy(),

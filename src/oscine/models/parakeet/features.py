@@ -1,7 +1,7 @@
-"""Features of a whole recording, frames as they are asked for, in memory that does not grow.
+"""Log-mel features of a whole recording, computed on demand with bounded memory.
 
-Every feature is normalised over the whole recording, as NeMo does for one that it takes in one
-piece, so that pieces of it see what the whole would. Source: audio/mel_nemo.py.
+Features are normalised by the statistics of the whole recording, as NeMo does for a recording in
+one piece, so that chunks see the values that one pass would. Source: audio/mel_nemo.py.
 """
 
 from __future__ import annotations
@@ -15,20 +15,20 @@ from oscine.audio.mel import HOP, SAMPLE_RATE
 from oscine.audio.mel_nemo import Statistics, frame_count, raw_log_mel
 from oscine.audio.timeline import Sounding
 
-CACHED_SECONDS = 600  # 10 minutes of 128 mels are 31 MB; longer recordings are read twice
-_AT_ONCE = 60 * SAMPLE_RATE  # samples that are transformed in one go, at most
-_WAIT = 10 * SAMPLE_RATE  # and at least, while there are more to come
-_BEFORE = 2  # frames before a stretch of samples in which its first frames look back
-_REACH = 200  # samples that a frame sees to both sides
+CACHE_S = 600  # 10 minutes of 128 mel bins are 31 MB; longer recordings are read twice
+_MAX_BLOCK = 60 * SAMPLE_RATE  # samples transformed at once, at most
+_MIN_BLOCK = 10 * SAMPLE_RATE  # and at least, except at the end
+_LEFT_FRAMES = 2  # context before a block of samples: more than a frame reaches back
+_HALF_WINDOW = 200  # samples of a frame's window on either side of its centre
 
 
 class Features:
-    """Frames of one recording, 10 ms each.
+    """Normalised log-mel frames of one recording, 10 ms each.
 
-    `recording.blocks()` may be asked again. It is read once at construction, for the length and the
-    statistics; `check` is called once a block, so that a caller can cancel by raising. Up to
-    `cached_seconds` that is all; a longer recording is read again as frames are asked for.
-    Raises whatever the recording raises.
+    `recording.blocks()` is read once at construction, for the length and the statistics. Up to
+    `cached_seconds` the frames are kept; a longer recording is read again as frames are requested,
+    so `blocks()` must be repeatable. `check` is called for every block and may raise to cancel.
+    Raises what the recording raises.
     """
 
     def __init__(
@@ -37,14 +37,14 @@ class Features:
         n_mels: int,
         *,
         check: Callable[[], None] | None = None,
-        cached_seconds: float = CACHED_SECONDS,
+        cached_seconds: float = CACHE_S,
     ) -> None:
         self.n_mels = n_mels
         self.samples = 0
         self._recording, self._check = recording, check
         self._coming: Iterator[NDArray[np.float32]] = iter(())
         self._held: list[NDArray[np.float32]] = []
-        self._held_from = 0  # the frame that the first held row is
+        self._held_from = 0  # frame of the first cached row
         self._keep = True
         most = int(cached_seconds * SAMPLE_RATE)
         stretches = self._kept(self._stretches(), most)
@@ -57,7 +57,7 @@ class Features:
 
     @property
     def frames(self) -> int:
-        """Frames in all; a recording of less than one has none."""
+        """Number of frames; 0 for a recording of less than one frame."""
         return frame_count(self.samples)
 
     @property
@@ -66,10 +66,10 @@ class Features:
         return self.samples / SAMPLE_RATE
 
     def rows(self, first: int, last: int) -> NDArray[np.float32]:
-        """Normalised frames `first` to `last`, float32 [last - first, n_mels].
+        """Normalised frames `first` to `last` (exclusive), float32 [last - first, n_mels].
 
-        What was let go by `release` costs another reading. Raises ValueError for frames that are
-        not there.
+        Frames that were released are computed again. Raises ValueError for frames outside the
+        recording.
         """
         if not 0 <= first <= last <= self.frames:
             raise ValueError(f"frames {first} to {last} of {self.frames}")
@@ -86,7 +86,7 @@ class Features:
         return raw if self._statistics is None else self._statistics.normalised(raw)
 
     def release(self, before: int) -> None:
-        """Frames before this one are not asked for again."""
+        """Free frames before this one; the caller does not request them again."""
         while not self._keep and self._held and self._held_from + len(self._held[0]) <= before:
             self._held_from += len(self._held.pop(0))
 
@@ -94,7 +94,7 @@ class Features:
         self._held, self._held_from, self._coming = [], 0, self._stretches()
 
     def _reach(self, last: int) -> Iterator[NDArray[np.float32]]:
-        """What is held, then more, held from then on, until frame `last` is reached."""
+        """The cached blocks of frames, then new ones, cached too, until frame `last` is covered."""
         covered = self._held_from
         for stretch in tuple(self._held):
             covered += len(stretch)
@@ -108,7 +108,7 @@ class Features:
     def _kept(
         self, stretches: Iterator[NDArray[np.float32]], most: int
     ) -> Iterator[NDArray[np.float32]]:
-        """The same, held while they are few."""
+        """The same blocks, cached as long as they fit."""
         for stretch in stretches:
             self._keep = self._keep and self.samples <= most
             if self._keep:
@@ -118,28 +118,29 @@ class Features:
             yield stretch
 
     def _stretches(self) -> Iterator[NDArray[np.float32]]:
-        """Raw frames in order, a stretch [1.., n_mels] at a time.
+        """Unnormalised frames in order, in blocks [1.., n_mels].
 
-        Samples wait until there are enough. Two frames of what was before stay in front of them:
-        more than a frame reaches back, so that none of the next mistakes them for the beginning.
+        Samples are collected until a block is worthwhile. Two frames of the previous samples are
+        kept before them, more than a frame reaches back, so that a block does not begin like a
+        recording.
         """
         waiting: list[NDArray[np.float32]] = []
-        held = begin = samples = done = 0  # samples that wait; the frame they begin at
+        held = begin = samples = done = 0  # samples collected, and the frame of the first of them
         for block in self._recording.blocks(SAMPLE_RATE):
             if self._check is not None:
                 self._check()
             samples += len(block)
             self.samples = max(self.samples, samples)
-            for start in range(0, len(block), _AT_ONCE):
-                part = block[start : start + _AT_ONCE]
+            for start in range(0, len(block), _MAX_BLOCK):
+                part = block[start : start + _MAX_BLOCK]
                 waiting.append(part)
                 held += len(part)
-                if held < _WAIT:
+                if held < _MIN_BLOCK:
                     continue
                 stretch = np.concatenate(waiting)
-                seen = begin + (held - _REACH) // HOP + 1
+                seen = begin + (held - _HALF_WINDOW) // HOP + 1
                 yield raw_log_mel(stretch, self.n_mels, done - begin, seen - begin)
-                done, begin_next = seen, max(seen - _BEFORE, 0)
+                done, begin_next = seen, max(seen - _LEFT_FRAMES, 0)
                 rest = stretch[(begin_next - begin) * HOP :].copy()
                 waiting, held, begin = [rest], len(rest), begin_next
         stretch = np.concatenate(waiting) if waiting else np.zeros(0, np.float32)

@@ -1,7 +1,8 @@
-"""ContextGraph to listen for, as a tree over label ids that the device walks while it decodes.
+"""Hotwords as a context graph: a trie over token ids with fail arcs that the device walks.
 
 Source: Aho and Corasick 1975; NeMo asr/parts/context_biasing (GPU-PB): context_graph_universal.py
-for the bonuses of a path, boosting_graph_batched.py for what falling back costs.
+for the scores of a path, boosting_graph_batched.py for the score of a fail arc; the names of a
+node's fields are icefall's (context_graph.py).
 """
 
 from __future__ import annotations
@@ -21,30 +22,29 @@ from oscine.text.pieces import Pieces
 
 log = logging.getLogger(__name__)
 
-DEPTH_SCALING = 2.0  # labels after a phrase's first earn more: NeMo's default for transducers
+DEPTH_SCALING = 2.0  # factor on the score of all tokens but the first: NeMo's transducer default
 
 
 @dataclass(slots=True, eq=False)
 class GraphNode:
-    """The beginning of some phrases."""
+    """A node of the trie: a prefix of one or more phrases."""
 
-    token_score: float = 0.0  # of the arc that leads here
-    node_score: float = 0.0  # of all arcs from the root to here
+    token_score: float = 0.0  # of the arc to this node
+    node_score: float = 0.0  # of all arcs from the root to this node
     is_end: bool = False  # a phrase is complete here
     children: dict[int, GraphNode] = field(default_factory=dict)
-    fail: GraphNode | None = None  # the longest other beginning that ends here; None: the root
+    fail: GraphNode | None = None  # longest proper suffix in the trie; None: the root
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class ContextGraph:
-    """A tree as the device wants it: nodes [N] of GRAPH_NODE, the root first, and arcs [A] of
-    GRAPH_ARC."""
+    """A context graph in arrays: nodes [N] of GRAPH_NODE, root first, arcs [A] of GRAPH_ARC."""
 
     nodes: NDArray[np.void]
     arcs: NDArray[np.void]
 
     def check(self) -> None:
-        """Refuse tables that lead beside themselves, or round in circles. Raises UsageError."""
+        """Raise UsageError for an index outside the arrays, or a cycle of fail arcs."""
         own = np.arange(len(self.nodes))
         ends = self.nodes["first"].astype(np.int64) + self.nodes["count"]
         falls = (self.nodes["fail"] < own) | ((own == 0) & (self.nodes["fail"] == 0))
@@ -55,13 +55,13 @@ class ContextGraph:
             or (self.arcs["node"] >= len(self.nodes)).any()
         ):
             raise UsageError(
-                "the tables of phrases lead nowhere; make them with build_context_graph"
+                "invalid context graph: an index is out of range; use build_context_graph"
             )
 
     def rebased(self, node: int, arc: int) -> ContextGraph:
-        """The same tree for tables that hold others too: `node` is its root, `arc` its first arc.
+        """A copy for shared arrays, with its root at index `node` and its first arc at `arc`.
 
-        A zeroed node 0 is the root of no phrases, so trees begin at node 1.
+        Index 0 is the zeroed root of sequences without hotwords, so graphs begin at node 1.
         """
         nodes, arcs = self.nodes.copy(), self.arcs.copy()
         nodes["first"] += np.uint32(arc)
@@ -92,10 +92,10 @@ def build_context_graph(
     for ids, weight in phrases:
         if not ids or not all(0 <= token < vocab_size for token in ids):
             raise UsageError(
-                f"a phrase must be of label ids 0 to {vocab_size - 1}, not {list(ids)}"
+                f"a phrase must be token ids from 0 to {vocab_size - 1}, not {list(ids)}"
             )
         if not np.isfinite(weight):
-            raise UsageError(f"the weight of a phrase must be a number, not {weight}")
+            raise UsageError(f"the weight of a phrase must be finite, not {weight}")
         node = root
         for i, token in enumerate(ids):
             bonus = weight * depth_scaling + ln(i + 1) if i else weight
@@ -109,9 +109,10 @@ def build_context_graph(
 def encode_hotwords(
     wanted: Iterable[tuple[str, float]], tokenizer: Pieces, vocab_size: int
 ) -> ContextGraph | None:
-    """The tree of phrases that are text, with their weights; None if the model can write none.
+    """The context graph of phrases given as text with weights; None where no phrase can be encoded.
 
-    A phrase for which the model lacks labels is tried in lower case, or is left out with a warning.
+    A phrase that the tokenizer cannot encode is tried in lower case, and is dropped with a warning
+    if that fails too.
     """
     encoded = []
     for phrase, weight in wanted:
@@ -119,12 +120,12 @@ def encode_hotwords(
         if ids:
             encoded.append((ids, weight))
         else:
-            log.warning("hotword %r is left out: this model has no labels for it", phrase)
+            log.warning("hotword %r is ignored: this model's vocabulary cannot spell it", phrase)
     return build_context_graph(encoded, vocab_size) if encoded else None
 
 
 def breadth_first(root: GraphNode) -> list[GraphNode]:
-    """All nodes, breadth first, with their scores and where they fall back to."""
+    """All nodes in breadth-first order, with their node scores and fail arcs set."""
     found, waiting = [root], deque([root])
     while waiting:
         node = waiting.popleft()
@@ -140,7 +141,10 @@ def breadth_first(root: GraphNode) -> list[GraphNode]:
 
 
 def pack_graph(found: Sequence[GraphNode]) -> ContextGraph:
-    """Nodes and arcs as arrays; falling back returns what was earned for phrases not completed."""
+    """Nodes in breadth-first order as arrays.
+
+    A fail arc takes back the score of a phrase that was not completed.
+    """
     number = {id(node): index for index, node in enumerate(found)}
     nodes = np.zeros(len(found), GRAPH_NODE)
     arcs: list[tuple[int, int, float]] = []

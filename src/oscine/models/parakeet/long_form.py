@@ -1,7 +1,7 @@
-"""A recording's way to words: in one piece if it is short, else in overlapping ones.
+"""Long-form decoding: a recording as one chunk if it is short, else as overlapping chunks.
 
-Frames are of 10 ms, of what is listened to. Windows begin on whole encoder frames of the first, so
-that each sees the frames that one piece of the whole length would.
+Frames are mel frames of 10 ms of the detected speech. Chunks begin at whole encoder frames of the
+first one, so that their encoder frames are those of one pass over the whole recording.
 """
 
 from __future__ import annotations
@@ -29,44 +29,47 @@ from oscine.ops import Backend
 
 log = logging.getLogger(__name__)
 
-FrameRange = tuple[int, int]  # frames from, up to but without
+FrameRange = tuple[int, int]  # first frame, end (exclusive)
 
 
 @dataclass(frozen=True, slots=True)
 class ChunkConfig:
-    """In frames of 10 ms."""
+    """Lengths of chunks, in mel frames of 10 ms.
 
-    max_single_frames: int = (
-        180 * FRAMES_PER_SECOND
-    )  # up to which a recording is taken in one piece
-    chunk_frames: int = 120 * FRAMES_PER_SECOND  # of a longer one's pieces, at most
-    overlap_frames: int = 15 * FRAMES_PER_SECOND  # that two pieces share, at least
+    max_single_frames: longest recording that is decoded as one chunk. chunk_frames: maximum length
+    of a chunk of a longer recording. overlap_frames: minimum overlap of two chunks.
+    """
+
+    max_single_frames: int = 180 * FRAMES_PER_SECOND
+    chunk_frames: int = 120 * FRAMES_PER_SECOND
+    overlap_frames: int = 15 * FRAMES_PER_SECOND
 
 
-MIN_MISSED_SPEECH_S = 1.0  # seconds of speech without a word that are listened to once more
-GAP_CONTEXT_FRAMES = 300  # frames around them that are heard too
-MAX_GAP_FRAMES = 30 * FRAMES_PER_SECOND  # of one window; longer gaps are several
+MIN_MISSED_SPEECH_S = 1.0  # speech without a word that is longer is decoded again
+GAP_CONTEXT_FRAMES = 300  # on both sides of missed speech
+MAX_GAP_FRAMES = 30 * FRAMES_PER_SECOND  # longer gaps are split into several windows
 
 
 def plan_windows(start: int, end: int, chunk_config: ChunkConfig, factor: int) -> list[FrameRange]:
-    """Frames `start` to `end` as windows: one, or several of one length that share an overlap.
+    """Split frames `start` to `end` into overlapping windows of equal length, or one if short.
 
-    They are as few as there can be, and spread evenly, so that none is short.
+    The number of windows is minimal and they are evenly spaced.
     """
     size, overlap = chunk_config.chunk_frames // factor * factor, chunk_config.overlap_frames
     if end - start <= max(chunk_config.max_single_frames, size):
         return [(start, end)] if start < end else []
-    most = max((size - overlap) // factor, 1)  # encoder frames from window to window
-    room = -(-(end - start - size) // factor)  # that the first window's start moves in all
-    count = -(-room // most)
-    starts = [start + room * number // count * factor for number in range(count + 1)]
+    # In encoder frames: the largest step between windows, and from the first to the last one.
+    max_step = max((size - overlap) // factor, 1)
+    distance = -(-(end - start - size) // factor)
+    count = -(-distance // max_step)
+    starts = [start + distance * number // count * factor for number in range(count + 1)]
     return [(at, min(at + size, end)) for at in starts]
 
 
 def resolve_batch_size(wanted: int | str | None, backend: Backend) -> int:
-    """How many pieces of a long recording are decoded side by side, as far as there is memory.
+    """Number of chunks of a recording to decode side by side.
 
-    None and "auto": as many as gain. One keeps all cores of a CPU busy.
+    None and "auto": as many as are faster together; a CPU decodes one at a time.
     """
     if wanted in (None, "auto"):
         return backend.preferred_batch if backend.is_async else 1
@@ -74,12 +77,16 @@ def resolve_batch_size(wanted: int | str | None, backend: Backend) -> int:
 
 
 class LongFormDecoder:
-    """One recording under way: `submit` has its windows decoded, `batch` of them at once."""
+    """Decodes one recording window by window, merges the words, and decodes missed speech again.
+
+    `submit` sends a chunk to the engine; `batch` is the number of windows decoded side by side;
+    `check` is called while waiting and may raise to cancel.
+    """
 
     def __init__(
         self,
         submit: Submit,
-        text: ModelInfo,
+        info: ModelInfo,
         chunk_config: ChunkConfig,
         speech: Speech,
         features: Features,
@@ -88,24 +95,26 @@ class LongFormDecoder:
         check: Callable[[], None],
     ) -> None:
         self.submit, self.chunk_config = submit, chunk_config
-        self.tokenizer, self.subsampling_factor = text.tokenizer, text.config.subsampling_factor
-        self.context = text.config.attention_window
+        self.tokenizer, self.subsampling_factor = info.tokenizer, info.config.subsampling_factor
+        self.context = info.config.attention_window
         self.speech, self.features = speech, features
         self.context_graph, self.batch, self.check = context_graph, batch, check
         self.decoded: set[FrameRange] = set()
-        self.self_normalised: set[FrameRange] = (
-            set()
-        )  # windows that are normalised by their own frames
-        self.redecoded_s = 0.0  # seconds of speech that were listened to once more
-        self.recovered_words = 0  # words that this gave
+        #: Windows that are normalised by their own statistics.
+        self.self_normalised: set[FrameRange] = set()
+        self.redecoded_s = 0.0  # speech that was decoded again
+        self.recovered_words = 0  # words found by that
 
     def decode_range(
         self, start: int, end: int, report: Callable[[int], None]
     ) -> Iterator[WordTokens]:
-        """The words of frames `start` to `end` in order of time, as they become certain."""
+        """The words of frames `start` to `end` in order of time, as soon as they are final.
+
+        `report` is called with the frame up to which the recording is decoded.
+        """
         windows = plan_windows(start, end, self.chunk_config, self.subsampling_factor)
         pending: list[WordTokens] = []
-        done = start  # frames before it are certain
+        done = start  # frames before it are final
         report(start)
         with closing(self.decode_windows(windows)) as results:
             for number, found in enumerate(results):
@@ -127,10 +136,10 @@ class LongFormDecoder:
                 self.features.release(done - 2 * GAP_CONTEXT_FRAMES)
 
     def count_final(self, words: Sequence[WordTokens], done: int, begin: int) -> tuple[int, int]:
-        """How many words another window, which is heard from `begin` on, cannot change.
+        """Number of words that the next window, which begins at frame `begin`, cannot change.
 
-        And the frame up to which gaps between them can be told: a short one at their end may be
-        part of a longer one.
+        Also returns the frame up to which gaps between words are known: a short gap at the end may
+        be part of a longer one.
         """
         count = sum(word[-1].end < begin for word in words)
         last = words[count - 1][-1].end if count else done
@@ -140,7 +149,7 @@ class LongFormDecoder:
     def decode_windows(
         self, windows: Sequence[FrameRange]
     ) -> Generator[list[WordTokens], None, None]:
-        """What each of the windows says, in order; `batch` of them are decoded side by side."""
+        """The words of each window in order; `batch` windows are decoded side by side."""
         self.decoded.update(windows)
         return run_side_by_side(
             self.submit, map(self.decode_window, windows), self.batch, self.check
@@ -176,7 +185,7 @@ class LongFormDecoder:
                 again.append((gap, window))
                 missed = self.speech_seconds_between(*gap)
                 self.redecoded_s += missed
-                log.info("%.1f s of speech without a word: heard once more", missed)
+                log.info("%.1f s of speech without text: decoding it again", missed)
         decoded = list(self.decode_windows([window for _, window in again]))
         missing = [
             word
@@ -190,7 +199,7 @@ class LongFormDecoder:
         yield from sorted([*words, *missing], key=lambda word: word[0].start)
 
     def find_gaps(self, words: Sequence[WordTokens], start: int, stop: int) -> Iterator[FrameRange]:
-        """Frames between words in which too much is said."""
+        """Frame ranges between words with more than MIN_MISSED_SPEECH_S of detected speech."""
         if self.speech.spans is None:
             return
         edges = [(start, start), *((word[0].start, word[-1].end) for word in words), (stop, stop)]
@@ -203,19 +212,19 @@ class LongFormDecoder:
                     yield at, end
 
     def speech_seconds_between(self, low: int, high: int) -> float:
-        """Seconds of speech between two frames."""
+        """Seconds of detected speech between two frames."""
         line = self.speech.timeline
         start = line.original(low / FRAMES_PER_SECOND)
         end = line.original(high / FRAMES_PER_SECOND, end=True)
         return self.speech.speech_seconds(start, end)
 
     def retry_window(self, gap: FrameRange, origin: int) -> FrameRange | None:
-        """A window around a gap that was not decoded yet, or None.
+        """A window around a gap that was not decoded before, or None if there is no such window.
 
-        It has GAP_CONTEXT_FRAMES on both sides, and its encoder frames begin between those counted
-        from frame `origin`. Where that window was decoded (a short recording is one window), the
-        speech alone is taken, from its first to its last frame, normalised by itself: silence
-        around speech shifts the statistics of all features, and a TDT may then give no label
+        It has GAP_CONTEXT_FRAMES on both sides, and its encoder frames are shifted by half a frame
+        against those counted from frame `origin`. Where that window was decoded (a short recording
+        is one window), the window is the speech alone, normalised by its own statistics: silence
+        around speech shifts the statistics of all features, and a TDT model may then emit no token
         (NVIDIA-NeMo/Speech issue 15757).
         """
         factor = self.subsampling_factor
@@ -231,7 +240,7 @@ class LongFormDecoder:
         return window
 
     def trim_to_speech(self, gap: FrameRange) -> FrameRange:
-        """From the first frame of speech in a gap to the last, without the detector's padding."""
+        """The part of a gap from its first to its last frame of speech, without padding."""
         line = self.speech.timeline
         low, high = gap
         begin = line.original(low / FRAMES_PER_SECOND)

@@ -1,10 +1,10 @@
-"""The words of two overlapping pieces of audio as one sequence: the seam lies between words.
+"""Merges the words of two overlapping chunks at a word boundary.
 
-Both pieces have heard the overlap, each worst where it begins or ends. So the words before a seam
-are the earlier piece's and those after it the later one's, and the seam is put where both say the
-same word at the same time, as far inside the overlap as there is such a word. No label is taken out
-of a word, which would cut or recapitalise it. The relation of parakeet-mlx (alignment.py: the same
-and near in time) is kept, for words instead of labels.
+Both chunks have decoded the overlap, each least reliably at its own edge. So words before the merge
+point are taken from the earlier chunk and words after it from the later one. The merge point is put
+after a word that both have at the same time, near the middle of the overlap. Words are never cut,
+so no token loses its word or its case. The criterion (equal and near in time) is that of
+parakeet-mlx (alignment.py), applied to words instead of tokens.
 """
 
 from __future__ import annotations
@@ -16,8 +16,8 @@ from dataclasses import dataclass
 from oscine.models.parakeet.words import WordTokens
 from oscine.text.pieces import Pieces
 
-MAX_START_DIFF_FRAMES = 40  # frames of 10 ms by which two pieces may differ in when a word begins
-TYPICAL_DIFF_FRAMES = 8  # by which they usually do at most: an encoder frame
+MAX_START_DIFF_FRAMES = 40  # of 10 ms, between the starts of one word in two chunks
+TYPICAL_DIFF_FRAMES = 8  # an encoder frame: most words differ by no more
 PUNCTUATION = " .,!?;:\"'-¿¡…。，！？"
 
 
@@ -28,9 +28,9 @@ def merge_words(
     stop: int,
     tokenizer: Pieces,
 ) -> tuple[list[WordTokens], list[WordTokens]]:
-    """Of each piece the words that stay; together they are the words of both pieces' audio.
+    """The words to keep of each chunk; concatenated they are the words of the audio of both.
 
-    Frames `start` to `stop` are what both have heard, or the middle of it.
+    Frames `start` to `stop` are the overlap, or the middle of it.
     """
     low, high = start - TYPICAL_DIFF_FRAMES, stop + TYPICAL_DIFF_FRAMES
     first, last = (bisect_left(earlier, frame, key=start_frame) for frame in (low, high))
@@ -42,27 +42,27 @@ def merge_words(
 
 
 def start_frame(word: WordTokens) -> int:
-    """The frame at which a word begins."""
+    """Mel frame at which a word starts."""
     return word[0].start
 
 
 @dataclass(frozen=True, slots=True)
 class Candidate:
-    """A word as it is compared."""
+    """A word in the form in which it is compared."""
 
     start: int
     end: int
     ids: tuple[int, ...]
-    normalised: str  # without what hangs on the words around: case and punctuation
+    normalised: str  # text without case and punctuation, which depend on the words around
 
     @classmethod
     def of(cls, word: WordTokens, tokenizer: Pieces) -> Candidate:
-        """From its labels."""
+        """From a word's tokens."""
         ids = tuple(token.id for token in word)
         return cls(word[0].start, word[-1].end, ids, normalise(ids, tokenizer))
 
     def similarity(self, other: Candidate) -> int:
-        """0 for another word or time, else the more the nearer; most for the very same labels."""
+        """0 for another word or time; else higher the nearer in time and for equal tokens."""
         distance = abs(self.start - other.start)
         if distance > MAX_START_DIFF_FRAMES or self.normalised != other.normalised:
             return 0
@@ -72,35 +72,35 @@ class Candidate:
 
 
 def normalise(ids: Iterable[int], tokenizer: Pieces) -> str:
-    """A word's text without case and the punctuation around it; all of it if it is no more."""
+    """A word's text in lower case without surrounding punctuation; punctuation alone is kept."""
     text = tokenizer.decode(ids).strip().casefold()
     return text.strip(PUNCTUATION) or text
 
 
 def is_same_word(one: WordTokens, other: WordTokens, tokenizer: Pieces) -> bool:
-    """Whether it is the same word at about the same time, but for case and punctuation."""
+    """Whether two words are equal, but for case and punctuation, and near in time."""
     return Candidate.of(one, tokenizer).similarity(Candidate.of(other, tokenizer)) > 0
 
 
 def find_merge_point(
     head: Sequence[Candidate], tail: Sequence[Candidate], middle: float
 ) -> tuple[int, int]:
-    """How many words of the earlier piece's to keep, and how many of the later one's to leave out.
+    """Number of words of the earlier chunk to keep, and number of words of the later one to drop.
 
-    After a word that both have, if there is one: rather one that both write the same way, between
-    others that both have too, and then the one nearest to the middle. Else between words, or where
-    a piece has none, as the other has it.
+    The merge point is after a word that both have. Preferred are words with equal tokens, then
+    words whose neighbours match too, then those nearest to `middle`. Without a common word it is in
+    the pause nearest to the middle; a chunk without words is replaced by the other.
     """
     pairs = match_words(head, tail)
     if pairs:
         known = set(pairs)
 
-        def badness(pair: tuple[int, int]) -> tuple[bool, int, float]:
+        def cost(pair: tuple[int, int]) -> tuple[bool, int, float]:
             i, j = pair
-            alone = ((i - 1, j - 1) not in known) + ((i + 1, j + 1) not in known)
-            return head[i].ids != tail[j].ids, alone, abs(head[i].start - middle)
+            unmatched = ((i - 1, j - 1) not in known) + ((i + 1, j + 1) not in known)
+            return head[i].ids != tail[j].ids, unmatched, abs(head[i].start - middle)
 
-        i, j = min(pairs, key=badness)
+        i, j = min(pairs, key=cost)
         return i + 1, j + 1
     if not head or not tail:
         return len(head), 0
@@ -112,9 +112,9 @@ def find_merge_point(
 
 
 def match_words(head: Sequence[Candidate], tail: Sequence[Candidate]) -> list[tuple[int, int]]:
-    """Pairs of words that are the same, in order in both: many, and near to each other in time.
+    """Index pairs of equal words, in order in both: the matching with the highest total similarity.
 
-    A word that is said again and again is thus not taken for the one after it.
+    Nearness in time keeps a repeated word from being matched with the repetition after it.
     """
     rows, columns = len(head), len(tail)
     best = [[0] * (columns + 1) for _ in range(rows + 1)]
@@ -137,7 +137,7 @@ def match_words(head: Sequence[Candidate], tail: Sequence[Candidate]) -> list[tu
 
 
 def nearest_pause(head: Sequence[Candidate], tail: Sequence[Candidate], middle: float) -> float:
-    """The frame nearest to the middle at which neither piece is inside a word; else the middle."""
+    """The frame nearest to the middle at which neither chunk is inside a word; else the middle."""
     words = [*head, *tail]
     edges = [middle, *(word.start for word in words), *(word.end for word in words)]
     quiet = [edge for edge in edges if not any(word.start < edge < word.end for word in words)]

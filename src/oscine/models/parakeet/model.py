@@ -1,11 +1,12 @@
-"""Parakeet's encoder and its heads, written once against the op vocabulary.
+"""Parakeet's encoder and decoder heads, written once against the op vocabulary.
 
 Source: Rekesh et al. 2023, arXiv:2305.05084 (FastConformer); NeMo
 nemo/collections/asr/modules/conformer_encoder.py and rnnt.py (RNNTDecoder, RNNTJoint).
 
-Encoder: B utterances side by side, padded to n mel frames each; T = n / factor encoder frames,
-rounded up; d width. Every residual sum rides on the linear layer before it. Heads: B rows of a
-batch, F frames of a block, R encoder frames, J width of the joint network, V labels, n durations.
+Shapes of the encoder: B inputs padded to n mel frames; T = ceil(n / subsampling_factor) encoder
+frames; d = d_model. Every residual sum is part of the linear layer before it. Shapes of the heads:
+B rows of a batch, F frames of a block, R encoder frames, J = joint_dim, V = vocab_size, n
+durations.
 """
 
 from __future__ import annotations
@@ -33,7 +34,7 @@ from oscine.ops import (
 
 
 def feed_forward(ops: Ops, x: Tensor, w: FeedForward) -> Tensor:
-    """x [R, d] -> [R, d]: half a step, the half in the weights."""
+    """Half-step feed-forward module, x [R, d] -> [R, d]; the half is folded into the weights."""
     hidden = ops.linear(x, w.linear1, norm=w.norm, activation="silu")
     return ops.linear(hidden, w.linear2, add=x)
 
@@ -47,7 +48,11 @@ def self_attention(
     positions: Tensor,
     attention_window: tuple[int, int] | None = None,
 ) -> Tensor:
-    """x [B·T, d] -> [B·T, d]; positions [2M - 1, d], projected."""
+    """Relative-position self-attention module, x [B·T, d] -> [B·T, d].
+
+    positions: projected position table [2M - 1, d]. attention_window: encoder frames (left, right)
+    of local attention; None: global.
+    """
     qkv = ops.linear(x, w.linear_qkv, norm=w.norm)
     attended = ops.rel_pos_attention(
         qkv, positions, w.pos_bias_u, w.pos_bias_v, lengths, heads, attention_window
@@ -56,7 +61,7 @@ def self_attention(
 
 
 def conv_module(ops: Ops, x: Tensor, w: ConvModule, lengths: SeqLengths) -> Tensor:
-    """x [B·T, d] -> [B·T, d]."""
+    """Convolution module: pointwise, GLU, depthwise, SiLU, pointwise; x [B·T, d] -> [B·T, d]."""
     hidden = ops.linear(x, w.pointwise_conv1, norm=w.norm)
     return ops.linear(
         ops.conformer_conv(hidden, w.depthwise_conv, lengths), w.pointwise_conv2, add=x
@@ -73,7 +78,7 @@ def conformer_block(
     attention_window: tuple[int, int] | None,
     name: str,
 ) -> Tensor:
-    """x [B·T, d] -> [B·T, d]; its stages are `name` and what comes after a dot."""
+    """One Conformer block, x [B·T, d] -> [B·T, d]; its probe stages are `name` and `name.part`."""
     x = feed_forward(ops, x, w.feed_forward1)
     ops.probe(f"{name}.ff1", x)
     x = self_attention(ops, x, w.self_attn, heads, lengths, positions, attention_window)
@@ -87,7 +92,7 @@ def conformer_block(
 
 
 def conv_subsampling(ops: Ops, w: EncoderWeights, mel: Tensor, frames: Tensor) -> Tensor:
-    """Log-mel [B·n, n_mels] with frames [B] that count -> [B·T, d], scaled where the model is."""
+    """Log-mel [B·n, n_mels], frames [B] valid mel frames of each input -> [B·T, d]."""
     layers = [(layer.depthwise, layer.pointwise) for layer in w.subsampling_layers]
     return ops.linear(
         ops.conv_subsampling(mel, SeqLengths(frames), w.subsampling_conv, layers),
@@ -98,9 +103,9 @@ def conv_subsampling(ops: Ops, w: EncoderWeights, mel: Tensor, frames: Tensor) -
 def project_positions(
     ops: Ops, w: EncoderWeights, config: ParakeetConfig, count: int
 ) -> list[Tensor]:
-    """Each layer's projected distances, [2 count - 1, d]: good for any T up to count.
+    """Each layer's projected position table [2 count - 1, d], for any T up to count.
 
-    They hang on the weights alone: computed once, kept in slots, and given to every plan.
+    It depends on the weights alone: it is computed once, stored in buffers and used by every plan.
     """
     table = ops.relative_positions(count, config.d_model)
     return [ops.linear(table, block.self_attn.linear_pos) for block in w.blocks]
@@ -115,10 +120,11 @@ def encode(
     rel_positions: Sequence[Tensor],
     attention_window: tuple[int, int] | None = None,
 ) -> Tensor:
-    """Log-mel [B·n, n_mels] with frames [B] (uint32) that count -> [B·T, d].
+    """Log-mel [B·n, n_mels], frames [B] (uint32) valid mel frames of each input -> [B·T, d].
 
-    Utterance b's row t is row b·T + t; those from ceil(frames[b] / factor) on are void. distances:
-    what `positions` gave, of a count of at least T, or with a band (left, right) above both of it.
+    Row t of input b is row b·T + t; rows from ceil(frames[b] / subsampling_factor) on are padding.
+    rel_positions: the result of `project_positions` for a count of at least T, or above both
+    numbers of the attention window.
     """
     lengths = SeqLengths(frames, config.subsampling_factor)
     x = conv_subsampling(ops, w, mel, frames)
@@ -132,7 +138,7 @@ def encode(
 
 
 def project_encoder(ops: Ops, w: TransducerWeights, encoded: Tensor) -> Tensor:
-    """The encoder's half of the joint network, once for all frames: [R, d] -> [R, J]."""
+    """The encoder's projection of the joint network, once for all frames: [R, d] -> [R, J]."""
     return ops.linear(encoded, w.joint_enc)
 
 
@@ -144,7 +150,7 @@ def joint_logits(
     track: TransducerState,
     block: int,
 ) -> Tensor:
-    """What the next frames of each row say after its labels so far: [B·F, V + 1 + n]."""
+    """Logits of the next F frames of each row after its tokens so far: [B·F, V + 1 + n]."""
     ops.prediction_network(w.embedding, w.lstm, memory, track)
     scores = ops.linear(
         ops.joint_network(projected, w.joint_pred, memory, track, block), w.joint_out
@@ -164,13 +170,13 @@ def transducer_step(
     block: int,
     boost: ContextGraphTensors | None = None,
 ) -> None:
-    """Each row on to its next label, or past a block of blanks."""
+    """Advance each row to its next token, or past a block of blanks."""
     scores = joint_logits(ops, w, projected, memory, track, block)
     ops.transducer_step(scores, rules, track, boost)
 
 
 def ctc_argmax(ops: Ops, head: Linear, encoded: Tensor) -> Tensor:
-    """CTC: the likeliest token of each frame and its probability: [R, d] -> [R, 2]."""
+    """CTC: the most probable token of each frame and its probability, [R, d] -> [R, 2]."""
     scores = ops.linear(encoded, head)
     ops.probe("ctc.logits", scores)
     return ops.argmax_prob(scores)

@@ -1,4 +1,4 @@
-"""How a Parakeet is made of a checkpoint, on a device."""
+"""How a Parakeet is made from a checkpoint, on a device."""
 
 from __future__ import annotations
 
@@ -10,14 +10,14 @@ from oscine.ops import Backend
 
 
 def runner(weights: ParakeetWeights, backend: Backend) -> ParakeetRunner:
-    """What runs it, which makes room as it is asked for it. Raises DeviceError."""
+    """A runner with uploaded weights. Raises DeviceError."""
     return ParakeetRunner(weights, backend)
 
 
 def model(
     runner: ParakeetRunner, weights: ParakeetWeights, opened: LoadContext[ParakeetRunner]
 ) -> Parakeet:
-    """The public model."""
+    """The public model of a runner."""
     assert weights.tokenizer is not None
     return Parakeet(runner, weights.tokenizer, opened.name, opened.rebuild)
 

@@ -1,4 +1,4 @@
-"""Options of a transcription as Parakeet takes them."""
+"""Options of a transcription that Parakeet supports, and the syntax of hotwords."""
 
 from __future__ import annotations
 
@@ -10,15 +10,15 @@ from oscine.options import PARAKEET, SupportedOptions
 from oscine.options.checks import as_float
 from oscine.options.transcribe import TranscribeOptions
 
-DEFAULT_WEIGHT = 1.0  # of a phrase: what its first label earns, in logits
+DEFAULT_WEIGHT = 1.0  # of a phrase: the logit bonus of its first token
 MAX_HOTWORDS = 10_000
 _WITH_WEIGHT = re.compile(r"(.*):\s*([-+]?[0-9.]+(?:e[-+]?[0-9]+)?)\s*", re.IGNORECASE | re.DOTALL)
 
 
 def parse_hotwords(text: str | None) -> tuple[tuple[str, float], ...]:
-    """'word, other phrase:2.5' as phrases with weights; 1 where there is none. None: no phrases.
+    """'word, other phrase:2.5' as (phrase, weight) pairs; the weight is 1 where there is none.
 
-    Raises UsageError for a weight that is none, more than MAX_HOTWORDS, or nothing at all.
+    Raises UsageError for a weight that is not a number, or for more than MAX_HOTWORDS phrases.
     """
     found = []
     for part in re.split(r"[,\n]", text or ""):
@@ -30,7 +30,7 @@ def parse_hotwords(text: str | None) -> tuple[tuple[str, float], ...]:
         if phrase:
             found.append((phrase, weight))
     if len(found) > MAX_HOTWORDS:
-        raise UsageError(f"hotwords: {len(found)} phrases are more than {MAX_HOTWORDS}")
+        raise UsageError(f"hotwords: at most {MAX_HOTWORDS} phrases, not {len(found)}")
     return tuple(found)
 
 
@@ -42,12 +42,10 @@ OPTIONS = SupportedOptions(
     TranscribeOptions,
     PARAKEET,
     refusals={
-        "task": "Parakeet cannot {value}: it writes down what is said; use a multilingual Whisper",
-        "initial_prompt": (
-            "Parakeet knows no initial_prompt; words that may come up can be hotwords"
-        ),
+        "task": "Parakeet cannot {value}, only transcribe; use a multilingual Whisper",
+        "initial_prompt": ("Parakeet does not support initial_prompt; use hotwords instead"),
         "without_timestamps": (
-            "Parakeet cannot go without_timestamps: they are how it finds words; write txt"
+            "Parakeet does not support without_timestamps; for text only, write txt"
         ),
     },
     check=_check,

@@ -1,4 +1,4 @@
-"""The public model: a recording in; text with times, or the encoder's output out."""
+"""The public Parakeet model: transcribes recordings and live audio, or returns encoder output."""
 
 from __future__ import annotations
 
@@ -27,11 +27,11 @@ from oscine.options.transcribe import TranscribeOptions
 from oscine.text.pieces import SPACE, Pieces
 from oscine.types import Update
 
-FOREIGN = 0.02  # share of labels with letters beyond ASCII up to which a model is an English one
+MAX_NON_ASCII_SHARE = 0.02  # of tokens with non-ASCII letters in an English vocabulary
 
 
 class Parakeet(Transcriber[ParakeetRunner]):
-    """A loaded model. `chunk_config`: into what pieces long recordings are cut."""
+    """A loaded Parakeet model. `chunk_config` sets how long recordings are split."""
 
     def __init__(
         self,
@@ -54,9 +54,10 @@ class Parakeet(Transcriber[ParakeetRunner]):
         cancel: Cancel | None = None,
         **options: Any,
     ) -> ParakeetStream:
-        """Segments as they are finished; to cancel, stop iterating. Otherwise as transcribe.
+        """Transcribe a recording and yield segments as they are finished.
 
-        `options`: those of TranscribeOptions that Parakeet takes (options.OPTIONS).
+        To cancel, stop iterating, or use `cancel`. `options`: those of TranscribeOptions that
+        Parakeet supports (options.OPTIONS). Raises as `transcribe` does.
         """
         checked = OPTIONS.of(**options)
         source = open_source(audio)
@@ -64,7 +65,7 @@ class Parakeet(Transcriber[ParakeetRunner]):
         context_graph = self._context_graph(checked)
         return ParakeetStream(
             self,
-            self._text_side(),
+            self._info(),
             self._chunk_config,
             source,
             checked,
@@ -82,25 +83,26 @@ class Parakeet(Transcriber[ParakeetRunner]):
         hotwords: str | None = None,
         cancel: Cancel | None = None,
     ) -> Iterator[Update]:
-        """Words as they are said, of audio as it comes.
+        """Transcribe live audio and yield updates with final and partial words.
 
-        `pieces`: arrays of samples [n] at 16 kHz, of any length. A word is final at most `latency`
-        seconds of audio, and the pause or word that ends it, after it was said; with more of them
-        it is right more often. `cancel` is asked before each piece; what was heard is then
-        finished. Nobody listens for speech here: noise is what the model makes of it.
-        Raises UsageError, AudioError, NonFiniteError, DeviceError.
+        `pieces`: arrays of samples [n] at 16 kHz, of any length. A word becomes final at most
+        `latency` seconds of audio after it was said, plus the pause or word that ends it; a higher
+        latency is more accurate. `cancel` is checked before each piece; the audio received until
+        then is still decoded. There is no voice activity detection, so noise may be transcribed as
+        words. Raises UsageError, AudioError, NonFiniteError, DeviceError.
         """
         options = OPTIONS.of(language=language, hotwords=hotwords)
         self._check(options)
         cancelled = as_should_stop(cancel)
         context_graph = self._context_graph(options)
         submit = partial(self.engine.submit, caller=Caller(Priority.LIVE))
-        return stream_updates(submit, self._text_side(), pieces, latency, context_graph, cancelled)
+        return stream_updates(submit, self._info(), pieces, latency, context_graph, cancelled)
 
     def encode(self, audio: SourceLike) -> NDArray[np.float32]:
-        """The encoder's output for a whole recording, [T, width], a row every 80 ms.
+        """The encoder's output for a whole recording, [T, d_model], one row per 80 ms.
 
-        What it computes on the way: oscine.probe. Raises UsageError for less than 10 ms.
+        Intermediate stages can be read with oscine.probe. Raises UsageError for less than 10 ms of
+        audio.
         """
         config = self.runner.config
         features = Features(open_source(audio), config.n_mels)
@@ -108,7 +110,7 @@ class Parakeet(Transcriber[ParakeetRunner]):
         check_audio(whole, config)
         return self.engine.call(lambda runner: runner.encoded(whole))
 
-    def _text_side(self) -> ModelInfo:
+    def _info(self) -> ModelInfo:
         return ModelInfo(self.tokenizer, self.runner.config, self.multilingual)
 
     def _context_graph(self, options: TranscribeOptions) -> ContextGraph | None:
@@ -117,29 +119,29 @@ class Parakeet(Transcriber[ParakeetRunner]):
         )
 
     def _check(self, options: TranscribeOptions) -> None:
-        """Refuse what this model cannot do."""
+        """Raise UsageError for options that this model does not support."""
         language = options.language
         if self.multilingual and language is not None:
             raise UsageError(
-                f"{self.name} finds the language itself and cannot be told one; leave out "
+                f"{self.name} detects the language itself; leave out "
                 "language, or use a Whisper model"
             )
         if language not in (None, "en"):
             raise UsageError(
-                f"{self.name} is English-only and does not know language {language}; "
+                f"{self.name} is English-only and does not support language {language}; "
                 "use parakeet-tdt-0.6b-v3, or a Whisper model"
             )
         if parse_hotwords(options.hotwords) and not self.runner.supports_hotwords:
-            raise UsageError(f"{self.name} has a CTC head, which cannot listen for hotwords")
+            raise UsageError(f"{self.name} has a CTC head, which does not support hotwords")
 
 
 def is_multilingual(tokenizer: Pieces) -> bool:
-    """Whether the labels are those of more than English: many have letters beyond ASCII.
+    """Whether a vocabulary covers more than English: many tokens have non-ASCII letters.
 
-    No configuration says what languages a model knows.
+    Configurations do not list the languages of a model.
     """
-    foreign = sum(
+    non_ascii = sum(
         any(letter.isalpha() and not letter.isascii() for letter in name.replace(SPACE, ""))
         for name in tokenizer.names
     )
-    return foreign > FOREIGN * len(tokenizer)
+    return non_ascii > MAX_NON_ASCII_SHARE * len(tokenizer)

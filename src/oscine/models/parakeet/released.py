@@ -1,7 +1,6 @@
 """NVIDIA's Parakeets that are known by name, most of them as .nemo, and two conversions for MLX.
 
-Nothing of them is pinned here: their hashes are the Hub's own listing's. The sizes are those of the
-tensors in float32.
+Their hashes are those that the Hub lists; none is pinned here. Sizes are MB of float32 tensors.
 """
 
 from __future__ import annotations

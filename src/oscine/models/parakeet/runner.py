@@ -1,4 +1,4 @@
-"""Parakeet on a device, as the engine drives it: encoder, memory of sequences, their executor."""
+"""Parakeet on a device as the engine drives it: encoder, memory and batch executor."""
 
 from __future__ import annotations
 
@@ -28,11 +28,10 @@ from oscine.models.parakeet.weights import ParakeetWeights
 
 
 class ParakeetRunner:
-    """Weights uploaded once, plans recorded once a shape.
+    """Runs a Parakeet for the engine; weights are uploaded once, plans are recorded once per shape.
 
     head: "ctc" to decode with the CTC head of a model that has a transducer too. Raises DeviceError
-    if the backend cannot hold or compute a model of these sizes, UsageError for a head that is
-    missing.
+    if the backend cannot hold or compute a model of these sizes, UsageError for a missing head.
     """
 
     def __init__(

@@ -1,4 +1,4 @@
-"""Chunks of audio as sequences of the engine, and what they say."""
+"""Chunks of audio as sequences of the engine, and their results."""
 
 from __future__ import annotations
 
@@ -14,66 +14,62 @@ from oscine.models.parakeet.config import ParakeetConfig
 from oscine.models.parakeet.hotwords import ContextGraph
 from oscine.ops import TRANSDUCER_STEP
 
-AttentionWindow: TypeAlias = (
-    tuple[int, int] | None
-)  # frames to both sides that a frame attends to; None: all
-Span: TypeAlias = tuple[int, int]  # encoder frames from, up to but without
+#: Encoder frames (left, right) of local attention; None: global.
+AttentionWindow: TypeAlias = tuple[int, int] | None
+#: First encoder frame, end (exclusive).
+Span: TypeAlias = tuple[int, int]
 ENCODED: Literal["encoded"] = "encoded"
-EncodingMode: TypeAlias = (
-    AttentionWindow | Literal["encoded"]
-)  # of an encoder input; ENCODED: it is encoded already
+#: `how` of an encoder input: the attention window, or ENCODED for encoder output.
+EncodingMode: TypeAlias = AttentionWindow | Literal["encoded"]
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class DecoderState:
-    """What the end of one piece of audio tells the next: the network before the last label.
+    """State of the decoder at the end of a chunk, with which the next chunk continues.
 
-    hidden and cell [Y, P] of the prediction network's Y layers, float32.
+    hidden and cell [Y, P] of the Y layers of the prediction network, before the last token;
+    float32.
     """
 
     hidden: NDArray[np.float32]
     cell: NDArray[np.float32]
-    last_token: int  # the label emitted last, the blank if none was
-    skip_frames: int  # frames of the next piece that the last duration reaches over
-    graph_node: int  # of the tree of boosted phrases; only good for the same tree
+    last_token: int  # the last token emitted; the blank if there is none
+    skip_frames: int  # frames of the next chunk that the last duration skips
+    graph_node: int  # node of the context graph, valid for the same graph only
 
-    def check(self, labels: int, nodes: int) -> None:
-        """Refuse what is neither a label nor the blank, or no node of a tree of `nodes`.
-
-        Raises UsageError.
-        """
+    def check(self, vocab_size: int, nodes: int) -> None:
+        """Raise UsageError for an id or node out of range, or a negative number of frames."""
         for what, value, end in (
-            ("label", self.last_token, labels + 1),
+            ("token", self.last_token, vocab_size + 1),
             ("node", self.graph_node, nodes),
         ):
             if not 0 <= value < end:
-                raise UsageError(f"{what} {value} was carried on; there are 0 to {end - 1}")
+                raise UsageError(f"decoder state: {what} {value} is not 0 to {end - 1}")
         if self.skip_frames < 0:
-            raise UsageError(f"{self.skip_frames} frames cannot be skipped")
+            raise UsageError(f"decoder state: cannot skip {self.skip_frames} frames")
 
 
 @dataclass(frozen=True, slots=True)
 class Emission:
-    """A label, and the frames it begins at and lasts, from the beginning of the span on."""
+    """An emitted token, its first encoder frame in the span, and its duration in frames."""
 
     token: int
     frame: int
     duration: int
-    probability: float  # softmax over labels and blank, without boosting
+    probability: float  # softmax over tokens and blank, without boosting
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Hypothesis:
-    """What a chunk says. `decisions` [N] of ops.TRANSDUCER_STEP, blanks too: the trace of the
-    loop."""
+    """The result of a chunk. `decisions` [N] of ops.DECISION is the trace, with blanks."""
 
     emissions: tuple[Emission, ...]
     decisions: NDArray[np.void]
-    decoder_state: DecoderState | None  # None for CTC, and where it was not asked for
+    decoder_state: DecoderState | None  # None for CTC, and without return_state
 
 
 class Chunk(Sequence[Hypothesis]):
-    """Frames of an encoder input to decode.
+    """Encoder frames of an input to decode: one sequence of the engine.
 
     Args:
         audio: A mel [n, n_mels] whose `how` is an AttentionWindow, or encoder output [T, d] whose
@@ -99,17 +95,17 @@ class Chunk(Sequence[Hypothesis]):
         self.decoder_state, self.return_state = decoder_state, return_state
 
     def check(self, config: ParakeetConfig, supports_hotwords: bool) -> None:
-        """Raise UsageError for what its model or its audio has not."""
+        """Raise UsageError if the audio, span, hotwords or state do not fit the model."""
         check_audio(self.audio, config)
         start, stop = self.frames(config)
         if not 0 <= start <= stop <= encoder_frames(self.audio, config.subsampling_factor):
-            raise UsageError(f"no such encoded frames: {start} to {stop}")
+            raise UsageError(f"encoder frames {start} to {stop} are outside the audio")
         if self.context_graph is not None:
             if not supports_hotwords:
-                raise UsageError("this model's CTC head cannot boost phrases")
+                raise UsageError("this model's CTC head does not support hotwords")
             self.context_graph.check()
         if self.decoder_state is not None:
-            # Without phrases the node is not used.
+            # Without hotwords the node is not used.
             nodes = (
                 len(self.context_graph.nodes)
                 if self.context_graph
@@ -118,12 +114,12 @@ class Chunk(Sequence[Hypothesis]):
             self.decoder_state.check(config.vocab_size, nodes)
 
     def frames(self, config: ParakeetConfig) -> Span:
-        """The encoder frames that it decodes."""
+        """The span of encoder frames to decode."""
         return self.span or (0, encoder_frames(self.audio, config.subsampling_factor))
 
 
 def check_audio(audio: EncoderInput, config: ParakeetConfig) -> None:
-    """Refuse features of another width, or none. Raises UsageError."""
+    """Raise UsageError for features of another width, or without frames."""
     what, wanted = "a mel", config.n_mels
     if audio.how == ENCODED:
         what, wanted = "an encoding", config.d_model
@@ -133,19 +129,19 @@ def check_audio(audio: EncoderInput, config: ParakeetConfig) -> None:
 
 
 def encoder_frames(audio: EncoderInput, factor: int) -> int:
-    """The number of frames that an input is encoded to."""
+    """Number of encoder frames of an input."""
     return len(audio.features) if audio.how == ENCODED else -(-len(audio.features) // factor)
 
 
 def transducer_params(config: ParakeetConfig) -> NDArray[np.uint32]:
-    """As TransducerOps.transducer_step wants them."""
+    """Parameters of the op `transducer_step`: vocab_size, max_symbols, then the durations."""
     return np.array([config.vocab_size, config.max_symbols, *config.durations], np.uint32)
 
 
 def to_emissions(decisions: NDArray[np.void], config: ParakeetConfig) -> tuple[Emission, ...]:
-    """The labels among the decisions: as long as they moved time on, by force too.
+    """The tokens among the decisions; a token's duration is the number of frames advanced.
 
-    Without durations a label lasts one frame. Source: transformers generation of ParakeetForTDT.
+    Without durations a token lasts one frame. Source: transformers generation of ParakeetForTDT.
     """
     return tuple(
         Emission(
@@ -159,9 +155,9 @@ def to_emissions(decisions: NDArray[np.void], config: ParakeetConfig) -> tuple[E
 
 
 def ctc_collapse(frames: NDArray[np.float32], blank: int) -> tuple[Emission, ...]:
-    """CTC: runs of one label as one, blanks left out; [T, 2] of id and probability.
+    """CTC: merge runs of one token and drop blanks; frames [T, 2] of id and probability.
 
-    A run lasts all its frames and is as probable as the likeliest of them.
+    A run lasts all its frames and has the highest probability among them.
     """
     ids = frames[:, 0].astype(int)
     edges = np.flatnonzero(np.diff(ids)) + 1
@@ -174,5 +170,5 @@ def ctc_collapse(frames: NDArray[np.float32], blank: int) -> tuple[Emission, ...
 
 
 def empty_decisions() -> NDArray[np.void]:
-    """Of CTC, which has none."""
+    """The decisions of a CTC result: none."""
     return np.zeros(0, TRANSDUCER_STEP)

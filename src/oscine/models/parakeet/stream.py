@@ -1,4 +1,4 @@
-"""A recording to a transcript: what is listened to, and the times that its words had."""
+"""Transcription of one recording: speech detection, decoding, words, segments."""
 
 from __future__ import annotations
 
@@ -27,12 +27,12 @@ from oscine.types import Segment
 
 
 class ParakeetStream(Transcription):
-    """Parakeet's. `language` is "en" for an English model, else "": the model does not tell."""
+    """A transcription in progress. `language` is "en" for an English model, else "" (unknown)."""
 
     def __init__(
         self,
         model: Model[ParakeetRunner],
-        text: ModelInfo,
+        info: ModelInfo,
         chunk_config: ChunkConfig,
         source: Source,
         options: TranscribeOptions,
@@ -43,24 +43,24 @@ class ParakeetStream(Transcription):
         super().__init__(model, source, options, progress, cancel)
         self._submit = partial(model.engine.submit, caller=self._caller)
         self._batch = resolve_batch_size(options.batch_size, model.runner.backend)
-        self._text, self._chunk_config = text, chunk_config
+        self._info, self._chunk_config = info, chunk_config
         self._options, self._context_graph = options, context_graph
-        self.language = "" if text.multilingual else "en"
+        self.language = "" if info.multilingual else "en"
         self.redecoded_s = 0.0
 
     def _transcribe_channel(
         self, source: Source, channel: int | None, count: int
     ) -> Iterator[Segment | None]:
-        """One channel, or all of them mixed."""
+        """The segments of one channel, or of all channels mixed."""
         started = perf_counter()
         options = self._options
         speech = survey(source, vad=vad_options(options), check=self._check_cancelled)
-        text = self._text
-        features = Features(speech.recording, text.config.n_mels, check=self._check_cancelled)
+        info = self._info
+        features = Features(speech.recording, info.config.n_mels, check=self._check_cancelled)
         self._add_speech(speech, channel, started)
         yield None
         decoder = LongFormDecoder(
-            self._submit, text, self._chunk_config, speech, features, self._context_graph,
+            self._submit, info, self._chunk_config, speech, features, self._context_graph,
             self._batch, self._check_cancelled,
         )  # fmt: skip
         share = (channel or 1) - 1
@@ -69,7 +69,7 @@ class ParakeetStream(Transcription):
             if features.frames:
                 self._report_progress((share + min(frame / features.frames, 1.0)) / count)
 
-        timing = WordTimer(text.tokenizer, zero_width_punctuation=bool(text.config.durations))
+        timing = WordTimer(info.tokenizer, zero_width_punctuation=bool(info.config.durations))
         for start, end in self._clip_ranges(speech, features.frames, channel):
             segmenter = SegmentBuilder(options, with_words=options.word_timestamps)
             for spoken in decoder.decode_range(start, end, report):

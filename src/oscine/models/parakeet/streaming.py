@@ -1,8 +1,8 @@
-"""Audio as it comes to words as they are said: buffered streaming of a model that is trained whole.
+"""Live audio to words: buffered streaming with a model that is trained on whole recordings.
 
 Source: NeMo examples/asr/asr_chunked_inference/rnnt/speech_to_text_streaming_infer_rnnt.py: the
-encoder hears what was, a chunk and what comes after it; only the chunk is decoded, by a decoder
-that goes on from where it was. Each buffer is normalised by itself, as upstream does it.
+encoder gets left context, a chunk and right context; only the chunk is decoded, and the decoder
+state is carried from chunk to chunk. Each buffer is normalised by its own statistics, as upstream.
 """
 
 from __future__ import annotations
@@ -29,47 +29,47 @@ from oscine.models.parakeet.words import (
 )
 from oscine.types import Samples, Update, Word
 
-DEFAULT_LATENCY_S = 2.0  # seconds
-MIN_LATENCY_S, MAX_LATENCY_S = 0.16, 30.0  # two encoder frames; what a buffer can be
-LEFT_CONTEXT_S = 10.0  # seconds that are heard again with every chunk
-MIN_PAUSE_FRAMES = 50  # frames of 10 ms without a label after which a word goes on no more
+DEFAULT_LATENCY_S = 2.0
+MIN_LATENCY_S, MAX_LATENCY_S = 0.16, 30.0  # two encoder frames; a usual buffer
+LEFT_CONTEXT_S = 10.0  # encoded again with every chunk
+MIN_PAUSE_FRAMES = 50  # of 10 ms; a word before a pause of this length is complete
 
 
 class StreamingDecoder:
-    """One stream of audio: push samples, then finish. Seconds count from the first sample.
+    """Decodes one stream of audio: push samples, then call finish.
 
-    Half of the latency is waited for a chunk, half for what comes after it. Memory and the work for
-    each chunk do not grow.
+    Seconds count from the first sample. Half of the latency is the length of a chunk, half is right
+    context. Memory and the work for each chunk are constant.
     """
 
     def __init__(
-        self, submit: Submit, text: ModelInfo, latency: float, context_graph: ContextGraph | None
+        self, submit: Submit, info: ModelInfo, latency: float, context_graph: ContextGraph | None
     ) -> None:
         self.submit, self.context_graph = submit, context_graph
         self.tokenizer, self.config, self.subsampling_factor = (
-            text.tokenizer,
-            text.config,
-            text.config.subsampling_factor,
+            info.tokenizer,
+            info.config,
+            info.config.subsampling_factor,
         )
         frame = self.subsampling_factor * HOP / SAMPLE_RATE
         self.chunk_frames = max(1, int(latency / 2 / frame))  # encoder frames
         self.right_context = max(1, int(latency / frame) - self.chunk_frames)
         self.left_context = max(1, round(LEFT_CONTEXT_S / frame))
         self.samples = np.zeros(0, np.float32)
-        self.start_frame = 0  # encoder frame that the samples begin with
-        self.decoded_frames = 0  # encoder frames that are decoded
+        self.start_frame = 0  # encoder frame at the first of the samples
+        self.decoded_frames = 0  # encoder frames decoded so far
         self.decoder_state: DecoderState | None = None
-        self.last: Emission | None = None  # of a CTC head, at the end of what is decoded
-        self.pending: list[Token] = []  # of a word that may go on
-        self.timer = WordTimer(text.tokenizer, zero_width_punctuation=bool(text.config.durations))
+        self.last: Emission | None = None  # CTC: the run at the end of the decoded frames
+        self.pending: list[Token] = []  # of a word that is not complete
+        self.timer = WordTimer(info.tokenizer, zero_width_punctuation=bool(info.config.durations))
 
     @property
     def samples_received(self) -> int:
-        """Samples so far."""
+        """Number of samples since the start of the stream."""
         return self.start_frame * self.subsampling_factor * HOP + len(self.samples)
 
     def push(self, samples: Samples) -> Iterator[Update]:
-        """Take samples [n] at 16 kHz; an update for every chunk that is complete."""
+        """Add samples [n] at 16 kHz; yields an update for every chunk that is complete."""
         waiting = np.concatenate([self.samples, samples])
         while True:
             reach = (
@@ -85,11 +85,11 @@ class StreamingDecoder:
         self.samples = waiting
 
     def finish(self) -> Iterator[Update]:
-        """What is left, as final; one update."""
+        """Decode the rest of the audio as final; yields one update."""
         yield self.decode_chunk(None)
 
     def decode_chunk(self, chunk: int | None) -> Update:
-        """Decode so many encoder frames after what is done; None: all that there are, finally."""
+        """Decode the next `chunk` encoder frames; None: all that are left, as final."""
         mel = log_mel(self.samples, self.config.n_mels)
         limit = self.start_frame * self.subsampling_factor + len(mel)
         total = -(-len(mel) // self.subsampling_factor)
@@ -117,7 +117,7 @@ class StreamingDecoder:
     def decode(
         self, audio: EncoderInput, start: int, stop: int, total: int
     ) -> Steps[tuple[list[Emission], list[Emission]]]:
-        """The labels of frames `start` to `stop` of a buffer, and a guess at those after them."""
+        """The tokens of encoder frames `start` to `stop`, and provisional ones up to `total`."""
         found: Hypothesis = yield Chunk(
             audio, (start, stop), self.context_graph, self.decoder_state, return_state=True
         )
@@ -135,7 +135,7 @@ class StreamingDecoder:
         return final, without_repeated_label(self.last, ahead, found.decoder_state)
 
     def to_tokens(self, emissions: Iterable[Emission], first: int, limit: int) -> list[Token]:
-        """Emissions of frames that begin with `first`, in frames of the whole stream."""
+        """Emissions, counted from encoder frame `first`, as tokens with frames of the stream."""
         return to_tokens(
             emissions,
             self.tokenizer,
@@ -145,9 +145,10 @@ class StreamingDecoder:
         )
 
     def count_final(self, spoken: list[WordTokens], final: bool) -> int:
-        """How many words go on no more: all but the last, and that too after a pause.
+        """Number of complete words: all but the last one, and that one too after a pause.
 
-        Spaces at the end may belong to a mark that is still to come, and so to the word before.
+        A space at the end may belong to a punctuation mark that is still to come, and so to the
+        word before.
         """
         if not spoken:
             return 0
@@ -160,12 +161,12 @@ class StreamingDecoder:
         return max(0, len(spoken) - 1 - blank)
 
     def partial_words(self, tokens: list[Token]) -> tuple[Word, ...]:
-        """Words that may change yet; the next ones are timed as if these had not been."""
+        """Words that may still change; they do not affect the times of later words."""
         timing = self.timer.copy()
         return tuple(timing.word(word) for word in group_words(tokens, self.tokenizer))
 
     def drop_old_samples(self) -> None:
-        """Let go of samples that are heard no more."""
+        """Free samples that are older than the left context."""
         spare = self.decoded_frames - self.left_context - self.start_frame
         if spare > 0:
             self.samples = self.samples[spare * self.subsampling_factor * HOP :].copy()
@@ -175,7 +176,7 @@ class StreamingDecoder:
 def without_repeated_label(
     last: Emission | None, emissions: tuple[Emission, ...], decoder_state: DecoderState | None
 ) -> list[Emission]:
-    """A CTC head's run of one label that goes on over the border of a chunk is said once."""
+    """Emissions without the first one if it continues a CTC run of the previous chunk."""
     if decoder_state is not None or last is None or not emissions or emissions[0].frame > 0:
         return list(emissions)
     return list(emissions[1:]) if emissions[0].token == last.token else list(emissions)
@@ -183,14 +184,18 @@ def without_repeated_label(
 
 def stream_updates(
     submit: Submit,
-    text: ModelInfo,
+    info: ModelInfo,
     pieces: Iterable[Any],
     latency: float,
     context_graph: ContextGraph | None,
     cancelled: Callable[[], bool] | None,
 ) -> Iterator[Update]:
-    """See Parakeet.listen."""
+    """Updates for live audio in pieces of samples [n] at 16 kHz, as Parakeet.listen yields them.
+
+    Raises UsageError for a latency outside MIN_LATENCY_S to MAX_LATENCY_S, AudioError,
+    NonFiniteError, DeviceError.
+    """
     check_latency(latency, MIN_LATENCY_S, MAX_LATENCY_S)
     yield from live_updates(
-        StreamingDecoder(submit, text, latency, context_graph), pieces, cancelled
+        StreamingDecoder(submit, info, latency, context_graph), pieces, cancelled
     )

@@ -1,7 +1,7 @@
-"""Every format's tensor names and axes turned into one: NeMo's names, torch's order of axes.
+"""Maps tensor names and axes of every format to NeMo's names with torch's order of axes.
 
-transformers names the same network otherwise; MLX keeps NeMo's names, puts the channels of
-convolutions last and names an LSTM's arrays its own way, with the sum of its two biases as one.
+transformers has other names for the same network. MLX keeps NeMo's names, puts the channels of
+convolutions last, names the LSTM's arrays its own way and stores the sum of its two biases.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from oscine.weights.mapped_file import Array
 
 _Table = tuple[tuple[str, str], ...]
 
-# Applied in order to a name, and backwards from the end to give a name as its file has it.
+# Replacements (in the file, NeMo's), applied in order; in reverse order for the way back.
 _HUGGING_FACE: _Table = (
     ("encoder.subsampling.layers.", "encoder.pre_encode.conv."),
     ("encoder.subsampling.linear.", "encoder.pre_encode.out."),
@@ -43,29 +43,30 @@ _NEMO: _Table = (
 _MLX_LSTM = re.compile(re.escape(LSTM) + r"\.(\d{1,3})\.(Wx|Wh|bias)")
 _MLX_PARTS = {"Wx": "weight_ih", "Wh": "weight_hh", "bias": "bias_ih"}
 
-#: May be there and say nothing that is not known otherwise: training's, or computed here.
+#: Ignored: tensors of training, or computed here.
 _DROPPED = re.compile(
     r"preprocessor\.featurizer\.(window|fb)|.*\.num_batches_tracked"
     r"|(loss|ctc_loss|spec_augmentation|spec_augment|wer|ctc_wer)\..*|joint\._(loss|wer).*"
 )
 FILTERS = "preprocessor.featurizer.fb"
+_FIRST_CONV = "encoder.pre_encode.conv.0.weight"
 
 
 @dataclass(frozen=True, slots=True)
 class CheckpointTensors:
-    """A checkpoint's tensors under NeMo's names with torch's axes, and the way back to its own."""
+    """A checkpoint's tensors under NeMo's names with torch's axes, and their names in the file."""
 
     entries: dict[str, LazyTensor]
-    filters: LazyTensor | None  # NeMo's mel bank [1, mels, 257], where the file carries it
+    filters: LazyTensor | None  # NeMo's mel bank [1, mels, 257], if the file has it
     format: str
     origin: dict[str, str]
     table: _Table
 
     @classmethod
     def of(cls, checkpoint: Checkpoint) -> CheckpointTensors:
-        """Rename, drop what is of training only, turn axes.
+        """Rename tensors, drop those of training and move axes.
 
-        Raises CheckpointError for a file without a FastConformer encoder, or with two tensors of
+        Raises CheckpointError for a file without a FastConformer encoder, or for two tensors with
         one meaning.
         """
         tensors = checkpoint.tensors
@@ -78,16 +79,13 @@ class CheckpointTensors:
                 continue
             found = _canonical(name, table)
             if found in origin:
-                problem = f"tensors {origin[found]!r} and {name!r} are the same one"
+                problem = f"tensors {origin[found]!r} and {name!r} have the same meaning"
                 raise CheckpointError(checkpoint.path, problem)
             entries[found], origin[found] = entry, name
-        first = entries.get("encoder.pre_encode.conv.0.weight")
+        first = entries.get(_FIRST_CONV)
         if first is None or len(first.shape) != 4:
-            raise CheckpointError(
-                checkpoint.path,
-                "holds no FastConformer encoder "
-                f"(missing {_own('encoder.pre_encode.conv.0.weight', table)} of four axes)",
-            )
+            missing = f"missing {_original_name(_FIRST_CONV, table)} of 4 axes"
+            raise CheckpointError(checkpoint.path, f"has no FastConformer encoder ({missing})")
         last = first.shape[1] == 3 and first.shape[3] == 1
         if last:
             entries = {name: _channels_first(name, entry) for name, entry in entries.items()}
@@ -96,15 +94,15 @@ class CheckpointTensors:
 
     @property
     def has_single_bias(self) -> bool:
-        """Whether each LSTM layer has the sum of its two biases only, as MLX keeps it."""
+        """Whether each LSTM layer has one bias, the sum of two, as in MLX."""
         return self.origin.get(f"{LSTM}.bias_ih_l0", "").endswith("lstm.0.bias")
 
-    def own(self, name: str) -> str:
-        """How the file spells, or would spell, one of NeMo's names."""
-        return self.origin.get(name) or _own(name, self.table)
+    def original_name(self, name: str) -> str:
+        """The name in the file of a tensor, given NeMo's name."""
+        return self.origin.get(name) or _original_name(name, self.table)
 
 
-def _own(name: str, table: _Table) -> str:
+def _original_name(name: str, table: _Table) -> str:
     for theirs, ours in reversed(table):
         name = name.replace(ours, theirs)
     return name
@@ -120,7 +118,7 @@ def _canonical(name: str, table: _Table) -> str:
 
 
 def _channels_first(name: str, entry: LazyTensor) -> LazyTensor:
-    """MLX's [O, ..., I] as torch's [O, I, ...]; other tensors as they are."""
+    """MLX's [O, ..., I] as torch's [O, I, ...]; other tensors unchanged."""
     rank = len(entry.shape)
     if rank not in (3, 4) or not name.endswith(".weight"):
         return entry

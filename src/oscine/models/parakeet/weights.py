@@ -1,12 +1,13 @@
-"""Any checkpoint of Parakeet as one tree of arrays, checked against its configuration first.
+"""Loads any checkpoint of Parakeet as one tree of arrays, checked against its configuration.
 
 Sizes, names and quirks: MODELS/parakeet.md. Source of the network: NeMo
 nemo/collections/asr/modules/conformer_encoder.py, rnnt.py; transformers models/parakeet.
-What is folded into the weights here, so that the forward knows nothing of it: the halves of the
-half-step feed-forwards (down.weight and .bias times 1/2, exact in any format), batch normalisation
-(into the depthwise convolution), √d of scaled inputs (into the projection after subsampling), the
-order of that projection's inputs (channels last), the sum of the LSTM's two biases. Channels of the
-subsampling are filled up with zeros to a multiple of four, which kernels read at a time.
+
+Folded into the weights here, so that the forward pass is simpler: the factor 1/2 of the
+feed-forward modules (linear2, exact in any format), batch normalisation (into the depthwise
+convolution), √d_model of scaled inputs (into the linear layer after subsampling), the order of that
+layer's inputs (channels last), and the sum of the LSTM's two biases. Subsampling channels are
+zero-padded to a multiple of 4, because kernels read vec4.
 """
 
 from __future__ import annotations
@@ -47,7 +48,7 @@ _BATCH_NORM_EPS = 1e-5
 
 @dataclass(frozen=True, slots=True)
 class FeedForward:
-    """norm, up [4d, d], SiLU, down [d, 4d] with the half step folded in."""
+    """A feed-forward module: norm, linear1 [4d, d], SiLU, linear2 [d, 4d] with the factor 1/2."""
 
     norm: LayerNorm
     linear1: Linear
@@ -56,7 +57,11 @@ class FeedForward:
 
 @dataclass(frozen=True, slots=True)
 class RelPosAttention:
-    """qkv.weight [3d, d] holds the rows of q, k, v; position [d, d]; u, v [d], head by head."""
+    """Relative-position attention.
+
+    linear_qkv.weight [3d, d] has the rows of q, k and v; linear_pos [d, d]; pos_bias_u and
+    pos_bias_v are [d], head by head.
+    """
 
     norm: LayerNorm
     linear_qkv: Linear
@@ -68,7 +73,11 @@ class RelPosAttention:
 
 @dataclass(frozen=True, slots=True)
 class ConvModule:
-    """expand [2d, d] (value half, then gate half), depthwise.weight [K, d] time first, shrink."""
+    """A convolution module.
+
+    pointwise_conv1 [2d, d] (value, then gate), depthwise_conv.weight [K, d], pointwise_conv2 [d,
+    d].
+    """
 
     norm: LayerNorm
     pointwise_conv1: Linear
@@ -78,7 +87,7 @@ class ConvModule:
 
 @dataclass(frozen=True, slots=True)
 class ConformerBlock:
-    """One conformer block; `norm` ends it."""
+    """One Conformer block; `norm_out` is its last layer."""
 
     feed_forward1: FeedForward
     self_attn: RelPosAttention
@@ -89,8 +98,10 @@ class ConformerBlock:
 
 @dataclass(frozen=True, slots=True)
 class SubsamplingLayer:
-    """One further halving of time and frequency: depthwise.weight [3, 3, C] (time, frequency,
-    channel), pointwise [C, C]."""
+    """A stage that halves time and frequency.
+
+    depthwise.weight [3, 3, C] (time, frequency, channel), pointwise [C, C].
+    """
 
     depthwise: Linear
     pointwise: Linear
@@ -98,8 +109,11 @@ class SubsamplingLayer:
 
 @dataclass(frozen=True, slots=True)
 class EncoderWeights:
-    """first.weight [3, 3, C]: one input channel; project [d, F·C], inputs frequency first; C is a
-    multiple of four."""
+    """Weights of the encoder; C is a multiple of 4.
+
+    subsampling_conv.weight [3, 3, C] has one input channel. subsampling_linear [d, F·C] has its
+    inputs frequency first.
+    """
 
     subsampling_conv: Linear
     subsampling_layers: tuple[SubsamplingLayer, ...]
@@ -109,8 +123,10 @@ class EncoderWeights:
 
 @dataclass(frozen=True, slots=True)
 class LstmLayer:
-    """One LSTM layer: input [4P, P] with the sum of both biases, hidden [4P, P] without; gates in
-    the order i f g o."""
+    """One LSTM layer with gates in the order i f g o.
+
+    input [4P, P] has the sum of both biases, hidden [4P, P] has none.
+    """
 
     input: Linear
     hidden: Linear
@@ -118,8 +134,11 @@ class LstmLayer:
 
 @dataclass(frozen=True, slots=True)
 class TransducerWeights:
-    """embedding [V + 1, P], the blank's row zero (it starts a transcript); head [V + 1 + n, joint]:
-    tokens, then durations. Embedding and cells are all of one type."""
+    """Prediction and joint network. The embedding and the LSTM have one dtype.
+
+    embedding [V + 1, P]: the blank's row is zero, it starts a transcript. joint_out [V + 1 + n, J]:
+    tokens, then durations.
+    """
 
     embedding: Array
     lstm: tuple[LstmLayer, ...]
@@ -130,9 +149,9 @@ class TransducerWeights:
 
 @dataclass(frozen=True, slots=True)
 class ParakeetWeights:
-    """Matrices as asked for, else as stored (float16 or float32); vectors and convolutions float32.
+    """A loaded checkpoint. Matrices have the requested dtype, or the stored float16 or float32.
 
-    Arrays may be read-only views of the file.
+    Vectors and convolutions are float32. Arrays may be read-only views of the file.
     """
 
     config: ParakeetConfig
@@ -142,27 +161,27 @@ class ParakeetWeights:
     path: Path
     folder: Path
     format: str
-    vocabulary: tuple[str, ...]  # V labels, as SentencePiece spells them
-    stored_dtype: str  # in the file; "f16" only where every matrix is
-    tokenizer: Pieces | None = None  # the labels with what decodes and encodes them
+    vocabulary: tuple[str, ...]  # V tokens, in SentencePiece's spelling
+    stored_dtype: str  # dtype of matrices in the file: "f16" if all of them are, else "f32"
+    tokenizer: Pieces | None = None
 
 
 def load_weights(path: Checkpoint | Path | str, dtype: str = "auto") -> ParakeetWeights:
     """Read a checkpoint: a .nemo archive, a folder of transformers or of MLX, or their files.
 
     Args:
-        path: The file or folder, or the checkpoint if it is open already.
-        dtype: "f16" or "f32" for all matrices; "auto": as they are stored. Convolutions over more
-            than one place are float32 always.
+        path: The file or folder, or the checkpoint if it is already open.
+        dtype: "f16" or "f32" for all matrices; "auto": as stored. Convolutions with a kernel larger
+            than 1 are always float32.
 
     Raises:
         CheckpointError: damaged files; tensors that are missing, unexpected or of wrong shape; a
-            configuration of another network, or one that contradicts the tensors; no labels.
+            configuration of another network, or one that contradicts the tensors; no vocabulary.
     """
     checkpoint = read_checkpoint(path)
     stated = read_stated_config(checkpoint)
     names = CheckpointTensors.of(checkpoint)
-    config = read_config(checkpoint.path, stated, names.entries, names.own)
+    config = read_config(checkpoint.path, stated, names.entries, names.original_name)
     tokenizer = read_pieces(
         checkpoint.folder, checkpoint.files, stated.vocabulary, config.vocab_size, checkpoint.path
     )
@@ -171,7 +190,7 @@ def load_weights(path: Checkpoint | Path | str, dtype: str = "auto") -> Parakeet
         checkpoint.path,
         names.entries,
         dtype,
-        original_name=names.own,
+        original_name=names.original_name,
     )
     matrices = (
         entry
@@ -195,7 +214,7 @@ def load_weights(path: Checkpoint | Path | str, dtype: str = "auto") -> Parakeet
 def network(
     t: Loader, config: ParakeetConfig, names: CheckpointTensors
 ) -> tuple[EncoderWeights, TransducerWeights | None, Linear | None]:
-    """All tensors of a checkpoint of these sizes: the encoder and the heads that it has."""
+    """All tensors of a checkpoint of these sizes: the encoder and the heads it has."""
     if names.filters is not None:
         t.derived(_check_filters, t.path, names.filters, config.n_mels)
     return (
@@ -206,7 +225,7 @@ def network(
 
 
 def _check_filters(path: Path, filters: LazyTensor, n_mels: int) -> None:
-    """A mel bank that comes with the weights must be the one that is computed here."""
+    """Raise CheckpointError if a mel bank in the file differs from the one computed here."""
     known = mel_filters(n_mels, TRANSFORM)
     shape = (1, *known.shape)
     if filters.shape != shape:
@@ -214,7 +233,7 @@ def _check_filters(path: Path, filters: LazyTensor, n_mels: int) -> None:
             path, misshapen=[f"{FILTERS} {list(filters.shape)}, not {list(shape)}"]
         )
     if not np.allclose(filters.read()[0], known, atol=0.01 * float(known.max())):
-        raise CheckpointError(path, f"{FILTERS} is not Slaney's mel bank, the one built in")
+        raise CheckpointError(path, f"{FILTERS} is not Slaney's mel bank, which is used here")
 
 
 # -- the encoder ----------------------------------------------------------------------------------
@@ -222,21 +241,21 @@ def _check_filters(path: Path, filters: LazyTensor, n_mels: int) -> None:
 
 @dataclass(frozen=True, slots=True)
 class BiasFlags:
-    """Which layers of the blocks have biases: by kind, so that where one has them all must."""
+    """Which layers of the blocks have biases, by kind: if one of a kind has a bias, all must."""
 
     linear: bool
     convolution: bool
 
     @classmethod
     def seen(cls, present: Collection[str]) -> BiasFlags:
-        """What the names that are present tell; one bias makes the others expected."""
+        """From the names of the tensors in the checkpoint."""
         biases = [n for n in present if n.startswith("encoder.layers.") and n.endswith(".bias")]
         convolution = any("_conv" in n.split(".")[-2] and ".norm" not in n for n in biases)
         return cls(any(".linear" in n for n in biases), convolution)
 
 
 def encoder(t: Loader, config: ParakeetConfig) -> EncoderWeights:
-    """The subsampling and the blocks."""
+    """The subsampling layers and the blocks."""
     at, c, biased = "encoder.pre_encode", config.subsampling_channels, BiasFlags.seen(t.entries)
     weights = EncoderWeights(
         subsampling_conv=depthwise_conv2d(t, f"{at}.conv.0", c),
@@ -245,7 +264,7 @@ def encoder(t: Loader, config: ParakeetConfig) -> EncoderWeights:
                 depthwise_conv2d(t, f"{at}.conv.{index}", c),
                 t.pointwise(f"{at}.conv.{index + 1}", c, c, 1, 1),
             )
-            # NeMo's list has a ReLU after each.
+            # NeMo's list of layers has a ReLU after each stage.
             for index in range(2, 2 + 3 * (config.subsampling_factor.bit_length() - 2), 3)
         ),
         subsampling_linear=subsampling_linear(t, f"{at}.out", config),
@@ -258,13 +277,13 @@ def encoder(t: Loader, config: ParakeetConfig) -> EncoderWeights:
 
 
 def depthwise_conv2d(t: Loader, name: str, channels: int) -> Linear:
-    """A convolution of each channel for itself, [C, 1, 3, 3] as [3, 3, C]: time, frequency."""
+    """A depthwise 3x3 convolution, [C, 1, 3, 3] as [3, 3, C]: time, frequency, channel."""
     weight = t.f32(f"{name}.weight", channels, 1, 3, 3)
     return Linear(t.derived(_channels_last, weight), t.bias(name, channels))
 
 
 def subsampling_linear(t: Loader, name: str, config: ParakeetConfig) -> Linear:
-    """The subsampling's output to the encoder's width; √d where inputs are scaled."""
+    """The linear layer after subsampling, with √d_model folded in where inputs are scaled."""
     d, c = config.d_model, config.subsampling_channels
     weight = t.raw(
         f"{name}.weight", d, c * subsampled_bins(config.n_mels, config.subsampling_factor)
@@ -279,7 +298,7 @@ def subsampling_linear(t: Loader, name: str, config: ParakeetConfig) -> Linear:
 def conformer_block(
     t: Loader, at: str, config: ParakeetConfig, biased: BiasFlags
 ) -> ConformerBlock:
-    """One conformer block."""
+    """The weights of one Conformer block at prefix `at`."""
     d = config.d_model
     return ConformerBlock(
         feed_forward1=feed_forward(t, at, "feed_forward1", config, biased.linear),
@@ -312,10 +331,10 @@ def conformer_block(
 
 
 def feed_forward(t: Loader, at: str, name: str, config: ParakeetConfig, bias: bool) -> FeedForward:
-    """Half a step: the half is in the second layer."""
+    """A feed-forward module with the factor 1/2 folded into linear2."""
     d, inner = config.d_model, config.ff_dim
     down = t.bias(f"{at}.{name}.linear2", d, present=bias)
-    # In float16 halving loses the last bit of numbers below 6e-5: 3e-8, less than any rounding.
+    # In float16, halving loses the last bit of values below 6e-5: 3e-8, less than rounding errors.
     half = t.derived(_scaled, t.raw(f"{at}.{name}.linear2.weight", d, inner), 0.5)
     return FeedForward(
         norm=t.norm(f"{at}.norm_{name}", d),
@@ -325,12 +344,12 @@ def feed_forward(t: Loader, at: str, name: str, config: ParakeetConfig, bias: bo
 
 
 def head_bias(t: Loader, name: str, config: ParakeetConfig) -> Array:
-    """A bias of every head, one after another."""
+    """A bias [H, d / H] of all heads as [d]."""
     return t.derived(_flat, t.f32(name, config.n_heads, config.d_model // config.n_heads))
 
 
 def depthwise(t: Loader, at: str, config: ParakeetConfig, bias: bool) -> Linear:
-    """The convolution in time with the batch normalisation after it folded in."""
+    """The depthwise convolution over time with the batch normalisation folded in."""
     d = config.d_model
     return t.derived(
         _fold_batch_norm,
@@ -344,10 +363,7 @@ def depthwise(t: Loader, at: str, config: ParakeetConfig, bias: bool) -> Linear:
 
 
 def pad_channels(w: EncoderWeights) -> EncoderWeights:
-    """The same encoder with channels of zeros in the subsampling, up to a multiple of four.
-
-    Kernels read four numbers at a time. The output is the same.
-    """
+    """The encoder with subsampling channels zero-padded to a multiple of 4; same output."""
     channels = w.subsampling_conv.weight.shape[-1]
     if channels % 4 == 0:
         return w
@@ -366,7 +382,7 @@ def pad_channels(w: EncoderWeights) -> EncoderWeights:
 
 
 def _pad_last_axis(conv: Linear) -> Linear:
-    """Channels of a weight [..., channels] and of its bias, filled."""
+    """A convolution whose channels [..., C] and bias [C] are zero-padded."""
     bias = None if conv.bias is None else pad_to_multiple(conv.bias, 0)
     return Linear(pad_to_multiple(conv.weight, conv.weight.ndim - 1), bias)
 
@@ -386,7 +402,7 @@ def _frequency_first(weight: Array, channels: int) -> Array:
 
 
 def _scaled(array: Array, factor: float) -> Array:
-    """The product in the array's type; float16 becomes float32 where the factor would round it."""
+    """array * factor in the array's dtype; float16 becomes float32 if it would be rounded."""
     if array.dtype == np.float16 and not np.log2(factor).is_integer():
         array = array.astype(np.float32)
     product: Array = array * array.dtype.type(factor)
@@ -398,7 +414,7 @@ def _fold_batch_norm(t: Loader, at: str, weight: Array, bias: Array | None, *nor
     scale, shift, mean, variance = (part.astype(np.float64) for part in norm)
     if not (variance >= 0).all():
         name = t.original_name(f"{at}.batch_norm.running_var")
-        raise CheckpointError(t.path, f"tensor {name} holds a negative variance")
+        raise CheckpointError(t.path, f"tensor {name} has a negative variance")
     gain = scale / np.sqrt(variance + _BATCH_NORM_EPS)
     folded = shift + ((0.0 if bias is None else bias) - mean) * gain
     return Linear(
@@ -411,7 +427,7 @@ def _fold_batch_norm(t: Loader, at: str, weight: Array, bias: Array | None, *nor
 
 
 def transducer(t: Loader, config: ParakeetConfig, single_bias: bool) -> TransducerWeights:
-    """The prediction and the joint network."""
+    """The weights of the prediction network and the joint network."""
     p, labels, joint = config.predictor_dim, config.vocab_size + 1, config.joint_dim
     embedding = t.derived(_zero_blank, t, t.raw(EMBEDDING, labels, p), config.blank_id)
     weights = TransducerWeights(
@@ -427,7 +443,7 @@ def transducer(t: Loader, config: ParakeetConfig, single_bias: bool) -> Transduc
 
 
 def lstm_layer(t: Loader, layer: int, p: int, single_bias: bool) -> LstmLayer:
-    """One layer of the LSTM."""
+    """The weights of one LSTM layer; `single_bias`: the file has the sum of its two biases."""
     bias = t.f32(f"{LSTM}.bias_ih_l{layer}", 4 * p)
     if not single_bias:
         bias = t.derived(_sum, bias, t.f32(f"{LSTM}.bias_hh_l{layer}", 4 * p))
@@ -438,7 +454,7 @@ def lstm_layer(t: Loader, layer: int, p: int, single_bias: bool) -> LstmLayer:
 
 
 def unify_dtypes(w: TransducerWeights) -> TransducerWeights:
-    """The same weights with the prediction network's matrices all of one type, as kernels want."""
+    """The weights with all matrices of the prediction network in one dtype, as kernels need."""
     layers = [layer for lstm in w.lstm for layer in (lstm.input, lstm.hidden)]
     if len({w.embedding.dtype, *(layer.weight.dtype for layer in layers)}) == 1:
         return w
@@ -449,7 +465,7 @@ def unify_dtypes(w: TransducerWeights) -> TransducerWeights:
 def _zero_blank(t: Loader, embedding: Array, blank: int) -> Array:
     if embedding[blank].any():
         log.warning(
-            "%s: the blank's row of the embedding is not zero; taking zeros, as NeMo does", t.path
+            "%s: the blank's row of the embedding is not zero; using zeros, as NeMo does", t.path
         )
         embedding = embedding.copy()
         embedding[blank] = 0

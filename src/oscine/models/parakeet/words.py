@@ -1,9 +1,9 @@
-"""Labels with frames to words with seconds, and words to segments.
+"""Tokens with frames to words with seconds, and words to segments.
 
 Source: NeMo nemo/collections/asr/parts/utils/timestamp_utils.py (get_words_offsets) for words,
 nemo/collections/asr/parts/submodules/rnnt_decoding.py (_refine_timestamps_tdt) for the times of
-punctuation; parakeet-mlx alignment.py for where sentences end.
-Times inside here are mel frames of 10 ms of what is listened to.
+punctuation; parakeet-mlx alignment.py for the ends of sentences. Frames here are mel frames of 10
+ms of the detected speech.
 """
 
 from __future__ import annotations
@@ -22,22 +22,22 @@ from oscine.text.pieces import Pieces
 from oscine.types import Segment, Word
 
 SENTENCE_ENDS = tuple(".!?。？！")
-CLOSING = "\"'”’»)]」』"  # may follow the end of a sentence and still belong to it
-MIN_PROBABILITY = 1e-10  # below which the logarithm is of no use to anybody
+CLOSING = "\"'”’»)]」』"  # may follow a sentence-ending mark
+MIN_PROBABILITY = 1e-10  # lower bound before the logarithm
 
 
 @dataclass(frozen=True, slots=True)
 class ModelInfo:
-    """What turns a checkpoint's labels into words: their tokenizer, and the network's sizes."""
+    """Properties of a model that turning its tokens into words depends on."""
 
     tokenizer: Pieces
     config: ParakeetConfig
-    multilingual: bool  # the labels are those of more than English
+    multilingual: bool  # whether the vocabulary covers more than English
 
 
 @dataclass(frozen=True, slots=True)
 class Token:
-    """A label that is text, and the mel frames from which to which it is said."""
+    """A text token with its first mel frame, its end (exclusive) and its probability."""
 
     id: int
     start: int
@@ -45,16 +45,17 @@ class Token:
     probability: float
 
 
-#: The labels of one word, at least one.
+#: The tokens of one word, at least one.
 WordTokens = tuple[Token, ...]
 
 
 def to_tokens(
     emissions: Iterable[Emission], tokenizer: Pieces, first: int, factor: int, limit: int
 ) -> list[Token]:
-    """Emissions of a window that begins at mel frame `first`; what is no text is left out.
+    """Text tokens of a window that begins at mel frame `first`; special tokens are dropped.
 
-    Nothing ends after the frame `limit`, where the audio does.
+    `factor` is the number of mel frames in an encoder frame. No token ends after frame `limit`, the
+    end of the audio.
     """
     return [
         Token(
@@ -69,13 +70,13 @@ def to_tokens(
 
 
 def group_words(tokens: Iterable[Token], tokenizer: Pieces) -> list[WordTokens]:
-    """A word begins with a label that begins with a space; the first with whatever comes first.
+    """Group tokens into words: a word begins at a token that begins with a space.
 
-    A punctuation mark belongs to the word before it, with the space in front of it. Other spaces
-    alone are no word, but begin the one after them.
+    A punctuation mark, and a space in front of it, belongs to the word before. A token that is only
+    a space belongs to the word after it.
     """
     words: list[list[Token]] = []
-    blanks: list[Token] = []  # whose word depends on the label after them
+    blanks: list[Token] = []  # spaces whose word depends on the next token
     for token in tokens:
         if tokenizer.is_blank(token.id):
             blanks.append(token)
@@ -91,7 +92,7 @@ def group_words(tokens: Iterable[Token], tokenizer: Pieces) -> list[WordTokens]:
 
 
 class WordTimer:
-    """Words one after another, each told what came before it."""
+    """Assigns times to words in order; each depends on the end of the word before."""
 
     def __init__(self, tokenizer: Pieces, *, zero_width_punctuation: bool) -> None:
         self._spelling, self._timeless = tokenizer, zero_width_punctuation
@@ -119,11 +120,11 @@ class WordTimer:
         )
 
     def copy(self) -> WordTimer:
-        """Another that goes on from here."""
+        """A copy that continues after the same word."""
         return copy(self)
 
     def _with_marks(self, spoken: WordTokens) -> Iterator[tuple[Token, bool]]:
-        """The labels of a word, and whether each is a mark, or spaces before one."""
+        """The tokens of a word, and whether each is a punctuation mark or a space before one."""
         is_mark = False
         flags = []
         for token in reversed(spoken):
@@ -134,6 +135,7 @@ class WordTimer:
         yield from zip(spoken, reversed(flags), strict=True)
 
     def _placed(self, token: Token, is_mark: bool) -> Token:
+        """The token with its start and end after those of the previous token."""
         if (before := self._before) is not None:
             start = token.start
             if start != before.start:
@@ -147,61 +149,65 @@ class WordTimer:
 
 
 class SegmentBuilder:
-    """Words, in the times of the recording, to segments: push them, then finish."""
+    """Groups words, in times of the recording, into segments: push words, then call finish.
 
-    def __init__(self, rules: SegmentOptions, *, with_words: bool) -> None:
-        self._max_words, self._with_words = rules.max_words, with_words
-        self._gap = SILENCE_GAP if rules.silence_gap is None else rules.silence_gap
-        self._longest = MAX_DURATION if rules.max_duration is None else rules.max_duration
-        self._held: list[tuple[Word, WordTokens]] = []
-        self._end = 0.0  # of the segment before
+    A segment ends at the end of a sentence, before a long pause, or at the maximum duration or
+    number of words.
+    """
+
+    def __init__(self, options: SegmentOptions, *, with_words: bool) -> None:
+        self._max_words, self._with_words = options.max_words, with_words
+        self._gap = SILENCE_GAP if options.silence_gap is None else options.silence_gap
+        self._max_duration = MAX_DURATION if options.max_duration is None else options.max_duration
+        self._words: list[tuple[Word, WordTokens]] = []
+        self._end = 0.0  # end of the previous segment, in seconds
 
     def push(self, word: Word, spoken: WordTokens) -> Iterator[Segment]:
-        """Take a word; the segments that are complete before it, or with it."""
-        if self._held and self._parts(word):
+        """Add a word; yields the segments that are complete before or with it."""
+        if self._words and self._splits_before(word):
             yield self._segment()
         if word.start < self._end:
             word = replace(word, start=self._end, end=max(word.end, self._end))
-        self._held.append((word, spoken))
+        self._words.append((word, spoken))
         if ends_sentence(word.word):
             yield self._segment()
 
     def finish(self) -> Iterator[Segment]:
-        """What is left."""
-        if self._held:
+        """Yields the last segment."""
+        if self._words:
             yield self._segment()
 
-    def _parts(self, word: Word) -> bool:
+    def _splits_before(self, word: Word) -> bool:
         """Whether a segment ends before this word."""
-        first, last = self._held[0][0], self._held[-1][0]
+        first, last = self._words[0][0], self._words[-1][0]
         return (
-            (self._max_words is not None and len(self._held) >= self._max_words)
+            (self._max_words is not None and len(self._words) >= self._max_words)
             or word.start - last.end >= self._gap
-            or word.end - first.start > self._longest
+            or word.end - first.start > self._max_duration
         )
 
     def _segment(self) -> Segment:
-        words = tuple(word for word, _ in self._held)
-        tokens = [token for _, spoken in self._held for token in spoken]
-        self._held, self._end = [], words[-1].end
+        words = tuple(word for word, _ in self._words)
+        tokens = [token for _, spoken in self._words for token in spoken]
+        self._words, self._end = [], words[-1].end
         return make_segment(words, tokens, with_words=self._with_words)
 
 
 def ends_sentence(text: str) -> bool:
-    """Whether a sentence ends with this word."""
+    """Whether a word ends a sentence; closing quotes and brackets may follow the mark."""
     return text.rstrip(CLOSING).endswith(SENTENCE_ENDS)
 
 
 def make_segment(words: Sequence[Word], tokens: Sequence[Token], *, with_words: bool) -> Segment:
-    """Words as a segment. What only Whisper knows has neutral values.
+    """A segment of words. Fields that only Whisper computes have neutral values.
 
-    `seek` is where the segment itself begins, `temperature` and `no_speech_prob` are 0.
-    `avg_logprob` is the mean of the labels' log-probabilities, without the blanks between them.
+    `seek` is the segment's own start; `temperature` and `no_speech_prob` are 0. `avg_logprob` is
+    the mean log-probability of the tokens, without blanks.
     """
     text = "".join(word.word for word in words)
     logs = [log(max(token.probability, MIN_PROBABILITY)) for token in tokens]
     return Segment(
-        id=0,  # the stream counts
+        id=0,  # set by the stream
         seek=round(words[0].start * FRAMES_PER_SECOND),
         start=words[0].start,
         end=words[-1].end,
