@@ -350,6 +350,15 @@ def test_the_tree_is_the_tree() -> None:
     assert folders - {"__pycache__"} <= inside
 
 
+def test_the_folders_of_families_have_the_files_that_the_page_names() -> None:
+    said = DOCS["architecture"].partition("have the same main files: ")[2].partition(". The")[0]
+    names = re.findall(r"`(\w+)` \(|`(\w+)`\n\(", said)
+    assert len(names) == 7
+    for name in ("".join(pair) for pair in names):
+        for family in registry.BUILT_IN:
+            assert (ROOT / "src" / family.replace(".", "/") / f"{name}.py").is_file(), name
+
+
 @pytest.mark.parametrize("page", PAGES, ids=below_root)
 def test_files_of_ours_that_a_page_names_are_there(page: Path) -> None:
     """By their path in the repository, or by the end of it: `weights.py`, `ops/state.py`."""
