@@ -135,23 +135,23 @@ def time_voices(gpu: Gpu, repeat: int) -> None:
         decoder = CodecDecoder(weights, config, gpu, FRAMES)
     rng = np.random.default_rng(0)
     for voices in VOICES:
-        slots = [decoder.take() for _ in range(voices)]
+        slots = [decoder.acquire_slot() for _ in range(voices)]
         for frames in FRAMES:
-            codes = rng.integers(0, config.codes, (voices, frames, config.groups))
+            codes = rng.integers(0, config.codebook_size, (voices, frames, config.num_code_groups))
             spent = []
             for _ in range(repeat + 2):
                 begun = perf_counter()
                 decoder.decode(slots, codes)
                 spent.append(1000 * (perf_counter() - begun))
             call, share = statistics.median(spent[2:]), 1 / (voices * frames)
-            dispatches = len(getattr(decoder.call(frames, voices).plan, "dispatches", ()))
+            dispatches = len(getattr(decoder.plan(frames, voices).plan, "dispatches", ()))
             print(
                 f"{voices:2} voices, {frames:2} frames: {call:8.2f} ms a call, "
                 f"{call * share:7.3f} ms a frame of each, {dispatches} dispatches", flush=True,
             )  # fmt: skip
         for slot in slots:
-            decoder.free(slot)
-    print(f"{decoder.memory.bytes_of() / (1 << 20):.2f} MiB of memory a voice")
+            decoder.release_slot(slot)
+    print(f"{decoder.states.bytes_per_slot() / (1 << 20):.2f} MiB of memory a voice")
 
 
 def main() -> None:

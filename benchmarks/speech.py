@@ -35,7 +35,7 @@ import speech_checkpoint
 import oscine
 from oscine.engine.batch import Occupancy
 from oscine.models.qwen3_tts import model as network
-from oscine.models.qwen3_tts.buffers import bytes_of
+from oscine.models.qwen3_tts.buffers import buffer_bytes
 from oscine.models.qwen3_tts.codec_runner import CodecStream
 from oscine.models.qwen3_tts.runner import Qwen3TtsRunner
 
@@ -113,30 +113,32 @@ def voices(model: Any, count: int, frames: int) -> dict[str, Any]:
 def memory(runner: Qwen3TtsRunner, count: int, seconds: float = 60.0) -> dict[str, float]:
     """Gigabytes that so many voices of so many seconds take beside the weights."""
     positions = 50 + round(seconds * FRAMES_PER_SECOND)
-    talker = bytes_of(runner.config, count, positions, positions)
-    codec = count * runner.codec.memory.bytes_of()
+    talker = buffer_bytes(runner.config, count, positions, positions)
+    codec = count * runner.codec.states.bytes_per_slot()
     return {"talker_gb": talker / 1e9, "codec_gb": codec / 1e9, "of_seconds": seconds}
 
 
 def parts(runner: Qwen3TtsRunner, runs: int) -> dict[str, float]:
     """Talker, predictor and codec by themselves; the plans run on whatever the slots hold."""
     talker, backend, networks = runner.talker, runner.backend, runner.networks
-    buffers, codec = talker.rows(1), runner.stream()
-    row = backend.read(buffers.utterances.rows).copy()
+    buffers, codec = talker.rows(1), runner.codec_stream()
+    row = backend.read(buffers.state.rows).copy()
     row["done"], row["group"], row["position"], row["length"] = 0, 0, 100, 1
     row["count"], row["limit"] = 10, 1 << 30
-    hidden = backend.zeros((1, runner.config.talker.width))
+    hidden = backend.zeros((1, runner.config.talker.hidden_size))
 
     def talk() -> None:
-        last = networks.predictor.embeddings[-1]
-        x = backend.sum_embeddings(buffers.total, last, buffers.text, buffers.utterances)
-        x = network.talk(backend, networks, buffers, x)
+        last = networks.code_predictor.codec_embeddings[-1]
+        x = backend.sum_embeddings(
+            buffers.embedding_sum, last, buffers.trailing_text, buffers.state
+        )
+        x = network.talker(backend, networks, buffers, x)
         backend.store(backend.rms_norm(x, networks.talker.norm), hidden)
 
     def frame() -> None:
-        logits = backend.linear(hidden, networks.talker.head)
-        backend.sample_code(logits, buffers.rules, buffers.utterances)
-        network.prediction_network(backend, networks, buffers, hidden)
+        logits = backend.linear(hidden, networks.talker.codec_head)
+        backend.sample_code(logits, buffers.sampling_params, buffers.state)
+        network.code_predictor(backend, networks, buffers, hidden)
 
     found: dict[str, float] = {}
     for name, trace in (("talker", talk), ("predictor", frame)):
@@ -144,25 +146,25 @@ def parts(runner: Qwen3TtsRunner, runs: int) -> dict[str, float]:
         found[f"{name}_dispatches"] = len(getattr(plan, "dispatches", ()))
 
         def run(plan: Any = plan) -> None:
-            backend.write(buffers.utterances.rows, row)
+            backend.write(buffers.state.rows, row)
             plan.run(50)
-            backend.snapshot(buffers.utterances.rows)()
+            backend.snapshot(buffers.state.rows)()
 
         found[f"{name}_ms"] = statistics.median(measured(run, runs)) / 50
     found["step_dispatches"] = len(getattr(talker.step(1), "dispatches", ()))
     for frames in (1, 4):
         codes = np.random.default_rng(0).integers(
-            0, runner.config.codes, (frames, runner.config.groups)
+            0, runner.config.codebook_size, (frames, runner.config.num_code_groups)
         )
 
         def decode(codes: np.ndarray = codes, codec: CodecStream = codec) -> None:
             codec.decode(codes)
 
         found[f"codec_{frames}_ms"] = statistics.median(measured(decode, 4 * runs))
-        call = runner.codec.call(frames).plan
+        call = runner.codec.plan(frames).plan
         found[f"codec_{frames}_dispatches"] = len(getattr(call, "dispatches", ()))
     talker.stop([0])
-    runner.codec.free(codec.slot)
+    runner.codec.release_slot(codec.slot)
     return found
 
 
@@ -171,12 +173,15 @@ def traffic(runner: Qwen3TtsRunner) -> float:
     config = runner.config
 
     def layer(stack: Any) -> float:
-        attention = stack.width * (2 * stack.query_width + 2 * stack.key_width)
-        return 2.0 * (attention + 3 * stack.width * stack.inner)
+        attention = stack.hidden_size * (2 * stack.q_size + 2 * stack.kv_size)
+        return 2.0 * (attention + 3 * stack.hidden_size * stack.intermediate_size)
 
-    talker = config.talker.layers * layer(config.talker) + 2.0 * config.talker.width * 3072
-    predictor = config.predictor.layers * layer(config.predictor)
-    heads = 2.0 * config.codes * config.predictor.width
+    talker = (
+        config.talker.num_hidden_layers * layer(config.talker)
+        + 2.0 * config.talker.hidden_size * 3072
+    )
+    predictor = config.code_predictor.num_hidden_layers * layer(config.code_predictor)
+    heads = 2.0 * config.codebook_size * config.code_predictor.hidden_size
     return talker + 15 * (predictor + heads) + 4.0 * 114e6 / 4
 
 

@@ -95,4 +95,4 @@ def test_a_closed_folder_of_voices_is_told(tmp_path: Path, close: Close) -> None
     assert voices.names() == [] and not voices.has("anna")
     with pytest.raises(UsageError, match=r"no voice is saved as 'anna'; saved: none yet"):
         voices.load("anna")
-    assert voices.place("anna") == tmp_path / "voices" / "anna.safetensors"
+    assert voices.path_to_write("anna") == tmp_path / "voices" / "anna.safetensors"

@@ -14,7 +14,7 @@ from oscine.errors import HubError, UsageError
 from oscine.family import Family, Release
 from oscine.models.parakeet import released as parakeet
 from oscine.models.qwen3_tts import released as qwen3_tts
-from oscine.models.qwen3_tts.capabilities import BASE_OF_SIZE, INSTRUCTED, RELEASED
+from oscine.models.qwen3_tts.capabilities import BASE_MODELS, EXAMPLE_MODELS, INSTRUCT_MODEL
 from oscine.models.whisper import released as whisper
 from oscine.models.whisper.tokenizers import tokenizer_folder
 from oscine.text.languages import LANGUAGES
@@ -176,8 +176,8 @@ def test_what_speech_models_can_do_is_what_their_page_says() -> None:
     page = (Path(__file__).resolve().parent.parent / "MODELS" / "qwen3_tts.md").read_text("utf-8")
     rows = [[cell.strip() for cell in line.split("|")[1:-1]] for line in page.splitlines()]
     stated = {row[0]: row for row in rows if row and row[0] in qwen3_tts.MODELS}
-    assert set(stated) == set(qwen3_tts.MODELS) == set(qwen3_tts.SPEAKS)
-    for name, (kind, size) in qwen3_tts.SPEAKS.items():
+    assert set(stated) == set(qwen3_tts.MODELS) == set(qwen3_tts.TTS_MODELS)
+    for name, (kind, size) in qwen3_tts.TTS_MODELS.items():
         assert stated[name][1] == kind
         assert size == {"0.6b": "0b6", "1.7b": "1b7"}[name.split("-")[2]]
         assert stated[name][5] in (str(len(qwen3_tts.SPEAKERS)), "cloned", "described")
@@ -190,7 +190,7 @@ def test_what_speech_models_can_do_is_what_their_page_says() -> None:
     ):
         assert re.search(rf"\b{name}\b", page)
     assert set(qwen3_tts.LANGUAGES) <= set(LANGUAGES.values())
-    for released in (*RELEASED.values(), INSTRUCTED, *BASE_OF_SIZE.values()):
+    for released in (*EXAMPLE_MODELS.values(), INSTRUCT_MODEL, *BASE_MODELS.values()):
         assert released in qwen3_tts.MODELS  # what messages recommend
 
 

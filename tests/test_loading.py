@@ -230,7 +230,7 @@ def test_a_model_that_speaks(empty_home: Path) -> None:
     assert repr(model) == f"<Qwen3Tts {SPEAKING} on NumPy>"
     assert model.folder.path == empty_home / "voices"
     speech = oscine.speak("Hello.", SPEAKING, "cpu", voice="ryan", max_frames=2, seed=1)
-    assert speech.duration == 2 * model._config.codec.hop / 24_000
+    assert speech.duration == 2 * model._config.codec.hop_length / 24_000
 
 
 def test_the_wrong_way_round() -> None:

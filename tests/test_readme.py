@@ -24,7 +24,7 @@ from oscine.audio import write
 from oscine.cli import app, run
 from oscine.formats import FORMATS
 from oscine.models.qwen3_tts.capabilities import DEFAULT_VOICE
-from oscine.models.qwen3_tts.released import LANGUAGES, SPEAKS
+from oscine.models.qwen3_tts.released import LANGUAGES, TTS_MODELS
 from oscine.models.whisper import released as whisper
 from oscine.options.others import ANSWERED, TAKEN
 from oscine.options.speak import SpeakOptions
@@ -129,10 +129,10 @@ def assert_serves(route: Callable[..., Any], speaker: Any) -> None:
 def load_small(load: Callable[..., Any], name: str) -> Any:
     """A model that speaks is a small random one, of forty frames a text: it has no end of its
     own."""
-    if name not in SPEAKS:
+    if name not in TTS_MODELS:
         return load(name)
     small = ROOT / "tests" / "goldens" / "qwen3_tts"
-    model: Any = load(small / SPEAKS[name][0] / "ckpt", "cpu")
+    model: Any = load(small / TTS_MODELS[name][0] / "ckpt", "cpu")
     whole = model._stream
 
     def short(started: float, text: Any, cancel: Any, options: Any, **how: Any) -> Any:

@@ -109,7 +109,7 @@ class Network(Generic[Weights, RunnerT]):
     model: Callable[[RunnerT, Weights, LoadContext[RunnerT]], Any]
 
 
-class Abilities(Protocol):
+class Capabilities(Protocol):
     """What a model that speaks can be asked for.
 
     `kind`: "custom_voice" (it has voices of its own), "voice_design" (it makes one up from a
@@ -132,10 +132,10 @@ class Abilities(Protocol):
         """What is asked for, checked: (saved voices, options, voice=, language=, instruct=,
         reference=, reference_text=). Raises UsageError, CheckpointError for a damaged voice."""
 
-    def understands(self, voice: Any) -> bool:
+    def accepts_voice(self, voice: Any) -> bool:
         """Whether it can speak with a saved voice."""
 
-    def refuse_cloning(self) -> None:
+    def require_cloning(self) -> None:
         """Raise UsageError for a model that takes the voice of no recording."""
 
 
@@ -145,8 +145,8 @@ class VoiceStore(Protocol):
 
     def names(self) -> list[str]: ...
     def has(self, name: str) -> bool: ...
-    def file(self, name: str) -> Path: ...
-    def place(self, name: str) -> Path: ...
+    def path_of(self, name: str) -> Path: ...
+    def path_to_write(self, name: str) -> Path: ...
     def save(self, name: str, voice: Any) -> Path: ...
     def load(self, name: str | Path) -> Any: ...
     def remove(self, name: str) -> None: ...
@@ -158,7 +158,7 @@ class Speaker(Protocol):
     name: str
 
     @property
-    def abilities(self) -> Abilities: ...
+    def capabilities(self) -> Capabilities: ...
 
     def stream(self, text: Any, **options: Any) -> Any: ...
     def voice_of(self, reference: Any, text: str | None = None, *, silence: float = 0.0) -> Any: ...
@@ -175,15 +175,15 @@ class Speaking:
         saved: The saved voices of this machine's user.
         check_words: (text, name of the option) -> the words said in a recording, as a saved voice
             keeps them. Raises UsageError.
-        released: (name) -> what a model that is known by name can be asked for.
-        abilities: (checkpoint, name) -> the same of any model of the family, by its configuration.
-            Raises CheckpointError.
+        released: (name) -> the capabilities of a model that is known by name.
+        capabilities: (checkpoint, name) -> the capabilities of any model of the family, as its
+            configuration states them. Raises CheckpointError.
     """
 
     saved: Callable[[], VoiceStore]
     check_words: Callable[[str, str], str]
-    released: Callable[[str], Abilities]
-    abilities: Callable[[Checkpoint, str], Abilities]
+    released: Callable[[str], Capabilities]
+    capabilities: Callable[[Checkpoint, str], Capabilities]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

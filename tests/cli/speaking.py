@@ -17,7 +17,7 @@ import numpy as np
 from oscine.audio.encode import wave_header
 from oscine.cli import run
 from oscine.errors import OscineError, UsageError
-from oscine.models.qwen3_tts.capabilities import Abilities
+from oscine.models.qwen3_tts.capabilities import Capabilities
 from oscine.types import Audio
 
 RATE = 24_000
@@ -80,7 +80,9 @@ class Speaker:
     """Notes what it was asked."""
 
     voices = ("vivian", "ryan")
-    abilities = Abilities("weights", "custom_voice", "1b7", dict.fromkeys(voices), ("english",))
+    capabilities = Capabilities(
+        "weights", "custom_voice", "1b7", dict.fromkeys(voices), ("english",)
+    )
     timings: ClassVar = {"prompt": 1.0, "codec": 2.0}
 
     def __init__(self) -> None:

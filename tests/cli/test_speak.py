@@ -19,7 +19,7 @@ from oscine.audio.io import decode
 from oscine.audio.write import FORMATS
 from oscine.cli import run
 from oscine.cli.audio_output import format_progress, format_speed
-from oscine.models.qwen3_tts.capabilities import Abilities
+from oscine.models.qwen3_tts.capabilities import Capabilities
 
 from .speaking import HEADER, RATE, Speaker, files, speak, spoken, start, tone
 
@@ -127,8 +127,8 @@ def test_what_is_asked_goes_to_the_model(speaker: Speaker) -> None:
 def test_a_reference_through_standard_input(
     speaker: Speaker, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    cloner = Abilities("weights", "base", "1b7", {}, ("english",))
-    monkeypatch.setattr(speaker, "abilities", cloner, raising=False)
+    cloner = Capabilities("weights", "base", "1b7", {}, ("english",))
+    monkeypatch.setattr(speaker, "capabilities", cloner, raising=False)
     samples = (8000 * np.sin(np.arange(24_000) / 9)).astype("<i2")
     with wave.open("ref.wav", "wb") as file:
         file.setparams((1, 2, RATE, 0, "NONE", ""))

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from oscine.cli import run
-from oscine.models.qwen3_tts.capabilities import Abilities
+from oscine.models.qwen3_tts.capabilities import Capabilities
 from oscine.models.qwen3_tts.voices import Voice, VoiceFolder
 
 from .speaking import Speaker, files, speak
@@ -24,8 +24,8 @@ def test_a_reference_is_told_before_the_model_loads(
     assert speak("Hello", "-o", "a.wav", "--reference", "ref.wav") == 1
     assert capsysbinary.readouterr().err == b"oscine: ref.wav: no such file; check the path\n"
     assert speaker.loaded == []
-    cloner = Abilities("weights", "base", "1b7", {}, ("english",))
-    monkeypatch.setattr(speaker, "abilities", cloner, raising=False)
+    cloner = Capabilities("weights", "base", "1b7", {}, ("english",))
+    monkeypatch.setattr(speaker, "capabilities", cloner, raising=False)
     Path("ref.wav").write_bytes(b"sound")
     arguments = ["--reference", "ref.wav", "--reference-text", "hi", "--reference-silence", "0.5"]
     assert speak("Hello", "-o", "a.wav", *arguments, "--x-vector-only") == 0

@@ -14,7 +14,7 @@ import pytest
 from oscine.audio.io import decode
 from oscine.audio.write import FORMATS, save
 from oscine.errors import UsageError
-from oscine.models.qwen3_tts.capabilities import Abilities
+from oscine.models.qwen3_tts.capabilities import Capabilities
 from oscine.types import Audio
 
 from ..audio.comments import comment_of
@@ -123,8 +123,8 @@ def test_a_reference_is_heard_once_for_all_lines(
 ) -> None:
     save(Audio(tone("x"), RATE), "ref.wav")
     heard: list[object] = []
-    abilities = Abilities("weights", "base", "1b7", {}, ("english",))
-    monkeypatch.setattr(Speaker, "abilities", abilities)
+    capabilities = Capabilities("weights", "base", "1b7", {}, ("english",))
+    monkeypatch.setattr(Speaker, "capabilities", capabilities)
     monkeypatch.setattr(
         Speaker, "voice_of", lambda self, *given, **more: heard.append((given, more)) or "voice",
         raising=False,

@@ -38,7 +38,7 @@ def whole(pieces: Any) -> Any:
 
 def test_speech_is_what_it_is_in_one_process(speaker: Any, alone: Any) -> None:
     assert (speaker.kind, speaker.voices) == (alone.kind, alone.voices)
-    assert speaker.abilities == alone.abilities
+    assert speaker.capabilities == alone.capabilities
     speech, expected = (each.speak("Hello there.", **HOW) for each in (speaker, alone))
     assert alike(speech.samples, expected.samples)
     assert (speech.seed, speech.finish_reason) == (3, expected.finish_reason)

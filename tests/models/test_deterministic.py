@@ -140,6 +140,9 @@ def test_a_runner_that_is_made_again_after_a_loss_is_so_too(
     assert model.runner is not before and model.engine.fixed_rows == 1
     assert ask(model, 0) == alone
     if family == "qwen3_tts":
-        assert model.runner.backend.batch_invariant and model.runner.speaking.voicing.one_by_one
+        assert (
+            model.runner.backend.batch_invariant
+            and model.runner.utterance_lane.codec.one_voice_per_chunk
+        )
     elif family != "whisper":
         assert model.runner.encoder.batch_invariant

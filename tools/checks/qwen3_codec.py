@@ -83,9 +83,9 @@ def check_decoder(decoder: CodecStream, arrays: Arrays, report: Report) -> set[s
 
     decoder.reset()
     compare("dec_wav", decoder.decode(arrays["dec_codes"]))
-    compare("long_wav_chunk7_ctx3", decoder.chunked(arrays["long_codes"], 7, 3))
-    compare("long_wav_api", decoder.chunked(arrays["long_codes"]))
-    longest, seam = decoder.chunked(arrays["xl_codes"]), SEAM * decoder.config.hop
+    compare("long_wav_chunk7_ctx3", decoder.chunked_decode(arrays["long_codes"], 7, 3))
+    compare("long_wav_api", decoder.chunked_decode(arrays["long_codes"]))
+    longest, seam = decoder.chunked_decode(arrays["xl_codes"]), SEAM * decoder.config.hop_length
     compare("xl_wav_every37", longest[::STEP])
     compare("xl_wav_seam", longest[seam - BEFORE_SEAM : seam + AFTER_SEAM])
     return compared
@@ -109,7 +109,7 @@ def check_codes(encoder: CodecEncoder, arrays: Arrays, report: Report) -> set[st
     compared = set()
     for case in ("enc", "encshort", "encexact"):
         found = encoder.encode(arrays[f"{case}_wav"])
-        name = f"{case}_codes by {encoder.most}"
+        name = f"{case}_codes by {encoder.chunk_samples}"
         report.same(name, found.tolist(), arrays[f"{case}_codes"].tolist())
         compared |= {f"{case}_{kind}" for kind in ("wav", "codes", "gap")}
     return compared
@@ -123,10 +123,10 @@ def check_references(
 ) -> set[str]:
     """Of a base model: the speaker encoder by stage, the vectors and codes of runs' references."""
     config = weights.config
-    assert weights.speaker is not None and config.speaker is not None
-    speaker = SpeakerEncoder(weights.speaker, config.speaker, backend)
+    assert weights.speaker is not None and config.speaker_encoder is not None
+    speaker = SpeakerEncoder(weights.speaker, config.speaker_encoder, backend)
     encoder = CodecEncoder(weights.encoder, config.codec, backend)
-    bank = mel_filters(config.speaker.mels, TRANSFORM, SAMPLE_RATE)
+    bank = mel_filters(config.speaker_encoder.mel_dim, TRANSFORM, SAMPLE_RATE)
     report.array("mel_filterbank", bank, arrays["mel_filterbank"], BANK)
     compared = {"mel_filterbank", "ref_wav_short", "ref_wav_long"}
     for recording in ("spk_a/", "spk_b/"):
@@ -145,7 +145,7 @@ def check_references(
 def check_speaker(speaker: SpeakerEncoder, arrays: Arrays, at: str, report: Report) -> set[str]:
     """One recording, stage by stage."""
     mel, want = arrays[f"{at}mel"], arrays[f"{at}embedding"]
-    found = speaker_mel(arrays[f"{at}wav"], speaker.config.mels)
+    found = speaker_mel(arrays[f"{at}wav"], speaker.config.mel_dim)
     report.array(f"{at}mel", found, mel, STAGE)
     with stages() as seen:
         vector = speaker.embed_mel(mel)

@@ -14,10 +14,10 @@ import numpy as np
 from checks.report import Report, stages
 from oscine.engine.scheduler import Engine
 from oscine.models.qwen3_tts import model
-from oscine.models.qwen3_tts.config import Sampling
+from oscine.models.qwen3_tts.config import SamplingParams
 from oscine.models.qwen3_tts.prompt import Prompt, PromptBuilder, Reference
 from oscine.models.qwen3_tts.runner import Qwen3TtsRunner
-from oscine.models.qwen3_tts.sequences import Request, Utterance, initial_state
+from oscine.models.qwen3_tts.sequences import Utterance, UtteranceRequest, initial_state
 from oscine.ops import STOP_END, Backend, RmsNorm
 
 if TYPE_CHECKING:
@@ -77,10 +77,12 @@ class RunCheck:
         self.report.same(f"{self.run['run']}/{name}", got, self.arrays[name].tolist())
         self.compared.add(name)
 
-    def request(self, prompt: Prompt) -> Request:
+    def request(self, prompt: Prompt) -> UtteranceRequest:
         """As upstream was asked, which does not sound the last of its tokens."""
-        greedy = Sampling(do_sample=False, repetition_penalty=float(self.run["repetition_penalty"]))
-        return Request(prompt, greedy, greedy, 0, int(self.run["max_new_tokens"]) - 1)
+        greedy = SamplingParams(
+            do_sample=False, repetition_penalty=float(self.run["repetition_penalty"])
+        )
+        return UtteranceRequest(prompt, greedy, greedy, 0, int(self.run["max_new_tokens"]) - 1)
 
     # -- stages -------------------------------------------------------------------------------
 
@@ -88,30 +90,32 @@ class RunCheck:
         """Ids and rows, from the run's text."""
         run, arrays = self.run, self.arrays
         text, language, instruct = run["text"], run.get("language"), run.get("instruct")
-        body, ids = builder.body(text), self.runner.config.text
-        newline = builder.role()[2:]
-        tail = [ids.im_end, *newline, *builder.role()]
-        self.same("input_ids", [*builder.role(), *body, *tail])
+        body, ids = builder.text_ids(text), self.runner.config.text_ids
+        newline = builder.role_ids()[2:]
+        tail = [ids.im_end, *newline, *builder.role_ids()]
+        self.same("input_ids", [*builder.role_ids(), *body, *tail])
         if "instruct_ids" in arrays:
-            self.same("instruct_ids", builder.instruction(instruct))
+            self.same("instruct_ids", builder.instruct_ids(instruct))
         if "ref_ids" in arrays:
-            said = builder.body(run["ref_text"])
-            self.same("ref_ids", [*builder.role(), *said, ids.im_end, *newline])
+            said = builder.text_ids(run["ref_text"])
+            self.same("ref_ids", [*builder.role_ids(), *said, ids.im_end, *newline])
         whole = run.get("non_streaming_mode", run["mode"] != "base")
         if run["mode"] == "custom_voice":
             prompt = builder.custom_voice(
-                text, run["speaker"], language, instruct, streamed=not whole
+                text, run["speaker"], language, instruct, streamed_text=not whole
             )
         elif run["mode"] == "voice_design":
-            prompt = builder.voice_design(text, instruct, language, streamed=not whole)
+            prompt = builder.voice_design(text, instruct, language, streamed_text=not whole)
         else:
             reference = Reference(
                 arrays["speaker_embedding"], arrays.get("ref_codes"), run.get("ref_text")
             )
-            prompt = builder.clone(text, reference, language, streamed=not whole)
-        self.array("prompt_embeds", prompt.rows)
-        self.array("trailing_text_hidden", prompt.text[: len(arrays["trailing_text_hidden"])])
-        self.array("tts_pad_embed", prompt.text[-1])
+            prompt = builder.clone(text, reference, language, streamed_text=not whole)
+        self.array("prompt_embeds", prompt.embeddings)
+        self.array(
+            "trailing_text_hidden", prompt.trailing_text[: len(arrays["trailing_text_hidden"])]
+        )
+        self.array("tts_pad_embed", prompt.trailing_text[-1])
         return prompt
 
     def check_steps(self) -> None:
@@ -123,14 +127,14 @@ class RunCheck:
         request = self.request(golden)
         # And the token that upstream leaves out.
         request = replace(request, max_frames=request.max_frames + 1)
-        talker.reserve(1, request.positions, request.texts)
-        prompt = backend.zeros(golden.rows.shape)
-        backend.write(prompt, golden.rows)
-        talker.prepare(0, request, golden)
-        backend.write(talker.buffers.utterances.rows, initial_state(request))
+        talker.reserve(1, request.positions, request.trailing_text_rows)
+        prompt = backend.zeros(golden.embeddings.shape)
+        backend.write(prompt, golden.embeddings)
+        talker.write_request(0, request, golden)
+        backend.write(talker.buffers.state.rows, initial_state(request))
         buffers = talker.rows(1)
         start = talker.record(
-            lambda: model.start(backend, networks, buffers, prompt), buffers, "prompt"
+            lambda: model.prefill(backend, networks, buffers, prompt), buffers, "prompt"
         )
         with stages() as seen:
             start.run()
@@ -156,16 +160,18 @@ class RunCheck:
     def check_prefill(self, seen: Arrays) -> None:
         """The stages of the prompt and of the first frame."""
         config, networks = self.runner.config, self.runner.networks
-        layers = [seen[f"talker.layer{index}"] for index in range(config.talker.layers)]
+        layers = [seen[f"talker.layer{index}"] for index in range(config.talker.num_hidden_layers)]
         self.array("prefill_layers", np.stack(layers))
         self.array("prefill_hidden", self.normed(layers[-1], networks.talker.norm))
 
         def groups(stage: str) -> list[np.ndarray]:
-            return [seen[f"predictor.{stage}{group}"] for group in range(config.groups - 1)]
+            return [
+                seen[f"predictor.{stage}{group}"] for group in range(config.num_code_groups - 1)
+            ]
 
         self.array("cp_inputs_frame0", np.concatenate(groups("input")))
         rows = np.concatenate(groups("rows"))
-        self.array("cp_hidden_frame0", self.normed(rows, networks.predictor.norm))
+        self.array("cp_hidden_frame0", self.normed(rows, networks.code_predictor.norm))
         self.array("cp_logits_frame0", np.concatenate([rows[-1:] for rows in groups("logits")]))
 
     def normed(self, rows: np.ndarray, norm: RmsNorm) -> np.ndarray:
@@ -180,7 +186,7 @@ class RunCheck:
 
     def check_engine(self, prompt: Prompt) -> None:
         """Codes in bursts, from the prompt that oscine makes."""
-        utterance = Utterance(self.request(prompt), sounds=False)
+        utterance = Utterance(self.request(prompt), returns_audio=False)
         Engine(self.runner).submit(utterance)
         codes = [burst.tolist() for burst in utterance.pieces()]
         self.same("codes", [frame for burst in codes for frame in burst])
@@ -192,8 +198,8 @@ class RunCheck:
 
     def check_waveform(self) -> None:
         """The samples of the golden codes; what a reference sounds like is left out."""
-        codec, arrays = self.runner.stream(), self.arrays
+        codec, arrays = self.runner.codec_stream(), self.arrays
         if "ref_codes" in arrays:
-            codec.prime(arrays["ref_codes"])
+            codec.warm_up(arrays["ref_codes"])
         self.array("wav", codec.decode(arrays["codes"]))
-        codec.decoder.free(codec.slot)
+        codec.decoder.release_slot(codec.slot)

@@ -35,7 +35,7 @@ def check(folder: Path, backend: Backend, report: Report) -> None:
         arrays = dict(stored)
     if (checkpoint / CODEC_FOLDER).is_dir():
         weights, tokenizer = load_weights(checkpoint), QwenTokenizer.load(checkpoint)
-        report.begin(folder.name, f"{weights.config}, stored {weights.stored}")
+        report.begin(folder.name, f"{weights.config}, stored {weights.dtype}")
         check_weights(weights, report)
         case = Case(folder, meta, arrays, weights, tokenizer)
         compared = check_talker(case, backend, report)
@@ -63,13 +63,17 @@ def check_text(
 
 def check_weights(weights: Qwen3TtsWeights, report: Report) -> None:
     """What was joined and what was kept against the file's own tensors."""
-    entries, q = read_checkpoint(weights.path).tensors, weights.config.talker.query_width
-    block = weights.talker.blocks[-1]
-    at = f"talker.model.layers.{weights.config.talker.layers - 1}"
+    entries, q = read_checkpoint(weights.path).tensors, weights.config.talker.q_size
+    block = weights.talker.layers[-1]
+    at = f"talker.model.layers.{weights.config.talker.num_hidden_layers - 1}"
     for name, rows, got in (
-        ("self_attn.q_proj", slice(None, q), block.qkv.weight),
-        ("self_attn.v_proj", slice(-weights.config.talker.key_width, None), block.qkv.weight),
-        ("mlp.up_proj", slice(weights.config.talker.inner, None), block.gate_up.weight),
+        ("self_attn.q_proj", slice(None, q), block.qkv_proj.weight),
+        ("self_attn.v_proj", slice(-weights.config.talker.kv_size, None), block.qkv_proj.weight),
+        (
+            "mlp.up_proj",
+            slice(weights.config.talker.intermediate_size, None),
+            block.gate_up_proj.weight,
+        ),
     ):
         wide = bf16_to_f32(got) if got.dtype == BFLOAT16 else got
         report.array(name, wide[rows], entries[f"{at}.{name}.weight"].read(), 0.0)

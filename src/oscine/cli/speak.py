@@ -36,7 +36,7 @@ from oscine.cli.voices import (
     saved_voices,
 )
 from oscine.errors import OscineError, UsageError
-from oscine.family import LIST_VOICES, Abilities, Speaker
+from oscine.family import LIST_VOICES, Capabilities, Speaker
 from oscine.files import expand_user
 from oscine.options import options_of, replaced
 from oscine.options.command import SpeakCommand
@@ -120,9 +120,9 @@ def speak(
         if voice_options.reference == STANDARD_INPUT:  # which can be opened once
             voice_args["reference"] = opened
         start_decoder()
-    if (abilities := released_capabilities(model)) is not None:
-        apply_default_voice(abilities, voice_args)
-        if abilities.check(saved_voices(model), checked, **voice_args).instruct is None:
+    if (capabilities := released_capabilities(model)) is not None:
+        apply_default_voice(capabilities, voice_args)
+        if capabilities.check(saved_voices(model), checked, **voice_args).instruct is None:
             voice_args.pop(
                 "instruct", None
             )  # or the model would tell once more that it is left out
@@ -135,7 +135,7 @@ def speak(
     )
     outputs = [replace(out, marked=args.mark) for out in chosen_outs]
     loaded = load_for_task("speak", model, args)
-    apply_default_voice(loaded.abilities, voice_args)
+    apply_default_voice(loaded.capabilities, voice_args)
     speak_all(loaded, texts, outputs, voice_args | options, times)
     print_timings(loaded)
 
@@ -157,7 +157,7 @@ def protected_files(model: str, voice: str | None, arguments: list[str]) -> Iter
     yield from arguments
     if voice is not None:
         with suppress(UsageError):  # no name of a voice, but a path
-            yield from (str(store.file(voice)) for store in all_voice_stores())
+            yield from (str(store.path_of(voice)) for store in all_voice_stores())
     local = expand_user(model)
     place: Path | None = local
     if not os.path.exists(local):
@@ -172,10 +172,10 @@ def protected_files(model: str, voice: str | None, arguments: list[str]) -> Iter
                 yield from (str(each) for each in files if each.suffix.lower() not in SUFFIXES)
 
 
-def apply_default_voice(abilities: Abilities, options: dict[str, Any]) -> None:
+def apply_default_voice(capabilities: Capabilities, options: dict[str, Any]) -> None:
     """A voice for a model with its own, where none is asked for: a command should not need one."""
-    if abilities.default_voice is not None:
-        options.setdefault("voice", abilities.default_voice)
+    if capabilities.default_voice is not None:
+        options.setdefault("voice", capabilities.default_voice)
 
 
 def speak_all(

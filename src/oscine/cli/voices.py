@@ -29,7 +29,7 @@ from oscine.cli.jobs import print_table
 from oscine.cli.openai_style import OpenAIStyleCommand
 from oscine.cli.text_input import open_reference_text
 from oscine.errors import CheckpointError, HubError, OscineError, PackageError, UsageError
-from oscine.family import Abilities, Family, Speaker, Speaking, VoiceStore
+from oscine.family import Capabilities, Family, Speaker, Speaking, VoiceStore
 from oscine.files import expand_user
 from oscine.options.command import LoadOptions
 
@@ -126,9 +126,8 @@ def save(
     from oscine.audio.io import open_source
 
     log_to_stderr()
-    file = saved_voices(model).place(
-        name
-    )  # a name that cannot be is told before anything slow begins
+    # An invalid name is reported before anything slow begins.
+    file = saved_voices(model).path_to_write(name)
     there = os.path.exists(file)
     if there and not force:
         raise UsageError(f"there is a voice {file.stem!r} already; --force takes its place")
@@ -137,8 +136,8 @@ def save(
     opened = open_source(audio)
     recording = opened if audio == STANDARD_INPUT else audio  # standard input can be opened once
     start_decoder()
-    if (abilities := released_capabilities(model)) is not None:
-        abilities.refuse_cloning()
+    if (capabilities := released_capabilities(model)) is not None:
+        capabilities.require_cloning()
     set_threads(threads)
     check_device(device)
     set_up_logging(verbose=False)
@@ -167,7 +166,7 @@ def list_voices(
     if model is None:
         print_saved_voices()
     else:
-        print_voices(abilities_of(model))
+        print_voices(capabilities_of(model))
 
 
 @app.command(cls=OpenAIStyleCommand)
@@ -182,50 +181,50 @@ def remove(name: Name) -> None:
 
 def print_voices_and_languages(model: str) -> None:
     """What `speak --voice` and `--language` take with a model."""
-    abilities = abilities_of(model)
-    print_voices(abilities)
-    status(f"languages: {', '.join(('auto', *abilities.languages))}")
+    capabilities = capabilities_of(model)
+    print_voices(capabilities)
+    status(f"languages: {', '.join(('auto', *capabilities.languages))}")
 
 
-def print_voices(abilities: Abilities) -> None:
+def print_voices(capabilities: Capabilities) -> None:
     """The voices of a model, a line each on stdout; a line on stderr where it has none."""
-    if abilities.kind == "base":
-        print_saved_voices(abilities)
-    elif abilities.kind == "voice_design":
-        warn(f"{abilities.name} has no voices: describe one with --instruct")
+    if capabilities.kind == "base":
+        print_saved_voices(capabilities)
+    elif capabilities.kind == "voice_design":
+        warn(f"{capabilities.name} has no voices: describe one with --instruct")
     else:
-        dialects = any(abilities.speakers.values())
+        dialects = any(capabilities.speakers.values())
         head = ("voice", "speaks Chinese as") if dialects else ("voice",)
-        lines = [(name, dialect or "") for name, dialect in abilities.speakers.items()]
+        lines = [(name, dialect or "") for name, dialect in capabilities.speakers.items()]
         print_table(head, [line[: len(head)] for line in lines])
 
 
-def print_saved_voices(abilities: Abilities | None = None) -> None:
+def print_saved_voices(capabilities: Capabilities | None = None) -> None:
     """The voices of this machine's user, or those that a base model can speak with.
 
     What is damaged is told on stderr; it is listed only where no model is asked about.
     """
     names, shown = 0, []
-    for store in all_voice_stores() if abilities is None else [saved_voices(abilities.name)]:
+    for store in all_voice_stores() if capabilities is None else [saved_voices(capabilities.name)]:
         for name in store.names():
             names += 1
             try:
                 voice = store.load(name)
-                usable = abilities is None or abilities.understands(voice)
+                usable = capabilities is None or capabilities.accepts_voice(voice)
             except OscineError as error:
                 warn(str(error))
-                usable = abilities is None
+                usable = capabilities is None
             if usable:
-                shown.append((name, str(store.file(name))))
+                shown.append((name, str(store.path_of(name))))
     if shown:
         print_table(("voice", "file"), shown)
     elif not names:
         warn("no voices are saved; oscine voices save NAME --audio FILE saves one")
-    elif abilities is not None:
-        warn(f"{abilities.name} can speak with none of the saved voices")
+    elif capabilities is not None:
+        warn(f"{capabilities.name} can speak with none of the saved voices")
 
 
-def released_capabilities(model: str) -> Abilities | None:
+def released_capabilities(model: str) -> Capabilities | None:
     """What a released model can be asked for, whether or not it is here; None for any other."""
     if os.path.exists(expand_user(model)):
         return None
@@ -237,7 +236,7 @@ def released_capabilities(model: str) -> Abilities | None:
         return registry.speaking_of(family).released(name)
 
 
-def abilities_of(model: str) -> Abilities:
+def capabilities_of(model: str) -> Capabilities:
     """What a model can be asked for: of a released one, or of one on this machine by its files.
 
     Raises HubError where it is not here, CheckpointError and UsageError where it does not speak.
@@ -258,4 +257,4 @@ def abilities_of(model: str) -> Abilities:
     if family.task != "speak":
         raise wrong_task_error(model, "speak")
     with registry.plugin_errors(family, f"tell of {model}"):
-        return registry.speaking_of(family).abilities(checkpoint, model)
+        return registry.speaking_of(family).capabilities(checkpoint, model)

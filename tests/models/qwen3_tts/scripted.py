@@ -16,12 +16,12 @@ import numpy as np
 
 from oscine import ops
 from oscine.errors import DeviceLostError
-from oscine.models.qwen3_tts.codec_batching import Voicing
+from oscine.models.qwen3_tts.codec_batching import CodecBatcher
 from oscine.models.qwen3_tts.executors import UtteranceExecutor
 from oscine.models.qwen3_tts.pipeline import Qwen3Tts
 from oscine.models.qwen3_tts.prompt import Prompt
-from oscine.models.qwen3_tts.sequences import Request, Utterance, check_request
-from oscine.models.qwen3_tts.talker_runner import done_rows
+from oscine.models.qwen3_tts.sequences import Utterance, UtteranceRequest, check_request
+from oscine.models.qwen3_tts.talker_runner import finished_rows
 from oscine.models.qwen3_tts.voices import VoiceFolder
 from oscine.models.qwen3_tts.weights import load_weights
 from oscine.ops.reference import Reference
@@ -31,27 +31,27 @@ GOLDENS = Path(__file__).resolve().parents[2] / "goldens" / "qwen3_tts"
 HOP = 1920
 LEVELS = 1000.0  # a frame whose first code is c sounds as a square wave of height c / LEVELS
 STOPS = {"end": ops.STOP_END, "length": ops.STOP_LENGTH}
-MOST_FRAMES = 8192
+MAX_FRAMES = 8192
 
-Script = Callable[[Request, int], tuple[list[int], str]]
+Script = Callable[[UtteranceRequest, int], tuple[list[int], str]]
 
 
 class Codec:
     """Frames to square waves; it knows what each slot has heard since it was taken."""
 
-    most = 192
+    max_frames = 192
 
     def __init__(self) -> None:
         self.slots: dict[int, list[int]] = {}
         self.heard: list[int] = []  # by the slot that was taken last
         self.calls: list[tuple[int, int]] = []  # voices and frames of each
 
-    def take(self) -> int:
+    def acquire_slot(self) -> int:
         slot = next(number for number in range(len(self.slots) + 1) if number not in self.slots)
         self.slots[slot] = self.heard = []
         return slot
 
-    def free(self, slot: int) -> None:
+    def release_slot(self, slot: int) -> None:
         del self.slots[slot]
 
     def reserve(self, slots: int) -> None:
@@ -63,13 +63,13 @@ class Codec:
     def copy(self, source: int, target: int) -> None:
         self.slots[target][:] = self.slots[source]
 
-    def prime(self, slots: Sequence[int], codes: Sequence[Any]) -> None:
+    def warm_up(self, slots: Sequence[int], codes: Sequence[Any]) -> None:
         for slot, own in zip(slots, codes, strict=True):
             self.slots[slot] += own[:, 0].tolist()
 
-    def begin(self, slots: Sequence[int], codes: Sequence[Any]) -> Callable[[], Any]:
+    def submit(self, slots: Sequence[int], codes: Sequence[Any]) -> Callable[[], Any]:
         self.calls.append((len(slots), len(codes[0])))
-        self.prime(slots, codes)
+        self.warm_up(slots, codes)
         wave = np.repeat(np.stack(codes)[:, :, 0].astype(np.float32) / LEVELS, HOP, axis=1)
         wave[:, ::2] *= -1
         return lambda: wave
@@ -114,19 +114,19 @@ class Talker:
 
     def __init__(self, runner: Runner) -> None:
         self.runner, self.backend = runner, runner.backend
-        self.rows = done_rows(256)
-        self.codes = np.zeros((64, MOST_FRAMES, 16), np.uint32)
+        self.rows = finished_rows(256)
+        self.codes = np.zeros((64, MAX_FRAMES, 16), np.uint32)
         self.runs: dict[int, Run] = {}
 
-    def admit(self, voices: Sequence[tuple[int, int, Request, Prompt]]) -> None:
+    def admit(self, voices: Sequence[tuple[int, int, UtteranceRequest, Prompt]]) -> None:
         for row, slot, request, prompt in voices:
             utterance = next(u for u in self.runner.asked if u.request is request)
             known = replace(request, prompt=prompt)
             self.runner.requests.append(known)
             script = self.runner.script(known, len(self.runner.requests))
-            self.runs[slot] = Run(utterance, self.runner.speaking.voices, *script)
+            self.runs[slot] = Run(utterance, self.runner.utterance_lane.voices, *script)
             self.runner.runs.append(self.runs[slot])
-            self.rows[row] = done_rows(1)[0]
+            self.rows[row] = finished_rows(1)[0]
             self.rows[row]["done"], self.rows[row]["slot"] = 0, slot
             self.advance(row)
 
@@ -157,25 +157,25 @@ class Talker:
 
     def stop(self, rows: Sequence[int]) -> None:
         for row in rows:
-            self.rows[row] = done_rows(1)[0]
+            self.rows[row] = finished_rows(1)[0]
 
 
 class Tables:
     """Rows of zeros."""
 
     def __init__(self, width: int) -> None:
-        self.width = width
+        self.hidden_size = width
 
     def embed_text(self, ids: Any) -> Any:
-        return np.zeros((len(ids), self.width), np.float32)
+        return np.zeros((len(ids), self.hidden_size), np.float32)
 
-    def code_row(self, code: int) -> Any:
-        return np.zeros(self.width, np.float32)
+    def embed_code(self, code: int) -> Any:
+        return np.zeros(self.hidden_size, np.float32)
 
-    def reference_rows(self, codes: Any) -> Any:
-        return np.zeros((len(codes), self.width), np.float32)
+    def embed_reference(self, codes: Any) -> Any:
+        return np.zeros((len(codes), self.hidden_size), np.float32)
 
-    def prompts(self, drafts: Sequence[Any]) -> list[Prompt]:
+    def build_prompts(self, drafts: Sequence[Any]) -> list[Prompt]:
         return [draft.build(self) for draft in drafts]
 
 
@@ -190,18 +190,18 @@ class Runner:
         self.backend = Reference()
         self.codec = Codec()
         self.asked: list[Utterance] = []
-        self.requests: list[Request] = []
+        self.requests: list[UtteranceRequest] = []
         self.runs: list[Run] = []
         self.lose_at: int | None = None
-        voicing: Any = Voicing(self.codec, config.codec, device)  # type: ignore[arg-type]
-        self.talker, tables = Talker(self), Tables(config.talker.width)
-        self.speaking = UtteranceExecutor(self.talker, tables, voicing, self.clock)  # type: ignore[arg-type]
+        voicing: Any = CodecBatcher(self.codec, config.codec, device)  # type: ignore[arg-type]
+        self.talker, tables = Talker(self), Tables(config.talker.hidden_size)
+        self.utterance_lane = UtteranceExecutor(self.talker, tables, voicing, self.clock)  # type: ignore[arg-type]
 
     def check(self, sequence: Any) -> None:
         check_request(sequence.request, self.config)
 
     def executor(self, key: Any) -> UtteranceExecutor:
-        return self.speaking
+        return self.utterance_lane
 
     def reserve(self, slots: int, places: int, sequence: Any) -> None:
         assert slots <= 64
@@ -209,7 +209,7 @@ class Runner:
             self.asked.append(sequence)
 
     def release(self, slots: int, places: int) -> None:
-        self.speaking.voicing.release()
+        self.utterance_lane.codec.release()
 
     def clock(self, stage: str, milliseconds: float) -> None:
         self.timings[stage] = self.timings.get(stage, 0.0) + milliseconds
@@ -224,18 +224,18 @@ def scripted(
     """A model of a golden's configuration that says what the script says."""
     weights = load_weights(GOLDENS / case / "ckpt")
     config = weights.config  # frames as long as released ones
-    codec = replace(config.codec, hop=HOP, codes=2048, groups=16)
-    runner = Runner(replace(config, codec=codec, groups=16), script)
+    codec = replace(config.codec, hop_length=HOP, codebook_size=2048, num_code_groups=16)
+    runner = Runner(replace(config, codec=codec, num_code_groups=16), script)
     tokenizer = QwenTokenizer.load(weights.folder)
     saved = None if folder is None else VoiceFolder(folder)
 
     def rebuild() -> Any:
         """The same one, as if it were another: it loses all that ran."""
-        runner.talker.rows[:] = done_rows(256)
-        for voice in runner.speaking.voices.values():
-            runner.speaking.voicing.free(voice)
-        runner.speaking.voices.clear()
-        runner.speaking.voicing.pending.clear()
+        runner.talker.rows[:] = finished_rows(256)
+        for voice in runner.utterance_lane.voices.values():
+            runner.utterance_lane.codec.free(voice)
+        runner.utterance_lane.voices.clear()
+        runner.utterance_lane.codec.in_flight.clear()
         return runner
 
     return Qwen3Tts(runner, tokenizer, case, rebuild, saved), runner  # type: ignore[arg-type]

@@ -17,8 +17,8 @@ from oscine.models.loader import Expect, Loader, Read
 from oscine.models.padding import pad_to_multiple
 from oscine.models.qwen3_tts import codec, codec_runner, layers
 from oscine.models.qwen3_tts.codec_runner import CodecDecoder, CodecEncoder, CodecStream
-from oscine.models.qwen3_tts.codec_weights import DecoderStage, decoder_stage, load_codec
-from oscine.models.qwen3_tts.rope import rotary
+from oscine.models.qwen3_tts.codec_weights import DecoderBlock, decoder_block, load_codec
+from oscine.models.qwen3_tts.rope import rope_table
 from oscine.ops import TALKER_STATE, Linear, TalkerState
 from oscine.ops.reference import Reference
 from oscine.types import Audio
@@ -59,11 +59,11 @@ def test_decodes_as_upstream() -> None:
 
 def test_chunks_are_upstreams() -> None:
     codes, d = ARRAYS["long_codes"], decoder(8, 1)
-    near(d.chunked(codes, 7, 3), ARRAYS["long_wav_chunk7_ctx3"])
-    assert np.abs(d.chunked(codes, 7, 3) - ARRAYS["long_wav_whole"]).max() > 0.01
+    near(d.chunked_decode(codes, 7, 3), ARRAYS["long_wav_chunk7_ctx3"])
+    assert np.abs(d.chunked_decode(codes, 7, 3) - ARRAYS["long_wav_whole"]).max() > 0.01
     d.reset()
-    near(d.chunked(codes, len(codes), 3), ARRAYS["long_wav_whole"])
-    longest = d.chunked(ARRAYS["xl_codes"])
+    near(d.chunked_decode(codes, len(codes), 3), ARRAYS["long_wav_whole"])
+    longest = d.chunked_decode(ARRAYS["xl_codes"])
     near(longest[::37], ARRAYS["xl_wav_every37"])
 
 
@@ -82,24 +82,24 @@ def test_any_cut_into_calls_gives_the_whole(data: Any) -> None:
 
 def test_what_was_begun_may_be_awaited_later() -> None:
     codes, d = ARRAYS["long_codes"], decoder(4, 1)
-    waiting = [d.begin(codes[:9]), d.begin(codes[9:])]
+    waiting = [d.submit(codes[:9]), d.submit(codes[9:])]
     near(np.concatenate([wait() for wait in waiting]), ARRAYS["long_wav_whole"])
 
 
 def test_a_reference_lies_before_what_is_heard() -> None:
     codes, d = ARRAYS["long_codes"], decoder()
-    d.prime(codes[:11])
-    near(d.decode(codes[11:]), ARRAYS["long_wav_whole"][11 * CONFIG.hop :])
+    d.warm_up(codes[:11])
+    near(d.decode(codes[11:]), ARRAYS["long_wav_whole"][11 * CONFIG.hop_length :])
 
 
 def test_a_saved_stream_goes_on_as_often_as_one_likes() -> None:
     codes, d = ARRAYS["long_codes"], decoder()
-    d.prime(codes[:11])
-    saved = d.saved()
+    d.warm_up(codes[:11])
+    saved = d.save_state()
     for between in (codes, codes[:3]):
         d.decode(between)
-        d.restore(saved)
-        near(d.decode(codes[11:]), ARRAYS["long_wav_whole"][11 * CONFIG.hop :])
+        d.restore_state(saved)
+        near(d.decode(codes[11:]), ARRAYS["long_wav_whole"][11 * CONFIG.hop_length :])
 
 
 def test_reset_leaves_no_trace() -> None:
@@ -110,22 +110,24 @@ def test_reset_leaves_no_trace() -> None:
 
 
 def test_goes_on_past_the_tables_it_began_with(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(codec_runner, "FIRST_REACH", 6)
+    monkeypatch.setattr(codec_runner, "INITIAL_POSITIONS", 6)
     d, codes = decoder(4, 1), ARRAYS["long_codes"]
     found = np.concatenate([d.decode(codes[:5]), d.decode(codes[5:8]), d.decode(codes[8:])])
     near(found, ARRAYS["long_wav_whole"])
-    assert d.decoder.reached > len(codes)
+    assert d.decoder.max_positions > len(codes)
 
 
 def test_the_waveform_is_clamped() -> None:
-    loud = replace(DECODER, last=Linear(DECODER.last.weight * 50, DECODER.last.bias))
+    loud = replace(DECODER, conv_out=Linear(DECODER.conv_out.weight * 50, DECODER.conv_out.bias))
     wave = decoder(weights=loud).decode(ARRAYS["dec_codes"])
     assert wave.min() == -1.0
     assert wave.max() == 1.0
 
 
 def test_damaged_weights_are_no_sound() -> None:
-    damaged = replace(DECODER, last=Linear(DECODER.last.weight * np.nan, DECODER.last.bias))
+    damaged = replace(
+        DECODER, conv_out=Linear(DECODER.conv_out.weight * np.nan, DECODER.conv_out.bias)
+    )
     with pytest.raises(NonFiniteError, match="not finite; the weights are damaged"):
         decoder(weights=damaged).decode(ARRAYS["dec_codes"])
 
@@ -145,7 +147,7 @@ def test_damaged_weights_are_no_sound() -> None:
 )
 def test_codes_that_are_none_are_refused(codes: Any, message: str) -> None:
     d = decoder()
-    for use in (d.decode, d.prime, d.chunked):
+    for use in (d.decode, d.warm_up, d.chunked_decode):
         with pytest.raises(UsageError, match=message) as caught:
             use(codes)
         assert "\n" not in str(caught.value)
@@ -167,7 +169,7 @@ ALONE = [decoder(1).decode(codes) for codes in STREAMS]
 
 def pieces_of(voice: int, start: int, stop: int) -> np.ndarray:
     """Samples of some frames of a voice alone."""
-    found: np.ndarray = ALONE[voice][start * CONFIG.hop : stop * CONFIG.hop]
+    found: np.ndarray = ALONE[voice][start * CONFIG.hop_length : stop * CONFIG.hop_length]
     return found
 
 
@@ -176,7 +178,7 @@ def pieces_of(voice: int, start: int, stop: int) -> np.ndarray:
 def test_each_voice_sounds_as_alone(data: Any) -> None:
     """Voices that come, pause, end and come again, in calls of any length."""
     d = pool(*data.draw(st.sets(st.integers(2, 12), max_size=2)), 1)
-    slots = {voice: d.take() for voice in data.draw(st.permutations(range(VOICES)))}
+    slots = {voice: d.acquire_slot() for voice in data.draw(st.permutations(range(VOICES)))}
     for _ in range(data.draw(st.integers(1, 8))):
         chosen = data.draw(st.lists(st.sampled_from(sorted(slots)), min_size=1, unique=True))
         starts = {voice: d.positions[slots[voice]] for voice in chosen}
@@ -185,23 +187,23 @@ def test_each_voice_sounds_as_alone(data: Any) -> None:
         if frames:
             codes = [STREAMS[v][start : start + frames] for v, start in starts.items()]
             found = d.decode([slots[voice] for voice in chosen], codes)
-            assert found.shape == (len(chosen), frames * CONFIG.hop)
+            assert found.shape == (len(chosen), frames * CONFIG.hop_length)
             for samples, (voice, start) in zip(found, starts.items(), strict=True):
                 near(samples, pieces_of(voice, start, start + frames), ROUNDING)
         if data.draw(st.booleans()):
             gone = data.draw(st.sampled_from(chosen))
-            d.free(slots[gone])
-            slots[gone] = d.take()
+            d.release_slot(slots[gone])
+            slots[gone] = d.acquire_slot()
 
 
 def beside(d: CodecDecoder, row: int, voice: int, others: Any, frames: int) -> np.ndarray:
     """The first frames of a voice in row `row` of calls that `others`, two (voice, position),
     share; calls of two frames."""
-    slots = [d.take() for _ in range(VOICES)]
+    slots = [d.acquire_slot() for _ in range(VOICES)]
     codes = [STREAMS[v][first:] for v, first in others]
     for slot, (v, first) in zip(slots[1:], others, strict=True):
         if first:
-            d.prime([slot], [STREAMS[v][:first]])
+            d.warm_up([slot], [STREAMS[v][:first]])
     slots, codes = [*slots[1:], slots[0]], [*codes, STREAMS[voice]]
     slots.insert(row, slots.pop())
     codes.insert(row, codes.pop())
@@ -209,7 +211,7 @@ def beside(d: CodecDecoder, row: int, voice: int, others: Any, frames: int) -> n
     for start in range(0, frames, 2):
         found.append(d.decode(slots, [own[start : start + 2] for own in codes])[row])
     for slot in slots:
-        d.free(slot)
+        d.release_slot(slot)
     return np.concatenate(found)
 
 
@@ -224,10 +226,10 @@ def test_neighbours_change_no_bit_of_a_voice(row: int) -> None:
 
 def test_a_slot_that_was_used_is_as_a_fresh_one() -> None:
     d = pool(4, 1)
-    slot = d.take()
+    slot = d.acquire_slot()
     first = d.decode([slot], [STREAMS[0]])
-    d.free(slot)
-    assert d.take() == slot
+    d.release_slot(slot)
+    assert d.acquire_slot() == slot
     d.decode([slot], [STREAMS[1][:7]])
     d.reset(slot)
     np.testing.assert_array_equal(d.decode([slot], [STREAMS[0]]), first)
@@ -235,12 +237,12 @@ def test_a_slot_that_was_used_is_as_a_fresh_one() -> None:
 
 def test_voices_continue_while_there_come_to_be_more() -> None:
     d = pool(4, 1)
-    slots = [d.take()]
+    slots = [d.acquire_slot()]
     found = d.decode(slots, [STREAMS[0][:5]])
-    taken = d.memory.bytes_of()
-    slots += [d.take() for _ in range(4)]
-    assert len({*slots}) == 5 <= d.memory.slots
-    assert d.memory.bytes_of() == taken > 0
+    taken = d.states.bytes_per_slot()
+    slots += [d.acquire_slot() for _ in range(4)]
+    assert len({*slots}) == 5 <= d.states.slots
+    assert d.states.bytes_per_slot() == taken > 0
     rest = d.decode(slots, [STREAMS[0][5:10], *[STREAMS[1][:5]] * 4])
     near(np.concatenate([found[0], rest[0]]), pieces_of(0, 0, 10), ROUNDING)
     for samples in rest[1:]:
@@ -249,7 +251,7 @@ def test_voices_continue_while_there_come_to_be_more() -> None:
 
 def test_no_room_for_more_voices_leaves_those_there_are(monkeypatch: pytest.MonkeyPatch) -> None:
     d = pool(4, 1)
-    slot, room = d.take(), iter(range(5))
+    slot, room = d.acquire_slot(), iter(range(5))
     found = [d.decode([slot], [STREAMS[0][:5]])]
 
     def no_room(shape: tuple[int, ...], dtype: Any = np.float32) -> np.ndarray:
@@ -260,16 +262,16 @@ def test_no_room_for_more_voices_leaves_those_there_are(monkeypatch: pytest.Monk
     with monkeypatch.context() as patch:
         patch.setattr(d.backend, "zeros", no_room)
         with pytest.raises(MemoryError):
-            d.take()
+            d.acquire_slot()
     found.append(d.decode([slot], [STREAMS[0][5:9]]))
     near(np.concatenate(found, axis=1)[0], pieces_of(0, 0, 9), ROUNDING)
-    assert d.take() != slot
+    assert d.acquire_slot() != slot
 
 
 def test_a_voice_can_continue_from_where_another_is() -> None:
     d = pool(4, 1)
-    source, target = d.take(), d.take()
-    d.prime([source], [STREAMS[0][:9]])
+    source, target = d.acquire_slot(), d.acquire_slot()
+    d.warm_up([source], [STREAMS[0][:9]])
     d.decode([target], [STREAMS[1][:4]])
     d.copy(source, target)
     found = d.decode([target, source], [STREAMS[0][9:14]] * 2)
@@ -278,25 +280,27 @@ def test_a_voice_can_continue_from_where_another_is() -> None:
 
 
 def test_many_voices_take_shorter_calls(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(codec_runner, "MOST_FRAMES", 8)
+    monkeypatch.setattr(codec_runner, "MAX_BATCH_FRAMES", 8)
     d = pool(16, 4, 1)
-    found = d.decode([d.take(), d.take()], [STREAMS[0][:9], STREAMS[1][:9]])
+    found = d.decode([d.acquire_slot(), d.acquire_slot()], [STREAMS[0][:9], STREAMS[1][:9]])
     near(found[1], pieces_of(1, 0, 9), ROUNDING)
-    assert sorted(d.calls) == [(1, 2), (4, 2)]
+    assert sorted(d.plans) == [(1, 2), (4, 2)]
 
 
 def test_a_call_has_no_tensor_larger_than_the_device_binds() -> None:
-    frame = 4 * CONFIG.hop * (CONFIG.decoder.channels >> len(CONFIG.decoder.rates))
-    assert codec_runner.most_frames(CONFIG, 1 << 62) == codec_runner.MOST_FRAMES
+    frame = (
+        4 * CONFIG.hop_length * (CONFIG.decoder.decoder_dim >> len(CONFIG.decoder.upsample_rates))
+    )
+    assert codec_runner.max_batch_frames(CONFIG, 1 << 62) == codec_runner.MAX_BATCH_FRAMES
     for frames in (2, 9, 100):
-        most = codec_runner.most_frames(CONFIG, frames * frame)
+        most = codec_runner.max_batch_frames(CONFIG, frames * frame)
         assert 0 < most < frames
-    assert codec_runner.most_frames(CONFIG, 1) == 1
+    assert codec_runner.max_batch_frames(CONFIG, 1) == 1
 
 
 def test_voices_need_a_slot_each() -> None:
     d = pool(1)
-    slot = d.take()
+    slot = d.acquire_slot()
     for slots in ([slot, slot], [slot]):
         with pytest.raises(ValueError, match="2 voices need as many slots"):
             d.decode(slots, [STREAMS[0][:2], STREAMS[1][:2]])
@@ -317,14 +321,14 @@ def test_codes_are_upstreams(case: str, frames: int) -> None:
 
 
 def test_a_long_reference_is_heard_as_in_one_call(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(codec_runner, "FIRST_ROWS", 4)
-    samples = np.random.default_rng(3).normal(0, 0.3, CONFIG.hop * 41 + 7).astype(np.float32)
+    monkeypatch.setattr(codec_runner, "INITIAL_ENCODER_ROWS", 4)
+    samples = np.random.default_rng(3).normal(0, 0.3, CONFIG.hop_length * 41 + 7).astype(np.float32)
     encoder = CodecEncoder(ENCODER, CONFIG, Reference(), 4)
-    short = encoder.encode(samples[: CONFIG.hop])
+    short = encoder.encode(samples[: CONFIG.hop_length])
     whole = CodecEncoder(ENCODER, CONFIG, Reference(), 64).encode(samples)
     np.testing.assert_array_equal(encoder.encode(Audio(samples, 24000)), whole)
-    assert whole.shape == (42, CONFIG.groups)
-    assert short.shape == (1, CONFIG.groups)
+    assert whole.shape == (42, CONFIG.num_code_groups)
+    assert short.shape == (1, CONFIG.num_code_groups)
 
 
 @pytest.mark.parametrize(
@@ -379,9 +383,9 @@ def test_damaged_weights_make_no_codes(path: tuple[Any, ...]) -> None:
 
 @pytest.mark.filterwarnings("ignore:overflow", "ignore:invalid value")
 def test_what_overflows_makes_no_codes() -> None:
-    weight = ENCODER.first.weight.copy()
+    weight = ENCODER.conv_in.weight.copy()
     weight[-1, -1, 0] = 3e38  # what a sample meets; the other inputs fill up a multiple of four
-    damaged = replace(ENCODER, first=Linear(weight, ENCODER.first.bias))
+    damaged = replace(ENCODER, conv_in=Linear(weight, ENCODER.conv_in.bias))
     with pytest.raises(NonFiniteError, match="makes no numbers; its weights are damaged"):
         CodecEncoder(damaged, CONFIG, Reference()).encode(np.ones(4000, np.float32))
 
@@ -404,8 +408,8 @@ def test_zeros_come_at_the_end_of_every_group(width: int, groups: int, axis: int
 def test_a_padded_stage_is_the_same_stage(monkeypatch: pytest.MonkeyPatch) -> None:
     rng, rate, inputs, outputs = np.random.default_rng(1), 3, 10, 5
 
-    def build(t: Loader) -> DecoderStage:
-        return decoder_stage(t, "stage", inputs, rate)
+    def build(t: Loader) -> DecoderBlock:
+        return decoder_block(t, "stage", inputs, rate)
 
     expect = Expect(Path("made"), {})
     build(expect)
@@ -418,12 +422,12 @@ def test_a_padded_stage_is_the_same_stage(monkeypatch: pytest.MonkeyPatch) -> No
         {name: LazyTensor(a.shape, a.dtype, partial(np.copy, a)) for name, a in arrays.items()},
     )
     padded = build(read)
-    assert padded.up.weight.shape == (rate * 8, 2, 12)
-    assert padded.units[0].second.weight.shape == (8, 8)
+    assert padded.conv_transpose.weight.shape == (rate * 8, 2, 12)
+    assert padded.residual_units[0].conv2.weight.shape == (8, 8)
     monkeypatch.setattr(layers, "pad_linear", lambda linear, *_: linear)
     monkeypatch.setattr(layers, "pad_to_multiple", lambda array, axis: array)
     plain = build(read)
-    assert plain.up.weight.shape == (rate * outputs, 2, inputs)
+    assert plain.conv_transpose.weight.shape == (rate * outputs, 2, inputs)
     x, found = rng.normal(0, 1, (7, inputs)).astype(np.float32), []
     for one, taken in ((plain, x), (padded, pad_to_multiple(x, 1))):
         memories: dict[str, np.ndarray] = {}
@@ -432,8 +436,8 @@ def test_a_padded_stage_is_the_same_stage(monkeypatch: pytest.MonkeyPatch) -> No
             return kept.setdefault(name, np.zeros((1, count, width), np.float32))
 
         place = TalkerState(np.zeros(1, TALKER_STATE), np.zeros((1, 1, 1)), np.zeros((1, 1)))
-        past = codec.Past(rows, (), rotary(1, 4, 1e4), place)
-        found.append(codec.decoder_stage(Reference(), taken, one, rate, past, "stage"))
+        past = codec.StreamingState(rows, (), rope_table(1, 4, 1e4), place)
+        found.append(codec.decoder_block(Reference(), taken, one, rate, past, "stage"))
     assert found[0].shape == (21, outputs)
     assert found[1].shape == (21, 8)
     near(found[1][:, :outputs], found[0], 1e-5)
@@ -448,11 +452,11 @@ def test_a_padded_stage_is_the_same_stage(monkeypatch: pytest.MonkeyPatch) -> No
 @pytest.mark.gpu
 def test_a_gpu_decodes_frame_by_frame(gpu: Any) -> None:
     d, codes = decoder(1, backend=gpu), ARRAYS["dec_codes"]
-    d.prime(codes[:2])
-    saved = d.saved()
+    d.warm_up(codes[:2])
+    saved = d.save_state()
     for _ in range(2):
-        d.restore(saved)
-        near(d.decode(codes[2:]), ARRAYS["dec_wav"][2 * CONFIG.hop :], 1e-3)
+        d.restore_state(saved)
+        near(d.decode(codes[2:]), ARRAYS["dec_wav"][2 * CONFIG.hop_length :], 1e-3)
     d.reset()
     near(d.decode(codes), ARRAYS["dec_wav"], 1e-3)
 
@@ -465,8 +469,8 @@ def test_voices_on_a_gpu_sound_as_alone(gpu: Any) -> None:
     near(first, pieces_of(0, 0, 6), 1e-3)
     for row, others in ((0, ((2, 5), (1, 3))), (2, ((0, 3), (0, 0)))):
         np.testing.assert_array_equal(beside(d, row, 0, others, 6), first)
-    source, target, other = d.take(), d.take(), d.take()
-    d.prime([source], [STREAMS[1][:3]])
+    source, target, other = d.acquire_slot(), d.acquire_slot(), d.acquire_slot()
+    d.warm_up([source], [STREAMS[1][:3]])
     d.copy(source, target)
     for samples in d.decode([other, target, source], [STREAMS[1][3:5]] * 3)[1:]:
         near(samples, pieces_of(1, 3, 5), 1e-3)

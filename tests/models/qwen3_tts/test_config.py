@@ -12,9 +12,9 @@ import pytest
 
 from oscine.errors import CheckpointError
 from oscine.models.qwen3_tts.config import (
-    Generation,
+    GenerationConfig,
     Qwen3TtsConfig,
-    Sampling,
+    SamplingParams,
     read_codec_config,
     read_config,
     read_generation,
@@ -43,21 +43,27 @@ def test_what_is_stated(model: Copy) -> None:
     folder = model("custom_voice").folder
     stated, config = json.loads((folder / "config.json").read_text()), read(folder)
     talker, predictor = stated["talker_config"], stated["talker_config"]["code_predictor_config"]
-    assert (config.kind, config.size) == ("custom_voice", stated["tts_model_size"])
-    for stack, part in ((config.talker, talker), (config.predictor, predictor)):
-        assert stack.query_width == part["num_attention_heads"] * part["head_dim"]
-        assert stack.key_width == part["num_key_value_heads"] * part["head_dim"]
-        assert (stack.eps, stack.theta) == (part["rms_norm_eps"], part["rope_theta"])
-    assert config.vocabulary == talker["vocab_size"] and config.codes == config.codec.codes
-    assert config.languages == talker["codec_language_id"]
-    assert config.speakers == talker["spk_id"]
-    assert config.dialects == {n: d for n, d in talker["spk_is_dialect"].items() if d}
+    assert (config.tts_model_type, config.tts_model_size) == (
+        "custom_voice",
+        stated["tts_model_size"],
+    )
+    for stack, part in ((config.talker, talker), (config.code_predictor, predictor)):
+        assert stack.q_size == part["num_attention_heads"] * part["head_dim"]
+        assert stack.kv_size == part["num_key_value_heads"] * part["head_dim"]
+        assert (stack.norm_eps, stack.rope_theta) == (part["rms_norm_eps"], part["rope_theta"])
+    assert (
+        config.vocab_size == talker["vocab_size"]
+        and config.codebook_size == config.codec.codebook_size
+    )
+    assert config.codec_language_id == talker["codec_language_id"]
+    assert config.spk_id == talker["spk_id"]
+    assert config.spk_is_dialect == {n: d for n, d in talker["spk_is_dialect"].items() if d}
     assert config.codec_ids.eos == talker["codec_eos_token_id"]
-    assert config.text.assistant == stated["assistant_token_id"]
+    assert config.text_ids.assistant == stated["assistant_token_id"]
     codec = json.loads((folder / CODEC).read_text())
-    assert config.codec.encoder.ratios == tuple(codec["encoder_config"]["upsampling_ratios"][::-1])
-    assert config.codec.decoder.rates == tuple(codec["decoder_config"]["upsample_rates"])
-    assert config.codec.hop == codec["decode_upsample_rate"]
+    assert config.codec.encoder.strides == tuple(codec["encoder_config"]["upsampling_ratios"][::-1])
+    assert config.codec.decoder.upsample_rates == tuple(codec["decoder_config"]["upsample_rates"])
+    assert config.codec.hop_length == codec["decode_upsample_rate"]
 
 
 def test_what_need_not_be_stated(model: Copy) -> None:
@@ -66,14 +72,24 @@ def test_what_need_not_be_stated(model: Copy) -> None:
     for key in ("head_dim", "rms_norm_eps", "num_key_value_heads", "hidden_act", "rope_scaling"):
         little.set(f"{TALKER}.{key}", ...)
     config = read(little.folder)
-    assert config.talker.head_width == before.talker.width // before.talker.heads
-    assert config.talker.key_heads == before.talker.heads and config.talker.eps == 1e-6
+    assert config.talker.head_dim == before.talker.hidden_size // before.talker.num_attention_heads
+    assert (
+        config.talker.num_key_value_heads == before.talker.num_attention_heads
+        and config.talker.norm_eps == 1e-6
+    )
     for key in ("enc_channels", "enc_kernel_sizes", "enc_attention_channels"):
         little.set(f"speaker_encoder_config.{key}", ...)
-    speaker = read(little.folder).speaker
+    speaker = read(little.folder).speaker_encoder
     assert speaker is not None
-    assert (speaker.channels, speaker.attention) == ((512, 512, 512, 512, 1536), 128)
-    assert (speaker.kernels, speaker.mels, speaker.rate) == ((5, 3, 3, 3, 1), 128, 24000)
+    assert (speaker.enc_channels, speaker.enc_attention_channels) == (
+        (512, 512, 512, 512, 1536),
+        128,
+    )
+    assert (speaker.enc_kernel_sizes, speaker.mel_dim, speaker.sample_rate) == (
+        (5, 3, 3, 3, 1),
+        128,
+        24000,
+    )
 
 
 @pytest.mark.parametrize("key", ["semantic_codebook_size", "layer_scale_initial_scale"])
@@ -91,17 +107,17 @@ def test_names_are_lower_case_and_ids_may_be_wrapped(model: Copy) -> None:
     voiced.set(f"{TALKER}.spk_id", {"Anna": [70], "uncle.Bo": 71})
     voiced.set(f"{TALKER}.spk_is_dialect", {"Anna": "Sichuan_Dialect", "uncle.Bo": False})
     config = read(voiced.folder)
-    assert config.speakers == {"anna": 70, "uncle.bo": 71}
-    assert config.dialects == {"anna": "sichuan_dialect"}
+    assert config.spk_id == {"anna": 70, "uncle.bo": 71}
+    assert config.spk_is_dialect == {"anna": "sichuan_dialect"}
     voiced.set(f"{TALKER}.spk_is_dialect", ...)
-    assert read(voiced.folder).dialects == {}
+    assert read(voiced.folder).spk_is_dialect == {}
     voiced.set("tts_model_type", "voice_design")
-    assert read(voiced.folder).speakers == {}
+    assert read(voiced.folder).spk_id == {}
 
 
 def test_generation(model: Copy, tmp_path: Path) -> None:
-    usual = Generation()
-    assert usual.talker == Sampling(True, 0.9, 50, 1.0, 1.05) and usual.max_new_tokens == 2048
+    usual = GenerationConfig()
+    assert usual.talker == SamplingParams(True, 0.9, 50, 1.0, 1.05) and usual.max_new_tokens == 2048
     assert read_generation(tmp_path) == usual
     other = model("base")
     assert read(other.folder).generation.max_new_tokens == 8192
@@ -112,8 +128,8 @@ def test_generation(model: Copy, tmp_path: Path) -> None:
     ):  # fmt: skip
         other.set(key, value, file)
     found = read(other.folder).generation
-    assert found.talker == Sampling(False, 2.0, 50, 1.0, 1.05)
-    assert found.predictor == Sampling(True, 0.9, 0, 0.5, 1.0)
+    assert found.talker == SamplingParams(False, 2.0, 50, 1.0, 1.05)
+    assert found.subtalker == SamplingParams(True, 0.9, 0, 0.5, 1.0)
 
 
 GENERATION = [

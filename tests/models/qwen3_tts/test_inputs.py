@@ -15,8 +15,8 @@ import oscine
 from oscine.audio.io import Source, decode
 from oscine.audio.write import save
 from oscine.errors import UsageError
-from oscine.models.qwen3_tts.capabilities import Abilities, language_name
-from oscine.models.qwen3_tts.pipeline import MOST_REFERENCE, Qwen3Tts
+from oscine.models.qwen3_tts.capabilities import Capabilities, normalize_language
+from oscine.models.qwen3_tts.pipeline import MAX_REFERENCE_S, Qwen3Tts
 from oscine.models.qwen3_tts.released import LANGUAGES
 from oscine.models.qwen3_tts.voices import Voice, VoiceFolder
 from oscine.options.speak import SpeakOptions
@@ -98,7 +98,7 @@ def test_a_saved_voice_is_no_speaker(custom: Qwen3Tts, tmp_path: Path) -> None:
 
 
 def test_an_instruction_that_is_left_out_is_told(caplog: pytest.LogCaptureFixture) -> None:
-    small = Abilities("small", "custom_voice", "0b6", {"ryan": None}, ())
+    small = Capabilities("small", "custom_voice", "0b6", {"ryan": None}, ())
     none = VoiceFolder(Path("none"))
     small.check(none, SpeakOptions(), voice="ryan", instruct=" ")
     assert caplog.text == ""
@@ -133,9 +133,9 @@ def test_no_speaker(custom: Qwen3Tts, voice: str | None) -> None:
 
 
 def test_whom_the_command_has_speak() -> None:
-    of = Abilities("other", "custom_voice", "1b7", {"ann": None, "bob": None}, ())
+    of = Capabilities("other", "custom_voice", "1b7", {"ann": None, "bob": None}, ())
     assert of.default_voice == "ann"
-    nobody = Abilities("other", "custom_voice", "1b7", {}, ())
+    nobody = Capabilities("other", "custom_voice", "1b7", {}, ())
     with pytest.raises(UsageError, match="voice"):
         nobody.check(VoiceFolder(Path("none")), SpeakOptions())
 
@@ -163,13 +163,13 @@ def test_languages_by_their_own_names(custom: Qwen3Tts) -> None:
         "Espan\u0303ol": "spanish", "English": "english",
         unicodedata.normalize("NFD", "한국어"): "korean",
     }  # fmt: skip
-    assert {name: language_name(name) for name in own} == own
+    assert {name: normalize_language(name) for name in own} == own
     others = {
         "zh-Hant-TW": "chinese", "ger": "german", "pt-BR": "portuguese", "jpn": "japanese",
         "es_419.UTF-8": "spanish", "auto": "auto", "AUTO": "auto", "und": "auto", "": "auto",
         "zh-yue": "cantonese", "Klingon": "klingon",  # which the models then refuse
     }  # fmt: skip
-    assert {name: language_name(name) for name in others} == others
+    assert {name: normalize_language(name) for name in others} == others
     assert set(own.values()) == set(LANGUAGES)
 
 
@@ -263,7 +263,7 @@ def test_what_cannot_have_been_said_is_refused_before_the_work(
     def work(*_: Any) -> None:
         raise AssertionError("nothing is to be heard")
 
-    monkeypatch.setattr(base.runner.speaker, "embed", work)
+    monkeypatch.setattr(base.runner.speaker_encoder, "embed", work)
     words, message = NO_WORDS[name]
     assert message in refused(base, reference=REFERENCE, reference_text=words)
     for call in (base.voice_of, lambda *given: base.save_voice("anna", *given)):
@@ -363,7 +363,7 @@ def test_a_saved_voice_speaks_as_its_reference_does(base: Qwen3Tts) -> None:
 
 
 def test_voices_of_another_size_or_codec(base: Qwen3Tts) -> None:
-    width = base._config.talker.width
+    width = base._config.talker.hidden_size
     large = Voice("large", np.zeros(2 * width, np.float32), size="1b7")
     assert "a 1.7B model; " in refused(base, voice=large)
     wide = Voice("wide", np.zeros(2 * width, np.float32))
@@ -372,7 +372,7 @@ def test_voices_of_another_size_or_codec(base: Qwen3Tts) -> None:
     for value in (3e38, np.nan):
         absurd = Voice("absurd", np.full(width, value, np.float32))
         assert "voice 'absurd' has a speaker's vector" in refused(base, voice=absurd)
-    groups, codes = base._config.groups, base._config.codec.codes
+    groups, codes = base._config.num_code_groups, base._config.codec.codebook_size
     for wrong in (np.zeros((5, groups + 1)), np.full((5, groups), codes)):
         voice = Voice("x", np.zeros(width, np.float32), wrong.astype(np.uint32), "words")
         assert "another codec" in refused(base, voice=voice)
@@ -381,10 +381,10 @@ def test_voices_of_another_size_or_codec(base: Qwen3Tts) -> None:
 
 
 def test_codes_that_are_none(base: Qwen3Tts) -> None:
-    decode, groups = base.runner.stream().decode, base._config.groups
+    decode, groups = base.runner.codec_stream().decode, base._config.num_code_groups
     none = [
         np.zeros((0, groups), np.int64), np.zeros(groups, np.int64), np.zeros((3, groups + 1)),
-        np.full((3, groups), -1), np.full((3, groups), base._config.codec.codes),
+        np.full((3, groups), -1), np.full((3, groups), base._config.codec.codebook_size),
     ]  # fmt: skip
     for codes in none:
         with pytest.raises(ValueError):
@@ -404,12 +404,12 @@ def test_values_of_options(custom: Qwen3Tts, name: str, value: Any) -> None:
 
 
 def test_more_frames_than_there_are_positions(custom: Qwen3Tts) -> None:
-    line = refused(custom, voice="ryan", max_frames=custom._config.context)
-    assert str(custom._config.context) in line and "max_seconds" in line
+    line = refused(custom, voice="ryan", max_frames=custom._config.max_position_embeddings)
+    assert str(custom._config.max_position_embeddings) in line and "max_seconds" in line
 
 
 def test_a_prompt_that_fills_all_positions(custom: Qwen3Tts) -> None:
-    text = "x" + "\u0301" * custom._config.context
+    text = "x" + "\u0301" * custom._config.max_position_embeddings
     with pytest.raises(ValueError, match="do not fit into"):
         custom.speak(text, voice="ryan", max_frames=2)
 
@@ -421,10 +421,10 @@ def never(*_: Any, **__: Any) -> None:
 def test_what_cannot_fit_is_refused_before_the_work(
     models: dict[str, Qwen3Tts], base: Qwen3Tts, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    long = "x" + "\u0301" * base._config.context
+    long = "x" + "\u0301" * base._config.max_position_embeddings
     for model in models.values():
         monkeypatch.setattr(model.runner.talker, "admit", never)
-    monkeypatch.setattr(base.runner.speaker, "embed", never)
+    monkeypatch.setattr(base.runner.speaker_encoder, "embed", never)
     voice: dict[str, Any] = {"voice": "ryan"}
     for text in (long, "Hello there. " * 50 + long):  # in the middle of what could be said
         assert "do not fit into" in refused(models["custom_voice"], text, **voice)
@@ -432,7 +432,12 @@ def test_what_cannot_fit_is_refused_before_the_work(
     assert "do not fit into" in refused(models["voice_design"], instruct=long)
     given = {"reference": REFERENCE, "reference_text": long}
     assert "do not fit into" in refused(base, streamed_text=False, **given)
-    endless = np.resize(SAMPLES, (base._config.context + 1) * base._config.codec.hop), 24_000
+    endless = (
+        np.resize(
+            SAMPLES, (base._config.max_position_embeddings + 1) * base._config.codec.hop_length
+        ),
+        24_000,
+    )
     line = refused(base, reference=endless, reference_text="words")
     assert line.startswith("array: ") and "s are too long for a reference with its text; " in line
     for call in (base.voice_of, lambda *given: base.save_voice("anna", *given)):
@@ -444,7 +449,7 @@ def test_what_cannot_fit_is_refused_before_the_work(
 def test_a_reference_of_hours_is_not_read_to_its_end(
     base: Qwen3Tts, words: str | None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(base.runner.speaker, "embed", never)
+    monkeypatch.setattr(base.runner.speaker_encoder, "embed", never)
     read = 0.0
 
     class Hours(Source):
@@ -458,28 +463,28 @@ def test_a_reference_of_hours_is_not_read_to_its_end(
                 yield np.zeros(rate, np.float32)
 
     line = refused(base, reference=Hours("talk.wav"), reference_text=words)
-    assert line.startswith("talk.wav: is longer than 300 s, the most of a reference; cut 5 to 15 s")
-    assert read < 2 * (MOST_REFERENCE + 10), "by speak and by stream"
+    assert line.startswith("talk.wav: a reference may last at most 300 s; cut 5 to 15 s")
+    assert read < 2 * (MAX_REFERENCE_S + 10), "by speak and by stream"
 
 
 @pytest.mark.parametrize("streamed", [True, False])
 def test_the_longest_reference_that_fits(
     base: Qwen3Tts, streamed: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    small = replace(base._config, context=60)
+    small = replace(base._config, max_position_embeddings=60)
     monkeypatch.setattr(base, "_config", small)
     monkeypatch.setattr(base.runner, "config", small)
     lengths: list[int] = []
     admit = base.runner.talker.admit
 
     def noting(voices: Any) -> None:
-        lengths.extend(request.length for _, _, request, _ in voices)
+        lengths.extend(request.prompt_length for _, _, request, _ in voices)
         admit(voices)
 
     monkeypatch.setattr(base.runner.talker, "admit", noting)
     fits = []
     for frames in range(30, 61):
-        samples = np.resize(SAMPLES, (frames - 1) * small.codec.hop)
+        samples = np.resize(SAMPLES, (frames - 1) * small.codec.hop_length)
         try:
             base.speak(
                 "Hello.", reference=(samples, 24_000), reference_text="words",
@@ -490,10 +495,10 @@ def test_the_longest_reference_that_fits(
         else:
             fits.append(frames)
     assert fits == list(range(30, 30 + len(fits))) and 0 < len(fits) < 30
-    assert lengths[-1] == small.context - 1  # not one frame more
+    assert lengths[-1] == small.max_position_embeddings - 1  # not one frame more
 
 
 def test_a_budget_that_is_reached_is_told(custom: Qwen3Tts) -> None:
     speech = custom.speak("Hello there.", voice="ryan", do_sample=False, max_frames=2)
     assert speech.finish_reason == "length"
-    assert len(speech.samples) == 2 * custom._config.codec.hop
+    assert len(speech.samples) == 2 * custom._config.codec.hop_length

@@ -17,11 +17,11 @@ from hypothesis import strategies as st
 
 import oscine
 from oscine.engine.scheduler import Engine
-from oscine.models.qwen3_tts.config import Sampling
+from oscine.models.qwen3_tts.config import SamplingParams
 from oscine.models.qwen3_tts.pipeline import Qwen3Tts
 from oscine.models.qwen3_tts.prompt import Prompt
 from oscine.models.qwen3_tts.runner import Qwen3TtsRunner
-from oscine.models.qwen3_tts.sequences import Request, Said, Utterance
+from oscine.models.qwen3_tts.sequences import Utterance, UtteranceRequest, UtteranceResult
 from oscine.models.qwen3_tts.weights import load_weights
 from oscine.ops.reference import Reference
 from tests.engine.test_engine import ByHand
@@ -29,10 +29,10 @@ from tests.engine.test_engine import ByHand
 GOLDENS = Path(__file__).resolve().parents[2] / "goldens" / "qwen3_tts"
 BASE = load_weights(GOLDENS / "base" / "ckpt")
 CHOICES = (
-    Sampling(do_sample=False),
-    Sampling(),
-    Sampling(temperature=1.5, top_k=0, top_p=0.8, repetition_penalty=1.0),
-    Sampling(temperature=0.6, top_k=5, repetition_penalty=1.4),
+    SamplingParams(do_sample=False),
+    SamplingParams(),
+    SamplingParams(temperature=1.5, top_k=0, top_p=0.8, repetition_penalty=1.0),
+    SamplingParams(temperature=0.6, top_k=5, repetition_penalty=1.4),
 )
 KINDS = 12
 ROUNDING = 1e-5  # of samples: BLAS, and kernels of other numbers of rows
@@ -41,20 +41,22 @@ ROUNDING = 1e-5  # of samples: BLAS, and kernels of other numbers of rows
 def utterance(kind: int) -> Utterance:
     """One of several: prompts, options, limits, references and what is wanted differ."""
     rng = np.random.default_rng(kind)
-    width, config = BASE.config.talker.width, BASE.config
+    width, config = BASE.config.talker.hidden_size, BASE.config
     heard = rng.standard_normal((3 + 5 * kind, width), np.float32)
     text = rng.standard_normal((1 + kind % 4, width), np.float32)
     first, later = CHOICES[kind % 4], CHOICES[kind // 4]
-    request = Request(Prompt(heard, text), first, later, kind, 1 + 4 * kind % 31)
+    request = UtteranceRequest(Prompt(heard, text), first, later, kind, 1 + 4 * kind % 31)
     reference = None
     if kind % 3 == 0:
-        reference = rng.integers(0, config.codes, (9, config.groups)).astype(np.uint32)
-    return Utterance(request, reference, guarded=kind % 2 == 0, sounds=kind % 4 != 3)
+        reference = rng.integers(0, config.codebook_size, (9, config.num_code_groups)).astype(
+            np.uint32
+        )
+    return Utterance(request, reference, guard=kind % 2 == 0, returns_audio=kind % 4 != 3)
 
 
-def result(voice: Utterance) -> tuple[Said, np.ndarray, np.ndarray]:
+def result(voice: Utterance) -> tuple[UtteranceResult, np.ndarray, np.ndarray]:
     """How it ended, its frames, and what was handed over."""
-    return voice.result(0), voice.known, np.concatenate(list(voice.pieces()))
+    return voice.result(0), voice.known_codes, np.concatenate(list(voice.pieces()))
 
 
 class Alone:
@@ -67,7 +69,7 @@ class Alone:
     def engine(self) -> ByHand:
         return ByHand(self.runner)  # type: ignore[arg-type]
 
-    def compute(self, kind: int) -> tuple[Said, np.ndarray, np.ndarray]:
+    def compute(self, kind: int) -> tuple[UtteranceResult, np.ndarray, np.ndarray]:
         engine, voice = self.engine(), utterance(kind)
         engine.submit(voice)
         engine.until_idle()
@@ -102,10 +104,12 @@ class Alone:
             if given_up is None:
                 self.check(kind, voice)
         assert engine._slots.taken == engine.running == engine.waiting == 0
-        assert not self.runner.speaking.voices and not self.runner.speaking.voicing.pending
+        assert (
+            not self.runner.utterance_lane.voices and not self.runner.utterance_lane.codec.in_flight
+        )
         codec = self.runner.codec
-        kept = len(self.runner.speaking.voicing.references)
-        assert len(set(codec.unused)) == len(codec.unused) == codec.memory.slots - kept
+        kept = len(self.runner.utterance_lane.codec.reference_slots)
+        assert len(set(codec.free_slots)) == len(codec.free_slots) == codec.states.slots - kept
 
 
 class Ahead(Reference):
@@ -145,7 +149,7 @@ def test_a_voice_is_what_it_is_alone_on_a_gpu(gpu: Any) -> None:
     for voice in (utterance(2), again, utterance(10)):
         engine.submit(voice)
     engine.until_idle()
-    assert np.array_equal(first.known, again.known)
+    assert np.array_equal(first.known_codes, again.known_codes)
 
 
 # -- threads and tasks ----------------------------------------------------------------------------

@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 
 from oscine.errors import UsageError
-from oscine.models.qwen3_tts.config import Generation, Sampling
-from oscine.models.qwen3_tts.options import next_seed, sampling
+from oscine.models.qwen3_tts.config import GenerationConfig, SamplingParams
+from oscine.models.qwen3_tts.options import retry_seed, sampling_params
 from oscine.options.speak import SEEDS, SpeakOptions
 
 FACTORS = ("temperature", "subtalker_temperature", "repetition_penalty")
@@ -56,16 +56,17 @@ def test_none_is_the_default_and_numbers_of_numpy_are_numbers() -> None:
 
 
 def test_what_is_not_given_is_the_models() -> None:
-    generation = Generation(
-        talker=Sampling(temperature=0.7, top_k=20), predictor=Sampling(top_p=0.8, temperature=0.6)
+    generation = GenerationConfig(
+        talker=SamplingParams(temperature=0.7, top_k=20),
+        subtalker=SamplingParams(top_p=0.8, temperature=0.6),
     )
     options = SpeakOptions.of(temperature=0.5, subtalker_top_k=3, repetition_penalty=1.2)
-    talker, predictor = sampling(options, generation)
-    assert talker == Sampling(temperature=0.5, top_k=20, repetition_penalty=1.2)
-    assert predictor == Sampling(temperature=0.6, top_k=3, top_p=0.8)
-    greedy = sampling(SpeakOptions.of(do_sample=False), generation)
+    talker, predictor = sampling_params(options, generation)
+    assert talker == SamplingParams(temperature=0.5, top_k=20, repetition_penalty=1.2)
+    assert predictor == SamplingParams(temperature=0.6, top_k=3, top_p=0.8)
+    greedy = sampling_params(SpeakOptions.of(do_sample=False), generation)
     assert not greedy[0].do_sample and greedy[1].do_sample
-    both = sampling(SpeakOptions.of(do_sample=False, subtalker_do_sample=False), generation)
+    both = sampling_params(SpeakOptions.of(do_sample=False, subtalker_do_sample=False), generation)
     assert not both[1].do_sample
 
 
@@ -79,4 +80,4 @@ def test_seeds() -> None:
     assert SpeakOptions.of(seed=5).with_seed().seed == 5
     drawn = {SpeakOptions().with_seed().seed for _ in range(4)}
     assert len(drawn) == 4 and all(seed is not None and 0 <= seed < SEEDS for seed in drawn)
-    assert next_seed(5) != 5 and 0 <= next_seed(SEEDS - 1) < SEEDS
+    assert retry_seed(5) != 5 and 0 <= retry_seed(SEEDS - 1) < SEEDS

@@ -11,7 +11,7 @@ import pytest
 
 import oscine
 from oscine.errors import UsageError
-from oscine.models.qwen3_tts.sentences import Piece, incremental_pieces, pieces
+from oscine.models.qwen3_tts.sentences import TextPiece, split_sentences, stream_sentences
 
 SPEC = importlib.util.spec_from_file_location("scripted", Path(__file__).with_name("scripted.py"))
 assert SPEC is not None and SPEC.loader is not None
@@ -96,12 +96,12 @@ def test_too_long_a_pause_is_refused_before_the_work() -> None:
 
 def test_a_mark_ends_a_piece_and_is_none() -> None:
     text = "One two. Three [pause 1s] four. Five."
-    assert pieces(text) == [
-        Piece("One two. Three", 0.0),
-        Piece("", 0.0, silence=1.0),
-        Piece("four. Five.", 0.0, " "),
+    assert split_sentences(text) == [
+        TextPiece("One two. Three", 0.0),
+        TextPiece("", 0.0, silence_s=1.0),
+        TextPiece("four. Five.", 0.0, " "),
     ]
-    assert [piece.text for piece in incremental_pieces(text)] == [
+    assert [piece.text for piece in stream_sentences(text)] == [
         "One two.", "Three", "", "four.", "Five.",
     ]  # fmt: skip
 

@@ -15,10 +15,10 @@ import numpy as np
 import pytest
 
 import oscine
-from oscine.models.qwen3_tts.config import Generation
+from oscine.models.qwen3_tts.config import GenerationConfig
 from oscine.models.qwen3_tts.pipeline import Qwen3Tts
 from oscine.models.qwen3_tts.runner import Qwen3TtsRunner
-from oscine.models.qwen3_tts.sentences import pieces
+from oscine.models.qwen3_tts.sentences import split_sentences
 from oscine.models.qwen3_tts.weights import load_weights
 from oscine.models.speech import Speech
 from oscine.ops.reference import Reference
@@ -195,9 +195,9 @@ def test_a_hundred_requests_leave_nothing_behind(kind: str) -> None:
 
 def test_five_thousand_characters_are_spoken_to_the_end_in_bounded_memory() -> None:
     model, backend = counted("custom_voice")
-    hot = Generation(
+    hot = GenerationConfig(
         talker=replace(model._config.generation.talker, temperature=50.0, top_k=0),
-        predictor=model._config.generation.predictor,
+        subtalker=model._config.generation.subtalker,
     )
     model._config = replace(model._config, generation=hot)
     text = endless_text(5000)
@@ -206,8 +206,8 @@ def test_five_thousand_characters_are_spoken_to_the_end_in_bounded_memory() -> N
     held = backend.held()
     frames = 0
     for audio in stream:
-        frames += len(audio.samples) // model._config.codec.hop
-    assert stream.pieces == len(pieces(text)) > 20
+        frames += len(audio.samples) // model._config.codec.hop_length
+    assert stream.pieces == len(split_sentences(text)) > 20
     assert stream.finish_reason == "end" and frames > stream.pieces
     assert backend.held() < 1.3 * held  # a plan for texts of another length
 
@@ -267,15 +267,18 @@ def test_streams_side_by_side(kind: str) -> None:
 def test_precisions(dtype: str) -> None:
     folder = FOLDERS[0] / "custom_voice" / "ckpt"
     stored, weights = load_weights(folder), load_weights(folder, dtype)
-    kind = {"auto": stored.talker.head.weight.dtype, "f32": np.float32, "f16": np.float16}[dtype]
+    kind = {"auto": stored.talker.codec_head.weight.dtype, "f32": np.float32, "f16": np.float16}[
+        dtype
+    ]
     matrices = (
-        weights.talker.head.weight, weights.talker.blocks[0].qkv.weight, weights.talker.embedding,
-        weights.predictor.heads[-1].weight, weights.predictor.embeddings[0],
+        weights.talker.codec_head.weight, weights.talker.layers[0].qkv_proj.weight,
+        weights.talker.codec_embedding,
+        weights.code_predictor.lm_heads[-1].weight, weights.code_predictor.codec_embeddings[0],
         weights.text.fc1.weight,
     )  # fmt: skip
     assert all(matrix.dtype == kind for matrix in matrices)
     assert weights.talker.norm.weight.dtype == np.float32
-    assert weights.decoder.blocks[0].qkv.weight.dtype == np.float32
+    assert weights.decoder.layers[0].qkv_proj.weight.dtype == np.float32
     model = oscine.load(folder, "cpu", dtype)
     exact = oscine.load(folder, "cpu")
     said, as_stored = say(model, **GREEDY), say(exact, **GREEDY)  # type: ignore[arg-type]

@@ -14,12 +14,17 @@ from hypothesis import strategies as st
 
 from oscine.engine.scheduler import Engine
 from oscine.errors import DeviceMemoryError, NonFiniteError, UsageError
-from oscine.models.qwen3_tts.config import Sampling
+from oscine.models.qwen3_tts.config import SamplingParams
 from oscine.models.qwen3_tts.executors import UtteranceExecutor
 from oscine.models.qwen3_tts.prompt import Prompt
 from oscine.models.qwen3_tts.runner import Qwen3TtsRunner
-from oscine.models.qwen3_tts.sequences import Request, Said, Utterance
-from oscine.models.qwen3_tts.talker_runner import BLOCK, MOST_KEPT, USUAL_PROMPT, rounded_up
+from oscine.models.qwen3_tts.sequences import Utterance, UtteranceRequest, UtteranceResult
+from oscine.models.qwen3_tts.talker_runner import (
+    INITIAL_PROMPT_ROWS,
+    MAX_IDLE_POSITIONS,
+    POSITION_BLOCK,
+    round_up,
+)
 from oscine.models.qwen3_tts.weights import load_weights
 from oscine.ops import Linear
 from oscine.ops.reference import Reference
@@ -27,7 +32,7 @@ from oscine.ops.reference import Reference
 GOLDENS = Path(__file__).resolve().parents[2] / "goldens" / "qwen3_tts"
 WEIGHTS = load_weights(GOLDENS / "custom_voice" / "ckpt")
 END = WEIGHTS.config.codec_ids.eos
-GREEDY, DRAWN = Sampling(do_sample=False), Sampling(temperature=1.1, top_k=0)
+GREEDY, DRAWN = SamplingParams(do_sample=False), SamplingParams(temperature=1.1, top_k=0)
 
 with np.load(GOLDENS / "custom_voice" / "expected.npz") as _stored:
     ARRAYS = dict(_stored)
@@ -60,8 +65,8 @@ class Speaking:
         self.runner = Qwen3TtsRunner(weights, backend)
         self.engine = Engine(self.runner)
 
-    def begin(self, request: Request) -> Utterance:
-        utterance = Utterance(request, sounds=False)
+    def begin(self, request: UtteranceRequest) -> Utterance:
+        utterance = Utterance(request, returns_audio=False)
         self.runner.check(utterance)
         self.engine.submit(utterance)
         return utterance
@@ -78,8 +83,12 @@ def prompt(run: str = "dialect_stream") -> Prompt:
     return Prompt(ARRAYS[f"{run}/prompt_embeds"], np.concatenate([text, pad]))
 
 
-def asked(frames: int = 10, sampling: Sampling = GREEDY, seed: int = 0, **changes: Any) -> Request:
-    return Request(changes.pop("prompt", None) or prompt(), sampling, sampling, seed, frames)
+def asked(
+    frames: int = 10, sampling: SamplingParams = GREEDY, seed: int = 0, **changes: Any
+) -> UtteranceRequest:
+    return UtteranceRequest(
+        changes.pop("prompt", None) or prompt(), sampling, sampling, seed, frames
+    )
 
 
 def codes_of(run: Utterance) -> list[list[int]]:
@@ -124,19 +133,19 @@ def test_seeds_are_heard_and_only_seeds(decoder: Speaking) -> None:
 def test_the_end_is_told_from_the_limit(decoder: Speaking) -> None:
     run = decoder.begin(asked(40, prompt=prompt("instruct")))
     assert codes_of(run) == golden("instruct")
-    assert run.result() == Said("end", len(golden("instruct")))
+    assert run.result() == UtteranceResult("end", len(golden("instruct")))
     short = decoder.begin(asked(3, prompt=prompt("instruct")))
     assert codes_of(short) == golden("instruct")[:3]
-    assert short.result() == Said("length", 3)
+    assert short.result() == UtteranceResult("length", 3)
 
 
 def test_an_end_before_two_frames_does_not_count(decoder: Speaking) -> None:
     """The golden's end is likelier than any code from the first frame on."""
     logits = ARRAYS["instruct/logits0"][:2]
-    assert (logits[:, END] > logits[:, : WEIGHTS.config.codes].max(1)).all()
+    assert (logits[:, END] > logits[:, : WEIGHTS.config.codebook_size].max(1)).all()
     none = decoder.begin(replace(asked(9, prompt=prompt("instruct")), min_frames=0))
     assert codes_of(none) == []
-    assert none.result() == Said("end", 0)
+    assert none.result() == UtteranceResult("end", 0)
     one = decoder.begin(replace(asked(9, prompt=prompt("instruct")), min_frames=1))
     assert codes_of(one) == golden("instruct")[:1]
 
@@ -145,23 +154,23 @@ def test_never_more_frames_than_asked_for(decoder: Speaking) -> None:
     for frames in (1, 2, 5, 6):
         run = decoder.begin(asked(frames))
         assert codes_of(run) == golden()[:frames]
-        assert run.result() == Said("length", frames)
+        assert run.result() == UtteranceResult("length", frames)
         assert set(run.caller.timings) == {"prompt", "frames", "codec"}
 
 
 def test_special_ids_are_never_codes(decoder: Speaking) -> None:
     codes = np.array(codes_of(decoder.begin(asked(60, replace(DRAWN, temperature=50.0)))))
-    assert codes.max() < WEIGHTS.config.codes
+    assert codes.max() < WEIGHTS.config.codebook_size
     assert len(np.unique(codes[:, 0])) > 10
 
 
 def test_penalties_change_the_talker_alone(decoder: Speaking) -> None:
     harsh = decoder.begin(
-        Request(prompt(), replace(GREEDY, repetition_penalty=100.0), GREEDY, 0, 10)
+        UtteranceRequest(prompt(), replace(GREEDY, repetition_penalty=100.0), GREEDY, 0, 10)
     )
     firsts = [frame[0] for frame in codes_of(harsh)]
     assert len(set(firsts)) == len(firsts)
-    same = Request(prompt(), GREEDY, replace(GREEDY, repetition_penalty=100.0), 0, 10)
+    same = UtteranceRequest(prompt(), GREEDY, replace(GREEDY, repetition_penalty=100.0), 0, 10)
     assert codes_of(decoder.begin(same)) == golden()
 
 
@@ -198,19 +207,22 @@ def test_requests_that_the_model_cannot_hold(decoder: Speaking, changes: Any, wo
 
 
 def test_numbers_that_are_none(decoder: Speaking) -> None:
-    head = WEIGHTS.talker.head.weight.copy()
+    head = WEIGHTS.talker.codec_head.weight.copy()
     head.view("<u2")[7] = 0x7FC0
-    broken = replace(WEIGHTS, talker=replace(WEIGHTS.talker, head=Linear(head, None)))
+    broken = replace(WEIGHTS, talker=replace(WEIGHTS.talker, codec_head=Linear(head, None)))
     with pytest.raises(NonFiniteError, match="NumPy; the weights are damaged"):
         Speaking(broken, Reference()).begin(asked()).wait()
 
 
 def test_only_base_models_clone(decoder: Speaking) -> None:
     with pytest.raises(UsageError, match="base"):
-        _ = decoder.runner.speaker
+        _ = decoder.runner.speaker_encoder
     base = Qwen3TtsRunner(load_weights(GOLDENS / "base" / "ckpt"), Reference())
-    assert base.speaker.embed(np.sin(np.arange(4000.0)).astype(np.float32)).shape == (40,)
-    assert base.codec_encoder.encode(np.zeros(4000, np.float32)).shape[1] == base.config.groups
+    assert base.speaker_encoder.embed(np.sin(np.arange(4000.0)).astype(np.float32)).shape == (40,)
+    assert (
+        base.codec_encoder.encode(np.zeros(4000, np.float32)).shape[1]
+        == base.config.num_code_groups
+    )
 
 
 # -- memory ---------------------------------------------------------------------------------------
@@ -220,15 +232,15 @@ def test_a_hundred_requests_allocate_nothing() -> None:
     """However long their prompts, once the longest has come."""
     backend = Counting()
     decoder = Speaking(WEIGHTS, backend)
-    rows = np.concatenate([prompt().rows] * 12)
+    rows = np.concatenate([prompt().embeddings] * 12)
     for index in range(101):
         length = len(rows) - 5 * (index % 20)
         decoder.runner.tables.embed_text([1] * length)
-        few = Prompt(rows[:length], prompt().text[: 1 + index % 9])
+        few = Prompt(rows[:length], prompt().trailing_text[: 1 + index % 9])
         decoder.begin(asked(1 + index % 3, seed=index, prompt=few)).wait()
         if index == 0:
             made = backend.made
-            assert len(rows) > USUAL_PROMPT
+            assert len(rows) > INITIAL_PROMPT_ROWS
     assert backend.made == made
 
 
@@ -236,26 +248,26 @@ def test_longer_requests_find_room_and_give_back_what_was_there() -> None:
     backend = Counting()
     decoder = Speaking(WEIGHTS, backend)
     talker = decoder.runner.talker
-    slots, given_back = len(talker.made), backend.given_back
+    slots, given_back = len(talker.tensors), backend.given_back
     assert codes_of(decoder.begin(asked(400)))[:10] == golden()
     assert backend.given_back == given_back + slots
-    needed = 400 + len(prompt().rows)
-    assert talker.positions == rounded_up(needed, BLOCK) and needed <= talker.positions
+    needed = 400 + len(prompt().embeddings)
+    assert talker.positions == round_up(needed, POSITION_BLOCK) and needed <= talker.positions
     made = backend.made
     assert codes_of(decoder.begin(asked())) == golden()
     assert backend.made == made
     talker.reserve(8, 3000, 1)
     decoder.runner.release(1, 1)
-    assert (talker.slots, talker.positions) == (1, MOST_KEPT)
+    assert (talker.slots, talker.positions) == (1, MAX_IDLE_POSITIONS)
     assert codes_of(decoder.begin(asked())) == golden()
 
 
 @pytest.mark.parametrize("ahead", [False, True])
 def test_who_runs_keeps_what_it_has_while_memory_grows(ahead: bool) -> None:
     """More slots, more positions and more rows of text, in the middle of an utterance."""
-    width = WEIGHTS.config.talker.width
+    width = WEIGHTS.config.talker.hidden_size
     rows = np.random.default_rng(0).standard_normal((300, width)).astype(np.float32)
-    drawn = asked(60, DRAWN, seed=3, prompt=Prompt(prompt().rows, rows[:60]))
+    drawn = asked(60, DRAWN, seed=3, prompt=Prompt(prompt().embeddings, rows[:60]))
     expected = codes_of(Speaking(WEIGHTS, Counting(ahead)).begin(drawn))
     decoder = Speaking(WEIGHTS, Counting(ahead))
     first = decoder.begin(drawn)
@@ -263,7 +275,7 @@ def test_who_runs_keeps_what_it_has_while_memory_grows(ahead: bool) -> None:
     heard = next(bursts).tolist()
     others = [
         decoder.begin(asked(5)),
-        decoder.begin(asked(400, prompt=Prompt(prompt().rows, rows))),
+        decoder.begin(asked(400, prompt=Prompt(prompt().embeddings, rows))),
         decoder.begin(asked(5)),
     ]
     for burst in bursts:
@@ -283,7 +295,7 @@ def test_where_there_is_no_room_there_may_be_for_less() -> None:
 
 
 def test_no_more_positions_than_the_model_has() -> None:
-    small = replace(WEIGHTS, config=replace(WEIGHTS.config, context=30))
+    small = replace(WEIGHTS, config=replace(WEIGHTS.config, max_position_embeddings=30))
     decoder = Speaking(small, Reference())
     assert codes_of(decoder.begin(asked(20)))[:10] == golden()
     with pytest.raises(UsageError, match="30 positions"):
@@ -292,34 +304,34 @@ def test_no_more_positions_than_the_model_has() -> None:
 
 def test_much_text_finds_room() -> None:
     """Its memory is made again; what is heard of it is that of a model that had it at once."""
-    width = WEIGHTS.config.talker.width
+    width = WEIGHTS.config.talker.hidden_size
     rows = np.random.default_rng(0).standard_normal((300, width)).astype(np.float32)
-    much = asked(90, prompt=Prompt(prompt().rows, rows))
+    much = asked(90, prompt=Prompt(prompt().embeddings, rows))
     at_once, grown = Speaking(WEIGHTS, Counting()), Speaking(WEIGHTS, Counting())
     at_once.runner.talker.reserve(1, 1, 300)
     assert codes_of(grown.begin(asked())) == golden()
-    assert grown.runner.talker.texts < 300
+    assert grown.runner.talker.trailing_text_rows < 300
     assert codes_of(grown.begin(much)) == codes_of(at_once.begin(much))
-    assert grown.runner.talker.texts >= 300
+    assert grown.runner.talker.trailing_text_rows >= 300
     assert codes_of(grown.begin(asked())) == golden()
 
 
 @given(st.integers(1, 40_000))
 def test_rounding_up_wastes_at_most_a_quarter(count: int) -> None:
-    assert count <= rounded_up(count) <= max(8, count * 1.25)
-    assert rounded_up(count, 256) % 256 == 0 and count <= rounded_up(count, 256)
+    assert count <= round_up(count) <= max(8, count * 1.25)
+    assert round_up(count, 256) % 256 == 0 and count <= round_up(count, 256)
 
 
 def test_rows_from_the_host(decoder: Speaking) -> None:
     runner = decoder.runner
-    talker, known = runner.networks.talker.embedding, runner.tables
-    np.testing.assert_array_equal(known.code_row(3), talker[3])
-    codes = np.array([[1, *range(runner.config.groups - 1)]] * 2)
-    rows = known.reference_rows(codes)
-    tables = runner.networks.predictor.embeddings
+    talker, known = runner.networks.talker.codec_embedding, runner.tables
+    np.testing.assert_array_equal(known.embed_code(3), talker[3])
+    codes = np.array([[1, *range(runner.config.num_code_groups - 1)]] * 2)
+    rows = known.embed_reference(codes)
+    tables = runner.networks.code_predictor.codec_embeddings
     sums = talker[1] + sum(table[code] for table, code in zip(tables, codes[0, 1:], strict=True))
     np.testing.assert_allclose(rows, [sums, sums], rtol=1e-6)
-    assert known.embed_text([]).shape == (0, runner.config.talker.width)
+    assert known.embed_text([]).shape == (0, runner.config.talker.hidden_size)
     pair, single = known.embed_text([4, 5]), known.embed_text([5])
     np.testing.assert_allclose(pair[1:], single, atol=1e-6)
 

@@ -12,19 +12,19 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from oscine.models.qwen3_tts.sentences import (
-    CLAUSE,
-    LIMIT,
-    MOST,
-    PARAGRAPH,
-    SENTENCE,
-    incremental_pieces,
-    letters,
-    pieces,
+    CLAUSE_PAUSE_S,
+    MAX_LETTERS,
+    PARAGRAPH_PAUSE_S,
+    SENTENCE_PAUSE_S,
+    TARGET_LETTERS,
+    count_letters,
+    split_sentences,
+    stream_sentences,
 )
 
 
 def sentences(text: str) -> list[str]:
-    return [piece.text for piece in incremental_pieces([text])]
+    return [piece.text for piece in stream_sentences([text])]
 
 
 #: One sentence a line.
@@ -110,10 +110,10 @@ def test_sentences_without_spaces(language: str) -> None:
 def test_lines_and_lists() -> None:
     text = "A title\n\nfirst line\nof a paragraph. Second\n- one\n- two\n1. three\n\n\nlast"
     expected = ["A title", "first line\nof a paragraph.", "Second", "- one", "- two", "1. three"]
-    found = list(incremental_pieces([text]))
+    found = list(stream_sentences([text]))
     assert [piece.text for piece in found] == [*expected, "last"]
-    assert [piece.pause for piece in found[:3]] == [0.0, PARAGRAPH, SENTENCE]
-    assert [piece.pause for piece in found[3:]] == [SENTENCE] * 3 + [PARAGRAPH]
+    assert [piece.pause_s for piece in found[:3]] == [0.0, PARAGRAPH_PAUSE_S, SENTENCE_PAUSE_S]
+    assert [piece.pause_s for piece in found[3:]] == [SENTENCE_PAUSE_S] * 3 + [PARAGRAPH_PAUSE_S]
 
 
 def test_mixed_scripts() -> None:
@@ -122,29 +122,31 @@ def test_mixed_scripts() -> None:
 
 def test_sentences_go_together_up_to_the_limit_but_not_across_a_blank_line() -> None:
     text = "One two three. " * 40
-    found = pieces(text)
+    found = split_sentences(text)
     assert 1 < len(found) < 10
-    assert all(0.8 * LIMIT < letters(piece.text) <= LIMIT for piece in found[:-1])
-    assert [piece.text for piece in pieces("A b. C d.\n\nE f.")] == ["A b. C d.", "E f."]
+    assert all(
+        0.8 * TARGET_LETTERS < count_letters(piece.text) <= TARGET_LETTERS for piece in found[:-1]
+    )
+    assert [piece.text for piece in split_sentences("A b. C d.\n\nE f.")] == ["A b. C d.", "E f."]
 
 
 def test_long_sentences_are_cut_at_clauses_then_at_words() -> None:
     clause = "and then the rain came down upon the roofs of the town"
-    found = pieces(", ".join([clause] * 12) + ".")
+    found = split_sentences(", ".join([clause] * 12) + ".")
     assert len(found) > 2
     assert all(piece.text.endswith(",") for piece in found[:-1])
-    assert all(piece.pause == CLAUSE for piece in found)
-    words = pieces("word " * 300)
+    assert all(piece.pause_s == CLAUSE_PAUSE_S for piece in found)
+    words = split_sentences("word " * 300)
     assert all(set(piece.text.split()) == {"word"} for piece in words)
-    chinese = pieces("我们走过了很长的路，" * 30)
+    chinese = split_sentences("我们走过了很长的路，" * 30)
     assert all(piece.text.endswith("，") for piece in chinese)
-    assert max(letters(piece.text) for piece in [*found, *words, *chinese]) <= MOST
+    assert max(count_letters(piece.text) for piece in [*found, *words, *chinese]) <= MAX_LETTERS
 
 
 def test_a_thousand_characters_without_a_space_are_cut_somewhere() -> None:
-    assert len(pieces("字" * 1000)) > 10
-    assert len(pieces("x" * 1000)) == 5
-    inside = pieces(("语" * 70 + "GPU") * 9)
+    assert len(split_sentences("字" * 1000)) > 10
+    assert len(split_sentences("x" * 1000)) == 5
+    inside = split_sentences(("语" * 70 + "GPU") * 9)
     assert not any(piece.text.endswith(("G", "GP")) for piece in inside)
 
 
@@ -153,13 +155,13 @@ def test_a_thousand_characters_without_a_space_are_cut_somewhere() -> None:
 )
 def test_never_inside_what_is_one_character_to_a_reader(character: str) -> None:
     whole = character * 900
-    for piece in pieces(whole):
+    for piece in split_sentences(whole):
         assert piece.text == character * (len(piece.text) // len(character))
 
 
 def test_what_has_nothing_to_say_ends_no_sentence() -> None:
     assert sentences("... ! Hello.") == ["... ! Hello."]
-    assert pieces("  \n ") == []
+    assert split_sentences("  \n ") == []
 
 
 TEXTS = st.text(
@@ -170,11 +172,13 @@ TEXTS = st.text(
 
 @given(TEXTS)
 def test_pieces_are_the_text_but_for_white_space(text: str) -> None:
-    for found in (pieces(text), list(incremental_pieces([text]))):
-        joined = "".join(piece.before + piece.text for piece in found)
+    for found in (split_sentences(text), list(stream_sentences([text]))):
+        joined = "".join(piece.whitespace + piece.text for piece in found)
         assert text.startswith(joined) and not text[len(joined) :].strip()
         assert all(piece.text == piece.text.strip() != "" for piece in found)
-        assert all(letters(piece.text) <= MOST + 4 for piece in found if not odd(piece.text))
+        assert all(
+            count_letters(piece.text) <= MAX_LETTERS + 4 for piece in found if not odd(piece.text)
+        )
 
 
 def odd(text: str) -> bool:
@@ -186,7 +190,7 @@ def odd(text: str) -> bool:
 def test_how_a_text_comes_does_not_change_its_sentences(text: str, data: st.DataObject) -> None:
     cuts = sorted(data.draw(st.lists(st.integers(0, len(text)), max_size=8)))
     parts = [text[a:b] for a, b in zip([0, *cuts], [*cuts, len(text)], strict=True)]
-    assert list(incremental_pieces(parts)) == list(incremental_pieces([text]))
+    assert list(stream_sentences(parts)) == list(stream_sentences([text]))
 
 
 def test_sentences_come_as_soon_as_they_are_whole() -> None:
@@ -197,7 +201,7 @@ def test_sentences_come_as_soon_as_they_are_whole() -> None:
             read.append(part)
             yield part
 
-    stream = incremental_pieces(written())  # type: ignore[arg-type]
+    stream = stream_sentences(written())  # type: ignore[arg-type]
     assert next(stream).text == "Hello there." and len(read) == 2
     assert next(stream).text == "How are you?" and len(read) == 3
     assert next(stream).text == "I am well."
@@ -219,7 +223,7 @@ def test_what_shows_that_a_sentence_is_over(parts: list[str], known: int) -> Non
             read.append(part)
             yield part
 
-    next(incremental_pieces(typed()))  # type: ignore[arg-type]
+    next(stream_sentences(typed()))  # type: ignore[arg-type]
     assert len(read) == known
 
 
@@ -232,11 +236,11 @@ def test_a_sentence_at_the_end_of_its_line_does_not_wait_for_the_next(line: str)
             read.append(part)
             yield part
 
-    stream = incremental_pieces(typed())  # type: ignore[arg-type]
+    stream = stream_sentences(typed())  # type: ignore[arg-type]
     assert next(stream).text == line and len(read) == 2
     assert next(stream).text == "and so on." and len(read) == 3
     later = next(stream)
-    assert (later.text, later.pause, len(read)) == ("New paragraph.", PARAGRAPH, 4)
+    assert (later.text, later.pause_s, len(read)) == ("New paragraph.", PARAGRAPH_PAUSE_S, 4)
     assert next(stream).text == "Met Dr.\nWho?" and len(read) == 6
     assert list(stream) == []
 
@@ -250,16 +254,17 @@ KINDS = [
 ]  # fmt: skip
 LINEAR = """
 import sys
-from oscine.models.qwen3_tts.sentences import incremental_pieces, pieces
+from oscine.models.qwen3_tts.sentences import stream_sentences, split_sentences
 for kind in eval(sys.stdin.read()):
     for before, size in (("", int(sys.argv[1])), ("a", 5000)):
         text = before + kind * (size // len(kind))
-        assert "".join(p.before + p.text for p in pieces(text)).rstrip() == text.rstrip()
+        joined = "".join(p.whitespace + p.text for p in split_sentences(text))
+        assert joined.rstrip() == text.rstrip()
 for mark in ".…。":
     for text in (mark * 600_000 + "a", "a" + mark * 600_000):
-        assert "".join(p.before + p.text for p in pieces(text)) == text
+        assert "".join(p.whitespace + p.text for p in split_sentences(text)) == text
 blank = " \\n" * 100_000  # bit by bit: only white space could be looked at time and again
-assert [p.text for p in incremental_pieces(iter("Hi." + blank + "You."))] == ["Hi.", "You."]
+assert [p.text for p in stream_sentences(iter("Hi." + blank + "You."))] == ["Hi.", "You."]
 """
 
 

@@ -40,7 +40,9 @@ TEXT = "This is the first sentence.\n\nHere the second one is.\n\nAnd a third. "
 
 def frames(request: Any) -> list[int]:
     """First codes that hang on the text and the seed."""
-    text = round(float(np.abs(request.prompt.text).sum())) + len(request.prompt.text)
+    text = round(float(np.abs(request.prompt.trailing_text).sum())) + len(
+        request.prompt.trailing_text
+    )
     return [300 + (41 * i + 7 * text + 13 * request.seed) % 600 for i in range(9)]
 
 
@@ -104,7 +106,7 @@ def is_idle(model: Qwen3Tts) -> bool:
         if time.monotonic() > left:
             return False
         time.sleep(0.001)
-    return not model.runner.speaking.voices
+    return not model.runner.utterance_lane.voices
 
 
 def speak(model: Qwen3Tts) -> str:
@@ -242,7 +244,7 @@ def test_pieces_of_a_text_are_spoken_at_once_where_the_whole_is_wanted(model: Qw
     assert model.engine.occupancy.max_sequences == 1
     for speech in (model.speak(text, **ANY), stream_of(model, 1, text).speech()):
         assert np.array_equal(speech.samples, streamed) and speech.pieces == 40
-    assert model.engine.occupancy.max_sequences == stream.SIDE_BY_SIDE
+    assert model.engine.occupancy.max_sequences == stream.MAX_CONCURRENT_PIECES
     model.engine.occupancy.max_sequences = 0
     limited = model.speak(text, max_seconds=20, **ANY)  # of which the later pieces depend on others
     assert np.array_equal(limited.samples, streamed[: len(limited.samples)])
@@ -281,9 +283,9 @@ def test_a_slow_reader_gives_up_its_slot_and_loses_nothing(
     model: Qwen3Tts, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     expected = alone(model, 1, "Hello.")
-    monkeypatch.setattr(codec_batching, "MOST_WAITING", 0.3)
-    monkeypatch.setattr(sequences, "LEAST_WAITING", 0.0)
-    monkeypatch.setattr("oscine.models.qwen3_tts.generation.LEAST_WAITING", 0.1)
+    monkeypatch.setattr(codec_batching, "MAX_BUFFERED_S", 0.3)
+    monkeypatch.setattr(sequences, "MIN_BUFFERED_S", 0.0)
+    monkeypatch.setattr("oscine.models.qwen3_tts.generation.MIN_BUFFERED_S", 0.1)
     slow = stream_of(model, 1, "Hello.")
     heard = [next(slow)]
     assert is_idle(model)  # it is parked: 0.4 s of audio wait
@@ -305,7 +307,7 @@ def test_a_slow_reader_whose_voice_says_something_else_is_told(
     model, _ = SCRIPTED.scripted(
         lambda request, call: ([300 + call + 10 * i for i in range(20)], "end")
     )
-    monkeypatch.setattr(codec_batching, "MOST_WAITING", 0.3)
+    monkeypatch.setattr(codec_batching, "MAX_BUFFERED_S", 0.3)
     slow = model.stream("Hello.", **ANY)
     next(slow)
     assert is_idle(model)
@@ -317,7 +319,7 @@ def test_a_slow_reader_whose_voice_says_something_else_is_told(
 def test_readers_of_many_speeds_hear_the_same(
     model: Qwen3Tts, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(codec_batching, "MOST_WAITING", 0.3)
+    monkeypatch.setattr(codec_batching, "MAX_BUFFERED_S", 0.3)
     expected = [alone(model, seed) for seed in range(6)]
     streams = [stream_of(model, seed) for seed in range(6)]
     heard: list[list[Any]] = [[] for _ in streams]
@@ -417,14 +419,14 @@ def test_two_threads_at_once(model: Qwen3Tts) -> None:
 def test_an_error_is_told_to_its_own_caller(model: Qwen3Tts, frame: int) -> None:
     """Others in the same batch go on."""
     expected = alone(model, 1, "Hello.")
-    read = model.runner.speaking.read
+    read = model.runner.utterance_lane.read_frames
 
     def failing(voice: Any, state: Any, codes: Any) -> None:
-        if voice.utterance.request.seed == 7 and voice.seen >= frame:
+        if voice.utterance.request.seed == 7 and voice.num_read >= frame:
             raise NonFiniteError("on purpose")
         read(voice, state, codes)
 
-    model.runner.speaking.read = failing  # type: ignore[method-assign]
+    model.runner.utterance_lane.read_frames = failing  # type: ignore[method-assign]
     first, broken = stream_of(model, 1, "Hello."), stream_of(model, 7, "Hello.")
     heard = [next(first)]
     with pytest.raises(NonFiniteError, match="on purpose"):

@@ -14,9 +14,13 @@ import pytest
 from oscine.errors import NonFiniteError, UsageError
 from oscine.models.loader import Expect, Read
 from oscine.models.qwen3_tts import layers
-from oscine.models.qwen3_tts.config import SpeakerConfig
+from oscine.models.qwen3_tts.config import SpeakerEncoderConfig
 from oscine.models.qwen3_tts.speaker import SpeakerEncoder
-from oscine.models.qwen3_tts.weights import SpeakerWeights, build_speaker, load_weights
+from oscine.models.qwen3_tts.weights import (
+    SpeakerEncoderWeights,
+    build_speaker_encoder,
+    load_weights,
+)
 from oscine.ops import Linear
 from oscine.ops.reference import Reference
 from oscine.probe import probing
@@ -34,9 +38,9 @@ def arrays() -> dict[str, np.ndarray]:
 
 def encoder(backend: Any) -> SpeakerEncoder:
     weights = load_weights(GOLDEN / "ckpt")
-    assert isinstance(weights.speaker, SpeakerWeights)
-    assert weights.config.speaker is not None
-    return SpeakerEncoder(weights.speaker, weights.config.speaker, backend)
+    assert isinstance(weights.speaker, SpeakerEncoderWeights)
+    assert weights.config.speaker_encoder is not None
+    return SpeakerEncoder(weights.speaker, weights.config.speaker_encoder, backend)
 
 
 @pytest.fixture(scope="module")
@@ -70,8 +74,8 @@ def test_embeds_references_as_upstream(
 
 
 def test_the_shortest_reference(speaker: SpeakerEncoder) -> None:
-    noise = np.random.default_rng(0).normal(0, 0.1, speaker.least_samples).astype(np.float32)
-    assert speaker.least_samples == 1280
+    noise = np.random.default_rng(0).normal(0, 0.1, speaker.min_samples).astype(np.float32)
+    assert speaker.min_samples == 1280
     assert np.isfinite(speaker.embed(noise)).all()
     with pytest.raises(UsageError, match=r"has 1279 samples; it needs 1280 or more, 0\.053 s"):
         speaker.embed(noise[1:])
@@ -104,18 +108,18 @@ def test_a_gpu_gives_the_same_vector(gpu: Any, arrays: dict[str, np.ndarray]) ->
 
 def small(
     parts: int, part: int, squeeze: int, attention: int
-) -> tuple[SpeakerWeights, SpeakerWeights, SpeakerConfig]:
+) -> tuple[SpeakerEncoderWeights, SpeakerEncoderWeights, SpeakerEncoderConfig]:
     """A speaker encoder of random weights, two blocks of `parts` parts of `part` channels.
 
     As it is loaded, and without the zeros that fill up widths.
     """
     width = parts * part
-    config = SpeakerConfig(
+    config = SpeakerEncoderConfig(
         8, 12, (width, width, width, 2 * width), (5, 3, 3, 1), (1, 2, 3, 1), attention, parts,
         squeeze,
     )  # fmt: skip
     rng, expect = np.random.default_rng(parts * part), Expect(Path("made"), {})
-    build_speaker(expect, config)
+    build_speaker_encoder(expect, config)
     entries = {}
     for name, shape in expect.expected.items():
         array = rng.standard_normal(shape).astype(np.float32)
@@ -123,11 +127,11 @@ def small(
         entries[name] = LazyTensor(shape, array.dtype, partial(np.copy, array))
     read = Read(Path("made"), entries)
     with mock.patch.object(layers, "pad_linear", lambda linear, *_: linear):
-        plain = build_speaker(read, config)
-    return build_speaker(read, config), plain, config
+        plain = build_speaker_encoder(read, config)
+    return build_speaker_encoder(read, config), plain, config
 
 
-def by_the_paper(w: SpeakerWeights, mel: np.ndarray) -> np.ndarray:
+def by_the_paper(w: SpeakerEncoderWeights, mel: np.ndarray) -> np.ndarray:
     """The network of arXiv:2005.07143, figure 2, in float64 and channels first."""
 
     def conv(x: np.ndarray, layer: Linear, dilation: int = 1) -> np.ndarray:
@@ -148,24 +152,24 @@ def by_the_paper(w: SpeakerWeights, mel: np.ndarray) -> np.ndarray:
         mean = (x * weights).sum(1, keepdims=True)
         return np.concatenate([mean, np.sqrt(((x - mean) ** 2 * weights).sum(1, keepdims=True))])
 
-    x = tdnn(mel.T.astype(np.float64), w.first)
+    x = tdnn(mel.T.astype(np.float64), w.tdnn)
     outputs = []
     for block in w.blocks:
-        parts = np.split(tdnn(x, block.first), len(block.parts) + 1)
-        for index, layer in enumerate(block.parts, 1):
+        parts = np.split(tdnn(x, block.tdnn1), len(block.res2net) + 1)
+        for index, layer in enumerate(block.res2net, 1):
             before = parts[index - 1] if index > 1 else 0
             parts[index] = tdnn(parts[index] + before, layer, block.dilation)
-        y = tdnn(np.concatenate(parts), block.second)
-        gate = conv(tdnn(y.mean(1, keepdims=True), block.squeeze), block.excite)
+        y = tdnn(np.concatenate(parts), block.tdnn2)
+        gate = conv(tdnn(y.mean(1, keepdims=True), block.se_conv1), block.se_conv2)
         x = x + y / (1 + np.exp(-gate))
         outputs.append(x)
-    x = tdnn(np.concatenate(outputs), w.mixed)
+    x = tdnn(np.concatenate(outputs), w.mfa)
     even = np.full_like(x, 1 / x.shape[1])
     beside = np.concatenate([x, np.repeat(mean_and_deviation(x, even), x.shape[1], axis=1)])
-    scores = conv(np.tanh(tdnn(beside, w.attention)), w.scores)
+    scores = conv(np.tanh(tdnn(beside, w.asp_tdnn)), w.asp_conv)
     attention = np.exp(scores - scores.max(1, keepdims=True))
     attention /= attention.sum(1, keepdims=True)
-    return conv(mean_and_deviation(x, attention), w.last)[:, 0]
+    return conv(mean_and_deviation(x, attention), w.fc)[:, 0]
 
 
 #: Of parts, channels of each, squeeze and attention; kernels take multiples of four.
@@ -193,15 +197,15 @@ def test_a_gpu_takes_parts_of_any_width(gpu: Any, sizes: tuple[int, int, int, in
 
 def test_damaged_weights_make_no_voice() -> None:
     weights = load_weights(GOLDEN / "ckpt")
-    assert weights.speaker is not None and weights.config.speaker is not None
-    second = weights.speaker.blocks[0].second
+    assert weights.speaker is not None and weights.config.speaker_encoder is not None
+    second = weights.speaker.blocks[0].tdnn2
     for part in (second.weight, second.bias):
         assert part is not None
         array = part.copy()
         array.flat[0] = np.nan
         name = "weight" if part is second.weight else "bias"
         linear = replace(second, **{name: array})
-        block = replace(weights.speaker.blocks[0], second=linear)
+        block = replace(weights.speaker.blocks[0], tdnn2=linear)
         damaged = replace(weights.speaker, blocks=(block, *weights.speaker.blocks[1:]))
         with pytest.raises(NonFiniteError, match="the speaker encoder has weights that are not"):
-            SpeakerEncoder(damaged, weights.config.speaker, Reference())
+            SpeakerEncoder(damaged, weights.config.speaker_encoder, Reference())

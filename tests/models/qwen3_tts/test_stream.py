@@ -16,7 +16,7 @@ import numpy as np
 import pytest
 
 from oscine.errors import Cancelled, DeviceLostError, UsageError
-from oscine.models.qwen3_tts.guards import EDGE
+from oscine.models.qwen3_tts.guards import CLICK_STEP
 from oscine.models.qwen3_tts.voices import Voice
 
 SPEC = importlib.util.spec_from_file_location("scripted", Path(__file__).with_name("scripted.py"))
@@ -81,7 +81,7 @@ def test_joins_do_not_click_and_pause_as_long_as_is_due() -> None:
     assert len(gap) == 12_000  # half a second, for a new paragraph
     steps = np.abs(np.diff(np.concatenate([speech.samples[[2 * HOP - 1]], gap])))
     assert steps.max() < 0.02 and not gap[200:-200].any()
-    assert abs(gap[-1] - speech.samples[-2 * HOP]) < EDGE
+    assert abs(gap[-1] - speech.samples[-2 * HOP]) < CLICK_STEP
 
 
 def test_text_that_comes_in_parts_is_spoken_sentence_by_sentence() -> None:
@@ -139,7 +139,7 @@ def test_what_goes_wrong_twice_is_told_and_the_rest_is_spoken(
     frames: list[int], reason: str, caplog: pytest.LogCaptureFixture
 ) -> None:
     def script(request: Any, call: int) -> tuple[list[int], str]:
-        return (frames, "end") if request.length > SHORT_PROMPT else (GOOD, "end")
+        return (frames, "end") if request.prompt_length > SHORT_PROMPT else (GOOD, "end")
 
     with caplog.at_level(logging.WARNING):
         speech = scripted(script)[0].speak(LONG + "\n\nMore.", seed=3, **LOUD)
@@ -191,7 +191,7 @@ def test_a_reference_is_heard_by_the_codec_alone_and_its_leak_is_dropped() -> No
         return [*leaked, *GOOD], "end"
 
     model, engine = scripted(script, "base")
-    voice = Voice("x", np.zeros(model._config.talker.width, np.float32), codes, "its text")
+    voice = Voice("x", np.zeros(model._config.talker.hidden_size, np.float32), codes, "its text")
     speech = model.speak("Hello.\n\nAgain.", voice=voice)
     assert firsts(speech.samples[: 5 * HOP]) == GOOD
     assert engine.codec.heard == [*codes[:, 0].tolist(), *leaked, *GOOD]
@@ -207,20 +207,22 @@ def test_all_of_the_text_comes_before_the_speech_unless_told_otherwise() -> None
     codes = np.full((20, 16), 500, np.uint32)
     for kind in ("base", "custom_voice"):
         model, engine = scripted(good, kind)
-        voice = Voice("x", np.zeros(engine.config.talker.width, np.float32), codes, "its text")
+        voice = Voice(
+            "x", np.zeros(engine.config.talker.hidden_size, np.float32), codes, "its text"
+        )
         for vector in (True, False) if kind == "base" else (None,):
             given = LOUD if vector is None else {"voice": voice, "x_vector_only": vector}
             text = "Hello there, this is a sentence of many more tokens than the reference is long."
             for streamed in (None, False, True):
                 model.speak(text, streamed_text=streamed, **given)
-            default, off, on = (len(each.prompt.text) for each in engine.requests[-3:])
+            default, off, on = (len(each.prompt.trailing_text) for each in engine.requests[-3:])
             assert default == off == 1 < on
 
 
 def test_a_run_that_ends_while_it_could_be_a_leak_is_kept() -> None:
     codes = np.repeat(np.arange(20, dtype=np.uint32)[:, None], 16, axis=1)
     model, _ = scripted(lambda request, call: ([10, 11, 12], "end"), "base")
-    voice = Voice("x", np.zeros(model._config.talker.width, np.float32), codes, "its text")
+    voice = Voice("x", np.zeros(model._config.talker.hidden_size, np.float32), codes, "its text")
     assert len(model.speak("Hello.", voice=voice).samples) == 3 * HOP
 
 
@@ -367,9 +369,9 @@ def test_the_quiet_between_pieces_counts(seconds: float, apart: str) -> None:
 def test_the_length_of_frames_is_the_codecs() -> None:
     """Seconds are counted in samples, whatever the configuration makes of a frame."""
     model, _ = scripted(failing(ENDLESS))
-    codec = replace(model._config.codec, rate=12_000)  # frames of 160 ms
+    codec = replace(model._config.codec, sample_rate=12_000)  # frames of 160 ms
     model._config = model.runner.config = replace(model._config, codec=codec)
-    model.runner.speaking.voicing.config = codec
+    model.runner.utterance_lane.codec.config = codec
     assert model.speak("Hello.", max_seconds=1.6, **LOUD).duration == 1.6
     stream = model.stream("Hello.", **LOUD)
     slow = stream.speech().duration

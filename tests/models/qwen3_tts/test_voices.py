@@ -18,13 +18,13 @@ from hypothesis import strategies as st
 
 from oscine.errors import CheckpointError, OscineError, UsageError
 from oscine.models.qwen3_tts.voices import (
-    MOST_BYTES,
-    MOST_TEXT,
-    MOST_VALUE,
+    MAX_FILE_BYTES,
+    MAX_SPEAKER_VALUE,
+    MAX_TEXT_CHARACTERS,
     Voice,
     VoiceFolder,
-    folded,
-    is_name,
+    caseless_key,
+    is_valid_name,
     read_voice,
     write_voice,
 )
@@ -84,8 +84,8 @@ def test_names_that_are_refused(tmp_path: Path, name: str) -> None:
 
 @given(st.text(max_size=70))
 def test_no_name_leads_out_of_the_folder(name: str) -> None:
-    if is_name(name):
-        file = VoiceFolder(Path("voices")).file(name)
+    if is_valid_name(name):
+        file = VoiceFolder(Path("voices")).path_of(name)
         assert file.parent == Path("voices")
         assert file.stem == unicodedata.normalize("NFC", name)
 
@@ -123,7 +123,7 @@ def test_a_name_is_found_in_any_case_and_form(tmp_path: Path, saved: str, typed:
     """Also where a letter of one case is several of the other; nothing else has its name."""
     folder = VoiceFolder(tmp_path)
     path = folder.save(saved, voice())
-    assert folder.has(typed) and folder.place(typed) == path
+    assert folder.has(typed) and folder.path_to_write(typed) == path
     assert folder.load(typed).name == unicodedata.normalize("NFC", saved)
     assert not folder.has(typed + "x")
 
@@ -131,13 +131,13 @@ def test_a_name_is_found_in_any_case_and_form(tmp_path: Path, saved: str, typed:
 @given(st.text(max_size=20))
 def test_every_form_of_a_name_is_one(name: str) -> None:
     for form in ("NFC", "NFD"):
-        assert folded(unicodedata.normalize(form, name)) == folded(name)
-    assert folded(name.casefold()) == folded(name)
+        assert caseless_key(unicodedata.normalize(form, name)) == caseless_key(name)
+    assert caseless_key(name.casefold()) == caseless_key(name)
 
 
 def test_a_mark_alone_is_no_name(tmp_path: Path) -> None:
     for name in ("\u0301", "\u0301a", "a\u200e", "a\u202e", "\u200d", "e\u0301" * 65):
-        assert not is_name(name) and not VoiceFolder(tmp_path).has(name)
+        assert not is_valid_name(name) and not VoiceFolder(tmp_path).has(name)
 
 
 def test_names_that_differ_in_case_are_one_voice(tmp_path: Path) -> None:
@@ -149,7 +149,7 @@ def test_names_that_differ_in_case_are_one_voice(tmp_path: Path) -> None:
     assert folder.load("ANNA").name == "Anna" and folder.has("anna")
     first.with_name("anna.safetensors").write_bytes(first.read_bytes())  # of before, or by hand
     if len(list(tmp_path.iterdir())) == 2:
-        assert folder.file("anna") != folder.file("Anna") == folder.file("ANNA") == first
+        assert folder.path_of("anna") != folder.path_of("Anna") == folder.path_of("ANNA") == first
         folder.remove("anna")
     folder.remove("anna")
     assert folder.names() == []
@@ -209,7 +209,7 @@ def half_a_character(header: dict[str, Any], data: bytes) -> bytes:
 
 
 def endless(header: dict[str, Any], data: bytes) -> bytes:
-    header["__metadata__"]["text"] = "a" * (MOST_TEXT + 1)
+    header["__metadata__"]["text"] = "a" * (MAX_TEXT_CHARACTERS + 1)
     return data
 
 
@@ -248,7 +248,7 @@ def test_a_file_that_is_cut_short_or_too_large_is_to_be_saved_again(
     path = tmp_path / "v.safetensors"
     write_voice(path, voice())
     if size is None:
-        os.truncate(path, MOST_BYTES + 1)
+        os.truncate(path, MAX_FILE_BYTES + 1)
     else:
         path.write_bytes(path.read_bytes()[:size])
     with pytest.raises(CheckpointError, match=re.escape(str(path)) + ".*; save the voice again$"):
@@ -298,13 +298,13 @@ def with_text(text: str, frames: int = 2) -> Voice:
 UNREADABLE = {
     "half": (with_text("a \ud800"), "Unicode"),
     "empty": (with_text(" "), "is empty"),
-    "long": (with_text("a" * (MOST_TEXT + 1)), "has 100001 characters"),
+    "long": (with_text("a" * (MAX_TEXT_CHARACTERS + 1)), "has 100001 characters"),
     "nan": (with_speaker(1, np.nan), "not finite"),
     "inf": (with_speaker(1, -np.inf), "not finite"),
     "absurd": (with_speaker(1, 3e38), r"up to 3e\+38"),
     "none": (with_speaker(), "has no speaker's vector"),
     "kind": (Voice("x", np.ones(4)), "has no speaker's vector"),  # type: ignore[arg-type]
-    "large": (with_text("a", MOST_BYTES // 64), "are the most"),
+    "large": (with_text("a", MAX_FILE_BYTES // 64), "are the most"),
 }
 
 
@@ -329,7 +329,7 @@ def test_what_is_saved_can_be_read(text: str, value: float) -> None:
         except UsageError:
             surrogates = any(0xD800 <= ord(letter) < 0xE000 for letter in text)
             wrong = not text.strip() or surrogates or "\0" in text
-            assert wrong or not abs(value) <= MOST_VALUE
+            assert wrong or not abs(value) <= MAX_SPEAKER_VALUE
             assert not list(saved.path.iterdir())
         else:
             read = saved.load("anna")
@@ -340,7 +340,7 @@ def test_what_is_saved_can_be_read(text: str, value: float) -> None:
 @pytest.mark.parametrize("kind", ["pipe", "folder"])
 def test_what_is_no_file_is_not_waited_for(tmp_path: Path, kind: str) -> None:
     folder = VoiceFolder(tmp_path)
-    there = folder.file("ff")
+    there = folder.path_of("ff")
     if kind == "pipe":
         os.mkfifo(there)
     else:
@@ -364,7 +364,7 @@ def test_a_link_is_replaced_and_what_it_leads_to_stays(tmp_path: Path, target: s
         outside.mkdir()
     elif target == "pipe":
         os.mkfifo(outside)
-    link = folder.file("anna")
+    link = folder.path_of("anna")
     link.symlink_to(outside)
     made = voice()
     folder.save("anna", made)

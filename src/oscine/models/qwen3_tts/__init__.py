@@ -68,7 +68,7 @@ def is_complete(folder: Path, config: Mapping[str, Any]) -> bool:
     return has_files(folder, *files) and has_weights(folder / CODEC_FOLDER)
 
 
-def unread(repository: str) -> str | None:
+def describe_unsupported(repository: str) -> str | None:
     """Of MLX's conversions, which have other axes and files, what they are conversions of."""
     name = repository.lower()
     if "qwen3-tts" not in name or "mlx" not in re.split(r"[^a-z0-9]+", name):
@@ -90,6 +90,6 @@ FAMILY = Family(
     default_cloner=DEFAULT_CLONER,
     is_complete=is_complete,
     files=(f"{CODEC_FOLDER}/",),
-    unread=unread,
+    unread=describe_unsupported,
     speaking=speaking,
 )

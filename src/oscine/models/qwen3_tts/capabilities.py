@@ -13,9 +13,9 @@ from pathlib import Path
 from typing import Any
 
 from oscine.errors import UsageError
-from oscine.models.qwen3_tts.config import Kind, Qwen3TtsConfig
-from oscine.models.qwen3_tts.prompt import NO_INSTRUCTION
-from oscine.models.qwen3_tts.voices import Voice, VoiceFolder, checked_words, size_of
+from oscine.models.qwen3_tts.config import Qwen3TtsConfig, TtsModelType
+from oscine.models.qwen3_tts.prompt import SIZE_WITHOUT_INSTRUCT
+from oscine.models.qwen3_tts.voices import Voice, VoiceFolder, check_reference_text, describe_size
 from oscine.options.checks import shortened
 from oscine.options.speak import DEFAULT_VOICE as DEFAULT_VOICE
 from oscine.options.speak import SpeakOptions
@@ -24,26 +24,26 @@ from oscine.text.qwen import checked_text
 
 log = logging.getLogger(__name__)
 
-PURPOSE: Mapping[Kind, str] = {
+TYPE_PURPOSES: Mapping[TtsModelType, str] = {
     "custom_voice": "speaks with its own voices",
     "voice_design": "makes up a voice from a description",
     "base": "clones the voice of a recording",
 }
 #: What a kind is called, and released models of it.
-NAMES: Mapping[Kind, str] = {
+TYPE_TITLES: Mapping[TtsModelType, str] = {
     "custom_voice": "custom voice",
     "voice_design": "voice design",
     "base": "base",
 }
-RELEASED: Mapping[Kind, str] = {
+EXAMPLE_MODELS: Mapping[TtsModelType, str] = {
     "custom_voice": "qwen3-tts-0.6b-custom-voice",
     "voice_design": "qwen3-tts-1.7b-voice-design",
     "base": "qwen3-tts-0.6b-base",
 }
-INSTRUCTED = "qwen3-tts-1.7b-custom-voice"
-BASE_OF_SIZE = {"0b6": "qwen3-tts-0.6b-base", "1b7": "qwen3-tts-1.7b-base"}
+INSTRUCT_MODEL = "qwen3-tts-1.7b-custom-voice"
+BASE_MODELS = {"0b6": "qwen3-tts-0.6b-base", "1b7": "qwen3-tts-1.7b-base"}
 #: Which kinds take what.
-TAKERS: Mapping[str, tuple[Kind, ...]] = {
+SUPPORTED_TYPES: Mapping[str, tuple[TtsModelType, ...]] = {
     "voice": ("custom_voice", "base"),
     "instruct": ("voice_design", "custom_voice"),
     "reference": ("base",),
@@ -54,7 +54,7 @@ TAKERS: Mapping[str, tuple[Kind, ...]] = {
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Asked:
+class VoiceRequest:
     """What is asked for, checked. `speaker`: one of the model's own; `voice`: one to be cloned."""
 
     language: str
@@ -64,21 +64,23 @@ class Asked:
 
 
 @dataclass(frozen=True, slots=True)
-class Abilities:
+class Capabilities:
     """`name`: as messages call the model. `size`: "0b6" or "1b7". `speakers`: its own voices in
     lower case, and the dialect of those who speak one. `languages`: without dialects, sorted."""
 
     name: str
-    kind: Kind
+    kind: TtsModelType
     size: str
     speakers: Mapping[str, str | None]
     languages: tuple[str, ...]
 
     @classmethod
-    def of(cls, config: Qwen3TtsConfig, name: str) -> Abilities:
+    def from_config(cls, config: Qwen3TtsConfig, name: str) -> Capabilities:
         """As a configuration states them."""
-        speakers = {name: config.dialects.get(name) for name in sorted(config.speakers)}
-        return cls(name, config.kind, config.size, speakers, config.spoken)
+        speakers = {name: config.spk_is_dialect.get(name) for name in sorted(config.spk_id)}
+        return cls(
+            name, config.tts_model_type, config.tts_model_size, speakers, config.supported_languages
+        )
 
     @property
     def default_voice(self) -> str | None:
@@ -95,12 +97,12 @@ class Abilities:
         instruct: str | None = None,
         reference: Any = None,
         reference_text: str | None = None,
-    ) -> Asked:
+    ) -> VoiceRequest:
         """Who is to speak and how; nothing is computed for it.
 
         Raises UsageError for what this model cannot do, CheckpointError for a damaged voice.
         """
-        name = language_name(language)
+        name = normalize_language(language)
         if name not in ("auto", *self.languages):
             known = ", ".join(self.languages)
             raise UsageError(
@@ -112,46 +114,49 @@ class Abilities:
         if voice is not None and not isinstance(voice, str | Path | Voice):
             raise UsageError(f"voice must be a name, a path or a Voice, not {shortened(voice)}")
         instruct = instruct if instruct and instruct.strip() else None
-        self._refuse(
+        self._check_supported(
             voice=voice, instruct=instruct, reference=reference, reference_text=reference_text,
             x_vector_only=options.x_vector_only or None,
             reference_silence=options.reference_silence or None,
         )  # fmt: skip
         if self.kind == "base":
-            cloned = self._cloned(saved, options, voice, reference, reference_text)
-            return Asked(name, voice=cloned)
+            cloned = self._find_saved_voice(saved, options, voice, reference, reference_text)
+            return VoiceRequest(name, voice=cloned)
         if self.kind == "voice_design":
-            return Asked(name, instruct)
-        if instruct and self.size == NO_INSTRUCTION:  # as upstream: it is left out of the prompt
-            log.warning("%s heeds no instruct: it is left out; use %s", self.name, INSTRUCTED)
+            return VoiceRequest(name, instruct)
+        if (
+            instruct and self.size == SIZE_WITHOUT_INSTRUCT
+        ):  # as upstream: it is left out of the prompt
+            log.warning("%s heeds no instruct: it is left out; use %s", self.name, INSTRUCT_MODEL)
             instruct = None
-        return Asked(name, instruct, self._speaker(saved, voice))
+        return VoiceRequest(name, instruct, self._find_speaker(saved, voice))
 
-    def understands(self, voice: Voice) -> bool:
+    def accepts_voice(self, voice: Voice) -> bool:
         """Whether a saved voice was made by a base model of the same size, as far as is known."""
-        known = voice.size in BASE_OF_SIZE and self.size in BASE_OF_SIZE
+        known = voice.size in BASE_MODELS and self.size in BASE_MODELS
         return voice.size == self.size or not known
 
-    def refuse_cloning(self) -> None:
+    def require_cloning(self) -> None:
         """Raise UsageError for a model that takes the voice of no recording."""
         if self.kind != "base":
             raise UsageError(
-                f"{self.name} {PURPOSE[self.kind]} and cannot clone others; use a base model, such "
-                f"as {RELEASED['base']}"
+                f"{self.name} {TYPE_PURPOSES[self.kind]} and cannot clone others; use a base "
+                f"model, such as {EXAMPLE_MODELS['base']}"
             )
 
-    def _refuse(self, **given: object) -> None:
-        for name, value in given.items():
-            kinds = TAKERS[name]
-            if value is None or self.kind in kinds:
+    def _check_supported(self, **arguments: object) -> None:
+        for name, value in arguments.items():
+            supported = SUPPORTED_TYPES[name]
+            if value is None or self.kind in supported:
                 continue
+            title, purpose = TYPE_TITLES[self.kind], TYPE_PURPOSES[self.kind]
+            other, example = TYPE_TITLES[supported[0]], EXAMPLE_MODELS[supported[0]]
             raise UsageError(
-                f"{self.name} is a {NAMES[self.kind]} model, which {PURPOSE[self.kind]}: it takes "
-                f"no {name}; leave that out, or use a {NAMES[kinds[0]]} model, such as "
-                f"{RELEASED[kinds[0]]}"
+                f"{self.name} is a {title} model, which {purpose}: it takes no {name}; leave that "
+                f"out, or use a {other} model, such as {example}"
             )
 
-    def _speaker(self, saved: VoiceFolder, voice: str | Path | Voice | None) -> str:
+    def _find_speaker(self, saved: VoiceFolder, voice: str | Path | Voice | None) -> str:
         """One of the model's own voices, in whatever case it is written."""
         known = ", ".join(self.speakers)
         if isinstance(voice, Voice | Path):
@@ -162,7 +167,7 @@ class Abilities:
         if name in self.speakers:
             return name
         if saved.has(voice):
-            base = BASE_OF_SIZE.get(saved.load(voice).size, RELEASED["base"])
+            base = BASE_MODELS.get(saved.load(voice).size, EXAMPLE_MODELS["base"])
             raise UsageError(
                 f"{voice!r} is a saved voice, which needs a base model: {base}; {self.name} has "
                 f"{known}"
@@ -170,7 +175,7 @@ class Abilities:
         problem = f"there is no voice {voice!r}" if name else "the name of the voice is empty"
         raise UsageError(f"{problem}; {self.name} has {known}")
 
-    def _cloned(
+    def _find_saved_voice(
         self,
         saved: VoiceFolder,
         options: SpeakOptions,
@@ -188,7 +193,7 @@ class Abilities:
                     "be used with x_vector_only"
                 )
             if text is not None:
-                checked_words(text, "reference_text")
+                check_reference_text(text, "reference_text")
             return None
         given = "reference_text" if text is not None else "reference_silence"
         if text is not None or options.reference_silence:
@@ -200,15 +205,15 @@ class Abilities:
                 f"recording, or a voice that was saved (saved: {known})"
             )
         found = voice if isinstance(voice, Voice) else saved.load(voice)
-        if not self.understands(found):
+        if not self.accepts_voice(found):
             raise UsageError(
-                f"voice {found.name!r} was made with {size_of(found)}; {self.name} is of another "
-                "size: save the voice again with it"
+                f"voice {found.name!r} was made with {describe_size(found)}; {self.name} is of "
+                "another size: save the voice again with it"
             )
         return found
 
 
-def language_name(language: str | None) -> str:
+def normalize_language(language: str | None) -> str:
     """A language as models know it, of any name or code of it: "en-GB" is "english", "Deutsch" is
     "german".
 

@@ -21,26 +21,34 @@ from numpy.typing import NDArray
 from oscine.engine.runner import BatchEntry
 from oscine.engine.slots import PlanCache
 from oscine.errors import NonFiniteError
-from oscine.models.qwen3_tts.codec_runner import CodecDecoder, Samples, checked_wave
+from oscine.models.qwen3_tts.codec_runner import CodecDecoder, Samples, check_waveform
 from oscine.models.qwen3_tts.config import CodecConfig
-from oscine.models.qwen3_tts.guards import Leak, Repetition, Silence
-from oscine.models.qwen3_tts.sequences import MOST_WAITING, Codes, Said, Utterance, differs
+from oscine.models.qwen3_tts.guards import ReferenceLeakDetector, RepetitionDetector, SilenceGate
+from oscine.models.qwen3_tts.sequences import (
+    MAX_BUFFERED_S,
+    Codes,
+    Utterance,
+    UtteranceResult,
+    speech_changed,
+)
 
-SMALL, LARGE = 4, 12  # frames of a call, after the first; a burst has as many as SMALL
-MOST_REFERENCES = 4  # whose state after their codes is kept
+SMALL_CHUNK, LARGE_CHUNK = 4, 12  # frames of a call, after the first; a burst has as many as SMALL
+MAX_CACHED_REFERENCES = 4  # whose state after their codes is kept
 
 Wait = Callable[[], Samples]
 
 
-def call_frames(taken: int) -> int:
+def next_chunk_size(decoded: int) -> int:
     """Frames of a voice's next call after `taken` frames."""
-    if not taken:
+    if not decoded:
         return 1
-    return next(size for size in (LARGE, 8, SMALL) if size <= max(SMALL, taken // 4))
+    return next(
+        size for size in (LARGE_CHUNK, 8, SMALL_CHUNK) if size <= max(SMALL_CHUNK, decoded // 4)
+    )
 
 
 @dataclass(eq=False, slots=True)
-class Voice:
+class ActiveVoice:
     """An utterance that runs: frames that are read and not decoded, and what the guards know.
 
     slot: its place in the codec, if it is to sound. seen: frames that were read; of these `leaked`
@@ -51,213 +59,225 @@ class Voice:
     entry: BatchEntry
     utterance: Utterance
     slot: int | None
-    silence: Silence
-    leak: Leak | None = None
-    repetition: Repetition = field(default_factory=Repetition)
-    early: list[Codes] = field(default_factory=list)  # may be the end of the reference
-    waiting: list[Codes] = field(default_factory=list)  # for the codec, or for the reader
-    seen: int = 0
-    leaked: int = 0
-    taken: int = 0
-    under_way: int = 0
+    silence_gate: SilenceGate
+    leak_detector: ReferenceLeakDetector | None = None
+    repetition_detector: RepetitionDetector = field(default_factory=RepetitionDetector)
+    undecided: list[Codes] = field(default_factory=list)  # may be the end of the reference
+    pending: list[Codes] = field(default_factory=list)  # for the codec, or for the reader
+    num_read: int = 0
+    num_leaked: int = 0
+    num_taken: int = 0
+    chunks_in_flight: int = 0
     reason: str | None = None
 
     @property
-    def frames(self) -> int:
+    def num_pending(self) -> int:
         """Frames that wait."""
-        return sum(map(len, self.waiting))
+        return sum(map(len, self.pending))
 
     def take(self, count: int) -> Codes:
         """The first frames that wait."""
-        frames = np.concatenate(self.waiting)
-        self.waiting = [frames[count:]] if count < len(frames) else []
-        self.taken += count
+        frames = np.concatenate(self.pending)
+        self.pending = [frames[count:]] if count < len(frames) else []
+        self.num_taken += count
         return frames[:count]
 
     @property
-    def is_over(self) -> bool:
+    def is_finished(self) -> bool:
         """Whether nothing is left to be decoded."""
-        return self.reason is not None and not self.waiting and not self.under_way
+        return self.reason is not None and not self.pending and not self.chunks_in_flight
 
 
-class Voicing:
+class CodecBatcher:
     """The codec of all running voices; `start` before their frames, `free` after them."""
 
     def __init__(self, codec: CodecDecoder, config: CodecConfig, device: str) -> None:
         self.codec, self.config, self.device = codec, config, device
-        self.one_by_one = False  # a call of one voice each, so that its kernels are always the same
-        self.pending: list[tuple[list[Voice], list[int], Wait]] = []  # calls under way, in order
-        self.references = PlanCache[int](MOST_REFERENCES, codec.free)
+        self.one_voice_per_chunk = (
+            False  # a call of one voice each, so that its kernels are always the same
+        )
+        self.in_flight: list[
+            tuple[list[ActiveVoice], list[int], Wait]
+        ] = []  # calls under way, in order
+        self.reference_slots = PlanCache[int](MAX_CACHED_REFERENCES, codec.release_slot)
 
     # -- voices -------------------------------------------------------------------------------
 
     def reserve(self, slots: int) -> None:
         """Have room for that many voices, and for references."""
-        self.codec.reserve(slots + len(self.references))
+        self.codec.reserve(slots + len(self.reference_slots))
 
     def release(self) -> None:
         """Give back the memory of all voices but one; none runs."""
-        self.references.clear()
+        self.reference_slots.clear()
         self.codec.release()
 
-    def start(self, entry: BatchEntry, utterance: Utterance) -> Voice:
+    def start(self, entry: BatchEntry, utterance: Utterance) -> ActiveVoice:
         """A voice from its prompt on; its codec continues after the reference, if there is one."""
-        utterance.begin_again()
-        silence = Silence(self.config.rate, self.config.hop)
-        voice = Voice(entry, utterance, None, silence)
+        utterance.rewind()
+        silence = SilenceGate(self.config.sample_rate, self.config.hop_length)
+        voice = ActiveVoice(entry, utterance, None, silence)
         reference = utterance.reference
-        if utterance.sounds:
-            voice.slot = self.codec.take()
+        if utterance.returns_audio:
+            voice.slot = self.codec.acquire_slot()
         if reference is not None:
             if voice.slot is not None:
-                self.codec.copy(self.primed(reference), voice.slot)
-            if utterance.guarded:
-                voice.leak = Leak(reference)
+                self.codec.copy(self.reference_slot(reference), voice.slot)
+            if utterance.guard:
+                voice.leak_detector = ReferenceLeakDetector(reference)
         return voice
 
-    def primed(self, reference: Codes) -> int:
+    def reference_slot(self, reference: Codes) -> int:
         """A slot of the codec behind the codes of a reference."""
 
         def prime() -> int:
-            slot = self.codec.take()
-            self.codec.prime([slot], [reference])
+            slot = self.codec.acquire_slot()
+            self.codec.warm_up([slot], [reference])
             return slot
 
-        return self.references.get(reference.tobytes(), prime)
+        return self.reference_slots.get(reference.tobytes(), prime)
 
-    def free(self, voice: Voice) -> None:
+    def free(self, voice: ActiveVoice) -> None:
         """It has ended or was given up."""
         if voice.slot is not None:
-            self.codec.free(voice.slot)
+            self.codec.release_slot(voice.slot)
             voice.slot = None
 
     # -- frames in ----------------------------------------------------------------------------
 
-    def hear(self, voice: Voice, codes: Codes, reason: str | None) -> None:
+    def add_frames(self, voice: ActiveVoice, codes: Codes, reason: str | None) -> None:
         """The next frames [n, G] of a voice, and why there are no more."""
         utterance = voice.utterance
-        if not utterance.agrees(voice.seen, codes):
-            raise differs(self.device)
-        voice.seen += len(codes)
-        own = self.without_leak(voice, codes, reason is not None)
+        if not utterance.matches_previous_run(voice.num_read, codes):
+            raise speech_changed(self.device)
+        voice.num_read += len(codes)
+        own = self.drop_leak(voice, codes, reason is not None)
         if len(own):
-            voice.waiting.append(own)
-        if utterance.guarded and len(own) and voice.repetition.push(own):
+            voice.pending.append(own)
+        if utterance.guard and len(own) and voice.repetition_detector.push(own):
             reason = "repetition"
         voice.reason = reason
 
-    def without_leak(self, voice: Voice, codes: Codes, last: bool) -> Codes:
+    def drop_leak(self, voice: ActiveVoice, codes: Codes, last: bool) -> Codes:
         """The frames that are the voice's own, once it is known which are its reference's."""
-        if voice.leak is None:
+        if voice.leak_detector is None:
             return codes
-        voice.early.append(codes)
-        leaked = voice.leak.push(codes)
+        voice.undecided.append(codes)
+        leaked = voice.leak_detector.push(codes)
         if leaked is None and not last:
             return codes[:0]
-        codes, voice.early, voice.leak = np.concatenate(voice.early), [], None
+        codes, voice.undecided, voice.leak_detector = np.concatenate(voice.undecided), [], None
         if leaked:
             if voice.slot is not None:
-                self.codec.prime([voice.slot], [codes[:leaked]])
-            voice.leaked = leaked
+                self.codec.warm_up([voice.slot], [codes[:leaked]])
+            voice.num_leaked = leaked
         return codes[leaked or 0 :]
 
     # -- sound out ----------------------------------------------------------------------------
 
-    def decode(self, voices: Iterable[Voice]) -> None:
+    def decode(self, voices: Iterable[ActiveVoice]) -> None:
         """Start calls for what is due; voices whose calls are of one length share them."""
         left = [voice for voice in voices if voice.slot is not None]
         while left:
-            groups: dict[int, list[Voice]] = {}
+            groups: dict[int, list[ActiveVoice]] = {}
             for voice in left:
-                count = self.due(voice)
+                count = self.next_chunk(voice)
                 if count:
                     groups.setdefault(count, []).append(voice)
             for count, together in sorted(groups.items()):
-                most = 1 if self.one_by_one else largest_power(self.codec.most // count)
+                most = (
+                    1
+                    if self.one_voice_per_chunk
+                    else floor_power_of_two(self.codec.max_frames // count)
+                )
                 for start in range(0, len(together), most):
-                    self.call(together[start : start + most], count)
+                    self.submit(together[start : start + most], count)
             left = [voice for group in groups.values() for voice in group]
 
-    def due(self, voice: Voice) -> int:
+    def next_chunk(self, voice: ActiveVoice) -> int:
         """Frames of its next call; 0 where it waits for more."""
-        count = call_frames(voice.taken)
+        count = next_chunk_size(voice.num_taken)
         if voice.reason is not None:
-            return min(count, voice.frames)
-        return count if voice.frames >= count else 0
+            return min(count, voice.num_pending)
+        return count if voice.num_pending >= count else 0
 
-    def call(self, voices: Sequence[Voice], count: int) -> None:
+    def submit(self, voices: Sequence[ActiveVoice], count: int) -> None:
         """Start decoding `count` frames of each."""
         slots = [voice.slot for voice in voices if voice.slot is not None]
-        wait = self.codec.begin(slots, [voice.take(count) for voice in voices])
+        wait = self.codec.submit(slots, [voice.take(count) for voice in voices])
         for voice in voices:
-            voice.under_way += 1
-        self.pending.append((list(voices), [voice.leaked + voice.taken for voice in voices], wait))
+            voice.chunks_in_flight += 1
+        self.in_flight.append(
+            (list(voices), [voice.num_leaked + voice.num_taken for voice in voices], wait)
+        )
 
-    def deliver(self) -> Iterator[Voice]:
+    def deliver(self) -> Iterator[ActiveVoice]:
         """Hand over the samples of calls under way; yields the voices that have ended."""
-        pending, self.pending = self.pending, []
+        pending, self.in_flight = self.in_flight, []
         for voices, frames, wait in pending:
             waves = wait()
             for voice, made_of, wave in zip(voices, frames, waves, strict=True):
-                voice.under_way -= 1
+                voice.chunks_in_flight -= 1
                 if not voice.entry.removed and voice.slot is not None:
-                    yield from self.heard(voice, made_of, wave)
+                    yield from self.deliver_wave(voice, made_of, wave)
 
-    def heard(self, voice: Voice, frames: int, wave: Samples) -> Iterator[Voice]:
+    def deliver_wave(self, voice: ActiveVoice, frames: int, wave: Samples) -> Iterator[ActiveVoice]:
         """Hand over the next samples of a voice as far as they may be heard; its first `frames`
         frames are heard by then."""
         utterance = voice.utterance
         try:
-            wave = checked_wave(wave)
+            wave = check_waveform(wave)
         except NonFiniteError as error:
             utterance.fail(error)
             yield voice
             return
-        if utterance.guarded:
-            wave, ended = guarded(voice.silence, wave, self.config.hop)
+        if utterance.guard:
+            wave, ended = pass_silence_gate(voice.silence_gate, wave, self.config.hop_length)
             if ended:
-                utterance.hand_over(wave, frames)
-                utterance.finish(Said("silence", voice.seen))
+                utterance.deliver(wave, frames)
+                utterance.finish(UtteranceResult("silence", voice.num_read))
                 yield voice
                 return
-        utterance.hand_over(wave, frames)
-        if voice.is_over:
-            yield from self.finished(voice)
-        elif self.is_slow(utterance):
-            utterance.parked = True
+        utterance.deliver(wave, frames)
+        if voice.is_finished:
+            yield from self.finish(voice)
+        elif self.is_reader_slow(utterance):
+            utterance.preempted = True
             yield voice
 
-    def finished(self, voice: Voice) -> Iterator[Voice]:
+    def finish(self, voice: ActiveVoice) -> Iterator[ActiveVoice]:
         """It has ended by itself, or where its frames repeat: what was held back is heard."""
         assert voice.reason is not None
-        voice.utterance.hand_over(voice.silence.rest(), voice.seen)
-        voice.utterance.finish(Said(voice.reason, voice.seen))
+        voice.utterance.deliver(voice.silence_gate.flush(), voice.num_read)
+        voice.utterance.finish(UtteranceResult(voice.reason, voice.num_read))
         yield voice
 
-    def is_slow(self, utterance: Utterance) -> bool:
+    def is_reader_slow(self, utterance: Utterance) -> bool:
         """Whether its reader leaves so much untaken that its slot is better lent to others."""
-        return not utterance.whole and utterance.untaken > MOST_WAITING * self.config.rate
+        return (
+            not utterance.unpaced and utterance.buffered > MAX_BUFFERED_S * self.config.sample_rate
+        )
 
-    def hand_codes(self, voice: Voice) -> Iterator[Voice]:
+    def deliver_codes(self, voice: ActiveVoice) -> Iterator[ActiveVoice]:
         """Frames of a voice whose codes are wanted and no sound."""
-        if voice.waiting:
-            codes = voice.take(voice.frames)
-            voice.utterance.hand_over(codes, voice.leaked + voice.taken)
+        if voice.pending:
+            codes = voice.take(voice.num_pending)
+            voice.utterance.deliver(codes, voice.num_leaked + voice.num_taken)
         if voice.reason is not None:
-            voice.utterance.finish(Said(voice.reason, voice.seen))
+            voice.utterance.finish(UtteranceResult(voice.reason, voice.num_read))
             yield voice
 
 
-def guarded(silence: Silence, wave: Samples, hop: int) -> tuple[NDArray[Any], bool]:
+def pass_silence_gate(silence: SilenceGate, wave: Samples, hop: int) -> tuple[NDArray[Any], bool]:
     """What of a voice's next frames may be heard, frame by frame; whether it is silent for good."""
     passed: list[Samples] = []
     for start in range(0, len(wave), hop):
         passed.append(silence.push(wave[start : start + hop]))
-        if silence.lasts:
+        if silence.is_too_long:
             return np.concatenate(passed), True
     return np.concatenate(passed), False
 
 
-def largest_power(count: int) -> int:
+def floor_power_of_two(count: int) -> int:
     """The largest power of two up to a number."""
     return 1 << max(0, count.bit_length() - 1)

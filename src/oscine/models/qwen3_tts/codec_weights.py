@@ -17,73 +17,73 @@ import numpy as np
 
 from oscine.models.loader import Expect, Loader, load
 from oscine.models.qwen3_tts.config import (
-    LAST_STRIDE,
+    DOWNSAMPLE_STRIDE,
     CodecConfig,
     CodecDecoderConfig,
     CodecEncoderConfig,
     read_codec_config,
 )
 from oscine.models.qwen3_tts.layers import (
-    Block,
-    blocks,
+    TransformerLayer,
     codebook,
-    convolution,
-    depthwise,
-    padded,
-    pointwise,
-    query_key_value,
-    rescaled,
+    conv1d,
+    conv_transpose1d,
+    depthwise_conv,
+    fold_scale,
+    pad_channels,
+    pointwise_conv,
+    qkv_proj,
     snake,
-    transposed_convolution,
+    transformer_layers,
 )
 from oscine.ops import LayerNorm, Linear, RmsNorm, Snake
 from oscine.weights import Checkpoint, read_checkpoint
 from oscine.weights.mapped_file import Array
 
-_FIRST_CODES = "decoder.quantizer.rvq_first"
-_REST_CODES = "decoder.quantizer.rvq_rest"
-_SEMANTIC = "encoder.quantizer.semantic_residual_vector_quantizer"
-_ACOUSTIC = "encoder.quantizer.acoustic_residual_vector_quantizer"
+_RVQ_FIRST = "decoder.quantizer.rvq_first"
+_RVQ_REST = "decoder.quantizer.rvq_rest"
+_SEMANTIC_RVQ = "encoder.quantizer.semantic_residual_vector_quantizer"
+_ACOUSTIC_RVQ = "encoder.quantizer.acoustic_residual_vector_quantizer"
 _DILATIONS = (1, 3, 9)  # of the residual units of a stage of the decoder
 _CONVNEXT_EPS = 1e-6
 
 
 @dataclass(frozen=True, slots=True)
-class ConvNext:
+class ConvNextBlock:
     """depthwise.weight [K, C]; expand [4C, C], GELU, shrink [C, 4C] with gamma folded in."""
 
-    depthwise: Linear
+    dwconv: Linear
     norm: LayerNorm
-    expand: Linear
-    shrink: Linear
+    pwconv1: Linear
+    pwconv2: Linear
 
 
 @dataclass(frozen=True, slots=True)
-class Upsample:
+class UpsampleBlock:
     """up.weight [r·C, 1, C]: seen as [T·r, C]."""
 
-    up: Linear
-    block: ConvNext
+    conv_transpose: Linear
+    convnext: ConvNextBlock
 
 
 @dataclass(frozen=True, slots=True)
 class ResidualUnit:
     """x + second(snake(first(snake(x)))): first.weight [C, K, C], second [C, C]."""
 
-    before: Snake
-    first: Linear
-    between: Snake
-    second: Linear
+    act1: Snake
+    conv1: Linear
+    act2: Snake
+    conv2: Linear
     dilation: int
 
 
 @dataclass(frozen=True, slots=True)
-class DecoderStage:
+class DecoderBlock:
     """up.weight [r·O, 2, I], its bias r times over: seen as [T·r, O]."""
 
     snake: Snake
-    up: Linear
-    units: tuple[ResidualUnit, ...]
+    conv_transpose: Linear
+    residual_units: tuple[ResidualUnit, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,28 +91,28 @@ class CodecDecoderWeights:
     """first_table [1, N, d], rest_tables [G - 1, N, d]; before.weight [latent, 3, codebook];
     first.weight [channels, 7, latent]; last.weight [1, 7, channels of the last stage]."""
 
-    first_table: Array
-    rest_tables: Array
-    first_out: Linear
-    rest_out: Linear
-    before: Linear
-    input: Linear
-    blocks: tuple[Block, ...]
+    rvq_first_codebooks: Array
+    rvq_rest_codebooks: Array
+    rvq_first_output_proj: Linear
+    rvq_rest_output_proj: Linear
+    pre_conv: Linear
+    input_proj: Linear
+    layers: tuple[TransformerLayer, ...]
     norm: RmsNorm
-    output: Linear
-    upsample: tuple[Upsample, ...]
-    first: Linear
-    stages: tuple[DecoderStage, ...]
-    snake: Snake
-    last: Linear
+    output_proj: Linear
+    upsample: tuple[UpsampleBlock, ...]
+    conv_in: Linear
+    blocks: tuple[DecoderBlock, ...]
+    snake_out: Snake
+    conv_out: Linear
 
 
 @dataclass(frozen=True, slots=True)
-class EncoderUnit:
+class ResnetBlock:
     """x + second(elu(first(elu(x)))): first.weight [C/compress, K, C], second [C, C/compress]."""
 
-    first: Linear
-    second: Linear
+    conv1: Linear
+    conv2: Linear
     dilation: int
 
 
@@ -120,21 +120,21 @@ class EncoderUnit:
 class EncoderStage:
     """Residual units, ELU, then down.weight [2C, 2·stride, C]."""
 
-    units: tuple[EncoderUnit, ...]
-    down: Linear
+    resnet_blocks: tuple[ResnetBlock, ...]
+    downsample: Linear
     stride: int
 
 
 @dataclass(frozen=True, slots=True)
-class EncoderBlock:
+class MimiTransformerLayer:
     """A layer of Mimi's transformer: layer norms, rotary attention, expand, GELU, shrink."""
 
-    norm: LayerNorm
-    qkv: Linear
-    out: Linear
-    mlp_norm: LayerNorm
-    expand: Linear
-    shrink: Linear
+    input_layernorm: LayerNorm
+    qkv_proj: Linear
+    o_proj: Linear
+    post_attention_layernorm: LayerNorm
+    fc1: Linear
+    fc2: Linear
 
 
 @dataclass(frozen=True, slots=True)
@@ -145,14 +145,14 @@ class CodecEncoderWeights:
     semantic and acoustic [d, width]; tables: G of them, [N, d], the semantic one first.
     """
 
-    first: Linear
+    conv_in: Linear
     stages: tuple[EncoderStage, ...]
-    last: Linear
-    blocks: tuple[EncoderBlock, ...]
-    down: Linear
-    semantic: Linear
-    acoustic: Linear
-    tables: tuple[Array, ...]
+    conv_out: Linear
+    layers: tuple[MimiTransformerLayer, ...]
+    downsample: Linear
+    semantic_input_proj: Linear
+    acoustic_input_proj: Linear
+    codebooks: tuple[Array, ...]
 
 
 def load_codec(
@@ -165,10 +165,10 @@ def load_codec(
     """
     checkpoint = path if isinstance(path, Checkpoint) else read_checkpoint(path)
     config = read_codec_config(checkpoint)
-    return config, *codec_weights(checkpoint, config)
+    return config, *load_codec_weights(checkpoint, config)
 
 
-def codec_weights(
+def load_codec_weights(
     checkpoint: Checkpoint, config: CodecConfig
 ) -> tuple[CodecDecoderWeights, CodecEncoderWeights]:
     """The trees of a codec whose configuration has been read. Raises CheckpointError."""
@@ -185,44 +185,44 @@ def check_codec(checkpoint: Checkpoint, config: CodecConfig) -> None:
 
 def build_codec(t: Loader, config: CodecConfig) -> tuple[CodecDecoderWeights, CodecEncoderWeights]:
     """Both directions; they share nothing."""
-    return _decoder(t, config), _encoder(t, config)
+    return _decoder_weights(t, config), _encoder_weights(t, config)
 
 
 # -- codes to waveform ----------------------------------------------------------------------------
 
 
-def _decoder(t: Loader, config: CodecConfig) -> CodecDecoderWeights:
+def _decoder_weights(t: Loader, config: CodecConfig) -> CodecDecoderWeights:
     decoder, at = config.decoder, "decoder.pre_transformer"
-    wide, latent, stack = decoder.codebook_width, decoder.latent, decoder.stack
-    first = convolution(t, "decoder.decoder.0.conv", decoder.channels, latent, 7)
-    stages, channels, end = _decoder_stages(t, decoder)
-    last = convolution(t, f"decoder.decoder.{end + 1}.conv", 1, channels, 7)
+    codebook_dim, latent_dim, stack = decoder.codebook_dim, decoder.latent_dim, decoder.transformer
+    first = conv1d(t, "decoder.decoder.0.conv", decoder.decoder_dim, latent_dim, 7)
+    stages, channels, end = _decoder_blocks(t, decoder)
+    last = conv1d(t, f"decoder.decoder.{end + 1}.conv", 1, channels, 7)
     return CodecDecoderWeights(
-        first_table=_tables(t, _FIRST_CODES, 1, config),
-        rest_tables=_tables(t, _REST_CODES, config.groups - 1, config),
-        first_out=_codes_out(t, _FIRST_CODES, wide),
-        rest_out=_codes_out(t, _REST_CODES, wide),
-        before=convolution(t, "decoder.pre_conv.conv", latent, wide, 3),
-        input=t.linear(f"{at}.input_proj", stack.width, latent),
-        blocks=blocks(t, at, stack, scaled=True),
-        norm=t.rms_norm(f"{at}.norm", stack.width, stack.eps),
-        output=t.linear(f"{at}.output_proj", latent, stack.width),
+        rvq_first_codebooks=_stacked_codebooks(t, _RVQ_FIRST, 1, config),
+        rvq_rest_codebooks=_stacked_codebooks(t, _RVQ_REST, config.num_code_groups - 1, config),
+        rvq_first_output_proj=_output_proj(t, _RVQ_FIRST, codebook_dim),
+        rvq_rest_output_proj=_output_proj(t, _RVQ_REST, codebook_dim),
+        pre_conv=conv1d(t, "decoder.pre_conv.conv", latent_dim, codebook_dim, 3),
+        input_proj=t.linear(f"{at}.input_proj", stack.hidden_size, latent_dim),
+        layers=transformer_layers(t, at, stack, layer_scale=True),
+        norm=t.rms_norm(f"{at}.norm", stack.hidden_size, stack.norm_eps),
+        output_proj=t.linear(f"{at}.output_proj", latent_dim, stack.hidden_size),
         upsample=tuple(
-            _upsample(t, f"decoder.upsample.{index}", latent, ratio)
-            for index, ratio in enumerate(decoder.ratios)
+            _upsample_block(t, f"decoder.upsample.{index}", latent_dim, ratio)
+            for index, ratio in enumerate(decoder.upsampling_ratios)
         ),
-        first=padded(t, first, inputs=0),
-        stages=stages,
-        snake=snake(t, f"decoder.decoder.{end}", channels),
-        last=padded(t, last, outputs=0),
+        conv_in=pad_channels(t, first, inputs=0),
+        blocks=stages,
+        snake_out=snake(t, f"decoder.decoder.{end}", channels),
+        conv_out=pad_channels(t, last, outputs=0),
     )
 
 
-def _tables(t: Loader, at: str, count: int, config: CodecConfig) -> Array:
+def _stacked_codebooks(t: Loader, at: str, count: int, config: CodecConfig) -> Array:
     """All codebooks of a quantizer [count, N, d]."""
-    width = config.decoder.codebook_width // 2
+    width = config.decoder.codebook_dim // 2
     books = [f"{at}.vq.layers.{index}._codebook" for index in range(count)]
-    tables = [codebook(t, book, "embedding_sum", config.codes, width) for book in books]
+    tables = [codebook(t, book, "embedding_sum", config.codebook_size, width) for book in books]
     return t.derived(_stack, *tables)
 
 
@@ -230,49 +230,49 @@ def _stack(*tables: Array) -> Array:
     return np.stack(tables)
 
 
-def _codes_out(t: Loader, at: str, wide: int) -> Linear:
+def _output_proj(t: Loader, at: str, codebook_dim: int) -> Linear:
     """A quantizer's projection to the width of all; the one that trains it is not used."""
-    t.unused(f"{at}.input_proj.weight", wide // 2, wide, 1)
-    return pointwise(t, f"{at}.output_proj", wide, wide // 2, bias=False)
+    t.unused(f"{at}.input_proj.weight", codebook_dim // 2, codebook_dim, 1)
+    return pointwise_conv(t, f"{at}.output_proj", codebook_dim, codebook_dim // 2, bias=False)
 
 
-def _upsample(t: Loader, at: str, width: int, ratio: int) -> Upsample:
-    shrink = t.linear(f"{at}.1.pwconv2", width, 4 * width)
-    return Upsample(
-        up=transposed_convolution(t, f"{at}.0.conv", width, width, ratio, ratio),
-        block=ConvNext(
-            depthwise=depthwise(t, f"{at}.1.dwconv.conv", width, 7),
+def _upsample_block(t: Loader, at: str, width: int, ratio: int) -> UpsampleBlock:
+    pwconv2 = t.linear(f"{at}.1.pwconv2", width, 4 * width)
+    return UpsampleBlock(
+        conv_transpose=conv_transpose1d(t, f"{at}.0.conv", width, width, ratio, ratio),
+        convnext=ConvNextBlock(
+            dwconv=depthwise_conv(t, f"{at}.1.dwconv.conv", width, 7),
             norm=t.norm(f"{at}.1.norm", width, _CONVNEXT_EPS),
-            expand=t.linear(f"{at}.1.pwconv1", 4 * width, width),
-            shrink=rescaled(t, shrink, f"{at}.1.gamma", width),
+            pwconv1=t.linear(f"{at}.1.pwconv1", 4 * width, width),
+            pwconv2=fold_scale(t, pwconv2, f"{at}.1.gamma", width),
         ),
     )
 
 
-def _decoder_stages(
+def _decoder_blocks(
     t: Loader, config: CodecDecoderConfig
-) -> tuple[tuple[DecoderStage, ...], int, int]:
+) -> tuple[tuple[DecoderBlock, ...], int, int]:
     """The stages, the channels that the last one gives, and the index that follows it."""
-    stages, channels = [], config.channels
-    for index, rate in enumerate(config.rates, 1):
-        stages.append(decoder_stage(t, f"decoder.decoder.{index}.block", channels, rate))
+    blocks, channels = [], config.decoder_dim
+    for index, rate in enumerate(config.upsample_rates, 1):
+        blocks.append(decoder_block(t, f"decoder.decoder.{index}.block", channels, rate))
         channels //= 2
-    return tuple(stages), channels, len(stages) + 1
+    return tuple(blocks), channels, len(blocks) + 1
 
 
-def decoder_stage(t: Loader, at: str, channels: int, rate: int) -> DecoderStage:
+def decoder_block(t: Loader, at: str, channels: int, rate: int) -> DecoderBlock:
     """A stage that takes `channels` channels and gives half of them."""
     half = channels // 2
-    up = transposed_convolution(t, f"{at}.1.conv", channels, half, 2 * rate, rate)
-    return DecoderStage(
+    up = conv_transpose1d(t, f"{at}.1.conv", channels, half, 2 * rate, rate)
+    return DecoderBlock(
         snake=snake(t, f"{at}.0", channels),
-        up=padded(t, up, outputs=rate),
-        units=tuple(
+        conv_transpose=pad_channels(t, up, outputs=rate),
+        residual_units=tuple(
             ResidualUnit(
-                before=snake(t, f"{at}.{unit}.act1", half),
-                first=padded(t, convolution(t, f"{at}.{unit}.conv1.conv", half, half, 7)),
-                between=snake(t, f"{at}.{unit}.act2", half),
-                second=padded(t, pointwise(t, f"{at}.{unit}.conv2.conv", half, half)),
+                act1=snake(t, f"{at}.{unit}.act1", half),
+                conv1=pad_channels(t, conv1d(t, f"{at}.{unit}.conv1.conv", half, half, 7)),
+                act2=snake(t, f"{at}.{unit}.act2", half),
+                conv2=pad_channels(t, pointwise_conv(t, f"{at}.{unit}.conv2.conv", half, half)),
                 dilation=dilation,
             )
             for unit, dilation in enumerate(_DILATIONS, 2)
@@ -283,24 +283,26 @@ def decoder_stage(t: Loader, at: str, channels: int, rate: int) -> DecoderStage:
 # -- waveform to codes ----------------------------------------------------------------------------
 
 
-def _encoder(t: Loader, config: CodecConfig) -> CodecEncoderWeights:
+def _encoder_weights(t: Loader, config: CodecConfig) -> CodecEncoderWeights:
     encoder, at = config.encoder, "encoder.encoder.layers"
-    d = encoder.stack.width
-    first = convolution(t, f"{at}.0.conv", encoder.filters, 1, encoder.kernel)
+    d = encoder.transformer.hidden_size
+    first = conv1d(t, f"{at}.0.conv", encoder.num_filters, 1, encoder.kernel_size)
     stages, channels, end = _encoder_stages(t, at, encoder)
-    last = convolution(t, f"{at}.{end}.conv", d, channels, encoder.last_kernel)
-    semantic, semantic_tables = _quantizer(t, _SEMANTIC, config, 1, 1)
-    stored = encoder.stored_codebooks - 1
-    acoustic, acoustic_tables = _quantizer(t, _ACOUSTIC, config, config.groups - 1, stored)
+    last = conv1d(t, f"{at}.{end}.conv", d, channels, encoder.last_kernel_size)
+    semantic, semantic_tables = _quantizer(t, _SEMANTIC_RVQ, config, 1, 1)
+    stored_acoustic = encoder.num_quantizers - 1
+    acoustic, acoustic_tables = _quantizer(
+        t, _ACOUSTIC_RVQ, config, config.num_code_groups - 1, stored_acoustic
+    )
     return CodecEncoderWeights(
-        first=padded(t, first),
+        conv_in=pad_channels(t, first),
         stages=stages,
-        last=padded(t, last, outputs=0),
-        blocks=_encoder_blocks(t, encoder),
-        down=convolution(t, "encoder.downsample.conv", d, d, 2 * LAST_STRIDE, bias=False),
-        semantic=semantic,
-        acoustic=acoustic,
-        tables=(*semantic_tables, *acoustic_tables),
+        conv_out=pad_channels(t, last, outputs=0),
+        layers=_encoder_layers(t, encoder),
+        downsample=conv1d(t, "encoder.downsample.conv", d, d, 2 * DOWNSAMPLE_STRIDE, bias=False),
+        semantic_input_proj=semantic,
+        acoustic_input_proj=acoustic,
+        codebooks=(*semantic_tables, *acoustic_tables),
     )
 
 
@@ -311,46 +313,48 @@ def _encoder_stages(
 
     Indices are those of upstream's list, in which an ELU before a convolution has a place too.
     """
-    stages, channels, index = [], config.filters, 1
-    for stride in config.ratios:
+    stages, channels, index = [], config.num_filters, 1
+    for stride in config.strides:
         units = tuple(
-            _encoder_unit(t, f"{at}.{index + number}.block", channels, config, number)
-            for number in range(config.residual_layers)
+            _resnet_block(t, f"{at}.{index + number}.block", channels, config, number)
+            for number in range(config.num_residual_layers)
         )
-        index += config.residual_layers + 1
-        down = convolution(t, f"{at}.{index}.conv", 2 * channels, channels, 2 * stride)
-        stages.append(EncoderStage(units, padded(t, down), stride))
+        index += config.num_residual_layers + 1
+        down = conv1d(t, f"{at}.{index}.conv", 2 * channels, channels, 2 * stride)
+        stages.append(EncoderStage(units, pad_channels(t, down), stride))
         channels *= 2
         index += 1
     return tuple(stages), channels, index + 1
 
 
-def _encoder_unit(
+def _resnet_block(
     t: Loader, at: str, channels: int, config: CodecEncoderConfig, number: int
-) -> EncoderUnit:
-    inner, kernel = channels // config.compress, config.residual_kernel
-    return EncoderUnit(
-        first=padded(t, convolution(t, f"{at}.1.conv", inner, channels, kernel)),
-        second=padded(t, pointwise(t, f"{at}.3.conv", channels, inner)),
-        dilation=config.dilation_growth**number,
+) -> ResnetBlock:
+    inner, kernel = channels // config.compress, config.residual_kernel_size
+    return ResnetBlock(
+        conv1=pad_channels(t, conv1d(t, f"{at}.1.conv", inner, channels, kernel)),
+        conv2=pad_channels(t, pointwise_conv(t, f"{at}.3.conv", channels, inner)),
+        dilation=config.dilation_growth_rate**number,
     )
 
 
-def _encoder_blocks(t: Loader, config: CodecEncoderConfig) -> tuple[EncoderBlock, ...]:
-    stack, layers = config.stack, []
-    d = stack.width
-    for layer in range(stack.layers):
+def _encoder_layers(t: Loader, config: CodecEncoderConfig) -> tuple[MimiTransformerLayer, ...]:
+    stack, layers = config.transformer, []
+    d = stack.hidden_size
+    for layer in range(stack.num_hidden_layers):
         at = f"encoder.encoder_transformer.layers.{layer}"
-        out = t.linear(f"{at}.self_attn.o_proj", d, stack.query_width, bias=False)
-        shrink = t.linear(f"{at}.mlp.fc2", d, stack.inner, bias=False)
+        out = t.linear(f"{at}.self_attn.o_proj", d, stack.q_size, bias=False)
+        fc2 = t.linear(f"{at}.mlp.fc2", d, stack.intermediate_size, bias=False)
         layers.append(
-            EncoderBlock(
-                norm=t.norm(f"{at}.input_layernorm", d, stack.eps),
-                qkv=query_key_value(t, f"{at}.self_attn", stack),
-                out=rescaled(t, out, f"{at}.self_attn_layer_scale.scale", d),
-                mlp_norm=t.norm(f"{at}.post_attention_layernorm", d, stack.eps),
-                expand=t.linear(f"{at}.mlp.fc1", stack.inner, d, bias=False),
-                shrink=rescaled(t, shrink, f"{at}.mlp_layer_scale.scale", d),
+            MimiTransformerLayer(
+                input_layernorm=t.norm(f"{at}.input_layernorm", d, stack.norm_eps),
+                qkv_proj=qkv_proj(t, f"{at}.self_attn", stack),
+                o_proj=fold_scale(t, out, f"{at}.self_attn_layer_scale.scale", d),
+                post_attention_layernorm=t.norm(
+                    f"{at}.post_attention_layernorm", d, stack.norm_eps
+                ),
+                fc1=t.linear(f"{at}.mlp.fc1", stack.intermediate_size, d, bias=False),
+                fc2=fold_scale(t, fc2, f"{at}.mlp_layer_scale.scale", d),
             )
         )
     return tuple(layers)
@@ -363,7 +367,11 @@ def _quantizer(
 
     What the file has of training, and the codebooks beyond the used ones, may be absent.
     """
-    d, width, codes = config.encoder.codebook_width, config.encoder.stack.width, config.codes
+    d, width, codes = (
+        config.encoder.codebook_dim,
+        config.encoder.transformer.hidden_size,
+        config.codebook_size,
+    )
     books = [f"{at}.layers.{index}.codebook" for index in range(stored)]
     t.unused(f"{at}.output_proj.weight", width, d, 1)
     for book in books:
@@ -372,4 +380,4 @@ def _quantizer(
         t.unused(f"{book}.embed_sum", codes, d)
         t.unused(f"{book}.cluster_usage", codes)
     tables = tuple(codebook(t, book, "embed_sum", codes, d) for book in books[:used])
-    return pointwise(t, f"{at}.input_proj", d, width, bias=False), tables
+    return pointwise_conv(t, f"{at}.input_proj", d, width, bias=False), tables

@@ -19,10 +19,10 @@ from oscine.models.qwen3_tts.prompt import (
     Rows,
     Tokenizer,
 )
-from oscine.models.qwen3_tts.sentences import Piece
+from oscine.models.qwen3_tts.sentences import TextPiece
 
 
-class Blank:
+class RowCounter:
     """Rows of one zero each: as many as there would be, and nothing else of them.
 
     `ids`: of the text rows that were asked for.
@@ -36,11 +36,11 @@ class Blank:
         self.ids += ids
         return np.zeros((len(ids), 1), np.float32)
 
-    def code_row(self, code: int) -> Rows:
+    def embed_code(self, code: int) -> Rows:
         """[1]."""
         return np.zeros(1, np.float32)
 
-    def reference_rows(self, codes: NDArray[np.uint32]) -> Rows:
+    def embed_reference(self, codes: NDArray[np.uint32]) -> Rows:
         """[R, 1]."""
         return np.zeros((len(codes), 1), np.float32)
 
@@ -56,45 +56,54 @@ class Conditioning:
     voice: str | None = None
     instruct: str | None = None
     reference: Reference | None = None
-    streamed: bool = False
+    streamed_text: bool = False
 
     def draft(self, config: Qwen3TtsConfig, tokenizer: Tokenizer, text: str) -> PromptDraft:
         """The prompt of one piece but for its rows, which the engine's thread looks up.
 
         Raises UsageError for what cannot be said.
         """
-        narrow, blank = replace(config, talker=replace(config.talker, width=1)), Blank()
+        narrow, blank = replace(config, talker=replace(config.talker, hidden_size=1)), RowCounter()
         bare = self
         if self.reference is not None:
-            bare = replace(self, reference=replace(self.reference, speaker=np.zeros(1, np.float32)))
+            bare = replace(
+                self, reference=replace(self.reference, speaker_embedding=np.zeros(1, np.float32))
+            )
         found = bare.prompt(PromptBuilder(narrow, tokenizer, blank), text)
 
         def build(embeddings: Embeddings) -> Prompt:
             return self.prompt(PromptBuilder(config, tokenizer, embeddings), text)
 
-        return PromptDraft(len(found.rows), len(found.text), blank.ids, build)
+        return PromptDraft(len(found.embeddings), len(found.trailing_text), blank.ids, build)
 
-    def room(self, config: Qwen3TtsConfig, tokenizer: Tokenizer, pieces: Sequence[Piece]) -> int:
+    def max_frames(
+        self, config: Qwen3TtsConfig, tokenizer: Tokenizer, pieces: Sequence[TextPiece]
+    ) -> int:
         """Frames that there is room for after the prompt of the longest piece, at least 1.
 
         Raises UsageError where there is none.
         """
         texts = [piece.text for piece in pieces] or ["a"]
         longest = max(texts, key=lambda text: len(text.encode()))
-        needed = self.draft(config, tokenizer, longest).length
-        if needed >= config.context:
+        prompt_length = self.draft(config, tokenizer, longest).length
+        if prompt_length >= config.max_position_embeddings:
             raise UsageError(
-                f"a prompt of {needed} positions and a frame do not fit into the model's "
-                f"{config.context} positions; shorten the text, or what goes with it"
+                f"a prompt of {prompt_length} positions and a frame do not fit into the model's "
+                f"{config.max_position_embeddings} positions; shorten the text, the reference or "
+                "the instruction"
             )
-        return config.context - needed
+        return config.max_position_embeddings - prompt_length
 
     def prompt(self, builder: PromptBuilder, text: str) -> Prompt:
         """The prompt of one piece of the text."""
         if self.reference is not None:
-            return builder.clone(text, self.reference, self.language, streamed=self.streamed)
+            return builder.clone(
+                text, self.reference, self.language, streamed_text=self.streamed_text
+            )
         if self.voice is not None:
             return builder.custom_voice(
-                text, self.voice, self.language, self.instruct, streamed=self.streamed
+                text, self.voice, self.language, self.instruct, streamed_text=self.streamed_text
             )
-        return builder.voice_design(text, self.instruct, self.language, streamed=self.streamed)
+        return builder.voice_design(
+            text, self.instruct, self.language, streamed_text=self.streamed_text
+        )

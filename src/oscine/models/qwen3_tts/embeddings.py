@@ -14,7 +14,7 @@ from oscine.dtypes import BFLOAT16, bf16_to_f32
 from oscine.engine.slots import PlanCache
 from oscine.models.qwen3_tts import model
 from oscine.models.qwen3_tts.prompt import Prompt, PromptDraft, Rows
-from oscine.models.qwen3_tts.talker_runner import MOST_PLANS, USUAL_PROMPT, rounded_up
+from oscine.models.qwen3_tts.talker_runner import INITIAL_PROMPT_ROWS, MAX_PLANS, round_up
 from oscine.models.qwen3_tts.weights import Qwen3TtsWeights, TextWeights
 
 
@@ -22,66 +22,69 @@ class EmbeddingTables:
     """What `prompt.Embeddings` asks for; the tables stay on the host as they are stored."""
 
     def __init__(self, weights: Qwen3TtsWeights, backend: ops.Backend) -> None:
-        self.weights, self.width = weights, weights.config.talker.width
-        self.texts = TextRows(weights.text, backend)
+        self.weights, self.hidden_size = weights, weights.config.talker.hidden_size
+        self.text_projection = TextProjection(weights.text, backend)
 
     def embed_text(self, ids: Sequence[int]) -> Rows:
         """Projected rows of the text embedding: [n, D] float32."""
-        return self.begin_text(ids)()
+        return self.submit_text(ids)()
 
-    def begin_text(self, ids: Sequence[int]) -> Callable[[], Rows]:
+    def submit_text(self, ids: Sequence[int]) -> Callable[[], Rows]:
         """As embed_text, but only started: the returned function waits for the rows, once."""
-        rows = gathered(self.weights.text.embedding, np.array(ids, np.intp))
+        rows = embedding_rows(self.weights.text.embedding, np.array(ids, np.intp))
         if not len(rows):
-            return lambda: np.zeros((0, self.width), np.float32)
-        return self.texts.begin(rows)
+            return lambda: np.zeros((0, self.hidden_size), np.float32)
+        return self.text_projection.submit(rows)
 
-    def code_row(self, code: int) -> Rows:
+    def embed_code(self, code: int) -> Rows:
         """The talker's row of an id of its vocabulary: [D] float32."""
-        row: Rows = gathered(self.weights.talker.embedding, np.array([code]))[0]
+        row: Rows = embedding_rows(self.weights.talker.codec_embedding, np.array([code]))[0]
         return row
 
-    def reference_rows(self, codes: NDArray[Any]) -> Rows:
+    def embed_reference(self, codes: NDArray[Any]) -> Rows:
         """What the talker reads of frames of codes [R, G]: the sums of their rows, [R, D]."""
-        tables = (self.weights.talker.embedding, *self.weights.predictor.embeddings)
-        rows = np.zeros((len(codes), self.width), np.float32)
+        tables = (
+            self.weights.talker.codec_embedding,
+            *self.weights.code_predictor.codec_embeddings,
+        )
+        rows = np.zeros((len(codes), self.hidden_size), np.float32)
         for table, column in zip(tables, codes.T, strict=True):
-            rows += gathered(table, column)
+            rows += embedding_rows(table, column)
         return rows
 
-    def prompts(self, drafts: Sequence[Prompt | PromptDraft]) -> list[Prompt]:
+    def build_prompts(self, drafts: Sequence[Prompt | PromptDraft]) -> list[Prompt]:
         """The prompts of several voices; the device is waited for once, for the text of all.
 
         Each text is projected by itself: its rows do not depend on who starts at the same time.
         """
         waiting = [
-            self.begin_text(draft.ids) if isinstance(draft, PromptDraft) else None
+            self.submit_text(draft.text_ids) if isinstance(draft, PromptDraft) else None
             for draft in drafts
         ]
-        found: list[Prompt] = []
+        prompts: list[Prompt] = []
         for draft, wait in zip(drafts, waiting, strict=True):
             if isinstance(draft, PromptDraft):
                 assert wait is not None
-                found.append(draft.build(KnownText(self, wait())))
+                prompts.append(draft.build(ProjectedText(self, wait())))
             else:
-                found.append(draft)
-        return found
+                prompts.append(draft)
+        return prompts
 
 
-class KnownText:
+class ProjectedText:
     """The embeddings of one prompt, whose text rows are there already."""
 
     def __init__(self, tables: EmbeddingTables, rows: Rows) -> None:
-        self.rows, self.place = rows, 0
-        self.code_row, self.reference_rows = tables.code_row, tables.reference_rows
+        self.rows, self.position = rows, 0
+        self.embed_code, self.embed_reference = tables.embed_code, tables.embed_reference
 
     def embed_text(self, ids: Sequence[int]) -> Rows:
         """The next rows, in the order in which the draft has asked for them."""
-        self.place += len(ids)
-        return self.rows[self.place - len(ids) : self.place]
+        self.position += len(ids)
+        return self.rows[self.position - len(ids) : self.position]
 
 
-class TextRows:
+class TextProjection:
     """The projection of rows of the text embedding, which stays on the host."""
 
     def __init__(self, weights: TextWeights, backend: ops.Backend) -> None:
@@ -89,15 +92,17 @@ class TextRows:
         self.weights = replace(
             weights, fc1=ops.upload(backend, weights.fc1), fc2=ops.upload(backend, weights.fc2)
         )
-        self.plans = PlanCache[ops.Plan](MOST_PLANS)
-        self.inputs, self.outputs = (backend.zeros((USUAL_PROMPT, width)) for width in self.widths)
+        self.plans = PlanCache[ops.Plan](MAX_PLANS)
+        self.inputs, self.outputs = (
+            backend.zeros((INITIAL_PROMPT_ROWS, width)) for width in self.widths
+        )
 
     @property
     def widths(self) -> tuple[int, int]:
         """Of what comes in and of what goes out."""
         return int(self.weights.fc1.weight.shape[1]), int(self.weights.fc2.weight.shape[0])
 
-    def begin(self, rows: Rows) -> Callable[[], Rows]:
+    def submit(self, rows: Rows) -> Callable[[], Rows]:
         """Rows [n, text width], n at least 1; the returned function waits for rows [n, D].
 
         Lengths as in Talker.prompt_plan.
@@ -107,7 +112,7 @@ class TextRows:
             self.plans.clear()
             backend.release(self.inputs, self.outputs)
             self.inputs, self.outputs = (
-                backend.zeros((rounded_up(count), width)) for width in self.widths
+                backend.zeros((round_up(count), width)) for width in self.widths
             )
         x, y = (backend.view(slot, (count, slot.shape[1])) for slot in (self.inputs, self.outputs))
 
@@ -127,7 +132,7 @@ class TextRows:
         return projected
 
 
-def gathered(table: NDArray[Any], ids: NDArray[Any]) -> Rows:
+def embedding_rows(table: NDArray[Any], ids: NDArray[Any]) -> Rows:
     """Rows of a stored table as float32: [n, D]."""
     rows = table[ids]
     return bf16_to_f32(rows) if rows.dtype == BFLOAT16 else rows.astype(np.float32)

@@ -8,14 +8,12 @@ from time import perf_counter
 from oscine import ops
 from oscine.engine.runner import Arrays, BatchEntry, SnapshotRow
 from oscine.errors import NonFiniteError, OscineError
-from oscine.models.qwen3_tts.codec_batching import Voice, Voicing
+from oscine.models.qwen3_tts.codec_batching import ActiveVoice, CodecBatcher
 from oscine.models.qwen3_tts.embeddings import EmbeddingTables
-from oscine.models.qwen3_tts.sequences import STOPS, Codes, Utterance
-from oscine.models.qwen3_tts.talker_runner import Talker
+from oscine.models.qwen3_tts.sequences import FINISH_REASONS, Codes, Utterance
+from oscine.models.qwen3_tts.talker_runner import TalkerRunner
 
-STEPS_PER_POLL = (
-    4  # frames between two looks at the codes; the next burst runs while the host looks
-)
+STEPS_PER_POLL = 4  # the next burst runs while the host reads the codes of the last
 
 Clock = Callable[[str, float], None]  # books milliseconds of a stage to the model
 
@@ -28,19 +26,14 @@ class UtteranceExecutor:
     out of it.
     """
 
-    stage, steps_per_poll, group_size, prefill_batch, poll_after_prefill = (
-        "frames",
-        STEPS_PER_POLL,
-        1,
-        16,
-        True,
-    )
+    stage, steps_per_poll, group_size = "frames", STEPS_PER_POLL, 1
+    prefill_batch, poll_after_prefill = 16, True
 
     def __init__(
-        self, talker: Talker, tables: EmbeddingTables, voicing: Voicing, clock: Clock
+        self, talker: TalkerRunner, tables: EmbeddingTables, voicing: CodecBatcher, clock: Clock
     ) -> None:
-        self.talker, self.tables, self.voicing, self.clock = talker, tables, voicing, clock
-        self.voices: dict[BatchEntry, Voice] = {}
+        self.talker, self.tables, self.codec, self.clock = talker, tables, voicing, clock
+        self.voices: dict[BatchEntry, ActiveVoice] = {}
 
     # -- as the engine drives it --------------------------------------------------------------
 
@@ -48,16 +41,16 @@ class UtteranceExecutor:
         """Run the prompts, and choose the first frame of each."""
         started = perf_counter()
         requests = [utterance_of(entry).request for entry in entries]
-        prompts = self.tables.prompts([request.prompt for request in requests])
+        prompts = self.tables.build_prompts([request.prompt for request in requests])
         for entry in entries:
-            self.voices[entry] = self.voicing.start(entry, utterance_of(entry))
+            self.voices[entry] = self.codec.start(entry, utterance_of(entry))
         self.talker.admit(
             [
                 (entry.row, entry.slots[0], request, prompt)
                 for entry, request, prompt in zip(entries, requests, prompts, strict=True)
             ]
         )
-        self.book_apart("prompt", started, entries)
+        self.book_stage("prompt", started, entries)
 
     def step(self, rows: int, entries: Sequence[BatchEntry]) -> ops.Plan:
         """A frame more for the first `rows` rows."""
@@ -74,34 +67,34 @@ class UtteranceExecutor:
     def stop_rows(self, rows: Iterable[int]) -> None:
         """Mark rows as done; their voices were given up."""
         for entry in [entry for entry in self.voices if entry.removed]:
-            self.voicing.free(self.voices.pop(entry))
+            self.codec.free(self.voices.pop(entry))
         self.talker.stop(list(rows))
 
     def collect(self, snapshot_rows: Sequence[SnapshotRow], arrays: Arrays) -> Iterator[BatchEntry]:
         """Read the new frames of all voices, and start their sound."""
         rows, codes = arrays
-        heard: list[Voice] = []
+        decoded: list[ActiveVoice] = []
         for entry, row in snapshot_rows:
             voice = self.voices.get(entry)
             if voice is None or voice.reason is not None:
                 continue
             try:
-                self.read(voice, rows[row], codes[entry.slots[0]])
+                self.read_frames(voice, rows[row], codes[entry.slots[0]])
             except OscineError as error:
                 voice.utterance.fail(error)
-                yield self.end(voice)
+                yield self.finish_voice(voice)
             else:
-                heard.append(voice)
+                decoded.append(voice)
         started = perf_counter()
-        self.voicing.decode(heard)
-        self.book_apart("codec", started, list(self.voices))
-        for voice in heard:
+        self.codec.decode(decoded)
+        self.book_stage("codec", started, list(self.voices))
+        for voice in decoded:
             if voice.slot is None:
-                ended = list(self.voicing.hand_codes(voice))
+                ended = list(self.codec.deliver_codes(voice))
             else:
-                ended = list(self.voicing.finished(voice)) if voice.is_over else []
+                ended = list(self.codec.finish(voice)) if voice.is_finished else []
             if ended:
-                yield self.end(voice)
+                yield self.finish_voice(voice)
             else:
                 entry = voice.entry
                 entry.rows_done = voice.reason is not None
@@ -111,29 +104,29 @@ class UtteranceExecutor:
     def deliver(self) -> Iterator[BatchEntry]:
         """Hand over the sound of the frames that were read last."""
         started, entries = perf_counter(), list(self.voices)
-        for voice in self.voicing.deliver():
-            yield self.end(voice)
-        self.book_apart("codec", started, entries)
+        for voice in self.codec.deliver():
+            yield self.finish_voice(voice)
+        self.book_stage("codec", started, entries)
 
     # -- voices -------------------------------------------------------------------------------
 
-    def read(self, voice: Voice, state: ops.Tensor, codes: Codes) -> None:
+    def read_frames(self, voice: ActiveVoice, state: ops.Tensor, codes: Codes) -> None:
         """The frames that a voice has chosen since the last look."""
         done, count = int(state["done"]), int(state["count"])
         if done == ops.STOP_NONFINITE:
             raise NonFiniteError.of_network("logits", self.talker.backend.name)
-        self.voicing.hear(voice, codes[voice.seen : count].copy(), STOPS.get(done))
+        self.codec.add_frames(voice, codes[voice.num_read : count].copy(), FINISH_REASONS.get(done))
 
-    def end(self, voice: Voice) -> BatchEntry:
+    def finish_voice(self, voice: ActiveVoice) -> BatchEntry:
         """A voice leaves its rows, which may still run."""
         self.voices.pop(voice.entry, None)
-        self.voicing.free(voice)
+        self.codec.free(voice)
         self.talker.stop([voice.entry.row])
         return voice.entry
 
     # -- time ---------------------------------------------------------------------------------
 
-    def book_apart(self, stage: str, started: float, entries: Sequence[BatchEntry]) -> None:
+    def book_stage(self, stage: str, started: float, entries: Sequence[BatchEntry]) -> None:
         """Book the time since `started`, in equal shares, under a stage of its own."""
         passed = 1000 * (perf_counter() - started)
         for entry in entries:

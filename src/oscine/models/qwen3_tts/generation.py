@@ -9,45 +9,45 @@ import numpy as np
 
 from oscine.engine.sequence import Check
 from oscine.models.qwen3_tts.conditioning import Conditioning
-from oscine.models.qwen3_tts.config import Qwen3TtsConfig, Sampling
-from oscine.models.qwen3_tts.guards import budget
+from oscine.models.qwen3_tts.config import Qwen3TtsConfig, SamplingParams
+from oscine.models.qwen3_tts.guards import max_frames_for
 from oscine.models.qwen3_tts.prompt import Tokenizer
 from oscine.models.qwen3_tts.sequences import (
-    LEAST_WAITING,
-    Request,
+    MIN_BUFFERED_S,
     Utterance,
+    UtteranceRequest,
     check_request,
 )
 from oscine.types import Samples
 
 Submit = Callable[[Utterance], object]
 
-NOTHING: Samples = np.zeros(0, np.float32)
+NO_SAMPLES: Samples = np.zeros(0, np.float32)
 
 
 @dataclass(frozen=True, slots=True)
-class Settings:
+class GenerationSettings:
     """What all attempts of a call have in common. `most_frames`: of all pieces; `most_samples`: of
     all audio, the quiet between pieces too; None: any. `trim`: no quiet before the first sound."""
 
     config: Qwen3TtsConfig
     tokenizer: Tokenizer
     conditioning: Conditioning
-    talker: Sampling
-    predictor: Sampling
+    talker: SamplingParams
+    code_predictor: SamplingParams
     seed: int
-    most_frames: int | None
-    most_samples: int | None
+    max_frames: int | None
+    max_samples: int | None
     guard: bool
-    trim: bool = False
+    trim_silence: bool = False
 
     @property
-    def is_limited(self) -> bool:
+    def has_limit(self) -> bool:
         """Whether how long a piece may be depends on the pieces before it."""
-        return self.most_frames is not None or self.most_samples is not None
+        return self.max_frames is not None or self.max_samples is not None
 
 
-class Attempt:
+class Generation:
     """Iterate over `samples` for arrays [n]; `reason` then says how it ended, `frames` how many
     there were.
 
@@ -59,47 +59,51 @@ class Attempt:
 
     def __init__(
         self,
-        settings: Settings,
+        settings: GenerationSettings,
         text: str,
         seed: int,
-        left: int | None,
+        remaining_frames: int | None,
         submit: Submit,
         *,
-        whole: bool = False,
+        unpaced: bool = False,
     ) -> None:
-        self.left, self._submit = left, submit
+        self.remaining_frames, self._submit = remaining_frames, submit
         self.reason: str | None = None
         self.frames = 0
         config, conditioning = settings.config, settings.conditioning
         draft = conditioning.draft(config, settings.tokenizer, text)
-        self.limit = frame_limit(settings, text, draft.length, left)
-        request = Request(draft, settings.talker, settings.predictor, seed, self.limit)
+        self.max_frames = frame_budget(settings, text, draft.length, remaining_frames)
+        request = UtteranceRequest(
+            draft, settings.talker, settings.code_predictor, seed, self.max_frames
+        )
         check_request(request, config)
         reference = conditioning.reference
         codes = None if reference is None else reference.codes
-        self._least = round(LEAST_WAITING * config.codec.rate)
-        self.utterance = Utterance(request, codes, guarded=settings.guard, whole=whole)
+        self._min_buffered = round(MIN_BUFFERED_S * config.codec.sample_rate)
+        self.utterance = Utterance(request, codes, guard=settings.guard, unpaced=unpaced)
         submit(self.utterance)
 
     @property
-    def capped(self) -> bool:
+    def hit_remaining(self) -> bool:
         """Whether it ended at the most frames that were left."""
-        return self.reason == "length" and self.limit == self.left
+        return self.reason == "length" and self.max_frames == self.remaining_frames
 
     def samples(self, check: Check) -> Iterator[Samples]:
         """The audio as it comes; `check` is called meanwhile and may raise, which stops it."""
         utterance = self.utterance
-        yield from utterance.pieces(check, lambda: self._submit(utterance), self._least)
+        yield from utterance.pieces(check, lambda: self._submit(utterance), self._min_buffered)
         said = utterance.result()
         self.reason, self.frames = said.reason, said.frames
 
 
-def frame_limit(settings: Settings, text: str, positions: int, left: int | None) -> int:
+def frame_budget(
+    settings: GenerationSettings, text: str, prompt_length: int, remaining_frames: int | None
+) -> int:
     """Most frames of an attempt: as asked for, as the text allows, as there are positions."""
     config = settings.config
-    most = [config.generation.max_new_tokens - 1, config.context - positions]
+    limits = [config.generation.max_new_tokens - 1, config.max_position_embeddings - prompt_length]
     if settings.guard:
-        most.append(budget(text, config.codec.rate / config.codec.hop))
-    if left is not None:
-        most.append(left)
-    return max(1, min(most))  # 1 is refused with the reason where there is no room at all
+        limits.append(max_frames_for(text, config.codec.sample_rate / config.codec.hop_length))
+    if remaining_frames is not None:
+        limits.append(remaining_frames)
+    return max(1, min(limits))  # 1 is refused with the reason where there is no room at all

@@ -11,15 +11,15 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from oscine.models.qwen3_tts.buffers import Buffers
-from oscine.models.qwen3_tts.config import Qwen3TtsConfig, Stack
-from oscine.models.qwen3_tts.layers import Block
-from oscine.models.qwen3_tts.weights import PredictorWeights, TalkerWeights, TextWeights
+from oscine.models.qwen3_tts.buffers import TalkerBuffers
+from oscine.models.qwen3_tts.config import Qwen3TtsConfig, TransformerConfig
+from oscine.models.qwen3_tts.layers import TransformerLayer
+from oscine.models.qwen3_tts.weights import CodePredictorWeights, TalkerWeights, TextWeights
 from oscine.ops import Cache, Ops, QKNorm, RopeTable, TalkerState, Tensor
 
 
 @dataclass(frozen=True, slots=True)
-class Networks:
+class TalkerNetworks:
     """What speaks: weights on the device.
 
     projected: the predictor's inputs for codes 0 to G - 2, each [V or C, d]; None where both widths
@@ -28,8 +28,8 @@ class Networks:
 
     config: Qwen3TtsConfig
     talker: TalkerWeights
-    predictor: PredictorWeights
-    projected: tuple[Tensor, ...] | None
+    code_predictor: CodePredictorWeights
+    projected_embeddings: tuple[Tensor, ...] | None
 
 
 def project_text(ops: Ops, w: TextWeights, x: Tensor) -> Tensor:
@@ -37,93 +37,107 @@ def project_text(ops: Ops, w: TextWeights, x: Tensor) -> Tensor:
     return ops.linear(ops.linear(x, w.fc1, activation="silu"), w.fc2)
 
 
-def block(
+def transformer_layer(
     ops: Ops,
     x: Tensor,
-    w: Block,
-    stack: Stack,
+    w: TransformerLayer,
+    stack: TransformerConfig,
     cache: Cache,
-    rotary: RopeTable,
-    utterances: TalkerState,
+    rope: RopeTable,
+    state: TalkerState,
     *,
     within_frame: bool = False,
 ) -> Tensor:
     """A layer, five dispatches: x [B·L, width] -> [B·L, width]. within_frame: of the predictor."""
     norms = None
     if w.q_norm is not None and w.k_norm is not None:
-        norms = QKNorm(w.q_norm, w.k_norm, stack.eps)
-    qkv = ops.linear(x, w.qkv, norm=w.norm)
+        norms = QKNorm(w.q_norm, w.k_norm, stack.norm_eps)
+    qkv = ops.linear(x, w.qkv_proj, norm=w.input_layernorm)
     attended = ops.causal_attention(
-        qkv, cache, utterances, stack.heads, rope=rotary, norms=norms, within_frame=within_frame
+        qkv,
+        cache,
+        state,
+        stack.num_attention_heads,
+        rope=rope,
+        norms=norms,
+        within_frame=within_frame,
     )
-    x = ops.linear(attended, w.out, add=x)
-    gated = ops.swiglu_linear(x, w.gate_up, norm=w.mlp_norm)
-    return ops.linear(gated, w.down, add=x)
+    x = ops.linear(attended, w.o_proj, add=x)
+    gated = ops.swiglu_linear(x, w.gate_up_proj, norm=w.post_attention_layernorm)
+    return ops.linear(gated, w.down_proj, add=x)
 
 
-def talk(ops: Ops, networks: Networks, buffers: Buffers, x: Tensor) -> Tensor:
+def talker(ops: Ops, networks: TalkerNetworks, buffers: TalkerBuffers, x: Tensor) -> Tensor:
     """The talker's layers: x [B·L, D] -> [B·L, D], not yet normalised."""
     stack = networks.config.talker
-    for index, (w, cache) in enumerate(zip(networks.talker.blocks, buffers.caches, strict=True)):
-        x = block(ops, x, w, stack, cache, buffers.rotary, buffers.utterances)
+    for index, (w, cache) in enumerate(zip(networks.talker.layers, buffers.kv_caches, strict=True)):
+        x = transformer_layer(ops, x, w, stack, cache, buffers.rope, buffers.state)
         ops.probe(f"talker.layer{index}", x)
     return x
 
 
-def predict(ops: Ops, networks: Networks, buffers: Buffers, hidden: Tensor) -> None:
+def code_predictor(
+    ops: Ops, networks: TalkerNetworks, buffers: TalkerBuffers, hidden: Tensor
+) -> None:
     """Codes 1 to G - 1 of the frame whose code 0 was chosen from hidden [B, D].
 
     Leaves the sum of the rows of all codes but the last in buffers.total.
     """
-    w, stack = networks.predictor, networks.config.predictor
-    tables: Sequence[Tensor] = (networks.talker.embedding, *w.embeddings)
-    before = hidden if w.project is None else ops.linear(hidden, w.project)
-    for group, head in enumerate(w.heads):
+    w, stack = networks.code_predictor, networks.config.code_predictor
+    tables: Sequence[Tensor] = (networks.talker.codec_embedding, *w.codec_embeddings)
+    before = (
+        hidden
+        if w.small_to_mtp_projection is None
+        else ops.linear(hidden, w.small_to_mtp_projection)
+    )
+    for group, head in enumerate(w.lm_heads):
         x = ops.code_embedding(
             tables[group],
-            buffers.utterances,
-            buffers.total,
-            networks.projected[group] if networks.projected is not None else None,
+            buffers.state,
+            buffers.embedding_sum,
+            networks.projected_embeddings[group]
+            if networks.projected_embeddings is not None
+            else None,
             first=group == 0,
             before=before if group == 0 else None,
         )
         ops.probe(f"predictor.input{group}", x)
-        for layer, cache in zip(w.blocks, buffers.predictor_caches, strict=True):
-            x = block(
+        for layer, cache in zip(w.layers, buffers.code_predictor_kv_caches, strict=True):
+            x = transformer_layer(
                 ops,
                 x,
                 layer,
                 stack,
                 cache,
-                buffers.predictor_rotary,
-                buffers.utterances,
+                buffers.code_predictor_rope,
+                buffers.state,
                 within_frame=True,
             )
         ops.probe(f"predictor.rows{group}", x)  # before the norm
         logits = ops.linear(x, head, norm=w.norm)
         ops.probe(f"predictor.logits{group}", logits)
-        ops.sample_code(logits, buffers.predictor_rules, buffers.utterances)
+        ops.sample_code(logits, buffers.code_predictor_sampling_params, buffers.state)
 
 
-def choose(ops: Ops, networks: Networks, buffers: Buffers, x: Tensor) -> None:
+def sample_frame(ops: Ops, networks: TalkerNetworks, buffers: TalkerBuffers, x: Tensor) -> None:
     """All codes of a frame from the talker's last rows [B, D], or the end of the utterance."""
     hidden = ops.rms_norm(x, networks.talker.norm)
     ops.probe("talker.hidden", hidden)
-    logits = ops.linear(hidden, networks.talker.head)
+    logits = ops.linear(hidden, networks.talker.codec_head)
     ops.probe("talker.logits", logits)
-    ops.sample_code(logits, buffers.rules, buffers.utterances)
-    predict(ops, networks, buffers, hidden)
+    ops.sample_code(logits, buffers.sampling_params, buffers.state)
+    code_predictor(ops, networks, buffers, hidden)
 
 
-def start(ops: Ops, networks: Networks, buffers: Buffers, prompt: Tensor) -> None:
+def prefill(ops: Ops, networks: TalkerNetworks, buffers: TalkerBuffers, prompt: Tensor) -> None:
     """Hear the prompt [B·L, D] and choose the first frame."""
-    x = talk(ops, networks, buffers, prompt)
-    choose(ops, networks, buffers, ops.gather_rows(x, buffers.utterances))
+    x = talker(ops, networks, buffers, prompt)
+    sample_frame(ops, networks, buffers, ops.gather_rows(x, buffers.state))
 
 
-def step(ops: Ops, networks: Networks, buffers: Buffers) -> None:
+def decode_step(ops: Ops, networks: TalkerNetworks, buffers: TalkerBuffers) -> None:
     """Hear the frame before and choose the next."""
-    last = networks.predictor.embeddings[-1]
-    x = ops.sum_embeddings(buffers.total, last, buffers.text, buffers.utterances)
+    last = networks.code_predictor.codec_embeddings[-1]
+    x = ops.sum_embeddings(buffers.embedding_sum, last, buffers.trailing_text, buffers.state)
     ops.probe("talker.input", x)
-    choose(ops, networks, buffers, talk(ops, networks, buffers, x))
+    sample_frame(ops, networks, buffers, talker(ops, networks, buffers, x))

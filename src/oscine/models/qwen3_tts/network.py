@@ -6,7 +6,7 @@ from oscine.errors import CheckpointError
 from oscine.family import LoadContext, Network
 from oscine.models.qwen3_tts.pipeline import Qwen3Tts
 from oscine.models.qwen3_tts.runner import Qwen3TtsRunner
-from oscine.models.qwen3_tts.speaking import saved
+from oscine.models.qwen3_tts.speaking import voice_folder
 from oscine.models.qwen3_tts.weights import Qwen3TtsWeights, load_weights
 from oscine.ops import Backend
 from oscine.text.qwen import QwenTokenizer
@@ -22,14 +22,14 @@ def model(
 ) -> Qwen3Tts:
     """The public model. Raises CheckpointError for a tokenizer of another one."""
     tokenizer = QwenTokenizer.load(weights.folder)
-    if tokenizer.size > weights.config.text_vocabulary:
+    if tokenizer.size > weights.config.text_vocab_size:
         raise CheckpointError(
             weights.folder,
             f"its tokenizer has ids up to {tokenizer.size - 1}, its weights rows for "
-            f"{weights.config.text_vocabulary}",
+            f"{weights.config.text_vocab_size}",
             "fetch the whole folder again",
         )
-    return Qwen3Tts(runner, tokenizer, opened.given, opened.rebuild, saved())
+    return Qwen3Tts(runner, tokenizer, opened.given, opened.rebuild, voice_folder())
 
 
 NETWORK = Network(load_weights, runner, model)

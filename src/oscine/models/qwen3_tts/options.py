@@ -4,28 +4,32 @@ from __future__ import annotations
 
 from dataclasses import fields, replace
 
-from oscine.models.qwen3_tts.config import Generation, Sampling
+from oscine.models.qwen3_tts.config import GenerationConfig, SamplingParams
 from oscine.options import QWEN3_TTS, SupportedOptions, options_of
 from oscine.options.speak import SEEDS, SpeakOptions
 
 OPTIONS = SupportedOptions(SpeakOptions, QWEN3_TTS)
 
 
-def sampling(options: SpeakOptions, generation: Generation) -> tuple[Sampling, Sampling]:
+def sampling_params(
+    options: SpeakOptions, generation: GenerationConfig
+) -> tuple[SamplingParams, SamplingParams]:
     """How the talker chooses, and how the predictor does: as asked for, else as the model says."""
-    return _over(options, generation.talker, ""), _over(options, generation.predictor, "subtalker_")
+    return _override(options, generation.talker, ""), _override(
+        options, generation.subtalker, "subtalker_"
+    )
 
 
-def _over(options: SpeakOptions, defaults: Sampling, prefix: str) -> Sampling:
+def _override(options: SpeakOptions, defaults: SamplingParams, prefix: str) -> SamplingParams:
     known = options_of(SpeakOptions)
     values = {
         field.name: getattr(options, prefix + field.name)
-        for field in fields(Sampling)
+        for field in fields(SamplingParams)
         if prefix + field.name in known
     }
     return replace(defaults, **{name: value for name, value in values.items() if value is not None})
 
 
-def next_seed(seed: int) -> int:
+def retry_seed(seed: int) -> int:
     """Another seed that follows from the first: what a second try takes."""
     return (seed * 0x9E3779B1 + 0x85EBCA6B) % SEEDS

@@ -20,15 +20,15 @@ from oscine.errors import NonFiniteError, UsageError
 from oscine.models.asynchronous import AsyncTextIterator
 from oscine.models.base_model import Model
 from oscine.models.cancel import Cancel, as_should_stop
-from oscine.models.qwen3_tts.capabilities import Abilities
+from oscine.models.qwen3_tts.capabilities import Capabilities
 from oscine.models.qwen3_tts.conditioning import Conditioning
-from oscine.models.qwen3_tts.generation import Settings
-from oscine.models.qwen3_tts.options import OPTIONS, sampling
+from oscine.models.qwen3_tts.generation import GenerationSettings
+from oscine.models.qwen3_tts.options import OPTIONS, sampling_params
 from oscine.models.qwen3_tts.prompt import Reference, Tokenizer
 from oscine.models.qwen3_tts.runner import Qwen3TtsRunner
-from oscine.models.qwen3_tts.sentences import Piece, incremental_pieces, pieces
+from oscine.models.qwen3_tts.sentences import TextPiece, split_sentences, stream_sentences
 from oscine.models.qwen3_tts.stream import SpeechStream, Synthesis
-from oscine.models.qwen3_tts.voices import Voice, VoiceFolder, checked_words
+from oscine.models.qwen3_tts.voices import Voice, VoiceFolder, check_reference_text
 from oscine.models.speech import Speech
 from oscine.options.speak import SpeakOptions, checked_silence
 from oscine.text.qwen import checked_text
@@ -37,8 +37,8 @@ from oscine.types import Samples
 log = logging.getLogger(__name__)
 
 #: Seconds; 5 to 15 are best, and each slows the beginning down.
-SHORT_REFERENCE, LONG_REFERENCE = 2.0, 30.0
-MOST_REFERENCE = 300.0  # the speaker's encoder holds all of it at once
+SHORT_REFERENCE_S, LONG_REFERENCE_S = 2.0, 30.0
+MAX_REFERENCE_S = 300.0  # the speaker's encoder holds all of it at once
 
 
 class Qwen3Tts(Model[Qwen3TtsRunner]):
@@ -64,24 +64,24 @@ class Qwen3Tts(Model[Qwen3TtsRunner]):
     @property
     def kind(self) -> str:
         """What the model is for: "custom_voice", "voice_design" or "base"."""
-        return self._config.kind
+        return self._config.tts_model_type
 
     @property
-    def abilities(self) -> Abilities:
+    def capabilities(self) -> Capabilities:
         """All that it can be asked for."""
-        return Abilities.of(self._config, self.name)
+        return Capabilities.from_config(self._config, self.name)
 
     @property
     def voices(self) -> tuple[str, ...]:
         """What `voice` may be: the model's own voices, or of a base model those that are saved."""
         if self.kind == "base":
             return tuple(self.folder.names())
-        return tuple(self.abilities.speakers)
+        return tuple(self.capabilities.speakers)
 
     @property
     def languages(self) -> tuple[str, ...]:
         """What `language` may be, by name; "auto" leaves it to the model."""
-        return ("auto", *self.abilities.languages)
+        return ("auto", *self.capabilities.languages)
 
     # -- speaking -----------------------------------------------------------------------------
 
@@ -172,10 +172,14 @@ class Qwen3Tts(Model[Qwen3TtsRunner]):
     ) -> SpeechStream:
         cancelled = as_should_stop(cancel)
         checked = OPTIONS.of(**options).with_seed()
-        if checked.max_frames is not None and checked.max_frames >= self._config.context:
+        if (
+            checked.max_frames is not None
+            and checked.max_frames >= self._config.max_position_embeddings
+        ):
             raise UsageError(
                 f"max_frames {checked.max_frames} do not fit into the model's "
-                f"{self._config.context} positions; use max_seconds to bound long texts"
+                f"{self._config.max_position_embeddings} positions; use max_seconds to bound "
+                "long texts"
             )
         awaited = None
         if isinstance(text, str):
@@ -183,21 +187,21 @@ class Qwen3Tts(Model[Qwen3TtsRunner]):
                 raise UsageError("there is no text to speak")
             if not any(map(str.isalnum, text)):
                 raise UsageError("there is nothing to say in the text: no letter and no digit")
-            parts: Iterable[Any] = pieces(text)
+            parts: Iterable[Any] = split_sentences(text)
             if not any(any(map(str.isalnum, part.text)) for part in parts):
                 raise UsageError("there is nothing to say in the text beside pauses")
         elif isinstance(text, AsyncIterable):
             awaited = AsyncTextIterator(text)
-            parts = incremental_pieces(map(checked_part, awaited))
+            parts = stream_sentences(map(check_text_part, awaited))
         elif isinstance(text, Iterable) and not isinstance(text, bytes | bytearray):
-            parts = incremental_pieces(map(checked_part, text))
+            parts = stream_sentences(map(check_text_part, text))
         else:
             raise UsageError(f"text must be a str, or several of them, not {type(text).__name__}")
         conditioning = self._conditioning(checked, parts if isinstance(parts, list) else [], **how)
-        talker, predictor = sampling(checked, self._config.generation)
+        talker, predictor = sampling_params(checked, self._config.generation)
         assert checked.seed is not None
-        samples = checked.samples(self._config.codec.rate)
-        settings = Settings(
+        samples = checked.samples(self._config.codec.sample_rate)
+        settings = GenerationSettings(
             self._config, self.tokenizer, conditioning, talker, predictor, checked.seed,
             checked.max_frames, samples, checked.guard, checked.trim_silence,
         )  # fmt: skip
@@ -207,7 +211,7 @@ class Qwen3Tts(Model[Qwen3TtsRunner]):
     def _conditioning(
         self,
         options: SpeakOptions,
-        pieces: Sequence[Piece] = (),
+        pieces: Sequence[TextPiece] = (),
         *,
         voice: str | Path | Voice | None,
         language: str | None,
@@ -219,26 +223,33 @@ class Qwen3Tts(Model[Qwen3TtsRunner]):
 
         Raises UsageError for what does not go with this model, or does not fit into it.
         """
-        asked = self.abilities.check(
+        request = self.capabilities.check(
             self.folder, options, voice=voice, language=language, instruct=instruct,
             reference=reference, reference_text=reference_text,
         )  # fmt: skip
-        found = Conditioning(
-            asked.language, asked.speaker, asked.instruct, streamed=bool(options.streamed_text)
+        conditioning = Conditioning(
+            request.language,
+            request.speaker,
+            request.instruct,
+            streamed_text=bool(options.streamed_text),
         )
         if self.kind != "base":
-            found.room(self._config, self.tokenizer, pieces)
-            if self.kind == "voice_design" and asked.instruct is None:
+            conditioning.max_frames(self._config, self.tokenizer, pieces)
+            if self.kind == "voice_design" and request.instruct is None:
                 log.warning("no voice is described, so any is made up: describe it with instruct")
-            return found
-        cloned = asked.voice
+            return conditioning
+        cloned = request.voice
         if cloned is None:
             assert reference is not None
-            heard = None if options.x_vector_only else reference_text
-            cloned = self._cloned(reference, heard, options.reference_silence or 0.0, found, pieces)
-        found = replace(found, reference=cloned.reference(self._config, options.x_vector_only))
-        found.room(self._config, self.tokenizer, pieces)
-        return found
+            transcript = None if options.x_vector_only else reference_text
+            cloned = self._clone_voice(
+                reference, transcript, options.reference_silence or 0.0, conditioning, pieces
+            )
+        conditioning = replace(
+            conditioning, reference=cloned.reference(self._config, options.x_vector_only)
+        )
+        conditioning.max_frames(self._config, self.tokenizer, pieces)
+        return conditioning
 
     # -- voices -------------------------------------------------------------------------------
 
@@ -256,49 +267,51 @@ class Qwen3Tts(Model[Qwen3TtsRunner]):
         Raises UsageError for another kind of model, too short a recording, or an array without its
         rate; AudioError.
         """
-        self.abilities.refuse_cloning()
+        self.capabilities.require_cloning()
         if text is not None:
-            checked_words(text, "reference_text")
+            check_reference_text(text, "reference_text")
         silence = checked_silence("silence", silence)
-        return replace(self._cloned(reference, text, silence, Conditioning("auto"), ()), name=name)
+        return replace(
+            self._clone_voice(reference, text, silence, Conditioning("auto"), ()), name=name
+        )
 
-    def _cloned(
+    def _clone_voice(
         self,
         reference: SourceLike,
         text: str | None,
         silence: float,
         conditioning: Conditioning,
-        pieces: Sequence[Piece],
+        pieces: Sequence[TextPiece],
     ) -> Voice:
         """The voice of a recording, where there is room for it in prompts of these pieces."""
-        codec, width = self._config.codec, self._config.talker.width
-        rest, most = np.zeros(round(silence * codec.rate), np.float32), None
+        codec, width = self._config.codec, self._config.talker.hidden_size
+        padding, max_samples = np.zeros(round(silence * codec.sample_rate), np.float32), None
         if text is not None:
-            frame = np.zeros((1, self._config.groups), np.uint32)
+            frame = np.zeros((1, self._config.num_code_groups), np.uint32)
             short = Reference(np.zeros(width, np.float32), frame, text)
             shown = replace(conditioning, reference=short)
-            room = shown.room(self._config, self.tokenizer, pieces)
-            most = room * codec.hop - len(rest)
-        least = self.engine.call(lambda runner: runner.speaker.least_samples)
-        samples = reference_samples(reference, codec.rate, least, most)
+            room = shown.max_frames(self._config, self.tokenizer, pieces)
+            max_samples = room * codec.hop_length - len(padding)
+        min_samples = self.engine.call(lambda runner: runner.speaker_encoder.min_samples)
+        samples = load_reference(reference, codec.sample_rate, min_samples, max_samples)
 
         def work(
             runner: Qwen3TtsRunner,
         ) -> tuple[NDArray[np.float32], NDArray[np.uint32] | None]:
-            vector = runner.speaker.embed(samples)
+            vector = runner.speaker_encoder.embed(samples)
             if text is None:
                 return vector, None
-            return vector, runner.codec_encoder.encode(np.concatenate([samples, rest]))
+            return vector, runner.codec_encoder.encode(np.concatenate([samples, padding]))
 
         vector, codes = self.engine.call(work)
-        return Voice("", vector, codes, text, self._config.size)
+        return Voice("", vector, codes, text, self._config.tts_model_size)
 
     def save_voice(self, name: str, reference: SourceLike | Voice, text: str | None = None) -> Path:
         """Keep a voice under a name, in place of one that had it. Returns its file.
 
         `reference`: what voice_of gives, or what it takes, with `text`. Raises as voice_of.
         """
-        self.folder.place(name)  # before the work
+        self.folder.path_to_write(name)  # before the work
         if isinstance(reference, Voice):
             if text is not None:
                 raise UsageError("a voice has its text already: give it to voice_of")
@@ -306,15 +319,15 @@ class Qwen3Tts(Model[Qwen3TtsRunner]):
         return self.folder.save(name, self.voice_of(reference, text, name=name))
 
 
-def checked_part(part: Any) -> str:
+def check_text_part(part: Any) -> str:
     """A part of a text. Raises UsageError for anything else."""
     if not isinstance(part, str):
         raise UsageError(f"parts of a text must be str, not {type(part).__name__}")
     return checked_text(part)
 
 
-def reference_samples(
-    reference: SourceLike, rate: int, least: int, most: int | None = None
+def load_reference(
+    reference: SourceLike, rate: int, min_samples: int, max_samples: int | None = None
 ) -> Samples:
     """A recording as mono samples [n] at `rate`, n from `least` to `most`, for cloning.
 
@@ -325,39 +338,39 @@ def reference_samples(
         raise UsageError("a reference that is an array needs its rate: give (samples, rate)")
     source = open_source(reference)
     try:
-        samples = _beginning(source, rate)
+        samples = _read_reference(source, rate)
     except NonFiniteError as error:
         raise UsageError(str(error)) from None
     seconds = len(samples) / rate
-    if len(samples) < least:
+    if len(samples) < min_samples:
         raise UsageError(
             f"{source.name}: {seconds:.3f} s are too short for a reference; "
-            f"{least / rate:.3f} s are the least, 5 to 15 s are best"
+            f"{min_samples / rate:.3f} s are the least, 5 to 15 s are best"
         )
-    if most is not None and len(samples) > most:
+    if max_samples is not None and len(samples) > max_samples:
         raise UsageError(
             f"{source.name}: {seconds:.1f} s are too long for a reference with its text; "
-            f"{max(0.0, most / rate):.1f} s fit into the model, 5 to 15 s are best"
+            f"{max(0.0, max_samples / rate):.1f} s fit into the model, 5 to 15 s are best"
         )
-    if seconds > LONG_REFERENCE:
+    if seconds > LONG_REFERENCE_S:
         log.warning("%s: a reference of %.0f s is long; 5 to 15 s are best", source.name, seconds)
     if available() and not survey(source, vad=VadOptions()).spans:
         log.warning("%s: no speech is heard in it, so the voice will be nobody's", source.name)
-    elif seconds < SHORT_REFERENCE:
+    elif seconds < SHORT_REFERENCE_S:
         log.warning("%s: a reference of %.1f s is short; 5 to 15 s are best", source.name, seconds)
     return samples
 
 
-def _beginning(source: Source, rate: int) -> Samples:
+def _read_reference(source: Source, rate: int) -> Samples:
     """All of a recording. Raises UsageError for one of more than MOST_REFERENCE, read so far."""
     blocks = [np.zeros(0, np.float32)]
     seconds = 0.0
     for block in source.blocks(rate):
         blocks.append(block)
         seconds += len(block) / rate
-        if seconds > MOST_REFERENCE:
+        if seconds > MAX_REFERENCE_S:
             raise UsageError(
-                f"{source.name}: is longer than {MOST_REFERENCE:g} s, the most of a reference; cut "
-                "5 to 15 s out of it, which are best"
+                f"{source.name}: a reference may last at most {MAX_REFERENCE_S:g} s; cut 5 to 15 s "
+                "out of it"
             )
     return np.concatenate(blocks)

@@ -15,11 +15,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from oscine.errors import UsageError
-from oscine.models.qwen3_tts.config import Kind, Qwen3TtsConfig
+from oscine.models.qwen3_tts.config import Qwen3TtsConfig, TtsModelType
 
 Rows = NDArray[np.float32]
 
-NO_INSTRUCTION = "0b6"  # the size whose custom voices upstream gives no instruction
+SIZE_WITHOUT_INSTRUCT = "0b6"  # the size whose custom voices upstream gives no instruction
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -29,8 +29,8 @@ class Prompt:
     The last row of text, the padding, stands for all that follow.
     """
 
-    rows: Rows
-    text: Rows
+    embeddings: Rows
+    trailing_text: Rows
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -41,8 +41,8 @@ class PromptDraft:
     """
 
     length: int
-    texts: int
-    ids: Sequence[int]
+    trailing_text_rows: int
+    text_ids: Sequence[int]
     build: Callable[[Embeddings], Prompt]
 
 
@@ -51,7 +51,7 @@ class Reference:
     """Whom to sound like: speaker [D], and to go on from what was said: codes [R, G] and the words
     of them. Without codes or text the speaker's vector alone."""
 
-    speaker: Rows
+    speaker_embedding: Rows
     codes: NDArray[np.uint32] | None = None
     text: str | None = None
 
@@ -63,11 +63,11 @@ class Embeddings(Protocol):
         """Projected rows of the text embedding: [n, D]."""
         ...
 
-    def code_row(self, code: int) -> Rows:
+    def embed_code(self, code: int) -> Rows:
         """The talker's row of an id of its vocabulary: [D]."""
         ...
 
-    def reference_rows(self, codes: NDArray[np.uint32]) -> Rows:
+    def embed_reference(self, codes: NDArray[np.uint32]) -> Rows:
         """The sum of a frame's rows: [R, G] -> [R, D]."""
         ...
 
@@ -97,19 +97,21 @@ class PromptBuilder:
         language: str | None = None,
         instruct: str | None = None,
         *,
-        streamed: bool = False,
+        streamed_text: bool = False,
     ) -> Prompt:
         """A voice that the model has by name.
 
         streamed: the layout in which text is heard while speaking. instruct: how to say it; a 0.6B
         model is not told, as upstream.
         """
-        self.check_kind("custom_voice", "a voice by name")
-        name = self.speaker(voice)
-        told = None if self.config.size == NO_INSTRUCTION else instruct
-        speaker = self.embeddings.code_row(self.config.speakers[name])
-        language_id = self.language(language, name)
-        return self.build(self.body(text), language_id, speaker, told, streamed=streamed)
+        self.check_model_type("custom_voice", "a voice by name")
+        name = self.speaker_key(voice)
+        instruct = None if self.config.tts_model_size == SIZE_WITHOUT_INSTRUCT else instruct
+        speaker = self.embeddings.embed_code(self.config.spk_id[name])
+        language_id = self.language_id(language, name)
+        return self.build(
+            self.text_ids(text), language_id, speaker, instruct, streamed_text=streamed_text
+        )
 
     def voice_design(
         self,
@@ -117,12 +119,14 @@ class PromptBuilder:
         instruct: str | None = None,
         language: str | None = None,
         *,
-        streamed: bool = False,
+        streamed_text: bool = False,
     ) -> Prompt:
         """A voice as `instruct` describes it; streamed as in custom_voice."""
-        self.check_kind("voice_design", "a described voice")
-        language_id = self.language(language)
-        return self.build(self.body(text), language_id, None, instruct, streamed=streamed)
+        self.check_model_type("voice_design", "a described voice")
+        language_id = self.language_id(language)
+        return self.build(
+            self.text_ids(text), language_id, None, instruct, streamed_text=streamed_text
+        )
 
     def clone(
         self,
@@ -130,75 +134,95 @@ class PromptBuilder:
         reference: Reference,
         language: str | None = None,
         *,
-        streamed: bool = True,
+        streamed_text: bool = True,
     ) -> Prompt:
         """The voice of a reference: in context where it has codes and text, else by its vector."""
-        self.check_kind("base", "a cloned voice")
-        width = self.config.talker.width
-        if reference.speaker.shape != (width,):
+        self.check_model_type("base", "a cloned voice")
+        width = self.config.talker.hidden_size
+        if reference.speaker_embedding.shape != (width,):
             raise UsageError(
                 f"a speaker vector must have {width} values for this model, "
-                f"not {list(reference.speaker.shape)}"
+                f"not {list(reference.speaker_embedding.shape)}"
             )
-        body, language_id = self.body(text), self.language(language)
+        text_ids, language_id = self.text_ids(text), self.language_id(language)
         if reference.codes is None:
-            return self.build(body, language_id, reference.speaker, None, streamed=streamed)
+            return self.build(
+                text_ids,
+                language_id,
+                reference.speaker_embedding,
+                None,
+                streamed_text=streamed_text,
+            )
         if reference.text is None or not reference.text.strip():
             raise UsageError(
                 "a reference in context needs the text that is said in it; "
                 "without it use the voice alone"
             )
-        self.check_codes(reference.codes)
-        words = [*self.body(reference.text), *body]
+        self.check_reference_codes(reference.codes)
+        all_text_ids = [*self.text_ids(reference.text), *text_ids]
         return self.build(
-            words, language_id, reference.speaker, None, streamed=streamed, codes=reference.codes
+            all_text_ids,
+            language_id,
+            reference.speaker_embedding,
+            None,
+            streamed_text=streamed_text,
+            codes=reference.codes,
         )
 
     # -- rows ---------------------------------------------------------------------------------
 
     def build(
         self,
-        body: Sequence[int],
+        text_ids: Sequence[int],
         language: int | None,
         speaker: Rows | None,
         instruct: str | None,
         *,
-        streamed: bool,
+        streamed_text: bool,
         codes: NDArray[np.uint32] | None = None,
     ) -> Prompt:
         """Instruction, role, control rows and the body; body: ids of the text, after those of the
         reference's where there are codes."""
-        config, row = self.config, self.embeddings.code_row
-        told = self.instruction(instruct)
-        marks = [config.text.pad, config.text.bos, config.text.eos]
-        found = self.embeddings.embed_text([*told, *self.role(), *marks, *body])
-        before, marked, text = np.split(found, [len(found) - len(body) - 3, len(found) - len(body)])
+        config, row = self.config, self.embeddings.embed_code
+        instruct_ids = self.instruct_ids(instruct)
+        special_ids = [config.text_ids.pad, config.text_ids.bos, config.text_ids.eos]
+        found = self.embeddings.embed_text(
+            [*instruct_ids, *self.role_ids(), *special_ids, *text_ids]
+        )
+        before, marked, text = np.split(
+            found, [len(found) - len(text_ids) - 3, len(found) - len(text_ids)]
+        )
         pad, bos, end = marked
         codec_pad, codec_bos = row(config.codec_ids.pad), row(config.codec_ids.bos)
-        control = [row(code) for code in self.thoughts(language)]
-        control += [speaker] if speaker is not None else []
-        head = [before, pad + np.stack(control), (bos + codec_pad)[None]]
+        codec_prefill = [row(code) for code in self.codec_prefill_ids(language)]
+        codec_prefill += [speaker] if speaker is not None else []
+        head = [before, pad + np.stack(codec_prefill), (bos + codec_pad)[None]]
         ended = np.concatenate([text, end[None]])
         if codes is not None:
-            said = np.concatenate([codec_bos[None], self.embeddings.reference_rows(codes)])
-            if streamed:
-                rows, heard = self.beside(ended, said, pad)
+            reference_frames = np.concatenate(
+                [codec_bos[None], self.embeddings.embed_reference(codes)]
+            )
+            if streamed_text:
+                rows, trailing_text = self.align_reference(ended, reference_frames, pad)
             else:
-                rows, heard = np.concatenate([ended + codec_pad, said + pad]), ended[:0]
-        elif streamed:
-            rows, heard = ended[:1] + codec_bos, ended[1:]
+                rows, trailing_text = (
+                    np.concatenate([ended + codec_pad, reference_frames + pad]),
+                    ended[:0],
+                )
+        elif streamed_text:
+            rows, trailing_text = ended[:1] + codec_bos, ended[1:]
         else:
             rows = np.concatenate([ended + codec_pad, (pad + codec_bos)[None]])
-            heard = ended[:0]
-        return Prompt(np.concatenate([*head, rows]), np.concatenate([heard, pad[None]]))
+            trailing_text = ended[:0]
+        return Prompt(np.concatenate([*head, rows]), np.concatenate([trailing_text, pad[None]]))
 
-    def beside(self, text: Rows, said: Rows, pad: Rows) -> tuple[Rows, Rows]:
+    def align_reference(self, text: Rows, reference_frames: Rows, pad: Rows) -> tuple[Rows, Rows]:
         """Text and reference at once: as many rows as the latter has; what text is left."""
-        padding = np.broadcast_to(pad, (max(0, len(said) - len(text)), len(pad)))
+        padding = np.broadcast_to(pad, (max(0, len(reference_frames) - len(text)), len(pad)))
         whole = np.concatenate([text, padding])
-        return whole[: len(said)] + said, text[len(said) :]
+        return whole[: len(reference_frames)] + reference_frames, text[len(reference_frames) :]
 
-    def thoughts(self, language: int | None) -> list[int]:
+    def codec_prefill_ids(self, language: int | None) -> list[int]:
         """Ids of the codec side that say which language to think in."""
         ids = self.config.codec_ids
         if language is None:
@@ -207,59 +231,65 @@ class PromptBuilder:
 
     # -- ids ----------------------------------------------------------------------------------
 
-    def body(self, text: str) -> list[int]:
+    def text_ids(self, text: str) -> list[int]:
         """Ids of the text to speak, without whitespace around it: a newline before it would melt
         with that of the role."""
         if not isinstance(text, str) or not text.strip():
             raise UsageError("there is no text to speak")
         return self.tokenizer.encode(text.strip())
 
-    def role(self) -> list[int]:
+    def role_ids(self) -> list[int]:
         """Ids of the three rows that say who speaks."""
-        return [self.config.text.im_start, self.config.text.assistant, *self.tokenizer.encode("\n")]
+        return [
+            self.config.text_ids.im_start,
+            self.config.text_ids.assistant,
+            *self.tokenizer.encode("\n"),
+        ]
 
-    def instruction(self, instruct: str | None) -> list[int]:
+    def instruct_ids(self, instruct: str | None) -> list[int]:
         """Ids of an instruction, none for an empty one."""
         if instruct is None or not instruct.strip():
             return []
-        ids = self.config.text
+        ids = self.config.text_ids
         words = self.tokenizer.encode(f"user\n{instruct}")
         return [ids.im_start, *words, ids.im_end, *self.tokenizer.encode("\n")]
 
     # -- names --------------------------------------------------------------------------------
 
-    def check_kind(self, kind: Kind, call: str) -> None:
+    def check_model_type(self, tts_model_type: TtsModelType, call: str) -> None:
         """Refuse a call that this model is not made for."""
-        if self.config.kind != kind:
-            raise UsageError(f"{call} needs a {kind} model; this one is {self.config.kind}")
+        if self.config.tts_model_type != tts_model_type:
+            raise UsageError(
+                f"{call} needs a {tts_model_type} model; this one is {self.config.tts_model_type}"
+            )
 
-    def speaker(self, voice: str | None) -> str:
+    def speaker_key(self, voice: str | None) -> str:
         """The key of a voice's name."""
         name = (voice or "").strip().lower()
-        if name not in self.config.speakers:
+        if name not in self.config.spk_id:
             problem = f"there is no voice {voice!r}" if name else "a voice is needed"
-            raise UsageError(f"{problem}; this model has {', '.join(sorted(self.config.speakers))}")
+            raise UsageError(f"{problem}; this model has {', '.join(sorted(self.config.spk_id))}")
         return name
 
     def languages(self) -> tuple[str, ...]:
         """What can be asked for; "auto" leaves the language to the model."""
-        return ("auto", *self.config.spoken)
+        return ("auto", *self.config.supported_languages)
 
-    def language(self, language: str | None, speaker: str | None = None) -> int | None:
+    def language_id(self, language: str | None, speaker: str | None = None) -> int | None:
         """The id of a language; of the speaker's dialect, where Chinese or nothing is asked for."""
         name = (language or "auto").strip().lower()
         if name not in self.languages():
             raise UsageError(
                 f"this model does not speak {language!r}; it speaks {', '.join(self.languages())}"
             )
-        dialect = self.config.dialects.get(speaker or "")
+        dialect = self.config.spk_is_dialect.get(speaker or "")
         if dialect is not None and name in ("auto", "chinese"):
             name = dialect
-        return None if name == "auto" else self.config.languages[name]
+        return None if name == "auto" else self.config.codec_language_id[name]
 
-    def check_codes(self, codes: NDArray[np.uint32]) -> None:
+    def check_reference_codes(self, codes: NDArray[np.uint32]) -> None:
         """Refuse reference codes that are none."""
-        groups, most = self.config.groups, self.config.codec.codes
+        groups, most = self.config.num_code_groups, self.config.codec.codebook_size
         if codes.ndim != 2 or codes.shape[1] != groups or not len(codes):
             raise UsageError(f"codes must be [1.., {groups}], not {list(codes.shape)}")
         if codes.dtype.kind not in "iu" or codes.min() < 0 or codes.max() >= most:

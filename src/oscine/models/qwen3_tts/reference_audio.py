@@ -11,7 +11,7 @@ from oscine.errors import NonFiniteError, UsageError
 from oscine.types import Audio, Samples
 
 
-def checked_samples(samples: NDArray[Any] | Audio, rate: int, least: int) -> Samples:
+def check_reference_audio(samples: NDArray[Any] | Audio, rate: int, min_samples: int) -> Samples:
     """Mono samples at `rate` hertz as float32 [n], n at least `least`.
 
     A plain array is taken to have that rate. Raises UsageError for another rate or shape, whole
@@ -34,10 +34,10 @@ def checked_samples(samples: NDArray[Any] | Audio, rate: int, least: int) -> Sam
         raise UsageError(
             f"reference audio must be floating-point numbers in [-1, 1], not {samples.dtype}"
         )
-    if len(samples) < least:
+    if len(samples) < min_samples:
         raise UsageError(
-            f"reference audio has {len(samples)} samples; it needs {least} or more, "
-            f"{least / rate:.2g} s"
+            f"reference audio has {len(samples)} samples; it needs {min_samples} or more, "
+            f"{min_samples / rate:.2g} s"
         )
     if not np.isfinite(samples).all():
         raise NonFiniteError("reference audio has samples that are NaN or infinite")

@@ -28,7 +28,7 @@ MODELS: dict[str, Release] = {
     "qwen3-tts-1.7b-voice-design": Release("Qwen/Qwen3-TTS-12Hz-1.7B-VoiceDesign", 4516, _COUNT),
 }
 #: What each is for, and the size its configuration states, which a saved voice must have too.
-SPEAKS: dict[str, tuple[Literal["base", "custom_voice", "voice_design"], str]] = {
+TTS_MODELS: dict[str, tuple[Literal["base", "custom_voice", "voice_design"], str]] = {
     "qwen3-tts-0.6b-base": ("base", "0b6"),
     "qwen3-tts-0.6b-custom-voice": ("custom_voice", "0b6"),
     "qwen3-tts-1.7b-base": ("base", "1b7"),

@@ -13,13 +13,13 @@ from oscine.engine.sequence import EncoderInput, book
 from oscine.engine.sequence import Sequence as EngineSequence
 from oscine.errors import UsageError
 from oscine.models.qwen3_tts import model
-from oscine.models.qwen3_tts.codec_batching import LARGE, SMALL, Voicing
+from oscine.models.qwen3_tts.codec_batching import LARGE_CHUNK, SMALL_CHUNK, CodecBatcher
 from oscine.models.qwen3_tts.codec_runner import CodecDecoder, CodecEncoder, CodecStream
-from oscine.models.qwen3_tts.embeddings import EmbeddingTables, gathered
+from oscine.models.qwen3_tts.embeddings import EmbeddingTables, embedding_rows
 from oscine.models.qwen3_tts.executors import UtteranceExecutor
 from oscine.models.qwen3_tts.sequences import Utterance, check_request
 from oscine.models.qwen3_tts.speaker import SpeakerEncoder
-from oscine.models.qwen3_tts.talker_runner import USUAL_PROMPT, Talker
+from oscine.models.qwen3_tts.talker_runner import INITIAL_PROMPT_ROWS, TalkerRunner
 from oscine.models.qwen3_tts.weights import Qwen3TtsWeights
 
 
@@ -35,30 +35,30 @@ class Qwen3TtsRunner:
         self.device = backend.name
         self.timings: dict[str, float] = {}
         self.tables = EmbeddingTables(weights, backend)
-        predictor = ops.upload(backend, weights.predictor)
-        self.networks = model.Networks(
+        predictor = ops.upload(backend, weights.code_predictor)
+        self.networks = model.TalkerNetworks(
             self.config,
             ops.upload(backend, weights.talker),
             predictor,
-            self.projected(predictor.project),
+            self.project_codes(predictor.small_to_mtp_projection),
         )
-        self.talker = Talker(self.networks, backend)
+        self.talker = TalkerRunner(self.networks, backend)
         self.codec = CodecDecoder(weights.decoder, self.config.codec, backend)
-        self.prepare()
+        self.record_plans()
 
-    def prepare(self) -> None:
+    def record_plans(self) -> None:
         """Record what the first voice needs, while loading can still choose another backend."""
         self.talker.step(1)
-        self.talker.prompt_plan(1, self.talker.padded_prompt(USUAL_PROMPT))
-        self.tables.embed_text([self.config.text.pad] * USUAL_PROMPT)
-        self.codec.prepare(1, SMALL, 8, LARGE)
+        self.talker.prompt_plan(1, self.talker.padded_prompt_length(INITIAL_PROMPT_ROWS))
+        self.tables.embed_text([self.config.text_ids.pad] * INITIAL_PROMPT_ROWS)
+        self.codec.record_plans(1, SMALL_CHUNK, 8, LARGE_CHUNK)
 
     # -- parts --------------------------------------------------------------------------------
 
     @cached_property
-    def speaking(self) -> UtteranceExecutor:
+    def utterance_lane(self) -> UtteranceExecutor:
         """The executor of all utterances."""
-        voicing = Voicing(self.codec, self.config.codec, self.device)
+        voicing = CodecBatcher(self.codec, self.config.codec, self.device)
         return UtteranceExecutor(self.talker, self.tables, voicing, self.clock)
 
     @cached_property
@@ -67,32 +67,37 @@ class Qwen3TtsRunner:
         return CodecEncoder(self.weights.encoder, self.config.codec, self.backend)
 
     @cached_property
-    def speaker(self) -> SpeakerEncoder:
+    def speaker_encoder(self) -> SpeakerEncoder:
         """A reference to a speaker's vector. Raises UsageError if the model has none."""
-        if self.weights.speaker is None or self.config.speaker is None:
-            raise UsageError(f"a {self.config.kind} model cannot clone voices; use a base model")
-        return SpeakerEncoder(self.weights.speaker, self.config.speaker, self.backend)
+        if self.weights.speaker is None or self.config.speaker_encoder is None:
+            raise UsageError(
+                f"a {self.config.tts_model_type} model cannot clone voices; use a base model"
+            )
+        return SpeakerEncoder(self.weights.speaker, self.config.speaker_encoder, self.backend)
 
-    def stream(self) -> CodecStream:
+    def codec_stream(self) -> CodecStream:
         """A voice of the codec by itself, for codes from elsewhere."""
         return CodecStream(self.codec)
 
-    def projected(self, project: ops.Linear | None) -> tuple[ops.Tensor, ...] | None:
+    def project_codes(self, project: ops.Linear | None) -> tuple[ops.Tensor, ...] | None:
         """The predictor's inputs for every code it may read, so that no frame projects them."""
         if project is None:
             return None
-        backend, width = self.backend, self.config.predictor.width
-        tables = (self.weights.talker.embedding, *self.weights.predictor.embeddings[:-1])
-        spare = backend.zeros((max(len(table) for table in tables), self.config.talker.width))
+        backend, width = self.backend, self.config.code_predictor.hidden_size
+        tables = (
+            self.weights.talker.codec_embedding,
+            *self.weights.code_predictor.codec_embeddings[:-1],
+        )
+        spare = backend.zeros((max(len(table) for table in tables), self.config.talker.hidden_size))
         found: list[ops.Tensor] = []
         for table in tables:
             x = backend.view(spare, table.shape)
-            backend.write(x, gathered(table, np.arange(len(table))))
-            found.append(self.through(project, x, backend.zeros((len(table), width))))
+            backend.write(x, embedding_rows(table, np.arange(len(table))))
+            found.append(self.run_linear(project, x, backend.zeros((len(table), width))))
         backend.release(spare)
         return tuple(found)
 
-    def through(self, project: ops.Linear, x: ops.Tensor, y: ops.Tensor) -> ops.Tensor:
+    def run_linear(self, project: ops.Linear, x: ops.Tensor, y: ops.Tensor) -> ops.Tensor:
         """y, filled with what the layer makes of x."""
         backend = self.backend
         backend.record(lambda: backend.store(backend.linear(x, project), y), name="project").run()
@@ -102,7 +107,7 @@ class Qwen3TtsRunner:
 
     def make_batch_invariant(self) -> None:
         """One kernel for caches of any length, and a voice alone in each call of the codec."""
-        self.backend.batch_invariant = self.speaking.voicing.one_by_one = True
+        self.backend.batch_invariant = self.utterance_lane.codec.one_voice_per_chunk = True
         self.talker.plans.clear()
 
     def check(self, sequence: EngineSequence[Any]) -> None:
@@ -112,7 +117,7 @@ class Qwen3TtsRunner:
 
     def executor(self, key: Any) -> UtteranceExecutor:
         """The only one there is."""
-        return self.speaking
+        return self.utterance_lane
 
     def reserve(self, slots: int, places: int, sequence: EngineSequence[Any]) -> None:
         """Have room for that many utterances, each as long as this one.
@@ -121,14 +126,14 @@ class Qwen3TtsRunner:
         """
         assert isinstance(sequence, Utterance)
         request = sequence.request
-        prompt = self.backend.bucket_rows(request.length)  # is not cut where memory is short
-        self.talker.reserve(slots, max(request.positions, prompt), request.texts)
-        self.speaking.voicing.reserve(slots)
+        prompt = self.backend.bucket_rows(request.prompt_length)  # is not cut where memory is short
+        self.talker.reserve(slots, max(request.positions, prompt), request.trailing_text_rows)
+        self.utterance_lane.codec.reserve(slots)
 
     def release(self, slots: int, places: int) -> None:
         """Give back the memory beyond that of `slots` short utterances; none is running."""
         self.talker.release(slots)
-        self.speaking.voicing.release()
+        self.utterance_lane.codec.release()
 
     def encode(self, inputs: Sequence[EncoderInput], places: Sequence[int]) -> None:
         """Utterances have no input that is encoded."""

@@ -22,24 +22,32 @@ from oscine.text.pauses import Pause, split_pauses
 
 #: Of a piece, in letters (see `letters`): some 13 s of speech. Only what is longer than MOST is
 #: cut, at LIMIT or before, so that no crumb is left over.
-LIMIT, MOST = 200.0, 260.0
-SENTENCE, CLAUSE, PARAGRAPH = 0.2, 0.0, 0.5  # seconds of quiet that are due after one
-NO_END = -1.0
-_BEYOND = 3  # characters behind a place that tell whether marks go on there
+TARGET_LETTERS, MAX_LETTERS = 200.0, 260.0
+SENTENCE_PAUSE_S, CLAUSE_PAUSE_S, PARAGRAPH_PAUSE_S = (
+    0.2,
+    0.0,
+    0.5,
+)  # seconds of quiet that are due after one
+NOT_AN_END = -1.0
+_LOOKAHEAD = 3  # characters behind a place that tell whether marks go on there
 
 _CLOSERS = "\"'”’«»‹›)\\]}」』）】》〉］｝〕〗"
 #: A German quotation ends as a Chinese one begins, a French one after a space.
-_QUOTED = r"“(?=[\s,;:)]|\Z)|[^\S\n]»(?=\s|\Z)"
-_MARKS = re.compile(rf"(?P<marks>[.!?…‼⁇⁈⁉。！？｡．]+)(?P<closers>[{_CLOSERS}]*(?:{_QUOTED})?)|\n")
+_QUOTE_END = r"“(?=[\s,;:)]|\Z)|[^\S\n]»(?=\s|\Z)"
+_END_MARKS = re.compile(
+    rf"(?P<marks>[.!?…‼⁇⁈⁉。！？｡．]+)(?P<closers>[{_CLOSERS}]*(?:{_QUOTE_END})?)|\n"
+)
 _NOT_SPACE = re.compile(r"\S")
-_BLANK = re.compile(r"[^\S\n]*\n")
+_REST_OF_BLANK_LINE = re.compile(r"[^\S\n]*\n")
 _OPENERS = re.compile("[\"'“„‘‚«‹(\\[{¿¡「『（【《〈-]+")
 _LAST_WORD = re.compile(r"[^\s\"'“„‘«(\[{/–—-]+$")
 _WIDE_MARKS = frozenset("。！？｡．")
-_ITEM = re.compile(r"[^\S\n]*(?:[-*•–—]\s|\d{1,3}[.)]\s)")  # of a list
-_PART_OF_ITEM = re.compile(r"\s*(?:[-*•–—]|\d{1,3}[.)]?)?")
-_GOES_ON = frozenset("とってなのだ，、,;；")  # after a Japanese or Chinese quotation: he said
-_CLAUSES = (
+_LIST_ITEM = re.compile(r"[^\S\n]*(?:[-*•–—]\s|\d{1,3}[.)]\s)")  # of a list
+_PARTIAL_LIST_ITEM = re.compile(r"\s*(?:[-*•–—]|\d{1,3}[.)]?)?")
+_QUOTE_CONTINUATIONS = frozenset(
+    "とってなのだ，、,;；"
+)  # after a Japanese or Chinese quotation: he said
+_CUT_PATTERNS = (
     re.compile(rf"[;:…][{_CLOSERS}]*(?=\s)|\s(?=[–—-]\s)|[；：]|[.!?][{_CLOSERS}]*(?=\s)|—|\n"),
     re.compile(rf",[{_CLOSERS}]*(?=\s)|[，、﹐､]"),
     re.compile(r"\s"),
@@ -59,23 +67,23 @@ _ABBREVIATIONS = frozenset(
 
 
 @dataclass(frozen=True, slots=True)
-class Piece:
+class TextPiece:
     """What is spoken in one go. `pause`: seconds of quiet due between it and what was before;
     `before`: the white space that the text has ahead of it. `silence`: of a piece without text,
     the seconds that a mark of a pause asks for."""
 
     text: str
-    pause: float
-    before: str = ""
-    silence: float = 0.0
+    pause_s: float
+    whitespace: str = ""
+    silence_s: float = 0.0
 
-    def with_next(self, other: Piece) -> Piece:
+    def joined(self, other: TextPiece) -> TextPiece:
         """Both, one after the other."""
-        return Piece(self.text + other.before + other.text, self.pause, self.before)
+        return TextPiece(self.text + other.whitespace + other.text, self.pause_s, self.whitespace)
 
 
 @lru_cache(maxsize=4096)
-def _weight(character: str) -> float:
+def _letter_weight(character: str) -> float:
     kind = unicodedata.category(character)
     if kind[0] in "MC":
         return 0.2
@@ -84,31 +92,31 @@ def _weight(character: str) -> float:
     return 2.5 if kind == "Lo" and unicodedata.east_asian_width(character) in "WFH" else 1.0
 
 
-def letters(text: str) -> float:
+def count_letters(text: str) -> float:
     """How long it takes to say, in Latin letters: a digit 4; of Chinese, Japanese, Korean 2.5."""
-    return sum(map(_weight, text))
+    return sum(map(_letter_weight, text))
 
 
-def pieces(text: str) -> list[Piece]:
+def split_sentences(text: str) -> list[TextPiece]:
     """The whole text in pieces; side by side they are the text but for white space at its end and
     marks of pauses, which are pieces without text.
 
     Sentences of a paragraph go together as far as LIMIT goes. Raises UsageError for too long a
     pause.
     """
-    packed: list[Piece] = []
+    packed: list[TextPiece] = []
     size = 0.0
-    for piece in incremental_pieces([text]):
-        size += letters(piece.before + piece.text)
-        if packed and piece.pause == SENTENCE and size <= LIMIT:
-            packed[-1] = packed[-1].with_next(piece)
+    for piece in stream_sentences([text]):
+        size += count_letters(piece.whitespace + piece.text)
+        if packed and piece.pause_s == SENTENCE_PAUSE_S and size <= TARGET_LETTERS:
+            packed[-1] = packed[-1].joined(piece)
         else:
             packed.append(piece)
-            size = letters(piece.text)
+            size = count_letters(piece.text)
     return packed
 
 
-def incremental_pieces(parts: Iterable[str]) -> Iterator[Piece]:
+def stream_sentences(parts: Iterable[str]) -> Iterator[TextPiece]:
     """Every sentence as soon as it is whole, of a text that comes in parts.
 
     A sentence longer than MOST comes in several pieces, the first before all of it is there. The
@@ -118,21 +126,25 @@ def incremental_pieces(parts: Iterable[str]) -> Iterator[Piece]:
     blanks: list[str] = []  # white space ahead of a sentence, which is not looked at time and again
     for part in split_pauses(parts):
         if isinstance(part, Pause):
-            yield from _whole("".join([*blanks, held]), pause, final=True)
-            yield Piece("", 0.0, silence=part.seconds)
+            yield from _complete_pieces("".join([*blanks, held]), pause, final=True)
+            yield TextPiece("", 0.0, silence_s=part.seconds)
             held, pause, blanks = "", 0.0, []
             continue
         if not held and part.isspace():
             blanks.append(part)
             continue
-        held, pause = yield from _whole("".join([*blanks, held, part]), pause, final=False)
+        held, pause = yield from _complete_pieces(
+            "".join([*blanks, held, part]), pause, final=False
+        )
         blanks = []
         if held.isspace():
             blanks, held = [held], ""
-    yield from _whole("".join([*blanks, held]), pause, final=True)
+    yield from _complete_pieces("".join([*blanks, held]), pause, final=True)
 
 
-def _whole(text: str, pause: float, final: bool) -> Generator[Piece, None, tuple[str, float]]:
+def _complete_pieces(
+    text: str, pause: float, final: bool
+) -> Generator[TextPiece, None, tuple[str, float]]:
     """The pieces that are whole; returns what is left over for more of the text to come.
 
     `pause`: what is due before the first; returned is that before what is left over. What is
@@ -140,14 +152,14 @@ def _whole(text: str, pause: float, final: bool) -> Generator[Piece, None, tuple
     """
     done = 0
     while (start := _skip_space(text, done)) < len(text):
-        over = _reach(text, start, MOST)
-        end, next_pause = _sentence_end(text, start, over, final)
+        limit = _index_after_letters(text, start, MAX_LETTERS)
+        end, next_pause = _sentence_end(text, start, limit, final)
         if end is None:
             break
-        if end > over:
-            end, next_pause = _cut(text, start), CLAUSE
+        if end > limit:
+            end, next_pause = _cut_position(text, start), CLAUSE_PAUSE_S
         said, before = text[start:end].rstrip(), text[done:start]
-        yield Piece(said, PARAGRAPH if before.count("\n") > 1 else pause, before)
+        yield TextPiece(said, PARAGRAPH_PAUSE_S if before.count("\n") > 1 else pause, before)
         done, pause = start + len(said), next_pause
     return text[done:], pause
 
@@ -157,12 +169,12 @@ def _skip_space(text: str, start: int) -> int:
     return len(text) if found is None else found.start()
 
 
-def _reach(text: str, start: int, most: float) -> int:
+def _index_after_letters(text: str, start: int, max_letters: float) -> int:
     """Where the text from `start` on gets longer than so many letters; past its end if nowhere."""
     size = 0.0
     for index in range(start, len(text)):
-        size += _weight(text[index])
-        if size > most:
+        size += _letter_weight(text[index])
+        if size > max_letters:
             return index
     return len(text) + 1
 
@@ -170,41 +182,41 @@ def _reach(text: str, start: int, most: float) -> int:
 # -- ends of sentences ----------------------------------------------------------------------------
 
 
-def _sentence_end(text: str, start: int, over: int, final: bool) -> tuple[int | None, float]:
+def _sentence_end(text: str, start: int, limit: int, final: bool) -> tuple[int | None, float]:
     """Where the sentence ends and what quiet is due then; None: more text is needed to know.
 
     A number beyond `over`: not before there.
     """
-    at = start
-    while (found := _MARKS.search(text, at, over)) is not None:
+    position = start
+    while (found := _END_MARKS.search(text, position, limit)) is not None:
         # All of it, which may go on beyond `over`; how far it does says nothing more.
-        mark = _MARKS.match(text, found.start(), over + _BEYOND)
+        mark = _END_MARKS.match(text, found.start(), limit + _LOOKAHEAD)
         assert mark is not None
-        if mark.end() > over:
-            return over + 1, CLAUSE
-        pause = _after_line(text, mark, final) if mark[0] == "\n" else NO_END
+        if mark.end() > limit:
+            return limit + 1, CLAUSE_PAUSE_S
+        pause = _pause_after_line(text, mark, final) if mark[0] == "\n" else NOT_AN_END
         if mark[0] != "\n":
-            pause = _after_marks(text, start, mark, final)
+            pause = _pause_after_marks(text, start, mark, final)
         if pause is None:
             return None, 0.0
-        if pause != NO_END and any(map(str.isalnum, text[start : mark.start()])):
+        if pause != NOT_AN_END and any(map(str.isalnum, text[start : mark.start()])):
             return mark.end(), pause
-        at = mark.end()
-    if over <= len(text):
-        return over + 1, CLAUSE
-    return (len(text), SENTENCE) if final else (None, 0.0)
+        position = mark.end()
+    if limit <= len(text):
+        return limit + 1, CLAUSE_PAUSE_S
+    return (len(text), SENTENCE_PAUSE_S) if final else (None, 0.0)
 
 
-def _after_line(text: str, line: re.Match[str], final: bool) -> float | None:
+def _pause_after_line(text: str, line: re.Match[str], final: bool) -> float | None:
     """A blank line ends a sentence, and so does an entry of a list; a single new line does not."""
-    if _BLANK.match(text, line.end()) or _ITEM.match(text, line.end()):
-        return SENTENCE
-    if not final and _PART_OF_ITEM.fullmatch(text, line.end()):
+    if _REST_OF_BLANK_LINE.match(text, line.end()) or _LIST_ITEM.match(text, line.end()):
+        return SENTENCE_PAUSE_S
+    if not final and _PARTIAL_LIST_ITEM.fullmatch(text, line.end()):
         return None
-    return NO_END
+    return NOT_AN_END
 
 
-def _after_marks(text: str, start: int, mark: re.Match[str], final: bool) -> float | None:
+def _pause_after_marks(text: str, start: int, mark: re.Match[str], final: bool) -> float | None:
     """Whether a sentence ends after a full stop or the like, and what quiet is due then."""
     end = mark.end()
     following = _skip_space(text, end)
@@ -212,21 +224,25 @@ def _after_marks(text: str, start: int, mark: re.Match[str], final: bool) -> flo
     bare = mark["marks"] == "." and not mark["closers"]
     doubtful = bare and _is_abbreviated(text[start : mark.start()])
     if gap.count("\n") > doubtful:
-        return SENTENCE
+        return SENTENCE_PAUSE_S
     if following == len(text):
-        return SENTENCE if final else None
+        return SENTENCE_PAUSE_S if final else None
     if _WIDE_MARKS.intersection(mark["marks"]):
         if mark[0] == "．" and text[end].isdecimal():
-            return NO_END
-        return NO_END if mark["closers"] and text[end] in _GOES_ON else SENTENCE
+            return NOT_AN_END
+        return (
+            NOT_AN_END
+            if mark["closers"] and text[end] in _QUOTE_CONTINUATIONS
+            else SENTENCE_PAUSE_S
+        )
     if not gap:
         wide = unicodedata.east_asian_width(text[end]) in "WF"
-        return SENTENCE if wide and mark["marks"] != "." else NO_END
+        return SENTENCE_PAUSE_S if wide and mark["marks"] != "." else NOT_AN_END
     opened = _OPENERS.match(text, following)
     first = following if opened is None else opened.end()
     if first == len(text):
-        return SENTENCE if final else None
-    return NO_END if text[first].islower() or doubtful else SENTENCE
+        return SENTENCE_PAUSE_S if final else None
+    return NOT_AN_END if text[first].islower() or doubtful else SENTENCE_PAUSE_S
 
 
 def _is_abbreviated(sentence: str) -> bool:
@@ -245,21 +261,21 @@ def _is_abbreviated(sentence: str) -> bool:
 # -- sentences that are too long ------------------------------------------------------------------
 
 
-def _cut(text: str, start: int) -> int:
+def _cut_position(text: str, start: int) -> int:
     """Where to cut what is longer than MOST: the last good place before LIMIT."""
-    stop = _reach(text, start, LIMIT)
-    least = _reach(text, start, LIMIT / 3)
-    for places in _CLAUSES:
-        ends = [found.end() for found in places.finditer(text, least, stop)]
+    latest = _index_after_letters(text, start, TARGET_LETTERS)
+    earliest = _index_after_letters(text, start, TARGET_LETTERS / 3)
+    for places in _CUT_PATTERNS:
+        ends = [found.end() for found in places.finditer(text, earliest, latest)]
         if ends:
             return ends[-1]
     for whole in (_is_within_word, _is_within_character):
-        for index in range(stop, least, -1):
+        for index in range(latest, earliest, -1):
             if not whole(text, index, start):
                 return index
-    while stop < len(text) and _is_within_character(text, stop, start):
-        stop += 1
-    return stop
+    while latest < len(text) and _is_within_character(text, latest, start):
+        latest += 1
+    return latest
 
 
 def _is_within_word(text: str, index: int, start: int) -> bool:
@@ -287,13 +303,13 @@ def _is_within_character(text: str, index: int, start: int) -> bool:
         return True
     if "\u1100" <= before <= "\u11ff" and "\u1100" <= after <= "\u11ff":
         return True  # the parts of a Korean syllable
-    if not _is_regional(before) or not _is_regional(after):
+    if not _is_regional_indicator(before) or not _is_regional_indicator(after):
         return False
     ahead = index
-    while ahead > start and _is_regional(text[ahead - 1]):
+    while ahead > start and _is_regional_indicator(text[ahead - 1]):
         ahead -= 1
     return (index - ahead) % 2 == 1  # two letters are a flag
 
 
-def _is_regional(character: str) -> bool:
+def _is_regional_indicator(character: str) -> bool:
     return "\U0001f1e6" <= character <= "\U0001f1ff"

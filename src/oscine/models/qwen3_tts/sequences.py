@@ -1,4 +1,4 @@
-"""Utterances: what the engine is asked for, how the device is told, and what comes back."""
+"""TalkerState: what the engine is asked for, how the device is told, and what comes back."""
 
 from __future__ import annotations
 
@@ -13,23 +13,23 @@ from numpy.typing import NDArray
 from oscine import ops
 from oscine.engine.sequence import Check, StreamedSequence, cancelled
 from oscine.errors import DeviceError, UsageError
-from oscine.models.qwen3_tts.config import Qwen3TtsConfig, Sampling
+from oscine.models.qwen3_tts.config import Qwen3TtsConfig, SamplingParams
 from oscine.models.qwen3_tts.prompt import Prompt, PromptDraft
 
-SUPPRESSED = 1024  # ids at the end of the talker's vocabulary that are never codes, the end apart
+SPECIAL_IDS = 1024  # ids at the end of the talker's vocabulary that are never codes, the end apart
 
 #: Why an utterance ended, by what stopped it on the device.
-STOPS = {ops.STOP_END: "end", ops.STOP_LENGTH: "length"}
+FINISH_REASONS = {ops.STOP_END: "end", ops.STOP_LENGTH: "length"}
 
 #: Seconds of audio that a reader may leave untaken before its utterance gives up its slot, and down
 #: to which it must have taken them before the utterance runs again.
-MOST_WAITING, LEAST_WAITING = 30.0, 5.0
+MAX_BUFFERED_S, MIN_BUFFERED_S = 30.0, 5.0
 
 Codes = NDArray[np.uint32]
 
 
 @dataclass(frozen=True, slots=True)
-class Request:
+class UtteranceRequest:
     """Everything that one utterance depends on; nothing is read from elsewhere.
 
     seed: any integer, of which 32 bits count. max_frames: most frames of G codes, at least 1;
@@ -37,30 +37,38 @@ class Request:
     """
 
     prompt: Prompt | PromptDraft
-    talker: Sampling
-    predictor: Sampling
+    talker: SamplingParams
+    code_predictor: SamplingParams
     seed: int
     max_frames: int
     min_frames: int = 2  # before which the end may not come; upstream's min_new_tokens
 
     @property
-    def length(self) -> int:
+    def prompt_length(self) -> int:
         """Rows of the prompt."""
-        return self.prompt.length if isinstance(self.prompt, PromptDraft) else len(self.prompt.rows)
+        return (
+            self.prompt.length
+            if isinstance(self.prompt, PromptDraft)
+            else len(self.prompt.embeddings)
+        )
 
     @property
-    def texts(self) -> int:
+    def trailing_text_rows(self) -> int:
         """Rows of text that the talker reads while it speaks."""
-        return self.prompt.texts if isinstance(self.prompt, PromptDraft) else len(self.prompt.text)
+        return (
+            self.prompt.trailing_text_rows
+            if isinstance(self.prompt, PromptDraft)
+            else len(self.prompt.trailing_text)
+        )
 
     @property
     def positions(self) -> int:
         """Places in the cache that it may take."""
-        return self.length + self.max_frames
+        return self.prompt_length + self.max_frames
 
 
 @dataclass(frozen=True, slots=True)
-class Said:
+class UtteranceResult:
     """How an utterance ended, and after how many frames.
 
     reason: "end", "length" (its limit), "silence" or "repetition" (a guard stopped it).
@@ -70,7 +78,7 @@ class Said:
     frames: int
 
 
-class Utterance(StreamedSequence[Said, NDArray[Any]]):
+class Utterance(StreamedSequence[UtteranceResult, NDArray[Any]]):
     """One attempt at one piece of text: samples [n] float32 as they come, or codes [n, G] uint32.
 
     Args:
@@ -83,68 +91,77 @@ class Utterance(StreamedSequence[Said, NDArray[Any]]):
 
     def __init__(
         self,
-        request: Request,
+        request: UtteranceRequest,
         reference: Codes | None = None,
         *,
-        guarded: bool = False,
-        sounds: bool = True,
-        whole: bool = False,
+        guard: bool = False,
+        returns_audio: bool = True,
+        unpaced: bool = False,
     ) -> None:
         super().__init__(batch_key="speak")
-        self.request, self.reference, self.guarded = request, reference, guarded
-        self.sounds, self.whole = sounds, whole
+        self.request, self.reference, self.guard = request, reference, guard
+        self.returns_audio, self.unpaced = returns_audio, unpaced
         self.first_piece: float | None = None  # of perf_counter: when it was made
-        self.parked = False  # it has given up its slot, as its reader is slow
-        self.known: Codes = np.zeros((0, 0), np.uint32)  # frames of this run, and of the one before
-        self.heard = 0  # frames that what was handed over is made of
-        self.handed = self.taken = 0  # samples, or frames of codes, by the engine and by the reader
-        self._skipped = 0  # of what this run hands over again: what was handed over before
+        self.preempted = False  # it has given up its slot, as its reader is slow
+        self.known_codes: Codes = np.zeros(
+            (0, 0), np.uint32
+        )  # frames of this run, and of the one before
+        self.delivered_frames = 0  # frames that what was handed over is made of
+        self.delivered = self.consumed = (
+            0  # samples, or frames of codes, by the engine and by the reader
+        )
+        self._to_skip = 0  # of what this run hands over again: what was handed over before
 
     # -- the engine's -------------------------------------------------------------------------
 
-    def begin_again(self) -> None:
+    def rewind(self) -> None:
         """A run from the prompt begins; what was handed over before is not handed over again."""
-        self._skipped, self.parked = self.handed, False
-        self.known = self.known[: self.heard]
+        self._to_skip, self.preempted = self.delivered, False
+        self.known_codes = self.known_codes[: self.delivered_frames]
 
-    def agrees(self, at: int, frames: Codes) -> bool:
+    def matches_previous_run(self, start: int, frames: Codes) -> bool:
         """Note frames [n, G] at a place of this run; whether they are those of the run before."""
-        before = self.known[at : at + len(frames)]
+        before = self.known_codes[start : start + len(frames)]
         same = not len(before) or np.array_equal(before, frames[: len(before)])
         if len(before) < len(frames):
-            self.known = np.concatenate([*([self.known] if at else []), frames[len(before) :]])
+            self.known_codes = np.concatenate(
+                [*([self.known_codes] if start else []), frames[len(before) :]]
+            )
         return same
 
-    def hand_over(self, piece: NDArray[Any], frames: int) -> None:
+    def deliver(self, piece: NDArray[Any], frames: int) -> None:
         """The next samples of this run, or codes; those that the reader has had are left out.
 
         frames: of this run, which all that was handed over by now is made of.
         """
-        skipped = min(self._skipped, len(piece))
-        self._skipped -= skipped
+        skipped = min(self._to_skip, len(piece))
+        self._to_skip -= skipped
         piece = piece[skipped:]
         if len(piece):
-            self.heard = max(self.heard, frames)
+            self.delivered_frames = max(self.delivered_frames, frames)
             self.first_piece = self.first_piece or perf_counter()
-            self.handed += len(piece)
+            self.delivered += len(piece)
             self.push(piece)
 
     @property
-    def untaken(self) -> int:
+    def buffered(self) -> int:
         """What was handed over and its reader has not taken yet: samples, or frames of codes."""
-        return self.handed - self.taken
+        return self.delivered - self.consumed
 
     # -- the reader's -------------------------------------------------------------------------
 
     def cancel(self) -> bool:
         """As Sequence.cancel; where it has no slot, the engine has nothing to stop."""
         found = super().cancel()
-        if self.parked:
+        if self.preempted:
             self.fail(cancelled())
         return found
 
     def pieces(
-        self, check: Check | None = None, resume: Callable[[], object] | None = None, least: int = 0
+        self,
+        check: Check | None = None,
+        resume: Callable[[], object] | None = None,
+        min_buffered: int = 0,
     ) -> Iterator[NDArray[Any]]:
         """As StreamedSequence.pieces; `resume` is called where the utterance has given up its slot
         and no more than `least` samples are left to take."""
@@ -152,16 +169,16 @@ class Utterance(StreamedSequence[Said, NDArray[Any]]):
         def looked() -> None:
             if check is not None:
                 check()
-            if self.parked and self.untaken <= least and resume is not None:
-                self.parked = False
+            if self.preempted and self.buffered <= min_buffered and resume is not None:
+                self.preempted = False
                 resume()
 
         for piece in super().pieces(looked):
-            self.taken += len(piece)
+            self.consumed += len(piece)
             yield piece
 
 
-def differs(device: str) -> DeviceError:
+def speech_changed(device: str) -> DeviceError:
     """An utterance that was begun again says something else than what was handed over."""
     return DeviceError(
         f"{device}: the speech after the loss of the device differs from what was heard before; "
@@ -169,39 +186,42 @@ def differs(device: str) -> DeviceError:
     )
 
 
-def check_request(request: Request, config: Qwen3TtsConfig) -> None:
+def check_request(request: UtteranceRequest, config: Qwen3TtsConfig) -> None:
     """Refuse what the model cannot hold. Raises UsageError.
 
     How to sample has been checked where it was read: options.py, config.read_generation.
     """
-    width = config.talker.width
+    width = config.talker.hidden_size
     if isinstance(request.prompt, Prompt):
-        rows, text = request.prompt.rows, request.prompt.text
+        rows, text = request.prompt.embeddings, request.prompt.trailing_text
         if rows.ndim != 2 or rows.shape[1] != width or not len(rows):
             raise UsageError(f"a prompt must be [1.., {width}], not {list(rows.shape)}")
         if text.ndim != 2 or text.shape[1] != width or not len(text):
             raise UsageError(f"rows of text must be [1.., {width}], not {list(text.shape)}")
     if request.max_frames < 1:
         raise UsageError(f"max_frames must be at least 1, not {request.max_frames}")
-    if request.positions > config.context:
+    if request.positions > config.max_position_embeddings:
         raise UsageError(
-            f"a prompt of {request.length} positions and {request.max_frames} frames do not fit "
-            f"into the model's {config.context} positions; shorten the text or lower max_frames"
+            f"a prompt of {request.prompt_length} positions and {request.max_frames} frames do not "
+            f"fit into the model's {config.max_position_embeddings} positions; shorten the text or "
+            "lower max_frames"
         )
 
 
-def rules_of(request: Request, config: Qwen3TtsConfig) -> tuple[NDArray[np.void], NDArray[np.void]]:
+def pack_sampling_params(
+    request: UtteranceRequest, config: Qwen3TtsConfig
+) -> tuple[NDArray[np.void], NDArray[np.void]]:
     """The rules of the talker's head and of the predictor's: each [1] of ops.SAMPLING_PARAMS."""
-    talker = rules(request.talker, config.vocabulary)
+    talker = pack_params(request.talker, config.vocab_size)
     talker["end"] = config.codec_ids.eos
-    talker["suppress"] = max(0, config.vocabulary - SUPPRESSED)
+    talker["suppress"] = max(0, config.vocab_size - SPECIAL_IDS)
     talker["minimum"] = request.min_frames
-    predictor = rules(request.predictor, config.codes)
-    predictor["repetition_penalty"] = 1
-    return talker, predictor
+    code_predictor = pack_params(request.code_predictor, config.codebook_size)
+    code_predictor["repetition_penalty"] = 1
+    return talker, code_predictor
 
 
-def rules(sampling: Sampling, vocabulary: int) -> NDArray[np.void]:
+def pack_params(sampling: SamplingParams, vocabulary: int) -> NDArray[np.void]:
     """[1] of ops.SAMPLING_PARAMS, without an end and with nothing suppressed."""
     found = np.zeros(1, ops.SAMPLING_PARAMS)
     for name in ("end", "suppress"):
@@ -213,13 +233,12 @@ def rules(sampling: Sampling, vocabulary: int) -> NDArray[np.void]:
     return found
 
 
-def initial_state(request: Request, slot: int = 0) -> NDArray[np.void]:
-    """The state before the prompt of an utterance whose memory is `slot`: [1] of
-    ops.TALKER_STATE."""
+def initial_state(request: UtteranceRequest, slot: int = 0) -> NDArray[np.void]:
+    """State [1] of ops.TALKER_STATE of an utterance in `slot`, before its prompt is run."""
     state = np.zeros(1, ops.TALKER_STATE)
-    state["length"] = request.length
+    state["length"] = request.prompt_length
     state["limit"] = request.max_frames
-    state["texts"] = request.texts
+    state["texts"] = request.trailing_text_rows
     state["seed"] = request.seed & 0xFFFFFFFF
     state["slot"] = slot
     return state

@@ -15,65 +15,65 @@ from numpy.typing import NDArray
 from oscine import ops
 from oscine.audio.mel_speaker import HOP, LEAST_SAMPLES, speaker_mel
 from oscine.errors import NonFiniteError
-from oscine.models.qwen3_tts.codec import pointwise
-from oscine.models.qwen3_tts.config import SpeakerConfig
-from oscine.models.qwen3_tts.reference_audio import checked_samples
-from oscine.models.qwen3_tts.weights import SpeakerBlock, SpeakerWeights, check_finite
+from oscine.models.qwen3_tts.codec import pointwise_conv
+from oscine.models.qwen3_tts.config import SpeakerEncoderConfig
+from oscine.models.qwen3_tts.reference_audio import check_reference_audio
+from oscine.models.qwen3_tts.weights import SeRes2NetBlock, SpeakerEncoderWeights, check_finite
 from oscine.ops import Backend, ConvParams, Linear, Ops, Tensor
 from oscine.types import Audio
 
 
-def embed(ops: Ops, w: SpeakerWeights, mel: Tensor) -> Tensor:
+def speaker_embedding(ops: Ops, w: SpeakerEncoderWeights, mel: Tensor) -> Tensor:
     """mel [T, mels] -> [1, width], T above half of every convolution's reach."""
-    x = mirrored(ops, mel, w.first, 1)
+    x = tdnn_block(ops, mel, w.tdnn, 1)
     ops.probe("speaker.block0", x)
     outputs = []
     for index, block in enumerate(w.blocks, 1):
-        x = res2net(ops, x, block)
+        x = se_res2net_block(ops, x, block)
         ops.probe(f"speaker.block{index}", x)
         outputs.append(x)
-    x = pointwise(ops, ops.concat(outputs), w.mixed, "relu")
+    x = pointwise_conv(ops, ops.concat(outputs), w.mfa, "relu")
     ops.probe("speaker.mfa", x)
-    x = pooled(ops, x, w)
+    x = attentive_stats_pool(ops, x, w)
     ops.probe("speaker.pooled", x)
-    return ops.linear(x, w.last)
+    return ops.linear(x, w.fc)
 
 
-def mirrored(ops: Ops, x: Tensor, conv: Linear, dilation: int) -> Tensor:
+def tdnn_block(ops: Ops, x: Tensor, conv: Linear, dilation: int) -> Tensor:
     """A convolution as long as its input, which is reflected at its ends, then ReLU."""
     reach = dilation * (conv.weight.shape[1] - 1)
     taps = ConvParams(reach // 2, reach - reach // 2, dilation=dilation, padding="reflect")
     return ops.conv1d(x, conv, taps, activation="relu")
 
 
-def res2net(ops: Ops, x: Tensor, w: SpeakerBlock) -> Tensor:
+def se_res2net_block(ops: Ops, x: Tensor, w: SeRes2NetBlock) -> Tensor:
     """A squeeze-excite Res2Net block: x [T, C] -> [T, C].
 
     The channels are cut into equal parts. The first part is kept, the second is convolved, and each
     part behind them is convolved together with the result of the part before it.
     """
-    y = pointwise(ops, x, w.first, "relu")
-    width = y.shape[1] // (len(w.parts) + 1)
+    y = pointwise_conv(ops, x, w.tdnn1, "relu")
+    width = y.shape[1] // (len(w.res2net) + 1)
     parts, before = [ops.slice_columns(y, 0, width)], None
-    for index, conv in enumerate(w.parts, 1):
-        before = mirrored(
+    for index, conv in enumerate(w.res2net, 1):
+        before = tdnn_block(
             ops, ops.slice_columns(y, index * width, width, add=before), conv, w.dilation
         )
         parts.append(before)
-    y = pointwise(ops, ops.concat(parts), w.second, "relu")
+    y = pointwise_conv(ops, ops.concat(parts), w.tdnn2, "relu")
     mean = ops.slice_columns(ops.stats_pool(y), 0, y.shape[1])
-    squeezed = ops.linear(mean, w.squeeze, activation="relu")
-    return ops.scale_channels(y, ops.linear(squeezed, w.excite, activation="sigmoid"), add=x)
+    squeezed = ops.linear(mean, w.se_conv1, activation="relu")
+    return ops.scale_channels(y, ops.linear(squeezed, w.se_conv2, activation="sigmoid"), add=x)
 
 
-def pooled(ops: Ops, x: Tensor, w: SpeakerWeights) -> Tensor:
+def attentive_stats_pool(ops: Ops, x: Tensor, w: SpeakerEncoderWeights) -> Tensor:
     """Mean and deviation over time, weighted by attention: x [T, M] -> [1, 2M].
 
     The attention looks at each frame beside the mean and the deviation of all: [T, 3M].
     """
-    beside = ops.concat([x, ops.stats_pool(x)])
-    hidden = ops.activate(pointwise(ops, beside, w.attention, "relu"), "tanh")
-    return ops.stats_pool(x, pointwise(ops, hidden, w.scores))
+    context = ops.concat([x, ops.stats_pool(x)])
+    hidden = ops.activate(pointwise_conv(ops, context, w.asp_tdnn, "relu"), "tanh")
+    return ops.stats_pool(x, pointwise_conv(ops, hidden, w.asp_conv))
 
 
 class SpeakerEncoder:
@@ -83,13 +83,17 @@ class SpeakerEncoder:
     NonFiniteError for weights that are no numbers.
     """
 
-    def __init__(self, weights: SpeakerWeights, config: SpeakerConfig, backend: Backend) -> None:
+    def __init__(
+        self, weights: SpeakerEncoderWeights, config: SpeakerEncoderConfig, backend: Backend
+    ) -> None:
         check_finite(weights, "the speaker encoder")
         self.config, self.backend = config, backend
-        self.w: SpeakerWeights = ops.upload(backend, weights)
-        reaches = (d * (k - 1) for d, k in zip(config.dilations, config.kernels, strict=True))
+        self.weights: SpeakerEncoderWeights = ops.upload(backend, weights)
+        reaches = (
+            d * (k - 1) for d, k in zip(config.enc_dilations, config.enc_kernel_sizes, strict=True)
+        )
         frames = max(reach - reach // 2 for reach in reaches) + 1
-        self.least_samples = max(LEAST_SAMPLES, frames * HOP)
+        self.min_samples = max(LEAST_SAMPLES, frames * HOP)
 
     def embed(self, samples: NDArray[Any] | Audio) -> NDArray[np.float32]:
         """Mono samples [n] at 24 kHz -> the speaker's vector [width], not normalised.
@@ -97,21 +101,21 @@ class SpeakerEncoder:
         Raises UsageError for another shape or rate, or fewer than `least_samples` (1280, 53 ms, of
         released sizes); NonFiniteError for NaN or infinity.
         """
-        samples = checked_samples(samples, self.config.rate, self.least_samples)
-        vector = self.embed_mel(speaker_mel(samples, self.config.mels))
+        samples = check_reference_audio(samples, self.config.sample_rate, self.min_samples)
+        vector = self.embed_mel(speaker_mel(samples, self.config.mel_dim))
         if not np.isfinite(vector).all():
             raise NonFiniteError("the speaker's vector is not finite; the weights are damaged")
         return vector
 
     def embed_mel(self, mel: NDArray[np.float32]) -> NDArray[np.float32]:
         """mel [T, mels] -> [width]."""
-        heard, found = self.backend.zeros(mel.shape), self.backend.zeros((1, self.config.width))
-        self.backend.write(heard, mel)
+        x, y = self.backend.zeros(mel.shape), self.backend.zeros((1, self.config.enc_dim))
+        self.backend.write(x, mel)
 
         def trace() -> None:
-            self.backend.store(embed(self.backend, self.w, heard), found)
+            self.backend.store(speaker_embedding(self.backend, self.weights, x), y)
 
         self.backend.record(trace, name="speaker").run()
-        vector: NDArray[np.float32] = self.backend.read(found)[0]
-        self.backend.release(heard, found)
+        vector: NDArray[np.float32] = self.backend.read(y)[0]
+        self.backend.release(x, y)
         return vector

@@ -18,19 +18,25 @@ from oscine.errors import Cancelled, UsageError
 from oscine.models.asynchronous import AsyncTextIterator, StreamExecutor
 from oscine.models.base_model import ModelInfo
 from oscine.models.provenance import provenance_comment
-from oscine.models.qwen3_tts.generation import NOTHING, Attempt, Settings
-from oscine.models.qwen3_tts.guards import USUAL, bridge, longest_bridge, rest, without_lead
-from oscine.models.qwen3_tts.options import next_seed
+from oscine.models.qwen3_tts.generation import NO_SAMPLES, Generation, GenerationSettings
+from oscine.models.qwen3_tts.guards import (
+    TYPICAL_LETTERS_PER_S,
+    crossfade,
+    max_crossfade_samples,
+    silence_between,
+    trim_leading_silence,
+)
+from oscine.models.qwen3_tts.options import retry_seed
 from oscine.models.qwen3_tts.runner import Qwen3TtsRunner
-from oscine.models.qwen3_tts.sentences import Piece, letters
+from oscine.models.qwen3_tts.sentences import TextPiece, count_letters
 from oscine.models.qwen3_tts.sequences import Utterance
 from oscine.models.speech import Speech, SpokenPiece
 from oscine.types import Audio, Samples
 
 log = logging.getLogger(__name__)
 
-SIDE_BY_SIDE = 16  # pieces of a text that are spoken at once where the whole is wanted
-TAIL = 0.6  # seconds of what was heard last that are kept, to join the next piece to
+MAX_CONCURRENT_PIECES = 16  # pieces of a text that are spoken at once where the whole is wanted
+TAIL_S = 0.6  # seconds of what was heard last that are kept, to join the next piece to
 
 
 class Synthesis:
@@ -46,8 +52,8 @@ class Synthesis:
         self,
         model: ModelInfo,
         engine: Engine[Qwen3TtsRunner],
-        pieces: Iterable[Piece],
-        settings: Settings,
+        pieces: Iterable[TextPiece],
+        settings: GenerationSettings,
         started: float,
         cancelled: Callable[[], bool] | None,
     ) -> None:
@@ -56,105 +62,114 @@ class Synthesis:
         self.pieces, self.settings, self.started = pieces, settings, started
         self.cancelled = cancelled
         self.closed = False
-        self.rate = self.codec.rate
-        self.hold = False  # a piece until it is whole, so that it can be tried once more
+        self.rate = self.codec.sample_rate
+        self.buffer_pieces = False  # a piece until it is whole, so that it can be tried once more
         self.finish_reason: str | None = None
         self.first_audio: float | None = None
-        self.due = 0.0  # seconds of silence that the text asks for before what comes next
+        self.due_silence_s = 0.0  # seconds of silence that the text asks for before what comes next
         self.samples = self.count = self.retries = self.frames = 0
-        self.tail = NOTHING
-        self.trouble: str | None = None
-        self.is_full = False  # no more frames may be made
+        self.tail = NO_SAMPLES
+        self.failure: str | None = None
+        self.is_out_of_frames = False  # no more frames may be made
         self.limited = False  # stopped at a bound that nobody has been told of
-        self.letters = sum(letters(each.text) for each in pieces) if isinstance(pieces, list) else 0
-        self.said = self.under_way = 0.0  # letters: of whole pieces, of the one that is spoken
-        self.piece_began = 0  # of that one, in samples
+        self.total_letters = (
+            sum(count_letters(each.text) for each in pieces) if isinstance(pieces, list) else 0
+        )
+        self.spoken_letters = self.piece_letters = (
+            0.0  # letters: of whole pieces, of the one that is spoken
+        )
+        self.piece_start = 0  # of that one, in samples
         self.reason = "end"  # how that one ended
         self.spoken: list[SpokenPiece] = []
-        self.ahead: dict[int, Attempt] = {}  # at pieces whose turn is yet to come, by their number
+        self.prefetched: dict[
+            int, Generation
+        ] = {}  # at pieces whose turn is yet to come, by their number
 
     def run(self) -> Generator[Samples, None, None]:
         """All of it."""
         try:
-            yield from self.whole()
+            yield from self.speak_pieces()
         finally:
-            for attempt in self.ahead.values():
+            for attempt in self.prefetched.values():
                 attempt.utterance.cancel()
 
-    def whole(self) -> Iterator[Samples]:
+    def speak_pieces(self) -> Iterator[Samples]:
         """Piece by piece, with the quiet between them."""
         for number, piece in enumerate(self.pieces):
-            self.due += piece.silence
-            if not is_spoken(piece):
+            self.due_silence_s += piece.silence_s
+            if not has_words(piece):
                 continue
-            if self.left(piece) == 0:
-                self.trouble, self.limited = self.trouble or "length", True
+            if self.remaining_frames(piece) == 0:
+                self.failure, self.limited = self.failure or "length", True
                 break
             self.count += 1
-            self.said += self.under_way
-            self.under_way, self.piece_began = letters(piece.text), self.samples
+            self.spoken_letters += self.piece_letters
+            self.piece_letters, self.piece_start = count_letters(piece.text), self.samples
             began: int | None = None
-            for samples in self.trimmed(number, piece):
+            for samples in self.speak_piece(number, piece):
                 if began is None:
-                    yield from self.between(piece, samples)
+                    yield from self.gap_before(piece, samples)
                     began = self.samples
-                yield from self.heard(samples)
+                yield from self.emit(samples)
             if began is not None:
                 place = began / self.rate, self.samples / self.rate
                 self.spoken.append(SpokenPiece(piece.text, *place, self.reason))
-            if self.is_full:
+            if self.is_out_of_frames:
                 break
         if not self.count:
             raise UsageError("there is no text to speak")
         if not self.limited:
-            yield from self.silence(NOTHING)  # that the text ends with
-        self.said, self.under_way = self.said + self.under_way, 0.0
-        self.finish_reason = self.trouble or "end"
+            yield from self.emit_silence(NO_SAMPLES)  # that the text ends with
+        self.spoken_letters, self.piece_letters = self.spoken_letters + self.piece_letters, 0.0
+        self.finish_reason = self.failure or "end"
 
-    def trimmed(self, number: int, piece: Piece) -> Iterator[Samples]:
+    def speak_piece(self, number: int, piece: TextPiece) -> Iterator[Samples]:
         """Audio of a piece, where it is the first without the quiet before it, if that is asked."""
-        audio = self.piece(number, piece)
-        is_first = self.settings.trim and not self.samples
-        return without_lead(audio, self.rate) if is_first else audio
+        audio = self.audio_with_retry(number, piece)
+        is_first = self.settings.trim_silence and not self.samples
+        return trim_leading_silence(audio, self.rate) if is_first else audio
 
-    def between(self, piece: Piece, after: Samples) -> Iterator[Samples]:
+    def gap_before(self, piece: TextPiece, after: Samples) -> Iterator[Samples]:
         """What goes ahead of a piece's first audio: the silence that the text asks for, else the
         quiet that is due."""
-        if self.due:
-            yield from self.silence(after)
+        if self.due_silence_s:
+            yield from self.emit_silence(after)
         elif self.samples:
-            yield from self.heard(bridge(self.tail, after, piece.pause, self.rate))
+            yield from self.emit(crossfade(self.tail, after, piece.pause_s, self.rate))
 
-    def silence(self, after: Samples) -> Iterator[Samples]:
+    def emit_silence(self, after: Samples) -> Iterator[Samples]:
         """The silence that the text asks for by now, as far as there may be more audio."""
-        samples, self.due = rest(self.tail, after, self.due, self.rate), 0.0
-        most = self.settings.most_samples
+        samples, self.due_silence_s = (
+            silence_between(self.tail, after, self.due_silence_s, self.rate),
+            0.0,
+        )
+        most = self.settings.max_samples
         if most is not None and self.samples + len(samples) > most:
             samples = samples[: max(0, most - self.samples)]
-            self.trouble, self.limited = self.trouble or "length", True
+            self.failure, self.limited = self.failure or "length", True
         second = self.rate
         for start in range(0, len(samples), second):  # so that it can be stopped
-            yield from self.heard(samples[start : start + second])
+            yield from self.emit(samples[start : start + second])
 
-    def left(self, piece: Piece) -> int | None:
+    def remaining_frames(self, piece: TextPiece) -> int | None:
         """Frames that a piece may have, the quiet before it being counted too; None: any number."""
-        settings, hop = self.settings, self.codec.hop
-        bounds: list[int] = []
-        if settings.most_frames is not None:
-            bounds.append(max(0, settings.most_frames - self.frames))
-        if settings.most_samples is not None:
-            quiet = longest_bridge(piece.pause, self.rate) if self.samples else 0
-            quiet = round(self.due * self.rate) or quiet
-            least = 0 if self.samples or quiet else 1
-            bounds.append(max(least, (settings.most_samples - self.samples - quiet) // hop))
-        return min(bounds, default=None)
+        settings, hop = self.settings, self.codec.hop_length
+        limits: list[int] = []
+        if settings.max_frames is not None:
+            limits.append(max(0, settings.max_frames - self.frames))
+        if settings.max_samples is not None:
+            quiet = max_crossfade_samples(piece.pause_s, self.rate) if self.samples else 0
+            quiet = round(self.due_silence_s * self.rate) or quiet
+            minimum = 0 if self.samples or quiet else 1
+            limits.append(max(minimum, (settings.max_samples - self.samples - quiet) // hop))
+        return min(limits, default=None)
 
-    def heard(self, samples: Samples) -> Iterator[Samples]:
+    def emit(self, samples: Samples) -> Iterator[Samples]:
         """Give it out."""
         if not len(samples):
             return
         self.samples += len(samples)
-        keep = round(TAIL * self.rate)
+        keep = round(TAIL_S * self.rate)
         self.tail = np.concatenate([self.tail, samples[-keep:]])[-keep:]
         yield samples
         self.check()
@@ -166,71 +181,76 @@ class Synthesis:
 
     # -- one piece ----------------------------------------------------------------------------
 
-    def piece(self, number: int, piece: Piece) -> Iterator[Samples]:
+    def audio_with_retry(self, number: int, piece: TextPiece) -> Iterator[Samples]:
         """Audio of a piece; of a second try with another seed where the first went wrong.
 
         There is none once audio of the first has been given out: then the piece ends there.
         """
         self.check()
-        self.look_ahead(number)
-        attempt = self.ahead.pop(number, None) or self.attempt(piece, self.settings.seed)
+        self.prefetch(number)
+        attempt = self.prefetched.pop(number, None) or self.generate(piece, self.settings.seed)
         held: list[Samples] = []
         given = False
-        for samples in self.audio(attempt):
-            if self.hold:
+        for samples in self.generated_audio(attempt):
+            if self.buffer_pieces:
                 held.append(samples)
             else:
                 given = True
                 yield samples
-        if self.is_wrong(attempt) and not given:
+        if self.needs_retry(attempt) and not given:
             told = "%r: %s; it is said once more, with another seed"
-            log.info(told, cut_short(piece.text), self.why(attempt))
+            log.info(told, shorten(piece.text), self.failure_text(attempt))
             self.retries += 1
-            other = self.attempt(piece, next_seed(self.settings.seed))
-            again = list(self.audio(other))
-            if not self.is_wrong(other) or not held:
+            other = self.generate(piece, retry_seed(self.settings.seed))
+            again = list(self.generated_audio(other))
+            if not self.needs_retry(other) or not held:
                 attempt, held = other, again
         self.frames += attempt.frames
-        self.is_full = attempt.capped
+        self.is_out_of_frames = attempt.hit_remaining
         self.reason = attempt.reason or "end"
         if attempt.reason != "end":
-            self.trouble = self.trouble or attempt.reason
-        if self.is_wrong(attempt):
+            self.failure = self.failure or attempt.reason
+        if self.needs_retry(attempt):
             told = "%r: stopped after %.1f s, as %s; another seed may do better"
-            seconds = attempt.frames * self.codec.hop / self.rate
-            log.warning(told, cut_short(piece.text), seconds, self.why(attempt))
+            seconds = attempt.frames * self.codec.hop_length / self.rate
+            log.warning(told, shorten(piece.text), seconds, self.failure_text(attempt))
         elif attempt.reason != "end":
             self.limited = True
         yield from held
 
-    def attempt(self, piece: Piece, seed: int) -> Attempt:
+    def generate(self, piece: TextPiece, seed: int) -> Generation:
         """One try, which begins now."""
-        return Attempt(
-            self.settings, piece.text, seed, self.left(piece), self.submit, whole=self.hold
+        return Generation(
+            self.settings,
+            piece.text,
+            seed,
+            self.remaining_frames(piece),
+            self.submit,
+            unpaced=self.buffer_pieces,
         )
 
     def submit(self, utterance: Utterance) -> None:
         """Have the engine speak it, for this call."""
         self.engine.submit(utterance, self.caller)
 
-    def look_ahead(self, number: int) -> None:
+    def prefetch(self, number: int) -> None:
         """Where the whole is wanted, begin with pieces from one on, side by side."""
-        if not self.hold or self.settings.is_limited or not isinstance(self.pieces, list):
+        if not self.buffer_pieces or self.settings.has_limit or not isinstance(self.pieces, list):
             return
-        for place in range(number, min(number + SIDE_BY_SIDE, len(self.pieces))):
+        for place in range(number, min(number + MAX_CONCURRENT_PIECES, len(self.pieces))):
             piece = self.pieces[place]
-            if place not in self.ahead and is_spoken(piece):
-                self.ahead[place] = self.attempt(piece, self.settings.seed)
+            if place not in self.prefetched and has_words(piece):
+                self.prefetched[place] = self.generate(piece, self.settings.seed)
 
-    def is_wrong(self, attempt: Attempt) -> bool:
+    def needs_retry(self, attempt: Generation) -> bool:
         """Whether another try may be better."""
         return self.settings.guard and (
             attempt.reason in ("silence", "repetition")
-            or (attempt.reason == "length" and not attempt.capped)
+            or (attempt.reason == "length" and not attempt.hit_remaining)
             or not attempt.frames
         )
 
-    def why(self, attempt: Attempt) -> str:
+    def failure_text(self, attempt: Generation) -> str:
         """What is wrong with it."""
         reasons = {
             "length": "it did not come to an end",
@@ -242,12 +262,12 @@ class Synthesis:
     @property
     def share(self) -> float | None:
         """How much of the text is spoken, as far as its length and usual speed tell."""
-        if not self.letters:
+        if not self.total_letters:
             return None
-        usual = USUAL * (self.samples - self.piece_began) / self.rate
-        return (self.said + min(usual, self.under_way)) / self.letters
+        usual = TYPICAL_LETTERS_PER_S * (self.samples - self.piece_start) / self.rate
+        return (self.spoken_letters + min(usual, self.piece_letters)) / self.total_letters
 
-    def audio(self, attempt: Attempt) -> Iterator[Samples]:
+    def generated_audio(self, attempt: Generation) -> Iterator[Samples]:
         """The samples of an attempt as they come."""
         for samples in attempt.samples(self.check):
             if self.first_audio is None and attempt.utterance.first_piece is not None:
@@ -255,12 +275,12 @@ class Synthesis:
             yield samples
 
 
-def is_spoken(piece: Piece) -> bool:
+def has_words(piece: TextPiece) -> bool:
     """Whether there is something to say in a piece, which may be a pause or a stray mark."""
     return any(map(str.isalnum, piece.text))
 
 
-def cut_short(text: str, most: int = 40) -> str:
+def shorten(text: str, most: int = 40) -> str:
     """A text as messages quote it."""
     return text if len(text) <= most else text[: most - 1].rstrip() + "…"
 
@@ -381,11 +401,11 @@ class SpeechStream(Iterator[Audio]):
 
         False unless set: audio comes as it is made, and what was given out stands.
         """
-        return self._synthesis.hold
+        return self._synthesis.buffer_pieces
 
     @hold.setter
     def hold(self, hold: bool) -> None:
-        self._synthesis.hold = hold
+        self._synthesis.buffer_pieces = hold
         self._synthesis.caller.priority = Priority.BULK if hold else Priority.INTERACTIVE
 
     @property
@@ -452,7 +472,7 @@ class SpeechStream(Iterator[Audio]):
         if not samples and synthesis.finish_reason is None:
             raise UsageError("the stream was closed, so there is no speech; make another one")
         return Speech(
-            np.concatenate(samples) if samples else NOTHING,
+            np.concatenate(samples) if samples else NO_SAMPLES,
             self.rate,
             finish_reason=synthesis.finish_reason or "stopped",
             seed=self.seed,

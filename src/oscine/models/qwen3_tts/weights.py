@@ -22,10 +22,21 @@ from oscine.models.qwen3_tts.codec_weights import (
     CodecDecoderWeights,
     CodecEncoderWeights,
     check_codec,
-    codec_weights,
+    load_codec_weights,
 )
-from oscine.models.qwen3_tts.config import SIZES, Qwen3TtsConfig, SpeakerConfig, read_config
-from oscine.models.qwen3_tts.layers import Block, blocks, convolution, padded, pointwise
+from oscine.models.qwen3_tts.config import (
+    MODEL_SIZES,
+    Qwen3TtsConfig,
+    SpeakerEncoderConfig,
+    read_config,
+)
+from oscine.models.qwen3_tts.layers import (
+    TransformerLayer,
+    conv1d,
+    pad_channels,
+    pointwise_conv,
+    transformer_layers,
+)
 from oscine.models.qwen3_tts.released import CODEC_FOLDER
 from oscine.ops import Linear, RmsNorm
 from oscine.text.qwen import VOCABULARY
@@ -34,7 +45,11 @@ from oscine.weights import Checkpoint, LazyTensor, read_checkpoint
 from oscine.weights.mapped_file import Array
 
 #: What names of tensors begin with.
-TALKER, PREDICTOR, SPEAKER = "talker.model", "talker.code_predictor", "speaker_encoder"
+_TALKER, _CODE_PREDICTOR, _SPEAKER_ENCODER = (
+    "talker.model",
+    "talker.code_predictor",
+    "speaker_encoder",
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,50 +66,50 @@ class TextWeights:
 class TalkerWeights:
     """embedding [V, D] of codes and special ids; head [V, D], no bias."""
 
-    blocks: tuple[Block, ...]
+    layers: tuple[TransformerLayer, ...]
     norm: RmsNorm
-    embedding: Array
-    head: Linear
+    codec_embedding: Array
+    codec_head: Linear
 
 
 @dataclass(frozen=True, slots=True)
-class PredictorWeights:
+class CodePredictorWeights:
     """embeddings: G - 1 tables [C, D] of the talker's width, of codes 1 to G - 1; heads [C, d].
 
     project [d, D] with bias, None where both widths are the same.
     """
 
-    blocks: tuple[Block, ...]
+    layers: tuple[TransformerLayer, ...]
     norm: RmsNorm
-    embeddings: tuple[Array, ...]
-    heads: tuple[Linear, ...]
-    project: Linear | None
+    codec_embeddings: tuple[Array, ...]
+    lm_heads: tuple[Linear, ...]
+    small_to_mtp_projection: Linear | None
 
 
 @dataclass(frozen=True, slots=True)
-class SpeakerBlock:
+class SeRes2NetBlock:
     """A squeeze-excite Res2Net block: first [P, C], parts.weight [p, K, p] each, second [C, P],
     squeeze [s, C], excite [C, s]. P is all parts of p channels, each p filled up with zeros."""
 
-    first: Linear
-    parts: tuple[Linear, ...]
-    second: Linear
-    squeeze: Linear
-    excite: Linear
+    tdnn1: Linear
+    res2net: tuple[Linear, ...]
+    tdnn2: Linear
+    se_conv1: Linear
+    se_conv2: Linear
     dilation: int
 
 
 @dataclass(frozen=True, slots=True)
-class SpeakerWeights:
+class SpeakerEncoderWeights:
     """first.weight [C, K, mels]; mixed [M, M]; attention's input [a, 3M] (x, mean, deviation), its
     scores [M, a]; last [width, 2M]."""
 
-    first: Linear
-    blocks: tuple[SpeakerBlock, ...]
-    mixed: Linear
-    attention: Linear
-    scores: Linear
-    last: Linear
+    tdnn: Linear
+    blocks: tuple[SeRes2NetBlock, ...]
+    mfa: Linear
+    asp_tdnn: Linear
+    asp_conv: Linear
+    fc: Linear
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,13 +121,13 @@ class Qwen3TtsWeights:
     config: Qwen3TtsConfig
     text: TextWeights
     talker: TalkerWeights
-    predictor: PredictorWeights
+    code_predictor: CodePredictorWeights
     decoder: CodecDecoderWeights
     encoder: CodecEncoderWeights
-    speaker: SpeakerWeights | None
+    speaker: SpeakerEncoderWeights | None
     path: Path
     folder: Path
-    stored: str  # "bf16", "f16" or "f32": what most of the talker is
+    dtype: str  # "bf16", "f16" or "f32": what most of the talker is
 
 
 def load_weights(path: Checkpoint | Path | str, dtype: str = "auto") -> Qwen3TtsWeights:
@@ -130,7 +145,7 @@ def load_weights(path: Checkpoint | Path | str, dtype: str = "auto") -> Qwen3Tts
     """
     checkpoint = path if isinstance(path, Checkpoint) else read_checkpoint(path)
     _refuse_mlx(checkpoint)
-    codec = _codec_beside(checkpoint)
+    codec = _read_codec(checkpoint)
     config = read_config(checkpoint, codec)
     check_codec(codec, config.codec)  # before the networks of the other file are read
     text, talker, predictor, speaker = load(
@@ -139,21 +154,23 @@ def load_weights(path: Checkpoint | Path | str, dtype: str = "auto") -> Qwen3Tts
         checkpoint.tensors,
         dtype,
         # A model fine-tuned to one voice may still carry the encoder of its base, unused.
-        ignored=lambda name: config.speaker is None and name.startswith(f"{SPEAKER}."),
+        ignored=lambda name: (
+            config.speaker_encoder is None and name.startswith(f"{_SPEAKER_ENCODER}.")
+        ),
         keep_bf16=True,
     )
-    decoder, encoder = codec_weights(codec, config.codec)
+    decoder, encoder = load_codec_weights(codec, config.codec)
     return Qwen3TtsWeights(
         config=config,
         text=text,
         talker=talker,
-        predictor=predictor,
+        code_predictor=predictor,
         decoder=decoder,
         encoder=encoder,
         speaker=speaker,
         path=checkpoint.path,
         folder=checkpoint.folder,
-        stored=_stored(checkpoint.tensors),
+        dtype=_talker_dtype(checkpoint.tensors),
     )
 
 
@@ -162,14 +179,14 @@ def _refuse_mlx(checkpoint: Checkpoint) -> None:
     folder, config = checkpoint.folder, checkpoint.config
     packed = (folder / "tokenizer.json").is_file() and not (folder / VOCABULARY).is_file()
     if packed or checkpoint.format == "mlx" or "quantization" in config:
-        size = SIZES.get(str(config.get("tts_model_size")), "0.6B")
+        size = MODEL_SIZES.get(str(config.get("tts_model_size")), "0.6B")
         kind = str(config.get("tts_model_type", "custom_voice")).title().replace("_", "")
         raise CheckpointError(
             folder, "MLX's Qwen3-TTS is not read", f"take Qwen/Qwen3-TTS-12Hz-{size}-{kind[:20]}"
         )
 
 
-def _codec_beside(checkpoint: Checkpoint) -> Checkpoint:
+def _read_codec(checkpoint: Checkpoint) -> Checkpoint:
     folder = checkpoint.folder / CODEC_FOLDER
     if not folder.is_dir():
         raise CheckpointError(folder, "no such folder, the model's codec", "fetch it whole")
@@ -178,99 +195,118 @@ def _codec_beside(checkpoint: Checkpoint) -> Checkpoint:
 
 def build_networks(
     t: Loader, config: Qwen3TtsConfig
-) -> tuple[TextWeights, TalkerWeights, PredictorWeights, SpeakerWeights | None]:
+) -> tuple[TextWeights, TalkerWeights, CodePredictorWeights, SpeakerEncoderWeights | None]:
     """All that the model's own file holds."""
     return (
-        _text(t, config),
-        _talker(t, config),
-        _predictor(t, config),
-        build_speaker(t, config.speaker) if config.speaker else None,
+        _text_weights(t, config),
+        _talker_weights(t, config),
+        _code_predictor_weights(t, config),
+        build_speaker_encoder(t, config.speaker_encoder) if config.speaker_encoder else None,
     )
 
 
-def _text(t: Loader, config: Qwen3TtsConfig) -> TextWeights:
-    width, fc = config.text_width, "talker.text_projection.linear_fc"
+def _text_weights(t: Loader, config: Qwen3TtsConfig) -> TextWeights:
+    width, fc = config.text_hidden_size, "talker.text_projection.linear_fc"
     return TextWeights(
-        embedding=t.raw(f"{TALKER}.text_embedding.weight", config.text_vocabulary, width),
+        embedding=t.raw(f"{_TALKER}.text_embedding.weight", config.text_vocab_size, width),
         fc1=t.linear(f"{fc}1", width, width),
-        fc2=t.linear(f"{fc}2", config.talker.width, width),
+        fc2=t.linear(f"{fc}2", config.talker.hidden_size, width),
     )
 
 
-def _talker(t: Loader, config: Qwen3TtsConfig) -> TalkerWeights:
-    stack, rows = config.talker, config.vocabulary
+def _talker_weights(t: Loader, config: Qwen3TtsConfig) -> TalkerWeights:
+    stack, rows = config.talker, config.vocab_size
     return TalkerWeights(
-        blocks=blocks(t, TALKER, stack),
-        norm=t.rms_norm(f"{TALKER}.norm", stack.width, stack.eps),
-        embedding=t.cast(t.raw(f"{TALKER}.codec_embedding.weight", rows, stack.width)),
-        head=t.linear("talker.codec_head", rows, stack.width, bias=False),
+        layers=transformer_layers(t, _TALKER, stack),
+        norm=t.rms_norm(f"{_TALKER}.norm", stack.hidden_size, stack.norm_eps),
+        codec_embedding=t.cast(t.raw(f"{_TALKER}.codec_embedding.weight", rows, stack.hidden_size)),
+        codec_head=t.linear("talker.codec_head", rows, stack.hidden_size, bias=False),
     )
 
 
-def _predictor(t: Loader, config: Qwen3TtsConfig) -> PredictorWeights:
-    at, groups, codes = f"{PREDICTOR}.model", range(config.groups - 1), config.codes
-    stack, width = config.predictor, config.talker.width
-    project = None
-    if width != stack.width:
-        project = t.linear(f"{PREDICTOR}.small_to_mtp_projection", stack.width, width)
-    return PredictorWeights(
-        blocks=blocks(t, at, stack),
-        norm=t.rms_norm(f"{at}.norm", stack.width, stack.eps),
-        embeddings=tuple(
+def _code_predictor_weights(t: Loader, config: Qwen3TtsConfig) -> CodePredictorWeights:
+    at, groups, codes = (
+        f"{_CODE_PREDICTOR}.model",
+        range(config.num_code_groups - 1),
+        config.codebook_size,
+    )
+    stack, width = config.code_predictor, config.talker.hidden_size
+    small_to_mtp_projection = None
+    if width != stack.hidden_size:
+        small_to_mtp_projection = t.linear(
+            f"{_CODE_PREDICTOR}.small_to_mtp_projection", stack.hidden_size, width
+        )
+    return CodePredictorWeights(
+        layers=transformer_layers(t, at, stack),
+        norm=t.rms_norm(f"{at}.norm", stack.hidden_size, stack.norm_eps),
+        codec_embeddings=tuple(
             t.cast(t.raw(f"{at}.codec_embedding.{g}.weight", codes, width)) for g in groups
         ),
-        heads=tuple(
-            t.linear(f"{PREDICTOR}.lm_head.{g}", codes, stack.width, bias=False) for g in groups
+        lm_heads=tuple(
+            t.linear(f"{_CODE_PREDICTOR}.lm_head.{g}", codes, stack.hidden_size, bias=False)
+            for g in groups
         ),
-        project=project,
+        small_to_mtp_projection=small_to_mtp_projection,
     )
 
 
-def build_speaker(t: Loader, config: SpeakerConfig) -> SpeakerWeights:
+def build_speaker_encoder(t: Loader, config: SpeakerEncoderConfig) -> SpeakerEncoderWeights:
     """The speaker encoder of a base model."""
-    channels, mixed = config.channels, config.channels[-1]
-    attention = pointwise(t, f"{SPEAKER}.asp.tdnn.conv", config.attention, 3 * mixed)
-    scores = pointwise(t, f"{SPEAKER}.asp.conv", mixed, config.attention)
-    return SpeakerWeights(
-        first=convolution(
-            t, f"{SPEAKER}.blocks.0.conv", channels[0], config.mels, config.kernels[0]
+    channels, mixed = config.enc_channels, config.enc_channels[-1]
+    asp_tdnn = pointwise_conv(
+        t, f"{_SPEAKER_ENCODER}.asp.tdnn.conv", config.enc_attention_channels, 3 * mixed
+    )
+    asp_conv = pointwise_conv(
+        t, f"{_SPEAKER_ENCODER}.asp.conv", mixed, config.enc_attention_channels
+    )
+    return SpeakerEncoderWeights(
+        tdnn=conv1d(
+            t,
+            f"{_SPEAKER_ENCODER}.blocks.0.conv",
+            channels[0],
+            config.mel_dim,
+            config.enc_kernel_sizes[0],
         ),
-        blocks=tuple(_speaker_block(t, config, index) for index in range(1, len(channels) - 1)),
-        mixed=pointwise(t, f"{SPEAKER}.mfa.conv", mixed, mixed),
-        attention=padded(t, attention, inputs=0),
-        scores=padded(t, scores, outputs=0),
-        last=pointwise(t, f"{SPEAKER}.fc", config.width, 2 * mixed),
+        blocks=tuple(_se_res2net_block(t, config, index) for index in range(1, len(channels) - 1)),
+        mfa=pointwise_conv(t, f"{_SPEAKER_ENCODER}.mfa.conv", mixed, mixed),
+        asp_tdnn=pad_channels(t, asp_tdnn, inputs=0),
+        asp_conv=pad_channels(t, asp_conv, outputs=0),
+        fc=pointwise_conv(t, f"{_SPEAKER_ENCODER}.fc", config.enc_dim, 2 * mixed),
     )
 
 
-def _speaker_block(t: Loader, config: SpeakerConfig, index: int) -> SpeakerBlock:
+def _se_res2net_block(t: Loader, config: SpeakerEncoderConfig, index: int) -> SeRes2NetBlock:
     """Each part is filled up; `first` gives all of them side by side, and `second` takes them."""
-    at, width, kernel = f"{SPEAKER}.blocks.{index}", config.channels[index], config.kernels[index]
-    count, part = config.parts, width // config.parts
-    first = pointwise(t, f"{at}.tdnn1.conv", width, width)
-    second = pointwise(t, f"{at}.tdnn2.conv", width, width)
-    squeeze = pointwise(t, f"{at}.se_block.conv1", config.squeeze, width)
-    excite = pointwise(t, f"{at}.se_block.conv2", width, config.squeeze)
-    return SpeakerBlock(
-        first=padded(t, first, inputs=0, outputs=count),
-        parts=tuple(
-            padded(t, convolution(t, f"{at}.res2net_block.blocks.{n}.conv", part, part, kernel))
+    at, width, kernel = (
+        f"{_SPEAKER_ENCODER}.blocks.{index}",
+        config.enc_channels[index],
+        config.enc_kernel_sizes[index],
+    )
+    count, part = config.enc_res2net_scale, width // config.enc_res2net_scale
+    tdnn1 = pointwise_conv(t, f"{at}.tdnn1.conv", width, width)
+    tdnn2 = pointwise_conv(t, f"{at}.tdnn2.conv", width, width)
+    se_conv1 = pointwise_conv(t, f"{at}.se_block.conv1", config.enc_se_channels, width)
+    se_conv2 = pointwise_conv(t, f"{at}.se_block.conv2", width, config.enc_se_channels)
+    return SeRes2NetBlock(
+        tdnn1=pad_channels(t, tdnn1, inputs=0, outputs=count),
+        res2net=tuple(
+            pad_channels(t, conv1d(t, f"{at}.res2net_block.blocks.{n}.conv", part, part, kernel))
             for n in range(count - 1)
         ),
-        second=padded(t, second, outputs=0, inputs=count),
-        squeeze=padded(t, squeeze, inputs=0),
-        excite=padded(t, excite, outputs=0),
-        dilation=config.dilations[index],
+        tdnn2=pad_channels(t, tdnn2, outputs=0, inputs=count),
+        se_conv1=pad_channels(t, se_conv1, inputs=0),
+        se_conv2=pad_channels(t, se_conv2, outputs=0),
+        dilation=config.enc_dilations[index],
     )
 
 
-def _stored(entries: Mapping[str, LazyTensor]) -> str:
+def _talker_dtype(entries: Mapping[str, LazyTensor]) -> str:
     """The type of most numbers of the talker's layers: "bf16", "f16" or "f32"."""
-    sizes: Counter[str] = Counter()
+    counts: Counter[str] = Counter()
     for name, entry in entries.items():
-        if name.startswith(f"{TALKER}.layers.") and len(entry.shape) == 2:
-            sizes[stored_dtype(entry)] += prod(entry.shape)
-    return sizes.most_common(1)[0][0]
+        if name.startswith(f"{_TALKER}.layers.") and len(entry.shape) == 2:
+            counts[stored_dtype(entry)] += prod(entry.shape)
+    return counts.most_common(1)[0][0]
 
 
 def check_finite(weights: Any, name: str) -> None:
