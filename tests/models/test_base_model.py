@@ -24,7 +24,7 @@ OFFERED = {
     "parakeet_tdt": OF_TRANSCRIBERS | {"tokenizer"},
     "qwen3_tts/custom_voice/ckpt": {
         *("speak", "speak_async", "stream", "voice_of", "save_voice"),
-        *("kind", "voices", "languages", "abilities", "folder", "tokenizer"),
+        *("kind", "voices", "languages", "capabilities", "folder", "tokenizer"),
     },
 }
 #: How its streams, the commands and the tools reach the engine of a model.
