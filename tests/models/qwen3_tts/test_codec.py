@@ -284,7 +284,7 @@ def test_many_voices_take_shorter_calls(monkeypatch: pytest.MonkeyPatch) -> None
     d = pool(16, 4, 1)
     found = d.decode([d.acquire_slot(), d.acquire_slot()], [STREAMS[0][:9], STREAMS[1][:9]])
     near(found[1], pieces_of(1, 0, 9), ROUNDING)
-    assert sorted(d.plans) == [(1, 2), (4, 2)]
+    assert sorted(d.recorded) == [(1, 2), (4, 2)]
 
 
 def test_a_call_has_no_tensor_larger_than_the_device_binds() -> None:

@@ -165,7 +165,7 @@ class CodecDecoder:
         self.states = StatePool(backend, config.decoder.transformer)
         self.states.allocate_kv_caches(config.decoder.sliding_window - 1 + self.chunk_sizes[0])
         self.max_frames = max_batch_frames(config, backend.memory_limits()[0])
-        self.plans: dict[tuple[int, int], DecodePlan] = {}
+        self.recorded: dict[tuple[int, int], DecodePlan] = {}
         self.positions, self.free_slots = [0], [0]
         self.set_max_positions(INITIAL_POSITIONS)
 
@@ -186,7 +186,7 @@ class CodecDecoder:
             self.states.resize(slots)
             self.positions += [0] * (slots - before)
             self.free_slots += reversed(range(before, slots))
-            self.plans.clear()
+            self.recorded.clear()
 
     def release(self) -> None:
         """Give back the memory of all slots but one; no voice has any."""
@@ -296,17 +296,17 @@ class CodecDecoder:
 
     def plan(self, length: int, voices: int = 1) -> DecodePlan:
         """The plan of that many frames of that many voices, recorded on first use."""
-        if (length, voices) not in self.plans:
+        if (length, voices) not in self.recorded:
             frames, slot = voices * length, self.backend.zeros
             state, codes = (
                 slot((voices,), TALKER_STATE),
                 slot((frames, self.config.num_code_groups), np.uint32),
             )
             wave = slot((frames * self.config.hop_length, 1))
-            self.plans[length, voices] = DecodePlan(
+            self.recorded[length, voices] = DecodePlan(
                 self.record(state, codes, wave), state, codes, wave
             )
-        return self.plans[length, voices]
+        return self.recorded[length, voices]
 
     def record(self, state: Tensor, codes: Tensor, wave: Tensor) -> Plan:
         """A plan from codes to wave."""
@@ -326,8 +326,8 @@ class CodecDecoder:
 
     def rerecord_plans(self, voices: int | None = None) -> None:
         """The plans there are, over other memory; `voices`: only those of calls for that many."""
-        calls = list(self.plans)
-        self.plans.clear()
+        calls = list(self.recorded)
+        self.recorded.clear()
         for length, count in calls:
             if voices in (None, count):
                 self.plan(length, count)
