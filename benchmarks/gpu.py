@@ -30,9 +30,9 @@ from oscine.engine.runner import BatchEntry
 from oscine.engine.sequence import EncoderInput
 from oscine.gpu.device import open_device, select_adapter
 from oscine.models.whisper.config import WhisperConfig
-from oscine.models.whisper.executors import STEPS_PER_POLL, rules_of
+from oscine.models.whisper.executors import STEPS_PER_POLL, pack_params
 from oscine.models.whisper.runner import WhisperRunner
-from oscine.models.whisper.sequences import Decode, Request
+from oscine.models.whisper.sequences import DecodingRequest, DecodingSequence
 from oscine.models.whisper.weights import (
     DecoderBlock,
     DecoderWeights,
@@ -125,17 +125,19 @@ class Rows:
     the whole context, no loop that counts."""
 
     def __init__(self, runner: WhisperRunner, count: int) -> None:
-        self.runner, self.executor = runner, runner.executor(("text", 1, 0))
+        self.runner, self.executor = runner, runner.executor(("decode", 1, 0))
         v, context = runner.config.n_vocab, runner.config.n_text_ctx
-        request = Request(
+        request = DecodingRequest(
             (1, 2, 3, 4), 0, (v - 1,), (), v - 1, v, 5, 6, False, None, context - 4
         )  # fmt: skip
         runner.reserve(count, count)
         audio = EncoderInput(np.zeros((runner.config.window_frames, runner.config.n_mels)))
-        self.entries = [BatchEntry(Decode(audio, request), (n,), n, n) for n in range(count)]
+        self.entries = [
+            BatchEntry(DecodingSequence(audio, request), (n,), n, n) for n in range(count)
+        ]
         self.step = self.executor.step(count, self.entries)
         self.state = runner.backend.view(self.executor.rows, (count,))
-        rules = rules_of(request, v, 0)
+        rules = pack_params(request, v, 0)
         rules["repeat_limit"] = 0
         self.rules = rules.repeat(count)
 

@@ -21,7 +21,7 @@ from oscine.audio.mel import log_mel
 from oscine.compat import asked, faster_whisper, whisper
 from oscine.compat.faster_whisper import BatchedInferencePipeline, WhisperModel
 from oscine.errors import AudioError, DeviceError, OscineError, UsageError
-from oscine.models.whisper.executors import DecodeExecutor
+from oscine.models.whisper.executors import DecodingExecutor
 
 ROOT = Path(__file__).resolve().parents[1]
 PAGE = (ROOT / "docs" / "compat.md").read_text("utf-8")
@@ -180,13 +180,13 @@ def test_the_examples_of_the_readmes_run(
 
 def test_segments_are_made_as_they_are_asked_for(monkeypatch: pytest.MonkeyPatch) -> None:
     decoded = []
-    start = DecodeExecutor.start
+    start = DecodingExecutor.start
 
     def counted(*arguments: Any) -> Any:
         decoded.append(arguments)
         return start(*arguments)
 
-    monkeypatch.setattr(DecodeExecutor, "start", counted)
+    monkeypatch.setattr(DecodingExecutor, "start", counted)
     every = {"temperature": 0, "no_speech_threshold": None, "without_timestamps": True}
     segments, info = SMALL.transcribe(np.tile(NOISE, 4), **every)
     assert isgenerator(segments) and not decoded

@@ -29,7 +29,7 @@ from oscine.loading import RunnerFactory
 from oscine.models.whisper.network import NETWORK
 from oscine.models.whisper.pipeline import Whisper
 from oscine.models.whisper.runner import WhisperRunner
-from oscine.models.whisper.sequences import Decode, Request
+from oscine.models.whisper.sequences import DecodingRequest, DecodingSequence
 from oscine.models.whisper.weights import WhisperWeights, load_weights
 from oscine.ops.reference import Reference
 from oscine.ops.webgpu import Gpu
@@ -464,15 +464,23 @@ def test_a_model_whose_embedding_is_larger_than_a_binding(
     assert gpu.memory.largest_binding == 1 << 16
     assert len(gpu.upload(table).parts) == 3
     mel = rng.standard_normal((config.window_frames, config.n_mels)).astype(np.float32)
-    request = Request(
-        prompt=(5, vocabulary - 7, vocabulary // 2), sot=0, suppress=(), suppress_first=(),
-        end=vocabulary - 1, timestamp_begin=vocabulary, no_timestamps=1, no_speech=0,
-        timestamps=False, max_initial_timestamp=None, limit=24,
-    )  # fmt: skip
+    request = DecodingRequest(
+        prompt=(5, vocabulary - 7, vocabulary // 2),
+        sot_index=0,
+        suppress_tokens=(),
+        begin_suppress_tokens=(),
+        eot=vocabulary - 1,
+        timestamp_begin=vocabulary,
+        no_timestamps=1,
+        no_speech=0,
+        timestamps=False,
+        max_initial_timestamp_index=None,
+        max_new_tokens=24,
+    )
     picked = []
     for backend in (gpu, Reference()):
         engine = Engine(WhisperRunner(weights, backend))
-        (row,) = engine.submit(Decode(EncoderInput(mel), request)).wait()
+        (row,) = engine.submit(DecodingSequence(EncoderInput(mel), request)).wait()
         picked.append(row.tokens)
     assert picked[0] == picked[1]
     assert len(set(picked[1])) > 3

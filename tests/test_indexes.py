@@ -26,7 +26,12 @@ from oscine.models.parakeet.hotwords import ContextGraph, build_context_graph
 from oscine.models.parakeet.sequences import ENCODED, Chunk, DecoderState
 from oscine.models.parakeet.weights import load_weights as load_parakeet
 from oscine.models.whisper.runner import WhisperRunner
-from oscine.models.whisper.sequences import Align, Decode, Detect, Request
+from oscine.models.whisper.sequences import (
+    AlignmentSequence,
+    DecodingRequest,
+    DecodingSequence,
+    LanguageSequence,
+)
 from oscine.models.whisper.weights import load_weights
 from oscine.ops.cases.transducer import Layer
 from oscine.ops.check import CASES
@@ -70,10 +75,19 @@ def whisper() -> Engine[WhisperRunner]:
     return Engine(WhisperRunner(load_weights(GOLDENS / "whisper_en"), Reference()))
 
 
-PLAIN = Request(
-    prompt=(1, 2), sot=0, suppress=(3,), suppress_first=(), end=4, timestamp_begin=6,
-    no_timestamps=5, no_speech=3, timestamps=False, max_initial_timestamp=None, limit=3,
-)  # fmt: skip
+PLAIN = DecodingRequest(
+    prompt=(1, 2),
+    sot_index=0,
+    suppress_tokens=(3,),
+    begin_suppress_tokens=(),
+    eot=4,
+    timestamp_begin=6,
+    no_timestamps=5,
+    no_speech=3,
+    timestamps=False,
+    max_initial_timestamp_index=None,
+    max_new_tokens=3,
+)
 
 
 def window(engine: Engine[WhisperRunner]) -> EncoderInput:
@@ -82,29 +96,31 @@ def window(engine: Engine[WhisperRunner]) -> EncoderInput:
 
 
 @pytest.mark.parametrize("value", [-1, "vocabulary", FAR, 1 << 40])
-@pytest.mark.parametrize("field", ["prompt", "suppress", "suppress_first", "end", "no_speech"])
+@pytest.mark.parametrize(
+    "field", ["prompt", "suppress_tokens", "begin_suppress_tokens", "eot", "no_speech"]
+)
 def test_a_request_beside_the_vocabulary_is_refused(
     whisper: Engine[WhisperRunner], field: str, value: int | str
 ) -> None:
     id = whisper.runner.config.n_vocab if value == "vocabulary" else int(value)
-    wrong: Any = id if field in ("end", "no_speech") else (1, id)
+    wrong: Any = id if field in ("eot", "no_speech") else (1, id)
     with pytest.raises(UsageError, match=f"^{id} is no token; this model has 0 to "):
-        whisper.submit(Decode(window(whisper), replace(PLAIN, **{field: wrong})))
+        whisper.submit(DecodingSequence(window(whisper), replace(PLAIN, **{field: wrong})))
     for sot in (2, -1):
         with pytest.raises(UsageError, match=f"row {sot}"):
-            whisper.submit(Decode(window(whisper), replace(PLAIN, sot=sot)))
+            whisper.submit(DecodingSequence(window(whisper), replace(PLAIN, sot_index=sot)))
 
 
 def test_what_is_aligned_or_detected_is_checked(whisper: Engine[WhisperRunner]) -> None:
     beside = whisper.runner.config.n_vocab
     for prompt, end in (((1, beside), 4), ((-1,), 4), ((1, 2), beside)):
         with pytest.raises(UsageError, match="is no token"):
-            whisper.submit(Align(window(whisper), prompt, end, 4))
-    tokens = SimpleNamespace(languages={"en": beside}, start=1)
+            whisper.submit(AlignmentSequence(window(whisper), prompt, end, 4))
+    tokens = SimpleNamespace(languages={"en": beside}, sot=1)
     with pytest.raises(UsageError, match="is no token"):
-        whisper.submit(Detect(window(whisper), tokens))  # type: ignore[arg-type]
+        whisper.submit(LanguageSequence(window(whisper), tokens))  # type: ignore[arg-type]
     with pytest.raises(UsageError, match="mel window must have shape"):
-        whisper.submit(Decode(EncoderInput(np.zeros((3, 2), np.float32)), PLAIN))
+        whisper.submit(DecodingSequence(EncoderInput(np.zeros((3, 2), np.float32)), PLAIN))
 
 
 @pytest.fixture(scope="module")

@@ -17,7 +17,7 @@ from oscine.engine.scheduler import Engine
 from oscine.engine.sequence import EncoderInput
 from oscine.errors import UsageError
 from oscine.models.whisper.runner import WhisperRunner
-from oscine.models.whisper.sequences import Align, Decode, Request
+from oscine.models.whisper.sequences import AlignmentSequence, DecodingRequest, DecodingSequence
 from oscine.models.whisper.weights import load_weights
 from oscine.ops import LayerNorm
 from oscine.ops.reference import Reference
@@ -26,10 +26,19 @@ from oscine.ops.webgpu import Gpu
 from oscine.probe import current_probe, probing
 
 GOLDEN = Path(__file__).resolve().parent / "goldens" / "whisper_multi"
-REQUEST = Request(
-    prompt=(312, 315, 318), sot=0, suppress=(), suppress_first=(), end=311, timestamp_begin=323,
-    no_timestamps=322, no_speech=321, timestamps=True, max_initial_timestamp=None, limit=5,
-)  # fmt: skip
+REQUEST = DecodingRequest(
+    prompt=(312, 315, 318),
+    sot_index=0,
+    suppress_tokens=(),
+    begin_suppress_tokens=(),
+    eot=311,
+    timestamp_begin=323,
+    no_timestamps=322,
+    no_speech=321,
+    timestamps=True,
+    max_initial_timestamp_index=None,
+    max_new_tokens=5,
+)
 MEL = np.random.default_rng(7).standard_normal((220, 24)).astype(np.float32)
 
 Array = np.ndarray[Any, Any]
@@ -117,11 +126,13 @@ def test_a_look_changes_no_result(backend: Any) -> None:
 
     def decoded() -> Any:
         audio = EncoderInput(MEL)
-        aligned = engine.submit(Align(audio, (312, 315, 318, 5, 6, 311), 311, 60)).wait()
+        aligned = engine.submit(
+            AlignmentSequence(audio, (312, 315, 318, 5, 6, 311), 311, 60)
+        ).wait()
         return (
             engine.call(lambda runner: runner.encode_alone(MEL)).tolist(),
             aligned.weights.tolist(),
-            engine.submit(Decode(audio, REQUEST)).wait(),
+            engine.submit(DecodingSequence(audio, REQUEST)).wait(),
         )
 
     found: list[Any] = []
@@ -251,8 +262,8 @@ def test_plans_are_the_same_with_and_without_stages(
         plans.clear()
         engine = Engine(WhisperRunner(load_weights(GOLDEN), backend))
         audio = EncoderInput(MEL)
-        engine.submit(Align(audio, (312, 315, 318, 5, 6, 311), 311, 60)).wait()
-        engine.submit(Decode(audio, REQUEST)).wait()
+        engine.submit(AlignmentSequence(audio, (312, 315, 318, 5, 6, 311), 311, 60)).wait()
+        engine.submit(DecodingSequence(audio, REQUEST)).wait()
         assert [plan.name for plan in plans] == ["encode", "step", "remember", "align", "prompt"]
         order: dict[int, int] = {}
         for plan in plans:

@@ -156,7 +156,7 @@ def test_whisper_listens(weights: dict[str, Path]) -> None:
     plain = ["".join(filter(str.isalnum, each)).casefold() for each in (text, whole)]
     assert plain[0] == plain[1]
     assert sum(bool(update.final) for update in updates) > 1
-    with pytest.raises(UsageError, match="clip_timestamps does not go with listening"):
+    with pytest.raises(UsageError, match="clip_timestamps is not supported in live transcription"):
         model.listen([], clip_timestamps="1")
 
 

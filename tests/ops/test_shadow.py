@@ -14,7 +14,7 @@ from oscine.engine.scheduler import Engine
 from oscine.engine.sequence import EncoderInput
 from oscine.errors import DeviceError
 from oscine.models.whisper.runner import WhisperRunner
-from oscine.models.whisper.sequences import Align, Decode, Request
+from oscine.models.whisper.sequences import AlignmentSequence, DecodingRequest, DecodingSequence
 from oscine.models.whisper.weights import load_weights
 from oscine.ops import (
     DECODE_PARAMS,
@@ -32,30 +32,32 @@ from oscine.ops.webgpu import Gpu
 pytestmark = [pytest.mark.gpu, pytest.mark.host]
 
 GOLDEN = Path(__file__).resolve().parent.parent / "goldens" / "whisper_multi"
-REQUEST = Request(
+REQUEST = DecodingRequest(
     prompt=(312, 315, 318),
-    sot=0,
-    suppress=(),
-    suppress_first=(),
-    end=311,
+    sot_index=0,
+    suppress_tokens=(),
+    begin_suppress_tokens=(),
+    eot=311,
     timestamp_begin=323,
     no_timestamps=322,
     no_speech=321,
     timestamps=True,
-    max_initial_timestamp=None,
-    limit=3,
+    max_initial_timestamp_index=None,
+    max_new_tokens=3,
 )
 
 
-BEAMS = replace(REQUEST, beams=2, pool=2, repetition_penalty=1.3, no_repeat_ngram=2)
-SAMPLES = replace(REQUEST, samples=3, temperature=0.8)
+BEAMS = replace(
+    REQUEST, beam_size=2, max_candidates=2, repetition_penalty=1.3, no_repeat_ngram_size=2
+)
+SAMPLES = replace(REQUEST, best_of=3, temperature=0.8)
 
 
-def decode(backend: Any, request: Request = REQUEST, windows: int = 1) -> Any:
+def decode(backend: Any, request: DecodingRequest = REQUEST, windows: int = 1) -> Any:
     """A window of noise through the golden model."""
     engine = Engine(WhisperRunner(load_weights(GOLDEN), backend, exact=windows == 1))
     mel = np.random.default_rng(7).standard_normal((220, 24)).astype(np.float32)
-    asked = [Decode(EncoderInput(mel), request) for _ in range(windows)]
+    asked = [DecodingSequence(EncoderInput(mel), request) for _ in range(windows)]
     return [each.wait() for each in [engine.submit(each) for each in asked]]
 
 
@@ -64,7 +66,7 @@ def aligned(backend: Any) -> Any:
     engine = Engine(WhisperRunner(load_weights(GOLDEN), backend, exact=True))
     mel = np.random.default_rng(8).standard_normal((220, 24)).astype(np.float32)
     prompt = (312, 315, 318, 5, 6, 5, 6, 311)
-    return engine.submit(Align(EncoderInput(mel), prompt, 311, 60)).wait()
+    return engine.submit(AlignmentSequence(EncoderInput(mel), prompt, 311, 60)).wait()
 
 
 def test_a_right_gpu_passes_with_numpys_result(gpu: Gpu) -> None:
@@ -75,7 +77,7 @@ def test_a_right_gpu_passes_with_numpys_result(gpu: Gpu) -> None:
 
 
 @pytest.mark.parametrize("request_", [BEAMS, SAMPLES], ids=["beams", "samples"])
-def test_searches_pass_too(gpu: Gpu, request_: Request) -> None:
+def test_searches_pass_too(gpu: Gpu, request_: DecodingRequest) -> None:
     assert decode(Shadow(gpu), request_) == decode(Reference(), request_)
 
 

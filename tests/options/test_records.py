@@ -291,7 +291,8 @@ def test_default_models_are_those_of_the_records() -> None:
 USES = {
     **dict.fromkeys(("max_words", "silence_gap", "max_duration"), "models/parakeet/words.py"),
     **dict.fromkeys(
-        ("language_detection_segments", "language_detection_threshold"), "models/whisper/stream.py"
+        ("language_detection_segments", "language_detection_threshold"),
+        "models/whisper/transcribe.py",
     ),
     **dict.fromkeys(("prepend_punctuations", "append_punctuations"), "models/whisper/words.py"),
     **dict.fromkeys(("logprob_threshold", "no_speech_threshold"), "models/whisper/fallback.py"),

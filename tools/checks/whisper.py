@@ -22,12 +22,19 @@ from oscine.engine.scheduler import Engine
 from oscine.engine.sequence import EncoderInput
 from oscine.models.whisper import executors
 from oscine.models.whisper.fallback import best
-from oscine.models.whisper.prompt import History, build_prompt
+from oscine.models.whisper.prompt import PromptHistory, build_prompt
 from oscine.models.whisper.runner import WhisperRunner
 from oscine.models.whisper.segments import split_at_timestamps
-from oscine.models.whisper.sequences import Align, Alignment, Decode, Decoded, Detect, Request
-from oscine.models.whisper.timing import attention_matrix, warp
-from oscine.models.whisper.tokens import resolve
+from oscine.models.whisper.sequences import (
+    Alignment,
+    AlignmentSequence,
+    DecodingRequest,
+    DecodingSequence,
+    Hypothesis,
+    LanguageSequence,
+)
+from oscine.models.whisper.timing import attention_matrix, dtw
+from oscine.models.whisper.tokens import resolve_special_tokens
 from oscine.models.whisper.weights import WhisperWeights, load_weights
 from oscine.ops.reference import Reference
 from oscine.text.whisper import load_tokenizer
@@ -36,7 +43,7 @@ MEL, ENCODER, LOGITS, LOGPROB, PROBABILITY, SECONDS = 2e-4, 2e-4, 1e-3, 1e-3, 1e
 ATTENTION = 2e-3  # deviations from a mean
 
 # Upstream has no stop after equal tokens, and random weights may well repeat themselves.
-executors.REPEAT_LIMIT = 0
+executors.MAX_TOKEN_REPEATS = 0
 
 
 class Window:
@@ -58,20 +65,20 @@ class Window:
         """What follows each of the tokens [N]: [N, V]."""
         return self.stages(tokens)["decoder.logits"]
 
-    def steps(self, request: Request, count: int) -> np.ndarray:
+    def steps(self, request: DecodingRequest, count: int) -> np.ndarray:
         """Unfiltered logits of the first picks, each from the cached step that makes it."""
         with stages() as seen:
             self.decode(request)
         rows = seen["decoder.logits"]  # of the prompt two: its last token, and where it starts
         return np.concatenate([rows[:1], rows[2 : count + 1]])
 
-    def decode(self, request: Request) -> tuple[Decoded, ...]:
+    def decode(self, request: DecodingRequest) -> tuple[Hypothesis, ...]:
         """The rows or beams of a request."""
-        return self.engine.submit(Decode(self.audio, request)).wait()
+        return self.engine.submit(DecodingSequence(self.audio, request)).wait()
 
     def align(self, prompt: list[int], end: int, frames: int) -> Alignment:
         """Where forced tokens look."""
-        return self.engine.submit(Align(self.audio, tuple(prompt), end, frames)).wait()
+        return self.engine.submit(AlignmentSequence(self.audio, tuple(prompt), end, frames)).wait()
 
 
 class Case:
@@ -176,14 +183,17 @@ class WhisperCase:
 
     def text(self) -> None:
         """Special ids found in the tokenizer, and lists found in the configuration."""
-        tokens, config = resolve(self.tokenizer, self.weights.config), self.weights.config
+        tokens, config = (
+            resolve_special_tokens(self.tokenizer, self.weights.config),
+            self.weights.config,
+        )
         found = {
-            "<|endoftext|>": tokens.end,
-            "<|startoftranscript|>": tokens.start,
+            "<|endoftext|>": tokens.eot,
+            "<|startoftranscript|>": tokens.sot,
             "<|translate|>": tokens.translate,
             "<|transcribe|>": tokens.transcribe,
-            "<|startoflm|>": tokens.start_of_lm,
-            "<|startofprev|>": tokens.start_of_previous,
+            "<|startoflm|>": tokens.sot_lm,
+            "<|startofprev|>": tokens.sot_prev,
             self.no_speech_name(): tokens.no_speech,
             "<|notimestamps|>": tokens.no_timestamps,
             "<|0.00|>": tokens.timestamp_begin,
@@ -220,7 +230,7 @@ class WhisperCase:
         start = self.ids["<|startoftranscript|>"]
         logits = self.window.logits_after(np.array([start]))[0]
         self.report.array("sot_logits", logits, self.case.want("sot_logits"), LOGITS)
-        request = self.request([start], timestamps=False, limit=1)
+        request = self.request([start], timestamps=False, max_new_tokens=1)
         (picked,) = self.window.decode(request)
         self.report.array(
             "no_speech_prob", picked.no_speech_prob, self.meta["no_speech_prob"], PROBABILITY
@@ -229,31 +239,33 @@ class WhisperCase:
             return
         wanted = self.meta["language_probs"]
         languages = [self.ids[f"<|{code}|>"] for code in wanted]
-        tokens = resolve(self.tokenizer, self.weights.config)
-        detect = Detect(self.window.audio, tokens)
+        tokens = resolve_special_tokens(self.tokenizer, self.weights.config)
+        detect = LanguageSequence(self.window.audio, tokens)
         shares = self.engine.submit(detect).wait()[[detect.ids.index(id) for id in languages]]
         self.report.array("language_probs", shares, list(wanted.values()), PROBABILITY)
         detected = list(wanted)[int(shares.argmax())]
         self.report.same("detected_language", detected, self.meta["detected_language"])
 
-    def request(self, prompt: list[int], timestamps: bool, limit: int, sot: int = 0) -> Request:
+    def request(
+        self, prompt: list[int], timestamps: bool, limit: int, sot: int = 0
+    ) -> DecodingRequest:
         """Greedy decoding with the case's lists."""
-        return Request(
+        return DecodingRequest(
             prompt=tuple(int(token) for token in prompt),
-            sot=sot,
-            suppress=tuple(self.meta["suppress_tokens"]),
-            suppress_first=tuple(self.meta["begin_suppress_tokens"]),
-            end=self.ids["<|endoftext|>"],
+            sot_index=sot,
+            suppress_tokens=tuple(self.meta["suppress_tokens"]),
+            begin_suppress_tokens=tuple(self.meta["begin_suppress_tokens"]),
+            eot=self.ids["<|endoftext|>"],
             timestamp_begin=self.ids["<|0.00|>"],
             no_timestamps=self.ids["<|notimestamps|>"],
             no_speech=self.ids[self.no_speech_name()],
             timestamps=timestamps,
-            max_initial_timestamp=self.meta["max_initial_timestamp_index"],
-            limit=limit,
+            max_initial_timestamp_index=self.meta["max_initial_timestamp_index"],
+            max_new_tokens=limit,
         )
 
     def greedy(self, name: str) -> None:
-        """Tokens, sums and text, and the first steps' logits before any filter."""
+        """SpecialTokens, sums and text, and the first steps' logits before any filter."""
         prompt = [int(token) for token in self.case.want(f"{name}_prompt")]
         request = self.request(prompt, name == "greedy_ts", self.meta["max_new_tokens"])
         (result,), about = self.window.decode(request), self.meta[name]
@@ -265,7 +277,7 @@ class WhisperCase:
             if figure.startswith("sum"):
                 limit *= len(result.tokens) + 1
             self.report.array(f"{name}.{figure}", got, about[figure], limit)
-        text = self.tokenizer.decode(id for id in result.tokens if id < request.end)
+        text = self.tokenizer.decode(id for id in result.tokens if id < request.eot)
         self.report.same(f"{name}.text", text, about["text"])
         wanted = self.case.want(f"{name}_step_logits")
         steps = self.window.steps(request, len(wanted))
@@ -278,8 +290,8 @@ class WhisperCase:
         width = about["beam_size"]
         request = replace(
             self.request(prompt, False, self.meta["max_new_tokens"]),
-            beams=width,
-            pool=round(width * about["patience"]),
+            beam_size=width,
+            max_candidates=round(width * about["patience"]),
         )
         found = best(self.window.decode(request), about["length_penalty"])
         wanted = self.case.want("own_beam_tokens").tolist()
@@ -296,11 +308,11 @@ class WhisperCase:
         found = self.window.align([*start, *text, end], end, about["num_frames"] // 2)
         matrix = attention_matrix(found.weights, len(start) - 1)
         self.report.array("own_align_matrix", matrix, self.case.want("own_align_matrix"), ATTENTION)
-        texts, times = warp(-matrix)
+        texts, times = dtw(-matrix)
         self.report.same(
             "own_align path",
             [list(map(int, texts)), list(map(int, times))],
-            [self.case.want(f"own_align_{name}_idx").tolist() for name in ("text", "time")],
+            [self.case.want(f"own_align_{name}_idx").tolist() for name in ("decode", "time")],
         )
         jumps = np.diff(texts, prepend=-1) > 0
         self.report.same(
@@ -339,7 +351,7 @@ class WhisperCase:
         last window is 0.0.
         """
         config, end = self.weights.config, self.ids["<|endoftext|>"]
-        history = History((), config.n_text_ctx // 2 - 1, carry=False)
+        history = PromptHistory((), config.n_text_ctx // 2 - 1, carry=False)
         windows, segments, seek = [], [], 0
         while seek < len(mel):
             size = min(config.window_frames, len(mel) - seek)

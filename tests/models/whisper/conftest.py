@@ -14,7 +14,14 @@ from oscine.engine.sequence import Caller, EncoderInput
 from oscine.models.whisper.config import WhisperConfig
 from oscine.models.whisper.pipeline import Whisper
 from oscine.models.whisper.runner import WhisperRunner
-from oscine.models.whisper.sequences import Align, Alignment, Decode, Decoded, Detect, Request
+from oscine.models.whisper.sequences import (
+    Alignment,
+    AlignmentSequence,
+    DecodingRequest,
+    DecodingSequence,
+    Hypothesis,
+    LanguageSequence,
+)
 from oscine.models.whisper.weights import WhisperWeights, load_weights
 from oscine.ops.reference import Reference
 from oscine.text.whisper import Tokenizer
@@ -41,8 +48,8 @@ class Script:
     """An engine and its runner: answers each window with the next of its rows.
 
     The steps of a stream are answered while it waits, after it was asked whether to stop.
-    A row is text with timestamps as numbers, e.g. (0.0, " one", 0.5); or a whole Decoded. It tells
-    what it was asked; windows are numbered as they come.
+    A row is text with timestamps as numbers, e.g. (0.0, " one", 0.5); or a whole Hypothesis. It
+    tells what it was asked; windows are numbered as they come.
     """
 
     device = "script"
@@ -53,9 +60,9 @@ class Script:
         self.waiting: list[Any] = []
         self.together: list[int] = []  # sequences that were answered at once
         self.inputs: list[EncoderInput] = []
-        self.requests: list[Request] = []
+        self.requests: list[DecodingRequest] = []
         self.windows: list[int] = []  # of requests
-        self.detected: list[Detect] = []
+        self.detected: list[LanguageSequence] = []
         self.aligned: list[tuple[tuple[int, ...], int, int]] = []
         self.language = 1
 
@@ -104,22 +111,22 @@ class Script:
             self.inputs.append(sequence.audio)
             sequence.caller.clock("encode", 1.0)
         window = next(at for at, known in enumerate(self.inputs) if known is sequence.audio)
-        if isinstance(sequence, Decode):
+        if isinstance(sequence, DecodingSequence):
             self.windows.append(window)
             sequence.finish(self.decode(sequence.request))
-        elif isinstance(sequence, Detect):
+        elif isinstance(sequence, LanguageSequence):
             sequence.finish(self.detect(sequence))
-        elif isinstance(sequence, Align):
+        elif isinstance(sequence, AlignmentSequence):
             frames = sequence.frames
             self.aligned.append((sequence.prompt, frames, window))
-            sequence.finish(self.align(sequence.prompt, sequence.end, frames))
+            sequence.finish(self.align(sequence.prompt, sequence.eot, frames))
 
-    def decode(self, request: Request) -> tuple[Decoded, ...]:
+    def decode(self, request: DecodingRequest) -> tuple[Hypothesis, ...]:
         self.requests.append(request)
         row = self.rows.pop(0)
-        if not isinstance(row, Decoded):
-            row = Decoded(self.tokens(row), -0.1 * (len(row) + 1), 0.1, "end")
-        return tuple(replace(row, sum_logprob=row.sum_logprob - at) for at in range(request.width))
+        if not isinstance(row, Hypothesis):
+            row = Hypothesis(self.tokens(row), -0.1 * (len(row) + 1), 0.1, "end")
+        return tuple(replace(row, sum_logprob=row.sum_logprob - at) for at in range(request.rows))
 
     def align(self, prompt: Sequence[int], end: int, frames: int) -> Alignment:
         """Every token looks at its own share of the window."""
@@ -131,7 +138,7 @@ class Script:
     def trace(self) -> dict[str, tuple[int, float]]:
         return {}
 
-    def detect(self, sequence: Detect) -> Any:
+    def detect(self, sequence: LanguageSequence) -> Any:
         self.detected.append(sequence)
         shares = np.full(len(sequence.ids), 0.1, np.float32)
         shares[self.language] = 0.7
@@ -227,7 +234,7 @@ def engine(made: dict[Any, ByHand], golden_weights: WhisperWeights, backend: Bac
 def decode(engine: Engines, windows: Windows) -> Decoding:
     """decode(name, request, ...): the rows of each, of the golden's window, one after another."""
 
-    def run(name: str, *requests: Request) -> list[Any]:
-        return [results(engine(name), Decode(windows[0], one))[0] for one in requests]
+    def run(name: str, *requests: DecodingRequest) -> list[Any]:
+        return [results(engine(name), DecodingSequence(windows[0], one))[0] for one in requests]
 
     return run

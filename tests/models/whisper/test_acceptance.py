@@ -16,7 +16,7 @@ import pytest
 from oscine import load
 from oscine.audio.io import decode
 from oscine.models.whisper.pipeline import Whisper
-from oscine.models.whisper.sequences import Decode
+from oscine.models.whisper.sequences import DecodingSequence
 from oscine.types import Transcript
 
 pytestmark = pytest.mark.weights
@@ -216,7 +216,7 @@ def test_a_poor_window_does_not_run_to_its_limit(
     submit = engine.submit
 
     def recorded(sequence: Any, caller: Any = None) -> Any:
-        if isinstance(sequence, Decode):
+        if isinstance(sequence, DecodingSequence):
             attempts.append(sequence)
         return submit(sequence, caller)
 
@@ -224,6 +224,8 @@ def test_a_poor_window_does_not_run_to_its_limit(
     found = model("base").transcribe(noise(30, 0.3), vad_filter=False, temperature=(0, 0.2))
     assert all("repetition" in segment.flags for segment in found.segments)
     assert [len(attempt.result()) for attempt in attempts] == [1, 5]
-    stops = [(row.stop, len(row.tokens)) for attempt in attempts for row in attempt.result()]
+    stops = [
+        (row.finish_reason, len(row.tokens)) for attempt in attempts for row in attempt.result()
+    ]
     assert "repeat" in dict(stops)
-    assert max(count for _, count in stops) < attempts[0].request.limit / 2
+    assert max(count for _, count in stops) < attempts[0].request.max_new_tokens / 2

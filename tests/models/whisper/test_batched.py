@@ -10,7 +10,7 @@ import pytest
 
 from oscine.errors import UsageError
 from oscine.models.whisper.pipeline import Whisper
-from oscine.models.whisper.sequences import Alignment, Decoded
+from oscine.models.whisper.sequences import Alignment, Hypothesis
 
 Scripted = Callable[..., Whisper]
 
@@ -18,7 +18,7 @@ Scripted = Callable[..., Whisper]
 @pytest.fixture(autouse=True)
 def _equal_windows(monkeypatch: pytest.MonkeyPatch) -> None:
     """Without a detector windows are of equal length, whatever the noise sounds like."""
-    monkeypatch.setattr("oscine.models.whisper.stream.available", lambda: False)
+    monkeypatch.setattr("oscine.models.whisper.transcribe.available", lambda: False)
 
 
 def sound(seconds: float) -> np.ndarray:
@@ -52,7 +52,7 @@ def test_a_window_cut_off_by_its_budget_is_taken_up_again(scripted: Scripted) ->
     begin = 0
     model = scripted(languages=0)
     tokens = model.engine.tokens((0.0, " a", 0.4, 0.4, " b"))
-    model.engine.rows = [Decoded(tokens, -0.5, 0.1, "length"), (0.0, " b c", 0.5)]
+    model.engine.rows = [Hypothesis(tokens, -0.5, 0.1, "length"), (0.0, " b c", 0.5)]
     result = model.transcribe(sound(1.0), batch_size=4)
     assert [(s.text, round(s.start, 2)) for s in result.segments] == [(" a", begin), (" b c", 0.4)]
     assert [len(mel) for mel in model.engine.mels] == [100, 100]
@@ -60,7 +60,7 @@ def test_a_window_cut_off_by_its_budget_is_taken_up_again(scripted: Scripted) ->
 
 
 def test_only_poor_windows_of_a_batch_are_tried_again(scripted: Scripted) -> None:
-    poor = Decoded(tuple(b" x"), -9.0, 0.1, "end")
+    poor = Hypothesis(tuple(b" x"), -9.0, 0.1, "end")
     model = scripted((0.0, " a", 0.5), poor, (0.0, " c", 0.5), (0.0, " b", 0.5))
     result = model.transcribe(sound(3.0), batch_size=3)
     assert result.text == " a b c"
@@ -74,7 +74,7 @@ def test_windows_of_a_batch_know_the_carried_prompt_and_the_hotwords(scripted: S
     model.transcribe(
         sound(2.0), batch_size=2, initial_prompt="x", carry_initial_prompt=True, hotwords="Zed"
     )
-    before = (model._tokens.start_of_previous, *b" Zed x", model._tokens.start)
+    before = (model._special.sot_prev, *b" Zed x", model._special.sot)
     assert [request.prompt for request in model.engine.requests] == [before, before]
 
 

@@ -22,11 +22,17 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from oscine.engine.sequence import Caller, EncoderInput, Priority, Sequence
-from oscine.models.whisper.executors import DecodeExecutor
+from oscine.models.whisper.executors import DecodingExecutor
 from oscine.models.whisper.network import tokenizer_of
 from oscine.models.whisper.runner import WhisperRunner
-from oscine.models.whisper.sequences import Align, Decode, Decoded, Detect, Request
-from oscine.models.whisper.tokens import Tokens, resolve
+from oscine.models.whisper.sequences import (
+    AlignmentSequence,
+    DecodingRequest,
+    DecodingSequence,
+    Hypothesis,
+    LanguageSequence,
+)
+from oscine.models.whisper.tokens import SpecialTokens, resolve_special_tokens
 from oscine.models.whisper.weights import load_weights
 from oscine.ops.reference import Reference
 from tests.engine.test_engine import ByHand, play
@@ -45,7 +51,7 @@ class World:
 
     case: str
     backend: Any
-    pinned: int | None = None
+    fixed_rows: int | None = None
     ties: Counter[str] = field(default_factory=Counter)
     known: dict[int, Any] = field(default_factory=dict)
 
@@ -67,26 +73,26 @@ class World:
         return engine
 
     @cached_property
-    def tokens(self) -> Tokens:
+    def tokens(self) -> SpecialTokens:
         tokenizer = tokenizer_of(self.weights, offline=True)
         assert tokenizer is not None
-        return resolve(tokenizer, self.weights.config)
+        return resolve_special_tokens(tokenizer, self.weights.config)
 
-    def request(self, prompt: Any, **options: Any) -> Request:
+    def request(self, prompt: Any, **options: Any) -> DecodingRequest:
         tokens, meta = self.tokens, self.meta
         usual: dict[str, Any] = {
-            "sot": 0,
-            "suppress": tuple(meta["suppress_tokens"]),
-            "suppress_first": tuple(meta["begin_suppress_tokens"]),
-            "end": tokens.end,
+            "sot_index": 0,
+            "suppress_tokens": tuple(meta["suppress_tokens"]),
+            "begin_suppress_tokens": tuple(meta["begin_suppress_tokens"]),
+            "eot": tokens.eot,
             "timestamp_begin": tokens.timestamp_begin,
             "no_timestamps": tokens.no_timestamps,
             "no_speech": tokens.no_speech,
             "timestamps": False,
-            "max_initial_timestamp": meta["max_initial_timestamp_index"],
-            "limit": meta["max_new_tokens"],
+            "max_initial_timestamp_index": meta["max_initial_timestamp_index"],
+            "max_new_tokens": meta["max_new_tokens"],
         }
-        return Request(prompt=tuple(int(id) for id in prompt), **(usual | options))
+        return DecodingRequest(prompt=tuple(int(id) for id in prompt), **(usual | options))
 
     def pool(self) -> Iterator[Callable[[], Sequence[Any]]]:
         """What is asked for: of all kinds, with options that differ in all ways."""
@@ -96,39 +102,39 @@ class World:
             if number % 6 == 4:
                 prompt = (*self.meta["sot_sequence"], *rng.integers(3, 200, rng.integers(1, 9)))
                 forced = tuple(map(int, prompt))
-                yield lambda a=audio, p=forced: Align(a, p, self.tokens.end, 40)  # type: ignore[misc]
+                yield lambda a=audio, p=forced: AlignmentSequence(a, p, self.tokens.eot, 40)  # type: ignore[misc]
             elif number % 12 == 5 and self.tokens.multilingual:
-                yield lambda a=audio: Detect(a, self.tokens)  # type: ignore[misc]
+                yield lambda a=audio: LanguageSequence(a, self.tokens)  # type: ignore[misc]
             else:
                 request = self.drawn(rng)
-                yield lambda a=audio, r=request: Decode(a, r)  # type: ignore[misc]
+                yield lambda a=audio, r=request: DecodingSequence(a, r)  # type: ignore[misc]
 
-    def drawn(self, rng: np.random.Generator) -> Request:
+    def drawn(self, rng: np.random.Generator) -> DecodingRequest:
         """A request of any options."""
         tokens, timestamps = self.tokens, bool(rng.integers(2))
         language = str(rng.choice(list(tokens.languages) or ["en"]))
         task = str(rng.choice(["transcribe", "translate"]))
-        start = tokens.start_sequence(language, task, timestamps)
+        start = tokens.sot_sequence(language, task, timestamps)
         before = rng.integers(3, 200, rng.choice([0, 0, 1, 7]))
         sot = len(before) + 1 if len(before) else 0
-        prompt = (tokens.start_of_previous, *before, *start) if sot else start
+        prompt = (tokens.sot_prev, *before, *start) if sot else start
         beams, warm = int(rng.choice([1, 1, 1, 2, 3])), bool(rng.integers(2))
         suppress = tuple(self.meta["suppress_tokens"])
-        lists = [suppress, (*suppress, 70, 80), tuple(sorted(tokens.never_picked()))]
+        lists = [suppress, (*suppress, 70, 80), tuple(sorted(tokens.always_suppressed()))]
         return self.request(
             prompt,
-            sot=sot,
-            suppress=(*lists[rng.integers(3)], *[tokens.end] * int(rng.integers(2))),
-            suppress_first=((), tuple(self.meta["begin_suppress_tokens"]))[rng.integers(2)],
+            sot_index=sot,
+            suppress_tokens=(*lists[rng.integers(3)], *[tokens.eot] * int(rng.integers(2))),
+            begin_suppress_tokens=((), tuple(self.meta["begin_suppress_tokens"]))[rng.integers(2)],
             timestamps=timestamps,
-            max_initial_timestamp=(None, 9, 22)[rng.integers(3)],
-            limit=int(rng.choice([1, 5, 16, 17, 30])),
+            max_initial_timestamp_index=(None, 9, 22)[rng.integers(3)],
+            max_new_tokens=int(rng.choice([1, 5, 16, 17, 30])),
             temperature=float(rng.choice([0.3, 1.0])) if warm else 0.0,
-            samples=int(rng.choice([1, 2, 3])) if warm else 1,
-            beams=1 if warm else beams,
-            pool=1 if warm else beams + int(rng.integers(2)),
+            best_of=int(rng.choice([1, 2, 3])) if warm else 1,
+            beam_size=1 if warm else beams,
+            max_candidates=1 if warm else beams + int(rng.integers(2)),
             repetition_penalty=float(rng.choice([1.0, 1.0, 1.3])),
-            no_repeat_ngram=int(rng.choice([0, 0, 2])),
+            no_repeat_ngram_size=int(rng.choice([0, 0, 2])),
             stop_loops=bool(rng.integers(2)) and (warm or beams == 1),
             seed=int(rng.integers(2**32)),
         )
@@ -145,45 +151,49 @@ class World:
         self.ties["results"] += 1
         if self.fixed_rows is not None:
             assert_same(found, expected)
-        elif isinstance(sequence, Detect):
+        elif isinstance(sequence, LanguageSequence):
             assert found == pytest.approx(expected, abs=1e-4)
-        elif isinstance(sequence, Align):
+        elif isinstance(sequence, AlignmentSequence):
             np.testing.assert_allclose(found.weights, expected.weights, atol=1e-5)
             np.testing.assert_allclose(found.probabilities, expected.probabilities, atol=1e-5)
         else:
-            assert isinstance(sequence, Decode)
+            assert isinstance(sequence, DecodingSequence)
             assert len(found) == len(expected)
             for ours, theirs in zip(found, expected, strict=True):
                 self.check_row(sequence, ours, theirs)
 
-    def check_row(self, sequence: Decode, found: Decoded, expected: Decoded) -> None:
+    def check_row(
+        self, sequence: DecodingSequence, found: Hypothesis, expected: Hypothesis
+    ) -> None:
         if found.tokens != expected.tokens:
             margin = self.margin(sequence, found.tokens, expected.tokens)
             assert margin < TIE, f"{found.tokens} is not {expected.tokens}; margin {margin}"
             self.ties["near ties"] += 1
             return
-        assert found.stop == expected.stop
+        assert found.finish_reason == expected.finish_reason
         assert found.sum_logprob == pytest.approx(expected.sum_logprob, abs=1e-3)
         assert found.no_speech_prob == pytest.approx(expected.no_speech_prob, rel=1e-3, abs=1e-9)
 
-    def margin(self, sequence: Decode, found: tuple[int, ...], expected: tuple[int, ...]) -> float:
+    def margin(
+        self, sequence: DecodingSequence, found: tuple[int, ...], expected: tuple[int, ...]
+    ) -> float:
         """How far apart the first two tokens are that differ; of a greedy row without penalties."""
         request = sequence.request
-        if request.temperature or request.beams > 1 or request.penalised:
+        if request.temperature or request.beam_size > 1 or request.has_penalties:
             return math.inf
-        ours, theirs = (*found, request.end), (*expected, request.end)
+        ours, theirs = (*found, request.eot), (*expected, request.eot)
         at = next(at for at, (a, b) in enumerate(zip(ours, theirs, strict=False)) if a != b)
         pair = {ours[at], theirs[at]}
         vocabulary = range(self.weights.config.n_vocab)
         both = replace(
             request,
             prompt=(*request.prompt, *found[:at]),
-            suppress=tuple(id for id in vocabulary if id not in pair),
-            suppress_first=(),
+            suppress_tokens=tuple(id for id in vocabulary if id not in pair),
+            begin_suppress_tokens=(),
             timestamps=False,
-            limit=1,
+            max_new_tokens=1,
         )
-        ((row,),) = results(self.quiet, Decode(sequence.audio, both))
+        ((row,),) = results(self.quiet, DecodingSequence(sequence.audio, both))
         share = math.exp(row.sum_logprob)
         return abs(math.log(share / max(1 - share, 1e-30)))
 
@@ -209,8 +219,8 @@ def assert_same(found: Any, expected: Any) -> None:
 def worlds() -> Iterator[dict[Any, World]]:
     made: dict[Any, World] = {}
     yield made
-    for (case, name, pinned), world in made.items():
-        print(f"\n{case}, {name}, pinned {pinned}: {dict(world.ties)}")
+    for (case, name, fixed_rows), world in made.items():
+        print(f"\n{case}, {name}, fixed_rows {fixed_rows}: {dict(world.ties)}")
 
 
 @pytest.fixture(params=["whisper_multi", "whisper_en"])
@@ -218,10 +228,12 @@ def case(request: pytest.FixtureRequest) -> str:
     return str(request.param)
 
 
-def world_of(worlds: dict[Any, World], case: str, backend: Any, pinned: int | None = None) -> World:
-    key = case, backend.name, pinned
+def world_of(
+    worlds: dict[Any, World], case: str, backend: Any, fixed_rows: int | None = None
+) -> World:
+    key = case, backend.name, fixed_rows
     if key not in worlds:
-        worlds[key] = World(case, backend, pinned)
+        worlds[key] = World(case, backend, fixed_rows)
     return worlds[key]
 
 
@@ -247,7 +259,7 @@ def play_out(
     for _, number, _ in plan:
         world.alone(number)
     gone = {turn: sequences[at % len(sequences)] for turn, at in victims.items()}
-    with patch.object(DecodeExecutor, "steps_per_poll", steps_per_poll):
+    with patch.object(DecodingExecutor, "steps_per_poll", steps_per_poll):
         arriving = [(turn, each) for (turn, _, _), each in zip(plan, sequences, strict=True)]
         play(world.shared, arriving, gone)
     for sequence, (_, number, _) in zip(sequences, plan, strict=True):
@@ -321,13 +333,15 @@ def test_goldens_hold_in_mixed_batches(
     text = golden["greedy_nots_tokens"].tolist()
     frames = meta["own_align"]["num_frames"] // 2
     asked: dict[str, Sequence[Any]] = {
-        "nots": Decode(window, plain),
-        "ts": Decode(window, world.request(golden["greedy_ts_prompt"], timestamps=True)),
-        "beams": Decode(window, replace(plain, beams=beams, pool=round(beams * patience))),
-        "align": Align(window, (*plain.prompt, *text, plain.end), plain.end, frames),
+        "nots": DecodingSequence(window, plain),
+        "ts": DecodingSequence(window, world.request(golden["greedy_ts_prompt"], timestamps=True)),
+        "beams": DecodingSequence(
+            window, replace(plain, beam_size=beams, max_candidates=round(beams * patience))
+        ),
+        "align": AlignmentSequence(window, (*plain.prompt, *text, plain.eot), plain.eot, frames),
     }
     if world.tokens.multilingual:
-        asked["detect"] = Detect(window, world.tokens)
+        asked["detect"] = LanguageSequence(window, world.tokens)
     rng = np.random.default_rng(seed)
     others = [world.asked[number]() for number in rng.integers(0, FINISHED_BEAM, 9)]
     arriving = [(int(turn), each) for turn, each in zip(rng.integers(0, 5, 9), others, strict=True)]

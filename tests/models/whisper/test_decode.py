@@ -14,10 +14,16 @@ from oscine.errors import (
     UsageError,
 )
 from oscine.models.whisper import sequences
-from oscine.models.whisper.executors import STEPS_PER_POLL, DecodeExecutor
-from oscine.models.whisper.repetition import REPEAT_LIMIT
+from oscine.models.whisper.executors import STEPS_PER_POLL, DecodingExecutor
+from oscine.models.whisper.repetition import MAX_TOKEN_REPEATS
 from oscine.models.whisper.runner import WhisperRunner
-from oscine.models.whisper.sequences import LOOK, Align, Decode, Detect, Request
+from oscine.models.whisper.sequences import (
+    LOOP_CHECK_TOKENS,
+    AlignmentSequence,
+    DecodingRequest,
+    DecodingSequence,
+    LanguageSequence,
+)
 from oscine.models.whisper.weights import WhisperWeights
 from oscine.probe import probing
 from tests.engine.test_engine import ByHand
@@ -57,11 +63,11 @@ def test_greedy_tokens_of_the_upstream_program(
     case: str,
 ) -> None:
     request = request_of(golden[f"{case}_prompt"], timestamps=case == "greedy_ts")
-    ((found,),) = results(engine(name, exact=exact), Decode(windows[0], request))
+    ((found,),) = results(engine(name, exact=exact), DecodingSequence(windows[0], request))
     assert list(found.tokens) == golden[f"{case}_tokens"].tolist()
     assert found.sum_logprob == pytest.approx(META[case]["sum_logprob"], abs=0.02)
     assert found.avg_logprob == pytest.approx(META[case]["avg_logprob"], abs=1e-3)
-    assert found.stop == "end"
+    assert found.finish_reason == "end"
 
 
 @pytest.mark.host
@@ -71,19 +77,19 @@ def test_greedy_tokens_of_the_upstream_program(
     [
         TIMED,
         CONTEXT,
-        replace(TIMED, max_initial_timestamp=None),
-        replace(PLAIN, suppress=(), suppress_first=(), limit=60),
+        replace(TIMED, max_initial_timestamp_index=None),
+        replace(PLAIN, suppress_tokens=(), begin_suppress_tokens=(), max_new_tokens=60),
         replace(TIMED, temperature=0.7, seed=5),
         replace(PLAIN, temperature=1.0, seed=2**32 - 1),
         SAMPLED,
     ],
     ids=["timed", "context", "any first time", "long", "0.7", "1.0", "best of 4"],
 )
-def test_a_gpu_picks_what_numpy_picks(decode: Decoding, request_: Request) -> None:
+def test_a_gpu_picks_what_numpy_picks(decode: Decoding, request_: DecodingRequest) -> None:
     (expected,), (found,) = (decode(name, request_) for name in ("numpy", "gpu"))
     assert len(expected[0].tokens) > 3
     assert [row.tokens for row in found] == [row.tokens for row in expected]
-    assert [row.stop for row in found] == [row.stop for row in expected]
+    assert [row.finish_reason for row in found] == [row.finish_reason for row in expected]
     for a, b in zip(expected, found, strict=True):
         assert b.sum_logprob == pytest.approx(a.sum_logprob, abs=1e-3)
         assert b.no_speech_prob == pytest.approx(a.no_speech_prob, rel=1e-3)
@@ -92,13 +98,13 @@ def test_a_gpu_picks_what_numpy_picks(decode: Decoding, request_: Request) -> No
 @backends
 def test_timestamps_come_in_pairs_and_rise(decode: Decoding, name: str) -> None:
     begin = TIMED.timestamp_begin
-    for row in decode(name, replace(SAMPLED, limit=60))[0]:
+    for row in decode(name, replace(SAMPLED, max_new_tokens=60))[0]:
         assert begin <= row.tokens[0] <= begin + META["max_initial_timestamp_index"]
         stamps = [token for token in row.tokens if token >= begin]
         assert stamps == sorted(stamps)
         inner = "".join("t" if token >= begin else "." for token in row.tokens[1:])
         assert "ttt" not in inner
-        assert not set(row.tokens) & set(TIMED.suppress)
+        assert not set(row.tokens) & set(TIMED.suppress_tokens)
 
 
 @backends
@@ -108,7 +114,7 @@ def test_rows_differ_and_a_seed_makes_them_again(decode: Decoding, name: str) ->
     assert len({row.tokens for row in first}) == 4
     (other,) = decode(name, replace(SAMPLED, seed=12))
     assert {row.tokens for row in other}.isdisjoint(row.tokens for row in first)
-    (alone,) = decode(name, replace(SAMPLED, samples=1))
+    (alone,) = decode(name, replace(SAMPLED, best_of=1))
     assert alone[0].tokens == first[0].tokens  # the first row has the seed itself
     assert len({row.no_speech_prob for row in first}) == 1  # all rows read the same prompt
 
@@ -130,15 +136,16 @@ def in_float32(golden_weights: WhisperWeights) -> WhisperWeights:
 def test_windows_side_by_side_are_as_each_alone(
     engine: Engines, windows: Windows, name: str
 ) -> None:
-    requests = [TIMED, CONTEXT, replace(TIMED, limit=7), replace(TIMED, seed=9)]
+    requests = [TIMED, CONTEXT, replace(TIMED, max_new_tokens=7), replace(TIMED, seed=9)]
     together = side_by_side(engine(name), windows, requests)
     alone = [
-        results(engine(name), Decode(*pair))[0] for pair in zip(windows, requests, strict=True)
+        results(engine(name), DecodingSequence(*pair))[0]
+        for pair in zip(windows, requests, strict=True)
     ]
     assert [[row.tokens for row in rows] for rows in together] == [
         [row.tokens for row in rows] for rows in alone
     ]
-    assert [rows[0].stop for rows in together] == [rows[0].stop for rows in alone]
+    assert [rows[0].finish_reason for rows in together] == [rows[0].finish_reason for rows in alone]
     assert len({rows[0].tokens for rows in together}) > 1  # windows do differ
     for rows, other in zip(together, alone, strict=True):
         assert rows[0].sum_logprob == pytest.approx(other[0].sum_logprob, abs=1e-3)
@@ -147,20 +154,22 @@ def test_windows_side_by_side_are_as_each_alone(
 
 SEARCHES = [
     BEAMS,
-    replace(BEAMS, pool=6),
-    replace(BEAMS, pool=2),
-    replace(BEAMS, limit=4),
-    replace(CONTEXT, beams=3, pool=3),
-    replace(PLAIN, repetition_penalty=1.3, limit=40),
-    replace(PLAIN, no_repeat_ngram=2, suppress=(), limit=40),
-    replace(BEAMS, repetition_penalty=1.2, no_repeat_ngram=3),
+    replace(BEAMS, max_candidates=6),
+    replace(BEAMS, max_candidates=2),
+    replace(BEAMS, max_new_tokens=4),
+    replace(CONTEXT, beam_size=3, max_candidates=3),
+    replace(PLAIN, repetition_penalty=1.3, max_new_tokens=40),
+    replace(PLAIN, no_repeat_ngram_size=2, suppress_tokens=(), max_new_tokens=40),
+    replace(BEAMS, repetition_penalty=1.2, no_repeat_ngram_size=3),
 ]
 
 
 @pytest.mark.host
 @pytest.mark.gpu
 @pytest.mark.parametrize("request_", SEARCHES)
-def test_a_gpu_finds_what_numpy_finds(engine: Engines, windows: Windows, request_: Request) -> None:
+def test_a_gpu_finds_what_numpy_finds(
+    engine: Engines, windows: Windows, request_: DecodingRequest
+) -> None:
     order = [windows[at] for at in (2, 0, 1)]
     plain, expected, found = (
         side_by_side(engine(name, exact=False), order, [request_] * 3)
@@ -173,7 +182,7 @@ def test_a_gpu_finds_what_numpy_finds(engine: Engines, windows: Windows, request
         assert [row.tokens for row in theirs] == [row.tokens for row in ours]
         for a, b in zip(ours, theirs, strict=True):
             assert b.sum_logprob == pytest.approx(a.sum_logprob, abs=1e-3)
-            assert b.stop == a.stop
+            assert b.finish_reason == a.finish_reason
 
 
 @backends
@@ -181,22 +190,24 @@ def test_beams_find_likelier_text_than_greed(decode: Decoding, name: str) -> Non
     (greedy,), beams, again = decode(name, PLAIN, BEAMS, BEAMS)
     assert len(beams) == 4
     assert len({row.tokens for row in beams}) == 4
-    ended = [row for row in beams if row.stop == "end"]
+    ended = [row for row in beams if row.finish_reason == "end"]
     assert max(row.sum_logprob for row in ended) >= greedy.sum_logprob - 1e-3
     assert again == beams  # and nothing is left of a search
 
 
 @backends
 def test_one_beam_is_greedy(decode: Decoding, name: str) -> None:
-    one, greedy = decode(name, replace(PLAIN, beams=1, pool=1), PLAIN)
+    one, greedy = decode(name, replace(PLAIN, beam_size=1, max_candidates=1), PLAIN)
     assert one == greedy
 
 
 @backends
 def test_no_run_of_tokens_comes_twice(decode: Decoding, name: str) -> None:
-    request = replace(PLAIN, no_repeat_ngram=2, suppress=(PLAIN.end,), limit=50)
+    request = replace(
+        PLAIN, no_repeat_ngram_size=2, suppress_tokens=(PLAIN.eot,), max_new_tokens=50
+    )
     ((row,),) = decode(name, request)
-    pairs = [pair for pair in zip(row.tokens, row.tokens[1:], strict=False) if pair[1] < PLAIN.end]
+    pairs = [pair for pair in zip(row.tokens, row.tokens[1:], strict=False) if pair[1] < PLAIN.eot]
     assert len(pairs) == len(set(pairs)) > 10
 
 
@@ -206,7 +217,7 @@ def test_room_grows_and_what_is_encoded_stays(
     golden_weights: WhisperWeights, backend: Backends, windows: Windows, name: str
 ) -> None:
     hand = ByHand(WhisperRunner(golden_weights, backend(name)))
-    before = results(hand, Decode(windows[2], TIMED))
+    before = results(hand, DecodingSequence(windows[2], TIMED))
     encoded, encode = [], hand.runner.encode
 
     def counted(inputs: Any, places: Any) -> None:
@@ -216,14 +227,20 @@ def test_room_grows_and_what_is_encoded_stays(
     hand.runner.encode = counted
     assert (hand.runner.memory.places, hand.runner.memory.slots) == (1, 1)
     # The first is in the middle of its text when the memory grows under it.
-    running = hand.submit(Decode(windows[2], replace(CONTEXT, suppress=(PLAIN.end,), limit=40)))
+    running = hand.submit(
+        DecodingSequence(
+            windows[2], replace(CONTEXT, suppress_tokens=(PLAIN.eot,), max_new_tokens=40)
+        )
+    )
     hand.turn()
-    more = [Decode(one, replace(TIMED, temperature=0.5, samples=3)) for one in windows[:2]]
+    more = [
+        DecodingSequence(one, replace(TIMED, temperature=0.5, best_of=3)) for one in windows[:2]
+    ]
     results(hand, *more)
     assert (hand.runner.memory.places, hand.runner.memory.slots) == (4, 8)
-    assert results(hand, Decode(windows[2], TIMED)) == before
+    assert results(hand, DecodingSequence(windows[2], TIMED)) == before
     assert encoded == windows[:2]
-    (alone,) = results(hand, Decode(windows[2], running.request))
+    (alone,) = results(hand, DecodingSequence(windows[2], running.request))
     assert [row.tokens for row in running.result(0)] == [row.tokens for row in alone]
 
 
@@ -247,8 +264,8 @@ def test_more_requests_than_slots_take_turns(
     golden_weights: WhisperWeights, backend: Backends, windows: Windows, name: str
 ) -> None:
     hand = ByHand(WhisperRunner(golden_weights, backend(name)), most_slots=4)
-    long = replace(TIMED, suppress=(*TIMED.suppress, TIMED.end), limit=60)
-    found = results(hand, *(Decode(windows[at % 4], long) for at in range(6)))
+    long = replace(TIMED, suppress_tokens=(*TIMED.suppress_tokens, TIMED.eot), max_new_tokens=60)
+    found = results(hand, *(DecodingSequence(windows[at % 4], long) for at in range(6)))
     assert hand.occupancy.max_sequences == hand.runner.memory.slots == 4
     # Not to the last bit: other numbers of rows take other kernels.
     assert [rows[0].tokens for rows in found[:2]] == [rows[0].tokens for rows in found[4:]]
@@ -261,20 +278,21 @@ def test_alignment_is_the_upstream_programs(
     engine: Engines, windows: Windows, golden: dict[str, Any], name: str
 ) -> None:
     hand, text = engine(name), golden["greedy_nots_tokens"].tolist()
-    prompt = (*PLAIN.prompt, *text, PLAIN.end)
+    prompt = (*PLAIN.prompt, *text, PLAIN.eot)
     frames = META["own_align"]["num_frames"] // 2
-    (found,) = results(hand, Align(windows[0], prompt, PLAIN.end, frames))
+    (found,) = results(hand, AlignmentSequence(windows[0], prompt, PLAIN.eot, frames))
     assert found.weights.shape[1:] == (len(prompt), frames)
     assert found.weights.sum(-1) == pytest.approx(1, abs=1e-4)
     start = len(PLAIN.prompt) - 1
     shares = found.probabilities[start : start + len(text)]
     assert shares == pytest.approx(golden["own_align_prob"], abs=1e-3)
     whole, more = (
-        results(hand, Align(windows[0], prompt, PLAIN.end, frames))[0] for frames in (110, 999)
+        results(hand, AlignmentSequence(windows[0], prompt, PLAIN.eot, frames))[0]
+        for frames in (110, 999)
     )
     np.testing.assert_array_equal(more.weights, whole.weights)  # there are no more than 110
     with pytest.raises(UsageError, match="cannot be aligned"):
-        hand.submit(Align(windows[0], (1,) * 73, PLAIN.end, 5))
+        hand.submit(AlignmentSequence(windows[0], (1,) * 73, PLAIN.eot, 5))
 
 
 @pytest.mark.host
@@ -282,11 +300,11 @@ def test_alignment_is_the_upstream_programs(
 def test_a_gpu_aligns_other_windows_as_numpy_does(
     golden_weights: WhisperWeights, backend: Backends, windows: Windows
 ) -> None:
-    prompt, given = (*PLAIN.prompt, 70, 80, 90, PLAIN.end), in_float32(golden_weights)
+    prompt, given = (*PLAIN.prompt, 70, 80, 90, PLAIN.eot), in_float32(golden_weights)
     ours, theirs = (
         results(
             ByHand(WhisperRunner(given, backend(name))),
-            *(Align(audio, prompt, PLAIN.end, 37) for audio in windows),
+            *(AlignmentSequence(audio, prompt, PLAIN.eot, 37) for audio in windows),
         )
         for name in ("numpy", "gpu")
     )
@@ -301,7 +319,12 @@ def test_a_gpu_aligns_other_windows_as_numpy_does(
 
 @backends
 def test_a_request_leaves_nothing_behind(decode: Decoding, name: str) -> None:
-    requests = (TIMED, replace(PLAIN, suppress=(), limit=3), CONTEXT, replace(TIMED, seed=3))
+    requests = (
+        TIMED,
+        replace(PLAIN, suppress_tokens=(), max_new_tokens=3),
+        CONTEXT,
+        replace(TIMED, seed=3),
+    )
     alone = decode(name, *requests)
     for order in ([3, 2, 1, 0], [1, 0, 1, 2], [0, 0, 3, 1]):
         assert decode(name, *(requests[at] for at in order)) == [alone[at] for at in order]
@@ -312,9 +335,9 @@ def test_a_request_leaves_nothing_behind(decode: Decoding, name: str) -> None:
 def test_cancelling_stops_at_the_next_poll_and_the_next_request_is_whole(
     engine: Engines, decode: Decoding, windows: Windows, name: str
 ) -> None:
-    hand, long = engine(name), replace(SAMPLED, suppress=(SAMPLED.end,), limit=60)
+    hand, long = engine(name), replace(SAMPLED, suppress_tokens=(SAMPLED.eot,), max_new_tokens=60)
     whole = decode(name, long)
-    given_up = hand.submit(Decode(windows[0], long))
+    given_up = hand.submit(DecodingSequence(windows[0], long))
     hand.turn()
     assert hand.running == 1
     given_up.cancel()
@@ -323,7 +346,7 @@ def test_cancelling_stops_at_the_next_poll_and_the_next_request_is_whole(
     rows = hand.runner.backend.read(hand.runner.executor(given_up.batch_key).rows)
     assert rows["done"].all() and rows["count"][:4].max() <= 2 * STEPS_PER_POLL + 1
     assert decode(name, long) == whole
-    assert decode(name, TIMED)[0][0].stop == "end"
+    assert decode(name, TIMED)[0][0].finish_reason == "end"
 
 
 @backends
@@ -331,7 +354,7 @@ def test_the_state_is_read_every_burst(
     engine: Engines, decode: Decoding, monkeypatch: pytest.MonkeyPatch, name: str
 ) -> None:
     seen: list[int] = []
-    executor = engine(name).runner.executor(("text", 1, 0))
+    executor = engine(name).runner.executor(("decode", 1, 0))
     collect = executor.collect
 
     def looking(looks: Any, arrays: Any) -> Any:
@@ -339,7 +362,9 @@ def test_the_state_is_read_every_burst(
         return collect(looks, arrays)
 
     monkeypatch.setattr(executor, "collect", looking)
-    request = replace(PLAIN, suppress=(PLAIN.end,), limit=60, temperature=1.0, seed=1)
+    request = replace(
+        PLAIN, suppress_tokens=(PLAIN.eot,), max_new_tokens=60, temperature=1.0, seed=1
+    )
     ((found,),) = decode(name, request)
     assert len(found.tokens) == 60
     assert seen == sorted(seen)
@@ -351,50 +376,62 @@ def test_the_state_is_read_every_burst(
 def test_a_limit_stops(decode: Decoding, name: str) -> None:
     ((whole,),) = decode(name, PLAIN)
     for limit in (1, 5, STEPS_PER_POLL, STEPS_PER_POLL + 1):
-        ((found,),) = decode(name, replace(PLAIN, limit=limit))
+        ((found,),) = decode(name, replace(PLAIN, max_new_tokens=limit))
         assert found.tokens == whole.tokens[:limit]
-        assert found.stop == ("length" if limit < len(whole.tokens) else "end")
+        assert found.finish_reason == ("length" if limit < len(whole.tokens) else "end")
 
 
 @backends
 def test_a_cache_filled_to_its_end(engine: Engines, decode: Decoding, name: str) -> None:
     room = engine(name).runner.config.n_text_ctx - len(PLAIN.prompt)
-    request = replace(PLAIN, suppress=(PLAIN.end,), limit=room, temperature=1.0, seed=4)
+    request = replace(
+        PLAIN, suppress_tokens=(PLAIN.eot,), max_new_tokens=room, temperature=1.0, seed=4
+    )
     ((found,),) = decode(name, request)
-    assert (len(found.tokens), found.stop) == (room, "length")
+    assert (len(found.tokens), found.finish_reason) == (room, "length")
 
 
 @backends
 def test_the_same_token_again_and_again_stops(decode: Decoding, name: str) -> None:
     others = tuple(id for id in range(META["vocab_size"]) if id != 65)
-    ((found,),) = decode(name, replace(PLAIN, suppress=others, limit=60))
-    assert found.tokens == (65,) * REPEAT_LIMIT
-    assert found.stop == "repeat"
+    ((found,),) = decode(name, replace(PLAIN, suppress_tokens=others, max_new_tokens=60))
+    assert found.tokens == (65,) * MAX_TOKEN_REPEATS
+    assert found.finish_reason == "repeat"
 
 
 @backends
 def test_a_loop_ends_at_the_same_token_whenever_the_state_is_read(
     engine: Engines, windows: Windows, monkeypatch: pytest.MonkeyPatch, name: str
 ) -> None:
-    monkeypatch.setattr(sequences, "is_endless", lambda tokens, end: len(tokens) > 20)
-    hand, plain = engine(name), replace(SAMPLED, suppress=(PLAIN.end,), limit=60, samples=2)
-    loop, whole = replace(plain, stop_loops=True), results(hand, Decode(windows[0], plain))[0]
-    assert [row.stop for row in whole] == ["length"] * 2
+    monkeypatch.setattr(sequences, "ends_in_loop", lambda tokens, end: len(tokens) > 20)
+    hand, plain = (
+        engine(name),
+        replace(SAMPLED, suppress_tokens=(PLAIN.eot,), max_new_tokens=60, best_of=2),
+    )
+    loop, whole = (
+        replace(plain, stop_loops=True),
+        results(hand, DecodingSequence(windows[0], plain))[0],
+    )
+    assert [row.finish_reason for row in whole] == ["length"] * 2
     for burst in (1, 7, STEPS_PER_POLL):
-        monkeypatch.setattr(DecodeExecutor, "steps_per_poll", burst)
-        (alone,) = results(hand, Decode(windows[0], loop))
-        beside, other = results(hand, Decode(windows[0], loop), Decode(windows[0], plain))
+        monkeypatch.setattr(DecodingExecutor, "steps_per_poll", burst)
+        (alone,) = results(hand, DecodingSequence(windows[0], loop))
+        beside, other = results(
+            hand, DecodingSequence(windows[0], loop), DecodingSequence(windows[0], plain)
+        )
         for found in (alone, beside):
-            assert [row.stop for row in found] == ["repeat"] * 2
-            assert [row.tokens for row in found] == [row.tokens[: 2 * LOOK] for row in whole]
+            assert [row.finish_reason for row in found] == ["repeat"] * 2
+            assert [row.tokens for row in found] == [
+                row.tokens[: 2 * LOOP_CHECK_TOKENS] for row in whole
+            ]
         assert [row.tokens for row in other] == [row.tokens for row in whole]
 
 
 @backends
 def test_where_nothing_may_follow_the_window_ends(decode: Decoding, name: str) -> None:
     everything = tuple(range(META["vocab_size"]))
-    ((found,),) = decode(name, replace(PLAIN, suppress=everything))
-    assert (found.tokens, found.stop, found.sum_logprob) == ((), "end", 0.0)
+    ((found,),) = decode(name, replace(PLAIN, suppress_tokens=everything))
+    assert (found.tokens, found.finish_reason, found.sum_logprob) == ((), "end", 0.0)
 
 
 @pytest.mark.parametrize(
@@ -411,8 +448,8 @@ def test_what_the_caches_cannot_hold_is_refused(
     decode: Decoding, prompt: tuple[int, ...], limit: int, told: str
 ) -> None:
     with pytest.raises(UsageError, match=told):
-        decode("numpy", replace(PLAIN, prompt=prompt, limit=limit))
-    assert decode("numpy", PLAIN)[0][0].stop == "end"
+        decode("numpy", replace(PLAIN, prompt=prompt, max_new_tokens=limit))
+    assert decode("numpy", PLAIN)[0][0].finish_reason == "end"
 
 
 @backends
@@ -420,12 +457,12 @@ def test_detection_chooses_among_the_languages(
     engine: Engines, windows: Windows, golden_weights: WhisperWeights, name: str
 ) -> None:
     tokens = tokens_of(golden_weights)
-    one, *others = results(engine(name), *(Detect(audio, tokens) for audio in windows))
+    one, *others = results(engine(name), *(LanguageSequence(audio, tokens) for audio in windows))
     shares = dict(zip(tokens.languages, one, strict=True))
     assert max(shares, key=lambda code: shares[code]) == META["detected_language"]
     assert shares == pytest.approx(META["language_probs"], abs=2e-3)
     for audio, found in zip(windows[1:], others, strict=True):  # beside others as alone
-        (alone,) = results(engine(name), Detect(audio, tokens))
+        (alone,) = results(engine(name), LanguageSequence(audio, tokens))
         assert found == pytest.approx(alone, abs=1e-4)
         assert found.sum() == pytest.approx(1, abs=1e-5)
 
@@ -474,7 +511,7 @@ def test_an_encoder_alone_and_one_without_its_last_norm(
 def test_a_window_of_another_size_is_refused(engine: Engines, shape: tuple[int, int]) -> None:
     hand, mel = engine("numpy"), np.zeros(shape, np.float32)
     for call in (
-        lambda: hand.submit(Decode(EncoderInput(mel), PLAIN)),
+        lambda: hand.submit(DecodingSequence(EncoderInput(mel), PLAIN)),
         lambda: hand.runner.encode_alone(mel),
     ):
         with pytest.raises(UsageError, match=r"shape \(220, 24\)"):

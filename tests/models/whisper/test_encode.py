@@ -14,7 +14,7 @@ from oscine.errors import DeviceMemoryError
 from oscine.gpu.plan import Plan
 from oscine.models.whisper import model
 from oscine.models.whisper.runner import WhisperRunner
-from oscine.models.whisper.sequences import Align
+from oscine.models.whisper.sequences import AlignmentSequence
 from oscine.models.whisper.weights import WhisperWeights, load_weights
 from oscine.ops.check import MATRIX_LIMIT, difference
 from oscine.ops.reference import Reference
@@ -133,7 +133,7 @@ def test_a_batch_takes_no_more_dispatches(weights: WhisperWeights, gpu: Gpu) -> 
 
 def aligned(engine: ByHand, inputs: list[EncoderInput]) -> list[Any]:
     """Where some tokens look in each window."""
-    return results(engine, *(Align(audio, (1, 2, 3, 4), 300, 50) for audio in inputs))
+    return results(engine, *(AlignmentSequence(audio, (1, 2, 3, 4), 300, 50) for audio in inputs))
 
 
 @pytest.mark.parametrize(

@@ -6,8 +6,13 @@ from dataclasses import replace
 
 import pytest
 
-from oscine.models.whisper.fallback import DecodingResult, best, is_silence, needs_fallback
-from oscine.models.whisper.sequences import Decoded
+from oscine.models.whisper.fallback import (
+    DecodingResult,
+    best_hypothesis,
+    is_silence,
+    needs_fallback,
+)
+from oscine.models.whisper.sequences import Hypothesis
 from oscine.options.transcribe import FallbackThresholds
 from oscine.text.compression import compression_ratio
 
@@ -21,8 +26,8 @@ GOOD = DecodingResult((1,), 0.0, -0.3, 0.1, 1.5, "end")
         ({"compression_ratio": 2.5}, {}, True, False),
         ({"compression_ratio": 2.4}, {}, False, False),
         ({"compression_ratio": 9.0}, {"compression_ratio_threshold": None}, False, False),
-        ({"stop": "repeat"}, {}, True, False),
-        ({"stop": "repeat"}, {"compression_ratio_threshold": None}, False, False),
+        ({"finish_reason": "repeat"}, {}, True, False),
+        ({"finish_reason": "repeat"}, {"compression_ratio_threshold": None}, False, False),
         ({"avg_logprob": -1.1}, {}, True, False),
         ({"avg_logprob": -1.1}, {"logprob_threshold": None}, False, False),
         ({"avg_logprob": -1.1, "no_speech_prob": 0.7}, {}, False, True),
@@ -43,11 +48,11 @@ def test_thresholds(
 
 def test_best_row_by_logprob_a_token() -> None:
     rows = [
-        Decoded((1,), -2.0, 0.1, "end"),
-        Decoded((1, 2, 3), -3.0, 0.1, "end"),
-        Decoded((), -1.5, 0.1, "end"),
+        Hypothesis((1,), -2.0, 0.1, "end"),
+        Hypothesis((1, 2, 3), -3.0, 0.1, "end"),
+        Hypothesis((), -1.5, 0.1, "end"),
     ]
-    assert best(rows) is rows[1]
+    assert best_hypothesis(rows) is rows[1]
 
 
 def test_compression_ratio_of_repetition() -> None:

@@ -16,7 +16,7 @@ from oscine.errors import (
     NonFiniteError,
 )
 from oscine.models.whisper.runner import WhisperRunner
-from oscine.models.whisper.sequences import Decode, Detect
+from oscine.models.whisper.sequences import DecodingSequence, LanguageSequence
 from oscine.models.whisper.weights import WhisperWeights
 from oscine.ops.reference import Reference
 from tests.engine.test_engine import ByHand
@@ -50,7 +50,10 @@ def test_weights_that_overflow_are_told(
     norm = replace(golden_weights.decoder.norm, bias=bias)
     broken = replace(golden_weights, decoder=replace(golden_weights.decoder, norm=norm))
     hand = ByHand(WhisperRunner(broken, backend(name)))
-    for sequence in (Decode(windows[0], PLAIN), Detect(windows[0], tokens_of(golden_weights))):
+    for sequence in (
+        DecodingSequence(windows[0], PLAIN),
+        LanguageSequence(windows[0], tokens_of(golden_weights)),
+    ):
         with pytest.raises(NonFiniteError, match=r"non-finite logits on ") as caught:
             results(hand, sequence)
         message = str(caught.value)
@@ -64,10 +67,10 @@ def test_weights_that_overflow_are_told(
 def test_a_broken_window_is_told_and_its_neighbours_are_whole(
     engine: Engines, windows: Windows, name: str
 ) -> None:
-    hand, sound = engine(name), [Decode(audio, TIMED) for audio in windows[:2]]
+    hand, sound = engine(name), [DecodingSequence(audio, TIMED) for audio in windows[:2]]
     before = results(hand, *sound)
     broken = EncoderInput(np.full_like(windows[0].features, np.nan))
-    three = [Decode(audio, TIMED) for audio in (windows[0], broken, windows[1])]
+    three = [DecodingSequence(audio, TIMED) for audio in (windows[0], broken, windows[1])]
     for sequence in three:
         hand.submit(sequence)
     hand.until_idle()
@@ -77,7 +80,7 @@ def test_a_broken_window_is_told_and_its_neighbours_are_whole(
     assert [[row.tokens for row in rows] for rows in found] == [
         [row.tokens for row in rows] for rows in before
     ]
-    assert results(hand, *(Decode(audio, TIMED) for audio in windows[:2])) == before
+    assert results(hand, *(DecodingSequence(audio, TIMED) for audio in windows[:2])) == before
 
 
 # -- devices that fail ----------------------------------------------------------------------------
@@ -120,7 +123,7 @@ def test_where_memory_runs_out_fewer_windows_run_and_none_is_lost(
     once = 10**9 - backend.left  # what the runner takes with room for one
     one = first.runner.memory.slot_bytes + first.runner.memory.place_bytes
     hand = ByHand(WhisperRunner(golden_weights, Failing(room=once + 4 * one)))
-    found = results(hand, *(Decode(windows[at % 2], TIMED) for at in range(8)))
+    found = results(hand, *(DecodingSequence(windows[at % 2], TIMED) for at in range(8)))
     assert 1 <= hand.occupancy.max_sequences < 8
     assert [rows[0].tokens for rows in found[::2]] == [expected[0].tokens] * 4
     assert "going on with" in caplog.text
@@ -130,12 +133,12 @@ def test_no_room_for_one_is_an_error_of_that_sequence(
     golden_weights: WhisperWeights, windows: Windows
 ) -> None:
     hand = ByHand(WhisperRunner(golden_weights, backend := Failing(room=10**9)))
-    hand.runner.executor(("text", 5, 0))
+    hand.runner.executor(("decode", 5, 0))
     backend.left = 0
     with pytest.raises(DeviceMemoryError):
-        results(hand, Decode(windows[0], replace(SAMPLED, samples=5)))
+        results(hand, DecodingSequence(windows[0], replace(SAMPLED, best_of=5)))
     backend.left = 10**9
-    assert len(results(hand, Decode(windows[0], replace(SAMPLED, samples=5)))[0]) == 5
+    assert len(results(hand, DecodingSequence(windows[0], replace(SAMPLED, best_of=5)))[0]) == 5
 
 
 @pytest.mark.parametrize("lose_after", range(5))
@@ -143,10 +146,12 @@ def test_a_device_lost_on_the_way_is_replaced(
     engine: Engines, golden_weights: WhisperWeights, windows: Windows, lose_after: int
 ) -> None:
     asked: list[Callable[[], Any]] = [
-        lambda: Detect(windows[0], tokens_of(golden_weights)),
-        lambda: Decode(windows[1], replace(TIMED, suppress=(PLAIN.end,), limit=60)),
-        lambda: Decode(windows[0], BEAMS),
-        lambda: Decode(windows[0], replace(TIMED, stop_loops=True)),
+        lambda: LanguageSequence(windows[0], tokens_of(golden_weights)),
+        lambda: DecodingSequence(
+            windows[1], replace(TIMED, suppress_tokens=(PLAIN.eot,), max_new_tokens=60)
+        ),
+        lambda: DecodingSequence(windows[0], BEAMS),
+        lambda: DecodingSequence(windows[0], replace(TIMED, stop_loops=True)),
     ]
     runner = WhisperRunner(golden_weights, Failing(lose_after=lose_after))
     hand = ByHand(runner, rebuild=lambda: WhisperRunner(golden_weights, Reference()))

@@ -17,8 +17,8 @@ from oscine.models.whisper.pipeline import Whisper
 def detected(scripted: Any) -> Any:
     """detected(heard, threshold): of windows that say this; and how many were asked."""
     model: Whisper = scripted(languages=3)
-    assert model._tokens is not None
-    tokens = model._tokens
+    assert model._special is not None
+    tokens = model._special
 
     def detect(heard: list[dict[str, float]], threshold: float | None) -> Any:
         asked = iter(heard)

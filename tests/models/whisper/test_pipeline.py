@@ -16,9 +16,9 @@ from oscine.audio.timeline import Timeline
 from oscine.audio.vad import Span
 from oscine.errors import AudioError, Cancelled, UsageError
 from oscine.models.transcription import clip_frames
-from oscine.models.whisper.executors import rules_of
+from oscine.models.whisper.executors import pack_params
 from oscine.models.whisper.pipeline import Whisper
-from oscine.models.whisper.sequences import Decoded
+from oscine.models.whisper.sequences import Hypothesis
 
 from .conftest import HearsAll
 
@@ -53,13 +53,13 @@ def test_segments_and_seek_follow_the_timestamps(scripted: Scripted) -> None:
 def test_earlier_text_is_the_next_prompt(scripted: Scripted) -> None:
     model = scripted((0.0, " a", 0.5), (0.0, " b", 0.5), (0.0, " c", 0.5))
     model.transcribe(sound(3.0), initial_prompt="hi ")
-    tokens, asked = model._tokens, model.engine.requests
-    first, before = model.engine.tokens((0.0, " a", 0.5)), tokens.start_of_previous
-    assert asked[0].prompt == (before, *b" hi", tokens.start)
-    assert asked[1].prompt == (before, *b" hi", *first, tokens.start)
-    assert asked[1].sot == len(asked[1].prompt) - 1
+    tokens, asked = model._special, model.engine.requests
+    first, before = model.engine.tokens((0.0, " a", 0.5)), tokens.sot_prev
+    assert asked[0].prompt == (before, *b" hi", tokens.sot)
+    assert asked[1].prompt == (before, *b" hi", *first, tokens.sot)
+    assert asked[1].sot_index == len(asked[1].prompt) - 1
     assert len(asked[2].prompt) <= 32  # half of the context is for history
-    assert asked[2].limit == min(32, 64 - len(asked[2].prompt))
+    assert asked[2].max_new_tokens == min(32, 64 - len(asked[2].prompt))
 
 
 @pytest.mark.parametrize(
@@ -73,15 +73,15 @@ def test_earlier_text_is_the_next_prompt(scripted: Scripted) -> None:
 def test_history_can_be_dropped(scripted: Scripted, options: dict[str, Any], second: bytes) -> None:
     model = scripted((0.0, " a", 0.5), (0.0, " b", 0.5))
     model.transcribe(sound(2.0), **options)
-    before = (model._tokens.start_of_previous, *second) if second else ()
-    assert model.engine.requests[1].prompt == (*before, model._tokens.start)
+    before = (model._special.sot_prev, *second) if second else ()
+    assert model.engine.requests[1].prompt == (*before, model._special.sot)
 
 
 def test_prefix_and_no_timestamps_end_the_prompt(scripted: Scripted) -> None:
     model = scripted((" b",))
     result = model.transcribe(sound(1.0), prefix="a", without_timestamps=True)
     request = model.engine.requests[0]
-    assert request.prompt == (model._tokens.start, model._tokens.no_timestamps, *b" a")
+    assert request.prompt == (model._special.sot, model._special.no_timestamps, *b" a")
     assert not request.timestamps
     assert [(s.start, s.end, s.text) for s in result.segments] == [(0.0, 1.0, " b")]
 
@@ -90,9 +90,13 @@ def test_request_carries_the_options(scripted: Scripted) -> None:
     model = scripted((" a",), (" a",))
     model.transcribe(sound(1.0))
     default = model.engine.requests[0]
-    assert set(default.suppress) == {1, 2} | model._tokens.never_picked()
-    assert default.suppress_first == (32, 256)
-    assert (default.max_initial_timestamp, default.temperature, default.samples) == (50, 0.0, 1)
+    assert set(default.suppress_tokens) == {1, 2} | model._special.always_suppressed()
+    assert default.begin_suppress_tokens == (32, 256)
+    assert (default.max_initial_timestamp_index, default.temperature, default.best_of) == (
+        50,
+        0.0,
+        1,
+    )
     model.transcribe(
         sound(1.0),
         suppress_tokens="",
@@ -103,18 +107,18 @@ def test_request_carries_the_options(scripted: Scripted) -> None:
         best_of=3,
     )
     other = model.engine.requests[1]
-    assert set(other.suppress) == model._tokens.never_picked()
-    assert other.suppress_first == ()
-    assert (other.max_initial_timestamp, other.limit) == (None, 5)
-    assert (other.temperature, other.samples) == (0.4, 3)
+    assert set(other.suppress_tokens) == model._special.always_suppressed()
+    assert other.begin_suppress_tokens == ()
+    assert (other.max_initial_timestamp_index, other.max_new_tokens) == (None, 5)
+    assert (other.temperature, other.best_of) == (0.4, 3)
 
 
 def test_poor_windows_are_tried_warmer(scripted: Scripted) -> None:
-    unlikely = Decoded(tuple(b" x"), -9.0, 0.1, "end")
-    model = scripted(unlikely, Decoded(tuple(b"y" * 8), -0.1, 0.1, "repeat"), (0.0, " ok", 0.5))
+    unlikely = Hypothesis(tuple(b" x"), -9.0, 0.1, "end")
+    model = scripted(unlikely, Hypothesis(tuple(b"y" * 8), -0.1, 0.1, "repeat"), (0.0, " ok", 0.5))
     result = model.transcribe(sound(1.0))
     assert [request.temperature for request in model.engine.requests] == [0.0, 0.2, 0.4]
-    assert [request.samples for request in model.engine.requests] == [1, 5, 5]
+    assert [request.best_of for request in model.engine.requests] == [1, 5, 5]
     assert len({request.seed for request in model.engine.requests}) == 3
     assert (result.text, result.segments[0].temperature) == (" ok", 0.4)
     assert len(model.engine.mels) == 1  # encoded once
@@ -124,22 +128,22 @@ def test_poor_windows_are_tried_warmer(scripted: Scripted) -> None:
 def test_of_poor_attempts_the_likeliest_stands(
     scripted: Scripted, scores: tuple[float, ...], text: str
 ) -> None:
-    rows = [Decoded(tuple(b" %d" % at), score, 0.1, "end") for at, score in enumerate(scores)]
+    rows = [Hypothesis(tuple(b" %d" % at), score, 0.1, "end") for at, score in enumerate(scores)]
     assert scripted(*rows).transcribe(sound(1.0), temperature=(0, 1)).text == text
 
 
 def test_an_attempt_that_runs_in_circles_stands_last(scripted: Scripted) -> None:
-    loop = Decoded(tuple(b" yes" * 20), -0.1, 0.1, "end")
-    other = Decoded(tuple(b" no"), -9.0, 0.1, "end")
+    loop = Hypothesis(tuple(b" yes" * 20), -0.1, 0.1, "end")
+    other = Hypothesis(tuple(b" no"), -9.0, 0.1, "end")
     assert scripted(loop, other).transcribe(sound(1.0), temperature=(0, 1)).text == " no"
 
 
 def test_silence_is_skipped_and_says_nothing(scripted: Scripted) -> None:
-    silence = Decoded(tuple(b" Thank you."), -20.0, 0.9, "end")
+    silence = Hypothesis(tuple(b" Thank you."), -20.0, 0.9, "end")
     model = scripted(silence, (0.0, " then", 0.5))
     result = model.transcribe(sound(2.0), initial_prompt="x")
     assert [(s.id, s.seek, s.text) for s in result.segments] == [(0, 100, " then")]
-    assert model.engine.requests[1].prompt[:3] == (model._tokens.start_of_previous, *b" x")
+    assert model.engine.requests[1].prompt[:3] == (model._special.sot_prev, *b" x")
 
 
 def test_blank_and_instantaneous_segments_are_dropped(scripted: Scripted) -> None:
@@ -219,9 +223,9 @@ def test_language_is_detected_once_on_the_window_already_encoded(scripted: Scrip
     result = model.transcribe(sound(2.0))
     (detection,), (first, second) = model.engine.detected, model.engine.requests
     assert result.language == "zh"
-    assert detection.start == model._tokens.start
-    assert detection.ids == list(model._tokens.languages.values())
-    expected = (model._tokens.start, model._tokens.languages["zh"], model._tokens.transcribe)
+    assert detection.sot == model._special.sot
+    assert detection.ids == list(model._special.languages.values())
+    expected = (model._special.sot, model._special.languages["zh"], model._special.transcribe)
     assert first.prompt == expected
     assert second.prompt[-3:] == expected
     assert len(model.engine.mels) == 2
@@ -236,17 +240,17 @@ def test_detect_language(scripted: Scripted) -> None:
 def test_asked_language_and_task_are_in_the_prompt(scripted: Scripted) -> None:
     model = scripted((" a",), languages=3)
     assert model.transcribe(sound(1.0), language="German", task="translate").language == "de"
-    expected = (model._tokens.start, model._tokens.languages["de"], model._tokens.translate)
+    expected = (model._special.sot, model._special.languages["de"], model._special.translate)
     assert model.engine.requests[0].prompt == expected
 
 
 @pytest.mark.parametrize(
     ("languages", "options", "problem"),
     [
-        (0, {"language": "de"}, "script is English-only and does not know language de"),
+        (0, {"language": "de"}, "script is English-only and does not support language de"),
         (0, {"task": "translate"}, "script is English-only and cannot translate"),
         (0, {"multilingual": True}, "script is English-only and cannot detect languages"),
-        (3, {"language": "fr"}, "script does not know language fr; it knows en, zh, de"),
+        (3, {"language": "fr"}, "script does not support language fr; it supports en, zh, de"),
         (0, {"suppress_tokens": "99999"}, "suppress_tokens: 99999 is not an id"),
         (0, {"prefix": "a", "sample_len": 40}, "sample_len=40 leaves no room for a prefix"),
     ],
@@ -270,7 +274,7 @@ def test_times_far_beyond_the_end_are_the_end(scripted: Scripted, seconds: float
     model = scripted((0.0, " a", 0.5))
     options = {"max_initial_timestamp": seconds, "clip_timestamps": [0, seconds]}
     assert model.transcribe(sound(1.0), **options).text == " a"
-    assert model.engine.requests[0].max_initial_timestamp == 50  # all of the window
+    assert model.engine.requests[0].max_initial_timestamp_index == 50  # all of the window
 
 
 @pytest.mark.parametrize(
@@ -319,7 +323,7 @@ def test_channels_without_speech_are_named_and_count_as_done(
 def test_a_blank_prompt_is_none(scripted: Scripted, name: str, blank: str) -> None:
     model = scripted((0.0, " a", 0.5))
     model.transcribe(sound(1.0), **{name: blank})
-    assert model.engine.requests[0].prompt == (model._tokens.start,)
+    assert model.engine.requests[0].prompt == (model._special.sot,)
 
 
 @pytest.mark.parametrize("more", [{}, {"initial_prompt": "x", "carry_initial_prompt": True}])
@@ -328,13 +332,13 @@ def test_hotwords_without_end_leave_room_for_text(scripted: Scripted, more: dict
     model.transcribe(sound(6.0), hotwords="word " * 1000, **more)
     (prompt,) = {request.prompt for request in model.engine.requests}
     assert len(prompt) == 33  # half the context, and the start
-    assert {request.limit for request in model.engine.requests} == {31}
+    assert {request.max_new_tokens for request in model.engine.requests} == {31}
 
 
 def test_a_run_longer_than_any_text_is_never_met_twice(scripted: Scripted) -> None:
     model = scripted((0.0, " a", 0.5))
     model.transcribe(sound(1.0), no_repeat_ngram_size=2**40)
-    assert rules_of(model.engine.requests[0], 300, 0)["no_repeat_ngram"] == 64
+    assert pack_params(model.engine.requests[0], 300, 0)["no_repeat_ngram"] == 64
 
 
 def test_an_encoder_alone_can_only_encode(scripted: Scripted) -> None:
@@ -396,7 +400,7 @@ def test_interleaved_streams_do_not_share_a_window(scripted: Scripted) -> None:
 
 def test_the_best_of_several_samples_is_taken(scripted: Scripted) -> None:
     model = scripted((0.0, " a", 0.5))
-    rows = [Decoded(model.engine.tokens((0.0, text, 0.5)), score, 0.1, "end")
+    rows = [Hypothesis(model.engine.tokens((0.0, text, 0.5)), score, 0.1, "end")
             for text, score in [(" a", -3.0), (" b", -1.0), (" c", -2.0)]]  # fmt: skip
     model.engine.decode = lambda request: tuple(rows)  # type: ignore[method-assign]
     assert model.transcribe(sound(1.0), temperature=1.0, best_of=3).text == " b"

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from oscine.errors import UsageError
-from oscine.models.whisper.prompt import History, build_prompt, fit_prefix
+from oscine.models.whisper.prompt import PromptHistory, build_prompt, truncate_prefix
 
 IDS = st.lists(st.integers(0, 50), max_size=30)
 
@@ -16,13 +16,13 @@ IDS = st.lists(st.integers(0, 50), max_size=30)
 def test_history_is_the_latest_since_the_last_reset(
     initial: list[int], windows: list[tuple[list[int], bool]], room: int
 ) -> None:
-    history = History(initial, room, carry=False)
+    history = PromptHistory(initial, room, carry_initial_prompt=False)
     all_tokens, reset = list(initial), 0
     for tokens, forget in windows:
         history.extend(tokens)
         all_tokens += tokens
         if forget:
-            history.forget()
+            history.reset()
             reset = len(all_tokens)
         assert history.prompt() == tuple(all_tokens[reset:][-room:])
 
@@ -31,13 +31,13 @@ def test_history_is_the_latest_since_the_last_reset(
 def test_carried_prompt_comes_first_and_history_fills_the_room(
     initial: list[int], windows: list[tuple[list[int], bool]], room: int
 ) -> None:
-    history = History(initial, room, carry=True)
+    history = PromptHistory(initial, room, carry_initial_prompt=True)
     recent: list[int] = []
     for tokens, forget in windows:
         history.extend(tokens)
         recent += tokens
         if forget:
-            history.forget()
+            history.reset()
             recent = []
         prompt = history.prompt()
         kept = initial[-room:]
@@ -60,8 +60,8 @@ def test_a_prompt_leaves_room_to_pick(history: list[int], prefix: list[int], con
 
 def test_prefix_shares_half_the_context_with_what_follows() -> None:
     long = tuple(range(300))
-    assert fit_prefix(long, 448, None) == long[-223:]
-    assert fit_prefix(long, 448, 200) == long[-24:]
-    assert fit_prefix((), 448, 224) == ()
+    assert truncate_prefix(long, 448, None) == long[-223:]
+    assert truncate_prefix(long, 448, 200) == long[-24:]
+    assert truncate_prefix((), 448, 224) == ()
     with pytest.raises(UsageError, match="sample_len=224 leaves no room for a prefix"):
-        fit_prefix((1,), 448, 224)
+        truncate_prefix((1,), 448, 224)

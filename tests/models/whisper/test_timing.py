@@ -12,12 +12,12 @@ from hypothesis.extra.numpy import arrays
 
 from oscine.models.whisper.sequences import Alignment
 from oscine.models.whisper.timing import (
-    align_words,
     attention_matrix,
-    first_positions,
+    dtw,
+    find_alignment,
     median_filter,
-    split_to_words,
-    warp,
+    split_to_word_tokens,
+    token_starts,
 )
 from oscine.text.whisper import Tokenizer
 
@@ -75,12 +75,12 @@ free = arrays(np.float32, matrices, elements=st.floats(-4, 4, width=32))
 
 @given(tied | free)
 def test_warping_path_is_that_of_plain_loops(cost: np.ndarray) -> None:
-    rows, columns = warp(cost)
+    rows, columns = dtw(cost)
     assert list(zip(rows.tolist(), columns.tolist(), strict=True)) == warp_in_loops(cost)
 
 
 def test_path_through_nothing_is_empty() -> None:
-    assert [part.tolist() for part in warp(np.zeros((3, 0), np.float32))] == [[], []]
+    assert [part.tolist() for part in dtw(np.zeros((3, 0), np.float32))] == [[], []]
 
 
 @given(
@@ -116,7 +116,7 @@ def test_words_last_while_their_tokens_listen() -> None:
     tokenizer = pieces(" hel", "lo", " you", ".")
     heard = listening(4, 100, 10, 20, 35, 60, 80)
     heard.probabilities[START - 1 :] = [0.2, 0.4, 0.6, 0.8, 1.0]
-    words = align_words(heard, [0, 1, 2, 3], START, tokenizer, "en")
+    words = find_alignment(heard, [0, 1, 2, 3], START, tokenizer, "en")
     assert [word.word for word in words] == [" hello", " you", "."]
     assert [word.tokens for word in words] == [(0, 1), (2,), (3,)]
     assert [word.probability for word in words] == pytest.approx([0.3, 0.6, 0.8])
@@ -131,7 +131,7 @@ def test_times_are_in_order_however_few_frames(frames: int, count: int, seed: in
     weights = np.random.default_rng(seed).random((2, START + count + 1, frames))
     tokenizer = pieces(" a", "b", ",")
     tokens = [at % 3 for at in range(count)]
-    words = align_words(alignment(weights), tokens, START, tokenizer, "en")
+    words = find_alignment(alignment(weights), tokens, START, tokenizer, "en")
     times = [time for word in words for time in (word.start, word.end)]
     assert times == sorted(times)
     assert 0 <= times[0] and times[-1] <= max(0, frames - 1) / 50
@@ -140,9 +140,9 @@ def test_times_are_in_order_however_few_frames(frames: int, count: int, seed: in
 
 def test_no_text_has_no_words_and_other_rows_are_refused() -> None:
     empty = alignment(np.ones((1, START + 1, 9)))
-    assert align_words(empty, [], START, BYTES, "en") == []
+    assert find_alignment(empty, [], START, BYTES, "en") == []
     with pytest.raises(ValueError, match="5 rows of attention for 6 tokens"):
-        align_words(empty, [65], START, BYTES, "en")
+        find_alignment(empty, [65], START, BYTES, "en")
 
 
 @pytest.mark.parametrize(
@@ -156,7 +156,7 @@ def test_no_text_has_no_words_and_other_rows_are_refused() -> None:
 def test_split_by_language(language: str, words: list[str]) -> None:
     day = " 日".encode()
     tokenizer = pieces(" Don", "'", "t", " stop", ",", day[:2], day[2:], "本", "語")
-    found = split_to_words(range(9), tokenizer, language)
+    found = split_to_word_tokens(range(9), tokenizer, language)
     assert [word for word, _ in found] == words
     assert [id for _, ids in found for id in ids] == list(range(9))
 
@@ -164,14 +164,14 @@ def test_split_by_language(language: str, words: list[str]) -> None:
 @given(st.text(max_size=12), st.sampled_from(["en", "ja"]))
 def test_characters_over_several_tokens_stay_whole(text: str, language: str) -> None:
     data = text.encode("utf-8", "replace")
-    words = split_to_words(list(data), BYTES, language)
+    words = split_to_word_tokens(list(data), BYTES, language)
     assert "".join(word for word, _ in words) == data.decode()
     assert b"".join(bytes(ids) for _, ids in words) == data
 
 
 @given(st.lists(st.integers(0, 256), max_size=10), st.sampled_from(["en", "th"]))
 def test_any_bytes_make_the_text_that_segments_have(ids: list[int], language: str) -> None:
-    words = split_to_words(ids, BYTES, language)
+    words = split_to_word_tokens(ids, BYTES, language)
     assert [id for _, part in words for id in part] == ids
     assert "".join(word for word, _ in words) == BYTES.decode_parts([ids])[0]
     assert len(words) <= 1 or all(word for word, _ in words)
@@ -180,17 +180,17 @@ def test_any_bytes_make_the_text_that_segments_have(ids: list[int], language: st
 def test_an_unfinished_character_at_the_end_is_left_out() -> None:
     tail = "é".encode()[:1]
     tokenizer = pieces(" so", b" caf" + tail, tail, "")
-    assert split_to_words([0, 1], tokenizer, "en") == [(" so", (0,)), (" caf", (1,))]
-    assert split_to_words([0, 2, 3], tokenizer, "en") == [(" so", (0, 2, 3))]
-    assert split_to_words([2], tokenizer, "en") == [("", (2,))]
+    assert split_to_word_tokens([0, 1], tokenizer, "en") == [(" so", (0,)), (" caf", (1,))]
+    assert split_to_word_tokens([0, 2, 3], tokenizer, "en") == [(" so", (0, 2, 3))]
+    assert split_to_word_tokens([2], tokenizer, "en") == [("", (2,))]
 
 
 @pytest.mark.parametrize("case", ["whisper_multi", "whisper_en"])
 def test_golden_matrix_gives_the_golden_path(case: str) -> None:
     with np.load(GOLDENS / case / "golden.npz") as stored:
         golden = {name: stored[name] for name in stored if name.startswith("own_align")}
-    rows, columns = warp(-golden["own_align_matrix"])
+    rows, columns = dtw(-golden["own_align_matrix"])
     np.testing.assert_array_equal(rows, golden["own_align_text_idx"])
     np.testing.assert_array_equal(columns, golden["own_align_time_idx"])
-    jumps = first_positions(golden["own_align_matrix"])
+    jumps = token_starts(golden["own_align_matrix"])
     np.testing.assert_array_equal(jumps, golden["own_align_jump_frame"])

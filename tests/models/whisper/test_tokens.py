@@ -10,10 +10,11 @@ import pytest
 from oscine.errors import CheckpointError, UsageError
 from oscine.models.whisper.config import WhisperConfig
 from oscine.models.whisper.tokens import (
+    TextDecoderInfo,
+    begin_suppressed_tokens,
     non_speech_tokens,
-    resolve,
-    suppressed,
-    suppressed_first,
+    resolve_special_tokens,
+    suppressed_tokens,
 )
 from oscine.text.languages import LANGUAGES, language_code
 from oscine.text.whisper import Tokenizer, load_tokenizer
@@ -56,18 +57,18 @@ def test_ids_follow_from_the_size(
     stamps: int,
 ) -> None:
     multilingual = last_language is not None
-    tokens = resolve(bare(end, multilingual), replace(CONFIG, n_vocab=size))
-    assert (tokens.end, tokens.start, tokens.translate) == (end, end + 1, transcribe - 1)
+    tokens = resolve_special_tokens(bare(end, multilingual), replace(CONFIG, n_vocab=size))
+    assert (tokens.eot, tokens.sot, tokens.translate) == (end, end + 1, transcribe - 1)
     assert (tokens.transcribe, tokens.no_speech) == (transcribe, no_speech)
     assert (tokens.no_timestamps, tokens.timestamp_begin) == (stamps - 1, stamps)
     assert tokens.multilingual == multilingual
     if last_language:
         assert list(tokens.languages.items())[-1] == last_language
-        assert tokens.start_sequence("de", "translate", timestamps=True) == (
+        assert tokens.sot_sequence("de", "translate", timestamps=True) == (
             end + 1, end + 4, tokens.translate
         )  # fmt: skip
     else:
-        assert tokens.start_sequence("en", "transcribe", timestamps=False) == (end + 1, stamps - 1)
+        assert tokens.sot_sequence("en", "transcribe", timestamps=False) == (end + 1, stamps - 1)
 
 
 def test_names_win_over_order() -> None:
@@ -77,7 +78,7 @@ def test_names_win_over_order() -> None:
         "<|nocaptions|>": 18, "<|notimestamps|>": 19, "<|0.00|>": 20,
     }  # fmt: skip
     config = replace(CONFIG, n_audio_ctx=4, n_vocab=25)
-    tokens = resolve(bare(10, True, special), config)
+    tokens = resolve_special_tokens(bare(10, True, special), config)
     assert (tokens.transcribe, tokens.translate, tokens.no_speech) == (14, 15, 18)
     assert dict(tokens.languages) == {"en": 12, "zh": 13}
 
@@ -85,7 +86,7 @@ def test_names_win_over_order() -> None:
 @pytest.mark.parametrize("size", [51863, 51864, 51967])
 def test_a_tokenizer_of_another_size_is_refused(size: int) -> None:
     with pytest.raises(CheckpointError, match=f"the weights have {size}"):
-        resolve(bare(50257, True, {"<|en|>": 50259}), replace(CONFIG, n_vocab=size))
+        resolve_special_tokens(bare(50257, True, {"<|en|>": 50259}), replace(CONFIG, n_vocab=size))
 
 
 def test_ids_that_the_weights_lack_are_refused() -> None:
@@ -93,7 +94,7 @@ def test_ids_that_the_weights_lack_are_refused() -> None:
     special = {"<|endoftext|>": 10, "<|notimestamps|>": 11, "<|0.00|>": 12, "<|en|>": 11}
     config = replace(CONFIG, n_audio_ctx=4, n_vocab=17)
     with pytest.raises(CheckpointError, match="covers 18 ids, the weights have 17"):
-        resolve(bare(10, True, special), config)
+        resolve_special_tokens(bare(10, True, special), config)
 
 
 def test_languages_by_code_and_name() -> None:
@@ -108,17 +109,17 @@ def test_languages_by_code_and_name() -> None:
 def test_the_checkpoints_lists_win() -> None:
     tokenizer = bare(50257, True)
     config = replace(CONFIG, suppress_tokens=(5, 99999), begin_suppress_tokens=(220, 50257))
-    tokens = resolve(tokenizer, config)
-    ids = suppressed((-1, 7), tokenizer, tokens, config)
-    assert set(ids) == {5, 7} | tokens.never_picked()
-    assert suppressed_first(tokenizer, tokens, config) == (220, 50257)
+    tokens = resolve_special_tokens(tokenizer, config)
+    ids = suppressed_tokens((-1, 7), TextDecoderInfo(tokenizer, tokens, config))
+    assert set(ids) == {5, 7} | tokens.always_suppressed()
+    assert begin_suppressed_tokens(TextDecoderInfo(tokenizer, tokens, config)) == (220, 50257)
 
 
 def test_an_id_outside_the_vocabulary_is_refused() -> None:
     tokenizer = bare(50257, True)
-    tokens = resolve(tokenizer, CONFIG)
+    tokens = resolve_special_tokens(tokenizer, CONFIG)
     with pytest.raises(UsageError, match="suppress_tokens: 51865 is not an id"):
-        suppressed((51865,), tokenizer, tokens, CONFIG)
+        suppressed_tokens((51865,), TextDecoderInfo(tokenizer, tokens, CONFIG))
 
 
 @pytest.mark.weights

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from oscine.models.whisper.weights import Names, load_weights, sinusoids
+from oscine.models.whisper.weights import TensorNames, load_weights, sinusoids
 from oscine.weights import read_checkpoint
 from oscine.weights.safetensors import serialize
 
@@ -161,7 +161,7 @@ def test_missing_extra_and_misshapen_are_named_as_the_file_spells_them(
 )
 def test_names_lead_back(name: str) -> None:
     checkpoint = read_checkpoint(FORMATS / name)
-    names = Names(checkpoint)
+    names = TensorNames(checkpoint)
     assert {names.own(found) for found in names.entries} == set(checkpoint.tensors)
 
 

@@ -10,9 +10,9 @@ from hypothesis import strategies as st
 from oscine.models.whisper.timing import WordTiming
 from oscine.models.whisper.words import (
     WindowTimes,
-    add_words,
-    in_order,
+    add_word_timestamps,
     last_word_end,
+    make_monotonic,
     merge_punctuations,
 )
 from oscine.options.transcribe import APPEND_PUNCTUATIONS, PREPEND_PUNCTUATIONS, WordOptions
@@ -35,7 +35,7 @@ def add(
     segments: list[Segment], timings: list[WordTiming], **changes: float
 ) -> tuple[list[Segment], float]:
     window = replace(WindowTimes(0.0, 30.0, content_end=1000.0, last_speech=0.0), **changes)
-    return add_words(segments, timings, window, WordOptions(), END)
+    return add_word_timestamps(segments, timings, window, WordOptions(), END)
 
 
 def times(row: Segment) -> list[tuple[str, float, float]]:
@@ -154,15 +154,15 @@ def test_segments_without_text_have_no_words_and_keep_their_times() -> None:
 
 
 def test_words_of_no_length_get_some_where_there_is_room() -> None:
-    assert in_order([(1.0, 1.0), (1.0, 1.0), (1.0, 1.5)], 0, 200) == [
+    assert make_monotonic([(1.0, 1.0), (1.0, 1.0), (1.0, 1.5)], 0, 200) == [
         (100, 102),
         (102, 104),
         (104, 150),
     ]
-    assert in_order([(1.0, 2.0), (2.0, 2.0)], 0, 200) == [(100, 198), (198, 200)]
-    assert in_order([(1.0, 1.0)] * 3, 100, 104) == [(100, 101), (101, 102), (102, 103)]
-    assert in_order([(1.0, 1.0)] * 3, 100, 100) == [(100, 100)] * 3
-    assert in_order([(1.0, 2.0), (1.5, 3.0)], 120, 250) == [(120, 200), (200, 250)]
+    assert make_monotonic([(1.0, 2.0), (2.0, 2.0)], 0, 200) == [(100, 198), (198, 200)]
+    assert make_monotonic([(1.0, 1.0)] * 3, 100, 104) == [(100, 101), (101, 102), (102, 103)]
+    assert make_monotonic([(1.0, 1.0)] * 3, 100, 100) == [(100, 100)] * 3
+    assert make_monotonic([(1.0, 2.0), (1.5, 3.0)], 120, 250) == [(120, 200), (200, 250)]
 
 
 @st.composite

@@ -1,4 +1,4 @@
-"""Whisper: speech to text and translation; numbers and quirks in MODELS/whisper.md."""
+"""Whisper: speech to text and translation. Sizes and details: MODELS/whisper.md."""
 
 from __future__ import annotations
 
@@ -15,14 +15,14 @@ if TYPE_CHECKING:
 
 
 def matches(checkpoint: Checkpoint) -> bool:
-    """Whether a checkpoint has a Whisper's encoder, alone or as a part, or says that it is one."""
+    """Whether a checkpoint is a Whisper model, or contains a Whisper encoder."""
     config = checkpoint.config
     stated = config.get("model_type") == "whisper" or "n_audio_state" in config
     return stated or checkpoint.format in ("ctranslate2", "ggml") or _has_encoder(checkpoint)
 
 
 def _has_encoder(checkpoint: Checkpoint) -> bool:
-    """Whether two convolutions of three places, conv1 and conv2, are beside each other."""
+    """Whether the tensors include convolutions conv1 and conv2 of kernel size 3."""
     tensors = checkpoint.tensors
     return any(
         name.endswith("conv1.weight")
@@ -34,7 +34,7 @@ def _has_encoder(checkpoint: Checkpoint) -> bool:
 
 
 def network() -> Network[WhisperWeights, WhisperRunner]:
-    """Imports what runs a Whisper."""
+    """Import the modules that run the network."""
     from oscine.models.whisper.network import NETWORK
 
     return NETWORK

@@ -16,11 +16,11 @@ from oscine.weights import Checkpoint, LazyTensor
 
 log = logging.getLogger(__name__)
 
-Pairs = tuple[tuple[int, int], ...]
+HeadPairs = tuple[tuple[int, int], ...]
 
 #: Filters are computed for every mel, positions for every frame and attention for every pair of
 #: them, so that a number in a file could ask for any memory. Released: 128 and 1500.
-MAX_MELS, MAX_CONTEXT = 1 << 10, 1 << 13
+MAX_MELS, MAX_POSITIONS = 1 << 10, 1 << 13
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,13 +53,13 @@ class WhisperConfig:
 def read_config(checkpoint: Checkpoint, entries: dict[str, LazyTensor]) -> WhisperConfig:
     """What the configuration states, and where it is silent what the tensors' shapes say.
 
-    `entries` are the tensors under openai/whisper's names (weights.Names).
+    `entries` are the tensors under openai/whisper's names (weights.TensorNames).
 
     Raises:
         CheckpointError: a size is stated nowhere, is no positive number, or the network is not
             Whisper's (another activation, scaled embeddings).
     """
-    sizes = _Sizes(checkpoint, entries)
+    sizes = _ConfigSizes(checkpoint, entries)
     decoder = any(name.startswith("decoder.") for name in entries) or _promises_decoder(
         sizes.config
     )
@@ -69,7 +69,10 @@ def read_config(checkpoint: Checkpoint, entries: dict[str, LazyTensor]) -> Whisp
             ("n_mels", "num_mel_bins"), "encoder.conv1.weight", sizes.mel_axis, MAX_MELS
         ),
         n_audio_ctx=sizes.find(
-            ("n_audio_ctx", "max_source_positions"), "encoder.positional_embedding", 0, MAX_CONTEXT
+            ("n_audio_ctx", "max_source_positions"),
+            "encoder.positional_embedding",
+            0,
+            MAX_POSITIONS,
         ),
         n_audio_state=state,
         n_audio_head=sizes.heads("encoder", ("n_audio_head", "encoder_attention_heads"), state),
@@ -83,7 +86,9 @@ def read_config(checkpoint: Checkpoint, entries: dict[str, LazyTensor]) -> Whisp
     return _with_decoder(config, sizes, checkpoint) if decoder else config
 
 
-def _with_decoder(encoder: WhisperConfig, sizes: _Sizes, checkpoint: Checkpoint) -> WhisperConfig:
+def _with_decoder(
+    encoder: WhisperConfig, sizes: _ConfigSizes, checkpoint: Checkpoint
+) -> WhisperConfig:
     embedding = "decoder.token_embedding.weight"
     state = sizes.find(("n_text_state", "d_model"), embedding, 1)
     if state != encoder.n_audio_state:
@@ -92,7 +97,7 @@ def _with_decoder(encoder: WhisperConfig, sizes: _Sizes, checkpoint: Checkpoint)
     layers = sizes.layers("decoder", ("n_text_layer", "decoder_layers"))
     heads = sizes.heads("decoder", ("n_text_head", "decoder_attention_heads"), state)
     context = sizes.find(
-        ("n_text_ctx", "max_target_positions"), "decoder.positional_embedding", 0, MAX_CONTEXT
+        ("n_text_ctx", "max_target_positions"), "decoder.positional_embedding", 0, MAX_POSITIONS
     )
     stated = dict(checkpoint.config)
     stated |= {
@@ -129,7 +134,7 @@ def _promises_decoder(config: dict[str, Any]) -> bool:
     return named or "n_text_layer" in config
 
 
-class _Sizes:
+class _ConfigSizes:
     def __init__(self, checkpoint: Checkpoint, entries: dict[str, LazyTensor]) -> None:
         self.path = checkpoint.path
         self.entries = entries
@@ -224,8 +229,8 @@ class _Sizes:
             raise self.error(f"its {name} is {str(value)[:40]!r}")
         return value
 
-    def alignment_heads(self, value: Any, layers: int, heads: int) -> Pairs | None:
-        """Pairs (layer, head); MLX keeps them as a tensor."""
+    def alignment_heads(self, value: Any, layers: int, heads: int) -> HeadPairs | None:
+        """HeadPairs (layer, head); MLX keeps them as a tensor."""
         entry = self.entries.get("alignment_heads")
         if (
             value is None

@@ -19,15 +19,22 @@ from oscine.errors import NonFiniteError
 from oscine.models.whisper import model
 from oscine.models.whisper.config import WhisperConfig
 from oscine.models.whisper.memory import MOST_ROWS, DecoderMemory
-from oscine.models.whisper.repetition import REPEAT_LIMIT
-from oscine.models.whisper.sequences import Align, Alignment, Decode, Decoded, Detect, Request
+from oscine.models.whisper.repetition import MAX_TOKEN_REPEATS
+from oscine.models.whisper.sequences import (
+    Alignment,
+    AlignmentSequence,
+    DecodingRequest,
+    DecodingSequence,
+    Hypothesis,
+    LanguageSequence,
+)
 from oscine.models.whisper.weights import DecoderWeights
 
 STEPS_PER_POLL = 16  # steps between two polls
 MOST_PROMPTS = 8  # computed side by side
 MOST_PLANS = 32
-ANY_TIMESTAMP = 0xFFFFFFFF >> 1
-STOPS = {ops.STOP_END: "end", ops.STOP_REPEAT: "repeat", ops.STOP_LENGTH: "length"}
+NO_TIMESTAMP_LIMIT = 0xFFFFFFFF >> 1
+FINISH_REASONS = {ops.STOP_END: "end", ops.STOP_REPEAT: "repeat", ops.STOP_LENGTH: "length"}
 GOLDEN_RATIO = 0x9E3779B9
 
 
@@ -39,7 +46,7 @@ class Prefill:
     plan: ops.Plan
 
 
-class DecodeExecutor:
+class DecodingExecutor:
     """Groups of `group_size` rows; `pool`: beams that end a search, 0 where there are no beams."""
 
     stage, steps_per_poll, prefill_batch = "decode", STEPS_PER_POLL, MOST_PROMPTS
@@ -75,17 +82,17 @@ class DecodeExecutor:
         self.step(self.group_size, ())
 
     def step(self, rows: int, entries: Sequence[BatchEntry]) -> ops.Plan:
-        penalised = any(entry.sequence.request.penalised for entry in entries)
-        return self.steps.get((rows, penalised), lambda: self.record_step(rows, penalised))
+        has_penalties = any(entry.sequence.request.has_penalties for entry in entries)
+        return self.steps.get((rows, has_penalties), lambda: self.record_step(rows, has_penalties))
 
-    def record_step(self, rows: int, penalised: bool) -> ops.Plan:
+    def record_step(self, rows: int, has_penalties: bool) -> ops.Plan:
         """The token picked last in, the next one out, of the first `rows` rows."""
         memory = self.memory
         backend, state = memory.backend, self.state(self.rows, rows)
 
         def trace() -> None:
             logits = model.logits(backend, self.weights, self.hidden(state))
-            if penalised:
+            if has_penalties:
                 logits = backend.apply_penalties(logits, memory.rules, state)
             self.pick(logits, state, 1)
 
@@ -146,7 +153,7 @@ class DecodeExecutor:
     def start(self, entries: Sequence[BatchEntry]) -> None:
         memory, group_size = self.memory, self.group_size
         backend, config = memory.backend, memory.config
-        requests = [decode_of(entry).request for entry in entries]
+        requests = [decoding_sequence(entry).request for entry in entries]
         for entry, request in zip(entries, requests, strict=True):
             self.write_slots(entry, request)
         groups = backend.bucket_rows(len(entries))
@@ -170,11 +177,11 @@ class DecodeExecutor:
             firsts = [(group, entry.slots[0]) for group, entry in enumerate(entries)]
             backend.copy(self.lead, memory.leads, firsts)
 
-    def write_slots(self, entry: BatchEntry, request: Request) -> None:
+    def write_slots(self, entry: BatchEntry, request: DecodingRequest) -> None:
         """The rules of a sequence's slots, and where the keys of its prompt are."""
         memory = self.memory
         mask = memory.mask_row(entry.slots, request)
-        rules = rules_of(request, memory.config.n_vocab, mask)
+        rules = pack_params(request, memory.config.n_vocab, mask)
         for slot in entry.slots:
             memory.backend.write(memory.rules, rules, slot)
             if self.group_size > 1:
@@ -202,17 +209,17 @@ class DecodeExecutor:
 
     def collect(self, snapshot_rows: Sequence[SnapshotRow], arrays: Arrays) -> Iterator[BatchEntry]:
         for entry, row in snapshot_rows:
-            sequence, rows = decode_of(entry), arrays[0][row : row + self.group_size]
+            sequence, rows = decoding_sequence(entry), arrays[0][row : row + self.group_size]
             if (rows["done"] == ops.STOP_NONFINITE).any():
                 sequence.fail(NonFiniteError.of_network("logits", self.memory.backend.name))
             else:
                 tokens = [
-                    text_of(one, arrays[1][slot])
+                    sampled_tokens(one, arrays[1][slot])
                     for one, slot in zip(rows, entry.slots, strict=True)
                 ]
                 if sequence.request.stop_loops:
-                    sequence.find_loops(tokens)
-                if not all(sequence.loops[n] or one["done"] for n, one in enumerate(rows)):
+                    sequence.check_for_loops(tokens)
+                if not all(sequence.loop_ends[n] or one["done"] for n, one in enumerate(rows)):
                     continue
                 sequence.finish(self.result(entry, rows, tokens, arrays[2:]))
             if not rows["done"].all():
@@ -225,16 +232,16 @@ class DecodeExecutor:
         rows: NDArray[np.void],
         tokens: Sequence[tuple[int, ...]],
         others: Arrays,
-    ) -> tuple[Decoded, ...]:
+    ) -> tuple[Hypothesis, ...]:
         """What a sequence has come to: its rows, or its beams that have ended."""
-        loops, first = decode_of(entry).loops, entry.slots[0]
+        loops, first = decoding_sequence(entry).loop_ends, entry.slots[0]
         silence = float((rows[0] if self.group_size == 1 else others[0][first])["no_speech_prob"])
         going = [
-            Decoded(
+            Hypothesis(
                 text[: loops[n]] if loops[n] else text,
                 float(row["sum_logprob"]),
                 silence,
-                "repeat" if loops[n] else STOPS.get(row["done"], ""),
+                "repeat" if loops[n] else FINISH_REASONS.get(row["done"], ""),
             )
             for n, (row, text) in enumerate(zip(rows, tokens, strict=True))
             if row["sum_logprob"] > ops.NEG_INF / 2
@@ -242,7 +249,7 @@ class DecodeExecutor:
         if self.pool is None:
             return tuple(going)
         ended = [
-            Decoded(text_of(row, line), float(row["sum_logprob"]), silence, "end")
+            Hypothesis(sampled_tokens(row, line), float(row["sum_logprob"]), silence, "end")
             for row, line in zip(others[-2][first], others[-1][first], strict=True)
             if row["filled"]
         ]
@@ -251,7 +258,7 @@ class DecodeExecutor:
         return (*ended, *going[: max(0, self.group_size - len(ended))])
 
 
-class DetectExecutor(SinglePassExecutor):
+class LanguageExecutor(SinglePassExecutor):
     """One pass over the start of a transcript: how probable each language is."""
 
     stage, prefill_batch = "decode", MOST_PROMPTS
@@ -264,13 +271,13 @@ class DetectExecutor(SinglePassExecutor):
         self.plans: PlanCache[ops.Plan] = PlanCache(MOST_PLANS)
 
     def start(self, entries: Sequence[BatchEntry]) -> None:
-        backend, sequences = self.memory.backend, [detect_of(entry) for entry in entries]
+        backend, sequences = self.memory.backend, [language_sequence(entry) for entry in entries]
         rows = done_rows(backend.bucket_rows(len(entries)))
         for row, entry in zip(rows, entries, strict=False):
             row["done"], row["length"] = 0, 1
             row["slot"], row["window"] = entry.slots[0], entry.place
         backend.write(self.rows, rows)
-        start = [[sequence.start] for sequence in sequences]
+        start = [[sequence.sot] for sequence in sequences]
         backend.write(self.prompt, np.array(start, np.uint32))
         self.plans.get(len(rows), lambda: self.record(len(rows))).run()
 
@@ -293,7 +300,7 @@ class DetectExecutor(SinglePassExecutor):
 
     def collect(self, snapshot_rows: Sequence[SnapshotRow], arrays: Arrays) -> Iterator[BatchEntry]:
         for entry, row in snapshot_rows:
-            sequence, logits = detect_of(entry), arrays[0][row]
+            sequence, logits = language_sequence(entry), arrays[0][row]
             if np.isfinite(logits).all():
                 scores = logits[sequence.ids]
                 shares = np.exp(scores - scores.max())
@@ -315,7 +322,7 @@ class AlignPass:
     plan: ops.Plan
 
 
-class AlignExecutor(SinglePassExecutor):
+class AlignmentExecutor(SinglePassExecutor):
     """One pass over given tokens that keeps where they look: the device's part of word times."""
 
     stage, prefill_batch = "align", 1
@@ -329,16 +336,16 @@ class AlignExecutor(SinglePassExecutor):
 
     def start(self, entries: Sequence[BatchEntry]) -> None:
         (entry,), memory = entries, self.memory
-        sequence, config, backend = align_of(entry), memory.config, memory.backend
+        sequence, config, backend = alignment_sequence(entry), memory.config, memory.backend
         slot, count = entry.slots[0], len(sequence.prompt)
         self.length = min(backend.bucket_length(count), config.n_text_ctx)
         made = self.align_pass()
-        tokens = np.full((1, self.length), sequence.end, np.uint32)
+        tokens = np.full((1, self.length), sequence.eot, np.uint32)
         tokens[0, :count] = sequence.prompt
         row, rules = done_rows(1), np.zeros(1, ops.DECODE_PARAMS)
         row["done"], row["length"], row["slot"], row["window"] = 0, count, slot, entry.place
         row["frames"] = min(sequence.frames, config.n_audio_ctx)
-        rules["vocabulary"], rules["end"] = config.n_vocab, sequence.end
+        rules["vocabulary"], rules["end"] = config.n_vocab, sequence.eot
         backend.write(made.prompt, tokens)
         backend.write(self.rows, row)
         backend.write(memory.rules, rules, slot)
@@ -376,7 +383,7 @@ class AlignExecutor(SinglePassExecutor):
 
     def collect(self, snapshot_rows: Sequence[SnapshotRow], arrays: Arrays) -> Iterator[BatchEntry]:
         for entry, _row in snapshot_rows:
-            sequence = align_of(entry)
+            sequence = alignment_sequence(entry)
             count, (*weights, shares) = len(sequence.prompt), arrays
             layers = [layer[:, :count, : sequence.frames] for layer in weights]
             sequence.finish(Alignment(np.concatenate(layers), shares[: count - 1]))
@@ -404,21 +411,21 @@ def alignment_heads(config: WhisperConfig) -> dict[int, tuple[int, ...]]:
     }
 
 
-def decode_of(entry: BatchEntry) -> Decode:
-    """The sequence of an entry of a DecodeExecutor."""
-    sequence: Decode = entry.sequence
+def decoding_sequence(entry: BatchEntry) -> DecodingSequence:
+    """The sequence of an entry of a DecodingExecutor."""
+    sequence: DecodingSequence = entry.sequence
     return sequence
 
 
-def detect_of(entry: BatchEntry) -> Detect:
-    """The sequence of an entry of a DetectExecutor."""
-    sequence: Detect = entry.sequence
+def language_sequence(entry: BatchEntry) -> LanguageSequence:
+    """The sequence of an entry of a LanguageExecutor."""
+    sequence: LanguageSequence = entry.sequence
     return sequence
 
 
-def align_of(entry: BatchEntry) -> Align:
-    """The sequence of an entry of an AlignExecutor."""
-    sequence: Align = entry.sequence
+def alignment_sequence(entry: BatchEntry) -> AlignmentSequence:
+    """The sequence of an entry of an AlignmentExecutor."""
+    sequence: AlignmentSequence = entry.sequence
     return sequence
 
 
@@ -437,13 +444,13 @@ def initial_rows(entries: Sequence[BatchEntry], groups: int, group_size: int) ->
     """
     state = done_rows(groups * group_size).reshape(groups, group_size)
     for rows, entry in zip(state, entries, strict=False):
-        request = decode_of(entry).request
+        request = decoding_sequence(entry).request
         rows["done"] = 0
         rows["length"] = len(request.prompt)
-        rows["limit"] = request.limit
+        rows["limit"] = request.max_new_tokens
         rows["slot"] = entry.slots[:group_size]
         rows["after_pair"] = 1  # the opening timestamp is to be followed by text
-        rows["sot"] = request.sot
+        rows["sot"] = request.sot_index
         rows["temperature"] = request.temperature
         # Of Python's integers: NumPy's have 32 bits in a browser, and on Windows before NumPy 2.
         rows["seed"] = [
@@ -453,25 +460,25 @@ def initial_rows(entries: Sequence[BatchEntry], groups: int, group_size: int) ->
     return state.reshape(-1)
 
 
-def rules_of(request: Request, vocabulary: int, mask: int) -> NDArray[np.void]:
+def pack_params(request: DecodingRequest, vocabulary: int, mask: int) -> NDArray[np.void]:
     """The request's rules: [1] of ops.DECODE_PARAMS; `mask`: the row of its suppression lists."""
     rules = np.zeros(1, ops.DECODE_PARAMS)
-    initial = request.max_initial_timestamp
+    initial = request.max_initial_timestamp_index
     rules["vocabulary"] = vocabulary
-    rules["end"] = request.end
+    rules["end"] = request.eot
     rules["timestamp_begin"] = request.timestamp_begin
     rules["no_timestamps"] = request.no_timestamps
     rules["no_speech"] = request.no_speech
     rules["timestamps"] = request.timestamps
-    rules["max_initial"] = ANY_TIMESTAMP if initial is None else initial
+    rules["max_initial"] = NO_TIMESTAMP_LIMIT if initial is None else initial
     # A beam that repeats itself is left to the others to beat.
-    rules["repeat_limit"] = 0 if request.beams > 1 else REPEAT_LIMIT
-    rules["no_repeat_ngram"] = request.no_repeat_ngram
+    rules["repeat_limit"] = 0 if request.beam_size > 1 else MAX_TOKEN_REPEATS
+    rules["no_repeat_ngram"] = request.no_repeat_ngram_size
     rules["repetition_penalty"] = request.repetition_penalty
     rules["mask"] = mask
     return rules
 
 
-def text_of(row: NDArray[np.void], tokens: NDArray[np.uint32]) -> tuple[int, ...]:
+def sampled_tokens(row: NDArray[np.void], tokens: NDArray[np.uint32]) -> tuple[int, ...]:
     """The tokens that a row has picked."""
     return tuple(int(token) for token in tokens[: row["count"]])

@@ -1,4 +1,4 @@
-"""Which language is spoken: each window's probabilities, one that is sure, or a vote of several.
+"""Language detection: from one confident window, or by a majority vote of several.
 
 Source: faster_whisper/transcribe.py, detect_language.
 """
@@ -10,14 +10,16 @@ from collections.abc import Iterable, Sequence
 
 from oscine.engine.sequence import EncoderInput
 from oscine.engine.steps import Steps
-from oscine.models.whisper.sequences import Detect
-from oscine.models.whisper.tokens import Tokens
+from oscine.models.whisper.sequences import LanguageSequence
+from oscine.models.whisper.tokens import SpecialTokens
 
 
-def window_starts(ranges: Sequence[tuple[int, int]], window_frames: int, most: int) -> list[int]:
-    """Where the windows begin that are listened to: the first `most` of ranges of frames.
+def window_starts(
+    ranges: Sequence[tuple[int, int]], window_frames: int, max_windows: int
+) -> list[int]:
+    """First frames of the windows used for detection: the first `max_windows` of the ranges.
 
-    A short rest says too little where there are whole windows.
+    The rest of a range after its last whole window is used only if it is more than half a window.
     """
     starts = [
         seek
@@ -25,42 +27,41 @@ def window_starts(ranges: Sequence[tuple[int, int]], window_frames: int, most: i
         for seek in range(start, max(end, start + 1), window_frames)
         if seek == start or end - seek > window_frames // 2
     ]
-    return starts[:most]
+    return starts[:max_windows]
 
 
-def language_probs(audio: EncoderInput, tokens: Tokens) -> Steps[dict[str, float]]:
-    """The probability of each language code in a window.
-
-    `tokens` are those of a multilingual model.
-    """
-    shares = yield Detect(audio, tokens)
-    return dict(zip(tokens.languages, map(float, shares), strict=True))
+def language_probs(audio: EncoderInput, special: SpecialTokens) -> Steps[dict[str, float]]:
+    """The probability of each language code in a window; `special` of a multilingual model."""
+    probs = yield LanguageSequence(audio, special)
+    return dict(zip(special.languages, map(float, probs), strict=True))
 
 
 def detect_language(
-    windows: Iterable[EncoderInput], tokens: Tokens, threshold: float | None
+    windows: Iterable[EncoderInput], special: SpecialTokens, threshold: float | None
 ) -> Steps[tuple[str, dict[str, float]]]:
-    """The language of a recording, and the probabilities of the window that was surest of it.
+    """The language of a recording, and the probabilities of the most confident window for it.
 
-    Windows are asked one by one, until one is surer than `threshold` (None: all); otherwise they
-    vote.
+    Windows are tried one by one until one has a probability above `threshold` (None: all are
+    tried). If none has, the majority of the windows decides.
     """
-    asked = []
+    candidates = []
     for audio in windows:
-        shares = yield from language_probs(audio, tokens)
-        if threshold is not None and max(shares.values()) > threshold:
-            return most_likely(shares), shares
-        asked.append(shares)
-    return vote(asked)
+        probs = yield from language_probs(audio, special)
+        if threshold is not None and max(probs.values()) > threshold:
+            return most_likely_language(probs), probs
+        candidates.append(probs)
+    return majority_vote(candidates)
 
 
-def most_likely(shares: dict[str, float]) -> str:
-    """The code of highest probability; the first among equals."""
-    return max(shares, key=lambda code: shares[code])
+def most_likely_language(probs: dict[str, float]) -> str:
+    """The code of highest probability; the first of equals."""
+    return max(probs, key=lambda code: probs[code])
 
 
-def vote(asked: Sequence[dict[str, float]]) -> tuple[str, dict[str, float]]:
-    """The language of most windows, among equals that of the surest, and its probabilities."""
-    votes = Counter(map(most_likely, asked))
-    surest = max(asked, key=lambda shares: (votes[most_likely(shares)], max(shares.values())))
-    return most_likely(surest), surest
+def majority_vote(candidates: Sequence[dict[str, float]]) -> tuple[str, dict[str, float]]:
+    """The most frequent language, of equals the most confident; with its best probabilities."""
+    votes = Counter(map(most_likely_language, candidates))
+    best = max(
+        candidates, key=lambda probs: (votes[most_likely_language(probs)], max(probs.values()))
+    )
+    return most_likely_language(best), best

@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from oscine import ops
 from oscine.errors import DeviceMemoryError
 from oscine.models.whisper.config import WhisperConfig
-from oscine.models.whisper.sequences import Request
+from oscine.models.whisper.sequences import DecodingRequest
 
 MOST_ROWS = 128  # slots, and rows of an executor
 
@@ -153,14 +153,14 @@ class DecoderMemory:
         self.mask_rows.clear()
         self.masked.clear()
 
-    def mask_row(self, slots: Sequence[int], request: Request) -> int:
+    def mask_row(self, slots: Sequence[int], request: DecodingRequest) -> int:
         """The row of `masks` with a request's suppression lists, from now on used by these slots.
 
         There is a row a slot, and each slot uses one, so one is free for other lists.
         """
         for slot in slots:
             self.masked.pop(slot, None)
-        key = request.suppress, request.suppress_first
+        key = request.suppress_tokens, request.begin_suppress_tokens
         row = self.mask_rows.get(key)
         if row is None:
             used = set(self.masked.values())
@@ -172,9 +172,9 @@ class DecoderMemory:
         return row
 
 
-def mask_of(request: Request, vocabulary: int) -> NDArray[np.uint32]:
+def mask_of(request: DecodingRequest, vocabulary: int) -> NDArray[np.uint32]:
     """The request's suppression lists as bits: [1, V]."""
     mask = np.zeros((1, vocabulary), np.uint32)
-    mask[0, list(request.suppress)] |= ops.SUPPRESS
-    mask[0, list(request.suppress_first)] |= ops.SUPPRESS_FIRST
+    mask[0, list(request.suppress_tokens)] |= ops.SUPPRESS
+    mask[0, list(request.begin_suppress_tokens)] |= ops.SUPPRESS_FIRST
     return mask

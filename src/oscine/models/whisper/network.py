@@ -1,4 +1,4 @@
-"""How a Whisper is made of a checkpoint, on a device."""
+"""Makes a Whisper model from a checkpoint: weights, runner, public model."""
 
 from __future__ import annotations
 
@@ -12,20 +12,20 @@ from oscine.text.whisper import Tokenizer, load_tokenizer
 
 
 def runner(weights: WhisperWeights, backend: Backend) -> WhisperRunner:
-    """What runs the network; its memory grows by need. Raises DeviceError."""
+    """The runner of the network on a backend. Raises DeviceError."""
     return WhisperRunner(weights, backend)
 
 
 def model(
     runner: WhisperRunner, weights: WhisperWeights, opened: LoadContext[WhisperRunner]
 ) -> Whisper:
-    """The public model. Raises CheckpointError or HubError where there is no tokenizer."""
+    """The public model. Raises CheckpointError or HubError if there is no tokenizer."""
     tokenizer = tokenizer_of(weights, opened.offline)
     return Whisper(runner, tokenizer, opened.name, opened.rebuild)
 
 
 def tokenizer_of(weights: WhisperWeights, offline: bool) -> Tokenizer | None:
-    """The tokenizer beside the weights, or that of the vocabulary's size; None without decoder."""
+    """The tokenizer beside the weights, else one of the same size; None without a decoder."""
     if weights.decoder is None:
         return None
     return load_tokenizer(

@@ -1,4 +1,4 @@
-"""Options of a transcription as Whisper takes them."""
+"""The options of a transcription that Whisper supports."""
 
 from __future__ import annotations
 

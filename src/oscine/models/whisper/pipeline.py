@@ -1,4 +1,4 @@
-"""The public model: a recording in; text, language or the encoder's output out."""
+"""The public Whisper model: transcription, live audio, language detection, alignment, encoder."""
 
 from __future__ import annotations
 
@@ -20,13 +20,18 @@ from oscine.models import local_agreement
 from oscine.models.cancel import Cancel, as_should_stop
 from oscine.models.live_audio import BufferTranscriber
 from oscine.models.transcription import Progress, Transcriber, vad_options
-from oscine.models.whisper.forced import align_text, check_sound, check_text
+from oscine.models.whisper.decode_window import DecodedWindow, decode_window, window_language
+from oscine.models.whisper.forced_alignment import align_text, check_duration, check_text
 from oscine.models.whisper.language import detect_language, window_starts
 from oscine.models.whisper.options import OPTIONS
 from oscine.models.whisper.runner import WhisperRunner
-from oscine.models.whisper.stream import Stream
-from oscine.models.whisper.tokens import TextSide, Tokens, resolve, suppressed
-from oscine.models.whisper.window import DecodedWindow, decode_window, window_language
+from oscine.models.whisper.tokens import (
+    SpecialTokens,
+    TextDecoderInfo,
+    resolve_special_tokens,
+    suppressed_tokens,
+)
+from oscine.models.whisper.transcribe import WhisperTranscription
 from oscine.options.transcribe import DecodingOptions
 from oscine.text.whisper import Tokenizer
 from oscine.types import Update, Word
@@ -35,7 +40,7 @@ T = TypeVar("T")
 
 
 class Whisper(Transcriber[WhisperRunner]):
-    """A loaded model."""
+    """A Whisper model on a device, for any number of threads and tasks."""
 
     def __init__(
         self,
@@ -46,17 +51,19 @@ class Whisper(Transcriber[WhisperRunner]):
     ) -> None:
         super().__init__(runner, name, rebuild)
         self.tokenizer = tokenizer
-        self._tokens: Tokens | None = resolve(tokenizer, runner.config) if tokenizer else None
+        self._special: SpecialTokens | None = (
+            resolve_special_tokens(tokenizer, runner.config) if tokenizer else None
+        )
 
     @property
     def multilingual(self) -> bool:
-        """Whether it knows languages other than English."""
-        return self._tokens is not None and self._tokens.multilingual
+        """Whether it supports languages other than English."""
+        return self._special is not None and self._special.multilingual
 
     @property
     def languages(self) -> tuple[str, ...]:
-        """The codes of the languages that it knows."""
-        return tuple(self._tokens.languages) if self._tokens and self.multilingual else ("en",)
+        """The codes of the languages that it supports."""
+        return tuple(self._special.languages) if self._special and self.multilingual else ("en",)
 
     def stream(
         self,
@@ -65,16 +72,18 @@ class Whisper(Transcriber[WhisperRunner]):
         progress: Progress | None = None,
         cancel: Cancel | None = None,
         **options: Any,
-    ) -> Stream:
-        """Segments as windows are finished; to cancel, stop iterating. Otherwise as transcribe.
+    ) -> WhisperTranscription:
+        """A transcription that yields segments as windows are finished; to cancel, stop iterating.
 
-        `options`: fields of TranscribeOptions, in openai-whisper's forms. With split_channels, the
-        segments of one channel come after those of the other.
+        Arguments and errors are those of `transcribe`. `options`: fields of TranscribeOptions, in
+        openai-whisper's forms. With split_channels, the channels follow each other.
         """
         checked = OPTIONS.of(**options)
         source = open_source(audio)
-        self._check(checked)
-        return Stream(self, self._text_side(), source, checked, progress, cancel)
+        self._check_options(checked)
+        return WhisperTranscription(
+            self, self._require_text_decoder(), source, checked, progress, cancel
+        )
 
     def listen(
         self,
@@ -84,22 +93,27 @@ class Whisper(Transcriber[WhisperRunner]):
         cancel: Cancel | None = None,
         **options: Any,
     ) -> Iterator[Update]:
-        """Words as they are said, of audio as it comes: those that two runs in a row agree on.
+        """Transcribe live audio; yields updates whose words are final once two runs agree on them.
 
-        `pieces`: arrays of samples [n] at 16 kHz, of any length. What was said is transcribed anew
-        every half of the `latency`, in seconds of audio; a word on which the runs do not agree is
-        final after 28 s. `cancel` is asked before each piece; what was heard is then finished.
-        Raises UsageError, AudioError, NonFiniteError, DeviceError.
+        Args:
+            pieces: Arrays of samples [n] at 16 kHz, of any length, as they arrive.
+            latency: Seconds of audio until a word is final, if runs agree: the last seconds are
+                transcribed again each half of it. Words on which they differ are final after 28 s.
+            cancel: Polled before each piece; the audio so far is then transcribed to its end.
+            options: Fields of TranscribeOptions.
+
+        Raises:
+            UsageError, AudioError, NonFiniteError, DeviceError.
         """
         options.pop("word_timestamps", None)
         checked = OPTIONS.of(**options, word_timestamps=True)
-        self._check(checked)
+        self._check_options(checked)
         for name in ("clip_timestamps", "split_channels", "without_timestamps", "multilingual"):
             if name in options:
-                raise UsageError(f"{name} does not go with listening; leave it out")
+                raise UsageError(f"{name} is not supported in live transcription; leave it out")
         options["language"] = checked.language
         if vad_options(checked) is None:
-            options["vad_filter"] = False  # where that is not our choice, it is told once
+            options["vad_filter"] = False  # so that a missing detector is reported once
         cancelled = as_should_stop(cancel)
         return local_agreement.listen(
             BufferTranscriber(self.stream), pieces, latency, cancelled, options
@@ -108,96 +122,109 @@ class Whisper(Transcriber[WhisperRunner]):
     def detect_language(
         self, audio: SourceLike, segments: int = 4, threshold: float | None = 0.5
     ) -> tuple[str, dict[str, float]]:
-        """The code of the language that is spoken, and the probability of each code.
+        """The code of the spoken language, and the probability of each code.
 
-        Listens to speech alone, and to no more than `segments` windows: one whose language has a
-        probability above `threshold` settles it, else they vote. Raises UsageError if the model
-        knows only English.
+        At most `segments` windows of speech are tried, until one has a language with a probability
+        above `threshold`; if none has, the majority decides. Raises UsageError if the model is
+        English-only.
         """
-        tokens = self._text_side().tokens
-        if not tokens.multilingual:
+        special = self._require_text_decoder().special
+        if not special.multilingual:
             raise self._english_only("cannot detect languages")
         speech = survey(open_source(audio), vad=VadOptions())
         features = self._features(speech.recording)
         starts = window_starts([(0, features.frames)], features.window_frames, segments)
         windows = (EncoderInput(features.window(seek, features.frames - seek)) for seek in starts)
-        return self._computed(detect_language(windows, tokens, threshold))
+        return self._run_steps(detect_language(windows, special, threshold))
 
     def window_language(self, mel: NDArray[np.float32]) -> tuple[str, dict[str, float]]:
-        """As detect_language, of one window that the caller has made: see decode_window."""
-        text = self._text_side()
-        if not text.tokens.multilingual:
+        """The language of one window, given as a log-mel, and the probability of each code.
+
+        `mel`: float32 [frames, n_mels], as for decode_window. Raises UsageError if the model is
+        English-only, NonFiniteError, DeviceError.
+        """
+        info = self._require_text_decoder()
+        if not info.special.multilingual:
             raise self._english_only("cannot detect languages")
-        return self._computed(window_language(mel, text))
+        return self._run_steps(window_language(mel, info))
 
     def decode_window(
         self, mel: NDArray[np.float32], prompt: Sequence[int] = (), **options: Any
     ) -> DecodedWindow:
-        """What one window says, whose log-mel the caller has made: audio.mel.log_mel of 30 s.
+        """Decode one window, given as a log-mel: audio.mel.log_mel of 30 s of audio.
 
         `mel`: float32 [frames, n_mels], finite, of the model's sizes. `prompt`: ids of the text
-        before it, in place of an initial_prompt. `options`: those of `stream` that concern one
-        window. Raises UsageError, NonFiniteError, DeviceError.
+        before the window, in place of initial_prompt. `options`: the fields of TranscribeOptions
+        that concern one window. Raises UsageError, NonFiniteError, DeviceError.
         """
         checked = OPTIONS.of(**options)
-        self._check(checked)
-        return self._computed(decode_window(mel, prompt, self._text_side(), checked))
+        self._check_options(checked)
+        return self._run_steps(decode_window(mel, prompt, self._require_text_decoder(), checked))
 
     def align(self, audio: SourceLike, text: str, language: str | None = None) -> tuple[Word, ...]:
-        """When each word of a known text is spoken: forced alignment, by the cross-attention.
+        """Forced alignment: the times of the words of a known text, by cross-attention.
 
-        `audio`: up to a window (30 s), of any rate; an array is at 16 kHz, or (samples, rate).
-        `text`: what is said in it, which is not checked. `language`: of the text; None: the
-        model listens for it. Words are as those of word_timestamps: in seconds, in order, without
-        overlap; joined, they are the text with single spaces. Raises UsageError for longer audio
-        or text and for none, AudioError, NonFiniteError, DeviceError.
+        Args:
+            audio: At most a window (30 s), of any rate; an array at 16 kHz, or (samples, rate).
+            text: Its transcript, which is not verified.
+            language: Of the text; None: detected.
+
+        Returns:
+            Words as with word_timestamps: times in seconds, in order, without overlap. The joined
+            words are the text with single spaces.
+
+        Raises:
+            UsageError: audio or text is too long, or empty.
+            AudioError, NonFiniteError, DeviceError.
         """
         checked = OPTIONS.of(language=language)
-        self._check(checked)
+        self._check_options(checked)
         words, source = check_text(text), open_source(audio)
         features = self._features(source)
-        check_sound(features, source.name)
-        return self._computed(align_text(features, words, checked.language, self._text_side()))
+        check_duration(features, source.name)
+        return self._run_steps(
+            align_text(features, words, checked.language, self._require_text_decoder())
+        )
 
     def encode(self, audio: SourceLike) -> NDArray[np.float32]:
-        """The encoder's output for the first window: [n_audio_ctx, n_audio_state].
+        """The encoder's output for the first window: float32 [n_audio_ctx, n_audio_state].
 
-        What it computes on the way: oscine.probe.
+        oscine.probe gives the intermediate values.
         """
         features = self._features(open_source(audio))
         mel = features.window(0, features.frames)
         return self.engine.call(partial(WhisperRunner.encode_alone, mel=mel))
 
-    def _computed(self, steps: Steps[T]) -> T:
-        """What the steps of a request return."""
+    def _run_steps(self, steps: Steps[T]) -> T:
+        """Run the steps of a request on the engine and return their result."""
         return run(self.engine.submit, steps)
 
     def _features(self, recording: Recording) -> Features:
         config = self.runner.config
         return Features(recording, config.n_mels, config.window_frames)
 
-    def _text_side(self) -> TextSide:
-        """What its text decoder reads and writes; UsageError where it has none."""
-        if self.tokenizer is None or self._tokens is None:
+    def _require_text_decoder(self) -> TextDecoderInfo:
+        """Tokenizer and sizes of the text decoder. Raises UsageError if the model has none."""
+        if self.tokenizer is None or self._special is None:
             raise UsageError(f"{self.name} has no text decoder; only encode() can be used")
-        return TextSide(self.tokenizer, self._tokens, self.runner.config)
+        return TextDecoderInfo(self.tokenizer, self._special, self.runner.config)
 
-    def _check(self, options: DecodingOptions) -> None:
-        """Refuse what this model cannot do."""
-        text = self._text_side()
-        tokens = text.tokens
-        suppressed(options.suppress_tokens, text.tokenizer, tokens, text.config)
-        if not tokens.multilingual:
+    def _check_options(self, options: DecodingOptions) -> None:
+        """Raise UsageError for options that this model does not support."""
+        info = self._require_text_decoder()
+        special = info.special
+        suppressed_tokens(options.suppress_tokens, info)
+        if not special.multilingual:
             if options.task == "translate":
                 raise self._english_only("cannot translate")
             if options.multilingual:
                 raise self._english_only("cannot detect languages")
             if options.language not in (None, "en"):
-                raise self._english_only(f"does not know language {options.language}")
-        elif options.language is not None and options.language not in tokens.languages:
+                raise self._english_only(f"does not support language {options.language}")
+        elif options.language is not None and options.language not in special.languages:
             raise UsageError(
-                f"{self.name} does not know language {options.language}; it knows "
-                f"{', '.join(tokens.languages)}"
+                f"{self.name} does not support language {options.language}; it supports "
+                f"{', '.join(special.languages)}"
             )
 
     def _english_only(self, problem: str) -> UsageError:

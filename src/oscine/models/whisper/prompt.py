@@ -1,4 +1,4 @@
-"""What the decoder is told before it begins: earlier text, and the words it must start with.
+"""The decoder's prompt: text of earlier windows, start-of-transcript tokens, forced prefix.
 
 Source: whisper/transcribe.py (all_tokens, prompt_reset_since), decoding.py (_get_initial_tokens).
 """
@@ -10,66 +10,68 @@ from collections.abc import Sequence
 from oscine.errors import UsageError
 
 
-class History:
-    """Tokens of the windows before, begun with the initial prompt.
+class PromptHistory:
+    """The tokens of earlier windows, after those of the initial prompt.
 
-    `room` is how many of them a prompt may hold: half the text context less one. With `carry` every
-    prompt begins with the initial one, and history gets what room is left.
+    `max_tokens`: how many a prompt may contain, half the text context less one. With
+    `carry_initial_prompt` each prompt starts with the initial one, and history gets the rest.
     """
 
-    def __init__(self, initial: Sequence[int], room: int, carry: bool) -> None:
+    def __init__(self, initial: Sequence[int], max_tokens: int, carry_initial_prompt: bool) -> None:
         self._initial = tuple(initial)
         self._tokens = list(initial)
-        self._room = room
-        self._carry = carry
-        self._since = 0
+        self._max_tokens = max_tokens
+        self._carry_initial_prompt = carry_initial_prompt
+        self._reset_since = 0
 
     def extend(self, tokens: Sequence[int]) -> None:
-        """Add what a segment says, timestamps among it."""
+        """Append the tokens of a segment, including timestamps."""
         self._tokens.extend(tokens)
 
-    def forget(self) -> None:
-        """Keep what is here out of the prompts that follow."""
-        self._since = len(self._tokens)
+    def reset(self) -> None:
+        """Leave the tokens so far out of later prompts."""
+        self._reset_since = len(self._tokens)
 
     def prompt(self) -> tuple[int, ...]:
-        """The latest tokens that there is room for."""
-        if self._room < 1:  # hotwords took all of it
+        """The latest tokens, at most `max_tokens`."""
+        if self._max_tokens < 1:  # hotwords take all of it
             return ()
-        if not self._carry:
-            return tuple(self._tokens[self._since :][-self._room :])
-        kept = self._initial[-self._room :]
-        recent = self._tokens[max(len(self._initial), self._since) :]
-        left = self._room - len(kept)
-        return (*kept, *recent[max(0, len(recent) - left) :])
+        if not self._carry_initial_prompt:
+            return tuple(self._tokens[self._reset_since :][-self._max_tokens :])
+        kept = self._initial[-self._max_tokens :]
+        recent = self._tokens[max(len(self._initial), self._reset_since) :]
+        remaining = self._max_tokens - len(kept)
+        return (*kept, *recent[max(0, len(recent) - remaining) :])
 
 
-def fit_prefix(prefix: Sequence[int], text_context: int, sample_len: int | None) -> tuple[int, ...]:
-    """The end of the forced beginning that leaves room for `sample_len` more tokens.
+def truncate_prefix(
+    prefix: Sequence[int], n_text_ctx: int, sample_len: int | None
+) -> tuple[int, ...]:
+    """The end of a forced prefix that leaves room for `sample_len` new tokens.
 
-    Prefix and what follows share half the text context. Raises UsageError if nothing is left.
+    Prefix and new tokens share half the text context. Raises UsageError if no room is left.
     """
-    room = text_context // 2 - (sample_len or 1)
-    if prefix and room < 1:
+    max_tokens = n_text_ctx // 2 - (sample_len or 1)
+    if prefix and max_tokens < 1:
         raise UsageError(
             f"sample_len={sample_len} leaves no room for a prefix; together they have "
-            f"{text_context // 2} tokens"
+            f"{n_text_ctx // 2} tokens"
         )
-    return tuple(prefix[-room:]) if prefix else ()
+    return tuple(prefix[-max_tokens:]) if prefix else ()
 
 
 def build_prompt(
     history: Sequence[int],
-    start: Sequence[int],
+    sot_sequence: Sequence[int],
     prefix: Sequence[int],
-    start_of_previous: int,
-    text_context: int,
+    sot_prev: int,
+    n_text_ctx: int,
 ) -> tuple[tuple[int, ...], int]:
-    """-> all forced tokens, the index of <|startoftranscript|> among them.
+    """-> all forced tokens, and the index of <|startoftranscript|> among them.
 
-    History gives way where the text context would leave nothing to pick.
+    History is truncated so that the text context has room for at least one new token.
     """
-    room = text_context - len(start) - len(prefix) - 2
-    kept = tuple(history[-room:]) if history and room > 0 else ()
-    before = (start_of_previous, *kept) if kept else ()
-    return (*before, *start, *prefix), len(before)
+    max_history = n_text_ctx - len(sot_sequence) - len(prefix) - 2
+    kept = tuple(history[-max_history:]) if history and max_history > 0 else ()
+    before = (sot_prev, *kept) if kept else ()
+    return (*before, *sot_sequence, *prefix), len(before)

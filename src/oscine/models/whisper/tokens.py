@@ -1,6 +1,6 @@
-"""Special tokens and languages, and the prompts and suppression lists made of them.
+"""Special tokens: their ids, the start-of-transcript sequence and the suppression lists.
 
-Source: whisper/tokenizer.py. The order of ids above the text tokens is end-of-text,
+Source: whisper/tokenizer.py. Above the text tokens, ids are in this order: end-of-text,
 start-of-transcript, languages, translate, transcribe, start-of-LM, start-of-previous, no-speech,
 no-timestamps, timestamps.
 """
@@ -27,59 +27,59 @@ _NOTES = tuple("♩♪♫♬♭♮♯")
 
 
 @dataclass(frozen=True, slots=True)
-class Tokens:
-    """The special ids of one checkpoint. `languages` is empty for an English-only one."""
+class SpecialTokens:
+    """The ids of a checkpoint's special tokens, named as in openai-whisper's Tokenizer."""
 
-    vocabulary: int
-    end: int
-    start: int
-    languages: Mapping[str, int]
+    n_vocab: int
+    eot: int
+    sot: int
+    languages: Mapping[str, int]  # by code; empty if the model is English-only
     translate: int
     transcribe: int
-    start_of_lm: int
-    start_of_previous: int
+    sot_lm: int
+    sot_prev: int
     no_speech: int
     no_timestamps: int
     timestamp_begin: int
 
     @property
     def multilingual(self) -> bool:
-        """Whether languages and tasks can be asked for."""
+        """Whether the model has language and task tokens."""
         return bool(self.languages)
 
-    def start_sequence(self, language: str, task: str, timestamps: bool) -> tuple[int, ...]:
-        """What every transcript begins with."""
-        sequence = [self.start]
+    def sot_sequence(self, language: str, task: str, timestamps: bool) -> tuple[int, ...]:
+        """The tokens with which each transcript starts: sot, language, task, no-timestamps."""
+        sequence = [self.sot]
         if self.multilingual:
             sequence += [self.languages[language], getattr(self, task)]
         return tuple(sequence if timestamps else [*sequence, self.no_timestamps])
 
-    def never_picked(self) -> set[int]:
-        """Special ids that belong in prompts, not in what is picked."""
+    def always_suppressed(self) -> set[int]:
+        """Special tokens that only prompts contain and that are never sampled."""
         return {
-            self.start,
+            self.sot,
             self.translate,
             self.transcribe,
-            self.start_of_lm,
-            self.start_of_previous,
+            self.sot_lm,
+            self.sot_prev,
             self.no_speech,
         }
 
 
-def resolve(tokenizer: Tokenizer, config: WhisperConfig) -> Tokens:
-    """Find the special ids by their text, or by their order where the vocabulary lacks them.
+def resolve_special_tokens(tokenizer: Tokenizer, config: WhisperConfig) -> SpecialTokens:
+    """The special ids by name, or by their order where the tokenizer lacks the name.
 
-    Raises CheckpointError if tokenizer and weights are not of one size.
+    Raises CheckpointError if the tokenizer and the weights differ in size.
     """
-    end, path = tokenizer.end, tokenizer.path
-    # A vocabulary with languages ends its text tokens with the empty string.
-    multilingual = end > 0 and tokenizer.pieces[-1] == b""
-    stamps = config.n_audio_ctx + 1
+    eot, path = tokenizer.end, tokenizer.path
+    # The last text token of a multilingual vocabulary is the empty string.
+    multilingual = eot > 0 and tokenizer.pieces[-1] == b""
+    timestamps = config.n_audio_ctx + 1
     named = tokenizer.special
-    count = _language_count(tokenizer, config.n_vocab - end - 8 - stamps)
-    after = end + 2 + count
+    count = _language_count(tokenizer, config.n_vocab - eot - 8 - timestamps)
+    after = eot + 2 + count
     by_order = {
-        "<|startoftranscript|>": end + 1,
+        "<|startoftranscript|>": eot + 1,
         "<|translate|>": after,
         "<|transcribe|>": after + 1,
         "<|startoflm|>": after + 2,
@@ -87,54 +87,56 @@ def resolve(tokenizer: Tokenizer, config: WhisperConfig) -> Tokens:
         "<|nospeech|>": named.get("<|nocaptions|>", after + 4),
         "<|notimestamps|>": after + 5,
     }
-    found = {name: named.get(name, id) for name, id in by_order.items()}
-    timestamp_begin = named.get("<|0.00|>", found["<|notimestamps|>"] + 1)
+    ids = {name: named.get(name, id) for name, id in by_order.items()}
+    timestamp_begin = named.get("<|0.00|>", ids["<|notimestamps|>"] + 1)
     codes = list(LANGUAGES)[:count]
-    languages = {code: named.get(f"<|{code}|>", end + 2 + at) for at, code in enumerate(codes)}
-    last = max(*found.values(), *languages.values(), *named.values(), 0)
-    covered = max(timestamp_begin + stamps, last + 1)
+    languages = {
+        code: named.get(f"<|{code}|>", eot + 2 + index) for index, code in enumerate(codes)
+    }
+    last = max(*ids.values(), *languages.values(), *named.values(), 0)
+    covered = max(timestamp_begin + timestamps, last + 1)
     if covered != config.n_vocab:
         raise CheckpointError(
             path,
             f"the tokenizer covers {covered} ids, the weights have {config.n_vocab}",
             "use the tokenizer that belongs to these weights",
         )
-    return Tokens(
+    return SpecialTokens(
         config.n_vocab,
-        end,
-        found["<|startoftranscript|>"],
+        eot,
+        ids["<|startoftranscript|>"],
         MappingProxyType(languages if multilingual else {}),
-        found["<|translate|>"],
-        found["<|transcribe|>"],
-        found["<|startoflm|>"],
-        found["<|startofprev|>"],
-        found["<|nospeech|>"],
-        found["<|notimestamps|>"],
+        ids["<|translate|>"],
+        ids["<|transcribe|>"],
+        ids["<|startoflm|>"],
+        ids["<|startofprev|>"],
+        ids["<|nospeech|>"],
+        ids["<|notimestamps|>"],
         timestamp_begin,
     )
 
 
 @dataclass(frozen=True, slots=True)
-class TextSide:
-    """What turns text into a checkpoint's ids and back: tokenizer, special ids, sizes."""
+class TextDecoderInfo:
+    """What decoding needs to know about a model's text decoder: tokenizer, special ids, sizes."""
 
     tokenizer: Tokenizer
-    tokens: Tokens
+    special: SpecialTokens
     config: WhisperConfig
 
 
 def _language_count(tokenizer: Tokenizer, by_size: int) -> int:
-    """How many language ids there are: those named, or what the vocabulary's size leaves."""
+    """The number of language tokens: those that are named, else as many as the size implies."""
     matches = (re.fullmatch(r"<\|(\w+)\|>", name) for name in tokenizer.special)
     named = sum(match is not None and match[1] in LANGUAGES for match in matches)
     return named or max(0, min(by_size, len(LANGUAGES)))
 
 
 def non_speech_tokens(tokenizer: Tokenizer) -> set[int]:
-    """Ids of brackets, notes and the like, which annotate instead of transcribing.
+    """The ids of brackets, musical notes and the like, which are annotations and not speech.
 
-    whisper/tokenizer.py: non_speech_tokens. Hyphen and apostrophe are kept out only where they
-    begin a word; notes that are several tokens are kept out by their first.
+    Hyphens and apostrophes are included only at the start of a word; of a note of several tokens
+    the first is. Source: whisper/tokenizer.py, non_speech_tokens.
     """
     ids = {tokenizer.encode(" -")[0], tokenizer.encode(" '")[0]}
     for symbol in (*_SYMBOLS, *_NOTES):
@@ -144,31 +146,29 @@ def non_speech_tokens(tokenizer: Tokenizer) -> set[int]:
     return ids
 
 
-def suppressed(
-    asked: Sequence[int], tokenizer: Tokenizer, tokens: Tokens, config: WhisperConfig
-) -> tuple[int, ...]:
-    """Ids never picked: those asked for, where -1 stands for the checkpoint's list or the computed.
+def suppressed_tokens(suppress: Sequence[int], info: TextDecoderInfo) -> tuple[int, ...]:
+    """The ids that are never sampled: those of the option and the special ones.
 
-    Raises UsageError for ids outside the vocabulary.
+    -1 stands for the checkpoint's list, or for non_speech_tokens if it has none. Raises UsageError
+    for ids outside the vocabulary.
     """
-    outside = [id for id in asked if not -1 <= id < tokens.vocabulary]
+    special, config = info.special, info.config
+    outside = [id for id in suppress if not -1 <= id < special.n_vocab]
     if outside:
         raise UsageError(
-            f"suppress_tokens: {outside[0]} is not an id; this model has 0 to "
-            f"{tokens.vocabulary - 1}"
+            f"suppress_tokens: {outside[0]} is not an id; this model has 0 to {special.n_vocab - 1}"
         )
-    ids = {id for id in asked if id >= 0}
-    if -1 in asked and config.suppress_tokens is not None:
-        ids |= {id for id in config.suppress_tokens if 0 <= id < tokens.vocabulary}
-    elif -1 in asked:
-        ids |= non_speech_tokens(tokenizer)
-    return tuple(sorted(ids | tokens.never_picked()))
+    ids = {id for id in suppress if id >= 0}
+    if -1 in suppress and config.suppress_tokens is not None:
+        ids |= {id for id in config.suppress_tokens if 0 <= id < special.n_vocab}
+    elif -1 in suppress:
+        ids |= non_speech_tokens(info.tokenizer)
+    return tuple(sorted(ids | special.always_suppressed()))
 
 
-def suppressed_first(
-    tokenizer: Tokenizer, tokens: Tokens, config: WhisperConfig
-) -> tuple[int, ...]:
-    """Ids not picked first, so that a transcript is not blank: a space, end-of-text."""
+def begin_suppressed_tokens(info: TextDecoderInfo) -> tuple[int, ...]:
+    """The ids that are not sampled first, so that no transcript is blank: space, end-of-text."""
+    special, config = info.special, info.config
     if config.begin_suppress_tokens is not None:
-        return tuple(id for id in config.begin_suppress_tokens if 0 <= id < tokens.vocabulary)
-    return (*tokenizer.encode(" "), tokens.end)
+        return tuple(id for id in config.begin_suppress_tokens if 0 <= id < special.n_vocab)
+    return (*info.tokenizer.encode(" "), special.eot)

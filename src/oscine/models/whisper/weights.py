@@ -103,7 +103,7 @@ def load_weights(path: Checkpoint | Path | str, dtype: str = "auto") -> WhisperW
         CheckpointError: damaged files, or tensors that are missing, unexpected or of wrong shape.
     """
     checkpoint = read_checkpoint(path)
-    names = Names(checkpoint)
+    names = TensorNames(checkpoint)
     config = read_config(checkpoint, names.entries)
     encoder, decoder = load(
         partial(network, config=config),
@@ -317,7 +317,7 @@ IGNORED = PROJECTIONS | frozenset(
 )
 
 
-class Names:
+class TensorNames:
     """A checkpoint's tensors under openai/whisper's names, and the way back to its own.
 
     An encoder may lie under any prefix (`model.encoder.`, `audio_tower.`); where no decoder lies

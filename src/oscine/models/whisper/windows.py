@@ -1,6 +1,7 @@
-"""A recording's windows on their way from features to segments, one after another or side by side.
+"""Transcribes the windows of a recording, sequentially or in batches.
 
-Times here are those of the speech, without the pauses that were cut out. The stream maps them back.
+Times here are seconds of the speech, with pauses cut out; transcribe.py maps them to those of the
+recording.
 """
 
 from __future__ import annotations
@@ -14,49 +15,49 @@ from oscine.audio.speech import Speech, quiet_windows
 from oscine.audio.windows import Features
 from oscine.engine.sequence import Check, EncoderInput
 from oscine.engine.steps import Steps, Submit, run, run_side_by_side
-from oscine.models.whisper.fallback import Requests, Window, decode_with_fallback
-from oscine.models.whisper.language import language_probs, most_likely
+from oscine.models.whisper.fallback import RequestBuilder, Window, decode_with_fallback
+from oscine.models.whisper.language import language_probs, most_likely_language
 from oscine.models.whisper.segments import Segmenter, WindowSegments
-from oscine.models.whisper.tokens import TextSide
+from oscine.models.whisper.tokens import TextDecoderInfo
 from oscine.models.whisper.words import WindowTimes
 from oscine.options.transcribe import DecodingOptions
 from oscine.types import Segment
 
-SHORTEST = 50  # frames of a window's rest that are worth another window
+MIN_REST_FRAMES = 50  # of a window that remain; a shorter rest is not decoded
 
 
 class WindowDecoder:
-    """Decodes the windows of one recording, which have its `language` unless each has its own."""
+    """Decodes the windows of one recording in its `language`, or each in its own."""
 
     def __init__(
         self,
-        text: TextSide,
+        info: TextDecoderInfo,
         options: DecodingOptions,
-        requests: Requests,
+        requests: RequestBuilder,
         speech: Speech,
         features: Features,
     ) -> None:
         self.options, self.requests = options, requests
         self.speech, self.features = speech, features
         self.language = ""
-        self._tokens = text.tokens
-        self._segmenter = Segmenter(options, text, speech)
+        self._special = info.special
+        self._segmenter = Segmenter(options, info, speech)
         self._latest: tuple[tuple[int, int, bool], EncoderInput] | None = None
 
     @property
     def frames(self) -> int:
-        """Frames of all the speech; less than one of sound counts too."""
+        """The number of frames of the speech; at least 1 if there is any audio."""
         return max(self.features.frames, int(self.features.duration > 0))
 
     def end_of(self, frame: int) -> float:
-        """Seconds at which a range that ends with this frame has no more text."""
+        """The end in seconds of a range that ends with this frame."""
         return self.features.duration if frame == self.frames else frame / FRAMES_PER_SECOND
 
     def input(self, seek: int, size: int, *, silence: bool = False) -> EncoderInput:
-        """The features of `size` frames from `seek` on, at most a window; the latest is kept.
+        """The features of `size` frames from `seek` on, at most a window.
 
-        So a window whose language was detected is not encoded twice. `silence`: a window that ends
-        before the recording does is followed by silence.
+        The last input is kept, so that language detection and decoding share one encoding.
+        `silence`: fill the rest of the window with silence, not with the audio that follows.
         """
         key = seek, min(size, self.features.window_frames), silence
         if self._latest is None or self._latest[0] != key:
@@ -66,46 +67,51 @@ class WindowDecoder:
 
     def decode(
         self,
-        place: tuple[int, int],
+        span: tuple[int, int],
         history: tuple[int, ...],
-        last: float,
-        before: float,
+        content_end: float,
+        last_speech: float,
         *,
         final: bool = False,
     ) -> Steps[WindowSegments]:
-        """The segments of a window: `place` is its first frame and its number of frames.
+        """Decode a window into segments.
 
-        `history`: tokens of the text before. `last`: seconds where audio or clip ends. `before`:
-        seconds where the text before the window ends. `final`: the window ends in a pause, so the
-        text at its end is whole.
+        Args:
+            span: First frame and number of frames.
+            history: Tokens of the text last_speech the window.
+            content_end: Seconds at which the audio or clip ends.
+            last_speech: Seconds at which the text last_speech the window ends.
+            final: The window ends in a pause, so its content_end text is complete.
         """
-        seek, size = place
+        seek, size = span
         window = Window(self.input(seek, size, silence=final), seek, size, self.language, history)
         if self.options.multilingual:
-            shares = yield from language_probs(window.audio, self._tokens)
-            window = replace(window, language=most_likely(shares))
+            probs = yield from language_probs(window.audio, self._special)
+            window = replace(window, language=most_likely_language(probs))
         result = yield from decode_with_fallback(window, self.requests)
         start = seek / FRAMES_PER_SECOND
         end = start + self.features.window_frames / FRAMES_PER_SECOND
-        times = WindowTimes(start, end, last, before)
+        times = WindowTimes(start, end, content_end, last_speech)
         return (yield from self._segmenter.segments(window, result, times, final=final))
 
     def decode_whole(
-        self, place: tuple[int, int], history: tuple[int, ...], last: float
+        self, span: tuple[int, int], history: tuple[int, ...], content_end: float
     ) -> Steps[list[Segment]]:
         """All segments of a window that ends in a pause, in order of time.
 
-        Where its text stops early, the rest is taken up again.
+        If its text stops early, the rest of the window is decoded as another window.
         """
         segments: list[Segment] = []
-        seek, size = place
+        seek, size = span
         while True:
-            before = seek / FRAMES_PER_SECOND
-            found = yield from self.decode((seek, size), history, last, before, final=True)
-            segments += found.segments
-            if found.advance > size - SHORTEST:
+            last_speech = seek / FRAMES_PER_SECOND
+            result = yield from self.decode(
+                (seek, size), history, content_end, last_speech, final=True
+            )
+            segments += result.segments
+            if result.advance > size - MIN_REST_FRAMES:
                 return sorted(segments, key=lambda segment: (segment.start, segment.end))
-            seek, size = seek + found.advance, size - found.advance
+            seek, size = seek + result.advance, size - result.advance
 
 
 def transcribe_sequential(
@@ -115,65 +121,67 @@ def transcribe_sequential(
     submit: Submit,
     check: Check,
 ) -> Iterator[Segment]:
-    """Ranges of frames, window by window: each begins where the text of the one before ends.
+    """Transcribe ranges of frames window by window, each from where the text so far ends.
 
-    The prompt of each holds the text before it. `report` receives the first frame of each. Source:
+    The text so far is in the prompt. `report` receives the first frame of each window. Source:
     whisper/transcribe.py.
     """
     window_frames, history = decoder.features.window_frames, decoder.requests.history()
-    before, previous = 0.0, ""
+    last_speech, previous = 0.0, ""
     for start, end in ranges:
-        seek, last = start, decoder.end_of(end)
+        seek, content_end = start, decoder.end_of(end)
         while seek < end:
             report(seek)
-            place = seek, min(window_frames, end - seek)
-            found = run(submit, decoder.decode(place, history.prompt(), last, before), check)
-            for segment in found.segments:
+            span = seek, min(window_frames, end - seek)
+            result = run(
+                submit, decoder.decode(span, history.prompt(), content_end, last_speech), check
+            )
+            for segment in result.segments:
                 history.extend(segment.tokens)
-                before = segment.end
-            text = "".join(segment.text for segment in found.segments)
+                last_speech = segment.end
+            text = "".join(segment.text for segment in result.segments)
             repeats = bool(text) and text == previous
-            if found.reset_prompt or not decoder.options.conditioned or repeats:
-                history.forget()
+            if result.reset_prompt or not decoder.options.conditioned or repeats:
+                history.reset()
             previous = text
-            yield from found.segments
-            seek += found.advance
+            yield from result.segments
+            seek += result.advance
 
 
 def transcribe_batched(
     decoder: WindowDecoder,
     ranges: Sequence[tuple[int, int]],
-    size: int,
+    batch_size: int,
     report: Callable[[int], None],
     submit: Submit,
     check: Check,
 ) -> Iterator[Segment]:
-    """Ranges of frames, cut at pauses into windows, `size` of them side by side, in order of time.
+    """Transcribe ranges of frames cut at pauses into windows, `batch_size` of them at a time.
 
-    `report` receives the first frame of each window, before its segments.
+    Segments are in order of time. `report` receives the first frame of each window before these.
     """
     history = decoder.requests.history().prompt() if decoder.options.carry_initial_prompt else ()
-    before, window_frames = 0.0, decoder.features.window_frames
+    last_speech, window_frames = 0.0, decoder.features.window_frames
     for start, end in ranges:
         report(start)
-        places = [
+        spans = [
             (low, high - low)
             for low, high in quiet_windows(decoder.speech, start, end, window_frames)
         ]
-        last = decoder.end_of(end)
-        windows = (decoder.decode_whole(place, history, last) for place in places)
-        with closing(run_side_by_side(submit, windows, size, check)) as results:
-            for (seek, _), segments in zip(places, results, strict=True):
+        content_end = decoder.end_of(end)
+        windows = (decoder.decode_whole(span, history, content_end) for span in spans)
+        with closing(run_side_by_side(submit, windows, batch_size, check)) as results:
+            for (seek, _), segments in zip(spans, results, strict=True):
                 report(seek)
                 for segment in segments:
-                    # Beside each other, windows do not know where the text before them ends.
-                    segment = not_before(segment, before)
-                    before = segment.end
+                    # In a batch, a window is decoded before the end of the text before it is known.
+                    segment = not_before(segment, last_speech)
+                    last_speech = segment.end
                     yield segment
 
 
 def not_before(segment: Segment, time: float) -> Segment:
-    """The segment and its words moved to begin not before `time`."""
+    """The segment and its words, moved to start at `time` or later."""
     if segment.start >= time:
         return segment
     words = segment.words and tuple(

