@@ -24,23 +24,23 @@ COMMANDS: dict[str, tuple[type[Any], ...]] = {
     "oscine speak TEXT": (SpeakCommand, VoiceOptions, SpeakOptions),
 }
 HEAD = """\
-# Options of the commands
+# Command line reference
 
 `make pages` writes this page from the records in `src/oscine/options`, which the command line and
 the Python API read too. In Python a name has underscores: `--beam-size 5` is `beam_size=5`. The
 options of `oscine voices`, `models` and `doctor` are in the `--help` of each.
 
 Names and values are those of openai-whisper's command, with dashes or underscores:
-`--output_format srt`, `--fp16 False`. A yes-or-no option also has a `--no-` form, but for
-`--offline`, `--live` and `--play`. The word `None` stands for no number where a number may be
-absent. An option that cannot be carried out is refused by name, never ignored. *Only* names the
-family of models that takes an option where the others refuse it.
+`--output_format srt`, `--fp16 False`. A yes-or-no option also has a `--no-` form, except
+`--offline`, `--live` and `--play`. Where a number may be absent, `None` says so. An option that
+cannot be carried out is refused by name, never ignored. *Only* names the family of models that
+accepts an option where the others refuse it.
 """
 OTHERS = """\
 ## Options of other programs
 
-`oscine transcribe` takes options of whisper.cpp, faster-whisper, whisper-ctranslate2, WhisperX and
-parakeet-mlx where they mean the same. [coming-from.md](coming-from.md) has whole commands.
+`oscine transcribe` accepts options of whisper.cpp, faster-whisper, whisper-ctranslate2, WhisperX
+and parakeet-mlx where they mean the same. [coming-from.md](coming-from.md) has whole commands.
 """
 
 
@@ -83,11 +83,11 @@ def lines() -> Iterator[str]:
 
 
 def names_of_others() -> Iterator[str]:
-    """What options of other programs stand for, and what to do instead of the rest."""
+    """The options of other programs with their equivalents, and the remedies for the rest."""
     yield OTHERS
     yield "| there | here |\n|---|---|"
     for name, meant in TAKEN.items():
-        yield f"| `{name}` | {f'`{meant}`' if meant else 'nothing to ask for'} |"
+        yield f"| `{name}` | {f'`{meant}`' if meant else 'accepted without effect'} |"
     yield ""
     yield "| there | instead |\n|---|---|"
     for remedy, group in groupby(ANSWERED, key=ANSWERED.__getitem__):
