@@ -27,7 +27,7 @@ from oscine.gpu.profile import Profile
 from oscine.gpu.tensor import Tensor
 from oscine.ops.webgpu import Gpu
 from oscine.ops.webgpu.gemv import GEMV_ROWS
-from oscine.ops.webgpu.recorder import MOST_GROUPS
+from oscine.ops.webgpu.recorder import MAX_WORKGROUPS
 
 #: outputs, inputs, norm folded: qkv, out, query, fc1, fc2, the head, of width 1280.
 SHAPES = (
@@ -66,9 +66,9 @@ def variants(gpu: Gpu, rows: int, outputs: int, norm: bool) -> Iterator[Variant]
     if rows <= GEMV_ROWS:
         for workgroup in (32, 64, 128):
             if workgroup >= gpu.lanes:
-                groups = min(ceil(outputs / (workgroup // gpu.lanes)), MOST_GROUPS)
-                yield "gemv", (groups,), {"TEAM": "subgroup", "WORKGROUP": workgroup}
-        yield "gemv", (min(outputs, MOST_GROUPS),), {"TEAM": "block", "WORKGROUP": 128}
+                groups = min(ceil(outputs / (workgroup // gpu.lanes)), MAX_WORKGROUPS)
+                yield "gemv", (groups,), {"ROW_REDUCE": "subgroup", "WORKGROUP": workgroup}
+        yield "gemv", (min(outputs, MAX_WORKGROUPS),), {"ROW_REDUCE": "workgroup", "WORKGROUP": 128}
         return
     for tile in sorted({min(rows, 8), min(rows, 16)}):
         tiles = ceil(rows / tile)
@@ -105,7 +105,7 @@ def pair_chain(gpu: Gpu, shape: tuple[int, int, bool], weights: list[Tensor], sl
             gpu.add(
                 kernel, [x, gain, w, None, None, None, y], grid, work=0.0,
                 ROWS=rows, K4=inputs // 4, OUTPUTS=outputs, STRIDE=outputs, RMS=norm,
-                GATED=outputs < total, ACTIVATION=2, WEIGHTS="bf16", WIDE="eight", **parameters,
+                GATED=outputs < total, ACTIVATION=2, WEIGHTS="bf16", LOAD="eight", **parameters,
             )  # fmt: skip
     return Plan(gpu.device, gpu.pool, dispatches, "timed", profile)
 
@@ -114,9 +114,9 @@ def pair_variants(gpu: Gpu, outputs: int) -> Iterator[Variant]:
     """Ways to launch gemv_gated."""
     for workgroup in (64, 128):
         groups = ceil(outputs // 2 / (workgroup // gpu.lanes))
-        yield "gemv_gated", (groups,), {"TEAM": "subgroup", "WORKGROUP": workgroup}
+        yield "gemv_gated", (groups,), {"ROW_REDUCE": "subgroup", "WORKGROUP": workgroup}
     for workgroup in (64, 128, 256):
-        yield "gemv_gated", (outputs // 2,), {"TEAM": "block", "WORKGROUP": workgroup}
+        yield "gemv_gated", (outputs // 2,), {"ROW_REDUCE": "workgroup", "WORKGROUP": workgroup}
 
 
 def measure(gpu: Gpu, shape: tuple[int, int, bool], rows: int, copies: int, repeat: int,

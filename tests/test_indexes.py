@@ -54,7 +54,7 @@ Array = np.ndarray[Any, Any]
 def test_every_kernel_that_reads_whole_numbers_has_a_row() -> None:
     bound = re.compile(r"var<storage, \w+> \w+: array<(?:u32|vec\d<u32>)>")
     reading = {
-        file.stem for file in KERNELS.glob("[!_]*.wgsl") if bound.search(file.read_text("utf-8"))
+        file.stem for file in KERNELS.rglob("[!_]*.wgsl") if bound.search(file.read_text("utf-8"))
     }
     named = {name for row in ROWS for name in re.findall(r"`(\w+)`", row[0])}
     assert named == reading

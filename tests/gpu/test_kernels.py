@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from importlib.resources import files
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -12,14 +13,20 @@ import pytest
 from oscine import ops
 from oscine.errors import DeviceError
 from oscine.gpu.device import Device
-from oscine.gpu.kernels import Kernels, for_implementation, load, text
+from oscine.gpu.kernels import (
+    USE,
+    Kernels,
+    choices_of,
+    for_implementation,
+    kernel_files,
+    load,
+    source_of,
+    text,
+)
+from oscine.ops import cases
 from oscine.ops.reference import activations, sampling
 
-FILES = sorted(
-    file.name.removesuffix(".wgsl")
-    for file in files("oscine.kernels").iterdir()
-    if file.name.endswith(".wgsl")
-)
+FILES = sorted(kernel_files())
 KERNELS = [name for name in FILES if not name.startswith("_")]
 #: What is for matrix units, and what asks a device for the size of its subgroups.
 MATRIX = {"attention_matrix", "gemm_matrix"}
@@ -84,12 +91,46 @@ def test_use_lines_are_pasted_and_all_gone() -> None:
     assert state not in load("layer_norm")
 
 
+def test_a_name_is_that_of_one_file() -> None:
+    folders = [folder for folder in files("oscine.kernels").iterdir() if folder.is_dir()]
+    names = [file.name for folder in folders for file in folder.iterdir()]
+    assert sorted(names) == [f"{name}.wgsl" for name in FILES]
+
+
+def test_folders_are_the_kinds_of_ops() -> None:
+    folders = {folder.name for folder in files("oscine.kernels").iterdir() if folder.is_dir()}
+    kinds = {file.stem for file in Path(cases.__file__).parent.glob("[a-z]*.py")}
+    assert folders == kinds | {"common"}
+
+
+def test_every_choice_is_a_text_and_its_default_the_first() -> None:
+    seen = set()
+    for name in FILES:
+        for use in USE.finditer(source_of(name)):
+            assert use["part"] in FILES
+            if use["parameter"]:
+                prefix, values = use["part"].rpartition("_")[0], use["values"].split(", ")
+                assert [f"{prefix}_{value}" in FILES for value in values] == [True] * len(values)
+                assert use["part"] == f"{prefix}_{values[0]}"
+                seen |= {f"{prefix}_{value}" for value in values}
+    assert {"_weights_bf16", "_row_reduce_shared", "_load_eight", "_store_f16"} <= seen
+
+
+@pytest.mark.parametrize(
+    ("name", "choice"),
+    [("gemm", {"WEIGHTS": "f64"}), ("layer_norm", {"WEIGHTS": "f32"}), ("embed", {"STORE": "f16"})],
+)
+def test_what_a_kernel_does_not_let_choose_is_an_error(name: str, choice: Any) -> None:
+    with pytest.raises(KeyError, match=f"{name} has no"):
+        load(name, **choice)
+
+
 def test_choices_replace_the_default_text() -> None:
     halves, whole = load("gemm", WEIGHTS="f16"), load("gemm", WEIGHTS="f32")
     assert text("_weights_f16") in halves and text("_weights_f16") not in whole
     assert text("_weights_f32") in whole and text("_weights_f32") not in halves
-    assert "subgroupAdd" in load("layer_norm", TEAM="subgroup")
-    assert "subgroupAdd" not in load("layer_norm", TEAM="workgroup")
+    assert "subgroupAdd" in load("layer_norm", ROW_REDUCE="subgroup")
+    assert "subgroupAdd" not in load("layer_norm", ROW_REDUCE="shared")
 
 
 def test_naga_gets_none_of_tints_lines_and_tint_gets_them_first_and_once() -> None:
@@ -111,7 +152,7 @@ def test_naga_gets_none_of_tints_lines_and_tint_gets_them_first_and_once() -> No
 def test_a_kernel_says_what_it_computes_and_how_it_is_launched(name: str) -> None:
     lines = text(name).splitlines()
     end = next(at for at, line in enumerate(lines) if not line.startswith("//"))
-    raw = files("oscine.kernels").joinpath(f"{name}.wgsl").read_text(encoding="utf-8")
+    raw = source_of(name)
     header = raw[: raw.index("// use")] if "// use" in raw else "\n".join(lines[:end])
     assert all(line.startswith("//") for line in header.splitlines())
     assert re.search(r"= |[Cc]andidates|decision|softmax", header), "no formula"
@@ -248,10 +289,11 @@ def test_every_kernel_compiles_as_it_stands(device: Device, name: str) -> None:
 @pytest.mark.gpu
 @pytest.mark.parametrize("name", [name for name in KERNELS if name not in WITH_FEATURES])
 def test_every_kernel_compiles_without_any_feature(plain_gpu: Any, name: str) -> None:
-    kernels = Kernels(plain_gpu.device)
-    for weights in ("f32", "f16", "bf16"):
-        made = kernels.pipeline(name, TEAM="workgroup", BLOCK="workgroup", WEIGHTS=weights)
-        assert made is not None
+    kernels, choices = Kernels(plain_gpu.device), choices_of(name)
+    plain = {key: "shared" for key in ("ROW_REDUCE", "WORKGROUP_REDUCE") if key in choices}
+    for weights in choices.get("WEIGHTS", ("",)):
+        stored = {"WEIGHTS": weights} if weights else {}
+        assert kernels.pipeline(name, **plain, **stored) is not None
 
 
 @pytest.mark.gpu

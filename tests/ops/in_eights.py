@@ -42,7 +42,7 @@ def main() -> None:
         except NotConcernedError:
             continue
     ways = {
-        f"{name} {dict(parameters)['BLOCK']}"
+        f"{name} {dict(parameters)['WORKGROUP_REDUCE']}"
         for name, parameters in gpu.kernels.made
         if name in EXCHANGING
     }

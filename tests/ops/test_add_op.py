@@ -11,7 +11,6 @@ import sys
 from collections import defaultdict
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
-from importlib.resources import files
 from pathlib import Path
 from typing import Any
 
@@ -19,7 +18,7 @@ import numpy as np
 import pytest
 
 from oscine import ops
-from oscine.gpu.kernels import load
+from oscine.gpu.kernels import kernel_files, load, source_of
 from oscine.gpu.tensor import Tensor
 from oscine.ops import Ops, check, shadow
 from oscine.ops.check import Case
@@ -204,7 +203,7 @@ def lacking(seen: Seen) -> dict[str, list[str]]:
 
 
 def kernel_text(name: str) -> str:
-    return files("oscine.kernels").joinpath(f"{name}.wgsl").read_text("utf-8")
+    return source_of(name)
 
 
 # -- every op -------------------------------------------------------------------------------------
@@ -235,7 +234,7 @@ def test_every_op_has_kernels_that_write_what_it_declares(
     named: list[tuple[str, list[Any]]] = []
     found = replace(seen, kernels=defaultdict(set), bound=defaultdict(set))
     assert found.kernels is not None
-    recorder.add = lambda kernel, given, *_, **__: named.append((kernel, given))  # type: ignore[method-assign]
+    recorder.dispatch = lambda kernel, given, *_, **__: named.append((kernel, given))  # type: ignore[method-assign]
 
     def called(name: str, call: Callable[[], Any], given: dict[str, Any]) -> Any:
         named.clear()
@@ -271,8 +270,7 @@ def test_every_op_has_kernels_that_write_what_it_declares(
 
 @pytest.mark.parametrize(
     "name",
-    sorted(file.name.removesuffix(".wgsl") for file in files("oscine.kernels").iterdir()
-           if file.name.endswith(".wgsl") and not file.name.startswith("_")),
+    [name for name in sorted(kernel_files()) if not name.startswith("_")],
 )  # fmt: skip
 def test_a_kernel_says_what_it_computes_and_how_it_is_launched(name: str) -> None:
     text = load(name)

@@ -167,7 +167,7 @@ def test_attention_in_blocks_is_whole(
 ) -> None:
     qkv, r, u, v = noise(1, 90, 24), noise(2, 199, 8), noise(3, 8), noise(4, 8)
     lengths = SeqLengths(np.array([83], np.uint32))
-    monkeypatch.setattr(attention, "FEWEST_QUERIES", 7)
+    monkeypatch.setattr(attention, "MIN_QUERIES", 7)
     monkeypatch.setattr(attention, "SCORE_BYTES", 1)
     got = OPS.rel_pos_attention(qkv, r, u, v, lengths, 2, band)
     close(got[:83], attended(qkv[:83], r, u, v, 2, band))

@@ -6,7 +6,6 @@ import json
 import os
 import subprocess
 import sys
-from importlib.resources import files
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +13,7 @@ import numpy as np
 import pytest
 
 from oscine.gpu.device import Device
+from oscine.gpu.kernels import kernel_files
 from oscine.ops.cases import Case, Values, noise
 from oscine.ops.cases.conv import subsample_case
 from oscine.ops.check import CASES, run_case
@@ -44,10 +44,10 @@ def test_op_equals_its_meaning_without_subgroups(plain_gpu: Gpu, case: Case) -> 
 )
 def test_op_equals_its_meaning_in_blocks(device: Device, case: Case) -> None:
     blocks = Gpu(device)
-    blocks.block_teams = True  # as on hardware; software is spared the barriers
+    blocks.workgroup_rows = True  # as on hardware; software is spared the barriers
     assert run_case(blocks, case, seed=1).passed
-    used = [dict(parameters).get("TEAM") for _, parameters in blocks.kernels.made]
-    assert "block" in used
+    used = [dict(parameters).get("ROW_REDUCE") for _, parameters in blocks.kernels.made]
+    assert "workgroup" in used
 
 
 def test_op_equals_its_meaning_in_subgroups_of_eight(device: Device) -> None:
@@ -112,6 +112,6 @@ def test_the_table_has_every_kernel(gpu: Gpu, monkeypatch: pytest.MonkeyPatch) -
         with pytest.raises(RecordedError) as recorded:
             run_case(gpu, case)
         kernels |= recorded.value.args[0]
-    names = {file.name.removesuffix(".wgsl") for file in files("oscine.kernels").iterdir()}
+    names = set(kernel_files())
     needless = AT_OPENING if gpu.matrix else AT_OPENING | ON_MATRIX_UNITS
     assert kernels == {name for name in names if not name.startswith("_")} - needless

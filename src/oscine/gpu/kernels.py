@@ -1,7 +1,10 @@
 """Kernels as files: ordinary WGSL whose parameters are its own top-level const and alias lines.
 
-A parameter is changed by rewriting its line, so a kernel compiles as it stands and an editor can
-check it. `// use _name` pastes shared text. A name that the file does not have is an error.
+A kernel is a file in a folder of `oscine.kernels`, found by its name alone. A parameter is changed
+by rewriting its line, so a kernel compiles as it is in the file and an editor can check it.
+`// use _name` pastes shared text. `// use _weights_f32 for WEIGHTS: f32, f16, bf16` pastes the text
+that the parameter WEIGHTS chooses; `_weights_f32` is the default. A name that the kernel does not
+have, and a value that it does not list, are errors.
 """
 
 from __future__ import annotations
@@ -9,10 +12,13 @@ from __future__ import annotations
 import re
 from functools import cache
 from importlib.resources import files
+from importlib.resources.abc import Traversable
 
 from oscine.gpu.device import Device
 
-USE = re.compile(r"^// use (\w+)$", re.MULTILINE)
+USE = re.compile(
+    r"^// use (?P<part>\w+)(?: for (?P<parameter>\w+): (?P<values>.+))?$", re.MULTILINE
+)
 #: Lines that Tint demands and naga refuses, or has no use for: f16 goes with matrix units.
 TINT_ONLY = re.compile(
     r"^(enable (subgroups|f16|chromium_experimental_subgroup_matrix)"
@@ -24,38 +30,59 @@ Parameter = bool | int | float | str
 
 
 @cache
-def text(name: str, *choices: str) -> str:
-    """The file, its `use` lines pasted; a choice replaces the default that begins like it."""
-    source = files("oscine.kernels").joinpath(f"{name}.wgsl").read_text(encoding="utf-8")
-    chosen = {choice.rpartition("_")[0]: choice for choice in choices}
-
-    def paste(match: re.Match[str]) -> str:
-        return text(chosen.get(match[1].rpartition("_")[0], match[1]), *choices)
-
-    return USE.sub(paste, source)
+def kernel_files() -> dict[str, Traversable]:
+    """Every WGSL file of every folder by its name without the suffix; shared text begins with _."""
+    folders = [folder for folder in files("oscine.kernels").iterdir() if folder.is_dir()]
+    found = [file for folder in folders for file in folder.iterdir()]
+    return {file.name[:-5]: file for file in found if file.name.endswith(".wgsl")}
 
 
-def spell(value: Parameter) -> str:
+@cache
+def source_of(name: str) -> str:
+    """The text of one file. Raises FileNotFoundError where no folder has it."""
+    if name not in kernel_files():
+        raise FileNotFoundError(f"no kernel {name}")
+    return kernel_files()[name].read_text(encoding="utf-8")
+
+
+def choices_of(name: str) -> dict[str, tuple[str, ...]]:
+    """By parameter, the values among which a kernel and the text that it pastes let choose."""
+    found: dict[str, tuple[str, ...]] = {}
+    for use in USE.finditer(source_of(name)):
+        if use["parameter"]:
+            found[use["parameter"]] = tuple(use["values"].split(", "))
+        found = choices_of(use["part"]) | found
+    return found
+
+
+def text(name: str, **chosen: str) -> str:
+    """The file with its `use` lines pasted, recursively."""
+
+    def paste(use: re.Match[str]) -> str:
+        part = use["part"]
+        if use["parameter"] in chosen:
+            part = f"{part.rpartition('_')[0]}_{chosen[use['parameter']]}"
+        return text(part, **chosen)
+
+    return USE.sub(paste, source_of(name))
+
+
+def to_wgsl(value: Parameter) -> str:
     """A Python value as WGSL."""
     return str(value).lower() if isinstance(value, bool) else str(value)
 
 
 def load(name: str, **parameters: Parameter) -> str:
-    """The kernel with its parameters set.
-
-    Five parameters choose between shared texts: TEAM, who works together on a row (subgroup, block
-    or workgroup), BLOCK, how a workgroup sums or exchanges (subgroup or workgroup), WEIGHTS, what
-    weights are stored as (f32, f16 or bf16), WIDE, how many of them a lane loads at once (four, or
-    eight of two bytes), and STORE_HALF, whether results are stored as float16.
-    """
-    team, block = parameters.pop("TEAM", "subgroup"), parameters.pop("BLOCK", "subgroup")
-    weights, wide = parameters.pop("WEIGHTS", "f32"), parameters.pop("WIDE", "four")
-    stored = "f16" if parameters.pop("STORE_HALF", False) else "f32"
-    choices = f"_weights_{weights}", f"_load_{wide}", f"_store_{stored}"
-    source = text(name, f"_team_{team}", f"_block_{block}", f"_shuffle_{block}", *choices)
-    for key, value in parameters.items():
+    """The kernel with its parameters set. Raises KeyError for what it does not have."""
+    choices = choices_of(name)
+    chosen = {key: str(value) for key, value in parameters.items() if key in choices}
+    for key, value in chosen.items():
+        if value not in choices[key]:
+            raise KeyError(f"kernel {name} has no {value} for {key}: {', '.join(choices[key])}")
+    source = text(name, **chosen)
+    for key in parameters.keys() - chosen.keys():
         line = re.compile(rf"^((?:const {key}: \w+|alias {key}) = )[^;]+;", re.MULTILINE)
-        source, count = line.subn(rf"\g<1>{spell(value)};", source)
+        source, count = line.subn(rf"\g<1>{to_wgsl(parameters[key])};", source)
         if count != 1:
             raise KeyError(f"kernel {name} has no parameter {key}")
     return source

@@ -18,7 +18,7 @@ STOP_END, STOP_REPEAT, STOP_LENGTH, STOP_NONFINITE = 1, 2, 3, 4
 
 Fields = tuple[tuple[str, Any], ...]
 
-#: The first words of every state row, 4 bytes a field: kernels/_header.wgsl.
+#: The first words of every state row, 4 bytes a field: kernels/common/_header.wgsl.
 HEADER: Fields = (
     ("done", np.uint32),  # 0 while running, else why it stopped: a STOP_* value
     ("position", np.uint32),  # in the cache, of the first row of this pass
@@ -30,7 +30,7 @@ HEADER: Fields = (
     ("slot", np.uint32),  # place of the sequence in buffers that live as long as it does
 )
 
-#: A sequence of a text decoder: kernels/_text_decoder_state.wgsl.
+#: A sequence of a text decoder: kernels/common/_text_decoder_state.wgsl.
 TEXT_DECODER_STATE_FIELDS: Fields = (
     *HEADER,
     ("last_timestamp", np.uint32),  # id of the latest timestamp picked, 0 if none
@@ -49,11 +49,11 @@ TEXT_DECODER_STATE_FIELDS: Fields = (
 )
 TEXT_DECODER_STATE = np.dtype([(name, kind) for name, kind in TEXT_DECODER_STATE_FIELDS])
 
-#: A sequence of a transducer: kernels/_transducer_state.wgsl. Its position is the next frame to
-#: look at, which at the end may be beyond the last; its length is in frames, count and limit are
-#: in decisions; its token is the label emitted last, at the start the blank, whose embedding is 0;
-#: its seed is a number of the host's, which counts how often decisions were read to make room for
-#: others.
+#: A sequence of a transducer: kernels/common/_transducer_state.wgsl. Its position is the next
+#: frame to look at, which at the end may be beyond the last; its length is in frames, count and
+#: limit are in decisions; its token is the label emitted last, at the start the blank, whose
+#: embedding is 0; its seed is a number of the host's, which counts how often decisions were read
+#: to make room for others.
 TRANSDUCER_STATE_FIELDS: Fields = (
     *HEADER,
     ("first", np.uint32),  # row of the encoder's projection that holds frame 0
@@ -65,7 +65,7 @@ TRANSDUCER_STATE_FIELDS: Fields = (
 TRANSDUCER_STATE = np.dtype([(name, kind) for name, kind in TRANSDUCER_STATE_FIELDS])
 
 #: An utterance, whose tokens are codes: `count` and `limit` (STOP_LENGTH, after which it can be
-#: continued) are of whole frames. kernels/_talker_state.wgsl.
+#: continued) are of whole frames. kernels/common/_talker_state.wgsl.
 TALKER_STATE_FIELDS: Fields = (
     *HEADER,
     ("group", np.uint32),  # codes of the present frame that are chosen: 0 to G - 1
@@ -73,7 +73,8 @@ TALKER_STATE_FIELDS: Fields = (
 )
 TALKER_STATE = np.dtype([(name, kind) for name, kind in TALKER_STATE_FIELDS])
 
-#: What `pick` needs to know of a vocabulary and a task, by slot: kernels/_decode_params.wgsl.
+#: What `pick` needs to know of a vocabulary and a task, by slot:
+#: kernels/common/_decode_params.wgsl.
 DECODE_PARAMS_FIELDS: tuple[tuple[str, type], ...] = (
     ("vocabulary", np.uint32),  # V
     ("end", np.uint32),  # <|endoftext|>
@@ -89,7 +90,7 @@ DECODE_PARAMS_FIELDS: tuple[tuple[str, type], ...] = (
 )
 DECODE_PARAMS = np.dtype([(name, kind) for name, kind in DECODE_PARAMS_FIELDS])
 
-#: A finished beam: kernels/_finished_beam.wgsl.
+#: A finished beam: kernels/common/_finished_beam.wgsl.
 FINISHED_BEAM_FIELDS: tuple[tuple[str, type], ...] = (
     ("filled", np.uint32),  # 1: there is one
     ("count", np.uint32),  # its tokens, end-of-text not counted
@@ -104,7 +105,7 @@ NEG_INF = -1e30  # a score that nothing reaches: WGSL may assume that there is n
 SUPPRESS, SUPPRESS_FIRST = 1, 2
 
 #: How `sample` chooses in one slot, for the talker's head or for the predictor's:
-#: kernels/_sampling_params.wgsl.
+#: kernels/common/_sampling_params.wgsl.
 SAMPLING_PARAMS_FIELDS: tuple[tuple[str, type], ...] = (
     ("end", np.uint32),  # the id that ends an utterance; V where there is none
     ("suppress", np.uint32),  # ids from this one on, but for `end`, are never chosen; V: none
@@ -116,7 +117,7 @@ SAMPLING_PARAMS_FIELDS: tuple[tuple[str, type], ...] = (
 )
 SAMPLING_PARAMS = np.dtype([(name, kind) for name, kind in SAMPLING_PARAMS_FIELDS])
 
-#: One look at one frame: kernels/transducer_step.wgsl.
+#: One look at one frame: kernels/transducer/transducer_step.wgsl.
 TRANSDUCER_STEP_FIELDS: tuple[tuple[str, type], ...] = (
     ("frame", np.uint32),
     ("token", np.uint32),  # a label, or the blank
@@ -126,7 +127,7 @@ TRANSDUCER_STEP_FIELDS: tuple[tuple[str, type], ...] = (
 )
 TRANSDUCER_STEP = np.dtype([(name, kind) for name, kind in TRANSDUCER_STEP_FIELDS])
 
-#: A node of the tree of boosted phrases (Aho-Corasick): kernels/_context_graph.wgsl.
+#: A node of the tree of boosted phrases (Aho-Corasick): kernels/common/_context_graph.wgsl.
 GRAPH_NODE_FIELDS: tuple[tuple[str, type], ...] = (
     ("first", np.uint32),  # its arcs
     ("count", np.uint32),

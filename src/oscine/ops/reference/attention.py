@@ -23,7 +23,7 @@ Array = NDArray[Any]
 
 SCORE_BYTES = 1 << 19  # of a block of scores: stays in a second-level cache
 KEY_BYTES = 1 << 20  # of keys that a piece of work reads for its rows: less is not worth a thread
-FEWEST_QUERIES = 32  # of a block of scores, where keys are very many
+MIN_QUERIES = 32  # of a block of scores, where keys are very many
 
 
 def weighted_mean(scores: Array, values: Array, out: Array) -> None:
@@ -321,7 +321,7 @@ class AttentionOps(Protocol):
         step = SCORE_BYTES // (4 * keys)
         if band:
             step = min(step, keys // 2)  # a block scores keys that only some of its queries see
-        step = max(FEWEST_QUERIES, step)
+        step = max(MIN_QUERIES, step)
         pieces = [(h, span) for span in spans(batch, rows, step) for h in range(heads)]
         parallel_for(attend, pieces)
         return y.reshape(batch * rows, width)

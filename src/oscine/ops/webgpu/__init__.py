@@ -35,7 +35,7 @@ class Gpu(GpuAttention, GpuConv, GpuEmbedding, GpuSampling, GpuTransducer, GpuCh
 
     def subgroup_size(self) -> int:
         """Asked of the hardware, since the adapter's word is not reliable."""
-        if self.block == "workgroup":
+        if self.workgroup_reduce == "shared":
             return WORKGROUP
         size = self.zeros((4,))
         with self.recording(None) as dispatches:

@@ -14,14 +14,21 @@ from oscine.ops.reference.attention import sinusoids
 from oscine.ops.state import SequenceState, TextDecoderState
 from oscine.ops.types import Cache, QKNorm, RopeTable, SeqLengths
 from oscine.ops.webgpu.linear import GpuLinear
-from oscine.ops.webgpu.recorder import MOST_GROUPS, WORKGROUP, is_half, weights_of, window_rows
+from oscine.ops.webgpu.recorder import (
+    MAX_WORKGROUPS,
+    WORKGROUP,
+    is_half,
+    stored_as,
+    weights_of,
+    window_rows,
+)
 
 CROSS_KEYS = 128  # keys a workgroup of cross-attention takes: one an invocation
 MATRIX_HEADS = (4, 8, 12, 16)  # widths in fours of the heads that attention_matrix takes
 FINE_STEP = 256  # distances that one rotation from a table spans
 QUERIES = 32  # that a workgroup of attention takes
 FEW_KEYS = 64  # of so few an invocation takes four values at once, else eight
-SPLIT_FROM, SPLIT_KEYS, MOST_SPLITS = 256, 128, 16  # a longer cache is read by several workgroups
+SPLIT_FROM, SPLIT_KEYS, MAX_SPLITS = 256, 128, 16  # a longer cache is read by several workgroups
 
 
 def scale_of(head4: int) -> str:
@@ -57,7 +64,7 @@ class GpuAttention(GpuLinear):
         """Lanes that share a key of attention. Several lines gain by loads that are side by side;
         one waits for its loads one after another, and the more so the fewer a lane has at once.
         """
-        return 4 if lines > 1 and self.block == "subgroup" else 1
+        return 4 if lines > 1 and self.workgroup_reduce == "subgroup" else 1
 
     def attention(self, qkv: Tensor, heads: int, batch: int = 1) -> Tensor:
         length, width = window_rows(qkv, batch), qkv.shape[1] // 3
@@ -114,8 +121,8 @@ class GpuAttention(GpuLinear):
         indirection = state.cache_indirection
         sizes = {
             "L": rows // lines,
-            "MOST": room if indirection is None else indirection.shape[1],
-            "ROOM": room,
+            "MAX_KEYS": room if indirection is None else indirection.shape[1],
+            "CAPACITY": room,
             "WORDS": words_of(state.rows),
         }
         y = self.intermediate(rows, width)
@@ -128,8 +135,9 @@ class GpuAttention(GpuLinear):
             "causal_attention",
             [qkv, state.rows, cache.keys, cache.values, indirection, y],
             (heads, rows),
-            HEADS=heads, W4=head4, APPEND=rows == lines, ORIGINS=indirection is not None,
-            SCALE=scale_of(head4), BLOCK=self.block, NEIGHBOURS=self.lanes_per_key(lines), **sizes,
+            HEADS=heads, W4=head4, APPEND=rows == lines, CACHE_INDIRECTION=indirection is not None,
+            SCALE=scale_of(head4), WORKGROUP_REDUCE=self.workgroup_reduce,
+            LANES_PER_KEY=self.lanes_per_key(lines), **sizes,
         )  # fmt: skip
         return y
 
@@ -142,8 +150,9 @@ class GpuAttention(GpuLinear):
         self.dispatch(
             "cross_attention", [q, kv, kv, state.rows, sums, marks], (splits, heads, rows),
             work=4.0 * rows * keys * width, L=length, KEYS=keys, HEADS=heads, W4=head4,
-            MOST=CROSS_KEYS, SCALE=scale_of(head4), BLOCK=self.block, WEIGHTS=weights_of(kv),
-            NEIGHBOURS=self.lanes_per_key(state.rows.shape[0]),
+            MAX_KEYS=CROSS_KEYS, SCALE=scale_of(head4), WEIGHTS=weights_of(kv),
+            WORKGROUP_REDUCE=self.workgroup_reduce,
+            LANES_PER_KEY=self.lanes_per_key(state.rows.shape[0]),
         )  # fmt: skip
         self.dispatch(
             "attention_reduce", [sums, marks, state.rows, y], (ceil(width / 256), rows),
@@ -162,8 +171,8 @@ class GpuAttention(GpuLinear):
         self.dispatch(
             "cross_attention_weights", [q, kv, state.rows, self.lists[chosen], y], (count, rows),
             work=4.0 * count * rows * keys * width // heads, L=rows // state.rows.shape[0],
-            KEYS=keys, HEADS=heads, W4=head4, SCALE=scale_of(head4), BLOCK=self.block,
-            WEIGHTS=weights_of(kv),
+            KEYS=keys, HEADS=heads, W4=head4, SCALE=scale_of(head4), WEIGHTS=weights_of(kv),
+            WORKGROUP_REDUCE=self.workgroup_reduce,
         )  # fmt: skip
         return y
 
@@ -185,9 +194,9 @@ class GpuAttention(GpuLinear):
         single = rows == state.rows.shape[0]
         shape: dict[str, Any] = {
             "SLOTS": slots, "HEADS": heads, "KEY_HEADS": key_heads, "W4": head4,
-            "WINDOW": window or 0, "INNER": within_frame, "NORMS": norms is not None,
-            "EPS": repr(norms.eps if norms else 0.0), "STORE_HALF": is_half(cache.keys),
-            "WORDS": words_of(state.rows), "BLOCK": self.block,
+            "WINDOW": window or 0, "WITHIN_FRAME": within_frame, "NORMS": norms is not None,
+            "EPS": repr(norms.eps if norms else 0.0), "STORE": stored_as(cache.keys),
+            "WORDS": words_of(state.rows),
         }  # fmt: skip
         tensors = [
             qkv, rope.cos, rope.sin, self.joined(norms), state.rows, cache.keys, cache.values,
@@ -203,7 +212,8 @@ class GpuAttention(GpuLinear):
             "rope_attention", [*tensors, sums], (heads, rows, splits),
             work=2.0 * rows * min(room, window or room) * heads * width,
             SCALE=scale_of(head4), APPEND=single, SPLITS=splits > 1,
-            NEIGHBOURS=4 if self.block == "subgroup" else 1,
+            WORKGROUP_REDUCE=self.workgroup_reduce,
+            LANES_PER_KEY=4 if self.workgroup_reduce == "subgroup" else 1,
             VALUES=4 if room <= FEW_KEYS else 8, **shape,
         )  # fmt: skip
         if splits > 1:
@@ -216,8 +226,8 @@ class GpuAttention(GpuLinear):
     def splits(self, room: int) -> int:
         """Workgroups that share the positions of a long cache, whose sums are then reduced."""
         if self.batch_invariant:
-            return MOST_SPLITS
-        return min(MOST_SPLITS, ceil(room / SPLIT_KEYS)) if room > SPLIT_FROM else 1
+            return MAX_SPLITS
+        return min(MAX_SPLITS, ceil(room / SPLIT_KEYS)) if room > SPLIT_FROM else 1
 
     def joined(self, norms: QKNorm | None) -> Tensor | None:
         """The weights of both norms in one tensor [2, W]: kernels may bind eight."""
@@ -248,7 +258,7 @@ class GpuAttention(GpuLinear):
         y = self.intermediate(2 * count - 1, width)
         self.dispatch(
             "relative_positions", [*self.turns[key], y],
-            (ceil(width / 256), min(2 * count - 1, MOST_GROUPS)),
+            (ceil(width / 256), min(2 * count - 1, MAX_WORKGROUPS)),
             CENTRE=count - 1, WIDTH4=width // 4, STEP=FINE_STEP,
         )  # fmt: skip
         return y

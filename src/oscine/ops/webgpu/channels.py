@@ -12,7 +12,7 @@ from oscine.ops.types import Activation, Snake
 from oscine.ops.webgpu.gemm import ACTIVATIONS
 from oscine.ops.webgpu.recorder import Recorder, folded
 
-PARTS = "ABCD"  # that kernels/concat.wgsl takes at once
+PARTS = "ABCD"  # that kernels/channels/concat.wgsl takes at once
 
 
 class GpuChannels(Recorder):

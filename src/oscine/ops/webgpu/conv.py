@@ -22,7 +22,7 @@ from oscine.ops.webgpu.gemm import ACTIVATIONS
 from oscine.ops.webgpu.linear import GpuLinear
 from oscine.ops.webgpu.recorder import WORKGROUP, folded, weights_of
 
-PADDINGS = ("zero", "edge", "reflect")  # kernels/pad.wgsl
+PADDINGS = ("zero", "edge", "reflect")  # kernels/conv/pad.wgsl
 NARROW_OUTPUTS = 4  # up to so many, and where they are no fours, a team takes a row of the input
 SHORT = 32  # rows up to which a team takes four rows of the weight
 TILE_ROWS = 64
@@ -154,13 +154,13 @@ class GpuConv(GpuLinear):
             grid = ceil(rows / tile), ceil(outputs / (4 * WORKGROUP // lanes))
             self.dispatch(
                 "conv1d_skinny", [*operands, y], grid, work=4.0 * work, TILE=tile, LANES=lanes,
-                BLOCK=self.block if self.lanes >= 8 else "workgroup", **common,
+                WORKGROUP_REDUCE=self.workgroup_reduce if self.lanes >= 8 else "shared", **common,
             )  # fmt: skip
         elif outputs <= NARROW_OUTPUTS or outputs % 4:
-            team, (teams, *_) = self.team(rows, 0)
+            reduce, (across, *_) = self.row_reduce(rows, 0)
             self.dispatch(
-                "conv1d_narrow", [*operands, y], (teams, ceil(outputs / 4)), work=work,
-                **common, **team,
+                "conv1d_narrow", [*operands, y], (across, ceil(outputs / 4)), work=work,
+                **common, **reduce,
             )  # fmt: skip
         else:
             columns, splits = tiles(rows, outputs, 4 * depth4)

@@ -70,7 +70,7 @@ class GpuEmbedding(Recorder):
         return y
 
     def kind(self, table: Tensor | None) -> int:
-        """How kernels/_table.wgsl names the numbers that a table holds."""
+        """How kernels/embedding/_table.wgsl names the numbers that a table holds."""
         if table is None or table.dtype == np.float32:
             return 0
         return 1 if table.dtype == np.float16 else 2

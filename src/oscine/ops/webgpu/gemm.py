@@ -11,13 +11,13 @@ from oscine.gpu.tensor import Tensor
 from oscine.ops.types import Activation, Linear
 from oscine.ops.webgpu.recorder import Recorder, is_half, weights_of
 
-#: In the order of kernels/_activation.wgsl.
+#: In the order of kernels/common/_activation.wgsl.
 ACTIVATIONS: tuple[Activation, ...] = (None, "gelu", "silu", "relu", "elu", "tanh", "sigmoid")
 FEW_ROWS = 64  # up to so many a team takes several rows of a weight; more fill tiles of a GPU
 #: Workgroups that keep a large GPU busy, measured on an H200 with 375 and 1,500 rows and 1,024 to
 #: 5,120 columns: with fewer, tiles are smaller, or several workgroups share the depth of a sum.
 MATRIX_ENOUGH, BROAD_ENOUGH, ENOUGH = 90, 250, 128
-MOST_SPLITS = 4
+MAX_SPLITS = 4
 
 Shape: TypeAlias = tuple[dict[str, int], tuple[int, int, int]]
 
@@ -101,10 +101,10 @@ def matrix_tiles(rows: int, outputs: int, depth: int) -> Shape:
     """The shape of gemm_matrix, and its grid."""
     wide = ceil(outputs / 128), ceil(rows / 128)
     groups = wide[0] * wide[1]
-    splits = max(1, min(MOST_SPLITS, ceil(MATRIX_ENOUGH / groups), depth // 1024))
+    splits = max(1, min(MAX_SPLITS, ceil(MATRIX_ENOUGH / groups), depth // 1024))
     if groups * splits >= MATRIX_ENOUGH:
-        return {"TEAMS": 4}, (*wide, splits)
-    return {"TEAMS": 2}, (ceil(outputs / 64), ceil(rows / 64), 1)
+        return {"SUBGROUPS": 4}, (*wide, splits)
+    return {"SUBGROUPS": 2}, (ceil(outputs / 64), ceil(rows / 64), 1)
 
 
 def plain_tiles(rows: int, outputs: int, depth: int) -> Shape:

@@ -10,12 +10,12 @@ from oscine.gpu.plan import Plan
 from oscine.gpu.tensor import Tensor
 from oscine.ops.types import Activation, LayerNorm, Linear, RmsNorm
 from oscine.ops.webgpu.gemm import ACTIVATIONS, FEW_ROWS
-from oscine.ops.webgpu.recorder import MOST_GROUPS, WORKGROUP, Recorder, weights_of
+from oscine.ops.webgpu.recorder import MAX_WORKGROUPS, WORKGROUP, Recorder, weights_of
 
 GEMV_ROWS = 4  # up to so many rows a team takes one row of the weight
 TILE_ROWS = 16  # of these a team takes at once
 NARROW, BROAD = 2048, 4096  # outputs up to which such a team has many lanes, and some
-BLOCK_WIDTH, BLOCK_ROWS = 1024, 2048  # rows at least so long and at most so many: a block's work
+LONG_ROW, MAX_LONG_ROWS = 1024, 2048  # rows at least so long and at most so many: a block's work
 SUBGROUPS = 64  # invocations of a workgroup of subgroup teams
 FOLD_OUTPUTS = 8192  # from more outputs on, the norm folded into each costs more than a dispatch
 
@@ -29,7 +29,7 @@ class Gemv(Recorder):
     def __init__(self, device: Device) -> None:
         super().__init__(device)
         self.folds: dict[tuple[Tensor | None, ...], tuple[Tensor, Tensor]] = {}
-        self.block_teams = not device.adapter.software  # a CPU pays dearly for a barrier
+        self.workgroup_rows = not device.adapter.software  # a CPU pays dearly for a barrier
 
     def guarded(self) -> tuple[Tensor | None, dict[str, int]]:
         """The state that a kernel asks before it works, how many lines it has and how long."""
@@ -38,19 +38,19 @@ class Gemv(Recorder):
         rows = self.guard
         return rows, {"LINES": rows.shape[0], "WORDS": rows.dtype.itemsize // 4}
 
-    def team(self, rows: int, width: int) -> tuple[dict[str, Parameter], tuple[int, ...]]:
+    def row_reduce(self, rows: int, width: int) -> tuple[dict[str, Parameter], tuple[int, ...]]:
         """Who works together on each of `rows` rows of `width` values: parameters and grid.
 
         A subgroup where there are rows for all of them; a whole workgroup, of several subgroups,
         where rows are long and few, to have enough loads under way. Measured: benchmarks/gemv.py.
         """
-        if self.block == "workgroup":
-            return {"TEAM": "workgroup"}, (min(rows, MOST_GROUPS),)
-        if self.block_teams and width >= BLOCK_WIDTH and rows <= BLOCK_ROWS:
-            return {"TEAM": "block", "WORKGROUP": WORKGROUP}, (min(rows, MOST_GROUPS),)
+        if self.workgroup_reduce == "shared":
+            return {"ROW_REDUCE": "shared"}, (min(rows, MAX_WORKGROUPS),)
+        if self.workgroup_rows and width >= LONG_ROW and rows <= MAX_LONG_ROWS:
+            return {"ROW_REDUCE": "workgroup", "WORKGROUP": WORKGROUP}, (min(rows, MAX_WORKGROUPS),)
         workgroup = max(SUBGROUPS, self.lanes)
-        groups = min(ceil(rows / (workgroup // self.lanes)), MOST_GROUPS)
-        return {"TEAM": "subgroup", "WORKGROUP": workgroup}, (groups,)
+        groups = min(ceil(rows / (workgroup // self.lanes)), MAX_WORKGROUPS)
+        return {"ROW_REDUCE": "subgroup", "WORKGROUP": workgroup}, (groups,)
 
     def fuses(self, norm: LayerNorm | RmsNorm, rows: int, linear: Linear) -> bool:
         """Whether a product takes its norm with it."""
@@ -82,7 +82,7 @@ class Gemv(Recorder):
         state, lines = self.guarded()
         for part in linear.weight.parts or (linear.weight,):
             count = part.shape[0]
-            team, grid = self.team(count, width)
+            reduce, grid = self.row_reduce(count, width)
             self.dispatch(
                 "gemv",
                 [x, gain, fold, part, bias, add, state, y],
@@ -91,7 +91,7 @@ class Gemv(Recorder):
                 ROWS=rows, K4=width // 4, OUTPUTS=count, OFFSET=offset, STRIDE=y.shape[1],
                 NORM=norm is not None, EPS=eps_of(norm), BIAS=bias is not None,
                 ADD=add is not None, ACTIVATION=ACTIVATIONS.index(activation),
-                WEIGHTS=weights_of(part), **lines, **team,
+                WEIGHTS=weights_of(part), **lines, **reduce,
             )  # fmt: skip
             offset += count
 
@@ -110,7 +110,7 @@ class Gemv(Recorder):
         (rows, width), weight, bias = x.shape, linear.weight, linear.bias
         outputs = weight.shape[0] // 2 if gated else weight.shape[0]
         kind, (state, lines) = weights_of(weight), self.guarded()
-        team, grid = self.team(outputs if gated else ceil(outputs / 2), width)
+        reduce, grid = self.row_reduce(outputs if gated else ceil(outputs / 2), width)
         self.dispatch(
             "gemv_gated",
             [x, None if norm is None else norm.weight, weight, bias, add, state, y],
@@ -119,7 +119,7 @@ class Gemv(Recorder):
             ROWS=rows, K4=width // 4, OUTPUTS=outputs, OFFSET=offset, STRIDE=y.shape[1],
             RMS=norm is not None, EPS=eps_of(norm), GATED=gated, BIAS=bias is not None,
             ADD=add is not None, ACTIVATION=ACTIVATIONS.index(activation), WEIGHTS=kind,
-            WIDE="four" if kind == "f32" or width % 8 else "eight", **lines, **team,
+            LOAD="four" if kind == "f32" or width % 8 else "eight", **lines, **reduce,
         )  # fmt: skip
 
     def gemm_skinny(
@@ -139,7 +139,7 @@ class Gemv(Recorder):
         state, lines = self.guarded()
         for part in linear.weight.parts or (linear.weight,):
             count = part.shape[0]
-            shape = self.rows_team(rows, count, norm is not None)
+            shape = self.skinny_shape(rows, count, norm is not None)
             across = 4 * shape["WORKGROUP"] // shape["LANES"]
             self.dispatch(
                 "gemm_skinny",
@@ -151,11 +151,12 @@ class Gemv(Recorder):
                 EPS=eps_of(norm), BIAS=bias is not None,
                 ADD=add is not None, ACTIVATION=ACTIVATIONS.index(activation),
                 WEIGHTS=weights_of(part),
-                BLOCK="subgroup" if 8 <= self.lanes < WORKGROUP else "workgroup", **lines, **shape,
+                WORKGROUP_REDUCE="subgroup" if 8 <= self.lanes < WORKGROUP else "shared",
+                **lines, **shape,
             )  # fmt: skip
             offset += count
 
-    def rows_team(self, rows: int, outputs: int, norm: bool) -> dict[str, int]:
+    def skinny_shape(self, rows: int, outputs: int, norm: bool) -> dict[str, int]:
         """Rows of x that a team of gemm_skinny takes, and its lanes: measured, benchmarks/gemv.py.
 
         Many lanes where outputs are few. A norm wants a team for every four rows of x.

@@ -8,7 +8,7 @@ from oscine.gpu.tensor import Tensor
 from oscine.ops.types import Activation, LayerNorm, Linear, RmsNorm
 from oscine.ops.webgpu.gemm import ACTIVATIONS, FEW_ROWS, Gemm
 from oscine.ops.webgpu.gemv import GEMV_ROWS, Gemv
-from oscine.ops.webgpu.recorder import MOST_GROUPS, is_half
+from oscine.ops.webgpu.recorder import MAX_WORKGROUPS, stored_as
 
 
 class GpuLinear(Gemv, Gemm):
@@ -24,14 +24,14 @@ class GpuLinear(Gemv, Gemm):
         """The norm of x, into y of float32, or of float16 for matrix units."""
         rows, width = x.shape
         self.check_multiple_of_4("norm width", width)
-        team, grid = self.team(rows, width)
+        reduce, grid = self.row_reduce(rows, width)
         bias = [norm.bias] if isinstance(norm, LayerNorm) else []
         self.dispatch(
             "layer_norm" if bias else "rms_norm",
             [x, norm.weight, *bias, y],
             grid,
             work=8.0 * rows * width,
-            ROWS=rows, WIDTH4=width // 4, EPS=norm.eps, STORE_HALF=is_half(y), **team,
+            ROWS=rows, WIDTH4=width // 4, EPS=norm.eps, STORE=stored_as(y), **reduce,
         )  # fmt: skip
         return y
 
@@ -75,7 +75,7 @@ class GpuLinear(Gemv, Gemm):
         self.check_multiple_of_4("gated width", width)
         both = self.linear(x, linear, norm=norm)
         self.dispatch(
-            "swiglu", [both, y], (ceil(width / 256), min(rows, MOST_GROUPS)),
+            "swiglu", [both, y], (ceil(width / 256), min(rows, MAX_WORKGROUPS)),
             ROWS=rows, WIDTH4=width // 4, ACTIVATION=ACTIVATIONS.index("silu"),
         )  # fmt: skip
         return y

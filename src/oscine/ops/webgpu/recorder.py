@@ -19,9 +19,9 @@ from oscine.gpu.plan import Dispatch, Mark, Plan, Pool
 from oscine.gpu.profile import wanted
 from oscine.gpu.tensor import Tensor
 
-MOST_GROUPS = 65535  # workgroups along one axis
+MAX_WORKGROUPS = 65535  # workgroups along one axis
 WORKGROUP = 128  # invocations, unless a kernel has reasons of its own
-SHORTEST_BUCKET, LONG_BUCKET = 16, 64  # encoder frames
+MIN_BUCKET, LONG_BUCKET = 16, 64  # encoder frames
 
 
 class Recorder:
@@ -46,7 +46,7 @@ class Recorder:
         self.dispatches: list[Dispatch] = []
         self.marks: list[Mark] = []
         self.guard: Tensor | None = None  # state rows
-        self.block = "subgroup" if "subgroups" in device.features else "workgroup"
+        self.workgroup_reduce = "subgroup" if "subgroups" in device.features else "shared"
 
     # -- memory and time ----------------------------------------------------------------------
 
@@ -96,7 +96,7 @@ class Recorder:
     def bucket_frames(self, count: int) -> int:
         """Powers of two, later four lengths for each doubling: each costs kernels of its own."""
         if count <= LONG_BUCKET:
-            return max(SHORTEST_BUCKET, 1 << (count - 1).bit_length())
+            return max(MIN_BUCKET, 1 << (count - 1).bit_length())
         step = 1 << (count - 1).bit_length() - 3
         return -(-count // step) * step
 
@@ -150,9 +150,9 @@ class Recorder:
         count = prod(y.shape)
         self.check_multiple_of_4("number of values to store in float16", count)
         groups = ceil(count / 256)
-        across = min(groups, MOST_GROUPS)
+        across = min(groups, MAX_WORKGROUPS)
         grid = across, ceil(groups / across)
-        self.dispatch("to_f16", [x, y], grid, COUNT4=count // 4, STORE_HALF=True)
+        self.dispatch("to_f16", [x, y], grid, COUNT4=count // 4)
 
     def trace(self) -> dict[str, tuple[int, float]]:
         totals = self.profile.collect() if self.profile else {}
@@ -188,22 +188,27 @@ class Recorder:
         for tensor in bound:
             self.memory.check(tensor)
         x, y, z = (*grid, 1, 1)[:3]
-        if max(x, y, z) > MOST_GROUPS:
+        if max(x, y, z) > MAX_WORKGROUPS:
             raise DeviceError(
                 f"{self.name}: {kernel} would take {max(x, y, z)} workgroups in a row, "
-                f"{MOST_GROUPS} are the most"
+                f"{MAX_WORKGROUPS} are the most"
             )
         pipeline = self.kernels.pipeline(kernel, **parameters)
         self.dispatches.append(Dispatch(kernel, pipeline, bound, (x, y, z), work))
 
 
+def stored_as(tensor: Tensor) -> str:
+    """The dtype in which a kernel stores its results: its choice STORE."""
+    return "f16" if is_half(tensor) else "f32"
+
+
 def is_half(tensor: Tensor) -> bool:
-    """Whether a tensor lies there as float16."""
+    """Whether a tensor is stored as float16."""
     return tensor.dtype == np.float16
 
 
 def weights_of(tensor: Tensor) -> str:
-    """What weights, or keys and values, lie there as: the loader's WEIGHTS."""
+    """The dtype in which weights, or keys and values, are stored: a kernel's choice WEIGHTS."""
     if tensor.dtype == BFLOAT16:
         return "bf16"
     return "f16" if is_half(tensor) else "f32"
@@ -211,7 +216,7 @@ def weights_of(tensor: Tensor) -> str:
 
 def folded(groups: int) -> tuple[int, int]:
     """A grid of so many workgroups, or a few more."""
-    across = min(groups, MOST_GROUPS)
+    across = min(groups, MAX_WORKGROUPS)
     return across, ceil(groups / across)
 
 

@@ -10,7 +10,7 @@ from oscine.ops.state import FinishedBeams, TalkerState, TextDecoderState
 from oscine.ops.webgpu.recorder import Recorder
 
 CHUNK = 512  # logits a workgroup of a scan takes
-MOST_IDS = 65536  # of a vocabulary: sums of so many masses still fit
+MAX_CODES = 65536  # of a vocabulary: sums of so many masses still fit
 
 
 class GpuSampling(Recorder):
@@ -19,7 +19,11 @@ class GpuSampling(Recorder):
     def no_speech(self, logits: Tensor, rules: Tensor, state: TextDecoderState) -> None:
         lines = state.rows.shape[0]
         self.dispatch(
-            "no_speech", [logits, rules, state.rows], (lines,), LINES=lines, BLOCK=self.block
+            "no_speech",
+            [logits, rules, state.rows],
+            (lines,),
+            LINES=lines,
+            WORKGROUP_REDUCE=self.workgroup_reduce,
         )
 
     def apply_penalties(self, logits: Tensor, rules: Tensor, state: TextDecoderState) -> Tensor:
@@ -27,7 +31,7 @@ class GpuSampling(Recorder):
         y = self.intermediate(lines, logits.shape[1])
         self.dispatch(
             "apply_penalties", [logits, rules, state.rows, state.tokens, y],
-            (ceil(logits.shape[1] / CHUNK), lines), CHUNK=CHUNK, ROOM=room,
+            (ceil(logits.shape[1] / CHUNK), lines), CHUNK=CHUNK, CAPACITY=room,
         )  # fmt: skip
         return y
 
@@ -46,7 +50,7 @@ class GpuSampling(Recorder):
             [parts, rules, state.rows, state.tokens],
             (lines,),
             CHUNKS=chunks,
-            ROOM=room,
+            CAPACITY=room,
         )
 
     def beam_search_step(
@@ -66,11 +70,11 @@ class GpuSampling(Recorder):
         offers = self.intermediate(speakers, 1 + 2 * ranks)
         self.dispatch(
             "beam_search_partial", [logits, masks, rules, state.rows, parts], (chunks, speakers),
-            CHUNK=CHUNK, SHARE=share, RANKS=ranks, BLOCK=self.block,
+            CHUNK=CHUNK, SHARE=share, RANKS=ranks, WORKGROUP_REDUCE=self.workgroup_reduce,
         )  # fmt: skip
         self.dispatch(
             "beam_search_rank", [parts, rules, state.rows, offers], (speakers,),
-            CHUNKS=chunks, SHARE=share, RANKS=ranks, BLOCK=self.block,
+            CHUNKS=chunks, SHARE=share, RANKS=ranks, WORKGROUP_REDUCE=self.workgroup_reduce,
         )  # fmt: skip
         self.dispatch(
             "beam_search_advance",
@@ -79,7 +83,7 @@ class GpuSampling(Recorder):
                 *(pool.rows, pool.tokens),
             ],
             (lines // beams,),
-            BEAMS=beams, PLACES=places, SHARE=share, RANKS=ranks, ROOM=room,
+            BEAMS=beams, PLACES=places, SHARE=share, RANKS=ranks, CAPACITY=room,
         )  # fmt: skip
 
     def token_probs(
@@ -89,20 +93,21 @@ class GpuSampling(Recorder):
         y = self.intermediate(rows)
         self.dispatch(
             "token_probs", [logits, prompt, rules, state.rows, y], (rows,),
-            L=prompt.shape[1], BLOCK=self.block,
+            L=prompt.shape[1], WORKGROUP_REDUCE=self.workgroup_reduce,
         )  # fmt: skip
         return y
 
     def sample_code(self, logits: Tensor, rules: Tensor, utterances: TalkerState) -> None:
         (rows, vocabulary), lines = logits.shape, utterances.rows.shape[0]
-        if vocabulary > MOST_IDS:
+        if vocabulary > MAX_CODES:
             raise DeviceError(
-                f"{self.name}: a vocabulary of {vocabulary} codes is above {MOST_IDS}, the most "
+                f"{self.name}: a vocabulary of {vocabulary} codes is above {MAX_CODES}, the most "
                 "that kernels take; NumPy takes any"
             )
         self.dispatch(
             "sample_code",
             [logits, rules, utterances.rows, utterances.codes, utterances.seen],
             (lines,),
-            L=rows // lines, GROUPS=utterances.codes.shape[2], BLOCK=self.block, BLOCK_LANES=256,
+            L=rows // lines, GROUPS=utterances.codes.shape[2],
+            WORKGROUP_REDUCE=self.workgroup_reduce, WORKGROUP_LANES=256,
         )  # fmt: skip

@@ -18,21 +18,21 @@ from oscine.ops.webgpu.recorder import Recorder, weights_of
 
 CHUNK = 1024  # logits a workgroup of a scan takes, at most
 WORKGROUP = 64  # invocations of a workgroup of subgroup teams
-MOST_AHEAD = 128  # frames of a block
+MAX_BLOCK_FRAMES = 128  # frames of a block
 FOLD = 32768  # workgroups along one axis
 
 
 class GpuTransducer(Recorder):
     """Recording; shapes and meaning: oscine.ops.reference.transducer."""
 
-    def teams(self, rows: int) -> tuple[dict[str, Parameter], int]:
+    def row_groups(self, rows: int) -> tuple[dict[str, Parameter], int]:
         """Who computes each of `rows` sums: parameters, and workgroups of two teams or more.
 
         Subgroups of 64 or 128 take two turns.
         """
-        if self.block == "workgroup":
-            return {"TEAM": "workgroup"}, rows
-        return {"TEAM": "subgroup", "WORKGROUP": WORKGROUP}, ceil(rows / 2)
+        if self.workgroup_reduce == "shared":
+            return {"ROW_REDUCE": "shared"}, rows
+        return {"ROW_REDUCE": "subgroup", "WORKGROUP": WORKGROUP}, ceil(rows / 2)
 
     def prediction_network(
         self, table: Tensor, cells: tuple[Cell, ...], memory: LstmState, track: TransducerState
@@ -43,7 +43,7 @@ class GpuTransducer(Recorder):
                 f"{self.name}: a prediction network of width {width} is no multiple of 4, as "
                 "kernels need it; NumPy takes any"
             )
-        team, groups = self.teams(width)
+        reduce, groups = self.row_groups(width)
         for layer, cell in enumerate(cells):
             weights = table, cell.input.weight, cell.hidden.weight
             kinds = {weights_of(weight) for weight in weights}
@@ -58,7 +58,7 @@ class GpuTransducer(Recorder):
                 (groups, ceil(rows / 4)),
                 work=64.0 * rows * width * width,  # it waits for memory, not for sums
                 ROWS=rows, LAYERS=len(cells), LAYER=layer, P4=width // 4, WEIGHTS=kinds.pop(),
-                **team,
+                **reduce,
             )  # fmt: skip
 
     def joint_network(
@@ -66,14 +66,14 @@ class GpuTransducer(Recorder):
     ) -> Tensor:
         (joint, width), rows = project.weight.shape, track.rows.shape[0]
         y = self.intermediate(rows * block, joint)
-        team, groups = self.teams(joint)
+        reduce, groups = self.row_groups(joint)
         self.dispatch(
             "joint_network",
             [x, project.weight, project.bias, track.rows, memory.hidden, memory.joint, y],
             (groups, rows),
             work=8.0 * rows * joint * width,
             LAYERS=memory.hidden.shape[1], P4=width // 4, J=joint, AHEAD=block,
-            BIAS=project.bias is not None, WEIGHTS=weights_of(project.weight), **team,
+            BIAS=project.bias is not None, WEIGHTS=weights_of(project.weight), **reduce,
         )  # fmt: skip
         return y
 
@@ -87,8 +87,8 @@ class GpuTransducer(Recorder):
         (looks, stride), room = logits.shape, track.decisions.shape[1]
         rows, durations = track.rows.shape[0], rules.shape[0] - TRANSDUCER_PARAMS_HEAD
         block = looks // rows
-        if block > MOST_AHEAD:
-            raise DeviceError(f"{self.name}: a block of {block} frames is above {MOST_AHEAD}")
+        if block > MAX_BLOCK_FRAMES:
+            raise DeviceError(f"{self.name}: a block of {block} frames is above {MAX_BLOCK_FRAMES}")
         tokens = stride - durations
         chunks = ceil(tokens / CHUNK)
         parts = self.intermediate(looks, chunks, 6)
@@ -96,11 +96,11 @@ class GpuTransducer(Recorder):
         self.dispatch(
             "transducer_step_partial", [logits, track.rows, *tree, parts], (chunks, looks),
             AHEAD=block, TOKENS=tokens, STRIDE=stride, CHUNK=ceil(tokens / chunks),
-            BOOST=boost is not None, BLOCK=self.block,
+            BOOST=boost is not None, WORKGROUP_REDUCE=self.workgroup_reduce,
         )  # fmt: skip
         self.dispatch(
             "transducer_step", [parts, logits, rules, track.rows, track.decisions, *tree], (rows,),
-            AHEAD=block, CHUNKS=chunks, STRIDE=stride, DURATIONS=durations, ROOM=room,
+            AHEAD=block, CHUNKS=chunks, STRIDE=stride, DURATIONS=durations, CAPACITY=room,
             BOOST=boost is not None,
         )  # fmt: skip
 
@@ -109,6 +109,6 @@ class GpuTransducer(Recorder):
         y = self.intermediate(rows, 2)
         self.dispatch(
             "argmax_prob", [logits, y], (min(rows, FOLD), ceil(rows / FOLD)),
-            ROWS=rows, WIDTH=width, BLOCK=self.block,
+            ROWS=rows, WIDTH=width, WORKGROUP_REDUCE=self.workgroup_reduce,
         )  # fmt: skip
         return y

@@ -1,0 +1,8 @@
+// The weights that a lane loads at once: four.
+// use _weights_f32 for WEIGHTS: f32, f16, bf16
+const VEC4S: u32 = 1u;
+alias Wide = Packed;
+
+fn four_of(wide: Wide, which: u32) -> vec4<f32> {
+  return unpack(wide);
+}

@@ -1,0 +1,176 @@
+// y[r, o] = activation(Σ_k x[r, k] w[o, k] + b[o]) + add[r, o]      many rows r, on matrix units
+// x and w [OUTPUTS, 8·K8] in float16, products and sums in float32; y and add [ROWS, STRIDE] from
+// column OFFSET on. Row r of x begins at eight r·X_STRIDE8 + X_BEGIN8, and what lies outside x
+// reads as 0, in each of the windows of WINDOW rows, as in gemm.wgsl. SPLITS parts of the depth: y is then their sums, [SPLITS, ROWS,
+// STRIDE], for gemm_reduce.wgsl.
+// A subgroup of 32 lanes has 2x2 matrices of 16x16 sums, SUBGROUPS by SUBGROUPS subgroups are a workgroup:
+// tiles of 128x128 sums (SUBGROUPS 4) or 64x64 (2), 64 deep.
+// Launch (ceil(OUTPUTS / SIDE), ceil(ROWS / SIDE), SPLITS).
+// use _activation
+// use _window
+enable f16;
+enable chromium_experimental_subgroup_matrix;
+diagnostic(off, chromium.subgroup_matrix_uniformity);
+const ROWS: u32 = 1u;
+const K8: u32 = 1u;
+const OUTPUTS: u32 = 1u;
+const OFFSET: u32 = 0u;
+const STRIDE: u32 = 1u;
+const X_LENGTH8: u32 = 1u;
+const X_STRIDE8: u32 = 1u;
+const X_BEGIN8: i32 = 0;
+const BIAS: bool = false;
+const ADD: bool = false;
+const SPLITS: u32 = 1u;
+const SUBGROUPS: u32 = 4u;
+
+const WORKGROUP: u32 = 32u * SUBGROUPS * SUBGROUPS;
+const SIDE: u32 = 32u * SUBGROUPS;
+const DEPTH8: u32 = 8u;               // of a tile, in eights
+const ITEMS: u32 = DEPTH8 / SUBGROUPS;    // eights of x, and of w, that an invocation brings to a tile
+const STEP: u32 = WORKGROUP / DEPTH8; // rows between them
+const PITCH: u32 = DEPTH8 + 1u;       // odd: eight rows lie on all banks
+const W_FIRST: u32 = SIDE * PITCH;
+const SUMS_PITCH: u32 = 9u;           // of 32 sums on their way out, in fours
+
+alias Left = subgroup_matrix_left<f16, 16, 16>;
+alias Right = subgroup_matrix_right<f16, 16, 16>;
+alias Sums = subgroup_matrix_result<f32, 16, 16>;
+
+@group(0) @binding(0) var<storage, read> x: array<vec4<u32>>;
+@group(0) @binding(1) var<storage, read> w: array<vec4<u32>>;
+@group(0) @binding(2) var<storage, read> bias: array<f32>;
+@group(0) @binding(3) var<storage, read> add: array<f32>;
+@group(0) @binding(4) var<storage, read_write> y: array<f32>;
+
+// Eight float16 an element: SIDE rows of x, then of w; at last four float32 of sums.
+var<workgroup> tile: array<vec4<u32>, 2u * SIDE * PITCH>;
+
+// Loads without branches, so that many are under way at once.
+fn x_at(row: u32, k8: u32) -> vec4<u32> {
+  let at = i32(window_row(row) * X_STRIDE8 + k8) + X_BEGIN8;
+  let inside = row < ROWS && k8 < K8 && at >= 0 && at < i32(X_LENGTH8);
+  return select(vec4<u32>(), x[select(0u, window(row) * X_LENGTH8 + u32(at), inside)], inside);
+}
+
+fn w_at(output: u32, k8: u32) -> vec4<u32> {
+  let inside = output < OUTPUTS && k8 < K8;
+  return select(vec4<u32>(), w[select(0u, output * K8 + k8, inside)], inside);
+}
+
+fn finish(row: u32, output: u32, sum: f32, part: u32) {
+  if (row < ROWS && output < OUTPUTS) {
+    if (SPLITS > 1u) {
+      y[(part * ROWS + row) * STRIDE + OFFSET + output] = sum;
+      return;
+    }
+    var value = sum;
+    if (BIAS) {
+      value += bias[OFFSET + output];
+    }
+    value = activate(value);
+    if (ADD) {
+      value += add[window_row(row) * STRIDE + OFFSET + output];
+    }
+    y[row * STRIDE + OFFSET + output] = value;
+  }
+}
+
+// Sixteen rows of sums, from a subgroup's offset in `tile` to y.
+fn finish_rows(offset: u32, lane: u32, row: u32, output: u32, part: u32) {
+  for (var line = 0u; line < 16u; line++) {
+    let sum = tile[offset + line * SUMS_PITCH + lane / 4u][lane % 4u];
+    finish(row + line, output + lane, bitcast<f32>(sum), part);
+  }
+}
+
+@compute @workgroup_size(WORKGROUP)
+fn main(
+  @builtin(workgroup_id) workgroup: vec3<u32>,
+  @builtin(local_invocation_index) me: u32,
+) {
+  let team = me / 32u;
+  let row = team / SUBGROUPS * 32u;
+  let output = team % SUBGROUPS * 32u;
+  // Names, not arrays or structures: only these stay in registers.
+  var s00 = Sums();
+  var s01 = Sums();
+  var s10 = Sums();
+  var s11 = Sums();
+  // Whole tiles of the depth are this part's.
+  let tiles = (K8 + DEPTH8 - 1u) / DEPTH8;
+  let first = workgroup.z * tiles / SPLITS * DEPTH8;
+  let last = (workgroup.z + 1u) * tiles / SPLITS * DEPTH8;
+  // The next tile is fetched before this one is used, so that its loads are under way meanwhile.
+  let line = me / DEPTH8;
+  let column = me % DEPTH8;
+  let x_row = workgroup.y * SIDE + line;
+  let w_row = workgroup.x * SIDE + line;
+  let x_place = line * PITCH + column;
+  let w_place = W_FIRST + x_place;
+  var x0 = x_at(x_row, first + column);
+  var x1 = x_at(x_row + STEP, first + column);
+  var x2 = vec4<u32>();
+  var x3 = vec4<u32>();
+  var w0 = w_at(w_row, first + column);
+  var w1 = w_at(w_row + STEP, first + column);
+  var w2 = vec4<u32>();
+  var w3 = vec4<u32>();
+  if (ITEMS > 2u) {
+    x2 = x_at(x_row + 2u * STEP, first + column);
+    x3 = x_at(x_row + 3u * STEP, first + column);
+    w2 = w_at(w_row + 2u * STEP, first + column);
+    w3 = w_at(w_row + 3u * STEP, first + column);
+  }
+  for (var k8 = first; k8 < last; k8 += DEPTH8) {
+    workgroupBarrier();
+    tile[x_place] = x0;
+    tile[x_place + STEP * PITCH] = x1;
+    tile[w_place] = w0;
+    tile[w_place + STEP * PITCH] = w1;
+    if (ITEMS > 2u) {
+      tile[x_place + 2u * STEP * PITCH] = x2;
+      tile[x_place + 3u * STEP * PITCH] = x3;
+      tile[w_place + 2u * STEP * PITCH] = w2;
+      tile[w_place + 3u * STEP * PITCH] = w3;
+    }
+    workgroupBarrier();
+    let next = k8 + DEPTH8 + column;
+    x0 = x_at(x_row, next);
+    x1 = x_at(x_row + STEP, next);
+    w0 = w_at(w_row, next);
+    w1 = w_at(w_row + STEP, next);
+    if (ITEMS > 2u) {
+      x2 = x_at(x_row + 2u * STEP, next);
+      x3 = x_at(x_row + 3u * STEP, next);
+      w2 = w_at(w_row + 2u * STEP, next);
+      w3 = w_at(w_row + 3u * STEP, next);
+    }
+    for (var step = 0u; step < DEPTH8; step += 2u) {
+      let left = row * PITCH + step;
+      let right = W_FIRST + output * PITCH + step;
+      let b0 = subgroupMatrixLoad<Right, col_major>(&tile, right, PITCH);
+      let b1 = subgroupMatrixLoad<Right, col_major>(&tile, right + 16u * PITCH, PITCH);
+      let a0 = subgroupMatrixLoad<Left, row_major>(&tile, left, PITCH);
+      s00 = subgroupMatrixMultiplyAccumulate(a0, b0, s00);
+      s01 = subgroupMatrixMultiplyAccumulate(a0, b1, s01);
+      let a1 = subgroupMatrixLoad<Left, row_major>(&tile, left + 16u * PITCH, PITCH);
+      s10 = subgroupMatrixMultiplyAccumulate(a1, b0, s10);
+      s11 = subgroupMatrixMultiplyAccumulate(a1, b1, s11);
+    }
+  }
+  let offset = team * 16u * SUMS_PITCH;
+  let lane = me % 32u;
+  let to_row = workgroup.y * SIDE + row;
+  let to_output = workgroup.x * SIDE + output;
+  workgroupBarrier();
+  subgroupMatrixStore<row_major>(&tile, offset, s00, SUMS_PITCH);
+  subgroupMatrixStore<row_major>(&tile, offset + 4u, s01, SUMS_PITCH);
+  workgroupBarrier();
+  finish_rows(offset, lane, to_row, to_output, workgroup.z);
+  workgroupBarrier();
+  subgroupMatrixStore<row_major>(&tile, offset, s10, SUMS_PITCH);
+  subgroupMatrixStore<row_major>(&tile, offset + 4u, s11, SUMS_PITCH);
+  workgroupBarrier();
+  finish_rows(offset, lane, to_row + 16u, to_output, workgroup.z);
+}
