@@ -33,7 +33,7 @@ class ByHand(Engine[Runner]):
 
     def __init__(self, runner: Runner, **options: Any) -> None:
         super().__init__(runner, **options)
-        self._driver = self  # type: ignore[assignment]
+        self._device_thread = self  # type: ignore[assignment]
 
     is_current = False
 
@@ -44,14 +44,14 @@ class ByHand(Engine[Runner]):
         for _ in range(10_000):
             if not self.has_work:
                 return
-            self.turn()
+            self.run_iteration()
         raise AssertionError("the engine does not come to an end")
 
 
 def check_flat(engine: ByHand) -> None:
     """Nothing of a sequence is left behind."""
-    assert engine._slots.taken == 0
-    assert engine._cache.pinned == 0
+    assert engine._slots.in_use == 0
+    assert engine._cache.in_use == 0
     assert engine.running == engine.waiting == 0
     for executor in engine.runner.executors.values():
         assert not hasattr(executor, "rows") or executor.rows["done"].all()
@@ -88,7 +88,7 @@ def play(
                 engine.submit(sequence)
         if cancelled and turn in cancelled:
             cancelled[turn].cancel()
-        engine.turn()
+        engine.run_iteration()
     engine.until_idle()
 
 
@@ -402,7 +402,7 @@ def test_a_deadline_ends_what_waits_and_what_runs(turns: int) -> None:
     engine.submit(late)
     engine.submit(other)
     for _ in range(turns):
-        engine.turn()
+        engine.run_iteration()
     late.deadline = time.monotonic() - 1
     engine.until_idle()
     with pytest.raises(DeadlineError):
@@ -434,7 +434,7 @@ def test_a_looked_at_sequence_runs_alone_and_in_its_callers_context() -> None:
 def engine() -> Iterator[Engine[Runner]]:
     engine = Engine(Runner(name=f"counting {time.monotonic()}"))
     yield engine
-    engine._driver.close()
+    engine._device_thread.close()
 
 
 def test_many_threads_get_their_own_results(engine: Engine[Runner]) -> None:
@@ -536,19 +536,19 @@ def test_an_error_of_a_step_ends_its_batch_and_the_engine_goes_on(
 
 
 def test_idle_engines_give_memory_back_and_go_away(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("oscine.engine.driver.IDLE", 0.05)
+    monkeypatch.setattr("oscine.engine.device_thread.IDLE_TIMEOUT_S", 0.05)
     engine = Engine(Runner(name="counting idle"))
     for sequence in [engine.submit(Count(number, 9, audio(number))) for number in range(6)]:
         sequence.wait()
     deadline = time.monotonic() + 10
-    while engine._driver._thread is not None and time.monotonic() < deadline:
+    while engine._device_thread._thread is not None and time.monotonic() < deadline:
         time.sleep(0.01)
-    assert engine._driver._thread is None
+    assert engine._device_thread._thread is None
     assert len(engine.runner.numbers) == 1
     sequence = Count(3, 9, audio(3))
     assert engine.submit(sequence).wait() == sequence.alone()
     runner = __import__("weakref").ref(engine.runner)
-    while engine._driver._thread is not None and time.monotonic() < deadline:
+    while engine._device_thread._thread is not None and time.monotonic() < deadline:
         time.sleep(0.01)
     del engine
     gc.collect()
@@ -561,12 +561,12 @@ def test_encoder_inputs_of_no_holder_make_room_first() -> None:
     cache = EncoderCache(2)
     kept, dropped = audio(1), audio(2)
     for heard in (dropped, kept):
-        claimed = cache.claim(heard)
+        claimed = cache.acquire(heard)
         assert claimed is not None
-        cache.unpin(claimed[0])
+        cache.release(claimed[0])
     place = cache.find(dropped)
     del heard, dropped
     gc.collect()
     new: EncoderInput = audio(3)
-    assert cache.claim(new) == (place, False)
-    assert cache.holds(kept)
+    assert cache.acquire(new) == (place, False)
+    assert cache.contains(kept)

@@ -48,7 +48,7 @@ def test_a_forked_child_has_an_engine_of_its_own() -> None:
             os._exit(0 if good else 1)
     assert ended(child) == 0
     under_way.cancel()
-    engine._driver.close()
+    engine._device_thread.close()
 
 
 def test_a_fork_while_a_thread_looks_at_a_sequence_leaves_it_readable() -> None:
@@ -71,4 +71,4 @@ def test_a_fork_while_a_thread_looks_at_a_sequence_leaves_it_readable() -> None:
     thread.join()
     assert ended(child) == 0
     sequence.cancel()
-    engine._driver.close()
+    engine._device_thread.close()

@@ -49,4 +49,4 @@ def test_a_signal_handler_may_submit_while_its_thread_does() -> None:
     thread.start()
     thread.join(10)
     assert [each.result(10) for each in submitted] == [Count(1, 5).alone()]
-    engine._driver.close()
+    engine._device_thread.close()

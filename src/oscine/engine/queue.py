@@ -1,4 +1,4 @@
-"""Sequences that wait for a slot, and whose turn it is."""
+"""The queue of sequences that wait for a slot, and the order in which they are admitted."""
 
 from __future__ import annotations
 
@@ -9,15 +9,14 @@ from typing import Any
 
 from oscine.engine.sequence import Caller, Priority, Sequence
 
-AGEING = 2.0  # seconds of waiting that count as much as one priority
+PRIORITY_AGING_S = 2.0  # seconds of waiting that raise a caller by one priority
 
 
 class Queue:
-    """Fair by sequence, not by request.
+    """A fair queue of sequences: by priority of the caller, and then in turns between callers.
 
-    Live callers come before interactive ones before bulk; callers of one priority take turns; the
-    sequences of one caller keep their order. Waiting raises a caller's priority, so that none
-    starves.
+    Live callers come before interactive ones, and these before bulk. The sequences of one caller
+    keep their order. Waiting raises the priority of a caller, which prevents starvation.
     """
 
     def __init__(self) -> None:
@@ -31,7 +30,7 @@ class Queue:
         return (sequence for waiting in self._waiting.values() for sequence in waiting)
 
     def add(self, sequence: Sequence[Any], *, first: bool = False) -> None:
-        """Wait behind the caller's others, or before them."""
+        """Queue a sequence behind the others of its caller, or with `first` before them."""
         waiting = self._waiting.setdefault(sequence.caller, deque())
         if first:
             waiting.appendleft(sequence)
@@ -40,25 +39,25 @@ class Queue:
         self._count += 1
 
     def head(self) -> Sequence[Any] | None:
-        """The sequence whose turn it is; None where none waits."""
+        """The next sequence to admit; None where the queue is empty."""
         now = time.monotonic()
 
         def order(caller: Caller) -> tuple[int, int, float]:
             first = self._waiting[caller][0]
-            aged = int((now - first.submitted) / AGEING)
-            return max(Priority.LIVE, caller.priority - aged), caller.served, first.submitted
+            aged = int((now - first.submitted) / PRIORITY_AGING_S)
+            return max(Priority.LIVE, caller.priority - aged), caller.last_served, first.submitted
 
         caller = min(self._waiting, key=order, default=None)
         return None if caller is None else self._waiting[caller][0]
 
     def take(self, sequence: Sequence[Any]) -> None:
-        """It has its slot: its caller comes after the others now."""
+        """Remove a sequence that is admitted; other callers of its priority come first now."""
         self._served += 1
-        sequence.caller.served = self._served
+        sequence.caller.last_served = self._served
         self.remove(sequence)
 
     def remove(self, sequence: Sequence[Any]) -> None:
-        """It waits no more."""
+        """Remove a sequence."""
         waiting = self._waiting[sequence.caller]
         waiting.remove(sequence)
         self._count -= 1

@@ -17,11 +17,11 @@ from typing import Any, Generic, TypeVar
 from weakref import WeakSet
 
 from oscine.engine.batch import Batch, Occupancy
-from oscine.engine.driver import Driver, driver_of
+from oscine.engine.device_thread import DeviceThread, device_thread
 from oscine.engine.queue import Queue
 from oscine.engine.runner import BatchEntry, BatchInvariant, OnDevice
-from oscine.engine.sequence import Call, Caller, Sequence, book, cancelled
-from oscine.engine.slots import EncoderCache, Slots
+from oscine.engine.sequence import Call, Caller, Sequence, add_time, cancelled
+from oscine.engine.slots import EncoderCache, SlotAllocator
 from oscine.errors import (
     BusyError,
     Cancelled,
@@ -68,13 +68,13 @@ class Engine(Generic[R]):
         self.occupancy = Occupancy()
         self._lock = RLock()  # of what callers and the device's thread both touch: the queue
         self._queue = Queue()
-        self._slots, self._cache = Slots(0), EncoderCache(0)
+        self._slots, self._cache = SlotAllocator(0), EncoderCache(0)
         self._batches: dict[Any, Batch] = {}
         self._entries: dict[
             BatchEntry, None
         ] = {}  # of all that has left the queue and has not ended
         self._context: Context | None = None  # of a caller that looks into the network
-        self._driver: Driver = driver_of(runner.device)
+        self._device_thread: DeviceThread = device_thread(runner.device)
         engines.add(self)
 
     # -- callers ------------------------------------------------------------------------------
@@ -108,13 +108,13 @@ class Engine(Generic[R]):
         with self._lock:
             if self.most_waiting is not None and len(self._queue) >= self.most_waiting:
                 raise BusyError(len(self._queue))
-            sequence.bind(caller or sequence.caller, lambda: self._driver.wake(self))
+            sequence.bind(caller or sequence.caller, lambda: self._device_thread.wake(self))
             self._queue.add(sequence)
-        self._driver.wake(self)
+        self._device_thread.wake(self)
         return sequence
 
     def _not_from_within(self) -> None:
-        if self._driver.is_current:
+        if self._device_thread.is_current:
             raise UsageError(
                 "the model was called from within its own work, as from a probe; call it after that"
             )
@@ -144,7 +144,7 @@ class Engine(Generic[R]):
         """Whether a turn would do anything."""
         return bool(len(self._queue)) or any(batch.busy for batch in self._batches.values())
 
-    def turn(self) -> None:
+    def run_iteration(self) -> None:
         """Admit, submit a burst of every batch, read what the burst before left."""
         try:
             try:
@@ -207,24 +207,24 @@ class Engine(Generic[R]):
     def _clock(self, stage: str, started: float, entries: list[BatchEntry]) -> None:
         """Book the time since `started`, in equal shares to the sequences it was for."""
         passed = 1000 * (time.perf_counter() - started)
-        book(self.runner.timings, stage, passed)
+        add_time(self.runner.timings, stage, passed)
         for entry in entries:
-            entry.sequence.caller.clock(stage, passed / len(entries))
+            entry.sequence.caller.add_time(stage, passed / len(entries))
 
     def _drop_unwanted(self) -> None:
         """Free what callers gave up, or what is overdue."""
         now = time.monotonic()
         for batch in self._batches.values():
             for entry in batch.live_entries():
-                sequence, late = entry.sequence, entry.sequence.is_late(now)
-                if not (sequence.unwanted or late):
+                sequence, late = entry.sequence, entry.sequence.is_overdue(now)
+                if not (sequence.cancel_requested or late):
                     continue
                 sequence.fail(DeadlineError() if late else cancelled())
                 batch.drop(entry)
                 self._leave(entry)
         with self._lock:
             for sequence in list(self._queue):
-                if sequence.done() or sequence.is_late(now):
+                if sequence.done() or sequence.is_overdue(now):
                     sequence.fail(DeadlineError())
                     self._queue.remove(sequence)
 
@@ -282,9 +282,9 @@ class Engine(Generic[R]):
                 self._queue.remove(sequence)
             sequence.fail(error)
             return None
-        entry = BatchEntry(sequence, self._slots.take(sequence.rows))
+        entry = BatchEntry(sequence, self._slots.allocate(sequence.rows))
         if sequence.audio is not None:
-            claimed = self._cache.claim(sequence.audio)
+            claimed = self._cache.acquire(sequence.audio)
             assert claimed is not None  # there is room
             entry.place, encoded = claimed
             if not encoded:
@@ -297,10 +297,10 @@ class Engine(Generic[R]):
         Raises DeviceMemoryError where not even this sequence alone fits.
         """
         cache, slots = self._cache, self._slots
-        needed, pinned = slots.taken + sequence.rows, cache.pinned
-        if sequence.audio is not None and not cache.holds(sequence.audio):
+        needed, pinned = slots.in_use + sequence.rows, cache.in_use
+        if sequence.audio is not None and not cache.contains(sequence.audio):
             pinned += 1
-        if needed > self.most_slots and slots.taken:
+        if needed > self.most_slots and slots.in_use:
             return False
         try:
             try:
@@ -308,11 +308,11 @@ class Engine(Generic[R]):
             except DeviceMemoryError:
                 self._reserve(needed, pinned, sequence)
         except DeviceMemoryError as problem:
-            if not slots.taken:
+            if not slots.in_use:
                 self._reserve_alone(sequence)
                 return True
             if needed <= self.most_slots:
-                self.most_slots = slots.taken
+                self.most_slots = slots.in_use
                 log.warning("%s; going on with %d side by side", problem, self.most_slots)
             return False
         return True
@@ -328,7 +328,7 @@ class Engine(Generic[R]):
     def _release(self) -> None:
         """Give back the memory for several sequences; none runs."""
         self._batches.clear()
-        self._slots, self._cache = Slots(0), EncoderCache(0)
+        self._slots, self._cache = SlotAllocator(0), EncoderCache(0)
         self.runner.release(1, 1)
 
     def _reserve(self, slots: int, places: int, sequence: Sequence[Any]) -> None:
@@ -366,7 +366,7 @@ class Engine(Generic[R]):
         kinds: dict[Any, list[BatchEntry]] = {}
         for entry in entries:
             assert entry.sequence.audio is not None
-            kinds.setdefault(entry.sequence.audio.how, []).append(entry)
+            kinds.setdefault(entry.sequence.audio.batch_key, []).append(entry)
         if (
             self.fixed_rows is not None
         ):  # what a pass computes beside others may be rounded otherwise
@@ -394,7 +394,7 @@ class Engine(Generic[R]):
         """Work that has the device to itself."""
         try:
             context = call.context
-            work = call.work
+            work = call.function
             result = context.run(work, self.runner) if context else work(self.runner)
         except DeviceLostError:
             raise
@@ -410,9 +410,9 @@ class Engine(Generic[R]):
     def _leave(self, entry: BatchEntry) -> None:
         """Its slots and its place can be another's."""
         del self._entries[entry]
-        self._slots.give_back(entry.slots)
+        self._slots.release(entry.slots)
         if entry.place is not None:
-            self._cache.unpin(entry.place)
+            self._cache.release(entry.place)
 
     def _abandon(self, entries: list[BatchEntry]) -> None:
         """Take sequences out whose start failed: all, or none where their rows do not stop."""
@@ -422,7 +422,7 @@ class Engine(Generic[R]):
                     batch.drop(entry)
         for entry in entries:
             if entry.place is not None:
-                self._cache.forget(entry.place)
+                self._cache.invalidate(entry.place)
             entry.removed = True
             self._leave(entry)
 
@@ -452,7 +452,7 @@ class Engine(Generic[R]):
             entry.removed = True
         self._batches.clear()
         self._entries.clear()
-        self._slots, self._cache, self._context = Slots(0), EncoderCache(0), None
+        self._slots, self._cache, self._context = SlotAllocator(0), EncoderCache(0), None
         return entries
 
     def _retreat(self, entries: list[BatchEntry], problem: DeviceMemoryError) -> None:
@@ -469,7 +469,7 @@ class Engine(Generic[R]):
     def _again(self, sequence: Sequence[Any], *, lost: bool = True) -> None:
         """Have a sequence wait at the head of its caller's, to begin from its prompt."""
         if lost:
-            sequence.restart()
+            sequence.count_restart()
         with self._lock:
             self._queue.add(sequence, first=True)
 
@@ -490,11 +490,11 @@ class Engine(Generic[R]):
                 problem = error
         with self._lock:
             for sequence in list(self._queue):
-                if problem is not None or sequence.restarts > MOST_RESTARTS:
+                if problem is not None or sequence.restart_count > MOST_RESTARTS:
                     self._queue.remove(sequence)
                     sequence.fail(problem or lost)
 
-    def rest(self) -> None:
+    def release_idle_memory(self) -> None:
         """Give back the memory for several sequences; called where nothing has run for a while."""
         if self.has_work or not self._slots.count:
             return
@@ -509,7 +509,7 @@ class Engine(Generic[R]):
     def after_fork(self) -> None:
         """In a forked child: what was under way is the parent's, whose threads are not here."""
         self._lock = RLock()
-        self._driver = driver_of(self.runner.device)
+        self._device_thread = device_thread(self.runner.device)
         for sequence in [*(entry.sequence for entry in self._entries), *self._queue]:
             sequence.after_fork()
         if self._batches and self.runner.backend.is_async:

@@ -1,4 +1,4 @@
-"""Sequences: what one row of a batch computes, and how its caller waits for it."""
+"""Sequences: the unit of work of the engine, and a future of its result for the caller."""
 
 from __future__ import annotations
 
@@ -20,18 +20,19 @@ from oscine.probe import current_probe
 
 T = TypeVar("T")
 Piece = TypeVar("Piece")
-Check = Callable[[], None]
+#: Called by a waiting caller from time to time; raises to cancel what it waits for.
+CancelCheck = Callable[[], None]
 
-POLL = 0.05  # seconds between two calls of a waiting caller's `check`
+POLL_INTERVAL_S = 0.05  # between two calls of a CancelCheck
 
 
-def book(timings: dict[str, float], stage: str, milliseconds: float) -> None:
-    """Add to the milliseconds of a stage."""
+def add_time(timings: dict[str, float], stage: str, milliseconds: float) -> None:
+    """Add milliseconds to those of a stage."""
     timings[stage] = timings.get(stage, 0.0) + milliseconds
 
 
 class Priority(IntEnum):
-    """Who goes first where several wait: the lower."""
+    """The order in which callers are served: the lower value first."""
 
     LIVE = 0
     INTERACTIVE = 1
@@ -39,44 +40,44 @@ class Priority(IntEnum):
 
 
 class Caller:
-    """One request, as the engine's order counts it; `timings`: its milliseconds by stage.
+    """A client of the engine, such as one recording: its priority and its timings.
 
-    Callers of one priority take turns, sequence by sequence.
+    The queue serves callers of one priority in turns, a sequence each. `timings`: milliseconds by
+    stage that the device has spent for this caller.
     """
 
-    __slots__ = ("priority", "served", "timings")
+    __slots__ = ("last_served", "priority", "timings")
 
     def __init__(self, priority: Priority = Priority.INTERACTIVE) -> None:
         self.priority = priority
-        self.served = 0  # the engine's count of admissions when it was this caller's turn
+        self.last_served = 0  # the number of the queue's admission that was its latest
         self.timings: dict[str, float] = {}
 
-    def clock(self, stage: str, milliseconds: float) -> None:
-        """Add to a stage."""
-        book(self.timings, stage, milliseconds)
+    def add_time(self, stage: str, milliseconds: float) -> None:
+        """Add milliseconds to those of a stage."""
+        add_time(self.timings, stage, milliseconds)
 
 
 class EncoderInput:
-    """Features [frames, n_mels] for the encoder; compared by identity.
+    """An input of the encoder: float32 features [frames, n_mels]. It is compared by identity.
 
-    The engine keeps what it encoded them to for as long as there is room, so that several
-    sequences over one input encode it once.
+    The engine caches the encoder's output, so that several sequences over one input encode it once.
     """
 
-    __slots__ = ("__weakref__", "features", "how")
+    __slots__ = ("__weakref__", "batch_key", "features")
 
-    def __init__(self, features: NDArray[np.float32], how: Any = None) -> None:
-        """`how`: what else the encoding depends on; inputs of one batch have the same."""
-        self.features, self.how = features, how
+    def __init__(self, features: NDArray[np.float32], batch_key: Any = None) -> None:
+        """`batch_key`: inputs that are encoded in one pass have equal keys."""
+        self.features, self.batch_key = features, batch_key
 
 
 class Sequence(Future[T]):
-    """What one row of a batch computes, or a group of `rows`; a future of its result.
+    """A unit of work that takes `rows` rows of a batch, such as a window; a future of its result.
 
     Args:
-        audio: What its encoder reads; None for none.
-        rows: Rows of the batch that it takes.
-        executor: Sequences of one lane share recorded plans.
+        audio: The input of its encoder; None where it has none.
+        rows: The number of its rows, as for beams.
+        batch_key: Sequences with equal keys share a batch, and its recorded plans.
     """
 
     def __init__(
@@ -86,76 +87,76 @@ class Sequence(Future[T]):
         self.audio, self.rows, self.batch_key = audio, rows, batch_key
         self.caller = Caller()
         self.deadline: float | None = None  # of time.monotonic
-        self.restarts = 0  # how often a device was lost under it
-        self.submitted = 0.0
-        self.wake: Callable[[], None] = _nothing  # tells the engine that it is cancelled
-        self.unwanted = False
-        self.add_done_callback(_let_go)
-        #: The caller's context where it looks into the network (oscine.probe); else None.
+        self.restart_count = 0  # how often its device was lost
+        self.submitted = 0.0  # of time.monotonic
+        self.on_cancel: Callable[[], None] = _do_nothing  # wakes the engine
+        self.cancel_requested = False
+        self.add_done_callback(_release_engine)
+        #: The caller's context inside oscine.probe's `probing`; else None.
         self.context: Context | None = None
 
-    def bind(self, caller: Caller, wake: Callable[[], None]) -> None:
-        """Note who has submitted it, and when."""
-        self.caller, self.wake, self.submitted = caller, wake, time.monotonic()
+    def bind(self, caller: Caller, on_cancel: Callable[[], None]) -> None:
+        """Set its caller and the time of its submission. Called by the engine."""
+        self.caller, self.on_cancel, self.submitted = caller, on_cancel, time.monotonic()
         self.context = copy_context() if current_probe() is not None else None
 
-    def wait(self, check: Check | None = None) -> T:
-        """The result; raises what the sequence ended with.
+    def wait(self, check_cancelled: CancelCheck | None = None) -> T:
+        """Wait for the result. Raises the error that the sequence ended with.
 
-        `check` is called before and during the wait, in the caller's thread. Where it raises, or
-        the wait is interrupted, the sequence is cancelled.
+        `check_cancelled` is called before and during the wait, in the caller's thread. Where it
+        raises, or the wait is interrupted, the sequence is cancelled.
         """
         try:
             while True:
-                if check is not None:
-                    check()
+                if check_cancelled is not None:
+                    check_cancelled()
                 try:
-                    return self.result(POLL)
+                    return self.result(POLL_INTERVAL_S)
                 except TimeoutError:
-                    if self.done():  # with this error, or since
+                    if self.done():  # with a TimeoutError of its own, or a moment ago
                         return self.result()
         except BaseException:
             self.cancel()
             raise
 
     def cancel(self) -> bool:
-        """Stop it: at once where it waits for its turn, else at the next poll."""
+        """Cancel it, at the next poll where it is running. False where it has ended."""
         if self.done():
             return False
-        self.unwanted = True
+        self.cancel_requested = True
         super().cancel()
-        self.wake()
+        self.on_cancel()
         return True
 
-    def is_late(self, now: float) -> bool:
-        """Whether its deadline has passed; `now` of time.monotonic."""
+    def is_overdue(self, now: float) -> bool:
+        """Whether its deadline has passed at `now`, of time.monotonic."""
         return self.deadline is not None and self.deadline < now
 
     def begin(self) -> bool:
-        """The engine's: it has a slot. False where its caller has given it up."""
-        return not self.unwanted if self.running() else self.set_running_or_notify_cancel()
+        """Mark it as running; False where its caller has cancelled it. Called by the engine."""
+        return not self.cancel_requested if self.running() else self.set_running_or_notify_cancel()
 
     def finish(self, result: T) -> None:
-        """The engine's: it has ended."""
-        with suppress(InvalidStateError):  # its caller has given it up
+        """End it with a result. Called by the engine."""
+        with suppress(InvalidStateError):  # its caller has cancelled it
             self.set_result(result)
 
     def fail(self, error: BaseException) -> None:
-        """The engine's: it has ended with an error."""
-        with suppress(InvalidStateError):  # likewise, which can be at any moment
+        """End it with an error. Called by the engine."""
+        with suppress(InvalidStateError):  # its caller has cancelled it
             self.set_exception(error)
 
     def after_fork(self) -> None:
-        """In a forked child: whoever held its lock, or waits for it, is the parent's."""
+        """Replace its lock in a forked child: threads of the parent may hold it."""
         self._condition, self._waiters = Condition(), []
 
-    def restart(self) -> None:
-        """The engine's: it begins again from its prompt, on another device."""
-        self.restarts += 1
+    def count_restart(self) -> None:
+        """Note that it begins again from its prompt, as its device was lost."""
+        self.restart_count += 1
 
 
 class StreamedSequence(Sequence[T], Generic[T, Piece]):
-    """A sequence whose caller receives pieces of its result while it runs."""
+    """A sequence that passes pieces of its result to its caller while it runs."""
 
     def __init__(
         self, audio: EncoderInput | None = None, rows: int = 1, batch_key: Any = None
@@ -165,25 +166,26 @@ class StreamedSequence(Sequence[T], Generic[T, Piece]):
         self.add_done_callback(lambda _: self._pieces.put(None))
 
     def push(self, piece: Piece) -> None:
-        """The engine's: hand a piece over."""
+        """Pass a piece to the caller. Called by the engine."""
         self._pieces.put(piece)
 
     @property
-    def waiting(self) -> int:
-        """Pieces that the caller has not taken yet."""
+    def queued(self) -> int:
+        """The number of pieces that the caller has not received yet."""
         return self._pieces.qsize()
 
-    def pieces(self, check: Check | None = None) -> Iterator[Piece]:
-        """The pieces as they come; raises what the sequence ended with. `check`: as in `wait`.
+    def pieces(self, check_cancelled: CancelCheck | None = None) -> Iterator[Piece]:
+        """The pieces as they are computed. Raises the error that the sequence ended with.
 
-        A caller that stops iterating cancels the sequence.
+        `check_cancelled` is called before and during each wait, and may raise to cancel. A caller
+        that stops iterating cancels the sequence.
         """
         try:
             while True:
-                if check is not None:
-                    check()
+                if check_cancelled is not None:
+                    check_cancelled()
                 try:
-                    piece = self._pieces.get(timeout=POLL)
+                    piece = self._pieces.get(timeout=POLL_INTERVAL_S)
                 except Empty:
                     continue
                 if piece is None:
@@ -195,25 +197,25 @@ class StreamedSequence(Sequence[T], Generic[T, Piece]):
 
 
 class Call(Sequence[T]):
-    """Work that has a device to itself between two bursts: a function of the family's runner.
+    """A function of the family's runner that has the device to itself between two bursts.
 
-    It must be repeatable: where the device is lost under it, it is called again with a new runner.
+    It must be repeatable: where its device is lost, it is called again with a new runner.
     """
 
-    def __init__(self, work: Callable[[Any], T]) -> None:
+    def __init__(self, function: Callable[[Any], T]) -> None:
         super().__init__()
-        self.work = work
+        self.function = function
 
 
 def cancelled() -> Cancelled:
-    """What a sequence ends with that its caller gave up."""
+    """The error of a sequence that its caller has cancelled."""
     return Cancelled("the sequence was cancelled")
 
 
-def _let_go(sequence: Any) -> None:
-    """A sequence that has ended keeps no engine in memory."""
-    sequence.wake, sequence.context = _nothing, None
+def _release_engine(sequence: Any) -> None:
+    """Drop the references by which a sequence that has ended would keep its engine in memory."""
+    sequence.on_cancel, sequence.context = _do_nothing, None
 
 
-def _nothing() -> None:
-    """Before it is submitted there is no engine to wake."""
+def _do_nothing() -> None:
+    """The `on_cancel` of a sequence that is not submitted: there is no engine to wake."""

@@ -1,146 +1,117 @@
-"""Places that sequences take and free: slots of the batch, and what encoders have left."""
+"""Allocation of slots: numbered places of a batch's sequences and of encoder outputs."""
 
 from __future__ import annotations
 
 import weakref
-from collections.abc import Callable, Hashable
-from typing import Generic, TypeVar
 
 from oscine.engine.sequence import EncoderInput
 
-Value = TypeVar("Value")
 
+class SlotAllocator:
+    """Hands out the slots 0 to `count` - 1, lowest first.
 
-class Slots:
-    """Numbers 0 to `count` - 1, lowest first."""
+    A slot is a numbered place in the buffers of the sequences: their caches, tokens and parameters.
+    """
 
     def __init__(self, count: int) -> None:
         self.count = count
         self._free = list(reversed(range(count)))
 
     @property
-    def free(self) -> int:
-        """How many can be taken."""
+    def available(self) -> int:
+        """The number of free slots."""
         return len(self._free)
 
     @property
-    def taken(self) -> int:
-        """How many are in use."""
+    def in_use(self) -> int:
+        """The number of allocated slots."""
         return self.count - len(self._free)
 
-    def take(self, count: int) -> tuple[int, ...]:
-        """The lowest free numbers. Raises ValueError where there are fewer."""
+    def allocate(self, count: int) -> tuple[int, ...]:
+        """The lowest free slots. Raises ValueError where fewer are free."""
         if count > len(self._free):
-            raise ValueError(f"{count} slots are wanted, {len(self._free)} are free")
+            raise ValueError(f"cannot allocate {count} slots: {len(self._free)} are free")
         return tuple(self._free.pop() for _ in range(count))
 
-    def give_back(self, slots: tuple[int, ...]) -> None:
-        """These can be taken again."""
+    def release(self, slots: tuple[int, ...]) -> None:
+        """Free slots, to be allocated again."""
         self._free = sorted({*self._free, *slots}, reverse=True)
 
     def resize(self, count: int) -> None:
-        """More or fewer numbers; of fewer, all that are left out must be free."""
-        taken = set(range(self.count)) - set(self._free)
-        if any(slot >= count for slot in taken):
-            raise ValueError(f"slots {sorted(taken)} are in use, {count} are to be left")
+        """Change the number of slots. Raises ValueError where one beyond `count` is in use."""
+        in_use = set(range(self.count)) - set(self._free)
+        if any(slot >= count for slot in in_use):
+            raise ValueError(f"cannot shrink to {count} slots: {sorted(in_use)} are in use")
         self.count = count
-        self._free = sorted(set(range(count)) - taken, reverse=True)
+        self._free = sorted(set(range(count)) - in_use, reverse=True)
 
 
 class EncoderCache:
-    """Which encoder input is encoded in which place.
+    """Which encoder input has its output in which slot of the encoder's output buffers.
 
-    A place is pinned while sequences read it. Of the others the one that was used longest ago is
-    taken for a new input; inputs that no caller holds any more go first.
+    Slots are counted by the sequences that read them; a slot in use is not evicted. Of the others,
+    a new input takes an empty slot first, then one whose input no caller holds, then the least
+    recently used.
     """
 
     def __init__(self, count: int) -> None:
         self.count = count
-        self._places: dict[int, weakref.ref[EncoderInput]] = {}  # in order of use
-        self._pins: dict[int, int] = {}
+        self._inputs: dict[int, weakref.ref[EncoderInput]] = {}  # the least recently used first
+        self._readers: dict[int, int] = {}  # of slots in use
 
     @property
-    def pinned(self) -> int:
-        """How many places sequences read."""
-        return len(self._pins)
+    def in_use(self) -> int:
+        """The number of slots that sequences read."""
+        return len(self._readers)
 
     def find(self, audio: EncoderInput) -> int | None:
-        """Where an input is encoded."""
-        for place, known in self._places.items():
+        """The slot of an input's encoding; None where it has none."""
+        for slot, known in self._inputs.items():
             if known() is audio:
-                return place
+                return slot
         return None
 
-    def holds(self, audio: EncoderInput) -> bool:
-        """Whether an input is encoded or pinned somewhere."""
+    def contains(self, audio: EncoderInput) -> bool:
+        """Whether an input has a slot."""
         return self.find(audio) is not None
 
-    def claim(self, audio: EncoderInput) -> tuple[int, bool] | None:
-        """A pinned place, and whether the input is encoded there; None where all are pinned."""
-        place = self.find(audio)
-        encoded = place is not None
-        if place is None:
-            place = self._spare()
-        if place is None:
+    def acquire(self, audio: EncoderInput) -> tuple[int, bool] | None:
+        """A slot for an input, and whether the input is encoded in it; None where all are in use.
+
+        Each call is undone by one of `release`.
+        """
+        slot = self.find(audio)
+        encoded = slot is not None
+        if slot is None:
+            slot = self._evictable()
+        if slot is None:
             return None
-        self._places.pop(place, None)
-        self._places[place] = weakref.ref(audio)
-        self._pins[place] = self._pins.get(place, 0) + 1
-        return place, encoded
+        self._inputs.pop(slot, None)
+        self._inputs[slot] = weakref.ref(audio)
+        self._readers[slot] = self._readers.get(slot, 0) + 1
+        return slot, encoded
 
-    def unpin(self, place: int) -> None:
-        """A sequence has ended that read it."""
-        left = self._pins[place] - 1
-        if left:
-            self._pins[place] = left
+    def release(self, slot: int) -> None:
+        """Note that one sequence fewer reads a slot."""
+        readers = self._readers[slot] - 1
+        if readers:
+            self._readers[slot] = readers
         else:
-            del self._pins[place]
+            del self._readers[slot]
 
-    def forget(self, place: int) -> None:
-        """What is in it cannot be used."""
-        self._places.pop(place, None)
+    def invalidate(self, slot: int) -> None:
+        """Forget the input of a slot, whose contents are not its encoding."""
+        self._inputs.pop(slot, None)
 
     def resize(self, count: int) -> None:
-        """More or fewer places; those that are left out must not be pinned."""
-        if any(place >= count for place in self._pins):
-            raise ValueError(f"places {sorted(self._pins)} are read, {count} are to be left")
+        """Change the number of slots. Raises ValueError where one beyond `count` is in use."""
+        if any(slot >= count for slot in self._readers):
+            raise ValueError(f"cannot shrink to {count}: {sorted(self._readers)} are in use")
         self.count = count
-        self._places = {place: known for place, known in self._places.items() if place < count}
+        self._inputs = {slot: known for slot, known in self._inputs.items() if slot < count}
 
-    def _spare(self) -> int | None:
-        known = [place for place in self._places if place not in self._pins]
-        unknown = set(range(self.count)) - set(self._places) - set(self._pins)
-        dead = [place for place in known if self._places[place]() is None]
-        return next(iter([*sorted(unknown), *dead, *known]), None)
-
-
-class PlanCache(Generic[Value]):
-    """What is recorded by shape, made on first use; of more than `most` the oldest in use goes."""
-
-    def __init__(self, most: int, release: Callable[[Value], None] | None = None) -> None:
-        self._most, self._release = most, release
-        self._made: dict[Hashable, Value] = {}
-
-    def get(self, key: Hashable, make: Callable[[], Value]) -> Value:
-        """What is recorded for a key."""
-        if key in self._made:
-            value = self._made.pop(key)
-        else:
-            while len(self._made) >= self._most:
-                self._drop(next(iter(self._made)))
-            value = make()
-        self._made[key] = value
-        return value
-
-    def __len__(self) -> int:
-        return len(self._made)
-
-    def clear(self) -> None:
-        """All of it; what plans read or write is about to be replaced."""
-        for key in list(self._made):
-            self._drop(key)
-
-    def _drop(self, key: Hashable) -> None:
-        value = self._made.pop(key)
-        if self._release is not None:
-            self._release(value)
+    def _evictable(self) -> int | None:
+        unused = [slot for slot in self._inputs if slot not in self._readers]
+        empty = set(range(self.count)) - set(self._inputs) - set(self._readers)
+        dead = [slot for slot in unused if self._inputs[slot]() is None]
+        return next(iter([*sorted(empty), *dead, *unused]), None)

@@ -11,7 +11,7 @@ from threading import Event, Thread, main_thread
 from typing import TypeVar
 
 from oscine.engine.scheduler import MOST_SLOTS
-from oscine.engine.sequence import POLL
+from oscine.engine.sequence import POLL_INTERVAL_S
 from oscine.errors import Cancelled, UsageError
 from oscine.models.cancel import Cancel, either_should_stop
 
@@ -135,7 +135,7 @@ class AsyncTextIterator(Iterator[str]):
 def wait_for_result(future: concurrent.futures.Future[T]) -> T:
     """The result or error of a future. Raises Cancelled if the program ends before."""
     while not future.done():
-        concurrent.futures.wait([future], POLL)
+        concurrent.futures.wait([future], POLL_INTERVAL_S)
         if not future.done() and not main_thread().is_alive():
             future.cancel()
             raise Cancelled("the program ends")

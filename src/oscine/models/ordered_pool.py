@@ -14,7 +14,7 @@ from queue import Empty, SimpleQueue
 from threading import Event
 from typing import Any, Generic, TypeAlias, TypeVar
 
-from oscine.engine.sequence import POLL
+from oscine.engine.sequence import POLL_INTERVAL_S
 from oscine.models.asynchronous import run_in_thread
 from oscine.models.cancel import Cancel, either_should_stop
 
@@ -80,7 +80,7 @@ class OrderedPool(Generic[Item, Result]):
         """Wait until one more item has ended; Ctrl-C interrupts the wait on every system."""
         while True:
             try:
-                self._ended.get(timeout=POLL)
+                self._ended.get(timeout=POLL_INTERVAL_S)
             except Empty:
                 continue
             self._running -= 1

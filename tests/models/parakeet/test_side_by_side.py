@@ -37,7 +37,7 @@ class ByHand(Engine[ParakeetRunner]):
 
     def __init__(self, weights: ParakeetWeights, backend: Any) -> None:
         super().__init__(ParakeetRunner(weights, backend))
-        self._driver = self  # type: ignore[assignment]
+        self._device_thread = self  # type: ignore[assignment]
 
     is_current = False
 
@@ -48,7 +48,7 @@ class ByHand(Engine[ParakeetRunner]):
         for _ in range(10_000):
             if not self.has_work:
                 return
-            self.turn()
+            self.run_iteration()
         raise AssertionError("the engine does not come to an end")
 
 
@@ -75,7 +75,7 @@ def play(engine: ByHand, arrivals: list[Arrival]) -> list[Chunk]:
                 engine.submit(chunk, Caller(each.priority))
             if each.given_up == turn:
                 chunk.cancel()
-        engine.turn()
+        engine.run_iteration()
     engine.until_idle()
     check_flat(engine)
     return chunks
@@ -83,7 +83,7 @@ def play(engine: ByHand, arrivals: list[Arrival]) -> list[Chunk]:
 
 def check_flat(engine: ByHand) -> None:
     """Nothing of a chunk is left behind, and every row is done."""
-    assert engine.running == engine.waiting == engine._slots.taken == engine._cache.pinned == 0
+    assert engine.running == engine.waiting == engine._slots.in_use == engine._cache.in_use == 0
     executor = engine.runner.executor(None)
     assert isinstance(executor, TransducerExecutor)
     assert not executor.progress

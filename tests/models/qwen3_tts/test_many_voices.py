@@ -97,13 +97,13 @@ class Alone:
                     engine.submit(voice)
                 if given_up is not None and at + given_up == turn:
                     voice.cancel()
-            engine.turn()
+            engine.run_iteration()
         engine.until_idle()
         for _, kind, given_up, voice in voices:
             assert voice.done()
             if given_up is None:
                 self.check(kind, voice)
-        assert engine._slots.taken == engine.running == engine.waiting == 0
+        assert engine._slots.in_use == engine.running == engine.waiting == 0
         assert (
             not self.runner.utterance_lane.voices and not self.runner.utterance_lane.codec.in_flight
         )
@@ -207,5 +207,5 @@ def test_prompts_of_one_length_are_one_prefill() -> None:
     voices = [utterance(kind) for kind in (2, 2, 5, 2)]
     for voice in voices:
         engine.submit(voice)
-    engine.turn()
+    engine.run_iteration()
     assert sorted(plans) == [(1, 28), (3, 13)]

@@ -109,7 +109,7 @@ class Script:
     def compute(self, sequence: Any) -> None:
         if all(sequence.audio is not known for known in self.inputs):
             self.inputs.append(sequence.audio)
-            sequence.caller.clock("encode", 1.0)
+            sequence.caller.add_time("encode", 1.0)
         window = next(at for at, known in enumerate(self.inputs) if known is sequence.audio)
         if isinstance(sequence, DecodingSequence):
             self.windows.append(window)

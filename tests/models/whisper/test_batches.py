@@ -200,7 +200,7 @@ class World:
     def check_flat(self) -> None:
         """Nothing of a sequence is left behind."""
         engine = self.shared
-        assert engine._slots.taken == engine._cache.pinned == 0
+        assert engine._slots.in_use == engine._cache.in_use == 0
         assert engine.running == engine.waiting == 0
 
 
@@ -291,7 +291,7 @@ def test_a_result_does_not_depend_on_neighbours(
     world = world_of(worlds, case, Reference())
     world.shared.most_slots = slots
     if rest:  # memory grows again
-        world.shared.rest()
+        world.shared.release_idle_memory()
     play_out(world, plan, victims, steps_per_poll)
     assert not world.ties["near ties"]
 

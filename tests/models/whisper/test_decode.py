@@ -232,7 +232,7 @@ def test_room_grows_and_what_is_encoded_stays(
             windows[2], replace(CONTEXT, suppress_tokens=(PLAIN.eot,), max_new_tokens=40)
         )
     )
-    hand.turn()
+    hand.run_iteration()
     more = [
         DecodingSequence(one, replace(TIMED, temperature=0.5, best_of=3)) for one in windows[:2]
     ]
@@ -338,10 +338,10 @@ def test_cancelling_stops_at_the_next_poll_and_the_next_request_is_whole(
     hand, long = engine(name), replace(SAMPLED, suppress_tokens=(SAMPLED.eot,), max_new_tokens=60)
     whole = decode(name, long)
     given_up = hand.submit(DecodingSequence(windows[0], long))
-    hand.turn()
+    hand.run_iteration()
     assert hand.running == 1
     given_up.cancel()
-    hand.turn()
+    hand.run_iteration()
     assert isinstance(given_up.exception(0), Cancelled) and not hand.has_work
     rows = hand.runner.backend.read(hand.runner.executor(given_up.batch_key).rows)
     assert rows["done"].all() and rows["count"][:4].max() <= 2 * STEPS_PER_POLL + 1

@@ -7,8 +7,8 @@ from typing import Any
 import numpy as np
 import pytest
 
+from oscine.engine.generators import run
 from oscine.engine.sequence import EncoderInput
-from oscine.engine.steps import run
 from oscine.models.whisper.language import detect_language, window_starts
 from oscine.models.whisper.pipeline import Whisper
 

@@ -131,7 +131,7 @@ def test_a_loop_ends_its_row_at_the_same_token_however_often_it_is_looked_for() 
         for count in polls:
             sequence.check_for_loops([tuple(loop[:count]), tuple(speech[:count])])
         assert sequence.loop_ends == [48, 0]  # the first look at 33 tokens and more
-        sequence.restart()
+        sequence.count_restart()
         assert sequence.loop_ends == [0, 0]
         sequence.check_for_loops([tuple(loop), tuple(speech)])
         assert sequence.loop_ends == [48, 0]

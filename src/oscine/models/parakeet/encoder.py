@@ -8,8 +8,8 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
+from oscine.engine.plan_cache import PlanCache
 from oscine.engine.sequence import EncoderInput
-from oscine.engine.slots import PlanCache
 from oscine.errors import DeviceMemoryError
 from oscine.models.parakeet import model
 from oscine.models.parakeet.config import ParakeetConfig
@@ -80,7 +80,7 @@ class EncoderRunner:
         shape = self.shape(
             [encoder_frames(audio, self.config.subsampling_factor) for audio in inputs]
         )
-        features, how = [audio.features for audio in inputs], inputs[0].how
+        features, how = [audio.features for audio in inputs], inputs[0].batch_key
         made = self.prepare_or_evict(shape, how)
         if how == ENCODED:
             made.load_encoded(features)

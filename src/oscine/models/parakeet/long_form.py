@@ -18,8 +18,8 @@ from numpy.typing import NDArray
 from oscine.audio.mel import FRAMES_PER_SECOND, SAMPLE_RATE
 from oscine.audio.mel_nemo import Statistics
 from oscine.audio.speech import Speech
+from oscine.engine.generators import SequenceGenerator, Submit, run_concurrently
 from oscine.engine.sequence import EncoderInput
-from oscine.engine.steps import Steps, Submit, run_side_by_side
 from oscine.models.parakeet.features import Features
 from oscine.models.parakeet.hotwords import ContextGraph
 from oscine.models.parakeet.merge import is_same_word, merge_words
@@ -151,11 +151,11 @@ class LongFormDecoder:
     ) -> Generator[list[WordTokens], None, None]:
         """The words of each window in order; `batch` windows are decoded side by side."""
         self.decoded.update(windows)
-        return run_side_by_side(
+        return run_concurrently(
             self.submit, map(self.decode_window, windows), self.batch, self.check
         )
 
-    def decode_window(self, window: FrameRange) -> Steps[list[WordTokens]]:
+    def decode_window(self, window: FrameRange) -> SequenceGenerator[list[WordTokens]]:
         """The words of a window."""
         audio = EncoderInput(self.window_features(window), self.context)
         found: Hypothesis = yield Chunk(audio, context_graph=self.context_graph)

@@ -121,7 +121,7 @@ class Chunk(Sequence[Hypothesis]):
 def check_audio(audio: EncoderInput, config: ParakeetConfig) -> None:
     """Raise UsageError for features of another width, or without frames."""
     what, wanted = "a mel", config.n_mels
-    if audio.how == ENCODED:
+    if audio.batch_key == ENCODED:
         what, wanted = "an encoding", config.d_model
     shape = audio.features.shape
     if len(shape) != 2 or shape[1] != wanted or not shape[0]:
@@ -130,7 +130,7 @@ def check_audio(audio: EncoderInput, config: ParakeetConfig) -> None:
 
 def encoder_frames(audio: EncoderInput, factor: int) -> int:
     """Number of encoder frames of an input."""
-    return len(audio.features) if audio.how == ENCODED else -(-len(audio.features) // factor)
+    return len(audio.features) if audio.batch_key == ENCODED else -(-len(audio.features) // factor)
 
 
 def transducer_params(config: ParakeetConfig) -> NDArray[np.uint32]:

@@ -14,8 +14,8 @@ import numpy as np
 
 from oscine.audio.mel import HOP, SAMPLE_RATE
 from oscine.audio.mel_nemo import log_mel
+from oscine.engine.generators import SequenceGenerator, Submit, run
 from oscine.engine.sequence import EncoderInput
-from oscine.engine.steps import Steps, Submit, run
 from oscine.models.live_audio import check_latency, live_updates
 from oscine.models.parakeet.hotwords import ContextGraph
 from oscine.models.parakeet.sequences import Chunk, DecoderState, Emission, Hypothesis
@@ -116,7 +116,7 @@ class StreamingDecoder:
 
     def decode(
         self, audio: EncoderInput, start: int, stop: int, total: int
-    ) -> Steps[tuple[list[Emission], list[Emission]]]:
+    ) -> SequenceGenerator[tuple[list[Emission], list[Emission]]]:
         """The tokens of encoder frames `start` to `stop`, and provisional ones up to `total`."""
         found: Hypothesis = yield Chunk(
             audio, (start, stop), self.context_graph, self.decoder_state, return_state=True

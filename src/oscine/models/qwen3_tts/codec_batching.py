@@ -18,8 +18,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from oscine.engine.plan_cache import PlanCache
 from oscine.engine.runner import BatchEntry
-from oscine.engine.slots import PlanCache
 from oscine.errors import NonFiniteError
 from oscine.models.qwen3_tts.codec_runner import CodecDecoder, Samples, check_waveform
 from oscine.models.qwen3_tts.config import CodecConfig

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from oscine import ops
 from oscine.dtypes import BFLOAT16, bf16_to_f32
-from oscine.engine.slots import PlanCache
+from oscine.engine.plan_cache import PlanCache
 from oscine.models.qwen3_tts import model
 from oscine.models.qwen3_tts.prompt import Prompt, PromptDraft, Rows
 from oscine.models.qwen3_tts.talker_runner import INITIAL_PROMPT_ROWS, MAX_PLANS, round_up

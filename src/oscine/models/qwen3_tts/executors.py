@@ -131,7 +131,7 @@ class UtteranceExecutor:
         passed = 1000 * (perf_counter() - started)
         for entry in entries:
             for name, spent in ((stage, passed), (self.stage, -passed)):
-                entry.sequence.caller.clock(name, spent / len(entries))
+                entry.sequence.caller.add_time(name, spent / len(entries))
                 self.clock(name, spent / len(entries))
 
 

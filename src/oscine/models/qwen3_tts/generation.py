@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from oscine.engine.sequence import Check
+from oscine.engine.sequence import CancelCheck
 from oscine.models.qwen3_tts.conditioning import Conditioning
 from oscine.models.qwen3_tts.config import Qwen3TtsConfig, SamplingParams
 from oscine.models.qwen3_tts.guards import max_frames_for
@@ -88,7 +88,7 @@ class Generation:
         """Whether it ended at the most frames that were left."""
         return self.reason == "length" and self.max_frames == self.remaining_frames
 
-    def samples(self, check: Check) -> Iterator[Samples]:
+    def samples(self, check: CancelCheck) -> Iterator[Samples]:
         """The audio as it comes; `check` is called meanwhile and may raise, which stops it."""
         utterance = self.utterance
         yield from utterance.pieces(check, lambda: self._submit(utterance), self._min_buffered)

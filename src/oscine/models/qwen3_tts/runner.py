@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from oscine import ops
-from oscine.engine.sequence import EncoderInput, book
+from oscine.engine.sequence import EncoderInput, add_time
 from oscine.engine.sequence import Sequence as EngineSequence
 from oscine.errors import UsageError
 from oscine.models.qwen3_tts import model
@@ -145,4 +145,4 @@ class Qwen3TtsRunner:
 
     def clock(self, stage: str, milliseconds: float) -> None:
         """Add to the stage's milliseconds."""
-        book(self.timings, stage, milliseconds)
+        add_time(self.timings, stage, milliseconds)

@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from oscine import ops
-from oscine.engine.sequence import Check, StreamedSequence, cancelled
+from oscine.engine.sequence import CancelCheck, StreamedSequence, cancelled
 from oscine.errors import DeviceError, UsageError
 from oscine.models.qwen3_tts.config import Qwen3TtsConfig, SamplingParams
 from oscine.models.qwen3_tts.prompt import Prompt, PromptDraft
@@ -159,7 +159,7 @@ class Utterance(StreamedSequence[UtteranceResult, NDArray[Any]]):
 
     def pieces(
         self,
-        check: Check | None = None,
+        check: CancelCheck | None = None,
         resume: Callable[[], object] | None = None,
         min_buffered: int = 0,
     ) -> Iterator[NDArray[Any]]:

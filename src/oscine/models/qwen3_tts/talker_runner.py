@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from oscine import ops
-from oscine.engine.slots import PlanCache
+from oscine.engine.plan_cache import PlanCache
 from oscine.errors import DeviceMemoryError
 from oscine.models.qwen3_tts import model
 from oscine.models.qwen3_tts.buffers import TalkerBuffers, allocate_buffers, write_rope_tables

@@ -11,8 +11,8 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
+from oscine.engine.generators import SequenceGenerator
 from oscine.engine.sequence import EncoderInput
-from oscine.engine.steps import Steps
 from oscine.errors import NonFiniteError
 from oscine.models.whisper.fallback import RequestBuilder, Window, decode_with_fallback
 from oscine.models.whisper.language import language_probs, most_likely_language
@@ -36,7 +36,7 @@ class DecodedWindow:
 
 def window_language(
     mel: NDArray[np.float32], info: TextDecoderInfo
-) -> Steps[tuple[str, dict[str, float]]]:
+) -> SequenceGenerator[tuple[str, dict[str, float]]]:
     """The language of a log-mel [frames, n_mels], and the probability of each language code.
 
     Raises NonFiniteError.
@@ -50,7 +50,7 @@ def decode_window(
     prompt: Sequence[int],
     info: TextDecoderInfo,
     options: DecodingOptions,
-) -> Steps[DecodedWindow]:
+) -> SequenceGenerator[DecodedWindow]:
     """Decode a log-mel [frames, n_mels]. Raises NonFiniteError.
 
     `prompt`: ids of the text before the window; if empty, that of options.initial_prompt.

@@ -13,8 +13,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from oscine import ops
+from oscine.engine.plan_cache import PlanCache
 from oscine.engine.runner import Arrays, BatchEntry, SinglePassExecutor, SnapshotRow
-from oscine.engine.slots import PlanCache
 from oscine.errors import NonFiniteError
 from oscine.models.whisper import model
 from oscine.models.whisper.config import WhisperConfig

@@ -10,8 +10,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from oscine.audio.mel import FRAMES_PER_SECOND
+from oscine.engine.generators import SequenceGenerator
 from oscine.engine.sequence import EncoderInput
-from oscine.engine.steps import Steps
 from oscine.models.whisper.prompt import PromptHistory, build_prompt, truncate_prefix
 from oscine.models.whisper.sequences import DecodingRequest, DecodingSequence, Hypothesis
 from oscine.models.whisper.tokens import (
@@ -116,7 +116,9 @@ class RequestBuilder:
         )
 
 
-def decode_with_fallback(window: Window, requests: RequestBuilder) -> Steps[DecodingResult]:
+def decode_with_fallback(
+    window: Window, requests: RequestBuilder
+) -> SequenceGenerator[DecodingResult]:
     """The result of the first temperature that needs no fallback, or the best of all."""
     options, results = requests.options, []
     for attempt, temperature in enumerate(options.temperature):

@@ -7,8 +7,8 @@ from __future__ import annotations
 
 from oscine.audio.mel import FRAMES_PER_SECOND
 from oscine.audio.windows import Features
+from oscine.engine.generators import SequenceGenerator
 from oscine.engine.sequence import EncoderInput
-from oscine.engine.steps import Steps
 from oscine.errors import UsageError
 from oscine.models.whisper.language import language_probs, most_likely_language
 from oscine.models.whisper.sequences import AlignmentSequence
@@ -45,7 +45,7 @@ def check_duration(features: Features, name: str) -> None:
 
 def align_text(
     features: Features, text: str, language: str | None, info: TextDecoderInfo
-) -> Steps[tuple[Word, ...]]:
+) -> SequenceGenerator[tuple[Word, ...]]:
     """The words of a text with their times in seconds, in order and without overlap.
 
     Each word starts with its space, so that the joined words are the text. `language`: a code;

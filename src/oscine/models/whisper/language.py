@@ -8,8 +8,8 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable, Sequence
 
+from oscine.engine.generators import SequenceGenerator
 from oscine.engine.sequence import EncoderInput
-from oscine.engine.steps import Steps
 from oscine.models.whisper.sequences import LanguageSequence
 from oscine.models.whisper.tokens import SpecialTokens
 
@@ -30,7 +30,9 @@ def window_starts(
     return starts[:max_windows]
 
 
-def language_probs(audio: EncoderInput, special: SpecialTokens) -> Steps[dict[str, float]]:
+def language_probs(
+    audio: EncoderInput, special: SpecialTokens
+) -> SequenceGenerator[dict[str, float]]:
     """The probability of each language code in a window; `special` of a multilingual model."""
     probs = yield LanguageSequence(audio, special)
     return dict(zip(special.languages, map(float, probs), strict=True))
@@ -38,7 +40,7 @@ def language_probs(audio: EncoderInput, special: SpecialTokens) -> Steps[dict[st
 
 def detect_language(
     windows: Iterable[EncoderInput], special: SpecialTokens, threshold: float | None
-) -> Steps[tuple[str, dict[str, float]]]:
+) -> SequenceGenerator[tuple[str, dict[str, float]]]:
     """The language of a recording, and the probabilities of the most confident window for it.
 
     Windows are tried one by one until one has a probability above `threshold` (None: all are

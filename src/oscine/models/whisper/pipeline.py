@@ -13,8 +13,8 @@ from oscine.audio.io import SourceLike, open_source
 from oscine.audio.speech import survey
 from oscine.audio.vad import VadOptions
 from oscine.audio.windows import Features, Recording
+from oscine.engine.generators import SequenceGenerator, run
 from oscine.engine.sequence import EncoderInput
-from oscine.engine.steps import Steps, run
 from oscine.errors import UsageError
 from oscine.models import local_agreement
 from oscine.models.cancel import Cancel, as_should_stop
@@ -195,7 +195,7 @@ class Whisper(Transcriber[WhisperRunner]):
         mel = features.window(0, features.frames)
         return self.engine.call(partial(WhisperRunner.encode_alone, mel=mel))
 
-    def _run_steps(self, steps: Steps[T]) -> T:
+    def _run_steps(self, steps: SequenceGenerator[T]) -> T:
         """Run the steps of a request on the engine and return their result."""
         return run(self.engine.submit, steps)
 

@@ -12,9 +12,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from oscine import ops
+from oscine.engine.plan_cache import PlanCache
 from oscine.engine.sequence import EncoderInput
 from oscine.engine.sequence import Sequence as AnySequence
-from oscine.engine.slots import PlanCache
 from oscine.errors import DeviceMemoryError, UsageError
 from oscine.models.whisper import model
 from oscine.models.whisper.executors import AlignmentExecutor, DecodingExecutor, LanguageExecutor

@@ -14,7 +14,7 @@ from itertools import pairwise
 
 from oscine.audio.mel import FRAMES_PER_SECOND
 from oscine.audio.speech import Speech, silences
-from oscine.engine.steps import Steps
+from oscine.engine.generators import SequenceGenerator
 from oscine.models.whisper.fallback import DecodingResult, Window, is_repetitive, is_silence
 from oscine.models.whisper.hallucination import skip_hallucinations
 from oscine.models.whisper.repetition import remove_loops
@@ -64,7 +64,7 @@ class Segmenter:
 
     def segments(
         self, window: Window, result: DecodingResult, times: WindowTimes, *, final: bool
-    ) -> Steps[WindowSegments]:
+    ) -> SequenceGenerator[WindowSegments]:
         """The segments of a window. `final`: it ends in a pause, so its last text is complete."""
         if is_silence(result, self.options):
             return WindowSegments((), window.size, reset_prompt=False)
@@ -130,7 +130,9 @@ class Segmenter:
             )
         return segments
 
-    def _split_at_gaps(self, window: Window, segments: list[Segment]) -> Steps[list[Segment]]:
+    def _split_at_gaps(
+        self, window: Window, segments: list[Segment]
+    ) -> SequenceGenerator[list[Segment]]:
         """Split segments at long pauses that were cut out, by where their words are.
 
         A sentence may continue after a pause, such as a lost connection leaves; without the split
@@ -181,13 +183,15 @@ class Segmenter:
 
     def _words_of(
         self, window: Window, segments: Sequence[Segment]
-    ) -> Steps[list[list[WordTiming]]]:
+    ) -> SequenceGenerator[list[list[WordTiming]]]:
         """The words of each segment; times in seconds from the start of the window."""
         counts = [self._text_token_count(segment) for segment in segments]
         timings = yield from self._timings(window, segments)
         return assign_words(timings, counts, [segment.text for segment in segments])
 
-    def _timings(self, window: Window, segments: Sequence[Segment]) -> Steps[list[WordTiming]]:
+    def _timings(
+        self, window: Window, segments: Sequence[Segment]
+    ) -> SequenceGenerator[list[WordTiming]]:
         """The words of all segments; times in seconds from the start of the window."""
         special, task = self._special, self.options.task
         text = [id for segment in segments for id in segment.tokens if id < special.eot]
@@ -223,7 +227,7 @@ class Segmenter:
 
     def _recover_missed_speech(
         self, window: Window, segments: list[Segment], advance: int
-    ) -> Steps[tuple[list[Segment], int]]:
+    ) -> SequenceGenerator[tuple[list[Segment], int]]:
         """Cut the window where speech has no text, in or between segments, to decode it again."""
         offset = window.seek / FRAMES_PER_SECOND
         groups: list[list[WordTiming]] = [[] for _ in segments]

@@ -85,9 +85,9 @@ class DecodingSequence(Sequence[tuple[Hypothesis, ...]]):
         self.loop_ends: list[int] = [0] * request.rows  # tokens up to a loop's end; 0: no loop
         self._checked = [0] * request.rows  # tokens that were checked for loops
 
-    def restart(self) -> None:
+    def count_restart(self) -> None:
         """Forget what was decoded, because the device was lost."""
-        super().restart()
+        super().count_restart()
         self.loop_ends, self._checked = [0] * self.rows, [0] * self.rows
 
     def check_for_loops(self, rows: Many[tuple[int, ...]]) -> None:

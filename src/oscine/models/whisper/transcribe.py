@@ -14,7 +14,7 @@ from oscine.audio.speech import Speech, survey
 from oscine.audio.timeline import Timeline
 from oscine.audio.vad import VadOptions
 from oscine.audio.windows import Features
-from oscine.engine.steps import run
+from oscine.engine.generators import run
 from oscine.models.base_model import Model
 from oscine.models.cancel import Cancel
 from oscine.models.transcription import (

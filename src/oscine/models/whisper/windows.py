@@ -13,8 +13,8 @@ from dataclasses import replace
 from oscine.audio.mel import FRAMES_PER_SECOND
 from oscine.audio.speech import Speech, quiet_windows
 from oscine.audio.windows import Features
-from oscine.engine.sequence import Check, EncoderInput
-from oscine.engine.steps import Steps, Submit, run, run_side_by_side
+from oscine.engine.generators import SequenceGenerator, Submit, run, run_concurrently
+from oscine.engine.sequence import CancelCheck, EncoderInput
 from oscine.models.whisper.fallback import RequestBuilder, Window, decode_with_fallback
 from oscine.models.whisper.language import language_probs, most_likely_language
 from oscine.models.whisper.segments import Segmenter, WindowSegments
@@ -73,7 +73,7 @@ class WindowDecoder:
         last_speech: float,
         *,
         final: bool = False,
-    ) -> Steps[WindowSegments]:
+    ) -> SequenceGenerator[WindowSegments]:
         """Decode a window into segments.
 
         Args:
@@ -96,7 +96,7 @@ class WindowDecoder:
 
     def decode_whole(
         self, span: tuple[int, int], history: tuple[int, ...], content_end: float
-    ) -> Steps[list[Segment]]:
+    ) -> SequenceGenerator[list[Segment]]:
         """All segments of a window that ends in a pause, in order of time.
 
         If its text stops early, the rest of the window is decoded as another window.
@@ -119,7 +119,7 @@ def transcribe_sequential(
     ranges: Sequence[tuple[int, int]],
     report: Callable[[int], None],
     submit: Submit,
-    check: Check,
+    check: CancelCheck,
 ) -> Iterator[Segment]:
     """Transcribe ranges of frames window by window, each from where the text so far ends.
 
@@ -154,7 +154,7 @@ def transcribe_batched(
     batch_size: int,
     report: Callable[[int], None],
     submit: Submit,
-    check: Check,
+    check: CancelCheck,
 ) -> Iterator[Segment]:
     """Transcribe ranges of frames cut at pauses into windows, `batch_size` of them at a time.
 
@@ -170,7 +170,7 @@ def transcribe_batched(
         ]
         content_end = decoder.end_of(end)
         windows = (decoder.decode_whole(span, history, content_end) for span in spans)
-        with closing(run_side_by_side(submit, windows, batch_size, check)) as results:
+        with closing(run_concurrently(submit, windows, batch_size, check)) as results:
             for (seek, _), segments in zip(spans, results, strict=True):
                 report(seek)
                 for segment in segments:

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from oscine.engine import driver
+from oscine.engine import device_thread
 from oscine.engine.scheduler import Engine
 from oscine.errors import Cancelled, DeviceLostError, UsageError
 from tests.engine.counting import Count, Runner, audio
@@ -25,7 +25,7 @@ def refuse(self: threading.Thread) -> None:
 def test_a_device_that_is_lost_while_it_rests_is_found_by_the_next_sequence(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(driver, "IDLE", 0.05)
+    monkeypatch.setattr(device_thread, "IDLE_TIMEOUT_S", 0.05)
     runner = Runner(name="counting lost at rest")
     engine = Engine(runner, rebuild=lambda: Runner(name=runner.device))
     engine.submit(Count(1, 5, audio(1))).wait()
@@ -36,11 +36,11 @@ def test_a_device_that_is_lost_while_it_rests_is_found_by_the_next_sequence(
     monkeypatch.setattr(runner, "release", lost)
     runner.backend.lose_after = runner.backend.submits
     until = time.monotonic() + SECONDS
-    while engine._driver._thread is not None and time.monotonic() < until:
+    while engine._device_thread._thread is not None and time.monotonic() < until:
         time.sleep(0.01)
     sequence = engine.submit(Count(1, 5))
     assert sequence.result(SECONDS) == sequence.alone()  # type: ignore[attr-defined]
-    engine._driver.close()
+    engine._device_thread.close()
 
 
 def test_a_thread_whose_start_was_interrupted_is_started_again(
@@ -56,7 +56,7 @@ def test_a_thread_whose_start_was_interrupted_is_started_again(
             engine.submit(Count(1, 5))
     sequence = engine.submit(Count(1, 5))
     assert sequence.result(SECONDS) == sequence.alone()  # type: ignore[attr-defined]
-    engine._driver.close()
+    engine._device_thread.close()
 
 
 def test_without_threads_work_from_within_work_is_refused_too(
@@ -99,13 +99,13 @@ def test_without_more_threads_one_caller_works_for_all(monkeypatch: pytest.Monke
     for thread in threads:
         thread.join()
     assert not wrong
-    assert engine._driver._thread is None
+    assert engine._device_thread._thread is None
 
 
 def test_what_is_under_way_when_the_process_ends_is_given_up() -> None:
     engine = Engine(Runner(name="counting at the end"))
     running = engine.submit(Count(1, 10**9))
-    engine._driver.close()
+    engine._device_thread.close()
     after = engine.submit(Count(1, 1))
     for sequence in (running, after):
         with pytest.raises(Cancelled, match="the program ends"):

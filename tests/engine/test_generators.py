@@ -9,8 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from oscine.engine.generators import SequenceGenerator, run, run_concurrently
 from oscine.engine.sequence import Sequence
-from oscine.engine.steps import Steps, run, run_side_by_side
 
 
 class Echo(Sequence[int]):
@@ -45,7 +45,7 @@ class Later:
             sequence.finish(sequence.number)
 
 
-def added(numbers: list[int], log: list[str] | None = None) -> Steps[int]:
+def added(numbers: list[int], log: list[str] | None = None) -> SequenceGenerator[int]:
     """The sum of what the sequences return."""
     total = 0
     try:
@@ -65,7 +65,7 @@ def test_one_after_another() -> None:
 
 
 def test_steps_take_the_steps_of_a_part() -> None:
-    def whole() -> Steps[list[int]]:
+    def whole() -> SequenceGenerator[list[int]]:
         first = yield from added([1, 2])
         second = yield Echo(first)
         return [first, second]
@@ -84,7 +84,7 @@ def test_results_are_in_order_and_at_most_so_many_are_open(
 ) -> None:
     engine, begun, ended = Later(order), 0, 0
 
-    def steps(numbers: list[int]) -> Steps[int]:
+    def steps(numbers: list[int]) -> SequenceGenerator[int]:
         nonlocal begun, ended
         begun += 1
         assert begun - ended <= most
@@ -92,7 +92,7 @@ def test_results_are_in_order_and_at_most_so_many_are_open(
         ended += 1
         return total
 
-    results = run_side_by_side(engine.submit, map(steps, many), most, engine.check)
+    results = run_concurrently(engine.submit, map(steps, many), most, engine.check)
     assert list(results) == list(map(sum, many))
     assert begun == ended == len(many)
     assert not engine.waiting
@@ -101,7 +101,7 @@ def test_results_are_in_order_and_at_most_so_many_are_open(
 def test_what_ends_early_makes_place() -> None:
     """The first waits all the time; the others do not wait for it."""
     engine = Later([-1] * 4)  # the sequence that was submitted last
-    results = run_side_by_side(
+    results = run_concurrently(
         engine.submit, map(added, [[1], [2], [3], [4], [5]]), 2, engine.check
     )
     assert next(results) == 1
@@ -110,7 +110,7 @@ def test_what_ends_early_makes_place() -> None:
 
 
 def test_an_error_is_thrown_into_the_steps() -> None:
-    def careful() -> Steps[str]:
+    def careful() -> SequenceGenerator[str]:
         try:
             yield Echo(-1)
         except ArithmeticError as error:
@@ -126,7 +126,7 @@ def test_an_error_is_raised_in_its_turn_and_closes_the_others() -> None:
     log: list[str] = []
     engine = Later([1])  # the second is the first to end
     many = [added([1], log), added([-2], log), added([3, 3], log), added([4], log)]
-    results = run_side_by_side(engine.submit, many, 3, engine.check)
+    results = run_concurrently(engine.submit, many, 3, engine.check)
     assert next(results) == 1
     with pytest.raises(ArithmeticError, match="-2"):
         next(results)
@@ -143,7 +143,7 @@ def test_what_check_raises_cancels_what_is_open() -> None:
             raise KeyboardInterrupt
         engine.check()
 
-    results = run_side_by_side(engine.submit, [added([1, 2], log), added([3], log)], 2, check)
+    results = run_concurrently(engine.submit, [added([1, 2], log), added([3], log)], 2, check)
     with pytest.raises(KeyboardInterrupt):
         list(results)
     assert log == ["closed"] * 2
@@ -155,12 +155,12 @@ def test_a_caller_that_stops_iterating_cancels_what_is_open() -> None:
     engine = Later()
     begun: list[int] = []
 
-    def many() -> Iterator[Steps[int]]:
+    def many() -> Iterator[SequenceGenerator[int]]:
         for number in range(9):
             begun.append(number)
             yield added([number], log)
 
-    results = run_side_by_side(engine.submit, many(), 3, engine.check)
+    results = run_concurrently(engine.submit, many(), 3, engine.check)
     assert next(results) == 0
     results.close()  # type: ignore[attr-defined]
     assert begun == [0, 1, 2, 3] and log == ["closed"] * 4
@@ -178,7 +178,7 @@ def test_a_refused_sequence_closes_all() -> None:
         engine.submit(sequence)
 
     with pytest.raises(RuntimeError):
-        list(run_side_by_side(submit, [added([1], log), added([2], log)], 2, engine.check))
+        list(run_concurrently(submit, [added([1], log), added([2], log)], 2, engine.check))
     assert log == ["closed"] * 2 and engine.submitted[0].cancelled()
 
 
@@ -186,7 +186,7 @@ def test_sequences_that_end_at_once() -> None:
     def submit(sequence: Any) -> None:
         sequence.finish(sequence.number)
 
-    assert list(run_side_by_side(submit, map(added, [[1, 2], [3], [4, 5, 6]]), 2)) == [3, 3, 15]
+    assert list(run_concurrently(submit, map(added, [[1, 2], [3], [4, 5, 6]]), 2)) == [3, 3, 15]
 
 
 def test_a_sequence_can_be_waited_for() -> None:
