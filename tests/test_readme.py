@@ -370,3 +370,23 @@ def test_files_of_ours_that_a_page_names_are_there(page: Path) -> None:
     there += [f"/{file.name}" for file in ROOT.iterdir()]
     missing = {name for name in named if not any(each.endswith(f"/{name}") for each in there)}
     assert missing <= NOT_OURS
+
+
+def test_names_of_code_that_pages_name_exist() -> None:
+    """Names with an underscore, as of functions, tests and fields; a rename leaves no old one."""
+    folders = ("src", "tests", "tools", "benchmarks")
+    files = [file for folder in folders for file in (ROOT / folder).rglob("*.*")]
+    code = "\n".join(
+        file.read_text("utf-8") for file in files if file.suffix in (".py", ".wgsl", ".c", ".sh")
+    )
+    known = set(re.findall(r"\w+", code)) | {file.stem for file in files}
+    foreign = {"is_x", "read_x", "show_packets", "CUDA_VISIBLE_DEVICES"}
+    pages = [page for page in PAGES if page.parent in (ROOT, ROOT / "docs")]
+    for page in pages:
+        if page.stem not in ("coming-from", "compat", "upstream"):  # these name others' code
+            prose = re.sub(r"^```.*?^```", "", page.read_text("utf-8"), flags=re.S | re.M)
+            named = {
+                word for span in re.findall("`([^`]+)`", prose) for word in re.findall(r"\w+", span)
+            }
+            unknown = {word for word in named - known - foreign if "_" in word.strip("_")}
+            assert unknown == set(), below_root(page)
