@@ -36,9 +36,9 @@ from device_bytes import Ledger
 from gpu import SIZES, random_weights, report
 from numpy.typing import NDArray
 
+from oscine.audio.features import Features
 from oscine.audio.io import open_source
-from oscine.audio.speech import survey
-from oscine.audio.windows import Features
+from oscine.audio.speech import detect_speech
 from oscine.backends import choose_backend
 from oscine.gpu.device import Device
 from oscine.gpu.profile import QUERIES, Profile
@@ -145,7 +145,9 @@ def write_recording(target: Path, seconds: float) -> None:
 def front_end(recording: Path, n_mels: int, window_frames: int) -> float:
     """Milliseconds of the host to make every window's log-mel."""
     started = perf_counter()
-    features = Features(survey(open_source(recording), vad=None).recording, n_mels, window_frames)
+    features = Features(
+        detect_speech(open_source(recording), vad=None).recording, n_mels, window_frames
+    )
     for seek in range(0, features.frames, window_frames):
         features.window(seek, window_frames)
     return 1000 * (perf_counter() - started)

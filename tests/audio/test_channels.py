@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 
 from oscine.audio.io import channel_count, decode, open_source
-from oscine.audio.resample import MOST_CHANNELS, Resampler
+from oscine.audio.resample import MAX_CHANNELS, Resampler
 from oscine.errors import AudioError, UsageError
 from oscine.types import Audio
 
@@ -209,7 +209,7 @@ SURROUND = [
     ("matroska", "aac", "7.1", 8),
     ("flac", "flac", "7.1", 8),
     ("wav", "pcm_s16le", "12 channels", 12),
-    ("w64", "pcm_f32le", "64 channels", MOST_CHANNELS),
+    ("w64", "pcm_f32le", "64 channels", MAX_CHANNELS),
 ]
 
 

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from oscine.audio.clock import MOST_HELD, SETTLED, Clock, Stamped
+from oscine.audio.clock import MAX_PENDING_FRAMES, SETTLE_S, Clock, TimedFrame
 
 COUNT = 10_000
 
@@ -22,10 +22,10 @@ def test_frames_of_one_sample_do_not_wait_for_half_a_second(samples: int) -> Non
         nonlocal taken
         for _ in range(COUNT):
             taken += 1
-            yield Stamped(SimpleNamespace(samples=samples, sample_rate=192_000), 100.0)  # type: ignore[arg-type]
+            yield TimedFrame(SimpleNamespace(samples=samples, sample_rate=192_000), 100.0)  # type: ignore[arg-type]
 
-    placed = Clock().placed(frames(), 0.0)
+    placed = Clock().align(frames(), 0.0)
     next(placed)
-    most = MOST_HELD if samples < 2 else SETTLED * 192_000 / samples
+    most = MAX_PENDING_FRAMES if samples < 2 else SETTLE_S * 192_000 / samples
     assert taken <= most + 1
     assert sum(1 for _ in placed) == COUNT - 1

@@ -10,10 +10,10 @@ from types import SimpleNamespace
 
 import pytest
 
-from oscine.audio import ending
-from oscine.audio.chain import links
+from oscine.audio import truncation
 from oscine.audio.io import decode, open_source
-from oscine.audio.stamps import ByBytes
+from oscine.audio.ogg_chain import links
+from oscine.audio.timestamps import ByteTimer
 from oscine.errors import AudioError
 
 _SPEC = importlib.util.spec_from_file_location(
@@ -27,7 +27,7 @@ def test_damage_that_is_taken_for_a_part_of_a_packet_is_counted():
     """As FFmpeg does with dts: it looks for the next packet's beginning and for nothing else."""
     packets = [bytes([number]) * 100 for number in range(1, 9)]
     packets[4] += bytes(2000)
-    clock = ByBytes(io.BytesIO(b"".join(packets)))
+    clock = ByteTimer(io.BytesIO(b"".join(packets)))
     frame = SimpleNamespace(samples=1600, sample_rate=16_000)
     seconds = [clock.stamp(packet, frame).seconds for packet in packets]
     assert seconds == pytest.approx([0, 0.1, 0.2, 0.3, 0.4, 2.5, 2.6, 2.7])
@@ -47,7 +47,7 @@ def test_recordings_with_large_tags_are_not_called_cut(caplog, tmp_path, size):
     length = bytes([size >> 21 & 127, size >> 14 & 127, size >> 7 & 127, size & 127])
     tag = b"ID3\x03\0\0" + length + b"PRIV" + (size - 10).to_bytes(4, "big") + bytes(2 + size - 10)
     for data in ((tag + part) * 3, part + tag + part * 2):
-        blocks = open_source(data).within(10.0).blocks()
+        blocks = open_source(data).limited_to(10.0).blocks()
         assert sum(map(len, blocks)) == pytest.approx(9 * 16_000, abs=0.15 * 16_000)
     assert not caplog.records
 
@@ -125,7 +125,7 @@ def test_what_states_no_end_does_not_break_off(tmp_path):
     plain = times.muxed("mp3", "libmp3lame", options={"write_xing": "0"}, path=tmp_path / "mp3")
     au = b".snd" + (24).to_bytes(4, "big") + b"\xff" * 4 + bytes(100)
     for data in (live, plain, au, b"", b"\x1aE\xdf\xa3", b"ID3", b"\xff\xfb\x90"):
-        assert not ending.breaks_off(io.BytesIO(data))
+        assert not truncation.is_truncated(io.BytesIO(data))
     ogg = times.muxed("ogg", "libopus", path=tmp_path / "ogg")
     page = ogg.rindex(b"OggS")
     for length, cut in ((len(ogg), 0), (len(ogg) - 1, 1), (page, 0), (page + 2, 1), (page + 27, 1)):

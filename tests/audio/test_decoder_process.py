@@ -21,8 +21,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from oscine.audio import decoder_messages as messages
 from oscine.audio import decoder_pool
+from oscine.audio import decoder_protocol as messages
 from oscine.audio.decoder_process import RemoteFile, Stopped
 from oscine.audio.io import channel_count, decode, open_source
 from oscine.errors import AudioError
@@ -110,7 +110,7 @@ def test_an_idle_process_that_was_killed_costs_nothing(fresh):
 @posix
 def test_a_decoder_that_hangs_is_ended(fresh, monkeypatch):
     decode(WAV)  # the process is started in its own time
-    monkeypatch.setattr(decoder_pool, "SILENT_SECONDS", 20)
+    monkeypatch.setattr(decoder_pool, "HANG_TIMEOUT_S", 20)
     monkeypatch.setattr(decoder_pool, "_TICK", 0.1)
     blocks = open_source(WAV, name="talk.aac").blocks()
     next(blocks)
@@ -126,7 +126,7 @@ def test_a_decoder_that_hangs_is_ended(fresh, monkeypatch):
 
 def test_who_takes_time_between_blocks_is_not_a_decoder_that_hangs(monkeypatch):
     decode(WAV)
-    monkeypatch.setattr(decoder_pool, "SILENT_SECONDS", 10)
+    monkeypatch.setattr(decoder_pool, "HANG_TIMEOUT_S", 10)
     monkeypatch.setattr(decoder_pool, "_TICK", 0.05)
     blocks = open_source(WAV).blocks()
     first = next(blocks)
@@ -161,7 +161,7 @@ def huge_sample(path: Path, size: int) -> None:
 
 @linux
 def test_a_demand_for_all_memory_costs_one_recording(fresh, tmp_path, monkeypatch):
-    monkeypatch.setattr(decoder_pool, "MEMORY_BYTES", 450 << 20)
+    monkeypatch.setattr(decoder_pool, "MAX_MEMORY_BYTES", 450 << 20)
     path = tmp_path / "bomb.m4a"
     huge_sample(path, 400 << 20)
     with pytest.raises(AudioError, match=r"bomb.m4a: .*(Cannot allocate memory|more memory)"):
@@ -181,7 +181,7 @@ def test_a_process_may_open_nothing(fresh):
     for name, most in [
         ("Max open files", opened),
         ("Max core file size", 0),
-        ("Max address space", decoder_pool.MEMORY_BYTES),
+        ("Max address space", decoder_pool.MAX_MEMORY_BYTES),
     ]:
         assert limits.split(name)[1].split()[:2] == [str(most), str(most)]
 
@@ -228,7 +228,7 @@ def test_many_threads_at_once(fresh):
     for thread in threads:
         thread.join()
     assert found == [True] * 6
-    assert len(pids()) <= decoder_pool.MOST_IDLE
+    assert len(pids()) <= decoder_pool.MAX_IDLE
 
 
 def test_two_recordings_in_turn():

@@ -19,12 +19,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from oscine.audio.chain import links
+from oscine.audio.features import Features
 from oscine.audio.io import decode, open_source
-from oscine.audio.riff import lengths
-from oscine.audio.speech import survey
+from oscine.audio.ogg_chain import links
+from oscine.audio.speech import detect_speech
 from oscine.audio.vad import VadOptions
-from oscine.audio.windows import Features
+from oscine.audio.wav_header import read_lengths
 from oscine.errors import AudioError, NonFiniteError
 
 
@@ -108,7 +108,7 @@ def test_lengths_of_any_header(damage, kept):
         if place < len(data):
             data[place] = value
     file = io.BytesIO(data)
-    found = lengths(file)
+    found = read_lengths(file)
     assert file.tell() == 0
     assert found is None or 0 <= found.rest <= len(data)
 
@@ -235,7 +235,7 @@ def test_a_survey_says_what_is_wrong_with_a_recording():
     bad[30_000] = np.nan
     for vad in (None, VadOptions()):
         with pytest.raises(NonFiniteError, match="take 3: audio contains non-finite samples"):
-            survey(open_source(bad, name="take 3"), vad=vad)
+            detect_speech(open_source(bad, name="take 3"), vad=vad)
 
 
 @pytest.mark.usefixtures("one_thread")
@@ -252,7 +252,7 @@ def test_hours_of_telephone_speech_take_no_more_memory_than_minutes(example, tmp
         path.write_bytes(waves.wav(MULAW, 8, codes * turns, rate=8000))
         tracemalloc.start()
         try:
-            speech = survey(open_source(path), vad=VadOptions(), cached_seconds=30)
+            speech = detect_speech(open_source(path), vad=VadOptions(), cached_seconds=30)
             features = Features(speech.recording, 80, 3000, cached_seconds=30)
             assert len(speech.spans) >= turns
             for seek in range(0, features.frames, 3000):

@@ -13,9 +13,9 @@ from hypothesis import strategies as st
 
 from oscine.audio.mel import mel_filters
 from oscine.audio.mel_nemo import (
-    SILENCE,
-    TRANSFORM,
-    Statistics,
+    LOG_FLOOR,
+    N_FFT,
+    FeatureStats,
     frame_count,
     log_mel,
     raw_log_mel,
@@ -39,7 +39,7 @@ def slow_raw(samples: np.ndarray, n_mels: int) -> np.ndarray:
     window = np.pad(0.5 - 0.5 * np.cos(2 * np.pi * np.arange(400) / 399), 56)
     frames = [y[160 * i : 160 * i + 512] * window for i in range(len(x) // 160)]
     power = np.abs(np.fft.rfft(np.array(frames))) ** 2
-    return np.log(power @ mel_filters(n_mels, TRANSFORM).T.astype(np.float64) + 2.0**-24)
+    return np.log(power @ mel_filters(n_mels, N_FFT).T.astype(np.float64) + 2.0**-24)
 
 
 @pytest.mark.parametrize(
@@ -52,7 +52,7 @@ def slow_raw(samples: np.ndarray, n_mels: int) -> np.ndarray:
 def test_the_bank_is_slaneys(
     n_mels: int, total: float, largest: float, row: int, bins: dict[int, float]
 ) -> None:
-    bank = mel_filters(n_mels, TRANSFORM)
+    bank = mel_filters(n_mels, N_FFT)
     assert bank.shape == (n_mels, 257)
     assert bank.sum(dtype=np.float64) == pytest.approx(total, abs=2e-6)
     assert bank.max() == pytest.approx(largest, abs=1e-7)
@@ -103,7 +103,7 @@ def test_blocks_are_the_whole(length: int, block: int, seed: int) -> None:
     assert len(whole) == frame_count(length)
     assert np.allclose(np.concatenate([whole[:0], *parts]), whole, atol=1e-5)
     if parts:
-        once, split = Statistics.of([whole]), Statistics.of(parts)
+        once, split = FeatureStats.of([whole]), FeatureStats.of(parts)
         assert np.allclose(once.mean, split.mean, atol=1e-5)
         assert np.allclose(once.deviation, split.deviation, atol=1e-5)
 
@@ -129,7 +129,7 @@ def test_statistics_of_long_recordings_come_in_blocks(monkeypatch: pytest.Monkey
 @pytest.mark.parametrize("length", [160, 161, 16_000, 700_001])
 def test_digital_silence_is_exactly_zero(length: int) -> None:
     silence = np.zeros(length, np.float32)
-    assert (raw_log_mel(silence, 80) == np.float32(SILENCE)).all()
+    assert (raw_log_mel(silence, 80) == np.float32(LOG_FLOOR)).all()
     assert (log_mel(silence, 80) == 0).all()
 
 

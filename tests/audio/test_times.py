@@ -24,7 +24,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from oscine.audio import decoder_pool
-from oscine.audio.clock import MOST_SILENCE, Clock, Stamped
+from oscine.audio.clock import MAX_SILENCE_S, Clock, TimedFrame
 from oscine.audio.io import decode, open_source
 from oscine.audio.resample import Resampler, mono_frame
 
@@ -421,7 +421,7 @@ def test_a_recording_that_is_read_again_warns_once(warnings, monkeypatch, where)
     if where == "this process":
         monkeypatch.setattr(decoder_pool, "_take", lambda: None)
     source = open_source(muxed("matroska", "aac", shift=gap(4.5, 2)))
-    for reading in (source, source, source.only(1), source.within(60)):
+    for reading in (source, source, source.with_channel(1), source.limited_to(60)):
         assert sum(map(len, reading.blocks())) == pytest.approx(12 * 16_000, abs=3000)
     assert len(warnings()) == 1
 
@@ -500,11 +500,11 @@ class _Frame:
         self.samples, self.sample_rate = samples, sample_rate
 
 
-def placed(times: list[float | None], samples: int = 320, **how) -> tuple[Clock, list[float]]:
+def aligned(times: list[float | None], samples: int = 320, **how) -> tuple[Clock, list[float]]:
     """The clock after frames of 20 ms with these times, and the silence before each."""
     clock = Clock()
-    frames = [Stamped(_Frame(samples), time) for time in times]
-    return clock, [silence for silence, _ in clock.placed(frames, **{"start": 0.0} | how)]
+    frames = [TimedFrame(_Frame(samples), time) for time in times]
+    return clock, [silence for silence, _ in clock.align(frames, **{"start": 0.0} | how)]
 
 
 def steady(count: int, start: float = 0.0) -> list[float]:
@@ -521,7 +521,7 @@ def test_the_clock_never_goes_back_and_drops_nothing(steps):
     for count, step in steps:
         times += steady(count, now)
         now = times[-1] + 0.02 + step
-    clock, silences_ = placed(times)
+    clock, silences_ = aligned(times)
     assert len(silences_) == len(times) and min(silences_, default=0) >= 0
     sound = 0.02 * len(times)
     assert sound / 1.06 <= clock.position - sum(silences_) <= sound + 1e-6
@@ -542,7 +542,7 @@ def test_every_frame_is_near_its_time(gaps, jitter, seed):
         times.append(now + draw.uniform(0, jitter))
         now += 0.02
     position = 0.0
-    for time, silence in zip(times, placed(times)[1], strict=True):
+    for time, silence in zip(times, aligned(times)[1], strict=True):
         position += silence
         assert abs(position - time) < 0.08
         position += 0.02
@@ -554,28 +554,30 @@ def test_times_that_are_damaged_for_a_moment_put_nothing_in(wrong, count):
     times = steady(500, 1000.0)
     for number in range(200, 200 + count):
         times[number] += wrong
-    clock, silences_ = placed(times, start=1000.0)
+    clock, silences_ = aligned(times, start=1000.0)
     assert not any(silences_) and clock.refused is None
     times[220:] = [time + 3 for time in times[220:]]  # and where packets are missing as well
-    clock, silences_ = placed(times, start=1000.0)
+    clock, silences_ = aligned(times, start=1000.0)
     assert sum(silences_) == pytest.approx(3, abs=0.06)
 
 
 def test_a_clock_that_stands_still_or_is_not_there_is_none():
     for times in ([0.0] * 1000, [None] * 1000, [7.0, None, None] + [None] * 997):
-        clock, silences_ = placed(times, start=None)
+        clock, silences_ = aligned(times, start=None)
         assert clock.position == pytest.approx(20) and not any(silences_)
 
 
 def test_silence_is_bounded_over_all_parts():
     clock = Clock()
     for part in range(4):
-        frames = [Stamped(_Frame(320), time) for time in [0.0, 2 * 3600.0 + 0.02, 2 * 3600 + 0.04]]
-        frames += [Stamped(_Frame(320), 2 * 3600 + 0.06 + 0.02 * n) for n in range(60)]
-        filled = sum(silence for silence, _ in clock.placed(frames, 0.0))
+        frames = [
+            TimedFrame(_Frame(320), time) for time in [0.0, 2 * 3600.0 + 0.02, 2 * 3600 + 0.04]
+        ]
+        frames += [TimedFrame(_Frame(320), 2 * 3600 + 0.06 + 0.02 * n) for n in range(60)]
+        filled = sum(silence for silence, _ in clock.align(frames, 0.0))
         assert filled == pytest.approx(7200 if part < 3 else 0)
         assert (clock.refused is None) == (part < 3)
-    assert clock.gap_seconds == pytest.approx(MOST_SILENCE)
+    assert clock.gap_seconds == pytest.approx(MAX_SILENCE_S)
 
 
 @pytest.mark.parametrize("rate", [8000, 16_000, 44_100])

@@ -88,7 +88,7 @@ def test_the_default_track_is_taken_and_of_several_the_one_with_the_most_channel
     assert len(caplog.messages) == 1
     assert f"has {len(listed)} audio tracks (1 fra, 2 eng" in caplog.text
     silent = ", the first that is not silent" if not listed[0][3] else ""
-    assert f"taking number {taken}{silent};" in caplog.text
+    assert f"using track {taken}{silent};" in caplog.text
     assert channel_count(recording) == listed[taken - 1][1]
 
 
@@ -118,8 +118,8 @@ def test_a_silent_track_is_passed_over(tmp_path: Path, caplog: pytest.LogCapture
         samples = np.concatenate(list(source.blocks()))
         assert len(samples) == pytest.approx(16_000, abs=1100) and np.abs(samples).max() > 0.2
     assert caplog.messages == [
-        f"{path}: has 2 audio tracks (1, 2 eng); taking number 2, the first that is not silent; "
-        "to take another: --audio-track N, audio_track=N"
+        f"{path}: has 2 audio tracks (1, 2 eng); using track 2, the first that is not silent; "
+        "to choose another: --audio-track N, audio_track=N"
     ]
 
 
@@ -127,12 +127,12 @@ def test_a_silent_track_is_passed_over(tmp_path: Path, caplog: pytest.LogCapture
 def test_of_silent_tracks_the_default_one_is_taken(caplog: pytest.LogCaptureFixture) -> None:
     silent = film("matroska", ("fra", 1, False, 0.0), ("eng", 2, True, 0.0))
     assert np.abs(decode(silent).samples).max() < 1e-3
-    assert "taking number 2; to take" in caplog.text
+    assert "using track 2; to choose" in caplog.text
 
 
 @FLAGS
 def test_a_silent_track_is_judged_by_its_beginning(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(tracks, "JUDGED_SECONDS", 0.2)
+    monkeypatch.setattr(tracks, "MAX_SILENCE_S", 0.2)
     recording = film("matroska", ("fra", 1, True, 0.0), ("eng", 1, False, 400.0))
     seen = []
 
@@ -158,10 +158,10 @@ def test_a_track_is_asked_for(
     caplog: pytest.LogCaptureFixture, container: str, wanted: int | str, taken: int
 ) -> None:
     listed = [("fra", 1, False, 400.0), ("eng", 1, True, 1000.0), ("deu", 2, False, 2000.0)]
-    source = open_source(film(container, *listed, video=True)).of_track(wanted)
+    source = open_source(film(container, *listed, video=True)).with_track(wanted)
     assert source.channels() == listed[taken][1]
-    assert pitch(source.only(1)) == pytest.approx(listed[taken][3], abs=5)
-    assert f"has 3 audio tracks (1 fra, 2 eng, 3 deu); taking number {taken + 1};" in caplog.text
+    assert pitch(source.with_channel(1)) == pytest.approx(listed[taken][3], abs=5)
+    assert f"has 3 audio tracks (1 fra, 2 eng, 3 deu); using track {taken + 1};" in caplog.text
 
 
 @pytest.mark.parametrize(
@@ -189,8 +189,8 @@ def test_a_language_has_many_names(
 def test_of_tracks_of_one_language_the_one_that_sounds_is_taken() -> None:
     listed = [("fra", 1, True, 400.0), ("eng", 1, True, 0.0), ("eng", 1, False, 1000.0)]
     source = open_source(film("matroska", *listed))
-    assert pitch(source.of_track("eng")) == pytest.approx(1000, abs=5)
-    assert np.abs(decode(source.of_track(2)).samples).max() < 1e-3  # it is asked for
+    assert pitch(source.with_track("eng")) == pytest.approx(1000, abs=5)
+    assert np.abs(decode(source.with_track(2)).samples).max() < 1e-3  # it is asked for
 
 
 @pytest.mark.parametrize(
@@ -202,7 +202,7 @@ def test_of_tracks_of_one_language_the_one_that_sounds_is_taken() -> None:
 )
 def test_a_track_that_is_not_there_is_named(wanted: int | str, problem: str) -> None:
     recording = film("matroska", ("fra", 1, False, 400.0), ("eng", 1, False, 1000.0))
-    source = open_source(recording).of_track(wanted)
+    source = open_source(recording).with_track(wanted)
     for ask in (source.channels, lambda: list(source.blocks())):
         with pytest.raises(AudioError, match=problem):
             ask()
@@ -210,16 +210,16 @@ def test_a_track_that_is_not_there_is_named(wanted: int | str, problem: str) -> 
 
 def test_a_single_track_without_a_language_is_in_any() -> None:
     recording = film("matroska", ("und", 1, False, 400.0))
-    assert pitch(open_source(recording).of_track("fra")) == pytest.approx(400, abs=5)
+    assert pitch(open_source(recording).with_track("fra")) == pytest.approx(400, abs=5)
     with pytest.raises(AudioError, match="no audio track in 'fra' but these: 1 eng"):
-        decode(open_source(film("matroska", ("eng", 1, False, 400.0))).of_track("fra"))
+        decode(open_source(film("matroska", ("eng", 1, False, 400.0))).with_track("fra"))
 
 
 def test_samples_have_one_track() -> None:
     source = open_source(np.zeros(1600, np.float32))
-    assert source.of_track(1).of_track(None).channels() == 1
+    assert source.with_track(1).with_track(None).channels() == 1
     with pytest.raises(AudioError, match="leave out audio_track"):
-        source.of_track(2)
+        source.with_track(2)
 
 
 @pytest.mark.parametrize("best", [0, 1, None])
@@ -232,7 +232,9 @@ def test_a_pyav_without_flags_is_asked_for_the_choice_of_ffmpeg(best: int | None
     streams = SimpleNamespace(audio=[undecodable, *listed], best=lambda kind: found)
     container = SimpleNamespace(streams=streams)
     assert tracks.candidates(container, None)[0] is listed[best or 0]
-    assert "3 audio tracks (1 x, 2, 3)" in str(tracks.told(container, tracks.Taken(1)))
+    assert "3 audio tracks (1 x, 2, 3)" in str(
+        tracks.describe_choice(container, tracks.TrackChoice(1))
+    )
 
 
 @pytest.mark.parametrize("count", [8, 9, 900])
@@ -245,8 +247,8 @@ def test_a_line_names_some_of_many_tracks(count: int) -> None:
         for n in range(count)
     ]
     streams = SimpleNamespace(audio=listed, best=lambda kind: listed[-1])
-    line = str(tracks.told(SimpleNamespace(streams=streams), tracks.Taken(count)))
+    line = str(tracks.describe_choice(SimpleNamespace(streams=streams), tracks.TrackChoice(count)))
     assert line.startswith(f"has {count} audio tracks (1 eeeeeeeee, 2 eeeeeeeee t, 3 ")
     assert f"8 eeeeeeeee ttttttt{f' and {count - 8} more' if count > 8 else ''})" in line
-    assert f"taking number {count}" in line and len(line) < 600
+    assert f"using track {count}" in line and len(line) < 600
     assert len(tracks._named(listed[-1])) <= 50

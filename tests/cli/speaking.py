@@ -14,7 +14,7 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from oscine.audio.encode import wave_header
+from oscine.audio.encode import wav_header
 from oscine.cli import run
 from oscine.errors import OscineError, UsageError
 from oscine.models.qwen3_tts.capabilities import Capabilities
@@ -22,7 +22,7 @@ from oscine.types import Audio
 
 RATE = 24_000
 MARK = '{"synthetic": true, "model": "weights"}'
-HEADER = len(wave_header(RATE, None, MARK))
+HEADER = len(wav_header(RATE, None, MARK))
 #: The command in a process of its own, with the model below.
 COMMAND = (
     "import sys, oscine; sys.path.insert(0, sys.argv.pop(1))\n"

@@ -18,7 +18,7 @@ from checks.parakeet_encoder import check_encoder, check_file
 from checks.report import Report
 from oscine.audio.io import decode as decode_audio
 from oscine.audio.mel import mel_filters
-from oscine.audio.mel_nemo import TRANSFORM, log_mel, raw_log_mel
+from oscine.audio.mel_nemo import N_FFT, log_mel, raw_log_mel
 from oscine.models.parakeet.weights import ParakeetWeights, load_weights
 from oscine.ops import Backend
 from oscine.tree import tree_paths
@@ -78,7 +78,7 @@ def check_front_end(case: Case, report: Report) -> set[str]:
     """Mel bank, features before and after normalisation."""
     n_mels, arrays = case.weights.config.n_mels, case.arrays
     raw = raw_log_mel(case.samples, n_mels)
-    report.array("mel_filters", mel_filters(n_mels, TRANSFORM), arrays["mel_filters"], BANK)
+    report.array("mel_filters", mel_filters(n_mels, N_FFT), arrays["mel_filters"], BANK)
     report.array("mel_raw_first64", raw[:64], arrays["mel_raw_first64"], RAW_MEL)
     # Upstream has one frame more, which it leaves out of everything that follows.
     report.array("mel_raw_last17", raw[-16:], arrays["mel_raw_last17"][:16], RAW_MEL)

@@ -8,7 +8,7 @@ import numpy as np
 
 from checks.report import Report, stages
 from oscine.audio.mel import mel_filters
-from oscine.audio.mel_speaker import SAMPLE_RATE, TRANSFORM, speaker_mel
+from oscine.audio.mel_speaker import N_FFT, SAMPLE_RATE, speaker_mel
 from oscine.models.qwen3_tts.codec_runner import CodecDecoder, CodecEncoder, CodecStream
 from oscine.models.qwen3_tts.codec_weights import load_codec
 from oscine.models.qwen3_tts.speaker import SpeakerEncoder
@@ -126,7 +126,7 @@ def check_references(
     assert weights.speaker is not None and config.speaker_encoder is not None
     speaker = SpeakerEncoder(weights.speaker, config.speaker_encoder, backend)
     encoder = CodecEncoder(weights.encoder, config.codec, backend)
-    bank = mel_filters(config.speaker_encoder.mel_dim, TRANSFORM, SAMPLE_RATE)
+    bank = mel_filters(config.speaker_encoder.mel_dim, N_FFT, SAMPLE_RATE)
     report.array("mel_filterbank", bank, arrays["mel_filterbank"], BANK)
     compared = {"mel_filterbank", "ref_wav_short", "ref_wav_long"}
     for recording in ("spk_a/", "spk_b/"):

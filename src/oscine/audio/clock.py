@@ -13,18 +13,22 @@ from collections.abc import Iterable, Iterator
 from typing import NamedTuple
 
 from oscine.audio.ffmpeg import av
-from oscine.audio.resample import HIGHEST_RATE
+from oscine.audio.resample import MAX_RATE
 
-JITTER = 0.05  # seconds by which a clock may be wrong: containers round, recorders are late
-SETTLED = 0.5  # seconds of sound for which a clock that jumps must keep its new time
-MOST_SILENCE = 6 * 3600.0  # seconds of a recording that are filled; a clock that asks more is wrong
-MOST_HELD = 128  # frames that wait for that, however short: 0.3 s of the shortest of any codec
-SHOWN = 5  # gaps that a message tells one by one
-_DRIFTS = 2.5  # seconds in which a clock that drifts is not behind by as much as JITTER
-_FASTER = 1.05  # the speed at which sound is caught up with that has more samples than time
+JITTER_S = 0.05  # seconds by which a clock may be wrong: containers round, recorders are late
+SETTLE_S = 0.5  # seconds of sound for which a clock that jumps must keep its new time
+MAX_SILENCE_S = (
+    6 * 3600.0
+)  # seconds of a recording that are filled; a clock that asks more is wrong
+MAX_PENDING_FRAMES = (
+    128  # frames that wait for that, however short: 0.3 s of the shortest of any codec
+)
+MAX_GAPS_LISTED = 5  # gaps that a message tells one by one
+_DRIFT_WINDOW_S = 2.5  # seconds in which a clock that drifts is not behind by as much as JITTER_S
+_CATCH_UP_SPEED = 1.05  # the speed at which sound is caught up with that has more samples than time
 
 
-class Stamped(NamedTuple):
+class TimedFrame(NamedTuple):
     """A decoded frame, and its time in seconds by the container's clock if that states one."""
 
     frame: av.AudioFrame
@@ -50,32 +54,34 @@ class Clock:
         self.gap_count = 0
         self.gap_seconds = 0.0
         self.refused: tuple[float, float] | None = None
-        self._left = MOST_SILENCE
+        self._left = MAX_SILENCE_S
         self._origin: float | None = None  # what the container's clock says at position 0
         self._wrap: float | None = None
         self._last = 0.0  # by how much the clock was ahead at the last frame
         self._on_time = 0.0  # the last position at which it was not behind
         self._hurried = False
 
-    def placed(
-        self, frames: Iterable[Stamped], start: float | None, wrap: float | None = None
+    def align(
+        self, frames: Iterable[TimedFrame], start: float | None, wrap: float | None = None
     ) -> Iterator[tuple[float, av.AudioFrame]]:
         """The frames of one part, each with the seconds of silence that belong before it.
 
         `start`: what the part's clock says where it begins; None: as its first frame says. `wrap`:
         after how many seconds the clock is at 0 again. A frame whose time does not follow waits for
-        half a second of sound after it, or MOST_HELD frames, which tells a gap from a time that is
-        damaged.
+        half a second of sound after it, or MAX_PENDING_FRAMES, which tells a gap from a damaged
+        time.
         """
         self._origin = None if start is None else start - self.position
         self._wrap, self._last, self._hurried = wrap, 0.0, False
         self._on_time = self.position
-        held: deque[Stamped] = deque()
+        held: deque[TimedFrame] = deque()
         ahead = 0.0
         for stamped in frames:
             held.append(stamped)
             ahead += stamped.length
-            while held and (ahead > SETTLED or len(held) > MOST_HELD or self._follows(held[0])):
+            while held and (
+                ahead > SETTLE_S or len(held) > MAX_PENDING_FRAMES or self._follows(held[0])
+            ):
                 ahead -= held[0].length
                 yield self._next(held)
         while held:
@@ -90,13 +96,13 @@ class Clock:
             return 0.0
         self._left -= seconds
         begin, self.position = self.position, self.position + seconds
-        if len(self.gaps) < SHOWN:
+        if len(self.gaps) < MAX_GAPS_LISTED:
             self.gaps.append((begin, self.position))
         self.gap_count += 1
         self.gap_seconds += seconds
         return seconds
 
-    def forget(self) -> None:
+    def reset(self) -> None:
         """What was filled is told: `gaps` and `refused` are of what comes."""
         self.gaps, self.gap_count, self.gap_seconds, self.refused = [], 0, 0.0, None
 
@@ -109,7 +115,7 @@ class Clock:
             lead = (lead + self._wrap / 2) % self._wrap - self._wrap / 2
         return lead
 
-    def _leads(self, held: Iterable[Stamped]) -> Iterator[float]:
+    def _leads(self, held: Iterable[TimedFrame]) -> Iterator[float]:
         """The same for all frames that are held, if nothing is put in between."""
         position = self.position
         for stamped in held:
@@ -117,21 +123,21 @@ class Clock:
                 yield self._lead(stamped.seconds, position)
             position += stamped.length
 
-    def _follows(self, stamped: Stamped) -> bool:
+    def _follows(self, stamped: TimedFrame) -> bool:
         seconds = stamped.seconds
-        return seconds is None or abs(self._lead(seconds, self.position)) <= JITTER
+        return seconds is None or abs(self._lead(seconds, self.position)) <= JITTER_S
 
-    def _next(self, held: deque[Stamped]) -> tuple[float, av.AudioFrame]:
+    def _next(self, held: deque[TimedFrame]) -> tuple[float, av.AudioFrame]:
         """The first of the held frames, and the silence before it."""
         frame, seconds = held[0]
         silence = 0.0 if seconds is None else self._adjusted(seconds, held)
         held.popleft()
         if self._hurried:
-            frame.sample_rate = min(round(frame.sample_rate * _FASTER), HIGHEST_RATE)
-        self.position += Stamped(frame, None).length
+            frame.sample_rate = min(round(frame.sample_rate * _CATCH_UP_SPEED), MAX_RATE)
+        self.position += TimedFrame(frame, None).length
         return silence, frame
 
-    def _adjusted(self, seconds: float, held: deque[Stamped]) -> float:
+    def _adjusted(self, seconds: float, held: deque[TimedFrame]) -> float:
         """Follow the clock to the first frame's time: the silence that this takes.
 
         The frames after it say whether the clock stays where it jumps to. A jump backwards begins a
@@ -140,13 +146,13 @@ class Clock:
         lead = self._lead(seconds, self.position)
         assert self._origin is not None
         silence = 0.0
-        if lead > JITTER:
+        if lead > JITTER_S:
             gap = min(self._leads(held))
-            if gap > JITTER:
+            if gap > JITTER_S:
                 silence = self.fill(gap)
                 self._origin += gap - silence
-        elif lead < -JITTER and max(self._leads(held)) < -JITTER:
-            if lead - self._last < -JITTER or self.position - self._on_time < _DRIFTS:
+        elif lead < -JITTER_S and max(self._leads(held)) < -JITTER_S:
+            if lead - self._last < -JITTER_S or self.position - self._on_time < _DRIFT_WINDOW_S:
                 self._origin += lead
             else:
                 self._hurried = True

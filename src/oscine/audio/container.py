@@ -8,14 +8,20 @@ from dataclasses import dataclass
 from typing import Any, BinaryIO, TypeAlias
 
 from oscine.audio import tracks
-from oscine.audio.chain import Part, links
-from oscine.audio.clock import JITTER, MOST_SILENCE, Clock, Stamped
-from oscine.audio.demuxer import channels, opened, reason
-from oscine.audio.ending import breaks_off, end_of_frames
+from oscine.audio.clock import JITTER_S, MAX_SILENCE_S, Clock, TimedFrame
+from oscine.audio.demuxer import channel_count_of, open_container, reason
 from oscine.audio.ffmpeg import av
+from oscine.audio.ogg_chain import Part, links
 from oscine.audio.resample import Resampler
-from oscine.audio.riff import Lengths, lengths
-from oscine.audio.stamps import begins_with_tag, counts_frames, stamps, start, wrap
+from oscine.audio.timestamps import (
+    begins_with_tag,
+    clock_period,
+    frame_timer,
+    has_frame_count,
+    start_time,
+)
+from oscine.audio.truncation import is_truncated, mp3_frames_end
+from oscine.audio.wav_header import WavLengths, read_lengths
 from oscine.errors import AudioError
 from oscine.types import Samples
 
@@ -24,7 +30,7 @@ _log = logging.getLogger(__name__)
 # These containers state their length; for others it is guessed from the bit rate.
 _STATES_LENGTH = {"wav", "w64", "aiff", "flac", "caf", "au", "mov"}
 _STATES_LONGEST = {"matroska", "flv", "rm"}
-PADDING_SECONDS = 0.1  # that codecs add, and that no limit of length is strict about
+CODEC_PADDING_S = 0.1  # that codecs add, and that no limit of length is strict about
 _AGAIN = "record it or convert it again"
 _FAILURES = 16  # in a row, after which a file has no more packets to give
 
@@ -36,13 +42,13 @@ Warn: TypeAlias = Callable[[str], None]
 @dataclass(frozen=True, slots=True)
 class Wanted:
     """What is decoded of a recording: samples at `rate` hertz, of all channels mixed unless one
-    `channel`, from 1, is named. A recording longer than `most_seconds` is refused. `track` is the
+    `channel`, from 1, is named. A recording longer than `max_seconds` is refused. `track` is the
     number of an audio track, from 1, or a language; None: the one that tracks.py prefers.
     """
 
     rate: int
     channel: int | None = None
-    most_seconds: float | None = None
+    max_seconds: float | None = None
     track: int | str | None = None
 
 
@@ -55,27 +61,27 @@ def decoded(
     Raises AudioError in the name of `name`, also where the header states more than is wanted; what
     a damaged file still gives comes first, and is not an error when it is any sound at all.
     """
-    damage = _Damage(name, warn)
+    damage = _DamageReport(name, warn)
     channel = wanted.channel
     resampler = Resampler(wanted.rate, channel)
     header = _header(name, file)
     beyond = header is not None and header.understated
-    with opened(name, file, wanted.track, ignore_length=beyond) as container:
-        taken = _taken(name, file, container, wanted.track)
+    with open_container(name, file, wanted.track, ignore_length=beyond) as container:
+        taken = _choose_track(name, file, container, wanted.track)
         if channel is not None:
-            check_channel(name, channel, channels(taken.of(container)))
-        if (line := tracks.told(container, taken)) is not None:
+            check_channel(name, channel, channel_count_of(taken.of(container)))
+        if (line := tracks.describe_choice(container, taken)) is not None:
             warn(f"{name}: {line}")
         if not (header and (header.streamed or header.data > header.rest)):
-            _refuse_longer(name, container, taken, file, wanted.most_seconds)
+            _refuse_longer(name, container, taken, file, wanted.max_seconds)
         if "ogg" not in container.format.name:
             yield from _track(name, container, taken.of(container), file, resampler, damage)
-            _tell_ending(file, header, damage)
+            _warn_of_ending(file, header, damage)
             return
     parts, cut = links(file)
     for number, part in enumerate(list[BinaryIO | Part](parts) or [file]):
         try:
-            container = opened(name, part)
+            container = open_container(name, part)
         except AudioError as error:
             if not number:
                 raise
@@ -84,29 +90,31 @@ def decoded(
             return
         with container:
             yield from _track(name, container, taken.of(container), part, resampler, damage)
-    if cut and not damage.told:
+    if cut and not damage.warned:
         damage.warn("breaks off")
 
 
-def _tell_ending(file: BinaryIO | Part, header: Lengths | None, damage: _Damage) -> None:
+def _warn_of_ending(
+    file: BinaryIO | Part, header: WavLengths | None, damage: _DamageReport
+) -> None:
     """Warn of a file whose bytes end elsewhere than it says, unless a warning has told it."""
     if header is not None and header.understated:
         if header.data:
             damage.warn("says that it holds less than it does")
-    elif not damage.told and not (header and header.streamed):
-        if damage.cut or breaks_off(file):
+    elif not damage.warned and not (header and header.streamed):
+        if damage.cut or is_truncated(file):
             damage.warn("breaks off")
 
 
 def channel_count(name: str, file: BinaryIO | Part, track: int | str | None = None) -> int:
     """Channels of the audio track that is taken, as its beginning has them. Raises AudioError."""
-    with opened(name, file, track) as container:
-        return channels(_taken(name, file, container, track).of(container))
+    with open_container(name, file, track) as container:
+        return channel_count_of(_choose_track(name, file, container, track).of(container))
 
 
-def _taken(
+def _choose_track(
     name: str, file: BinaryIO | Part, container: Any, wanted: int | str | None
-) -> tracks.Taken:
+) -> tracks.TrackChoice:
     """The audio track to take of an open container; where several are possible, one that sounds.
 
     These are listened to in a container of their own, which reads the same file.
@@ -115,11 +123,11 @@ def _taken(
     first = number = tracks.number_of(container, possible[0])
     if len(possible) > 1:
         place = file.tell()
-        with opened(name, file) as other:
+        with open_container(name, file) as other:
             found = tracks.first_with_sound(other, tracks.candidates(other, wanted))
             number = tracks.number_of(other, found)
         file.seek(place)  # FFmpeg is reading
-    return tracks.Taken(number, passed_silence=number != first)
+    return tracks.TrackChoice(number, passed_silence=number != first)
 
 
 def check_channel(name: str, channel: int, count: int) -> None:
@@ -135,20 +143,22 @@ def _track(
     stream: Any,
     file: BinaryIO | Part,
     resampler: Resampler,
-    damage: _Damage,
+    damage: _DamageReport,
 ) -> Iterator[Samples]:
     clock = damage.clock
     begin = clock.position
     frames = _frames(container, stream, file, damage)
     try:
-        for silence, frame in clock.placed(frames, start(container), wrap(container, stream)):
+        for silence, frame in clock.align(
+            frames, start_time(container), clock_period(container, stream)
+        ):
             if damage.late is None:
                 damage.late = 0.0 if damage.count else silence
             damage.seconds += frame.samples / max(frame.sample_rate, 1)
             if silence:
                 yield from resampler.silence(silence)
             yield from resampler.push(frame)
-        if damage.lost > JITTER:  # the time of a player ends with the last packet
+        if damage.lost > JITTER_S:  # the time of a player ends with the last packet
             yield from resampler.silence(clock.fill(damage.lost))
         yield from resampler.flush()
     except (av.error.FFmpegError, ValueError) as error:
@@ -159,7 +169,7 @@ def _track(
     damage.tell(clock.position - begin, _stated_length(container, stream, file))
 
 
-class _Damage:
+class _DamageReport:
     """What could not be read of a file and what its clock leaves out, for one warning."""
 
     def __init__(self, name: str, warn: Warn) -> None:
@@ -168,7 +178,7 @@ class _Damage:
         self.clock = Clock()
         self.count = 0
         self.first = ""
-        self.cut = self.told = False
+        self.cut = self.warned = False
         self.late: float | None = (
             None  # seconds of silence before the first sound where nothing is lost
         )
@@ -196,17 +206,17 @@ class _Damage:
         elif stated is not None and length - late * (not stated[1]) < stated[0] - 1.0:
             self.warn(f"ends before the {stated[0]:.1f} s that it says it holds")
         self.count, self.first, self.late = 0, "", None
-        clock.forget()
+        clock.reset()
 
     def _warn_of_clock(self, begin: float, seconds: float) -> None:
-        hours = MOST_SILENCE / 3600
+        hours = MAX_SILENCE_S / 3600
         self._warn(
             f"{self.name}: its clock leaves out {seconds:.1f} s at {begin:.1f} s, and at most "
             f"{hours:.0f} h of silence are put in; times from there on count the sound alone"
         )
 
     def warn(self, problem: str) -> None:
-        self.told = True
+        self.warned = True
         self._warn(f"{self.name}: {problem}; using the {self.seconds:.1f} s that can be read")
 
 
@@ -221,11 +231,11 @@ def _filled(clock: Clock, late: float) -> str:
 
 
 def _frames(
-    container: Any, stream: Any, file: BinaryIO | Part, damage: _Damage
-) -> Iterator[Stamped]:
+    container: Any, stream: Any, file: BinaryIO | Part, damage: _DamageReport
+) -> Iterator[TimedFrame]:
     """Decoded frames with their times; damaged packets are left out."""
     codec = stream.codec_context
-    times = stamps(container, stream, file)
+    times = frame_timer(container, stream, file)
     for packet in _packets(container, stream, damage):
         frames = _decoded(codec, packet, damage)
         if frames is None:
@@ -236,7 +246,7 @@ def _frames(
     yield from (times.stamp(None, frame) for frame in _decoded(codec, None, damage) or ())
 
 
-def _packets(container: Any, stream: Any, damage: _Damage) -> Iterator[Any]:
+def _packets(container: Any, stream: Any, damage: _DamageReport) -> Iterator[Any]:
     """Packets with content, also those after damage; a file that breaks off ends there."""
     failures = 0
     while failures < _FAILURES:
@@ -254,7 +264,7 @@ def _packets(container: Any, stream: Any, damage: _Damage) -> Iterator[Any]:
             failures += 1
 
 
-def _decoded(codec: Any, packet: Any, damage: _Damage) -> list[Any] | None:
+def _decoded(codec: Any, packet: Any, damage: _DamageReport) -> list[Any] | None:
     """The frames of a packet, None: it is damaged."""
     try:
         return list(codec.decode(packet))
@@ -276,7 +286,7 @@ def _stated_length(container: Any, stream: Any, file: BinaryIO | Part) -> tuple[
         stated = _tagged_length(stream)
         if stated is None and len(container.streams) == 1 and container.duration:
             stated = container.duration / av.time_base
-        return None if stated is None else (stated - max(0.0, start(container) or 0.0), True)
+        return None if stated is None else (stated - max(0.0, start_time(container) or 0.0), True)
     states = names & _STATES_LENGTH or (names == {"mp3"} and _counts_all(file))
     if not states or not stream.duration:
         return None
@@ -287,10 +297,10 @@ def _counts_all(file: BinaryIO | Part) -> bool:
     """Whether an mp3 file's first frame counts all frames; of recordings put one after another it
     does not, and FFmpeg takes the tags between them for sound.
     """
-    end, place = end_of_frames(file), file.tell()
+    end, place = mp3_frames_end(file), file.tell()
     size = file.seek(0, 2)
     file.seek(place)  # FFmpeg is reading
-    return counts_frames(file) and (end is None or size - end <= size // 32)
+    return has_frame_count(file) and (end is None or size - end <= size // 32)
 
 
 def _tagged_length(stream: Any) -> float | None:
@@ -306,7 +316,7 @@ def _tagged_length(stream: Any) -> float | None:
 def _refuse_longer(
     name: str,
     container: Any,
-    taken: tracks.Taken,
+    taken: tracks.TrackChoice,
     file: BinaryIO | Part,
     most: float | None,
 ) -> None:
@@ -314,13 +324,13 @@ def _refuse_longer(
     if most is None:
         return
     stated = _stated_length(container, taken.of(container), file)
-    if stated is not None and stated[0] > most + PADDING_SECONDS:
+    if stated is not None and stated[0] > most + CODEC_PADDING_S:
         raise AudioError.too_long(name, most)
 
 
-def _header(name: str, file: BinaryIO | Part) -> Lengths | None:
+def _header(name: str, file: BinaryIO | Part) -> WavLengths | None:
     try:
-        return lengths(file)
+        return read_lengths(file)
     except (OSError, ValueError) as error:
         raise AudioError(name, f"cannot be read ({reason(error)})", _AGAIN) from None
 

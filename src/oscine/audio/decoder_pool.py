@@ -25,21 +25,21 @@ from typing import Any, BinaryIO
 import numpy as np
 
 from oscine.audio import container
-from oscine.audio import decoder_messages as messages
-from oscine.audio.chain import Part
+from oscine.audio import decoder_protocol as messages
 from oscine.audio.container import Wanted, Warn
-from oscine.audio.demuxer import reason, suffix
+from oscine.audio.demuxer import reason, suffix_of
+from oscine.audio.ogg_chain import Part
 from oscine.errors import AudioError
 from oscine.types import Samples
 
 _log = logging.getLogger(__name__)
 
-MEMORY_BYTES = 2 << 30  # of addresses that a process may take; FFmpeg and NumPy are 0.3 of it
-START_SECONDS = 60  # until a process is ready; it takes a third of one on a machine at rest
-SILENT_SECONDS = 60  # without a word of a process that is waited for: it hangs
-MOST_IDLE = 4  # processes that wait for the next recording
+MAX_MEMORY_BYTES = 2 << 30  # of addresses that a process may take; FFmpeg and NumPy are 0.3 of it
+START_TIMEOUT_S = 60  # until a process is ready; it takes a third of one on a machine at rest
+HANG_TIMEOUT_S = 60  # without a word of a process that is waited for: it hangs
+MAX_IDLE = 4  # processes that wait for the next recording
 _TICK = 1.0  # seconds; they are counted, so that a machine that slept ends nothing
-_ABANDON_SECONDS = 0.5  # to stop in the middle of a recording; a new process takes as long
+_STOP_TIMEOUT_S = 0.5  # to stop in the middle of a recording; a new process takes as long
 _TURN_BYTES = 1 << 12  # that an answer counts for at least, as at the end of a recording
 _TURNS, _MORE_BYTES = 8, 64 << 20  # that it may be read, and more, before any sound comes of it
 _PROGRAM = (
@@ -54,7 +54,7 @@ def decoded(
     """As container.decoded, in another process.
 
     `file` is read from its beginning while samples are asked for; it is left wherever it is. Raises
-    AudioError also where the decoder crashes, hangs or needs more than MEMORY_BYTES.
+    AudioError also where the decoder crashes, hangs or needs more than MAX_MEMORY_BYTES.
     """
     size = _size(name, file)
     decoder = _take()
@@ -93,13 +93,13 @@ class _Decoder:
         self.overdue = False  # it was ended because it kept silent
         self._waiting, self._turn = False, 0  # for which message of it, if for any
         self._seen, self._ticks = 0, 0  # the turn that the watch saw last, and how often
-        self.patience = START_SECONDS
+        self.patience = START_TIMEOUT_S
         self._ready = False
         self._whole = True  # no message was interrupted half-way
         self._asked = 0  # bytes, since the last sound
         paths = [str(Path(__file__).resolve().parents[2]), *filter(os.path.isabs, sys.path)]
         self.process = subprocess.Popen(
-            [sys.executable, "-P", "-c", _PROGRAM, str(MEMORY_BYTES), *paths],
+            [sys.executable, "-P", "-c", _PROGRAM, str(MAX_MEMORY_BYTES), *paths],
             bufsize=0,
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
@@ -132,9 +132,9 @@ class _Decoder:
     ) -> Generator[Samples, None, Any]:
         """Samples of a recording as they come; returns the result of the task."""
         name, finished = job["name"], False
-        self._asked, self.patience = 0, SILENT_SECONDS
+        self._asked, self.patience = 0, HANG_TIMEOUT_S
         try:
-            self._send_json(messages.JOB, job | {"suffix": suffix(file)})
+            self._send_json(messages.JOB, job | {"suffix": suffix_of(file)})
             while True:
                 kind, body = self._receive()
                 if kind == messages.BLOCK:
@@ -167,7 +167,7 @@ class _Decoder:
         try:
             if self._asked > _TURNS * whole + _MORE_BYTES:
                 raise AudioError(name, "its decoder reads without an end", _REMEDY)
-            size = min(size, messages.MOST_BYTES) if place < whole else 0
+            size = min(size, messages.MAX_BODY_BYTES) if place < whole else 0
             data = _bytes_at(name, file, place, size)
             self._asked += max(len(data), _TURN_BYTES)
         except BaseException:  # whatever a file object raises, and Ctrl-C
@@ -228,7 +228,7 @@ class _Decoder:
         if not self._whole or sys.is_finalizing() or self.process.returncode is not None:
             return False
         self.patience = 1
-        until = time.monotonic() + _ABANDON_SECONDS
+        until = time.monotonic() + _STOP_TIMEOUT_S
         with suppress(EOFError, OSError, ValueError):
             while time.monotonic() < until:
                 kind, _ = self._receive()
@@ -239,7 +239,7 @@ class _Decoder:
         return False
 
     def _keep(self) -> None:
-        if len(_idle) < MOST_IDLE:
+        if len(_idle) < MAX_IDLE:
             _idle.append(self)
         else:
             self.end()

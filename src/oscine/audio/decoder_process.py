@@ -27,7 +27,7 @@ import av
 import numpy as np
 
 from oscine.audio import container
-from oscine.audio import decoder_messages as messages
+from oscine.audio import decoder_protocol as messages
 from oscine.audio.demuxer import reason
 from oscine.errors import AudioError
 from oscine.types import Samples

@@ -14,10 +14,10 @@ from pathlib import Path
 from typing import Any, BinaryIO
 
 from oscine.audio import tracks
-from oscine.audio.chain import Part
 from oscine.audio.ffmpeg import av
-from oscine.audio.resample import MOST_CHANNELS
-from oscine.audio.suffixes import container_of
+from oscine.audio.file_types import container_of
+from oscine.audio.ogg_chain import Part
+from oscine.audio.resample import MAX_CHANNELS
 from oscine.errors import AudioError
 
 #: FFmpeg's names of the containers that are read: those of recorders, players and broadcasters.
@@ -46,8 +46,10 @@ _PLAYLIST = re.compile(
     re.IGNORECASE | re.DOTALL,
 )
 _HEAD = 4096  # bytes that tell text and playlists
-_SHORTEST = 12  # bytes; what a container begins with may read as text, and no text is so short
-_MOST_BOXES = 1000  # of an mp4, looked at for its index
+_MIN_TEXT_BYTES = (
+    12  # bytes; what a container begins with may read as text, and no text is so short
+)
+_MAX_BOXES = 1000  # of an mp4, looked at for its index
 _BOX = re.compile(rb"[ -~]{4}")
 _MEDIA = "give a recording such as wav, mp3, flac, ogg, m4a or mp4"
 _SAMPLES = "samples without a header can be given as an array, or to --live -"
@@ -71,17 +73,17 @@ class _Reader:
         self.read = file.read
         self.seek = file.seek
         self.tell = file.tell
-        self.name = "recording" + suffix(file)
+        self.name = "recording" + suffix_of(file)
 
 
-def suffix(file: object) -> str:
+def suffix_of(file: object) -> str:
     """That of a file object's name, in lower case, if it is an ordinary one; else nothing."""
     name = getattr(file, "name", None)
     found = Path(name).suffix.lower() if isinstance(name, str | Path) else ""
     return found if _SUFFIX.fullmatch(found) else ""
 
 
-def opened(
+def open_container(
     name: str,
     file: BinaryIO | Part,
     track: int | str | None = None,
@@ -141,19 +143,19 @@ def _check_tracks(name: str, container: Any, track: int | str | None) -> None:
     found = tracks.candidates(container, track)
     if not found:
         which = track if isinstance(track, int) else f"in {track!r}"
-        problem = f"has no audio track {which} but these: {tracks.listed(container)}"
+        problem = f"has no audio track {which} but these: {tracks.list_tracks(container)}"
         raise AudioError(name, problem, "choose another, or leave out audio_track")
     codec = found[0].codec_context
     if codec is None:
         problem = "has audio of a kind that FFmpeg has no decoder for"
         raise AudioError(name, problem, "convert it to wav or flac")
     count = int(codec.layout.nb_channels)
-    if count > MOST_CHANNELS or (not count and codec.name.startswith("pcm")):  # 0: above 512
-        problem = f"has {count or 'no or far too many'} channels, not 1 to {MOST_CHANNELS}"
+    if count > MAX_CHANNELS or (not count and codec.name.startswith("pcm")):  # 0: above 512
+        problem = f"has {count or 'no or far too many'} channels, not 1 to {MAX_CHANNELS}"
         raise AudioError(name, problem, "keep those that are needed")
 
 
-def channels(track: Any) -> int:
+def channel_count_of(track: Any) -> int:
     """Of an audio track, at least 1."""
     return max(1, int(track.codec_context.layout.nb_channels))
 
@@ -161,9 +163,9 @@ def channels(track: Any) -> int:
 def refuse_playlist(name: str, file: BinaryIO | Part) -> None:
     """Raise AudioError for a list of files or addresses; the file is then at its beginning."""
     text = _text(_head(file))
-    if text is None or not (suffix(file) in PLAYLIST_SUFFIXES or _PLAYLIST.match(text)):
+    if text is None or not (suffix_of(file) in PLAYLIST_SUFFIXES or _PLAYLIST.match(text)):
         return
-    listed = name if suffix(file) in PLAYLIST_SUFFIXES else "LIST"
+    listed = name if suffix_of(file) in PLAYLIST_SUFFIXES else "LIST"
     raise AudioError(
         name,
         "is a playlist, not a recording",
@@ -179,7 +181,7 @@ def _refusal(name: str, file: BinaryIO | Part, error: Exception) -> AudioError:
     except (OSError, ValueError) as failed:
         return AudioError(name, f"cannot be read ({reason(failed)})", "copy it again")
     begun = container_of(head)
-    if _text(head) is not None and (begun is None or len(head) > _SHORTEST):
+    if _text(head) is not None and (begun is None or len(head) > _MIN_TEXT_BYTES):
         return AudioError(name, "is not a recording but text", _MEDIA)
     if lacks_index:
         return _without_index(name)
@@ -213,7 +215,7 @@ def _lacks_index(file: BinaryIO | Part, head: bytes) -> bool:
     if head[4:8] not in (b"ftyp", b"wide", b"mdat"):
         return False
     start, end = 0, file.seek(0, 2)
-    for _ in range(_MOST_BOXES):
+    for _ in range(_MAX_BOXES):
         if start + 8 > end:
             return True
         file.seek(start)

@@ -17,11 +17,11 @@ from oscine.audio.sink import Sink
 from oscine.types import Samples
 
 FULL_SCALE = 32767.0
-OPEN_END = 0xFFFFFFFF  # the length in a header that is written before it is known
+UNKNOWN_SIZE = 0xFFFFFFFF  # the length in a header that is written before it is known
 
 
 @dataclass(frozen=True, slots=True)
-class Coding:
+class Codec:
     """A format of FFmpeg's: its container and encoder, bits a second, the one rate if it has it."""
 
     container: str
@@ -31,13 +31,13 @@ class Coding:
 
 
 #: Speech in one channel is transparent at these rates.
-CODINGS = {
-    "mp3": Coding("mp3", "libmp3lame", 96_000),
-    "flac": Coding("flac", "flac"),
-    "opus": Coding("ogg", "libopus", 64_000, 48_000),  # every player decodes it at 48 kHz
-    "ogg": Coding("ogg", "libopus", 64_000, 48_000),
-    "m4a": Coding("ipod", "aac", 96_000),
-    "aac": Coding("adts", "aac", 96_000),
+CODECS = {
+    "mp3": Codec("mp3", "libmp3lame", 96_000),
+    "flac": Codec("flac", "flac"),
+    "opus": Codec("ogg", "libopus", 64_000, 48_000),  # every player decodes it at 48 kHz
+    "ogg": Codec("ogg", "libopus", 64_000, 48_000),
+    "m4a": Codec("ipod", "aac", 96_000),
+    "aac": Codec("adts", "aac", 96_000),
 }
 
 
@@ -48,7 +48,7 @@ def pcm16(samples: Samples) -> NDArray[np.int16]:
     return whole
 
 
-class Coder(Protocol):
+class Encoder(Protocol):
     """Samples to the bytes of one format.
 
     Where Ctrl-C ends `write` or `close`, nothing is lost: another `close` does the rest.
@@ -66,13 +66,13 @@ class Coder(Protocol):
         """Let go of the sink. Never raises."""
 
 
-def coder(sink: Sink, name: str, rate: int, comment: str | None = None) -> Coder:
+def make_encoder(sink: Sink, name: str, rate: int, comment: str | None = None) -> Encoder:
     """That of a format; `comment` goes into its metadata, but for raw, which has none."""
-    kind = Plain if name in ("wav", "raw") else Coded
+    kind = PcmEncoder if name in ("wav", "raw") else AvEncoder
     return kind(sink, name, rate, comment)
 
 
-class Plain:
+class PcmEncoder:
     """PCM of 16 bits, with a header (wav) or without."""
 
     def __init__(self, sink: Sink, name: str, rate: int, comment: str | None = None) -> None:
@@ -80,19 +80,19 @@ class Plain:
         self.count = 0
         self._header = name == "wav"
         if self._header:
-            with sink.told():
-                sink.write(wave_header(rate, None, comment))
+            with sink.flushing():
+                sink.write(wav_header(rate, None, comment))
 
     def write(self, samples: Samples) -> None:
         data = pcm16(samples).tobytes()
-        with self._sink.told():
+        with self._sink.flushing():
             self.count += len(samples)
             self._sink.write(data)
 
     def close(self) -> None:
         if self._header and self._sink.seekable():
-            header = wave_header(self._rate, 2 * self.count, self._comment)
-            with self._sink.told():
+            header = wav_header(self._rate, 2 * self.count, self._comment)
+            with self._sink.flushing():
                 self._sink.seek(0)
                 self._sink.write(header)
                 self._sink.seek(len(header) + 2 * self.count)
@@ -101,16 +101,16 @@ class Plain:
         pass
 
 
-def wave_header(rate: int, size: int | None, comment: str | None = None) -> bytes:
+def wav_header(rate: int, size: int | None, comment: str | None = None) -> bytes:
     """44 bytes for mono PCM of 16 bits, and a comment; `size` in bytes, None: open, as it is if it
     does not fit.
 
     Source: Microsoft's RIFF; FFmpeg and sox leave lengths open by the same number.
     """
-    data = OPEN_END if size is None else min(size, OPEN_END)
+    data = UNKNOWN_SIZE if size is None else min(size, UNKNOWN_SIZE)
     form = struct.pack("<HHIIHH", 1, 1, rate, 2 * rate, 2, 16)
     info = b"" if comment is None else info_chunk(comment)
-    whole = min(data + 36 + len(info), OPEN_END)
+    whole = min(data + 36 + len(info), UNKNOWN_SIZE)
     front = struct.pack("<4sI8sI", b"RIFF", whole, b"WAVEfmt ", len(form))
     return front + form + info + struct.pack("<4sI", b"data", data)
 
@@ -122,28 +122,28 @@ def info_chunk(comment: str) -> bytes:
     return struct.pack("<4sI", b"LIST", len(entry)) + entry
 
 
-class Coded:
+class AvEncoder:
     """A format of FFmpeg's."""
 
     def __init__(self, sink: Sink, name: str, rate: int, comment: str | None = None) -> None:
         self._sink, self._rate = sink, rate
-        coding = CODINGS[name]
+        codec = CODECS[name]
         options = {"flush_packets": "1"}
-        if comment is not None and coding.container == "adts":  # which has no metadata of its own
+        if comment is not None and codec.container == "adts":  # which has no metadata of its own
             options["write_id3v2"] = "1"
         if not sink.seekable():
             if name == "m4a":  # else its index is written at the end, and then gone back for
                 options["movflags"] = "frag_keyframe+empty_moov+default_base_moof"
                 options["frag_duration"] = "500000"  # microseconds
-            if coding.container == "ogg":
+            if codec.container == "ogg":
                 options["page_duration"] = "200000"
-        self._whole = coding.codec == "flac"  # 16-bit numbers, those of wav
+        self._whole = codec.codec == "flac"  # 16-bit numbers, those of wav
         self.count = 0
         self._ended = False
-        with sink.told():
-            self._container: Any = av.open(sink, "w", format=coding.container, options=options)
+        with sink.flushing():
+            self._container: Any = av.open(sink, "w", format=codec.container, options=options)
             self._stream: Any = self._container.add_stream(
-                coding.codec, rate=coding.rate or nearest_rate(coding.codec, rate)
+                codec.codec, rate=codec.rate or nearest_rate(codec.codec, rate)
             )
             if comment is not None:
                 self._container.metadata["comment"] = comment
@@ -151,8 +151,8 @@ class Coded:
             context.layout = "mono"
             if self._whole:
                 context.format = "s16"
-            if coding.bit_rate is not None:
-                context.bit_rate = coding.bit_rate
+            if codec.bit_rate is not None:
+                context.bit_rate = codec.bit_rate
 
     def write(self, samples: Samples) -> None:
         if not len(samples):
@@ -166,13 +166,13 @@ class Coded:
         frame.time_base = Fraction(1, self._rate)
         frame.pts = self.count
         work = self._work(frame)
-        with self._sink.told():
+        with self._sink.flushing():
             self.count += len(samples)
             list(work)
 
     def close(self) -> None:
         work = self._work(None)
-        with self._sink.told():
+        with self._sink.flushing():
             if self.count and not self._ended:
                 self._ended = True
                 list(work)

@@ -29,19 +29,19 @@ import numpy as np
 from numpy.typing import NDArray
 
 from oscine.audio import container, decoder_pool
-from oscine.audio.chain import Part
-from oscine.audio.container import PADDING_SECONDS, Wanted
+from oscine.audio.container import CODEC_PADDING_S, Wanted
 from oscine.audio.demuxer import reason
 from oscine.audio.mel import SAMPLE_RATE
+from oscine.audio.ogg_chain import Part
 from oscine.audio.resample import (
-    HIGHEST_RATE,
-    LOWEST_RATE,
-    MOST_CHANNELS,
+    MAX_CHANNELS,
+    MAX_RATE,
+    MIN_RATE,
     Resampler,
     mono_frame,
     to_float,
 )
-from oscine.audio.spool import OpenLater, Spool, in_place, opened_file
+from oscine.audio.spool import LazyPipe, Spool, in_place, open_file
 from oscine.errors import AudioError, NonFiniteError, OscineError, UsageError
 from oscine.files import expand_user, is_device
 from oscine.types import Audio, Samples
@@ -49,8 +49,8 @@ from oscine.types import Audio, Samples
 _log = logging.getLogger(__name__)
 
 BLOCK_SAMPLES = 1 << 16  # 4 s at 16 kHz: large enough for NumPy, small enough for a cache
-WRONG_SCALE = 100.0  # in full scales: no recording, but other numbers
-LOUDEST = 1e12  # in full scales: it is damage, and not far below where power overflows
+MIN_INTEGER_PEAK = 100.0  # in full scales: no recording, but other numbers
+MAX_AMPLITUDE = 1e12  # in full scales: it is damage, and not far below where power overflows
 
 
 class Readable(Protocol):
@@ -66,28 +66,28 @@ class Source(ABC):
         self.name = name
         self.channel = channel  # from 1; None: all are mixed
         self.track: int | str | None = None  # number from 1 or language; None: the preferred one
-        self.most_seconds: float | None = None  # a longer recording is refused
+        self.max_seconds: float | None = None  # a longer recording is refused
         self.warned: set[str] = set()  # what was warned of; shared with copies, as all are read
         self.quiet = False  # warn of nothing
-        self.lasts = False  # a file, which can be read again later
+        self.is_file = False  # a file, which can be read again later
 
     @abstractmethod
     def channels(self) -> int:
         """How many channels the recording has. Raises AudioError when it cannot be read."""
 
-    def only(self, channel: int) -> Source:
+    def with_channel(self, channel: int) -> Source:
         """The same recording, of which one channel is heard."""
         same = copy(self)
         same.channel = channel
         return same
 
-    def within(self, seconds: float | None) -> Source:
+    def limited_to(self, seconds: float | None) -> Source:
         """The same recording, which is refused where it is longer; None: however long it is."""
         same = copy(self)
-        same.most_seconds = seconds
+        same.max_seconds = seconds
         return same
 
-    def of_track(self, track: int | str | None) -> Source:
+    def with_track(self, track: int | str | None) -> Source:
         """The same recording, of which one audio track is taken: a number from 1 or a language.
 
         Raises AudioError for an array, which has one track without a language, and another one.
@@ -99,26 +99,26 @@ class Source(ABC):
     def blocks(self, rate: int = SAMPLE_RATE) -> Iterator[Samples]:
         """Mono float32 blocks [n] at `rate` hertz, full scale = 1, each at least one sample long.
 
-        Raises AudioError when the recording cannot be read or is longer than `most_seconds`, and
+        Raises AudioError when the recording cannot be read or is longer than `max_seconds`, and
         NonFiniteError for NaN or infinity.
         """
         waiting: list[Samples] = []
         count = total = 0
-        most = math.inf if self.most_seconds is None else self.most_seconds + PADDING_SECONDS
+        most = math.inf if self.max_seconds is None else self.max_seconds + CODEC_PADDING_S
         for piece in self._pieces(rate):
             if not np.isfinite(piece).all():
                 raise NonFiniteError(f"{self.name}: audio contains non-finite samples")
             peak = np.abs(piece).max(initial=0.0)
-            if peak > WRONG_SCALE:
+            if peak > MIN_INTEGER_PEAK:
                 self._warn_of_scale(float(peak))
-            if peak > LOUDEST:
-                problem = f"holds samples beyond {LOUDEST:g} times full scale"
+            if peak > MAX_AMPLITUDE:
+                problem = f"holds samples beyond {MAX_AMPLITUDE:g} times full scale"
                 raise AudioError(self.name, problem, "scale floats to -1 … 1")
             waiting.append(piece)
             count += len(piece)
             total += len(piece)
             if total > most * rate:  # whatever the header says
-                raise AudioError.too_long(self.name, most - PADDING_SECONDS)
+                raise AudioError.too_long(self.name, most - CODEC_PADDING_S)
             if count >= BLOCK_SAMPLES:
                 yield np.concatenate(waiting)
                 waiting, count = [], 0
@@ -167,7 +167,7 @@ class _MediaSource(Source):
         Raises AudioError where it cannot be read.
         """
         state = self.__dict__.copy()
-        if not self.lasts:
+        if not self.is_file:
             with self._opened() as file:
                 data = decoder_pool.contents(self.name, file)
             state["_opened"] = partial(_in_memory, np.frombuffer(data, np.uint8))
@@ -179,7 +179,7 @@ class _MediaSource(Source):
 
     def _pieces(self, rate: int) -> Iterator[Samples]:
         with self._opened() as file:
-            wanted = Wanted(rate, self.channel, self.most_seconds, self.track)
+            wanted = Wanted(rate, self.channel, self.max_seconds, self.track)
             yield from decoder_pool.decoded(self.name, file, wanted, self.warn)
 
 
@@ -196,18 +196,18 @@ class _ArraySource(Source):
     def channels(self) -> int:
         return self._samples.shape[1] if self._samples.ndim == 2 else 1
 
-    def only(self, channel: int) -> Source:
+    def with_channel(self, channel: int) -> Source:
         container.check_channel(self.name, channel, self.channels())
-        return super().only(channel)
+        return super().with_channel(channel)
 
-    def of_track(self, track: int | str | None) -> Source:
+    def with_track(self, track: int | str | None) -> Source:
         if track not in (None, 1):
             raise AudioError(self.name, "is samples, of one audio track", "leave out audio_track")
-        return super().of_track(track)
+        return super().with_track(track)
 
     def _pieces(self, rate: int) -> Iterator[Samples]:
-        most = self.most_seconds
-        if most is not None and len(self._samples) > (most + PADDING_SECONDS) * self._rate:
+        most = self.max_seconds
+        if most is not None and len(self._samples) > (most + CODEC_PADDING_S) * self._rate:
             raise AudioError.too_long(self.name, most)
         resampler = Resampler(rate)
         for start in range(0, len(self._samples), BLOCK_SAMPLES):
@@ -243,7 +243,7 @@ def open_source(
         return _open(source, name)
     if isinstance(channel, bool) or not isinstance(channel, int) or channel < 1:
         raise UsageError(f"channels are counted from 1; {channel!r} is none")
-    return _open(source, name).only(channel)
+    return _open(source, name).with_channel(channel)
 
 
 def channel_count(source: SourceLike) -> int:
@@ -289,9 +289,9 @@ def decode(source: SourceLike, rate: int = SAMPLE_RATE) -> Audio:
     return Audio(np.concatenate(blocks) if blocks else np.zeros(0, np.float32), rate)
 
 
-def again(source: Source, most_seconds: float) -> Audio | None:
+def reread(source: Source, max_seconds: float) -> Audio | None:
     """A recording that lasts, read another time; None where it is gone or longer than that."""
-    same = source.within(most_seconds)
+    same = source.limited_to(max_seconds)
     same.quiet = True  # all has been said
     try:
         return decode(same)
@@ -325,12 +325,12 @@ def _file(path: Path, label: str) -> Source:
     if is_device(path):  # it may never end
         raise AudioError(label, "is a device", "give a file, or pipe a part of it in")
     if not stat.S_ISREG(found.st_mode):
-        return _MediaSource(label, Spool(label, OpenLater(path).read))
+        return _MediaSource(label, Spool(label, LazyPipe(path).read))
     if not found.st_size:
         raise AudioError(label, "is empty", "record or copy it again")
     # Absolute, as the current folder may be another one when it is read.
-    source = _MediaSource(label, partial(opened_file, label, Path(os.path.abspath(path))))
-    source.lasts = True
+    source = _MediaSource(label, partial(open_file, label, Path(os.path.abspath(path))))
+    source.is_file = True
     return source
 
 
@@ -377,7 +377,7 @@ def _time_first(name: str, samples: NDArray[Any]) -> NDArray[Any]:
         ) from None
     if samples.ndim == 2 and samples.shape[0] < samples.shape[1]:
         samples = samples.T
-    if samples.ndim > 2 or (samples.ndim == 2 and samples.shape[1] > MOST_CHANNELS):
+    if samples.ndim > 2 or (samples.ndim == 2 and samples.shape[1] > MAX_CHANNELS):
         raise AudioError(name, f"an array of shape {list(samples.shape)} is not audio", remedy)
     if samples.ndim == 2 and not samples.shape[1]:
         return samples.reshape(0)
@@ -389,6 +389,6 @@ def _checked_rate(name: str, rate: Any) -> int:
     known = isinstance(rate, int | float | np.integer | np.floating) and -math.inf < rate < math.inf
     if not known or rate != int(rate):
         raise AudioError(name, f"{rate!r} is not a sample rate", "give whole hertz, such as 16000")
-    if not LOWEST_RATE <= rate <= HIGHEST_RATE:
+    if not MIN_RATE <= rate <= MAX_RATE:
         raise AudioError(name, f"a sample rate of {rate} Hz is not plausible", "give it in hertz")
     return int(rate)

@@ -14,12 +14,12 @@ from numpy.typing import NDArray
 from oscine.threads import parallel_for, single_threaded_blas
 
 SAMPLE_RATE = 16_000  # hertz
-WINDOW = 400  # samples of one Fourier transform: 25 ms
-HOP = 160  # samples from frame to frame: 10 ms
-FRAMES_PER_SECOND = SAMPLE_RATE // HOP
+N_FFT = 400  # samples of one Fourier transform: 25 ms
+HOP_LENGTH = 160  # samples from frame to frame: 10 ms
+FRAMES_PER_SECOND = SAMPLE_RATE // HOP_LENGTH
 
-REACH = WINDOW // 2  # a frame is centred: it sees this far to both sides
-SILENCE = -10.0  # log10 of the floor 1e-10, the value of a frame of zeros
+HALF_WINDOW = N_FFT // 2  # a frame is centred: it sees this far to both sides
+LOG_FLOOR = -10.0  # log10 of the floor 1e-10, the value of a frame of zeros
 DYNAMIC_RANGE = 8.0  # log10 units kept below the loudest value
 
 # A product of other rows rounds its sums otherwise: with products of as many rows, counted from the
@@ -29,7 +29,7 @@ FRAMES_A_PRODUCT = 128
 _FRAMES_A_PIECE = 4 * FRAMES_A_PRODUCT
 _KNEE_HZ, _KNEE_MEL, _LOG_STEP = 1000.0, 15.0, np.log(6.4) / 27.0  # Slaney: linear below, log above
 
-_HANN = 0.5 - 0.5 * np.cos(2.0 * np.pi * np.arange(WINDOW) / WINDOW)  # periodic
+_HANN = 0.5 - 0.5 * np.cos(2.0 * np.pi * np.arange(N_FFT) / N_FFT)  # periodic
 
 
 def _mel(hertz: float) -> float:
@@ -44,15 +44,15 @@ def _hertz(mels: NDArray[np.float64]) -> NDArray[np.float64]:
 
 @lru_cache(maxsize=8)
 def mel_filters(
-    n_mels: int, transform: int = WINDOW, rate: int = SAMPLE_RATE
+    n_mels: int, n_fft: int = N_FFT, sample_rate: int = SAMPLE_RATE
 ) -> NDArray[np.float32]:
-    """Slaney mel filter bank, float32 [n_mels, transform // 2 + 1], read-only; made in float64.
+    """Slaney mel filter bank, float32 [n_mels, n_fft // 2 + 1], read-only; made in float64.
 
     Triangles over `n_mels + 2` points equally spaced in mel from 0 Hz to half the rate, each of
     area one (scaled by 2 / width in hertz). Source: librosa.filters.mel(norm="slaney").
     """
-    edges = _hertz(np.linspace(0.0, _mel(rate / 2), n_mels + 2))
-    bins = np.arange(transform // 2 + 1) * (rate / transform)
+    edges = _hertz(np.linspace(0.0, _mel(sample_rate / 2), n_mels + 2))
+    bins = np.arange(n_fft // 2 + 1) * (sample_rate / n_fft)
     left, centre, right = edges[:-2, None], edges[1:-1, None], edges[2:, None]
     rising = (bins - left) / (centre - left)
     falling = (right - bins) / (right - centre)
@@ -68,16 +68,16 @@ def log_power(stretch: NDArray[np.float32], n_mels: int) -> NDArray[np.float32]:
     `stretch` [n] float32 at 16 kHz; frame i sees `stretch[160 i : 160 i + 400]`. Returns float32
     [1 + (n - 400) // 160, n_mels], at least -10; no rows when n < 400.
     """
-    frames = 1 + (len(stretch) - WINDOW) // HOP if len(stretch) >= WINDOW else 0
+    frames = 1 + (len(stretch) - N_FFT) // HOP_LENGTH if len(stretch) >= N_FFT else 0
     logs = np.empty((frames, n_mels), np.float32)
     if not frames:
         return logs
-    bank, floor = mel_filters(n_mels).T, np.float32(10.0**SILENCE)
-    cut = np.lib.stride_tricks.sliding_window_view(stretch, WINDOW)[::HOP]
+    bank, floor = mel_filters(n_mels).T, np.float32(10.0**LOG_FLOOR)
+    cut = np.lib.stride_tricks.sliding_window_view(stretch, N_FFT)[::HOP_LENGTH]
 
     def transform(start: int) -> None:
         mels = logs[start : start + _FRAMES_A_PIECE]
-        # The window is float64, so the transform is too, under every NumPy: in float32 the rounding
+        # The window is float64, so the n_fft is too, under every NumPy: in float32 the rounding
         # of a loud frame would show in its quiet bands, eight decades below.
         parts = np.fft.rfft(cut[start : start + len(mels)] * _HANN).view(np.float64)
         np.square(parts, out=parts)  # real, imaginary, real, …
@@ -86,7 +86,7 @@ def log_power(stretch: NDArray[np.float32], n_mels: int) -> NDArray[np.float32]:
             rows = slice(first, min(first + FRAMES_A_PRODUCT, len(mels)))
             np.matmul(power[rows], bank, out=mels[rows])
         np.log10(np.maximum(mels, floor, out=mels), out=mels)
-        np.maximum(mels, np.float32(SILENCE), out=mels)  # log10 itself may round below its floor
+        np.maximum(mels, np.float32(LOG_FLOOR), out=mels)  # log10 itself may round below its floor
 
     with single_threaded_blas():
         parallel_for(transform, range(0, frames, _FRAMES_A_PIECE))
@@ -114,7 +114,9 @@ def log_mel(samples: NDArray[np.float32], n_mels: int) -> NDArray[np.float32]:
     30 s first for what Whisper is given. Source: whisper/audio.py: log_mel_spectrogram.
     """
     samples = np.asarray(samples, np.float32)
-    if len(samples) <= REACH:
-        samples = np.pad(samples, (0, REACH + 1 - len(samples)))
-    logs = log_power(np.pad(samples, REACH, mode="reflect"), n_mels)[: len(samples) // HOP]
-    return scale(logs, float(logs.max(initial=SILENCE)))
+    if len(samples) <= HALF_WINDOW:
+        samples = np.pad(samples, (0, HALF_WINDOW + 1 - len(samples)))
+    logs = log_power(np.pad(samples, HALF_WINDOW, mode="reflect"), n_mels)[
+        : len(samples) // HOP_LENGTH
+    ]
+    return scale(logs, float(logs.max(initial=LOG_FLOOR)))

@@ -14,25 +14,25 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from oscine.audio.mel import HOP, mel_filters
+from oscine.audio.mel import HOP_LENGTH, mel_filters
 from oscine.threads import parallel_for, single_threaded_blas
 
-TRANSFORM = 512  # samples of one Fourier transform
-WINDOW = 400  # of them under the window, in the middle
+N_FFT = 512  # samples of one Fourier transform
+WIN_LENGTH = 400  # of them under the window, in the middle
 EMPHASIS = 0.97
 FLOOR = 2.0**-24  # added to the power before the logarithm
-SILENCE = float(np.log(FLOOR))  # the value of a frame of zeros, before normalisation
+LOG_FLOOR = float(np.log(FLOOR))  # the value of a frame of zeros, before normalisation
 GUARD = 1e-5  # added to the standard deviation
 
-_REACH = WINDOW // 2  # a frame is centred: it sees this far to both sides
+_REACH = WIN_LENGTH // 2  # a frame is centred: it sees this far to both sides
 _FRAMES_AT_ONCE = 128  # with their spectra they stay in a core's level-2 cache
 _FRAMES_A_BLOCK = 1 << 14  # 164 s: what is summed or normalised in one go
-_HANN = 0.5 - 0.5 * np.cos(2.0 * np.pi * np.arange(WINDOW) / (WINDOW - 1))  # symmetric
+_HANN = 0.5 - 0.5 * np.cos(2.0 * np.pi * np.arange(WIN_LENGTH) / (WIN_LENGTH - 1))  # symmetric
 
 
 def frame_count(samples: int) -> int:
     """Mel frames of so many samples: one a whole hop of 10 ms; fewer than 160 have none."""
-    return samples // HOP
+    return samples // HOP_LENGTH
 
 
 def raw_log_mel(
@@ -49,15 +49,15 @@ def raw_log_mel(
     last = count if last is None else min(last, count)
     frames = max(0, last - first)
     logs = np.empty((frames, n_mels), np.float32)
-    bank = mel_filters(n_mels, TRANSFORM).T
+    bank = mel_filters(n_mels, N_FFT).T
 
     def transform(start: int) -> None:
         stop = min(start + _FRAMES_AT_ONCE, frames)
         stretch = _emphasised(samples, first + start, first + stop)
-        cut = np.lib.stride_tricks.sliding_window_view(stretch, WINDOW)[::HOP]
+        cut = np.lib.stride_tricks.sliding_window_view(stretch, WIN_LENGTH)[::HOP_LENGTH]
         # float64 through the window, as in Whisper's front end: rounding of loud bands would show
         # in quiet ones. The 56 zeros to each side only shift the phase; one end gets all of them.
-        spectrum = np.fft.rfft(cut * _HANN, TRANSFORM)
+        spectrum = np.fft.rfft(cut * _HANN, N_FFT)
         power = (spectrum.real**2 + spectrum.imag**2).astype(np.float32)
         logs[start:stop] = np.log(power @ bank + np.float32(FLOOR))
 
@@ -68,7 +68,7 @@ def raw_log_mel(
 
 def _emphasised(samples: NDArray[np.float32], first: int, last: int) -> NDArray[np.float32]:
     """The pre-emphasised samples that frames `first` to `last` see, zeros beyond the recording."""
-    begin, end = first * HOP - _REACH, (last - 1) * HOP + _REACH
+    begin, end = first * HOP_LENGTH - _REACH, (last - 1) * HOP_LENGTH + _REACH
     inside = samples[max(begin - 1, 0) : min(end, len(samples))]
     stretch = np.zeros(end - begin, np.float32)
     if begin > 0:
@@ -81,7 +81,7 @@ def _emphasised(samples: NDArray[np.float32], first: int, last: int) -> NDArray[
 
 
 @dataclass(frozen=True, slots=True)
-class Statistics:
+class FeatureStats:
     """Mean and standard deviation of every feature, float64 [n_mels].
 
     The divisor of the variance is one less than the number of frames; of one frame it is 0.
@@ -91,7 +91,7 @@ class Statistics:
     deviation: NDArray[np.float64]
 
     @classmethod
-    def of(cls, blocks: Iterable[NDArray[np.float32]]) -> Statistics:
+    def of(cls, blocks: Iterable[NDArray[np.float32]]) -> FeatureStats:
         """Those of raw features that come in blocks [frames, n_mels], at least one frame in all.
 
         Sums are of distances from the first frame, so that digital silence has no deviation at
@@ -127,11 +127,11 @@ def _in_blocks(blocks: Iterable[NDArray[np.float32]]) -> Iterator[NDArray[np.flo
             yield block[start : start + _FRAMES_A_BLOCK]
 
 
-def statistics(samples: NDArray[np.float32], n_mels: int) -> Statistics:
+def statistics(samples: NDArray[np.float32], n_mels: int) -> FeatureStats:
     """Those of a whole recording of at least 160 samples, its features never held all at once."""
     count = frame_count(len(samples))
     starts = range(0, count, _FRAMES_A_BLOCK)
-    return Statistics.of(
+    return FeatureStats.of(
         raw_log_mel(samples, n_mels, start, start + _FRAMES_A_BLOCK) for start in starts
     )
 
@@ -144,4 +144,4 @@ def log_mel(samples: NDArray[np.float32], n_mels: int) -> NDArray[np.float32]:
     `raw_log_mel` as they are needed.
     """
     raw = raw_log_mel(samples, n_mels)
-    return Statistics.of([raw]).normalised(raw) if len(raw) else raw
+    return FeatureStats.of([raw]).normalised(raw) if len(raw) else raw

@@ -14,15 +14,15 @@ from oscine.audio.mel import mel_filters
 from oscine.threads import parallel_for, single_threaded_blas
 
 SAMPLE_RATE = 24_000  # hertz
-TRANSFORM = 1024  # samples of one Fourier transform, all of them under the window
-HOP = 256  # samples from frame to frame: 10.7 ms
+N_FFT = 1024  # samples of one Fourier transform, all of them under the window
+HOP_LENGTH = 256  # samples from frame to frame: 10.7 ms
 FLOOR = 1e-5  # of a band's magnitude, before the logarithm
 GUARD = 1e-9  # added to the power, before its root
 
-_REACH = (TRANSFORM - HOP) // 2  # mirrored at both ends
-LEAST_SAMPLES = _REACH + 1  # a mirror does not repeat the edge
+_REACH = (N_FFT - HOP_LENGTH) // 2  # mirrored at both ends
+MIN_SAMPLES = _REACH + 1  # a mirror does not repeat the edge
 _FRAMES_AT_ONCE = 64  # with their spectra they stay in a core's level-2 cache
-_HANN = 0.5 - 0.5 * np.cos(2.0 * np.pi * np.arange(TRANSFORM) / TRANSFORM)  # periodic
+_HANN = 0.5 - 0.5 * np.cos(2.0 * np.pi * np.arange(N_FFT) / N_FFT)  # periodic
 
 
 def speaker_mel(samples: NDArray[np.float32], n_mels: int) -> NDArray[np.float32]:
@@ -31,12 +31,12 @@ def speaker_mel(samples: NDArray[np.float32], n_mels: int) -> NDArray[np.float32
     `samples` [n] float32 at 24 kHz, at least 385 of them: ValueError otherwise.
     """
     samples = np.asarray(samples, np.float32)
-    if len(samples) < LEAST_SAMPLES:
-        raise ValueError(f"{len(samples)} samples cannot be mirrored, {LEAST_SAMPLES} can")
+    if len(samples) < MIN_SAMPLES:
+        raise ValueError(f"{len(samples)} samples cannot be mirrored, {MIN_SAMPLES} can")
     mirrored = np.pad(samples, _REACH, mode="reflect")
-    cut = np.lib.stride_tricks.sliding_window_view(mirrored, TRANSFORM)[::HOP]
+    cut = np.lib.stride_tricks.sliding_window_view(mirrored, N_FFT)[::HOP_LENGTH]
     logs = np.empty((len(cut), n_mels), np.float32)
-    bank = mel_filters(n_mels, TRANSFORM, SAMPLE_RATE).T
+    bank = mel_filters(n_mels, N_FFT, SAMPLE_RATE).T
 
     def transform(start: int) -> None:
         rows = slice(start, min(start + _FRAMES_AT_ONCE, len(cut)))

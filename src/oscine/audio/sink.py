@@ -37,7 +37,7 @@ class Sink:
         #: Not a method of ours: a signal is handled where Python's code begins, so in the callback.
         self.write: Callable[[bytes], None] = self._calls.append
         self._file = file
-        self._returns = goes_back(file)
+        self._returns = is_seekable(file)
         self._start = file.tell() if self._returns else 0
         raw = getattr(file, "raw", file)
         self._pipe = raw if isinstance(raw, io.FileIO) and not self._returns else None
@@ -64,14 +64,14 @@ class Sink:
 
     def flush(self) -> None:
         """What was written goes to its reader now."""
-        with self.told():
+        with self.flushing():
             pass
         with self._named():
             if callable(flush := getattr(self._file, "flush", None)):
                 flush()
 
     @contextmanager
-    def told(self) -> Iterator[None]:
+    def flushing(self) -> Iterator[None]:
         """Do what is asked for inside; errors of the file and of FFmpeg as one line.
 
         A reader that has gone stays BrokenPipeError. After an error nothing more is written.
@@ -144,7 +144,7 @@ class Sink:
             self._stands = place
 
 
-def goes_back(file: BinaryIO) -> bool:
+def is_seekable(file: BinaryIO) -> bool:
     """Not in pipes, nor where everything is put at the end (`>>`)."""
     try:
         if not file.seekable():

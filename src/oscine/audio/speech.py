@@ -1,9 +1,9 @@
 """One reading of a recording: how long it is, where somebody speaks, what to listen to.
 
-speech = survey(open_source(path), vad=VadOptions())
+speech = detect_speech(open_source(path), vad=VadOptions())
 Features(speech.recording, ...)          the padded spans of speech, one after another
-speech.timeline.original(seconds)        back to the time of the recording
-quiet_windows(speech, start, end, 3000)  its frames in windows that are cut where nobody speaks
+speech.timeline.original_time(seconds)        back to the time of the recording
+split_at_silence(speech, start, end, 3000)  its frames in windows that are cut where nobody speaks
 """
 
 from __future__ import annotations
@@ -16,25 +16,27 @@ from itertools import pairwise
 import numpy as np
 from numpy.typing import NDArray
 
-from oscine.audio.mel import HOP, SAMPLE_RATE
-from oscine.audio.timeline import Condensed, Held, Sounding, Timeline
-from oscine.audio.vad import CHUNK, Detector, Span, VadOptions, pad_spans, speech_spans
+from oscine.audio.mel import HOP_LENGTH, SAMPLE_RATE
+from oscine.audio.timeline import AudioBlocks, Held, SpeechOnly, Timeline
+from oscine.audio.vad import CHUNK, Span, SpeechDetector, VadOptions, pad_spans, speech_spans
 from oscine.types import Samples
 
 CACHED_SECONDS = 600  # 10 minutes of samples are 38 MB; longer recordings are decoded again
-GRID = 2 * HOP  # samples; Whisper's times are multiples of 20 ms, so joints of spans are too
+GRID_SAMPLES = (
+    2 * HOP_LENGTH
+)  # samples; Whisper's times are multiples of 20 ms, so joints of spans are too
 PAUSE_MS = 250  # a silence inside a span from which on it is not counted as speech
-GOOD_PAUSE = 1.0  # seconds of silence that are a good place to cut: seldom within a sentence
-SHORT = 1.0  # seconds of a recording that may hold one word
+MIN_CUT_SILENCE_S = 1.0  # seconds of silence that are a good place to cut: seldom within a sentence
+SINGLE_WORD_S = 1.0  # seconds of a recording that may hold one word
 # Peaks. Between 0.1 and 1 the network hears the same; at 0.01 it misses every fifth word, and most
 # of a word alone. Below 16 bits there is nothing to hear.
-FAINTEST, FAINT, GOOD, LOUD = 2.0**-15, 0.1, 0.5, 2.0
+MIN_PEAK, QUIET_PEAK, NORMAL_PEAK, LOUD_PEAK = 2.0**-15, 0.1, 0.5, 2.0
 
 Check = Callable[[], None]
 
 
 @dataclass(frozen=True, eq=False)
-class Speech:
+class SpeechMap:
     """What is known of a recording before a model hears it; times are those of the recording.
 
     `spans` are where speech is, `probabilities` float32 [n] those of its chunks of 512 samples;
@@ -46,11 +48,11 @@ class Speech:
     spans: list[Span] | None
     probabilities: NDArray[np.float32] | None
     timeline: Timeline
-    recording: Sounding
+    recording: AudioBlocks
     options: VadOptions | None = None
 
     @classmethod
-    def unheard(cls, recording: Sounding, samples: int) -> Speech:
+    def without_vad(cls, recording: AudioBlocks, samples: int) -> SpeechMap:
         """A recording of that many samples without voice activity detection: all of it is kept."""
         timeline = Timeline.identity(samples)
         return cls(samples / SAMPLE_RATE, samples, None, None, timeline, recording)
@@ -59,7 +61,7 @@ class Speech:
         """Seconds of speech from `start` to `end`, pauses of 250 ms left out; 0.0 without spans."""
         return self._until(end) - self._until(start) if end > start else 0.0
 
-    def without_text(self, intervals: Iterable[tuple[float, float]]) -> float:
+    def seconds_outside(self, intervals: Iterable[tuple[float, float]]) -> float:
         """Seconds of speech in none of the intervals (start, end), which may overlap."""
         covered = last = 0.0
         for start, end in sorted(intervals):
@@ -87,14 +89,14 @@ class Speech:
         return float(np.interp(seconds * SAMPLE_RATE, edges, sums)) / SAMPLE_RATE
 
 
-def survey(
-    source: Sounding,
+def detect_speech(
+    source: AudioBlocks,
     *,
     vad: VadOptions | None,
     keep_all: bool = False,
     check: Check | None = None,
     cached_seconds: float = CACHED_SECONDS,
-) -> Speech:
+) -> SpeechMap:
     """Read a source once. `vad` None: all of it is to be listened to.
 
     With `keep_all` too, but windows can be cut where nobody speaks: there are probabilities then,
@@ -104,7 +106,7 @@ def survey(
     so that `recording` needs no second decoding. Raises what the source raises, UsageError where
     voice activity detection is not to be had.
     """
-    detector = None if vad is None else Detector()
+    detector = None if vad is None else SpeechDetector()
     heard: list[NDArray[np.float32]] = []
     held: list[Samples] | None = []
     samples, peak = 0, 0.0
@@ -121,16 +123,16 @@ def survey(
             peak = max(peak, float(np.abs(block).max(initial=0.0)))
     spans, timeline = None, Timeline.identity(samples)
     if vad is None or detector is None:
-        return Speech.unheard(_kept(source, held, timeline), samples)
+        return SpeechMap.without_vad(_kept(source, held, timeline), samples)
     probabilities = np.concatenate([*heard, detector.finish()])
-    if FAINTEST <= peak < FAINT or peak > LOUD:
+    if MIN_PEAK <= peak < QUIET_PEAK or peak > LOUD_PEAK:
         again = source.blocks() if held is None else iter(held)
-        probabilities = _amplified(again, np.float32(GOOD / peak), check)
+        probabilities = _amplified(again, np.float32(NORMAL_PEAK / peak), check)
     vad = _for_length(vad, samples)
     if not keep_all:
         spans = speech_spans(probabilities, samples, vad)
         timeline = Timeline(_on_grid(pad_spans(spans, samples, vad), samples), samples)
-    return Speech(
+    return SpeechMap(
         duration=samples / SAMPLE_RATE,
         samples=samples,
         spans=spans,
@@ -145,7 +147,7 @@ def _amplified(
     blocks: Iterator[Samples], gain: np.float32, check: Check | None
 ) -> NDArray[np.float32]:
     """Probabilities of a recording whose level is none that the network knows."""
-    detector = Detector()
+    detector = SpeechDetector()
     heard = []
     for block in blocks:
         if check is not None:
@@ -156,17 +158,17 @@ def _amplified(
 
 def _for_length(vad: VadOptions, samples: int) -> VadOptions:
     """A single word gives the network too little to settle on: there, half the threshold does."""
-    if samples >= SHORT * SAMPLE_RATE:
+    if samples >= SINGLE_WORD_S * SAMPLE_RATE:
         return vad
     return replace(vad, threshold=vad.threshold / 2, neg_threshold=vad.silent_below / 2)
 
 
-def _kept(source: Sounding, held: list[Samples] | None, timeline: Timeline) -> Sounding:
+def _kept(source: AudioBlocks, held: list[Samples] | None, timeline: Timeline) -> AudioBlocks:
     """What the time line keeps of a source, from memory where it is `held`."""
     if held is None:
-        return source if timeline.whole else Condensed(source, timeline)
+        return source if timeline.is_identity else SpeechOnly(source, timeline)
     samples = np.concatenate(held) if held else np.zeros(0, np.float32)
-    if not timeline.whole:
+    if not timeline.is_identity:
         pieces = [samples[start:end] for start, end in timeline.pieces]
         samples = np.concatenate(pieces) if pieces else samples[:0].copy()
     return Held(source.name, samples)
@@ -176,7 +178,10 @@ def _on_grid(spans: Sequence[Span], samples: int) -> list[Span]:
     """Spans widened so that every joint lies on a time that the model can name."""
     wider: list[Span] = []
     for start, end in spans:
-        start, end = start // GRID * GRID, min(samples, -(-end // GRID) * GRID)
+        start, end = (
+            start // GRID_SAMPLES * GRID_SAMPLES,
+            min(samples, -(-end // GRID_SAMPLES) * GRID_SAMPLES),
+        )
         if wider and start < wider[-1].end:
             start = wider[-1].end
         if start < end:
@@ -184,7 +189,9 @@ def _on_grid(spans: Sequence[Span], samples: int) -> list[Span]:
     return wider
 
 
-def quiet_windows(speech: Speech, start: int, end: int, longest: int) -> list[tuple[int, int]]:
+def split_at_silence(
+    speech: SpeechMap, start: int, end: int, longest: int
+) -> list[tuple[int, int]]:
     """Frames (10 ms) `start` to `end` of the condensed time as windows of at most `longest` frames.
 
     They follow each other without gap or overlap. Each is cut in the middle of the longest silence
@@ -207,13 +214,13 @@ def quiet_windows(speech: Speech, start: int, end: int, longest: int) -> list[tu
             low, late = last - longest // 3, last - longest // 5
             high = max(low, min(last, end - max(1, longest // 3)))
             begin, stop = _longest(silences(speech, late, high) if late < high else ())
-            good = stop - begin >= GOOD_PAUSE
+            good = stop - begin >= MIN_CUT_SILENCE_S
             cuts.append(_quietest(speech, late if good else low, high))
         cuts.append(end)
     return list(pairwise(cuts))
 
 
-def silences(speech: Speech, low: int, high: int) -> list[tuple[float, float]]:
+def silences(speech: SpeechMap, low: int, high: int) -> list[tuple[float, float]]:
     """From when to when, in the recording, nobody speaks between two frames; in order.
 
     `low` and `high` are of the condensed time. Nothing where nobody listened for speech.
@@ -230,17 +237,17 @@ def _longest(silences: Sequence[tuple[float, float]]) -> tuple[float, float]:
     return max(reversed(silences), key=lambda ends: round(ends[1] - ends[0], 3), default=(0.0, 0.0))
 
 
-def _between(speech: Speech, low: int, high: int) -> tuple[int, NDArray[np.float32]]:
+def _between(speech: SpeechMap, low: int, high: int) -> tuple[int, NDArray[np.float32]]:
     """Probabilities from one frame to another, and the number of the first of these chunks."""
     if speech.probabilities is None:
         return 0, np.zeros(0, np.float32)
-    line, frame = speech.timeline, HOP / SAMPLE_RATE
-    first = int(line.original(low * frame) * SAMPLE_RATE) // CHUNK
-    last = int(line.original(high * frame, end=True) * SAMPLE_RATE) // CHUNK
+    line, frame = speech.timeline, HOP_LENGTH / SAMPLE_RATE
+    first = int(line.original_time(low * frame) * SAMPLE_RATE) // CHUNK
+    last = int(line.original_time(high * frame, end=True) * SAMPLE_RATE) // CHUNK
     return first, speech.probabilities[first : last + 1]
 
 
-def _quietest(speech: Speech, low: int, high: int) -> int:
+def _quietest(speech: SpeechMap, low: int, high: int) -> int:
     """The frame from `low` to `high` before which to cut."""
     first, heard = _between(speech, low, high)
     if not len(heard):
@@ -248,4 +255,6 @@ def _quietest(speech: Speech, low: int, high: int) -> int:
     middle = sum(_longest(silences(speech, low, high))) / 2
     if not middle:
         middle = (first + int(heard.argmin()) + 0.5) * CHUNK / SAMPLE_RATE
-    return min(max(round(speech.timeline.condensed(middle) * SAMPLE_RATE / HOP), low), high)
+    return min(
+        max(round(speech.timeline.trimmed_time(middle) * SAMPLE_RATE / HOP_LENGTH), low), high
+    )

@@ -10,8 +10,8 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any, BinaryIO
 
-from oscine.audio.chain import Part
 from oscine.audio.demuxer import reason
+from oscine.audio.ogg_chain import Part
 from oscine.errors import AudioError
 
 _ROOM = "free some room there, or set TMPDIR to another folder"
@@ -46,7 +46,7 @@ class Spool:
 
 
 @contextmanager
-def opened_file(label: str, path: Path) -> Iterator[BinaryIO]:
+def open_file(label: str, path: Path) -> Iterator[BinaryIO]:
     """A file, which may have gone since it was looked at."""
     try:
         file = path.open("rb")
@@ -65,7 +65,7 @@ def _temporary() -> str:
         return "any temporary folder"
 
 
-class OpenLater:
+class LazyPipe:
     """A pipe opened at the first read, so that making a Source does not wait for a writer."""
 
     def __init__(self, path: Path) -> None:

@@ -35,21 +35,21 @@ class Timeline:
         return cls([Span(0, samples)] if samples else [], samples)
 
     @property
-    def condensed_samples(self) -> int:
+    def trimmed_samples(self) -> int:
         """How many samples are kept."""
         return self._offsets[-1]
 
     @property
     def duration(self) -> float:
         """Seconds that are kept."""
-        return self.condensed_samples / SAMPLE_RATE
+        return self.trimmed_samples / SAMPLE_RATE
 
     @property
-    def whole(self) -> bool:
+    def is_identity(self) -> bool:
         """Whether all is kept, so that both times are the same."""
-        return self.condensed_samples == self.samples
+        return self.trimmed_samples == self.samples
 
-    def original(self, seconds: float, *, end: bool = False) -> float:
+    def original_time(self, seconds: float, *, end: bool = False) -> float:
         """Where condensed `seconds` lie in the recording; never past its pieces.
 
         On a joint, a start belongs to the piece after it, an `end` to the piece before it.
@@ -63,7 +63,7 @@ class Timeline:
         inside = piece.start + (place - self._offsets[number])
         return min(max(inside, piece.start), piece.end) / SAMPLE_RATE
 
-    def condensed(self, seconds: float) -> float:
+    def trimmed_time(self, seconds: float) -> float:
         """Where `seconds` of the recording lie in what is kept; in a gap, at its joint."""
         place = _place(seconds)
         number = bisect_right(self._starts, place) - 1
@@ -72,20 +72,20 @@ class Timeline:
         piece = self.pieces[number]
         return (self._offsets[number] + min(place, piece.end) - piece.start) / SAMPLE_RATE
 
-    def gaps(self, least: float) -> list[float]:
-        """The joints, in condensed seconds, at which `least` seconds or more are left out."""
+    def cut_points(self, min_seconds: float) -> list[float]:
+        """The joints, in condensed seconds, at which `min_seconds` seconds or more are left out."""
         joints = zip(self._offsets[1:], pairwise(self.pieces), strict=False)
         return [
             offset / SAMPLE_RATE
             for offset, (before, after) in joints
-            if after.start - before.end >= least * SAMPLE_RATE
+            if after.start - before.end >= min_seconds * SAMPLE_RATE
         ]
 
     def seconds(self) -> list[tuple[float, float]]:
         """From where to where each piece reaches, in the recording."""
         return [(start / SAMPLE_RATE, end / SAMPLE_RATE) for start, end in self.pieces]
 
-    def piece(self, seconds: float) -> tuple[float, float]:
+    def span_at(self, seconds: float) -> tuple[float, float]:
         """From where to where the piece reaches, in the recording, that holds its `seconds`.
 
         In a gap: the piece before it, if there is one. (0, 0) where nothing is kept.
@@ -119,7 +119,7 @@ def _place(seconds: float) -> float:
     return whole if abs(place - whole) < _SAME else place
 
 
-class Sounding(Protocol):
+class AudioBlocks(Protocol):
     """A recording with a name for messages, such as audio.io.Source."""
 
     name: str
@@ -127,10 +127,10 @@ class Sounding(Protocol):
     def blocks(self, rate: int = SAMPLE_RATE) -> Iterator[Samples]: ...
 
 
-class Condensed:
+class SpeechOnly:
     """The pieces of a recording one after another, read as often as wanted, holding one block."""
 
-    def __init__(self, source: Sounding, timeline: Timeline) -> None:
+    def __init__(self, source: AudioBlocks, timeline: Timeline) -> None:
         self.name = source.name
         self._source = source
         self._pieces = timeline.pieces

@@ -19,14 +19,17 @@ from oscine.audio.resample import to_float
 from oscine.errors import UsageError
 from oscine.text.languages import language_code
 
-MOST_NAMED, MOST_TITLE = 8, 40  # tracks that a message names, and characters of each word of it
-MOST_JUDGED = 16  # tracks that are decoded to find one with sound
-JUDGED_SECONDS = 600.0  # of each; a track that is silent for longer counts as silent
-AUDIBLE = 1e-3  # peak at full scale 1: 60 dB below
+MAX_LISTED, MAX_TITLE_CHARS = (
+    8,
+    40,
+)  # tracks that a message names, and characters of each word of it
+MAX_TRIED = 16  # tracks that are decoded to find one with sound
+MAX_SILENCE_S = 600.0  # of each; a track that is silent for longer counts as silent
+MIN_PEAK = 1e-3  # peak at full scale 1: 60 dB below
 
 
 @dataclass(frozen=True, slots=True)
-class Taken:
+class TrackChoice:
     """The number of the track that is taken, from 1, and whether a silent one would come first."""
 
     number: int
@@ -49,7 +52,7 @@ def candidates(container: Any, wanted: int | str | None) -> list[Any]:
     if isinstance(wanted, int):
         return tracks[wanted - 1 : wanted]
     if wanted is not None and (len(tracks) > 1 or _named(tracks[0], "language")):
-        tracks = [each for each in tracks if _speaks(each, wanted)]
+        tracks = [each for each in tracks if _is_in_language(each, wanted)]
     able = [each for each in tracks if each.codec_context is not None] or tracks
     flagged = [each for each in able if _is_default(container, each)]
     plain = [each for each in able if not _is_default(container, each)]
@@ -59,17 +62,17 @@ def candidates(container: Any, wanted: int | str | None) -> list[Any]:
 def first_with_sound(container: Any, listed: Sequence[Any]) -> Any:
     """The first of some tracks of a container at its beginning that is not silent.
 
-    The first of all where none sounds in its first JUDGED_SECONDS. The container is read meanwhile,
+    The first of all where none sounds in its first MAX_SILENCE_S. The container is read meanwhile,
     and of no other use afterwards.
     """
-    judged = listed[:MOST_JUDGED]
+    judged = listed[:MAX_TRIED]
     seconds = {each.index: 0.0 for each in judged}
     sounding: set[int] = set()
     for track, frame in _frames(container, judged, sounding):
         seconds[track.index] += frame.samples / max(frame.sample_rate, 1)
-        if np.abs(to_float(frame.to_ndarray())).max(initial=0.0) > AUDIBLE:
+        if np.abs(to_float(frame.to_ndarray())).max(initial=0.0) > MIN_PEAK:
             sounding.add(track.index)
-        if judged[0].index in sounding or max(seconds.values()) > JUDGED_SECONDS:
+        if judged[0].index in sounding or max(seconds.values()) > MAX_SILENCE_S:
             break
     return next((each for each in judged if each.index in sounding), judged[0])
 
@@ -97,33 +100,34 @@ def number_of(container: Any, track: Any) -> int:
     return next(number for number, each in listed if each.index == track.index)
 
 
-def told(container: Any, taken: Taken) -> str | None:
+def describe_choice(container: Any, taken: TrackChoice) -> str | None:
     """What there is to say of a container with several audio tracks: how many, which is taken."""
     tracks = list(container.streams.audio)
     if len(tracks) < 2:
         return None
     why = ", the first that is not silent" if taken.passed_silence else ""
     return (
-        f"has {len(tracks)} audio tracks ({listed(container)}); taking number {taken.number}{why}; "
-        "to take another: --audio-track N, audio_track=N"
+        f"has {len(tracks)} audio tracks ({list_tracks(container)}); "
+        f"using track {taken.number}{why}; "
+        "to choose another: --audio-track N, audio_track=N"
     )
 
 
-def listed(container: Any) -> str:
+def list_tracks(container: Any) -> str:
     """The audio tracks by number, with their languages and titles."""
     tracks = list(container.streams.audio)
-    shown = enumerate(tracks[:MOST_NAMED], start=1)
+    shown = enumerate(tracks[:MAX_LISTED], start=1)
     named = ", ".join(f"{number} {_named(track)}".rstrip() for number, track in shown)
-    return named + (f" and {len(tracks) - MOST_NAMED} more" if len(tracks) > MOST_NAMED else "")
+    return named + (f" and {len(tracks) - MAX_LISTED} more" if len(tracks) > MAX_LISTED else "")
 
 
 def _named(track: Any, *tags: str) -> str:
     """Language and title, as far as the file says: und stands for a language it does not tell."""
     words = [track.metadata.get(tag, "") for tag in tags or ("language", "title")]
-    return " ".join(word[:MOST_TITLE] for word in words if word not in ("", "und"))
+    return " ".join(word[:MAX_TITLE_CHARS] for word in words if word not in ("", "und"))
 
 
-def _speaks(track: Any, language: str) -> bool:
+def _is_in_language(track: Any, language: str) -> bool:
     """Whether a track says that it is in a language, each by whatever name it has."""
     stated = track.metadata.get("language", "")
     return bool(stated) and _code(stated) == _code(language)

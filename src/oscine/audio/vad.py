@@ -1,6 +1,6 @@
 """Where somebody speaks: probabilities of chunks of 32 ms, and spans of samples made of them.
 
-    Detector().push(block), .finish()              samples -> probabilities, as they come
+    SpeechDetector().push(block), .finish()              samples -> probabilities, as they come
     speech_spans(probabilities, samples, options)  what is speech, as it is
     pad_spans(spans, samples, options)             what to listen to: with some of what is around
 
@@ -19,11 +19,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from oscine.audio.mel import SAMPLE_RATE
-from oscine.audio.silero import CHUNK, State, silero
+from oscine.audio.silero import CHUNK, SileroState, silero
 from oscine.errors import UsageError
 from oscine.types import Samples
 
-__all__ = ["CHUNK", "Detector", "Span", "VadOptions", "pad_spans", "speech_spans"]
+__all__ = ["CHUNK", "Span", "SpeechDetector", "VadOptions", "pad_spans", "speech_spans"]
 
 SPLIT_SILENCE_MS = 98  # a silence longer than this is a good place to split a long span
 
@@ -73,12 +73,12 @@ class Span(NamedTuple):
     end: int
 
 
-class Detector:
+class SpeechDetector:
     """Probabilities of speech of one recording, in memory that does not grow with its length."""
 
     def __init__(self) -> None:
         self._network = silero()
-        self._state = State()
+        self._state = SileroState()
         self._rest = np.zeros(0, np.float32)
 
     def push(self, samples: Samples) -> NDArray[np.float32]:

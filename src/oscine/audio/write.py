@@ -19,7 +19,7 @@ from typing import Any, BinaryIO, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
-from oscine.audio.encode import CODINGS, Coder, coder
+from oscine.audio.encode import CODECS, Encoder, make_encoder
 from oscine.audio.ffmpeg import av
 from oscine.audio.resample import to_float
 from oscine.audio.sink import Sink
@@ -31,7 +31,7 @@ Target: TypeAlias = str | Path | BinaryIO
 
 PIECE = 1 << 16  # samples given to an encoder at a time
 #: Every format by name. raw: the samples of wav alone, 16-bit little endian.
-FORMATS = ("wav", "raw", *CODINGS)
+FORMATS = ("wav", "raw", *CODECS)
 ALIASES = {"pcm": "raw"}
 
 
@@ -55,8 +55,8 @@ def format_of(target: Target, name: str | None = None) -> str:
     chosen = ALIASES.get(chosen, chosen)
     if chosen not in FORMATS:
         raise UsageError(f"{problem}; {known}")
-    if chosen in CODINGS:
-        codec = CODINGS[chosen].codec
+    if chosen in CODECS:
+        codec = CODECS[chosen].codec
         try:
             av.codec.Codec(codec, "w")
         except (av.error.FFmpegError, ValueError):
@@ -130,9 +130,9 @@ class AudioWriter:
             self.name = name or (given if isinstance(given, str) and given else "file object")
             file = target
         self._sink = Sink(file, self.name)
-        self._coder: Coder | None = None
+        self._encoder: Encoder | None = None
         try:
-            self._coder = coder(self._sink, self.format, rate, comment)
+            self._encoder = make_encoder(self._sink, self.format, rate, comment)
         except BaseException:
             self.abandon()
             raise
@@ -145,7 +145,7 @@ class AudioWriter:
     @property
     def count(self) -> int:
         """Samples written."""
-        return 0 if self._coder is None else self._coder.count
+        return 0 if self._encoder is None else self._encoder.count
 
     @property
     def duration(self) -> float:
@@ -158,7 +158,7 @@ class AudioWriter:
         Raises UsageError for what is no samples, besides what `save` raises. Where the disk does
         not allow it, it is abandoned.
         """
-        if not self._open or self._coder is None:
+        if not self._open or self._encoder is None:
             raise UsageError(f"{self.name}: is closed; nothing more can be written")
         given = np.asarray(samples)
         try:
@@ -172,7 +172,7 @@ class AudioWriter:
             raise NonFiniteError(f"{self.name}: samples are not finite; nothing of them is written")
         try:
             for start in range(0, len(numbers), PIECE):
-                self._coder.write(numbers[start : start + PIECE])
+                self._encoder.write(numbers[start : start + PIECE])
             self._sink.flush()
         except (OscineError, BrokenPipeError):
             self.abandon()  # nothing can follow what is lost
@@ -183,10 +183,10 @@ class AudioWriter:
 
         Where Ctrl-C ends this, or `write`, another `close` goes on with all that was given.
         """
-        if not self._open or self._coder is None:
+        if not self._open or self._encoder is None:
             return
         try:
-            self._coder.close()
+            self._encoder.close()
             self._sink.flush()
             if self._new is not None:
                 self._new.keep()
@@ -197,8 +197,8 @@ class AudioWriter:
 
     def abandon(self) -> None:
         """Leave no file, unless it is closed; nothing is undone in a file object. Never raises."""
-        if self._open and self._coder is not None:
-            self._coder.abandon()
+        if self._open and self._encoder is not None:
+            self._encoder.abandon()
         self._open = False
         if self._new is not None:
             self._new.discard()

@@ -152,7 +152,7 @@ def numbered_files(output: str | None, form: str | None, count: int) -> list[str
 
 def check_file(output: str, form: str | None, inputs: Iterable[str]) -> str:
     """The format of a file that can be written."""
-    from oscine.audio.encode import CODINGS
+    from oscine.audio.encode import CODECS
     from oscine.audio.write import FORMATS, format_of
 
     path = Path(output)
@@ -161,7 +161,7 @@ def check_file(output: str, form: str | None, inputs: Iterable[str]) -> str:
         raise UsageError(f"{output} is a folder; name a file in it")
     chosen = format_of(path, form)
     suffix = path.suffix.lower().removeprefix(".")
-    if suffix in FORMATS and CODINGS.get(suffix, suffix) != CODINGS.get(chosen, chosen):
+    if suffix in FORMATS and CODECS.get(suffix, suffix) != CODECS.get(chosen, chosen):
         raise UsageError(
             f"{output} is no name for {chosen}: leave --format out, or end in .{chosen}"
         )

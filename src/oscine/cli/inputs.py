@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from oscine.audio.suffixes import SUFFIXES
+from oscine.audio.file_types import SUFFIXES
 from oscine.cli.console import warn
 from oscine.errors import UsageError
 from oscine.formats import FORMATS

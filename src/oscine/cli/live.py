@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from oscine.audio.suffixes import container_of
+from oscine.audio.file_types import container_of
 from oscine.cli.console import raw_stderr, warn, write_stdout
 from oscine.cli.inputs import STANDARD_INPUT
 from oscine.errors import AudioError, UsageError

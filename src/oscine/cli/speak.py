@@ -12,7 +12,7 @@ from typing import Annotated, Any, TypeAlias
 import typer
 
 from oscine import hub, registry
-from oscine.audio.suffixes import SUFFIXES
+from oscine.audio.file_types import SUFFIXES
 from oscine.cli import audio_output, text_input, word_times
 from oscine.cli.common import (
     check_device,

@@ -10,7 +10,7 @@ from io import IncrementalNewlineDecoder
 from pathlib import Path
 from typing import Any
 
-from oscine.audio.suffixes import SUFFIXES as AUDIO_SUFFIXES
+from oscine.audio.file_types import SUFFIXES as AUDIO_SUFFIXES
 from oscine.cli.inputs import STANDARD_INPUT
 from oscine.cli.jobs import expand_tilde
 from oscine.errors import OscineError, UsageError

@@ -396,7 +396,9 @@ def decode_audio(
     if channel_count(source) == 1:
         both = decode(source, sampling_rate).samples
         return both, both
-    left, right = (decode(source.only(channel), sampling_rate).samples for channel in (1, 2))
+    left, right = (
+        decode(source.with_channel(channel), sampling_rate).samples for channel in (1, 2)
+    )
     return left, right
 
 

@@ -16,7 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from oscine.audio.io import decode as decode_recording
-from oscine.audio.mel import HOP, SAMPLE_RATE, log_mel
+from oscine.audio.mel import HOP_LENGTH, SAMPLE_RATE, log_mel
 from oscine.compat.asked import (
     available_models,
     device_of,
@@ -51,7 +51,7 @@ __all__ = [
 ]
 
 N_SAMPLES = 30 * SAMPLE_RATE
-N_FRAMES = N_SAMPLES // HOP
+N_FRAMES = N_SAMPLES // HOP_LENGTH
 NUMPY = "NumPy"  # as a model's device calls itself
 
 #: Options of transcribe besides those of DecodingOptions, with openai-whisper's defaults.

@@ -14,7 +14,7 @@ from queue import SimpleQueue
 from threading import Thread
 from typing import Any, BinaryIO, Final
 
-from oscine.audio.decoder_messages import exactly, write_all
+from oscine.audio.decoder_protocol import exactly, write_all
 
 #: The number of messages that belong to no request.
 NO_REQUEST: Final = 0

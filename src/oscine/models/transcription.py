@@ -14,10 +14,10 @@ from typing import Any, Literal, TypeAlias, overload
 
 import numpy as np
 
-from oscine.audio.io import Source, SourceLike, again, channel_count, open_source
+from oscine.audio.io import Source, SourceLike, channel_count, open_source, reread
 from oscine.audio.mel import FRAMES_PER_SECOND, SAMPLE_RATE
 from oscine.audio.silero import available
-from oscine.audio.speech import Speech
+from oscine.audio.speech import SpeechMap
 from oscine.audio.timeline import Timeline
 from oscine.audio.vad import VadOptions
 from oscine.engine.sequence import Caller, Priority
@@ -66,14 +66,14 @@ class Transcription(Iterator[Segment]):
         cancel: Cancel | None = None,
     ) -> None:
         self._model, self._options = model, options
-        self._source = source.within(options.max_audio_seconds).of_track(options.audio_track)
+        self._source = source.limited_to(options.max_audio_seconds).with_track(options.audio_track)
         self.language = ""
         self.duration = self.listened = 0.0
         self._probability: float | None = None
         self._progress = ProgressBar() if progress is True else progress or None
         self._cancelled = as_should_stop(cancel)
         self._done: list[Segment] = []
-        self._speech: list[tuple[int | None, Speech]] = []
+        self._speech: list[tuple[int | None, SpeechMap]] = []
         self._caller = Caller()
         self._timings = {"audio": 0.0, "total": 0.0}
         self._segments = self._run()
@@ -134,7 +134,7 @@ class Transcription(Iterator[Segment]):
             timings={name: round(spent, 3) for name, spent in (stages | self._timings).items()},
             language_probability=self._probability,
             coverage=self._coverage(),
-            read_audio=partial(again, self._source, MOST_PLAYED) if self._source.lasts else None,
+            read_audio=partial(reread, self._source, MOST_PLAYED) if self._source.is_file else None,
         )
 
     def _coverage(self) -> Coverage | None:
@@ -151,7 +151,7 @@ class Transcription(Iterator[Segment]):
             inside = sum(speech.speech_seconds(start, end) for start, end in ranges)
             outside = speech.speech_seconds(0.0, speech.duration) - inside
             total += inside
-            missed += max(0.0, speech.without_text(texts) - outside)
+            missed += max(0.0, speech.seconds_outside(texts) - outside)
         redecoded = None if self.redecoded_s is None else round(self.redecoded_s, 2)
         return Coverage(round(total, 2), round(missed, 2), redecoded)
 
@@ -166,7 +166,7 @@ class Transcription(Iterator[Segment]):
                 open_source(self._source, channel=channel), channel, count
             )
 
-    def _add_speech(self, speech: Speech, channel: int | None, started: float) -> None:
+    def _add_speech(self, speech: SpeechMap, channel: int | None, started: float) -> None:
         """Add the speech of a channel, whose audio was read from `started` (perf_counter) on."""
         self._speech.append((channel, speech))
         undetected = speech.spans is None and channel is None and speech.duration > 0
@@ -177,7 +177,7 @@ class Transcription(Iterator[Segment]):
         self.listened = max(self.listened, speech.timeline.duration)
 
     def _clip_ranges(
-        self, speech: Speech, frames: int, channel: int | None
+        self, speech: SpeechMap, frames: int, channel: int | None
     ) -> list[tuple[int, int]]:
         """The clips as ranges of frames of the speech; warns with the reason if there are none."""
         ranges = clip_frames(self._options.clip_timestamps, frames, speech.timeline)
@@ -188,7 +188,7 @@ class Transcription(Iterator[Segment]):
                 self._source.warn(f"{name}: nothing to transcribe: {why}")
         return ranges
 
-    def _why_empty(self, speech: Speech, frames: int, channel: int | None) -> str:
+    def _why_empty(self, speech: SpeechMap, frames: int, channel: int | None) -> str:
         """Why there is nothing to transcribe, with a remedy where one exists."""
         if clip_frames(((0.0, None),), frames, speech.timeline):
             return "clip_timestamps selects nothing"
@@ -399,7 +399,9 @@ def clip_frames(clips: Sequence[Clip], frames: int, timeline: Timeline) -> list[
     speech_end = timeline.samples / SAMPLE_RATE
 
     def frame(seconds: float) -> int:
-        return round(min(frames, timeline.condensed(min(seconds, speech_end)) * FRAMES_PER_SECOND))
+        return round(
+            min(frames, timeline.trimmed_time(min(seconds, speech_end)) * FRAMES_PER_SECOND)
+        )
 
     ranges = [(frame(start), frames if end is None else frame(end)) for start, end in clips]
     return [(start, end) for start, end in ranges if start < end]
@@ -412,8 +414,8 @@ def word_to_original_time(word: Word, timeline: Timeline) -> Word:
 
     Source: faster_whisper/transcribe.py, restore_speech_timestamps.
     """
-    middle = timeline.original((word.start + word.end) / 2)
-    low, high = timeline.piece(middle)
-    start = max(low, min(timeline.original(word.start), high))
-    end = max(start, min(timeline.original(word.end, end=True), high))
+    middle = timeline.original_time((word.start + word.end) / 2)
+    low, high = timeline.span_at(middle)
+    start = max(low, min(timeline.original_time(word.start), high))
+    end = max(start, min(timeline.original_time(word.end, end=True), high))
     return replace(word, start=start, end=end)

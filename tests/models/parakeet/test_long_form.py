@@ -12,7 +12,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from oscine.audio.speech import Speech
+from oscine.audio.speech import SpeechMap
 from oscine.audio.timeline import Held, Timeline
 from oscine.audio.vad import CHUNK, Span, VadOptions
 from oscine.errors import Cancelled
@@ -73,13 +73,13 @@ class Plain(LongFormDecoder):
 def make_decoder(
     script: Hearing,
     frames: int,
-    speech: Speech | None = None,
+    speech: SpeechMap | None = None,
     batch: int = 1,
     check: Any = None,
     kind: type[LongFormDecoder] = Plain,
 ) -> LongFormDecoder:
     silent = Timeline.identity(frames * 160)
-    everything = Speech(frames / 100, frames * 160, None, None, silent, Held("x", np.zeros(0)))
+    everything = SpeechMap(frames / 100, frames * 160, None, None, silent, Held("x", np.zeros(0)))
     features: Any = Numbered(frames)
     text = ModelInfo(TOKENIZER, CONFIG, multilingual=False)
     return kind(
@@ -110,11 +110,11 @@ def test_a_part_begins_anywhere() -> None:
     assert found[1:] == words[21:-19]
 
 
-def heard(frames: int) -> Speech:
+def heard(frames: int) -> SpeechMap:
     """Speech all the time."""
     count = -(-frames * 160 // CHUNK)
     samples, line = frames * 160, Timeline.identity(frames * 160)
-    return Speech(
+    return SpeechMap(
         samples / 16_000, samples, [Span(0, samples)], np.ones(count, np.float32), line,
         Held("x", np.zeros(0)), VadOptions(),
     )  # fmt: skip
@@ -156,7 +156,7 @@ class Deaf(Hearing):
         return Hypothesis(said, empty_decisions(), None)
 
 
-def surrounded(frames: int, low: int, high: int) -> Speech:
+def surrounded(frames: int, low: int, high: int) -> SpeechMap:
     """Speech from one frame to another, and silence around it."""
     speech = heard(frames)
     chunks = CHUNK * np.arange(len(speech.probabilities))  # type: ignore[arg-type]

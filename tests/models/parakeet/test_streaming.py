@@ -12,7 +12,7 @@ import pytest
 
 import oscine
 from oscine.audio.io import decode as decode_audio
-from oscine.audio.mel_nemo import Statistics, raw_log_mel
+from oscine.audio.mel_nemo import FeatureStats, raw_log_mel
 from oscine.errors import AudioError, NonFiniteError, UsageError
 from oscine.models.parakeet import streaming
 from oscine.models.parakeet.pipeline import Parakeet
@@ -86,7 +86,7 @@ def test_words_are_those_of_the_whole(case: str, monkeypatch: pytest.MonkeyPatch
     """Where all buffers are normalised alike, and hold all that a frame hangs on."""
     model, samples = load(case), audio(case)
     n_mels = model.runner.config.n_mels
-    statistics = Statistics.of([raw_log_mel(samples, n_mels)])
+    statistics = FeatureStats.of([raw_log_mel(samples, n_mels)])
     monkeypatch.setattr(
         streaming, "log_mel", lambda samples, n: statistics.normalised(raw_log_mel(samples, n))
     )

@@ -19,7 +19,7 @@ from oscine.models.qwen3_tts.guards import (
     max_frames_for,
 )
 
-RATE, HOP, GROUPS = 24_000, 1920, 16
+RATE, HOP_LENGTH, GROUPS = 24_000, 1920, 16
 RNG = np.random.default_rng(3)
 
 
@@ -28,7 +28,7 @@ def frames(count: int) -> np.ndarray:
 
 
 def tone(count: int, level: float = 0.3) -> np.ndarray:
-    return (level * np.sin(np.arange(count * HOP) * 0.05)).astype(np.float32)
+    return (level * np.sin(np.arange(count * HOP_LENGTH) * 0.05)).astype(np.float32)
 
 
 def test_the_budget_is_generous_in_every_script() -> None:
@@ -71,22 +71,24 @@ def test_speech_is_no_repetition() -> None:
 
 
 def test_pauses_pass_unchanged_and_silence_does_not() -> None:
-    filter_ = SilenceGate(RATE, HOP)
-    pause = np.full(20 * HOP, SILENCE_RMS / 2, np.float32)
+    filter_ = SilenceGate(RATE, HOP_LENGTH)
+    pause = np.full(20 * HOP_LENGTH, SILENCE_RMS / 2, np.float32)
     audio = np.concatenate([tone(5), pause, tone(5)])
-    passed = [filter_.push(audio[i : i + 3 * HOP]) for i in range(0, len(audio), 3 * HOP)]
+    passed = [
+        filter_.push(audio[i : i + 3 * HOP_LENGTH]) for i in range(0, len(audio), 3 * HOP_LENGTH)
+    ]
     assert np.array_equal(np.concatenate(passed), audio) and not filter_.is_too_long
     dropped = 0
     while not filter_.is_too_long:
         dropped += len(pause) - len(filter_.push(pause))
-    kept = int(IMMEDIATE_SILENCE_S * RATE) // HOP * HOP
+    kept = int(IMMEDIATE_SILENCE_S * RATE) // HOP_LENGTH * HOP_LENGTH
     assert dropped >= MAX_SILENCE_S * RATE - kept
     assert len(filter_.flush()) == dropped and not len(filter_.flush())
 
 
 def test_silence_at_the_end_of_what_ends_by_itself_belongs_to_it() -> None:
-    filter_ = SilenceGate(RATE, HOP)
-    audio = np.concatenate([tone(3), np.zeros(10 * HOP, np.float32)])
+    filter_ = SilenceGate(RATE, HOP_LENGTH)
+    audio = np.concatenate([tone(3), np.zeros(10 * HOP_LENGTH, np.float32)])
     assert np.array_equal(np.concatenate([filter_.push(audio), filter_.flush()]), audio)
 
 

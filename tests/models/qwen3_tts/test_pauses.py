@@ -17,7 +17,7 @@ SPEC = importlib.util.spec_from_file_location("scripted", Path(__file__).with_na
 assert SPEC is not None and SPEC.loader is not None
 SCRIPTED = importlib.util.module_from_spec(SPEC)
 SPEC.loader.exec_module(SCRIPTED)
-HOP, GOLDENS, scripted = SCRIPTED.HOP, SCRIPTED.GOLDENS, SCRIPTED.scripted
+HOP_LENGTH, GOLDENS, scripted = SCRIPTED.HOP_LENGTH, SCRIPTED.GOLDENS, SCRIPTED.scripted
 RATE, RAMP = 24_000, 120
 
 
@@ -42,24 +42,24 @@ def test_a_pause_is_exactly_so_much_silence(seconds: float, unit: str, streamed:
     number = 1000 * seconds if unit == "ms" else seconds
     text = f"One. [pause {number:g}{unit}] Two"
     samples = say(list(text) if streamed else text)
-    silence = samples[2 * HOP : -2 * HOP]
+    silence = samples[2 * HOP_LENGTH : -2 * HOP_LENGTH]
     assert len(silence) == round(seconds * RATE)
     assert not silence[RAMP:-RAMP].any()
 
 
 def test_pauses_at_both_ends_in_a_row_and_within_a_sentence() -> None:
     samples = say("[pause 1s] One [pause 500ms][pause 250ms] two [pause 2s]")
-    assert len(samples) == 4 * HOP + round(3.75 * RATE)
-    assert not samples[: RATE - RAMP].any() and samples[RATE : RATE + 2 * HOP].all()
+    assert len(samples) == 4 * HOP_LENGTH + round(3.75 * RATE)
+    assert not samples[: RATE - RAMP].any() and samples[RATE : RATE + 2 * HOP_LENGTH].all()
     assert not samples[-2 * RATE + RAMP :].any()
-    assert len(say("One two [pause 1s]...")) == 2 * HOP + RATE
+    assert len(say("One two [pause 1s]...")) == 2 * HOP_LENGTH + RATE
 
 
 def test_a_pause_counts_for_max_seconds() -> None:
     model, engine = scripted(two_frames)
     stream = model.stream("One [pause 3s] two", voice="ryan", max_seconds=2)
     speech = stream.speech()
-    assert speech.duration == 2 * HOP / RATE and len(engine.requests) == 1
+    assert speech.duration == 2 * HOP_LENGTH / RATE and len(engine.requests) == 1
     assert (speech.finish_reason, stream.limited) == ("length", True)
     stream = scripted(two_frames)[0].stream("One [pause 3s]", voice="ryan", max_seconds=2)
     assert stream.speech().duration == 2 and stream.limited
@@ -116,15 +116,15 @@ def quiet_first(request: Any, call: int) -> tuple[list[int], str]:
 def test_silence_at_the_beginning_is_trimmed_on_request() -> None:
     whole = say("One.", quiet_first)
     trimmed = say("One.", quiet_first, trim_silence=True)
-    assert len(whole) == 6 * HOP and len(trimmed) == 3 * HOP + RAMP
-    assert np.array_equal(trimmed, whole[3 * HOP - RAMP :])
+    assert len(whole) == 6 * HOP_LENGTH and len(trimmed) == 3 * HOP_LENGTH + RAMP
+    assert np.array_equal(trimmed, whole[3 * HOP_LENGTH - RAMP :])
     loud = say("One.", trim_silence=True)
     assert np.array_equal(loud, say("One."))
 
 
 def test_a_pause_that_is_asked_for_is_not_trimmed() -> None:
     trimmed = say("[pause 1s] One [pause 1s] two", quiet_first, trim_silence=True)
-    assert len(trimmed) == RATE + 3 * HOP + RAMP + RATE + 6 * HOP
+    assert len(trimmed) == RATE + 3 * HOP_LENGTH + RAMP + RATE + 6 * HOP_LENGTH
 
 
 @pytest.mark.parametrize("streamed", [False, True])

@@ -265,7 +265,7 @@ def test_calls_grow_with_what_was_handed_over() -> None:
         lambda request, call: ([300 + (37 * i) % 600 for i in range(200)], "end")
     )
     given = {"guard": False, **ANY}
-    heard = [len(audio.samples) // SCRIPTED.HOP for audio in model.stream("Hello.", **given)]
+    heard = [len(audio.samples) // SCRIPTED.HOP_LENGTH for audio in model.stream("Hello.", **given)]
     assert heard[:9] == [1, 4, 4, 4, 4, 4, 4, 4, 4] and sum(heard) == 200
     assert set(heard[:-1]) == {1, 4, 8, 12}
     for number, size in enumerate(heard[1:], 1):

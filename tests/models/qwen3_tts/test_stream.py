@@ -23,7 +23,7 @@ SPEC = importlib.util.spec_from_file_location("scripted", Path(__file__).with_na
 assert SPEC is not None and SPEC.loader is not None
 SCRIPTED = importlib.util.module_from_spec(SPEC)
 SPEC.loader.exec_module(SCRIPTED)
-HOP, LEVELS, scripted = SCRIPTED.HOP, SCRIPTED.LEVELS, SCRIPTED.scripted
+HOP_LENGTH, LEVELS, scripted = SCRIPTED.HOP_LENGTH, SCRIPTED.LEVELS, SCRIPTED.scripted
 
 GOOD = [300, 310, 320, 330, 340]
 LOUD = {"voice": "ryan"}
@@ -35,7 +35,10 @@ def good(request: Any, call: int) -> tuple[list[int], str]:
 
 def firsts(samples: np.ndarray) -> list[int]:
     """First codes of the frames that are heard."""
-    return [round(float(v) * LEVELS) for v in np.abs(samples[: len(samples) // HOP * HOP : HOP])]
+    return [
+        round(float(v) * LEVELS)
+        for v in np.abs(samples[: len(samples) // HOP_LENGTH * HOP_LENGTH : HOP_LENGTH])
+    ]
 
 
 def test_one_piece_is_what_the_model_says() -> None:
@@ -56,7 +59,7 @@ def test_a_stream_gives_the_same_as_it_comes() -> None:
     stream = scripted(good)[0].stream(text, seed=1, **LOUD)
     assert stream.finish_reason is None and stream.first_audio is None
     pieces = [next(stream)]
-    assert len(pieces[0].samples) == HOP and stream.first_audio is not None
+    assert len(pieces[0].samples) == HOP_LENGTH and stream.first_audio is not None
     assert stream.duration == 0.08
     pieces += list(stream)
     assert np.array_equal(np.concatenate([p.samples for p in pieces]), whole.samples)
@@ -77,11 +80,11 @@ def test_joins_do_not_click_and_pause_as_long_as_is_due() -> None:
 
     model, _ = scripted(loud_then_quiet)
     speech = model.speak("First of all.\n\nSecond of all.", **LOUD)
-    gap = speech.samples[2 * HOP : -2 * HOP]
+    gap = speech.samples[2 * HOP_LENGTH : -2 * HOP_LENGTH]
     assert len(gap) == 12_000  # half a second, for a new paragraph
-    steps = np.abs(np.diff(np.concatenate([speech.samples[[2 * HOP - 1]], gap])))
+    steps = np.abs(np.diff(np.concatenate([speech.samples[[2 * HOP_LENGTH - 1]], gap])))
     assert steps.max() < 0.02 and not gap[200:-200].any()
-    assert abs(gap[-1] - speech.samples[-2 * HOP]) < CLICK_STEP
+    assert abs(gap[-1] - speech.samples[-2 * HOP_LENGTH]) < CLICK_STEP
 
 
 def test_text_that_comes_in_parts_is_spoken_sentence_by_sentence() -> None:
@@ -145,14 +148,14 @@ def test_what_goes_wrong_twice_is_told_and_the_rest_is_spoken(
         speech = scripted(script)[0].speak(LONG + "\n\nMore.", seed=3, **LOUD)
     assert (speech.finish_reason, speech.retries, speech.pieces) == (reason, 1, 2)
     assert speech.duration < 30  # of 320 s that the script would say
-    assert firsts(speech.samples[-5 * HOP :]) == GOOD
+    assert firsts(speech.samples[-5 * HOP_LENGTH :]) == GOOD
     assert len(caplog.records) == 1 and "'Hello there" in caplog.text
     assert "…': stopped after" in caplog.text  # it is more than is quoted
     assert "another seed may do better" in caplog.text
     stream = scripted(failing(frames))[0].stream(LONG, seed=3, **LOUD)
     heard = np.concatenate([audio.samples for audio in stream])  # nothing is taken back
     assert (stream.finish_reason, stream.retries) == (reason, 0)
-    assert firsts(heard[:HOP]) == frames[:1]
+    assert firsts(heard[:HOP_LENGTH]) == frames[:1]
 
 
 def test_silence_at_the_end_of_what_is_stopped_is_not_given_out() -> None:
@@ -164,9 +167,9 @@ def test_frames_that_were_asked_for_are_no_mistake() -> None:
     model, engine = scripted(failing(ENDLESS))
     speech = model.speak("Hello. " * 60, max_frames=7, **LOUD)
     assert (speech.finish_reason, speech.retries) == ("length", 0)
-    assert len(speech.samples) == 7 * HOP and len(engine.requests) == 1
+    assert len(speech.samples) == 7 * HOP_LENGTH and len(engine.requests) == 1
     speech = model.speak("Hello.\n\nHello.", max_seconds=0.8, **LOUD)
-    assert len(speech.samples) == 10 * HOP
+    assert len(speech.samples) == 10 * HOP_LENGTH
     model, engine = scripted(good)
     speech = model.speak("Hello.\n\nHello.\n\nHello.", max_frames=8, **LOUD)  # in all
     assert [len(run.firsts) for run in engine.runs] == [5, 3]
@@ -193,7 +196,7 @@ def test_a_reference_is_heard_by_the_codec_alone_and_its_leak_is_dropped() -> No
     model, engine = scripted(script, "base")
     voice = Voice("x", np.zeros(model._config.talker.hidden_size, np.float32), codes, "its text")
     speech = model.speak("Hello.\n\nAgain.", voice=voice)
-    assert firsts(speech.samples[: 5 * HOP]) == GOOD
+    assert firsts(speech.samples[: 5 * HOP_LENGTH]) == GOOD
     assert engine.codec.heard == [*codes[:, 0].tolist(), *leaked, *GOOD]
     kept = model.speak("Hello.", voice=voice, guard=False)
     assert firsts(kept.samples) == [*leaked, *GOOD]
@@ -223,7 +226,7 @@ def test_a_run_that_ends_while_it_could_be_a_leak_is_kept() -> None:
     codes = np.repeat(np.arange(20, dtype=np.uint32)[:, None], 16, axis=1)
     model, _ = scripted(lambda request, call: ([10, 11, 12], "end"), "base")
     voice = Voice("x", np.zeros(model._config.talker.hidden_size, np.float32), codes, "its text")
-    assert len(model.speak("Hello.", voice=voice).samples) == 3 * HOP
+    assert len(model.speak("Hello.", voice=voice).samples) == 3 * HOP_LENGTH
 
 
 # -- the engine -------------------------------------------------------------------------------

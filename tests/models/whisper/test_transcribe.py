@@ -15,7 +15,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from oscine.audio.io import Source
-from oscine.audio.speech import Speech
+from oscine.audio.speech import SpeechMap
 from oscine.audio.timeline import Held, Timeline
 from oscine.audio.vad import Span, VadOptions
 from oscine.errors import UsageError
@@ -107,7 +107,7 @@ def hears(monkeypatch: pytest.MonkeyPatch) -> Callable[..., None]:
     """hears((start, end), ...): the detector hears speech there, without pads."""
 
     def plant(*spans: tuple[float, float]) -> None:
-        def survey(source: Any, *, vad: VadOptions | None, **more: Any) -> Speech:
+        def detect_speech(source: Any, *, vad: VadOptions | None, **more: Any) -> SpeechMap:
             samples = np.concatenate(list(source.blocks()))
             found, line = seconds(*spans), Timeline(seconds(*spans), len(samples))
             chances = np.zeros(-(-len(samples) // 512), np.float32)
@@ -116,9 +116,9 @@ def hears(monkeypatch: pytest.MonkeyPatch) -> Callable[..., None]:
             kept = [samples[start:end] for start, end in found] or [samples[:0]]
             held = Held("sound", np.concatenate(kept))
             length = len(samples)
-            return Speech(length / RATE, length, found, chances, line, held, VadOptions())
+            return SpeechMap(length / RATE, length, found, chances, line, held, VadOptions())
 
-        monkeypatch.setattr(stream_module, "survey", survey)
+        monkeypatch.setattr(stream_module, "detect_speech", detect_speech)
 
     return plant
 

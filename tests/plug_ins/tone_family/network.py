@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from oscine.audio.io import SourceLike, open_source
-from oscine.audio.speech import survey
+from oscine.audio.speech import detect_speech
 from oscine.errors import CheckpointError
 from oscine.family import LoadContext, Network
 from oscine.models.transcription import Transcriber, Transcription
@@ -67,7 +67,7 @@ class Tones(Transcription):
     def _transcribe_channel(
         self, source: Any, channel: int | None, count: int
     ) -> Iterator[Segment]:
-        speech = survey(source, vad=None, check=self._check_cancelled)
+        speech = detect_speech(source, vad=None, check=self._check_cancelled)
         self._add_speech(speech, channel, perf_counter())
         samples = np.concatenate([*speech.recording.blocks(), np.zeros(0, np.float32)])
         seconds = samples[: len(samples) // SECOND * SECOND].reshape(-1, SECOND)

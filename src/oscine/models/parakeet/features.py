@@ -11,9 +11,9 @@ from collections.abc import Callable, Iterator
 import numpy as np
 from numpy.typing import NDArray
 
-from oscine.audio.mel import HOP, SAMPLE_RATE
-from oscine.audio.mel_nemo import Statistics, frame_count, raw_log_mel
-from oscine.audio.timeline import Sounding
+from oscine.audio.mel import HOP_LENGTH, SAMPLE_RATE
+from oscine.audio.mel_nemo import FeatureStats, frame_count, raw_log_mel
+from oscine.audio.timeline import AudioBlocks
 
 CACHE_S = 600  # 10 minutes of 128 mel bins are 31 MB; longer recordings are read twice
 _MAX_BLOCK = 60 * SAMPLE_RATE  # samples transformed at once, at most
@@ -33,7 +33,7 @@ class Features:
 
     def __init__(
         self,
-        recording: Sounding,
+        recording: AudioBlocks,
         n_mels: int,
         *,
         check: Callable[[], None] | None = None,
@@ -48,10 +48,10 @@ class Features:
         self._keep = True
         most = int(cached_seconds * SAMPLE_RATE)
         stretches = self._kept(self._stretches(), most)
-        self._statistics: Statistics | None = None
+        self._statistics: FeatureStats | None = None
         first = next(stretches, None)
         if first is not None:
-            self._statistics = Statistics.of(_chained(first, stretches))
+            self._statistics = FeatureStats.of(_chained(first, stretches))
         if not self._keep:
             self._rewind()
 
@@ -138,10 +138,10 @@ class Features:
                 if held < _MIN_BLOCK:
                     continue
                 stretch = np.concatenate(waiting)
-                seen = begin + (held - _HALF_WINDOW) // HOP + 1
+                seen = begin + (held - _HALF_WINDOW) // HOP_LENGTH + 1
                 yield raw_log_mel(stretch, self.n_mels, done - begin, seen - begin)
                 done, begin_next = seen, max(seen - _LEFT_FRAMES, 0)
-                rest = stretch[(begin_next - begin) * HOP :].copy()
+                rest = stretch[(begin_next - begin) * HOP_LENGTH :].copy()
                 waiting, held, begin = [rest], len(rest), begin_next
         stretch = np.concatenate(waiting) if waiting else np.zeros(0, np.float32)
         if frame_count(samples) > done:

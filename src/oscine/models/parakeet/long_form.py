@@ -16,8 +16,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from oscine.audio.mel import FRAMES_PER_SECOND, SAMPLE_RATE
-from oscine.audio.mel_nemo import Statistics
-from oscine.audio.speech import Speech
+from oscine.audio.mel_nemo import FeatureStats
+from oscine.audio.speech import SpeechMap
 from oscine.engine.generators import SequenceGenerator, Submit, run_concurrently
 from oscine.engine.sequence import EncoderInput
 from oscine.models.parakeet.features import Features
@@ -88,7 +88,7 @@ class LongFormDecoder:
         submit: Submit,
         info: ModelInfo,
         chunk_config: ChunkConfig,
-        speech: Speech,
+        speech: SpeechMap,
         features: Features,
         context_graph: ContextGraph | None,
         batch: int,
@@ -166,7 +166,7 @@ class LongFormDecoder:
     def window_features(self, window: FrameRange) -> NDArray[np.float32]:
         """Normalised features of a window, [frames, n_mels]."""
         rows = self.features.rows(*window)
-        return Statistics.of([rows]).normalised(rows) if window in self.self_normalised else rows
+        return FeatureStats.of([rows]).normalised(rows) if window in self.self_normalised else rows
 
     # -- speech without words -----------------------------------------------------------------
 
@@ -214,8 +214,8 @@ class LongFormDecoder:
     def speech_seconds_between(self, low: int, high: int) -> float:
         """Seconds of detected speech between two frames."""
         line = self.speech.timeline
-        start = line.original(low / FRAMES_PER_SECOND)
-        end = line.original(high / FRAMES_PER_SECOND, end=True)
+        start = line.original_time(low / FRAMES_PER_SECOND)
+        end = line.original_time(high / FRAMES_PER_SECOND, end=True)
         return self.speech.speech_seconds(start, end)
 
     def retry_window(self, gap: FrameRange, origin: int) -> FrameRange | None:
@@ -243,10 +243,10 @@ class LongFormDecoder:
         """The part of a gap from its first to its last frame of speech, without padding."""
         line = self.speech.timeline
         low, high = gap
-        begin = line.original(low / FRAMES_PER_SECOND)
-        stop = line.original(high / FRAMES_PER_SECOND, end=True)
+        begin = line.original_time(low / FRAMES_PER_SECOND)
+        stop = line.original_time(high / FRAMES_PER_SECOND, end=True)
         edges = [
-            line.condensed(edge / SAMPLE_RATE) * FRAMES_PER_SECOND
+            line.trimmed_time(edge / SAMPLE_RATE) * FRAMES_PER_SECOND
             for span in self.speech.spans or ()
             if span.start < stop * SAMPLE_RATE and span.end > begin * SAMPLE_RATE
             for edge in span

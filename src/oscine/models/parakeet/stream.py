@@ -8,7 +8,7 @@ from functools import partial
 from time import perf_counter
 
 from oscine.audio.io import Source
-from oscine.audio.speech import survey
+from oscine.audio.speech import detect_speech
 from oscine.models.base_model import Model
 from oscine.models.cancel import Cancel
 from oscine.models.parakeet.features import Features
@@ -54,7 +54,7 @@ class ParakeetStream(Transcription):
         """The segments of one channel, or of all channels mixed."""
         started = perf_counter()
         options = self._options
-        speech = survey(source, vad=vad_options(options), check=self._check_cancelled)
+        speech = detect_speech(source, vad=vad_options(options), check=self._check_cancelled)
         info = self._info
         features = Features(speech.recording, info.config.n_mels, check=self._check_cancelled)
         self._add_speech(speech, channel, started)

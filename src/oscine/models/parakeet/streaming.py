@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from oscine.audio.mel import HOP, SAMPLE_RATE
+from oscine.audio.mel import HOP_LENGTH, SAMPLE_RATE
 from oscine.audio.mel_nemo import log_mel
 from oscine.engine.generators import SequenceGenerator, Submit, run
 from oscine.engine.sequence import EncoderInput
@@ -51,7 +51,7 @@ class StreamingDecoder:
             info.config,
             info.config.subsampling_factor,
         )
-        frame = self.subsampling_factor * HOP / SAMPLE_RATE
+        frame = self.subsampling_factor * HOP_LENGTH / SAMPLE_RATE
         self.chunk_frames = max(1, int(latency / 2 / frame))  # encoder frames
         self.right_context = max(1, int(latency / frame) - self.chunk_frames)
         self.left_context = max(1, round(LEFT_CONTEXT_S / frame))
@@ -66,7 +66,7 @@ class StreamingDecoder:
     @property
     def samples_received(self) -> int:
         """Number of samples since the start of the stream."""
-        return self.start_frame * self.subsampling_factor * HOP + len(self.samples)
+        return self.start_frame * self.subsampling_factor * HOP_LENGTH + len(self.samples)
 
     def push(self, samples: Samples) -> Iterator[Update]:
         """Add samples [n] at 16 kHz; yields an update for every chunk that is complete."""
@@ -75,7 +75,7 @@ class StreamingDecoder:
             reach = (
                 (self.decoded_frames + self.chunk_frames + self.right_context - self.start_frame)
                 * self.subsampling_factor
-                * HOP
+                * HOP_LENGTH
             )
             if len(waiting) < reach:
                 break
@@ -169,7 +169,7 @@ class StreamingDecoder:
         """Free samples that are older than the left context."""
         spare = self.decoded_frames - self.left_context - self.start_frame
         if spare > 0:
-            self.samples = self.samples[spare * self.subsampling_factor * HOP :].copy()
+            self.samples = self.samples[spare * self.subsampling_factor * HOP_LENGTH :].copy()
             self.start_frame += spare
 
 

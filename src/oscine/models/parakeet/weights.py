@@ -21,7 +21,7 @@ from pathlib import Path
 import numpy as np
 
 from oscine.audio.mel import mel_filters
-from oscine.audio.mel_nemo import TRANSFORM
+from oscine.audio.mel_nemo import N_FFT
 from oscine.errors import CheckpointError
 from oscine.models.loader import Loader, load, stored_dtype
 from oscine.models.padding import pad_linear, pad_to_multiple
@@ -226,7 +226,7 @@ def network(
 
 def _check_filters(path: Path, filters: LazyTensor, n_mels: int) -> None:
     """Raise CheckpointError if a mel bank in the file differs from the one computed here."""
-    known = mel_filters(n_mels, TRANSFORM)
+    known = mel_filters(n_mels, N_FFT)
     shape = (1, *known.shape)
     if filters.shape != shape:
         raise CheckpointError.tensors(

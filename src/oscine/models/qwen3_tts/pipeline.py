@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from oscine.audio.io import Source, SourceLike, open_source
 from oscine.audio.silero import available
-from oscine.audio.speech import survey
+from oscine.audio.speech import detect_speech
 from oscine.audio.vad import VadOptions
 from oscine.errors import NonFiniteError, UsageError
 from oscine.models.asynchronous import AsyncTextIterator
@@ -354,7 +354,7 @@ def load_reference(
         )
     if seconds > LONG_REFERENCE_S:
         log.warning("%s: a reference of %.0f s is long; 5 to 15 s are best", source.name, seconds)
-    if available() and not survey(source, vad=VadOptions()).spans:
+    if available() and not detect_speech(source, vad=VadOptions()).spans:
         log.warning("%s: no speech is heard in it, so the voice will be nobody's", source.name)
     elif seconds < SHORT_REFERENCE_S:
         log.warning("%s: a reference of %.1f s is short; 5 to 15 s are best", source.name, seconds)

@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from oscine import ops
-from oscine.audio.mel_speaker import HOP, LEAST_SAMPLES, speaker_mel
+from oscine.audio.mel_speaker import HOP_LENGTH, MIN_SAMPLES, speaker_mel
 from oscine.errors import NonFiniteError
 from oscine.models.qwen3_tts.codec import pointwise_conv
 from oscine.models.qwen3_tts.config import SpeakerEncoderConfig
@@ -93,7 +93,7 @@ class SpeakerEncoder:
             d * (k - 1) for d, k in zip(config.enc_dilations, config.enc_kernel_sizes, strict=True)
         )
         frames = max(reach - reach // 2 for reach in reaches) + 1
-        self.min_samples = max(LEAST_SAMPLES, frames * HOP)
+        self.min_samples = max(MIN_SAMPLES, frames * HOP_LENGTH)
 
     def embed(self, samples: NDArray[Any] | Audio) -> NDArray[np.float32]:
         """Mono samples [n] at 24 kHz -> the speaker's vector [width], not normalised.

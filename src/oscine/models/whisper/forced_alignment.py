@@ -5,8 +5,8 @@ Source: whisper/timing.py, find_alignment, with a given text in place of decoded
 
 from __future__ import annotations
 
+from oscine.audio.features import Features
 from oscine.audio.mel import FRAMES_PER_SECOND
-from oscine.audio.windows import Features
 from oscine.engine.generators import SequenceGenerator
 from oscine.engine.sequence import EncoderInput
 from oscine.errors import UsageError

@@ -9,10 +9,10 @@ from typing import Any, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
+from oscine.audio.features import Features, Recording
 from oscine.audio.io import SourceLike, open_source
-from oscine.audio.speech import survey
+from oscine.audio.speech import detect_speech
 from oscine.audio.vad import VadOptions
-from oscine.audio.windows import Features, Recording
 from oscine.engine.generators import SequenceGenerator, run
 from oscine.engine.sequence import EncoderInput
 from oscine.errors import UsageError
@@ -131,7 +131,7 @@ class Whisper(Transcriber[WhisperRunner]):
         special = self._require_text_decoder().special
         if not special.multilingual:
             raise self._english_only("cannot detect languages")
-        speech = survey(open_source(audio), vad=VadOptions())
+        speech = detect_speech(open_source(audio), vad=VadOptions())
         features = self._features(speech.recording)
         starts = window_starts([(0, features.frames)], features.window_frames, segments)
         windows = (EncoderInput(features.window(seek, features.frames - seek)) for seek in starts)

@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 from itertools import pairwise
 
 from oscine.audio.mel import FRAMES_PER_SECOND
-from oscine.audio.speech import Speech, silences
+from oscine.audio.speech import SpeechMap, silences
 from oscine.engine.generators import SequenceGenerator
 from oscine.models.whisper.fallback import DecodingResult, Window, is_repetitive, is_silence
 from oscine.models.whisper.hallucination import skip_hallucinations
@@ -56,11 +56,11 @@ class WindowSegments:
 class Segmenter:
     """Makes segments of the decoded windows of one recording."""
 
-    def __init__(self, options: DecodingOptions, info: TextDecoderInfo, speech: Speech) -> None:
+    def __init__(self, options: DecodingOptions, info: TextDecoderInfo, speech: SpeechMap) -> None:
         self.options, self.speech = options, speech
         self._tokenizer, self._special = info.tokenizer, info.special
         self._n_text_ctx = info.config.n_text_ctx
-        self._cut_pauses = speech.timeline.gaps(MAX_CUT_PAUSE_S)
+        self._cut_pauses = speech.timeline.cut_points(MAX_CUT_PAUSE_S)
 
     def segments(
         self, window: Window, result: DecodingResult, times: WindowTimes, *, final: bool
@@ -279,7 +279,7 @@ class Segmenter:
         timeline = self.speech.timeline
         for begin, stop in silences(self.speech, low, high) if low < high else ():
             if stop - begin >= MIN_PAUSE_S:
-                pause = timeline.condensed(begin), timeline.condensed(stop)
+                pause = timeline.trimmed_time(begin), timeline.trimmed_time(stop)
                 return pause if self._speech_between(pause[1], end) >= MIN_GAP_S else None
         return None
 
@@ -316,7 +316,7 @@ class Segmenter:
         if self.speech.spans is None or end <= start:
             return 0.0
         return self.speech.speech_seconds(
-            timeline.original(start), timeline.original(end, end=True)
+            timeline.original_time(start), timeline.original_time(end, end=True)
         )
 
     def _is_speech(self, start: float, end: float) -> bool:

@@ -7,13 +7,13 @@ from dataclasses import replace
 from functools import partial
 from time import perf_counter
 
+from oscine.audio.features import Features
 from oscine.audio.io import Source
 from oscine.audio.mel import FRAMES_PER_SECOND
 from oscine.audio.silero import available
-from oscine.audio.speech import Speech, survey
+from oscine.audio.speech import SpeechMap, detect_speech
 from oscine.audio.timeline import Timeline
 from oscine.audio.vad import VadOptions
-from oscine.audio.windows import Features
 from oscine.engine.generators import run
 from oscine.models.base_model import Model
 from oscine.models.cancel import Cancel
@@ -78,9 +78,9 @@ class WhisperTranscription(Transcription):
         )
         if vad is None:  # the recording is read once
             features = front_end(source)
-            speech = Speech.unheard(source, features.samples)
+            speech = SpeechMap.without_vad(source, features.samples)
         else:
-            speech = survey(source, vad=vad, keep_all=keep_all, check=self._check_cancelled)
+            speech = detect_speech(source, vad=vad, keep_all=keep_all, check=self._check_cancelled)
             features = front_end(speech.recording)
         self._add_speech(speech, channel, started)
         decoder = WindowDecoder(self._info, self._options, self._requests, speech, features)
@@ -140,15 +140,18 @@ def to_original_time(
     its speech starts after it. `speech_seconds` gives the speech between two times: a piece with
     less than MIN_SPEECH_S at either end is left out of the segment.
     """
-    if timeline.whole:
+    if timeline.is_identity:
         return segment
-    start, end = timeline.original(segment.start), timeline.original(segment.end, end=True)
+    start, end = (
+        timeline.original_time(segment.start),
+        timeline.original_time(segment.end, end=True),
+    )
     words = segment.words and tuple(word_to_original_time(word, timeline) for word in segment.words)
     if words:
         start, end = words[0].start, words[-1].end
     else:
         start, end = trim_silent_ends(start, end, timeline, speech_seconds)
-    seek = round(timeline.original(segment.seek / FRAMES_PER_SECOND) * FRAMES_PER_SECOND)
+    seek = round(timeline.original_time(segment.seek / FRAMES_PER_SECOND) * FRAMES_PER_SECOND)
     return replace(segment, seek=seek, start=start, end=max(start, end), words=words)
 
 

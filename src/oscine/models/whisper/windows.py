@@ -10,9 +10,9 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import closing
 from dataclasses import replace
 
+from oscine.audio.features import Features
 from oscine.audio.mel import FRAMES_PER_SECOND
-from oscine.audio.speech import Speech, quiet_windows
-from oscine.audio.windows import Features
+from oscine.audio.speech import SpeechMap, split_at_silence
 from oscine.engine.generators import SequenceGenerator, Submit, run, run_concurrently
 from oscine.engine.sequence import CancelCheck, EncoderInput
 from oscine.models.whisper.fallback import RequestBuilder, Window, decode_with_fallback
@@ -34,7 +34,7 @@ class WindowDecoder:
         info: TextDecoderInfo,
         options: DecodingOptions,
         requests: RequestBuilder,
-        speech: Speech,
+        speech: SpeechMap,
         features: Features,
     ) -> None:
         self.options, self.requests = options, requests
@@ -166,7 +166,7 @@ def transcribe_batched(
         report(start)
         spans = [
             (low, high - low)
-            for low, high in quiet_windows(decoder.speech, start, end, window_frames)
+            for low, high in split_at_silence(decoder.speech, start, end, window_frames)
         ]
         content_end = decoder.end_of(end)
         windows = (decoder.decode_whole(span, history, content_end) for span in spans)

@@ -7,13 +7,13 @@ from __future__ import annotations
 
 from typing import BinaryIO, NamedTuple
 
-from oscine.audio.chain import Part
+from oscine.audio.ogg_chain import Part
 
 _TAIL = 4096  # bytes that may be a tag or padding
-_OPEN_END = 0x7FFF0000  # writers into pipes put such a length, or 0: they cannot go back
+_UNKNOWN_SIZE = 0x7FFF0000  # writers into pipes put such a length, or 0: they cannot go back
 
 
-class Lengths(NamedTuple):
+class WavLengths(NamedTuple):
     """`data`: bytes of samples that are stated; `rest`: bytes of the file from there to its end."""
 
     streamed: bool
@@ -27,21 +27,21 @@ class Lengths(NamedTuple):
         return self.rest - self.data > _TAIL and not self.chunks_follow
 
 
-def lengths(file: BinaryIO | Part) -> Lengths | None:
+def read_lengths(file: BinaryIO | Part) -> WavLengths | None:
     """Of a file object that holds RIFF or RF64 with samples; else None."""
     found = _lengths(file)
     file.seek(0)
     return found
 
 
-def _lengths(file: BinaryIO | Part) -> Lengths | None:
+def _lengths(file: BinaryIO | Part) -> WavLengths | None:
     end = file.seek(0, 2)
     file.seek(0)
     head = file.read(12)
     if head[:4] not in (b"RIFF", b"RF64", b"BW64") or head[8:] != b"WAVE":
         return None
     total = int.from_bytes(head[4:8], "little")
-    streamed = head[:4] == b"RIFF" and (total == 0 or total >= _OPEN_END)
+    streamed = head[:4] == b"RIFF" and (total == 0 or total >= _UNKNOWN_SIZE)
     stated: int | None = None
     place = 12
     while (chunk := _chunk(file, place)) is not None:
@@ -51,7 +51,7 @@ def _lengths(file: BinaryIO | Part) -> Lengths | None:
             stated = int.from_bytes(file.read(8), "little")
         elif name == b"data":
             data = size if stated is None else stated
-            return Lengths(streamed, data, end - place - 8, _follow(file, place + 8 + data, end))
+            return WavLengths(streamed, data, end - place - 8, _follow(file, place + 8 + data, end))
         place += 8 + size + size % 2
     return None
 

@@ -24,7 +24,7 @@ END: Final = b"Z"  # JSON: the result
 
 PLACE = struct.Struct(">QI")
 _HEAD = struct.Struct(">cI")
-MOST_BYTES = 1 << 20  # of a body: no side can make the other take more
+MAX_BODY_BYTES = 1 << 20  # of a body: no side can make the other take more
 
 
 def send(pipe: BinaryIO, kind: bytes, body: bytes | bytearray | memoryview = b"") -> None:
@@ -46,7 +46,7 @@ def send_json(pipe: BinaryIO, kind: bytes, value: Any) -> None:
 def receive(pipe: BinaryIO) -> tuple[bytes, bytearray]:
     """Kind and body of the next message. Raises EOFError where the other side has gone."""
     kind, size = _HEAD.unpack(exactly(pipe, _HEAD.size))
-    if size > MOST_BYTES:
+    if size > MAX_BODY_BYTES:
         raise EOFError("that is no message")
     return kind, exactly(pipe, size)
 

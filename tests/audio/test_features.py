@@ -10,8 +10,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from oscine.audio.features import Features
 from oscine.audio.mel import log_mel
-from oscine.audio.windows import Features
 
 # Rows are computed alike, only cut into other matrix products: rounding of float32 sums is all that
 # may differ, some 1e-7 in the features.

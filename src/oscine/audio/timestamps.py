@@ -11,9 +11,9 @@ from bisect import bisect_right
 from fractions import Fraction
 from typing import Any, BinaryIO, Protocol
 
-from oscine.audio.chain import Part
-from oscine.audio.clock import Stamped
+from oscine.audio.clock import TimedFrame
 from oscine.audio.ffmpeg import av
+from oscine.audio.ogg_chain import Part
 
 #: Raw streams whose packets lie one after another without a word on time.
 _COUNTED = {"mp3", "aac", "loas", "ac3", "eac3", "dts", "dtshd", "mlp", "truehd"}
@@ -27,7 +27,7 @@ _NO_TIME = -(1 << 63)  # how FFmpeg says so
 _AVI_HEAD = 8  # bytes of a chunk before its packet
 
 
-class Stamps(Protocol):
+class FrameTimer(Protocol):
     """Gives the frames of one track their times. `lost`: seconds of packets without sound since."""
 
     lost: float
@@ -35,18 +35,18 @@ class Stamps(Protocol):
     def skip(self, packet: Any) -> None:
         """Take a packet that cannot be decoded."""
 
-    def stamp(self, packet: Any | None, frame: Any) -> Stamped:
+    def stamp(self, packet: Any | None, frame: Any) -> TimedFrame:
         """A frame that came out of the decoder after this packet, None: at the end."""
 
 
-def stamps(container: Any, stream: Any, file: BinaryIO | Part) -> Stamps:
+def frame_timer(container: Any, stream: Any, file: BinaryIO | Part) -> FrameTimer:
     """What suits an opened container; `file` is what FFmpeg reads, and stays where it is."""
     if container.format.name not in _COUNTED:
-        return _ByClock(stream, _indexed(container, stream))
-    return ByBytes(file)
+        return _ClockTimer(stream, _indexed(container, stream))
+    return ByteTimer(file)
 
 
-def start(container: Any) -> float | None:
+def start_time(container: Any) -> float | None:
     """What the container's clock says where its earliest track begins."""
     begin = container.start_time
     if container.format.name in _COUNTED or begin is None or begin == _NO_TIME:
@@ -54,22 +54,22 @@ def start(container: Any) -> float | None:
     return float(begin / av.time_base)
 
 
-def wrap(container: Any, stream: Any) -> float | None:
+def clock_period(container: Any, stream: Any) -> float | None:
     """After how many seconds the container's clock begins with 0 again."""
     bits = _CLOCK_BITS.get(container.format.name)
     return None if bits is None else float(2**bits * stream.time_base)
 
 
-def counts_frames(file: BinaryIO | Part) -> bool:
+def has_frame_count(file: BinaryIO | Part) -> bool:
     """Whether an mp3 file states how many frames it has, which an encoder's first frame may do.
 
     Source: the Xing and VBRI headers, as FFmpeg's libavformat/mp3dec.c reads them.
     """
-    _, head = encoder_frame(file)
+    _, head = first_frame_header(file)
     return any(name in head for name in (b"Xing", b"Info", b"VBRI"))
 
 
-def encoder_frame(file: BinaryIO | Part) -> tuple[int, bytes]:
+def first_frame_header(file: BinaryIO | Part) -> tuple[int, bytes]:
     """Where an mp3 file's first frame begins, after its tags, and its first 256 bytes."""
     place = file.tell()
     try:
@@ -104,7 +104,7 @@ def _indexed(container: Any, stream: Any) -> Any:
     return entries or None
 
 
-class _ByClock:
+class _ClockTimer:
     """Times as the container's packets have them."""
 
     def __init__(self, stream: Any, index: Any) -> None:
@@ -117,13 +117,13 @@ class _ByClock:
     def skip(self, packet: Any) -> None:
         self.lost += float((packet.duration or 0) * self._base)
 
-    def stamp(self, packet: Any | None, frame: Any) -> Stamped:
+    def stamp(self, packet: Any | None, frame: Any) -> TimedFrame:
         self.lost = 0.0
         if self._index is not None and packet is not None:
             self._shift = self._behind_index(packet)
         if frame.pts is None or not frame.time_base:
-            return Stamped(frame, None)
-        return Stamped(frame, float(frame.pts * frame.time_base) + self._shift)
+            return TimedFrame(frame, None)
+        return TimedFrame(frame, float(frame.pts * frame.time_base) + self._shift)
 
     def _behind_index(self, packet: Any) -> float:
         """By how much FFmpeg's count is behind the index, which lists the missing packets too.
@@ -147,7 +147,7 @@ def _position(entry: Any) -> int:
     return int(entry.pos)
 
 
-class ByBytes:
+class ByteTimer:
     """Times of a raw stream: what was heard, and the bytes between, at the rate of what was heard.
 
     FFmpeg neither tells where it skips bytes nor, after it did, where a packet lies. So each is
@@ -168,11 +168,11 @@ class ByBytes:
         if begins_with_tag(packet) and (at := self._place(bytes(packet))) is not None:
             self._end = self._searched = at + packet.size
 
-    def stamp(self, packet: Any | None, frame: Any) -> Stamped:
+    def stamp(self, packet: Any | None, frame: Any) -> TimedFrame:
         if packet is not None and packet is not self._packet:
             self._packet = packet
             self._find(bytes(packet))
-        stamped = Stamped(frame, self._heard + self._skipped)
+        stamped = TimedFrame(frame, self._heard + self._skipped)
         self._heard += stamped.length
         return stamped
 

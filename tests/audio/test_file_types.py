@@ -6,7 +6,7 @@ import av
 import pytest
 
 from oscine.audio.demuxer import FORMATS
-from oscine.audio.suffixes import CONTAINERS, SUFFIXES, container_of
+from oscine.audio.file_types import CONTAINERS, SUFFIXES, container_of
 
 #: What FFmpeg reads since 7.1, which the oldest PyAV that is allowed does not bring.
 LATER = {"lc3"}

@@ -16,11 +16,11 @@ from numpy.typing import NDArray
 
 from oscine.audio.mel import (
     FRAMES_A_PRODUCT,
-    HOP,
-    REACH,
+    HALF_WINDOW,
+    HOP_LENGTH,
+    LOG_FLOOR,
+    N_FFT,
     SAMPLE_RATE,
-    SILENCE,
-    WINDOW,
     log_power,
     scale,
 )
@@ -71,7 +71,7 @@ class Features:
     @property
     def frames(self) -> int:
         """Frames of content: whole hops of 10 ms, the appended silence not counted."""
-        return self.samples // HOP
+        return self.samples // HOP_LENGTH
 
     @property
     def duration(self) -> float:
@@ -102,13 +102,13 @@ class Features:
     @property
     def _silence(self) -> np.float32:
         """The feature of a frame of zeros."""
-        return np.float32(scale(np.full(1, SILENCE, np.float32), self._peak)[0])
+        return np.float32(scale(np.full(1, LOG_FLOOR, np.float32), self._peak)[0])
 
     def _survey(self, cached_samples: int) -> float:
         """Read everything once: length, loudest value, and the rows while they are few."""
-        keep, peak = True, SILENCE
+        keep, peak = True, LOG_FLOOR
         for logs in self._log_blocks():
-            peak = max(peak, float(logs.max(initial=SILENCE)))
+            peak = max(peak, float(logs.max(initial=LOG_FLOOR)))
             keep = keep and self.samples <= cached_samples
             if keep:
                 self._held.append(logs)
@@ -183,21 +183,26 @@ class Features:
                 stretch = np.concatenate(waiting)
                 if not rows:
                     stretch = _mirror(stretch)
-                whole = (len(stretch) - WINDOW + HOP) // HOP // FRAMES_A_PRODUCT * FRAMES_A_PRODUCT
-                yield log_power(stretch[: (whole - 1) * HOP + WINDOW], self.n_mels)
+                whole = (
+                    (len(stretch) - N_FFT + HOP_LENGTH)
+                    // HOP_LENGTH
+                    // FRAMES_A_PRODUCT
+                    * FRAMES_A_PRODUCT
+                )
+                yield log_power(stretch[: (whole - 1) * HOP_LENGTH + N_FFT], self.n_mels)
                 rows += whole
-                waiting = [stretch[whole * HOP :].copy()]
+                waiting = [stretch[whole * HOP_LENGTH :].copy()]
                 held = len(waiting[0])
         if not samples:
             return
-        stretch = np.concatenate([*waiting, np.zeros(WINDOW + REACH, np.float32)])
+        stretch = np.concatenate([*waiting, np.zeros(N_FFT + HALF_WINDOW, np.float32)])
         if not rows:
             stretch = _mirror(stretch)
-        logs = log_power(stretch[: -(WINDOW + REACH)], self.n_mels)
+        logs = log_power(stretch[: -(N_FFT + HALF_WINDOW)], self.n_mels)
         yield logs
         rows += len(logs)
-        audible = -(-(samples + REACH) // HOP)
-        yield log_power(stretch[len(logs) * HOP :], self.n_mels)[: audible - rows]
+        audible = -(-(samples + HALF_WINDOW) // HOP_LENGTH)
+        yield log_power(stretch[len(logs) * HOP_LENGTH :], self.n_mels)[: audible - rows]
 
 
 def _scaled(logs: NDArray[np.float32], peak: float) -> NDArray[np.float32]:
@@ -213,4 +218,4 @@ def _scaled(logs: NDArray[np.float32], peak: float) -> NDArray[np.float32]:
 
 def _mirror(beginning: NDArray[np.float32]) -> NDArray[np.float32]:
     """Put the reflection of samples 1…200 in front of the beginning (more than 200 samples)."""
-    return np.concatenate([beginning[REACH:0:-1], beginning])
+    return np.concatenate([beginning[HALF_WINDOW:0:-1], beginning])

@@ -8,18 +8,18 @@ from __future__ import annotations
 
 from typing import BinaryIO
 
-from oscine.audio.chain import Part
-from oscine.audio.stamps import encoder_frame
+from oscine.audio.ogg_chain import Part
+from oscine.audio.timestamps import first_frame_header
 
 _EBML, _SEGMENT = 0x1A45DFA3, 0x18538067
 _BYTES = 2  # the flag of a Xing header that states a number of bytes
 
 
-def breaks_off(file: BinaryIO | Part) -> bool:
+def is_truncated(file: BinaryIO | Part) -> bool:
     """Whether a file states more bytes than it has; False where it states none."""
     try:
         end = file.seek(0, 2)
-        stated = (_end_of_chunks, _end_of_segment, end_of_frames)
+        stated = (_end_of_chunks, _end_of_segment, mp3_frames_end)
         return next((found for each in stated if (found := each(file)) is not None), 0) > end
     except (OSError, ValueError):
         return False
@@ -55,9 +55,9 @@ def _end_of_segment(file: BinaryIO | Part) -> int | None:
     return place
 
 
-def end_of_frames(file: BinaryIO | Part) -> int | None:
+def mp3_frames_end(file: BinaryIO | Part) -> int | None:
     """Where the frames of an mp3 file end whose first one counts their bytes; None of others."""
-    start, head = encoder_frame(file)
+    start, head = first_frame_header(file)
     at = max(head.find(b"Xing"), head.find(b"Info"))
     if head[:1] != b"\xff" or at < 0 or len(head) < at + 16:
         return None
