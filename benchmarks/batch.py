@@ -54,7 +54,7 @@ def decoder_only(size: str, dtype: str) -> WhisperWeights:
 def fill_windows(runner: WhisperRunner, batch: int) -> None:
     """Room for so many windows, and noise in it instead of speech."""
     runner.reserve(batch, batch)
-    windows = runner.memory.windows
+    windows = runner.memory.cross_kv
     noise = np.random.default_rng(0).standard_normal(windows[0].shape[1:], np.float32)
     for slot in windows:
         runner.backend.write(slot, np.resize(noise.astype(slot.dtype), slot.shape))
@@ -67,7 +67,7 @@ def measure(runner: WhisperRunner, batch: int, arguments: argparse.Namespace) ->
     steps = time_steps(rows, arguments.repeat)
     step_ms = statistics.median(steps)
     item = 2 if arguments.dtype == "f16" else 4
-    counted = work(runner.config, item, runner.memory.windows[0].dtype.itemsize, batch)
+    counted = work(runner.config, item, runner.memory.cross_kv[0].dtype.itemsize, batch)
     return {
         "case": f"whisper {arguments.size} batch {batch}",
         "device": runner.device,

@@ -34,14 +34,14 @@ WARM_SECONDS = 0.5  # that a GPU takes to raise its clock
 def time_passes(runner: WhisperRunner, count: int, times: int) -> float:
     """Milliseconds of some passes of so many windows one after another, the wait included."""
     started = perf_counter()
-    runner.encoding(count).plan.run(times)
+    runner.encoder_plan(count).plan.run(times)
     runner.backend.wait()
     return 1000 * (perf_counter() - started)
 
 
 def measure(runner: WhisperRunner, batch: int, arguments: argparse.Namespace) -> dict[str, Any]:
     """One batch. Raises DeviceMemoryError where it does not fit."""
-    encoding = runner.encoding(batch)
+    encoding = runner.encoder_plan(batch)
     mels = np.random.default_rng(1).standard_normal(encoding.mel.shape, np.float32)
     runner.backend.write(encoding.mel, mels)
     warm = perf_counter() + WARM_SECONDS

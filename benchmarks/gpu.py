@@ -81,20 +81,20 @@ def random_weights(size: str, kind: type) -> WhisperWeights:
 
     def common() -> dict[str, Any]:
         return {
-            "attention_norm": make.norm(d),
+            "attn_ln": make.norm(d),
             "qkv": make.linear(3 * d, d),
-            "out": make.linear(d, d),
-            "mlp_norm": make.norm(d),
-            "up": make.linear(4 * d, d),
-            "down": make.linear(d, 4 * d),
+            "attn_out": make.linear(d, d),
+            "mlp_ln": make.norm(d),
+            "fc1": make.linear(4 * d, d),
+            "fc2": make.linear(d, 4 * d),
         }
 
     def cross() -> dict[str, Any]:
         return {
-            "cross_norm": make.norm(d),
+            "cross_attn_ln": make.norm(d),
             "cross_q": make.linear(d, d),
             "cross_kv": make.linear(2 * d, d),
-            "cross_out": make.linear(d, d),
+            "cross_attn_out": make.linear(d, d),
         }
 
     def convolution(inputs: int) -> ops.Linear:
@@ -145,7 +145,7 @@ class Rows:
         """From the start, as if the windows had been encoded."""
         for start in range(0, len(self.entries), self.executor.prefill_batch):
             self.executor.start(self.entries[start : start + self.executor.prefill_batch])
-        self.runner.backend.write(self.runner.memory.rules, self.rules)
+        self.runner.backend.write(self.runner.memory.params, self.rules)
 
 
 def time_steps(rows: Rows, repeat: int) -> list[float]:

@@ -118,7 +118,7 @@ def without_repeats(weights: WhisperWeights) -> WhisperWeights:
     With the last norm turned round, the token before is the least probable one.
     """
     assert weights.decoder is not None
-    norm = weights.decoder.norm
+    norm = weights.decoder.ln
     turned = LayerNorm(-norm.weight, norm.bias, norm.eps)
     return replace(weights, decoder=replace(weights.decoder, norm=turned))
 

@@ -408,7 +408,7 @@ def test_attributes_of_others_say_where_theirs_is(owner: str) -> None:
         (lambda: OPENAI.decode(np.zeros(3)), "a mel has shape"),
         (lambda: OPENAI.decode(np.zeros((2, 3))), "mel window must have shape"),
         (lambda: OPENAI.decode(MEL, prefix=[1]), "prefix must be text"),
-        (lambda: OPENAI.decode(MEL, prompt=[10**6]), "is no token"),
+        (lambda: OPENAI.decode(MEL, prompt=[10**6]), "is not a token id"),
         (lambda: OPENAI.decode(MEL, best_of=2), "best_of needs a temperature"),
         (lambda: OPENAI.decode(MEL, beam_size=2, temperature=0.5), "beam_size needs temperature 0"),
         (lambda: OPENAI.decode(np.full_like(MEL, np.nan)), "non-finite"),

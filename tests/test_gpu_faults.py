@@ -456,7 +456,7 @@ def test_a_model_whose_embedding_is_larger_than_a_binding(
     weights = replace(
         weights,
         config=replace(weights.config, n_vocab=vocabulary),
-        decoder=replace(weights.decoder, embedding=table),
+        decoder=replace(weights.decoder, token_embedding=table),
     )
     device, config = open_device(adapter), weights.config
     limits = {**adapter.limits, "max-storage-buffer-binding-size": 1 << 16}

@@ -104,7 +104,7 @@ def test_a_request_beside_the_vocabulary_is_refused(
 ) -> None:
     id = whisper.runner.config.n_vocab if value == "vocabulary" else int(value)
     wrong: Any = id if field in ("eot", "no_speech") else (1, id)
-    with pytest.raises(UsageError, match=f"^{id} is no token; this model has 0 to "):
+    with pytest.raises(UsageError, match=f"^{id} is not a token id; this model has 0 to "):
         whisper.submit(DecodingSequence(window(whisper), replace(PLAIN, **{field: wrong})))
     for sot in (2, -1):
         with pytest.raises(UsageError, match=f"row {sot}"):
@@ -114,10 +114,10 @@ def test_a_request_beside_the_vocabulary_is_refused(
 def test_what_is_aligned_or_detected_is_checked(whisper: Engine[WhisperRunner]) -> None:
     beside = whisper.runner.config.n_vocab
     for prompt, end in (((1, beside), 4), ((-1,), 4), ((1, 2), beside)):
-        with pytest.raises(UsageError, match="is no token"):
+        with pytest.raises(UsageError, match="is not a token id"):
             whisper.submit(AlignmentSequence(window(whisper), prompt, end, 4))
     tokens = SimpleNamespace(languages={"en": beside}, sot=1)
-    with pytest.raises(UsageError, match="is no token"):
+    with pytest.raises(UsageError, match="is not a token id"):
         whisper.submit(LanguageSequence(window(whisper), tokens))  # type: ignore[arg-type]
     with pytest.raises(UsageError, match="mel window must have shape"):
         whisper.submit(DecodingSequence(EncoderInput(np.zeros((3, 2), np.float32)), PLAIN))

@@ -161,11 +161,11 @@ def test_every_matrix_has_the_type_that_was_asked_for(dtype: str, kind: Any) -> 
     changed = load_weights(GOLDEN, dtype)
     assert changed.decoder is not None
     block = changed.decoder.blocks[0]
-    for matrix in (block.qkv, block.cross_kv, changed.encoder.conv1, changed.encoder.blocks[1].up):
+    for matrix in (block.qkv, block.cross_kv, changed.encoder.conv1, changed.encoder.blocks[1].fc1):
         assert matrix.weight.dtype == kind
         assert matrix.bias is not None and matrix.bias.dtype == np.float32
-    assert changed.decoder.embedding.dtype == kind
-    assert changed.decoder.positions.dtype == np.float32
+    assert changed.decoder.token_embedding.dtype == kind
+    assert changed.decoder.positional_embedding.dtype == np.float32
 
 
 @pytest.mark.parametrize(

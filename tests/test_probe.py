@@ -130,7 +130,7 @@ def test_a_look_changes_no_result(backend: Any) -> None:
             AlignmentSequence(audio, (312, 315, 318, 5, 6, 311), 311, 60)
         ).wait()
         return (
-            engine.call(lambda runner: runner.encode_alone(MEL)).tolist(),
+            engine.call(lambda runner: runner.encode_one(MEL)).tolist(),
             aligned.weights.tolist(),
             engine.submit(DecodingSequence(audio, REQUEST)).wait(),
         )
@@ -264,7 +264,7 @@ def test_plans_are_the_same_with_and_without_stages(
         audio = EncoderInput(MEL)
         engine.submit(AlignmentSequence(audio, (312, 315, 318, 5, 6, 311), 311, 60)).wait()
         engine.submit(DecodingSequence(audio, REQUEST)).wait()
-        assert [plan.name for plan in plans] == ["encode", "step", "remember", "align", "prompt"]
+        assert [plan.name for plan in plans] == ["encode", "step", "cross_kv", "align", "prompt"]
         order: dict[int, int] = {}
         for plan in plans:
             for dispatch in plan.dispatches:

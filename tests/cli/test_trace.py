@@ -61,7 +61,7 @@ def test_a_gpu_tells_its_own_time(
     told = [LINE.fullmatch(line)[1] for line in lines]  # type: ignore[index]
     assert told[:2] == ["encode", "decode"]
     assert all("on the GPU" in line for line in lines[2:])
-    assert {name.split("/")[0] for name in told[2:]} == {"encode", "remember", "prompt", "step"}
+    assert {name.split("/")[0] for name in told[2:]} == {"encode", "cross_kv", "prompt", "step"}
     if value == "1":
         assert len(told) == 6
     else:
@@ -123,6 +123,6 @@ def test_a_decoder_passes_on_what_its_device_measured(
 ) -> None:
     monkeypatch.setenv("OSCINE_TRACE", "1")
     runner = WhisperRunner(load_weights(MODEL), Gpu(timed))
-    runner.encode_alone(np.zeros((220, 24), np.float32))
-    runner.encode_alone(np.zeros((220, 24), np.float32))
+    runner.encode_one(np.zeros((220, 24), np.float32))
+    runner.encode_one(np.zeros((220, 24), np.float32))
     assert runner.trace()["encode"][0] == 2

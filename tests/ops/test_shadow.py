@@ -55,7 +55,7 @@ SAMPLES = replace(REQUEST, best_of=3, temperature=0.8)
 
 def decode(backend: Any, request: DecodingRequest = REQUEST, windows: int = 1) -> Any:
     """A window of noise through the golden model."""
-    engine = Engine(WhisperRunner(load_weights(GOLDEN), backend, exact=windows == 1))
+    engine = Engine(WhisperRunner(load_weights(GOLDEN), backend, f32_cross_kv=windows == 1))
     mel = np.random.default_rng(7).standard_normal((220, 24)).astype(np.float32)
     asked = [DecodingSequence(EncoderInput(mel), request) for _ in range(windows)]
     return [each.wait() for each in [engine.submit(each) for each in asked]]
@@ -63,7 +63,7 @@ def decode(backend: Any, request: DecodingRequest = REQUEST, windows: int = 1) -
 
 def aligned(backend: Any) -> Any:
     """Where eight tokens look in half a window of noise."""
-    engine = Engine(WhisperRunner(load_weights(GOLDEN), backend, exact=True))
+    engine = Engine(WhisperRunner(load_weights(GOLDEN), backend, f32_cross_kv=True))
     mel = np.random.default_rng(8).standard_normal((220, 24)).astype(np.float32)
     prompt = (312, 315, 318, 5, 6, 5, 6, 311)
     return engine.submit(AlignmentSequence(EncoderInput(mel), prompt, 311, 60)).wait()

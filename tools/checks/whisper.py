@@ -117,12 +117,12 @@ def check_formats(case: Case) -> None:
     mel, tokens = case.want("mel"), case.want("tokens")
     for key, name in case.meta["files"].items():
         weights = load_weights(case.folder / name)
-        engine = Engine(WhisperRunner(weights, case.backend, exact=True))
+        engine = Engine(WhisperRunner(weights, case.backend, f32_cross_kv=True))
         report.begin(case.folder.name, f"{name} ({weights.format}, {about(weights)})")
-        encoded = engine.call(lambda runner: runner.encode_alone(time_first(mel)))
+        encoded = engine.call(lambda runner: runner.encode_one(time_first(mel)))
         report.array(f"{key}_enc", encoded, case.want(f"{key}_enc"), ENCODER)
         assert weights.decoder is not None
-        window = Window(engine, time_first(mel), weights.decoder.norm)
+        window = Window(engine, time_first(mel), weights.decoder.ln)
         logits = window.logits_after(tokens)
         report.array(f"{key}_logits", logits, case.want(f"{key}_logits"), LOGITS)
 
@@ -133,7 +133,7 @@ class WhisperCase:
     def __init__(self, case: Case) -> None:
         self.case, self.report, self.meta = case, case.report, case.meta
         self.weights = load_weights(case.folder)
-        self.engine = Engine(WhisperRunner(self.weights, case.backend, exact=True))
+        self.engine = Engine(WhisperRunner(self.weights, case.backend, f32_cross_kv=True))
         self.window = self.encoded(time_first(case.golden["mel"]))
         self.tokenizer = load_tokenizer(self.weights.folder, self.weights.vocabulary)
         self.ids = self.meta["ids"]
@@ -156,7 +156,7 @@ class WhisperCase:
     def encoded(self, mel: np.ndarray) -> Window:
         """A window [2S, n_mels] on the engine."""
         assert self.weights.decoder is not None
-        return Window(self.engine, mel, self.weights.decoder.norm)
+        return Window(self.engine, mel, self.weights.decoder.ln)
 
     def recording(self, suffix: str) -> np.ndarray:
         """The case's samples at 16 kHz."""
@@ -174,7 +174,7 @@ class WhisperCase:
         mel = time_first(self.case.golden["mel"])
         stride = self.meta.get("frame_stride_of_enc_stem_and_layers", 1)
         with stages() as seen:
-            encoded = self.engine.call(lambda runner: runner.encode_alone(mel))
+            encoded = self.engine.call(lambda runner: runner.encode_one(mel))
         layers = [f"layer{index}" for index in range(self.weights.config.n_audio_layer)]
         for stage in ("stem", *layers):
             rows, name = seen[f"encoder.{stage}"][::stride], f"enc_{stage}"

@@ -224,7 +224,9 @@ def engine(made: dict[Any, ByHand], golden_weights: WhisperWeights, backend: Bac
 
     def build(name: str, *, exact: bool = True) -> ByHand:
         if (name, exact) not in made:
-            made[name, exact] = ByHand(WhisperRunner(golden_weights, backend(name), exact=exact))
+            made[name, exact] = ByHand(
+                WhisperRunner(golden_weights, backend(name), f32_cross_kv=exact)
+            )
         return made[name, exact]
 
     return build

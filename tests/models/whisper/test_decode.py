@@ -127,7 +127,8 @@ def in_float32(golden_weights: WhisperWeights) -> WhisperWeights:
     decoder = golden_weights.decoder
     assert decoder is not None
     return replace(
-        golden_weights, decoder=replace(decoder, embedding=decoder.embedding.astype(np.float32))
+        golden_weights,
+        decoder=replace(decoder, token_embedding=decoder.token_embedding.astype(np.float32)),
     )
 
 
@@ -252,9 +253,9 @@ def test_keys_and_values_are_float16_where_weights_are(
         runner = WhisperRunner(given, gpu)
         fits = runner.batch_that_fits(1)
         runner.reserve(2, 2)
-        assert {slot.dtype for slot in (*runner.memory.windows, *runner.memory.staged)} == {
-            np.dtype(kind)
-        }
+        assert {
+            slot.dtype for slot in (*runner.memory.cross_kv, *runner.memory.staged_cross_kv)
+        } == {np.dtype(kind)}
         assert runner.batch_that_fits(1) == fits
 
 
@@ -441,7 +442,7 @@ def test_where_nothing_may_follow_the_window_ends(decode: Decoding, name: str) -
         (tuple(range(72)), 1, "1 to 71 tokens, not 72"),
         (START, 70, "70 new tokens after a prompt of 3 do not fit; the model has room for 69"),
         (START, 0, "0 new tokens"),
-        ((1, 434), 1, "434 is no token; this model has 0 to 433"),
+        ((1, 434), 1, "434 is not a token id; this model has 0 to 433"),
     ],
 )
 def test_what_the_caches_cannot_hold_is_refused(
@@ -478,7 +479,7 @@ def test_the_encoder_layer_by_layer(
     stride = META["frame_stride_of_enc_stem_and_layers"]
     seen: dict[str, np.ndarray] = {}
     with probing(seen.__setitem__):
-        encoded = runner.encode_alone(mel)
+        encoded = runner.encode_one(mel)
     assert list(seen) == ["encoder.stem", "encoder.layer0", "encoder.layer1", "encoder.out"]
     assert np.array_equal(seen["encoder.out"], encoded)
     for name, found in seen.items():
@@ -498,12 +499,14 @@ def test_an_encoder_alone_and_one_without_its_last_norm(
 ) -> None:
     mel = time_first(golden["mel"])
     alone = WhisperRunner(replace(golden_weights, decoder=None), backend(name))
-    np.testing.assert_allclose(alone.encode_alone(mel), golden["enc_out"], rtol=2e-3, atol=2e-3)
-    bare = replace(golden_weights, decoder=None, encoder=replace(golden_weights.encoder, norm=None))
-    found = WhisperRunner(bare, backend(name)).encode_alone(mel)
+    np.testing.assert_allclose(alone.encode_one(mel), golden["enc_out"], rtol=2e-3, atol=2e-3)
+    bare = replace(
+        golden_weights, decoder=None, encoder=replace(golden_weights.encoder, ln_post=None)
+    )
+    found = WhisperRunner(bare, backend(name)).encode_one(mel)
     seen: dict[str, np.ndarray] = {}
     with probing(seen.__setitem__):
-        engine(name).runner.encode_alone(mel)
+        engine(name).runner.encode_one(mel)
     assert np.array_equal(found, seen["encoder.layer1"])
 
 
@@ -512,7 +515,7 @@ def test_a_window_of_another_size_is_refused(engine: Engines, shape: tuple[int, 
     hand, mel = engine("numpy"), np.zeros(shape, np.float32)
     for call in (
         lambda: hand.submit(DecodingSequence(EncoderInput(mel), PLAIN)),
-        lambda: hand.runner.encode_alone(mel),
+        lambda: hand.runner.encode_one(mel),
     ):
         with pytest.raises(UsageError, match=r"shape \(220, 24\)"):
             call()
@@ -535,8 +538,8 @@ def test_the_encoder_alone_leaves_the_encoded_windows(
 ) -> None:
     before, stages, hand = decode(name, TIMED), set(), engine(name)
     other = np.roll(windows[0].features, 80, axis=0)
-    hand.runner.encode_alone(other)
+    hand.runner.encode_one(other)
     with probing(lambda stage, values: stages.add(stage)):
-        hand.runner.encode_alone(other)
+        hand.runner.encode_one(other)
     assert len(stages) == 4
     assert decode(name, TIMED) == before

@@ -57,7 +57,7 @@ def backend(request: pytest.FixtureRequest) -> Any:
 
 
 def memory_of(runner: WhisperRunner) -> list[Any]:
-    return [runner.backend.read(layer) for layer in runner.memory.windows]
+    return [runner.backend.read(layer) for layer in runner.memory.cross_kv]
 
 
 def one_by_one(runner: WhisperRunner, inputs: list[EncoderInput]) -> list[Any]:
@@ -107,18 +107,18 @@ def dispatches(plan: Any) -> list[Any]:
 def test_the_plan_of_one_window_is_as_ever(weights: WhisperWeights, gpu: Gpu) -> None:
     own = Gpu(gpu.device)
     own.matrix = False
-    runner, rounding = WhisperRunner(weights, own, exact=True), WhisperRunner(weights, own)
+    runner, rounding = WhisperRunner(weights, own, f32_cross_kv=True), WhisperRunner(weights, own)
     recorded, remembered, rounded = (
         [(step.kernel, None if step.kernel == "layer_norm" else step.grid) for step in plan]
         for plan in map(
             dispatches,
-            (runner.encoding(1).plan, runner.remembering(), rounding.remembering()),
+            (runner.encoder_plan(1).plan, runner.cross_kv_plan(), rounding.cross_kv_plan()),
         )
     )
     stem = [("gemm", (1, 4, 1)), ("gemm", (1, 2, 1))]
     assert recorded == [*stem, *BLOCK, *BLOCK, ("layer_norm", None)]
-    assert remembered == [("gemm", (1, 2, 1))] * len(runner.memory.windows)
-    assert [kernel for kernel, _ in rounded] == ["gemm", "to_f16"] * len(runner.memory.windows)
+    assert remembered == [("gemm", (1, 2, 1))] * len(runner.memory.cross_kv)
+    assert [kernel for kernel, _ in rounded] == ["gemm", "to_f16"] * len(runner.memory.cross_kv)
     assert not any("WINDOW" in dict(parameters) for _, parameters in own.kernels.made)
 
 
@@ -126,7 +126,7 @@ def test_the_plan_of_one_window_is_as_ever(weights: WhisperWeights, gpu: Gpu) ->
 def test_a_batch_takes_no_more_dispatches(weights: WhisperWeights, gpu: Gpu) -> None:
     runner = WhisperRunner(weights, gpu)
     one, four = (
-        [step.kernel for step in dispatches(runner.encoding(count).plan)] for count in (1, 4)
+        [step.kernel for step in dispatches(runner.encoder_plan(count).plan)] for count in (1, 4)
     )
     assert four == one
 
@@ -168,7 +168,7 @@ def test_a_batch_that_does_not_fit_is_halved(
     own.memory.largest_binding = 4 * hidden - 4
     found = aligned(engine, inputs)
     assert [told.split("; ")[-1] for told in caplog.messages] == ["going on with 2 side by side"]
-    assert sorted(engine.runner.encodings._made) == [1, 2]  # windows of a pass
+    assert sorted(engine.runner.encoder_plans._made) == [1, 2]  # windows of a pass
     for ours, theirs in zip(found, expected, strict=True):
         assert difference(theirs.weights, ours.weights) <= MATRIX_LIMIT
 
@@ -185,7 +185,7 @@ def test_a_window_that_does_not_fit_is_an_error(
             raise DeviceMemoryError("it", "full")
         return record(trace, guard, name)
 
-    engine.runner.encodings.clear()
+    engine.runner.encoder_plans.clear()
     with monkeypatch.context() as patch:
         patch.setattr(engine.runner.backend, "record", full)
         with pytest.raises(DeviceMemoryError):

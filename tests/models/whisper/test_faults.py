@@ -45,10 +45,10 @@ def test_weights_that_overflow_are_told(
     golden_weights: WhisperWeights, windows: Windows, backend: Backends, name: str, value: float
 ) -> None:
     assert golden_weights.decoder is not None
-    bias = golden_weights.decoder.norm.bias.copy()
+    bias = golden_weights.decoder.ln.bias.copy()
     bias[3] = value
-    norm = replace(golden_weights.decoder.norm, bias=bias)
-    broken = replace(golden_weights, decoder=replace(golden_weights.decoder, norm=norm))
+    norm = replace(golden_weights.decoder.ln, bias=bias)
+    broken = replace(golden_weights, decoder=replace(golden_weights.decoder, ln=norm))
     hand = ByHand(WhisperRunner(broken, backend(name)))
     for sequence in (
         DecodingSequence(windows[0], PLAIN),

@@ -53,24 +53,24 @@ def test_the_tree(tmp_path: Path) -> None:
     c, d = weights.config, weights.config.n_audio_state
     assert weights.encoder.conv1.weight.shape == (d, 3, c.n_mels)
     assert weights.encoder.conv2.weight.shape == (d, 3, d)
-    assert weights.encoder.positions.shape == (c.n_audio_ctx, d)
+    assert weights.encoder.positional_embedding.shape == (c.n_audio_ctx, d)
     assert len(weights.encoder.blocks) == c.n_audio_layer
-    assert weights.encoder.norm is not None and weights.decoder is not None
-    assert weights.decoder.embedding.shape == (c.n_vocab, d)
-    assert weights.decoder.positions.shape == (c.n_text_ctx, d)
+    assert weights.encoder.ln_post is not None and weights.decoder is not None
+    assert weights.decoder.token_embedding.shape == (c.n_vocab, d)
+    assert weights.decoder.positional_embedding.shape == (c.n_text_ctx, d)
     block = weights.decoder.blocks[-1]
     shapes = {f.name: getattr(block, f.name).weight.shape for f in fields(block)}
     assert shapes == {
-        "attention_norm": (d,),
+        "attn_ln": (d,),
         "qkv": (3 * d, d),
-        "out": (d, d),
-        "cross_norm": (d,),
+        "attn_out": (d, d),
+        "cross_attn_ln": (d,),
         "cross_q": (d, d),
         "cross_kv": (2 * d, d),
-        "cross_out": (d, d),
-        "mlp_norm": (d,),
-        "up": (4 * d, d),
-        "down": (d, 4 * d),
+        "cross_attn_out": (d, d),
+        "mlp_ln": (d,),
+        "fc1": (4 * d, d),
+        "fc2": (d, 4 * d),
     }
     assert not block.qkv.bias[d : 2 * d].any() and block.qkv.bias[:d].any()
     assert not block.cross_kv.bias[:d].any() and block.cross_kv.bias[d:].any()
@@ -162,7 +162,7 @@ def test_missing_extra_and_misshapen_are_named_as_the_file_spells_them(
 def test_names_lead_back(name: str) -> None:
     checkpoint = read_checkpoint(FORMATS / name)
     names = TensorNames(checkpoint)
-    assert {names.own(found) for found in names.entries} == set(checkpoint.tensors)
+    assert {names.original_name(found) for found in names.entries} == set(checkpoint.tensors)
 
 
 def test_no_tensor_can_be_missing(tmp_path: Path, arrays: Arrays, config: dict) -> None:
@@ -196,7 +196,7 @@ def test_an_encoder_alone_under_any_prefix(
     weights = load_weights(write_safetensors(tmp_path / "m", encoder, tower))
     whole = load_weights(FORMATS / "hf")
     assert weights.decoder is None and weights.config.n_vocab == 0
-    assert (weights.encoder.norm is not None) == norm
+    assert (weights.encoder.ln_post is not None) == norm
     assert weights.config.n_audio_head == whole.config.n_audio_head
     np.testing.assert_array_equal(
         weights.encoder.blocks[0].qkv.weight, whole.encoder.blocks[0].qkv.weight
@@ -206,8 +206,8 @@ def test_an_encoder_alone_under_any_prefix(
 def test_positions_are_computed_where_absent(tmp_path: Path, arrays: Arrays, config: dict) -> None:
     stored = arrays.pop("model.encoder.embed_positions.weight")
     weights = load_weights(write_safetensors(tmp_path / "m", arrays, config))
-    np.testing.assert_allclose(weights.encoder.positions, stored, atol=1e-3)
-    exact = load_weights(FORMATS / "ct2_float32").encoder.positions
+    np.testing.assert_allclose(weights.encoder.positional_embedding, stored, atol=1e-3)
+    exact = load_weights(FORMATS / "ct2_float32").encoder.positional_embedding
     np.testing.assert_allclose(sinusoids(*exact.shape), exact, atol=1e-6)
 
 
@@ -226,7 +226,7 @@ def test_the_projection_alone_is_the_embedding(
     arrays["proj_out.weight"] = embedding
     weights = load_weights(write_safetensors(tmp_path / "m", arrays, config))
     assert weights.decoder is not None
-    np.testing.assert_array_equal(weights.decoder.embedding, embedding)
+    np.testing.assert_array_equal(weights.decoder.token_embedding, embedding)
 
 
 def test_names_without_the_models_prefix(tmp_path: Path, arrays: Arrays, config: dict) -> None:
@@ -239,7 +239,7 @@ def test_two_encoders_and_two_of_a_name(tmp_path: Path, arrays: Arrays, config: 
     double = arrays | {f"other.{n}": v for n, v in arrays.items() if "encoder.conv" in n}
     assert "several encoders" in refused(write_safetensors(tmp_path / "m", double, config))
     same = arrays | {"model.encoder.ln_post.bias": arrays["model.encoder.layer_norm.bias"]}
-    assert "are the same one" in refused(write_safetensors(tmp_path / "n", same, config))
+    assert "are the same tensor" in refused(write_safetensors(tmp_path / "n", same, config))
 
 
 @pytest.mark.parametrize(
@@ -273,7 +273,7 @@ def test_alignment_heads_that_are_no_pairs(
     arrays["alignment_heads"] = np.zeros(shape, np.int32)
     folder = write_safetensors(tmp_path / "m", arrays, config | {"alignment_heads": None})
     if len(shape) == 2:
-        assert "no pairs of layer and head" in refused(folder)
+        assert "not pairs of layer and head" in refused(folder)
     else:
         assert load_weights(folder).config.alignment_heads is None
 
@@ -317,7 +317,7 @@ def test_mixed_precision(tmp_path: Path, arrays: Arrays, config: dict) -> None:
     weights = load_weights(write_safetensors(tmp_path / "m", arrays, config))
     assert weights.stored == "f32"
     assert weights.encoder.blocks[0].qkv.weight.dtype == np.float32  # packed with float16 rows
-    assert weights.encoder.blocks[0].up.weight.dtype == np.float16
+    assert weights.encoder.blocks[0].fc1.weight.dtype == np.float16
 
 
 def test_another_activation_in_ctranslate2(tmp_path: Path) -> None:
@@ -344,4 +344,4 @@ def test_real_checkpoints(weights: dict[str, Path]) -> None:
         assert tuple(found) == sizes
         assert loaded.stored == "f16"
         wanted = sinusoids(1500, loaded.config.n_audio_state)
-        np.testing.assert_allclose(loaded.encoder.positions, wanted, atol=1e-3)
+        np.testing.assert_allclose(loaded.encoder.positional_embedding, wanted, atol=1e-3)

@@ -1,6 +1,6 @@
-"""Sizes and lists of a Whisper checkpoint, from its configuration and the shapes of its tensors.
+"""Whisper's configuration, read from the checkpoint's files and the shapes of its tensors.
 
-Names are those of openai/whisper (whisper/model.py: ModelDimensions).
+Fields are named as in openai/whisper (whisper/model.py: ModelDimensions).
 """
 
 from __future__ import annotations
@@ -18,28 +18,28 @@ log = logging.getLogger(__name__)
 
 HeadPairs = tuple[tuple[int, int], ...]
 
-#: Filters are computed for every mel, positions for every frame and attention for every pair of
-#: them, so that a number in a file could ask for any memory. Released: 128 and 1500.
+#: Bounds on sizes in a file, since filters, positions and attention need memory in proportion to
+#: them. Released models have 128 and 1500.
 MAX_MELS, MAX_POSITIONS = 1 << 10, 1 << 13
 
 
 @dataclass(frozen=True, slots=True)
 class WhisperConfig:
-    """Read from the checkpoint or from tensor shapes; never defaulted over it."""
+    """The sizes and token lists of a checkpoint; no size is ever assumed."""
 
     n_mels: int
     n_audio_ctx: int  # encoder positions, 20 ms each
     n_audio_state: int
     n_audio_head: int
     n_audio_layer: int
-    n_vocab: int  # 0 where the checkpoint has no decoder
+    n_vocab: int  # 0 if the checkpoint has no decoder
     n_text_ctx: int
     n_text_state: int
     n_text_head: int
     n_text_layer: int
-    #: (layer, head) pairs whose cross-attention follows the audio; None where no list is known.
+    #: (layer, head) pairs whose cross-attention is aligned to the audio; None if unknown.
     alignment_heads: tuple[tuple[int, int], ...] | None = None
-    #: Ids the checkpoint wants suppressed; None where it names none and they are to be computed.
+    #: Ids that the checkpoint suppresses; None if it has no list: tokens.non_speech_tokens.
     suppress_tokens: tuple[int, ...] | None = None
     begin_suppress_tokens: tuple[int, ...] | None = None
     max_initial_timestamp_index: int | None = None
@@ -51,16 +51,16 @@ class WhisperConfig:
 
 
 def read_config(checkpoint: Checkpoint, entries: dict[str, LazyTensor]) -> WhisperConfig:
-    """What the configuration states, and where it is silent what the tensors' shapes say.
+    """Read the configuration; sizes that it lacks are taken from the tensors' shapes.
 
     `entries` are the tensors under openai/whisper's names (weights.TensorNames).
 
     Raises:
-        CheckpointError: a size is stated nowhere, is no positive number, or the network is not
-            Whisper's (another activation, scaled embeddings).
+        CheckpointError: a size is unknown or not positive, or the network differs from Whisper
+            (another activation, scaled embeddings).
     """
     sizes = _ConfigSizes(checkpoint, entries)
-    decoder = any(name.startswith("decoder.") for name in entries) or _promises_decoder(
+    decoder = any(name.startswith("decoder.") for name in entries) or _requires_decoder(
         sizes.config
     )
     state = sizes.find(("n_audio_state", "d_model", "hidden_size"), "encoder.conv2.weight", 0)
@@ -125,8 +125,8 @@ def _with_decoder(
     )
 
 
-def _promises_decoder(config: dict[str, Any]) -> bool:
-    """Whether the configuration is of a whole Whisper, so that a missing decoder is a fault."""
+def _requires_decoder(config: dict[str, Any]) -> bool:
+    """Whether the configuration is of a model with a decoder, so that a missing one is an error."""
     architectures = config.get("architectures")
     named = isinstance(architectures, list) and any(
         name in ("WhisperForConditionalGeneration", "WhisperModel") for name in architectures
@@ -135,12 +135,14 @@ def _promises_decoder(config: dict[str, Any]) -> bool:
 
 
 class _ConfigSizes:
+    """Sizes from the configuration, else from tensors."""
+
     def __init__(self, checkpoint: Checkpoint, entries: dict[str, LazyTensor]) -> None:
         self.path = checkpoint.path
         self.entries = entries
         self.folder_config = checkpoint.folder / "config.json"
         config = checkpoint.config
-        # Speech LLMs keep their tower's sizes one level down, some two.
+        # Speech LLMs nest the sizes of their audio tower one or two levels deep.
         for key in ("thinker_config", "audio_config", "encoder_config"):
             if isinstance(config.get(key), dict):
                 config = config[key]
@@ -157,7 +159,7 @@ class _ConfigSizes:
         return CheckpointError(self.path, problem, remedy)
 
     def stated(self, names: tuple[str, ...]) -> int | None:
-        """The first of these that the configuration gives."""
+        """The first of these sizes that the configuration has; None if it has none."""
         for name in names:
             value = self.config.get(name)
             if value is None:
@@ -167,60 +169,60 @@ class _ConfigSizes:
             return value
         return None
 
-    def find(self, names: tuple[str, ...], tensor: str, axis: int, most: int = 1 << 24) -> int:
-        """The size that is stated, or else that of a tensor's axis; at most `most`."""
-        found = self.stated(names)
-        if found is None:
+    def find(self, names: tuple[str, ...], tensor: str, axis: int, maximum: int = 1 << 24) -> int:
+        """A size from the configuration, else of a tensor's axis; at most `maximum`."""
+        value = self.stated(names)
+        if value is None:
             shape = self.entries[tensor].shape if tensor in self.entries else ()
             if len(shape) <= axis or shape[axis] < 1:
                 raise CheckpointError.tensors(
                     self.path, missing=[f"{tensor} (or {names[-1]} in config.json)"]
                 )
-            found = shape[axis]
-        if found > most:
-            raise self.error(f"has {names[0]} = {found}, more than {most}")
-        return found
+            value = shape[axis]
+        if value > maximum:
+            raise self.error(f"has {names[0]} = {value}, more than {maximum}")
+        return value
 
     def layers(self, side: str, names: tuple[str, ...]) -> int:
-        found = self.stated(names)
-        if found is None and side == "encoder":
-            found = self.stated(("num_hidden_layers",))
-        if found is None:
-            found = count_layers(self.entries, f"{side}.blocks.")
-        if not 0 < found <= len(self.entries):  # before anything is made for each of them
-            raise self.error(f"{found} {side} layers cannot lie in {len(self.entries)} tensors")
-        return found
+        value = self.stated(names)
+        if value is None and side == "encoder":
+            value = self.stated(("num_hidden_layers",))
+        if value is None:
+            value = count_layers(self.entries, f"{side}.blocks.")
+        if not 0 < value <= len(self.entries):  # before anything is built for each layer
+            raise self.error(f"{value} {side} layers do not fit into {len(self.entries)} tensors")
+        return value
 
     def heads(self, side: str, names: tuple[str, ...], width: int) -> int:
-        found = self.stated(names) or self.scalar(f"{side}.num_heads", 0)
-        if not found and side == "encoder":
-            found = self.stated(("num_attention_heads",)) or 0
-        if not found:
+        value = self.stated(names) or self.scalar(f"{side}.num_heads", 0)
+        if not value and side == "encoder":
+            value = self.stated(("num_attention_heads",)) or 0
+        if not value:
             raise self.error(
-                f"the number of {side} attention heads is not known",
+                f"the number of {side} attention heads is unknown",
                 f"{self.folder_config} should give {names[-1]}",
             )
-        if found < 0 or width % found:
-            raise self.error(f"{found} {side} heads do not divide width {width}")
-        return found
+        if value < 0 or width % value:
+            raise self.error(f"{value} {side} heads do not divide width {width}")
+        return value
 
     def scalar(self, name: str, absent: int) -> int:
         entry = self.entries.get(name)
         if entry is None:
             return absent
         if entry.shape != () or entry.dtype.kind != "i":
-            raise self.error(f"{name} is no whole number")
+            raise self.error(f"{name} is not an integer")
         return int(entry.read())
 
     def ids(
         self, stated: dict[str, Any], names: tuple[str, ...], vocabulary: int
     ) -> tuple[int, ...] | None:
-        """A list of token ids; [-1] asks for the computed list and counts as none given."""
+        """A list of token ids; None if absent, or [-1], which stands for the computed list."""
         value = next((stated[name] for name in names if stated.get(name) is not None), None)
         if value is None or value == [-1]:
             return None
         if not isinstance(value, list) or any(type(i) is not int for i in value):
-            raise self.error(f"its {names[0]} is no list of token ids")
+            raise self.error(f"its {names[0]} is not a list of token ids")
         return tuple(sorted({i for i in value if 0 <= i < vocabulary}))
 
     def optional(self, stated: dict[str, Any], name: str) -> int | None:
@@ -230,7 +232,7 @@ class _ConfigSizes:
         return value
 
     def alignment_heads(self, value: Any, layers: int, heads: int) -> HeadPairs | None:
-        """HeadPairs (layer, head); MLX keeps them as a tensor."""
+        """Pairs (layer, head), from the configuration or, as in MLX, from a tensor."""
         entry = self.entries.get("alignment_heads")
         if (
             value is None
@@ -245,9 +247,9 @@ class _ConfigSizes:
         if not isinstance(value, list) or not all(
             isinstance(pair, list) and [type(i) for i in pair] == [int, int] for pair in value
         ):
-            raise self.error("its alignment_heads are no pairs of layer and head")
+            raise self.error("its alignment_heads are not pairs of layer and head")
         if not all(0 <= layer < layers and 0 <= head < heads for layer, head in value):
-            # Distilled models ship their teacher's list.
-            log.info("%s: alignment_heads name layers that are not there; ignored", self.path)
+            # Distilled models contain the list of their teacher.
+            log.info("%s: alignment_heads names layers that do not exist; ignored", self.path)
             return None
         return tuple(dict.fromkeys((layer, head) for layer, head in value)) or None

@@ -1,7 +1,7 @@
-"""Rows of text as the engine drives them: prompts, steps of a batch, and what they come to.
+"""Runs the decoder for the engine: prefills, decoding steps, language detection, alignment.
 
 A sequence of several rows (beams, or samples at a temperature) is a group: consecutive rows whose
-prompt is computed once, in the first one's slot. S slots, C positions, V vocabulary, G groups.
+prompt is computed once, in the slot of the first. S slots, C positions, V vocabulary, G groups.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from oscine.engine.runner import Arrays, BatchEntry, SinglePassExecutor, Snapsho
 from oscine.errors import NonFiniteError
 from oscine.models.whisper import model
 from oscine.models.whisper.config import WhisperConfig
-from oscine.models.whisper.memory import MOST_ROWS, DecoderMemory
+from oscine.models.whisper.memory import MAX_ROWS, DecoderMemory
 from oscine.models.whisper.repetition import MAX_TOKEN_REPEATS
 from oscine.models.whisper.sequences import (
     Alignment,
@@ -30,55 +30,58 @@ from oscine.models.whisper.sequences import (
 )
 from oscine.models.whisper.weights import DecoderWeights
 
-STEPS_PER_POLL = 16  # steps between two polls
-MOST_PROMPTS = 8  # computed side by side
-MOST_PLANS = 32
+STEPS_PER_POLL = 16
+MAX_PREFILL_BATCH = 8  # prompts of one prefill
+MAX_PLANS = 32
 NO_TIMESTAMP_LIMIT = 0xFFFFFFFF >> 1
 FINISH_REASONS = {ops.STOP_END: "end", ops.STOP_REPEAT: "repeat", ops.STOP_LENGTH: "length"}
 GOLDEN_RATIO = 0x9E3779B9
 
 
 @dataclass(frozen=True, slots=True)
-class Prefill:
-    """The recorded pass over the prompts of G groups, and the tokens that go in: [G, L]."""
+class PrefillPlan:
+    """A recorded pass over the prompts [G, L] of G groups."""
 
     prompt: ops.Tensor
     plan: ops.Plan
 
 
 class DecodingExecutor:
-    """Groups of `group_size` rows; `pool`: beams that end a search, 0 where there are no beams."""
+    """Decodes groups of `group_size` rows: samples, or beams if `max_candidates` is above 0.
 
-    stage, steps_per_poll, prefill_batch = "decode", STEPS_PER_POLL, MOST_PROMPTS
+    `max_candidates`: the number of finished beams that ends a search.
+    """
+
+    stage, steps_per_poll, prefill_batch = "decode", STEPS_PER_POLL, MAX_PREFILL_BATCH
     poll_after_prefill = False
 
     def __init__(
-        self, memory: DecoderMemory, weights: DecoderWeights, group_size: int, pool: int
+        self, memory: DecoderMemory, weights: DecoderWeights, group_size: int, max_candidates: int
     ) -> None:
         self.memory, self.weights, self.group_size = memory, weights, group_size
         backend = memory.backend
-        self.rows = backend.zeros((MOST_ROWS,), ops.TEXT_DECODER_STATE)
-        self.joining = backend.zeros((MOST_PROMPTS * group_size,), ops.TEXT_DECODER_STATE)
-        self.lead = (
-            self.joining
+        self.rows = backend.zeros((MAX_ROWS,), ops.TEXT_DECODER_STATE)
+        self.prefill_rows = backend.zeros((MAX_PREFILL_BATCH * group_size,), ops.TEXT_DECODER_STATE)
+        self.prompt_rows = (
+            self.prefill_rows
             if group_size == 1
-            else backend.zeros((MOST_PROMPTS,), ops.TEXT_DECODER_STATE)
+            else backend.zeros((MAX_PREFILL_BATCH,), ops.TEXT_DECODER_STATE)
         )
-        self.steps: PlanCache[ops.Plan] = PlanCache(MOST_PLANS)
-        self.prefills: PlanCache[Prefill] = PlanCache(MOST_PLANS, self.release_prefill)
-        self.pool: ops.FinishedBeams | None = None
-        if pool:
+        self.steps: PlanCache[ops.Plan] = PlanCache(MAX_PLANS)
+        self.prefills: PlanCache[PrefillPlan] = PlanCache(MAX_PLANS, self.release_prefill)
+        self.finished_beams: ops.FinishedBeams | None = None
+        if max_candidates:
             context = memory.config.n_text_ctx
-            self.pool = ops.FinishedBeams(
-                backend.zeros((MOST_ROWS, pool), ops.FINISHED_BEAM),
-                backend.zeros((MOST_ROWS, pool, context), np.uint32),
+            self.finished_beams = ops.FinishedBeams(
+                backend.zeros((MAX_ROWS, max_candidates), ops.FINISHED_BEAM),
+                backend.zeros((MAX_ROWS, max_candidates, context), np.uint32),
             )
-        backend.write(self.rows, done_rows(MOST_ROWS))
+        backend.write(self.rows, done_rows(MAX_ROWS))
 
     # -- plans --------------------------------------------------------------------------------
 
     def prepare(self) -> None:
-        """Record the usual step."""
+        """Record the step of a single group in advance."""
         self.step(self.group_size, ())
 
     def step(self, rows: int, entries: Sequence[BatchEntry]) -> ops.Plan:
@@ -86,69 +89,69 @@ class DecodingExecutor:
         return self.steps.get((rows, has_penalties), lambda: self.record_step(rows, has_penalties))
 
     def record_step(self, rows: int, has_penalties: bool) -> ops.Plan:
-        """The token picked last in, the next one out, of the first `rows` rows."""
+        """Record a step of the first `rows` rows: from their last tokens to the next ones."""
         memory = self.memory
         backend, state = memory.backend, self.state(self.rows, rows)
 
         def trace() -> None:
             logits = model.logits(backend, self.weights, self.hidden(state))
             if has_penalties:
-                logits = backend.apply_penalties(logits, memory.rules, state)
-            self.pick(logits, state, 1)
+                logits = backend.apply_penalties(logits, memory.params, state)
+            self.sample(logits, state, 1)
 
         return backend.record(trace, state.rows, "step")
 
-    def prefill(self, groups: int, length: int) -> Prefill:
-        """The pass over that many prompts of at most this length."""
+    def prefill(self, groups: int, length: int) -> PrefillPlan:
+        """The plan for that many prompts of at most this length, recorded on first use."""
         return self.prefills.get((groups, length), lambda: self.record_prefill(groups, length))
 
-    def record_prefill(self, groups: int, length: int) -> Prefill:
-        """The whole prompt in one pass; silence is judged where the transcript starts."""
+    def record_prefill(self, groups: int, length: int) -> PrefillPlan:
+        """Record a pass over whole prompts; no_speech_prob is computed at <|startoftranscript|>."""
         memory = self.memory
         backend = memory.backend
         prompt = backend.zeros((groups, length), np.uint32)
-        lead = self.state(self.lead, groups, shared=False)
-        joining = self.state(self.joining, groups * self.group_size)
+        prompt_state = self.state(self.prompt_rows, groups, shared=False)
+        prefill_state = self.state(self.prefill_rows, groups * self.group_size)
 
         def trace() -> None:
-            rows = backend.gather_rows(self.hidden(lead, prompt), lead, sot=True)
+            rows = backend.gather_rows(self.hidden(prompt_state, prompt), prompt_state, sot=True)
             logits = model.logits(backend, self.weights, rows)
-            backend.no_speech(logits, memory.rules, lead)
-            self.pick(logits, joining, self.group_size)
+            backend.no_speech(logits, memory.params, prompt_state)
+            self.sample(logits, prefill_state, self.group_size)
 
-        return Prefill(prompt, backend.record(trace, lead.rows, "prompt"))
+        return PrefillPlan(prompt, backend.record(trace, prompt_state.rows, "prompt"))
 
     def state(self, rows: ops.Tensor, count: int, *, shared: bool = True) -> ops.TextDecoderState:
-        """The first rows of a tensor of state; `shared`: a group's rows have a prompt in common."""
+        """The state of the first rows of a tensor; `shared`: rows of a group share their prompt."""
         memory = self.memory
         cache_indirection = memory.cache_indirection if shared and self.group_size > 1 else None
         view = memory.backend.view(rows, (count,))
         return ops.TextDecoderState(view, memory.tokens, cache_indirection=cache_indirection)
 
     def hidden(self, state: ops.TextDecoderState, prompt: ops.Tensor | None = None) -> ops.Tensor:
-        """One pass through the decoder's blocks."""
+        """The decoder's hidden rows for the prompts, or for the last tokens."""
         m = self.memory
-        return model.decode(m.backend, self.weights, m.config, m.caches, m.windows, state, prompt)
+        return model.decode(m.backend, self.weights, m.config, m.caches, m.cross_kv, state, prompt)
 
-    def pick(self, logits: ops.Tensor, state: ops.TextDecoderState, share: int) -> None:
-        """The next token of every row; `share` rows choose from one row of logits."""
+    def sample(self, logits: ops.Tensor, state: ops.TextDecoderState, share: int) -> None:
+        """Sample the next token of each row; `share` rows use one row of logits."""
         m = self.memory
-        if self.pool is None:
-            m.backend.sample_token(logits, m.masks, m.rules, state, share)
+        if self.finished_beams is None:
+            m.backend.sample_token(logits, m.masks, m.params, state, share)
             return
         m.backend.beam_search_step(
-            logits, m.masks, m.rules, state, self.pool, self.group_size, share
+            logits, m.masks, m.params, state, self.finished_beams, self.group_size, share
         )
 
-    def release_prefill(self, prefill: Prefill) -> None:
+    def release_prefill(self, prefill: PrefillPlan) -> None:
         self.memory.backend.release(prefill.prompt)
 
     def forget_plans(self) -> None:
-        """What is recorded is over memory that is about to be replaced; the state of rows stays."""
+        """Drop plans, which are recorded for buffers about to be replaced; row states stay."""
         self.steps.clear()
         self.prefills.clear()
 
-    # -- the engine's -------------------------------------------------------------------------
+    # -- called by the engine -----------------------------------------------------------------
 
     def start(self, entries: Sequence[BatchEntry]) -> None:
         memory, group_size = self.memory, self.group_size
@@ -163,42 +166,46 @@ class DecodingExecutor:
         for row, request in zip(prompts, requests, strict=False):
             row[: len(request.prompt)] = request.prompt
         backend.write(prefill.prompt, prompts)
-        backend.write(self.joining, initial_rows(entries, groups, group_size))
+        backend.write(self.prefill_rows, initial_rows(entries, groups, group_size))
         if group_size > 1:
-            backend.write(self.lead, initial_rows(entries, groups, 1))
+            backend.write(self.prompt_rows, initial_rows(entries, groups, 1))
         prefill.plan.run()
         pairs = [
             (group_size * group + row, entry.row + row)
             for group, entry in enumerate(entries)
             for row in range(group_size)
         ]
-        backend.copy(self.joining, self.rows, pairs)
+        backend.copy(self.prefill_rows, self.rows, pairs)
         if group_size > 1:
             firsts = [(group, entry.slots[0]) for group, entry in enumerate(entries)]
-            backend.copy(self.lead, memory.leads, firsts)
+            backend.copy(self.prompt_rows, memory.prompt_states, firsts)
 
     def write_slots(self, entry: BatchEntry, request: DecodingRequest) -> None:
-        """The rules of a sequence's slots, and where the keys of its prompt are."""
+        """Write the parameters of a sequence's slots, and which slot has the keys of its prompt."""
         memory = self.memory
         mask = memory.mask_row(entry.slots, request)
-        rules = pack_params(request, memory.config.n_vocab, mask)
+        params = pack_params(request, memory.config.n_vocab, mask)
         for slot in entry.slots:
-            memory.backend.write(memory.rules, rules, slot)
+            memory.backend.write(memory.params, params, slot)
             if self.group_size > 1:
                 cache_indirection = np.full((1, memory.config.n_text_ctx), slot, np.uint32)
                 cache_indirection[0, : len(request.prompt)] = entry.slots[0]
                 memory.backend.write(memory.cache_indirection, cache_indirection, slot)
-        if self.pool is not None:
-            empty = np.zeros((1, *self.pool.rows.shape[1:]), ops.FINISHED_BEAM)
-            memory.backend.write(self.pool.rows, empty, entry.slots[0])
+        if self.finished_beams is not None:
+            empty = np.zeros((1, *self.finished_beams.rows.shape[1:]), ops.FINISHED_BEAM)
+            memory.backend.write(self.finished_beams.rows, empty, entry.slots[0])
 
     def outputs(self, rows: int, entries: Sequence[BatchEntry]) -> tuple[ops.Tensor, ...]:
         m = self.memory
         shape = m.slots, m.config.n_text_ctx
-        leads = () if self.group_size == 1 else (m.leads,)
-        pool = () if self.pool is None else (self.pool.rows, self.pool.tokens)
+        prompt_states = () if self.group_size == 1 else (m.prompt_states,)
+        beams = (
+            ()
+            if self.finished_beams is None
+            else (self.finished_beams.rows, self.finished_beams.tokens)
+        )
         state = m.backend.view(self.rows, (rows,))
-        return state, m.backend.view(m.tokens, shape), *leads, *pool
+        return state, m.backend.view(m.tokens, shape), *prompt_states, *beams
 
     def move_rows(self, moves: Sequence[tuple[int, int]]) -> None:
         self.memory.backend.copy(self.rows, self.rows, moves)
@@ -231,44 +238,50 @@ class DecodingExecutor:
         entry: BatchEntry,
         rows: NDArray[np.void],
         tokens: Sequence[tuple[int, ...]],
-        others: Arrays,
+        other_arrays: Arrays,
     ) -> tuple[Hypothesis, ...]:
-        """What a sequence has come to: its rows, or its beams that have ended."""
-        loops, first = decoding_sequence(entry).loop_ends, entry.slots[0]
-        silence = float((rows[0] if self.group_size == 1 else others[0][first])["no_speech_prob"])
-        going = [
+        """The hypotheses of a sequence: its rows, or its finished beams."""
+        loop_ends, first = decoding_sequence(entry).loop_ends, entry.slots[0]
+        no_speech_prob = float(
+            (rows[0] if self.group_size == 1 else other_arrays[0][first])["no_speech_prob"]
+        )
+        unfinished = [
             Hypothesis(
-                text[: loops[n]] if loops[n] else text,
+                text[: loop_ends[n]] if loop_ends[n] else text,
                 float(row["sum_logprob"]),
-                silence,
-                "repeat" if loops[n] else FINISH_REASONS.get(row["done"], ""),
+                no_speech_prob,
+                "repeat" if loop_ends[n] else FINISH_REASONS.get(row["done"], ""),
             )
             for n, (row, text) in enumerate(zip(rows, tokens, strict=True))
             if row["sum_logprob"] > ops.NEG_INF / 2
         ]
-        if self.pool is None:
-            return tuple(going)
-        ended = [
-            Hypothesis(sampled_tokens(row, line), float(row["sum_logprob"]), silence, "end")
-            for row, line in zip(others[-2][first], others[-1][first], strict=True)
+        if self.finished_beams is None:
+            return tuple(unfinished)
+        finished = [
+            Hypothesis(
+                sampled_tokens(row, beam_tokens), float(row["sum_logprob"]), no_speech_prob, "end"
+            )
+            for row, beam_tokens in zip(
+                other_arrays[-2][first], other_arrays[-1][first], strict=True
+            )
             if row["filled"]
         ]
-        # As openai-whisper: where too few have ended, the most probable others stand in.
-        going.sort(key=lambda row: -row.sum_logprob)
-        return (*ended, *going[: max(0, self.group_size - len(ended))])
+        # As in openai-whisper, the most probable unfinished beams fill up what is missing.
+        unfinished.sort(key=lambda row: -row.sum_logprob)
+        return (*finished, *unfinished[: max(0, self.group_size - len(finished))])
 
 
 class LanguageExecutor(SinglePassExecutor):
-    """One pass over the start of a transcript: how probable each language is."""
+    """Detects languages: one pass over <|startoftranscript|>, and a softmax over languages."""
 
-    stage, prefill_batch = "decode", MOST_PROMPTS
+    stage, prefill_batch = "decode", MAX_PREFILL_BATCH
 
     def __init__(self, memory: DecoderMemory, weights: DecoderWeights) -> None:
         self.memory, self.weights, backend = memory, weights, memory.backend
-        self.rows = backend.zeros((MOST_PROMPTS,), ops.TEXT_DECODER_STATE)
-        self.prompt = backend.zeros((MOST_PROMPTS, 1), np.uint32)
-        self.logits = backend.zeros((2 * MOST_PROMPTS, memory.config.n_vocab))
-        self.plans: PlanCache[ops.Plan] = PlanCache(MOST_PLANS)
+        self.rows = backend.zeros((MAX_PREFILL_BATCH,), ops.TEXT_DECODER_STATE)
+        self.prompt = backend.zeros((MAX_PREFILL_BATCH, 1), np.uint32)
+        self.logits = backend.zeros((2 * MAX_PREFILL_BATCH, memory.config.n_vocab))
+        self.plans: PlanCache[ops.Plan] = PlanCache(MAX_PLANS)
 
     def start(self, entries: Sequence[BatchEntry]) -> None:
         backend, sequences = self.memory.backend, [language_sequence(entry) for entry in entries]
@@ -282,14 +295,14 @@ class LanguageExecutor(SinglePassExecutor):
         self.plans.get(len(rows), lambda: self.record(len(rows))).run()
 
     def record(self, count: int) -> ops.Plan:
-        """The pass for that many windows."""
+        """Record the pass for that many windows."""
         m = self.memory
         backend, view = m.backend, m.backend.view
         state = ops.TextDecoderState(view(self.rows, (count,)), m.tokens)
         prompt = view(self.prompt, (count, 1))
 
         def trace() -> None:
-            x = model.decode(backend, self.weights, m.config, m.caches, m.windows, state, prompt)
+            x = model.decode(backend, self.weights, m.config, m.caches, m.cross_kv, state, prompt)
             logits = model.logits(backend, self.weights, backend.gather_rows(x, state, sot=True))
             backend.store(logits, view(self.logits, (2 * count, m.config.n_vocab)))
 
@@ -303,8 +316,8 @@ class LanguageExecutor(SinglePassExecutor):
             sequence, logits = language_sequence(entry), arrays[0][row]
             if np.isfinite(logits).all():
                 scores = logits[sequence.ids]
-                shares = np.exp(scores - scores.max())
-                sequence.finish(shares / shares.sum())
+                probs = np.exp(scores - scores.max())
+                sequence.finish(probs / probs.sum())
             else:
                 sequence.fail(NonFiniteError.of_network("logits", self.memory.backend.name))
             yield entry
@@ -314,8 +327,8 @@ class LanguageExecutor(SinglePassExecutor):
 
 
 @dataclass(frozen=True, slots=True)
-class AlignPass:
-    """A recorded pass over a prompt [1, L]; results: weights of each layer, then probabilities."""
+class AlignmentPlan:
+    """A recorded pass over a prompt [1, L]; results: weights of each layer, then token probs."""
 
     prompt: ops.Tensor
     results: tuple[ops.Tensor, ...]
@@ -323,7 +336,7 @@ class AlignPass:
 
 
 class AlignmentExecutor(SinglePassExecutor):
-    """One pass over given tokens that keeps where they look: the device's part of word times."""
+    """Aligns tokens: one pass over them that stores the weights of the alignment heads."""
 
     stage, prefill_batch = "align", 1
 
@@ -331,75 +344,77 @@ class AlignmentExecutor(SinglePassExecutor):
         self.memory, self.weights = memory, weights
         self.heads = alignment_heads(memory.config)
         self.rows = memory.backend.zeros((1,), ops.TEXT_DECODER_STATE)
-        self.passes: PlanCache[AlignPass] = PlanCache(MOST_PLANS, self.release_pass)
-        self.length = 0  # of the prompt that was started last, padded
+        self.plans: PlanCache[AlignmentPlan] = PlanCache(MAX_PLANS, self.release_plan)
+        self.length = 0  # of the last prompt, padded
 
     def start(self, entries: Sequence[BatchEntry]) -> None:
         (entry,), memory = entries, self.memory
         sequence, config, backend = alignment_sequence(entry), memory.config, memory.backend
         slot, count = entry.slots[0], len(sequence.prompt)
         self.length = min(backend.bucket_length(count), config.n_text_ctx)
-        made = self.align_pass()
+        plan = self.alignment_plan()
         tokens = np.full((1, self.length), sequence.eot, np.uint32)
         tokens[0, :count] = sequence.prompt
-        row, rules = done_rows(1), np.zeros(1, ops.DECODE_PARAMS)
+        row, params = done_rows(1), np.zeros(1, ops.DECODE_PARAMS)
         row["done"], row["length"], row["slot"], row["window"] = 0, count, slot, entry.place
         row["frames"] = min(sequence.frames, config.n_audio_ctx)
-        rules["vocabulary"], rules["end"] = config.n_vocab, sequence.eot
-        backend.write(made.prompt, tokens)
+        params["vocabulary"], params["end"] = config.n_vocab, sequence.eot
+        backend.write(plan.prompt, tokens)
         backend.write(self.rows, row)
-        backend.write(memory.rules, rules, slot)
-        made.plan.run()
+        backend.write(memory.params, params, slot)
+        plan.plan.run()
 
-    def align_pass(self) -> AlignPass:
-        """The pass for prompts of `length`, made on first use."""
-        return self.passes.get(self.length, lambda: self.record(self.length))
+    def alignment_plan(self) -> AlignmentPlan:
+        """The plan for prompts of `length`, recorded on first use."""
+        return self.plans.get(self.length, lambda: self.record(self.length))
 
-    def record(self, length: int) -> AlignPass:
-        """The decoder over the prompt, its attention to the audio kept."""
+    def record(self, length: int) -> AlignmentPlan:
+        """Record the decoder over a prompt, with the cross-attention weights of alignment heads."""
         m = self.memory
         backend, config = m.backend, m.config
         prompt = backend.zeros((1, length), np.uint32)
         weights = {
-            layer: backend.zeros((len(chosen), length, config.n_audio_ctx))
-            for layer, chosen in self.heads.items()
+            layer: backend.zeros((len(heads), length, config.n_audio_ctx))
+            for layer, heads in self.heads.items()
         }
-        shares = backend.zeros((length,))
-        kept = {layer: model.KeptWeights(self.heads[layer], weights[layer]) for layer in weights}
+        probs = backend.zeros((length,))
+        probes = {
+            layer: model.AttentionProbe(self.heads[layer], weights[layer]) for layer in weights
+        }
         state = ops.TextDecoderState(self.rows, m.tokens)
 
         def trace() -> None:
             x = model.decode(
-                backend, self.weights, config, m.caches, m.windows, state, prompt, kept
+                backend, self.weights, config, m.caches, m.cross_kv, state, prompt, probes
             )
             logits = model.logits(backend, self.weights, x)
-            backend.store(backend.token_probs(logits, prompt, m.rules, state), shares)
+            backend.store(backend.token_probs(logits, prompt, m.params, state), probs)
 
         plan = backend.record(trace, name="align")
-        return AlignPass(prompt, (*weights.values(), shares), plan)
+        return AlignmentPlan(prompt, (*weights.values(), probs), plan)
 
     def outputs(self, rows: int, entries: Sequence[BatchEntry]) -> tuple[ops.Tensor, ...]:
-        return self.align_pass().results
+        return self.alignment_plan().results
 
     def collect(self, snapshot_rows: Sequence[SnapshotRow], arrays: Arrays) -> Iterator[BatchEntry]:
         for entry, _row in snapshot_rows:
             sequence = alignment_sequence(entry)
-            count, (*weights, shares) = len(sequence.prompt), arrays
+            count, (*weights, probs) = len(sequence.prompt), arrays
             layers = [layer[:, :count, : sequence.frames] for layer in weights]
-            sequence.finish(Alignment(np.concatenate(layers), shares[: count - 1]))
+            sequence.finish(Alignment(np.concatenate(layers), probs[: count - 1]))
             yield entry
 
     def forget_plans(self) -> None:
-        self.passes.clear()
+        self.plans.clear()
 
-    def release_pass(self, made: AlignPass) -> None:
-        self.memory.backend.release(made.prompt, *made.results)
+    def release_plan(self, plan: AlignmentPlan) -> None:
+        self.memory.backend.release(plan.prompt, *plan.results)
 
 
 def alignment_heads(config: WhisperConfig) -> dict[int, tuple[int, ...]]:
-    """The heads of each layer that follow the audio.
+    """The alignment heads of each layer: those of the checkpoint, else all of the upper half.
 
-    Those that the checkpoint names, else all of the upper half, as openai whisper/model.py.
+    Source: openai/whisper whisper/model.py.
     """
     pairs = config.alignment_heads
     if not pairs:
@@ -430,17 +445,16 @@ def alignment_sequence(entry: BatchEntry) -> AlignmentSequence:
 
 
 def done_rows(count: int) -> NDArray[np.void]:
-    """Rows of ops.TEXT_DECODER_STATE that no step moves on."""
+    """Rows of ops.TEXT_DECODER_STATE that are done, so that steps leave them unchanged."""
     rows = np.zeros(count, ops.TEXT_DECODER_STATE)
     rows["done"] = ops.STOP_END
     return rows
 
 
 def initial_rows(entries: Sequence[BatchEntry], groups: int, group_size: int) -> NDArray[np.void]:
-    """The state of `group_size` rows a group before the prompt: [groups · group_size] of
-    ops.TEXT_DECODER_STATE.
+    """The state of each group's rows before the prompt; groups without a sequence are done.
 
-    Groups without a sequence are done.
+    [groups · group_size] of ops.TEXT_DECODER_STATE.
     """
     state = done_rows(groups * group_size).reshape(groups, group_size)
     for rows, entry in zip(state, entries, strict=False):
@@ -449,10 +463,10 @@ def initial_rows(entries: Sequence[BatchEntry], groups: int, group_size: int) ->
         rows["length"] = len(request.prompt)
         rows["limit"] = request.max_new_tokens
         rows["slot"] = entry.slots[:group_size]
-        rows["after_pair"] = 1  # the opening timestamp is to be followed by text
+        rows["after_pair"] = 1  # text must follow the first timestamp
         rows["sot"] = request.sot_index
         rows["temperature"] = request.temperature
-        # Of Python's integers: NumPy's have 32 bits in a browser, and on Windows before NumPy 2.
+        # Python integers: NumPy's have 32 bits in a browser, and on Windows before NumPy 2.
         rows["seed"] = [
             (request.seed + row * GOLDEN_RATIO) & 0xFFFFFFFF for row in range(group_size)
         ]
@@ -461,24 +475,24 @@ def initial_rows(entries: Sequence[BatchEntry], groups: int, group_size: int) ->
 
 
 def pack_params(request: DecodingRequest, vocabulary: int, mask: int) -> NDArray[np.void]:
-    """The request's rules: [1] of ops.DECODE_PARAMS; `mask`: the row of its suppression lists."""
-    rules = np.zeros(1, ops.DECODE_PARAMS)
+    """The request as [1] of ops.DECODE_PARAMS; `mask`: the row of its suppression lists."""
+    params = np.zeros(1, ops.DECODE_PARAMS)
     initial = request.max_initial_timestamp_index
-    rules["vocabulary"] = vocabulary
-    rules["end"] = request.eot
-    rules["timestamp_begin"] = request.timestamp_begin
-    rules["no_timestamps"] = request.no_timestamps
-    rules["no_speech"] = request.no_speech
-    rules["timestamps"] = request.timestamps
-    rules["max_initial"] = NO_TIMESTAMP_LIMIT if initial is None else initial
-    # A beam that repeats itself is left to the others to beat.
-    rules["repeat_limit"] = 0 if request.beam_size > 1 else MAX_TOKEN_REPEATS
-    rules["no_repeat_ngram"] = request.no_repeat_ngram_size
-    rules["repetition_penalty"] = request.repetition_penalty
-    rules["mask"] = mask
-    return rules
+    params["vocabulary"] = vocabulary
+    params["end"] = request.eot
+    params["timestamp_begin"] = request.timestamp_begin
+    params["no_timestamps"] = request.no_timestamps
+    params["no_speech"] = request.no_speech
+    params["timestamps"] = request.timestamps
+    params["max_initial"] = NO_TIMESTAMP_LIMIT if initial is None else initial
+    # A beam that repeats itself loses to the others.
+    params["repeat_limit"] = 0 if request.beam_size > 1 else MAX_TOKEN_REPEATS
+    params["no_repeat_ngram"] = request.no_repeat_ngram_size
+    params["repetition_penalty"] = request.repetition_penalty
+    params["mask"] = mask
+    return params
 
 
 def sampled_tokens(row: NDArray[np.void], tokens: NDArray[np.uint32]) -> tuple[int, ...]:
-    """The tokens that a row has picked."""
+    """The tokens that a row has sampled."""
     return tuple(int(token) for token in tokens[: row["count"]])

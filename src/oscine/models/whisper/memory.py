@@ -1,6 +1,7 @@
-"""What Whisper's rows of text and encoded windows have on a device; it grows by need.
+"""Device memory of Whisper's decoder: KV caches, cross keys and values, parameters of slots.
 
-S slots, W places, C positions of text, d width, V vocabulary.
+It grows as needed. S slots, W places of encoded windows, A encoder positions, C text positions,
+d width, V vocabulary.
 """
 
 from __future__ import annotations
@@ -16,164 +17,164 @@ from oscine.errors import DeviceMemoryError
 from oscine.models.whisper.config import WhisperConfig
 from oscine.models.whisper.sequences import DecodingRequest
 
-MOST_ROWS = 128  # slots, and rows of an executor
+MAX_ROWS = 128  # slots, and rows of an executor
 
 
 class DecoderMemory:
-    """Slots of rows of text, and places of encoded windows.
+    """KV caches by slot, and cross-attention keys and values by place.
 
-    caches: of each layer, [S, C, d] twice. windows: of each layer, the keys and values of windows
-    [W, S', 2d], `kind` float32 or float16; staged: likewise of one window on its way to its place,
-    where there are several. tokens and cache_indirection [S, C], rules [S] of ops.DECODE_PARAMS,
-    masks [S, V]. leads [S] of ops.TEXT_DECODER_STATE: of groups, the row that their prompt was
-    computed in, by first slot.
+    caches: self-attention keys and values [S, C, d] of each layer. cross_kv: keys and values
+    [W, A, 2d] of each layer, for A encoder positions, in `cross_kv_dtype`. staged_cross_kv: the
+    same [1, A, 2d] of a window on its way to its place, if there are several places. tokens and
+    cache_indirection [S, C], params [S] of ops.DECODE_PARAMS, masks [S, V]. prompt_states [S] of
+    ops.TEXT_DECODER_STATE: by the first slot of a group, the row that computed its prompt.
     """
 
-    def __init__(self, config: WhisperConfig, backend: ops.Backend, kind: type) -> None:
-        self.config, self.backend, self.kind = config, backend, kind
+    def __init__(self, config: WhisperConfig, backend: ops.Backend, cross_kv_dtype: type) -> None:
+        self.config, self.backend, self.cross_kv_dtype = config, backend, cross_kv_dtype
         self.slots = self.places = 0
         self.caches: list[ops.Cache] = []
-        self.windows: list[ops.Tensor] = []
-        self.staged: list[ops.Tensor] = []
+        self.cross_kv: list[ops.Tensor] = []
+        self.staged_cross_kv: list[ops.Tensor] = []
         context = config.n_text_ctx
-        self.tokens = backend.zeros((MOST_ROWS, context), np.uint32)
-        self.cache_indirection = backend.zeros((MOST_ROWS, context), np.uint32)
-        self.rules = backend.zeros((MOST_ROWS,), ops.DECODE_PARAMS)
-        self.leads = backend.zeros((MOST_ROWS,), ops.TEXT_DECODER_STATE)
-        self.mask_rows: dict[Any, int] = {}  # by suppression lists
-        self.masked: dict[int, int] = {}  # the row of `masks` that each slot uses
+        self.tokens = backend.zeros((MAX_ROWS, context), np.uint32)
+        self.cache_indirection = backend.zeros((MAX_ROWS, context), np.uint32)
+        self.params = backend.zeros((MAX_ROWS,), ops.DECODE_PARAMS)
+        self.prompt_states = backend.zeros((MAX_ROWS,), ops.TEXT_DECODER_STATE)
+        self.mask_rows: dict[Any, int] = {}  # rows of `masks` by suppression lists
+        self.mask_row_of_slot: dict[int, int] = {}  # rows of `masks` by slot
 
     def fits(self, slots: int, places: int) -> bool:
-        """Whether there is room for that many."""
+        """Whether the memory is large enough for that many slots and places."""
         return slots <= self.slots and places <= self.places
 
     def reserve(self, slots: int, places: int) -> None:
-        """Room for that many; what there was is kept, in other buffers: plans are to be recorded
-        again. Raises DeviceMemoryError, after which all is as before.
+        """Grow to that many slots and places; contents are kept.
+
+        Buffers are replaced, so plans must be recorded again. Raises DeviceMemoryError, after which
+        nothing has changed.
         """
         slots, places = max(slots, self.slots), max(places, self.places)
-        self.check_room(slots - self.slots, places - self.places)
-        made: list[ops.Tensor] = []
+        self.check_free_memory(slots - self.slots, places - self.places)
+        allocated: list[ops.Tensor] = []
         try:
-            windows = self.made_windows(places, made) if places > self.places else None
-            cells = self.made_slots(slots, made) if slots > self.slots else None
+            windows = self.allocate_cross_kv(places, allocated) if places > self.places else None
+            slot_tensors = self.allocate_slots(slots, allocated) if slots > self.slots else None
         except DeviceMemoryError:
-            self.backend.release(*made)
+            self.backend.release(*allocated)
             raise
         if windows is not None:
-            self.replace(self.windows, windows[0], self.places)
-            self.backend.release(*self.staged)
-            self.windows, self.staged = windows
+            self.move_to(self.cross_kv, windows[0], self.places)
+            self.backend.release(*self.staged_cross_kv)
+            self.cross_kv, self.staged_cross_kv = windows
             self.places = places
-        if cells is not None:
-            self.replace(self.cells(), cells, self.slots)
-            self.take(cells)
+        if slot_tensors is not None:
+            self.move_to(self.slot_tensors(), slot_tensors, self.slots)
+            self.use_slots(slot_tensors)
             self.slots = slots
 
-    def check_room(self, slots: int, places: int) -> None:
-        """Raise DeviceMemoryError where more would take over half of what is known to be free."""
+    def check_free_memory(self, slots: int, places: int) -> None:
+        """Raise DeviceMemoryError if more would take over half of the memory known to be free."""
         _, free = self.backend.memory_limits()
-        wanted = slots * self.slot_bytes + places * self.place_bytes
-        if free is not None and wanted > free // 2:
-            problem = (
-                f"{wanted >> 20} MiB for more windows side by side are over half of the memory"
-            )
+        needed = slots * self.slot_bytes + places * self.place_bytes
+        if free is not None and needed > free // 2:
+            problem = f"{needed >> 20} MiB for a larger batch are over half of the memory"
             raise DeviceMemoryError(self.backend.name, f"{problem} that is free")
 
-    def batch_that_fits(self, width: int) -> int:
-        """Windows to decode side by side, of `width` rows each: what gains and has room."""
+    def batch_that_fits(self, group_size: int) -> int:
+        """How many windows of `group_size` rows each a batch can have, by speed and by memory."""
         config, (largest, free) = self.config, self.backend.memory_limits()
         place = self.place_bytes // config.n_text_layer
-        cache = 4 * width * config.n_text_state * config.n_text_ctx
-        counts = [self.backend.preferred_batch // width, largest // place, largest // cache]
-        if free is not None:  # a quarter: activations and other programs want some too
-            counts.append(free // 4 // (self.place_bytes + width * self.slot_bytes))
+        cache = 4 * group_size * config.n_text_state * config.n_text_ctx
+        counts = [self.backend.preferred_batch // group_size, largest // place, largest // cache]
+        if free is not None:  # a quarter: activations and other programs need memory, too
+            counts.append(free // 4 // (self.place_bytes + group_size * self.slot_bytes))
         return max(1, min(counts))
 
     @property
     def slot_bytes(self) -> int:
-        """What a row of text takes."""
+        """Bytes of a slot."""
         config = self.config
         cache = 8 * config.n_text_layer * config.n_text_ctx * config.n_text_state
         return cache + 4 * config.n_vocab
 
     @property
     def place_bytes(self) -> int:
-        """What an encoded window takes."""
+        """Bytes of a place."""
         config = self.config
-        width = 2 * config.n_text_state * np.dtype(self.kind).itemsize
+        width = 2 * config.n_text_state * np.dtype(self.cross_kv_dtype).itemsize
         return config.n_text_layer * config.n_audio_ctx * width
 
-    def made_windows(
-        self, places: int, made: list[ops.Tensor]
+    def allocate_cross_kv(
+        self, places: int, allocated: list[ops.Tensor]
     ) -> tuple[list[ops.Tensor], list[ops.Tensor]]:
-        """Keys and values of that many windows, and of one on its way where there are several."""
+        """Cross keys and values of that many places, and of a staged window if places > 1."""
         layers, width = self.config.n_text_layer, 2 * self.config.n_text_state
         shape = places, self.config.n_audio_ctx, width
         for _ in range(layers):
-            made.append(self.backend.zeros(shape, self.kind))
-        windows = made[-layers:]
+            allocated.append(self.backend.zeros(shape, self.cross_kv_dtype))
+        windows = allocated[-layers:]
         if places == 1:
             return windows, []
         for _ in range(layers):
-            made.append(self.backend.zeros((1, *shape[1:]), self.kind))
-        return windows, made[-layers:]
+            allocated.append(self.backend.zeros((1, *shape[1:]), self.cross_kv_dtype))
+        return windows, allocated[-layers:]
 
-    def made_slots(self, slots: int, made: list[ops.Tensor]) -> list[ops.Tensor]:
-        """All that grows with the number of rows of text, as in `cells`."""
-        config, first = self.config, len(made)
+    def allocate_slots(self, slots: int, allocated: list[ops.Tensor]) -> list[ops.Tensor]:
+        """All tensors that grow with the number of slots, as in `slot_tensors`."""
+        config, first = self.config, len(allocated)
         for _ in range(2 * config.n_text_layer):
-            made.append(self.backend.zeros((slots, config.n_text_ctx, config.n_text_state)))
-        made.append(self.backend.zeros((slots, config.n_vocab), np.uint32))
-        return made[first:]
+            allocated.append(self.backend.zeros((slots, config.n_text_ctx, config.n_text_state)))
+        allocated.append(self.backend.zeros((slots, config.n_vocab), np.uint32))
+        return allocated[first:]
 
-    def cells(self) -> list[ops.Tensor]:
-        """Caches and masks: [S, ...] each."""
+    def slot_tensors(self) -> list[ops.Tensor]:
+        """Caches and masks, [S, ...] each."""
         if not self.slots:
             return []
         caches = [tensor for cache in self.caches for tensor in (cache.keys, cache.values)]
         return [*caches, self.masks]
 
-    def take(self, cells: list[ops.Tensor]) -> None:
-        """Use these."""
-        *caches, self.masks = cells
+    def use_slots(self, slot_tensors: list[ops.Tensor]) -> None:
+        """Use newly allocated tensors."""
+        *caches, self.masks = slot_tensors
         self.caches = [ops.Cache(*pair) for pair in zip(caches[::2], caches[1::2], strict=True)]
 
-    def replace(self, old: list[ops.Tensor], new: list[ops.Tensor], count: int) -> None:
-        """Move the first `count` items of each tensor over, and give the old ones back."""
+    def move_to(self, old: list[ops.Tensor], new: list[ops.Tensor], count: int) -> None:
+        """Copy the first `count` items of each old tensor to the new one, and free the old ones."""
         for source, target in zip(old, new, strict=False):
             self.backend.copy(source, target, [(item, item) for item in range(count)])
         self.backend.release(*old)
 
     def clear(self) -> None:
-        """Give all of it back."""
-        self.backend.release(*self.cells(), *self.windows, *self.staged)
+        """Free all tensors that grow."""
+        self.backend.release(*self.slot_tensors(), *self.cross_kv, *self.staged_cross_kv)
         self.slots = self.places = 0
-        self.windows, self.staged = [], []
+        self.cross_kv, self.staged_cross_kv = [], []
         self.mask_rows.clear()
-        self.masked.clear()
+        self.mask_row_of_slot.clear()
 
     def mask_row(self, slots: Sequence[int], request: DecodingRequest) -> int:
-        """The row of `masks` with a request's suppression lists, from now on used by these slots.
+        """Assign the row of `masks` with a request's suppression lists to slots; -> the row.
 
-        There is a row a slot, and each slot uses one, so one is free for other lists.
+        There are as many rows as slots and each slot uses one, so one is always free.
         """
         for slot in slots:
-            self.masked.pop(slot, None)
+            self.mask_row_of_slot.pop(slot, None)
         key = request.suppress_tokens, request.begin_suppress_tokens
         row = self.mask_rows.get(key)
         if row is None:
-            used = set(self.masked.values())
+            used = set(self.mask_row_of_slot.values())
             row = next(row for row in range(self.slots) if row not in used)
             self.mask_rows = {k: other for k, other in self.mask_rows.items() if other != row}
             self.mask_rows[key] = row
             self.backend.write(self.masks, mask_of(request, self.config.n_vocab), row)
-        self.masked.update(dict.fromkeys(slots, row))
+        self.mask_row_of_slot.update(dict.fromkeys(slots, row))
         return row
 
 
 def mask_of(request: DecodingRequest, vocabulary: int) -> NDArray[np.uint32]:
-    """The request's suppression lists as bits: [1, V]."""
+    """The request's suppression lists as bits, uint32 [1, V]."""
     mask = np.zeros((1, vocabulary), np.uint32)
     mask[0, list(request.suppress_tokens)] |= ops.SUPPRESS
     mask[0, list(request.begin_suppress_tokens)] |= ops.SUPPRESS_FIRST

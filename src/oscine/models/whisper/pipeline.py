@@ -193,7 +193,7 @@ class Whisper(Transcriber[WhisperRunner]):
         """
         features = self._features(open_source(audio))
         mel = features.window(0, features.frames)
-        return self.engine.call(partial(WhisperRunner.encode_alone, mel=mel))
+        return self.engine.call(partial(WhisperRunner.encode_one, mel=mel))
 
     def _run_steps(self, steps: SequenceGenerator[T]) -> T:
         """Run the steps of a request on the engine and return their result."""

@@ -1,6 +1,6 @@
-"""Whisper as the engine drives it: windows encoded into places of its memory.
+"""Runs Whisper for the engine: memory, encoder passes, and checks of sequences.
 
-What rows of text do is in executors.py.
+The decoder's passes are in executors.py.
 """
 
 from __future__ import annotations
@@ -27,13 +27,13 @@ from oscine.models.whisper.sequences import (
 )
 from oscine.models.whisper.weights import WhisperWeights
 
-MOST_PLANS = 8
+MAX_PLANS = 8
 
 EXECUTORS = {"decode": DecodingExecutor, "language": LanguageExecutor, "align": AlignmentExecutor}
 
 
-class Encoding:
-    """A recorded pass of the encoder over `count` windows, and what goes in and out."""
+class EncoderPlan:
+    """A recorded pass of the encoder over `count` windows, with its input and output."""
 
     def __init__(self, runner: WhisperRunner, count: int) -> None:
         config, backend = runner.config, runner.backend
@@ -52,44 +52,44 @@ class Encoding:
             raise
 
     def run(self, mels: Sequence[NDArray[np.float32]]) -> None:
-        """Encode windows [2S, n_mels]; a pass of more windows also computes those of one before."""
+        """Encode windows [2S, n_mels]; the rest of a larger pass repeats earlier windows."""
         for number, mel in enumerate(mels):
             self.backend.write(self.mel, mel, number * len(mel))
         self.plan.run()
 
     def release(self) -> None:
-        """Give back what only this pass uses."""
+        """Free the input and output."""
         self.backend.release(self.mel, self.audio)
 
 
 class WhisperRunner:
-    """Weights uploaded once, plans recorded once, memory for as many windows and rows as are used.
+    """A Whisper network on a device: uploads the weights, records plans, and grows its memory.
 
-    Where the weights are float16, so are the keys and values of windows, on backends that gain by
-    it. Raises DeviceError if the backend cannot hold or compute a model of these sizes.
+    Cross keys and values are float16 if the weights are, on backends where that is faster. Raises
+    DeviceError if the backend cannot store or compute a model of these sizes.
     """
 
     def __init__(
-        self, weights: WhisperWeights, backend: ops.Backend, *, exact: bool = False
+        self, weights: WhisperWeights, backend: ops.Backend, *, f32_cross_kv: bool = False
     ) -> None:
-        """`exact`: keys and values of windows are float32 in any case, as goldens have them."""
+        """`f32_cross_kv`: use float32 for cross keys and values in any case, as goldens do."""
         self.config, self.backend = weights.config, backend
         self.device = backend.name
         self.timings: dict[str, float] = {}
         self.encode_batch = backend.encode_batch
         self.encoder = ops.upload(backend, weights.encoder)
-        self.encodings: PlanCache[Encoding] = PlanCache(MOST_PLANS, Encoding.release)
+        self.encoder_plans: PlanCache[EncoderPlan] = PlanCache(MAX_PLANS, EncoderPlan.release)
         self.executors: dict[Any, Any] = {}
-        self.remember: ops.Plan | None = None
-        self.encoding(1)  # now, while loading can still choose another backend
+        self._cross_kv_plan: ops.Plan | None = None
+        self.encoder_plan(1)  # now, while loading can still choose another backend
         if weights.decoder is None:
             return
         self.decoder = ops.upload(backend, weights.decoder)
-        half = weights.decoder.embedding.dtype == np.float16 and backend.f16_cross_kv
+        half = weights.decoder.token_embedding.dtype == np.float16 and backend.f16_cross_kv
         self.memory = DecoderMemory(
-            self.config, backend, np.float16 if half and not exact else np.float32
+            self.config, backend, np.float16 if half and not f32_cross_kv else np.float32
         )
-        self.heard = backend.zeros((self.config.n_audio_ctx, self.config.n_audio_state))
+        self.encoder_output = backend.zeros((self.config.n_audio_ctx, self.config.n_audio_state))
         self.reserve(1, 1)
         self.executor(("decode", 1, 0)).prepare()
 
@@ -99,12 +99,12 @@ class WhisperRunner:
             self.executors[key] = EXECUTORS[kind](self.memory, self.decoder, *shape)
         return self.executors[key]
 
-    def batch_that_fits(self, width: int) -> int:
-        """Windows to decode side by side, of `width` rows each."""
-        return self.memory.batch_that_fits(width)
+    def batch_that_fits(self, group_size: int) -> int:
+        """The number of windows of `group_size` rows each that a batch can have."""
+        return self.memory.batch_that_fits(group_size)
 
     def trace(self) -> dict[str, tuple[int, float]]:
-        """What the backend measured of itself: ops.Backend.trace."""
+        """Passes and milliseconds by stage, measured by the backend."""
         return self.backend.trace()
 
     # -- memory -------------------------------------------------------------------------------
@@ -112,7 +112,7 @@ class WhisperRunner:
     def reserve(self, slots: int, places: int, sequence: AnySequence[Any] | None = None) -> None:
         if not self.memory.fits(slots, places):
             self.memory.reserve(slots, places)
-            self.remember = None
+            self._cross_kv_plan = None
             for executor in self.executors.values():
                 executor.forget_plans()
 
@@ -120,8 +120,8 @@ class WhisperRunner:
         if not self.memory.fits(slots + 1, places) and not self.memory.fits(slots, places + 1):
             return
         self.executors.clear()
-        self.encodings.clear()
-        self.remember = None
+        self.encoder_plans.clear()
+        self._cross_kv_plan = None
         self.memory.clear()
         self.memory.reserve(slots, places)
 
@@ -130,43 +130,47 @@ class WhisperRunner:
     def encode(self, inputs: Sequence[EncoderInput], places: Sequence[int]) -> None:
         config, count = self.config, self.backend.bucket_rows(len(inputs))
         shape = config.n_audio_ctx, config.n_audio_state
-        encoding = self.encoding(count)
-        encoding.run([given.features for given in inputs])
-        audio = self.backend.view(encoding.audio, (count, *shape))
-        heard = self.backend.view(self.heard, (1, *shape))
+        plan = self.encoder_plan(count)
+        plan.run([audio.features for audio in inputs])
+        audio = self.backend.view(plan.audio, (count, *shape))
+        encoder_output = self.backend.view(self.encoder_output, (1, *shape))
         for number, place in enumerate(places):
-            self.backend.copy(audio, heard, [(number, 0)])
-            self.remembering().run()
-            for staged, memory in zip(self.memory.staged, self.memory.windows, strict=False):
+            self.backend.copy(audio, encoder_output, [(number, 0)])
+            self.cross_kv_plan().run()
+            for staged, memory in zip(
+                self.memory.staged_cross_kv, self.memory.cross_kv, strict=False
+            ):
                 self.backend.copy(staged, memory, [(0, place)])
 
-    def remembering(self) -> ops.Plan:
-        """From the encoder's output of one window to every layer's keys and values of it."""
-        if self.remember is None:
-            targets = self.memory.staged or self.memory.windows
+    def cross_kv_plan(self) -> ops.Plan:
+        """The plan from the encoder's output of one window to its cross keys and values."""
+        if self._cross_kv_plan is None:
+            targets = self.memory.staged_cross_kv or self.memory.cross_kv
             slots = [self.backend.view(slot, slot.shape[1:]) for slot in targets]
-            self.remember = self.backend.record(
-                lambda: model.remember(self.backend, self.decoder, self.heard, slots),
-                name="remember",
+            self._cross_kv_plan = self.backend.record(
+                lambda: model.compute_cross_kv(
+                    self.backend, self.decoder, self.encoder_output, slots
+                ),
+                name="cross_kv",
             )
-        return self.remember
+        return self._cross_kv_plan
 
-    def encoding(self, count: int) -> Encoding:
-        """The pass over that many windows."""
-        return self.encodings.get(count, lambda: Encoding(self, count))
+    def encoder_plan(self, count: int) -> EncoderPlan:
+        """The plan for that many windows, recorded on first use."""
+        return self.encoder_plans.get(count, lambda: EncoderPlan(self, count))
 
-    def encode_alone(self, mel: NDArray[np.float32]) -> NDArray[np.float32]:
-        """The encoder's output: mel [2S, n_mels] -> [S, d]. Raises UsageError for another shape."""
+    def encode_one(self, mel: NDArray[np.float32]) -> NDArray[np.float32]:
+        """The encoder's output [S, d] for a mel [2S, n_mels]; UsageError for other shapes."""
         self.check_mel(mel)
-        encoding = self.encoding(1)
-        encoding.run([mel])
-        found: NDArray[np.float32] = self.backend.read(encoding.audio)
-        return found
+        plan = self.encoder_plan(1)
+        plan.run([mel])
+        output: NDArray[np.float32] = self.backend.read(plan.audio)
+        return output
 
     # -- checks -------------------------------------------------------------------------------
 
     def check(self, sequence: AnySequence[Any]) -> None:
-        """Refuse what kernels would read beside their arrays. Raises UsageError."""
+        """Raise UsageError for a sequence with which kernels would read out of bounds."""
         if sequence.audio is not None:
             self.check_mel(sequence.audio.features)
         if isinstance(sequence, DecodingSequence):
@@ -177,33 +181,33 @@ class WhisperRunner:
             self.check_align(sequence)
 
     def check_mel(self, mel: NDArray[np.float32]) -> None:
-        """A window of another size would silently be read as something else."""
+        """Raise UsageError for a window of another shape."""
         expected = (self.config.window_frames, self.config.n_mels)
         if mel.shape != expected:
             raise UsageError(f"mel window must have shape {expected}, not {mel.shape}")
 
     def check_request(self, request: DecodingRequest) -> None:
-        """Refuse what the caches cannot hold."""
-        room = self.config.n_text_ctx - len(request.prompt)
-        if not request.prompt or room < 1:
+        """Raise UsageError for a request that does not fit into the caches."""
+        capacity = self.config.n_text_ctx - len(request.prompt)
+        if not request.prompt or capacity < 1:
             raise UsageError(
                 f"a prompt must have 1 to {self.config.n_text_ctx - 1} tokens, "
                 f"not {len(request.prompt)}"
             )
-        if not 1 <= request.max_new_tokens <= room:
+        if not 1 <= request.max_new_tokens <= capacity:
             raise UsageError(
                 f"{request.max_new_tokens} new tokens after a prompt of {len(request.prompt)} "
-                f"do not fit; the model has room for {room}"
+                f"do not fit; the model has room for {capacity}"
             )
-        named = (*request.prompt, request.eot, request.no_speech)
-        self.check_ids((*named, *request.suppress_tokens, *request.begin_suppress_tokens))
+        ids = (*request.prompt, request.eot, request.no_speech)
+        self.check_ids((*ids, *request.suppress_tokens, *request.begin_suppress_tokens))
         if not 0 <= request.sot_index < len(request.prompt):
             raise UsageError(
-                f"row {request.sot_index} of a prompt of {len(request.prompt)} is none"
+                f"sot_index must be below {len(request.prompt)}, not {request.sot_index}"
             )
 
     def check_align(self, sequence: AlignmentSequence) -> None:
-        """Refuse a prompt that the caches cannot hold."""
+        """Raise UsageError for a prompt that does not fit into the caches."""
         if not 1 <= len(sequence.prompt) <= self.config.n_text_ctx:
             raise UsageError(
                 f"{len(sequence.prompt)} tokens cannot be aligned; the model has room for "
@@ -212,8 +216,8 @@ class WhisperRunner:
         self.check_ids((*sequence.prompt, sequence.eot))
 
     def check_ids(self, ids: Sequence[int]) -> None:
-        """Refuse what is no token of this model."""
+        """Raise UsageError for ids outside the vocabulary."""
         vocabulary = self.config.n_vocab
         if min(ids) < 0 or max(ids) >= vocabulary:
-            wrong = next(id for id in ids if not 0 <= id < vocabulary)
-            raise UsageError(f"{wrong} is no token; this model has 0 to {vocabulary - 1}")
+            outside = next(id for id in ids if not 0 <= id < vocabulary)
+            raise UsageError(f"{outside} is not a token id; this model has 0 to {vocabulary - 1}")

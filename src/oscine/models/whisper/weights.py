@@ -1,8 +1,8 @@
-"""Any checkpoint of Whisper as one tree of arrays, checked against its configuration first.
+"""Loads Whisper's weights from a checkpoint of any format.
 
-Sizes, names and quirks: MODELS/whisper.md. Source of the network: openai/whisper whisper/model.py,
-whose names every format's are turned into. Two exceptions serve CTranslate2, which stores
-projections packed: `attn.qkv` (query, key and value rows, in this order) and `cross_attn.kv`.
+Sizes, names and details: MODELS/whisper.md. The names of all formats are mapped to those of
+openai/whisper whisper/model.py. Two additional names serve CTranslate2, which stores packed
+projections: `attn.qkv` (rows of query, key and value, in this order) and `cross_attn.kv`.
 """
 
 from __future__ import annotations
@@ -22,85 +22,86 @@ from oscine.weights import Checkpoint, LazyTensor, read_checkpoint
 from oscine.weights.mapped_file import Array
 
 EMBEDDING = "decoder.token_embedding.weight"
-#: The projection to logits, which is the token embedding.
+#: Names of the projection to logits, which is tied to the token embedding.
 PROJECTIONS = frozenset({"proj_out.weight", "decoder.projection.weight"})
 
 
 @dataclass(frozen=True, slots=True)
 class EncoderBlock:
-    """qkv.weight [3d, d] holds the rows of q, k and v in this order; k's bias is zero."""
+    """A layer of the encoder; qkv.weight [3d, d] has the rows of q, k, v; the bias of k is zero."""
 
-    attention_norm: LayerNorm
+    attn_ln: LayerNorm
     qkv: Linear
-    out: Linear
-    mlp_norm: LayerNorm
-    up: Linear
-    down: Linear
+    attn_out: Linear
+    mlp_ln: LayerNorm
+    fc1: Linear
+    fc2: Linear
 
 
 @dataclass(frozen=True, slots=True)
 class DecoderBlock:
-    """As EncoderBlock, plus cross-attention: cross_kv.weight [2d, d] holds the rows of k and v."""
+    """A layer of the decoder; qkv.weight has the rows of q, k, v, cross_kv.weight those of k, v."""
 
-    attention_norm: LayerNorm
+    attn_ln: LayerNorm
     qkv: Linear
-    out: Linear
-    cross_norm: LayerNorm
+    attn_out: Linear
+    cross_attn_ln: LayerNorm
     cross_q: Linear
     cross_kv: Linear
-    cross_out: Linear
-    mlp_norm: LayerNorm
-    up: Linear
-    down: Linear
+    cross_attn_out: Linear
+    mlp_ln: LayerNorm
+    fc1: Linear
+    fc2: Linear
 
 
 @dataclass(frozen=True, slots=True)
 class EncoderWeights:
-    """Convolutions time first [O, K, I]; positions [S, d]; norm None in towers without one."""
+    """The encoder: convolutions [O, K, I], positional_embedding [S, d]; ln_post may be absent."""
 
     conv1: Linear
     conv2: Linear
-    positions: Array
+    positional_embedding: Array
     blocks: tuple[EncoderBlock, ...]
-    norm: LayerNorm | None
+    ln_post: LayerNorm | None
 
 
 @dataclass(frozen=True, slots=True)
 class DecoderWeights:
-    """embedding [V, d] is the projection to logits too; positions [n_text_ctx, d]."""
+    """The decoder: token_embedding [V, d], also the projection to logits; positions [C, d]."""
 
-    embedding: Array
-    positions: Array
+    token_embedding: Array
+    positional_embedding: Array
     blocks: tuple[DecoderBlock, ...]
-    norm: LayerNorm
+    ln: LayerNorm
 
 
 @dataclass(frozen=True, slots=True)
 class WhisperWeights:
-    """Matrices as asked for, else as stored (float16 or float32); vectors and positions float32.
+    """All weights of a checkpoint, on the host.
 
-    Arrays may be read-only views of the file.
+    Matrices have the requested dtype, else that of the file (float16 or float32); vectors and
+    positional embeddings are float32. Arrays may be read-only views of the file.
     """
 
     config: WhisperConfig
     encoder: EncoderWeights
     decoder: DecoderWeights | None
     path: Path
-    folder: Path  # where tokenizer files lie
+    folder: Path  # of the tokenizer files
     format: str
-    vocabulary: tuple[bytes, ...] | None  # raw token bytes, where the file carries them (ggml)
+    vocabulary: tuple[bytes, ...] | None  # raw token bytes, if the file contains them (ggml)
     stored: Literal["f16", "f32"]  # in the file; f16 only where every matrix is
 
 
 def load_weights(path: Checkpoint | Path | str, dtype: str = "auto") -> WhisperWeights:
-    """Read a checkpoint in any format that `oscine.weights` knows.
+    """Read a checkpoint in any format that `oscine.weights` supports.
 
     Args:
-        path: The file or folder, or the checkpoint if it is open already.
-        dtype: "f16" or "f32" for all matrices and convolutions; "auto": as they are stored.
+        path: The file or folder, or an open checkpoint.
+        dtype: "f16" or "f32" for all matrices and convolutions; "auto": that of the file.
 
     Raises:
-        CheckpointError: damaged files, or tensors that are missing, unexpected or of wrong shape.
+        CheckpointError: a file is damaged, or a tensor is missing, unexpected or misshapen.
     """
     checkpoint = read_checkpoint(path)
     names = TensorNames(checkpoint)
@@ -110,7 +111,7 @@ def load_weights(path: Checkpoint | Path | str, dtype: str = "auto") -> WhisperW
         checkpoint.path,
         names.entries,
         dtype,
-        original_name=names.own,
+        original_name=names.original_name,
         ignored=IGNORED.__contains__,
     )
     matrices = (
@@ -131,86 +132,86 @@ def load_weights(path: Checkpoint | Path | str, dtype: str = "auto") -> WhisperW
 
 
 def network(t: Loader, config: WhisperConfig) -> tuple[EncoderWeights, DecoderWeights | None]:
-    """All tensors of a checkpoint of these sizes."""
+    """Build encoder and decoder; the decoder is None if the vocabulary is empty."""
     return encoder(t, config), decoder(t, config) if config.n_vocab else None
 
 
 def encoder(t: Loader, config: WhisperConfig) -> EncoderWeights:
-    """The encoder, also one that is a tower of another model: these may lack the last norm."""
+    """Build the encoder; audio towers of other models may lack the final norm."""
     d, layers = config.n_audio_state, range(config.n_audio_layer)
     has_norm = config.n_vocab > 0 or t.has("encoder.ln_post.weight")
     return EncoderWeights(
         conv1=convolution(t, "encoder.conv1", d, config.n_mels),
         conv2=convolution(t, "encoder.conv2", d, d),
-        positions=encoder_positions(t, config.n_audio_ctx, d),
+        positional_embedding=encoder_positions(t, config.n_audio_ctx, d),
         blocks=tuple(encoder_block(t, f"encoder.blocks.{layer}", d) for layer in layers),
-        norm=t.norm("encoder.ln_post", d) if has_norm else None,
+        ln_post=t.norm("encoder.ln_post", d) if has_norm else None,
     )
 
 
 def decoder(t: Loader, config: WhisperConfig) -> DecoderWeights:
-    """The decoder."""
+    """Build the decoder."""
     d, layers = config.n_text_state, range(config.n_text_layer)
     embedding = t.raw(EMBEDDING, config.n_vocab, d)
     return DecoderWeights(
-        embedding=t.cast(t.derived(_tied, t, embedding)),
-        positions=t.f32("decoder.positional_embedding", config.n_text_ctx, d),
+        token_embedding=t.cast(t.derived(_tied, t, embedding)),
+        positional_embedding=t.f32("decoder.positional_embedding", config.n_text_ctx, d),
         blocks=tuple(decoder_block(t, f"decoder.blocks.{layer}", d) for layer in layers),
-        norm=t.norm("decoder.ln", d),
+        ln=t.norm("decoder.ln", d),
     )
 
 
-def encoder_block(t: Loader, at: str, d: int) -> EncoderBlock:
-    """One layer of the encoder."""
-    inner = inner_width(t, at, d)
+def encoder_block(t: Loader, prefix: str, d: int) -> EncoderBlock:
+    """Build a layer of the encoder; `prefix`: of its tensors' names."""
+    width = mlp_width(t, prefix, d)
     return EncoderBlock(
-        attention_norm=t.norm(f"{at}.attn_ln", d),
-        qkv=projection(t, f"{at}.attn", "qkv", d),
-        out=t.linear(f"{at}.attn.out", d, d),
-        mlp_norm=t.norm(f"{at}.mlp_ln", d),
-        up=t.linear(f"{at}.mlp.0", inner, d),
-        down=t.linear(f"{at}.mlp.2", d, inner),
+        attn_ln=t.norm(f"{prefix}.attn_ln", d),
+        qkv=projection(t, f"{prefix}.attn", "qkv", d),
+        attn_out=t.linear(f"{prefix}.attn.out", d, d),
+        mlp_ln=t.norm(f"{prefix}.mlp_ln", d),
+        fc1=t.linear(f"{prefix}.mlp.0", width, d),
+        fc2=t.linear(f"{prefix}.mlp.2", d, width),
     )
 
 
-def decoder_block(t: Loader, at: str, d: int) -> DecoderBlock:
-    """One layer of the decoder."""
-    inner = inner_width(t, at, d)
+def decoder_block(t: Loader, prefix: str, d: int) -> DecoderBlock:
+    """Build a layer of the decoder; `prefix`: of its tensors' names."""
+    width = mlp_width(t, prefix, d)
     return DecoderBlock(
-        attention_norm=t.norm(f"{at}.attn_ln", d),
-        qkv=projection(t, f"{at}.attn", "qkv", d),
-        out=t.linear(f"{at}.attn.out", d, d),
-        cross_norm=t.norm(f"{at}.cross_attn_ln", d),
-        cross_q=t.linear(f"{at}.cross_attn.query", d, d),
-        cross_kv=projection(t, f"{at}.cross_attn", "kv", d),
-        cross_out=t.linear(f"{at}.cross_attn.out", d, d),
-        mlp_norm=t.norm(f"{at}.mlp_ln", d),
-        up=t.linear(f"{at}.mlp.0", inner, d),
-        down=t.linear(f"{at}.mlp.2", d, inner),
+        attn_ln=t.norm(f"{prefix}.attn_ln", d),
+        qkv=projection(t, f"{prefix}.attn", "qkv", d),
+        attn_out=t.linear(f"{prefix}.attn.out", d, d),
+        cross_attn_ln=t.norm(f"{prefix}.cross_attn_ln", d),
+        cross_q=t.linear(f"{prefix}.cross_attn.query", d, d),
+        cross_kv=projection(t, f"{prefix}.cross_attn", "kv", d),
+        cross_attn_out=t.linear(f"{prefix}.cross_attn.out", d, d),
+        mlp_ln=t.norm(f"{prefix}.mlp_ln", d),
+        fc1=t.linear(f"{prefix}.mlp.0", width, d),
+        fc2=t.linear(f"{prefix}.mlp.2", d, width),
     )
 
 
-def inner_width(t: Loader, at: str, d: int) -> int:
-    """The width of a layer's MLP, as its tensor has it; 4d, as in released models, without one."""
-    return (t.shape(f"{at}.mlp.0.weight") or (4 * d,))[0]
+def mlp_width(t: Loader, prefix: str, d: int) -> int:
+    """The width of a layer's MLP, from its tensor; without one 4d, as in released models."""
+    return (t.shape(f"{prefix}.mlp.0.weight") or (4 * d,))[0]
 
 
-def projection(t: Loader, at: str, parts: str, d: int) -> Linear:
-    """Queries, keys and values ("qkv" or "kv") as one layer, as CTranslate2 stores them.
+def projection(t: Loader, prefix: str, parts: str, d: int) -> Linear:
+    """Query, key and value projections ("qkv" or "kv") packed into one layer.
 
-    Whisper's keys have no bias; a packed file has zeros in its place.
+    Whisper's key projection has no bias; its rows of the packed bias are zeros.
     """
     if t.has("encoder.blocks.0.attn.qkv.weight"):
-        return t.linear(f"{at}.{parts}", len(parts) * d, d)
-    names = [f"{at}.{name}" for name in ("query", "key", "value") if name[0] in parts]
+        return t.linear(f"{prefix}.{parts}", len(parts) * d, d)
+    names = [f"{prefix}.{name}" for name in ("query", "key", "value") if name[0] in parts]
     return t.fused(names, [d] * len(parts), d, bias=[part != "k" for part in parts])
 
 
 def convolution(t: Loader, name: str, out: int, inputs: int) -> Linear:
-    """A convolution over three places, [O, 3, I].
+    """A convolution of kernel size 3, [O, 3, I].
 
-    MLX stores it so, the others [O, I, 3]; in any real model I is not 3. ggml stores biases [O, 1],
-    ready to broadcast.
+    MLX stores it in this order, the other formats as [O, I, 3]; no real model has I = 3. ggml
+    stores biases as [O, 1] for broadcasting.
     """
     first = t.shape("encoder.conv1.weight")
     if first[1:2] == (3,) and first[2:] != (3,):
@@ -223,20 +224,20 @@ def convolution(t: Loader, name: str, out: int, inputs: int) -> Linear:
 
 
 def encoder_positions(t: Loader, length: int, width: int) -> Array:
-    """The table in the file, or sinusoids where it has none."""
+    """The encoder's positional embedding: that of the file, else sinusoids."""
     name = "encoder.positional_embedding"
     return t.f32(name, length, width) if t.has(name) else t.derived(sinusoids, length, width)
 
 
 def sinusoids(length: int, width: int) -> Array:
-    """Encoder positions [length, width] float32: sines, then cosines, not interleaved."""
+    """Sinusoidal embeddings [length, width] float32: sines, then cosines, not interleaved."""
     steps = np.exp(-np.arange(width // 2) * (np.log(10000.0) / (width // 2 - 1)))
     angles = np.arange(length)[:, None] * steps[None, :]
     return np.concatenate([np.sin(angles), np.cos(angles)], axis=1).astype(np.float32)
 
 
 def _tied(t: Loader, embedding: Array) -> Array:
-    """The projection to logits is the embedding; a file may repeat it, but not differ."""
+    """The token embedding; raises CheckpointError if the file's projection to logits differs."""
     for name in PROJECTIONS:
         extra = t.entries.get(name)
         if extra is None or extra is t.entries[EMBEDDING]:
@@ -258,7 +259,7 @@ def _flat(bias: Array) -> Array:
 
 _Table = tuple[tuple[str, str], ...]
 
-# Applied in order to a name, and backwards from the end to give a name as its file has it.
+# Replacements, applied in order to a file's name, and inverted in reverse order for the way back.
 _HUGGING_FACE: _Table = (
     (".layers.", ".blocks."),
     ("encoder.layer_norm.", "encoder.ln_post."),
@@ -300,7 +301,7 @@ _CTRANSLATE2: _Table = (
     ("/", "."),
 )
 
-#: Tensors that may be there and say nothing that is not known otherwise.
+#: Tensors that a file may have and that are not needed.
 IGNORED = PROJECTIONS | frozenset(
     {
         "alignment_heads",
@@ -318,13 +319,13 @@ IGNORED = PROJECTIONS | frozenset(
 
 
 class TensorNames:
-    """A checkpoint's tensors under openai/whisper's names, and the way back to its own.
+    """Maps a checkpoint's tensor names to openai/whisper's and back.
 
-    An encoder may lie under any prefix (`model.encoder.`, `audio_tower.`); where no decoder lies
-    beside it, tensors outside that prefix belong to another model and are left out.
+    An encoder may have any prefix (`model.encoder.`, `audio_tower.`). If there is no decoder beside
+    it, tensors outside that prefix belong to another model and are left out.
 
     Raises:
-        CheckpointError: no encoder, more than one, or two tensors of one meaning.
+        CheckpointError: no encoder, several encoders, or two tensors with one canonical name.
     """
 
     def __init__(self, checkpoint: Checkpoint) -> None:
@@ -333,28 +334,28 @@ class TensorNames:
         if checkpoint.format != "ctranslate2":
             self._prefix = _encoder_prefix(checkpoint)
             self._beside = self._prefix.removesuffix("encoder.")
-            hugging = any("layers." in name and "_proj" in name for name in names)
-            self._table = _HUGGING_FACE if hugging else _MLX if _is_mlx(names) else ()
+            is_hugging_face = any("layers." in name and "_proj" in name for name in names)
+            self._table = _HUGGING_FACE if is_hugging_face else _MLX if _is_mlx(names) else ()
         decoder = f"{self._beside}decoder."
         beside = self._beside != self._prefix and any(n.startswith(decoder) for n in names)
         self.entries: dict[str, LazyTensor] = {}
         origin: dict[str, str] = {}
         for name, entry in names.items():
-            found = self._canonical(name, beside or checkpoint.format == "ctranslate2")
-            if found is None:
+            canonical = self._canonical(name, beside or checkpoint.format == "ctranslate2")
+            if canonical is None:
                 continue
-            if found in origin:
-                problem = f"tensors {origin[found]!r} and {name!r} are the same one"
+            if canonical in origin:
+                problem = f"tensors {origin[canonical]!r} and {name!r} are the same tensor"
                 raise CheckpointError(checkpoint.path, problem)
-            self.entries[found], origin[found] = entry, name
-        if "proj_out.weight" in self.entries:  # some writers keep this one of the tied two
+            self.entries[canonical], origin[canonical] = entry, name
+        if "proj_out.weight" in self.entries:  # some writers keep only this one of the tied tensors
             projection = self.entries["proj_out.weight"]
             self.entries.setdefault("decoder.token_embedding.weight", projection)
 
-    def own(self, name: str) -> str:
-        """How the file spells, or would spell, one of openai/whisper's names."""
-        for ours, theirs in reversed(self._table):
-            name = name.replace(theirs, ours)
+    def original_name(self, name: str) -> str:
+        """The name that a tensor of openai/whisper has, or would have, in the file."""
+        for own, canonical in reversed(self._table):
+            name = name.replace(canonical, own)
         if name.startswith("encoder."):
             return self._prefix + name.removeprefix("encoder.")
         return self._beside + name if name.startswith("decoder.") else name
@@ -366,8 +367,8 @@ class TensorNames:
             name = name.removeprefix(self._beside)
         elif self._prefix not in ("", "encoder."):
             return None
-        for theirs, ours in self._table:
-            name = name.replace(theirs, ours)
+        for own, canonical in self._table:
+            name = name.replace(own, canonical)
         return name
 
 
@@ -384,11 +385,11 @@ def _encoder_prefix(checkpoint: Checkpoint) -> str:
         and f"{name.removesuffix('conv1.weight')}conv2.weight" in checkpoint.tensors
     ]
     if len(prefixes) != 1:
-        found = " and ".join(repr(f"{prefix}conv1.weight") for prefix in prefixes[:5])
+        encoders = " and ".join(repr(f"{prefix}conv1.weight") for prefix in prefixes[:5])
         raise CheckpointError(
             checkpoint.path,
-            f"holds several encoders: {found}"
+            f"contains several encoders: {encoders}"
             if prefixes
-            else "holds no Whisper encoder (missing conv1.weight or conv2.weight of three axes)",
+            else "contains no Whisper encoder (missing conv1.weight or conv2.weight of three axes)",
         )
     return prefixes[0]
