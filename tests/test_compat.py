@@ -18,7 +18,7 @@ import pytest
 
 import oscine
 from oscine.audio.mel import log_mel
-from oscine.compat import asked, faster_whisper, whisper
+from oscine.compat import arguments, faster_whisper, whisper
 from oscine.compat.faster_whisper import BatchedInferencePipeline, WhisperModel
 from oscine.errors import AudioError, DeviceError, OscineError, UsageError
 from oscine.models.whisper.executors import DecodingExecutor
@@ -145,7 +145,7 @@ def opened(weights: dict[str, Path]) -> Iterator[list[tuple[str, ...]]]:
         return MODELS[name]
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(asked, "load", load)
+        patch.setattr(arguments, "load", load)
         patch.chdir(ROOT / "examples")
         yield calls
 
@@ -270,15 +270,15 @@ def test_what_was_left_out_by_vad_is_told(base: WhisperModel, caplog: Any) -> No
     ],
 )
 def test_cuda_is_the_gpu(device: Any, index: Any, wanted: str) -> None:
-    assert asked.device_of(device, index) == wanted
+    assert arguments.to_device(device, index) == wanted
 
 
 @pytest.mark.parametrize("index", [-1, "1", True, [0, 1], 1.0])
 def test_an_index_that_is_none_is_refused(index: Any) -> None:
     with pytest.raises(UsageError, match="device_index="):
-        asked.device_of("cuda", index)
+        arguments.to_device("cuda", index)
     with pytest.raises(UsageError, match="device_index=1 goes with"):
-        asked.device_of("cpu", 1)
+        arguments.to_device("cpu", 1)
 
 
 def test_a_gpu_that_is_not_there_is_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -293,20 +293,20 @@ def test_a_gpu_that_is_not_there_is_an_error(monkeypatch: pytest.MonkeyPatch) ->
 def test_a_compute_type_is_held_so_or_explained_once(
     caplog: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(asked, "_told", set())
-    assert [asked.dtype_of(kind) for kind in ("default", "auto", "float16", "float32")] == [
+    monkeypatch.setattr(arguments, "_warned", set())
+    assert [arguments.to_dtype(kind) for kind in ("default", "auto", "float16", "float32")] == [
         *("auto", "auto", "f16", "f32")
     ]
     assert not caplog.messages
     for kind in ("int8", "int8", "int8_float16", "int8_float32", "int8_bfloat16", "int16"):
-        assert asked.dtype_of(kind) == "auto"
+        assert arguments.to_dtype(kind) == "auto"
     assert [message.split(":")[0] for message in caplog.messages] == [
         f"compute_type={kind}"
         for kind in ("int8", "int8_float16", "int8_float32", "int8_bfloat16", "int16")
     ]
     for kind in ("int4", None, {"cuda:0": "int8"}):
         with pytest.raises(UsageError, match="compute_type"):
-            asked.dtype_of(kind)
+            arguments.to_dtype(kind)
 
 
 #: How each group of refused names is called on the page, and what refuses one of them.

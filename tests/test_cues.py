@@ -9,10 +9,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from oscine.cues import Cue, clause_end, clause_lines, ends_clause, milliseconds, paced
+from oscine.cues import Cue, clause_end, clause_lines, ends_clause, extend_cues, to_milliseconds
 from oscine.errors import UsageError
 from oscine.formats import render
-from oscine.options.layout import FEW_FRAMES
+from oscine.options.layout import MIN_CUE_S
 from oscine.subtitles import Layout, cues
 from oscine.types import Segment, Transcript, Word
 
@@ -25,7 +25,7 @@ def cue(start: float, end: float, text: str, channel: int | None = None) -> Cue:
 
 
 def shown(layout: Layout, *given: Cue) -> list[tuple[float, float, str]]:
-    return [(each.start, each.end, each.text) for each in paced(given, layout)]
+    return [(each.start, each.end, each.text) for each in extend_cues(given, layout)]
 
 
 def test_cues_of_a_few_frames_last_into_silence_or_become_one_with_the_next() -> None:
@@ -58,7 +58,7 @@ def test_chinese_is_joined_without_a_space() -> None:
 
 def test_channels_are_not_joined_and_have_their_frames() -> None:
     talk = (cue(0, 0.04, "A.", 1), cue(0.04, 2, "B.", 2))
-    assert shown(Layout(min_cue_time=1), *talk) == [(0, FEW_FRAMES, "A."), (0.04, 2, "B.")]
+    assert shown(Layout(min_cue_time=1), *talk) == [(0, MIN_CUE_S, "A."), (0.04, 2, "B.")]
 
 
 def test_reading_speed_takes_the_silence_there_is_and_no_more() -> None:
@@ -160,15 +160,15 @@ def test_lines_are_the_best_there_are(words: list[Word], width: int, indent: int
 @given(talks(), PACED)
 def test_limits_hold_where_they_can(segments: tuple[Segment, ...], layout: Layout) -> None:
     made = list(cues(segments, layout))
-    least = FEW_FRAMES if layout.min_cue_time is None else layout.min_cue_time
+    least = MIN_CUE_S if layout.min_cue_time is None else layout.min_cue_time
     for each, after in zip(made, [*made, None][1:], strict=True):
-        lasts = milliseconds(each.end) - milliseconds(each.start)
-        meets = after is not None and milliseconds(each.end) == milliseconds(after.start)
+        lasts = to_milliseconds(each.end) - to_milliseconds(each.start)
+        meets = after is not None and to_milliseconds(each.end) == to_milliseconds(after.start)
         if not meets:  # there was silence to take
-            assert lasts >= milliseconds(least)
+            assert lasts >= to_milliseconds(least)
             assert not layout.max_cps or len(each.text) * 1000 <= layout.max_cps * (lasts + 1e-6)
         if layout.max_words_per_line is None and layout.max_line_count is None:
-            assert lasts >= milliseconds(least)
+            assert lasts >= to_milliseconds(least)
 
 
 def test_lines_of_a_very_long_segment_take_no_long() -> None:
@@ -187,7 +187,7 @@ for count in (None, 20_000):
 @given(talks())
 def test_what_is_long_enough_stays_as_it_is(segments: tuple[Segment, ...]) -> None:
     made = [(each.start, each.end, each.text) for each in cues(segments, Layout(min_cue_time=0))]
-    if all(milliseconds(end) - milliseconds(start) >= 125 for start, end, _ in made):
+    if all(to_milliseconds(end) - to_milliseconds(start) >= 125 for start, end, _ in made):
         assert [(each.start, each.end, each.text) for each in cues(segments)] == made
 
 
@@ -199,7 +199,7 @@ def test_a_cue_that_is_long_enough_does_not_wait_for_the_next() -> None:
             seen.append(number)
             yield each
 
-    given = paced(arriving(), Layout())
+    given = extend_cues(arriving(), Layout())
     assert (next(given).text, seen) == ("A.", [0])
     assert (next(given).text, seen) == ("B.", [0, 1, 2])
 

@@ -72,8 +72,8 @@ def liar(empty_home: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Liar]:
     monkeypatch.setattr(download, "package_indexes", lambda: [f"{state.address}/simple"])
     monkeypatch.setattr(download, "_pip_download", lambda *_: False)
     monkeypatch.setattr(download.time, "sleep", lambda seconds: None)
-    monkeypatch.setattr(transport, "WINDOW", 0.4)
-    monkeypatch.setattr(transport, "TIMEOUT", 2.0)
+    monkeypatch.setattr(transport, "SPEED_WINDOW_S", 0.4)
+    monkeypatch.setattr(transport, "READ_TIMEOUT_S", 2.0)
     yield state
     state.service.shutdown()
     state.service.server_close()
@@ -394,7 +394,7 @@ def test_a_slow_line_that_is_fast_enough_is_not_given_up(
     liar: Liar, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Over several windows, and over several connections."""
-    monkeypatch.setattr(transport, "WINDOW", 0.1)
+    monkeypatch.setattr(transport, "SPEED_WINDOW_S", 0.1)
 
     def answer(request: bytes) -> Iterator[bytes]:
         yield head(Content_Length=len(BODY))
@@ -432,10 +432,10 @@ def stalls(seconds: float, *blocks: bytes) -> Answer:
 def test_a_server_that_stays_silent_is_given_up_after_a_time_over_all_attempts(
     liar: Liar, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, answer: Answer
 ) -> None:
-    monkeypatch.setattr(transport, "SILENCE", 0.7)
-    monkeypatch.setattr(transport, "LEAST_TIMEOUT", 0.1)
-    monkeypatch.setattr(transport, "TIMEOUT", 0.5)
-    monkeypatch.setattr(transport, "WINDOW", 5.0)
+    monkeypatch.setattr(transport, "MAX_SILENCE_S", 0.7)
+    monkeypatch.setattr(transport, "MIN_TIMEOUT_S", 0.1)
+    monkeypatch.setattr(transport, "READ_TIMEOUT_S", 0.5)
+    monkeypatch.setattr(transport, "SPEED_WINDOW_S", 5.0)
     liar.answer = answer
     start = time.monotonic()
     with pytest.raises(HubError, match=r"file: cannot be downloaded: .*nothing came for 0.7 s"):
@@ -447,8 +447,8 @@ def test_a_line_that_breaks_and_goes_on_is_not_given_up(
     liar: Liar, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """All silences together last longer than one may."""
-    monkeypatch.setattr(transport, "SILENCE", 0.3)
-    monkeypatch.setattr(transport, "WINDOW", 5.0)
+    monkeypatch.setattr(transport, "MAX_SILENCE_S", 0.3)
+    monkeypatch.setattr(transport, "SPEED_WINDOW_S", 5.0)
 
     def answer(request: bytes) -> Iterator[bytes]:
         start = int(request.partition(b"bytes=")[2].partition(b"-")[0] or 0)
@@ -485,7 +485,7 @@ def test_a_pip_that_does_not_end_or_writes_too_much_is_ended(
     ):
         (tmp_path / "pip.py").write_text(script)
         monkeypatch.setenv("PYTHONPATH", str(tmp_path))
-        monkeypatch.setattr(download, "PIP_SECONDS", 3)
+        monkeypatch.setattr(download, "PIP_TIMEOUT_S", 3)
         work = tmp_path / "work"
         work.mkdir(exist_ok=True)
         assert download._run_pip("download", work=work, size=1000) == ""

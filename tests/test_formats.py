@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 
 from oscine.errors import OscineError
 from oscine.formats import FORMATS, render, timestamp, write_result
-from oscine.options.layout import FEW_FRAMES
+from oscine.options.layout import MIN_CUE_S
 from oscine.subtitles import Layout, one_line
 from oscine.terminal import printable
 from oscine.types import Segment, Transcript, Word
@@ -141,7 +141,7 @@ def test_timestamps(seconds: float, short: str, long: str) -> None:
 #: Any code point, and many of those that mean something to a reader or a terminal.
 TEXT = st.text() | st.text("a-> \t\n\r\x0b\u2028&<>;\x1b\x9b\x07\x00\x7f\u202e\ufeff")
 SPANS = st.lists(
-    st.tuples(st.floats(0, 1e6), st.floats(FEW_FRAMES, 1e6), TEXT)
+    st.tuples(st.floats(0, 1e6), st.floats(MIN_CUE_S, 1e6), TEXT)
     .map(lambda span: (span[0], span[0] + span[1], span[2]))
     .filter(lambda span: one_line(span[2])),  # blank segments are not made
     max_size=6,

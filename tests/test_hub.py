@@ -61,7 +61,7 @@ def test_a_cut_download_goes_on_where_it_was(server: Server) -> None:
 
 def test_a_later_call_goes_on_too(server: Server, empty_home: Path) -> None:
     server.offer_hub(REPOSITORY, FILES)
-    server.cut = [10**9, 10**9, 10_000] + [0] * download.ATTEMPTS
+    server.cut = [10**9, 10**9, 10_000] + [0] * download.MAX_ATTEMPTS
     with pytest.raises(HubError, match=r"model.safetensors: cannot be downloaded"):
         sources.fetch_from_hub(REPOSITORY, empty_home / "models" / "tiny.en", None)
     assert hub.find_local("tiny.en") is None, "what is half here must not look complete"

@@ -153,8 +153,8 @@ def test_a_transcript_has_a_player_where_its_recording_is_a_file(
 
 
 def test_long_recordings_have_no_player(monkeypatch: pytest.MonkeyPatch, example: Path) -> None:
-    monkeypatch.setattr("oscine.models.transcription.MOST_PLAYED", 5.0)
-    monkeypatch.setattr(notebook, "MOST_PLAYED", 5.0)
+    monkeypatch.setattr("oscine.models.transcription.MAX_PLAYER_S", 5.0)
+    monkeypatch.setattr(notebook, "MAX_PLAYER_S", 5.0)
     model = oscine.load(GOLDEN, "cpu")
     check(shown := model.transcribe(example, temperature=0, sample_len=4)._repr_html_())
     assert "<audio" not in shown

@@ -26,7 +26,7 @@ from oscine.formats import FORMATS
 from oscine.models.qwen3_tts.capabilities import DEFAULT_VOICE
 from oscine.models.qwen3_tts.released import LANGUAGES, TTS_MODELS
 from oscine.models.whisper import released as whisper
-from oscine.options.others import ANSWERED, TAKEN
+from oscine.options.aliases import ALIASES, HINTS
 from oscine.options.speak import SpeakOptions
 from oscine.options.transcribe import TranscribeOptions
 from oscine.types import Coverage, Segment, Transcript
@@ -204,7 +204,7 @@ def test_every_option_is_named_and_every_name_is_an_option() -> None:
     named = set(re.findall(r"(?<![\w-])--[a-z][a-z0-9_-]*[a-z0-9](?![\w-])", pages))
     checker = (ROOT / "tools" / "check_golden.py").read_text("utf-8")
     others = set(re.findall(r'add_argument\("(--[a-z-]+)"', checker))
-    foreign = {name.split()[0] for name in (*TAKEN, *ANSWERED)} | {"--version", "--help"}
+    foreign = {name.split()[0] for name in (*ALIASES, *HINTS)} | {"--version", "--help"}
     foreign |= {"--gpus"}  # Docker's
     assert {name.replace("_", "-") for name in named} <= options_of(COMMAND) | others | foreign
 

@@ -292,7 +292,7 @@ def test_a_family_that_tells_nothing_of_voices_is_one_line(
     oscine.register(family("mute", **known, speaking=lambda: None))
     oscine.register(family("torn", task="speak", speaking=lambda: 1 / 0))
     with pytest.raises(PackageError, match=r"its speaking\(\) gives NoneType, not an oscine"):
-        registry.speaking_of(registry.families("speak")[1])
+        registry.voice_support_of(registry.families("speak")[1])
     assert run(["voices", "list"]) == 0
     told = capsys.readouterr().err.splitlines()
     assert [line.partition(" cannot")[0] for line in told[:2]] == [

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from oscine.cues import Cue
 from oscine.errors import UsageError
 from oscine.formats import LINES, SUBTITLES, render
-from oscine.subtitles import LONG_PAUSE, Layout, cues
+from oscine.subtitles import MAX_PAUSE_S, Layout, cues
 from oscine.types import Segment, Transcript, Word
 
 
@@ -183,7 +183,7 @@ LAYOUTS = st.one_of(
     st.builds(Layout, max_words_per_line=st.integers(1, 5), highlight_words=st.booleans()),
 )
 WORDS = st.tuples(
-    st.sampled_from([0.0, 0.02, 0.5, LONG_PAUSE + 1]),  # silence before it
+    st.sampled_from([0.0, 0.02, 0.5, MAX_PAUSE_S + 1]),  # silence before it
     st.sampled_from([0.0, 0.1, 0.7]),  # its length
     st.sampled_from(
         [" a", " word", "-ish", " incomprehensible", "世", "界", "。", " x\ny", " no,", ' so."']

@@ -12,9 +12,9 @@ from typing import Any
 
 from oscine.cli.parameters import cli_default_of, group_options
 from oscine.options import Option
+from oscine.options.aliases import ALIASES, HINTS
 from oscine.options.command import SpeakCommand, TranscribeCommand
 from oscine.options.layout import Layout
-from oscine.options.others import ANSWERED, TAKEN
 from oscine.options.speak import SpeakOptions, VoiceOptions
 from oscine.options.transcribe import TranscribeOptions
 
@@ -86,11 +86,11 @@ def names_of_others() -> Iterator[str]:
     """The options of other programs with their equivalents, and the remedies for the rest."""
     yield OTHERS
     yield "| there | here |\n|---|---|"
-    for name, meant in TAKEN.items():
+    for name, meant in ALIASES.items():
         yield f"| `{name}` | {f'`{meant}`' if meant else 'accepted without effect'} |"
     yield ""
     yield "| there | instead |\n|---|---|"
-    for remedy, group in groupby(ANSWERED, key=ANSWERED.__getitem__):
+    for remedy, group in groupby(HINTS, key=HINTS.__getitem__):
         yield f"| {' '.join(f'`{name}`' for name in group)} | {cell(remedy)} |"
 
 

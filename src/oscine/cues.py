@@ -12,7 +12,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from itertools import pairwise
 
-from oscine.options.layout import FEW_FRAMES, Layout
+from oscine.options.layout import MIN_CUE_S, Layout
 from oscine.types import Word
 
 #: What ends a clause or a sentence, the Chinese, Indic, Arabic and Armenian marks included. A mark
@@ -37,12 +37,12 @@ class Cue:
     size: int = 0
 
 
-def milliseconds(seconds: float) -> int:
+def to_milliseconds(seconds: float) -> int:
     """As they are written."""
     return round(seconds * 1000)
 
 
-def paced(cues: Iterable[Cue], layout: Layout) -> Iterator[Cue]:
+def extend_cues(cues: Iterable[Cue], layout: Layout) -> Iterator[Cue]:
     """The same texts in the same order, in cues that last as long as the layout asks.
 
     A cue that is too short for its text or for any text lasts into the silence after it, up to the
@@ -54,53 +54,56 @@ def paced(cues: Iterable[Cue], layout: Layout) -> Iterator[Cue]:
         return
     held: Cue | None = None
     for cue in cues:
-        if held is not None and joins(held, cue, layout):
-            cue = joined(held, cue, layout)
+        if held is not None and should_merge(held, cue, layout):
+            cue = merged(held, cue, layout)
         elif held is not None:
-            yield lengthened(held, cue, layout)
-        held = cue if milliseconds(cue.end) < wanted_end(cue, layout) else None
+            yield extended(held, cue, layout)
+        held = cue if to_milliseconds(cue.end) < min_end_ms(cue, layout) else None
         if held is None:
             yield cue
     if held is not None:
-        yield lengthened(held, None, layout)
+        yield extended(held, None, layout)
 
 
-def least_time(layout: Layout) -> int:
+def min_duration_ms(layout: Layout) -> int:
     """Milliseconds that every cue lasts."""
-    return milliseconds(FEW_FRAMES if layout.min_cue_time is None else layout.min_cue_time)
+    return to_milliseconds(MIN_CUE_S if layout.min_cue_time is None else layout.min_cue_time)
 
 
-def wanted_end(cue: Cue, layout: Layout) -> int:
+def min_end_ms(cue: Cue, layout: Layout) -> int:
     """When a cue may end, in milliseconds: after the least time, and once its text can be read."""
     reading = 0 if layout.max_cps is None else math.ceil(cue.size * 1000 / layout.max_cps)
-    return milliseconds(cue.start) + max(least_time(layout), reading)
+    return to_milliseconds(cue.start) + max(min_duration_ms(layout), reading)
 
 
-def lengthened(cue: Cue, after: Cue | None, layout: Layout) -> Cue:
+def extended(cue: Cue, after: Cue | None, layout: Layout) -> Cue:
     """A cue that lasts as long as it should, as far as the next one lets it.
 
     Over a cue of another channel, which is another voice, it may reach for a few frames.
     """
-    end = wanted_end(cue, layout) / 1000
+    end = min_end_ms(cue, layout) / 1000
     if after is not None and after.channel == cue.channel:
         end = min(end, after.start)
     elif after is not None:
-        end = min(end, max(after.start, cue.start + FEW_FRAMES))
+        end = min(end, max(after.start, cue.start + MIN_CUE_S))
     return replace(cue, end=max(cue.end, end))
 
 
-def joins(cue: Cue, after: Cue, layout: Layout) -> bool:
+def should_merge(cue: Cue, after: Cue, layout: Layout) -> bool:
     """Whether a cue has no room for its least time, and becomes one with the cue after it."""
-    start, least = milliseconds(cue.start), least_time(layout)
-    if milliseconds(cue.end) >= start + least or cue.channel != after.channel:
+    start, least = to_milliseconds(cue.start), min_duration_ms(layout)
+    if to_milliseconds(cue.end) >= start + least or cue.channel != after.channel:
         return False
-    if not 0 <= milliseconds(after.start) - start < least or layout.max_words_per_line is not None:
+    if (
+        not 0 <= to_milliseconds(after.start) - start < least
+        or layout.max_words_per_line is not None
+    ):
         return False
     lines = (cue.text + _between(cue, after, layout) + after.text).count("\n") + 1
     return layout.max_line_count is None or lines <= layout.max_line_count
 
 
-def joined(cue: Cue, after: Cue, layout: Layout) -> Cue:
+def merged(cue: Cue, after: Cue, layout: Layout) -> Cue:
     """Two cues as one: in one line where it has room for them, else line after line."""
     between = _between(cue, after, layout)
     size = cue.size + after.size + len(between)

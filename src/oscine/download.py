@@ -27,9 +27,9 @@ from oscine.files import replace_atomically
 from oscine.manifest import FileRecord, file_digest, matches_record
 from oscine.transport import (
     BLOCK,
-    SLOWEST,
-    Pace,
+    MIN_BYTES_PER_S,
     ServerError,
+    SpeedMonitor,
     open_url,
     read_block,
     read_page,
@@ -41,8 +41,8 @@ log = logging.getLogger(__name__)
 Progress: TypeAlias = Callable[[str, int, int], None]
 
 DEFAULT_INDEX = "https://pypi.org/simple"
-ATTEMPTS = 4  # in a row that bring nothing new
-PIP_SECONDS = 120  # in which pip starts, and lists its configuration
+MAX_ATTEMPTS = 4  # in a row that bring nothing new
+PIP_TIMEOUT_S = 120  # in which pip starts, and lists its configuration
 
 
 def fetch(
@@ -86,7 +86,7 @@ def _complete(
     Raises ServerError when ATTEMPTS of them in a row bring nothing new, when they are slow, and
     after SILENCE in which no byte came of any.
     """
-    pace, failures, restarted = Pace(SLOWEST), 0, False
+    pace, failures, restarted = SpeedMonitor(MIN_BYTES_PER_S), 0, False
     best = _length(part) or 0
     while (have := _length(part)) != size:
         if have is not None and have > size:  # left by some other file of that name
@@ -106,10 +106,10 @@ def _complete(
         now = _length(part) or 0
         failures = 0 if now > best else failures + 1
         best = max(best, now)
-        if problem.final or failures >= ATTEMPTS:
+        if problem.final or failures >= MAX_ATTEMPTS:
             raise problem
         if time.monotonic() > pace.until:
-            raise ServerError(f"{problem}; nothing came for {transport.SILENCE:g} s")
+            raise ServerError(f"{problem}; nothing came for {transport.MAX_SILENCE_S:g} s")
         if now != size:
             log.info("%s: %s; resuming at byte %d", part.stem, problem, now)
             time.sleep(min(2.0**failures, 8.0) / 4)
@@ -129,7 +129,7 @@ def _continue(
     have: int,
     size: int,
     token: str | None,
-    pace: Pace,
+    pace: SpeedMonitor,
     progress: Progress | None,
 ) -> None:
     """Append to part from byte `have` on; start again where the server cannot continue.
@@ -271,7 +271,7 @@ def _run_pip(*arguments: str, work: Path | None = None, size: int = 0) -> str:
     environment = {**os.environ, "PYTHONSAFEPATH": "1"}  # for what pip starts
     if work is not None:
         environment |= dict.fromkeys(("TMPDIR", "TEMP", "TMP"), str(work))
-    end = time.monotonic() + PIP_SECONDS + size / SLOWEST
+    end = time.monotonic() + PIP_TIMEOUT_S + size / MIN_BYTES_PER_S
     try:
         process = subprocess.Popen(
             command,

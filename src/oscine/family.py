@@ -152,7 +152,7 @@ class VoiceStore(Protocol):
     def remove(self, name: str) -> None: ...
 
 
-class Speaker(Protocol):
+class SpeechModel(Protocol):
     """A model that speaks, as far as the commands need it."""
 
     name: str
@@ -168,7 +168,7 @@ LIST_VOICES = "help"  # the voice of that name is none: `--voice help` lists tho
 
 
 @dataclass(frozen=True, slots=True)
-class Speaking:
+class VoiceSupport:
     """What commands ask of a family that speaks before a model of it is loaded.
 
     Args:
@@ -230,7 +230,7 @@ class Family:
     is_complete: Callable[[Path, Mapping[str, Any]], bool] = lambda folder, _: has_tokenizer(folder)
     files: tuple[str, ...] = ()
     unread: Callable[[str], str | None] = lambda _: None
-    speaking: Callable[[], Speaking] | None = None
+    speaking: Callable[[], VoiceSupport] | None = None
     default_cloner: str | None = None
 
     def __post_init__(self) -> None:

@@ -16,7 +16,7 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Any
 
-from oscine.cues import Cue, milliseconds
+from oscine.cues import Cue, to_milliseconds
 from oscine.files import AtomicFile, write_error
 from oscine.subtitles import PLAIN, Layout, channel_name, cues, one_line
 from oscine.terminal import escape
@@ -27,7 +27,7 @@ _ARROWS = re.compile("(?<!-)--+>")  # one ends the line of times; looked for onc
 
 def timestamp(seconds: float, *, hours: bool, marker: str) -> str:
     """[HH:]MM:SS.mmm with `marker` for the point; hours always, or only where there are any."""
-    rest, thousandths = divmod(milliseconds(seconds), 1000)
+    rest, thousandths = divmod(to_milliseconds(seconds), 1000)
     rest, second = divmod(rest, 60)
     hour, minute = divmod(rest, 60)
     front = f"{hour:02d}:" if hours or hour else ""
@@ -54,8 +54,8 @@ def vtt(segments: Iterable[Segment], layout: Layout = PLAIN) -> Iterator[str]:
     """
     yield "WEBVTT\n\n"
     for cue in cues(segments, layout, spell=_vtt_text):
-        if milliseconds(cue.end) <= milliseconds(cue.start):
-            cue = replace(cue, end=(milliseconds(cue.start) + 1) / 1000)
+        if to_milliseconds(cue.end) <= to_milliseconds(cue.start):
+            cue = replace(cue, end=(to_milliseconds(cue.start) + 1) / 1000)
         voice = "" if cue.channel is None else f"<v {_vtt_text(f'Channel {cue.channel}')}>"
         yield f"{_cue(cue, voice, hours=False, marker='.')}\n\n"
 
@@ -74,7 +74,7 @@ def tsv(segments: Iterable[Segment], _: Layout = PLAIN) -> Iterator[str]:
     by_channel = first is not None and first.channel is not None
     yield "start\tend\tchannel\ttext\n" if by_channel else "start\tend\ttext\n"
     for segment in chain([] if first is None else [first], waiting):
-        start, end = milliseconds(segment.start), milliseconds(segment.end)
+        start, end = to_milliseconds(segment.start), to_milliseconds(segment.end)
         text = one_line(segment.text).replace("\t", " ")
         channel = f"{segment.channel}\t" if by_channel else ""
         yield f"{start}\t{end}\t{channel}{text}\n"
@@ -87,7 +87,7 @@ def lrc(segments: Iterable[Segment], _: Layout = PLAIN) -> Iterator[str]:
     begins with a bracket has a space before it.
     """
     for segment in segments:
-        minutes, hundredths = divmod(round(milliseconds(segment.start) / 10), 6000)
+        minutes, hundredths = divmod(round(to_milliseconds(segment.start) / 10), 6000)
         text = channel_name(segment.channel) + one_line(segment.text)
         space = " " if text.startswith("[") else ""
         yield f"[{minutes:02d}:{hundredths // 100:02d}.{hundredths % 100:02d}]{space}{text}\n"

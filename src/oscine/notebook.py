@@ -20,20 +20,20 @@ from numpy.typing import NDArray
 
 from oscine.terminal import strip_controls
 
-MOST_PLAYED = 300.0  # seconds of sound that go into a page: 13 MB at 16 kHz
+MAX_PLAYER_S = 300.0  # seconds of sound that go into a page: 13 MB at 16 kHz
 COLUMNS, HEIGHT = 600, 60  # of a waveform, in pixels
 
 _TIME = "padding-right:1em;white-space:nowrap;text-align:right;vertical-align:top;opacity:.6"
 _TEXT = "text-align:left;white-space:pre-wrap;unicode-bidi:isolate"
 
 
-def shown(text: str) -> str:
+def to_html(text: str) -> str:
     """Text as a page shows it: neither markup nor controls, and encodable."""
     encodable = text.encode("utf-8", "backslashreplace").decode("utf-8")
     return escape(strip_controls(encodable))
 
 
-def clock(seconds: float) -> str:
+def format_time(seconds: float) -> str:
     """[H:]MM:SS.s"""
     minutes, tenths = divmod(round(seconds * 10), 600)
     hours, minutes = divmod(minutes, 60)
@@ -46,12 +46,12 @@ def transcript_html(
 ) -> str:
     """A transcript: what it is about, a player of its recording, and its (start, end, text)."""
     rows = "".join(
-        f'<tr><td style="{_TIME}">{clock(start)} – {clock(end)}</td>'
-        f'<td dir="auto" style="{_TEXT}">{shown(text.strip())}</td></tr>'
+        f'<tr><td style="{_TIME}">{format_time(start)} – {format_time(end)}</td>'
+        f'<td dir="auto" style="{_TEXT}">{to_html(text.strip())}</td></tr>'
         for start, end, text in segments
     )
     return (
-        f'<div><div style="opacity:.6">{shown(about)}</div>{player}'
+        f'<div><div style="opacity:.6">{to_html(about)}</div>{player}'
         f'<div style="max-height:30em;overflow:auto"><table>{rows}</table></div></div>'
     )
 
@@ -59,7 +59,7 @@ def transcript_html(
 def audio_html(about: str, samples: NDArray[Any], rate: int) -> str:
     """Mono samples [n], full scale 1, at `rate` hertz: their waveform and a player."""
     return (
-        f'<div><div style="opacity:.6">{shown(about)}</div>'
+        f'<div><div style="opacity:.6">{to_html(about)}</div>'
         f"{waveform(samples)}<br>{player(samples, rate)}</div>"
     )
 
@@ -68,8 +68,8 @@ def player(samples: NDArray[Any], rate: int) -> str:
     """An audio element that holds the sound itself; a line where that is too long or empty."""
     if not len(samples):
         return "<i>no sound</i>"
-    if len(samples) > MOST_PLAYED * rate:
-        return f"<i>no player: it has one for sound up to {MOST_PLAYED:.0f} s</i>"
+    if len(samples) > MAX_PLAYER_S * rate:
+        return f"<i>no player: it has one for sound up to {MAX_PLAYER_S:.0f} s</i>"
     sound = io.BytesIO()
     with wave.open(sound, "wb") as file:
         file.setnchannels(1)
@@ -111,7 +111,7 @@ class ProgressBar:
     unit, and `name` stands before the bar.
     """
 
-    def __init__(self, amount: Callable[[float], str] = clock, name: str = "") -> None:
+    def __init__(self, amount: Callable[[float], str] = format_time, name: str = "") -> None:
         self._amount, self._name = amount, name
         self._told = ""
         self._handle: Any = None
@@ -128,7 +128,7 @@ class ProgressBar:
             sys.stderr.write(f"\r{line}" + ("\n" if share == 1.0 else ""))
             sys.stderr.flush()
             return
-        bar = self._page.HTML(f'<progress value="{share:.3f}"></progress> {shown(line)}')
+        bar = self._page.HTML(f'<progress value="{share:.3f}"></progress> {to_html(line)}')
         if self._handle is None:
             self._handle = self._page.display(bar, display_id=True)
         else:

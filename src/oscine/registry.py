@@ -18,7 +18,7 @@ from threading import RLock
 from typing import TYPE_CHECKING, Any
 
 from oscine.errors import CheckpointError, OscineError, PackageError, UsageError
-from oscine.family import TASKS, Family, Network, Release, Speaking, Task
+from oscine.family import TASKS, Family, Network, Release, Task, VoiceSupport
 from oscine.module_path import without_current_folder
 
 if TYPE_CHECKING:
@@ -235,7 +235,7 @@ def network_of(family: Family) -> Network[Any, Any]:
     return network
 
 
-def speaking_of(family: Family) -> Speaking:
+def voice_support_of(family: Family) -> VoiceSupport:
     """What commands ask of a family that speaks, imported now.
 
     Raises PackageError as network_of does.
@@ -243,8 +243,8 @@ def speaking_of(family: Family) -> Speaking:
     assert family.speaking is not None  # Family holds that
     with plugin_errors(family, "be asked for voices"):
         speaking = family.speaking()
-    if not isinstance(speaking, Speaking):
-        what = f"{type(speaking).__name__}, not an oscine.family.Speaking"
+    if not isinstance(speaking, VoiceSupport):
+        what = f"{type(speaking).__name__}, not an oscine.family.VoiceSupport"
         raise PackageError(
             f"family {family.name!r} cannot be asked for voices: its speaking() gives {what}"
         )

@@ -10,16 +10,16 @@ import re
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field, replace
 
-from oscine.cues import Cue, clause_end, clause_lines, milliseconds, paced
+from oscine.cues import Cue, clause_end, clause_lines, extend_cues, to_milliseconds
 from oscine.errors import UsageError
 from oscine.options.layout import Layout as Layout
 from oscine.terminal import strip_controls
 from oscine.types import Segment, Word
 
-MOST_BALANCED = (
+MAX_BALANCED_WORDS = (
     300  # words of a cue, minutes of speech: lines of a longer one end where they are full
 )
-LONG_PAUSE = 3.0  # seconds between the starts of two words, over which no cue reaches
+MAX_PAUSE_S = 3.0  # seconds between the starts of two words, over which no cue reaches
 
 # Looked for once in a run of white space, which a hostile vocabulary makes as long as it likes.
 _LINE_BREAKS = re.compile(r"(?<!\s)\s*[\n\r\v\f\x1c-\x1e\x85\u2028\u2029]\s*")
@@ -29,7 +29,7 @@ PLAIN = Layout()
 
 
 @dataclass(slots=True)
-class _Page:
+class _CueBuilder:
     """The words of a cue by lines. `indent` is what stands before the first one, in characters.
 
     `spell` gives a word as the format writes it, which takes no more of the width than the word.
@@ -80,7 +80,7 @@ class _Page:
         if not words:
             return
         width = layout.max_line_width
-        if layout.clause_breaks and width is not None and len(words) <= MOST_BALANCED:
+        if layout.clause_breaks and width is not None and len(words) <= MAX_BALANCED_WORDS:
             count = len(self.lines)
             self.lines = clause_lines(words, width, count, self.indent)
         lengths = [len("".join(word.word for word in line).strip()) for line in self.lines]
@@ -91,7 +91,7 @@ class _Page:
             return
         last = whole.start
         for word in words:
-            if milliseconds(last) < milliseconds(word.start):
+            if to_milliseconds(last) < to_milliseconds(word.start):
                 yield replace(whole, start=last, end=word.start)
             yield replace(whole, start=word.start, end=word.end, text=self._text(word))
             last = word.end
@@ -121,7 +121,7 @@ def cues(
     escapes what the format has a meaning for; widths are those of the text before. Raises
     UsageError if the layout asks for what needs words and a segment comes without.
     """
-    return paced(_laid_out(segments, layout, named, spell), layout)
+    return extend_cues(_laid_out(segments, layout, named, spell), layout)
 
 
 def _laid_out(
@@ -129,23 +129,23 @@ def _laid_out(
 ) -> Iterator[Cue]:
     """Cues with the times that their words or segments have."""
     flowing = layout.max_line_count is not None  # cues reach over segments
-    page = _Page(layout, 0, spell)
+    page = _CueBuilder(layout, 0, spell)
     last = 0.0
     for segment in segments:
-        if segment.words is None and layout.of_words:
-            raise UsageError(f"{layout.of_words[0]} needs word_timestamps=True")
+        if segment.words is None and layout.needing_words:
+            raise UsageError(f"{layout.needing_words[0]} needs word_timestamps=True")
         words = _words(segment)
         indent = len(channel_name(segment.channel)) if named else 0
         if not flowing or not words or segment.channel != page.channel:
             yield from page.cues()
-            page = _Page(layout, indent, spell, segment.channel)
+            page = _CueBuilder(layout, indent, spell, segment.channel)
         if not words and (text := one_line(segment.text)):
             yield Cue(segment.start, segment.end, spell(text), segment.channel, indent + len(text))
         for number, word in enumerate(words):
             full = layout.max_words_per_line and number and not number % layout.max_words_per_line
-            if full or (flowing and page.lines and word.start - last > LONG_PAUSE):
+            if full or (flowing and page.lines and word.start - last > MAX_PAUSE_S):
                 yield from page.cues()
-                page = _Page(layout, indent, spell, segment.channel)
+                page = _CueBuilder(layout, indent, spell, segment.channel)
             waiting = [word]
             while waiting:
                 if page.takes(waiting[0]):
@@ -153,11 +153,11 @@ def _laid_out(
                     continue
                 waiting = page.cut() + waiting
                 yield from page.cues()
-                page = _Page(layout, indent, spell, segment.channel)
+                page = _CueBuilder(layout, indent, spell, segment.channel)
             last = word.start
         if not flowing:
             yield from page.cues()
-            page = _Page(layout, 0, spell)
+            page = _CueBuilder(layout, 0, spell)
     yield from page.cues()
 
 

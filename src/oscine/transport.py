@@ -21,16 +21,18 @@ from urllib.parse import urlsplit
 
 from oscine.errors import HubError
 
-TIMEOUT = 15.0  # seconds without a byte before a connection counts as dead
-LEAST_TIMEOUT = 1.0  # of what is left of SILENCE
-WINDOW = 30.0  # seconds over which the speed of a server is measured
-SLOWEST = 1024.0  # bytes a second; slower than that, a small model would take days
-HEAD_BYTES = 1 << 18  # of a status line, headers and what else surrounds a body
-PAGE_BYTES = 1 << 24  # of a listing
-SILENCE = 60.0  # seconds without a byte of a file, over all attempts, after which it is given up
+READ_TIMEOUT_S = 15.0  # seconds without a byte before a connection counts as dead
+MIN_TIMEOUT_S = 1.0  # of what is left of SILENCE
+SPEED_WINDOW_S = 30.0  # seconds over which the speed of a server is measured
+MIN_BYTES_PER_S = 1024.0  # bytes a second; slower than that, a small model would take days
+MAX_HEADER_BYTES = 1 << 18  # of a status line, headers and what else surrounds a body
+MAX_PAGE_BYTES = 1 << 24  # of a listing
+MAX_SILENCE_S = (
+    60.0  # seconds without a byte of a file, over all attempts, after which it is given up
+)
 BLOCK = 1 << 20
 #: What Python raises for a connection, an address or an answer that is wrong.
-PROBLEMS = (OSError, http.client.HTTPException, ValueError)
+NETWORK_ERRORS = (OSError, http.client.HTTPException, ValueError)
 
 
 class ServerError(HubError):
@@ -44,7 +46,7 @@ class ServerError(HubError):
         self.code, self.final = code, final
 
 
-class Pace:
+class SpeedMonitor:
     """The speed of a server: a window of time that brings too few bytes ends the connection.
 
     `until`: when SILENCE ends that began with the last byte.
@@ -53,27 +55,32 @@ class Pace:
     def __init__(self, slowest: float) -> None:
         self._slowest = slowest
         self._since, self._bytes = time.monotonic(), 0
-        self.until = self._since + SILENCE
+        self.until = self._since + MAX_SILENCE_S
 
     def count(self, length: int) -> None:
         """Add bytes that came. Raises ServerError at the end of a window with too few of them."""
         self._bytes += length
         now = time.monotonic()
         if length:
-            self.until = now + SILENCE
+            self.until = now + MAX_SILENCE_S
         seconds = now - self._since
-        if seconds < WINDOW:
+        if seconds < SPEED_WINDOW_S:
             return
         if self._bytes < self._slowest * seconds:
             raise ServerError("the server sends too slowly; try again later", final=True)
         self._since, self._bytes = time.monotonic(), 0
 
 
-class _Wire(io.RawIOBase):
+class _BoundedStream(io.RawIOBase):
     """The bytes of a socket: `left` more at most, headers included, and none after `until`."""
 
     def __init__(self, raw: io.RawIOBase, slowest: float, until: float) -> None:
-        self._raw, self._pace, self.left, self.until = raw, Pace(slowest), HEAD_BYTES, until
+        self._raw, self._pace, self.left, self.until = (
+            raw,
+            SpeedMonitor(slowest),
+            MAX_HEADER_BYTES,
+            until,
+        )
 
     def readable(self) -> bool:
         return True
@@ -102,16 +109,16 @@ class _Response(http.client.HTTPResponse):
         self, sock: Any, *rest: Any, most: int, slowest: float, until: float, **more: Any
     ) -> None:
         super().__init__(sock, *rest, **more)
-        self._most, self._wire = most, _Wire(self.fp.detach(), slowest, until)
+        self._most, self._wire = most, _BoundedStream(self.fp.detach(), slowest, until)
         self.fp = io.BufferedReader(self._wire)
 
     def begin(self) -> None:
         super().begin()
-        self._wire.left = HEAD_BYTES + 8 * self._most  # a chunk of one byte is sent as six
+        self._wire.left = MAX_HEADER_BYTES + 8 * self._most  # a chunk of one byte is sent as six
         self._wire.until = math.inf
 
 
-class _Connector(urllib.request.AbstractHTTPHandler):
+class _BoundedHandler(urllib.request.AbstractHTTPHandler):
     """http and https with such answers."""
 
     def __init__(self, most: int, slowest: float, until: float) -> None:
@@ -133,7 +140,7 @@ class _Connector(urllib.request.AbstractHTTPHandler):
     http_request = https_request = urllib.request.AbstractHTTPHandler.do_request_
 
 
-class _Redirects(urllib.request.HTTPRedirectHandler):
+class _HttpRedirects(urllib.request.HTTPRedirectHandler):
     """Redirections to http and https alone; Python's own follows ftp too, and reads any body."""
 
     def http_error_302(
@@ -160,22 +167,22 @@ def open_url(
     *,
     most: int,
     token: str | None = None,
-    timeout: float = TIMEOUT,
-    slowest: float = SLOWEST,
+    timeout: float = READ_TIMEOUT_S,
+    slowest: float = MIN_BYTES_PER_S,
     until: float = math.inf,
 ) -> http.client.HTTPResponse:
     """A server's answer of at most about `most` bytes, which `read_block` reads.
 
     Raises ServerError, also where its headers, after all redirections, are not here by `until`.
     """
-    timeout = min(timeout, max(LEAST_TIMEOUT, until - time.monotonic()))
+    timeout = min(timeout, max(MIN_TIMEOUT_S, until - time.monotonic()))
     opener = urllib.request.OpenerDirector()
     for handler in (
         urllib.request.ProxyHandler(),
-        _Connector(most, slowest, until),
+        _BoundedHandler(most, slowest, until),
         urllib.request.HTTPDefaultErrorHandler(),
         urllib.request.HTTPErrorProcessor(),
-        _Redirects(),
+        _HttpRedirects(),
     ):
         opener.add_handler(handler)
     try:
@@ -192,7 +199,7 @@ def open_url(
         error.close()
         problem = f"the server answers {error.code} {shown(error.reason)}"
         raise ServerError(problem, code=error.code, final=error.code < 500) from error
-    except PROBLEMS as error:
+    except NETWORK_ERRORS as error:
         raise _server_error(error) from error
 
 
@@ -200,12 +207,12 @@ def read_block(response: http.client.HTTPResponse, most: int = BLOCK) -> bytes:
     """What has come of a body, at most so many bytes; none at its end. Raises ServerError."""
     try:
         return response.read1(most)
-    except PROBLEMS as error:
+    except NETWORK_ERRORS as error:
         raise _server_error(error) from error
 
 
 def read_page(
-    url: str, accept: str, *, token: str | None = None, timeout: float = TIMEOUT
+    url: str, accept: str, *, token: str | None = None, timeout: float = READ_TIMEOUT_S
 ) -> tuple[bytes, str, str]:
     """A page of at most PAGE_BYTES, its type, and its address after redirections.
 
@@ -214,16 +221,16 @@ def read_page(
     with open_url(
         url,
         {"Accept": accept},
-        most=PAGE_BYTES,
+        most=MAX_PAGE_BYTES,
         token=token,
         timeout=timeout,
         slowest=math.inf,
-        until=time.monotonic() + WINDOW,
+        until=time.monotonic() + SPEED_WINDOW_S,
     ) as response:
         stated, page = response.length, bytearray()
         while len(page) != stated and (block := read_block(response)):
             page += block
-            if len(page) > PAGE_BYTES:
+            if len(page) > MAX_PAGE_BYTES:
                 raise ServerError("the server sends more than a listing can have", final=True)
         if stated is not None and len(page) < stated:
             raise ServerError("the connection closed early")

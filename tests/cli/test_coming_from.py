@@ -15,8 +15,8 @@ import pytest
 
 import oscine
 from oscine.cli import run
+from oscine.options.aliases import ALIASES, HINTS
 from oscine.options.command import LoadOptions
-from oscine.options.others import ANSWERED, TAKEN
 
 ROOT = Path(__file__).resolve().parents[2]
 GOLDENS = ROOT / "tests" / "goldens"
@@ -112,9 +112,9 @@ def test_an_option_in_both_columns_is_theirs_too() -> None:
                 {word.replace("_", "-") for word in each.split() if re.match("--?[a-z]", word)}
                 for each in (theirs, ours)
             )
-            taken = {name.split()[0] for name in TAKEN}
-            assert not here & set(ANSWERED) - taken, ours
-            assert there & taken - set(ANSWERED) - {"-m"} <= here, ours
+            taken = {name.split()[0] for name in ALIASES}
+            assert not here & set(HINTS) - taken, ours
+            assert there & taken - set(HINTS) - {"-m"} <= here, ours
 
 
 @pytest.mark.weights

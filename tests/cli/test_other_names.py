@@ -14,12 +14,12 @@ from hypothesis import strategies as st
 
 from oscine.cli import run
 from oscine.cli.openai_style import translate_foreign
-from oscine.cli.transcribe import HINTS, app
+from oscine.cli.transcribe import ALL_HINTS, app
 from oscine.errors import UsageError
 from oscine.options import options_of
+from oscine.options.aliases import ALIASES, HINTS, PYTHON_HINTS
 from oscine.options.command import TranscribeCommand
 from oscine.options.layout import Layout
-from oscine.options.others import ANSWERED, IN_PYTHON, TAKEN
 from oscine.options.transcribe import TranscribeOptions
 
 Recordings = Callable[..., list[str]]
@@ -104,32 +104,32 @@ def test_formats_by_other_names(model: Any, recordings: Recordings) -> None:
     assert Path("out/a.srt").exists()
 
 
-@pytest.mark.parametrize("name", HINTS)
+@pytest.mark.parametrize("name", ALL_HINTS)
 def test_what_is_not_here_is_answered(
     model: Any, recordings: Recordings, capsysbinary: Capture, name: str
 ) -> None:
     for arguments in ([name, "7"], [name.replace("-", "_").replace("__", "--", 1), "7"]):
         assert transcribe(*recordings("a.wav"), *arguments) == 2
         out, error = capsysbinary.readouterr()
-        assert error.decode() == f"oscine: there is no option {name}: {HINTS[name]}\n"
+        assert error.decode() == f"oscine: there is no option {name}: {ALL_HINTS[name]}\n"
         assert (out, model.loaded) == (b"", [])
         if not name.startswith("--"):
             return
 
 
 def test_every_name_leads_to_an_option() -> None:
-    for name, meant in TAKEN.items():
+    for name, meant in ALIASES.items():
         assert name.split()[0] not in OWN
         flags = [part for part in meant.split() if part.startswith("-")]
         assert set(flags) <= set(OWN)
         assert len(meant.split()) in (0, 1, 2)
-    for name, remedy in ANSWERED.items():
-        assert name not in OWN and name not in TAKEN
+    for name, remedy in HINTS.items():
+        assert name not in OWN and name not in ALIASES
         named = set(re.findall(r"\b[a-z]+_[a-z_]+\b", remedy))
         assert named <= NAMES | {"detect_language"}
 
 
-@pytest.mark.parametrize("name", IN_PYTHON)
+@pytest.mark.parametrize("name", PYTHON_HINTS)
 def test_the_python_api_answers_too(name: str) -> None:
     with pytest.raises(UsageError, match=rf"^{name} is not an option of transcribe; "):
         TranscribeOptions.of(**{name: 7})
@@ -142,11 +142,11 @@ def test_a_whisper_cpp_file_is_told_from_a_format(capsysbinary: Capture) -> None
 
 @given(st.lists(st.sampled_from([*OWN, "a.wav", "-", "3", "True", "--x=1", "-osrtx", "--no-vad"])))
 def test_options_of_our_own_stay_as_they_are(arguments: list[str]) -> None:
-    assert translate_foreign(arguments, OWN, HINTS) == arguments
+    assert translate_foreign(arguments, OWN, ALL_HINTS) == arguments
 
 
-@given(st.lists(st.sampled_from([*TAKEN, *ANSWERED]).map(lambda name: name.split()[0])))
+@given(st.lists(st.sampled_from([*ALIASES, *ALL_HINTS]).map(lambda name: name.split()[0])))
 def test_what_follows_two_dashes_is_a_name(arguments: list[str]) -> None:
-    assert translate_foreign(["--", *arguments], OWN, HINTS) == ["--", *arguments]
+    assert translate_foreign(["--", *arguments], OWN, ALL_HINTS) == ["--", *arguments]
     values = [part for each in arguments for part in ("--initial-prompt", each)]
-    assert translate_foreign(values, OWN, HINTS) == values
+    assert translate_foreign(values, OWN, ALL_HINTS) == values

@@ -27,7 +27,7 @@ from oscine.errors import (
     OtherModelError,
     UsageError,
 )
-from oscine.fleet.model import Fleet, alike, open_fleet
+from oscine.fleet.model import Fleet, nearly_equal, open_fleet
 from oscine.types import Transcript
 
 from .fleets import OPTIONS, SOUND, WHISPER, busy, soon, two
@@ -65,8 +65,8 @@ def test_it_has_what_the_model_has(fleet: Any, model: Any) -> None:
 
 def test_calls_give_what_they_give_in_one_process(fleet: Any, model: Any) -> None:
     found, alone = (told(each.transcribe(SOUND, **OPTIONS)) for each in (fleet, model))
-    assert alike(found, alone)  # BLAS may have other threads here
-    assert alike(fleet.encode(SOUND), model.encode(SOUND))
+    assert nearly_equal(found, alone)  # BLAS may have other threads here
+    assert nearly_equal(fleet.encode(SOUND), model.encode(SOUND))
     assert fleet.detect_language(SOUND)[0] == model.detect_language(SOUND)[0]
     assert set(fleet.timings) >= {"encode", "decode"} and fleet.trace() == {}
 
@@ -75,8 +75,8 @@ def test_a_stream_gives_what_it_gives_in_one_process(fleet: Any, model: Any) -> 
     stream, alone = (each.stream(SOUND, **OPTIONS) for each in (fleet, model))
     stream.begin()
     assert (stream.language, stream.duration) == ("en", SOUND.size / 16_000)
-    assert alike((*stream,), (*alone,))
-    assert alike(told(stream.transcript()), told(alone.transcript()))
+    assert nearly_equal((*stream,), (*alone,))
+    assert nearly_equal(told(stream.transcript()), told(alone.transcript()))
     assert repr(stream) == "<Stream in another process>" and "transcript" in dir(stream)
     with pytest.raises(AttributeError, match="no attribute 'speech'"):
         stream.speech()
@@ -90,7 +90,7 @@ def test_threads_share_the_devices_and_each_gets_its_own(fleet: Any, model: Any)
         found = list(pool.map(lambda sound: fleet.transcribe(sound, **OPTIONS), sounds))
     after = [worker.served for worker in fleet.workers.living()]
     alone = tuple(told(model.transcribe(sound, **OPTIONS)) for sound in sounds)
-    assert alike(tuple(map(told, found)), alone)
+    assert nearly_equal(tuple(map(told, found)), alone)
     assert [now - then for now, then in zip(after, before, strict=True)] == [3, 3]
 
 
@@ -99,7 +99,7 @@ def test_many_recordings_are_spread_over_the_devices(fleet: Any, model: Any) -> 
     before = [worker.served for worker in fleet.workers.living()]
     found = tuple(map(told, fleet.transcribe_many(iter(sounds), **OPTIONS)))
     after = [worker.served for worker in fleet.workers.living()]
-    assert alike(found, tuple(told(model.transcribe(sound, **OPTIONS)) for sound in sounds))
+    assert nearly_equal(found, tuple(told(model.transcribe(sound, **OPTIONS)) for sound in sounds))
     assert sum(after) - sum(before) == 6 and all(map(gt, after, before))
 
 
@@ -117,8 +117,8 @@ def test_tasks_share_the_devices(fleet: Any, model: Any) -> None:
 
     calls, segments = asyncio.run(both())
     alone = model.transcribe(SOUND, **OPTIONS)
-    assert alike(tuple(map(told, calls)), (told(alone),) * 2)
-    assert alike(tuple(segments), alone.segments)
+    assert nearly_equal(tuple(map(told, calls)), (told(alone),) * 2)
+    assert nearly_equal(tuple(segments), alone.segments)
 
 
 def test_a_task_that_is_cancelled_stops_the_work(fleet: Any) -> None:
@@ -149,8 +149,8 @@ def test_recordings_of_every_kind(
         found = [fleet.encode(kind) for kind in kinds]
         written.result()
     assert behind.tell() == 6
-    assert all(alike(each, model.encode(example)) for each in found)
-    assert alike(fleet.encode((SOUND, 8000)), model.encode((SOUND, 8000)))
+    assert all(nearly_equal(each, model.encode(example)) for each in found)
+    assert nearly_equal(fleet.encode((SOUND, 8000)), model.encode((SOUND, 8000)))
     for wrong, line in (
         ("no.wav", "^no.wav: no such file; check the path"),
         (b"", "^bytes: is empty"),
@@ -196,9 +196,9 @@ def test_a_caller_who_stops_iterating_stops_the_work(fleet: Any) -> None:
     del stream
     assert busy(fleet) == [0, 0]
     with fleet.stream(np.tile(SOUND, 60), **OPTIONS) as stream:
-        assert alike(next(stream), first)
+        assert nearly_equal(next(stream), first)
     assert list(stream) == [] and busy(fleet) == [0, 0]
-    assert alike(stream.transcript().segments, (first,))
+    assert nearly_equal(stream.transcript().segments, (first,))
 
 
 def test_what_a_worker_logs_is_logged_here(fleet: Any, caplog: pytest.LogCaptureFixture) -> None:

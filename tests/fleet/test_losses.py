@@ -14,7 +14,7 @@ import numpy as np
 import pytest
 
 from oscine.errors import DeviceError
-from oscine.fleet.model import Delivered, Fleet, Kept, alike, open_fleet
+from oscine.fleet.model import DeliveredItems, Fleet, ReplayBuffer, nearly_equal, open_fleet
 from oscine.types import Audio, Segment
 
 from .fleets import OPTIONS, SOUND, WHISPER, busy, kill_busy, soon, two
@@ -40,7 +40,9 @@ def test_work_begins_again_and_goes_on_behind_what_was_delivered(
         stream = fleet.stream(LONG, **OPTIONS)
         first = [next(stream) for _ in range(3)]
         kill_busy(fleet)
-        assert alike((*first, *stream), whole) and alike(stream.transcript().segments, whole)
+        assert nearly_equal((*first, *stream), whole) and nearly_equal(
+            stream.transcript().segments, whole
+        )
         killed: list[bool] = []
 
         def kill_once(done: float, total: float) -> None:
@@ -49,7 +51,7 @@ def test_work_begins_again_and_goes_on_behind_what_was_delivered(
                 kill_busy(fleet, signal.SIGSEGV)
 
         again = fleet.transcribe(LONG, progress=kill_once, **OPTIONS)
-        assert alike(again.segments, whole) and killed
+        assert nearly_equal(again.segments, whole) and killed
         lines = [record.getMessage() for record in caplog.records if record.levelname == "WARNING"]
         assert lines == [
             "cpu: its process ended by signal 9; another takes its work",
@@ -75,8 +77,8 @@ def test_work_that_ends_every_process_is_given_up() -> None:
 
 
 def test_what_differs_from_what_was_delivered_is_an_error() -> None:
-    def delivered(*items: Any) -> Delivered:
-        found = Delivered()
+    def delivered(*items: Any) -> DeliveredItems:
+        found = DeliveredItems()
         for item in items:
             found.add(item)
         return found
@@ -105,12 +107,12 @@ def test_what_differs_from_what_was_delivered_is_an_error() -> None:
 def test_items_are_kept_for_another_beginning_as_far_as_there_is_room(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    kept = Kept(iter("abc"))
+    kept = ReplayBuffer(iter("abc"))
     assert [kept.item(place) for place in (0, 1, 0, 1, 2, 3, 0)] == [
         ("a",), ("b",), ("a",), ("b",), ("c",), (), ("a",),
     ]  # fmt: skip
-    monkeypatch.setattr("oscine.fleet.model.KEPT_BYTES", 100)
-    live = Kept(iter([np.zeros(20, np.float32)] * 3))
+    monkeypatch.setattr("oscine.fleet.model.MAX_REPLAY_BYTES", 100)
+    live = ReplayBuffer(iter([np.zeros(20, np.float32)] * 3))
     for place in range(3):
         assert live.item(place)
     assert live.item(3) == ()

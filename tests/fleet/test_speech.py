@@ -13,7 +13,7 @@ import pytest
 
 import oscine
 from oscine.errors import Cancelled, UsageError
-from oscine.fleet.model import alike
+from oscine.fleet.model import nearly_equal
 
 from .fleets import PARAKEET, SOUND, VOICES, busy, kill_busy, two
 
@@ -40,7 +40,7 @@ def test_speech_is_what_it_is_in_one_process(speaker: Any, alone: Any) -> None:
     assert (speaker.kind, speaker.voices) == (alone.kind, alone.voices)
     assert speaker.capabilities == alone.capabilities
     speech, expected = (each.speak("Hello there.", **HOW) for each in (speaker, alone))
-    assert alike(speech.samples, expected.samples)
+    assert nearly_equal(speech.samples, expected.samples)
     assert (speech.seed, speech.finish_reason) == (3, expected.finish_reason)
     with pytest.raises(UsageError, match="is a text-to-speech model and cannot transcribe"):
         speaker.transcribe(SOUND)
@@ -53,9 +53,9 @@ def test_streams_have_what_they_have_in_one_process(speaker: Any, alone: Any) ->
     stream.hold = expected.hold = True
     assert (stream.seed, stream.rate, stream.mark, stream.hold) == (3, 24_000, expected.mark, True)
     first = next(stream)
-    assert alike(first.samples, next(expected).samples)
+    assert nearly_equal(first.samples, next(expected).samples)
     assert 0 < stream.share <= 1 and stream.first_audio > 0
-    assert alike(stream.speech().samples, expected.speech().samples)
+    assert nearly_equal(stream.speech().samples, expected.speech().samples)
     assert (stream.limited, stream.spoken) == (expected.limited, expected.spoken)
 
 
@@ -70,8 +70,8 @@ def test_a_text_comes_in_parts_also_asynchronous_ones(speaker: Any, alone: Any) 
             return [audio async for audio in stream]
 
     expected = whole(alone.stream(iter(PARTS), **HOW))
-    assert alike(whole(speaker.stream(iter(PARTS), **HOW)), expected)
-    assert alike(whole(asyncio.run(heard())), expected)
+    assert nearly_equal(whole(speaker.stream(iter(PARTS), **HOW)), expected)
+    assert nearly_equal(whole(asyncio.run(heard())), expected)
     with pytest.raises(UsageError, match="needs a running event loop"):
         speaker.stream(written(), **HOW)
 
@@ -94,7 +94,7 @@ def test_a_stream_whose_process_ends_goes_on_to_the_sample(alone: Any) -> None:
         heard = [next(stream), next(stream)]
         kill_busy(fleet)
         expected = whole(alone.stream(iter(PARTS), **HOW))
-        assert alike(whole([*heard, *stream]), expected)
+        assert nearly_equal(whole([*heard, *stream]), expected)
 
 
 def test_a_closed_stream_has_ended(speaker: Any) -> None:
@@ -112,15 +112,15 @@ def test_live_audio_comes_to_the_same_updates() -> None:
     with two(PARAKEET) as made:
         fleet: Any = made
         expected = list(alone.listen(pieces, latency=0.5))
-        assert alike((*fleet.listen(iter(pieces), latency=0.5),), tuple(expected))
+        assert nearly_equal((*fleet.listen(iter(pieces), latency=0.5),), tuple(expected))
         updates = fleet.listen(iter(pieces), latency=0.5)
         heard = [next(updates), next(updates)]
         kill_busy(fleet)
-        assert alike((*heard, *updates), tuple(expected))
+        assert nearly_equal((*heard, *updates), tuple(expected))
         stop = Event()
         stopped = fleet.listen(iter(pieces), latency=0.5, cancel=stop)
         first = next(stopped)
         stop.set()
-        assert alike(first, expected[0]) and len([*stopped]) < len(expected)
+        assert nearly_equal(first, expected[0]) and len([*stopped]) < len(expected)
         with pytest.raises(UsageError, match="latency must be"):
             list(fleet.listen(pieces, latency=100))

@@ -12,7 +12,7 @@ from oscine.models.parakeet.options import OPTIONS as PARAKEET
 from oscine.models.qwen3_tts.options import OPTIONS as QWEN3_TTS
 from oscine.models.whisper.options import OPTIONS as WHISPER
 from oscine.options import Group, SupportedOptions, option, options_of
-from oscine.options.checks import whole
+from oscine.options.checks import integer
 from oscine.options.speak import SpeakOptions
 from oscine.options.transcribe import TranscribeOptions
 
@@ -41,8 +41,8 @@ def test_a_family_of_its_own_says_what_it_takes() -> None:
 @pytest.mark.parametrize(
     ("options", "problem"),
     [
-        ({"beam_size": 5}, "Toy knows no beam_size: leave it out, or use a Whisper model"),
-        ({"hotwords": "oscine"}, "Toy knows no hotwords: leave it out"),
+        ({"beam_size": 5}, "Toy does not support beam_size: leave it out, or use a Whisper model"),
+        ({"hotwords": "oscine"}, "Toy does not support hotwords: leave it out"),
         ({"task": "translate"}, "Toy cannot translate: it only listens"),
         (
             {"silence_gap": 2.0},
@@ -69,10 +69,10 @@ def test_every_option_that_a_family_lacks_is_refused() -> None:
     for record in lacked:
         for value in values:
             try:
-                normal = record.normal(value)
+                normal = record.normalize(value)
             except UsageError:
                 continue
-            if normal in (record.default, *record.neutral):
+            if normal in (record.default, *record.no_op_values):
                 continue
             with pytest.raises(UsageError):
                 TOY.of(**{record.name: value})
@@ -133,8 +133,8 @@ def test_names_that_are_no_options_are_told_at_once() -> None:
 class Speakers(TranscribeOptions):
     """Options that only this family has, one of which is called as one of the commands is."""
 
-    speakers: int = option(1, whole(1, 8), "Voices to tell apart.", Group.AUDIO)
-    threads: int = option(1, whole(1, 8), "Threads of this family.", Group.MODEL)
+    speakers: int = option(1, integer(1, 8), "Voices to tell apart.", Group.AUDIO)
+    threads: int = option(1, integer(1, 8), "Threads of this family.", Group.MODEL)
 
 
 def test_a_family_may_have_options_of_its_own() -> None:
@@ -143,7 +143,7 @@ def test_a_family_may_have_options_of_its_own() -> None:
     assert (checked.speakers, checked.language, checked.threads) == (3, "fr", 2)
     with pytest.raises(UsageError, match="speakers must be at most 8, not 9"):
         toy.of(speakers=9)
-    with pytest.raises(UsageError, match="Toy knows no seed"):
+    with pytest.raises(UsageError, match="Toy does not support seed"):
         toy.of(seed=1)
     with pytest.raises(UsageError, match="patience needs beam_size above 1"):
         toy.of(patience=2)
@@ -152,6 +152,6 @@ def test_a_family_may_have_options_of_its_own() -> None:
 def test_speech_is_taken_whole() -> None:
     assert all(map(QWEN3_TTS.supports, options_of(SpeakOptions).values()))
     mute = SupportedOptions(SpeakOptions, "Mute", {"seed"})
-    with pytest.raises(UsageError, match=r"^Mute knows no top_k: leave it out$"):
+    with pytest.raises(UsageError, match=r"^Mute does not support top_k: leave it out$"):
         mute.of(top_k=3)
     assert mute.of(seed=3).seed == 3

@@ -20,8 +20,16 @@ from oscine import registry
 from oscine.cli.console import ArgumentError
 from oscine.cli.parameters import command, group_options, select_options
 from oscine.errors import UsageError
-from oscine.options import Group, Options, SupportedOptions, elsewhere, option, options_of, replaced
-from oscine.options.checks import number, one_of, optional, positive, text, whole
+from oscine.options import (
+    Group,
+    Options,
+    SupportedOptions,
+    hints_for,
+    option,
+    options_of,
+    renamed_options,
+)
+from oscine.options.checks import integer, number, one_of, optional, positive, text
 from oscine.options.command import SpeakCommand, TranscribeCommand
 from oscine.options.layout import Layout
 from oscine.options.speak import SpeakOptions, VoiceOptions
@@ -42,7 +50,7 @@ class Running:
     """What only the toy's command takes."""
 
     speed: float | None = option(
-        None, optional(number()), "How fast.", Group.MODEL, elsewhere="give it to run"
+        None, optional(number()), "How fast.", Group.MODEL, python_hint="give it to run"
     )
 
 
@@ -51,11 +59,13 @@ class Dance(Options):
     """A task of options in two groups."""
 
     purpose = "dancing"
-    others = (Running,)
+    related = (Running,)
 
-    steps: int = option(8, whole(1, 64), "Steps to make.", "Moves", replaces={"moves": "use steps"})
+    steps: int = option(
+        8, integer(1, 64), "Steps to make.", "Moves", renamed_from={"moves": "use steps"}
+    )
     style: Literal["waltz", "tango"] = option("waltz", one_of("waltz", "tango"), "Kind.", "Moves")
-    music: str | None = option(None, text, "What plays.", "Music", once=True)
+    music: str | None = option(None, text, "What plays.", "Music", unique=True)
 
 
 def command_of(*kinds: type[Any]) -> tuple[Any, list[dict[str, Any]]]:
@@ -88,7 +98,7 @@ def with_one_more() -> type[Any]:
     """The toy with one more option: step 1 of CONTRIBUTING's "How to add", and nothing else."""
     volume = option(
         None, positive(), "Loudness, dB.", "Music", families=("Waltzer",), default_text="80",
-        neutral=(80.0,), refusal="it has no loudspeaker",
+        no_op_values=(80.0,), refusal="it has no loudspeaker",
     )  # fmt: skip
     added = make_dataclass(
         "Louder", [("volume", float | None, volume)], bases=(Dance,), frozen=True, kw_only=True
@@ -182,8 +192,8 @@ def test_an_option_that_may_be_given_once(wide: None) -> None:
 
 
 def test_what_is_no_option_is_told_where_it_is() -> None:
-    assert elsewhere(Dance) == {"moves": "use steps", "speed": "give it to run"}
-    assert replaced(Dance) == {"moves": "use steps"}
+    assert hints_for(Dance) == {"moves": "use steps", "speed": "give it to run"}
+    assert renamed_options(Dance) == {"moves": "use steps"}
     with pytest.raises(UsageError, match=r"^moves is not an option of dancing; use steps$"):
         Dance.of(moves=3)
     with pytest.raises(UsageError, match=r"^unknown option xyz; known: steps, style, music$"):
@@ -311,7 +321,7 @@ def test_an_option_of_the_host_is_in_two_places(name: str) -> None:
         for file in source.rglob("*.py")
         if re.search(rf"\b{name}\b", file.read_text("utf-8"))
     }
-    named.discard("options/others.py")  # what other programs call it
+    named.discard("options/aliases.py")  # what other programs call it
     named = {file for file in named if not file.startswith("compat/")}  # likewise
     records = {file for file in named if file.startswith("options/")}
     assert len(records) == 1 and named - records == {USES[name]}

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from oscine.errors import UsageError
-from oscine.options import Options, elsewhere, options_of
+from oscine.options import Options, hints_for, options_of
 from oscine.options.speak import SpeakOptions
 from oscine.options.transcribe import TranscribeOptions
 
@@ -95,9 +95,12 @@ def test_defaults_need_no_checking() -> None:
 @pytest.mark.parametrize("name", options_of(TranscribeOptions))
 def test_the_default_is_a_value_that_is_taken(name: str) -> None:
     record = options_of(TranscribeOptions)[name]
-    assert record.normal(record.default) == record.default
+    assert record.normalize(record.default) == record.default
     if record.cli_default is not None:
-        assert record.normal(record.cli_default) in (record.default, (0.0,))  # its steps are apart
+        assert record.normalize(record.cli_default) in (
+            record.default,
+            (0.0,),
+        )  # its steps are apart
 
 
 @pytest.mark.parametrize(
@@ -232,17 +235,17 @@ def test_what_goes_together(options: dict[str, Any]) -> None:
 
 @pytest.mark.parametrize("kind", [TranscribeOptions, SpeakOptions], ids=lambda kind: kind.__name__)
 def test_an_option_of_the_command_alone_is_told_where_python_has_it(kind: type[Options]) -> None:
-    names = {name for other in kind.others for name in options_of(other)} - {*kind.beside}
-    assert names and names <= elsewhere(kind).keys()
+    names = {name for other in kind.related for name in options_of(other)} - {*kind.call_arguments}
+    assert names and names <= hints_for(kind).keys()
     for name in names - options_of(kind).keys():
         with pytest.raises(UsageError) as refused:
             kind.of(**{name: "x"})
         assert str(refused.value) == (
-            f"{name} is not an option of {kind.purpose}; {elsewhere(kind)[name]}"
+            f"{name} is not an option of {kind.purpose}; {hints_for(kind)[name]}"
         )
 
 
-@pytest.mark.parametrize("name", elsewhere(TranscribeOptions))
+@pytest.mark.parametrize("name", hints_for(TranscribeOptions))
 def test_what_is_settled_elsewhere_may_be_left_alone(name: str) -> None:
     assert TranscribeOptions.of(**{name: None}) == TranscribeOptions()
 

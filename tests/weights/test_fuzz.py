@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from oscine.errors import CheckpointError
 from oscine.models.whisper.weights import load_weights
 from oscine.weights import read_checkpoint
-from oscine.weights.pickle_machine import Machine, Refused
+from oscine.weights.safe_unpickler import SafeUnpickler, UnsafePickleError
 
 #: A file, and how far its descriptions reach: damage there is worth more than among the numbers.
 FILES = {
@@ -110,6 +110,6 @@ def test_truncated_anywhere(name: str, place: Path, formats: Path) -> None:
 )  # fmt: skip
 def test_the_pickle_machine_refuses_or_ends(parts: list[bytes]) -> None:
     try:
-        Machine(b"\x80\x02" + b"".join(parts) + b".").run()
-    except Refused as refused:
+        SafeUnpickler(b"\x80\x02" + b"".join(parts) + b".").run()
+    except UnsafePickleError as refused:
         assert str(refused)

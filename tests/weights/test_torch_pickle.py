@@ -13,7 +13,7 @@ import pytest
 
 from oscine.errors import CheckpointError
 from oscine.weights import read_checkpoint
-from oscine.weights.pickle_machine import Machine, Refused
+from oscine.weights.safe_unpickler import SafeUnpickler, UnsafePickleError
 
 
 class Call:
@@ -153,7 +153,7 @@ def test_bfloat16_is_widened(tmp_path: Path) -> None:
         ("torch", "load"),
         ("torch._utils", "_rebuild_tensor"),
         ("collections", "namedtuple"),
-        ("oscine.weights.pickle_machine", "Machine"),
+        ("oscine.weights.safe_unpickler", "Machine"),
     ],
 )
 def test_other_names_are_refused_by_name(tmp_path: Path, module: str, name: str) -> None:
@@ -182,8 +182,8 @@ def test_a_real_exploit_does_nothing(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("protocol", (0, 3, 4, 5))
 def test_other_protocols_are_refused(protocol: int) -> None:
-    with pytest.raises(Refused):
-        Machine(pickle.dumps({"a": 1}, protocol)).run()
+    with pytest.raises(UnsafePickleError):
+        SafeUnpickler(pickle.dumps({"a": 1}, protocol)).run()
 
 
 @pytest.mark.parametrize(
@@ -213,16 +213,16 @@ def test_other_protocols_are_refused(protocol: int) -> None:
     ],
 )
 def test_broken_streams(stream: bytes, problem: str) -> None:
-    with pytest.raises(Refused, match=problem):
-        Machine(stream).run()
+    with pytest.raises(UnsafePickleError, match=problem):
+        SafeUnpickler(stream).run()
 
 
 def test_a_nest_of_shared_tuples_takes_no_time() -> None:
     """Doubling a tuple a thousand times is small in a file and endless to hash or to print."""
     stream = b"\x80\x02)" + b"".join(b"q\x00h\x00\x86" for _ in range(1000))
-    assert type(Machine(stream + b".").run()) is tuple
-    with pytest.raises(Refused, match="no text or number"):
-        Machine(b"\x80\x02}" + stream[2:] + b"K\x01s.").run()
+    assert type(SafeUnpickler(stream + b".").run()) is tuple
+    with pytest.raises(UnsafePickleError, match="no text or number"):
+        SafeUnpickler(b"\x80\x02}" + stream[2:] + b"K\x01s.").run()
 
 
 @pytest.mark.parametrize(

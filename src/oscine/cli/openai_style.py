@@ -9,7 +9,7 @@ from typing import Any, ClassVar
 from typer.core import TyperCommand
 
 from oscine.errors import UsageError
-from oscine.options.others import spoken_here
+from oscine.options.aliases import resolve_alias
 
 NAME_COLUMNS = 30  # least width of names in the help, so that all groups have one margin
 MIN_COLUMNS = 60  # columns below which help is under its names, not beside them
@@ -20,11 +20,11 @@ DASHES = "\u2010\u2011\u2012\u2013\u2014\u2015\u2212"  # what word processors ma
 class OpenAIStyleCommand(TyperCommand):
     """Reads `--output_format` as `--output-format`, and `--fp16 False` as `--no-fp16`.
 
-    `once`: names of options of which two could both be meant. The last one wins of others, as
+    `unique`: names of options of which two could both be meant. The last one wins of others, as
     aliases rely on.
     """
 
-    once: ClassVar[Collection[str]] = ()
+    unique: ClassVar[Collection[str]] = ()
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
         """Rewrite before parsing."""
@@ -37,7 +37,7 @@ class OpenAIStyleCommand(TyperCommand):
         rewritten = normalize_args(args, flags, names)
         _, _, said = self.make_parser(ctx).parse_args([*rewritten])
         for option in said:
-            if option.name in self.once and said.count(option) > 1:
+            if option.name in self.unique and said.count(option) > 1:
                 raise UsageError(f"{option.opts[0]} is given twice; leave one out")
         return super().parse_args(ctx, rewritten)
 
@@ -78,7 +78,7 @@ def write_stacked(formatter: Any, records: Sequence[tuple[str, str]]) -> None:
 def translate_foreign(
     arguments: Sequence[str], own: Mapping[str, bool], answers: Mapping[str, str]
 ) -> list[str]:
-    """Arguments with the options of other programs as those of here, see options/others.py.
+    """Arguments with the options of other programs as those of here, see options/aliases.py.
 
     `own`: the command's options, and whether each takes a value. What another program's option
     stands for as a whole comes first, so that an option that is given by its own name wins. Raises
@@ -93,7 +93,7 @@ def translate_foreign(
             return [*first, *rest, argument, *waiting]
         name, equals, value = argument.partition("=")
         following = value if equals else next(iter(waiting), None)
-        taken = spoken_here(name, following) if name.startswith("-") else None
+        taken = resolve_alias(name, following) if name.startswith("-") else None
         if taken is None:
             name = name.replace("_", "-") if name.startswith("--") else name
             if name not in own and name in answers:

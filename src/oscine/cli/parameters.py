@@ -34,8 +34,8 @@ def command(
         own = [each for each in stated if each.kind is not each.VAR_KEYWORD]
         function.__dict__["__signature__"] = inspect.Signature([*own, *generated])
         records = [record for kind in kinds for record in options_of(kind).values()]
-        once = frozenset(record.name for record in records if record.once)
-        styled = type(style.__name__, (style,), {"once": once})
+        unique = frozenset(record.name for record in records if record.unique)
+        styled = type(style.__name__, (style,), {"unique": unique})
         app.command(cls=styled, no_args_is_help=True)(function)
         return function
 

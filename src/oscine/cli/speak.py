@@ -36,9 +36,9 @@ from oscine.cli.voices import (
     saved_voices,
 )
 from oscine.errors import OscineError, UsageError
-from oscine.family import LIST_VOICES, Capabilities, Speaker
+from oscine.family import LIST_VOICES, Capabilities, SpeechModel
 from oscine.files import expand_user
-from oscine.options import options_of, replaced
+from oscine.options import options_of, renamed_options
 from oscine.options.command import SpeakCommand
 from oscine.options.speak import SpeakOptions, VoiceOptions
 
@@ -62,7 +62,7 @@ class SpeakStyleCommand(OpenAIStyleCommand):
         except ArgumentError as error:
             typed = str(getattr(error, "option_name", ""))
             name = typed.strip("-").replace("-", "_")
-            if name in (remedies := replaced(SpeakOptions)):
+            if name in (remedies := renamed_options(SpeakOptions)):
                 raise UsageError(f"there is no option {name}: {remedies[name]}") from None
             if typed and (not typed.startswith("--") or len(typed.split()) > 1):
                 problem = error.format_message().removesuffix(".")
@@ -179,7 +179,7 @@ def apply_default_voice(capabilities: Capabilities, options: dict[str, Any]) -> 
 
 
 def speak_all(
-    model: Speaker,
+    model: SpeechModel,
     texts: list[tuple[int, Text]],
     outputs: list[audio_output.AudioOutput],
     options: dict[str, Any],
@@ -209,7 +209,7 @@ def speak_all(
 
 
 def speak_text(
-    model: Speaker,
+    model: SpeechModel,
     text: Text,
     out: audio_output.AudioOutput,
     options: dict[str, Any],

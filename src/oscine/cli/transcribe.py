@@ -42,10 +42,10 @@ from oscine.cli.watch import FolderWatcher, watch
 from oscine.errors import UsageError
 from oscine.files import expand_user
 from oscine.formats import FORMATS, SUBTITLES
-from oscine.options import options_of, replaced
+from oscine.options import options_of, renamed_options
+from oscine.options.aliases import ALIASES, HINTS
 from oscine.options.command import Dtype, LoadOptions, TranscribeCommand
 from oscine.options.layout import Layout
-from oscine.options.others import ANSWERED, TAKEN
 from oscine.options.transcribe import TranscribeOptions
 from oscine.registry import default_model
 
@@ -59,10 +59,10 @@ MIN_TEMPERATURE_STEP = 0.01  # of temperature: more attempts at one window are a
 
 
 #: What only other programs have, and what does here what it asks for.
-HINTS = ANSWERED | {
+ALL_HINTS = HINTS | {
     f"--{name.replace('_', '-')}": remedy
-    for name, remedy in replaced(TranscribeOptions).items()
-    if f"--{name.replace('_', '-')}" not in TAKEN
+    for name, remedy in renamed_options(TranscribeOptions).items()
+    if f"--{name.replace('_', '-')}" not in ALIASES
 }
 
 
@@ -73,7 +73,7 @@ class TranscribeStyleCommand(OpenAIStyleCommand):
         """As OpenAIStyle. Raises UsageError for an option that only another program has."""
         options: list[Any] = [each for each in self.params if each.param_type_name == "option"]
         takes_value = {name: not each.is_flag for each in options for name in each.opts}
-        return super().parse_args(ctx, translate_foreign(args, takes_value, HINTS))
+        return super().parse_args(ctx, translate_foreign(args, takes_value, ALL_HINTS))
 
 
 @command(app, TranscribeCommand, TranscribeOptions, Layout, style=TranscribeStyleCommand)
@@ -226,10 +226,10 @@ def find_jobs(
 
 def check_layout(layout: Layout, formats: Sequence[str], word_timestamps: bool) -> None:
     """Refuse a layout that nothing would be seen of, or that lacks the words."""
-    for name in layout.asked:
+    for name in layout.requested:
         if not set(formats) & {*SUBTITLES, ALL}:
             raise UsageError(f"{name} is for subtitles; add --output-format srt, vtt or all")
-        if not word_timestamps and name in layout.of_words:
+        if not word_timestamps and name in layout.needing_words:
             raise UsageError(f"{name} needs word_timestamps; add --word-timestamps")
 
 

@@ -29,7 +29,7 @@ from oscine.cli.jobs import print_table
 from oscine.cli.openai_style import OpenAIStyleCommand
 from oscine.cli.text_input import open_reference_text
 from oscine.errors import CheckpointError, HubError, OscineError, PackageError, UsageError
-from oscine.family import Capabilities, Family, Speaker, Speaking, VoiceStore
+from oscine.family import Capabilities, Family, SpeechModel, VoiceStore, VoiceSupport
 from oscine.files import expand_user
 from oscine.options.command import LoadOptions
 
@@ -48,14 +48,14 @@ Name = Annotated[
 ]
 
 
-def speaking_of(model: str) -> Speaking:
+def speaking_of(model: str) -> VoiceSupport:
     """What a model's family says of its voices; the default's family where that one is not known,
     or does not speak."""
     family = family_of(model)
     if family is None or family.task != "speak":
         default = registry.default_model("speak")
         family = next(each for each in registry.families("speak") if default in each.models)
-    return registry.speaking_of(family)
+    return registry.voice_support_of(family)
 
 
 def family_of(model: str) -> Family | None:
@@ -83,7 +83,7 @@ def all_voice_stores() -> list[VoiceStore]:
     for family in registry.families("speak"):
         try:
             with registry.plugin_errors(family, "be asked for voices"):
-                stores.append(registry.speaking_of(family).saved())
+                stores.append(registry.voice_support_of(family).saved())
         except PackageError as error:
             warn(str(error))
     return stores
@@ -142,7 +142,7 @@ def save(
     check_device(device)
     set_up_logging(verbose=False)
     how = LoadOptions(device=device, dtype=dtype, offline=offline)
-    speaker: Speaker = load_for_task("speak", model, how)
+    speaker: SpeechModel = load_for_task("speak", model, how)
     file = saved_voices(model).save(name, speaker.voice_of(recording, text))
     done = "replaced" if there else "saved"
     warn(f"voice {name!r} {done}; speak with it: --model {model} --voice {name!r}")
@@ -233,7 +233,7 @@ def released_capabilities(model: str) -> Capabilities | None:
         return None
     family, name = found
     with registry.plugin_errors(family, f"tell of {name}"):
-        return registry.speaking_of(family).released(name)
+        return registry.voice_support_of(family).released(name)
 
 
 def capabilities_of(model: str) -> Capabilities:
@@ -257,4 +257,4 @@ def capabilities_of(model: str) -> Capabilities:
     if family.task != "speak":
         raise wrong_task_error(model, "speak")
     with registry.plugin_errors(family, f"tell of {model}"):
-        return registry.speaking_of(family).capabilities(checkpoint, model)
+        return registry.voice_support_of(family).capabilities(checkpoint, model)

@@ -16,16 +16,16 @@ from oscine import hub
 from oscine.audio.io import channel_count, decode, open_source
 from oscine.audio.mel import SAMPLE_RATE
 from oscine.audio.vad import VadOptions
-from oscine.compat.asked import (
+from oscine.compat.arguments import (
     available_models,
-    device_of,
-    dtype_of,
-    for_temperatures,
     load_whisper,
-    no_attribute,
-    recording,
-    refuse,
-    refuse_unknown,
+    missing_attribute,
+    reject_unknown,
+    reject_unsupported,
+    to_array,
+    to_device,
+    to_dtype,
+    without_unused_search,
 )
 from oscine.errors import UsageError
 from oscine.formats import timestamp
@@ -192,12 +192,12 @@ class WhisperModel:
         **more: Any,
     ) -> None:
         """Raises UsageError, HubError, CheckpointError, DeviceError."""
-        refuse_unknown("WhisperModel", more, REFUSED_OF_MODEL)
+        reject_unknown("WhisperModel", more, REFUSED_OF_MODEL)
         asked = {name: value for name, value in more.items() if (name, value) != ("num_workers", 1)}
         if asked.get("use_auth_token") is True:  # the token that is stored is used anyway
             del asked["use_auth_token"]
-        refuse("WhisperModel", asked, REFUSED_OF_MODEL)
-        where, dtype = device_of(device, device_index), dtype_of(compute_type)
+        reject_unsupported("WhisperModel", asked, REFUSED_OF_MODEL)
+        where, dtype = to_device(device, device_index), to_dtype(compute_type)
         if cpu_threads:
             set_count(cpu_threads)
         self.logger = logging.getLogger("faster_whisper")
@@ -206,7 +206,7 @@ class WhisperModel:
         self.feature_extractor = SimpleNamespace(sampling_rate=SAMPLE_RATE)
 
     def __getattr__(self, name: str) -> Any:
-        raise no_attribute("WhisperModel", name, REFUSED_ATTRIBUTES)
+        raise missing_attribute("WhisperModel", name, REFUSED_ATTRIBUTES)
 
     @property
     def supported_languages(self) -> list[str]:
@@ -221,7 +221,7 @@ class WhisperModel:
         `audio`: a path, a binary file, an array at 16 kHz. `options`: those in DEFAULTS. Raises
         UsageError, AudioError, NonFiniteError, DeviceError.
         """
-        refuse_unknown("transcribe", options, DEFAULTS)
+        reject_unknown("transcribe", options, DEFAULTS)
         return self._transcribe(audio, {**DEFAULTS, **options, "language": language, "task": task})
 
     def detect_language(
@@ -250,8 +250,8 @@ class WhisperModel:
         if not self._model.multilingual:
             self._stay_english(asked)
         bar = asked.pop("log_progress")
-        options, vad = translated(asked)
-        stream = self._model.stream(recording(audio), progress=bool(bar), **options)
+        options, vad = translate_options(asked)
+        stream = self._model.stream(to_array(audio), progress=bool(bar), **options)
         stream.begin()
         shares = stream.language_probs
         ordered = shares and sorted(shares.items(), key=lambda share: -share[1])
@@ -303,7 +303,7 @@ class BatchedInferencePipeline:
         A prompt is shown to each window, no window sees the text of another, and of several
         temperatures the first is taken.
         """
-        refuse_unknown("transcribe", options, BATCHED)
+        reject_unknown("transcribe", options, BATCHED)
         asked = {**BATCHED, **options, "language": language, "task": task}
         temperature = asked["temperature"]
         if isinstance(temperature, list | tuple):
@@ -313,11 +313,11 @@ class BatchedInferencePipeline:
         return self.model._transcribe(audio, asked)
 
 
-def translated(asked: Mapping[str, Any]) -> tuple[dict[str, Any], VadOptions | None]:
+def translate_options(asked: Mapping[str, Any]) -> tuple[dict[str, Any], VadOptions | None]:
     """Options in oscine's names, and how speech is listened for (None: not at all)."""
     options = {name: value for name, value in asked.items() if name not in REFUSED}
     odd = {name: asked[name] for name in REFUSED if asked[name] != DEFAULTS[name]}
-    refuse("transcribe", odd, REFUSED)
+    reject_unsupported("transcribe", odd, REFUSED)
     if odd:  # None of an option whose default is another
         raise UsageError(f"transcribe cannot do {odd}: leave it out")
     for theirs, ours in RENAMED.items():
@@ -336,7 +336,7 @@ def translated(asked: Mapping[str, Any]) -> tuple[dict[str, Any], VadOptions | N
     options["vad_filter"] = vad is not None
     if vad is not None:
         options |= {f"vad_{each.name}": getattr(vad, each.name) for each in fields(vad)}
-    return for_temperatures(options), vad
+    return without_unused_search(options), vad
 
 
 def _vad_options(options: Mapping[str, Any]) -> VadOptions | None:
@@ -350,7 +350,7 @@ def _vad_options(options: Mapping[str, Any]) -> VadOptions | None:
         return given or VadOptions()
     if not isinstance(given, Mapping):
         raise UsageError("vad_parameters must be a dictionary or VadOptions")
-    refuse_unknown("vad_parameters", given, [each.name for each in fields(VadOptions)])
+    reject_unknown("vad_parameters", given, [each.name for each in fields(VadOptions)])
     return VadOptions(**given)
 
 
@@ -381,8 +381,8 @@ def _segments(stream: Any) -> Iterator[Segment]:
 
 def download_model(size_or_id: str, local_files_only: bool = False, **more: Any) -> str:
     """The folder of a model, fetched if need be. Raises UsageError, HubError."""
-    refuse_unknown("download_model", more, REFUSED_OF_DOWNLOAD)
-    refuse("download_model", more, REFUSED_OF_DOWNLOAD)
+    reject_unknown("download_model", more, REFUSED_OF_DOWNLOAD)
+    reject_unsupported("download_model", more, REFUSED_OF_DOWNLOAD)
     return str(hub.resolve(size_or_id, offline=local_files_only))
 
 

@@ -17,16 +17,16 @@ from numpy.typing import NDArray
 
 from oscine.audio.io import decode as decode_recording
 from oscine.audio.mel import HOP_LENGTH, SAMPLE_RATE, log_mel
-from oscine.compat.asked import (
+from oscine.compat.arguments import (
     available_models,
-    device_of,
-    for_temperatures,
     load_whisper,
-    no_attribute,
-    recording,
-    refuse,
-    refuse_unknown,
-    tell_once,
+    missing_attribute,
+    reject_unknown,
+    reject_unsupported,
+    to_array,
+    to_device,
+    warn_once,
+    without_unused_search,
 )
 from oscine.errors import UsageError
 from oscine.formats import timestamp
@@ -174,7 +174,7 @@ class Whisper:
         self.num_languages = len(model.languages) if model.multilingual else 99
 
     def __getattr__(self, name: str) -> Any:
-        raise no_attribute("Whisper", name, REFUSED_ATTRIBUTES)
+        raise missing_attribute("Whisper", name, REFUSED_ATTRIBUTES)
 
     @property
     def device(self) -> str:
@@ -183,7 +183,7 @@ class Whisper:
 
     def to(self, device: Any) -> Whisper:
         """Itself, where it is on that device; UsageError where it is not."""
-        wanted = device_of(device)
+        wanted = to_device(device)
         if wanted == "auto" or (wanted == "cpu") == (self.device == "cpu"):
             return self
         opens = f"load_model(name, device={str(device)!r}) opens it there"
@@ -212,9 +212,9 @@ def load_model(name: str, device: Any = None, **more: Any) -> Whisper:
 
     Raises UsageError, HubError, CheckpointError, DeviceError.
     """
-    refuse_unknown("load_model", more, REFUSED_OF_MODEL)
-    refuse("load_model", more, REFUSED_OF_MODEL)
-    return Whisper(load_whisper(name, device_of(device)))
+    reject_unknown("load_model", more, REFUSED_OF_MODEL)
+    reject_unsupported("load_model", more, REFUSED_OF_MODEL)
+    return Whisper(load_whisper(name, to_device(device)))
 
 
 def load_audio(file: Any, sr: int = SAMPLE_RATE) -> Samples:
@@ -239,7 +239,7 @@ def log_mel_spectrogram(
 
     `device` is any: it is computed on the CPU. Raises AudioError, NonFiniteError.
     """
-    samples = decode_recording(recording(audio)).samples
+    samples = decode_recording(to_array(audio)).samples
     logs = log_mel(np.pad(samples, (0, padding)), n_mels)
     return np.ascontiguousarray(logs.T).view(Spectrogram)
 
@@ -260,7 +260,7 @@ def decode(model: Whisper, mel: Any, options: DecodingOptions | None = None, **m
 
     `more`: fields of DecodingOptions. Raises UsageError, NonFiniteError, DeviceError.
     """
-    refuse_unknown("decode", more, [each.name for each in fields(DecodingOptions)])
+    reject_unknown("decode", more, [each.name for each in fields(DecodingOptions)])
     asked = replace(options or DecodingOptions(), **more)
     results = [_decoded(model, window, asked) for window in _windows(mel)]
     return results[0] if np.ndim(mel) == 2 else results
@@ -301,14 +301,14 @@ def transcribe(model: Whisper, audio: Any, **options: Any) -> dict[str, Any]:
     as they come, False shows a bar. Raises UsageError, AudioError, NonFiniteError, DeviceError.
     """
     of_windows = {each.name: each.default for each in fields(DecodingOptions)}
-    refuse_unknown("transcribe", options, [*DEFAULTS, *of_windows])
-    refuse("transcribe", options, REFUSED)
+    reject_unknown("transcribe", options, [*DEFAULTS, *of_windows])
+    reject_unsupported("transcribe", options, REFUSED)
     asked = {**of_windows, **DEFAULTS, **options}
     del asked["prompt"]
     verbose = asked.pop("verbose")
-    asked = for_temperatures(_options(model, asked))
+    asked = without_unused_search(_options(model, asked))
     stream = model._model.stream(
-        recording(audio), progress=verbose is False, vad_filter=False, **asked
+        to_array(audio), progress=verbose is False, vad_filter=False, **asked
     )
     stream.begin()
     if verbose is not None and stream.language_probs:
@@ -338,7 +338,7 @@ def _options(model: Whisper, asked: Mapping[str, Any]) -> dict[str, Any]:
     """Options in oscine's names."""
     options = dict(asked)
     if options.pop("fp16") is False and model.device != "cpu":
-        tell_once(
+        warn_once(
             "fp16=False: oscine holds the weights as they are stored; "
             "oscine.load(name, dtype='f32') holds them in float32"
         )

@@ -26,8 +26,8 @@ from oscine import registry
 from oscine.audio.io import Source, open_source
 from oscine.errors import Cancelled, DeviceError, UsageError
 from oscine.files import expand_user
-from oscine.fleet.process import Progress, Pulled, Shape
-from oscine.fleet.worker import Opening, Request, WorkerLostError, Workers
+from oscine.fleet.worker import LoadRequest, Request, WorkerLostError, WorkerPool
+from oscine.fleet.worker_process import ObjectSpec, RemoteIterator, RemoteProgress
 from oscine.models.asynchronous import AsyncTextIterator, StreamExecutor
 from oscine.models.base_model import Model
 from oscine.models.cancel import as_should_stop
@@ -37,16 +37,16 @@ from oscine.probe import current_probe
 from oscine.threads import count as thread_count
 from oscine.types import Audio
 
-MOST_TRIES = 2  # of a request: it may be what ends the processes
-KEPT_BYTES = 64 << 20  # of an iterator's items, to begin again: 17 minutes of live audio
+MAX_TRIES = 2  # of a request: it may be what ends the processes
+MAX_REPLAY_BYTES = 64 << 20  # of an iterator's items, to begin again: 17 minutes of live audio
 LAST_SAMPLES, LAST_ITEMS = 120_000, 100  # of what was delivered, by which it is known again
-NEAR = 0.01  # of full scale, seconds or a probability
-NOTHING = np.zeros(0, np.float32)
-HELD = ("engine", "runner")  # of a model, which stay in their process
-RECORDINGS = ("audio", "reference")  # the parameters that take one
+TOLERANCE = 0.01  # of full scale, seconds or a probability
+NO_SAMPLES = np.zeros(0, np.float32)
+LOCAL_ATTRIBUTES = ("engine", "runner")  # of a model, which stay in their process
+AUDIO_PARAMETERS = ("audio", "reference")  # the parameters that take one
 
 
-class Kept:
+class ReplayBuffer:
     """The items of a caller's iterator, which are kept so that a request can begin again."""
 
     def __init__(self, items: Iterable[Any]) -> None:
@@ -70,12 +70,12 @@ class Kept:
         if item and not self._forgotten:
             self._kept.append(item[0])
             self._size += getattr(item[0], "nbytes", 0) or sys.getsizeof(item[0])
-            if self._size > KEPT_BYTES:
+            if self._size > MAX_REPLAY_BYTES:
                 self._kept, self._forgotten = [], True
         return cast("tuple[Any, ...]", item)
 
 
-class Arguments:
+class CallArguments:
     """What a request is given: values that are sent, functions and iterators that stay here."""
 
     def __init__(
@@ -90,24 +90,24 @@ class Arguments:
         self._cancelled = as_should_stop(options.pop("cancel", None))
         self._stop, self._told = stop, False
         self._progress: Callable[[float, float], None] | None = None
-        self._iterators: list[Kept] = []
+        self._iterators: list[ReplayBuffer] = []
         self.awaited: AsyncTextIterator | None = None
         self.given = tuple(map(self._sent, chain(names, repeat("")), given))
         self.options = {name: self._sent(name, value) for name, value in options.items()}
 
     def _sent(self, name: str, value: Any) -> Any:
-        if name in RECORDINGS:
-            return recording(value)
+        if name in AUDIO_PARAMETERS:
+            return to_sendable(value)
         if name == "voice" and isinstance(value, Path):
             return expand_user(value).absolute()
         if name == "progress" and value:
             self._progress = ProgressBar() if value is True else value
-            return Progress()
+            return RemoteProgress()
         if isinstance(value, AsyncIterable):
             self.awaited = value = AsyncTextIterator(value)
         if isinstance(value, Iterable) and not isinstance(value, Sized):
-            self._iterators.append(Kept(value))
-            return Pulled(len(self._iterators) - 1)
+            self._iterators.append(ReplayBuffer(value))
+            return RemoteIterator(len(self._iterators) - 1)
         return value
 
     def begin_again(self) -> None:
@@ -132,7 +132,7 @@ class Arguments:
         return self._iterators[iterator].item(place)
 
 
-def recording(value: Any) -> Any:
+def to_sendable(value: Any) -> Any:
     """A recording as it is sent: a file by its path, what else has bytes with these.
 
     Arrays are sent as they are, and so is what is none: the model says what is wrong with it.
@@ -146,11 +146,11 @@ def recording(value: Any) -> Any:
         return value
 
 
-class Delivered:
+class DeliveredItems:
     """What a caller has of a stream: how much, and the end of it, to know it again."""
 
     def __init__(self) -> None:
-        self._size, self._end = 0, NOTHING
+        self._size, self._end = 0, NO_SAMPLES
 
     def add(self, item: Any) -> None:
         """It is the caller's now."""
@@ -162,7 +162,7 @@ class Delivered:
 
         Raises DeviceError where it differs: what was delivered stands.
         """
-        left, end, rest = self._size, NOTHING, None
+        left, end, rest = self._size, NO_SAMPLES, None
         differs = DeviceError("the work was begun again, and came to another result")
         while left:
             try:
@@ -174,7 +174,7 @@ class Delivered:
                 item = Audio(item.samples[:left], item.rate)
             end = _end_of(end, item)
             left -= _size(item)
-        if not alike(self._end, end):
+        if not nearly_equal(self._end, end):
             raise differs
         return rest
 
@@ -191,25 +191,25 @@ def _end_of(before: Any, item: Any) -> Any:
     return (*before, item)[-LAST_ITEMS:]
 
 
-def alike(one: Any, other: Any) -> bool:
+def nearly_equal(one: Any, other: Any) -> bool:
     """Whether two results say the same: numbers that a network computes differ in the last digits
     where it ran beside others."""
     if isinstance(one, np.ndarray):
-        return one.shape == np.shape(other) and bool(np.allclose(one, other, 0, NEAR))
+        return one.shape == np.shape(other) and bool(np.allclose(one, other, 0, TOLERANCE))
     if isinstance(one, float) and isinstance(other, float):
-        return math.isclose(one, other, abs_tol=NEAR)
+        return math.isclose(one, other, abs_tol=TOLERANCE)
     if is_dataclass(one) and type(one) is type(other):
         names = [field.name for field in fields(one)]
-        return all(alike(getattr(one, name), getattr(other, name)) for name in names)
+        return all(nearly_equal(getattr(one, name), getattr(other, name)) for name in names)
     if isinstance(one, tuple) and isinstance(other, tuple) and len(one) == len(other):
-        return all(map(alike, one, other))
+        return all(map(nearly_equal, one, other))
     return bool(one == other)
 
 
-class Work:
+class RemoteCall:
     """One request, which another worker does from its beginning where its own ends."""
 
-    def __init__(self, fleet: Fleet, name: str, arguments: Arguments) -> None:
+    def __init__(self, fleet: Fleet, name: str, arguments: CallArguments) -> None:
         self._fleet, self._name, self.arguments = fleet, name, arguments
         self._tries = 0
         self.request: Request | None = None
@@ -239,7 +239,7 @@ class Work:
     def count(self, lost: WorkerLostError) -> None:
         """It has to begin again. Raises DeviceError where it has too often."""
         self._tries += 1
-        if self._tries >= MOST_TRIES:
+        if self._tries >= MAX_TRIES:
             told = f"the work was given up: the process that did it {lost}, as did one before it"
             raise DeviceError(told) from None
 
@@ -262,11 +262,11 @@ class RemoteStream(Iterator[Any]):
     again and came to another result than was delivered.
     """
 
-    def __init__(self, work: Work, shape: Shape) -> None:
+    def __init__(self, work: RemoteCall, shape: ObjectSpec) -> None:
         self._work, self._shape = work, shape
         self._lock = RLock()
         self._thread = StreamExecutor()
-        self._delivered = Delivered()
+        self._delivered = DeliveredItems()
         self._rest: Any = None  # of an item that was delivered in part before it began again
         self._values: dict[str, Any] = {}  # that were set
         self._closed = False
@@ -387,8 +387,8 @@ class Fleet(Model[Any]):
     with this process.
     """
 
-    def __init__(self, devices: list[str], opening: Opening) -> None:
-        self.workers = Workers(devices, opening)
+    def __init__(self, devices: list[str], opening: LoadRequest) -> None:
+        self.workers = WorkerPool(devices, opening)
         self._abouts = self.workers.ready()
         self._shape, self.name = self._abouts[0].shape, self._abouts[0].name
         self._end = weakref.finalize(self, self.workers.end)
@@ -443,12 +443,12 @@ class Fleet(Model[Any]):
             with suppress(WorkerLostError):
                 request = worker.request()
                 try:
-                    yield request.ask(Arguments((), (), {}), operation, name)
+                    yield request.ask(CallArguments((), (), {}), operation, name)
                 finally:
                     request.drop()
 
     def __getattr__(self, name: str) -> Any:
-        if name.startswith("_") or name in HELD:
+        if name.startswith("_") or name in LOCAL_ATTRIBUTES:
             raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}")
         if name in self._shape.methods:
             return partial(self._call, name)
@@ -457,7 +457,7 @@ class Fleet(Model[Any]):
         while True:  # a value, or an error that says why there is none
             request = self.workers.request()
             try:
-                return request.ask(Arguments((), (), {}), "get", name)
+                return request.ask(CallArguments((), (), {}), "get", name)
             except WorkerLostError:
                 continue
             finally:
@@ -475,13 +475,15 @@ class Fleet(Model[Any]):
     ) -> Any:
         if current_probe() is not None:
             raise UsageError("probing looks into this process; load the model on one device")
-        work = Work(self, method, Arguments(self._shape.methods[method], given, options, stop))
+        work = RemoteCall(
+            self, method, CallArguments(self._shape.methods[method], given, options, stop)
+        )
         try:
             result = work.result()
         except BaseException:
             work.drop()
             raise
-        if isinstance(result, Shape):
+        if isinstance(result, ObjectSpec):
             return RemoteStream(work, result)
         work.drop()
         return result
@@ -504,4 +506,4 @@ def open_fleet(
     """A model by name or path on each of the devices, `gpu:N`. Raises what oscine.load raises."""
     threads = max(1, thread_count() // len(devices))
     families = registry.registered()
-    return Fleet(devices, Opening(name, dtype, offline, deterministic, families, threads))
+    return Fleet(devices, LoadRequest(name, dtype, offline, deterministic, families, threads))

@@ -22,16 +22,16 @@ from weakref import WeakSet
 
 from oscine.errors import Cancelled, DeviceError, UsageError
 from oscine.family import Family
-from oscine.fleet import pipes
-from oscine.fleet.pipes import NO_REQUEST, Message, Pipes
-from oscine.fleet.process import Shape
+from oscine.fleet import messages
+from oscine.fleet.messages import NO_REQUEST, Connection, Message
+from oscine.fleet.worker_process import ObjectSpec
 
 log = logging.getLogger(__name__)
 
 MAX_LOSSES = 2  # of the processes of one device, which are replaced
-POLL = 0.05  # seconds between two looks at whether a caller wants to stop
+POLL_S = 0.05  # seconds between two looks at whether a caller wants to stop
 _PROGRAM = (
-    "import sys; sys.path[:] = sys.argv[1:]; from oscine.fleet.process import main; "
+    "import sys; sys.path[:] = sys.argv[1:]; from oscine.fleet.worker_process import main; "
     "from oscine.loading import load; main(load)"
 )
 
@@ -41,7 +41,7 @@ class WorkerLostError(Exception):
 
 
 @dataclass(frozen=True, slots=True)
-class Opening:
+class LoadRequest:
     """What a worker loads: as oscine.load takes it. `threads`: of NumPy in each process."""
 
     name: str
@@ -53,10 +53,10 @@ class Opening:
 
 
 @dataclass(frozen=True, slots=True)
-class About:
+class ModelInfo:
     """What a worker tells of its model."""
 
-    shape: Shape
+    shape: ObjectSpec
     name: str
     device: str
     recordings_at_once: int
@@ -69,9 +69,11 @@ class Worker:
     worker, where the process ends although it has not been told to.
     """
 
-    def __init__(self, device: str, opening: Opening, on_loss: Callable[[Worker], None]) -> None:
+    def __init__(
+        self, device: str, opening: LoadRequest, on_loss: Callable[[Worker], None]
+    ) -> None:
         self.device, self._on_loss = device, on_loss
-        self.about: Future[About] = Future()
+        self.about: Future[ModelInfo] = Future()
         self.requests: dict[int, Request] = {}
         self.served = 0  # requests so far
         self.ended = False  # it was told to
@@ -79,12 +81,12 @@ class Worker:
         self._numbers = count(NO_REQUEST + 1)
         self._lock = Lock()  # of `requests` and `lost`, so that no request is left behind
         self._last_words = b""
-        self.process = started(opening.threads)
+        self.process = start_process(opening.threads)
         stdout, stdin = cast(BinaryIO, self.process.stdout), cast(BinaryIO, self.process.stdin)
-        self._pipes = Pipes(stdout, stdin)
+        self._pipes = Connection(stdout, stdin)
         level = logging.getLogger("oscine").getEffectiveLevel()
         what = opening.name, device, opening.dtype, opening.offline, opening.deterministic
-        self._pipes.send(NO_REQUEST, pipes.LOAD, *what, level, opening.families)
+        self._pipes.send(NO_REQUEST, messages.LOAD, *what, level, opening.families)
         listening = Thread(target=self._listen, name=f"oscine errors {device}", daemon=True)
         listening.start()
         Thread(target=self._read, args=(listening,), name=f"oscine {device}", daemon=True).start()
@@ -112,13 +114,13 @@ class Worker:
         self.process.kill()
         self.process.wait()
 
-    def forget(self) -> None:
+    def abandon_after_fork(self) -> None:
         """In a process that was forked: it is the other one's, which has its threads."""
         self._lock, self.ended = Lock(), True
         self.lost = "is the one of the process that this one was forked from"
         for request in list(self.requests.values()):
             request.inbox = SimpleQueue()  # of the old one a thread may have had the lock
-            request.inbox.put(Message(request.number, pipes.LOST, b"", []))
+            request.inbox.put(Message(request.number, messages.LOST, b"", []))
         self.process.returncode = 0
         for pipe in (self.process.stdin, self.process.stdout, self.process.stderr):
             if pipe is not None:
@@ -143,11 +145,11 @@ class Worker:
     def _note(self, message: Message) -> None:
         """What the worker says of itself: how loading went, and its log."""
         said = message.read()
-        if message.kind == pipes.LOG:
+        if message.kind == messages.LOG:
             logging.getLogger(said[0]).log(said[1], "%s", said[2])
-        elif message.kind == pipes.RESULT:
+        elif message.kind == messages.RESULT:
             self._last_words = b""  # drivers print much as they are opened
-            self.about.set_result(About(*said))
+            self.about.set_result(ModelInfo(*said))
         else:
             self.about.set_exception(said[0])
             self.end()
@@ -169,7 +171,7 @@ class Worker:
         if not self.ended:
             self._on_loss(self)  # first, so that whoever waits finds another
         for request in waiting:
-            request.inbox.put(Message(request.number, pipes.LOST, b"", []))
+            request.inbox.put(Message(request.number, messages.LOST, b"", []))
 
     def _how_it_ended(self) -> str:
         code = self.process.returncode
@@ -178,7 +180,7 @@ class Worker:
         return f"{how}: {words}" if words else how
 
 
-class Serving(Protocol):
+class CallerCallbacks(Protocol):
     """What a request may want of its caller while that waits."""
 
     def stops(self) -> bool:
@@ -205,7 +207,7 @@ class Request:
         self._answers: dict[int, tuple[int, Any]] = {}
         self._waited: set[int] = set()
 
-    def ask(self, serving: Serving, operation: str, name: str = "", *given: Any) -> Any:
+    def ask(self, serving: CallerCallbacks, operation: str, name: str = "", *given: Any) -> Any:
         """The answer; Shape: a stream has come of it. `given`: positional arguments, keywords.
 
         Raises what the worker raises, what the caller's own functions raise, StopIteration, and
@@ -217,7 +219,7 @@ class Request:
             serving.stops()
         )  # sent with it: a short work would end before a message of its own
         try:
-            self.worker.send(self.number, pipes.ASK, turn, stopped, operation, name, *arguments)
+            self.worker.send(self.number, messages.ASK, turn, stopped, operation, name, *arguments)
         except (PicklingError, TypeError, AttributeError) as error:
             told = f"{name}: what it is given cannot be sent to another process ({error})"
             raise UsageError(told) from None
@@ -228,34 +230,34 @@ class Request:
         except WorkerLostError:
             raise
         except BaseException:
-            self.worker.send(self.number, pipes.ABANDON)
+            self.worker.send(self.number, messages.ABANDON)
             raise
         finally:
             self._waited.discard(turn)
         kind, answer = self._answers.pop(turn)
-        if kind == pipes.ERROR:
+        if kind == messages.ERROR:
             raise answer
-        if kind == pipes.END:
+        if kind == messages.END:
             raise StopIteration
         return answer
 
-    def _take(self, serving: Serving) -> None:
+    def _take(self, serving: CallerCallbacks) -> None:
         """Deal with the next message, if there is one within a moment."""
         if serving.stops():
-            self.worker.send(self.number, pipes.CANCEL)
+            self.worker.send(self.number, messages.CANCEL)
         try:
-            message = self.inbox.get(timeout=POLL)
+            message = self.inbox.get(timeout=POLL_S)
         except Empty:
             return
-        if message.kind == pipes.LOST:
+        if message.kind == messages.LOST:
             self.inbox.put(message)  # for whoever waits next
             raise WorkerLostError(self.worker.lost)
         said = message.read()
-        if message.kind == pipes.PROGRESS:
+        if message.kind == messages.PROGRESS:
             serving.progress(*said)
             return
-        if message.kind == pipes.PULL:
-            self.worker.send(self.number, pipes.ITEM, *serving.item(*said))
+        if message.kind == messages.PULL:
+            self.worker.send(self.number, messages.ITEM, *serving.item(*said))
             return
         turn = said[0] or max(self._waited)  # 0: the worker could not read what it was asked
         if turn in self._waited:  # else the wait for it was interrupted
@@ -264,18 +266,18 @@ class Request:
     def close(self) -> None:
         """Stop what is under way and close its stream; values of it can still be had."""
         self.busy = False
-        self.worker.send(self.number, pipes.CLOSE)
+        self.worker.send(self.number, messages.CLOSE)
 
     def drop(self) -> None:
         """It is over. Any thread may call this at any time."""
         if self.worker.requests.pop(self.number, None) is not None:
-            self.worker.send(self.number, pipes.DROP)
+            self.worker.send(self.number, messages.DROP)
 
 
-class Workers:
+class WorkerPool:
     """The workers of a model. The least loaded takes the next request."""
 
-    def __init__(self, devices: list[str], opening: Opening) -> None:
+    def __init__(self, devices: list[str], opening: LoadRequest) -> None:
         self._opening = opening
         self._lock = Lock()
         self._losses: Counter[str] = Counter()
@@ -289,14 +291,14 @@ class Workers:
             self.end()
             raise
 
-    def ready(self) -> list[About]:
+    def ready(self) -> list[ModelInfo]:
         """Wait until all have loaded the model; what each tells of it.
 
         One whose device will not do is left out with a line. Raises what loading raises, and
         DeviceError where no device will do.
         """
         problems: list[DeviceError] = []
-        abouts: list[About] = []
+        abouts: list[ModelInfo] = []
         for worker in list(self._workers):
             try:
                 abouts.append(worker.about.result())
@@ -336,7 +338,7 @@ class Workers:
                 raise DeviceError("the processes of all devices have ended; load the model again")
             if stops():
                 raise Cancelled("the work was cancelled")
-            wait(starting, POLL, FIRST_COMPLETED)
+            wait(starting, POLL_S, FIRST_COMPLETED)
 
     def end(self) -> None:
         """End all processes."""
@@ -346,11 +348,11 @@ class Workers:
         for worker in workers:
             worker.end()
 
-    def forget(self) -> None:
+    def abandon_after_fork(self) -> None:
         """In a process that was forked: the workers are the other one's."""
         self._lock, self._ended = Lock(), True
         for worker in self._workers:
-            worker.forget()
+            worker.abandon_after_fork()
         self._workers = []
 
     def _replace(self, worker: Worker) -> None:
@@ -372,12 +374,12 @@ class Workers:
                     self._workers.append(other)
 
 
-def _tell_failure(device: str, about: Future[About]) -> None:
+def _tell_failure(device: str, about: Future[ModelInfo]) -> None:
     if (problem := about.exception()) is not None:
         log.warning("%s: its process cannot be replaced: %s", device, problem)
 
 
-def started(threads: int) -> subprocess.Popen[bytes]:
+def start_process(threads: int) -> subprocess.Popen[bytes]:
     """A process that waits to be told what to load. Raises DeviceError where there can be none."""
     program = Path(sys.executable or "").name.lower()
     if getattr(sys, "frozen", False) or not program.startswith(("python", "pypy")):
@@ -399,12 +401,12 @@ def started(threads: int) -> subprocess.Popen[bytes]:
         raise DeviceError(f"no process can be started for a device ({error})") from error
 
 
-live: WeakSet[Workers] = WeakSet()
+live: WeakSet[WorkerPool] = WeakSet()
 
 
 def _after_fork() -> None:
     for workers in list(live):
-        workers.forget()
+        workers.abandon_after_fork()
 
 
 if hasattr(os, "register_at_fork"):

@@ -25,7 +25,7 @@ from oscine.errors import Cancelled, OscineError, UsageError
 from oscine.models.base_model import Model, ModelInfo, RunnerT
 from oscine.models.cancel import Cancel, as_should_stop
 from oscine.models.ordered_pool import OrderedPool, map_in_order, recordings_at_once
-from oscine.notebook import MOST_PLAYED, ProgressBar
+from oscine.notebook import MAX_PLAYER_S, ProgressBar
 from oscine.options.checks import Clip
 from oscine.options.transcribe import TranscribeOptions
 from oscine.types import Coverage, Segment, Transcript, Update, Word
@@ -134,7 +134,9 @@ class Transcription(Iterator[Segment]):
             timings={name: round(spent, 3) for name, spent in (stages | self._timings).items()},
             language_probability=self._probability,
             coverage=self._coverage(),
-            read_audio=partial(reread, self._source, MOST_PLAYED) if self._source.is_file else None,
+            read_audio=partial(reread, self._source, MAX_PLAYER_S)
+            if self._source.is_file
+            else None,
         )
 
     def _coverage(self) -> Coverage | None:

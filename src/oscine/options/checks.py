@@ -1,7 +1,7 @@
-"""Checks of values: each takes an option's name and a value, and returns the value's normal form.
+"""Checks of option values: (option's name, value) -> value in normal form.
 
-Whoever calls Python may give numbers as openai-whisper does, as text or as whole floats; `strict`
-checks take a number alone. Each raises UsageError, one line that names the option and the value.
+Like openai-whisper, checks accept numbers as text and integers as floats; `strict` ones accept only
+numbers. Each raises UsageError, whose one line names the option and the value.
 """
 
 from __future__ import annotations
@@ -19,59 +19,59 @@ from oscine.options import Check
 
 Clip: TypeAlias = tuple[float, float | None]
 
-#: A time as players show it: of the first part any number, below 60 of those that follow it.
+#: A time as media players show it, [H:]MM:SS[.fff]: only the first part may be 60 or more.
 _CLOCK = re.compile(
     r"(?:([0-9]{1,6}):(?=[0-5]?[0-9]:))?([0-9]{1,6}):([0-5]?[0-9](?:\.[0-9]{1,9})?)"
 )
 
 
-def wrong(name: str, must: str, value: Any) -> UsageError:
-    """For a value that is not what it must be."""
-    return UsageError(f"{name} must {must}, not {shortened(value)}")
+def invalid(name: str, must: str, value: Any) -> UsageError:
+    """The error for an invalid value; `must` completes the sentence "NAME must ..."."""
+    return UsageError(f"{name} must {must}, not {abbreviate(value)}")
 
 
-def shortened(value: Any) -> str:
-    """A value as a part of one line, whatever its own code gives or raises."""
+def abbreviate(value: Any) -> str:
+    """A short one-line repr of a value, also if its own __repr__ fails."""
     try:
         return " ".join(abbreviated(value).split())
     except Exception:
         return f"an object of type {type(value).__name__}"
 
 
-def as_given(name: str, value: Any) -> Any:
-    """Any value; what uses the option checks it."""
+def any_value(name: str, value: Any) -> Any:
+    """Accept any value; the code that uses the option checks it."""
     return value
 
 
 def optional(check: Check, default: Any = None) -> Check:
-    """None as well, which stands for `default`."""
+    """Accept None as well, which is replaced by `default`."""
     return lambda name, value: default if value is None else check(name, value)
 
 
 def one_of(*choices: str) -> Check:
-    """One of several words."""
+    """Accept one of several words."""
 
     def check(name: str, value: Any) -> str:
         if not isinstance(value, str) or value not in choices:
-            raise UsageError(f"unknown {name} {shortened(value)}; valid are {', '.join(choices)}")
+            raise UsageError(f"unknown {name} {abbreviate(value)}; valid are {', '.join(choices)}")
         return str(value)
 
     return check
 
 
 def text(name: str, value: Any) -> str:
-    """Text that has a form in UTF-8."""
+    """Accept text that can be encoded in UTF-8."""
     if not isinstance(value, str):
-        raise wrong(name, "be text", value)
+        raise invalid(name, "be text", value)
     if any("\ud800" <= character <= "\udfff" for character in value):
-        raise wrong(name, "be text in UTF-8", value)
+        raise invalid(name, "be text in UTF-8", value)
     return value
 
 
 def flag(name: str, value: Any) -> bool:
-    """True or False, and nothing that Python takes for one of them."""
+    """Accept True and False only, not values that are merely truthy or falsy."""
     if not isinstance(value, bool):
-        raise wrong(name, "be True or False", value)
+        raise invalid(name, "be True or False", value)
     return value
 
 
@@ -82,23 +82,23 @@ def number(
     strict: bool = False,
     infinite: bool = False,
 ) -> Check:
-    """A number for which `fits` holds, as `must` says in words; `infinite`: infinity too."""
+    """Accept a number for which `fits` is true, described by `must`; `infinite`: also infinity."""
     numeric = must if strict else "be a number"
 
     def check(name: str, value: Any) -> float:
         found = as_float(value, strict=strict)
         if math.isnan(found) or (math.isinf(found) and not infinite):
-            raise wrong(name, numeric, value)
+            raise invalid(name, numeric, value)
         if not fits(found):
-            raise wrong(name, must, value)
+            raise invalid(name, must, value)
         return found
 
     return check
 
 
 def as_float(value: Any, *, strict: bool) -> float:
-    """A value as a number; NaN where it is none. Values of other packages, such as tensors, may
-    raise in any way."""
+    """A value as a float; NaN if it is not a number. Values of other packages, such as tensors, may
+    raise any exception."""
     if isinstance(value, (bool, str) if strict else bool):
         return math.nan
     try:
@@ -108,63 +108,63 @@ def as_float(value: Any, *, strict: bool) -> float:
 
 
 any_number = number()
-share = number("be 0 to 1", lambda x: 0 <= x <= 1)
-seconds = number("not be negative", lambda x: x >= 0)
+fraction = number("be 0 to 1", lambda x: 0 <= x <= 1)
+non_negative = number("not be negative", lambda x: x >= 0)
 
 
 def positive(must: str = "be above 0", *, strict: bool = False, infinite: bool = False) -> Check:
-    """A number above 0."""
+    """Accept a number above 0."""
     return number(must, lambda x: x > 0, strict=strict, infinite=infinite)
 
 
-def whole(least: int = 0, most: int | None = None, *, strict: bool = False) -> Check:
-    """A whole number from `least` to `most`."""
+def integer(least: int = 0, most: int | None = None, *, strict: bool = False) -> Check:
+    """Accept an integer from `least` to `most`."""
     must = f"be a whole number from {least}" + ("" if most is None else f" to {most}")
 
     def check_strictly(name: str, value: Any) -> int:
         try:
             found = least - 1 if isinstance(value, bool) else index(value)
-        except Exception:  # values of other packages may raise in any way
+        except Exception:  # values of other packages may raise any exception
             found = least - 1
         if found < least or (most is not None and found > most):
-            raise wrong(name, must, value)
+            raise invalid(name, must, value)
         return found
 
     def check(name: str, value: Any) -> int:
         found = any_number(name, value)
         if found != int(found) or found < 0:
-            raise wrong(name, "be a whole number from 0", value)
+            raise invalid(name, "be a whole number from 0", value)
         if found < least:
-            raise wrong(name, f"be at least {least}", value)
+            raise invalid(name, f"be at least {least}", value)
         if most is not None and found > most:
-            raise wrong(name, f"be at most {most}", value)
+            raise invalid(name, f"be at most {most}", value)
         return int(found)
 
     return check_strictly if strict else check
 
 
-def whole_or(word: str, most: int) -> Check:
-    """A whole number from 1 to `most`, or a word."""
+def integer_or(word: str, most: int) -> Check:
+    """Accept an integer from 1 to `most`, or a word."""
 
     def check(name: str, value: Any) -> int | str:
         if isinstance(value, str) and value == word:
             return word
         try:
-            return int(whole(1, most)(name, value))
+            return int(integer(1, most)(name, value))
         except UsageError:
-            raise wrong(name, f"be a number from 1 to {most} or {word}", value) from None
+            raise invalid(name, f"be a number from 1 to {most} or {word}", value) from None
 
     return check
 
 
 def temperatures(least: float, most: float) -> Check:
-    """One temperature or several to try in turn: each 0, or from `least` to `most`."""
+    """Accept one temperature, or several to try in turn: each 0, or from `least` to `most`."""
 
     def check(name: str, value: Any) -> tuple[float, ...]:
         values = value if isinstance(value, list | tuple) else [value]
         if not values:
             raise UsageError(f"{name} must be a number from 0, or several")
-        checked = tuple(seconds(name, each) for each in values)
+        checked = tuple(non_negative(name, each) for each in values)
         for each in checked:
             if each and not least <= each <= most:
                 raise UsageError(f"{name} must be 0 or {least} to {most}, not {each}")
@@ -174,7 +174,7 @@ def temperatures(least: float, most: float) -> Check:
 
 
 def token_ids(name: str, value: Any) -> tuple[int, ...]:
-    """'1,2,-1' or ids; empty or None: nothing but the special tokens."""
+    """Accept token ids as text such as '1,2,-1' or as a sequence; None: no ids."""
     try:
         parts = value.split(",") if isinstance(value, str) else list(() if value is None else value)
         return tuple(
@@ -182,23 +182,23 @@ def token_ids(name: str, value: Any) -> tuple[int, ...]:
             for part in parts
             if not _blank(part)
         )
-    except Exception:  # values of other packages may raise in any way
-        raise wrong(name, "be token ids with commas between", value) from None
+    except Exception:  # values of other packages may raise any exception
+        raise invalid(name, "be token ids with commas between", value) from None
 
 
 def _blank(part: Any) -> bool:
     return isinstance(part, str) and not part.strip()
 
 
-def clips(name: str, value: Any) -> tuple[Clip, ...]:
-    """'start,end,start,...', times in a list or array [n] or [n, 2], or a list of {start, end}.
+def parse_clips(name: str, value: Any) -> tuple[Clip, ...]:
+    """Parse clips: 'start,end,start,...', times in a list or array [n] or [n, 2], or {start, end}s.
 
     A time is a number of seconds, or text such as 70.5, 1:10.5 or 00:01:10.500. The last end may
-    be left out, or be None. Source of the last form: faster_whisper/transcribe.py,
-    BatchedInferencePipeline.transcribe.
+    be omitted or None. Returns (start, end) in seconds. Source of the last form:
+    faster_whisper/transcribe.py, BatchedInferencePipeline.transcribe.
     """
     parts = value.split(",") if isinstance(value, str) else value
-    if hasattr(parts, "tolist"):  # NumPy's array, without an import of NumPy
+    if hasattr(parts, "tolist"):  # a NumPy array, without importing NumPy
         parts = parts.tolist()
     if not isinstance(parts, list | tuple):
         raise _no_clips(name, value)
@@ -211,7 +211,7 @@ def clips(name: str, value: Any) -> tuple[Clip, ...]:
         parts = parts[:-1]
     times = [_clip_end(name, part) for part in parts if not _blank(part)] or [0.0]
     if any(later < earlier for earlier, later in pairwise(times)):
-        raise wrong(name, "be in order of time", value)
+        raise invalid(name, "be in order of time", value)
     ends: list[float | None] = [*times[1::2]]
     return tuple(zip(times[::2], ends + [None] * (len(times) % 2), strict=True))
 
@@ -223,12 +223,14 @@ def _clip_end(name: str, value: Any) -> float:
     try:
         any_number(name, value)
     except UsageError:
-        raise wrong(name, "be times in seconds or H:MM:SS, such as 70.5 or 1:10.5", value) from None
-    return float(seconds(name, value))
+        raise invalid(
+            name, "be times in seconds or H:MM:SS, such as 70.5 or 1:10.5", value
+        ) from None
+    return float(non_negative(name, value))
 
 
 def _pair(part: Any) -> list[Any] | None:
-    """Start and end of a clip that is one item: {"start", "end"}, or two numbers; else None."""
+    """[start, end] of a clip given as {"start", "end"} or as two numbers; None for another item."""
     if isinstance(part, Mapping) and "start" in part and set(part) <= {"start", "end"}:
         return [part["start"], part.get("end")]
     if isinstance(part, list | tuple) and len(part) == 2:
@@ -238,4 +240,4 @@ def _pair(part: Any) -> list[Any] | None:
 
 def _no_clips(name: str, value: Any) -> UsageError:
     form = 'or a list of {"start": seconds, "end": seconds}'
-    return wrong(name, f"be start,end,start,end,... in seconds or H:MM:SS, {form}", value)
+    return invalid(name, f"be start,end,start,end,... in seconds or H:MM:SS, {form}", value)

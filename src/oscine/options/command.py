@@ -1,4 +1,4 @@
-"""What only the commands take: which model on which device, where results go."""
+"""Options of the commands only: which model on which device, and where results are written."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import Any, Literal, TypeAlias
 
 from oscine.options import WHISPER, Group, option
-from oscine.options.checks import as_given, flag, number, one_of, optional
+from oscine.options.checks import any_value, flag, number, one_of, optional
 
 Dtype: TypeAlias = Literal["auto", "f32", "f16"]
 Format: TypeAlias = Literal["txt", "vtt", "srt", "tsv", "lrc", "json", "all"]
@@ -17,8 +17,8 @@ _ONE = "call it for each recording"
 def _model(default: str) -> Any:
     help = "A name of `oscine models list`, or a path."
     return option(
-        None, as_given, help, Group.MODEL, metavar="MODEL", default_text=default,
-        elsewhere="give it to load")  # fmt: skip
+        None, any_value, help, Group.MODEL, metavar="MODEL", default_text=default,
+        python_hint="give it to load")  # fmt: skip
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -28,114 +28,115 @@ class LoadOptions:
     # fmt: off
     model: str | None = _model("")
     device: str = option(
-        "auto", as_given, "auto, cpu, gpu, gpu:N, all, or part of an adapter's name.",
-        Group.MODEL, metavar="DEVICE", elsewhere="choose the device when loading the model")
+        "auto", any_value, "auto, cpu, gpu, gpu:N, all, or part of an adapter's name.",
+        Group.MODEL, metavar="DEVICE", python_hint="choose the device when loading the model")
     dtype: Dtype = option(
         "auto", one_of("auto", "f32", "f16"), "Precision of the weights; auto: as stored.",
-        Group.MODEL, elsewhere="choose the precision when loading the model: dtype='f32' or 'f16'")
+        Group.MODEL,
+        python_hint="choose the precision when loading the model: dtype='f32' or 'f16'")
     threads: int | None = option(
-        None, as_given, "Cores for NumPy; 0: all.", Group.MODEL,
+        None, any_value, "Cores for NumPy; 0: all.", Group.MODEL,
         metavar="NUMBER", default_text="OSCINE_THREADS, else all",
-        elsewhere="set the environment variable OSCINE_THREADS, or call threads.set_count")
+        python_hint="set the environment variable OSCINE_THREADS, or call threads.set_count")
     offline: bool = option(
         False, flag, "Fetch nothing (also OSCINE_OFFLINE=1).", Group.MODEL, flags=("--offline",),
-        elsewhere="give it when loading the model")
+        python_hint="give it when loading the model")
     deterministic: bool = option(
         False, flag, "Same result under any load, bit for bit; slower.",
-        Group.MODEL, flags=("--deterministic",), elsewhere="give it when loading the model")
+        Group.MODEL, flags=("--deterministic",), python_hint="give it when loading the model")
     # fmt: on
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TranscribeCommand(LoadOptions):
-    """Options of `oscine transcribe` that are not options of a transcription."""
+    """Options of `oscine transcribe` for loading, input and output; not of the transcription."""
 
     # fmt: off
     model: str | None = _model("base")
     fp16: bool | None = option(
         None, flag, "openai-whisper's: --fp16 False is --dtype f32.", Group.MODEL,
-        elsewhere="choose the precision when loading the model: dtype='f32' or 'f16'")
+        python_hint="choose the precision when loading the model: dtype='f32' or 'f16'")
     model_dir: str | None = option(
-        None, as_given, "Refused: set OSCINE_HOME instead.", Group.MODEL,
-        elsewhere="set the environment variable OSCINE_HOME")
+        None, any_value, "Refused: set OSCINE_HOME instead.", Group.MODEL,
+        python_hint="set the environment variable OSCINE_HOME")
     output_format: list[Format] | None = option(
-        None, as_given,
+        None, any_value,
         "txt, vtt, srt, tsv, lrc, json or all; several as srt,vtt, which are written to files.",
         Group.OUTPUT, default_text="txt", flags=("--output-format", "-f"), metavar="FORMAT",
-        elsewhere="give the transcript to formats.render")
+        python_hint="give the transcript to formats.render")
     output_dir: str | None = option(
-        None, as_given, "Folder for the results.", Group.OUTPUT, metavar="FOLDER",
+        None, any_value, "Folder for the results.", Group.OUTPUT, metavar="FOLDER",
         default_text="stdout for one recording and one format, else beside the recordings",
-        flags=("--output-dir", "-o"), once=True,
-        elsewhere="write what formats.render gives")
+        flags=("--output-dir", "-o"), unique=True,
+        python_hint="write what formats.render gives")
     recursive: bool = option(
         False, flag, "Take the folders in folders too; results go to the same folders below "
         "--output-dir.",
-        Group.OUTPUT, flags=("--recursive", "-r"), elsewhere=_ONE)
+        Group.OUTPUT, flags=("--recursive", "-r"), python_hint=_ONE)
     skip_existing: bool = option(
         False, flag, "Leave out recordings that have their results.", Group.OUTPUT,
-        flags=("--skip-existing",), elsewhere=_ONE)
+        flags=("--skip-existing",), python_hint=_ONE)
     overwrite: bool = option(
         False, flag, "Replace also results that were edited since they were written.",
-        Group.OUTPUT, flags=("--overwrite",), elsewhere="write what formats.render gives")
+        Group.OUTPUT, flags=("--overwrite",), python_hint="write what formats.render gives")
     watch: str | None = option(
-        None, as_given, "Transcribe what arrives in a folder, once it is whole, until Ctrl-C.",
-        Group.OUTPUT, metavar="FOLDER", once=True, elsewhere=_ONE)
+        None, any_value, "Transcribe what arrives in a folder, once it is whole, until Ctrl-C.",
+        Group.OUTPUT, metavar="FOLDER", unique=True, python_hint=_ONE)
     verbose: bool = option(
         False, flag, "Log to stderr, and show segments there as they come.", Group.OUTPUT,
-        elsewhere="pass progress=, or iterate over stream() to see segments as they come",
-        replaces={"log_progress": "pass progress="})
+        python_hint="pass progress=, or iterate over stream() to see segments as they come",
+        renamed_from={"log_progress": "pass progress="})
     live: bool = option(
         False, flag,
         "Write words as they are said, from the microphone, or from 16-bit samples at 16 kHz "
         "where FILE is -.",
-        Group.LIVE, flags=("--live",), elsewhere="use listen")
+        Group.LIVE, flags=("--live",), python_hint="use listen")
     latency: float | None = option(
-        None, as_given, "Seconds of audio until a word is final.", Group.LIVE, default_text="2",
-        elsewhere="give it to listen")
+        None, any_value, "Seconds of audio until a word is final.", Group.LIVE, default_text="2",
+        python_hint="give it to listen")
     temperature_increment_on_fallback: float | None = option(
         0.2, optional(number()),
         "Added for each new attempt, up to temperature 1; None: one attempt.", Group.FALLBACK,
-        families=(WHISPER,), elsewhere="use temperature=(0, 0.2, 0.4, 0.6, 0.8, 1)")
+        families=(WHISPER,), python_hint="use temperature=(0, 0.2, 0.4, 0.6, 0.8, 1)")
     # fmt: on
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SpeakCommand(LoadOptions):
-    """Options of `oscine speak` that are not options of speech."""
+    """Options of `oscine speak` for loading, input and output; not of the speech itself."""
 
     # fmt: off
     model: str | None = _model("qwen3-tts-0.6b-custom-voice")
     output: str | None = option(
-        None, as_given,
+        None, any_value,
         "File for the speech (.wav .raw .mp3 .flac .opus .ogg .m4a .aac), or - for stdout.",
         Group.OUTPUT, metavar="FILE", default_text="stdout, if that is not a terminal",
-        flags=("--output", "-o"), once=True, elsewhere="use Speech.save")
+        flags=("--output", "-o"), unique=True, python_hint="use Speech.save")
     format: str | None = option(
-        None, as_given, "wav, raw, mp3 and so on.", Group.OUTPUT, metavar="FORMAT",
-        default_text="the suffix of FILE; wav on stdout", flags=("--format", "-f"), once=True,
-        elsewhere="give it to Speech.save")
+        None, any_value, "wav, raw, mp3 and so on.", Group.OUTPUT, metavar="FORMAT",
+        default_text="the suffix of FILE; wav on stdout", flags=("--format", "-f"), unique=True,
+        python_hint="give it to Speech.save")
     mark: bool = option(
         True, flag, "Say in the file's metadata that the speech is synthetic, and of which model.",
-        Group.OUTPUT, elsewhere="give it to Speech.save")
+        Group.OUTPUT, python_hint="give it to Speech.save")
     play: bool = option(
         False, flag, "Play the speech while it is made.", Group.OUTPUT, flags=("--play",),
-        elsewhere="iterate over stream() and play its audio")
+        python_hint="iterate over stream() and play its audio")
     lines: bool = option(
         False, flag, "Speak each line of the text to a file of its own: a.wav gives a-001.wav ...",
-        Group.OUTPUT, flags=("--lines",), elsewhere="call speak once for each text")
+        Group.OUTPUT, flags=("--lines",), python_hint="call speak once for each text")
     word_times: str | None = option(
-        None, as_given,
+        None, any_value,
         "Also write when each word is spoken, found by aligning the speech with a Whisper model.",
-        Group.OUTPUT, metavar="FILE.json|.srt|.vtt", once=True,
-        elsewhere="give each of Speech.spoken with its samples to Whisper.align")
+        Group.OUTPUT, metavar="FILE.json|.srt|.vtt", unique=True,
+        python_hint="give each of Speech.spoken with its samples to Whisper.align")
     aligner: str | None = option(
-        None, as_given, "The Whisper model of --word-times.", Group.MODEL, metavar="MODEL",
-        default_text="base", elsewhere="load a Whisper model and call its align")
+        None, any_value, "The Whisper model of --word-times.", Group.MODEL, metavar="MODEL",
+        default_text="base", python_hint="load a Whisper model and call its align")
     plain: bool = option(
         False, flag, "The text is Markdown: speak its words, not its markup, links, emoji, code.",
-        Group.LENGTH, flags=("--plain",), elsewhere="give oscine.plain_text(text) as the text")
+        Group.LENGTH, flags=("--plain",), python_hint="give oscine.plain_text(text) as the text")
     verbose: bool = option(
         False, flag, "Report time to the first audio, speed and seed on stderr.", Group.OUTPUT,
-        elsewhere="look at stream().first_audio and at the seed of the speech")
+        python_hint="look at stream().first_audio and at the seed of the speech")
     # fmt: on

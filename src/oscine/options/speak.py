@@ -1,8 +1,7 @@
-"""How speech may be asked for: every option in its one form, or refused by name.
+"""Options of text to speech.
 
-What is not given comes from the model's generation_config.json, and where that says nothing from
-upstream's own defaults. Same names as in qwen_tts/inference/qwen3_tts_model.py; what that lacks is
-ours.
+The default of an option that is not given is that of the model's generation_config.json, else
+upstream's. Names are those of qwen_tts/inference/qwen3_tts_model.py, where that has the option.
 """
 
 from __future__ import annotations
@@ -13,80 +12,82 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from oscine.options import Group, Options, option, options_of
-from oscine.options.checks import as_given, flag, number, optional, positive, whole
+from oscine.options.checks import any_value, flag, integer, number, optional, positive
 from oscine.options.command import SpeakCommand
 
-SEEDS = 1 << 32
-#: Above and up to what temperatures and repetition penalties are taken, asked for or stated by a
-#: checkpoint: beyond, scores overflow float32 or are all alike.
-LEAST_FACTOR, MOST_FACTOR = 1e-3, 1e3
-#: The voice where none is named: the first of the released ones whose mother tongue is English.
+NUM_SEEDS = 1 << 32
+#: Bounds of temperatures and repetition penalties, given or in a checkpoint's configuration: beyond
+#: them scores overflow float32 or become equal.
+MIN_FACTOR, MAX_FACTOR = 1e-3, 1e3
+#: The default voice: the first of the released ones whose native language is English.
 DEFAULT_VOICE = "ryan"
 
-_FACTOR = f"be a number above {LEAST_FACTOR:g}, up to {MOST_FACTOR:g}"
+_FACTOR = f"be a number above {MIN_FACTOR:g}, up to {MAX_FACTOR:g}"
 
 
 def _is_factor(x: float) -> bool:
-    return LEAST_FACTOR < x <= MOST_FACTOR
+    return MIN_FACTOR < x <= MAX_FACTOR
 
 
 _factor = number(_FACTOR, _is_factor, strict=True)
-_temperature = number(f"{_FACTOR} (do_sample off: the likeliest)", _is_factor, strict=True)
+_temperature = number(f"{_FACTOR} (do_sample off: greedy)", _is_factor, strict=True)
 _share = number("be above 0 and at most 1", lambda x: 0 < x <= 1, strict=True)
-checked_silence = number("be seconds from 0 to 5", lambda x: 0 <= x <= 5, strict=True)
+check_silence = number("be seconds from 0 to 5", lambda x: 0 <= x <= 5, strict=True)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class VoiceOptions:
-    """Who speaks and in what manner: arguments of `speak` and `stream`, which the model checks."""
+    """The voice, language and style of speech: arguments of `speak` and `stream`, which the model
+    checks."""
 
     # fmt: off
     voice: Any = option(
-        None, as_given, "A voice of the model, or for base models a saved one; help lists them.",
+        None, any_value, "A voice of the model, or for base models a saved one; help lists them.",
         Group.VOICE, metavar="NAME", default_text=f"{DEFAULT_VOICE}, if the model has voices",
-        once=True,
-        replaces={
+        unique=True,
+        renamed_from={
             "speaker": "it is called voice here",
             "voice_clone_prompt": "save a voice once and give it as voice"})
     language: str | None = option(
-        None, as_given, "Code, tag, English or own name of the text's language.", Group.VOICE,
-        metavar="LANGUAGE", default_text="auto, the model decides", once=True)
+        None, any_value, "Code, tag, English or own name of the text's language.", Group.VOICE,
+        metavar="LANGUAGE", default_text="auto, the model decides", unique=True)
     instruct: str | None = option(
-        None, as_given, "How to say it (1.7b-custom-voice), or the voice described (voice-design).",
+        None, any_value,
+        "How to say it (1.7b-custom-voice), or the voice described (voice-design).",
         Group.VOICE, metavar="TEXT",
-        replaces={
+        renamed_from={
             "speed": "the model sets its own pace; with instruct some models can be asked to hurry"
         })
     reference: Any = option(
-        None, as_given, "Recording of the voice to clone, or -; 5 to 15 s (base models).",
-        Group.VOICE, metavar="FILE", once=True,
-        replaces={"ref_audio": "it is called reference here"})
+        None, any_value, "Recording of the voice to clone, or -; 5 to 15 s (base models).",
+        Group.VOICE, metavar="FILE", unique=True,
+        renamed_from={"ref_audio": "it is called reference here"})
     reference_text: str | None = option(
-        None, as_given, "Words of the reference, or a file of them: a closer voice.",
-        Group.VOICE, metavar="TEXT", replaces={"ref_text": "it is called reference_text here"})
+        None, any_value, "Words of the reference, or a file of them: a closer voice.",
+        Group.VOICE, metavar="TEXT", renamed_from={"ref_text": "it is called reference_text here"})
     # fmt: on
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SpeakOptions(Options):
-    """Options of speech. Make them with `of`. None: as the model says."""
+    """Options of speech synthesis. Make one with `of`. None: the model's default."""
 
     purpose = "speech"
-    beside = (*options_of(VoiceOptions), "cancel")
-    call = "speak or stream"
-    others = (VoiceOptions, SpeakCommand)
+    call_arguments = (*options_of(VoiceOptions), "cancel")
+    call_name = "speak or stream"
+    related = (VoiceOptions, SpeakCommand)
 
-    # A table, a row each: default, check, help, group.
+    # A table; each row has default, check, help, group.
     # fmt: off
     seed: int | None = option(
-        None, whole(0, SEEDS - 1, strict=True), "The same seed gives the same speech.",
+        None, integer(0, NUM_SEEDS - 1, strict=True), "The same seed gives the same speech.",
         Group.SAMPLING, metavar="NUMBER", default_text="drawn",
-        replaces={"torch_seed": "there is one seed for all of an utterance: seed"})
+        renamed_from={"torch_seed": "there is one seed for all of an utterance: seed"})
     temperature: float | None = option(
         None, _temperature, "Variety: more above 1, less below.", Group.SAMPLING,
-        metavar="NUMBER", default_text="0.9", once=True)
+        metavar="NUMBER", default_text="0.9", unique=True)
     top_k: int | None = option(
-        None, whole(strict=True), "Sample from this many most likely codes; 0: all.",
+        None, integer(strict=True), "Sample from this many most likely codes; 0: all.",
         Group.SAMPLING, metavar="NUMBER", default_text="50")
     top_p: float | None = option(
         None, _share, "Sample from the most likely codes up to this total probability.",
@@ -101,21 +102,21 @@ class SpeakOptions(Options):
         None, _temperature, "--temperature of the fine codes.", Group.SAMPLING,
         metavar="NUMBER", default_text="0.9")
     subtalker_top_k: int | None = option(
-        None, whole(strict=True), "--top-k of the fine codes.", Group.SAMPLING, metavar="NUMBER",
+        None, integer(strict=True), "--top-k of the fine codes.", Group.SAMPLING, metavar="NUMBER",
         default_text="50")
     subtalker_top_p: float | None = option(
         None, _share, "--top-p of the fine codes.", Group.SAMPLING, metavar="NUMBER",
         default_text="1")
     subtalker_do_sample: bool | None = option(
         None, flag, "--do-sample of the fine codes.", Group.SAMPLING, default_text="on",
-        replaces={"subtalker_dosample": "it is called subtalker_do_sample here"})
+        renamed_from={"subtalker_dosample": "it is called subtalker_do_sample here"})
 
     x_vector_only: bool | None = option(
         None, flag, "Clone the sound of the voice only, not its manner.", Group.VOICE,
         default_text="on without --reference-text",
-        replaces={"x_vector_only_mode": "it is called x_vector_only here"})
+        renamed_from={"x_vector_only_mode": "it is called x_vector_only here"})
     reference_silence: float | None = option(
-        None, checked_silence,
+        None, check_silence,
         "Silence after the reference, 0 to 5: its last words are not repeated.", Group.VOICE,
         metavar="SECONDS", default_text="0")
 
@@ -124,18 +125,19 @@ class SpeakOptions(Options):
         "Stop after this much audio, pauses included.", Group.LENGTH, metavar="SECONDS",
         default_text="what the text can take")
     max_frames: int | None = option(
-        None, whole(1, strict=True), "Stop after this many frames of 80 ms.", Group.LENGTH,
+        None, integer(1, strict=True), "Stop after this many frames of 80 ms.", Group.LENGTH,
         metavar="NUMBER",
-        replaces={
+        renamed_from={
             "max_new_tokens": "use max_frames, which is one less, or max_seconds",
             "min_new_tokens": "an utterance has at least 2 frames, as upstream"})
-    # Upstream streams the text when cloning. Speech then gets faster and faster, as text comes at
-    # 12.5 tokens a second and speech uses 4 to 5, and with a long reference is hurried from the
-    # first word: +17 % within an utterance (QwenLM/Qwen3-TTS, issue 239 and pull request 362).
+    # Upstream streams the text when cloning. Speech then becomes faster and faster, since text
+    # arrives at 12.5 tokens a second and speech uses 4 to 5, and with a long reference it is
+    # hurried from the first word: +17 % within an utterance (QwenLM/Qwen3-TTS, issue 239 and pull
+    # request 362).
     streamed_text: bool | None = option(
         None, flag, "Show the model the text as it speaks; when cloning it then speeds up.",
         Group.LENGTH, default_text="off",
-        replaces={"non_streaming_mode": "use streamed_text, which is the opposite"})
+        renamed_from={"non_streaming_mode": "use streamed_text, which is the opposite"})
     trim_silence: bool = option(
         False, optional(flag, False), "Begin with the first sound: no silence before it.",
         Group.LENGTH, flags=("--trim-silence",))
@@ -145,9 +147,9 @@ class SpeakOptions(Options):
     # fmt: on
 
     def with_seed(self) -> SpeakOptions:
-        """The same, with a seed drawn where none was given."""
-        return self if self.seed is not None else replace(self, seed=secrets.randbelow(SEEDS))
+        """These options with a random seed if none was given."""
+        return self if self.seed is not None else replace(self, seed=secrets.randbelow(NUM_SEEDS))
 
     def samples(self, rate: int) -> int | None:
-        """Most samples in all at a rate; None: no bound but the text's and max_frames."""
+        """Maximum number of samples at a sample rate; None: limited by text and max_frames only."""
         return None if self.max_seconds is None else math.floor(self.max_seconds * rate + 1e-6)

@@ -1,11 +1,11 @@
-"""What a transcription may be asked to do, and the one place where it is refused.
+"""Options of transcription, and their checks.
 
-The options that one step of the work needs are a class of their own, and TranscribeOptions has all
-of these as its bases: a function takes the part that it needs, and no row is written twice.
+The options of one step are a class of their own, and TranscribeOptions inherits from all of them,
+so that a function takes only the part that it needs.
 
-Source: whisper/transcribe.py and DecodingOptions in whisper/decoding.py, same names, same defaults;
-what those lack is called as in faster_whisper/transcribe.py, and what ends Parakeet's segments as
-in parakeet-mlx. An option is never ignored: it works, or it is refused by name.
+Source: whisper/transcribe.py and DecodingOptions in whisper/decoding.py, with the same names and
+defaults; further options are named as in faster_whisper/transcribe.py, and those of Parakeet's
+segments as in parakeet-mlx. An option is never ignored: it works, or it is refused by name.
 """
 
 from __future__ import annotations
@@ -16,42 +16,42 @@ from typing import Any, Literal, TypeAlias
 
 from oscine.errors import UsageError
 from oscine.options import PARAKEET, WHISPER, Group, Options, option, options_of
+from oscine.options.aliases import PYTHON_HINTS
 from oscine.options.checks import (
     Clip,
     any_number,
-    clips,
     flag,
+    fraction,
+    integer,
+    integer_or,
+    invalid,
+    non_negative,
     one_of,
     optional,
+    parse_clips,
     positive,
-    seconds,
-    share,
     temperatures,
     text,
     token_ids,
-    whole,
-    whole_or,
-    wrong,
 )
 from oscine.options.command import TranscribeCommand
 from oscine.options.layout import Layout
-from oscine.options.others import IN_PYTHON
 from oscine.text.languages import language_code
 
 Task: TypeAlias = Literal["transcribe", "translate"]
-Batch: TypeAlias = int | str | None  # "auto": as many windows as fit
+Batch: TypeAlias = int | str | None  # "auto": the model chooses
 
 TEMPERATURES = (0.0, 0.2, 0.4, 0.6, 0.8, 1.0)
-COLDEST, HOTTEST = 0.001, 1000.0  # above 0; beyond, logits divided by it are infinite or all alike
+MIN_TEMPERATURE, MAX_TEMPERATURE = 0.001, 1000.0  # beyond, logits / t become infinite or equal
 BEST_OF = 5
-MOST_BEAMS = 16
-MOST_SAMPLES = 64  # lines of one window, and beams that a search waits for
-MOST_WINDOWS = 64  # of one batch
-MOST_SEGMENTS = 1000  # that are listened to for the language
+MAX_BEAMS = 16
+MAX_SAMPLES = 64  # of best_of, and finished hypotheses of a beam search
+MAX_BATCH_SIZE = 64
+MAX_DETECTION_SEGMENTS = 1000  # windows used to detect the language
 PREPEND_PUNCTUATIONS = "\"'“¿([{-"
 APPEND_PUNCTUATIONS = "\"'.。,，!！?？:：”)]}、"
-SILENCE_GAP = 2.0  # seconds between two words that part segments
-MAX_DURATION = 30.0  # seconds of a segment; one word may be longer
+SILENCE_GAP_S = 2.0  # pause between two words that ends a segment
+MAX_SEGMENT_S = 30.0  # a single word may be longer
 
 _OF_WORDS = "only Parakeet's segments are made of words; Whisper's are its own"
 _above_0_s = positive("be seconds above 0", strict=True, infinite=True)
@@ -62,17 +62,17 @@ def _language(name: str, value: Any) -> str | None:
 
 
 def _track(name: str, value: Any) -> int | str:
-    """The number of an audio track, or its language as text."""
+    """Accept the number of an audio track, from 1, or its language as text."""
     if isinstance(value, str) and not value.strip().lstrip("+-").replace(".", "").isdecimal():
         if value.strip():
             return text(name, value).strip()
-        raise wrong(name, "be a number from 1 or a language", value)
-    return int(whole(1)(name, value))
+        raise invalid(name, "be a number from 1 or a language", value)
+    return int(integer(1)(name, value))
 
 
 @dataclass(frozen=True, kw_only=True)
 class FallbackThresholds:
-    """When the text of a window is decoded again at the next temperature, or dropped as silence."""
+    """When a window is decoded again at the next temperature, or is skipped as silence."""
 
     # fmt: off
     compression_ratio_threshold: float | None = option(
@@ -89,7 +89,7 @@ class FallbackThresholds:
 
 @dataclass(frozen=True, kw_only=True)
 class WordOptions:
-    """How Whisper's words are timed, with which marks, and when invented ones are dropped."""
+    """Whisper's word timestamps: merged punctuation, and when hallucinations are dropped."""
 
     # fmt: off
     word_timestamps: bool = option(
@@ -102,7 +102,7 @@ class WordOptions:
         families=(WHISPER,))
 
     hallucination_silence_threshold: float | None = option(
-        None, optional(seconds), "Drop invented text within longer silence, s; needs words.",
+        None, optional(non_negative), "Drop invented text within longer silence, s; needs words.",
         Group.FALLBACK, families=(WHISPER,))
     # fmt: on
 
@@ -113,14 +113,14 @@ class SegmentOptions:
 
     # fmt: off
     max_words: int | None = option(
-        None, whole(1, strict=True), "Most words per segment.", Group.SEGMENTS,
+        None, integer(1, strict=True), "Most words per segment.", Group.SEGMENTS,
         families=(PARAKEET,), refusal=f"{_OF_WORDS}; subtitles have max_words_per_line")
     silence_gap: float | None = option(
         None, _above_0_s, "Pause that ends a segment, s.", Group.SEGMENTS,
-        default_text=f"{SILENCE_GAP:g}", families=(PARAKEET,), refusal=_OF_WORDS)
+        default_text=f"{SILENCE_GAP_S:g}", families=(PARAKEET,), refusal=_OF_WORDS)
     max_duration: float | None = option(
         None, _above_0_s, "Longest segment, s.", Group.SEGMENTS,
-        default_text=f"{MAX_DURATION:g}", families=(PARAKEET,), refusal=_OF_WORDS)
+        default_text=f"{MAX_SEGMENT_S:g}", families=(PARAKEET,), refusal=_OF_WORDS)
     # fmt: on
 
 
@@ -134,14 +134,14 @@ class DecodingOptions(WordOptions, FallbackThresholds):
 
     # fmt: off
     batch_size: Batch = option(
-        None, whole_or("auto", MOST_WINDOWS),
-        f"Windows of a recording decoded side by side, up to {MOST_WINDOWS}; auto: what fits.",
+        None, integer_or("auto", MAX_BATCH_SIZE),
+        f"Windows of a recording decoded side by side, up to {MAX_BATCH_SIZE}; auto: what fits.",
         Group.MODEL,
         metavar="N", default_text="1; with Parakeet auto")
 
     language: str | None = option(
         None, _language, "Code, tag, English or own name, or auto.", Group.AUDIO,
-        default_text="detected", once=True, flags=("--language", "-l"))
+        default_text="detected", unique=True, flags=("--language", "-l"))
     task: Task = option(
         "transcribe", one_of("transcribe", "translate"),
         "Write the same language, or translate to English.", Group.AUDIO, families=(WHISPER,))
@@ -151,69 +151,70 @@ class DecodingOptions(WordOptions, FallbackThresholds):
     without_timestamps: bool = option(
         False, flag, "Write text only, one segment per window.", Group.TIMES, families=(WHISPER,))
     max_initial_timestamp: float | None = option(
-        1.0, optional(seconds), "Latest first timestamp, s; None: no limit.", Group.TIMES,
+        1.0, optional(non_negative), "Latest first timestamp, s; None: no limit.", Group.TIMES,
         families=(WHISPER,))
 
     initial_prompt: str | None = option(
         None, text, "Text shown before the first window.", Group.CONTEXT, families=(WHISPER,),
-        once=True, replaces={"prompt": "use initial_prompt"})
+        unique=True, renamed_from={"prompt": "use initial_prompt"})
     carry_initial_prompt: bool = option(
         False, flag, "Show the initial prompt before each window.", Group.CONTEXT,
         families=(WHISPER,))
     condition_on_previous_text: bool | None = option(
         None, flag, "Show each window the text before it.", Group.CONTEXT,
-        default_text="unless in batches", families=(WHISPER,), neutral=(False,))
+        default_text="unless in batches", families=(WHISPER,), no_op_values=(False,))
     prefix: str | None = option(
         None, text, "Text that each window begins with.", Group.CONTEXT, families=(WHISPER,))
     hotwords: str | None = option(
-        None, text, "Words that may occur, for each window.", Group.CONTEXT, once=True)
+        None, text, "Words that may occur, for each window.", Group.CONTEXT, unique=True)
 
     temperature: tuple[float, ...] = option(
-        TEMPERATURES, temperatures(COLDEST, HOTTEST), "0: always the most likely token.",
-        Group.SEARCH, cli_default=0.0, families=(WHISPER,), neutral=((0.0,),), once=True)
+        TEMPERATURES, temperatures(MIN_TEMPERATURE, MAX_TEMPERATURE),
+        "0: always the most likely token.",
+        Group.SEARCH, cli_default=0.0, families=(WHISPER,), no_op_values=((0.0,),), unique=True)
     best_of: int | None = option(
-        None, whole(1, MOST_SAMPLES), "Samples above temperature 0.", Group.SEARCH,
-        default_text=f"{BEST_OF}", families=(WHISPER,), neutral=(1,))
+        None, integer(1, MAX_SAMPLES), "Samples above temperature 0.", Group.SEARCH,
+        default_text=f"{BEST_OF}", families=(WHISPER,), no_op_values=(1,))
     beam_size: int | None = option(
-        None, whole(1, MOST_BEAMS), "Beams at temperature 0.", Group.SEARCH,
-        default_text="1, greedy", families=(WHISPER,), neutral=(1,))
+        None, integer(1, MAX_BEAMS), "Beams at temperature 0.", Group.SEARCH,
+        default_text="1, greedy", families=(WHISPER,), no_op_values=(1,))
     patience: float | None = option(
         None, positive(), "Beams to finish, as a multiple of beam_size.", Group.SEARCH,
         default_text="1", families=(WHISPER,))
     length_penalty: float | None = option(
-        None, share, "Alpha, 0 to 1; None: rank by mean log probability.", Group.SEARCH,
+        None, fraction, "Alpha, 0 to 1; None: rank by mean log probability.", Group.SEARCH,
         families=(WHISPER,))
     repetition_penalty: float = option(
         1.0, positive(), "Above 1: repeated tokens are less likely.", Group.SEARCH,
         families=(WHISPER,))
     no_repeat_ngram_size: int = option(
-        0, whole(), "Never repeat a run of this many tokens; 0: allow.", Group.SEARCH,
+        0, integer(), "Never repeat a run of this many tokens; 0: allow.", Group.SEARCH,
         families=(WHISPER,))
     suppress_tokens: tuple[int, ...] = option(
         (-1,), token_ids, "Ids never chosen; -1: brackets, notes and other symbols.",
-        Group.SEARCH, cli_default="-1", families=(WHISPER,), once=True)
+        Group.SEARCH, cli_default="-1", families=(WHISPER,), unique=True)
     suppress_blank: bool = option(
         True, flag, "Do not begin with a blank.", Group.SEARCH, families=(WHISPER,))
     sample_len: int | None = option(
-        None, whole(1), "Most tokens per window.", Group.SEARCH, default_text="224",
-        families=(WHISPER,), replaces={"max_new_tokens": "use sample_len"})
+        None, integer(1), "Most tokens per window.", Group.SEARCH, default_text="224",
+        families=(WHISPER,), renamed_from={"max_new_tokens": "use sample_len"})
     seed: int = option(
-        0, whole(), "Seed for temperatures above 0.", Group.SEARCH, families=(WHISPER,))
+        0, integer(), "Seed for temperatures above 0.", Group.SEARCH, families=(WHISPER,))
     # fmt: on
 
     @property
     def beams(self) -> int:
-        """Beams at temperature 0; 1: greedy."""
+        """Number of beams at temperature 0; 1: greedy search."""
         return self.beam_size or 1
 
     @property
     def batched(self) -> bool:
-        """Whether windows are decoded side by side and know nothing of each other."""
+        """Whether windows are decoded in batches, without the text of earlier windows."""
         return self.batch_size not in (None, 1)
 
     @property
     def conditioned(self) -> bool:
-        """Whether a window sees the text before it."""
+        """Whether a window is conditioned on the text before it."""
         if self.condition_on_previous_text is None:
             return not self.batched
         return self.condition_on_previous_text
@@ -223,53 +224,53 @@ class DecodingOptions(WordOptions, FallbackThresholds):
 class TranscribeOptions(Options, DecodingOptions, SegmentOptions):
     """Options of all families that transcribe.
 
-    Make them with `of`, which takes openai-whisper's forms of values, or with the `of` of a
-    family's SupportedOptions, which also refuses what the family lacks. Code that needs a part of
-    them takes the base class with that part.
+    Make one with `of`, which accepts values in openai-whisper's forms, or with the `of` of a
+    family's SupportedOptions, which also refuses unsupported options. Code that needs only a part
+    of the options takes the base class with that part.
     """
 
     purpose = "transcribe"
-    others = (TranscribeCommand, Layout)
-    foreign = IN_PYTHON
+    related = (TranscribeCommand, Layout)
+    foreign_hints = PYTHON_HINTS
 
     # fmt: off
     language_detection_segments: int = option(
-        4, whole(1, MOST_SEGMENTS), "Most windows used to detect the language.", Group.AUDIO,
-        families=(WHISPER,))
+        4, integer(1, MAX_DETECTION_SEGMENTS), "Most windows used to detect the language.",
+        Group.AUDIO, families=(WHISPER,))
     language_detection_threshold: float | None = option(
-        0.5, optional(share), "Accept a language at once above this probability.", Group.AUDIO,
+        0.5, optional(fraction), "Accept a language at once above this probability.", Group.AUDIO,
         families=(WHISPER,))
     audio_track: int | str | None = option(
         None, _track, "Audio track to take: its number, from 1, or its language.", Group.AUDIO,
         metavar="N|LANGUAGE", default_text="the default track, else the first with sound",
-        once=True)
+        unique=True)
     split_channels: bool = option(
         False, flag, "Transcribe each channel separately.", Group.AUDIO)
     max_audio_seconds: float | None = option(
         None, positive(), "Refuse longer recordings, s.", Group.AUDIO)
     clip_timestamps: tuple[Clip, ...] = option(
-        ((0.0, None),), clips,
+        ((0.0, None),), parse_clips,
         "start,end,start,... in seconds or H:MM:SS; the last end is optional.", Group.AUDIO,
-        cli_default="0", once=True)
+        cli_default="0", unique=True)
 
     vad_filter: bool = option(
         True, flag, "Transcribe only detected speech.", Group.VAD,
         flags=("--vad-filter/--no-vad-filter", " /--no-vad"))
     vad_threshold: float = option(
-        0.5, share, "Speech begins above this probability.", Group.VAD,
-        replaces={
+        0.5, fraction, "Speech begins above this probability.", Group.VAD,
+        renamed_from={
             "vad_parameters": "use vad_threshold=, vad_min_silence_duration_ms= and so on"})
     vad_neg_threshold: float | None = option(
-        None, share, "Speech ends below this probability.", Group.VAD,
+        None, fraction, "Speech ends below this probability.", Group.VAD,
         default_text="0.15 below vad_threshold")
     vad_min_speech_duration_ms: int = option(
-        0, whole(), "Drop shorter speech.", Group.VAD)
+        0, integer(), "Drop shorter speech.", Group.VAD)
     vad_max_speech_duration_s: float = option(
         math.inf, positive(infinite=True), "Split longer speech.", Group.VAD)
     vad_min_silence_duration_ms: int = option(
-        2000, whole(), "Keep shorter silence.", Group.VAD)
+        2000, integer(), "Keep shorter silence.", Group.VAD)
     vad_speech_pad_ms: int = option(
-        400, whole(), "Kept on each side of speech.", Group.VAD)
+        400, integer(), "Kept on each side of speech.", Group.VAD)
     # fmt: on
 
     def check(self) -> None:
@@ -294,10 +295,10 @@ class TranscribeOptions(Options, DecodingOptions, SegmentOptions):
                     f"patience={self.patience} is too small for beam_size={self.beams}: "
                     "their product must round to 1 or more"
                 )
-            if round(self.beams * self.patience) > MOST_SAMPLES:
+            if round(self.beams * self.patience) > MAX_SAMPLES:
                 raise UsageError(
                     f"patience={self.patience} is too large for beam_size={self.beams}: "
-                    f"{MOST_SAMPLES} beams are the most to wait for"
+                    f"{MAX_SAMPLES} beams are the most to wait for"
                 )
         if self.length_penalty is not None and self.beams == 1 and (not warm or self.best_of == 1):
             raise UsageError(
@@ -309,24 +310,24 @@ class TranscribeOptions(Options, DecodingOptions, SegmentOptions):
             return
         if self.multilingual:
             raise UsageError("multilingual finds the language of every window; leave out language")
-        for name in self.changed("language_detection_segments", "language_detection_threshold"):
+        for name in self.non_default("language_detection_segments", "language_detection_threshold"):
             raise UsageError(f"{name} is for finding the language; leave out language")
 
     def _check_words(self) -> None:
         if not self.word_timestamps:
-            for name in self.changed(
+            for name in self.non_default(
                 "prepend_punctuations", "append_punctuations", "hallucination_silence_threshold"
             ):
                 raise UsageError(f"{name} needs word_timestamps=True")
         if self.without_timestamps:
-            for name in self.changed("max_initial_timestamp"):
+            for name in self.non_default("max_initial_timestamp"):
                 raise UsageError(f"{name} needs timestamps; leave out without_timestamps")
 
     def _check_speech(self) -> None:
         if not self.vad_filter:
             records = options_of(type(self)).values()
             names = [each.name for each in records if each.group == Group.VAD]
-            for name in self.changed(*names):
+            for name in self.non_default(*names):
                 if name != "vad_filter":
                     raise UsageError(f"{name} needs vad_filter=True")
         if self.vad_neg_threshold is not None and self.vad_neg_threshold > self.vad_threshold:

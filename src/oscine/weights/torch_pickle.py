@@ -18,7 +18,7 @@ from oscine.model_files import read_json
 from oscine.weights.archive import ZipArchive
 from oscine.weights.checkpoint import Checkpoint, LazyTensor, lazy_tensor
 from oscine.weights.mapped_file import MAX_TENSORS, Array, checked_shape
-from oscine.weights.pickle_machine import Machine, Refused, StridedTensor
+from oscine.weights.safe_unpickler import SafeUnpickler, StridedTensor, UnsafePickleError
 
 _KINDS: dict[str, np.dtype[Any]] = {
     "HalfStorage": np.dtype("<f2"),
@@ -67,8 +67,8 @@ def read_state(archive: ZipArchive) -> tuple[dict[str, LazyTensor], object]:
         if order != b"little":
             raise CheckpointError(path, f"has byte order {order!r}, not little")
     try:
-        value = Machine(archive.read(f"{root}data.pkl", _MAX_PICKLE)).run()
-    except Refused as refused:
+        value = SafeUnpickler(archive.read(f"{root}data.pkl", _MAX_PICKLE)).run()
+    except UnsafePickleError as refused:
         raise CheckpointError(
             path, str(refused), "nothing of it was executed; get the weights as safetensors"
         ) from None

@@ -10,7 +10,7 @@ import pytest
 from oscine.errors import UsageError
 from oscine.models.qwen3_tts.config import GenerationConfig, SamplingParams
 from oscine.models.qwen3_tts.options import retry_seed, sampling_params
-from oscine.options.speak import SEEDS, SpeakOptions
+from oscine.options.speak import NUM_SEEDS, SpeakOptions
 
 FACTORS = ("temperature", "subtalker_temperature", "repetition_penalty")
 WRONG = [
@@ -46,7 +46,7 @@ def test_unknown_options_are_refused_with_a_hint() -> None:
         SpeakOptions.of(reference_txt="Hello.")
     with pytest.raises(UsageError, match=r"known: voice, language, .*cancel, seed, .*guard$"):
         SpeakOptions.of(xyz=1)
-    with pytest.raises(UsageError, match="voice is no SpeakOptions: give it to speak or stream"):
+    with pytest.raises(UsageError, match="voice is not in SpeakOptions: give it to speak"):
         SpeakOptions.of(voice="ryan")
 
 
@@ -79,5 +79,5 @@ def test_length() -> None:
 def test_seeds() -> None:
     assert SpeakOptions.of(seed=5).with_seed().seed == 5
     drawn = {SpeakOptions().with_seed().seed for _ in range(4)}
-    assert len(drawn) == 4 and all(seed is not None and 0 <= seed < SEEDS for seed in drawn)
-    assert retry_seed(5) != 5 and 0 <= retry_seed(SEEDS - 1) < SEEDS
+    assert len(drawn) == 4 and all(seed is not None and 0 <= seed < NUM_SEEDS for seed in drawn)
+    assert retry_seed(5) != 5 and 0 <= retry_seed(NUM_SEEDS - 1) < NUM_SEEDS

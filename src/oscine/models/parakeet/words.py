@@ -16,7 +16,7 @@ from math import log
 from oscine.audio.mel import FRAMES_PER_SECOND
 from oscine.models.parakeet.config import ParakeetConfig
 from oscine.models.parakeet.sequences import Emission
-from oscine.options.transcribe import MAX_DURATION, SILENCE_GAP, SegmentOptions
+from oscine.options.transcribe import MAX_SEGMENT_S, SILENCE_GAP_S, SegmentOptions
 from oscine.text.compression import compression_ratio
 from oscine.text.pieces import Pieces
 from oscine.types import Segment, Word
@@ -157,8 +157,8 @@ class SegmentBuilder:
 
     def __init__(self, options: SegmentOptions, *, with_words: bool) -> None:
         self._max_words, self._with_words = options.max_words, with_words
-        self._gap = SILENCE_GAP if options.silence_gap is None else options.silence_gap
-        self._max_duration = MAX_DURATION if options.max_duration is None else options.max_duration
+        self._gap = SILENCE_GAP_S if options.silence_gap is None else options.silence_gap
+        self._max_duration = MAX_SEGMENT_S if options.max_duration is None else options.max_duration
         self._words: list[tuple[Word, WordTokens]] = []
         self._end = 0.0  # end of the previous segment, in seconds
 

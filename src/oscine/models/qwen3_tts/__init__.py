@@ -20,7 +20,7 @@ from oscine.models.qwen3_tts.released import (
 )
 
 if TYPE_CHECKING:
-    from oscine.family import Network, Speaking
+    from oscine.family import Network, VoiceSupport
     from oscine.models.qwen3_tts.runner import Qwen3TtsRunner
     from oscine.models.qwen3_tts.weights import Qwen3TtsWeights
     from oscine.weights import Checkpoint
@@ -53,7 +53,7 @@ def network() -> Network[Qwen3TtsWeights, Qwen3TtsRunner]:
     return NETWORK
 
 
-def speaking() -> Speaking:
+def speaking() -> VoiceSupport:
     """Imports what can be said of a Qwen3-TTS without loading it."""
     from oscine.models.qwen3_tts.speaking import SPEAKING
 

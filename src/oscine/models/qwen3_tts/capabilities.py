@@ -16,7 +16,7 @@ from oscine.errors import UsageError
 from oscine.models.qwen3_tts.config import Qwen3TtsConfig, TtsModelType
 from oscine.models.qwen3_tts.prompt import SIZE_WITHOUT_INSTRUCT
 from oscine.models.qwen3_tts.voices import Voice, VoiceFolder, check_reference_text, describe_size
-from oscine.options.checks import shortened
+from oscine.options.checks import abbreviate
 from oscine.options.speak import DEFAULT_VOICE as DEFAULT_VOICE
 from oscine.options.speak import SpeakOptions
 from oscine.text.languages import AUTO, LANGUAGES, find_language
@@ -109,10 +109,10 @@ class Capabilities:
                 f"{self.name} does not speak {language!r}; it speaks {known} (or auto)"
             )
         if instruct is not None and not isinstance(instruct, str):
-            raise UsageError(f"instruct must be text, not {shortened(instruct)}")
+            raise UsageError(f"instruct must be text, not {abbreviate(instruct)}")
         checked_text(instruct or "", "instruct")
         if voice is not None and not isinstance(voice, str | Path | Voice):
-            raise UsageError(f"voice must be a name, a path or a Voice, not {shortened(voice)}")
+            raise UsageError(f"voice must be a name, a path or a Voice, not {abbreviate(voice)}")
         instruct = instruct if instruct and instruct.strip() else None
         self._check_supported(
             voice=voice, instruct=instruct, reference=reference, reference_text=reference_text,

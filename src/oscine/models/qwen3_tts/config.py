@@ -20,7 +20,7 @@ from oscine.errors import CheckpointError
 from oscine.model_files import read_json
 from oscine.models.config_reader import ConfigReader
 from oscine.models.qwen3_tts.released import CODEC_TYPE, MODEL_TYPE
-from oscine.options.speak import LEAST_FACTOR, MOST_FACTOR
+from oscine.options.speak import MAX_FACTOR, MIN_FACTOR
 from oscine.weights import Checkpoint
 
 SAMPLE_RATE = 24000
@@ -268,11 +268,11 @@ def _read_sampling_params(stated: ConfigReader, do_sample_key: str, prefix: str)
     penalty = 1.0  # the predictor has none
     if not prefix:
         default_penalty = defaults.repetition_penalty
-        penalty = stated.number("repetition_penalty", LEAST_FACTOR, MOST_FACTOR, default_penalty)
+        penalty = stated.number("repetition_penalty", MIN_FACTOR, MAX_FACTOR, default_penalty)
     return SamplingParams(
         do_sample=stated.boolean(do_sample_key, defaults.do_sample),
         temperature=stated.number(
-            f"{prefix}temperature", LEAST_FACTOR, MOST_FACTOR, defaults.temperature
+            f"{prefix}temperature", MIN_FACTOR, MAX_FACTOR, defaults.temperature
         ),
         top_k=0
         if stated.get(top_k) == 0

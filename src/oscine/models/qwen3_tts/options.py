@@ -6,7 +6,7 @@ from dataclasses import fields, replace
 
 from oscine.models.qwen3_tts.config import GenerationConfig, SamplingParams
 from oscine.options import QWEN3_TTS, SupportedOptions, options_of
-from oscine.options.speak import SEEDS, SpeakOptions
+from oscine.options.speak import NUM_SEEDS, SpeakOptions
 
 OPTIONS = SupportedOptions(SpeakOptions, QWEN3_TTS)
 
@@ -32,4 +32,4 @@ def _override(options: SpeakOptions, defaults: SamplingParams, prefix: str) -> S
 
 def retry_seed(seed: int) -> int:
     """Another seed that follows from the first: what a second try takes."""
-    return (seed * 0x9E3779B1 + 0x85EBCA6B) % SEEDS
+    return (seed * 0x9E3779B1 + 0x85EBCA6B) % NUM_SEEDS

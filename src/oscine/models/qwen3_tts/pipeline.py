@@ -30,7 +30,7 @@ from oscine.models.qwen3_tts.sentences import TextPiece, split_sentences, stream
 from oscine.models.qwen3_tts.stream import SpeechStream, Synthesis
 from oscine.models.qwen3_tts.voices import Voice, VoiceFolder, check_reference_text
 from oscine.models.speech import Speech
-from oscine.options.speak import SpeakOptions, checked_silence
+from oscine.options.speak import SpeakOptions, check_silence
 from oscine.text.qwen import checked_text
 from oscine.types import Samples
 
@@ -270,7 +270,7 @@ class Qwen3Tts(Model[Qwen3TtsRunner]):
         self.capabilities.require_cloning()
         if text is not None:
             check_reference_text(text, "reference_text")
-        silence = checked_silence("silence", silence)
+        silence = check_silence("silence", silence)
         return replace(
             self._clone_voice(reference, text, silence, Conditioning("auto"), ()), name=name
         )

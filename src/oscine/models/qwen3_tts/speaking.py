@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from oscine import hub
-from oscine.family import Speaking
+from oscine.family import VoiceSupport
 from oscine.models.qwen3_tts.capabilities import Capabilities
 from oscine.models.qwen3_tts.config import read_config
 from oscine.models.qwen3_tts.released import CODEC_FOLDER, LANGUAGES, SPEAKERS, TTS_MODELS
@@ -28,4 +28,6 @@ def read_capabilities(checkpoint: Checkpoint, name: str) -> Capabilities:
     return Capabilities.from_config(read_config(checkpoint, codec), name)
 
 
-SPEAKING = Speaking(voice_folder, check_reference_text, released_capabilities, read_capabilities)
+SPEAKING = VoiceSupport(
+    voice_folder, check_reference_text, released_capabilities, read_capabilities
+)

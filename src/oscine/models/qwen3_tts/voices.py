@@ -23,7 +23,7 @@ from oscine.family import LIST_VOICES
 from oscine.files import AtomicFile, expand_user, is_special, write_error
 from oscine.models.qwen3_tts.config import MODEL_SIZES, Qwen3TtsConfig
 from oscine.models.qwen3_tts.prompt import Reference
-from oscine.options.checks import shortened
+from oscine.options.checks import abbreviate
 from oscine.text.qwen import checked_text
 from oscine.weights.mapped_file import MappedFile
 from oscine.weights.safetensors import read_metadata, read_safetensors, serialize
@@ -215,7 +215,7 @@ def check_reference_text(text: object, name: str = "the text of a voice") -> str
     Raises UsageError for what is no text, says nothing, or is as long as no recording.
     """
     if not isinstance(text, str):
-        raise UsageError(f"{name} must be text, not {shortened(text)}")
+        raise UsageError(f"{name} must be text, not {abbreviate(text)}")
     if not text.strip():
         raise UsageError(
             f"{name} is empty: give the words that are said in the reference, or leave it out to "

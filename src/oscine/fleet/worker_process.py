@@ -21,15 +21,15 @@ from typing import Any
 
 from oscine import registry
 from oscine.errors import Cancelled, OscineError, OtherModelError
-from oscine.fleet import pipes
-from oscine.fleet.pipes import NO_REQUEST, Message, Pipes
+from oscine.fleet import messages
+from oscine.fleet.messages import NO_REQUEST, Connection, Message
 
 Load = Callable[..., Any]
-STOPS = (pipes.CANCEL, pipes.ABANDON, pipes.CLOSE, pipes.DROP)
+STOPS = (messages.CANCEL, messages.ABANDON, messages.CLOSE, messages.DROP)
 
 
 @dataclass(frozen=True, slots=True)
-class Shape:
+class ObjectSpec:
     """What an object in the other process has: methods with the names of their parameters, and
     other public attributes."""
 
@@ -39,17 +39,17 @@ class Shape:
 
 
 @dataclass(frozen=True, slots=True)
-class Pulled:
+class RemoteIterator:
     """An iterator of the parent's, which is asked for each item."""
 
     number: int
 
 
-class Progress:
+class RemoteProgress:
     """A function of the parent's, which is told of progress."""
 
 
-def shape_of(given: Any) -> Shape:
+def describe_object(given: Any) -> ObjectSpec:
     """What the other process may use of an object. What it awaits is made of plain calls there."""
     kind = type(given)
     names = {name for name in (*dir(kind), *getattr(given, "__dict__", {})) if name[0] != "_"}
@@ -61,11 +61,11 @@ def shape_of(given: Any) -> Shape:
         if not callable(member):
             values.add(name)
         elif not inspect.iscoroutinefunction(member):
-            methods[name] = parameters(getattr(given, name))
-    return Shape(kind.__name__, methods, frozenset(values))
+            methods[name] = parameter_names(getattr(given, name))
+    return ObjectSpec(kind.__name__, methods, frozenset(values))
 
 
-def parameters(method: Callable[..., Any]) -> tuple[str, ...]:
+def parameter_names(method: Callable[..., Any]) -> tuple[str, ...]:
     """The names of a method's parameters; none of one that is not written in Python."""
     try:
         return tuple(inspect.signature(method).parameters)
@@ -73,10 +73,10 @@ def parameters(method: Callable[..., Any]) -> tuple[str, ...]:
         return ()
 
 
-class Job:
+class RequestHandler:
     """One request, in its own thread: what is asked of the model, then of the stream it gave."""
 
-    def __init__(self, model: Any, number: int, link: Pipes) -> None:
+    def __init__(self, model: Any, number: int, link: Connection) -> None:
         self._target, self._is_stream = model, False
         self._number, self._link = number, link
         self.inbox: SimpleQueue[Message] = SimpleQueue()
@@ -90,11 +90,11 @@ class Job:
         self._target = None
 
     def _do(self, message: Message) -> None:
-        if message.kind == pipes.ASK:
+        if message.kind == messages.ASK:
             self._answer(message)
-        elif message.kind == pipes.DROP:
+        elif message.kind == messages.DROP:
             self.over = True
-        elif message.kind == pipes.CLOSE and hasattr(self._target, "close"):
+        elif message.kind == messages.CLOSE and hasattr(self._target, "close"):
             self._target.close()
 
     def _answer(self, message: Message) -> None:
@@ -107,11 +107,11 @@ class Job:
             result = self._ask(*what)
             if isinstance(result, Iterator):
                 self._target, self._is_stream = result, True
-                self._link.send(self._number, pipes.STREAM, turn, shape_of(result))
+                self._link.send(self._number, messages.STREAM, turn, describe_object(result))
             else:
                 self._give(turn, what[1], result)
         except StopIteration:
-            self._link.send(self._number, pipes.END, turn)
+            self._link.send(self._number, messages.END, turn)
         except BaseException as error:  # all of it is the parent's to raise
             self._fail(turn, error)
         self.over = self.over or not self._is_stream
@@ -128,7 +128,7 @@ class Job:
         found = getattr(target, name)
         if operation == "get":
             return found
-        if not self._is_stream and "cancel" in parameters(found):
+        if not self._is_stream and "cancel" in parameter_names(found):
             options["cancel"] = self.stopped
         result = found(
             *map(self._meant, given), **{key: self._meant(each) for key, each in options.items()}
@@ -138,7 +138,7 @@ class Job:
     def _give(self, turn: int, name: str, result: Any) -> None:
         """Hand over a result. Raises OtherModelError, which hasattr knows, where it must stay."""
         try:
-            self._link.send(self._number, pipes.RESULT, turn, result)
+            self._link.send(self._number, messages.RESULT, turn, result)
         except Exception as error:
             told = f"{name} cannot be had from the process of a device ({error})"
             raise OtherModelError(told) from None
@@ -147,27 +147,27 @@ class Job:
         if not isinstance(error, OscineError):  # a fault, which its place helps to find
             error.add_note("in the worker:\n" + "".join(traceback.format_exception(error)))
         try:
-            self._link.send(self._number, pipes.ERROR, turn, error)
+            self._link.send(self._number, messages.ERROR, turn, error)
         except Exception:  # it cannot be pickled
             told = "".join(traceback.format_exception_only(error)).strip()
-            self._link.send(self._number, pipes.ERROR, turn, RuntimeError(told))
+            self._link.send(self._number, messages.ERROR, turn, RuntimeError(told))
 
     def _meant(self, value: Any) -> Any:
         """What stands for something of the parent's as the model takes it."""
-        if isinstance(value, Pulled):
+        if isinstance(value, RemoteIterator):
             return self._pull(value.number)
-        if isinstance(value, Progress):
-            return lambda done, total: self._link.send(self._number, pipes.PROGRESS, done, total)
+        if isinstance(value, RemoteProgress):
+            return lambda done, total: self._link.send(self._number, messages.PROGRESS, done, total)
         return value
 
     def _pull(self, iterator: int) -> Iterator[Any]:
         """The items of an iterator of the parent's, who may ask for values meanwhile."""
         for place in count():
-            self._link.send(self._number, pipes.PULL, iterator, place)
-            while (message := self.inbox.get()).kind in (pipes.ASK, pipes.CANCEL):
+            self._link.send(self._number, messages.PULL, iterator, place)
+            while (message := self.inbox.get()).kind in (messages.ASK, messages.CANCEL):
                 self._do(message)
-            if message.kind != pipes.ITEM:  # none will come
-                self.over = self.over or message.kind == pipes.DROP
+            if message.kind != messages.ITEM:  # none will come
+                self.over = self.over or message.kind == messages.DROP
                 raise Cancelled("the work was cancelled")
             item = message.read()
             if not item:
@@ -175,27 +175,27 @@ class Job:
             yield item[0]
 
 
-class Told(logging.Handler):
+class LogForwarder(logging.Handler):
     """What is logged here is logged by the parent."""
 
-    def __init__(self, link: Pipes) -> None:
+    def __init__(self, link: Connection) -> None:
         super().__init__()
         self._link = link
 
     def emit(self, record: logging.LogRecord) -> None:
-        self._link.send(NO_REQUEST, pipes.LOG, record.name, record.levelno, record.getMessage())
+        self._link.send(NO_REQUEST, messages.LOG, record.name, record.levelno, record.getMessage())
 
 
-def serve(link: Pipes, load: Load) -> None:
+def serve(link: Connection, load: Load) -> None:
     """Load what the first message names, and do all requests until the parent has gone."""
-    jobs: dict[int, Job] = {}
-    model = opened(link, load, link.receive())
+    jobs: dict[int, RequestHandler] = {}
+    model = load_model(link, load, link.receive())
     while True:
         message = link.receive()
         number, kind = message.request, message.kind
-        if kind == pipes.ASK and number not in jobs:
+        if kind == messages.ASK and number not in jobs:
             jobs = {each: job for each, job in jobs.items() if not job.over}
-            jobs[number] = Job(model, number, link)
+            jobs[number] = RequestHandler(model, number, link)
             Thread(target=jobs[number].run, name=f"oscine request {number}", daemon=True).start()
         if (job := jobs.get(number)) is not None:
             if kind in STOPS:
@@ -203,7 +203,7 @@ def serve(link: Pipes, load: Load) -> None:
             job.inbox.put(message)
 
 
-def opened(link: Pipes, load: Load, message: Message) -> Any:
+def load_model(link: Connection, load: Load, message: Message) -> Any:
     """The model; the parent is told what it has, or what was wrong."""
     try:
         name, device, dtype, offline, deterministic, level, families = message.read()
@@ -211,11 +211,16 @@ def opened(link: Pipes, load: Load, message: Message) -> Any:
         for family in families:
             registry.register(family)
         model = load(name, device, dtype, offline=offline, deterministic=deterministic)
-        about = (shape_of(model), model.name, model.device, getattr(model, "recordings_at_once", 1))
-        link.send(NO_REQUEST, pipes.RESULT, *about)
+        about = (
+            describe_object(model),
+            model.name,
+            model.device,
+            getattr(model, "recordings_at_once", 1),
+        )
+        link.send(NO_REQUEST, messages.RESULT, *about)
         return model
     except Exception as error:
-        link.send(NO_REQUEST, pipes.ERROR, error)
+        link.send(NO_REQUEST, messages.ERROR, error)
         return None
 
 
@@ -228,8 +233,8 @@ def main(load: Load) -> None:
     os.dup2(2, 1)  # what libraries print is no message
     os.close(nowhere)
     sys.stdin = open(0, encoding="utf-8", closefd=False)
-    link = Pipes(incoming, outgoing)
-    logging.getLogger().addHandler(Told(link))
+    link = Connection(incoming, outgoing)
+    logging.getLogger().addHandler(LogForwarder(link))
     try:
         serve(link, load)
     except (EOFError, OSError):

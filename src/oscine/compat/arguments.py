@@ -22,17 +22,17 @@ DTYPES = {
     **dict.fromkeys(("int8", "int8_float32", "int8_float16", "int8_bfloat16"), "auto"),
     **dict.fromkeys(("int16", "bfloat16"), "auto"),
 }
-_told: set[str] = set()
+_warned: set[str] = set()
 
 
-def tell_once(message: str) -> None:
+def warn_once(message: str) -> None:
     """Warn, once in a process, that something is done in another way."""
-    if message not in _told:
-        _told.add(message)
+    if message not in _warned:
+        _warned.add(message)
         log.warning("%s", message)
 
 
-def device_of(device: Any, index: Any = 0) -> str:
+def to_device(device: Any, index: Any = 0) -> str:
     """`cuda` is the GPU, `cuda:1` or an index of 1 adapter number 1, `cpu` NumPy; None is auto.
 
     `device` may be a torch.device. Any other text is oscine's. Raises UsageError.
@@ -53,7 +53,7 @@ def device_of(device: Any, index: Any = 0) -> str:
     return f"gpu:{number}" if number not in ("", "0") else "gpu"
 
 
-def dtype_of(compute_type: Any) -> str:
+def to_dtype(compute_type: Any) -> str:
     """A type of CTranslate2's as oscine's dtype; a warning where no such arithmetic is done here.
 
     Raises UsageError for what is no such type.
@@ -63,7 +63,7 @@ def dtype_of(compute_type: Any) -> str:
     if compute_type not in DTYPES:
         raise UsageError(f"compute_type={compute_type!r} is unknown; valid are {', '.join(DTYPES)}")
     if compute_type not in ("default", "auto") and DTYPES[compute_type] == "auto":
-        tell_once(
+        warn_once(
             f"compute_type={compute_type}: oscine computes in float32 and float16, with the "
             "weights as they are stored"
         )
@@ -84,14 +84,14 @@ def available_models() -> list[str]:
     return [*whisper.models, *whisper.aliases]
 
 
-def refuse(call: str, given: Mapping[str, Any], refused: Mapping[str, str]) -> None:
+def reject_unsupported(call: str, given: Mapping[str, Any], refused: Mapping[str, str]) -> None:
     """Raise UsageError for an option that oscine lacks; None and False ask for nothing."""
     for name, value in given.items():
         if name in refused and value is not None and value is not False:
             raise UsageError(f"{call} cannot do {name}={value!r}: {refused[name]}")
 
 
-def refuse_unknown(call: str, given: Collection[str], known: Collection[str]) -> None:
+def reject_unknown(call: str, given: Collection[str], known: Collection[str]) -> None:
     """Raise UsageError for options that the other program does not have either."""
     for name in given:
         if name not in known:
@@ -100,20 +100,20 @@ def refuse_unknown(call: str, given: Collection[str], known: Collection[str]) ->
             raise UsageError(f"{call} has no option {name}{hint}")
 
 
-def no_attribute(owner: str, name: str, refused: Mapping[str, str]) -> AttributeError:
+def missing_attribute(owner: str, name: str, refused: Mapping[str, str]) -> AttributeError:
     """For an attribute that is not there: why, where the other program has it."""
     if name in refused:
         return OtherModelError(f"{owner} has no {name} here: {refused[name]}")
     return AttributeError(f"{owner} has no attribute {name}")
 
 
-def recording(audio: Any) -> Any:
+def to_array(audio: Any) -> Any:
     """A tensor as an array, anything else as it is."""
     is_array = isinstance(audio, np.ndarray) or not hasattr(audio, "__array__")
     return audio if is_array else np.asarray(audio)
 
 
-def for_temperatures(options: Mapping[str, Any]) -> dict[str, Any]:
+def without_unused_search(options: Mapping[str, Any]) -> dict[str, Any]:
     """Options without those of a search that no temperature makes, which both programs pass over.
 
     Source: whisper/transcribe.py, decode_with_fallback.

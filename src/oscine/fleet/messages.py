@@ -57,7 +57,7 @@ class Message:
         return pickle.loads(self.body, buffers=self.buffers)
 
 
-class Pipes:
+class Connection:
     """Both directions. A thread writes, so that whoever sends waits for no reader."""
 
     def __init__(self, incoming: BinaryIO, outgoing: BinaryIO) -> None:

@@ -1,9 +1,8 @@
-"""What other programs call options of `oscine transcribe`: taken where that means the same here,
-else answered with what does it here.
+"""Options of other programs: `oscine transcribe` accepts them as aliases, or prints a hint.
 
 Sources: faster_whisper/transcribe.py; whisper-ctranslate2's commandline.py;
-whisper.cpp's examples/cli/cli.cpp; WhisperX's whisperx/__main__.py; parakeet-mlx's cli.py. Names
-that openai-whisper has are the names here.
+whisper.cpp's examples/cli/cli.cpp; WhisperX's whisperx/__main__.py; parakeet-mlx's cli.py. The
+options themselves have openai-whisper's names.
 """
 
 from __future__ import annotations
@@ -21,9 +20,9 @@ _WORDS = "word_timestamps needs no other model: times come from the attention of
 _ONE_LINE = "json is in one line, which python -m json.tool FILE indents"
 _FIXED = "there is nothing to choose; leave it out"
 
-#: A name, or a name and its value, to what it stands for: an option whose value follows, or all of
-#: the arguments, which are none where it asks for what is always so, or names a recording.
-TAKEN: Mapping[str, str] = MappingProxyType(
+#: A name, or a name and its value -> the option that takes the value, or all arguments that replace
+#: it: none if the default already does it, or if it names a recording.
+ALIASES: Mapping[str, str] = MappingProxyType(
     {
         # whisper.cpp
         **{"-m": "--model", "-t": "--threads", "--file": ""},
@@ -71,8 +70,8 @@ def _answers(rows: Mapping[str, str]) -> dict[str, str]:
     return {name: answer for names, answer in rows.items() for name in names.split()}
 
 
-#: A name to what does here what it asks for.
-ANSWERED: dict[str, str] = _answers(
+#: Name of an option -> what to use instead.
+HINTS: dict[str, str] = _answers(
     {
         # whisper.cpp
         "--processors": "use batch_size, which decodes several windows at once",
@@ -130,12 +129,12 @@ ANSWERED: dict[str, str] = _answers(
     }
 )
 
-#: The same for the Python API, by the names that arguments have there.
-IN_PYTHON: Mapping[str, str] = MappingProxyType(
+#: Name of a keyword argument of the Python API -> what to use instead.
+PYTHON_HINTS: Mapping[str, str] = MappingProxyType(
     {
         name[2:].replace("-", "_"): answer
         for name, answer in {
-            **ANSWERED,
+            **HINTS,
             "--log-prob-threshold": "it is called logprob_threshold here",
             "--cpu-threads": "set the environment variable OSCINE_THREADS",
             "--local-files-only": "give offline when loading the model",
@@ -145,13 +144,13 @@ IN_PYTHON: Mapping[str, str] = MappingProxyType(
 )
 
 
-def spoken_here(name: str, value: str | None) -> tuple[str, bool] | None:
-    """What a name of another program stands for, and whether the value belongs to that name.
+def resolve_alias(name: str, value: str | None) -> tuple[str, bool] | None:
+    """The replacement of another program's option, and whether it consumes the value after it.
 
-    `value`: the argument that follows. None for a name that is not taken.
+    `value`: the argument that follows. None if the name is not an alias.
     """
     key = name if not name.startswith("--") else name.replace("_", "-")
-    if value is not None and (taken := TAKEN.get(f"{key} {value.lower()}")) is not None:
+    if value is not None and (taken := ALIASES.get(f"{key} {value.lower()}")) is not None:
         return taken, True
-    taken = TAKEN.get(key)
+    taken = ALIASES.get(key)
     return None if taken is None else (taken, False)

@@ -18,7 +18,7 @@ from oscine.weights.mapped_file import MAX_RANK
 MAX_OPCODES: Final = 1_000_000
 
 
-class Refused(Exception):  # noqa: N818 - it says what happened
+class UnsafePickleError(Exception):
     """The stream holds something that is not on the list, or is damaged."""
 
 
@@ -62,7 +62,7 @@ _ALLOWED = frozenset(
 )
 
 
-class Machine:
+class SafeUnpickler:
     """Runs one pickle; `run` gives its value."""
 
     def __init__(self, stream: bytes) -> None:
@@ -84,14 +84,14 @@ class Machine:
                 return self._pop()
             action = _ACTIONS.get(code)
             if action is None:
-                raise Refused(f"pickle opcode {code!r} is not allowed")
+                raise UnsafePickleError(f"pickle opcode {code!r} is not allowed")
             action(self)
-        raise Refused(f"the pickle has more than {MAX_OPCODES} opcodes")
+        raise UnsafePickleError(f"the pickle has more than {MAX_OPCODES} opcodes")
 
     def _take(self, count: int) -> bytes:
         end = self._at + count
         if end > len(self._stream):
-            raise Refused("the pickle ends too early")
+            raise UnsafePickleError("the pickle ends too early")
         found = self._stream[self._at : end]
         self._at = end
         return found
@@ -103,17 +103,17 @@ class Machine:
     def _line(self) -> str:
         end = self._stream.find(b"\n", self._at, self._at + 256)
         if end < 0:
-            raise Refused("a name in the pickle does not end")
+            raise UnsafePickleError("a name in the pickle does not end")
         return self._take(end + 1 - self._at)[:-1].decode("ascii", "replace")
 
     def _pop(self) -> Any:
         if len(self._stack) <= (self._marks[-1] if self._marks else 0):
-            raise Refused("the pickle takes from an empty stack")
+            raise UnsafePickleError("the pickle takes from an empty stack")
         return self._stack.pop()
 
     def _since_mark(self) -> list[Any]:
         if not self._marks:
-            raise Refused("the pickle has no mark")
+            raise UnsafePickleError("the pickle has no mark")
         start = self._marks.pop()
         found = self._stack[start:]
         del self._stack[start:]
@@ -124,7 +124,7 @@ class Machine:
 
     def protocol(self) -> None:
         if self._number("B") != 2:
-            raise Refused("pickle protocol is not 2")
+            raise UnsafePickleError("pickle protocol is not 2")
 
     def mark(self) -> None:
         self._marks.append(len(self._stack))
@@ -133,7 +133,7 @@ class Machine:
         found = Global(self._line(), self._line())
         if found not in _ALLOWED:
             asked = f"{found.module}.{found.name}"
-            raise Refused(f"the pickle asks for {asked!r}, which is not allowed")
+            raise UnsafePickleError(f"the pickle asks for {asked!r}, which is not allowed")
         self.push(found)
 
     def put(self, layout: str) -> None:
@@ -145,7 +145,7 @@ class Machine:
     def get(self, layout: str) -> None:
         key = self._number(layout)
         if key not in self._memo:
-            raise Refused("the pickle recalls what it never kept")
+            raise UnsafePickleError("the pickle recalls what it never kept")
         self.push(self._memo[key])
 
     def text(self) -> None:
@@ -153,7 +153,7 @@ class Machine:
         try:
             self.push(raw.decode("utf-8"))
         except UnicodeDecodeError:
-            raise Refused("a text in the pickle is not UTF-8") from None
+            raise UnsafePickleError("a text in the pickle is not UTF-8") from None
 
     def long(self) -> None:
         self.push(int.from_bytes(self._take(self._number("B")), "little", signed=True))
@@ -168,18 +168,18 @@ class Machine:
     def set_items(self, values: list[Any]) -> None:
         target = self._pop()
         if type(target) is not dict or len(values) % 2:
-            raise Refused("the pickle sets items of no dictionary")
+            raise UnsafePickleError("the pickle sets items of no dictionary")
         for key, value in zip(values[::2], values[1::2], strict=True):
             # Anything else could be a nest of tuples that takes forever to hash.
             if type(key) not in (str, int):
-                raise Refused("a dictionary key in the pickle is no text or number")
+                raise UnsafePickleError("a dictionary key in the pickle is no text or number")
             target[key] = value
         self.push(target)
 
     def append(self, values: list[Any]) -> None:
         target = self._pop()
         if type(target) is not list:
-            raise Refused("the pickle appends to no list")
+            raise UnsafePickleError("the pickle appends to no list")
         target.extend(values)
         self.push(target)
 
@@ -191,7 +191,7 @@ class Machine:
         self._pop()  # attributes of an OrderedDict: `_metadata`, which says nothing of tensors
         target = self._pop()
         if type(target) is not dict:
-            raise Refused("the pickle sets attributes of no dictionary")
+            raise UnsafePickleError("the pickle sets attributes of no dictionary")
         self.push(target)
 
     def persistent(self) -> None:
@@ -203,13 +203,13 @@ class Machine:
             or record[1].name not in STORAGES
             or record[4] < 0
         ):
-            raise Refused("the pickle describes no storage")
+            raise UnsafePickleError("the pickle describes no storage")
         self.push(Storage(record[1].name, record[2], record[4]))
 
     def reduce(self) -> None:
         arguments, function = self._pop(), self._pop()
         if type(arguments) is not tuple or type(function) is not Global:
-            raise Refused("the pickle calls something that is no name")
+            raise UnsafePickleError("the pickle calls something that is no name")
         if function == _ORDERED_DICT and not arguments:
             self.push({})
         elif function == _REBUILD_TENSOR:
@@ -217,7 +217,9 @@ class Machine:
         elif function == _REBUILD_PARAMETER and arguments and _is_tensor(arguments[0]):
             self.push(arguments[0])
         else:
-            raise Refused(f"the pickle calls {function.module}.{function.name} as torch never does")
+            raise UnsafePickleError(
+                f"the pickle calls {function.module}.{function.name} as torch never does"
+            )
 
 
 def _is_tensor(value: object) -> bool:
@@ -226,21 +228,23 @@ def _is_tensor(value: object) -> bool:
 
 def _tensor(arguments: tuple[Any, ...]) -> StridedTensor:
     if len(arguments) < 4 or type(arguments[0]) is not Storage or type(arguments[1]) is not int:
-        raise Refused("the pickle describes no tensor")
+        raise UnsafePickleError("the pickle describes no tensor")
     storage, offset, shape, strides = arguments[:4]
     for numbers in (shape, strides):
         if type(numbers) is not tuple or len(numbers) > MAX_RANK:
-            raise Refused(f"a tensor in the pickle has no shape of {MAX_RANK} axes or fewer")
+            raise UnsafePickleError(
+                f"a tensor in the pickle has no shape of {MAX_RANK} axes or fewer"
+            )
         if any(type(number) is not int for number in numbers):
-            raise Refused("a tensor in the pickle has no shape")
+            raise UnsafePickleError("a tensor in the pickle has no shape")
     if len(shape) != len(strides):
-        raise Refused("a tensor's shape and strides differ in length")
+        raise UnsafePickleError("a tensor's shape and strides differ in length")
     return StridedTensor(storage, offset, shape, strides)
 
 
-_ACTIONS: Final[dict[bytes, Callable[[Machine], None]]] = {
-    b"\x80": Machine.protocol,
-    b"c": Machine.find_global,
+_ACTIONS: Final[dict[bytes, Callable[[SafeUnpickler], None]]] = {
+    b"\x80": SafeUnpickler.protocol,
+    b"c": SafeUnpickler.find_global,
     b"q": lambda m: m.put("B"),
     b"r": lambda m: m.put("I"),
     b"h": lambda m: m.get("B"),
@@ -248,24 +252,24 @@ _ACTIONS: Final[dict[bytes, Callable[[Machine], None]]] = {
     b"}": lambda m: m.push({}),
     b")": lambda m: m.push(()),
     b"]": lambda m: m.push([]),
-    b"(": Machine.mark,
+    b"(": SafeUnpickler.mark,
     b"t": lambda m: m.push(tuple(m._since_mark())),
     b"\x85": lambda m: m.tuple_of(1),
     b"\x86": lambda m: m.tuple_of(2),
     b"\x87": lambda m: m.tuple_of(3),
-    b"s": Machine.set_item,
+    b"s": SafeUnpickler.set_item,
     b"u": lambda m: m.set_items(m._since_mark()),
     b"a": lambda m: m.append([m._pop()]),
     b"e": lambda m: m.append(m._since_mark()),
-    b"R": Machine.reduce,
-    b"b": Machine.build,
-    b"Q": Machine.persistent,
-    b"X": Machine.text,
+    b"R": SafeUnpickler.reduce,
+    b"b": SafeUnpickler.build,
+    b"Q": SafeUnpickler.persistent,
+    b"X": SafeUnpickler.text,
     b"J": lambda m: m.push(m._number("i")),
     b"K": lambda m: m.push(m._number("B")),
     b"M": lambda m: m.push(m._number("H")),
-    b"\x8a": Machine.long,
-    b"G": Machine.floating,
+    b"\x8a": SafeUnpickler.long,
+    b"G": SafeUnpickler.floating,
     b"\x88": lambda m: m.push(True),
     b"\x89": lambda m: m.push(False),
     b"N": lambda m: m.push(None),
