@@ -87,10 +87,10 @@ MAY_IMPORT = {
     "options.checks": ("options", "errors"),
     "options.command": ("options", "options.checks"),
     "options.speak": ("options", "options.checks", "options.command"),
-    "options.others": ("types",),
+    "options.aliases": ("types",),
     "options.layout": ("options", "options.checks", "errors"),
     "options.transcribe": (
-        *("options", "options.checks", "options.command", "options.layout", "options.others"),
+        *("options", "options.checks", "options.command", "options.layout", "options.aliases"),
         "errors",
         "text.languages",
     ),
