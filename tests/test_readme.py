@@ -219,6 +219,8 @@ def test_every_option_is_in_the_table_of_its_command(command: str) -> None:
 
 def test_the_page_of_options_is_what_their_records_make() -> None:
     assert write_cli_page.text() == DOCS["cli"], "run `make pages`"
+    named = set(re.findall(r"`(--[a-z0-9-]+)`", DOCS["cli"])) | {"--help", "--version"}
+    assert {name for name in options_of(COMMAND) if not name.startswith("--no-")} <= named
 
 
 def test_the_python_reference_is_what_docstrings_make() -> None:

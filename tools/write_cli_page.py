@@ -10,6 +10,9 @@ from itertools import groupby
 from pathlib import Path
 from typing import Any
 
+import typer
+
+from oscine.cli import app
 from oscine.cli.parameters import cli_default_of, group_options
 from oscine.options import Option
 from oscine.options.aliases import ALIASES, HINTS
@@ -27,8 +30,8 @@ HEAD = """\
 # Command line reference
 
 `make pages` writes this page from the records in `src/oscine/options`, which the command line and
-the Python API read too. In Python a name has underscores: `--beam-size 5` is `beam_size=5`. The
-options of `oscine voices`, `models` and `doctor` are in the `--help` of each.
+the Python API read too, and from the help of the other commands. In Python a name has underscores:
+`--beam-size 5` is `beam_size=5`.
 
 Names and values are those of openai-whisper's command, with dashes or underscores:
 `--output_format srt`, `--fp16 False`. A yes-or-no option also has a `--no-` form, except
@@ -53,12 +56,14 @@ def names(option: Option) -> str:
 
 def default(option: Option) -> str:
     """The default as the command line takes it, or in words."""
-    value = cli_default_of(option)
-    if option.default_text or value is None:
-        return option.default_text
+    return option.default_text or default_value(cli_default_of(option))
+
+
+def default_value(value: Any) -> str:
+    """A value as the command line takes it, a switch in words; nothing for None."""
     if isinstance(value, bool):
         return "on" if value else "off"
-    return f"`{value}`"
+    return "" if value is None else f"`{value}`"
 
 
 def cell(text: str) -> str:
@@ -79,7 +84,39 @@ def lines() -> Iterator[str]:
                 row = (names(option), option.help, default(option), only)
                 yield f"| {' | '.join(map(cell, row))} |"
             yield ""
+    for name, command in other_commands(typer.main.get_command(app), "oscine"):
+        yield from command_lines(name, command)
     yield from names_of_others()
+
+
+def other_commands(command: Any, name: str) -> Iterator[tuple[str, Any]]:
+    """The commands whose options have no records, with their names."""
+    if hasattr(command, "list_commands"):
+        for each in command.list_commands(None):
+            yield from other_commands(command.get_command(None, each), f"{name} {each}")
+    elif name not in [" ".join(known.split()[:2]) for known in COMMANDS]:
+        yield name, command
+
+
+def command_lines(name: str, command: Any) -> Iterator[str]:
+    """A command: its help, and a table of its options."""
+    arguments = [parameter for parameter in command.params if not is_option(parameter)]
+    yield f"## `{' '.join((name, *(argument.metavar for argument in arguments)))}`\n"
+    yield f"{command.help}\n"
+    options = list(filter(is_option, command.params))
+    if options:
+        yield "| option | meaning | default |\n|---|---|---|"
+        for option in options:
+            meaning, _, shown = option.help.partition("[default: ")
+            shown = shown.rstrip("]") or default_value(option.default)
+            flags = " ".join(f"`{flag}`" for flag in option.opts)
+            yield f"| {' | '.join(map(cell, (flags, meaning.strip(), shown)))} |"
+        yield ""
+
+
+def is_option(parameter: Any) -> bool:
+    """Whether a parameter is an option, and not an argument."""
+    return bool(parameter.opts[0].startswith("-"))
 
 
 def names_of_others() -> Iterator[str]:
