@@ -36,7 +36,7 @@ from device_bytes import Ledger
 from gpu import SIZES, random_weights, report
 from numpy.typing import NDArray
 
-from oscine.audio.features import Features
+from oscine.audio.features import WhisperFeatures
 from oscine.audio.io import open_source
 from oscine.audio.speech import detect_speech
 from oscine.backends import choose_backend
@@ -145,7 +145,7 @@ def write_recording(target: Path, seconds: float) -> None:
 def front_end(recording: Path, n_mels: int, window_frames: int) -> float:
     """Milliseconds of the host to make every window's log-mel."""
     started = perf_counter()
-    features = Features(
+    features = WhisperFeatures(
         detect_speech(open_source(recording), vad=None).recording, n_mels, window_frames
     )
     for seek in range(0, features.frames, window_frames):

@@ -15,7 +15,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from oscine.audio.container import Wanted, decoded
+from oscine.audio.container import DecodeRequest, decode_track
 from oscine.audio.io import decode, open_source
 from oscine.audio.resample import Resampler
 from oscine.errors import AudioError, NonFiniteError
@@ -290,5 +290,5 @@ def test_a_wave_file_is_not_searched_far_for_another_codec():
         recording.setparams((1, 2, 16_000, 0, "NONE", ""))
         recording.writeframes((tone(16_000, 100) * 32767).astype("<i2").tobytes())
     counted = Counted(file.getvalue())  # 3.2 MB
-    assert len(next(decoded("sound", counted, Wanted(16_000)))) > 0
+    assert len(next(decode_track("sound", counted, DecodeRequest(16_000)))) > 0
     assert counted.furthest < 500_000

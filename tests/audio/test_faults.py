@@ -19,7 +19,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from oscine.audio.features import Features
+from oscine.audio.features import WhisperFeatures
 from oscine.audio.io import decode, open_source
 from oscine.audio.ogg_chain import links
 from oscine.audio.speech import detect_speech
@@ -253,7 +253,7 @@ def test_hours_of_telephone_speech_take_no_more_memory_than_minutes(example, tmp
         tracemalloc.start()
         try:
             speech = detect_speech(open_source(path), vad=VadOptions(), cached_seconds=30)
-            features = Features(speech.recording, 80, 3000, cached_seconds=30)
+            features = WhisperFeatures(speech.recording, 80, 3000, cached_seconds=30)
             assert len(speech.spans) >= turns
             for seek in range(0, features.frames, 3000):
                 features.window(seek, min(3000, features.frames - seek))

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from oscine.audio.features import Features
+from oscine.audio.features import WhisperFeatures
 from oscine.audio.mel import log_mel
 
 # Rows are computed alike, only cut into other matrix products: rounding of float32 sums is all that
@@ -57,7 +57,9 @@ def test_windows_equal_the_whole(length, sizes, seeks, window_frames, cached_sec
         sizes = [*sizes, 3000]  # a few odd small blocks, not thousands
     samples = recording(length)
     expected = whole(samples, 80, window_frames)
-    features = Features(Blocks(samples, sizes), 80, window_frames, cached_seconds=cached_seconds)
+    features = WhisperFeatures(
+        Blocks(samples, sizes), 80, window_frames, cached_seconds=cached_seconds
+    )
     assert features.frames == length // 160 == len(expected) - window_frames
     assert features.duration == length / 16_000
     for part in seeks:  # in any order, so backwards too
@@ -72,15 +74,15 @@ def test_windows_equal_the_whole(length, sizes, seeks, window_frames, cached_sec
 @pytest.mark.parametrize("sizes", [[16_000], [20_480, 333], [65_536]])
 def test_features_are_the_same_bits_however_a_source_is_cut(sizes, cached_seconds):
     samples = recording(16_000 * 61 + 77)
-    expected = Features(Blocks(samples, [len(samples)]), 80, 3000)
-    features = Features(Blocks(samples, sizes), 80, 3000, cached_seconds=cached_seconds)
+    expected = WhisperFeatures(Blocks(samples, [len(samples)]), 80, 3000)
+    features = WhisperFeatures(Blocks(samples, sizes), 80, 3000, cached_seconds=cached_seconds)
     for seek in (0, 1234, 3000, 6000):
         assert np.array_equal(features.window(seek, 3000), expected.window(seek, 3000))
 
 
 def test_a_window_cut_by_a_clip_is_filled_with_zero():
     samples = recording(160 * 300)
-    features = Features(Blocks(samples, [5000]), 80, 100)
+    features = WhisperFeatures(Blocks(samples, [5000]), 80, 100)
     expected = whole(samples, 80, 100)
     window = features.window(50, 70)
     assert np.abs(window[:70] - expected[50:120]).max() < ROUNDING
@@ -89,7 +91,7 @@ def test_a_window_cut_by_a_clip_is_filled_with_zero():
 
 def test_a_window_cut_by_a_clip_can_be_filled_with_silence():
     samples = recording(160 * 300)
-    features = Features(Blocks(samples, [5000]), 80, 100)
+    features = WhisperFeatures(Blocks(samples, [5000]), 80, 100)
     window = features.window(50, 70, silence=True)
     assert np.array_equal(window[:70], features.window(50, 70)[:70])
     past_the_end = features.window(290, 10)[-1]  # long after the last sample
@@ -98,7 +100,7 @@ def test_a_window_cut_by_a_clip_can_be_filled_with_silence():
 
 
 def test_a_window_past_the_end_shows_silence():
-    features = Features(Blocks(recording(160 * 120), [5000]), 80, 100)
+    features = WhisperFeatures(Blocks(recording(160 * 120), [5000]), 80, 100)
     window = features.window(60, 60)
     assert (window[62:] == window[62, 0]).all()
     assert window[62, 0] == pytest.approx(window.min())
@@ -108,7 +110,7 @@ def test_a_window_past_the_end_shows_silence():
 @pytest.mark.parametrize("length", [0, 1, 159, 160, 200, 201, 399, 400])
 def test_very_short_recordings(length):
     samples = recording(length) if length else np.zeros(0, np.float32)
-    features = Features(Blocks(samples, [64]), 80, 40)
+    features = WhisperFeatures(Blocks(samples, [64]), 80, 40)
     assert features.frames == length // 160
     window = features.window(0, features.frames)
     assert np.abs(window - whole(samples, 80, 40)[:40]).max() < ROUNDING
@@ -116,12 +118,12 @@ def test_very_short_recordings(length):
 
 def test_a_short_recording_is_read_once_and_a_long_one_forward():
     short = Blocks(recording(160 * 500), [1600])
-    features = Features(short, 80, 50)
+    features = WhisperFeatures(short, 80, 50)
     for seek in (0, 400, 100, 0):
         features.window(seek, 50)
     assert short.readings == 1
     long = Blocks(recording(160 * 6000), [16_000])
-    features = Features(long, 80, 50, cached_seconds=1)
+    features = WhisperFeatures(long, 80, 50, cached_seconds=1)
     for seek in (0, 0, 40, 3000, 3001, 5900):
         features.window(seek, 50)
     assert long.readings == 2
@@ -130,21 +132,21 @@ def test_a_short_recording_is_read_once_and_a_long_one_forward():
 
 
 def test_a_window_before_the_beginning_is_refused():
-    features = Features(Blocks(recording(1600), [1600]), 80, 50)
+    features = WhisperFeatures(Blocks(recording(1600), [1600]), 80, 50)
     with pytest.raises(ValueError, match="before the recording"):
         features.window(-1, 5)
 
 
 def test_check_is_called_once_a_block_and_may_stop_the_reading():
     calls = []
-    Features(Blocks(recording(16_000), [1000]), 80, 50, check=lambda: calls.append(1))
+    WhisperFeatures(Blocks(recording(16_000), [1000]), 80, 50, check=lambda: calls.append(1))
     assert len(calls) == 16
 
     def stop() -> None:
         raise KeyboardInterrupt
 
     with pytest.raises(KeyboardInterrupt):
-        Features(Blocks(recording(16_000), [1000]), 80, 50, check=stop)
+        WhisperFeatures(Blocks(recording(16_000), [1000]), 80, 50, check=stop)
 
 
 class Endless:
@@ -164,7 +166,7 @@ def test_memory_does_not_grow_with_length():
     def peak(seconds: int) -> int:
         tracemalloc.start()
         try:
-            features = Features(Endless(seconds), 80, 3000, cached_seconds=10)
+            features = WhisperFeatures(Endless(seconds), 80, 3000, cached_seconds=10)
             for seek in range(0, features.frames, 3000):
                 features.window(seek, min(3000, features.frames - seek))
             return tracemalloc.get_traced_memory()[1]

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from oscine.audio.play import PIECE, Player
+from oscine.audio.play import BLOCK_SAMPLES, Player
 from oscine.errors import AudioError, UsageError
 
 
@@ -34,7 +34,7 @@ class Loudspeaker:
 
     def write(self, samples: Any) -> bool:
         assert self.go_on.wait(20)
-        assert samples.shape[1] == 1 and len(samples) <= PIECE
+        assert samples.shape[1] == 1 and len(samples) <= BLOCK_SAMPLES
         if len(self.heard) + len(samples) > self.room:
             raise PortAudioError("Device unavailable")
         self.heard = np.concatenate([self.heard, samples[:, 0]])
@@ -78,19 +78,19 @@ def test_all_is_heard_in_order(speaker: type[Loudspeaker]) -> None:
 def test_to_abandon_is_to_fall_silent(speaker: type[Loudspeaker]) -> None:
     speaker.go_on.clear()
     player = Player(24_000)
-    player.write(np.zeros(100 * PIECE, np.float32))  # returns though nothing is heard yet
+    player.write(np.zeros(100 * BLOCK_SAMPLES, np.float32))  # returns though nothing is heard yet
     player._stop.set()
     speaker.go_on.set()
     player.abandon()
     (device,) = speaker.made
-    assert len(device.heard) <= PIECE
+    assert len(device.heard) <= BLOCK_SAMPLES
     assert device.ended == "abort, close"
 
 
 def test_a_loudspeaker_that_goes_away(speaker: type[Loudspeaker]) -> None:
-    speaker.room = PIECE
+    speaker.room = BLOCK_SAMPLES
     player = Player(24_000)
-    player.write(np.zeros(3 * PIECE, np.float32))
+    player.write(np.zeros(3 * BLOCK_SAMPLES, np.float32))
     with pytest.raises(AudioError, match="loudspeaker: stopped: Device unavailable"):
         player.close()
     with pytest.raises(AudioError, match="stopped"):

@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from oscine.audio.features import Features
+from oscine.audio.features import WhisperFeatures
 from oscine.audio.io import decode, open_source
 from oscine.audio.mel import log_mel
 
@@ -38,7 +38,7 @@ def test_windows_of_a_recording_equal_the_whole(n_mels, cached_seconds):
     path = AUDIO / "fw_multilingual.mp3"
     samples = decode(path).samples
     whole = log_mel(np.pad(samples, (0, 480_000)), n_mels)
-    features = Features(open_source(path), n_mels, 3000, cached_seconds=cached_seconds)
+    features = WhisperFeatures(open_source(path), n_mels, 3000, cached_seconds=cached_seconds)
     for seek in (0, 1234, 2999, 5000, features.frames):
         window = features.window(seek, min(3000, features.frames - seek))
         assert np.abs(window - whole[seek : seek + 3000]).max() < 1e-6

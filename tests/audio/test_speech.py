@@ -11,11 +11,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from oscine.audio.features import Features
+from oscine.audio.features import WhisperFeatures
 from oscine.audio.io import decode, open_source
 from oscine.audio.speech import GRID_SAMPLES, SpeechMap, detect_speech, split_at_silence
-from oscine.audio.timeline import Held, Timeline
-from oscine.audio.vad import CHUNK, Span, VadOptions
+from oscine.audio.timeline import InMemory, Timeline
+from oscine.audio.vad import CHUNK_SAMPLES, Span, VadOptions
 
 SILENCE = np.zeros(16_000, np.float32)
 SHARP = VadOptions(min_silence_duration_ms=400, speech_pad_ms=100)
@@ -121,7 +121,7 @@ def test_what_is_no_speech(samples):
     assert not len(all_of(speech.recording))
     assert speech.speech_seconds(0, 99) == 0.0
     assert speech.seconds_outside([(0, 1)]) == 0.0
-    assert Features(speech.recording, 80, 3000).frames == 0
+    assert WhisperFeatures(speech.recording, 80, 3000).frames == 0
     assert split_at_silence(speech, 0, 0, 3000) == []
 
 
@@ -157,8 +157,8 @@ def test_a_faint_recording_has_the_spans_of_a_loud_one(gapped):
         )
         assert len(faint.spans) == 2
         for a, b in zip(loud.spans, faint.spans, strict=True):
-            assert abs(a.start - b.start) <= 2 * CHUNK
-            assert abs(a.end - b.end) <= 2 * CHUNK
+            assert abs(a.start - b.start) <= 2 * CHUNK_SAMPLES
+            assert abs(a.end - b.end) <= 2 * CHUNK_SAMPLES
 
 
 def made_up(
@@ -166,15 +166,15 @@ def made_up(
 ) -> SpeechMap:
     """Speech with given probabilities; all of it is kept unless a time line says otherwise."""
     heard = np.array([level for level, count in levels for _ in range(count)], np.float32)
-    samples = len(heard) * CHUNK
+    samples = len(heard) * CHUNK_SAMPLES
     line = given_line.get("timeline") or Timeline.identity(samples)
     spans = [Span(0, samples)] if samples else []
-    held = Held("made up", np.zeros(0, np.float32))
+    held = InMemory("made up", np.zeros(0, np.float32))
     return SpeechMap(samples / 16_000, samples, spans, heard, line, held, options)
 
 
 def test_seconds_of_speech_leave_pauses_out():
-    second = 16_000 / CHUNK  # 31.25 chunks
+    second = 16_000 / CHUNK_SAMPLES  # 31.25 chunks
     speech = made_up([(0.9, 125), (0.0, 125), (0.9, 5), (0.0, 4), (0.9, 116)])  # 4, 4, 4 s
     assert speech.speech_seconds(0, 12) == pytest.approx(8)
     assert speech.speech_seconds(0, 4) == pytest.approx(4)
@@ -216,7 +216,7 @@ def test_speech_seconds_add_up(levels, intervals, cut):
 )
 @settings(max_examples=200, deadline=None)
 def test_windows_follow_each_other(levels, edges, start, longest, listened):
-    samples = sum(count for _, count in levels) * CHUNK
+    samples = sum(count for _, count in levels) * CHUNK_SAMPLES
     places = sorted(int(edge * samples) for edge in edges)
     spans = [Span(*places[i : i + 2]) for i in range(0, len(places) - 1, 2)]
     line = Timeline(spans, samples) if spans else None
@@ -264,8 +264,8 @@ def test_windows_without_silence_are_cut_where_speech_is_least_probable():
 def test_what_was_cut_out_counts_as_silence():
     # Speech all along but for a short pause at 24 s; 27 to 29 s were cut out: joint at 27 s.
     levels = [(0.9, 750), (0.1, 10), (0.9, 84), (0.1, 62), (0.9, 600)]
-    samples = sum(count for _, count in levels) * CHUNK
-    line = Timeline([Span(0, 844 * CHUNK), Span(906 * CHUNK, samples)], samples)
+    samples = sum(count for _, count in levels) * CHUNK_SAMPLES
+    line = Timeline([Span(0, 844 * CHUNK_SAMPLES), Span(906 * CHUNK_SAMPLES, samples)], samples)
     (_, cut), *_ = split_at_silence(made_up(levels, timeline=line), 0, 4000, 3000)
     assert cut == round(844 * 3.2)
 
@@ -304,7 +304,7 @@ def test_memory_does_not_grow_with_length(spoken):
         tracemalloc.start()
         try:
             speech = detect_speech(Long(turns), vad=VadOptions(), cached_seconds=20)
-            features = Features(speech.recording, 80, 3000, cached_seconds=20)
+            features = WhisperFeatures(speech.recording, 80, 3000, cached_seconds=20)
             assert len(speech.spans) == turns
             ends = split_at_silence(speech, 0, features.frames, 3000)
             for low, high in ends:

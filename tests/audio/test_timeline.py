@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from oscine.audio.timeline import Held, SpeechOnly, Timeline
+from oscine.audio.timeline import InMemory, SpeechOnly, Timeline
 from oscine.audio.vad import Span
 
 
@@ -152,6 +152,6 @@ def test_condensed_recordings(case, size):
 
 def test_spans_know_one_rate():
     line = Timeline([Span(0, 10)], 20)
-    for recording in (SpeechOnly(Counted(20, 5), line), Held("held", np.zeros(10, np.float32))):
+    for recording in (SpeechOnly(Counted(20, 5), line), InMemory("held", np.zeros(10, np.float32))):
         with pytest.raises(ValueError, match="8000"):
             list(recording.blocks(8000))

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from oscine.audio.vad import CHUNK, Span, VadOptions, pad_spans, speech_spans
+from oscine.audio.vad import CHUNK_SAMPLES, Span, VadOptions, pad_spans, speech_spans
 from oscine.errors import UsageError
 
 
@@ -20,14 +20,14 @@ def probabilities(text: str) -> np.ndarray:
 
 def chunks(text: str, samples: int | None = None, **options) -> list[tuple[float, float]]:
     """Spans in chunks."""
-    samples = len(text) * CHUNK if samples is None else samples
+    samples = len(text) * CHUNK_SAMPLES if samples is None else samples
     spans = speech_spans(probabilities(text), samples, VadOptions(**options))
-    return [(start / CHUNK, end / CHUNK) for start, end in spans]
+    return [(start / CHUNK_SAMPLES, end / CHUNK_SAMPLES) for start, end in spans]
 
 
 def milliseconds(count: float) -> float:
     """So many chunks."""
-    return count * CHUNK / 16
+    return count * CHUNK_SAMPLES / 16
 
 
 @pytest.mark.parametrize(
@@ -51,7 +51,7 @@ def test_where_speech_begins_and_ends(text, spans):
 
 
 def test_the_last_chunk_may_be_cut_short():
-    assert chunks("..SS", 3 * CHUNK + 100) == [(2, 3 + 100 / CHUNK)]
+    assert chunks("..SS", 3 * CHUNK_SAMPLES + 100) == [(2, 3 + 100 / CHUNK_SAMPLES)]
 
 
 def test_short_speech_is_left_out():
@@ -113,27 +113,29 @@ options_strategy = st.builds(
 
 @given(
     levels=st.lists(st.tuples(st.floats(0, 1, width=32), st.integers(1, 30)), max_size=12),
-    missing=st.integers(0, CHUNK - 1),
+    missing=st.integers(0, CHUNK_SAMPLES - 1),
     options=options_strategy,
 )
 @settings(max_examples=200, deadline=None)
 def test_what_always_holds(levels, missing, options):
     heard = np.array([level for level, count in levels for _ in range(count)], np.float32)
-    samples = max(0, len(heard) * CHUNK - missing)
+    samples = max(0, len(heard) * CHUNK_SAMPLES - missing)
     spans = speech_spans(heard, samples, options)
     last = 0
     for start, end in spans:
         assert last <= start < end <= samples
         assert end - start > options.min_speech_duration_ms * 16
         last = end
-    longest = max(options.max_speech_duration_s * 16_000 - 32 * options.speech_pad_ms, 2 * CHUNK)
+    longest = max(
+        options.max_speech_duration_s * 16_000 - 32 * options.speech_pad_ms, 2 * CHUNK_SAMPLES
+    )
     assert all(end - start <= longest for start, end in spans)
     if not options.min_speech_duration_ms:  # no chunk of speech is lost
         inside = np.zeros(samples, bool)
         for start, end in spans:
             inside[start:end] = True
         for chunk in np.flatnonzero(heard.astype("f8") >= options.threshold):
-            assert inside[chunk * CHUNK : (chunk + 1) * CHUNK].all()
+            assert inside[chunk * CHUNK_SAMPLES : (chunk + 1) * CHUNK_SAMPLES].all()
     padded = pad_spans(spans, samples, options)
     assert len(padded) == len(spans)
     last = 0

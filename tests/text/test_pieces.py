@@ -15,7 +15,7 @@ from tokenizers import Tokenizer, models
 from oscine.errors import CheckpointError
 from oscine.models.parakeet.weights import load_weights
 from oscine.text.labels import read_pieces
-from oscine.text.pieces import BYTE, CONTROL, NORMAL, UNKNOWN, USER, Pieces
+from oscine.text.pieces import BYTE, CONTROL, NORMAL, UNKNOWN, USER, SentencePieceTokenizer
 from oscine.text.sentencepiece import read_sentencepiece
 
 FORMATS = Path(__file__).resolve().parents[1] / "goldens" / "parakeet_formats"
@@ -45,13 +45,15 @@ def made(*extra: tuple[str, int], model: bytes = b"\x18\x02", normaliser: str = 
     return out + field(2, model) + field(3, field(1, normaliser.encode()))
 
 
-def names(pieces: Pieces, text: str) -> list[str] | None:
+def names(pieces: SentencePieceTokenizer, text: str) -> list[str] | None:
     ids = pieces.encode(text)
     return None if ids is None else [pieces.names[id] for id in ids]
 
 
 def test_spaces_are_where_words_begin() -> None:
-    pieces = Pieces.of(["<unk>", "\u2581he", "llo", "\u2581", "you", ".", "<|en|>", "<pad>"])
+    pieces = SentencePieceTokenizer.of(
+        ["<unk>", "\u2581he", "llo", "\u2581", "you", ".", "<|en|>", "<pad>"]
+    )
     assert pieces.decode([1, 2, 3, 4, 5]) == "hello you."
     assert pieces.decode([2, 1]) == "llo he"
     assert pieces.decode([3, 3, 4]) == " you"  # one space is taken away, no more
@@ -109,7 +111,7 @@ def test_compatibility_forms_are_normalised_where_the_model_was_trained_so() -> 
 UNIGRAM, WORD, CHARACTER = b"\x18\x01", b"\x18\x03", b"\x18\x04"
 
 
-def scored(model: bytes, *pieces: tuple[str, float, int]) -> Pieces:
+def scored(model: bytes, *pieces: tuple[str, float, int]) -> SentencePieceTokenizer:
     """A model of these pieces; the unknown one is the first."""
     data = piece("<unk>", 0.0, UNKNOWN) + b"".join(piece(*one) for one in pieces)
     return read_sentencepiece(data + field(2, model), HERE)
@@ -170,7 +172,7 @@ def test_unigram_is_that_of_tokenizers(vocabulary: list[tuple[str, int]], text: 
 
 
 @pytest.fixture(scope="module")
-def golden() -> tuple[Pieces, Tokenizer]:
+def golden() -> tuple[SentencePieceTokenizer, Tokenizer]:
     tokenizer = load_weights(FORMATS / "hf").tokenizer
     assert tokenizer is not None
     return tokenizer, Tokenizer.from_file(str(FORMATS / "hf" / "tokenizer.json"))
@@ -178,7 +180,9 @@ def golden() -> tuple[Pieces, Tokenizer]:
 
 @settings(max_examples=200, deadline=None)
 @given(st.text("etaoinshrdlucmfw .,?'-", max_size=30))
-def test_encoding_is_that_of_tokenizers(golden: tuple[Pieces, Tokenizer], text: str) -> None:
+def test_encoding_is_that_of_tokenizers(
+    golden: tuple[SentencePieceTokenizer, Tokenizer], text: str
+) -> None:
     pieces, upstream = golden
     text = " ".join(text.split())
     ids = pieces.encode(text)
@@ -189,7 +193,9 @@ def test_encoding_is_that_of_tokenizers(golden: tuple[Pieces, Tokenizer], text: 
 
 @settings(max_examples=100, deadline=None)
 @given(st.lists(st.integers(0, 48), max_size=20))
-def test_decoding_is_that_of_tokenizers(golden: tuple[Pieces, Tokenizer], ids: list[int]) -> None:
+def test_decoding_is_that_of_tokenizers(
+    golden: tuple[SentencePieceTokenizer, Tokenizer], ids: list[int]
+) -> None:
     pieces, upstream = golden
     assert pieces.decode(ids).strip() == upstream.decode(ids).strip()
 
@@ -205,7 +211,9 @@ def test_every_source_of_labels_says_the_same(name: str) -> None:
         assert pieces.encode(text) == first.encode(text)
 
 
-def read(folder: Path, count: int, listed: object = None, **packed: bytes) -> Pieces:
+def read(
+    folder: Path, count: int, listed: object = None, **packed: bytes
+) -> SentencePieceTokenizer:
     files = {name.replace("_", "."): data for name, data in packed.items()}
     return read_pieces(folder, files, listed, count, folder / "weights")
 

@@ -40,7 +40,7 @@ Warn: TypeAlias = Callable[[str], None]
 
 
 @dataclass(frozen=True, slots=True)
-class Wanted:
+class DecodeRequest:
     """What is decoded of a recording: samples at `rate` hertz, of all channels mixed unless one
     `channel`, from 1, is named. A recording longer than `max_seconds` is refused. `track` is the
     number of an audio track, from 1, or a language; None: the one that tracks.py prefers.
@@ -52,8 +52,8 @@ class Wanted:
     track: int | str | None = None
 
 
-def decoded(
-    name: str, file: BinaryIO | Part, wanted: Wanted, warn: Warn = _log.warning
+def decode_track(
+    name: str, file: BinaryIO | Part, wanted: DecodeRequest, warn: Warn = _log.warning
 ) -> Iterator[Samples]:
     """Pieces float32 [n] of one audio track of a file object at its beginning; a warning says
     which, where there are several.

@@ -26,7 +26,7 @@ import numpy as np
 
 from oscine.audio import container
 from oscine.audio import decoder_protocol as messages
-from oscine.audio.container import Wanted, Warn
+from oscine.audio.container import DecodeRequest, Warn
 from oscine.audio.demuxer import reason, suffix_of
 from oscine.audio.ogg_chain import Part
 from oscine.errors import AudioError
@@ -48,8 +48,8 @@ _PROGRAM = (
 _REMEDY = "convert it to wav or flac"
 
 
-def decoded(
-    name: str, file: BinaryIO | Part, wanted: Wanted, warn: Warn = _log.warning
+def decode_track(
+    name: str, file: BinaryIO | Part, wanted: DecodeRequest, warn: Warn = _log.warning
 ) -> Iterator[Samples]:
     """As container.decoded, in another process.
 
@@ -59,7 +59,7 @@ def decoded(
     size = _size(name, file)
     decoder = _take()
     if decoder is None:
-        yield from container.decoded(name, file, wanted, warn)
+        yield from container.decode_track(name, file, wanted, warn)
         return
     job = {"task": "decode", "name": name, "size": size, "wanted": asdict(wanted)}
     yield from decoder.perform(file, job, warn)
@@ -274,7 +274,7 @@ def _size(name: str, file: BinaryIO | Part) -> int:
         raise _unreadable(name, error) from None
 
 
-def contents(name: str, file: BinaryIO | Part) -> bytes:
+def read_all(name: str, file: BinaryIO | Part) -> bytes:
     """All bytes of a recording. Raises AudioError where it cannot be read."""
     return _bytes_at(name, file, 0, _size(name, file))
 

@@ -161,9 +161,9 @@ def _blocks(job: dict[str, Any], file: BinaryIO) -> Iterator[Samples]:
     """Pieces put together and cut to BLOCK_SAMPLES; what comes before an error is not lost."""
     waiting: list[Samples] = []
     count = 0
-    wanted = container.Wanted(**job["wanted"])
+    wanted = container.DecodeRequest(**job["wanted"])
     try:
-        for piece in container.decoded(job["name"], file, wanted):
+        for piece in container.decode_track(job["name"], file, wanted):
             waiting.append(piece)
             count += len(piece)
             if count >= BLOCK_SAMPLES:

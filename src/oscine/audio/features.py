@@ -26,9 +26,11 @@ from oscine.audio.mel import (
 )
 from oscine.threads import parallel_for
 
-CACHED_SECONDS = 600  # 10 minutes of 128 mels are 31 MB; longer recordings are decoded twice
-_AT_ONCE = 20 * SAMPLE_RATE  # samples that are transformed in one go, at least: work for 4 threads
-_ROWS_A_PIECE = 2048  # 1 MiB of 128 mels, scaled by one thread
+CACHE_S = 600  # 10 minutes of 128 mels are 31 MB; longer recordings are decoded twice
+_MIN_BLOCK = (
+    20 * SAMPLE_RATE
+)  # samples that are transformed in one go, at least: work for 4 threads
+_SCALE_ROWS = 2048  # 1 MiB of 128 mels, scaled by one thread
 
 
 class Recording(Protocol):
@@ -37,7 +39,7 @@ class Recording(Protocol):
     def blocks(self, rate: int = SAMPLE_RATE) -> Iterator[NDArray[np.float32]]: ...
 
 
-class Features:
+class WhisperFeatures:
     """Log-mel windows of one recording, as if computed from the whole file at once.
 
     `source.blocks()` gives mono float32 blocks of any size at 16 kHz, and may be asked again. It is
@@ -56,7 +58,7 @@ class Features:
         window_frames: int,
         *,
         check: Callable[[], None] | None = None,
-        cached_seconds: float = CACHED_SECONDS,
+        cached_seconds: float = CACHE_S,
     ) -> None:
         self.n_mels = n_mels
         self.window_frames = window_frames
@@ -179,7 +181,7 @@ class Features:
             self.samples = max(self.samples, samples)
             waiting.append(block)
             held += len(block)
-            if held >= _AT_ONCE:
+            if held >= _MIN_BLOCK:
                 stretch = np.concatenate(waiting)
                 if not rows:
                     stretch = _mirror(stretch)
@@ -209,10 +211,10 @@ def _scaled(logs: NDArray[np.float32], peak: float) -> NDArray[np.float32]:
     """Features in place of unclamped rows, by all threads."""
 
     def piece(start: int) -> None:
-        rows = logs[start : start + _ROWS_A_PIECE]
+        rows = logs[start : start + _SCALE_ROWS]
         scale(rows, peak, out=rows)
 
-    parallel_for(piece, range(0, len(logs), _ROWS_A_PIECE))
+    parallel_for(piece, range(0, len(logs), _SCALE_ROWS))
     return logs
 
 

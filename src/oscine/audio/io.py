@@ -29,7 +29,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from oscine.audio import container, decoder_pool
-from oscine.audio.container import CODEC_PADDING_S, Wanted
+from oscine.audio.container import CODEC_PADDING_S, DecodeRequest
 from oscine.audio.demuxer import reason
 from oscine.audio.mel import SAMPLE_RATE
 from oscine.audio.ogg_chain import Part
@@ -169,7 +169,7 @@ class _MediaSource(Source):
         state = self.__dict__.copy()
         if not self.is_file:
             with self._opened() as file:
-                data = decoder_pool.contents(self.name, file)
+                data = decoder_pool.read_all(self.name, file)
             state["_opened"] = partial(_in_memory, np.frombuffer(data, np.uint8))
         return state
 
@@ -179,8 +179,8 @@ class _MediaSource(Source):
 
     def _pieces(self, rate: int) -> Iterator[Samples]:
         with self._opened() as file:
-            wanted = Wanted(rate, self.channel, self.max_seconds, self.track)
-            yield from decoder_pool.decoded(self.name, file, wanted, self.warn)
+            wanted = DecodeRequest(rate, self.channel, self.max_seconds, self.track)
+            yield from decoder_pool.decode_track(self.name, file, wanted, self.warn)
 
 
 class _ArraySource(Source):

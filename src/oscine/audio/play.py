@@ -15,8 +15,8 @@ from oscine.errors import AudioError, UsageError
 
 log = logging.getLogger(__name__)
 
-MOMENT = 0.2  # seconds to wait before Ctrl-C is looked for
-PIECE = 2_400  # samples given to the device at a time: what `abandon` waits for at most
+POLL_S = 0.2  # seconds to wait before Ctrl-C is looked for
+BLOCK_SAMPLES = 2_400  # samples given to the device at a time: what `abandon` waits for at most
 
 
 def load_player() -> ModuleType:
@@ -78,7 +78,7 @@ class Player:
         """Wait until all is heard."""
         self._waiting.put(None)
         while self._thread.is_alive():
-            self._thread.join(MOMENT)
+            self._thread.join(POLL_S)
         self._check()
         if self._gaps:
             log.info("the loudspeaker had to wait %d times", self._gaps)
@@ -96,10 +96,10 @@ class Player:
     def _play(self) -> None:
         try:
             while (samples := self._waiting.get()) is not None:
-                for start in range(0, len(samples), PIECE):
+                for start in range(0, len(samples), BLOCK_SAMPLES):
                     if self._stop.is_set():
                         break
-                    late = self._device.write(samples[start : start + PIECE, None])
+                    late = self._device.write(samples[start : start + BLOCK_SAMPLES, None])
                     self._gaps += bool(late)
             if self._stop.is_set():
                 self._device.abort()

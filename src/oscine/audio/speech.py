@@ -1,7 +1,7 @@
 """One reading of a recording: how long it is, where somebody speaks, what to listen to.
 
 speech = detect_speech(open_source(path), vad=VadOptions())
-Features(speech.recording, ...)          the padded spans of speech, one after another
+WhisperFeatures(speech.recording, ...)          the padded spans of speech, one after another
 speech.timeline.original_time(seconds)        back to the time of the recording
 split_at_silence(speech, start, end, 3000)  its frames in windows that are cut where nobody speaks
 """
@@ -17,11 +17,18 @@ import numpy as np
 from numpy.typing import NDArray
 
 from oscine.audio.mel import HOP_LENGTH, SAMPLE_RATE
-from oscine.audio.timeline import AudioBlocks, Held, SpeechOnly, Timeline
-from oscine.audio.vad import CHUNK, Span, SpeechDetector, VadOptions, pad_spans, speech_spans
+from oscine.audio.timeline import AudioBlocks, InMemory, SpeechOnly, Timeline
+from oscine.audio.vad import (
+    CHUNK_SAMPLES,
+    Span,
+    SpeechDetector,
+    VadOptions,
+    pad_spans,
+    speech_spans,
+)
 from oscine.types import Samples
 
-CACHED_SECONDS = 600  # 10 minutes of samples are 38 MB; longer recordings are decoded again
+CACHE_S = 600  # 10 minutes of samples are 38 MB; longer recordings are decoded again
 GRID_SAMPLES = (
     2 * HOP_LENGTH
 )  # samples; Whisper's times are multiples of 20 ms, so joints of spans are too
@@ -95,7 +102,7 @@ def detect_speech(
     vad: VadOptions | None,
     keep_all: bool = False,
     check: Check | None = None,
-    cached_seconds: float = CACHED_SECONDS,
+    cached_seconds: float = CACHE_S,
 ) -> SpeechMap:
     """Read a source once. `vad` None: all of it is to be listened to.
 
@@ -171,7 +178,7 @@ def _kept(source: AudioBlocks, held: list[Samples] | None, timeline: Timeline) -
     if not timeline.is_identity:
         pieces = [samples[start:end] for start, end in timeline.pieces]
         samples = np.concatenate(pieces) if pieces else samples[:0].copy()
-    return Held(source.name, samples)
+    return InMemory(source.name, samples)
 
 
 def _on_grid(spans: Sequence[Span], samples: int) -> list[Span]:
@@ -190,29 +197,29 @@ def _on_grid(spans: Sequence[Span], samples: int) -> list[Span]:
 
 
 def split_at_silence(
-    speech: SpeechMap, start: int, end: int, longest: int
+    speech: SpeechMap, start: int, end: int, max_frames: int
 ) -> list[tuple[int, int]]:
-    """Frames (10 ms) `start` to `end` of the condensed time as windows of at most `longest` frames.
+    """Split frames (10 ms) `start` to `end` of the trimmed time into windows of `max_frames`.
 
-    They follow each other without gap or overlap. Each is cut in the middle of the longest silence
-    (what was cut out of the recording counts) in the last fifth of the longest length, as fewer
-    windows are less work; where none there is long enough, in the last third; where there is none
-    at all, where speech is least probable. None is shorter than a third, if there are two or more.
-    Where nobody listened for speech they are of equal length. Raises ValueError for `longest` < 1.
+    The windows are contiguous. Each ends in the middle of the longest silence (silence that was cut
+    out counts) in the last fifth of the maximum length, since fewer windows are less work; if no
+    silence there is long enough, in the last third; if there is none at all, where speech is least
+    probable. If there are several windows, none is shorter than a third of the maximum. Without
+    voice activity detection all have equal length. Raises ValueError for `max_frames` < 1.
     """
-    if longest < 1:
-        raise ValueError(f"windows of {longest} frames")
+    if max_frames < 1:
+        raise ValueError(f"windows of {max_frames} frames")
     if start >= end:
         return []
     if speech.probabilities is None:
-        count = -(-(end - start) // longest)
+        count = -(-(end - start) // max_frames)
         cuts = [start + (end - start) * number // count for number in range(count + 1)]
     else:
         cuts = [start]
-        while end - cuts[-1] > longest:
-            last = cuts[-1] + longest
-            low, late = last - longest // 3, last - longest // 5
-            high = max(low, min(last, end - max(1, longest // 3)))
+        while end - cuts[-1] > max_frames:
+            last = cuts[-1] + max_frames
+            low, late = last - max_frames // 3, last - max_frames // 5
+            high = max(low, min(last, end - max(1, max_frames // 3)))
             begin, stop = _longest(silences(speech, late, high) if late < high else ())
             good = stop - begin >= MIN_CUT_SILENCE_S
             cuts.append(_quietest(speech, late if good else low, high))
@@ -228,12 +235,12 @@ def silences(speech: SpeechMap, low: int, high: int) -> list[tuple[float, float]
     first, heard = _between(speech, low, high)
     threshold = VadOptions().threshold if speech.options is None else speech.options.threshold
     marked = np.concatenate([[False], heard < threshold, [False]]).astype(np.int8)
-    edges = (first + np.flatnonzero(np.diff(marked))) * (CHUNK / SAMPLE_RATE)
+    edges = (first + np.flatnonzero(np.diff(marked))) * (CHUNK_SAMPLES / SAMPLE_RATE)
     return [(begin, stop) for begin, stop in edges.reshape(-1, 2).tolist()]
 
 
 def _longest(silences: Sequence[tuple[float, float]]) -> tuple[float, float]:
-    """The longest, the last of equals; (0, 0) if there is none."""
+    """The max_frames, the last of equals; (0, 0) if there is none."""
     return max(reversed(silences), key=lambda ends: round(ends[1] - ends[0], 3), default=(0.0, 0.0))
 
 
@@ -242,8 +249,8 @@ def _between(speech: SpeechMap, low: int, high: int) -> tuple[int, NDArray[np.fl
     if speech.probabilities is None:
         return 0, np.zeros(0, np.float32)
     line, frame = speech.timeline, HOP_LENGTH / SAMPLE_RATE
-    first = int(line.original_time(low * frame) * SAMPLE_RATE) // CHUNK
-    last = int(line.original_time(high * frame, end=True) * SAMPLE_RATE) // CHUNK
+    first = int(line.original_time(low * frame) * SAMPLE_RATE) // CHUNK_SAMPLES
+    last = int(line.original_time(high * frame, end=True) * SAMPLE_RATE) // CHUNK_SAMPLES
     return first, speech.probabilities[first : last + 1]
 
 
@@ -254,7 +261,7 @@ def _quietest(speech: SpeechMap, low: int, high: int) -> int:
         return high
     middle = sum(_longest(silences(speech, low, high))) / 2
     if not middle:
-        middle = (first + int(heard.argmin()) + 0.5) * CHUNK / SAMPLE_RATE
+        middle = (first + int(heard.argmin()) + 0.5) * CHUNK_SAMPLES / SAMPLE_RATE
     return min(
         max(round(speech.timeline.trimmed_time(middle) * SAMPLE_RATE / HOP_LENGTH), low), high
     )

@@ -157,7 +157,7 @@ class SpeechOnly:
             first = last
 
 
-class Held:
+class InMemory:
     """Samples float32 [n] at 16 kHz that are in memory, as a recording."""
 
     def __init__(self, name: str, samples: Samples) -> None:

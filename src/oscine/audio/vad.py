@@ -19,11 +19,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from oscine.audio.mel import SAMPLE_RATE
-from oscine.audio.silero import CHUNK, SileroState, silero
+from oscine.audio.silero import CHUNK_SAMPLES, SileroState, load_silero
 from oscine.errors import UsageError
 from oscine.types import Samples
 
-__all__ = ["CHUNK", "Span", "SpeechDetector", "VadOptions", "pad_spans", "speech_spans"]
+__all__ = ["CHUNK_SAMPLES", "Span", "SpeechDetector", "VadOptions", "pad_spans", "speech_spans"]
 
 SPLIT_SILENCE_MS = 98  # a silence longer than this is a good place to split a long span
 
@@ -77,22 +77,22 @@ class SpeechDetector:
     """Probabilities of speech of one recording, in memory that does not grow with its length."""
 
     def __init__(self) -> None:
-        self._network = silero()
+        self._network = load_silero()
         self._state = SileroState()
         self._rest = np.zeros(0, np.float32)
 
     def push(self, samples: Samples) -> NDArray[np.float32]:
         """Take samples [n] at 16 kHz; the probabilities [m] of the chunks that are complete."""
         waiting = np.concatenate([self._rest, np.asarray(samples, np.float32)])
-        whole = len(waiting) // CHUNK * CHUNK
+        whole = len(waiting) // CHUNK_SAMPLES * CHUNK_SAMPLES
         self._rest = waiting[whole:].copy()
-        return self._network.probabilities(waiting[:whole].reshape(-1, CHUNK), self._state)
+        return self._network.probabilities(waiting[:whole].reshape(-1, CHUNK_SAMPLES), self._state)
 
     def finish(self) -> NDArray[np.float32]:
         """The probability [1] of what is left, filled up with zeros; [0] if nothing is."""
         if not len(self._rest):
             return np.zeros(0, np.float32)
-        return self.push(np.zeros(CHUNK - len(self._rest), np.float32))
+        return self.push(np.zeros(CHUNK_SAMPLES - len(self._rest), np.float32))
 
 
 def speech_spans(
@@ -104,10 +104,10 @@ def speech_spans(
     max_speech_duration_s is split: at the last silence of 98 ms or more, else where it is.
     """
     pad = options.speech_pad_ms * SAMPLE_RATE / 1000
-    longest = options.max_speech_duration_s * SAMPLE_RATE - CHUNK - 2 * pad
-    splitter = _Splitter(options, max(longest, CHUNK))
+    longest = options.max_speech_duration_s * SAMPLE_RATE - CHUNK_SAMPLES - 2 * pad
+    splitter = _Splitter(options, max(longest, CHUNK_SAMPLES))
     for chunk, probability in enumerate(probabilities.tolist()):
-        splitter.push(chunk * CHUNK, probability)
+        splitter.push(chunk * CHUNK_SAMPLES, probability)
     splitter.finish(samples)
     shortest = options.min_speech_duration_ms * SAMPLE_RATE / 1000
     return [span for span in splitter.spans if span.end - span.start > shortest]
@@ -148,7 +148,7 @@ class _Splitter:
     def _listen_on(self, quiet: int, place: int) -> None:
         """A silence since `quiet` that goes on at `place`."""
         if place - quiet > SPLIT_SILENCE_MS * SAMPLE_RATE / 1000:
-            self._pause = Span(quiet, place + CHUNK)
+            self._pause = Span(quiet, place + CHUNK_SAMPLES)
         if place - quiet >= self._silence:
             self._close(quiet, None)
 

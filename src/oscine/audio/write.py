@@ -29,7 +29,7 @@ from oscine.types import Audio
 
 Target: TypeAlias = str | Path | BinaryIO
 
-PIECE = 1 << 16  # samples given to an encoder at a time
+BLOCK_SAMPLES = 1 << 16  # samples given to an encoder at a time
 #: Every format by name. raw: the samples of wav alone, 16-bit little endian.
 FORMATS = ("wav", "raw", *CODECS)
 ALIASES = {"pcm": "raw"}
@@ -171,8 +171,8 @@ class AudioWriter:
         if not np.isfinite(numbers).all():
             raise NonFiniteError(f"{self.name}: samples are not finite; nothing of them is written")
         try:
-            for start in range(0, len(numbers), PIECE):
-                self._encoder.write(numbers[start : start + PIECE])
+            for start in range(0, len(numbers), BLOCK_SAMPLES):
+                self._encoder.write(numbers[start : start + BLOCK_SAMPLES])
             self._sink.flush()
         except (OscineError, BrokenPipeError):
             self.abandon()  # nothing can follow what is lost

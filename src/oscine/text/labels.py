@@ -19,7 +19,7 @@ from oscine.text.pieces import (
     NORMAL,
     UNIGRAM,
     UNKNOWN,
-    Pieces,
+    SentencePieceTokenizer,
     kind_of,
     nfkc,
     unchanged,
@@ -33,7 +33,7 @@ MODEL, JSON, LIST = "tokenizer.model", "tokenizer.json", "vocab.txt"
 
 def read_pieces(
     folder: Path, packed: Mapping[str, bytes], listed: object, count: int, path: Path
-) -> Pieces:
+) -> SentencePieceTokenizer:
     """The `count` labels of a checkpoint.
 
     `packed` are files inside the checkpoint, by the names above, which win over those in `folder`;
@@ -55,7 +55,7 @@ def read_pieces(
 
 def _sources(
     folder: Path, packed: Mapping[str, bytes], listed: object, count: int, path: Path
-) -> Iterator[tuple[str, Pieces]]:
+) -> Iterator[tuple[str, SentencePieceTokenizer]]:
     def data_of(name: str) -> tuple[bytes | None, Path]:
         if name in packed:
             return packed[name], path
@@ -71,10 +71,10 @@ def _sources(
         yield "its configuration", _from_list(listed, path)
     data, where = data_of(LIST)
     if data is not None:
-        yield LIST, Pieces.of(lines_of(data.replace(b"\r\n", b"\n"), where))
+        yield LIST, SentencePieceTokenizer.of(lines_of(data.replace(b"\r\n", b"\n"), where))
 
 
-def _from_list(listed: object, path: Path) -> Pieces:
+def _from_list(listed: object, path: Path) -> SentencePieceTokenizer:
     if not isinstance(listed, list) or not all(isinstance(label, str) for label in listed):
         raise CheckpointError(path, "its labels are no list of texts")
     check_count(len(listed), path)
@@ -82,10 +82,10 @@ def _from_list(listed: object, path: Path) -> Pieces:
         "".join(listed).encode()
     except UnicodeEncodeError as error:
         raise CheckpointError(path, f"its labels are no valid Unicode ({error.reason})") from None
-    return Pieces.of(listed)
+    return SentencePieceTokenizer.of(listed)
 
 
-def _from_json(data: bytes, path: Path, count: int) -> Pieces:
+def _from_json(data: bytes, path: Path, count: int) -> SentencePieceTokenizer:
     """Its labels and scores. Ids from `count` on: blank."""
     tokenizer = read_tokenizer_json(data, path)
     model = tokenizer.model
@@ -107,7 +107,9 @@ def _from_json(data: bytes, path: Path, count: int) -> Pieces:
         kinds.append(kind)
     scores = tuple(map(score, labels))
     normalise = unchanged if tokenizer.settings.get("normalizer") is None else nfkc
-    return Pieces(tuple(labels), tuple(kinds), scores, normalise, UNIGRAM if is_unigram else BPE)
+    return SentencePieceTokenizer(
+        tuple(labels), tuple(kinds), scores, normalise, UNIGRAM if is_unigram else BPE
+    )
 
 
 def _merge_score(model: Mapping[str, Any], path: Path) -> Callable[[str], float]:

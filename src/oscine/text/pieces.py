@@ -1,6 +1,6 @@
 """SentencePiece labels: ids to text and back, from whatever lies beside or inside the weights.
 
-Four sources give the same `Pieces`: tokenizer.model (its own reader: sentencepiece.py),
+Four sources give the same tokenizer: tokenizer.model (its own reader: sentencepiece.py),
 tokenizer.json, vocab.txt and the list of labels in a configuration. Decoding needs the spelling
 alone; encoding, for hotwords, also the scores, which in a BPE vocabulary fall with the id.
 Source: google/sentencepiece src/bpe_model.cc, src/unigram_model.cc (EncodeOptimized),
@@ -42,7 +42,7 @@ def unchanged(text: str) -> str:
 
 
 @dataclass(frozen=True, eq=False)
-class Pieces:
+class SentencePieceTokenizer:
     """V labels. `kinds` and `scores` are SentencePiece's, one a label; `normalise` is what text
     goes through before it is encoded; `model` is the type, which says how.
     """
@@ -54,7 +54,7 @@ class Pieces:
     model: int = BPE
 
     @classmethod
-    def of(cls, names: Sequence[str]) -> Pieces:
+    def of(cls, names: Sequence[str]) -> SentencePieceTokenizer:
         """From the spelling alone: what is written <so> is no text, scores fall with the id."""
         kinds = tuple(kind_of(name) for name in names)
         return cls(tuple(names), kinds, tuple(-float(id) for id in range(len(names))), nfkc)

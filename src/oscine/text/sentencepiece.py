@@ -17,7 +17,7 @@ from oscine.text.pieces import (
     CHARACTERS,
     NORMAL,
     UNIGRAM,
-    Pieces,
+    SentencePieceTokenizer,
     kind_of,
     nfkc,
     unchanged,
@@ -28,7 +28,7 @@ _PIECES, _TRAINER, _NORMALISER = 1, 2, 3
 _VARINT, _FIXED64, _BYTES, _FIXED32 = 0, 1, 2, 5
 
 
-def read_sentencepiece(data: bytes, path: Path) -> Pieces:
+def read_sentencepiece(data: bytes, path: Path) -> SentencePieceTokenizer:
     """The pieces of a model of any of SentencePiece's four types.
 
     `path` is named in errors. Raises CheckpointError for damaged data and other types.
@@ -59,7 +59,7 @@ def read_sentencepiece(data: bytes, path: Path) -> Pieces:
     if not UNIGRAM <= model <= CHARACTERS:
         raise CheckpointError(path, f"the tokenizer's model has type {model}, which is not known")
     normalise = unchanged if normaliser in ("identity", "") else nfkc
-    return Pieces(tuple(names), tuple(kinds), tuple(scores), normalise, model)
+    return SentencePieceTokenizer(tuple(names), tuple(kinds), tuple(scores), normalise, model)
 
 
 def _piece(data: bytes) -> tuple[str, float, int]:

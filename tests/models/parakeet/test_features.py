@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from oscine.audio.mel_nemo import log_mel
-from oscine.models.parakeet.features import Features
+from oscine.models.parakeet.features import NemoFeatures
 
 
 class InBlocks:
@@ -32,7 +32,7 @@ def noise(count: int) -> Any:
 @given(st.integers(0, 700_000), st.integers(4_000, 400_000), st.booleans())
 def test_frames_are_those_of_the_whole(count: int, size: int, cached: bool) -> None:
     recording = InBlocks(noise(count), size)
-    features = Features(recording, 16, cached_seconds=600 if cached else 0)
+    features = NemoFeatures(recording, 16, cached_seconds=600 if cached else 0)
     whole = log_mel(recording.samples, 16)
     assert features.frames == len(whole)
     assert features.duration == count / 16_000
@@ -48,7 +48,7 @@ def test_frames_are_those_of_the_whole(count: int, size: int, cached: bool) -> N
 
 def test_what_was_let_go_is_read_again() -> None:
     recording = InBlocks(noise(2_000_000), 30_000)
-    features = Features(recording, 16, cached_seconds=1)
+    features = NemoFeatures(recording, 16, cached_seconds=1)
     first = features.rows(0, 500)
     features.rows(9_000, 12_000)
     features.release(11_000)
@@ -57,7 +57,7 @@ def test_what_was_let_go_is_read_again() -> None:
 
 
 def test_little_is_held() -> None:
-    features = Features(InBlocks(noise(16_000 * 200), 4_000), 16, cached_seconds=10)
+    features = NemoFeatures(InBlocks(noise(16_000 * 200), 4_000), 16, cached_seconds=10)
     most = 0
     for start in range(0, features.frames - 1000, 500):
         features.rows(start, start + 1000)
@@ -67,8 +67,8 @@ def test_little_is_held() -> None:
 
 
 def test_frames_that_are_not_there() -> None:
-    features = Features(InBlocks(noise(16_000), 16_000), 16)
+    features = NemoFeatures(InBlocks(noise(16_000), 16_000), 16)
     with pytest.raises(ValueError, match="101"):
         features.rows(0, 101)
-    silence = Features(InBlocks(np.zeros(16_000, np.float32), 16_000), 16)
+    silence = NemoFeatures(InBlocks(np.zeros(16_000, np.float32), 16_000), 16)
     assert not silence.rows(0, 100).any()

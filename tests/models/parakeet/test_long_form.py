@@ -13,8 +13,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from oscine.audio.speech import SpeechMap
-from oscine.audio.timeline import Held, Timeline
-from oscine.audio.vad import CHUNK, Span, VadOptions
+from oscine.audio.timeline import InMemory, Timeline
+from oscine.audio.vad import CHUNK_SAMPLES, Span, VadOptions
 from oscine.errors import Cancelled
 from oscine.models.parakeet.long_form import ChunkConfig, FrameRange, LongFormDecoder, plan_windows
 from oscine.models.parakeet.sequences import Chunk, Emission, Hypothesis, empty_decisions
@@ -79,7 +79,9 @@ def make_decoder(
     kind: type[LongFormDecoder] = Plain,
 ) -> LongFormDecoder:
     silent = Timeline.identity(frames * 160)
-    everything = SpeechMap(frames / 100, frames * 160, None, None, silent, Held("x", np.zeros(0)))
+    everything = SpeechMap(
+        frames / 100, frames * 160, None, None, silent, InMemory("x", np.zeros(0))
+    )
     features: Any = Numbered(frames)
     text = ModelInfo(TOKENIZER, CONFIG, multilingual=False)
     return kind(
@@ -112,11 +114,11 @@ def test_a_part_begins_anywhere() -> None:
 
 def heard(frames: int) -> SpeechMap:
     """Speech all the time."""
-    count = -(-frames * 160 // CHUNK)
+    count = -(-frames * 160 // CHUNK_SAMPLES)
     samples, line = frames * 160, Timeline.identity(frames * 160)
     return SpeechMap(
         samples / 16_000, samples, [Span(0, samples)], np.ones(count, np.float32), line,
-        Held("x", np.zeros(0)), VadOptions(),
+        InMemory("x", np.zeros(0)), VadOptions(),
     )  # fmt: skip
 
 
@@ -159,7 +161,7 @@ class Deaf(Hearing):
 def surrounded(frames: int, low: int, high: int) -> SpeechMap:
     """Speech from one frame to another, and silence around it."""
     speech = heard(frames)
-    chunks = CHUNK * np.arange(len(speech.probabilities))  # type: ignore[arg-type]
+    chunks = CHUNK_SAMPLES * np.arange(len(speech.probabilities))  # type: ignore[arg-type]
     spoken = (chunks >= 160 * low) & (chunks < 160 * high)
     spans = [Span(160 * low, 160 * high)]
     return replace(speech, spans=spans, probabilities=spoken.astype(np.float32))

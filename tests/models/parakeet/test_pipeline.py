@@ -24,7 +24,7 @@ from oscine.models.parakeet.runner import ParakeetRunner
 from oscine.models.parakeet.weights import load_weights
 from oscine.models.parakeet.words import Token, group_words
 from oscine.ops.reference import Reference
-from oscine.text.pieces import Pieces
+from oscine.text.pieces import SentencePieceTokenizer
 from oscine.types import Word
 
 from .conftest import TOKENIZER, Hearing, Scripted
@@ -213,7 +213,9 @@ def test_languages() -> None:
     assert english.transcribe(frames, language="en", vad_filter=False).language == "en"
     with pytest.raises(UsageError, match="English-only and does not support language de"):
         english.transcribe(frames, language="de")
-    tokenizer = Pieces.of([*TOKENIZER.names[:50], "\u2581gr\u00fc\u00df", "\u0434\u0430"])
+    tokenizer = SentencePieceTokenizer.of(
+        [*TOKENIZER.names[:50], "\u2581gr\u00fc\u00df", "\u0434\u0430"]
+    )
     assert is_multilingual(tokenizer)
     several = Parakeet(Scripted(Hearing([])), tokenizer, "parakeet-v3")
     assert several.transcribe(frames, vad_filter=False).language == ""

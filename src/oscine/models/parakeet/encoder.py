@@ -76,16 +76,16 @@ class EncoderRunner:
             yield group
 
     def run(self, inputs: Sequence[EncoderInput]) -> EncoderPlan:
-        """Encode inputs with the same `how` in one pass; valid until the next pass."""
+        """Encode inputs with the same batch_key in one pass; valid until the next pass."""
         shape = self.shape(
             [encoder_frames(audio, self.config.subsampling_factor) for audio in inputs]
         )
-        features, how = [audio.features for audio in inputs], inputs[0].batch_key
-        made = self.prepare_or_evict(shape, how)
-        if how == ENCODED:
+        features, mode = [audio.features for audio in inputs], inputs[0].batch_key
+        made = self.prepare_or_evict(shape, mode)
+        if mode == ENCODED:
             made.load_encoded(features)
         else:
-            made.encode(features, how)
+            made.encode(features, mode)
         return made
 
     def shape(self, lengths: Sequence[int]) -> EncoderShape:
@@ -94,31 +94,31 @@ class EncoderRunner:
             self.backend.bucket_rows(len(lengths)), self.backend.bucket_frames(max(lengths))
         )
 
-    def prepare_or_evict(self, shape: EncoderShape, how: EncodingMode) -> EncoderPlan:
+    def prepare_or_evict(self, shape: EncoderShape, mode: EncodingMode) -> EncoderPlan:
         """Like `prepare`, but frees the plans of all other shapes if memory runs out."""
         try:
-            return self.prepare(shape, how)
+            return self.prepare(shape, mode)
         except DeviceMemoryError:
             if not len(self.plans):
                 raise
         self.plans.clear()
-        return self.prepare(shape, how)
+        return self.prepare(shape, mode)
 
-    def prepare(self, shape: EncoderShape, how: EncodingMode) -> EncoderPlan:
+    def prepare(self, shape: EncoderShape, mode: EncodingMode) -> EncoderPlan:
         """The plans of a shape, recorded on first use; the least recently used ones are evicted.
 
         Raises DeviceMemoryError, DeviceError.
         """
-        if how != ENCODED:
-            max_distance = shape.frames if how is None else max(how) + 1
+        if mode != ENCODED:
+            max_distance = shape.frames if mode is None else max(mode) + 1
             wanted = self.backend.bucket_length(
                 max(max_distance, MIN_FIXED_DISTANCE) if self.batch_invariant else max_distance
             )
             if wanted > self.max_distance or (self.batch_invariant and wanted != self.max_distance):
                 self.precompute_positions(wanted)
         made = self.plans.get(shape, lambda: EncoderPlan(self, shape))
-        if how != ENCODED:
-            made.plan(how)
+        if mode != ENCODED:
+            made.plan(mode)
         return made
 
     def precompute_positions(self, max_distance: int) -> None:

@@ -22,7 +22,7 @@ _LEFT_FRAMES = 2  # context before a block of samples: more than a frame reaches
 _HALF_WINDOW = 200  # samples of a frame's window on either side of its centre
 
 
-class Features:
+class NemoFeatures:
     """Normalised log-mel frames of one recording, 10 ms each.
 
     `recording.blocks()` is read once at construction, for the length and the statistics. Up to

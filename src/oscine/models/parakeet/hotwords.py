@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 
 from oscine.errors import UsageError
 from oscine.ops import GRAPH_ARC, GRAPH_NODE
-from oscine.text.pieces import Pieces
+from oscine.text.pieces import SentencePieceTokenizer
 
 log = logging.getLogger(__name__)
 
@@ -107,7 +107,7 @@ def build_context_graph(
 
 
 def encode_hotwords(
-    wanted: Iterable[tuple[str, float]], tokenizer: Pieces, vocab_size: int
+    wanted: Iterable[tuple[str, float]], tokenizer: SentencePieceTokenizer, vocab_size: int
 ) -> ContextGraph | None:
     """The context graph of phrases given as text with weights; None where no phrase can be encoded.
 

@@ -20,7 +20,7 @@ from oscine.audio.mel_nemo import FeatureStats
 from oscine.audio.speech import SpeechMap
 from oscine.engine.generators import SequenceGenerator, Submit, run_concurrently
 from oscine.engine.sequence import EncoderInput
-from oscine.models.parakeet.features import Features
+from oscine.models.parakeet.features import NemoFeatures
 from oscine.models.parakeet.hotwords import ContextGraph
 from oscine.models.parakeet.merge import is_same_word, merge_words
 from oscine.models.parakeet.sequences import Chunk, Hypothesis
@@ -89,7 +89,7 @@ class LongFormDecoder:
         info: ModelInfo,
         chunk_config: ChunkConfig,
         speech: SpeechMap,
-        features: Features,
+        features: NemoFeatures,
         context_graph: ContextGraph | None,
         batch: int,
         check: Callable[[], None],

@@ -14,7 +14,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 from oscine.models.parakeet.words import WordTokens
-from oscine.text.pieces import Pieces
+from oscine.text.pieces import SentencePieceTokenizer
 
 MAX_START_DIFF_FRAMES = 40  # of 10 ms, between the starts of one word in two chunks
 TYPICAL_DIFF_FRAMES = 8  # an encoder frame: most words differ by no more
@@ -26,7 +26,7 @@ def merge_words(
     later: Sequence[WordTokens],
     start: int,
     stop: int,
-    tokenizer: Pieces,
+    tokenizer: SentencePieceTokenizer,
 ) -> tuple[list[WordTokens], list[WordTokens]]:
     """The words to keep of each chunk; concatenated they are the words of the audio of both.
 
@@ -56,7 +56,7 @@ class Candidate:
     normalised: str  # text without case and punctuation, which depend on the words around
 
     @classmethod
-    def of(cls, word: WordTokens, tokenizer: Pieces) -> Candidate:
+    def of(cls, word: WordTokens, tokenizer: SentencePieceTokenizer) -> Candidate:
         """From a word's tokens."""
         ids = tuple(token.id for token in word)
         return cls(word[0].start, word[-1].end, ids, normalise(ids, tokenizer))
@@ -71,13 +71,13 @@ class Candidate:
         )
 
 
-def normalise(ids: Iterable[int], tokenizer: Pieces) -> str:
+def normalise(ids: Iterable[int], tokenizer: SentencePieceTokenizer) -> str:
     """A word's text in lower case without surrounding punctuation; punctuation alone is kept."""
     text = tokenizer.decode(ids).strip().casefold()
     return text.strip(PUNCTUATION) or text
 
 
-def is_same_word(one: WordTokens, other: WordTokens, tokenizer: Pieces) -> bool:
+def is_same_word(one: WordTokens, other: WordTokens, tokenizer: SentencePieceTokenizer) -> bool:
     """Whether two words are equal, but for case and punctuation, and near in time."""
     return Candidate.of(one, tokenizer).similarity(Candidate.of(other, tokenizer)) > 0
 

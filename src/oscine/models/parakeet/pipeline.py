@@ -13,7 +13,7 @@ from oscine.audio.io import SourceLike, open_source
 from oscine.engine.sequence import Caller, EncoderInput, Priority
 from oscine.errors import UsageError
 from oscine.models.cancel import Cancel, as_should_stop
-from oscine.models.parakeet.features import Features
+from oscine.models.parakeet.features import NemoFeatures
 from oscine.models.parakeet.hotwords import ContextGraph, encode_hotwords
 from oscine.models.parakeet.long_form import ChunkConfig
 from oscine.models.parakeet.options import OPTIONS, parse_hotwords
@@ -24,7 +24,7 @@ from oscine.models.parakeet.streaming import DEFAULT_LATENCY_S, stream_updates
 from oscine.models.parakeet.words import ModelInfo
 from oscine.models.transcription import Progress, Transcriber
 from oscine.options.transcribe import TranscribeOptions
-from oscine.text.pieces import SPACE, Pieces
+from oscine.text.pieces import SPACE, SentencePieceTokenizer
 from oscine.types import Update
 
 MAX_NON_ASCII_SHARE = 0.02  # of tokens with non-ASCII letters in an English vocabulary
@@ -36,7 +36,7 @@ class Parakeet(Transcriber[ParakeetRunner]):
     def __init__(
         self,
         runner: ParakeetRunner,
-        tokenizer: Pieces,
+        tokenizer: SentencePieceTokenizer,
         name: str,
         rebuild: Callable[[], ParakeetRunner] | None = None,
         chunk_config: ChunkConfig | None = None,
@@ -105,7 +105,7 @@ class Parakeet(Transcriber[ParakeetRunner]):
         audio.
         """
         config = self.runner.config
-        features = Features(open_source(audio), config.n_mels)
+        features = NemoFeatures(open_source(audio), config.n_mels)
         whole = EncoderInput(features.rows(0, features.frames), config.attention_window)
         check_audio(whole, config)
         return self.engine.call(lambda runner: runner.encoded(whole))
@@ -135,7 +135,7 @@ class Parakeet(Transcriber[ParakeetRunner]):
             raise UsageError(f"{self.name} has a CTC head, which does not support hotwords")
 
 
-def is_multilingual(tokenizer: Pieces) -> bool:
+def is_multilingual(tokenizer: SentencePieceTokenizer) -> bool:
     """Whether a vocabulary covers more than English: many tokens have non-ASCII letters.
 
     Configurations do not list the languages of a model.

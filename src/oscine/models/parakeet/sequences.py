@@ -19,7 +19,7 @@ AttentionWindow: TypeAlias = tuple[int, int] | None
 #: First encoder frame, end (exclusive).
 Span: TypeAlias = tuple[int, int]
 ENCODED: Literal["encoded"] = "encoded"
-#: `how` of an encoder input: the attention window, or ENCODED for encoder output.
+#: `batch_key` of an encoder input: the attention window, or ENCODED for encoder output.
 EncodingMode: TypeAlias = AttentionWindow | Literal["encoded"]
 
 
@@ -72,8 +72,8 @@ class Chunk(Sequence[Hypothesis]):
     """Encoder frames of an input to decode: one sequence of the engine.
 
     Args:
-        audio: A mel [n, n_mels] whose `how` is an AttentionWindow, or encoder output [T, d] whose
-            `how` is ENCODED.
+        audio: A mel [n, n_mels] whose `batch_key` is an AttentionWindow, or encoder output [T, d]
+            whose `batch_key` is ENCODED.
         span: Encoder frames to decode, first (inclusive) to last (exclusive); None: all.
         context_graph: Hotwords to boost.
         decoder_state: State at the end of the preceding audio; None: the initial state.

@@ -11,7 +11,7 @@ from oscine.audio.io import Source
 from oscine.audio.speech import detect_speech
 from oscine.models.base_model import Model
 from oscine.models.cancel import Cancel
-from oscine.models.parakeet.features import Features
+from oscine.models.parakeet.features import NemoFeatures
 from oscine.models.parakeet.hotwords import ContextGraph
 from oscine.models.parakeet.long_form import ChunkConfig, LongFormDecoder, resolve_batch_size
 from oscine.models.parakeet.runner import ParakeetRunner
@@ -56,7 +56,7 @@ class ParakeetStream(Transcription):
         options = self._options
         speech = detect_speech(source, vad=vad_options(options), check=self._check_cancelled)
         info = self._info
-        features = Features(speech.recording, info.config.n_mels, check=self._check_cancelled)
+        features = NemoFeatures(speech.recording, info.config.n_mels, check=self._check_cancelled)
         self._add_speech(speech, channel, started)
         yield None
         decoder = LongFormDecoder(

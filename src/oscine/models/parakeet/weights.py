@@ -36,7 +36,7 @@ from oscine.models.parakeet.config import (
 from oscine.models.parakeet.tensor_names import FILTERS, CheckpointTensors
 from oscine.ops import LayerNorm, Linear
 from oscine.text.labels import read_pieces
-from oscine.text.pieces import Pieces
+from oscine.text.pieces import SentencePieceTokenizer
 from oscine.tree import tree_map
 from oscine.weights import Checkpoint, LazyTensor, read_checkpoint
 from oscine.weights.mapped_file import Array
@@ -163,7 +163,7 @@ class ParakeetWeights:
     format: str
     vocabulary: tuple[str, ...]  # V tokens, in SentencePiece's spelling
     stored_dtype: str  # dtype of matrices in the file: "f16" if all of them are, else "f32"
-    tokenizer: Pieces | None = None
+    tokenizer: SentencePieceTokenizer | None = None
 
 
 def load_weights(path: Checkpoint | Path | str, dtype: str = "auto") -> ParakeetWeights:

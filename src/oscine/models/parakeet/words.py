@@ -18,7 +18,7 @@ from oscine.models.parakeet.config import ParakeetConfig
 from oscine.models.parakeet.sequences import Emission
 from oscine.options.transcribe import MAX_SEGMENT_S, SILENCE_GAP_S, SegmentOptions
 from oscine.text.compression import compression_ratio
-from oscine.text.pieces import Pieces
+from oscine.text.pieces import SentencePieceTokenizer
 from oscine.types import Segment, Word
 
 SENTENCE_ENDS = tuple(".!?。？！")
@@ -30,7 +30,7 @@ MIN_PROBABILITY = 1e-10  # lower bound before the logarithm
 class ModelInfo:
     """Properties of a model that turning its tokens into words depends on."""
 
-    tokenizer: Pieces
+    tokenizer: SentencePieceTokenizer
     config: ParakeetConfig
     multilingual: bool  # whether the vocabulary covers more than English
 
@@ -50,7 +50,11 @@ WordTokens = tuple[Token, ...]
 
 
 def to_tokens(
-    emissions: Iterable[Emission], tokenizer: Pieces, first: int, factor: int, limit: int
+    emissions: Iterable[Emission],
+    tokenizer: SentencePieceTokenizer,
+    first: int,
+    factor: int,
+    limit: int,
 ) -> list[Token]:
     """Text tokens of a window that begins at mel frame `first`; special tokens are dropped.
 
@@ -69,7 +73,7 @@ def to_tokens(
     ]
 
 
-def group_words(tokens: Iterable[Token], tokenizer: Pieces) -> list[WordTokens]:
+def group_words(tokens: Iterable[Token], tokenizer: SentencePieceTokenizer) -> list[WordTokens]:
     """Group tokens into words: a word begins at a token that begins with a space.
 
     A punctuation mark, and a space in front of it, belongs to the word before. A token that is only
@@ -94,7 +98,7 @@ def group_words(tokens: Iterable[Token], tokenizer: Pieces) -> list[WordTokens]:
 class WordTimer:
     """Assigns times to words in order; each depends on the end of the word before."""
 
-    def __init__(self, tokenizer: Pieces, *, zero_width_punctuation: bool) -> None:
+    def __init__(self, tokenizer: SentencePieceTokenizer, *, zero_width_punctuation: bool) -> None:
         self._spelling, self._timeless = tokenizer, zero_width_punctuation
         self._before: Token | None = None
 

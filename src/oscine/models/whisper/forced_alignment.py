@@ -5,7 +5,7 @@ Source: whisper/timing.py, find_alignment, with a given text in place of decoded
 
 from __future__ import annotations
 
-from oscine.audio.features import Features
+from oscine.audio.features import WhisperFeatures
 from oscine.audio.mel import FRAMES_PER_SECOND
 from oscine.engine.generators import SequenceGenerator
 from oscine.engine.sequence import EncoderInput
@@ -31,7 +31,7 @@ def check_text(text: str) -> str:
     return words
 
 
-def check_duration(features: Features, name: str) -> None:
+def check_duration(features: WhisperFeatures, name: str) -> None:
     """Raise UsageError if the audio is longer than a window or shorter than 20 ms."""
     seconds, maximum = features.duration, features.window_frames / FRAMES_PER_SECOND
     if seconds > maximum:
@@ -44,7 +44,7 @@ def check_duration(features: Features, name: str) -> None:
 
 
 def align_text(
-    features: Features, text: str, language: str | None, info: TextDecoderInfo
+    features: WhisperFeatures, text: str, language: str | None, info: TextDecoderInfo
 ) -> SequenceGenerator[tuple[Word, ...]]:
     """The words of a text with their times in seconds, in order and without overlap.
 

@@ -9,7 +9,7 @@ from typing import Any, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
-from oscine.audio.features import Features, Recording
+from oscine.audio.features import Recording, WhisperFeatures
 from oscine.audio.io import SourceLike, open_source
 from oscine.audio.speech import detect_speech
 from oscine.audio.vad import VadOptions
@@ -199,9 +199,9 @@ class Whisper(Transcriber[WhisperRunner]):
         """Run the steps of a request on the engine and return their result."""
         return run(self.engine.submit, steps)
 
-    def _features(self, recording: Recording) -> Features:
+    def _features(self, recording: Recording) -> WhisperFeatures:
         config = self.runner.config
-        return Features(recording, config.n_mels, config.window_frames)
+        return WhisperFeatures(recording, config.n_mels, config.window_frames)
 
     def _require_text_decoder(self) -> TextDecoderInfo:
         """Tokenizer and sizes of the text decoder. Raises UsageError if the model has none."""

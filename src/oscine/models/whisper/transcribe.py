@@ -7,7 +7,7 @@ from dataclasses import replace
 from functools import partial
 from time import perf_counter
 
-from oscine.audio.features import Features
+from oscine.audio.features import WhisperFeatures
 from oscine.audio.io import Source
 from oscine.audio.mel import FRAMES_PER_SECOND
 from oscine.audio.silero import available
@@ -71,7 +71,7 @@ class WhisperTranscription(Transcription):
             vad, keep_all = VadOptions(), True  # only to find pauses at which windows are cut
         config = self._info.config
         front_end = partial(
-            Features,
+            WhisperFeatures,
             n_mels=config.n_mels,
             window_frames=config.window_frames,
             check=self._check_cancelled,

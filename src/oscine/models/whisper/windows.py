@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import closing
 from dataclasses import replace
 
-from oscine.audio.features import Features
+from oscine.audio.features import WhisperFeatures
 from oscine.audio.mel import FRAMES_PER_SECOND
 from oscine.audio.speech import SpeechMap, split_at_silence
 from oscine.engine.generators import SequenceGenerator, Submit, run, run_concurrently
@@ -35,7 +35,7 @@ class WindowDecoder:
         options: DecodingOptions,
         requests: RequestBuilder,
         speech: SpeechMap,
-        features: Features,
+        features: WhisperFeatures,
     ) -> None:
         self.options, self.requests = options, requests
         self.speech, self.features = speech, features
