@@ -46,7 +46,7 @@ class Ledger:
             snapshot=self._as("staging", memory.snapshot),
             third=self._as("staging", memory.third),
         )
-        vars(pool)["take"] = self._as("scratch", pool.take)
+        vars(pool)["acquire"] = self._as("scratch", pool.acquire)
 
     @property
     def total(self) -> int:

@@ -41,7 +41,7 @@ from oscine.audio.io import open_source
 from oscine.audio.speech import detect_speech
 from oscine.backends import choose_backend
 from oscine.gpu.device import Device
-from oscine.gpu.profile import QUERIES, Profile
+from oscine.gpu.profile import MAX_QUERIES, Profile
 from oscine.models.whisper.network import NETWORK
 from oscine.models.whisper.pipeline import Whisper
 from oscine.models.whisper.weights import WhisperWeights
@@ -65,16 +65,16 @@ class Intervals(Profile):
         self.full: list[tuple[Any, int]] = []  # query sets, and how many spans each has
         self.submits: list[float] = []  # when the host was about to submit
 
-    def make_room(self, spans: int) -> None:
+    def reserve_queries(self, spans: int) -> None:
         if self.watching:
             self.submits.append(perf_counter())
-        if 2 * (len(self.labels) + spans) > QUERIES:
+        if 2 * (len(self.labels) + spans) > MAX_QUERIES:
             self.full.append((self.queries, len(self.labels)))
             self.labels.clear()
-            self.queries = self.device.handle.create_query_set(type="timestamp", count=QUERIES)
+            self.queries = self.device.handle.create_query_set(type="timestamp", count=MAX_QUERIES)
 
-    def span(self, label: str) -> dict[str, Any]:
-        return super().span(label) if self.watching else {}
+    def timestamp_writes(self, label: str) -> dict[str, Any]:
+        return super().timestamp_writes(label) if self.watching else {}
 
     def watch(self, work: Callable[[], object]) -> NDArray[np.float64]:
         """Begin and end of each pass of the work, in milliseconds [N, 2]."""
@@ -88,11 +88,13 @@ class Intervals(Profile):
         for queries, count in [*self.full, (self.queries, len(self.labels))]:
             self.queries = queries
             if count:
-                found.append(np.frombuffer(self.read(16 * count), np.uint64).reshape(-1, 2))
+                found.append(
+                    np.frombuffer(self.read_timestamps(16 * count), np.uint64).reshape(-1, 2)
+                )
         self.full.clear()
         self.labels.clear()
         ticks = np.concatenate(found) if found else np.zeros((0, 2), np.uint64)
-        return (ticks - ticks.min(initial=2**63)).astype(np.float64) * self.tick / 1e6
+        return (ticks - ticks.min(initial=2**63)).astype(np.float64) * self.ns_per_tick / 1e6
 
 
 def busy_share(spans: NDArray[np.float64]) -> float:

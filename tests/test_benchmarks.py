@@ -124,7 +124,7 @@ def test_passes_of_a_watched_run_are_in_order_on_one_clock(gpu: Any) -> None:
     try:
         plan = gpu.record(lambda: gpu.store(gpu.layer_norm(x, norm), gpu.zeros((4, 64))))
         plan.run()  # not watched
-        count = recording.QUERIES // 2 + 3
+        count = recording.MAX_QUERIES // 2 + 3
         spans = intervals.watch(lambda: [plan.run() for _ in range(count)])
     finally:
         gpu.profile = before

@@ -274,19 +274,19 @@ def test_plans_are_the_same_with_and_without_stages(
             [(d.kernel, d.grid, [order[id(t.buffer)] for t in d.tensors]) for d in plan.dispatches]
             for plan in plans
         ]
-        return made, len(backend.pool.buffers), sum(len(plan.marks) for plan in plans)
+        return made, len(backend.pool.buffers), sum(len(plan.probe_points) for plan in plans)
 
-    made, buffers, marks = recorded(Recording(gpu.device))
+    made, buffers, probe_points = recorded(Recording(gpu.device))
     monkeypatch.setattr(Gpu, "probe", lambda self, name, x: None)
     assert recorded(Recording(gpu.device)) == (made, buffers, 0)
-    assert marks > 10
+    assert probe_points > 10
 
 
 @pytest.mark.gpu
 @pytest.mark.host
 def test_only_what_was_computed_can_be_a_stage(gpu: Gpu) -> None:
     with pytest.raises(ValueError, match="probe takes what an op of this plan has computed"):
-        gpu.record(lambda: gpu.probe("stray", gpu.new(2, 4)))
+        gpu.record(lambda: gpu.probe("stray", gpu.intermediate(2, 4)))
 
 
 @pytest.mark.gpu

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from oscine.cli import run
-from oscine.gpu.profile import QUERIES, Profile, wanted
+from oscine.gpu.profile import MAX_QUERIES, Profile, profile_from_env
 from oscine.models.whisper.runner import WhisperRunner
 from oscine.models.whisper.weights import load_weights
 from oscine.ops.webgpu import Gpu
@@ -96,7 +96,7 @@ def test_more_spans_than_queries_are_all_counted(
         )
 
     plan = gpu.record(trace, name="norms")
-    runs = QUERIES // 4 + 7  # two spans a run, two queries a span
+    runs = MAX_QUERIES // 4 + 7  # two spans a run, two queries a span
     plan.run(runs)
     counted, milliseconds = gpu.trace()["norms/layer_norm"]
     assert counted == 2 * runs
@@ -110,7 +110,7 @@ def test_a_profile_is_made_only_where_it_is_asked_for(
 ) -> None:
     for value, by_kernel in (("", None), ("0", None), ("1", False), ("kernels", True)):
         monkeypatch.setenv("OSCINE_TRACE", value)
-        profile = wanted(timed)
+        profile = profile_from_env(timed)
         assert (profile and profile.by_kernel) is by_kernel
     monkeypatch.setenv("OSCINE_TRACE", "")
     assert Gpu(timed).trace() == {}

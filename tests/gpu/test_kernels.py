@@ -15,9 +15,9 @@ from oscine.errors import DeviceError
 from oscine.gpu.device import Device
 from oscine.gpu.kernels import (
     USE,
-    Kernels,
+    PipelineCache,
+    adapt_to_compiler,
     choices_of,
-    for_implementation,
     kernel_files,
     load,
     source_of,
@@ -136,7 +136,7 @@ def test_choices_replace_the_default_text() -> None:
 def test_naga_gets_none_of_tints_lines_and_tint_gets_them_first_and_once() -> None:
     for name in KERNELS:
         source = load(name)
-        naga, tint = for_implementation(source, "wgpu"), for_implementation(source, "dawn")
+        naga, tint = adapt_to_compiler(source, "wgpu"), adapt_to_compiler(source, "dawn")
         for line in ("enable subgroups;", "diagnostic(off, subgroup_uniformity);"):
             assert line not in naga, name
             assert tint.count(line) == min(1, source.count(line)), name
@@ -283,30 +283,30 @@ def test_every_kernel_compiles_as_it_stands(device: Device, name: str) -> None:
         pytest.skip("as they stand, kernels want subgroups")
     if name in MATRIX and "matrix" not in device.features:
         pytest.skip("no matrix units; tests/ops/test_matrix_units.py does what it can")
-    assert Kernels(device).pipeline(name) is not None
+    assert PipelineCache(device).get(name) is not None
 
 
 @pytest.mark.gpu
 @pytest.mark.parametrize("name", [name for name in KERNELS if name not in WITH_FEATURES])
 def test_every_kernel_compiles_without_any_feature(plain_gpu: Any, name: str) -> None:
-    kernels, choices = Kernels(plain_gpu.device), choices_of(name)
+    kernels, choices = PipelineCache(plain_gpu.device), choices_of(name)
     plain = {key: "shared" for key in ("ROW_REDUCE", "WORKGROUP_REDUCE") if key in choices}
     for weights in choices.get("WEIGHTS", ("",)):
         stored = {"WEIGHTS": weights} if weights else {}
-        assert kernels.pipeline(name, **plain, **stored) is not None
+        assert kernels.get(name, **plain, **stored) is not None
 
 
 @pytest.mark.gpu
 def test_pipelines_are_made_once(device: Device) -> None:
-    kernels = Kernels(device)
-    first = kernels.pipeline("gather_rows", LINES=1, WIDTH4=2)
-    assert kernels.pipeline("gather_rows", WIDTH4=2, LINES=1) is first
-    assert kernels.pipeline("gather_rows", WIDTH4=3, LINES=1) is not first
+    kernels = PipelineCache(device)
+    first = kernels.get("gather_rows", LINES=1, WIDTH4=2)
+    assert kernels.get("gather_rows", WIDTH4=2, LINES=1) is first
+    assert kernels.get("gather_rows", WIDTH4=3, LINES=1) is not first
 
 
 @pytest.mark.gpu
 def test_a_kernel_the_driver_refuses_is_a_device_error_of_one_line(device: Device) -> None:
     with pytest.raises(DeviceError, match="refuses kernel gather_rows") as raised:
-        Kernels(device).compile("gather_rows", "@compute fn main() { nonsense }")
+        PipelineCache(device).compile("gather_rows", "@compute fn main() { nonsense }")
     assert "\n" not in str(raised.value)
     assert device.name in str(raised.value)

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from oscine import ops
 from oscine.errors import DeviceError
 from oscine.gpu import plan as plans
-from oscine.gpu.plan import Dispatch, Pool
+from oscine.gpu.plan import BufferPool, Dispatch
 from oscine.gpu.tensor import Tensor
 from oscine.ops.reference import Reference
 from oscine.ops.webgpu import Gpu
@@ -97,7 +97,7 @@ def simulate(found: list[Dispatch]) -> None:
 
 @given(st.lists(graphs, min_size=1, max_size=3))
 def test_shared_buffers_never_hold_two_living_tensors(sequence: list[list[Op]]) -> None:
-    pool = Pool(Store())  # type: ignore[arg-type]
+    pool = BufferPool(Store())  # type: ignore[arg-type]
     for graph in sequence:  # plans share the pool: one runs at a time
         found, slots = dispatches_of(graph)
         pool.assign(found)
@@ -110,15 +110,15 @@ def test_a_chain_takes_two_buffers(length: int) -> None:
     store = Store()
     chain = [Op(4, (at - 1,) if at else (), False) for at in range(length)]
     found, _ = dispatches_of(chain)
-    Pool(store).assign(found)  # type: ignore[arg-type]
+    BufferPool(store).assign(found)  # type: ignore[arg-type]
     assert len(store.made) == 2
 
 
 def test_the_smallest_buffer_that_fits_is_taken() -> None:
-    pool = Pool(Store())  # type: ignore[arg-type]
-    large, small = pool.take([], 100), pool.take([], 40)
+    pool = BufferPool(Store())  # type: ignore[arg-type]
+    large, small = pool.acquire([], 100), pool.acquire([], 40)
     free = [large, small]
-    assert pool.take(free, 40) is small
+    assert pool.acquire(free, 40) is small
     assert free == [large]
 
 
@@ -187,13 +187,13 @@ def test_work_cut_into_submits_gives_the_same(gpu: Gpu, monkeypatch: pytest.Monk
     monkeypatch.setattr(
         plan, "submit", lambda steps, times: (submits.append(len(steps)), submit(steps, times))
     )
-    monkeypatch.setattr(plans, "SUBMIT_OPERATIONS", plan.operations / 3)
+    monkeypatch.setattr(plans, "MAX_SUBMIT_FLOPS", plan.flops / 3)
     gpu.write(given_, values(20, 16, 3))
     plan.run(2)
     assert np.array_equal(gpu.read(out), whole)
-    assert sum(submits) == 2 * len(plan.steps)
+    assert sum(submits) == 2 * len(plan.bound)
     assert len(submits) >= 6
-    assert max(submits) < len(plan.steps)
+    assert max(submits) < len(plan.bound)
 
 
 @pytest.mark.gpu
@@ -207,7 +207,7 @@ def test_many_small_runs_go_in_few_submits(gpu: Gpu, monkeypatch: pytest.MonkeyP
     gpu.write(given_, values(2, 16, 4))
     plan.run(5)
     assert times == [5]
-    monkeypatch.setattr(plans, "SUBMIT_OPERATIONS", plan.operations * 2)
+    monkeypatch.setattr(plans, "MAX_SUBMIT_FLOPS", plan.flops * 2)
     plan.run(5)
     assert times == [5, 2, 2, 1]
 
@@ -362,6 +362,6 @@ def test_views_of_one_slot_are_bound_each_by_its_size(gpu: Gpu) -> None:
         for count in (8, 64, 8):
             gpu.dispatch("to_f16", [gpu.view(x, (count,)), gpu.view(y, (count,))], (1,), COUNT4=2)
 
-    small, large, again = (group for _, group, *_ in gpu.record(trace).steps)
+    small, large, again = (group for _, group, *_ in gpu.record(trace).bound)
     assert small is again
     assert small is not large

@@ -43,7 +43,7 @@ def main() -> None:
             continue
     ways = {
         f"{name} {dict(parameters)['WORKGROUP_REDUCE']}"
-        for name, parameters in gpu.kernels.made
+        for name, parameters in gpu.pipelines.compiled
         if name in EXCHANGING
     }
     print(json.dumps({"lanes": gpu.lanes, "ways": sorted(ways), "passed": passed}))

@@ -46,7 +46,7 @@ def test_op_equals_its_meaning_in_blocks(device: Device, case: Case) -> None:
     blocks = Gpu(device)
     blocks.workgroup_rows = True  # as on hardware; software is spared the barriers
     assert run_case(blocks, case, seed=1).passed
-    used = [dict(parameters).get("ROW_REDUCE") for _, parameters in blocks.kernels.made]
+    used = [dict(parameters).get("ROW_REDUCE") for _, parameters in blocks.pipelines.compiled]
     assert "workgroup" in used
 
 

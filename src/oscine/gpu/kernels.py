@@ -46,7 +46,7 @@ def source_of(name: str) -> str:
 
 
 def choices_of(name: str) -> dict[str, tuple[str, ...]]:
-    """By parameter, the values among which a kernel and the text that it pastes let choose."""
+    """The values of each parameter that chooses a text in a kernel or in its shared texts."""
     found: dict[str, tuple[str, ...]] = {}
     for use in USE.finditer(source_of(name)):
         if use["parameter"]:
@@ -56,7 +56,7 @@ def choices_of(name: str) -> dict[str, tuple[str, ...]]:
 
 
 def text(name: str, **chosen: str) -> str:
-    """The file with its `use` lines pasted, recursively."""
+    """The file with its `use` lines replaced by the texts they name, recursively."""
 
     def paste(use: re.Match[str]) -> str:
         part = use["part"]
@@ -73,7 +73,7 @@ def to_wgsl(value: Parameter) -> str:
 
 
 def load(name: str, **parameters: Parameter) -> str:
-    """The kernel with its parameters set. Raises KeyError for what it does not have."""
+    """The kernel's source with its parameters set. Raises KeyError for an unknown one."""
     choices = choices_of(name)
     chosen = {key: str(value) for key, value in parameters.items() if key in choices}
     for key, value in chosen.items():
@@ -88,33 +88,31 @@ def load(name: str, **parameters: Parameter) -> str:
     return source
 
 
-def for_implementation(source: str, implementation: str) -> str:
-    """The source as naga or Tint wants it: `enable` lines first, Tint's own only for Tint."""
+def adapt_to_compiler(source: str, implementation: str) -> str:
+    """The source for naga (wgpu) or Tint (Dawn): `enable` lines first, TINT_ONLY only for Tint."""
     if implementation == "wgpu":
         return TINT_ONLY.sub("", source)
     heads = [match[0] for match in TINT_ONLY.finditer(source)]
     return "".join(dict.fromkeys(heads)) + TINT_ONLY.sub("", source)
 
 
-class Kernels:
-    """Compiled pipelines of one device, each made once."""
+class PipelineCache:
+    """The compute pipelines of one device; each variant of a kernel is compiled once."""
 
     def __init__(self, device: Device) -> None:
         self.device = device
-        self.made: dict[tuple[str, tuple[tuple[str, Parameter], ...]], object] = {}
+        self.compiled: dict[tuple[str, tuple[tuple[str, Parameter], ...]], object] = {}
 
-    def pipeline(self, name: str, **parameters: Parameter) -> object:
-        """The compute pipeline of a kernel's variant."""
+    def get(self, name: str, **parameters: Parameter) -> object:
+        """The compute pipeline of a kernel with these parameters. Raises DeviceError, KeyError."""
         key = name, tuple(sorted(parameters.items()))
-        if key not in self.made:
-            source = for_implementation(
-                load(name, **parameters), self.device.adapter.implementation
-            )
-            self.made[key] = self.compile(name, source)
-        return self.made[key]
+        if key not in self.compiled:
+            source = adapt_to_compiler(load(name, **parameters), self.device.adapter.implementation)
+            self.compiled[key] = self.compile(name, source)
+        return self.compiled[key]
 
     def compile(self, name: str, source: str) -> object:
-        """The pipeline; DeviceError where the driver refuses it, as for want of shared memory."""
+        """The pipeline. Raises DeviceError where the driver refuses it, as for shared memory."""
         try:
             module = self.device.compile(name, source)
             return self.device.handle.create_compute_pipeline(

@@ -1,7 +1,7 @@
-"""Recorded plans: a list of dispatches, made once, replayed by a tight loop.
+"""Recorded plans: lists of dispatches that are prepared once and replayed in a tight loop.
 
-WebGPU's command buffers are spent by one submit and compute passes have no bundles, so a replay
-encodes again; everything else (pipelines, bind groups, buffers) is made when the plan is sealed.
+A command buffer of WebGPU can be submitted once only, and compute passes have no bundles, so each
+replay encodes commands. Pipelines, bind groups and buffers are made once, with the plan.
 """
 
 from __future__ import annotations
@@ -17,9 +17,9 @@ from oscine.gpu.profile import Profile
 from oscine.gpu.tensor import Tensor
 from oscine.probe import Probe, current_probe
 
-#: Drivers kill a submit that runs for seconds; this much work is 0.3 s on the slowest GPU in mind
-#: (100 GFLOP/s). A plan is cut into submits of about so many operations.
-SUBMIT_OPERATIONS = 30e9
+#: Drivers kill a submit that runs for seconds, so plans are split into submits of about this much
+#: work: 0.3 s on the slowest GPU that is considered (100 GFLOP/s).
+MAX_SUBMIT_FLOPS = 30e9
 
 
 @dataclass(eq=False, slots=True)
@@ -30,12 +30,12 @@ class Dispatch:
     pipeline: Any
     tensors: tuple[Tensor, ...]
     grid: tuple[int, int, int]
-    operations: float = 0.0  # floating-point operations, for cutting plans into submits
+    flops: float = 0.0  # floating-point operations, to split plans into submits
 
 
 @dataclass(frozen=True, eq=False, slots=True)
-class Mark:
-    """A named stage: a tensor, of this shape then, once the first `after` dispatches have run."""
+class ProbePoint:
+    """A tensor that oscine.probe shows: its value and shape after the first `after` dispatches."""
 
     name: str
     tensor: Tensor
@@ -43,31 +43,34 @@ class Mark:
     after: int
 
 
-class Pool:
-    """Buffers for plans' intermediates: one plan runs at a time, so all plans share them."""
+class BufferPool:
+    """Buffers for the intermediates of plans, shared by all plans, as one plan runs at a time."""
 
     def __init__(self, memory: Memory) -> None:
         self.memory = memory
         self.buffers: list[Any] = []
 
     def assign(self, dispatches: Sequence[Dispatch]) -> None:
-        """Give every intermediate a buffer; those whose lives do not overlap share one."""
+        """Assign a buffer to every intermediate; those with disjoint lifetimes share one.
+
+        Raises DeviceMemoryError, after which the pool has the buffers that it had before.
+        """
         last = {id(t): i for i, d in enumerate(dispatches) for t in d.tensors}
         free, before = list(self.buffers), len(self.buffers)
         for index, dispatch in enumerate(dispatches):
             for tensor in dispatch.tensors:
                 if tensor.buffer is None:
                     try:
-                        tensor.buffer = self.take(free, tensor.nbytes)
+                        tensor.buffer = self.acquire(free, tensor.nbytes)
                     except DeviceMemoryError:
-                        del self.buffers[before:]  # room for a smaller plan
+                        del self.buffers[before:]  # leave memory for a smaller plan
                         raise
             for tensor in {id(t): t for t in dispatch.tensors}.values():
                 if last[id(tensor)] == index and tensor.buffer in self.buffers:
                     free.append(tensor.buffer)
 
-    def take(self, free: list[Any], size: int) -> Any:
-        """The smallest free buffer that is large enough, else a new one."""
+    def acquire(self, free: list[Any], size: int) -> Any:
+        """The smallest free buffer of at least `size` bytes, or else a new one."""
         fitting = [buffer for buffer in free if buffer.size >= size]
         if fitting:
             best = min(fitting, key=lambda buffer: buffer.size)
@@ -78,38 +81,41 @@ class Pool:
         return self.buffers[-1]
 
 
-Step = tuple[Any, Any, tuple[int, int, int], str]  # pipeline, bind group, grid, kernel
+BoundDispatch = tuple[Any, Any, tuple[int, int, int], str]  # pipeline, bind group, grid, kernel
 
 
 class Plan:
-    """A sealed list of dispatches."""
+    """A recorded list of dispatches with their buffers and bind groups, ready to replay.
+
+    `name` is its stage in traces; `profile` times its passes. `probe_points` are shown to a probe.
+    """
 
     def __init__(
         self,
         device: Device,
-        pool: Pool,
+        pool: BufferPool,
         dispatches: Sequence[Dispatch],
         name: str = "",
         profile: Profile | None = None,
-        marks: Sequence[Mark] = (),
+        probe_points: Sequence[ProbePoint] = (),
     ) -> None:
         self.device, self.dispatches = device, list(dispatches)
         self.name, self.profile = name, profile
-        self.marks = sorted(marks, key=lambda mark: mark.after)
+        self.probe_points = sorted(probe_points, key=lambda point: point.after)
         self.memory, self.releases = pool.memory, pool.memory.releases
         pool.assign(self.dispatches)
         groups: dict[tuple[Any, ...], Any] = {}
         try:
-            self.steps = [
-                (d.pipeline, self.bind(d, groups), d.grid, d.kernel) for d in self.dispatches
+            self.bound = [
+                (d.pipeline, self.bind_group(d, groups), d.grid, d.kernel) for d in self.dispatches
             ]
         except device.error_types as problem:
             raise device.wrap_error(problem) from problem
-        self.operations = sum(d.operations for d in self.dispatches)
+        self.flops = sum(d.flops for d in self.dispatches)
 
-    def bind(self, dispatch: Dispatch, groups: dict[tuple[Any, ...], Any]) -> Any:
+    def bind_group(self, dispatch: Dispatch, groups: dict[tuple[Any, ...], Any]) -> Any:
         """The bind group of a dispatch; equal ones are made once."""
-        # By size too: of one slot there are views.
+        # By size too: views of one buffer have different sizes.
         bound = ((id(tensor.buffer), tensor.nbytes) for tensor in dispatch.tensors)
         key = (id(dispatch.pipeline), *bound)
         if key not in groups:
@@ -126,77 +132,77 @@ class Plan:
         return groups[key]
 
     def run(self, times: int = 1) -> None:
-        """Submit the whole list so many times, in submits of bounded work.
+        """Submit the whole list `times` times, in submits of bounded work.
 
-        Inside `probing` a run stops at every mark, whose tensor is copied and shown. Raises
-        DeviceLostError, and DeviceError where memory of it has been released.
+        Inside oscine.probe's `probing`, a run stops at every probe point to show its tensor. Raises
+        DeviceLostError, and DeviceError where one of its buffers was released.
         """
         if self.releases != self.memory.releases:
             self.memory.check_alive(t for d in self.dispatches for t in d.tensors)
             self.releases = self.memory.releases
-        probe = current_probe() if self.marks else None
+        probe = current_probe() if self.probe_points else None
         if probe is not None:
             for _ in range(times):
-                self.run_probed(probe)
+                self.run_with_probe(probe)
             return
-        if self.operations > SUBMIT_OPERATIONS:
+        if self.flops > MAX_SUBMIT_FLOPS:
             for _ in range(times):
-                self.submit_cut(0, len(self.dispatches))
+                self.submit_range(0, len(self.dispatches))
             return
-        at_once = max(1, int(SUBMIT_OPERATIONS / max(self.operations, 1.0)))
+        at_once = max(1, int(MAX_SUBMIT_FLOPS / max(self.flops, 1.0)))
         if self.profile is not None and self.profile.by_kernel:
-            at_once = 1  # queries are few
+            at_once = 1  # there are few queries
         while times > 0:
-            self.submit(self.steps, min(times, at_once))
+            self.submit(self.bound, min(times, at_once))
             times -= at_once
 
-    def submit_cut(self, start: int, stop: int) -> None:
-        """Dispatches of one run, in several submits where they are much work."""
+    def submit_range(self, start: int, stop: int) -> None:
+        """Submit the dispatches `start` to `stop` once, in submits of bounded work."""
         work = 0.0
         for index in range(start, stop):
-            work += self.dispatches[index].operations
-            if work >= SUBMIT_OPERATIONS or index == stop - 1:
-                self.submit(self.steps[start : index + 1], 1)
+            work += self.dispatches[index].flops
+            if work >= MAX_SUBMIT_FLOPS or index == stop - 1:
+                self.submit(self.bound[start : index + 1], 1)
                 start, work = index + 1, 0.0
 
-    def run_probed(self, probe: Probe) -> None:
-        """One run that stops at every mark."""
+    def run_with_probe(self, probe: Probe) -> None:
+        """Run once, and stop at every probe point to show its tensor to the probe."""
         done = 0
-        for mark in self.marks:
-            self.submit_cut(done, mark.after)
-            done = mark.after
-            tensor = Tensor(mark.shape, mark.tensor.dtype, mark.tensor.buffer)
-            probe(mark.name, self.memory.snapshot(tensor)()[0])
-        self.submit_cut(done, len(self.dispatches))
+        for point in self.probe_points:
+            self.submit_range(done, point.after)
+            done = point.after
+            tensor = Tensor(point.shape, point.tensor.dtype, point.tensor.buffer)
+            probe(point.name, self.memory.snapshot(tensor)()[0])
+        self.submit_range(done, len(self.dispatches))
 
-    def submit(self, steps: list[Step], times: int) -> None:
-        """Encode and submit: the hot path. Raises DeviceLostError."""
+    def submit(self, dispatches: list[BoundDispatch], times: int) -> None:
+        """Encode and submit dispatches `times` times: the hot path. Raises DeviceLostError."""
         if self.profile is not None:
-            self.profile.make_room(len(steps) * times if self.profile.by_kernel else 1)
-        self.device.submit(lambda encoder: self.encode(encoder, steps, times))
+            self.profile.reserve_queries(len(dispatches) * times if self.profile.by_kernel else 1)
+        self.device.submit(lambda encoder: self.encode(encoder, dispatches, times))
 
-    def encode(self, encoder: Any, steps: list[Step], times: int) -> None:
-        """The dispatches, in one pass unless each kernel's time is wanted."""
+    def encode(self, encoder: Any, dispatches: list[BoundDispatch], times: int) -> None:
+        """Encode the dispatches in one pass, or in one pass each to time kernels."""
         if self.profile is not None and self.profile.by_kernel:
-            self.encode_by_kernel(encoder, steps, times)
+            self.encode_by_kernel(encoder, dispatches, times)
         else:
-            span = self.profile and self.profile.span(self.name)
-            compute = encoder.begin_compute_pass(timestamp_writes=span or None)
+            timestamp_writes = self.profile and self.profile.timestamp_writes(self.name)
+            compute = encoder.begin_compute_pass(timestamp_writes=timestamp_writes or None)
             set_pipeline, set_group = compute.set_pipeline, compute.set_bind_group
             launch = compute.dispatch_workgroups
             for _ in range(times):
-                for pipeline, group, grid, _kernel in steps:
+                for pipeline, group, grid, _kernel in dispatches:
                     set_pipeline(pipeline)
                     set_group(0, group)
                     launch(*grid)
             compute.end()
 
-    def encode_by_kernel(self, encoder: Any, steps: list[Step], times: int) -> None:
-        """A pass a dispatch, so that each kernel's time is known."""
+    def encode_by_kernel(self, encoder: Any, dispatches: list[BoundDispatch], times: int) -> None:
+        """Encode each dispatch in a pass of its own, whose time is that of the kernel."""
         assert self.profile is not None
-        for pipeline, group, grid, kernel in steps * times:
-            span = self.profile.span(f"{self.name}/{kernel}")
-            compute = encoder.begin_compute_pass(timestamp_writes=span)
+        for pipeline, group, grid, kernel in dispatches * times:
+            timestamp_writes = self.profile.timestamp_writes(f"{self.name}/{kernel}")
+            compute = encoder.begin_compute_pass(timestamp_writes=timestamp_writes)
             compute.set_pipeline(pipeline)
             compute.set_bind_group(0, group)
             compute.dispatch_workgroups(*grid)

@@ -1,4 +1,4 @@
-"""A tensor on the device: a shape over a buffer, or over one that the plan has yet to assign."""
+"""Tensors on the device."""
 
 from __future__ import annotations
 
@@ -11,16 +11,16 @@ import numpy as np
 
 @dataclass(eq=False, slots=True)
 class Tensor:
-    """Row-major values. `buffer` is None for a plan's intermediate until the plan is sealed.
+    """Row-major values in a buffer, which a plan assigns to its intermediates (None until then).
 
-    A matrix larger than one binding may be lies in `parts`, each some of its rows.
+    A matrix that is larger than the largest binding is stored in `parts`, each some of its rows.
     """
 
     shape: tuple[int, ...]
     dtype: np.dtype[Any]
     buffer: Any = None
     parts: tuple[Tensor, ...] = ()
-    rounded: bool = False  # of float16 factors: matrix units may take it on as they took it up
+    rounded: bool = False  # computed from float16 values: matrix units may round it to float16
 
     @property
     def nbytes(self) -> int:

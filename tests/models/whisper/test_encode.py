@@ -119,7 +119,7 @@ def test_the_plan_of_one_window_is_as_ever(weights: WhisperWeights, gpu: Gpu) ->
     assert recorded == [*stem, *BLOCK, *BLOCK, ("layer_norm", None)]
     assert remembered == [("gemm", (1, 2, 1))] * len(runner.memory.cross_kv)
     assert [kernel for kernel, _ in rounded] == ["gemm", "to_f16"] * len(runner.memory.cross_kv)
-    assert not any("WINDOW" in dict(parameters) for _, parameters in own.kernels.made)
+    assert not any("WINDOW" in dict(parameters) for _, parameters in own.pipelines.compiled)
 
 
 @pytest.mark.gpu
@@ -168,7 +168,7 @@ def test_a_batch_that_does_not_fit_is_halved(
     own.memory.largest_binding = 4 * hidden - 4
     found = aligned(engine, inputs)
     assert [told.split("; ")[-1] for told in caplog.messages] == ["going on with 2 side by side"]
-    assert sorted(engine.runner.encoder_plans._made) == [1, 2]  # windows of a pass
+    assert sorted(engine.runner.encoder_plans._plans) == [1, 2]  # windows of a pass
     for ours, theirs in zip(found, expected, strict=True):
         assert difference(theirs.weights, ours.weights) <= MATRIX_LIMIT
 

@@ -13,10 +13,10 @@ from numpy.typing import NDArray
 from oscine.dtypes import BFLOAT16
 from oscine.errors import DeviceError
 from oscine.gpu.device import Device
-from oscine.gpu.kernels import Kernels, Parameter
+from oscine.gpu.kernels import Parameter, PipelineCache
 from oscine.gpu.memory import Memory
-from oscine.gpu.plan import Dispatch, Mark, Plan, Pool
-from oscine.gpu.profile import wanted
+from oscine.gpu.plan import BufferPool, Dispatch, Plan, ProbePoint
+from oscine.gpu.profile import profile_from_env
 from oscine.gpu.tensor import Tensor
 
 MAX_WORKGROUPS = 65535  # workgroups along one axis
@@ -38,13 +38,13 @@ class Recorder:
     def __init__(self, device: Device) -> None:
         self.device = device
         self.name = device.name
-        self.kernels = Kernels(device)
+        self.pipelines = PipelineCache(device)
         self.memory = Memory(device)
-        self.pool = Pool(self.memory)
+        self.pool = BufferPool(self.memory)
         self.nothing = self.memory.zeros((4,), np.float32)  # stands in for operands not given
-        self.profile = wanted(device)
+        self.profile = profile_from_env(device)
         self.dispatches: list[Dispatch] = []
-        self.marks: list[Mark] = []
+        self.probe_points: list[ProbePoint] = []
         self.guard: Tensor | None = None  # state rows
         self.workgroup_reduce = "subgroup" if "subgroups" in device.features else "shared"
 
@@ -108,18 +108,18 @@ class Recorder:
     ) -> Plan:
         with self.recording(guard) as dispatches:
             trace()
-            marks = self.marks
-        return Plan(self.device, self.pool, dispatches, name, self.profile, marks)
+            probe_points = self.probe_points
+        return Plan(self.device, self.pool, dispatches, name, self.profile, probe_points)
 
     @contextmanager
     def recording(self, guard: Tensor | None) -> Iterator[list[Dispatch]]:
         """Ops called inside go to the yielded list."""
-        before = self.dispatches, self.marks, self.guard
-        self.dispatches, self.marks, self.guard = [], [], guard
+        before = self.dispatches, self.probe_points, self.guard
+        self.dispatches, self.probe_points, self.guard = [], [], guard
         try:
             yield self.dispatches
         finally:
-            self.dispatches, self.marks, self.guard = before
+            self.dispatches, self.probe_points, self.guard = before
 
     def probe(self, name: str, x: Tensor) -> None:
         after = len(self.dispatches)
@@ -129,7 +129,7 @@ class Recorder:
                 after -= 1
             if not after:
                 raise ValueError("probe takes what an op of this plan has computed")
-        self.marks.append(Mark(name, x, x.shape, after))
+        self.probe_points.append(ProbePoint(name, x, x.shape, after))
 
     def store(self, x: Tensor, slot: Tensor) -> None:
         if slot.dtype == np.float16:
@@ -193,7 +193,7 @@ class Recorder:
                 f"{self.name}: {kernel} would take {max(x, y, z)} workgroups in a row, "
                 f"{MAX_WORKGROUPS} are the most"
             )
-        pipeline = self.kernels.pipeline(kernel, **parameters)
+        pipeline = self.pipelines.get(kernel, **parameters)
         self.dispatches.append(Dispatch(kernel, pipeline, bound, (x, y, z), work))
 
 
