@@ -1,4 +1,4 @@
-// The position of a row, and the position of its slot's keys. Paste after utterances, qkv, keys and WINDOW.
+// The position of a row, and the position of its slot's keys. Paste after state, qkv, keys and WINDOW.
 const SLOTS: u32 = 1u;
 
 struct RowPosition {
@@ -13,19 +13,19 @@ struct RowPosition {
 
 // Of row `row` of `rows`, which are as many of each utterance.
 fn position_of(row: u32, rows: u32) -> RowPosition {
-  let length = rows / (arrayLength(&utterances) / WORDS);
+  let length = rows / (arrayLength(&state) / WORDS);
   let base = row / length * WORDS;
   let l = row % length;
-  let slot = utterances[base + SLOT];
+  let slot = state[base + SLOT];
   let size = arrayLength(&keys) / SLOTS;
   var at: RowPosition;
   at.width4 = arrayLength(&qkv) / (rows * (HEADS + 2u * KEY_HEADS));
   at.room = size / (KEY_HEADS * W4);
   at.cache = slot * size;
-  at.position = utterances[base + POSITION] + l;
-  at.counts = l < utterances[base + LENGTH];
+  at.position = state[base + POSITION] + l;
+  at.counts = l < state[base + LENGTH];
   if (WITHIN_FRAME) {
-    at.position = utterances[base + GROUP] + 1u + l - length;
+    at.position = state[base + GROUP] + 1u + l - length;
     at.counts = true;
   }
   if (WINDOW > 0u) {
@@ -34,7 +34,7 @@ fn position_of(row: u32, rows: u32) -> RowPosition {
   } else {
     at.counts = at.counts && at.position < at.room;
   }
-  at.counts = at.counts && utterances[base + DONE] == 0u && slot < SLOTS;
+  at.counts = at.counts && state[base + DONE] == 0u && slot < SLOTS;
   return at;
 }
 

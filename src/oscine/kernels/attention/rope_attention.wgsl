@@ -25,7 +25,7 @@ const LANES_PER_KEY: u32 = 1u;
 @group(0) @binding(1) var<storage, read> cosines: array<f32>;
 @group(0) @binding(2) var<storage, read> sines: array<f32>;
 @group(0) @binding(3) var<storage, read> norms: array<vec4<f32>>;
-@group(0) @binding(4) var<storage, read> utterances: array<u32>;
+@group(0) @binding(4) var<storage, read> state: array<u32>;
 @group(0) @binding(5) var<storage, read_write> keys: array<Stored>;
 @group(0) @binding(6) var<storage, read_write> values: array<Stored>;
 @group(0) @binding(7) var<storage, read_write> y: array<vec4<f32>>;

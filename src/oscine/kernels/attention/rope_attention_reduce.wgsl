@@ -8,12 +8,12 @@ const W4: u32 = 16u;
 const SPLITS: u32 = 1u;
 
 @group(0) @binding(0) var<storage, read> sums: array<vec4<f32>>;
-@group(0) @binding(1) var<storage, read> utterances: array<u32>;
+@group(0) @binding(1) var<storage, read> state: array<u32>;
 @group(0) @binding(2) var<storage, read_write> y: array<vec4<f32>>;
 
 @compute @workgroup_size(64)
 fn main(@builtin(global_invocation_id) at: vec3<u32>) {
-  if (at.x >= HEADS * W4 || utterances[at.y * WORDS + DONE] != 0u) {
+  if (at.x >= HEADS * W4 || state[at.y * WORDS + DONE] != 0u) {
     return;
   }
   let first = (at.y * HEADS + at.x / W4) * SPLITS;

@@ -1,5 +1,5 @@
 // What a pick must know, 11 words a slot; the fields of oscine.ops.DECODE_PARAMS, in their order.
-const RULES_WORDS: u32 = 11u;
+const PARAMS_WORDS: u32 = 11u;
 const VOCABULARY: u32 = 0u;
 const END: u32 = 1u;
 const TIMESTAMP_BEGIN: u32 = 2u;

@@ -6,4 +6,4 @@ const TOP_K: u32 = 3u;
 const TEMPERATURE: u32 = 4u;
 const TOP_P: u32 = 5u;
 const REPETITION_PENALTY: u32 = 6u;
-const SAMPLING_WORDS: u32 = 7u;
+const PARAMS_WORDS: u32 = 7u;

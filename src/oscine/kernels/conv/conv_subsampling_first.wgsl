@@ -2,10 +2,10 @@
 // between them, the largest image of an encoder, is never written.
 // mel [BATCH·N, MELS]; first, depthwise [9, C] as time, frequency; C = 4·C4; image of the first
 // [.., BETWEEN, C], of the second [.., WIDTH, C]. Rows past an utterance's frames and edges are 0.
-// A tile is some utterances from tile[0] on, and of each the COUNT rows that the encoder's frames
+// A tile is some state from tile[0] on, and of each the COUNT rows that the encoder's frames
 // from tile[1] on hang on: row r of it is row (tile[1] - 1) LEVEL + 1 + r of the whole image.
 // y is the tile [.., COUNT, WIDTH, C], or with LEVEL = 1 the whole [BATCH, ROWS, WIDTH, C].
-// Launch (ceil(WIDTH·C4 / 64), COUNT, utterances).
+// Launch (ceil(WIDTH·C4 / 64), COUNT, state).
 const BATCH: u32 = 1u;
 const N: u32 = 1u;
 const MELS: u32 = 8u;

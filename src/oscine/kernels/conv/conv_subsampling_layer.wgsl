@@ -1,7 +1,7 @@
 // y = depthwise(x): 3x3, stride 2      x a tile [.., 2·COUNT + 1, BEFORE, C], C = 4·C4
 // weight [9, C] as time, frequency. Rows of x at or past ceil(frames / PER) and edges count as 0.
 // Tiles and y as in conv_subsampling_first: row r of this one is row (tile[1] - 1) LEVEL + 1 + r.
-// Launch (ceil(WIDTH·C4 / 64), COUNT, utterances).
+// Launch (ceil(WIDTH·C4 / 64), COUNT, state).
 const BATCH: u32 = 1u;
 const PER: u32 = 4u;
 const BEFORE: u32 = 4u;

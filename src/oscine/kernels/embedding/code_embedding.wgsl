@@ -15,7 +15,7 @@ const BEFORE: bool = false;
 @group(0) @binding(0) var<storage, read> table: array<u32>;
 @group(0) @binding(1) var<storage, read> projected: array<u32>;
 @group(0) @binding(2) var<storage, read> before: array<vec4<f32>>;
-@group(0) @binding(3) var<storage, read> utterances: array<u32>;
+@group(0) @binding(3) var<storage, read> state: array<u32>;
 @group(0) @binding(4) var<storage, read_write> total: array<vec4<f32>>;
 @group(0) @binding(5) var<storage, read_write> y: array<vec4<f32>>;
 
@@ -40,11 +40,11 @@ fn of_projected(at4: u32) -> vec4<f32> {
 @compute @workgroup_size(64)
 fn main(@builtin(global_invocation_id) at: vec3<u32>) {
   let base = at.y * WORDS;
-  let slot = utterances[base + SLOT];
-  if (utterances[base + DONE] != 0u || slot >= arrayLength(&total) / WIDTH4) {
+  let slot = state[base + SLOT];
+  if (state[base + DONE] != 0u || slot >= arrayLength(&total) / WIDTH4) {
     return;
   }
-  let code = utterances[base + TOKEN];
+  let code = state[base + TOKEN];
   var row = vec4<f32>();
   if (at.x < WIDTH4) {
     row = of_table(code * WIDTH4 + at.x);

@@ -9,7 +9,7 @@ const TABLE_KIND: u32 = 0u;
 @group(0) @binding(0) var<storage, read> total: array<vec4<f32>>;
 @group(0) @binding(1) var<storage, read> table: array<u32>;
 @group(0) @binding(2) var<storage, read> text: array<vec4<f32>>;
-@group(0) @binding(3) var<storage, read> utterances: array<u32>;
+@group(0) @binding(3) var<storage, read> state: array<u32>;
 @group(0) @binding(4) var<storage, read_write> y: array<vec4<f32>>;
 
 fn of_table(at4: u32) -> vec4<f32> {
@@ -25,13 +25,13 @@ fn of_table(at4: u32) -> vec4<f32> {
 fn main(@builtin(global_invocation_id) at: vec3<u32>) {
   let base = at.y * WORDS;
   let slots = arrayLength(&total) / WIDTH4;
-  let slot = utterances[base + SLOT];
-  if (at.x >= WIDTH4 || utterances[base + DONE] != 0u || slot >= slots) {
+  let slot = state[base + SLOT];
+  if (at.x >= WIDTH4 || state[base + DONE] != 0u || slot >= slots) {
     return;
   }
   let rows = arrayLength(&text) / (slots * WIDTH4);
-  let row = max(min(utterances[base + COUNT], utterances[base + TEXTS]), 1u) - 1u;
+  let row = max(min(state[base + COUNT], state[base + TEXTS]), 1u) - 1u;
   y[at.y * WIDTH4 + at.x] = total[slot * WIDTH4 + at.x]
-    + of_table(utterances[base + TOKEN] * WIDTH4 + at.x)
+    + of_table(state[base + TOKEN] * WIDTH4 + at.x)
     + text[(slot * rows + row) * WIDTH4 + at.x];
 }

@@ -1,25 +1,25 @@
-// Which ids may follow: the mask, then timestamp rules a to d (openai whisper/decoding.py:
-// ApplyTimestampRules), before rule e. Paste after masks, rules and state; base: the
-// line's state, rule: its rules.
+// Which ids may follow: the mask, then timestamp params a to d (openai whisper/decoding.py:
+// ApplyTimestampRules), before rule e. Paste after masks, params and state; base: the
+// line's state, rule: its params.
 const SUPPRESS: u32 = 1u;
 const SUPPRESS_FIRST: u32 = 2u;
 
 fn allowed(id: u32, base: u32, rule: u32) -> bool {
   let first = state[base + COUNT] == 0u;
-  let mask = masks[rules[rule + MASK] * rules[rule + VOCABULARY] + id];
+  let mask = masks[params[rule + MASK] * params[rule + VOCABULARY] + id];
   if ((mask & select(SUPPRESS, SUPPRESS | SUPPRESS_FIRST, first)) != 0u) {
     return false;
   }
-  if (rules[rule + TIMESTAMPS] == 0u) {
+  if (params[rule + TIMESTAMPS] == 0u) {
     return true;
   }
-  let begin = rules[rule + TIMESTAMP_BEGIN];
+  let begin = params[rule + TIMESTAMP_BEGIN];
   let closing = state[base + AFTER_TIMESTAMP] != 0u && state[base + AFTER_PAIR] == 0u;
-  if (id == rules[rule + NO_TIMESTAMPS]) {
+  if (id == params[rule + NO_TIMESTAMPS]) {
     return false;
   }
   if (state[base + AFTER_TIMESTAMP] != 0u) {
-    if ((closing && id < rules[rule + END]) || (!closing && id >= begin)) {
+    if ((closing && id < params[rule + END]) || (!closing && id >= begin)) {
       return false;
     }
   }
@@ -27,5 +27,5 @@ fn allowed(id: u32, base: u32, rule: u32) -> bool {
   if (last != 0u && id >= begin && id < last + select(1u, 0u, closing)) {
     return false;
   }
-  return !(first && (id < begin || id > begin + rules[rule + MAX_INITIAL]));
+  return !(first && (id < begin || id > begin + params[rule + MAX_INITIAL]));
 }

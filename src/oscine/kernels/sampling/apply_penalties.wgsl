@@ -2,7 +2,7 @@
 // by it; NEG_INF for text that would end a run of no_repeat_ngram tokens that came before.
 // Source: transformers generation/logits_process.py. Each workgroup marks the ids of its stretch of
 // CHUNK logits that the line's tokens name; a penalty of 1 marks none, as y must be the logits then.
-// logits and y [LINES, V], tokens [SLOTS, CAPACITY], rules [SLOTS].
+// logits and y [LINES, V], tokens [SLOTS, CAPACITY], params [SLOTS].
 // Launch (ceil(V / CHUNK), LINES).
 // use _text_decoder_state
 // use _decode_params
@@ -13,7 +13,7 @@ const SAID: u32 = 1u;
 const AGAIN: u32 = 2u;
 
 @group(0) @binding(0) var<storage, read> logits: array<f32>;
-@group(0) @binding(1) var<storage, read> rules: array<u32>;
+@group(0) @binding(1) var<storage, read> params: array<u32>;
 @group(0) @binding(2) var<storage, read> state: array<u32>;
 @group(0) @binding(3) var<storage, read> tokens: array<u32>;
 @group(0) @binding(4) var<storage, read_write> y: array<f32>;
@@ -48,17 +48,17 @@ fn main(
   }
   workgroupBarrier();
   let slot = state[base + SLOT];
-  let rule = slot * RULES_WORDS;
-  let vocabulary = rules[rule + VOCABULARY];
-  let penalty = bitcast<f32>(rules[rule + REPETITION_PENALTY]);
-  let size = rules[rule + NO_REPEAT_NGRAM];
+  let rule = slot * PARAMS_WORDS;
+  let vocabulary = params[rule + VOCABULARY];
+  let penalty = bitcast<f32>(params[rule + REPETITION_PENALTY]);
+  let size = params[rule + NO_REPEAT_NGRAM];
   let said = select(SAID, 0u, penalty == 1.0);
   let start = workgroup.x * CHUNK;
   let end = min(start + CHUNK, vocabulary);
   let count = select(min(state[base + COUNT], CAPACITY), 0u, said == 0u && size == 0u);
   for (var i = me; i < count; i += 128u) {
     let token = tokens[slot * CAPACITY + i];
-    if (token >= start && token < min(end, rules[rule + END])) {
+    if (token >= start && token < min(end, params[rule + END])) {
       let again = ends_a_run(slot * CAPACITY, i, count, size);
       atomicOr(&marks[token - start], select(said, said | AGAIN, again));
     }

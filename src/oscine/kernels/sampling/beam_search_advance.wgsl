@@ -2,7 +2,7 @@
 // while it has room, make the others its BEAMS = new beams, each with what its parent had.
 // Source: openai whisper/decoding.py, BeamSearchDecoder. offers [SPEAKERS] of OFFER_WORDS; tokens and
 // cache_indirection [SLOTS, CAPACITY]; pool_rows [SLOTS, PLACES] of POOL, pool_tokens [SLOTS, PLACES, CAPACITY], of which
-// a group has those of its first beam; rules [SLOTS]. A beam keeps its slot, whoever its parent is.
+// a group has those of its first beam; params [SLOTS]. A beam keeps its slot, whoever its parent is.
 // Everything is copied column by column: an invocation has read all beams' values of a column before
 // it writes one, so that no second buffer is needed. Launch (GROUPS).
 // use _text_decoder_state
@@ -19,7 +19,7 @@ const OFFERS: u32 = SPEAKERS * RANKS;
 const BROKEN: u32 = 2u;
 
 @group(0) @binding(0) var<storage, read> offers: array<u32>;
-@group(0) @binding(1) var<storage, read> rules: array<u32>;
+@group(0) @binding(1) var<storage, read> params: array<u32>;
 @group(0) @binding(2) var<storage, read_write> state: array<u32>;
 @group(0) @binding(3) var<storage, read_write> tokens: array<u32>;
 @group(0) @binding(4) var<storage, read_write> cache_indirection: array<u32>;
@@ -61,7 +61,7 @@ fn collect(me: u32, group: u32) {
   }
   let pool = state[group * BEAMS * WORDS + SLOT] * PLACES;
   for (var place = me; place < PLACES; place += 128u) {
-    atomicAdd(&occupied, pool_rows[(pool + place) * POOL_WORDS + POOL_FILLED]);
+    atomicAdd(&occupied, pool_rows[(pool + place) * BEAM_WORDS + BEAM_FILLED]);
   }
 }
 
@@ -69,7 +69,7 @@ fn collect(me: u32, group: u32) {
 // to be, and none that ends after these. Among equals the lower beam comes first, then the better
 // rank: the order they came in. `count` is OFFERS, told so that no compiler unrolls the loop.
 fn choose(me: u32, count: u32) {
-  let end_of_text = rules[slots[0] * RULES_WORDS + END];
+  let end_of_text = params[slots[0] * PARAMS_WORDS + END];
   let room = PLACES - atomicLoad(&occupied);
   for (var i = me; i < count; i += 128u) {
     let offer = given[i];
@@ -117,10 +117,10 @@ fn copy_columns(me: u32, first: u32, first_place: u32, beams: u32, endings: u32)
     }
   }
   for (var i = me; i < endings; i += 128u) {
-    let to = (first_place + i) * POOL_WORDS;
-    pool_rows[to + POOL_FILLED] = 1u;
-    pool_rows[to + POOL_COUNT] = state[(first + ended[i].parent) * WORDS + COUNT];
-    pool_rows[to + POOL_SUM_LOGPROB] = bitcast<u32>(ended[i].score);
+    let to = (first_place + i) * BEAM_WORDS;
+    pool_rows[to + BEAM_FILLED] = 1u;
+    pool_rows[to + BEAM_COUNT] = state[(first + ended[i].parent) * WORDS + COUNT];
+    pool_rows[to + BEAM_SUM_LOGPROB] = bitcast<u32>(ended[i].score);
   }
 }
 

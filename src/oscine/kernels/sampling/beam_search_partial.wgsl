@@ -1,7 +1,7 @@
 // Softmax sums and the RANKS best = highest logits of each stretch of CHUNK, text and timestamps
 // apart, filtered by all but rule e: sample_token_partial for beams.
 // logits [.., V], one row a speaker: every line, or (SHARE = beams) the first line of every group.
-// parts [SPEAKERS, CHUNKS, 2] of PART_WORDS; rules [SLOTS], masks [.., V]. Launch (CHUNKS, SPEAKERS).
+// parts [SPEAKERS, CHUNKS, 2] of PART_WORDS; params [SLOTS], masks [.., V]. Launch (CHUNKS, SPEAKERS).
 // use _text_decoder_state
 // use _decode_params
 // use _neg_inf
@@ -11,7 +11,7 @@ const SHARE: u32 = 1u;
 
 @group(0) @binding(0) var<storage, read> logits: array<f32>;
 @group(0) @binding(1) var<storage, read> masks: array<u32>;
-@group(0) @binding(2) var<storage, read> rules: array<u32>;
+@group(0) @binding(2) var<storage, read> params: array<u32>;
 @group(0) @binding(3) var<storage, read> state: array<u32>;
 @group(0) @binding(4) var<storage, read_write> parts: array<u32>;
 
@@ -31,9 +31,9 @@ fn main(
   if (state[base + DONE] != 0u) {
     return;
   }
-  let rule = state[base + SLOT] * RULES_WORDS;
-  let count = rules[rule + VOCABULARY];
-  let begin = rules[rule + TIMESTAMP_BEGIN];
+  let rule = state[base + SLOT] * PARAMS_WORDS;
+  let count = params[rule + VOCABULARY];
+  let begin = params[rule + TIMESTAMP_BEGIN];
   let row = workgroup.y * count;
   let start = workgroup.x * CHUNK;
   let end = min(start + CHUNK, count);

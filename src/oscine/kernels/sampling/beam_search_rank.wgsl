@@ -1,7 +1,7 @@
 // The offers of a beam = its RANKS likeliest tokens under rule e, with the log-probability that the
 // whole of it would have; where nothing may follow, end-of-text alone, for nothing.
 // parts [SPEAKERS, CHUNKS, 2] of PART_WORDS, offers [SPEAKERS] of OFFER_WORDS; a speaker is line
-// SHARE times its number; rules [SLOTS]. Launch (SPEAKERS).
+// SHARE times its number; params [SLOTS]. Launch (SPEAKERS).
 // use _text_decoder_state
 // use _decode_params
 // use _neg_inf
@@ -10,7 +10,7 @@ const CHUNKS: u32 = 1u;
 const SHARE: u32 = 1u;
 
 @group(0) @binding(0) var<storage, read> parts: array<u32>;
-@group(0) @binding(1) var<storage, read> rules: array<u32>;
+@group(0) @binding(1) var<storage, read> params: array<u32>;
 @group(0) @binding(2) var<storage, read> state: array<u32>;
 @group(0) @binding(3) var<storage, read_write> offers: array<u32>;
 
@@ -69,12 +69,12 @@ fn main(
   if (state[base + DONE] != 0u) {
     return;
   }
-  let rule = state[base + SLOT] * RULES_WORDS;
+  let rule = state[base + SLOT] * PARAMS_WORDS;
   let text = total_of(me, speaker, 0u);
   let stamps = total_of(me, speaker, 1u);
   let top = max(text.top, stamps.top);
   let stamped = stamps.total * exp(stamps.top - top);
-  let ruled = rules[rule + TIMESTAMPS] != 0u && stamped > exp(text.top - top);
+  let ruled = params[rule + TIMESTAMPS] != 0u && stamped > exp(text.top - top);
   let total = stamped + select(text.total * exp(text.top - top), 0.0, ruled);
   let so_far = bitcast<f32>(state[base + SUM_LOGPROB]);
   let to = speaker * OFFER_WORDS;
@@ -93,7 +93,7 @@ fn main(
         score = so_far + (best.score - top - log(total));
       } else if (rank == 0u) {
         score = so_far;
-        token = rules[rule + END];
+        token = params[rule + END];
       }
       offers[to + 1u + 2u * rank] = bitcast<u32>(score);
       offers[to + 2u + 2u * rank] = token;

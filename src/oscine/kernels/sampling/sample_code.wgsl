@@ -1,6 +1,6 @@
-// The choice of a code among what rules leave, by one workgroup an utterance, which moves on:
+// The choice of a code among what params leave, by one workgroup an utterance, which moves on:
 // id = argmax(score + noise), score = logit / temperature of the ids that top_k and top_p leave.
-// logits [B·L, V], of each utterance's the last row; of its slot rules [S], codes [S, F, GROUPS] and
+// logits [B·L, V], of each utterance's the last row; of its slot params [S], codes [S, F, GROUPS] and
 // seen [S, ..]. Of scores the first KEPT are held in shared memory, the others are computed again when
 // they are needed. Borders are found digit by digit, 8 bits at a time, of numbers in the order of scores.
 // Launch (B); V <= 65536.
@@ -12,8 +12,8 @@ const GROUPS: u32 = 16u;
 const KEPT: u32 = 2048u;  // 8 KiB of the 16 that every device has
 
 @group(0) @binding(0) var<storage, read> logits: array<f32>;
-@group(0) @binding(1) var<storage, read> rules: array<u32>;
-@group(0) @binding(2) var<storage, read_write> utterances: array<u32>;
+@group(0) @binding(1) var<storage, read> params: array<u32>;
+@group(0) @binding(2) var<storage, read_write> state: array<u32>;
 @group(0) @binding(3) var<storage, read_write> codes: array<u32>;
 @group(0) @binding(4) var<storage, read_write> seen: array<u32>;
 
@@ -227,26 +227,26 @@ fn border_by_mass(me: u32, least: u32, top: f32, digits: u32) -> u32 {
 }
 
 fn slots() -> u32 {
-  return arrayLength(&rules) / SAMPLING_WORDS;
+  return arrayLength(&params) / PARAMS_WORDS;
 }
 
 fn advance(base: u32, code: u32) {
   let room = arrayLength(&codes) / (slots() * GROUPS);
   codes[(MINE.slot * room + MINE.count) * GROUPS + MINE.group] = code;
-  utterances[base + TOKEN] = code;
+  state[base + TOKEN] = code;
   if (MINE.group == 0u) {
     seen[MINE.seen + code] = 1u;
   }
   if (MINE.group + 1u < GROUPS) {
-    utterances[base + GROUP] = MINE.group + 1u;
+    state[base + GROUP] = MINE.group + 1u;
     return;
   }
-  utterances[base + GROUP] = 0u;
-  utterances[base + COUNT] = MINE.count + 1u;
-  utterances[base + POSITION] += utterances[base + LENGTH];
-  utterances[base + LENGTH] = 1u;
-  if (MINE.count + 1u >= min(utterances[base + LIMIT], room)) {
-    utterances[base + DONE] = STOP_LENGTH;
+  state[base + GROUP] = 0u;
+  state[base + COUNT] = MINE.count + 1u;
+  state[base + POSITION] += state[base + LENGTH];
+  state[base + LENGTH] = 1u;
+  if (MINE.count + 1u >= min(state[base + LIMIT], room)) {
+    state[base + DONE] = STOP_LENGTH;
   }
 }
 
@@ -258,10 +258,10 @@ fn main(
 ) {
   let base = workgroup.x * WORDS;
   if (me == 0u) {
-    let done = utterances[base + DONE] != 0u;
+    let done = state[base + DONE] != 0u;
     start = vec4<u32>(
-      select(utterances[base + SLOT], slots(), done), utterances[base + COUNT],
-      utterances[base + GROUP], utterances[base + SEED]
+      select(state[base + SLOT], slots(), done), state[base + COUNT],
+      state[base + GROUP], state[base + SEED]
     );
   }
   let at = workgroupUniformLoad(&start);
@@ -269,14 +269,14 @@ fn main(
     return;
   }
   let vocabulary = arrayLength(&logits) / (workgroups.x * L);
-  let own = at.x * SAMPLING_WORDS;
-  let temperature = bitcast<f32>(rules[own + TEMPERATURE]);
+  let own = at.x * PARAMS_WORDS;
+  let temperature = bitcast<f32>(params[own + TEMPERATURE]);
   let drawn = temperature > 0.0;
   MINE = Utterance(
     vocabulary, (workgroup.x * L + L - 1u) * vocabulary, at.x, arrayLength(&seen) / slots() * at.x,
-    at.y, at.z, rules[own + END], rules[own + SUPPRESS], rules[own + MINIMUM],
-    bitcast<f32>(rules[own + REPETITION_PENALTY]), select(1.0, temperature, drawn),
-    bitcast<f32>(rules[own + TOP_P])
+    at.y, at.z, params[own + END], params[own + SUPPRESS], params[own + MINIMUM],
+    bitcast<f32>(params[own + REPETITION_PENALTY]), select(1.0, temperature, drawn),
+    bitcast<f32>(params[own + TOP_P])
   );
   var top = NEG_INF;
   var bad = 0.0;
@@ -292,9 +292,9 @@ fn main(
   bad = select(bad, 1.0, broken(top));  // divided, it may be above all numbers
   top = workgroup_max(me, top);
   bad = workgroup_max(me, bad);
-  let most = rules[own + TOP_K];
+  let most = params[own + TOP_K];
   let by_count = drawn && most > 0u && most < vocabulary;
-  let by_mass = drawn && bitcast<f32>(rules[own + TOP_P]) < 1.0;
+  let by_mass = drawn && bitcast<f32>(params[own + TOP_P]) < 1.0;
   let by_top_k = border_by_count(me, most, select(0u, 4u, by_count));
   let least = max(by_top_k, border_by_mass(me, by_top_k, top, select(0u, 4u, by_mass)));
   var best = Best(NEG_INF, 0u);
@@ -316,9 +316,9 @@ fn main(
   }
   let code = select(best.id, 0u, best.score <= NEG_INF);
   if (bad > 0.0) {
-    utterances[base + DONE] = STOP_NONFINITE;
+    state[base + DONE] = STOP_NONFINITE;
   } else if (at.z == 0u && code == MINE.end) {
-    utterances[base + DONE] = STOP_END;
+    state[base + DONE] = STOP_END;
   } else {
     advance(base, code);
   }

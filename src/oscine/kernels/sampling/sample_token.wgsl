@@ -1,6 +1,6 @@
 // The decision: put the stretches' candidates together, apply timestamp rule e (timestamps win
 // when their probability together exceeds that of any text), write the token, advance the state.
-// parts [LINES, CHUNKS, 2] of Candidates; tokens [SLOTS, CAPACITY], rules [SLOTS].
+// parts [LINES, CHUNKS, 2] of Candidates; tokens [SLOTS, CAPACITY], params [SLOTS].
 // Launch (LINES).
 // use _text_decoder_state
 // use _decode_params
@@ -9,7 +9,7 @@ const CHUNKS: u32 = 1u;
 const CAPACITY: u32 = 448u;
 
 @group(0) @binding(0) var<storage, read> parts: array<u32>;
-@group(0) @binding(1) var<storage, read> rules: array<u32>;
+@group(0) @binding(1) var<storage, read> params: array<u32>;
 @group(0) @binding(2) var<storage, read_write> state: array<u32>;
 @group(0) @binding(3) var<storage, read_write> tokens: array<u32>;
 
@@ -63,14 +63,14 @@ fn main(
     return;
   }
   var found = merge(text, stamps);
-  let rule = state[base + SLOT] * RULES_WORDS;
-  if (rules[rule + TIMESTAMPS] != 0u && stamps.total > 0.0) {
+  let rule = state[base + SLOT] * PARAMS_WORDS;
+  if (params[rule + TIMESTAMPS] != 0u && stamps.total > 0.0) {
     if (stamps.total * exp(stamps.top - found.top) > exp(text.top - found.top)) {
       found = stamps;
     }
   }
   if (found.total == 0.0) {  // nothing may follow
-    advance(line, rules[rule + END]);
+    advance(line, params[rule + END]);
     return;
   }
   let logprob = found.logit - found.top - log(found.total);

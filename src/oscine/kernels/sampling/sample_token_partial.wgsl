@@ -1,6 +1,6 @@
 // Candidates of each stretch of CHUNK logits, text and timestamps apart, filtered by all but rule e.
 // logits [.., V], of which line b has row b / SHARE; parts [LINES, CHUNKS, 2] of Candidates;
-// rules [SLOTS], masks [.., V].
+// params [SLOTS], masks [.., V].
 // Launch (CHUNKS, LINES).
 // use _text_decoder_state
 // use _decode_params
@@ -10,7 +10,7 @@ const SHARE: u32 = 1u;
 
 @group(0) @binding(0) var<storage, read> logits: array<f32>;
 @group(0) @binding(1) var<storage, read> masks: array<u32>;
-@group(0) @binding(2) var<storage, read> rules: array<u32>;
+@group(0) @binding(2) var<storage, read> params: array<u32>;
 @group(0) @binding(3) var<storage, read> state: array<u32>;
 @group(0) @binding(4) var<storage, read_write> parts: array<u32>;
 
@@ -56,9 +56,9 @@ fn main(
   if (state[base + DONE] != 0u) {
     return;
   }
-  let rule = state[base + SLOT] * RULES_WORDS;
-  let count = rules[rule + VOCABULARY];
-  let begin = rules[rule + TIMESTAMP_BEGIN];
+  let rule = state[base + SLOT] * PARAMS_WORDS;
+  let count = params[rule + VOCABULARY];
+  let begin = params[rule + TIMESTAMP_BEGIN];
   let row = workgroup.y / SHARE * count;
   let start = workgroup.x * CHUNK;
   let end = min(start + CHUNK, count);

@@ -1,5 +1,5 @@
 // y[b, l] = softmax(logits[b, l, ids below end])[prompt[b, l + 1]]; 0 for other tokens and row L - 1
-// logits [LINES·L, V], prompt [LINES, L], y [LINES·L]; end is of rules[state.slot], rules [SLOTS].
+// logits [LINES·L, V], prompt [LINES, L], y [LINES·L]; end is of params[state.slot], params [SLOTS].
 // One workgroup a row; launch (LINES·L).
 // use _text_decoder_state
 // use _decode_params
@@ -8,7 +8,7 @@ const L: u32 = 1u;
 
 @group(0) @binding(0) var<storage, read> logits: array<f32>;
 @group(0) @binding(1) var<storage, read> prompt: array<u32>;
-@group(0) @binding(2) var<storage, read> rules: array<u32>;
+@group(0) @binding(2) var<storage, read> params: array<u32>;
 @group(0) @binding(3) var<storage, read> state: array<u32>;
 @group(0) @binding(4) var<storage, read_write> y: array<f32>;
 
@@ -20,9 +20,9 @@ fn main(
   @builtin(local_invocation_index) me: u32,
 ) {
   let l = workgroup.x % L;
-  let rule = state[workgroup.x / L * WORDS + SLOT] * RULES_WORDS;
-  let row = workgroup.x * rules[rule + VOCABULARY];
-  let count = rules[rule + END];
+  let rule = state[workgroup.x / L * WORDS + SLOT] * PARAMS_WORDS;
+  let row = workgroup.x * params[rule + VOCABULARY];
+  let count = params[rule + END];
   let token = prompt[workgroup.x + select(1u, 0u, l + 1u == L)];
   if (l + 1u == L || token >= count) {
     if (me == 0u) {

@@ -1,6 +1,6 @@
 // y[row, f] = relu(x[first + position + f] + joint[slot])    f < AHEAD, frames past the end repeat it
 // joint[slot] = W h' + b is kept, and computed only for rows that are fresh; h' is in the half of
-// hidden [slots, LAYERS, 2, 4·P4] that track.half does not name. track [ROWS], x [.., J],
+// hidden [slots, LAYERS, 2, 4·P4] that state.half does not name. state [ROWS], x [.., J],
 // w [J, 4·P4], joint [slots, J], y [ROWS·AHEAD, J]. A team computes one of J. Launch (some
 // workgroups, ROWS).
 // use _row_reduce_subgroup for ROW_REDUCE: subgroup, workgroup, shared
@@ -15,7 +15,7 @@ const BIAS: bool = false;
 @group(0) @binding(0) var<storage, read> x: array<f32>;
 @group(0) @binding(1) var<storage, read> w: array<Packed>;
 @group(0) @binding(2) var<storage, read> bias: array<f32>;
-@group(0) @binding(3) var<storage, read> track: array<u32>;
+@group(0) @binding(3) var<storage, read> state: array<u32>;
 @group(0) @binding(4) var<storage, read> hidden: array<vec4<f32>>;
 @group(0) @binding(5) var<storage, read_write> joint: array<f32>;
 @group(0) @binding(6) var<storage, read_write> y: array<f32>;
@@ -29,15 +29,15 @@ fn relu(value: f32) -> f32 {
 fn run(workgroup: vec3<u32>, workgroups: vec3<u32>) {
   let row = workgroup.y;
   let base = row * WORDS;
-  if (track[base + DONE] != 0u) {
+  if (state[base + DONE] != 0u) {
     return;
   }
-  let fresh = track[base + FRESH] == 1u;
-  let slot = min(track[base + SLOT], arrayLength(&joint) / J - 1u);
-  let above = ((slot * LAYERS + LAYERS - 1u) * 2u + 1u - track[base + HALF]) * P4;
-  let first = track[base + FIRST];
-  let frame = track[base + POSITION];
-  let last = max(track[base + LENGTH], 1u) - 1u;
+  let fresh = state[base + FRESH] == 1u;
+  let slot = min(state[base + SLOT], arrayLength(&joint) / J - 1u);
+  let above = ((slot * LAYERS + LAYERS - 1u) * 2u + 1u - state[base + HALF]) * P4;
+  let first = state[base + FIRST];
+  let frame = state[base + POSITION];
+  let last = max(state[base + LENGTH], 1u) - 1u;
   for (var j = first_row(workgroup.x); j < J; j += row_step(workgroups.x)) {
     var sum = 0.0;
     if (fresh) {

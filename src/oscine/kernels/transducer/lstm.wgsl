@@ -1,8 +1,8 @@
 // One LSTM layer of the prediction network for each row that is fresh:
 // z = W_input x + W_hidden h + b, four gates i f g o;  c' = σ(f) c + σ(i) tanh(g);  h' = σ(o) tanh(c')
-// x is table[track.token] in the lowest layer, h' of the layer below in others. hidden and cell
-// [slots, LAYERS, 2, P]: a row's place is track.slot; track.half names the half that holds c and h,
-// c' and h' go to the other. track [ROWS], table [V + 1, P], weights [4·P, P], P = 4·P4. A team
+// x is table[state.token] in the lowest layer, h' of the layer below in others. hidden and cell
+// [slots, LAYERS, 2, P]: a row's place is state.slot; state.half names the half that holds c and h,
+// c' and h' go to the other. state [ROWS], table [V + 1, P], weights [4·P, P], P = 4·P4. A team
 // computes one of P for up to four rows, with its weights read once. Launch (some workgroups,
 // ceil(ROWS / 4)).
 // use _row_reduce_subgroup for ROW_REDUCE: subgroup, workgroup, shared
@@ -17,7 +17,7 @@ const P4: u32 = 1u;
 @group(0) @binding(1) var<storage, read> w_input: array<Packed>;
 @group(0) @binding(2) var<storage, read> bias: array<f32>;
 @group(0) @binding(3) var<storage, read> w_hidden: array<Packed>;
-@group(0) @binding(4) var<storage, read> track: array<u32>;
+@group(0) @binding(4) var<storage, read> state: array<u32>;
 @group(0) @binding(5) var<storage, read_write> hidden: array<f32>;
 @group(0) @binding(6) var<storage, read_write> cell: array<f32>;
 
@@ -38,10 +38,10 @@ struct Row {
 
 fn row_at(row: u32) -> Row {
   let at = min(row, ROWS - 1u) * WORDS;
-  let fresh = row < ROWS && track[at + DONE] == 0u && track[at + FRESH] == 1u;
-  let half = track[at + HALF];
-  let slot = min(track[at + SLOT], arrayLength(&hidden) / SLOT_SIZE - 1u) * SLOT_SIZE;
-  return Row(fresh, track[at + TOKEN] * P4, slot + half * P, slot + (1u - half) * P);
+  let fresh = row < ROWS && state[at + DONE] == 0u && state[at + FRESH] == 1u;
+  let half = state[at + HALF];
+  let slot = min(state[at + SLOT], arrayLength(&hidden) / SLOT_SIZE - 1u) * SLOT_SIZE;
+  return Row(fresh, state[at + TOKEN] * P4, slot + half * P, slot + (1u - half) * P);
 }
 
 fn held(at: u32) -> vec4<f32> {

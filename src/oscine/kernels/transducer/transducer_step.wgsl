@@ -1,7 +1,7 @@
 // The decision of each row: over the frames of its block, past blanks, up to a label.
-// track [B]; parts [B·AHEAD, CHUNKS] as transducer_step_partial.wgsl leaves them; logits [B·AHEAD, STRIDE], of
-// which the last DURATIONS speak of durations; rules: V, most_symbols, the durations; decisions
-// [slots, CAPACITY], those of a row at track.slot. An invocation puts the parts of one frame together,
+// state [B]; parts [B·AHEAD, CHUNKS] as transducer_step_partial.wgsl leaves them; logits [B·AHEAD, STRIDE], of
+// which the last DURATIONS speak of durations; params: V, most_symbols, the durations; decisions
+// [slots, CAPACITY], those of a row at state.slot. An invocation puts the parts of one frame together,
 // then the first walks. Launch (B); AHEAD <= 128.
 // use _transducer_state
 // use _neg_inf
@@ -14,8 +14,8 @@ const BOOST: bool = false;
 
 @group(0) @binding(0) var<storage, read> parts: array<u32>;
 @group(0) @binding(1) var<storage, read> logits: array<f32>;
-@group(0) @binding(2) var<storage, read> rules: array<u32>;
-@group(0) @binding(3) var<storage, read_write> track: array<u32>;
+@group(0) @binding(2) var<storage, read> params: array<u32>;
+@group(0) @binding(3) var<storage, read_write> state: array<u32>;
 @group(0) @binding(4) var<storage, read_write> decisions: array<u32>;
 @group(0) @binding(5) var<storage, read> nodes: array<u32>;
 @group(0) @binding(6) var<storage, read> arcs: array<u32>;
@@ -23,7 +23,7 @@ const BOOST: bool = false;
 // use _context_graph
 
 const PART_WORDS: u32 = 6u;
-const DECISION_WORDS: u32 = 5u;
+const STEP_WORDS: u32 = 5u;
 const RULES_HEAD: u32 = 2u;
 const STOP_END: u32 = 1u;
 const STOP_LENGTH: u32 = 3u;
@@ -70,7 +70,7 @@ fn put_together(row: u32) -> Frame {
         found.broken = 1u;
       } else if (logit > longest) {
         longest = logit;
-        found.duration = rules[RULES_HEAD + d];
+        found.duration = params[RULES_HEAD + d];
       }
     }
   }
@@ -110,11 +110,11 @@ fn follow(from_node: u32, token: u32) -> u32 {
 
 fn walk(row: u32) {
   let base = row * WORDS;
-  let slot = min(track[base + SLOT], arrayLength(&decisions) / (CAPACITY * DECISION_WORDS) - 1u);
-  let start = track[base + POSITION];
+  let slot = min(state[base + SLOT], arrayLength(&decisions) / (CAPACITY * STEP_WORDS) - 1u);
+  let start = state[base + POSITION];
   var frame = start;
-  var count = track[base + COUNT];
-  var symbols = track[base + SYMBOLS];
+  var count = state[base + COUNT];
+  var symbols = state[base + SYMBOLS];
   var done = 0u;
   var fresh = 0u;
   while (done == 0u && fresh == 0u && frame - start < AHEAD) {
@@ -123,13 +123,13 @@ fn walk(row: u32) {
       done = STOP_NONFINITE;
       break;
     }
-    let blank = found.token == rules[0];
+    let blank = found.token == params[0];
     let token = select(found.token, found.label, BOOST && !blank);
     let length = select(select(0u, 1u, blank), found.duration, DURATIONS > 0u);
-    let forced = length == 0u && (blank || symbols + 1u >= rules[1]);
+    let forced = length == 0u && (blank || symbols + 1u >= params[1]);
     let moved = select(length, 1u, forced);
     let logit = logits[(row * AHEAD + frame - start) * STRIDE + token];
-    let to = (slot * CAPACITY + min(count, CAPACITY - 1u)) * DECISION_WORDS;
+    let to = (slot * CAPACITY + min(count, CAPACITY - 1u)) * STEP_WORDS;
     decisions[to] = frame;
     decisions[to + 1u] = token;
     decisions[to + 2u] = found.duration;
@@ -140,23 +140,23 @@ fn walk(row: u32) {
     symbols = select(symbols + 1u, 0u, moved > 0u);
     if (!blank) {
       fresh = 1u;
-      track[base + TOKEN] = token;
-      track[base + HALF] = 1u - track[base + HALF];
+      state[base + TOKEN] = token;
+      state[base + HALF] = 1u - state[base + HALF];
       if (BOOST) {
-        track[base + NODE] = follow(track[base + NODE], token);
+        state[base + NODE] = follow(state[base + NODE], token);
       }
     }
-    if (frame >= track[base + LENGTH]) {
+    if (frame >= state[base + LENGTH]) {
       done = STOP_END;
-    } else if (count >= track[base + LIMIT]) {
+    } else if (count >= state[base + LIMIT]) {
       done = STOP_LENGTH;
     }
   }
-  track[base + POSITION] = frame;
-  track[base + COUNT] = count;
-  track[base + SYMBOLS] = symbols;
-  track[base + FRESH] = fresh;
-  track[base + DONE] = done;
+  state[base + POSITION] = frame;
+  state[base + COUNT] = count;
+  state[base + SYMBOLS] = symbols;
+  state[base + FRESH] = fresh;
+  state[base + DONE] = done;
 }
 
 @compute @workgroup_size(128)
@@ -168,7 +168,7 @@ fn main(
     block[me] = put_together(workgroup.x * AHEAD + me);
   }
   workgroupBarrier();
-  if (me == 0u && track[workgroup.x * WORDS + DONE] == 0u) {
+  if (me == 0u && state[workgroup.x * WORDS + DONE] == 0u) {
     walk(workgroup.x);
   }
 }

@@ -2,7 +2,7 @@
 // logits [B·AHEAD, STRIDE]; parts [B·AHEAD, CHUNKS] of 6 words: highest logit, its softmax
 // sum, whose it is, whether any is no number, and, with BOOST, the highest logit + bonus and whose
 // that is among labels. The bonus of a label is that of its arc from the deepest node, of the
-// track's and those it falls back to, that has one. Launch (CHUNKS, B·AHEAD).
+// state's and those it falls back to, that has one. Launch (CHUNKS, B·AHEAD).
 // use _transducer_state
 // use _neg_inf
 const AHEAD: u32 = 1u;
@@ -12,7 +12,7 @@ const CHUNK: u32 = 1024u;
 const BOOST: bool = false;
 
 @group(0) @binding(0) var<storage, read> logits: array<f32>;
-@group(0) @binding(1) var<storage, read> track: array<u32>;
+@group(0) @binding(1) var<storage, read> state: array<u32>;
 @group(0) @binding(2) var<storage, read> nodes: array<u32>;
 @group(0) @binding(3) var<storage, read> arcs: array<u32>;
 @group(0) @binding(4) var<storage, read_write> parts: array<u32>;
@@ -68,8 +68,8 @@ fn main(
   @builtin(local_invocation_index) me: u32,
 ) {
   let base = workgroup.y / AHEAD * WORDS;
-  let frame = track[base + POSITION] + workgroup.y % AHEAD;
-  if (track[base + DONE] != 0u || frame >= track[base + LENGTH]) {
+  let frame = state[base + POSITION] + workgroup.y % AHEAD;
+  if (state[base + DONE] != 0u || frame >= state[base + LENGTH]) {
     return;
   }
   let row = workgroup.y * STRIDE;
@@ -96,7 +96,7 @@ fn main(
   total = workgroup_sum(me, total);
   var boosted = Best(NEG_INF, 0u);
   if (BOOST) {
-    gather(me, start, end, track[base + NODE]);
+    gather(me, start, end, state[base + NODE]);
     var score = NEG_INF;
     var label = 0u;
     for (var id = start + me; id < min(end, TOKENS - 1u); id += 128u) {

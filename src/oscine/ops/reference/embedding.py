@@ -40,11 +40,11 @@ class EmbeddingOps(Protocol):
         y: Array = table[tokens] + positions[places]
         return y.reshape(-1, table.shape[1])
 
-    @op(writes=("total",), masked="utterances")
+    @op(writes=("total",), masked="state")
     def code_embedding(
         self,
         table: Tensor,
-        utterances: TalkerState,
+        state: TalkerState,
         total: Tensor,
         projected: Tensor | None = None,
         first: bool = False,
@@ -55,23 +55,23 @@ class EmbeddingOps(Protocol):
         That is projected[token] [B, D'] where given, else table[token] [B, D]. before [B, D']: a
         row that precedes each: [2B, D']. Tables may be float32, float16 or bfloat16.
         """
-        running = utterances.rows["done"] == 0
-        codes = np.where(running, utterances.rows["token"], 0)
-        rows, slots = table[codes], utterances.rows["slot"][running]
+        running = state.rows["done"] == 0
+        codes = np.where(running, state.rows["token"], 0)
+        rows, slots = table[codes], state.rows["slot"][running]
         total[slots] = rows[running] + (0 if first else total[slots])
         y: Array = rows if projected is None else projected[codes]
         return y if before is None else np.stack([before, y], axis=1).reshape(-1, y.shape[1])
 
-    @op(masked="utterances")
+    @op(masked="state")
     def sum_embeddings(
-        self, total: Tensor, table: Tensor, text: Tensor, utterances: TalkerState
+        self, total: Tensor, table: Tensor, text: Tensor, state: TalkerState
     ) -> Tensor:
         """The talker's input for the next frame: total + table[token] + text row: [B, D].
 
         total [S, D] holds the sum of all but the last code's rows; text [S, N, D] has a row for
         each frame, of which row min(count - 1, texts - 1) is taken.
         """
-        rows, slots = utterances.rows, utterances.rows["slot"]
+        rows, slots = state.rows, state.rows["slot"]
         codes = np.where(rows["done"] == 0, rows["token"], 0)
         places = np.minimum(rows["count"].astype(int), rows["texts"]) - 1
         y: Array = total[slots] + table[codes] + text[slots, np.maximum(places, 0)]

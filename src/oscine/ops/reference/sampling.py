@@ -53,7 +53,7 @@ def gumbel(seed: int, count: int, ids: Array) -> Array:
 
 
 def allowed(masks: Array, rule: Array, line: Array) -> Array:
-    """Which ids may follow [V]: suppression, then rules a to d of specs (openai's order)."""
+    """Which ids may follow [V]: suppression, then params a to d of specs (openai's order)."""
     first, mask = line["count"] == 0, masks[rule["mask"]]
     allowed: Array = (mask & (SUPPRESS | SUPPRESS_FIRST if first else SUPPRESS)) == 0
     begin, end = int(rule["timestamp_begin"]), int(rule["end"])
@@ -86,21 +86,21 @@ def choose(scores: Array, rule: Array, line: Array) -> tuple[int, float]:
     if scores.max() == -np.inf:  # nothing may follow
         return int(rule["end"]), 0.0
     low, total = log_softmax(scores, rule)
-    pool = scores[low:]
+    finished = scores[low:]
     if line["temperature"] > 0:
-        noise = gumbel(int(line["seed"]), int(line["count"]), np.arange(low, low + len(pool)))
-        token = low + int(np.argmax(pool / line["temperature"] + noise))
+        noise = gumbel(int(line["seed"]), int(line["count"]), np.arange(low, low + len(finished)))
+        token = low + int(np.argmax(finished / line["temperature"] + noise))
     else:
-        token = low + int(np.argmax(pool))
+        token = low + int(np.argmax(finished))
     return token, float(scores[token]) - total
 
 
 def offers_of(
-    b: int, row: Array, masks: Array, rules: Array, state: TextDecoderState, beams: int
+    b: int, row: Array, masks: Array, params: Array, state: TextDecoderState, beams: int
 ) -> list[tuple[float, int, int]]:
     """The likeliest ways on for a beam: total log-probability, the beam, the token."""
     line = state.rows[b]
-    rule = rules[line["slot"]]
+    rule = params[line["slot"]]
     scores = np.where(allowed(masks, rule, line), row, -np.inf)
     if scores.max() == -np.inf:  # nothing may follow
         return [(float(line["sum_logprob"]), b, int(rule["end"]))]
@@ -112,17 +112,17 @@ def offers_of(
 
 def next_beams(
     offers: list[tuple[float, int, int]],
-    rules: Array,
+    params: Array,
     state: TextDecoderState,
     lines: slice,
-    pool: FinishedBeams,
+    finished: FinishedBeams,
 ) -> None:
-    """Walk down the offers: those that end to the pool, the others as the group's beams."""
+    """Walk down the offers: those that end to the finished, the others as the group's beams."""
     assert state.cache_indirection is not None
     rows, tokens = state.rows.copy(), state.tokens.copy()
     indirection = state.cache_indirection.copy()
     slots, free = rows["slot"], lines.start
-    rule, group = rules[slots[free]], slots[free]
+    rule, group = params[slots[free]], slots[free]
     for score, parent, token in offers:
         if token != rule["end"]:
             slot = slots[free]
@@ -135,13 +135,13 @@ def next_beams(
             free += 1
             if free == lines.stop:
                 break
-        elif not pool.rows[group]["filled"].all():
-            place = int(np.argmin(pool.rows[group]["filled"]))
-            pool.rows[group, place] = (1, rows[parent]["count"], score, 0)
-            pool.tokens[group, place] = tokens[slots[parent]]
+        elif not finished.rows[group]["filled"].all():
+            place = int(np.argmin(finished.rows[group]["filled"]))
+            finished.rows[group, place] = (1, rows[parent]["count"], score, 0)
+            finished.tokens[group, place] = tokens[slots[parent]]
     state.rows["done"][free : lines.stop] = STOP_END  # nothing is left for these
     state.rows["sum_logprob"][free : lines.stop] = NEG_INF
-    if pool.rows[group]["filled"].all():
+    if finished.rows[group]["filled"].all():
         state.rows["done"][lines] = STOP_END
 
 
@@ -167,13 +167,13 @@ def advance(token: int, rule: Array, line: Array, tokens: Array) -> None:
         line["done"] = STOP_LENGTH
 
 
-def advance_utterance(code: int, utterances: TalkerState, b: int) -> None:
+def advance_utterance(code: int, state: TalkerState, b: int) -> None:
     """Write the code down and move on."""
-    line, (_, room, groups) = utterances.rows[b], utterances.codes.shape
-    utterances.codes[line["slot"], line["count"], line["group"]] = code
+    line, (_, room, groups) = state.rows[b], state.codes.shape
+    state.codes[line["slot"], line["count"], line["group"]] = code
     line["token"] = code
     if line["group"] == 0:
-        utterances.seen[line["slot"], code] = 1
+        state.seen[line["slot"], code] = 1
     line["group"] += 1
     if line["group"] == groups:
         line["group"] = 0
@@ -188,7 +188,7 @@ def filtered(logits: Array, rule: Any, count: int, seen: Array | None) -> Array:
     """The scores [V] whose softmax `sample` draws from, -inf for what is out.
 
     logits [V]; rule: one of SAMPLING_PARAMS; count: frames so far; seen [V] as in TalkerState at
-    group 0, None at other groups. Greedy rules (temperature 0) end after the suppression, and all
+    group 0, None at other groups. Greedy params (temperature 0) end after the suppression, and all
     do where a score is above all of float32's: infinity is among them then.
     """
     scores = logits.astype(np.float32)
@@ -219,25 +219,27 @@ def filtered(logits: Array, rule: Any, count: int, seen: Array | None) -> Array:
 
 
 class SamplingOps(Protocol):
-    """B rows of state; V ids of a head; rules by slot."""
+    """B rows of state; V ids of a head; params by slot."""
 
     @op(writes=("state.rows",))
-    def no_speech(self, logits: Tensor, rules: Tensor, state: TextDecoderState) -> None:
+    def no_speech(self, logits: Tensor, params: Tensor, state: TextDecoderState) -> None:
         """state.no_speech_prob = softmax(logits [2B, V])[B:, no_speech], before any filter.
 
-        rules [N] here and in all that decides: a line has those of its slot.
+        params [N] here and in all that decides: a line has those of its slot.
         """
         for line, row in zip(state.rows, logits[len(state.rows) :], strict=True):
             if not line["done"]:
                 top = row.max()
                 total = np.exp(row - top).sum()
-                line["no_speech_prob"] = np.exp(row[rules[line["slot"]]["no_speech"]] - top) / total
+                line["no_speech_prob"] = (
+                    np.exp(row[params[line["slot"]]["no_speech"]] - top) / total
+                )
 
     @op(masked="state")
-    def apply_penalties(self, logits: Tensor, rules: Tensor, state: TextDecoderState) -> Tensor:
+    def apply_penalties(self, logits: Tensor, params: Tensor, state: TextDecoderState) -> Tensor:
         """Logits [B, V] less likely to repeat text: by repetition_penalty and no_repeat_ngram.
 
-        A row whose rules have neither, a penalty of 1 and 0 tokens, stays as it is.
+        A row whose params have neither, a penalty of 1 and 0 tokens, stays as it is.
 
         Text ids among a line's tokens: positive logits are divided by the penalty, negative ones
         multiplied. A text id that would end a run of no_repeat_ngram tokens that came before gets
@@ -245,7 +247,7 @@ class SamplingOps(Protocol):
         """
         y = logits.copy()
         for scores, line in zip(y, state.rows, strict=True):
-            rule = rules[line["slot"]]
+            rule = params[line["slot"]]
             picked = state.tokens[line["slot"], : line["count"]].astype(int)
             said = np.unique(picked[picked < rule["end"]])
             penalty = rule["repetition_penalty"]
@@ -261,11 +263,12 @@ class SamplingOps(Protocol):
 
     @op(writes=("state.rows", "state.tokens"))
     def sample_token(
-        self, logits: Tensor, masks: Tensor, rules: Tensor, state: TextDecoderState, share: int = 1
+        self, logits: Tensor, masks: Tensor, params: Tensor, state: TextDecoderState, share: int = 1
     ) -> None:
-        """Filter logits [.., V] by masks [M, V] and the timestamp rules, choose, advance the state.
+        """Filter logits [.., V] by masks [M, V] and the timestamp params, choose, advance the
+        state.
 
-        A line has the mask that its rules name, and chooses from row b // share; rows beyond are
+        A line has the mask that its params name, and chooses from row b // share; rows beyond are
         ignored. Greedy takes the lowest id among equals; with a temperature, Gumbel noise from a
         counter hash of (seed, count, id) is added first. Rules: openai whisper/decoding.py.
         """
@@ -276,32 +279,32 @@ class SamplingOps(Protocol):
             if not np.isfinite(row).all():
                 line["done"] = STOP_NONFINITE
                 continue
-            rule = rules[line["slot"]]
+            rule = params[line["slot"]]
             scores = np.where(allowed(masks, rule, line), row, -np.inf)
             token, logprob = choose(scores, rule, line)
             line["sum_logprob"] += logprob
             advance(token, rule, line, state.tokens[line["slot"]])
 
-    @op(writes=("state", "pool"))
+    @op(writes=("state", "finished"))
     def beam_search_step(
         self,
         logits: Tensor,
         masks: Tensor,
-        rules: Tensor,
+        params: Tensor,
         state: TextDecoderState,
-        pool: FinishedBeams,
+        finished: FinishedBeams,
         beams: int,
         share: int = 1,
     ) -> None:
         """A step of beam search: K = `beams` lines after each other are a group.
 
-        Beams of a group have the same rules; its pool is that of its first line's slot.
+        Beams of a group have the same params; its finished is that of its first line's slot.
         share=1: each beam that is not done offers its K + 1 likeliest tokens, from row b of logits.
         share=K, the first step: row g of logits speaks for a whole group. By total log-probability
-        the offers that end go to the group's pool while it has room, the others become the K new
-        beams: state, tokens and cache_indirection of the parent, advanced, each in its own slot. A
-        full pool ends all of the group; a beam that nothing is left for is done. Source:
-        BeamSearchDecoder in openai whisper/decoding.py.
+        the offers that end go to the group's finished while it has room, the others become the K
+        new beams: state, tokens and cache_indirection of the parent, advanced, each in its own
+        slot. A full finished ends all of the group; a beam that nothing is left for is done.
+        Source: BeamSearchDecoder in openai whisper/decoding.py.
         """
         for first in range(0, len(state.rows), beams):
             lines = slice(first, first + beams)
@@ -313,14 +316,14 @@ class SamplingOps(Protocol):
                 offers = [
                     offer
                     for b in alive
-                    for offer in offers_of(b, logits[b // share], masks, rules, state, beams)
+                    for offer in offers_of(b, logits[b // share], masks, params, state, beams)
                 ]
                 offers.sort(key=lambda offer: -offer[0])  # stable: openai's order among equals
-                next_beams(offers, rules, state, lines, pool)
+                next_beams(offers, params, state, lines, finished)
 
     @op()
     def token_probs(
-        self, logits: Tensor, prompt: Tensor, rules: Tensor, state: TextDecoderState
+        self, logits: Tensor, prompt: Tensor, params: Tensor, state: TextDecoderState
     ) -> Tensor:
         """What logits [B·L, V] give the token that follows in prompt [B, L] among text ids: [B·L].
 
@@ -328,19 +331,19 @@ class SamplingOps(Protocol):
         """
         shares = np.zeros(prompt.shape, np.float32)
         rows = logits.reshape(*prompt.shape, -1)
-        for b, end in enumerate(rules[state.rows["slot"]]["end"]):
+        for b, end in enumerate(params[state.rows["slot"]]["end"]):
             for r, token in enumerate(prompt[b, 1:].astype(int)):
                 if token < end:
                     weights = np.exp(rows[b, r, :end] - rows[b, r, :end].max())
                     shares[b, r] = weights[token] / weights.sum()
         return shares.reshape(-1)
 
-    @op(writes=("utterances",))
-    def sample_code(self, logits: Tensor, rules: Tensor, utterances: TalkerState) -> None:
+    @op(writes=("state",))
+    def sample_code(self, logits: Tensor, params: Tensor, state: TalkerState) -> None:
         """Choose code `group` of the frame `count` from logits [B·L, V], and move on.
 
         Of an utterance's L rows (the predictor's first pass has two) the last one counts.
-        rules [S] of SAMPLING_PARAMS. In this order, at group 0 only: logits of seen ids are
+        params [S] of SAMPLING_PARAMS. In this order, at group 0 only: logits of seen ids are
         divided by the repetition penalty where positive, else multiplied; `end` is out while count
         < minimum; ids from `suppress` on, but for `end`, are out. Then, unless greedy: division by
         temperature; top_k (what is below the k-th largest is out, ties at the border stay); top_p
@@ -355,16 +358,16 @@ class SamplingOps(Protocol):
         so does a score above all of float32's, as division by a small temperature may make one.
         Source: transformers generation/logits_process.py; order: MODELS/qwen3_tts.md, 5.
         """
-        last = logits.reshape(len(utterances.rows), -1, logits.shape[1])[:, -1]
-        groups = utterances.codes.shape[2]
-        for b, line in enumerate(utterances.rows):
+        last = logits.reshape(len(state.rows), -1, logits.shape[1])[:, -1]
+        groups = state.codes.shape[2]
+        for b, line in enumerate(state.rows):
             if line["done"]:
                 continue
             if not np.isfinite(last[b]).all():
                 line["done"] = STOP_NONFINITE
                 continue
             count, group, slot = (int(line[name]) for name in ("count", "group", "slot"))
-            rule, seen = rules[slot], utterances.seen[slot] if group == 0 else None
+            rule, seen = params[slot], state.seen[slot] if group == 0 else None
             scores = filtered(last[b], rule, count, seen)
             if scores.max() == np.inf:
                 line["done"] = STOP_NONFINITE
@@ -375,4 +378,4 @@ class SamplingOps(Protocol):
             if group == 0 and code == rule["end"]:
                 line["done"] = STOP_END
             else:
-                advance_utterance(code, utterances, b)
+                advance_utterance(code, state, b)

@@ -6,7 +6,7 @@ rows that emitted a label in the step before, joins it with the next F frames of
 Looking at F frames changes nothing but the number of steps, as the prediction network sees labels
 alone.
 
-A sequence keeps its memory and its decisions at track.slot, whichever row of a batch it is in. So
+A sequence keeps its memory and its decisions at state.slot, whichever row of a batch it is in. So
 rows start, end and change places while their neighbours run, and no memory moves.
 
 Shapes: B rows, S slots, F frames of a block, T frames, V labels, blank = V, n durations, P width of
@@ -66,17 +66,17 @@ def follow(boost: ContextGraphTensors, node: int, token: int) -> int:
         node = int(here["fail"])
 
 
-def fresh_rows(track: TransducerState) -> Array:
+def fresh_rows(state: TransducerState) -> Array:
     """Rows of TRANSDUCER_STATE whose label the prediction network has yet to see, a copy."""
-    fresh: Array = track.rows[(track.rows["done"] == 0) & (track.rows["fresh"] == 1)]
+    fresh: Array = state.rows[(state.rows["done"] == 0) & (state.rows["fresh"] == 1)]
     return fresh
 
 
 def look(
-    logits: Array, rules: Array, row: Array, decisions: Array, boost: ContextGraphTensors | None
+    logits: Array, params: Array, row: Array, decisions: Array, boost: ContextGraphTensors | None
 ) -> None:
     """Decide on one frame, write it down and move on."""
-    labels, most, lengths = int(rules[0]), int(rules[1]), rules[TRANSDUCER_PARAMS_HEAD:]
+    labels, most, lengths = int(params[0]), int(params[1]), params[TRANSDUCER_PARAMS_HEAD:]
     if not np.isfinite(logits).all():
         row["done"] = STOP_NONFINITE
         return
@@ -110,13 +110,13 @@ class TransducerOps(LinearOps, Protocol):
 
     @op(writes=("memory.hidden", "memory.cell"))
     def prediction_network(
-        self, table: Tensor, cells: tuple[Cell, ...], memory: LstmState, track: TransducerState
+        self, table: Tensor, cells: tuple[Cell, ...], memory: LstmState, state: TransducerState
     ) -> None:
         """The LSTM layers over table[token], table [V + 1, P], for rows that are fresh.
 
         c = σ(f) c + σ(i) tanh(g), h = σ(o) tanh(c), from one half of memory into the other.
         """
-        rows = fresh_rows(track)
+        rows = fresh_rows(state)
         if not len(rows):
             return
         before, slots = rows["half"], rows["slot"]
@@ -129,17 +129,17 @@ class TransducerOps(LinearOps, Protocol):
             x = sigmoid(o) * np.tanh(c)
             hidden[slots, 1 - before], carry[slots, 1 - before] = x, c
 
-    @op(writes=("memory.joint",), masked="track")
+    @op(writes=("memory.joint",), masked="state")
     def joint_network(
-        self, x: Tensor, project: Linear, memory: LstmState, track: TransducerState, block: int
+        self, x: Tensor, project: Linear, memory: LstmState, state: TransducerState, block: int
     ) -> Tensor:
         """relu(x[first + position + f] + project(h)) for f below `block`: [B·F, J].
 
         x [.., J] holds the encoder's projection of every sequence, each at rows of its own that
-        begin with track.first. project(h), from the uppermost layer, is computed for fresh rows and
+        begin with state.first. project(h), from the uppermost layer, is computed for fresh rows and
         kept in memory.joint. Frames past the end repeat the last.
         """
-        rows, fresh = track.rows, fresh_rows(track)
+        rows, fresh = state.rows, fresh_rows(state)
         if len(fresh):
             hidden = memory.hidden[fresh["slot"], -1, 1 - fresh["half"]]
             memory.joint[fresh["slot"]] = self.linear(hidden, project)
@@ -151,31 +151,32 @@ class TransducerOps(LinearOps, Protocol):
         y[running] = np.maximum(x[places] + memory.joint[rows["slot"][running], None], 0)
         return y.reshape(-1, x.shape[1])
 
-    @op(writes=("track",))
+    @op(writes=("state",))
     def transducer_step(
         self,
         logits: Tensor,
-        rules: Tensor,
-        track: TransducerState,
+        params: Tensor,
+        state: TransducerState,
         boost: ContextGraphTensors | None = None,
     ) -> None:
         """Decide on logits [B·F, V + 1 + n], frame by frame, until a label or the block's end.
 
-        rules: uint32 V, most_symbols, then the n durations. The likeliest token and, apart from it,
-        the likeliest duration, the lowest id among equals; without durations a blank lasts 1 and a
-        label 0. A blank of 0 moves on by 1, so does the label that is the last of most_symbols at
-        one frame. With `boost` it is the label of highest logit + bonus that is taken where the
-        likeliest token is not the blank. Stops: the frames end (STOP_END), the decisions' room does
-        (STOP_LENGTH; it can go on from there), a logit is not finite (STOP_NONFINITE).
+        params: uint32 V, most_symbols, then the n durations. The likeliest token and, apart from
+        it, the likeliest duration, the lowest id among equals; without durations a blank lasts 1
+        and a label 0. A blank of 0 moves on by 1, so does the label that is the last of
+        most_symbols at one frame. With `boost` it is the label of highest logit + bonus that is
+        taken where the likeliest token is not the blank. Stops: the frames end (STOP_END), the
+        decisions' room does (STOP_LENGTH; it can go on from there), a logit is not finite
+        (STOP_NONFINITE).
         """
-        blocks = logits.reshape(len(track.rows), -1, logits.shape[1])
-        for row, block in zip(track.rows, blocks, strict=True):
+        blocks = logits.reshape(len(state.rows), -1, logits.shape[1])
+        for row, block in zip(state.rows, blocks, strict=True):
             if row["done"]:
                 continue
-            decisions = track.decisions[row["slot"]]
+            decisions = state.decisions[row["slot"]]
             start, row["fresh"] = int(row["position"]), 0
             while not row["done"] and not row["fresh"] and row["position"] < start + len(block):
-                look(block[int(row["position"]) - start], rules, row, decisions, boost)
+                look(block[int(row["position"]) - start], params, row, decisions, boost)
 
     @op()
     def argmax_prob(self, logits: Tensor) -> Tensor:

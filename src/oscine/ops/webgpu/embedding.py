@@ -38,19 +38,19 @@ class GpuEmbedding(Recorder):
     def code_embedding(
         self,
         table: Tensor,
-        utterances: TalkerState,
+        state: TalkerState,
         total: Tensor,
         projected: Tensor | None = None,
         first: bool = False,
         before: Tensor | None = None,
     ) -> Tensor:
-        lines, width = utterances.rows.shape[0], table.shape[1]
+        lines, width = state.rows.shape[0], table.shape[1]
         row = width if projected is None else projected.shape[1]
         self.check_multiple_of_4("width of codes' rows", width)
         self.check_multiple_of_4("width of projected codes' rows", row)
         y = self.intermediate(lines if before is None else 2 * lines, row)
         self.dispatch(
-            "code_embedding", [table, projected, before, utterances.rows, total, y],
+            "code_embedding", [table, projected, before, state.rows, total, y],
             (ceil(max(width, row) / 256), lines), WIDTH4=width // 4, ROW4=row // 4,
             TABLE_KIND=self.kind(table), PROJECTED_KIND=self.kind(projected),
             PROJECTED=projected is not None, FIRST=first, BEFORE=before is not None,
@@ -58,13 +58,13 @@ class GpuEmbedding(Recorder):
         return y
 
     def sum_embeddings(
-        self, total: Tensor, table: Tensor, text: Tensor, utterances: TalkerState
+        self, total: Tensor, table: Tensor, text: Tensor, state: TalkerState
     ) -> Tensor:
-        lines, width = utterances.rows.shape[0], total.shape[1]
+        lines, width = state.rows.shape[0], total.shape[1]
         self.check_multiple_of_4("width of codes' rows", width)
         y = self.intermediate(lines, width)
         self.dispatch(
-            "sum_embeddings", [total, table, text, utterances.rows, y], (ceil(width / 256), lines),
+            "sum_embeddings", [total, table, text, state.rows, y], (ceil(width / 256), lines),
             WIDTH4=width // 4, TABLE_KIND=self.kind(table),
         )  # fmt: skip
         return y

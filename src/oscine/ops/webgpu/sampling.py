@@ -16,38 +16,38 @@ MAX_CODES = 65536  # of a vocabulary: sums of so many masses still fit
 class GpuSampling(Recorder):
     """Recording; shapes and meaning: oscine.ops.reference.sampling."""
 
-    def no_speech(self, logits: Tensor, rules: Tensor, state: TextDecoderState) -> None:
+    def no_speech(self, logits: Tensor, params: Tensor, state: TextDecoderState) -> None:
         lines = state.rows.shape[0]
         self.dispatch(
             "no_speech",
-            [logits, rules, state.rows],
+            [logits, params, state.rows],
             (lines,),
             LINES=lines,
             WORKGROUP_REDUCE=self.workgroup_reduce,
         )
 
-    def apply_penalties(self, logits: Tensor, rules: Tensor, state: TextDecoderState) -> Tensor:
+    def apply_penalties(self, logits: Tensor, params: Tensor, state: TextDecoderState) -> Tensor:
         lines, room = state.rows.shape[0], state.tokens.shape[1]
         y = self.intermediate(lines, logits.shape[1])
         self.dispatch(
-            "apply_penalties", [logits, rules, state.rows, state.tokens, y],
+            "apply_penalties", [logits, params, state.rows, state.tokens, y],
             (ceil(logits.shape[1] / CHUNK), lines), CHUNK=CHUNK, CAPACITY=room,
         )  # fmt: skip
         return y
 
     def sample_token(
-        self, logits: Tensor, masks: Tensor, rules: Tensor, state: TextDecoderState, share: int = 1
+        self, logits: Tensor, masks: Tensor, params: Tensor, state: TextDecoderState, share: int = 1
     ) -> None:
         lines, room = state.rows.shape[0], state.tokens.shape[1]
         chunks = ceil(logits.shape[1] / CHUNK)
         parts = self.intermediate(lines, chunks, 2, 6)
         self.dispatch(
-            "sample_token_partial", [logits, masks, rules, state.rows, parts], (chunks, lines),
+            "sample_token_partial", [logits, masks, params, state.rows, parts], (chunks, lines),
             CHUNK=CHUNK, SHARE=share,
         )  # fmt: skip
         self.dispatch(
             "sample_token",
-            [parts, rules, state.rows, state.tokens],
+            [parts, params, state.rows, state.tokens],
             (lines,),
             CHUNKS=chunks,
             CAPACITY=room,
@@ -57,48 +57,48 @@ class GpuSampling(Recorder):
         self,
         logits: Tensor,
         masks: Tensor,
-        rules: Tensor,
+        params: Tensor,
         state: TextDecoderState,
-        pool: FinishedBeams,
+        finished: FinishedBeams,
         beams: int,
         share: int = 1,
     ) -> None:
-        lines, room, places = state.rows.shape[0], state.tokens.shape[1], pool.rows.shape[1]
+        lines, room, places = state.rows.shape[0], state.tokens.shape[1], finished.rows.shape[1]
         chunks = ceil(logits.shape[1] / CHUNK)
         ranks, speakers = beams + 1, lines // share
         parts = self.intermediate(speakers, chunks, 2, 3 + 2 * ranks)
         offers = self.intermediate(speakers, 1 + 2 * ranks)
         self.dispatch(
-            "beam_search_partial", [logits, masks, rules, state.rows, parts], (chunks, speakers),
+            "beam_search_partial", [logits, masks, params, state.rows, parts], (chunks, speakers),
             CHUNK=CHUNK, SHARE=share, RANKS=ranks, WORKGROUP_REDUCE=self.workgroup_reduce,
         )  # fmt: skip
         self.dispatch(
-            "beam_search_rank", [parts, rules, state.rows, offers], (speakers,),
+            "beam_search_rank", [parts, params, state.rows, offers], (speakers,),
             CHUNKS=chunks, SHARE=share, RANKS=ranks, WORKGROUP_REDUCE=self.workgroup_reduce,
         )  # fmt: skip
         self.dispatch(
             "beam_search_advance",
             [
-                *(offers, rules, state.rows, state.tokens, state.cache_indirection),
-                *(pool.rows, pool.tokens),
+                *(offers, params, state.rows, state.tokens, state.cache_indirection),
+                *(finished.rows, finished.tokens),
             ],
             (lines // beams,),
             BEAMS=beams, PLACES=places, SHARE=share, RANKS=ranks, CAPACITY=room,
         )  # fmt: skip
 
     def token_probs(
-        self, logits: Tensor, prompt: Tensor, rules: Tensor, state: TextDecoderState
+        self, logits: Tensor, prompt: Tensor, params: Tensor, state: TextDecoderState
     ) -> Tensor:
         rows = logits.shape[0]
         y = self.intermediate(rows)
         self.dispatch(
-            "token_probs", [logits, prompt, rules, state.rows, y], (rows,),
+            "token_probs", [logits, prompt, params, state.rows, y], (rows,),
             L=prompt.shape[1], WORKGROUP_REDUCE=self.workgroup_reduce,
         )  # fmt: skip
         return y
 
-    def sample_code(self, logits: Tensor, rules: Tensor, utterances: TalkerState) -> None:
-        (rows, vocabulary), lines = logits.shape, utterances.rows.shape[0]
+    def sample_code(self, logits: Tensor, params: Tensor, state: TalkerState) -> None:
+        (rows, vocabulary), lines = logits.shape, state.rows.shape[0]
         if vocabulary > MAX_CODES:
             raise DeviceError(
                 f"{self.name}: a vocabulary of {vocabulary} codes is above {MAX_CODES}, the most "
@@ -106,8 +106,8 @@ class GpuSampling(Recorder):
             )
         self.dispatch(
             "sample_code",
-            [logits, rules, utterances.rows, utterances.codes, utterances.seen],
+            [logits, params, state.rows, state.codes, state.seen],
             (lines,),
-            L=rows // lines, GROUPS=utterances.codes.shape[2],
+            L=rows // lines, GROUPS=state.codes.shape[2],
             WORKGROUP_REDUCE=self.workgroup_reduce, WORKGROUP_LANES=256,
         )  # fmt: skip

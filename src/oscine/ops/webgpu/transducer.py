@@ -35,9 +35,9 @@ class GpuTransducer(Recorder):
         return {"ROW_REDUCE": "subgroup", "WORKGROUP": WORKGROUP}, ceil(rows / 2)
 
     def prediction_network(
-        self, table: Tensor, cells: tuple[Cell, ...], memory: LstmState, track: TransducerState
+        self, table: Tensor, cells: tuple[Cell, ...], memory: LstmState, state: TransducerState
     ) -> None:
-        rows, width = track.rows.shape[0], table.shape[1]
+        rows, width = state.rows.shape[0], table.shape[1]
         if width % 4:
             raise DeviceError(
                 f"{self.name}: a prediction network of width {width} is no multiple of 4, as "
@@ -53,7 +53,7 @@ class GpuTransducer(Recorder):
                 "lstm",
                 [
                     table, cell.input.weight, cell.input.bias, cell.hidden.weight,
-                    track.rows, memory.hidden, memory.cell,
+                    state.rows, memory.hidden, memory.cell,
                 ],
                 (groups, ceil(rows / 4)),
                 work=64.0 * rows * width * width,  # it waits for memory, not for sums
@@ -62,14 +62,14 @@ class GpuTransducer(Recorder):
             )  # fmt: skip
 
     def joint_network(
-        self, x: Tensor, project: Linear, memory: LstmState, track: TransducerState, block: int
+        self, x: Tensor, project: Linear, memory: LstmState, state: TransducerState, block: int
     ) -> Tensor:
-        (joint, width), rows = project.weight.shape, track.rows.shape[0]
+        (joint, width), rows = project.weight.shape, state.rows.shape[0]
         y = self.intermediate(rows * block, joint)
         reduce, groups = self.row_groups(joint)
         self.dispatch(
             "joint_network",
-            [x, project.weight, project.bias, track.rows, memory.hidden, memory.joint, y],
+            [x, project.weight, project.bias, state.rows, memory.hidden, memory.joint, y],
             (groups, rows),
             work=8.0 * rows * joint * width,
             LAYERS=memory.hidden.shape[1], P4=width // 4, J=joint, AHEAD=block,
@@ -80,12 +80,12 @@ class GpuTransducer(Recorder):
     def transducer_step(
         self,
         logits: Tensor,
-        rules: Tensor,
-        track: TransducerState,
+        params: Tensor,
+        state: TransducerState,
         boost: ContextGraphTensors | None = None,
     ) -> None:
-        (looks, stride), room = logits.shape, track.decisions.shape[1]
-        rows, durations = track.rows.shape[0], rules.shape[0] - TRANSDUCER_PARAMS_HEAD
+        (looks, stride), room = logits.shape, state.decisions.shape[1]
+        rows, durations = state.rows.shape[0], params.shape[0] - TRANSDUCER_PARAMS_HEAD
         block = looks // rows
         if block > MAX_BLOCK_FRAMES:
             raise DeviceError(f"{self.name}: a block of {block} frames is above {MAX_BLOCK_FRAMES}")
@@ -94,12 +94,12 @@ class GpuTransducer(Recorder):
         parts = self.intermediate(looks, chunks, 6)
         tree = [None, None] if boost is None else [boost.nodes, boost.arcs]
         self.dispatch(
-            "transducer_step_partial", [logits, track.rows, *tree, parts], (chunks, looks),
+            "transducer_step_partial", [logits, state.rows, *tree, parts], (chunks, looks),
             AHEAD=block, TOKENS=tokens, STRIDE=stride, CHUNK=ceil(tokens / chunks),
             BOOST=boost is not None, WORKGROUP_REDUCE=self.workgroup_reduce,
         )  # fmt: skip
         self.dispatch(
-            "transducer_step", [parts, logits, rules, track.rows, track.decisions, *tree], (rows,),
+            "transducer_step", [parts, logits, params, state.rows, state.decisions, *tree], (rows,),
             AHEAD=block, CHUNKS=chunks, STRIDE=stride, DURATIONS=durations, CAPACITY=room,
             BOOST=boost is not None,
         )  # fmt: skip
