@@ -23,7 +23,7 @@ from oscine.gpu.kernels import (
     source_of,
     text,
 )
-from oscine.ops import cases
+from oscine.ops import cases, state
 from oscine.ops.reference import activations, sampling
 
 FILES = sorted(kernel_files())
@@ -86,9 +86,9 @@ def test_an_unknown_kernel_is_an_error() -> None:
 def test_use_lines_are_pasted_and_all_gone() -> None:
     for name in KERNELS:
         assert "// use _" not in load(name), name
-    state = text("_text_decoder_state")
-    assert state in load("kv_cache_write")
-    assert state not in load("layer_norm")
+    layout = text("_text_decoder_state")
+    assert layout in load("kv_cache_write")
+    assert layout not in load("layer_norm")
 
 
 def test_a_name_is_that_of_one_file() -> None:
@@ -169,59 +169,49 @@ def test_a_kernel_binds_what_every_device_can(name: str) -> None:
     assert "fn main(" in source
 
 
-def test_the_header_in_kernels_is_that_of_ops() -> None:
-    found = constants(text("_header"))
-    assert [name.lower() for name in found] == [name for name, _ in ops.HEADER]
-    assert [int(word.rstrip("u")) for word in found.values()] == list(range(len(found)))
-
-
-@pytest.mark.parametrize(
-    ("file", "row"),
-    [
-        ("_text_decoder_state", ops.TEXT_DECODER_STATE),
-        ("_transducer_state", ops.TRANSDUCER_STATE),
-        ("_talker_state", ops.TALKER_STATE),
-    ],
-)
-def test_state_rows_in_kernels_are_those_of_ops(file: str, row: np.dtype[Any]) -> None:
-    """The header first, then what is the family's own."""
-    assert (row.names or ())[: len(ops.HEADER)] == tuple(name for name, _ in ops.HEADER)
-    found = constants(text(file))
-    assert int(found.pop("WORDS").rstrip("u")) * 4 == row.itemsize
-    assert [name.lower() for name in found] == list(row.names or ())
-    assert [int(word.rstrip("u")) for word in found.values()] == list(range(len(found)))
-
-
-def test_rules_in_kernels_are_the_rules_of_ops() -> None:
-    found = constants(text("_decode_params"))
-    assert int(found.pop("RULES_WORDS").rstrip("u")) * 4 == ops.DECODE_PARAMS.itemsize
-    assert [name.lower() for name in found] == [name for name, _ in ops.DECODE_PARAMS_FIELDS]
-    assert [int(word.rstrip("u")) for word in found.values()] == list(range(len(found)))
-
-
-def test_finished_beams_in_kernels_are_those_of_ops() -> None:
-    found = constants(text("_finished_beam"))
-    assert int(found.pop("POOL_WORDS").rstrip("u")) * 4 == ops.FINISHED_BEAM.itemsize
-    for name, word in found.items():
-        field = name.removeprefix("POOL_").lower()
-        assert int(word.rstrip("u")) * 4 == ops.FINISHED_BEAM.fields[field][1]  # type: ignore[index]
-    assert len(found) == sum(name != "unused" for name, _ in ops.FINISHED_BEAM_FIELDS)
-
-
-def test_a_decision_in_kernels_is_as_long_as_that_of_ops() -> None:
-    words = constants(text("transducer_step"))["DECISION_WORDS"]
-    assert 4 * int(words.rstrip("u")) == ops.TRANSDUCER_STEP.itemsize
-
-
-def test_trees_in_kernels_are_those_of_ops() -> None:
-    found = {
-        name: int(word.rstrip("u")) for name, word in constants(text("_context_graph")).items()
+def offsets(file: str, prefix: str = "") -> dict[str, int]:
+    """By lower-case name, the words that the constants of a shared text count."""
+    found = {name: int(word.rstrip("u")) for name, word in constants(text(file)).items()}
+    return {
+        name.removeprefix(prefix).lower(): word
+        for name, word in found.items()
+        if name.startswith(prefix)
     }
-    for prefix, kind in (("NODE_", ops.GRAPH_NODE), ("ARC_", ops.GRAPH_ARC)):
-        assert found.pop(f"{prefix}WORDS") * 4 == kind.itemsize
-        fields = [name.removeprefix(prefix) for name in found if name.startswith(prefix)]
-        assert [name.lower() for name in fields] == list(kind.names or ())
-        assert [found[f"{prefix}{name}"] for name in fields] == list(range(len(fields)))
+
+
+def test_the_header_in_kernels_is_that_of_ops() -> None:
+    assert offsets("_header") == {name: at for at, (name, _) in enumerate(ops.HEADER)}
+
+
+#: By the name of a dtype of ops.state: its shared text, what its constants begin with, and the
+#: constant that holds the words of a record.
+LAYOUTS = {
+    "TEXT_DECODER_STATE": ("_text_decoder_state", "", "words"),
+    "TRANSDUCER_STATE": ("_transducer_state", "", "words"),
+    "TALKER_STATE": ("_talker_state", "", "words"),
+    "DECODE_PARAMS": ("_decode_params", "", "params_words"),
+    "SAMPLING_PARAMS": ("_sampling_params", "", "params_words"),
+    "FINISHED_BEAM": ("_finished_beam", "BEAM_", "words"),
+    "TRANSDUCER_STEP": ("_transducer_step", "STEP_", "words"),
+    "GRAPH_NODE": ("_context_graph", "NODE_", "words"),
+    "GRAPH_ARC": ("_context_graph", "ARC_", "words"),
+}
+
+
+def test_every_dtype_of_ops_has_a_layout_in_kernels() -> None:
+    dtypes = {name for name, value in vars(state).items() if isinstance(value, np.dtype)}
+    assert dtypes == set(LAYOUTS)
+
+
+@pytest.mark.parametrize("name", LAYOUTS)
+def test_a_layout_in_kernels_is_that_of_ops(name: str) -> None:
+    """Every field in its place, each of 4 bytes; those of a state row begin with the header's."""
+    (file, prefix, words), dtype = LAYOUTS[name], getattr(state, name)
+    found = offsets(file, prefix)
+    assert found.pop(words) * 4 == dtype.itemsize
+    assert found == {name: at for at, name in enumerate(dtype.names) if name != "unused"}
+    if name.endswith("_STATE"):
+        assert dtype.names[: len(ops.HEADER)] == tuple(name for name, _ in ops.HEADER)
 
 
 def test_neg_inf_is_the_same() -> None:

@@ -20,9 +20,7 @@ from oscine.ops.backend import copy_starts as copy_starts
 from oscine.ops.backend import upload as upload
 from oscine.ops.reference.vocabulary import Ops as Ops
 from oscine.ops.state import DECODE_PARAMS as DECODE_PARAMS
-from oscine.ops.state import DECODE_PARAMS_FIELDS as DECODE_PARAMS_FIELDS
 from oscine.ops.state import FINISHED_BEAM as FINISHED_BEAM
-from oscine.ops.state import FINISHED_BEAM_FIELDS as FINISHED_BEAM_FIELDS
 from oscine.ops.state import GRAPH_ARC as GRAPH_ARC
 from oscine.ops.state import GRAPH_NODE as GRAPH_NODE
 from oscine.ops.state import HEADER as HEADER
@@ -36,7 +34,6 @@ from oscine.ops.state import SUPPRESS as SUPPRESS
 from oscine.ops.state import SUPPRESS_FIRST as SUPPRESS_FIRST
 from oscine.ops.state import TALKER_STATE as TALKER_STATE
 from oscine.ops.state import TEXT_DECODER_STATE as TEXT_DECODER_STATE
-from oscine.ops.state import TEXT_DECODER_STATE_FIELDS as TEXT_DECODER_STATE_FIELDS
 from oscine.ops.state import TRANSDUCER_STATE as TRANSDUCER_STATE
 from oscine.ops.state import TRANSDUCER_STEP as TRANSDUCER_STEP
 from oscine.ops.state import ContextGraphTensors as ContextGraphTensors

@@ -1,8 +1,11 @@
-"""State rows: what a plan knows of each sequence that it computes, one row a sequence.
+"""State rows: the state of each sequence that a plan computes, one row a sequence.
 
 The rows of every family begin with the same header. A plan computes rows [B] in the order of a
-batch; what lives as long as a sequence (caches, tokens, rules) lies in slots [S], and `slot` says
-which one is the row's. So a batch changes by copying rows, and no cache moves.
+batch. What lives as long as a sequence (caches, tokens, parameters) is in slots [S], and `slot`
+names the row's slot: so a batch changes by copying rows, and no cache moves.
+
+Each dtype has a WGSL file in kernels/common with the offsets of its fields;
+tests/gpu/test_kernels.py compares the two.
 """
 
 from __future__ import annotations
@@ -14,137 +17,140 @@ import numpy as np
 
 from oscine.ops.types import Tensor
 
+#: Why a sequence stopped: the value of `done`.
 STOP_END, STOP_REPEAT, STOP_LENGTH, STOP_NONFINITE = 1, 2, 3, 4
 
-Fields = tuple[tuple[str, Any], ...]
-
-#: The first words of every state row, 4 bytes a field: kernels/common/_header.wgsl.
-HEADER: Fields = (
-    ("done", np.uint32),  # 0 while running, else why it stopped: a STOP_* value
+#: The first words of every state row, 4 bytes a field: _header.wgsl.
+HEADER: tuple[tuple[str, Any], ...] = (
+    ("done", np.uint32),  # 0 while running, else a STOP_* value
     ("position", np.uint32),  # in the cache, of the first row of this pass
     ("length", np.uint32),  # rows of this pass that count: the prompt's length, then 1
-    ("token", np.uint32),  # the token chosen last, input of the next step
-    ("count", np.uint32),  # tokens chosen so far, end-of-text not counted
-    ("limit", np.uint32),  # most tokens that may be chosen
+    ("token", np.uint32),  # the last token, input of the next step
+    ("count", np.uint32),  # tokens so far without end-of-text
+    ("limit", np.uint32),  # maximum of count
     ("seed", np.uint32),  # of the counter-based random numbers
-    ("slot", np.uint32),  # place of the sequence in buffers that live as long as it does
+    ("slot", np.uint32),  # index of the sequence in buffers that live as long as it does
 )
 
-#: A sequence of a text decoder: kernels/common/_text_decoder_state.wgsl.
-TEXT_DECODER_STATE_FIELDS: Fields = (
-    *HEADER,
-    ("last_timestamp", np.uint32),  # id of the latest timestamp picked, 0 if none
-    ("after_timestamp", np.uint32),  # 1 if the token picked last is a timestamp
-    ("after_pair", np.uint32),  # 1 if the one before it is one too, or there is none before it
-    ("repeats", np.uint32),  # how many of the latest tokens are the same
-    ("sot", np.uint32),  # row of this pass that holds <|startoftranscript|>
-    ("temperature", np.float32),  # 0: greedy
-    ("sum_logprob", np.float32),  # of the filtered distribution without temperature
-    ("no_speech_prob", np.float32),
-    ("window", np.uint32),  # place of the sequence's audio in the encoder's output buffers
-    (
-        "frames",
-        np.uint32,
-    ),  # encoder positions of it that hold sound: what cross_attention_weights looks at
+#: A sequence of a text decoder: _text_decoder_state.wgsl.
+TEXT_DECODER_STATE = np.dtype(
+    [
+        *HEADER,
+        ("last_timestamp", np.uint32),  # id of the latest timestamp, 0 before the first
+        ("after_timestamp", np.uint32),  # 1 if the last token is a timestamp
+        ("after_pair", np.uint32),  # 1 if the token before it is a timestamp, or there is none
+        ("repeats", np.uint32),  # how many of the latest tokens are equal
+        ("sot", np.uint32),  # row of this pass that holds <|startoftranscript|>
+        ("temperature", np.float32),  # 0: greedy
+        ("sum_logprob", np.float32),  # of the filtered distribution without temperature
+        ("no_speech_prob", np.float32),
+        ("window", np.uint32),  # index of the sequence's audio in the encoder's output buffers
+        ("frames", np.uint32),  # encoder positions with audio, for cross_attention_weights
+    ]
 )
-TEXT_DECODER_STATE = np.dtype([(name, kind) for name, kind in TEXT_DECODER_STATE_FIELDS])
 
-#: A sequence of a transducer: kernels/common/_transducer_state.wgsl. Its position is the next
-#: frame to look at, which at the end may be beyond the last; its length is in frames, count and
-#: limit are in decisions; its token is the label emitted last, at the start the blank, whose
-#: embedding is 0; its seed is a number of the host's, which counts how often decisions were read
-#: to make room for others.
-TRANSDUCER_STATE_FIELDS: Fields = (
-    *HEADER,
-    ("first", np.uint32),  # row of the encoder's projection that holds frame 0
-    ("fresh", np.uint32),  # 1: the prediction network has yet to see the token
-    ("half", np.uint32),  # of the memory, which holds what was before the token
-    ("symbols", np.uint32),  # labels emitted at this frame
-    ("node", np.uint32),  # of the tree of the row's phrases
+#: A sequence of a transducer: _transducer_state.wgsl. position is the next frame, which at the end
+#: may be past the last one; length is in frames, count and limit are in decisions; token is the
+#: last label, and at the start the blank, whose embedding is 0; seed belongs to the host, which
+#: counts in it how often decisions were read to free their buffer.
+TRANSDUCER_STATE = np.dtype(
+    [
+        *HEADER,
+        ("first", np.uint32),  # row of the encoder's projection that holds frame 0
+        ("fresh", np.uint32),  # 1: the prediction network has not run for the token yet
+        ("half", np.uint32),  # of LstmState, which holds the state before the token
+        ("symbols", np.uint32),  # labels emitted at this frame
+        ("node", np.uint32),  # of the context graph
+    ]
 )
-TRANSDUCER_STATE = np.dtype([(name, kind) for name, kind in TRANSDUCER_STATE_FIELDS])
 
-#: An utterance, whose tokens are codes: `count` and `limit` (STOP_LENGTH, after which it can be
-#: continued) are of whole frames. kernels/common/_talker_state.wgsl.
-TALKER_STATE_FIELDS: Fields = (
-    *HEADER,
-    ("group", np.uint32),  # codes of the present frame that are chosen: 0 to G - 1
-    ("texts", np.uint32),  # rows of text that there are; the last stands for all that follow
+#: A sequence of the talker, whose tokens are codes: _talker_state.wgsl. count and limit are in
+#: whole frames; a sequence that stopped with STOP_LENGTH can be continued.
+TALKER_STATE = np.dtype(
+    [
+        *HEADER,
+        ("group", np.uint32),  # codes of the present frame that are chosen: 0 to G - 1
+        ("texts", np.uint32),  # rows of text; the last one serves all later frames
+    ]
 )
-TALKER_STATE = np.dtype([(name, kind) for name, kind in TALKER_STATE_FIELDS])
 
-#: What `pick` needs to know of a vocabulary and a task, by slot:
-#: kernels/common/_decode_params.wgsl.
-DECODE_PARAMS_FIELDS: tuple[tuple[str, type], ...] = (
-    ("vocabulary", np.uint32),  # V
-    ("end", np.uint32),  # <|endoftext|>
-    ("timestamp_begin", np.uint32),  # <|0.00|>; V where there are no timestamps
-    ("no_timestamps", np.uint32),  # <|notimestamps|>
-    ("no_speech", np.uint32),  # <|nospeech|>
-    ("timestamps", np.uint32),  # 1: the timestamp rules hold
-    ("max_initial", np.uint32),  # index of the largest first timestamp
-    ("repeat_limit", np.uint32),  # equal tokens in a row that end a pass; 0: never
-    ("no_repeat_ngram", np.uint32),  # so many text tokens in a row come only once; 0: no rule
-    ("repetition_penalty", np.float32),  # divides the logits of text that came before; 1: none
-    ("mask", np.uint32),  # row of the masks [M, V]
+#: Parameters of sample_token and the logits processors, by slot: _decode_params.wgsl.
+DECODE_PARAMS = np.dtype(
+    [
+        ("vocabulary", np.uint32),  # V
+        ("end", np.uint32),  # <|endoftext|>
+        ("timestamp_begin", np.uint32),  # <|0.00|>; V without timestamps
+        ("no_timestamps", np.uint32),  # <|notimestamps|>
+        ("no_speech", np.uint32),  # <|nospeech|>
+        ("timestamps", np.uint32),  # 1: the timestamp rules hold
+        ("max_initial", np.uint32),  # index of the largest first timestamp
+        ("repeat_limit", np.uint32),  # equal tokens in a row that end a pass; 0: never
+        ("no_repeat_ngram", np.uint32),  # length of the n-grams of text that may not repeat; 0: off
+        ("repetition_penalty", np.float32),  # divides the logits of earlier text tokens; 1: off
+        ("mask", np.uint32),  # row of the masks [M, V]
+    ]
 )
-DECODE_PARAMS = np.dtype([(name, kind) for name, kind in DECODE_PARAMS_FIELDS])
 
-#: A finished beam: kernels/common/_finished_beam.wgsl.
-FINISHED_BEAM_FIELDS: tuple[tuple[str, type], ...] = (
-    ("filled", np.uint32),  # 1: there is one
-    ("count", np.uint32),  # its tokens, end-of-text not counted
-    ("sum_logprob", np.float32),  # end-of-text counted
-    ("unused", np.uint32),
+#: A finished beam: _finished_beam.wgsl.
+FINISHED_BEAM = np.dtype(
+    [
+        ("filled", np.uint32),  # 1: there is one
+        ("count", np.uint32),  # tokens without end-of-text
+        ("sum_logprob", np.float32),  # with end-of-text
+        ("unused", np.uint32),
+    ]
 )
-FINISHED_BEAM = np.dtype([(name, kind) for name, kind in FINISHED_BEAM_FIELDS])
 
-NEG_INF = -1e30  # a score that nothing reaches: WGSL may assume that there is no infinity
+NEG_INF = -1e30  # below every score; WGSL may assume that infinities do not occur
 
 #: Bits of the mask, one word a vocabulary entry.
 SUPPRESS, SUPPRESS_FIRST = 1, 2
 
-#: How `sample` chooses in one slot, for the talker's head or for the predictor's:
-#: kernels/common/_sampling_params.wgsl.
-SAMPLING_PARAMS_FIELDS: tuple[tuple[str, type], ...] = (
-    ("end", np.uint32),  # the id that ends an utterance; V where there is none
-    ("suppress", np.uint32),  # ids from this one on, but for `end`, are never chosen; V: none
-    ("minimum", np.uint32),  # frames before which the end may not come
-    ("top_k", np.uint32),  # only so many of the likeliest, ties at the border too; 0: all
-    ("temperature", np.float32),  # 0: greedy, whatever top_k and top_p are
-    ("top_p", np.float32),  # the least set of the likeliest that holds more than this; 1: all
-    ("repetition_penalty", np.float32),  # over first codes of this utterance; 1: none
+#: Parameters of sample_code, by slot, for the talker's or the predictor's head:
+#: _sampling_params.wgsl.
+SAMPLING_PARAMS = np.dtype(
+    [
+        ("end", np.uint32),  # the id that ends a sequence; V: none
+        ("suppress", np.uint32),  # ids from this one on are never chosen, except `end`; V: none
+        ("minimum", np.uint32),  # frames before which `end` may not be chosen
+        ("top_k", np.uint32),  # the k most likely ids, and ties with the last of them; 0: all
+        ("temperature", np.float32),  # 0: greedy, whatever top_k and top_p are
+        ("top_p", np.float32),  # the smallest set of most likely ids with a larger sum; 1: all
+        ("repetition_penalty", np.float32),  # over first codes of this sequence; 1: off
+    ]
 )
-SAMPLING_PARAMS = np.dtype([(name, kind) for name, kind in SAMPLING_PARAMS_FIELDS])
 
-#: One look at one frame: kernels/transducer/transducer_step.wgsl.
-TRANSDUCER_STEP_FIELDS: tuple[tuple[str, type], ...] = (
-    ("frame", np.uint32),
-    ("token", np.uint32),  # a label, or the blank
-    ("duration", np.uint32),  # in frames, as chosen; 0 without durations
-    ("advanced", np.uint32),  # frames moved on: also by a blank of duration 0, and by force
-    ("probability", np.float32),  # softmax over labels and blank, without boosting
+#: A decision of a transducer at a frame: _transducer_step.wgsl.
+TRANSDUCER_STEP = np.dtype(
+    [
+        ("frame", np.uint32),
+        ("token", np.uint32),  # a label, or the blank
+        ("duration", np.uint32),  # in frames, as chosen; 0 for models without durations
+        ("advanced", np.uint32),  # frames moved on, also by a blank of duration 0 or by force
+        ("probability", np.float32),  # softmax over labels and blank, without boosting
+    ]
 )
-TRANSDUCER_STEP = np.dtype([(name, kind) for name, kind in TRANSDUCER_STEP_FIELDS])
 
-#: A node of the tree of boosted phrases (Aho-Corasick): kernels/common/_context_graph.wgsl.
-GRAPH_NODE_FIELDS: tuple[tuple[str, type], ...] = (
-    ("first", np.uint32),  # its arcs
-    ("count", np.uint32),
-    ("fail", np.uint32),  # the node of the longest other beginning that ends here; a root's: itself
-    ("back", np.float32),  # what it costs to fall back there
+#: A node of a context graph of boosted phrases (Aho-Corasick): _context_graph.wgsl.
+GRAPH_NODE = np.dtype(
+    [
+        ("first", np.uint32),  # its first arc
+        ("count", np.uint32),  # its arcs
+        ("fail", np.uint32),  # node of the longest proper suffix that is a prefix; a root's: itself
+        ("back", np.float32),  # added to the score on the way to the fail node
+    ]
 )
-GRAPH_NODE = np.dtype([(name, kind) for name, kind in GRAPH_NODE_FIELDS])
 
-#: Arcs of a node come in the order of their labels.
-GRAPH_ARC_FIELDS: tuple[tuple[str, type], ...] = (
-    ("token", np.uint32),
-    ("node", np.uint32),  # where it leads
-    ("bonus", np.float32),
+#: An arc of a context graph; the arcs of a node are sorted by token: _context_graph.wgsl.
+GRAPH_ARC = np.dtype(
+    [
+        ("token", np.uint32),
+        ("node", np.uint32),  # where it leads
+        ("bonus", np.float32),
+    ]
 )
-GRAPH_ARC = np.dtype([(name, kind) for name, kind in GRAPH_ARC_FIELDS])
 
-TRANSDUCER_PARAMS_HEAD = 2  # words of a transducer's rules before its durations: V, most_symbols
+TRANSDUCER_PARAMS_HEAD = 2  # words before the durations: labels V, maximum of symbols a frame
 
 
 @dataclass(frozen=True, slots=True)
@@ -163,15 +169,14 @@ class SequenceState:
 
 @dataclass(frozen=True, slots=True)
 class TextDecoderState(SequenceState):
-    """The state of a text decoder: rows [B] of TEXT_DECODER_STATE, and the tokens picked [N, C]."""
+    """The state of a text decoder: rows [B] of TEXT_DECODER_STATE, and its tokens [N, C] uint32."""
 
     tokens: Tensor
 
 
 @dataclass(frozen=True, slots=True)
 class FinishedBeams:
-    """Beams that have ended, P at most for each slot: rows [N, P] of FINISHED_BEAM, tokens [N, P,
-    C]."""
+    """Finished beams, at most P a slot: rows [N, P] of FINISHED_BEAM, tokens [N, P, C] uint32."""
 
     rows: Tensor
     tokens: Tensor
@@ -179,8 +184,9 @@ class FinishedBeams:
 
 @dataclass(frozen=True, slots=True)
 class TalkerState(SequenceState):
-    """Rows [B] of TALKER_STATE; codes [S, F, G] uint32; seen [S, V] uint32: 1 for the first codes
-    (codebook 0) that this utterance has had, which the repetition penalty is for."""
+    """The state of the talker: rows [B] of TALKER_STATE; codes [S, F, G] uint32; seen [S, V]
+    uint32, 1 for the first codes (codebook 0) that the sequence has had, for the repetition
+    penalty."""
 
     codes: Tensor
     seen: Tensor
@@ -188,7 +194,7 @@ class TalkerState(SequenceState):
 
 @dataclass(frozen=True, slots=True)
 class TransducerState(SequenceState):
-    """State rows [B] of TRANSDUCER_STATE, and what the sequences decided, [S, room] of
+    """The state of a transducer: rows [B] of TRANSDUCER_STATE, and the decisions [S, D] of
     TRANSDUCER_STEP."""
 
     decisions: Tensor
@@ -196,10 +202,11 @@ class TransducerState(SequenceState):
 
 @dataclass(frozen=True, slots=True)
 class LstmState:
-    """The prediction network's: hidden and cell [S, Y, 2, P], and its projection, joint [S, J].
+    """The prediction network's state: hidden and cell [S, Y, 2, P], and its projection, joint [S,
+    J].
 
-    Of the two halves track.half tells the one from before track.token; the other is the one after
-    it, once the network has run. So a label is taken back by not turning the halves over.
+    state.half names the half from before state.token; the network writes the other one. So a label
+    is taken back by leaving the halves as they are.
     """
 
     hidden: Tensor
@@ -209,11 +216,11 @@ class LstmState:
 
 @dataclass(frozen=True, slots=True)
 class ContextGraphTensors:
-    """Trees of boosted phrases: nodes [N] of GRAPH_NODE, arcs [A] of GRAPH_ARC.
+    """Context graphs of boosted phrases: nodes [N] of GRAPH_NODE, arcs [A] of GRAPH_ARC.
 
-    The bonus of a label at a node is that of its arc; a node without such an arc adds its `back`
-    to what its `fail` node gives, a root gives 0 and stays. Arcs and falls lead to nodes of the
-    same tree, so track.node says which tree a row walks; a row without phrases is at a root without
+    The bonus of a label at a node is that of its arc. A node without such an arc adds its `back` to
+    the bonus at its `fail` node; a root gives 0 and is kept. Arcs and fail links stay within a
+    graph, so state.node says which graph a row is in; a row without phrases is at a root without
     arcs, and decides as it does without `boost`.
     """
 

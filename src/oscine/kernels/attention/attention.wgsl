@@ -4,11 +4,11 @@
 // An invocation holds queries down + 16·{0..3}, first against keys across + 8·{0..3}, then
 // against value columns across + 8·{0, 1}; names, not arrays, so that all stay in registers.
 // Launch (ceil(ROWS / 64), HEADS, N · GROUPS): a group takes 64 of a wider head's value columns.
+// use _neg_inf
 const ROWS: u32 = 1u;
 const HEADS: u32 = 1u;
 const W4: u32 = 16u;
 const SCALE: f32 = 0.125;
-const NEG_INF: f32 = -1e30;
 const GROUPS: u32 = (W4 + 15u) / 16u;
 
 @group(0) @binding(0) var<storage, read> qkv: array<vec4<f32>>;
@@ -40,14 +40,7 @@ fn query(row: u32, head: u32, column: u32) -> vec4<f32> {
   return qkv[min(row, ROWS - 1u) * 3u * HEADS * W4 + head + column];
 }
 
-fn highest(row: u32) -> f32 {
-  let at = row * 8u;
-  var top = max(weights[at], weights[at + 1u]);
-  top = max(top, max(weights[at + 2u], weights[at + 3u]));
-  top = max(top, max(weights[at + 4u], weights[at + 5u]));
-  top = max(top, max(weights[at + 6u], weights[at + 7u]));
-  return max(max(top.x, top.y), max(top.z, top.w));
-}
+// use _highest
 
 // One row's four scores, masked past the last key: keys key + 8·{0..3}.
 fn masked(scores: vec4<f32>, key: u32) -> vec4<f32> {

@@ -6,6 +6,7 @@
 // up to SLACK, and only then are the sums taken out and scaled (Shah 2024, arXiv:2407.08608, has
 // exact tops; e^SLACK is far below float16's 65504).
 // Launch (ceil(ROWS / 64), HEADS, N).
+// use _neg_inf
 enable f16;
 enable subgroups;
 enable chromium_experimental_subgroup_matrix;
@@ -17,7 +18,6 @@ const W8: u32 = 8u;
 const SCALE: f32 = 0.125;
 
 const SLACK: f32 = 6.0;
-const NEG_INF: f32 = -1e30;
 const PITCH: u32 = 9u;        // of 64 float16, in eights
 const SUMS_PITCH: u32 = 17u;  // of 64 float32, in fours
 const V_FIRST: u32 = 64u * PITCH;

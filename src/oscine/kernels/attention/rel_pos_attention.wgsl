@@ -7,6 +7,7 @@
 // queries down + 16·{0, 1}, first against keys across + 8·{0..3}: six rows of distances serve all
 // eight scores; then against value columns across + 8·{0..3}.
 // Launch (ceil(ROWS / 32), HEADS, BATCH·GROUPS), GROUPS = ceil(W4 / 32) value columns of 32.
+// use _neg_inf
 const ROWS: u32 = 1u;
 const HEADS: u32 = 1u;
 const W4: u32 = 16u;
@@ -17,7 +18,6 @@ const LAST: u32 = 0u;
 const BEFORE: u32 = 1u;
 const AFTER: u32 = 1u;
 const PER: u32 = 1u;
-const NEG_INF: f32 = -1e30;
 
 @group(0) @binding(0) var<storage, read> qkv: array<vec4<f32>>;
 @group(0) @binding(1) var<storage, read> positions: array<vec4<f32>>;
@@ -79,14 +79,7 @@ fn fetch_values(me: u32, key: u32, head: u32, column: u32) {
   }
 }
 
-fn highest(row: u32) -> f32 {
-  let at = row * 8u;
-  var top = max(weights[at], weights[at + 1u]);
-  top = max(top, max(weights[at + 2u], weights[at + 3u]));
-  top = max(top, max(weights[at + 4u], weights[at + 5u]));
-  top = max(top, max(weights[at + 6u], weights[at + 7u]));
-  return max(max(top.x, top.y), max(top.z, top.w));
-}
+// use _highest
 
 // One query's four scores: keys key + 8·{0..3}, those that do not count masked.
 fn masked(scores: vec4<f32>, row: u32, key: u32, count: u32) -> vec4<f32> {

@@ -4,7 +4,7 @@
 // an invocation each 8 rows by 4. Launch (ceil(OUTPUTS / COLUMNS), ceil(R / 64), parts of the depth):
 // of several parts y is the sums, [parts, R, OUTPUTS], for conv1d_reduce.wgsl.
 // use _weights_f32 for WEIGHTS: f32, f16, bf16
-// use _activation
+// use _conv_end
 // use _convolved
 const COLUMNS: u32 = 64u;
 const OUTPUTS4: u32 = OUTPUTS / 4u;
@@ -35,15 +35,7 @@ fn store(end: End, row: u32, column: u32, sums: vec4<f32>) {
     y[end.begin + at] = sums;
     return;
   }
-  var value = sums;
-  if (BIAS) {
-    value += bias[column];
-  }
-  value = vec4<f32>(activate(value.x), activate(value.y), activate(value.z), activate(value.w));
-  if (ADD) {
-    value += add[at];
-  }
-  y[at] = value;
+  y[at] = finished(at, column, sums);
 }
 
 // Where a row of x begins, or one of the weight.

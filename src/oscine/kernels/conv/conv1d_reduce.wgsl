@@ -1,7 +1,7 @@
 // y[r, o] = activation(Σ_s sums[s, r, o] + b[o]) + add[r, o]      sums [parts, R, OUTPUTS]
 // y and add [R, OUTPUTS], OUTPUTS a multiple of 4; R and the parts are those of the bindings.
 // Launch ceil(R · OUTPUTS / 512), folded at 65,535.
-// use _activation
+// use _conv_end
 const OUTPUTS: u32 = 4u;
 const BIAS: bool = false;
 const ADD: bool = false;
@@ -26,12 +26,5 @@ fn main(
   for (var at = i; at < arrayLength(&sums); at += count) {
     value += sums[at];
   }
-  if (BIAS) {
-    value += bias[i % (OUTPUTS / 4u)];
-  }
-  value = vec4<f32>(activate(value.x), activate(value.y), activate(value.z), activate(value.w));
-  if (ADD) {
-    value += add[i];
-  }
-  y[i] = value;
+  y[i] = finished(i, i % (OUTPUTS / 4u), value);
 }

@@ -3,10 +3,8 @@
 // table [V, D], total [S, D], D = 4·WIDTH4; projected [V, D'], before [B, D'], D' = 4·ROW4.
 // Launch (ceil(max(WIDTH4, ROW4) / 64), B).
 // use _talker_state
-// use _table
 const WIDTH4: u32 = 1u;
 const ROW4: u32 = 1u;
-const TABLE_KIND: u32 = 0u;
 const PROJECTED_KIND: u32 = 0u;
 const PROJECTED: bool = false;
 const FIRST: bool = false;
@@ -19,14 +17,7 @@ const BEFORE: bool = false;
 @group(0) @binding(4) var<storage, read_write> total: array<vec4<f32>>;
 @group(0) @binding(5) var<storage, read_write> y: array<vec4<f32>>;
 
-fn of_table(at4: u32) -> vec4<f32> {
-  let at = first_word(at4, TABLE_KIND);
-  var words = vec4<u32>(table[at], table[at + 1u], 0u, 0u);
-  if (TABLE_KIND == 0u) {
-    words = vec4<u32>(words.xy, table[at + 2u], table[at + 3u]);
-  }
-  return four(words, TABLE_KIND);
-}
+// use _code_table
 
 fn of_projected(at4: u32) -> vec4<f32> {
   let at = first_word(at4, PROJECTED_KIND);

@@ -2,9 +2,7 @@
 // total [S, D], table [V, D], text [S, N, D], y [B, D], D = 4·WIDTH4.
 // Launch (ceil(WIDTH4 / 64), B).
 // use _talker_state
-// use _table
 const WIDTH4: u32 = 1u;
-const TABLE_KIND: u32 = 0u;
 
 @group(0) @binding(0) var<storage, read> total: array<vec4<f32>>;
 @group(0) @binding(1) var<storage, read> table: array<u32>;
@@ -12,14 +10,7 @@ const TABLE_KIND: u32 = 0u;
 @group(0) @binding(3) var<storage, read> state: array<u32>;
 @group(0) @binding(4) var<storage, read_write> y: array<vec4<f32>>;
 
-fn of_table(at4: u32) -> vec4<f32> {
-  let at = first_word(at4, TABLE_KIND);
-  var words = vec4<u32>(table[at], table[at + 1u], 0u, 0u);
-  if (TABLE_KIND == 0u) {
-    words = vec4<u32>(words.xy, table[at + 2u], table[at + 3u]);
-  }
-  return four(words, TABLE_KIND);
-}
+// use _code_table
 
 @compute @workgroup_size(64)
 fn main(@builtin(global_invocation_id) at: vec3<u32>) {

@@ -8,18 +8,13 @@
 // is then their sums, [SPLITS, ROWS, STRIDE], for gemm_reduce.wgsl.
 // Launch (ceil(OUTPUTS / COLUMNS), ceil(ROWS / 64), SPLITS).
 // use _weights_f32 for WEIGHTS: f32, f16, bf16
-// use _activation
-// use _window
+// use _gemm_end
 const ROWS: u32 = 1u;
 const K4: u32 = 1u;
 const OUTPUTS: u32 = 1u;
-const OFFSET: u32 = 0u;
-const STRIDE: u32 = 1u;
 const X_LENGTH4: u32 = 1u;
 const X_STRIDE4: u32 = 1u;
 const X_BEGIN4: i32 = 0;
-const BIAS: bool = false;
-const ADD: bool = false;
 const COLUMNS: u32 = 128u;
 const SPLITS: u32 = 1u;
 const ACROSS: u32 = COLUMNS / 4u;
@@ -50,29 +45,11 @@ fn w_at(output: u32, k4: u32) -> vec4<f32> {
 
 var<private> part: u32;  // of the depth
 
-fn store_one(row: u32, output: u32, sum: f32) {
-  if (row < ROWS && output < OUTPUTS) {
-    if (SPLITS > 1u) {
-      y[(part * ROWS + row) * STRIDE + OFFSET + output] = sum;
-      return;
-    }
-    var value = sum;
-    if (BIAS) {
-      value += bias[OFFSET + output];
-    }
-    value = activate(value);
-    if (ADD) {
-      value += add[window_row(row) * STRIDE + OFFSET + output];
-    }
-    y[row * STRIDE + OFFSET + output] = value;
-  }
-}
-
 fn store(row: u32, output: u32, sums: vec4<f32>) {
-  store_one(row, output, sums.x);
-  store_one(row, output + 1u, sums.y);
-  store_one(row, output + 2u, sums.z);
-  store_one(row, output + 3u, sums.w);
+  store_sum(row, output, sums.x, part);
+  store_sum(row, output + 1u, sums.y, part);
+  store_sum(row, output + 2u, sums.z, part);
+  store_sum(row, output + 3u, sums.w, part);
 }
 
 @compute @workgroup_size(128)

@@ -6,21 +6,16 @@
 // A subgroup of 32 lanes has 2x2 matrices of 16x16 sums, SUBGROUPS by SUBGROUPS subgroups are a workgroup:
 // tiles of 128x128 sums (SUBGROUPS 4) or 64x64 (2), 64 deep.
 // Launch (ceil(OUTPUTS / SIDE), ceil(ROWS / SIDE), SPLITS).
-// use _activation
-// use _window
+// use _gemm_end
 enable f16;
 enable chromium_experimental_subgroup_matrix;
 diagnostic(off, chromium.subgroup_matrix_uniformity);
 const ROWS: u32 = 1u;
 const K8: u32 = 1u;
 const OUTPUTS: u32 = 1u;
-const OFFSET: u32 = 0u;
-const STRIDE: u32 = 1u;
 const X_LENGTH8: u32 = 1u;
 const X_STRIDE8: u32 = 1u;
 const X_BEGIN8: i32 = 0;
-const BIAS: bool = false;
-const ADD: bool = false;
 const SPLITS: u32 = 1u;
 const SUBGROUPS: u32 = 4u;
 
@@ -58,29 +53,10 @@ fn w_at(output: u32, k8: u32) -> vec4<u32> {
   return select(vec4<u32>(), w[select(0u, output * K8 + k8, inside)], inside);
 }
 
-fn finish(row: u32, output: u32, sum: f32, part: u32) {
-  if (row < ROWS && output < OUTPUTS) {
-    if (SPLITS > 1u) {
-      y[(part * ROWS + row) * STRIDE + OFFSET + output] = sum;
-      return;
-    }
-    var value = sum;
-    if (BIAS) {
-      value += bias[OFFSET + output];
-    }
-    value = activate(value);
-    if (ADD) {
-      value += add[window_row(row) * STRIDE + OFFSET + output];
-    }
-    y[row * STRIDE + OFFSET + output] = value;
-  }
-}
-
-// Sixteen rows of sums, from a subgroup's offset in `tile` to y.
 fn finish_rows(offset: u32, lane: u32, row: u32, output: u32, part: u32) {
   for (var line = 0u; line < 16u; line++) {
     let sum = tile[offset + line * SUMS_PITCH + lane / 4u][lane % 4u];
-    finish(row + line, output + lane, bitcast<f32>(sum), part);
+    store_sum(row + line, output + lane, bitcast<f32>(sum), part);
   }
 }
 

@@ -1,14 +1,9 @@
 // y[r, o] = activation(Σ_s sums[s, r, o] + b[o]) + add[r, o]      sums [SPLITS, ROWS, OUTPUTS]
 // y and add [ROWS, STRIDE] from column OFFSET on, add of one window of WINDOW rows. Launch (ceil(OUTPUTS / 128), ROWS).
-// use _activation
-// use _window
+// use _gemm_end
 const ROWS: u32 = 1u;
 const OUTPUTS: u32 = 1u;
-const OFFSET: u32 = 0u;
-const STRIDE: u32 = 1u;
 const SPLITS: u32 = 2u;
-const BIAS: bool = false;
-const ADD: bool = false;
 
 @group(0) @binding(0) var<storage, read> sums: array<f32>;
 @group(0) @binding(1) var<storage, read> bias: array<f32>;
@@ -24,12 +19,5 @@ fn main(@builtin(global_invocation_id) me: vec3<u32>) {
   for (var part = 0u; part < SPLITS; part++) {
     value += sums[(part * ROWS + me.y) * OUTPUTS + me.x];
   }
-  if (BIAS) {
-    value += bias[OFFSET + me.x];
-  }
-  value = activate(value);
-  if (ADD) {
-    value += add[window_row(me.y) * STRIDE + OFFSET + me.x];
-  }
-  y[me.y * STRIDE + OFFSET + me.x] = value;
+  y[me.y * STRIDE + OFFSET + me.x] = finished(me.y, me.x, value);
 }

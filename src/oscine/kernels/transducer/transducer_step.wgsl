@@ -4,6 +4,7 @@
 // [slots, CAPACITY], those of a row at state.slot. An invocation puts the parts of one frame together,
 // then the first walks. Launch (B); AHEAD <= 128.
 // use _transducer_state
+// use _transducer_step
 // use _neg_inf
 const AHEAD: u32 = 1u;
 const CHUNKS: u32 = 1u;
@@ -23,7 +24,6 @@ const BOOST: bool = false;
 // use _context_graph
 
 const PART_WORDS: u32 = 6u;
-const STEP_WORDS: u32 = 5u;
 const RULES_HEAD: u32 = 2u;
 const STOP_END: u32 = 1u;
 const STOP_LENGTH: u32 = 3u;
@@ -130,11 +130,11 @@ fn walk(row: u32) {
     let moved = select(length, 1u, forced);
     let logit = logits[(row * AHEAD + frame - start) * STRIDE + token];
     let to = (slot * CAPACITY + min(count, CAPACITY - 1u)) * STEP_WORDS;
-    decisions[to] = frame;
-    decisions[to + 1u] = token;
-    decisions[to + 2u] = found.duration;
-    decisions[to + 3u] = moved;
-    decisions[to + 4u] = bitcast<u32>(exp(logit - found.top) / found.total);
+    decisions[to + STEP_FRAME] = frame;
+    decisions[to + STEP_TOKEN] = token;
+    decisions[to + STEP_DURATION] = found.duration;
+    decisions[to + STEP_ADVANCED] = moved;
+    decisions[to + STEP_PROBABILITY] = bitcast<u32>(exp(logit - found.top) / found.total);
     count++;
     frame += moved;
     symbols = select(symbols + 1u, 0u, moved > 0u);
