@@ -43,6 +43,8 @@ README = (ROOT / "README.md").read_text("utf-8")
 DOCS = {page.stem: page.read_text("utf-8") for page in sorted((ROOT / "docs").glob("*.md"))}
 #: Files of upstream programs that pages name, and a name that no file has.
 NOT_OURS = {"utils.py"}
+#: Of files, which look like attributes where a name ends with one.
+SUFFIXES = {"md", "py", "txt", "toml", "wav", "json", "mp3", "flac", "opus", "ogg", "wgsl"}
 #: Their Python re-creates faults of other programs, crashes among them.
 NOT_RUN = {"docs/upstream.md"}
 #: Pages whose every option is one of oscine's or of a program that it answers for.
@@ -375,7 +377,7 @@ def test_files_of_ours_that_a_page_names_are_there(page: Path) -> None:
 
 
 def test_names_of_code_that_pages_name_exist() -> None:
-    """Names with an underscore, as of functions, tests and fields; a rename leaves no old one."""
+    """Names with an underscore or capitals inside, and attributes; a rename leaves no old one."""
     folders = ("src", "tests", "tools", "benchmarks")
     files = [file for folder in folders for file in (ROOT / folder).rglob("*.*")]
     code = "\n".join(
@@ -390,5 +392,7 @@ def test_names_of_code_that_pages_name_exist() -> None:
             named = {
                 word for span in re.findall("`([^`]+)`", prose) for word in re.findall(r"\w+", span)
             }
-            unknown = {word for word in named - known - foreign if "_" in word.strip("_")}
+            code_like = {word for word in named if re.search(r"[^_]_[^_]|[a-z][A-Z]", word)}
+            attributes = set(re.findall(r"`(?:\w+\.)+(\w+)[`(]", prose)) - SUFFIXES
+            unknown = (code_like | attributes) - known - foreign
             assert unknown == set(), below_root(page)
