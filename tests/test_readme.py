@@ -367,7 +367,7 @@ def test_the_folders_of_families_have_the_files_that_the_page_names() -> None:
 def test_files_of_ours_that_a_page_names_are_there(page: Path) -> None:
     """By their path in the repository, or by the end of it: `weights.py`, `ops/state.py`."""
     named = set(re.findall(r"`([\w./]+\.(?:py|sh|wgsl|toml))`", page.read_text("utf-8")))
-    folders = ("src", "tests", "tools", "benchmarks", "examples", "requirements")
+    folders = ("src", "tests", "tools", "benchmarks", "docs", "examples", "requirements")
     there = [
         f"/{file.relative_to(ROOT)}" for folder in folders for file in ROOT.glob(f"{folder}/**/*.*")
     ]
