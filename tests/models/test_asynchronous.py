@@ -46,7 +46,7 @@ def call(request: pytest.FixtureRequest) -> Any:
 
 
 def said(transcript: Any) -> Any:
-    """Without probabilities, whose last digits depend on what the model was asked before."""
+    """The result without probabilities, whose last digits depend on earlier requests."""
     return transcript.text, [(each.start, each.end, each.tokens) for each in transcript.segments]
 
 
@@ -84,7 +84,7 @@ def test_many_tasks_have_the_results_of_blocking_calls(call: Any) -> None:
 
 
 def test_the_loop_goes_on_meanwhile(call: Any) -> None:
-    """What the call asks in its thread waits for another task of the loop."""
+    """A call whose thread waits for another task of the event loop."""
     awaited, _ = call
     go_on = threading.Event()
 
@@ -223,7 +223,7 @@ async def main():
 {run}
 """
 RETURN = ENDS.format(end="return", run="asyncio.run(main())")
-#: The loop is left with its task, which nobody cancels.
+#: The loop is left with its task, which is never cancelled.
 LEAVE = ENDS.format(end="return", run="asyncio.new_event_loop().run_until_complete(main())")
 FAIL = ENDS.format(end="raise SystemExit(3)", run="asyncio.run(main())")
 

@@ -1,4 +1,4 @@
-"""What a model offers its callers, and nothing else."""
+"""A model's public attributes are those that are documented, and no others."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import oscine
 GOLDENS = Path(__file__).resolve().parents[1] / "goldens"
 
 
-#: What the models offer their callers, in README or on the command line.
+#: The public attributes, documented in README or used by the command.
 OF_ALL = {"name", "device", "timings"}
 OF_TRANSCRIBERS = {
     *("transcribe", "transcribe_async", "transcribe_many", "stream", "listen"),

@@ -1,4 +1,4 @@
-"""What says whether to stop is asked alike in every model, and refused at the call."""
+"""Every model accepts the same `cancel` arguments, and refuses others at the call."""
 
 from __future__ import annotations
 

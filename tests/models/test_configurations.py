@@ -1,4 +1,4 @@
-"""Lies in every place of every configuration: a model, or one line that says what is wrong."""
+"""Wrong values at every key of every configuration: a model loads, or the error is one line."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from ..bounded import run_bounded
 
 GOLDENS = Path(__file__).resolve().parents[1] / "goldens"
 
-#: A golden's folder and the file of it that lies.
+#: A golden's folder and the file in it that is changed.
 FILES = (
     ("whisper_formats/hf", "config.json"),
     ("whisper_multi", "generation_config.json"),

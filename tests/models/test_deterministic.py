@@ -78,7 +78,7 @@ FAMILIES: dict[str, tuple[Callable[[Any, int], Any], Callable[[Any, int], None]]
 
 
 def alone_and_under_load(family: str, model: Any, device: str) -> tuple[list[Any], list[Any]]:
-    """What each request comes to by itself, then what it comes to beside all others."""
+    """The result of each request alone, then in a batch with all others."""
     ask, grow = FAMILIES[family]
     numbers = NUMBERS[device]
     alone = [ask(model, number) for number in numbers]

@@ -1,4 +1,4 @@
-"""One builder, run twice: what is expected is what is read, and nothing is read before it fits."""
+"""A builder runs twice: first to compare names and shapes, then to read the same tensors."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ SPEAKING = [
 ]
 every_checkpoint = pytest.mark.parametrize(("read", "name"), CHECKPOINTS + SPEAKING)
 
-#: A call that a builder makes: the loader's method, its shape, and what it then has at a name.
+#: A call of a builder: the loader's method, a shape, and the expected names and shapes.
 Call = tuple[str, tuple[int, ...], dict[str, tuple[int, ...]]]
 CALLS: dict[str, Callable[[int, int], dict[str, tuple[int, ...]]]] = {
     "raw": lambda out, inputs: {"": (out, inputs)},
@@ -82,7 +82,7 @@ def zeros(shapes: dict[str, tuple[int, ...]], dtype: Any = np.float16) -> dict[s
 
 
 def locked(entry: LazyTensor) -> LazyTensor:
-    """The same tensor, which must not be read."""
+    """A lazy tensor that raises if it is read."""
 
     def read() -> Any:
         raise AssertionError("read before everything was compared")
@@ -91,11 +91,11 @@ def locked(entry: LazyTensor) -> LazyTensor:
 
 
 def locked_weights(checkpoint: Checkpoint) -> dict[str, LazyTensor]:
-    """Its tensors, locked but for those of whole numbers, which a configuration is read from."""
+    """A checkpoint's tensors, which raise if read; integers, which configurations use, do not."""
     return {n: locked(e) if e.dtype.kind == "f" else e for n, e in checkpoint.tensors.items()}
 
 
-# -- what is expected is what is read -------------------------------------------------------------
+# -- expected tensors are the tensors read ---------------------------------------------------------
 
 
 @given(calls)
@@ -179,7 +179,7 @@ def test_any_tensor_may_be_missing(read: Callable[[Checkpoint], Any], name: str)
     assert refused > len(checkpoint.tensors) * 0.8
 
 
-# -- what does not fit ----------------------------------------------------------------------------
+# -- mismatches -----------------------------------------------------------------------------------
 
 WANTED = [("linear", 3, 2), ("norm", 4, 1), ("raw", 2, 2)]
 

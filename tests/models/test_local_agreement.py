@@ -1,4 +1,4 @@
-"""Streaming by a model that only hears windows."""
+"""Live transcription with LocalAgreement-2."""
 
 from __future__ import annotations
 
@@ -27,9 +27,9 @@ def word(text: str, start: float, length: float = 0.3) -> Word:
 
 
 class Reading:
-    """Hears the words of `truth` in samples that are their own numbers, in seconds.
+    """A model that finds the words of `truth` in samples that encode their own index.
 
-    A word that the end cuts is misheard; the first of all is written with a capital.
+    A word that the end cuts is misrecognised; the first word is written in capitals.
     """
 
     def __init__(self, truth: list[Word], jitter: float = 0.0) -> None:
@@ -183,7 +183,7 @@ def test_live_audio_comes_before_recordings(
 def test_silence_is_listened_to_without_a_word(
     weights: dict[str, Path], caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """It is the usual state of a microphone; what is odd of all pieces is said once."""
+    """Silence is normal in live audio; a warning that applies to all pieces appears once."""
     model = oscine.load(weights["tiny.en"], device="cpu")
     pieces = [np.zeros(8_000, np.float32)] * 12
     assert not [w for update in model.listen(pieces, latency=2.0) for w in update.final]

@@ -47,7 +47,7 @@ executors.MAX_TOKEN_REPEATS = 0
 
 
 class Window:
-    """An encoded window on an engine: what follows given tokens, and what is decoded."""
+    """An encoded window on an engine: logits after given tokens, and decoding."""
 
     def __init__(self, engine: Engine[WhisperRunner], mel: np.ndarray, norm: ops.LayerNorm) -> None:
         self.engine, self.audio, self.norm = engine, EncoderInput(mel), norm
@@ -62,7 +62,7 @@ class Window:
         return found | {"normed": Reference().layer_norm(found[last], self.norm)}
 
     def logits_after(self, tokens: np.ndarray) -> np.ndarray:
-        """What follows each of the tokens [N]: [N, V]."""
+        """The logits [N, V] after each of the tokens [N]."""
         return self.stages(tokens)["decoder.logits"]
 
     def steps(self, request: DecodingRequest, count: int) -> np.ndarray:
@@ -112,7 +112,7 @@ def check(folder: Path, backend: ops.Backend, report: Report) -> None:
 
 
 def check_formats(case: Case) -> None:
-    """The same network from every format of file: encoder and logits of each."""
+    """Check the encoder and logits of one network in every file format."""
     report = case.report
     mel, tokens = case.want("mel"), case.want("tokens")
     for key, name in case.meta["files"].items():
@@ -226,7 +226,7 @@ class WhisperCase:
         self.report.array("tf0_dec_hidden", np.stack([*layers, normed]), hidden, ENCODER)
 
     def first_position(self) -> None:
-        """What follows the start token alone: silence and language."""
+        """no_speech_prob and language probabilities after the start token."""
         start = self.ids["<|startoftranscript|>"]
         logits = self.window.logits_after(np.array([start]))[0]
         self.report.array("sot_logits", logits, self.case.want("sot_logits"), LOGITS)

@@ -109,7 +109,7 @@ def draw_cases(seed: int, size: str) -> list[tuple[str, dict, list[float]]]:
 
 
 def build(case: str, seed: int, size: str, out: Path, p: dict, seconds: list[float]) -> None:
-    """Make one case anew."""
+    """Make one case again."""
     folder = out / case
     shutil.rmtree(folder, ignore_errors=True)
     folder.mkdir(parents=True)
@@ -137,14 +137,14 @@ def build(case: str, seed: int, size: str, out: Path, p: dict, seconds: list[flo
 
 
 def folder_of_hf(folder: Path) -> Path:
-    """Where the formats' tokenizer and Hugging Face checkpoint lie."""
+    """Folders of the formats' tokenizer and Hugging Face checkpoint."""
     made = folder / "hf"
     made.mkdir()
     return made
 
 
 def write_manifest(out: Path, seed: int, size: str) -> None:
-    """What is here and which programs made it."""
+    """The contents of the folder and the versions of the programs that wrote it."""
     files = {
         str(path.relative_to(out)): {
             "bytes": path.stat().st_size,

@@ -59,7 +59,7 @@ class Build:
         return Task(upstream, self.ids, self.generation, self.new if new is None else new)
 
     def attempt(self, trial: int) -> dict[str, Any] | None:
-        """One set of weights and what it says, or None where that proves too little."""
+        """Random weights and their outputs, or None if the outputs prove too little."""
         rng = rng_for(self.seed, self.case, "w", trial)
         recipe = draw_recipe(rng, self.ids, self.p)
         model = WhisperForConditionalGeneration(self.config).eval()
@@ -77,7 +77,7 @@ class Build:
             return None
         backwards = upstream.encode(self.mel[:, ::-1])["out"]
         if greedy(task, backwards, silent, timestamps=False)["tokens"] == plain["tokens"]:
-            return None  # it must listen
+            return None  # the text must depend on the audio
         beam = beam_search(task, encoded["out"], silent, *self.p["beam"])
         if beam[2] < 0.003 or (trial < 250 and beam[0] == plain["tokens"]):
             return None
@@ -212,7 +212,7 @@ class Build:
             }
 
     def agree(self, found: dict) -> None:
-        """transformers' own generate() must say the same."""
+        """Check that transformers' generate() gives the same tokens."""
         end = self.ids["<|endoftext|>"]
         # It keeps seeking inside a short input where timestamps are wanted.
         seeking = long_form(

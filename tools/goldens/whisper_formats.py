@@ -32,7 +32,7 @@ RULE = (
 
 
 class Formats:
-    """Writes files and asks the upstream program what their weights say."""
+    """Writes checkpoint files, and records the upstream program's outputs with their weights."""
 
     def __init__(self, folder: Path, p: dict, model: WhisperForConditionalGeneration) -> None:
         self.folder, self.p, self.model = folder, p, model
@@ -67,7 +67,7 @@ class Formats:
         self.arrays["tokens"] = np.asarray(tokens, np.int32)
 
     def answer(self, key: str, name: str, state: State) -> None:
-        """Note what the network says with these weights."""
+        """Record the network's outputs with these weights."""
         tensors = {n: torch.from_numpy(np.array(value, np.float32)) for n, value in state.items()}
         tensors["proj_out.weight"] = tensors[EMBEDDING]
         self.model.load_state_dict(tensors)

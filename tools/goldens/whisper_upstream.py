@@ -59,7 +59,7 @@ class Upstream:
         return self.model(encoder_outputs=(encoded[None],), decoder_input_ids=tokens).logits[0]
 
     def last_logits(self, encoded: torch.Tensor, rows: list[list[int]]) -> torch.Tensor:
-        """Of several sequences of one length, what follows each: [B, V]."""
+        """The next-token logits [B, V] of sequences of one length."""
         states = (encoded[None].expand(len(rows), -1, -1),)
         output = self.model(encoder_outputs=states, decoder_input_ids=torch.tensor(rows))
         return output.logits[:, -1]
@@ -85,7 +85,7 @@ class Upstream:
 
 @dataclass
 class Task:
-    """What a decoding depends on besides the encoded audio."""
+    """The parameters of decoding besides the encoded audio."""
 
     upstream: Upstream
     ids: dict[str, int]
@@ -169,7 +169,7 @@ def greedy(task: Task, encoded: torch.Tensor, prompt: list[int], timestamps: boo
 def expand(
     task: Task, encoded: torch.Tensor, rows: list[list[int]], sums: list[float], begin: int
 ) -> dict[tuple[int, ...], float]:
-    """The likeliest continuations of every row, one more than there are rows."""
+    """The most likely continuations of each row, one more than there are rows."""
     candidates = {}
     logits = task.upstream.last_logits(encoded, rows)
     for row, total, scores in zip(rows, sums, logits, strict=True):

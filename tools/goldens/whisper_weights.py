@@ -173,7 +173,7 @@ def generation_config(p: dict, ids: dict[str, int], tokenizer: Any) -> Generatio
 
 
 def save_model(model: Any, folder: Path, dtype: torch.dtype, shard: str | None) -> None:
-    """As transformers saves it, in one file or several."""
+    """Write a checkpoint as transformers does, in one file or several."""
     how = {"max_shard_size": shard} if shard else {}
     state = {name: value.to(dtype) for name, value in model.state_dict().items()}
     model.save_pretrained(folder, state_dict=dict(state), **how)

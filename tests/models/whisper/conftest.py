@@ -146,7 +146,7 @@ class Script:
 
 
 class HearsAll(Whisper):
-    """Listens to noise as well: what stands for speech in tests is none to a detector."""
+    """A detector that takes everything for speech, since the tests use noise as speech."""
 
     def __init__(self, script: Any, tokenizer: Tokenizer | None, name: str) -> None:
         super().__init__(script, tokenizer, name)
@@ -166,7 +166,7 @@ class HearsAll(Whisper):
 
 @pytest.fixture
 def scripted() -> Callable[..., Whisper]:
-    """scripted(row, row, ..., languages=n): a model whose windows say what the rows say."""
+    """scripted(row, row, ..., languages=n): a model whose windows have the texts of the rows."""
 
     def build(*rows: Any, languages: int = 0, name: str = "script") -> Whisper:
         pieces = [*BYTES, b""] if languages else BYTES

@@ -205,7 +205,7 @@ def test_a_loop_is_cut_and_flagged(model: Models, shared_audio: Path) -> None:
     flagged = [segment for segment in result.segments if "repetition" in segment.flags]
     assert flagged
     assert not re.search(r"\b(\w+(?: \w+){0,5})(?: \1){2}", " ".join(plain(result.text).split()))
-    assert len(result.text) > 100  # and goes on to what is said
+    assert len(result.text) > 100  # and continues with the speech
 
 
 def test_a_poor_window_does_not_run_to_its_limit(

@@ -47,7 +47,7 @@ PINNED = 8
 
 @dataclass(repr=False)
 class World:
-    """A golden checkpoint on a backend: an engine that many share, and what is asked of it."""
+    """A golden checkpoint on a backend: an engine for all requests, and the requests."""
 
     case: str
     backend: Any
@@ -95,7 +95,7 @@ class World:
         return DecodingRequest(prompt=tuple(int(id) for id in prompt), **(usual | options))
 
     def pool(self) -> Iterator[Callable[[], Sequence[Any]]]:
-        """What is asked for: of all kinds, with options that differ in all ways."""
+        """Requests of all kinds, with different options."""
         rng = np.random.default_rng(13)
         for number in range(FINISHED_BEAM):
             audio = self.windows[rng.integers(WINDOWS)]
@@ -140,13 +140,13 @@ class World:
         )
 
     def alone(self, number: int) -> Any:
-        """What one of the pool comes to with the device to itself."""
+        """The result of a request of the pool that runs alone."""
         if number not in self.known:
             (self.known[number],) = results(self.quiet, self.asked[number]())
         return self.known[number]
 
     def check(self, number: int, sequence: Sequence[Any]) -> None:
-        """Its result is what it is alone."""
+        """Check that a request's result is the one that it has alone."""
         found, expected = sequence.result(0), self.alone(number)
         self.ties["results"] += 1
         if self.fixed_rows is not None:

@@ -123,7 +123,7 @@ def test_rows_differ_and_a_seed_makes_them_again(decode: Decoding, name: str) ->
 
 
 def in_float32(golden_weights: WhisperWeights) -> WhisperWeights:
-    """Weights whose embedding says that they are no float16: nothing is rounded."""
+    """Weights with a float32 embedding, so that cross keys and values are not rounded."""
     decoder = golden_weights.decoder
     assert decoder is not None
     return replace(
@@ -291,7 +291,7 @@ def test_alignment_is_the_upstream_programs(
         results(hand, AlignmentSequence(windows[0], prompt, PLAIN.eot, frames))[0]
         for frames in (110, 999)
     )
-    np.testing.assert_array_equal(more.weights, whole.weights)  # there are no more than 110
+    np.testing.assert_array_equal(more.weights, whole.weights)  # at most 110
     with pytest.raises(UsageError, match="cannot be aligned"):
         hand.submit(AlignmentSequence(windows[0], (1,) * 73, PLAIN.eot, 5))
 

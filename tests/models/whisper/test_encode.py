@@ -61,7 +61,7 @@ def memory_of(runner: WhisperRunner) -> list[Any]:
 
 
 def one_by_one(runner: WhisperRunner, inputs: list[EncoderInput]) -> list[Any]:
-    """What the windows leave in the memory when each is encoded alone."""
+    """Cross keys and values of windows that are encoded one by one."""
     for place, audio in enumerate(inputs):
         runner.encode([audio], [place])
     return memory_of(runner)
@@ -73,7 +73,7 @@ def test_windows_together_are_as_one_by_one(
     runner = WhisperRunner(weights, backend)
     runner.reserve(1, WINDOWS)
     alone = one_by_one(runner, inputs)
-    runner.reserve(1, 2 * WINDOWS)  # other memory, in which what there was is kept
+    runner.reserve(1, 2 * WINDOWS)  # larger buffers, with the contents kept
     for found, expected in zip(memory_of(runner), alone, strict=True):
         np.testing.assert_array_equal(found[:WINDOWS], expected)
     exact, together = backend.name == "NumPy", runner.encode_batch

@@ -1,4 +1,4 @@
-"""Weights, windows, memory and devices that fail: it is told, and other sequences are whole."""
+"""Faulty weights, windows, memory and devices: an error, and other sequences are unaffected."""
 
 from __future__ import annotations
 
@@ -120,7 +120,7 @@ def test_where_memory_runs_out_fewer_windows_run_and_none_is_lost(
 ) -> None:
     (expected,) = decode("numpy", TIMED)
     first = ByHand(WhisperRunner(golden_weights, backend := Failing(room=10**9)))
-    once = 10**9 - backend.left  # what the runner takes with room for one
+    once = 10**9 - backend.left  # the buffers of a runner with one slot
     one = first.runner.memory.slot_bytes + first.runner.memory.place_bytes
     hand = ByHand(WhisperRunner(golden_weights, Failing(room=once + 4 * one)))
     found = results(hand, *(DecodingSequence(windows[at % 2], TIMED) for at in range(8)))

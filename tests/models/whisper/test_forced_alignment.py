@@ -1,4 +1,4 @@
-"""Known words to sound: times as word_timestamps has them, and what is refused."""
+"""Forced alignment: times as with word_timestamps, and refused arguments."""
 
 from __future__ import annotations
 

@@ -86,7 +86,7 @@ def test_words_that_end_before_the_window_do_not_seek() -> None:
 
 def test_silence_before_a_first_segment_that_looks_made_up_is_skipped() -> None:
     assert skip(segment(66, 68, BAD), segment(70, 72)) == ([], 66)
-    # Nor does it matter what the text's end would say, or that an empty one stands before.
+    # Neither the end of the text nor an empty segment before it matters.
     empty = segment(60, 61, count=0)
     assert skip(empty, segment(66, 68, BAD), single_ending=False) == ([], 66)
     near = (segment(61.5, 63, BAD), segment(63.1, 65))
@@ -101,7 +101,7 @@ def test_silence_before_a_first_segment_that_looks_made_up_is_skipped() -> None:
         # speech close before, or close after
         ([segment(61, 69), segment(70, 71, BAD), segment(80, 82)], 3, None),
         ([segment(61, 63), segment(70, 71, BAD), segment(72, 82)], 3, None),
-        # what follows looks made up too
+        # the next one looks hallucinated, too
         ([segment(61, 63), segment(70, 71, BAD), segment(72, 82, BAD)], 1, 70),
         # nothing follows: silence to the end of the window, or near it
         ([segment(61, 63), segment(70, 71, BAD)], 1, 70),
@@ -111,7 +111,7 @@ def test_silence_before_a_first_segment_that_looks_made_up_is_skipped() -> None:
         ([segment(60.2, 60.6, BAD), segment(70, 72)], 0, 60.6),
         ([segment(60.0, 60.3, BAD), segment(60.3, 69, BAD)], 0, 60.3),
         ([segment(60.0, 60.0, BAD), segment(60.3, 69, BAD)], 0, 60.1),
-        # segments without words are no silence and no text
+        # segments without words count neither as silence nor as text
         ([segment(61, 63), segment(64, 65, count=0), segment(70, 71, BAD)], 2, 70),
     ],
 )

@@ -15,7 +15,7 @@ from oscine.models.whisper.pipeline import Whisper
 
 @pytest.fixture
 def detected(scripted: Any) -> Any:
-    """detected(heard, threshold): of windows that say this; and how many were asked."""
+    """detected(probs, threshold): the result for these windows, and how many were encoded."""
     model: Whisper = scripted(languages=3)
     assert model._special is not None
     tokens = model._special

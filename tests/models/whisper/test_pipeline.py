@@ -32,7 +32,7 @@ def sound(seconds: float) -> np.ndarray:
 
 def test_segments_and_seek_follow_the_timestamps(scripted: Scripted) -> None:
     model = scripted(
-        (0.0, " one", 0.4, 0.4, " two", 0.7, 0.7, " cut of"),  # go on at 0.70
+        (0.0, " one", 0.4, 0.4, " two", 0.7, 0.7, " cut of"),  # continue at 0.70
         (0.0, " cut off", 0.6),  # no pair: the window is done
         (0.1, " end", 0.2),
     )

@@ -1,4 +1,4 @@
-"""Text that runs in circles is cut to one round, and only that."""
+"""Repetition loops are reduced to one phrase, and other text is unchanged."""
 
 from __future__ import annotations
 

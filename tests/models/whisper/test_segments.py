@@ -14,7 +14,7 @@ TS = 1000  # <|0.00|>
 @pytest.mark.parametrize(
     ("tokens", "pieces", "advance"),
     [
-        # two closed pairs, the rest was cut off: go on from the last closing stamp
+        # two pairs, the rest is cut off: continue from the last closing timestamp
         (
             [TS, 1, 2, TS + 50, TS + 50, 3, TS + 100, TS + 110, 4],
             [
@@ -32,7 +32,7 @@ TS = 1000  # <|0.00|>
             ],
             3000,
         ),
-        # no pair: one piece as long as the last stamp says
+        # no pair: one piece up to the last timestamp
         ([TS, 1, 2, TS + 75], [TimedTokens(0.0, 1.5, (TS, 1, 2, TS + 75))], 3000),
         # no closing stamp, or 0.00 only: as long as the window
         ([TS, 1, 2], [TimedTokens(0.0, 30.0, (TS, 1, 2))], 3000),

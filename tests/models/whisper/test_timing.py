@@ -36,7 +36,7 @@ def alignment(weights: np.ndarray, probability: float = 0.5) -> Alignment:
 
 
 def listening(tokens: int, frames: int, *at: int) -> Alignment:
-    """Token n (the last is end-of-text) is picked by listening from frame at[n] to at[n + 1]."""
+    """Alignment in which token n (the last is end-of-text) attends to frames at[n] to at[n + 1]."""
     weights = np.full((2, START + tokens + 1, frames), 0.01)
     for row, (first, after) in enumerate(zip(at, [*at[1:], frames], strict=True), start=START - 1):
         weights[:, row, first:after] = 1
@@ -120,7 +120,7 @@ def test_words_last_while_their_tokens_listen() -> None:
     assert [word.word for word in words] == [" hello", " you", "."]
     assert [word.tokens for word in words] == [(0, 1), (2,), (3,)]
     assert [word.probability for word in words] == pytest.approx([0.3, 0.6, 0.8])
-    # What lies before the first token belongs to it: a path begins in the corner.
+    # Frames before the first token belong to it: a path starts in the corner.
     assert [word.start for word in words] == pytest.approx([0.0, 0.7, 1.2], abs=0.021)
     assert [word.end for word in words] == pytest.approx([0.7, 1.2, 1.6], abs=0.021)
 
@@ -148,7 +148,7 @@ def test_no_text_has_no_words_and_other_rows_are_refused() -> None:
 @pytest.mark.parametrize(
     ("language", "words"),
     [
-        # A mark begins a word; what comes after it without a space stays with it.
+        # Punctuation starts a word; text after it without a space belongs to that word.
         ("en", [" Don", "'t", " stop", ",", " 日本語"]),
         ("ja", [" Don", "'", "t", " stop", ",", " 日", "本", "語"]),
     ],

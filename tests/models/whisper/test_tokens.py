@@ -1,4 +1,4 @@
-"""Special ids of every size of vocabulary, and the lists of what is never picked."""
+"""Special ids of every vocabulary size, and the lists of suppressed ids."""
 
 from __future__ import annotations
 
@@ -90,7 +90,7 @@ def test_a_tokenizer_of_another_size_is_refused(size: int) -> None:
 
 
 def test_ids_that_the_weights_lack_are_refused() -> None:
-    """Named timestamps end the vocabulary; what is not named would be beyond it by its order."""
+    """Named timestamps end the vocabulary; ids found by order would be outside it."""
     special = {"<|endoftext|>": 10, "<|notimestamps|>": 11, "<|0.00|>": 12, "<|en|>": 11}
     config = replace(CONFIG, n_audio_ctx=4, n_vocab=17)
     with pytest.raises(CheckpointError, match="covers 18 ids, the weights have 17"):

@@ -53,11 +53,11 @@ def spoken(start: float, end: float) -> float:
         (0.0, 2.0, (1.0, 3.0)),
         (4.5, 6.0, (10.5, 12.0)),
         (4.0, 6.0, (10.0, 12.0)),  # on the joint: with the piece after it
-        (3.8, 6.0, (10.0, 12.0)),  # nothing is said before the joint: likewise
+        (3.8, 6.0, (10.0, 12.0)),  # no speech before the joint: trimmed, too
         (3.4, 6.0, (10.0, 12.0)),  # hardly anything
         (3.0, 6.0, (4.0, 12.0)),  # on either side
         (1.0, 4.6, (2.0, 5.0)),  # hardly anything behind the joint: ends with the piece before it
-        (3.9, 4.1, (4.9, 10.1)),  # nothing said at all: left as it is
+        (3.9, 4.1, (4.9, 10.1)),  # no speech at all: unchanged
         (7.0, 8.0, (13.0, 14.0)),
     ],
 )
@@ -100,12 +100,12 @@ def astuple_times(word: Word) -> tuple[float, float]:
     return word.start, word.end
 
 
-# -- what is listened to --------------------------------------------------------------------------
+# -- speech detection -----------------------------------------------------------------------------
 
 
 @pytest.fixture
 def hears(monkeypatch: pytest.MonkeyPatch) -> Callable[..., None]:
-    """hears((start, end), ...): the detector hears speech there, without pads."""
+    """hears((start, end), ...): sets the detected speech, without padding."""
 
     def plant(*spans: tuple[float, float]) -> None:
         def detect_speech(source: Any, *, vad: VadOptions | None, **more: Any) -> SpeechMap:
@@ -228,7 +228,7 @@ def wav(samples: np.ndarray) -> bytes:
 def test_a_window_whose_text_stops_early_is_taken_up_again(
     scripted: Scripted, hears: Callable[..., None]
 ) -> None:
-    """Speech after the last text: not lost, though the model says that the window is done."""
+    """Speech after the last text is decoded although the tokens end the window."""
     hears((0.0, 30.0))
     model = scripted((0.0, " a", 0.2))
     model.engine.config = replace(model.engine.config, n_audio_ctx=1500)
@@ -254,7 +254,7 @@ def test_speech_that_a_segment_passes_over_is_taken_up_again(
     kept: str,
     end: float,
 ) -> None:
-    """As tiny.en does: 20 s of "1, 2, 3" where somebody went on to say a sentence."""
+    """tiny.en writes 20 s of "1, 2, 3" where the speaker continues with a sentence."""
     hears((0.0, 4.0), (5.0, 20.0), (23.0, 26.0))
     model = scripted()
     model.engine.config = replace(model.engine.config, n_audio_ctx=1500)
@@ -294,7 +294,7 @@ def test_speech_between_two_segments_is_taken_up_again(
 def test_few_tokens_for_all_that_is_said_are_let_be(
     scripted: Scripted, hears: Callable[..., None]
 ) -> None:
-    """Digits, said slowly: the words are where speech is."""
+    """Digits spoken slowly: the words are where the speech is."""
     hears((0.0, 4.0), (5.0, 9.0))
     model = scripted()
     model.engine.config = replace(model.engine.config, n_audio_ctx=1500)
@@ -406,7 +406,7 @@ def test_channels_apart_come_together_in_order_of_time(scripted: Scripted) -> No
 
 @pytest.mark.parametrize("given", [None, "de"])
 def test_every_channel_its_own_language(scripted: Scripted, given: str | None) -> None:
-    """Unless it is given; two people on the phone need not speak the same one."""
+    """Channels have their own languages unless one is given, as in a phone call."""
     model = scripted((0.0, " one", 0.4), (0.0, " two", 0.9), languages=3)
     asked, heard = model.engine.detect, iter([1, 2])
 

@@ -1,4 +1,4 @@
-"""One tree from any checkpoint, and what is said where it does not fit."""
+"""Loading of weights from checkpoints of all formats, and errors of those that do not fit."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def arrays() -> Arrays:
 
 @pytest.fixture
 def config() -> dict[str, Any]:
-    """Its config.json."""
+    """The config.json of a checkpoint."""
     return json.loads((FORMATS / "hf" / "config.json").read_text())
 
 

@@ -18,7 +18,7 @@ from oscine.models.whisper.words import (
 from oscine.options.transcribe import APPEND_PUNCTUATIONS, PREPEND_PUNCTUATIONS, WordOptions
 from oscine.types import Segment
 
-END = 1000  # <|endoftext|>; timestamps lie above
+END = 1000  # <|endoftext|>; timestamps are above
 
 
 def timed(*words: tuple[str, float, float]) -> list[WordTiming]:
